@@ -1,0 +1,1 @@
+"""The engine: synthesizable Amaranth, one block a component."""

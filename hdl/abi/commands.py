@@ -1,0 +1,69 @@
+"""Commands: the driver fills the mailbox, writes the command register, and waits for the status register.
+
+The mailbox is 64 words of 32 bits in the register space. A command takes its operands from the mailbox and leaves its results there.
+"""
+
+from enum import IntEnum
+
+from .contexts import CQ_CONTEXT, QP_CONTEXT, QP_DYNAMIC
+from .record import Field, Record
+
+__all__ = ["COMMAND", "MAILBOX_WORDS", "OPERANDS", "RESULTS", "Command", "CommandStatus", "QpAction"]
+
+MAILBOX_WORDS = 64
+
+COMMAND = Record(
+    "command",
+    8,
+    [
+        Field("number", 24, "QP number, CQ number or MPT index"),
+        Field("opcode", 4, "enum command_opcode"),
+        Field("action", 4, "enum qp_action, for MODIFY_QP"),
+        Field("_", 32),
+    ],
+    "The command register (its first 32 bits): a write starts the command.",
+)
+
+
+class Command(IntEnum):
+    """Opcodes."""
+
+    NOP = 0
+    CREATE_QP = 1
+    MODIFY_QP = 2
+    QUERY_QP = 3
+    DESTROY_QP = 4
+    CREATE_CQ = 5
+    DESTROY_CQ = 6
+    INVALIDATE_KEY = 7
+
+
+class QpAction(IntEnum):
+    """What MODIFY_QP does besides writing the attributes; one token, carried through each pipeline in order."""
+
+    NONE = 0
+    RESET = 1
+    START_RECEIVE = 2
+    START_SEND = 3
+    ERROR = 4
+
+
+class CommandStatus(IntEnum):
+    """Low 4 bits of the status register; bit 31 is `busy`."""
+
+    OK = 0
+    BAD_OPCODE = 1
+    BAD_NUMBER = 2
+    BAD_STATE = 3
+    BAD_PARAMETER = 4
+
+
+OPERANDS = {
+    Command.CREATE_QP: QP_CONTEXT,
+    Command.MODIFY_QP: QP_CONTEXT,
+    Command.CREATE_CQ: CQ_CONTEXT,
+}
+"""Record that the mailbox holds, from word 0 on, when the command starts. All words are written to the context."""
+
+RESULTS = {Command.QUERY_QP: (QP_CONTEXT, QP_DYNAMIC)}
+"""Records that the mailbox holds, one behind the other from word 0 on, when the command is done."""

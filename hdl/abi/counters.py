@@ -1,0 +1,51 @@
+"""Counters of the engine, 64 bits each, readable from :data:`verbena.hdl.abi.registers.COUNTERS` on."""
+
+from dataclasses import dataclass
+
+__all__ = ["COUNTERS", "Counter"]
+
+
+@dataclass(frozen=True)
+class Counter:
+    """``width``: bits of the increment that may arrive each cycle (1 for an event)."""
+
+    name: str
+    doc: str
+    width: int = 1
+
+
+COUNTERS = {
+    c.name: c
+    for c in [
+        Counter("tx_packets", "RoCE packets sent, acknowledgements included"),
+        Counter("tx_bytes", "payload bytes sent", 13),
+        Counter("tx_messages", "work requests whose last packet was sent"),
+        Counter("tx_acks", "ACKs sent"),
+        Counter("tx_naks", "NAKs sent, RNR included"),
+        Counter("rx_packets", "RoCE packets accepted by the packet checks"),
+        Counter("rx_bytes", "payload bytes of accepted packets", 13),
+        Counter("rx_acks", "ACKs received"),
+        Counter("rx_naks", "NAKs received, RNR included"),
+        Counter("drop_not_roce", "frames that are not for this engine: other MAC, ethertype, protocol, port or IP"),
+        Counter("drop_malformed", "lengths, versions or opcodes that contradict each other, or are unknown"),
+        Counter("drop_icrc", "wrong ICRC, or a frame damaged on the wire"),
+        Counter("drop_overflow", "receive buffer full"),
+        Counter("drop_qp", "unknown QP, wrong state, P_Key or source"),
+        Counter("drop_duplicate", "PSN behind the expected one"),
+        Counter("drop_sequence", "PSN ahead of the expected one"),
+        Counter("drop_error", "refused requests, each answered with a NAK or behind one"),
+        Counter("mpt_hits", ""),
+        Counter("mpt_misses", ""),
+        Counter("mtt_hits", ""),
+        Counter("mtt_misses", ""),
+        Counter("access_errors", "accesses refused: key, PD, range, rights or page"),
+        Counter("bus_errors", "AXI responses other than OKAY"),
+        Counter("cqes", "completions written"),
+        Counter("events", "events written"),
+        Counter("cq_overruns", ""),
+        Counter("stall_tx_payload", "cycles in which a packet waited for its payload"),
+        Counter("stall_tx_wire", "cycles in which the wire was not ready"),
+        Counter("stall_rx_memory", "cycles in which received payload waited for memory"),
+        Counter("stall_window", "turns in which a QP could not send because too much is unacknowledged"),
+    ]
+}

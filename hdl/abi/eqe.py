@@ -1,0 +1,36 @@
+"""Event queue entries."""
+
+from enum import IntEnum
+
+from .record import Field, Record
+
+__all__ = ["EQE", "EventType"]
+
+EQE = Record(
+    "eqe",
+    16,
+    [
+        Field("type", 8, "enum ibv_event_type, or COMPLETION"),
+        Field("_", 24),
+        Field("number", 24, "QP or CQ number that the event is about"),
+        Field("_", 8),
+        Field("_", 32),
+        Field("_", 31),
+        Field("phase", 1, "as in a CQE"),
+    ],
+    "Event queue entry.",
+)
+
+
+class EventType(IntEnum):
+    """``enum ibv_event_type``; COMPLETION is Verbena's own and feeds completion channels."""
+
+    CQ_ERR = 0
+    QP_FATAL = 1
+    QP_REQ_ERR = 2
+    QP_ACCESS_ERR = 3
+    COMM_EST = 4
+    SQ_DRAINED = 5
+    PORT_ACTIVE = 9
+    PORT_ERR = 10
+    COMPLETION = 128

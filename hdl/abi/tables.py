@@ -1,0 +1,62 @@
+"""Tables in host memory that the engine caches: memory protection (MPT) and memory translation (MTT)."""
+
+from enum import IntEnum
+
+from .record import Field, Record
+
+__all__ = ["KEY_INDEX_BITS", "MPT", "MTT", "Access", "AccessStatus"]
+
+KEY_INDEX_BITS = 24
+"""High bits of an lkey or rkey: the MPT index. The low 8 bits must equal the entry's variant."""
+
+MPT = Record(
+    "mpt_entry",
+    32,
+    [
+        Field("address", 64, "virtual address of the region's first byte"),
+        Field("length", 48, "bytes of the region"),
+        Field("log_page_size", 6, "12 (4 KiB) to 30 (1 GiB)"),
+        Field("_", 9),
+        Field("valid", 1, "0: the key means nothing"),
+        Field("mtt_address", 64, "bus address of the region's first MTT entry, 8-byte aligned; the page of `address` comes first"),
+        Field("pd", 24, "protection domain"),
+        Field("variant", 8, "low 8 bits of the key"),
+        Field("access", 8, "enum ibv_access_flags, low 5 bits"),
+        Field("_", 24),
+    ],
+    "Memory protection table entry: one memory region.",
+)
+
+MTT = Record(
+    "mtt_entry",
+    8,
+    [
+        Field("present", 1, "0: the page may not be touched"),
+        Field("_", 11),
+        Field("page", 52, "bits 63:12 of the page's bus address, aligned to the region's page size"),
+    ],
+    "Memory translation table entry: one page.",
+)
+
+
+class Access(IntEnum):
+    """``enum ibv_access_flags``. Local read is always allowed."""
+
+    LOCAL_WRITE = 1
+    REMOTE_WRITE = 2
+    REMOTE_READ = 4
+    REMOTE_ATOMIC = 8
+    MW_BIND = 16
+
+
+class AccessStatus(IntEnum):
+    """Verdict on an access, 3 bits. Equal to the first eight values of :class:`verbena.hdl.abi.cqe.Syndrome`."""
+
+    OK = 0
+    KEY = 1
+    PD = 2
+    RANGE = 3
+    RIGHTS = 4
+    PAGE = 5
+    POISONED = 6
+    BUS = 7

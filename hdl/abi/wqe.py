@@ -1,0 +1,77 @@
+"""Work queue entries.
+
+A send WQE is one or two blocks of 64 bytes, as the QP's ``log_sq_stride`` says: 64 bytes hold two scatter/gather entries or 32 bytes of inline
+data, 128 bytes hold six or 96. A receive WQE is ``1 << log_rq_stride`` bytes of scatter/gather entries and nothing else; entries of length 0 are
+skipped, so unused ones are zero. ``wr_id`` stays with the driver: a CQE names the WQE by its index.
+"""
+
+from enum import IntEnum
+
+from .record import Field, Record
+
+__all__ = ["INLINE_OFFSET", "RECV_SGE_MAX", "SEND_WQE", "SGE", "SGE_OFFSET", "SendFlag", "SendOpcode"]
+
+SGE = Record(
+    "sge",
+    16,
+    [
+        Field("address", 64, "virtual address of the first byte"),
+        Field("length", 32, "bytes; 0 moves nothing, and then the key is not looked at"),
+        Field("lkey", 32, "local key: MPT index (24 bits) and variant (low 8 bits)"),
+    ],
+    "Scatter/gather entry.",
+)
+
+SEND_WQE = Record(
+    "send_wqe",
+    64,
+    [
+        Field("opcode", 8, "enum ibv_wr_opcode"),
+        Field("flags", 8, "enum ibv_send_flags: fence 1, signaled 2, solicited 4, inline 8"),
+        Field("sge_count", 8, "scatter/gather entries that follow at byte 32; 0 with inline data"),
+        Field("_", 8),
+        Field("immediate", 32, "ImmDt in wire byte order (or the key to invalidate)"),
+        Field("remote_address", 64, "RETH virtual address"),
+        Field("rkey", 32, "RETH remote key"),
+        Field("length", 32, "bytes of the message, 0 to 2^31: what the entries, or the inline data, hold in sum"),
+        Field("_", 64),
+        Field("sge0_address", 64),
+        Field("sge0_length", 32),
+        Field("sge0_lkey", 32),
+        Field("compare_add", 64, "atomics; otherwise sge1_address"),
+        Field("swap", 64, "atomics; otherwise sge1_length and sge1_lkey"),
+    ],
+    "Send WQE. From byte 32 on stand the scatter/gather entries, or the inline data; atomics have one entry and their operands.",
+)
+
+SGE_OFFSET = 32
+"""Byte of a send WQE at which scatter/gather entries or inline data begin."""
+
+INLINE_OFFSET = SGE_OFFSET
+
+RECV_SGE_MAX = 8
+"""Most scatter/gather entries of a receive WQE (``log_rq_stride`` 4 to 7)."""
+
+
+class SendOpcode(IntEnum):
+    """``enum ibv_wr_opcode`` of ``<infiniband/verbs.h>``."""
+
+    RDMA_WRITE = 0
+    RDMA_WRITE_WITH_IMM = 1
+    SEND = 2
+    SEND_WITH_IMM = 3
+    RDMA_READ = 4
+    ATOMIC_CMP_AND_SWP = 5
+    ATOMIC_FETCH_AND_ADD = 6
+    LOCAL_INV = 7
+    BIND_MW = 8
+    SEND_WITH_INV = 9
+
+
+class SendFlag(IntEnum):
+    """``enum ibv_send_flags``."""
+
+    FENCE = 1
+    SIGNALED = 2
+    SOLICITED = 4
+    INLINE = 8

@@ -1,0 +1,1 @@
+"""RoCE on the wire: header and opcode tables, ICRC, packetizer and depacketizer."""

@@ -1,0 +1,1 @@
+"""How packets and requests move: layouts that several floors share, and the blocks that carry them unchanged."""

@@ -1,0 +1,87 @@
+"""Requests that several floors speak: accesses to registered memory, pieces of bus memory, completions, control tokens.
+
+**Runs.** A packet's accesses form a run: one or more, the last marked ``last``. Each packet, also one without payload, has exactly one run; the access
+check turns it into exactly one run of pieces, and the DMA engine answers with exactly one ``Done``, in order. An access of length 0 is not checked
+and touches nothing; it is how a packet without payload keeps its place.
+"""
+
+from amaranth.lib import data
+
+__all__ = [
+    "AccessRequest",
+    "AttributeWrite",
+    "Completion",
+    "Done",
+    "Event",
+    "Piece",
+    "QpControl",
+    "QpError",
+    "ReadRequest",
+    "LENGTH_BITS",
+]
+
+LENGTH_BITS = 13
+"""Bits of a length that is at most 4096."""
+
+AccessRequest = data.StructLayout(
+    {
+        "key": 32,
+        "address": 64,  # virtual
+        "length": LENGTH_BITS,  # bytes; 0: unchecked
+        "pd": 24,
+        "access": 5,  # rights wanted (abi.tables.Access); 0 is local read, which needs none
+        "qp": 12,  # QP index, for poisoning
+        "discard": 1,  # the payload of this length is thrown away and nothing is checked
+        "last": 1,  # of the packet's run
+    }
+)
+"""One access to registered memory, up to 4096 bytes."""
+
+Piece = data.StructLayout(
+    {
+        "address": 64,  # bus
+        "length": LENGTH_BITS,  # bytes, 0 to 4096; does not cross a page of the region, may cross 4 KiB only inside a larger page
+        "discard": 1,  # consume that much payload and write nothing
+        "status": 3,  # abi.tables.AccessStatus; other than OK only with `last`
+        "last": 1,  # of the packet's run
+    }
+)
+"""What the access check hands to the DMA engine. A run whose status is not OK ends in a piece with ``status`` set and ``length`` 0 on the read side;
+on the write side the rest of the packet's payload, if any, has been turned into discards."""
+
+Done = data.StructLayout({"status": 3})
+"""One packet's run is over: all its bytes are read, or written and answered by the bus. ``status`` is the check's, or BUS."""
+
+
+ReadRequest = data.StructLayout({"address": 64, "length": LENGTH_BITS})
+"""A read of the engine's own structures: 8-byte aligned, a multiple of 8 bytes, at most 4096."""
+
+QpControl = data.StructLayout({"qp": 12, "action": 3, "psn": 24})
+"""A token that the command block sends to each block with state of a QP; the block resets or starts that state, in order with its packets.
+``action`` is :class:`verbena.hdl.abi.commands.QpAction`."""
+
+AttributeWrite = data.StructLayout({"index": 12, "word": 5, "data": 32})
+"""One word of a context (:mod:`verbena.hdl.abi.contexts`) is written; broadcast to every table, never stalled."""
+
+QpError = data.StructLayout({"qp": 12, "event": 8})
+"""A QP must go to ERR; ``event`` is :class:`verbena.hdl.abi.eqe.EventType`, or 255 for none."""
+
+Completion = data.StructLayout(
+    {
+        "cq": 12,
+        "qp": 12,  # QP index; the CQE carries the QP number
+        "source_qpn": 24,
+        "wqe_index": 16,
+        "opcode": 8,
+        "status": 8,
+        "syndrome": 8,
+        "flags": 8,
+        "immediate": 32,  # as in the CQE
+        "byte_length": 32,
+        "solicited": 1,
+    }
+)
+"""A CQE to be written (:data:`verbena.hdl.abi.cqe.CQE`)."""
+
+Event = data.StructLayout({"type": 8, "number": 24})
+"""An EQE to be written."""
