@@ -33,7 +33,7 @@ class ReadyQueue(wiring.Component):
         self.count = count
         super().__init__(
             {
-                "i": In(stream.Signature(range(count), always_ready=True)),
+                "i": In(stream.Signature(range(count))),
                 "o": Out(stream.Signature(range(count))),
                 "empty": Out(1),
             }
@@ -50,12 +50,15 @@ class ReadyQueue(wiring.Component):
         tail = Signal(bits + 1)
         add = Signal()
         taken = Signal()
+        again = Signal()
         m.d.comb += [
             taken.eq((head != tail) & (~self.o.valid | self.o.ready)),
             read.addr.eq(head[:bits]),
             write.addr.eq(tail[:bits]),
             write.data.eq(self.i.payload),
-            add.eq(self.i.valid & ~waiting.bit_select(self.i.payload, 1)),
+            self.i.ready.eq(1),
+            again.eq(taken & (read.data == self.i.payload)),
+            add.eq(self.i.valid & (~waiting.bit_select(self.i.payload, 1) | again)),
             write.en.eq(add),
             self.empty.eq((head == tail) & ~self.o.valid),
         ]
