@@ -46,6 +46,7 @@ class QpAction(IntEnum):
     START_RECEIVE = 2
     START_SEND = 3
     ERROR = 4
+    QUERY = 5  # internal: the owner of a field answers on its `reply` stream
 
 
 class CommandStatus(IntEnum):

@@ -1,7 +1,7 @@
 """Requests that several floors speak: accesses to registered memory, pieces of bus memory, completions, control tokens.
 
 **Runs.** A packet's accesses form a run: one or more, the last marked ``last``. Each packet, also one without payload, has exactly one run; the access
-check turns it into exactly one run of pieces, and the DMA engine answers with exactly one ``Done``, in order. An access of length 0 is not checked
+check turns it into exactly one run of pieces, and on the write side the DMA engine answers with exactly one ``Done``, in order. An access of length 0 is not checked
 and touches nothing; it is how a packet without payload keeps its place.
 """
 
@@ -32,6 +32,7 @@ AccessRequest = data.StructLayout(
         "access": 5,  # rights wanted (abi.tables.Access); 0 is local read, which needs none
         "qp": 12,  # QP index, for poisoning
         "discard": 1,  # the payload of this length is thrown away and nothing is checked
+        "clear": 1,  # a control token passes (length 0): the QP's poison is cleared
         "last": 1,  # of the packet's run
     }
 )
@@ -46,8 +47,10 @@ Piece = data.StructLayout(
         "last": 1,  # of the packet's run
     }
 )
-"""What the access check hands to the DMA engine. A run whose status is not OK ends in a piece with ``status`` set and ``length`` 0 on the read side;
-on the write side the rest of the packet's payload, if any, has been turned into discards."""
+"""What the access check hands to the DMA engine. A run whose status is not OK ends in a piece with ``status`` set; on the read side that piece has
+``length`` 0 and the payload stream gets a final beat with ``error``; on the write side the accesses after the refused one have become discards of the same lengths.
+
+On the read side the payload stream of a run has exactly one packet (one beat with ``first``, one with ``last``), except that a run of length 0 with status OK has no beat."""
 
 Done = data.StructLayout({"status": 3})
 """One packet's run is over: all its bytes are read, or written and answered by the bus. ``status`` is the check's, or BUS."""

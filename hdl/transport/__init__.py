@@ -1,0 +1,1 @@
+"""The reliable connection: who sends what, what is accepted, what is answered."""
