@@ -1,0 +1,114 @@
+"""A queue of items of any shape."""
+
+from amaranth.hdl import Cat, Module, Shape, Signal, Value
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .ram import Ram
+
+__all__ = ["Queue"]
+
+LUT_DEPTH = 64
+"""Most items kept in LUT RAM; more go to block RAM."""
+
+PREFETCH = 8
+"""Rows on their way from block RAM to the output: 5 keep it busy, and 8 fit the same LUT RAM."""
+
+
+class Queue(wiring.Component):
+    """Keeps up to ``depth`` items of ``shape``, in order; one item in and one item out each cycle.
+
+    ``i.ready`` depends on registers only, ``o`` is a register. Up to 64 items stand in LUT RAM, and an item comes out
+    2 cycles after it went in (taken at ``i`` in cycle *n*, ``o.valid`` in cycle *n + 2*); more stand in block RAM, and
+    it takes 5 cycles. A queue with a depth below 3 does not reach one item a cycle.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Shape of an item; ``o.payload`` keeps it.
+    depth : int
+        Items it holds, those on their way to the output included.
+
+    Members
+    -------
+    i, o : stream of ``shape``
+    level : 0 to ``depth``
+        Items inside.
+    """
+
+    def __init__(self, shape, depth):
+        if not isinstance(depth, int) or depth < 1:
+            raise ValueError(f"depth must be a positive int, not {depth!r}")
+        self.shape = shape
+        self.depth = depth
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        put, get = Signal(), Signal()
+        m.d.comb += [
+            put.eq(self.i.valid & self.i.ready),
+            get.eq(self.o.valid & self.o.ready),
+            self.i.ready.eq(self.level != self.depth),
+        ]
+        with m.If(put & ~get):
+            m.d.sync += self.level.eq(self.level + 1)
+        with m.Elif(~put & get):
+            m.d.sync += self.level.eq(self.level - 1)
+
+        # `level` counts an item until it has left the output, and the first to arrive moves towards it at once: so the
+        # rows never all stand unread, and head meets tail only if none is.
+        bits = max(1, ceil_log2(self.depth))
+        head, tail = Signal(bits), Signal(bits)
+        take = Signal()
+        with m.If(put):
+            m.d.sync += tail.eq(tail + 1)
+        with m.If(take):
+            m.d.sync += head.eq(head + 1)
+        unread = head != tail
+
+        width = Shape.cast(self.shape).width
+        if self.depth <= LUT_DEPTH:
+            m.submodules.rows = rows = memory.Memory(shape=width, depth=1 << bits, init=[])
+            write, read = rows.write_port(), rows.read_port(domain="comb")
+            m.d.comb += [
+                write.addr.eq(tail),
+                write.data.eq(self.i.payload),
+                write.en.eq(put),
+                read.addr.eq(head),
+                take.eq(unread & (~self.o.valid | self.o.ready)),
+            ]
+            with m.If(take):
+                m.d.sync += [Value.cast(self.o.payload).eq(read.data), self.o.valid.eq(1)]
+            with m.Elif(self.o.ready):
+                m.d.sync += self.o.valid.eq(0)
+        else:
+            m.submodules.ram = ram = Ram(width, 1 << bits)
+            m.submodules.front = front = Queue(width, PREFETCH)
+            free = Signal(range(PREFETCH + 1), init=PREFETCH)  # places in `front` that no read has claimed
+            arriving = Signal(2)
+            m.d.comb += [
+                ram.w_addr.eq(tail),
+                ram.w_data.eq(self.i.payload),
+                ram.w_en.eq(put),
+                ram.r_addr.eq(head),  # never the row being written: it is unread only from the next cycle on
+                take.eq(unread & (free != 0)),
+                front.i.valid.eq(arriving[1]),
+                front.i.payload.eq(ram.r_data),
+                self.o.valid.eq(front.o.valid),
+                Value.cast(self.o.payload).eq(front.o.payload),
+                front.o.ready.eq(self.o.ready),
+            ]
+            m.d.sync += arriving.eq(Cat(take, arriving[0]))
+            with m.If(take & ~get):
+                m.d.sync += free.eq(free - 1)
+            with m.Elif(~take & get):
+                m.d.sync += free.eq(free + 1)
+        return m

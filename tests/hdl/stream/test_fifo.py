@@ -1,0 +1,79 @@
+import pytest
+from amaranth.back import rtlil
+from streams import make_rng, receive_all, send_all, simulate
+from verbena.hdl.stream.fifo import Queue
+from verbena.hdl.stream.packet import PacketBeat
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 5, 16, 64, 65, 128, 200])
+@pytest.mark.parametrize("stalls", [(0, 0), (0.3, 0.3), (0, 0.6), (0.6, 0)])
+def test_order(depth, stalls):
+    rng = make_rng()
+    dut = Queue(16, depth)
+    sent = [rng.randrange(1 << 16) for _ in range(2 * depth + 100)]
+
+    async def producer(ctx):
+        await send_all(ctx, dut.i, sent, rng, stalls[0])
+
+    async def consumer(ctx):
+        assert await receive_all(ctx, dut.o, len(sent), rng, stalls[1]) == sent
+        assert ctx.get(dut.level) == 0
+        assert not ctx.get(dut.o.valid)
+
+    simulate(dut, producer, consumer, seed=rng.seed_value)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 7, 64, 65, 100])
+def test_holds_exactly_depth_items(depth):
+    dut = Queue(16, depth)
+
+    async def testbench(ctx):
+        await send_all(ctx, dut.i, range(depth))
+        await ctx.tick().repeat(12)
+        assert ctx.get(dut.level) == depth
+        assert not ctx.get(dut.i.ready)
+        assert await receive_all(ctx, dut.o, depth) == list(range(depth))
+
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize(("depth", "latency"), [(3, 2), (64, 2), (65, 5), (1024, 5)])
+def test_latency_and_throughput(depth, latency):
+    dut = Queue(16, depth)
+    times = []
+
+    async def producer(ctx):
+        await send_all(ctx, dut.i, range(300))
+
+    async def consumer(ctx):
+        ctx.set(dut.o.ready, 1)
+        cycle = 0
+        while len(times) < 300:
+            _, _, valid = await ctx.tick().sample(dut.o.valid)
+            if valid:
+                times.append(cycle)
+            cycle += 1
+
+    simulate(dut, producer, consumer)
+    assert times == list(range(latency, latency + 300))
+
+
+@pytest.mark.parametrize("depth", [8, 100])
+def test_keeps_the_shape(depth):
+    dut = Queue(PacketBeat(64), depth)
+    beat = {"data": 0x0123456789ABCDEF, "count": 8, "first": 1, "last": 0, "error": 1}
+
+    async def testbench(ctx):
+        await send_all(ctx, dut.i, [beat])
+        (got,) = await receive_all(ctx, dut.o, 1)
+        assert got == beat
+
+    assert dut.o.payload.shape() == PacketBeat(64)
+    simulate(dut, testbench)
+    rtlil.convert(dut)
+
+
+@pytest.mark.parametrize("depth", [0, -1, 2.5])
+def test_refuses_a_wrong_depth(depth):
+    with pytest.raises(ValueError, match=str(depth)):
+        Queue(8, depth)

@@ -1,0 +1,193 @@
+"""How tests drive streams in Amaranth's simulator: random stalls, a printed seed, and a deadlock that says who waits.
+
+A typical test::
+
+    def test_queue(seed=None):
+        rng = make_rng(seed)
+        dut = Queue(8, 16)
+        sent = [rng.randrange(256) for _ in range(100)]
+
+        async def producer(ctx):
+            await send_all(ctx, dut.i, sent, rng)
+
+        async def consumer(ctx):
+            assert await receive_all(ctx, dut.o, len(sent), rng) == sent
+
+        simulate(dut, producer, consumer, seed=rng.seed_value)
+
+A background testbench must not sit in ``ctx.tick().until()`` or ``.repeat()`` when the simulation ends: Amaranth 0.5
+cannot close it there, and pytest makes that warning an error. Loop over ``ctx.tick()`` instead.
+"""
+
+import os
+import random
+
+from amaranth.hdl import ClockDomain, Module, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.sim import Simulator
+
+__all__ = ["Deadlock", "Item", "collect", "make_rng", "pause", "plain", "receive_all", "send_all", "simulate"]
+
+
+class Deadlock(AssertionError):
+    """The testbenches did not end before the deadline."""
+
+
+class Item(dict):
+    """Payload of a stream whose shape is a struct: a dictionary whose fields are attributes, too."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def plain(value):
+    """``data.Const`` to :class:`Item` (structs), list (arrays); anything else as it is. Unions stay ``data.Const``."""
+    if not isinstance(value, data.Const):
+        return value
+    layout = value.shape()
+    if isinstance(layout, data.ArrayLayout):
+        return [plain(value[i]) for i in range(layout.length)]
+    if isinstance(layout, data.UnionLayout):
+        return value
+    return Item((name, plain(value[name])) for name, _ in layout)
+
+
+def make_rng(seed=None):
+    """A ``random.Random`` with its seed, printed, in ``seed_value``: the one given, else VERBENA_SEED, else a new."""
+    if seed is None:
+        seed = int(os.environ.get("VERBENA_SEED") or random.SystemRandom().randrange(1 << 32))
+    rng = random.Random(seed)
+    rng.seed_value = seed
+    print(f"seed {seed} (VERBENA_SEED={seed})")
+    return rng
+
+
+async def pause(ctx, rng, stall, domain="sync"):
+    """Zero or more cycles: another one with probability ``stall`` each time."""
+    while stall and rng.random() < stall:
+        await ctx.tick(domain)
+
+
+async def send_all(ctx, port, items, rng=None, stall=0.3, *, domain="sync"):
+    """Sends ``items`` on the stream ``port``, with random gaps. ``valid`` and the payload stay until they are taken.
+
+    An item is an int, a dictionary of fields (those not named are zero), a list for an array, or a ``data.Const``; an
+    int is also good for a struct.
+    Returns right after the clock edge at which the last item was taken.
+    """
+    for item in items:
+        if rng is not None:
+            await pause(ctx, rng, stall, domain)
+        if isinstance(item, int) and not isinstance(port.payload, Value):
+            ctx.set(Value.cast(port.payload), item)
+        else:
+            ctx.set(port.payload, item)
+        ctx.set(port.valid, 1)
+        taken = False
+        while not taken:
+            _, _, taken = await ctx.tick(domain).sample(port.ready)
+        ctx.set(port.valid, 0)
+
+
+async def receive_all(ctx, port, count, rng=None, stall=0.3, *, domain="sync"):
+    """List of the next ``count`` payloads of the stream ``port``, as :func:`plain` values, taken with random gaps.
+
+    Returns right after the clock edge at which the last payload was taken, with ``ready`` low.
+    """
+    items = []
+    while len(items) < count:
+        if rng is not None:
+            await pause(ctx, rng, stall, domain)
+        ctx.set(port.ready, 1)
+        valid = False
+        while not valid:
+            _, _, valid, payload = await ctx.tick(domain).sample(port.valid, port.payload)
+            if not valid and rng is not None and rng.random() < stall:
+                break  # `ready` may fall again before `valid`: a block must bear that
+        ctx.set(port.ready, 0)
+        if valid:
+            items.append(plain(payload))
+    return items
+
+
+async def collect(ctx, port, items, rng=None, stall=0.3, *, domain="sync"):
+    """Appends whatever comes on ``port`` to the list ``items``, for ever: for a background testbench."""
+    while True:
+        items.extend(await receive_all(ctx, port, 1, rng, stall, domain=domain))
+
+
+def _streams(path, interface):
+    """(path, stream) of all streams in an interface object, whatever the nesting."""
+    if isinstance(interface, stream.Interface):
+        yield path, interface
+    elif isinstance(interface, (list, tuple)):
+        for index, element in enumerate(interface):
+            yield from _streams(f"{path}[{index}]", element)
+    elif isinstance(getattr(interface, "signature", None), wiring.Signature):
+        for name, member in interface.signature.members.items():
+            if member.is_signature:
+                yield from _streams(f"{path}.{name}" if path else name, getattr(interface, name))
+
+
+def simulate(dut, *testbenches, background=(), seed=None, deadline=20_000, vcd=None, period=1e-8):
+    """Runs ``dut`` until all ``testbenches`` (``async def testbench(ctx)``) have returned.
+
+    Parameters
+    ----------
+    dut : Component
+    testbenches, background
+        Those in ``background`` may run for ever.
+    seed : int or None
+        Only printed, and named in the error.
+    deadline : int
+        Cycles of ``sync``; then :class:`Deadlock` names the testbenches that still run and the streams of ``dut`` that
+        are valid but not ready.
+    vcd : str or None
+        File for the waveforms.
+    """
+    m = Module()
+    m.domains.sync = ClockDomain()
+    m.submodules.dut = dut
+    running = {}
+
+    def tracked(number, testbench):
+        name = getattr(testbench, "__name__", f"testbench {number}")
+        running[number] = name
+
+        async def wrapper(ctx):
+            await testbench(ctx)
+            del running[number]
+
+        return wrapper
+
+    async def watchdog(ctx):
+        await ctx.delay(deadline * period)
+        waiting, idle = [], []
+        for path, port in _streams("", dut):
+            valid, ready = ctx.get(port.valid), ctx.get(port.ready)
+            if valid and not ready:
+                waiting.append(f"{path} = {plain(ctx.get(port.payload))}")
+            elif ready and not valid:
+                idle.append(path)
+        raise Deadlock(
+            f"after {deadline} cycles (seed {seed}) still running: {', '.join(running.values())}; "
+            f"valid but not ready: {'; '.join(waiting) or 'nothing'}; "
+            f"ready but not valid: {', '.join(idle) or 'nothing'}"
+        )
+
+    sim = Simulator(m)
+    sim.add_clock(period)
+    for number, testbench in enumerate(testbenches):
+        sim.add_testbench(tracked(number, testbench))
+    for testbench in background:
+        sim.add_testbench(testbench, background=True)
+    sim.add_testbench(watchdog, background=True)
+    print(f"seed {seed}")
+    if vcd:
+        with sim.write_vcd(vcd):
+            sim.run()
+    else:
+        sim.run()
