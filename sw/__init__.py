@@ -1,0 +1,1 @@
+"""The driver: verbs over a device port, on the standard library alone."""

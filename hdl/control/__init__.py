@@ -1,0 +1,1 @@
+"""How the host steers the engine: registers, commands, counters."""

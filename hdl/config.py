@@ -1,0 +1,59 @@
+"""The parameters of an engine."""
+
+from dataclasses import dataclass
+
+__all__ = ["Config"]
+
+
+def _power_of_two(name, value, low, high):
+    if not (isinstance(value, int) and low <= value <= high and value & value - 1 == 0):
+        raise ValueError(f"{name} must be a power of two from {low} to {high}, not {value!r}")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of one engine; the defaults are the standard configuration.
+
+    Parameters
+    ----------
+    data_width : int
+        Bits of the datapath, of AXI and of the packet streams: 64, 128, 256 or 512.
+    qps, cqs : int
+        Queue pairs and completion queues on chip, powers of two, 2 to 512.
+    window : int
+        Most messages a QP may have unacknowledged, a power of two.
+    sq_area, rq_area : int
+        Bytes a QP of fetched send and receive WQEs on chip.
+    mpt_sets, mtt_sets : int
+        Sets of the key and the translation cache (2 and 4 ways).
+    transmit_buffer, receive_buffer : int
+        Bytes of payload that are read ahead, and that are received and not yet written.
+
+    Raises
+    ------
+    ValueError
+        A parameter is not a power of two or out of range.
+    """
+
+    data_width: int = 64
+    qps: int = 64
+    cqs: int = 64
+    window: int = 64
+    sq_area: int = 1024
+    rq_area: int = 256
+    mpt_sets: int = 128
+    mtt_sets: int = 128
+    transmit_buffer: int = 8192
+    receive_buffer: int = 16384
+
+    def __post_init__(self):
+        _power_of_two("data_width", self.data_width, 64, 512)
+        _power_of_two("qps", self.qps, 2, 512)
+        _power_of_two("cqs", self.cqs, 2, 512)
+        _power_of_two("window", self.window, 2, 1024)
+        _power_of_two("sq_area", self.sq_area, 256, 4096)
+        _power_of_two("rq_area", self.rq_area, 128, 4096)
+        _power_of_two("mpt_sets", self.mpt_sets, 4, 512)
+        _power_of_two("mtt_sets", self.mtt_sets, 4, 512)
+        _power_of_two("transmit_buffer", self.transmit_buffer, 4096, 1 << 16)
+        _power_of_two("receive_buffer", self.receive_buffer, 8192, 1 << 18)

@@ -1,0 +1,243 @@
+"""The register space behind AXI4-Lite: registers, mailbox, counters, doorbells."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi import registers as abi
+from ..abi.commands import COMMAND, MAILBOX_WORDS
+from ..dma.axi import AxiLite
+from ..stream.record import word_layout
+
+__all__ = ["CommandWord", "ConsumerDoorbell", "Registers"]
+
+CommandWord = worddata.StructLayout(COMMAND, [0])
+ConsumerDoorbell = {"cq": 12, "index": 16}
+
+REG = abi.REGISTERS
+
+
+class Registers(wiring.Component):
+    """AXI4-Lite subordinate; see :mod:`verbena.hdl.abi.registers` for the map.
+
+    One transaction at a time. A doorbell reaches its stream 2 cycles after the write's address and data are both there; a read takes 4 cycles, of a counter 8. Reads
+    of unknown addresses give 0, writes to them do nothing; both are answered OKAY. Write strobes are not looked at: registers are written whole.
+    An access to the mailbox waits while a command runs; nothing else does.
+
+    Members
+    -------
+    axil : AXI4-Lite
+    sq, rq, consumer, arm : streams of doorbells
+        ``{qp, index}``, ``{qp, index}``, ``{cq, index}`` and ``{cq, flags}``. Pages beyond the last QP or CQ are ignored.
+    command : stream of :data:`CommandWord`
+        A command to run; ``ready`` comes when it is done, with ``command_result``.
+    mailbox_addr, mailbox_r_data, mailbox_w_data, mailbox_w_en
+        The command block's port, served while a command runs; read data in the same cycle.
+    counter_addr, counter_data
+        32-bit word of the counters; data ``counter_latency`` cycles after the address.
+    mac, ip, mpt_base, mpt_log_size, eq_base, eq_log_size, eq_reset, eq_consumer, enable, interrupt_enable, tick
+        What the registers hold.
+    idle : 1
+        Shown in the status register.
+    """
+
+    def __init__(self, *, data_width, qps, cqs, window, counter_latency=4):
+        self.data_width = data_width
+        self.qps = qps
+        self.cqs = cqs
+        self.window = window
+        self.counter_latency = counter_latency
+        doorbell = stream.Signature(data.StructLayout({"qp": 12, "index": 16}))
+        super().__init__(
+            {
+                "axil": In(AxiLite(abi.ADDRESS_WIDTH)),
+                "sq": Out(doorbell),
+                "rq": Out(doorbell),
+                "consumer": Out(stream.Signature(data.StructLayout(ConsumerDoorbell))),
+                "arm": Out(stream.Signature(data.StructLayout({"cq": 12, "flags": 2}))),
+                "command": Out(stream.Signature(CommandWord)),
+                "command_result": In(4),
+                "mailbox_addr": In(ceil_log2(MAILBOX_WORDS)),
+                "mailbox_r_data": Out(32),
+                "mailbox_w_data": In(32),
+                "mailbox_w_en": In(1),
+                "counter_addr": Out(8),
+                "counter_data": In(32),
+                "mac": Out(48),
+                "ip": Out(32),
+                "mpt_base": Out(64),
+                "mpt_log_size": Out(5),
+                "eq_base": Out(64),
+                "eq_log_size": Out(4),
+                "eq_reset": Out(1),
+                "eq_consumer": Out(16),
+                "enable": Out(1),
+                "interrupt_enable": Out(1),
+                "tick": Out(32, init=512),
+                "idle": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        axil = self.axil
+        address = Signal(abi.ADDRESS_WIDTH)
+        value = Signal(32)
+        result = Signal(32)
+        clock = Signal(32)
+        status = Signal(4)
+        m.d.sync += [clock.eq(clock + 1), self.eq_reset.eq(0)]
+
+        # What can be written can be read back: from a copy, which is cheaper than a multiplexer over the registers.
+        m.submodules.shadow = shadow = memory.Memory(
+            shape=32, depth=32, init=[512 if i == REG["tick"].offset // 4 else 0 for i in range(32)]
+        )
+        shadow_write = shadow.write_port()
+        shadow_read = shadow.read_port(domain="comb")
+        m.submodules.mailbox = mailbox = memory.Memory(shape=32, depth=MAILBOX_WORDS, init=[])
+        mailbox_write = mailbox.write_port()
+        mailbox_read = mailbox.read_port(domain="comb")
+        busy = self.command.valid
+        m.d.comb += [
+            shadow_write.addr.eq(address[2:7]),
+            shadow_write.data.eq(value),
+            shadow_read.addr.eq(address[2:7]),
+            mailbox_write.addr.eq(Mux(busy, self.mailbox_addr, address[2:])),
+            mailbox_write.data.eq(Mux(busy, self.mailbox_w_data, value)),
+            mailbox_read.addr.eq(Mux(busy, self.mailbox_addr, address[2:])),
+            self.mailbox_r_data.eq(mailbox_read.data),
+            self.counter_addr.eq(address[2:10]),
+        ]
+        with m.If(busy):
+            m.d.comb += mailbox_write.en.eq(self.mailbox_w_en)
+
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [self.command.valid.eq(0), status.eq(self.command_result)]
+        for doorbell in (self.sq, self.rq, self.consumer, self.arm):
+            with m.If(doorbell.ready):
+                m.d.sync += doorbell.valid.eq(0)
+
+        region = address[24:26]
+        number = address[12:24]
+        page = address[:12]
+        in_registers = Signal()
+        in_mailbox = Signal()
+        in_counters = Signal()
+        base = (region == 0) & (number == 0)
+        m.d.comb += [
+            in_registers.eq(base & (page < 0x80)),
+            in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),
+            in_counters.eq(base & (page[10:] == 3)),
+        ]
+        wait = Signal(range(self.counter_latency + 1))
+
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(axil.awvalid & axil.wvalid):
+                    m.d.comb += [axil.awready.eq(1), axil.wready.eq(1)]
+                    m.d.sync += [address.eq(axil.awaddr), value.eq(axil.wdata)]
+                    m.next = "WRITE"
+                with m.Elif(axil.arvalid):
+                    m.d.comb += axil.arready.eq(1)
+                    m.d.sync += [address.eq(axil.araddr), wait.eq(0)]
+                    m.next = "READ"
+            with m.State("WRITE"):
+                done = Signal(init=1)
+                with m.If(in_registers):
+                    m.d.comb += shadow_write.en.eq(1)
+                    self._write_registers(m, page, value, busy)
+                with m.Elif(in_mailbox):
+                    m.d.comb += [done.eq(~busy), mailbox_write.en.eq(Mux(busy, self.mailbox_w_en, 1))]
+                with m.Elif((region == abi.QP_PAGES >> 24) & (number < self.qps)):
+                    for doorbell, offset in (
+                        (self.sq, abi.QpDoorbell.SQ_PRODUCER),
+                        (self.rq, abi.QpDoorbell.RQ_PRODUCER),
+                    ):
+                        with m.If(page == offset):
+                            m.d.comb += done.eq(~doorbell.valid | doorbell.ready)
+                            with m.If(done):
+                                m.d.sync += [
+                                    doorbell.valid.eq(1),
+                                    doorbell.payload.qp.eq(number),
+                                    doorbell.payload.index.eq(value),
+                                ]
+                with m.Elif((region == abi.CQ_PAGES >> 24) & (number < self.cqs)):
+                    for doorbell, offset, field in (
+                        (self.consumer, abi.CqDoorbell.CONSUMER, "index"),
+                        (self.arm, abi.CqDoorbell.ARM, "flags"),
+                    ):
+                        with m.If(page == offset):
+                            m.d.comb += done.eq(~doorbell.valid | doorbell.ready)
+                            with m.If(done):
+                                m.d.sync += [
+                                    doorbell.valid.eq(1),
+                                    doorbell.payload.cq.eq(number),
+                                    doorbell.payload[field].eq(value),
+                                ]
+                with m.If(done):
+                    m.next = "WRITTEN"
+            with m.State("WRITTEN"):
+                m.d.comb += axil.bvalid.eq(1)
+                with m.If(axil.bready):
+                    m.next = "IDLE"
+            with m.State("READ"):
+                done = Signal(init=1)
+                with m.If(in_registers):
+                    m.d.sync += result.eq(shadow_read.data)
+                    with m.Switch(page):
+                        for name, expression in {
+                            "magic": Const(abi.MAGIC, 32),
+                            "version": Const(abi.VERSION, 32),
+                            "capabilities": Const(self._capabilities(), 32),
+                            "command_status": Cat(status, Const(0, 27), busy),
+                            "status": self.idle,
+                            "clock": clock,
+                        }.items():
+                            with m.Case(REG[name].offset):
+                                m.d.sync += result.eq(expression)
+                with m.Elif(in_mailbox):
+                    m.d.comb += done.eq(~busy)
+                    m.d.sync += result.eq(mailbox_read.data)
+                with m.Elif(in_counters):
+                    m.d.comb += done.eq(wait == self.counter_latency)
+                    m.d.sync += [wait.eq(wait + 1), result.eq(self.counter_data)]
+                with m.Else():
+                    m.d.sync += result.eq(0)
+                with m.If(done):
+                    m.next = "DATA"
+            with m.State("DATA"):
+                m.d.comb += [axil.rvalid.eq(1), axil.rdata.eq(result)]
+                with m.If(axil.rready):
+                    m.next = "IDLE"
+        return m
+
+    def _capabilities(self):
+        log = [ceil_log2(x) for x in (self.qps, self.cqs, self.data_width // 8, self.window)]
+        return sum(x << 4 * i for i, x in enumerate(log))
+
+    def _write_registers(self, m, page, value, busy):
+        targets = {
+            "control": Cat(self.enable, self.interrupt_enable),
+            "mac_low": self.mac[:32],
+            "mac_high": self.mac[32:],
+            "ip": self.ip,
+            "mpt_low": self.mpt_base[:32],
+            "mpt_high": self.mpt_base[32:],
+            "mpt_log_size": self.mpt_log_size,
+            "eq_low": self.eq_base[:32],
+            "eq_high": self.eq_base[32:],
+            "eq_log_size": self.eq_log_size,
+            "eq_consumer": self.eq_consumer,
+            "tick": self.tick,
+        }
+        with m.Switch(page):
+            for name, target in targets.items():
+                with m.Case(REG[name].offset):
+                    m.d.sync += target.eq(value)
+                    if name == "eq_log_size":
+                        m.d.sync += [self.eq_reset.eq(1), self.eq_consumer.eq(0)]
+            with m.Case(REG["command"].offset):
+                # A command written while one runs is ignored: the driver waits for `busy` to clear.
+                with m.If(~busy):
+                    m.d.sync += [self.command.valid.eq(1), self.command.payload.as_value().eq(value)]

@@ -1,0 +1,78 @@
+"""The device port: all that the driver needs of a device, and how devices are found.
+
+A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an opener, and opening gives a
+:class:`Port`. Nothing is built or opened before a :class:`verbena.sw.verbs.device.Context` asks for it.
+"""
+
+import errno
+import importlib.metadata
+import threading
+from typing import Protocol, runtime_checkable
+
+__all__ = ["Port", "open_port", "port_names", "provide"]
+
+
+@runtime_checkable
+class Port(Protocol):
+    """A device as the driver sees it.
+
+    ``memory`` is the host memory that the device reaches: :mod:`verbena.sw.host_memory` or an object with its functions ``alloc``, ``free``, ``read``, ``write``,
+    ``bus_pages`` and ``alloc_contiguous``.
+    """
+
+    name: str
+    memory: object
+    mac: int
+    ip: int
+
+    def read32(self, offset: int) -> int:
+        """Value of the register at ``offset``."""
+
+    def write32(self, offset: int, value: int) -> None:
+        """Writes a register or a doorbell."""
+
+    def advance(self, max_cycles: int) -> bool:
+        """Lets the device work: in simulation, at most ``max_cycles``; on hardware, a short while. Returns whether it has anything left to do."""
+
+    def resolve(self, ip: int) -> int:
+        """MAC address of the neighbour with the IPv4 address ``ip``; ``KeyError`` if nobody has it."""
+
+
+_lock = threading.RLock()
+_openers = {}
+_open = {}
+_loaded = False
+
+
+def provide(name, opener):
+    """Adds the device ``name``; ``opener()`` gives its port."""
+    with _lock:
+        _openers[name] = opener
+        _open.pop(name, None)
+
+
+def _load():
+    global _loaded
+    if not _loaded:
+        _loaded = True
+        for entry in importlib.metadata.entry_points(group="verbena.devices"):
+            for name, opener in entry.load()().items():
+                _openers.setdefault(name, opener)
+
+
+def port_names():
+    """Names of all devices that can be opened."""
+    with _lock:
+        _load()
+        return sorted(_openers)
+
+
+def open_port(name):
+    """The port of device ``name``, the same object for each caller. ``OSError`` (ENODEV) if there is none."""
+    with _lock:
+        _load()
+        if name not in _open:
+            if name not in _openers:
+                raise OSError(errno.ENODEV, f"no device {name!r}; there are: {', '.join(sorted(_openers)) or 'none'}")
+            _open[name] = _openers[name]()
+        return _open[name]

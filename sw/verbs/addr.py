@@ -1,0 +1,89 @@
+"""Addresses: GID, global route, address handle attributes."""
+
+import ipaddress
+
+from .pyverbs_error import PyverbsUserError
+
+__all__ = ["GID", "AHAttr", "GlobalRoute"]
+
+
+class GID:
+    """A 128-bit address; ``gid`` is its text of eight groups."""
+
+    def __init__(self, val=None):
+        self._value = 0
+        if val is not None:
+            self.gid = val
+
+    @property
+    def gid(self):
+        text = f"{self._value:032x}"
+        return ":".join(text[i : i + 4] for i in range(0, 32, 4))
+
+    @gid.setter
+    def gid(self, val):
+        if isinstance(val, GID):
+            self._value = val._value
+            return
+        try:
+            self._value = int(ipaddress.IPv6Address(val))
+        except ValueError:
+            raise PyverbsUserError(f"Invalid GID value {val!r}") from None
+
+    @classmethod
+    def from_ipv4(cls, ip):
+        """The IPv4-mapped GID of the address ``ip``, a number."""
+        gid = cls()
+        gid._value = 0xFFFF << 32 | ip
+        return gid
+
+    @property
+    def ipv4(self):
+        """The IPv4 address as a number, or None if the GID is not IPv4-mapped."""
+        return self._value & 0xFFFFFFFF if self._value >> 32 == 0xFFFF else None
+
+    def __str__(self):
+        return self.gid
+
+    def __eq__(self, other):
+        return isinstance(other, GID) and self._value == other._value
+
+    def __hash__(self):
+        return hash(self._value)
+
+    def __int__(self):
+        return self._value
+
+
+class GlobalRoute:
+    """Global route of an address handle."""
+
+    def __init__(self, dgid=None, flow_label=0, sgid_index=0, hop_limit=1, traffic_class=0):
+        self.dgid = dgid or GID()
+        self.flow_label = flow_label
+        self.sgid_index = sgid_index
+        self.hop_limit = hop_limit
+        self.traffic_class = traffic_class
+
+
+class AHAttr:
+    """Address handle attributes."""
+
+    def __init__(self, dlid=0, sl=0, src_path_bits=0, static_rate=0, is_global=0, port_num=1, gr=None):
+        if is_global and gr is None:
+            raise PyverbsUserError("Global AH Attr is created but gr parameter is None")
+        self.dlid = dlid
+        self.sl = sl
+        self.src_path_bits = src_path_bits
+        self.static_rate = static_rate
+        self.is_global = is_global
+        self.port_num = port_num
+        self.gr = gr or GlobalRoute()
+
+    @property
+    def dgid(self):
+        return self.gr.dgid.gid
+
+    @dgid.setter
+    def dgid(self, value):
+        self.gr.dgid = GID(value)

@@ -1,0 +1,76 @@
+"""Work requests and scatter/gather entries."""
+
+from .. import host_memory
+from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
+from .pyverbs_error import PyverbsUserError
+
+__all__ = ["SGE", "RecvWR", "SendWR"]
+
+_WITHOUT_SGE = (ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ibv_wr_opcode.IBV_WR_SEND_WITH_INV)
+
+
+class SGE:
+    """A scatter/gather entry."""
+
+    def __init__(self, addr, length, lkey):
+        self.addr = addr
+        self.length = length
+        self.lkey = lkey
+
+    def read(self, length, offset):
+        """``length`` bytes of the memory it names, from ``offset``."""
+        return host_memory.read(self.addr + offset, length)
+
+    def __str__(self):
+        return f"SGE: addr {self.addr:#x}, length {self.length}, lkey {self.lkey:#x}"
+
+
+class _WR:
+    def __init__(self, wr_id, num_sge, sg, next_wr):
+        sg = list(sg or ())
+        if num_sge > len(sg):
+            raise PyverbsUserError(f"num_sge is {num_sge}, but there are only {len(sg)} SGEs")
+        self.wr_id = wr_id
+        self.num_sge = num_sge
+        self.sg_list = [SGE(s.addr, s.length, s.lkey) for s in sg[:num_sge]]
+        self.next_wr = next_wr
+
+
+class RecvWR(_WR):
+    """A receive work request."""
+
+    def __init__(self, wr_id=0, num_sge=0, sg=None, next_wr=None):
+        super().__init__(wr_id, num_sge, sg, next_wr)
+
+
+class SendWR(_WR):
+    """A send work request; its SGEs are copied."""
+
+    def __init__(
+        self,
+        wr_id=0,
+        opcode=ibv_wr_opcode.IBV_WR_SEND,
+        num_sge=0,
+        imm_data=0,
+        sg=None,
+        send_flags=ibv_send_flags.IBV_SEND_SIGNALED,
+        next_wr=None,
+    ):
+        if opcode not in _WITHOUT_SGE and (num_sge < 1 or not sg):
+            raise PyverbsUserError("A SendWR needs at least one SGE")
+        super().__init__(wr_id, num_sge, sg, next_wr)
+        self.opcode = opcode
+        self.imm_data = imm_data
+        self.send_flags = send_flags
+        self.rkey = 0
+        self.remote_addr = 0
+        self.compare_add = 0
+        self.swap = 0
+
+    def set_wr_rdma(self, rkey, addr):
+        """Remote key and address of a WRITE or READ."""
+        self.rkey, self.remote_addr = rkey, addr
+
+    def set_wr_atomic(self, rkey, addr, compare_add, swap=0):
+        """Remote key, address and operands of an atomic."""
+        self.rkey, self.remote_addr, self.compare_add, self.swap = rkey, addr, compare_add, swap
