@@ -1,4 +1,7 @@
-"""One adapter behind its port: bring-up, commands, tables in host memory, events. Shared by all Contexts on the device."""
+"""One adapter behind its port: bring-up, commands, tables in host memory, events.
+
+All Contexts on a device share it.
+"""
 
 import errno
 import random
@@ -99,7 +102,9 @@ class Adapter:
             self._write(name, value)
 
     def command(self, opcode, number=0, action=QpAction.NONE, words=()):
-        """Runs a command to its end; ``words`` go to the mailbox before. ``AdapterError`` (EINVAL) if it is refused, ETIMEDOUT if it does not end."""
+        """Runs a command to its end; ``words`` go to the mailbox before. ``AdapterError`` (EINVAL) if it is refused,
+        ETIMEDOUT if it does not end.
+        """
         for i, word in enumerate(words):
             self.port.write32(reg.MAILBOX + 4 * i, word)
         self._write("command", COMMAND.words(opcode=opcode, action=action, number=number)[0])
@@ -186,7 +191,7 @@ class Adapter:
     # Memory regions
 
     def register(self, pd, address, length, access):
-        """Registers memory and returns its :class:`Region`; the page size is the largest that the bus addresses allow."""
+        """Registers memory and returns its :class:`Region`; its pages are as large as the bus addresses allow."""
         pages = self.memory.bus_pages(address, length) if length else []
         log_page, entries = _best_pages(address, pages)
         mtt = None
@@ -259,7 +264,9 @@ class Adapter:
 
 
 def _best_pages(address, pages):
-    """The largest page size in which ``pages`` (bus addresses of 4 KiB pages, the one of ``address`` first) can be told, and its entries."""
+    """The largest page size in which ``pages`` (bus addresses of 4 KiB pages, the one of ``address`` first) can be
+    told, and its entries.
+    """
     if not pages:
         return 12, []
     first = address >> 12

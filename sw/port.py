@@ -1,6 +1,7 @@
 """The device port: all that the driver needs of a device, and how devices are found.
 
-A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an opener, and opening gives a
+A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
+opener, and opening gives a
 :class:`Port`. Nothing is built or opened before a :class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
@@ -16,7 +17,8 @@ __all__ = ["Port", "open_port", "port_names", "provide"]
 class Port(Protocol):
     """A device as the driver sees it.
 
-    ``memory`` is the host memory that the device reaches: :mod:`verbena.sw.host_memory` or an object with its functions ``alloc``, ``free``, ``read``, ``write``,
+    ``memory`` is the host memory that the device reaches: :mod:`verbena.sw.host_memory` or an object with its functions
+    ``alloc``, ``free``, ``read``, ``write``,
     ``bus_pages`` and ``alloc_contiguous``.
     """
 
@@ -32,7 +34,9 @@ class Port(Protocol):
         """Writes a register or a doorbell."""
 
     def advance(self, max_cycles: int) -> bool:
-        """Lets the device work: in simulation, at most ``max_cycles``; on hardware, a short while. Returns whether it has anything left to do."""
+        """Lets the device work: in simulation, at most ``max_cycles``; on hardware, a short while. Returns whether it
+        has anything left to do.
+        """
 
     def resolve(self, ip: int) -> int:
         """MAC address of the neighbour with the IPv4 address ``ip``; ``KeyError`` if nobody has it."""

@@ -1,6 +1,7 @@
 """Commands: the driver fills the mailbox, writes the command register, and waits for the status register.
 
-The mailbox is 64 words of 32 bits in the register space. A command takes its operands from the mailbox and leaves its results there.
+The mailbox is 64 words of 32 bits in the register space. A command takes its operands from the mailbox and leaves its
+results there.
 """
 
 from enum import IntEnum

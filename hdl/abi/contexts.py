@@ -1,6 +1,7 @@
 """Contexts of QPs and CQs: attributes that the command block writes, 32 bits a word.
 
-Each block that needs attributes keeps a copy of the words it reads (:class:`verbena.hdl.stream.table.Table`); the command block alone writes them.
+Each block that needs attributes keeps a copy of the words it reads (:class:`verbena.hdl.stream.table.Table`); the
+command block alone writes them.
 """
 
 from enum import IntEnum

@@ -68,7 +68,10 @@ class CqeFlag(IntEnum):
 
 
 class Syndrome(IntEnum):
-    """Verbena's ``vendor_err``. 1 to 7 are the access check's verdicts (:class:`verbena.hdl.abi.tables.AccessStatus`)."""
+    """Verbena's ``vendor_err``.
+
+    1 to 7 are the access check's verdicts (:class:`verbena.hdl.abi.tables.AccessStatus`).
+    """
 
     NONE = 0
     KEY = 1

@@ -1,6 +1,7 @@
 """One description of a record that host and engine share.
 
-A :class:`Record` is a little-endian block of memory whose fields are listed from its first byte on, each with a width in bits. A field never
+A :class:`Record` is a little-endian block of memory whose fields are listed from its first byte on, each with a width
+in bits. A field never
 crosses a 64-bit boundary.
 """
 
@@ -11,7 +12,9 @@ __all__ = ["Field", "Record"]
 
 @dataclass(frozen=True)
 class Field:
-    """One field: ``name``, ``width`` in bits, ``doc`` for people; ``offset`` in bits is filled in by the record that holds it."""
+    """One field: ``name``, ``width`` in bits, ``doc`` for people; ``offset`` in bits is filled in by the record that
+    holds it.
+    """
 
     name: str
     width: int
@@ -71,7 +74,10 @@ class Record:
         return f"Record({self.name!r}, {self.size}, {list(self.fields)!r})"
 
     def pack(self, **values):
-        """Bytes of the record. Fields not given are zero; an unknown name or a value that does not fit is a ``ValueError``."""
+        """Bytes of the record.
+
+        Fields not given are zero; an unknown name or a value that does not fit is a ``ValueError``.
+        """
         whole = 0
         for name, value in values.items():
             field = self.fields.get(name)

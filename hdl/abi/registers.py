@@ -32,7 +32,10 @@ MAILBOX = 0x800
 
 
 class QpDoorbell(IntEnum):
-    """Registers of the page ``QP_PAGES + (qpn % max_qp) * PAGE``; write-only. The value is a free-running 16-bit index."""
+    """Registers of the page ``QP_PAGES + (qpn % max_qp) * PAGE``; write-only.
+
+    The value is a free-running 16-bit index.
+    """
 
     SQ_PRODUCER = 0
     RQ_PRODUCER = 4
@@ -58,13 +61,20 @@ REGISTERS = {
     for r in [
         Register("magic", 0x000, "r", "0x56524231"),
         Register("version", 0x004, "r", "version of this interface"),
-        Register("capabilities", 0x008, "r", "log2 of: QPs (bits 3:0), CQs (7:4), data width in bytes (11:8), most WQEs unacknowledged a QP (15:12)"),
+        Register(
+            "capabilities",
+            0x008,
+            "r",
+            "log2 of: QPs (bits 3:0), CQs (7:4), data width in bytes (11:8), most WQEs unacknowledged a QP (15:12)",
+        ),
         Register("control", 0x00C, "rw", "bit 0: enable; bit 1: interrupt enable"),
         Register("command", 0x010, "w", "see COMMAND: starts a command"),
         Register("command_status", 0x014, "r", "bit 31: busy; bits 3:0: status of the last command"),
         Register("status", 0x018, "r", "bit 0: idle, nothing in flight"),
         Register("clock", 0x01C, "r", "cycles since reset, low 32 bits"),
-        Register("mac_low", 0x020, "rw", "own MAC address, low 32 bits; its first byte on the wire is the most significant"),
+        Register(
+            "mac_low", 0x020, "rw", "own MAC address, low 32 bits; its first byte on the wire is the most significant"
+        ),
         Register("mac_high", 0x024, "rw", "own MAC address, high 16 bits"),
         Register("ip", 0x028, "rw", "own IPv4 address, first byte on the wire is the most significant"),
         Register("mpt_low", 0x030, "rw", "bus address of the MPT, 4 KiB aligned"),
@@ -73,7 +83,12 @@ REGISTERS = {
         Register("eq_low", 0x040, "rw", "bus address of the event ring, 4 KiB aligned"),
         Register("eq_high", 0x044, "rw", ""),
         Register("eq_log_size", 0x048, "rw", "log2 of its entries; a write of this register resets the ring's indices"),
-        Register("eq_consumer", 0x04C, "rw", "free-running 16-bit index; the interrupt is high while it differs from the producer"),
+        Register(
+            "eq_consumer",
+            0x04C,
+            "rw",
+            "free-running 16-bit index; the interrupt is high while it differs from the producer",
+        ),
         Register("tick", 0x050, "rw", "cycles of one timer tick (4.096 us)"),
     ]
 }

@@ -18,7 +18,11 @@ MPT = Record(
         Field("log_page_size", 6, "12 (4 KiB) to 30 (1 GiB)"),
         Field("_", 9),
         Field("valid", 1, "0: the key means nothing"),
-        Field("mtt_address", 64, "bus address of the region's first MTT entry, 8-byte aligned; the page of `address` comes first"),
+        Field(
+            "mtt_address",
+            64,
+            "bus address of the region's first MTT entry, 8-byte aligned; the page of `address` comes first",
+        ),
         Field("pd", 24, "protection domain"),
         Field("variant", 8, "low 8 bits of the key"),
         Field("access", 8, "enum ibv_access_flags, low 5 bits"),

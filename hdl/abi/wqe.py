@@ -1,7 +1,9 @@
 """Work queue entries.
 
-A send WQE is one or two blocks of 64 bytes, as the QP's ``log_sq_stride`` says: 64 bytes hold two scatter/gather entries or 32 bytes of inline
-data, 128 bytes hold six or 96. A receive WQE is ``1 << log_rq_stride`` bytes of scatter/gather entries and nothing else; entries of length 0 are
+A send WQE is one or two blocks of 64 bytes, as the QP's ``log_sq_stride`` says: 64 bytes hold two scatter/gather
+entries or 32 bytes of inline
+data, 128 bytes hold six or 96. A receive WQE is ``1 << log_rq_stride`` bytes of scatter/gather entries and nothing
+else; entries of length 0 are
 skipped, so unused ones are zero. ``wr_id`` stays with the driver: a CQE names the WQE by its index.
 """
 
@@ -41,7 +43,8 @@ SEND_WQE = Record(
         Field("compare_add", 64, "atomics; otherwise sge1_address"),
         Field("swap", 64, "atomics; otherwise sge1_length and sge1_lkey"),
     ],
-    "Send WQE. From byte 32 on stand the scatter/gather entries, or the inline data; atomics have one entry and their operands.",
+    "Send WQE. From byte 32 on stand the scatter/gather entries, or the inline data; atomics have one entry and their "
+    "operands.",
 )
 
 SGE_OFFSET = 32

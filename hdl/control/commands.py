@@ -20,13 +20,17 @@ Reply = data.StructLayout({"psn": 24, "index": 16})
 
 
 class Commands(wiring.Component):
-    """Executes one command at a time, and moves QPs to ERR when a pipeline reports an error; between two commands, or while one waits for its end.
+    """Executes one command at a time, and moves QPs to ERR when a pipeline reports an error; between two commands, or
+    while one waits for its end.
 
-    Attributes live here once more, in full, for QUERY_QP and for the state that an error changes. Words are written from the last to the first, so that
-    ``state`` comes last. START_RECEIVE and START_SEND send their token before the attributes are written, RESET and ERROR after them: a QP never runs on half of its
+    Attributes live here once more, in full, for QUERY_QP and for the state that an error changes. Words are written
+    from the last to the first, so that
+    ``state`` comes last. START_RECEIVE and START_SEND send their token before the attributes are written, RESET and
+    ERROR after them: a QP never runs on half of its
     attributes.
 
-    RESET, and with it CREATE_QP and DESTROY_QP, ends when nothing of the QP's old life is left in any pipeline: its token has come out at the end of both.
+    RESET, and with it CREATE_QP and DESTROY_QP, ends when nothing of the QP's old life is left in any pipeline: its
+    token has come out at the end of both.
 
     Members
     -------
@@ -225,9 +229,8 @@ class Commands(wiring.Component):
                 send(self.requester, "TOKEN_RESPONDER")
             with m.State("TOKEN_RESPONDER"):
                 send(self.responder, "TOKEN_PASSED")
-            with m.State("TOKEN_PASSED"):
-                with m.If((action != QpAction.RESET) | (tx_out & rx_out)):
-                    m.next = "TOKEN_COMPLETER"
+            with m.State("TOKEN_PASSED"), m.If((action != QpAction.RESET) | (tx_out & rx_out)):
+                m.next = "TOKEN_COMPLETER"
             with m.State("TOKEN_COMPLETER"):
                 send(self.completer, "TOKEN_SQ")
             with m.State("TOKEN_SQ"):
@@ -266,7 +269,6 @@ class Commands(wiring.Component):
                 with m.Else():
                     m.next = "READ_ADDRESS"
             indices = Signal(32)
-            responder_psn = Signal(24)
             with m.State("REPLY_REQUESTER"):
                 reply = self.requester_reply
                 m.d.comb += [

@@ -12,7 +12,7 @@ from ..stream.record import word_layout
 
 __all__ = ["CommandWord", "ConsumerDoorbell", "Registers"]
 
-CommandWord = worddata.StructLayout(COMMAND, [0])
+CommandWord = word_layout(COMMAND, [0])
 ConsumerDoorbell = {"cq": 12, "index": 16}
 
 REG = abi.REGISTERS
@@ -21,15 +21,18 @@ REG = abi.REGISTERS
 class Registers(wiring.Component):
     """AXI4-Lite subordinate; see :mod:`verbena.hdl.abi.registers` for the map.
 
-    One transaction at a time. A doorbell reaches its stream 2 cycles after the write's address and data are both there; a read takes 4 cycles, of a counter 8. Reads
-    of unknown addresses give 0, writes to them do nothing; both are answered OKAY. Write strobes are not looked at: registers are written whole.
+    One transaction at a time. A doorbell reaches its stream 2 cycles after the write's address and data are both there;
+    a read takes 4 cycles, of a counter 8. Reads
+    of unknown addresses give 0, writes to them do nothing; both are answered OKAY. Write strobes are not looked at:
+    registers are written whole.
     An access to the mailbox waits while a command runs; nothing else does.
 
     Members
     -------
     axil : AXI4-Lite
     sq, rq, consumer, arm : streams of doorbells
-        ``{qp, index}``, ``{qp, index}``, ``{cq, index}`` and ``{cq, flags}``. Pages beyond the last QP or CQ are ignored.
+        ``{qp, index}``, ``{qp, index}``, ``{cq, index}`` and ``{cq, flags}``. Pages beyond the last QP or CQ are
+        ignored.
     command : stream of :data:`CommandWord`
         A command to run; ``ready`` comes when it is done, with ``command_result``.
     mailbox_addr, mailbox_r_data, mailbox_w_data, mailbox_w_en

@@ -29,7 +29,10 @@ TransportHeader = data.StructLayout(
         "length": LENGTH_BITS,
     }
 )
-"""Transport headers of one packet. Which of RETH, AETH and ImmDt count follows from ``opcode``; the others are zero or undefined."""
+"""Transport headers of one packet.
+
+Which of RETH, AETH and ImmDt count follows from ``opcode``; the others are zero or undefined.
+"""
 
 Path = data.StructLayout({"mac": 48, "ip": 32, "source_port": 16, "traffic_class": 8, "hop_limit": 8})
 """The peer's addresses. Addresses are numbers whose most significant byte comes first on the wire."""

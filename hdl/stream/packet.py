@@ -9,7 +9,8 @@ __all__ = ["PacketBeat"]
 class PacketBeat(data.StructLayout):
     """One beat of a packet.
 
-    Byte 0 of the packet, the first on the wire or at the lowest address, is ``data[0:8]`` of the first beat. Every beat but the last is full.
+    Byte 0 of the packet, the first on the wire or at the lowest address, is ``data[0:8]`` of the first beat. Every beat
+    but the last is full.
 
     Parameters
     ----------
@@ -32,4 +33,6 @@ class PacketBeat(data.StructLayout):
         if data_width not in (64, 128, 256, 512):
             raise ValueError(f"data_width must be 64, 128, 256 or 512, not {data_width!r}")
         self.data_width = data_width
-        super().__init__({"data": data_width, "count": ceil_log2(data_width // 8) + 1, "first": 1, "last": 1, "error": 1})
+        super().__init__(
+            {"data": data_width, "count": ceil_log2(data_width // 8) + 1, "first": 1, "last": 1, "error": 1}
+        )

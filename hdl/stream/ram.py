@@ -8,13 +8,16 @@ from amaranth.utils import ceil_log2
 __all__ = ["UNDEFINED_COLLISION", "Ram"]
 
 UNDEFINED_COLLISION = "undefined_collision"
-"""In the name of a memory: a read of the row being written may return anything. The Verilog generator tells yosys, which then spends no logic on it."""
+"""In the name of a memory: a read of the row being written may return anything. The Verilog generator tells yosys,
+which then spends no logic on it.
+"""
 
 
 class Ram(wiring.Component):
     """Memory of ``depth`` rows with one write port and one read port, and a registered output.
 
-    Reading takes 2 cycles: ``r_addr`` in cycle *n*, ``r_data`` in cycle *n + 2*; a new read may start each cycle. A row read in the very cycle in which it is
+    Reading takes 2 cycles: ``r_addr`` in cycle *n*, ``r_data`` in cycle *n + 2*; a new read may start each cycle. A row
+    read in the very cycle in which it is
     written comes out undefined: the user must not need it (in simulation, the old row comes).
 
     Parameters
@@ -62,7 +65,13 @@ class Ram(wiring.Component):
         read = mem.read_port()
         raw = self.w_data.as_value() if isinstance(self.w_data, ValueCastable) else self.w_data
         out = Signal(width)
-        m.d.comb += [write.addr.eq(self.w_addr), write.data.eq(raw), write.en.eq(self.w_en), read.addr.eq(self.r_addr), read.en.eq(1)]
+        m.d.comb += [
+            write.addr.eq(self.w_addr),
+            write.data.eq(raw),
+            write.en.eq(self.w_en),
+            read.addr.eq(self.r_addr),
+            read.en.eq(1),
+        ]
         m.d.sync += out.eq(read.data)
         m.d.comb += (self.r_data.as_value() if isinstance(self.r_data, ValueCastable) else self.r_data).eq(out)
         return m

@@ -11,7 +11,8 @@ __all__ = ["ReadyQueue"]
 class ReadyQueue(wiring.Component):
     """A set of ids that is served in order of arrival: round robin without a scan.
 
-    Adding an id that waits already changes nothing, so the queue never fills and ``i`` is always ready. An id that is added in the cycle in which it is taken,
+    Adding an id that waits already changes nothing, so the queue never fills and ``i`` is always ready. An id that is
+    added in the cycle in which it is taken,
     or later, is queued again. An id comes out 2 cycles after it was added to an empty queue.
 
     Parameters
@@ -65,7 +66,12 @@ class ReadyQueue(wiring.Component):
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.If(taken):
-            m.d.sync += [head.eq(head + 1), self.o.payload.eq(read.data), self.o.valid.eq(1), waiting.bit_select(read.data, 1).eq(0)]
+            m.d.sync += [
+                head.eq(head + 1),
+                self.o.payload.eq(read.data),
+                self.o.valid.eq(1),
+                waiting.bit_select(read.data, 1).eq(0),
+            ]
         with m.If(add):
             m.d.sync += [tail.eq(tail + 1), waiting.bit_select(self.i.payload, 1).eq(1)]
         return m

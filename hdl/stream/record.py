@@ -13,7 +13,8 @@ def record_layout(record):
 
 
 def word_layout(record, words):
-    """Layout of the 32-bit ``words`` of ``record``, packed one behind the other in the order given: what a table that keeps only these words
+    """Layout of the 32-bit ``words`` of ``record``, packed one behind the other in the order given: what a table that
+    keeps only these words
     reads. Holds every field of which all words are kept, in ascending consecutive places."""
     words = list(words)
     fields = {}

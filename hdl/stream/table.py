@@ -38,7 +38,9 @@ class Table(wiring.Component):
         self.words = sorted(words)
         self.depth = depth
         self.layout = word_layout(record, self.words)
-        super().__init__({"write": In(AttributeWrite), "write_en": In(1), "index": In(range(max(2, depth))), "row": Out(self.layout)})
+        super().__init__(
+            {"write": In(AttributeWrite), "write_en": In(1), "index": In(range(max(2, depth))), "row": Out(self.layout)}
+        )
 
     @staticmethod
     def words_of(record, *names):

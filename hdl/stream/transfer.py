@@ -1,13 +1,16 @@
 """Requests that several floors speak: accesses to registered memory, pieces of bus memory, completions, control tokens.
 
-**Runs.** A packet's accesses form a run: one or more, the last marked ``last``. Each packet, also one without payload, has exactly one run; the access
-check turns it into exactly one run of pieces, and on the write side the DMA engine answers with exactly one ``Done``, in order. An access of length 0 is not checked
+**Runs.** A packet's accesses form a run: one or more, the last marked ``last``. Each packet, also one without payload,
+has exactly one run; the access
+check turns it into exactly one run of pieces, and on the write side the DMA engine answers with exactly one ``Done``,
+in order. An access of length 0 is not checked
 and touches nothing; it is how a packet without payload keeps its place.
 """
 
 from amaranth.lib import data
 
 __all__ = [
+    "LENGTH_BITS",
     "AccessRequest",
     "AttributeWrite",
     "Completion",
@@ -17,7 +20,6 @@ __all__ = [
     "QpControl",
     "QpError",
     "ReadRequest",
-    "LENGTH_BITS",
 ]
 
 LENGTH_BITS = 13
@@ -41,26 +43,32 @@ AccessRequest = data.StructLayout(
 Piece = data.StructLayout(
     {
         "address": 64,  # bus
-        "length": LENGTH_BITS,  # bytes, 0 to 4096; does not cross a page of the region, may cross 4 KiB only inside a larger page
+        "length": LENGTH_BITS,  # bytes, 0 to 4096; crosses 4 KiB only inside a larger page of the region
         "discard": 1,  # consume that much payload and write nothing
         "status": 3,  # abi.tables.AccessStatus; other than OK only with `last`
         "last": 1,  # of the packet's run
     }
 )
-"""What the access check hands to the DMA engine. A run whose status is not OK ends in a piece with ``status`` set; on the read side that piece has
-``length`` 0 and the payload stream gets a final beat with ``error``; on the write side the accesses after the refused one have become discards of the same lengths.
+"""What the access check hands to the DMA engine. A run whose status is not OK ends in a piece with ``status`` set; on
+the read side that piece has
+``length`` 0 and the payload stream gets a final beat with ``error``; on the write side the accesses after the refused
+one have become discards of the same lengths.
 
-On the read side the payload stream of a run has exactly one packet (one beat with ``first``, one with ``last``), except that a run of length 0 with status OK has no beat."""
+On the read side the payload stream of a run has exactly one packet (one beat with ``first``, one with ``last``), except
+that a run of length 0 with status OK has no beat."""
 
 Done = data.StructLayout({"status": 3})
-"""One packet's run is over: all its bytes are read, or written and answered by the bus. ``status`` is the check's, or BUS."""
+"""One packet's run is over: all its bytes are read, or written and answered by the bus. ``status`` is the check's, or
+BUS.
+"""
 
 
 ReadRequest = data.StructLayout({"address": 64, "length": LENGTH_BITS})
 """A read of the engine's own structures: 8-byte aligned, a multiple of 8 bytes, at most 4096."""
 
 QpControl = data.StructLayout({"qp": 12, "action": 3, "psn": 24})
-"""A token that the command block sends to each block with state of a QP; the block resets or starts that state, in order with its packets.
+"""A token that the command block sends to each block with state of a QP; the block resets or starts that state, in
+order with its packets.
 ``action`` is :class:`verbena.hdl.abi.commands.QpAction`."""
 
 AttributeWrite = data.StructLayout({"index": 12, "word": 5, "data": 32})

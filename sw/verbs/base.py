@@ -14,7 +14,7 @@ def inc_rkey(rkey):
     return rkey & 0xFFFFFF00 | rkey + 1 & 0xFF
 
 
-def PyverbsRDMAErrno(msg):  # noqa: N802  (pyverbs' name)
+def PyverbsRDMAErrno(msg):
     """A :class:`PyverbsRDMAError` for a failure of the device itself."""
     return PyverbsRDMAError(msg, errno.EIO)
 
@@ -25,7 +25,9 @@ def refuse(msg, code):
 
 
 def attempt(msg, function, *args, **kwargs):
-    """Calls ``function``; an error of the adapter or of host memory becomes a :class:`PyverbsRDMAError` that begins with ``msg``."""
+    """Calls ``function``; an error of the adapter or of host memory becomes a :class:`PyverbsRDMAError` that begins
+    with ``msg``.
+    """
     try:
         return function(*args, **kwargs)
     except MemoryError:
@@ -41,7 +43,8 @@ class PyverbsObject:
 class PyverbsCM(PyverbsObject):
     """A resource: context manager, closed once, its children before it.
 
-    Subclasses set ``_closers`` (called by :meth:`close` in order) through :meth:`_own`; children register with their parents.
+    Subclasses set ``_closers`` (called by :meth:`close` in order) through :meth:`_own`; children register with their
+    parents.
     """
 
     # Destroying a parent destroys its children in this order.

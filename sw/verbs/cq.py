@@ -34,7 +34,10 @@ class WC(PyverbsObject):
         self.pkey_index = self.slid = self.sl = self.dlid_path_bits = 0
 
     def __repr__(self):
-        return f"WC(wr_id={self.wr_id}, status={self.status}, opcode={self.opcode}, qp_num={self.qp_num:#x}, byte_len={self.byte_len})"
+        return (
+            f"WC(wr_id={self.wr_id}, status={self.status}, opcode={self.opcode}, qp_num={self.qp_num:#x}, "
+            f"byte_len={self.byte_len})"
+        )
 
 
 class CompChannel(PyverbsCM):
@@ -48,7 +51,10 @@ class CompChannel(PyverbsCM):
         self._events = deque()
 
     def get_cq_event(self, expected_cq=None):
-        """Waits for an event and returns its CQ. EDEADLK if none can come any more; an event of another CQ than ``expected_cq`` is an error."""
+        """Waits for an event and returns its CQ.
+
+        EDEADLK if none can come any more; an event of another CQ than ``expected_cq`` is an error.
+        """
         adapter = self.context._adapter
         while not self._events:
             if not adapter.advance(EVENT_QUANTUM) and not self._events:
@@ -89,7 +95,9 @@ class CQ(PyverbsCM):
         super().__init__(*([context] if channel is None else [context, channel]))
 
     def poll(self, num_entries=1):
-        """Up to ``num_entries`` completions: ``(n, [WC])``. When there is none, a simulated device is given some time first."""
+        """Up to ``num_entries`` completions: ``(n, [WC])``. When there is none, a simulated device is given some time
+        first.
+        """
         taken = self._take(num_entries)
         if not taken:
             self._adapter.advance(POLL_QUANTUM)

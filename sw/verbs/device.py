@@ -74,9 +74,29 @@ class DeviceAttr(PyverbsObject):
     def __init__(self, adapter):
         guid = _guid(adapter.port.mac)
         values = dict.fromkeys(
-            "device_cap_flags max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_mw max_raw_ipv6_qps max_raw_ethy_qp max_mcast_grp max_mcast_qp_attach "
-            "max_total_mcast_qp_attach max_ah max_fmr max_map_per_fmr max_srq max_srq_wr max_srq_sge max_qp_rd_atom max_res_rd_atom "
-            "max_qp_init_rd_atom max_sge_rd".split(),
+            [
+                "device_cap_flags",
+                "max_ee_rd_atom",
+                "max_ee_init_rd_atom",
+                "max_ee",
+                "max_rdd",
+                "max_mw",
+                "max_raw_ipv6_qps",
+                "max_raw_ethy_qp",
+                "max_mcast_grp",
+                "max_mcast_qp_attach",
+                "max_total_mcast_qp_attach",
+                "max_ah",
+                "max_fmr",
+                "max_map_per_fmr",
+                "max_srq",
+                "max_srq_wr",
+                "max_srq_sge",
+                "max_qp_rd_atom",
+                "max_res_rd_atom",
+                "max_qp_init_rd_atom",
+                "max_sge_rd",
+            ],
             0,
         )
         values.update(

@@ -182,7 +182,7 @@ class QP(PyverbsCM):
         attr = attr or self._attr
         route = attr.ah_attr.gr
         ip = route.dgid.ipv4 or 0
-        values = {
+        return {
             "state": state,
             "type": self.qp_type,
             "path_mtu": attr.path_mtu,
@@ -213,7 +213,6 @@ class QP(PyverbsCM):
             "rq_psn": attr.rq_psn & 0xFFFFFF,
             "qkey": attr.qkey,
         }
-        return values
 
     def _resolve(self, ip):
         if not ip:
@@ -224,7 +223,9 @@ class QP(PyverbsCM):
             refuse("Failed to modify QP: nobody has the destination address", errno.EHOSTUNREACH)
 
     def modify(self, attr, mask):
-        """Changes the attributes named by ``mask``; EINVAL, and nothing changed, if they do not belong to the transition."""
+        """Changes the attributes named by ``mask``; EINVAL, and nothing changed, if they do not belong to the
+        transition.
+        """
         failed = "Failed to modify QP"
         current = self.qp_state
         new = attr.qp_state if mask & M.IBV_QP_STATE else current
@@ -317,7 +318,10 @@ class QP(PyverbsCM):
     # Work
 
     def post_send(self, wr, bad_wr=None):
-        """Posts a list of send work requests. ENOMEM: the queue is full; EINVAL: the request or the state is wrong; what stands before the bad one is posted."""
+        """Posts a list of send work requests.
+
+        ENOMEM: the queue is full; EINVAL: the request or the state is wrong; what stands before the bad one is posted.
+        """
         failed = "Failed to post send"
         if self._attr.qp_state in (S.IBV_QPS_RESET, S.IBV_QPS_INIT, S.IBV_QPS_RTR):
             refuse(f"{failed}: state {self._attr.qp_state.name}", errno.EINVAL)
