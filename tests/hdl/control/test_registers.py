@@ -1,0 +1,185 @@
+"""Registers behind AXI4-Lite: what is written reads back, doorbells come out, the mailbox waits for commands."""
+
+import pytest
+from streams import make_rng, pause, plain, receive_all, simulate
+from verbena.hdl.abi import registers as abi
+from verbena.hdl.abi.commands import COMMAND, Command
+from verbena.hdl.control.registers import Registers
+
+REG = abi.REGISTERS
+
+
+class Bus:
+    """A small AXI4-Lite manager with random gaps."""
+
+    def __init__(self, port, rng):
+        self.port, self.rng = port, rng
+
+    async def write(self, ctx, address, value):
+        port = self.port
+        await pause(ctx, self.rng, 0.3)
+        ctx.set(port.awaddr, address)
+        ctx.set(port.wdata, value)
+        ctx.set(port.wstrb, 15)
+        late = self.rng.random() < 0.5
+        ctx.set(port.awvalid, 1)
+        if late:
+            await ctx.tick()
+        ctx.set(port.wvalid, 1)
+        taken = False
+        while not taken:
+            _, _, taken = await ctx.tick().sample(port.awready & port.wready)
+        ctx.set(port.awvalid, 0)
+        ctx.set(port.wvalid, 0)
+        await pause(ctx, self.rng, 0.3)
+        ctx.set(port.bready, 1)
+        done = False
+        while not done:
+            _, _, done, response = await ctx.tick().sample(port.bvalid, port.bresp)
+        assert response == 0
+        ctx.set(port.bready, 0)
+
+    async def read(self, ctx, address):
+        port = self.port
+        ctx.set(port.araddr, address)
+        ctx.set(port.arvalid, 1)
+        taken = False
+        while not taken:
+            _, _, taken = await ctx.tick().sample(port.arready)
+        ctx.set(port.arvalid, 0)
+        await pause(ctx, self.rng, 0.3)
+        ctx.set(port.rready, 1)
+        done = False
+        while not done:
+            _, _, done, value = await ctx.tick().sample(port.rvalid, port.rdata)
+        ctx.set(port.rready, 0)
+        return value
+
+
+def make():
+    return Registers(data_width=64, qps=16, cqs=8, window=64)
+
+
+def test_constants_and_what_is_written_read_back():
+    rng = make_rng()
+    dut = make()
+    bus = Bus(dut.axil, rng)
+    written = {
+        "mac_low": 0x11223344,
+        "mac_high": 0x5566,
+        "ip": 0x0A000001,
+        "mpt_low": 0x9000,
+        "mpt_high": 7,
+        "tick": 99,
+    }
+
+    async def host(ctx):
+        assert await bus.read(ctx, REG["magic"].offset) == abi.MAGIC
+        assert await bus.read(ctx, REG["version"].offset) == abi.VERSION
+        assert await bus.read(ctx, REG["capabilities"].offset) == 4 | 3 << 4 | 3 << 8 | 6 << 12
+        assert await bus.read(ctx, REG["tick"].offset) == 512
+        for name, value in written.items():
+            await bus.write(ctx, REG[name].offset, value)
+        for name, value in written.items():
+            assert await bus.read(ctx, REG[name].offset) == value
+        assert ctx.get(dut.mac) == 0x556611223344
+        assert ctx.get(dut.ip) == 0x0A000001
+        assert ctx.get(dut.mpt_base) == 7 << 32 | 0x9000
+        await bus.write(ctx, 0x700, 5)
+        assert await bus.read(ctx, 0x700) == 0
+        before = await bus.read(ctx, REG["clock"].offset)
+        assert before < await bus.read(ctx, REG["clock"].offset)
+
+    simulate(dut, host, seed=rng.seed_value)
+
+
+def test_doorbells_come_out_and_pages_beyond_the_last_are_ignored():
+    rng = make_rng()
+    dut = make()
+    bus = Bus(dut.axil, rng)
+    sq = [(rng.randrange(16), rng.randrange(1 << 16)) for _ in range(20)]
+
+    async def host(ctx):
+        for qp, index in sq:
+            await bus.write(ctx, abi.QP_PAGES + qp * abi.PAGE + abi.QpDoorbell.SQ_PRODUCER, index)
+            await bus.write(ctx, abi.QP_PAGES + 16 * abi.PAGE, index)
+            await bus.write(ctx, abi.QP_PAGES + qp * abi.PAGE + abi.QpDoorbell.RQ_PRODUCER, index ^ 1)
+            await bus.write(ctx, abi.CQ_PAGES + qp % 8 * abi.PAGE + abi.CqDoorbell.CONSUMER, index ^ 2)
+            await bus.write(ctx, abi.CQ_PAGES + 8 * abi.PAGE, index)
+            await bus.write(ctx, abi.CQ_PAGES + qp % 8 * abi.PAGE + abi.CqDoorbell.ARM, index & 3)
+
+    def expect(port, values):
+        async def consumer(ctx):
+            assert await receive_all(ctx, port, len(values), rng) == values
+            for _ in range(20):
+                _, _, extra = await ctx.tick().sample(port.valid)
+                assert not extra
+
+        return consumer
+
+    simulate(
+        dut,
+        host,
+        expect(dut.sq, [{"qp": qp, "index": i} for qp, i in sq]),
+        expect(dut.rq, [{"qp": qp, "index": i ^ 1} for qp, i in sq]),
+        expect(dut.consumer, [{"cq": qp % 8, "index": i ^ 2} for qp, i in sq]),
+        expect(dut.arm, [{"cq": qp % 8, "flags": i & 3} for qp, i in sq]),
+        seed=rng.seed_value,
+    )
+
+
+def test_mailbox_waits_while_a_command_runs_and_status_does_not():
+    rng = make_rng()
+    dut = make()
+    bus = Bus(dut.axil, rng)
+    word = COMMAND.words(opcode=Command.QUERY_QP, number=17, action=0)[0]
+
+    async def host(ctx):
+        await bus.write(ctx, abi.MAILBOX + 4 * 5, 0xABCD)
+        assert await bus.read(ctx, abi.MAILBOX + 4 * 5) == 0xABCD
+        await bus.write(ctx, REG["command"].offset, word)
+        assert await bus.read(ctx, REG["command_status"].offset) >> 31 == 1
+        assert await bus.read(ctx, abi.MAILBOX + 4 * 5) == 0x1234
+        assert await bus.read(ctx, REG["command_status"].offset) == 2
+
+    async def block(ctx):
+        ctx.set(dut.mailbox_addr, 5)
+        while True:
+            _, _, valid, payload = await ctx.tick().sample(dut.command.valid, dut.command.payload)
+            if valid:
+                break
+        assert plain(payload)["number"] == 17
+        assert plain(payload)["opcode"] == Command.QUERY_QP
+        assert ctx.get(dut.mailbox_r_data) == 0xABCD
+        for _ in range(30):
+            await ctx.tick()
+        ctx.set(dut.mailbox_w_data, 0x1234)
+        ctx.set(dut.mailbox_w_en, 1)
+        await ctx.tick()
+        ctx.set(dut.mailbox_w_en, 0)
+        for _ in range(30):
+            await ctx.tick()
+        ctx.set(dut.command_result, 2)
+        ctx.set(dut.command.ready, 1)
+        await ctx.tick()
+        ctx.set(dut.command.ready, 0)
+
+    simulate(dut, host, block, seed=rng.seed_value)
+
+
+@pytest.mark.parametrize("word", [0, 57])
+def test_counters_are_read_after_their_latency(word):
+    dut = make()
+    bus = Bus(dut.axil, make_rng(1))
+
+    async def host(ctx):
+        assert await bus.read(ctx, abi.COUNTERS + 4 * word) == 1000 + word
+
+    async def counters(ctx):
+        addresses = [0] * (dut.counter_latency - 1)
+        while True:
+            _, _, address = await ctx.tick().sample(dut.counter_addr)
+            addresses.append(address)
+            ctx.set(dut.counter_data, 1000 + addresses.pop(0))
+
+    simulate(dut, host, background=[counters])
