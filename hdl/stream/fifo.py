@@ -1,4 +1,4 @@
-"""A queue of items of any shape."""
+"""Queues of items of any shape, and the reading ahead that block RAM needs."""
 
 from amaranth.hdl import Cat, Module, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring
@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from .ram import Ram
 
-__all__ = ["Queue"]
+__all__ = ["Prefetch", "Queue"]
 
 LUT_DEPTH = 64
 """Most items kept in LUT RAM; more go to block RAM."""
@@ -91,24 +91,68 @@ class Queue(wiring.Component):
                 m.d.sync += self.o.valid.eq(0)
         else:
             m.submodules.ram = ram = Ram(width, 1 << bits)
-            m.submodules.front = front = Queue(width, PREFETCH)
-            free = Signal(range(PREFETCH + 1), init=PREFETCH)  # places in `front` that no read has claimed
-            arriving = Signal(2)
+            m.submodules.prefetch = prefetch = Prefetch(width)
             m.d.comb += [
                 ram.w_addr.eq(tail),
                 ram.w_data.eq(self.i.payload),
                 ram.w_en.eq(put),
-                ram.r_addr.eq(head),  # never the row being written: it is unread only from the next cycle on
-                take.eq(unread & (free != 0)),
-                front.i.valid.eq(arriving[1]),
-                front.i.payload.eq(ram.r_data),
-                self.o.valid.eq(front.o.valid),
-                Value.cast(self.o.payload).eq(front.o.payload),
-                front.o.ready.eq(self.o.ready),
+                ram.r_addr.eq(head),  # never the row being written: that one is unread only from the next cycle on
+                prefetch.unread.eq(unread),
+                prefetch.row.eq(ram.r_data),
+                take.eq(prefetch.take),
+                self.o.valid.eq(prefetch.o.valid),
+                Value.cast(self.o.payload).eq(prefetch.o.payload),
+                prefetch.o.ready.eq(self.o.ready),
             ]
-            m.d.sync += arriving.eq(Cat(take, arriving[0]))
-            with m.If(take & ~get):
-                m.d.sync += free.eq(free - 1)
-            with m.Elif(~take & get):
-                m.d.sync += free.eq(free + 1)
+        return m
+
+
+class Prefetch(wiring.Component):
+    """Makes a stream of consecutive rows of a :class:`.ram.Ram`: reads ahead as far as it has places for what comes.
+
+    One row each cycle; a row comes out 4 cycles after its address was taken.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Shape of a row.
+
+    Members
+    -------
+    unread : 1
+        The row at the address that the user applies may be read.
+    take : 1
+        It is read now: the user applies the next address in the next cycle. Only while ``unread``.
+    row : ``shape``
+        The Ram's ``r_data``.
+    o : stream of ``shape``
+    empty : 1
+        No row is on its way.
+    """
+
+    def __init__(self, shape):
+        self.shape = shape
+        super().__init__(
+            {"unread": In(1), "take": Out(1), "row": In(shape), "o": Out(stream.Signature(shape)), "empty": Out(1)}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.front = front = Queue(self.shape, PREFETCH)
+        free = Signal(range(PREFETCH + 1), init=PREFETCH)  # places in `front` that no read has claimed
+        arriving = Signal(2)
+        get = Signal()
+        m.d.comb += [
+            self.take.eq(self.unread & (free != 0)),
+            front.i.valid.eq(arriving[1]),
+            Value.cast(front.i.payload).eq(Value.cast(self.row)),
+            get.eq(self.o.valid & self.o.ready),
+            self.empty.eq(free == PREFETCH),
+        ]
+        wiring.connect(m, front.o, wiring.flipped(self.o))
+        m.d.sync += arriving.eq(Cat(self.take, arriving[0]))
+        with m.If(self.take & ~get):
+            m.d.sync += free.eq(free - 1)
+        with m.Elif(~self.take & get):
+            m.d.sync += free.eq(free + 1)
         return m

@@ -1,0 +1,137 @@
+"""Several streams into one."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .packet import PacketBeat
+
+__all__ = ["PacketArbiter", "StreamArbiter"]
+
+
+def pick(values, index):
+    """``values[index]`` as a tree of 2 to 1 multiplexers: half the LUTs of what yosys makes of a switch."""
+    values = list(values)
+    for bit in index:
+        values = [
+            Mux(bit, values[k + 1], values[k]) if k + 1 < len(values) else values[k] for k in range(0, len(values), 2)
+        ]
+    return values[0]
+
+
+class _Arbiter(wiring.Component):
+    def __init__(self, shape, count):
+        if not isinstance(count, int) or count < 2:
+            raise ValueError(f"count must be an int of at least 2, not {count!r}")
+        self.count = count
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)).array(count),
+                "o": Out(stream.Signature(shape)),
+                "grant": Out(range(count)),
+            }
+        )
+
+    def connect(self, m):
+        """Connects the granted input to the output. Returns the vector of ``valid``."""
+        valid = Signal(self.count)
+        m.d.comb += [
+            valid.eq(Cat(port.valid for port in self.i)),
+            self.o.valid.eq(pick(valid, self.grant)),
+            Value.cast(self.o.payload).eq(pick([Value.cast(port.payload) for port in self.i], self.grant)),
+        ]
+        for number, port in enumerate(self.i):
+            m.d.comb += port.ready.eq(self.o.ready & (self.grant == number))
+        return valid
+
+    def move_round(self, m, valid):
+        """Grants the next in the round that is valid; nobody valid: as it was."""
+        with m.Switch(self.grant):
+            for number in range(self.count):
+                with m.Case(number):
+                    for step in range(self.count - 1, 0, -1):
+                        other = (number + step) % self.count
+                        with m.If(valid[other]):
+                            m.d.sync += self.grant.eq(other)
+
+
+class StreamArbiter(_Arbiter):
+    """Merges ``count`` streams, item by item, round robin.
+
+    The grant is a register that stays where it was until somebody else wants it: an item of the input that has it
+    passes in the same cycle, another one a cycle later. No cycle is lost while somebody waits. Nothing is buffered:
+    ``o`` follows the inputs, and their ``ready`` follows ``o.ready``, in the same cycle.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Shape of an item.
+    count : int
+        Inputs, at least 2.
+
+    Members
+    -------
+    i : ``count`` streams of ``shape``
+    o : stream of ``shape``
+    grant : 0 to ``count - 1``
+        Input that ``o`` shows.
+    """
+
+    def __init__(self, shape, count):
+        self.shape = shape
+        super().__init__(shape, count)
+
+    def elaborate(self, platform):
+        m = Module()
+        valid = self.connect(m)
+        with m.If(~self.o.valid | self.o.ready):
+            self.move_round(m, valid)
+        return m
+
+
+class PacketArbiter(_Arbiter):
+    """Merges ``count`` streams of packets; a packet passes whole.
+
+    The grant is a register, as of :class:`StreamArbiter`, and moves between packets only. Round robin loses no cycle
+    while somebody waits. With ``priority`` the lowest valid input is next, and strictly so: a change to an input of
+    lower priority costs one cycle, in which the better one could have begun again.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512 bits.
+    count : int
+        Inputs, at least 2.
+    priority : bool
+        Input 0 first, instead of round robin.
+
+    Members
+    -------
+    i : ``count`` streams of ``PacketBeat``
+    o : stream of ``PacketBeat``
+    grant : 0 to ``count - 1``
+        Input that ``o`` shows.
+    """
+
+    def __init__(self, data_width, count, *, priority=False):
+        self.data_width = data_width
+        self.priority = priority
+        super().__init__(PacketBeat(data_width), count)
+
+    def elaborate(self, platform):
+        m = Module()
+        valid = self.connect(m)
+        inside = Signal()  # the granted packet has begun
+        ending = Signal()
+        m.d.comb += ending.eq(self.o.valid & self.o.ready & self.o.payload.last)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += inside.eq(~self.o.payload.last)
+        idle = ~inside & ~self.o.valid
+        if self.priority:
+            for number in reversed(range(self.count)):
+                with m.If(valid[number] & (idle | (ending & (number < self.grant)))):
+                    m.d.sync += self.grant.eq(number)
+        else:
+            with m.If(idle | ending):
+                self.move_round(m, valid)
+        return m
