@@ -1,0 +1,1 @@
+"""Rings in host memory: work queues are fetched ahead of need, completions and events are written."""

@@ -1,0 +1,502 @@
+"""RingPrefetcher against a Python model of rings, host memory and consumers."""
+
+import pytest
+from amaranth.back import rtlil
+from amaranth.lib import memory
+from streams import make_rng, pause, plain, send_all, simulate
+from verbena.hdl.abi.commands import QpAction
+from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
+from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
+
+
+class Late(RingPrefetcher):
+    """A prefetcher whose indices begin at ``first``, to see them wrap."""
+
+    first = 0
+
+    def _index(self, m, name, shape, reads):
+        m.submodules[name] = rows = memory.Memory(
+            shape=shape, depth=self.qps, init=[self.first if shape == 16 else 0] * self.qps
+        )
+        return rows.write_port(), [rows.read_port(domain="comb") for _ in range(reads)]
+
+
+class Ring:
+    """One ring: the driver's side, and what is known of the engine's."""
+
+    def __init__(self, qp, base, log_size, log_stride, first=0):
+        self.qp, self.base, self.log_size, self.log_stride = qp, base, log_size, log_stride
+        self.posted = self.freed = self.seen = first
+        self.slots = {}
+
+    @property
+    def size(self):
+        return 1 << self.log_size
+
+    @property
+    def words(self):
+        return (1 << self.log_stride) // 8
+
+
+class World:
+    """Host memory with all rings, the driver that fills them and the consumer that empties them."""
+
+    def __init__(self, dut, kind, rng, latency=(1, 200), stall=0.3):
+        self.dut, self.kind, self.rng, self.stall = dut, kind, rng, stall
+        self.latency = latency
+        self.memory = {}
+        self.rings = {}
+        self.reads = []  # (time of the answer, address, length, words)
+        self.log = []  # (time, qp) of reads
+        self.arrivals = []  # (time, qp)
+        self.last_beats = []
+        self.time = 0
+        self.fail = lambda address: False
+        self.resets = 0
+
+    def add(self, qp, base, log_size, log_stride):
+        first = self.dut.first if isinstance(self.dut, Late) else 0
+        ring = self.rings[qp] = Ring(qp, base, log_size, log_stride, first)
+        return ring
+
+    async def configure(self, ctx, ring, state=QpState.RTS):
+        k = self.kind
+        fields = {
+            f"{k}_base": ring.base,
+            f"log_{k}_size": ring.log_size,
+            f"log_{k}_stride": ring.log_stride,
+            "state": state,
+        }
+        ctx.set(self.dut.attribute_en, 1)
+        for number, word in enumerate(QP_CONTEXT.words(**fields)):
+            ctx.set(self.dut.attribute, {"index": ring.qp, "word": number, "data": word})
+            await ctx.tick()
+        ctx.set(self.dut.attribute_en, 0)
+
+    def post(self, ring):
+        assert ring.posted - ring.freed < ring.size
+        index = ring.posted
+        words = [self.rng.getrandbits(64) for _ in range(ring.words)]
+        ring.slots[index] = words
+        start = ring.base + (index % ring.size << ring.log_stride)
+        for n, word in enumerate(words):
+            self.memory[start + 8 * n] = word
+        ring.posted += 1
+
+    async def ring(self, ctx, ring, index=None):
+        item = {"qp": ring.qp, "index": (ring.posted if index is None else index) & 0xFFFF}
+        await send_all(ctx, self.dut.doorbell, [item])
+
+    async def clock(self, ctx):
+        while True:
+            await ctx.tick()
+            self.time += 1
+
+    async def memory_requests(self, ctx):
+        due = 0
+        while True:
+            await pause(ctx, self.rng, self.stall)
+            ctx.set(self.dut.read.ready, 1)
+            _, _, valid, payload = await ctx.tick().sample(self.dut.read.valid, self.dut.read.payload)
+            ctx.set(self.dut.read.ready, 0)
+            if valid:
+                request = plain(payload)
+                ring = next(
+                    r for r in self.rings.values() if r.base <= request.address < r.base + (r.size << r.log_stride)
+                )
+                stride = 1 << ring.log_stride
+                offset = request.address - ring.base
+                assert offset % stride == 0
+                assert request.length % stride == 0
+                assert 0 < request.length <= 256
+                assert offset + request.length <= ring.size * stride
+                due = max(due + 1, self.time + self.rng.randint(*self.latency))
+                words = [self.memory[request.address + n] for n in range(0, request.length, 8)]
+                self.reads.append((due, request.address, request.length, words))
+                self.log.append((self.time, ring.qp, request.length))
+
+    async def memory_answers(self, ctx):
+        dut, lanes = self.dut, self.dut.data_width // 64
+        while True:
+            if not self.reads or self.reads[0][0] > self.time:
+                await ctx.tick()
+                continue
+            _, address, _, words = self.reads.pop(0)
+            for n in range(0, len(words), lanes):
+                await pause(ctx, self.rng, self.stall)
+                part = words[n : n + lanes]
+                last = n + lanes >= len(words)
+                value = sum(word << 64 * lane for lane, word in enumerate(part))
+                value |= self.rng.getrandbits(64 * (lanes - len(part)) or 1) << 64 * len(part) if part[lanes:] else 0
+                ctx.set(dut.data.valid, 1)
+                ctx.set(
+                    dut.data.payload,
+                    {
+                        "data": value,
+                        "count": 8 * len(part),
+                        "first": n == 0,
+                        "last": last,
+                        "error": last and self.fail(address),
+                    },
+                )
+                _, _, ready = await ctx.tick().sample(dut.data.ready)
+                assert ready
+                ctx.set(dut.data.valid, 0)
+            self.last_beats.append(self.time)
+
+    async def arrival(self, ctx):
+        """QP of the next arrival."""
+        await pause(ctx, self.rng, self.stall)
+        ctx.set(self.dut.arrived.ready, 1)
+        valid = False
+        while not valid:
+            _, _, valid, qp = await ctx.tick().sample(self.dut.arrived.valid, self.dut.arrived.payload)
+        ctx.set(self.dut.arrived.ready, 0)
+        self.arrivals.append((self.time, qp))
+        return qp
+
+    async def status(self, ctx, qp):
+        ctx.set(self.dut.status_qp, qp)
+        await ctx.tick()
+        return plain(ctx.get(self.dut.status))
+
+    async def words(self, ctx, ring, index):
+        """The WQE as the consumer reads it: one address a cycle."""
+        offset = (index << ring.log_stride) % self.dut.area
+        result = []
+        for n in range(ring.words + 2):
+            if n >= 2:
+                result.append(ctx.get(self.dut.word))
+            if n < ring.words:
+                ctx.set(self.dut.word_addr, {"qp": ring.qp, "word": offset // 8 + n})
+            await ctx.tick()
+        return result
+
+    async def consume(self, ctx, qp):
+        """Checks whatever can be read, and says how much it was."""
+        ring = self.rings[qp]
+        status = await self.status(ctx, qp)
+        assert not status.error
+        count = (status.fetched - ring.seen) & 0xFFFF
+        assert ring.seen + count <= ring.posted
+        for n in range(count):
+            assert await self.words(ctx, ring, ring.seen) == ring.slots.pop(ring.seen)
+            ring.seen += 1
+            if self.rng.random() < 0.5 or n == count - 1:
+                await send_all(ctx, self.dut.consumed, [{"qp": qp, "index": ring.seen & 0xFFFF}])
+                ring.freed = ring.seen
+        return count
+
+    def run(self, *testbenches, background=(), **kwargs):
+        background = (self.clock, self.memory_requests, self.memory_answers, *background)
+        simulate(self.dut, *testbenches, background=background, seed=self.rng.seed_value, **kwargs)
+
+
+BASES = [0x1000, 0x7FFF_FFFF_F000, 0xFFFF_FF00_0000_0000, 0x40_0000]
+
+CASES = [
+    (64, "sq", 1024, [(0, 6), (1, 7), (4, 6), (6, 7)]),
+    (64, "sq", 512, [(0, 7), (2, 6), (9, 6), (3, 7)]),
+    (64, "rq", 256, [(0, 4), (1, 5), (5, 6), (15, 7)]),
+    (128, "rq", 256, [(2, 4), (6, 4), (0, 7), (1, 6)]),
+    (256, "rq", 256, [(0, 4), (1, 4), (7, 5), (3, 6)]),
+    (512, "rq", 512, [(0, 4), (2, 4), (6, 4), (1, 5)]),
+    (512, "sq", 1024, [(1, 6), (5, 7), (0, 7), (15, 6)]),
+]
+
+
+def make(width, kind, area, qps=4, cls=RingPrefetcher):
+    return (cls.send if kind == "sq" else cls.receive)(width, qps, area)
+
+
+@pytest.mark.parametrize("first", [0, 0xFFE0])
+@pytest.mark.parametrize(("width", "kind", "area", "geometries"), CASES)
+def test_rings(width, kind, area, geometries, first):
+    rng = make_rng()
+    dut = make(width, kind, area, cls=Late)
+    dut.first = first
+    world = World(dut, kind, rng, latency=rng.choice([(1, 3), (1, 200), (140, 140)]))
+    each = first + 64
+    for qp, (log_size, log_stride) in enumerate(geometries):
+        world.add(qp, BASES[qp], log_size, log_stride)
+
+    async def driver(ctx):
+        for ring in world.rings.values():
+            await world.configure(ctx, ring)
+        while any(ring.posted < each for ring in world.rings.values()):
+            await pause(ctx, rng, 0.8)
+            ring = rng.choice(list(world.rings.values()))
+            before = ring.posted
+            for _ in range(rng.choice([1, 1, 2, 5, 16])):
+                if ring.posted < each and ring.posted - ring.freed < ring.size:
+                    world.post(ring)
+            await world.ring(ctx, ring, rng.choice([before, ring.freed, ring.posted]))
+            await world.ring(ctx, ring)
+
+    async def consumer(ctx):
+        while any(ring.seen < each for ring in world.rings.values()):
+            await world.consume(ctx, await world.arrival(ctx))
+
+    world.run(driver, consumer, deadline=30_000)
+
+
+@pytest.mark.parametrize("log_size", [0, 3, 12, 14, 15])
+def test_overclaim(log_size):
+    """A doorbell beyond the ring never makes the engine read beyond it: the ring is in error, and until RESET only."""
+    rng = make_rng()
+    world = World(make(64, "sq", 1024, 2), "sq", rng, latency=(5, 50))
+    ring = world.add(1, 0x10_0000, log_size, 6)
+    other = world.add(0, 0x2000, 2, 6)
+    reset = {"qp": 1, "action": QpAction.RESET}
+
+    async def testbench(ctx):
+        await world.configure(ctx, ring)
+        await world.configure(ctx, other)
+        world.post(ring)
+        await world.ring(ctx, ring)
+        assert await world.arrival(ctx) == 1
+        await world.consume(ctx, 1)
+        for index in ring.seen - 1, ring.seen - 0x7FFF, ring.seen:  # stale and repeated: harmless
+            if index >= 0 or log_size < 15:
+                await world.ring(ctx, ring, index)
+        for _ in range(20):
+            await ctx.tick()
+        assert (await world.status(ctx, 1)) == {"producer": 1, "fetched": 1, "error": 0}
+        if log_size < 15:
+            wrong = rng.randrange(ring.seen + ring.size + 1, ring.seen + 0x8000)
+            await world.ring(ctx, ring, wrong)
+            assert await world.arrival(ctx) == 1
+            assert (await world.status(ctx, 1)) == {"producer": 1, "fetched": 1, "error": 1}
+        world.post(other)
+        await world.ring(ctx, other)
+        assert await world.arrival(ctx) == 0
+        await world.consume(ctx, 0)
+        await send_all(ctx, world.dut.control, [reset])
+        assert (await world.status(ctx, 1)) == {"producer": 0, "fetched": 0, "error": 0}
+
+    world.run(testbench)
+
+
+@pytest.mark.parametrize("log_stride", [0, 3, 5, 8, 15])
+def test_bad_stride(log_stride):
+    rng = make_rng()
+    world = World(make(64, "sq", 1024, 2), "sq", rng)
+    ring = world.add(0, 0x1000, 4, log_stride)
+
+    async def testbench(ctx):
+        await world.configure(ctx, ring)
+        await world.ring(ctx, ring, 1)
+        assert await world.arrival(ctx) == 0
+        assert (await world.status(ctx, 0)) == {"producer": 0, "fetched": 0, "error": 1}
+        for _ in range(50):
+            await ctx.tick()
+        assert not world.log
+
+    world.run(testbench)
+
+
+def test_reset_state_ignores_doorbells():
+    rng = make_rng()
+    world = World(make(64, "rq", 256, 2), "rq", rng)
+    ring = world.add(1, 0x1000, 4, 4)
+
+    async def testbench(ctx):
+        await world.ring(ctx, ring, 1)  # nobody has set up anything
+        await world.configure(ctx, ring, QpState.RESET)
+        await world.ring(ctx, ring, 1)
+        for _ in range(50):
+            await ctx.tick()
+            assert not ctx.get(world.dut.arrived.valid)
+        assert (await world.status(ctx, 1)) == {"producer": 0, "fetched": 0, "error": 0}
+        assert not world.log
+
+    world.run(testbench)
+
+
+@pytest.mark.parametrize("kind", ["sq", "rq"])
+def test_bus_error(kind):
+    rng = make_rng()
+    world = World(make(64, kind, 1024, 2), kind, rng, latency=(50, 100), stall=0)
+    broken = world.add(0, 0x1000, 4, 6)
+    sound = world.add(1, 0x8000, 4, 6)
+    world.fail = lambda address: address == broken.base + 4 * 64
+
+    async def testbench(ctx):
+        for ring in broken, sound:
+            await world.configure(ctx, ring)
+            for _ in range(16):
+                world.post(ring)
+            await world.ring(ctx, ring)
+        error = False
+        while sound.seen < 16 or not error:
+            if await world.arrival(ctx):
+                await world.consume(ctx, 1)
+            else:
+                status = await world.status(ctx, 0)
+                assert status.fetched in (0, 4)
+                error = status.error
+        reads = len(world.log)
+        await world.ring(ctx, broken, 17)  # claims too much
+        await send_all(ctx, world.dut.consumed, [{"qp": 0, "index": 4}])
+        await world.ring(ctx, broken, 20)
+        for _ in range(200):
+            await ctx.tick()
+        assert len(world.log) == reads
+        assert (await world.status(ctx, 0)).fetched == 4
+        await send_all(ctx, world.dut.control, [{"qp": 0, "action": QpAction.RESET}])
+        world.fail = lambda address: False
+        broken.posted = broken.freed = broken.seen = 0
+        world.post(broken)
+        await world.ring(ctx, broken)
+        while not broken.seen:
+            await world.consume(ctx, await world.arrival(ctx))
+
+    world.run(testbench)
+
+
+def test_reset_in_flight():
+    """Resets at any time, of one QP among busy others: nothing old appears in the new life."""
+    rng = make_rng()
+    world = World(make(64, "sq", 1024, 4), "sq", rng, latency=(1, 150))
+    for qp in range(4):
+        world.add(qp, 0x1_0000 * (qp + 1), 3 + qp, 6 + qp % 2)
+    lives = [0] * 4
+    total = [0] * 4
+    busy = [False]
+
+    async def driver(ctx):
+        for ring in world.rings.values():
+            await world.configure(ctx, ring)
+        while min(lives) < 4:
+            await pause(ctx, rng, 0.9)
+            ring = rng.choice(list(world.rings.values()))
+            if rng.random() < 0.15:
+                while busy[0]:
+                    await ctx.tick()
+                busy[0] = True
+                await send_all(ctx, world.dut.control, [{"qp": ring.qp, "action": QpAction.RESET}])
+                assert (await world.status(ctx, ring.qp)) == {"producer": 0, "fetched": 0, "error": 0}
+                assert all(not ring.base <= r[1] < ring.base + 0x1_0000 for r in world.reads)
+                ring.posted = ring.freed = ring.seen = 0
+                ring.slots.clear()
+                lives[ring.qp] += 1
+                busy[0] = False
+            else:
+                for _ in range(rng.randrange(8)):
+                    if ring.posted - ring.freed < ring.size:
+                        world.post(ring)
+                await world.ring(ctx, ring)
+                action = rng.choice([a for a in QpAction if a != QpAction.RESET])
+                await send_all(ctx, world.dut.control, [{"qp": ring.qp, "action": action}])
+
+    async def consumer(ctx):
+        while True:
+            qp = await world.arrival(ctx)
+            while busy[0]:
+                await ctx.tick()
+            busy[0] = True
+            total[qp] += await world.consume(ctx, qp)
+            busy[0] = False
+
+    world.run(driver, background=(consumer,), deadline=60_000)
+    assert min(total) > 0
+
+
+def steady(world, count, period, qps):
+    """Cycles a WQE if the driver posts as fast as it may, and each WQE is consumed after ``period`` cycles at most."""
+    dut = world.dut
+    marks = []
+
+    async def driver(ctx):
+        for ring in world.rings.values():
+            await world.configure(ctx, ring)
+        while any(ring.posted < count for ring in world.rings.values()):
+            for ring in world.rings.values():
+                if ring.posted < count and ring.posted - ring.freed < ring.size:
+                    world.post(ring)
+                    await world.ring(ctx, ring)
+            await ctx.tick()
+
+    async def consumer(ctx):
+        waiting = []
+        while len(marks) < count * qps:
+            ctx.set(dut.arrived.ready, 1)
+            _, _, valid, qp = await ctx.tick().sample(dut.arrived.valid, dut.arrived.payload)
+            ctx.set(dut.arrived.ready, 0)
+            if valid and qp not in waiting:
+                waiting.append(qp)
+            if waiting:
+                ring = world.rings[waiting.pop(0)]
+                status = await world.status(ctx, ring.qp)
+                if (status.fetched - ring.seen) & 0xFFFF:
+                    ring.slots.pop(ring.seen)
+                    ring.seen += 1
+                    await send_all(ctx, dut.consumed, [{"qp": ring.qp, "index": ring.seen & 0xFFFF}])
+                    ring.freed = ring.seen
+                    marks.append(world.time)
+                    waiting.append(ring.qp)
+
+    world.run(driver, consumer)
+    half = len(marks) // 2
+    return (marks[-1] - marks[half]) / (len(marks) - 1 - half)
+
+
+@pytest.mark.parametrize(("area", "qps", "most"), [(1024, 1, 11.5), (512, 1, 24), (1024, 32, 11), (512, 32, 11)])
+def test_rate(area, qps, most):
+    """Cycles a WQE of 64 bytes, a doorbell each, when memory answers after 140 cycles."""
+    world = World(make(64, "sq", area, 32), "sq", make_rng(1), latency=(140, 140), stall=0)
+    for qp in range(qps):
+        world.add(qp, 0x1000 * (qp + 1), 5, 6)
+    rate = steady(world, 200 if qps == 1 else 8, 0, qps)
+    print(f"{rate:.1f} cycles a WQE")
+    assert rate <= most
+
+
+def test_latency():
+    world = World(make(64, "sq", 1024, 4), "sq", make_rng(2), latency=(140, 140), stall=0)
+    ring = world.add(3, 0x1000, 4, 6)
+    times = {}
+
+    async def testbench(ctx):
+        await world.configure(ctx, ring)
+        for _ in range(10):
+            await ctx.tick()
+        world.post(ring)
+        start = world.time  # cycles counted by the edges passed
+        ctx.set(world.dut.doorbell.payload, {"qp": 3, "index": 1})
+        ctx.set(world.dut.doorbell.valid, 1)
+        await ctx.tick()
+        ctx.set(world.dut.doorbell.valid, 0)
+        while not ctx.get(world.dut.read.valid):
+            await ctx.tick()
+        times["read"] = world.time - start
+        while not ctx.get(world.dut.arrived.valid):
+            await ctx.tick()
+        times["arrived"] = world.time - world.last_beats[0] + 1  # last_beats is noted an edge later
+
+    world.run(testbench)
+    assert times["read"] <= 7
+    assert times["arrived"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"qps": 3}, "qps must be a power of two, at least 2, not 3"),
+        ({"area": 128}, "area must be a power of two, at least 256, not 128"),
+        ({"base": "nothing"}, "base must name a field of the QP context, not 'nothing'"),
+        ({"min_stride": 8}, "min_stride must be 16, 32, 64 or 128, not 8"),
+        ({"max_stride": 256}, "max_stride must be 16, 32, 64 or 128, and not below min_stride, not 256"),
+        ({"reads": 1}, "reads must be 2 to 64, not 1"),
+        ({"data_width": 32}, "data_width must be 64, 128, 256 or 512, not 32"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    good = {"data_width": 64, "qps": 4, "area": 256, "base": "rq_base", "size": "log_rq_size"}
+    good |= {"stride": "log_rq_stride", "min_stride": 16, "max_stride": 128}
+    with pytest.raises(ValueError, match=message):
+        RingPrefetcher(**(good | arguments))
+
+
+def test_converts():
+    rtlil.convert(RingPrefetcher.receive(256, 4))
