@@ -38,6 +38,14 @@ class Port(Protocol):
         has anything left to do.
         """
 
+    def watch(self, address: int, length: int) -> int:
+        """Asks that :meth:`advance` end early when the device writes to this host memory; returns what :meth:`unwatch`
+        wants. A device that runs by itself does nothing here.
+        """
+
+    def unwatch(self, watch: int) -> None:
+        """Takes that back."""
+
     def resolve(self, ip: int) -> int:
         """MAC address of the neighbour with the IPv4 address ``ip``; ``KeyError`` if nobody has it."""
 

@@ -39,7 +39,7 @@ COUNTERS = {
         Counter("mtt_hits", ""),
         Counter("mtt_misses", ""),
         Counter("access_errors", "accesses refused: key, PD, range, rights or page"),
-        Counter("bus_errors", "AXI responses other than OKAY"),
+        Counter("bus_errors", "AXI responses other than OKAY", 2),
         Counter("cqes", "completions written"),
         Counter("events", "events written"),
         Counter("cq_overruns", ""),

@@ -87,6 +87,7 @@ class CQ(PyverbsCM):
         self._ring, bus = attempt(failed, self._adapter.memory.alloc_contiguous, CQE.size << self._log_size)
         self._adapter.memory.write(self._ring, bytes(CQE.size << self._log_size))
         self._number = attempt(failed, self._adapter.create_cq, self, bus, self._log_size)
+        self._watch = self._adapter.port.watch(self._ring, CQE.size << self._log_size)
         self._consumer = 0
         self._told = 0
         self._ready = deque()
@@ -180,5 +181,6 @@ class CQ(PyverbsCM):
             self.close()
 
     def _destroy(self):
+        self._adapter.port.unwatch(self._watch)
         self._adapter.destroy_cq(self._number)
         self._adapter.memory.free(self._ring)

@@ -1,0 +1,75 @@
+"""Two ends of a connection, as demo, benchmark and tests want them."""
+
+from verbena.sw.verbs.addr import AHAttr, GlobalRoute
+from verbena.sw.verbs.cq import CQ
+from verbena.sw.verbs.device import Context
+from verbena.sw.verbs.libibverbs_enums import ibv_access_flags, ibv_mtu, ibv_qp_type
+from verbena.sw.verbs.mr import MR
+from verbena.sw.verbs.pd import PD
+from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+
+__all__ = ["End", "connect", "path_mtu"]
+
+A = ibv_access_flags
+ALL_ACCESS = (
+    A.IBV_ACCESS_LOCAL_WRITE | A.IBV_ACCESS_REMOTE_WRITE | A.IBV_ACCESS_REMOTE_READ | A.IBV_ACCESS_REMOTE_ATOMIC
+)
+
+
+def path_mtu(mtu):
+    """``enum ibv_mtu`` of an MTU in bytes; ``ValueError`` for any other number."""
+    return ibv_mtu[f"IBV_MTU_{mtu}"] if mtu in (256, 512, 1024, 2048, 4096) else ibv_mtu(mtu)
+
+
+class End:
+    """A context with a PD, a region of ``size`` bytes, a CQ, and ``qps`` queue pairs on it."""
+
+    def __init__(self, name, size, *, qps=1, depth=128, cqe=1024, sge=1, inline=0, access=ALL_ACCESS):
+        self.context = Context(name=name)
+        self.pd = PD(self.context)
+        self.mr = MR(self.pd, size, access)
+        self.cq = CQ(self.context, cqe)
+        cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge, max_inline_data=inline)
+        init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=0)
+        self.qps = [QP(self.pd, init) for _ in range(qps)]
+
+    @property
+    def qp(self):
+        return self.qps[0]
+
+    @property
+    def gid(self):
+        return self.context.query_gid(1, 0)
+
+    def close(self):
+        self.context.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+
+def connect(end, other, *, mtu=1024, psn=0, access=14, **attributes):
+    """Connects the queue pairs of both ends, one by one, and brings them to RTS.
+
+    ``psn`` is the first of ``end``; the other side begins one higher, so that a mix-up shows. Further ``attributes``
+    are set in the QPAttr of both.
+    """
+    for here, there in zip(end.qps, other.qps, strict=True):
+        for near, far, far_end, first, expected in (
+            (here, there, other, psn, psn + 1),
+            (there, here, end, psn + 1, psn),
+        ):
+            attr = QPAttr()
+            attr.path_mtu = path_mtu(mtu)
+            attr.qp_access_flags = access
+            attr.dest_qp_num = far.qp_num
+            attr.sq_psn = first & 0xFFFFFF
+            attr.rq_psn = expected & 0xFFFFFF
+            attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 14, 7, 7, 12
+            attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=far_end.gid, hop_limit=64))
+            for name, value in attributes.items():
+                setattr(attr, name, value)
+            near.to_rts(attr)
