@@ -1,0 +1,133 @@
+"""The access check: every access of the engine to registered memory passes here."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..abi.tables import KEY_INDEX_BITS
+from ..stream.packet import PacketBeat
+from ..stream.transfer import AccessRequest, Piece, ReadRequest
+from .protection import Protection
+from .translation import RECEIVE, TRANSMIT, Translation, Verdict
+
+__all__ = ["AccessUnit"]
+
+
+class AccessUnit(wiring.Component):
+    """Turns runs of accesses into runs of pieces: key check (:class:`.protection.Protection`), then translation
+    (:class:`.translation.Translation`), for two clients.
+
+    On hits a piece comes 8 cycles after its request, and a client is served every 4 cycles, also if both are busy; an
+    access that crosses a page boundary takes up to 8. A miss costs the read and about 4 cycles more, and delays only
+    its own client. Each client has one miss under way in each of the two caches.
+
+    An invalidation waits until all accesses under way are over, their pieces taken, then clears the lines; meanwhile no
+    access starts. It says nothing about pieces that were handed out before: their transfers may go on.
+
+    Neither cache knows the host's writes: an entry that is changed must be invalidated, one that becomes valid or
+    present need not.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512: of the fill ports.
+    qps : int
+        QPs; a power of two.
+    mpt_sets, mpt_ways, mtt_sets, mtt_ways : int
+        Of the caches. Up to 512 sets take no more block RAM than fewer; two ways are the cheapest in logic.
+
+    Members
+    -------
+    transmit : ``request``, ``piece``, ``verdict``
+        Streams of ``AccessRequest``, ``Piece`` and, one a run, ``status``: not later than the run's last piece.
+        Up to 16 verdicts wait until they are taken.
+    receive : ``request``, ``piece``
+    mpt_read, mtt_read : stream of ``ReadRequest``
+    mpt_data, mtt_data : stream of ``PacketBeat``
+        One packet a read, in order: 32 bytes an MPT entry, 8 an MTT entry. Always ready. A packet with ``error`` makes
+        the entry invalid this once.
+    invalidate : stream of ``index``
+        An MPT index. When it is taken, the entry and all MTT entries are out.
+    mpt_base, mpt_log_size
+        Where the MPT stands and how large it is.
+    count_mpt_hits, count_mpt_misses, count_mtt_hits, count_mtt_misses : 1
+        Strobes: a lookup that found its entry in the cache, or had to read it.
+    count_access_errors : 1
+        Strobe: a run was refused, for another reason than poison.
+    """
+
+    def __init__(self, data_width, qps, *, mpt_sets=256, mpt_ways=2, mtt_sets=256, mtt_ways=2):
+        self.data_width = data_width
+        self.qps = qps
+        self.mpt_sets = mpt_sets
+        self.mpt_ways = mpt_ways
+        self.mtt_sets = mtt_sets
+        self.mtt_ways = mtt_ways
+        receive = {"request": In(stream.Signature(AccessRequest)), "piece": Out(stream.Signature(Piece))}
+        super().__init__(
+            {
+                "transmit": Out(wiring.Signature({**receive, "verdict": Out(stream.Signature(Verdict))})),
+                "receive": Out(wiring.Signature(receive)),
+                "mpt_read": Out(stream.Signature(ReadRequest)),
+                "mpt_data": In(stream.Signature(PacketBeat(data_width))),
+                "mtt_read": Out(stream.Signature(ReadRequest)),
+                "mtt_data": In(stream.Signature(PacketBeat(data_width))),
+                "invalidate": In(stream.Signature(data.StructLayout({"index": KEY_INDEX_BITS}))),
+                "mpt_base": In(64),
+                "mpt_log_size": In(5),
+                "count_mpt_hits": Out(1),
+                "count_mpt_misses": Out(1),
+                "count_mtt_hits": Out(1),
+                "count_mtt_misses": Out(1),
+                "count_access_errors": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.protection = protection = Protection(
+            self.data_width, self.qps, sets=self.mpt_sets, ways=self.mpt_ways
+        )
+        m.submodules.translation = translation = Translation(
+            self.data_width, self.qps, sets=self.mtt_sets, ways=self.mtt_ways
+        )
+        flipped = wiring.flipped
+        for client, port in ((TRANSMIT, self.transmit), (RECEIVE, self.receive)):
+            wiring.connect(m, flipped(port.request), protection.request[client])
+            wiring.connect(m, flipped(port.piece), translation.piece[client])
+        wiring.connect(m, flipped(self.transmit.verdict), translation.verdict)
+        wiring.connect(m, protection.o, translation.i)
+        wiring.connect(m, flipped(self.mpt_read), protection.read)
+        wiring.connect(m, flipped(self.mpt_data), protection.fill)
+        wiring.connect(m, flipped(self.mtt_read), translation.read)
+        wiring.connect(m, flipped(self.mtt_data), translation.fill)
+
+        # Both caches invalidate at the same time; the one that is ready first waits for the other.
+        mpt_done, mtt_done = Signal(), Signal()
+        empty = protection.idle & translation.idle
+        go = Signal()  # nothing was inside when it rose, and nothing comes in while it is high
+        m.d.comb += [
+            protection.room.eq(translation.room),
+            protection.hold.eq(self.invalidate.valid),
+            protection.mpt_base.eq(self.mpt_base),
+            protection.mpt_log_size.eq(self.mpt_log_size),
+            protection.invalidate.valid.eq(go & ~mpt_done),
+            protection.invalidate.payload.index.eq(self.invalidate.payload.index),
+            translation.invalidate.valid.eq(go & ~mtt_done),
+            self.invalidate.ready.eq(go & mpt_done & mtt_done),
+            self.count_mpt_hits.eq(protection.count_hit),
+            self.count_mpt_misses.eq(protection.count_miss),
+            self.count_mtt_hits.eq(translation.count_hit),
+            self.count_mtt_misses.eq(translation.count_miss),
+            self.count_access_errors.eq(translation.count_error),
+        ]
+        with m.If(self.invalidate.ready):
+            m.d.sync += [go.eq(0), mpt_done.eq(0), mtt_done.eq(0)]
+        with m.Elif(go):
+            with m.If(protection.invalidate.ready):
+                m.d.sync += mpt_done.eq(1)
+            with m.If(translation.invalidate.ready):
+                m.d.sync += mtt_done.eq(1)
+        with m.Elif(self.invalidate.valid & empty):
+            m.d.sync += go.eq(1)
+        return m

@@ -1,0 +1,298 @@
+"""Second half of the access check: virtual addresses become bus addresses, runs get their verdict."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi.tables import MTT, AccessStatus
+from ..stream.packet import PacketBeat
+from ..stream.ram import Ram
+from ..stream.transfer import Piece, ReadRequest
+from .cache import Cache
+from .protection import PAGE_BITS_MAX, PAGE_BITS_MIN, CheckedAccess
+
+__all__ = ["RECEIVE", "TRANSMIT", "VERDICTS", "Translation", "Verdict"]
+
+TRANSMIT, RECEIVE = 0, 1
+"""The clients."""
+
+WAITING = 8
+"""Accesses of a client that wait between key check and translation; the two clients' fill the 16 rows of LUT RAM."""
+
+VERDICTS = 16
+"""Verdicts that wait for the transmitter: pieces run that many packets ahead of it."""
+
+Verdict = data.StructLayout({"status": 3})
+"""``AccessStatus`` of a run."""
+
+
+class Translation(wiring.Component):
+    """Finds the MTT entry of each page of an access in its :class:`.cache.Cache`, and makes pieces.
+
+    An access that crosses a page boundary becomes two pieces, any other one. A page that is not present fails with
+    PAGE. The first access of a run that is not OK makes the run fail and poisons its QP for the client: all its later
+    runs fail with POISONED, until an access with ``clear``.
+
+    A failed run, on transmit, ends in one piece of length 0 with ``status`` and ``last``, when its last access comes;
+    pieces of its accesses before the refused one are out by then. On receive the refused access, or what of it lies
+    behind its good first page, and the rest of the run become discards of the same lengths, and the piece with ``last``
+    carries ``status``. The verdict of a run on transmit comes with its last piece or before.
+
+    The two clients share one pipeline; each has its order kept, and one client's miss, or a piece or verdict not
+    taken, does not delay the other. ``piece`` is valid 4 cycles after the access (hits), and a client gets a piece
+    every 3 cycles, every 4 if the other is busy.
+
+    Parameters
+    ----------
+    data_width : int
+        Of ``fill``.
+    qps : int
+    sets, ways : int
+        Of the cache.
+
+    Members
+    -------
+    i : stream of ``CheckedAccess``
+        Always ready; the sender looks at ``room``.
+    room : a bit a client
+        Two more accesses of the client can come.
+    piece : 2 streams of ``Piece``
+    verdict : stream of ``Verdict``
+    idle : 1
+        No access is inside, and no piece waits.
+    read, fill
+        Reads of MTT entries, and their data.
+    invalidate : stream
+        As of the cache: accepted when all its entries are out.
+    count_hit, count_miss, count_error : 1
+        Strobes; ``count_error`` once a run that is refused for its own sake (not for poison).
+    """
+
+    def __init__(self, data_width, qps, *, sets=256, ways=2):
+        if qps < 1 or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two, not {qps!r}")
+        self.data_width = data_width
+        self.qps = qps
+        self.sets = sets
+        self.ways = ways
+        super().__init__(
+            {
+                "i": In(stream.Signature(CheckedAccess(qps))),
+                "room": Out(2),
+                "piece": Out(stream.Signature(Piece)).array(2),
+                "verdict": Out(stream.Signature(Verdict)),
+                "idle": Out(1),
+                "read": Out(stream.Signature(ReadRequest)),
+                "fill": In(stream.Signature(PacketBeat(data_width))),
+                "invalidate": In(stream.Signature(0)),
+                "count_hit": Out(1),
+                "count_miss": Out(1),
+                "count_error": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        layout = CheckedAccess(self.qps)
+        index_bits = ceil_log2(self.sets)
+        m.submodules.cache = cache = Cache(
+            MTT, "present", data_width=self.data_width, tag_width=61 - index_bits, sets=self.sets, ways=self.ways
+        )
+        wiring.connect(m, wiring.flipped(self.read), cache.read)
+        wiring.connect(m, wiring.flipped(self.fill), cache.fill)
+        m.d.comb += [
+            cache.invalidate.valid.eq(self.invalidate.valid),
+            cache.invalidate.payload.all.eq(1),
+            self.invalidate.ready.eq(cache.invalidate.ready),
+            self.count_hit.eq(cache.count_hit),
+            self.count_miss.eq(cache.count_miss),
+        ]
+
+        # A queue a client, in one memory.
+        m.submodules.waiting = waiting = memory.Memory(shape=layout, depth=2 * WAITING, init=[])
+        put, get = waiting.write_port(), waiting.read_port(domain="comb")
+        head, tail, level = (
+            [Signal(ceil_log2(WAITING) + (what == 2), name=f"{name}{client}") for client in range(2)]
+            for what, name in enumerate(("head", "tail", "level"))
+        )
+        done = Signal(2)  # the client's first access is over
+        i = self.i.payload
+        m.d.comb += [
+            self.i.ready.eq(1),
+            put.addr.eq(Cat(Mux(i.client, tail[1], tail[0]), i.client)),
+            put.data.eq(i),
+            put.en.eq(self.i.valid),
+            self.room.eq(Cat(level[client] < WAITING - 1 for client in range(2))),
+        ]
+        arrives = Signal(2)
+        m.d.comb += arrives.eq(Cat(self.i.valid & ~i.client, self.i.valid & i.client))
+        for client in range(2):
+            m.d.sync += level[client].eq(level[client] + arrives[client] - done[client])
+            with m.If(arrives[client]):
+                m.d.sync += tail[client].eq(tail[client] + 1)
+            with m.If(done[client]):
+                m.d.sync += head[client].eq(head[client] + 1)
+
+        poisoned = Ram(1, 2 * self.qps)
+        m.submodules.poisoned = poisoned
+        poison_clear = Signal(range(2 * self.qps + 1))  # after reset, nobody is poisoned
+        cleared = poison_clear == 2 * self.qps
+        with m.If(~cleared):
+            m.d.sync += poison_clear.eq(poison_clear + 1)
+
+        # Stage 0: the client whose turn it is starts. Whose turn it is, is decided a cycle before: reading the memory
+        # and adding take the whole cycle.
+        busy = Signal(2)
+        second = Signal(2)  # the client's next piece is in the second page
+        turn = Signal()
+        pending = Signal(2)
+        can = Signal(2)
+        verdict_room = Signal()
+        m.d.comb += [
+            pending.eq(Cat(arrives[client] | (level[client] != 0) for client in range(2)) & ~cache.blocked),
+            can.eq(
+                Cat(
+                    (level[client] != 0)
+                    & (~self.piece[client].valid | self.piece[client].ready)
+                    & (verdict_room if client == TRANSMIT else 1)
+                    for client in range(2)
+                )
+                & ~busy
+                & ~cache.blocked
+            ),
+            cache.lookup.valid.eq(can.bit_select(turn, 1) & cleared),
+            get.addr.eq(Cat(Mux(turn, head[1], head[0]), turn)),
+        ]
+        with m.If((cache.lookup.valid | ~can.bit_select(turn, 1)) & pending.bit_select(~turn, 1)):
+            m.d.sync += turn.eq(~turn)
+        start = cache.lookup.valid & cache.lookup.ready
+        first = get.data
+        second0 = second.bit_select(turn, 1)
+        low = Signal(index_bits + 1)
+        m.d.comb += [
+            low.eq(first.mtt_address[:index_bits] + first.page[:index_bits] + second0),
+            cache.lookup.payload.client.eq(turn),
+            cache.lookup.payload.index.eq(low),
+            poisoned.r_addr.eq(Cat(first.qp[: ceil_log2(self.qps)], turn)),
+        ]
+        failed = Signal(2)  # the client's run has
+        with m.If(start):
+            m.d.sync += busy.bit_select(turn, 1).eq(1)
+
+        # Stage 1: the rest of the entry's address; where the piece begins and how long it is.
+        valid1 = Signal()
+        access1 = Signal(layout)
+        second1, carry1 = Signal(), Signal()
+        m.d.sync += [
+            valid1.eq(start),
+            access1.eq(first),
+            access1.client.eq(turn),
+            second1.eq(second0),
+            carry1.eq(low[index_bits]),
+        ]
+        need1 = access1.lookup & ~failed.bit_select(access1.client, 1)
+        m.d.comb += [
+            cache.tag.eq(access1.mtt_address[index_bits:] + access1.page[index_bits:] + carry1),
+            cache.drop.eq(~need1),
+        ]
+        in_page = Cat(
+            Const(-1, PAGE_BITS_MIN), (access1.page_bits > bit for bit in range(PAGE_BITS_MIN, PAGE_BITS_MAX))
+        )
+        start1 = access1.offset[:PAGE_BITS_MIN]
+        part = Mux(second1, (start1 + access1.length)[:PAGE_BITS_MIN], (-start1)[:PAGE_BITS_MIN])
+        valid2, need2, second2, part2 = Signal(), Signal(), Signal(), Signal(PAGE_BITS_MIN)
+        access2 = Signal(layout)
+        in_page2 = Signal(PAGE_BITS_MAX)
+        m.d.sync += [
+            valid2.eq(valid1),
+            need2.eq(need1),
+            second2.eq(second1),
+            access2.eq(access1),
+            access2.offset.eq(Mux(second1, 0, access1.offset & in_page)),
+            part2.eq(part),
+            in_page2.eq(in_page),
+        ]
+
+        # Stage 2: the cache answers, and the access is decided, or, after a miss, starts again.
+        client = access2.client
+        finish, good, failed2, whole, final = Signal(), Signal(), Signal(), Signal(), Signal()
+        status, old_status = Signal(AccessStatus), [Signal(AccessStatus, name=f"status{client}") for client in range(2)]
+        m.d.comb += [
+            finish.eq(valid2 & (~need2 | cache.answer.hit | cache.answer.absent)),
+            failed2.eq(failed.bit_select(client, 1)),
+            good.eq(status == AccessStatus.OK),
+            # A refused access is one discard, or, refused in its second page, two.
+            whole.eq(~access2.cross | second2 | ~good),
+            final.eq(access2.last & whole),
+        ]
+        with m.If(access2.clear):
+            m.d.comb += status.eq(AccessStatus.OK)
+        with m.Elif(failed2):
+            m.d.comb += status.eq(Mux(client, old_status[1], old_status[0]))
+        with m.Elif(poisoned.r_data):
+            m.d.comb += status.eq(AccessStatus.POISONED)
+        with m.Elif(access2.status != AccessStatus.OK):
+            m.d.comb += status.eq(access2.status)
+        with m.Elif(need2 & cache.answer.absent):
+            m.d.comb += status.eq(AccessStatus.PAGE)
+        with m.If(valid2):
+            m.d.sync += busy.bit_select(client, 1).eq(0)
+        with m.If(finish):
+            m.d.sync += [
+                second.bit_select(client, 1).eq(~whole),
+                failed.bit_select(client, 1).eq(~good & ~final),
+            ]
+            m.d.comb += [
+                done.bit_select(client, 1).eq(whole),
+                self.count_error.eq(~good & ~failed2 & (status != AccessStatus.POISONED)),
+            ]
+        m.d.comb += [
+            poisoned.w_addr.eq(Mux(cleared, Cat(access2.qp[: ceil_log2(self.qps)], client), poison_clear)),
+            poisoned.w_data.eq(cleared & ~access2.clear),
+            poisoned.w_en.eq(~cleared | (finish & (~good | access2.clear))),
+        ]
+
+        # The piece's place is free since the access started. Only `valid` depends on the tag comparison.
+        length = Mux(access2.cross & (good | second2), part2, access2.length)
+        page = Cat(Const(0, PAGE_BITS_MIN), cache.line.page)
+        address = Cat((page[:PAGE_BITS_MAX] & ~in_page2) | access2.offset, page[PAGE_BITS_MAX:])
+        for index, port in enumerate(self.piece):
+            mine = client == index
+            swallow = ~good & (~final if index == TRANSMIT else 0)
+            with m.If(port.ready):
+                m.d.sync += port.valid.eq(0)
+            with m.If(finish & mine & ~swallow):
+                m.d.sync += port.valid.eq(1)
+            with m.If(valid2 & mine):
+                m.d.sync += [
+                    port.payload.address.eq(address),
+                    port.payload.length.eq(Mux(good, length, 0) if index == TRANSMIT else length),
+                    port.payload.discard.eq(access2.discard & good if index == TRANSMIT else access2.discard | ~good),
+                    port.payload.status.eq(Mux(final, status, AccessStatus.OK)),
+                    port.payload.last.eq(final),
+                ]
+                m.d.sync += old_status[index].eq(status)
+
+        # Verdicts: a queue that an item leaves in the cycle after it came.
+        m.submodules.verdicts = verdicts = memory.Memory(shape=Verdict, depth=VERDICTS, init=[])
+        verdict_put, verdict_get = verdicts.write_port(), verdicts.read_port(domain="comb")
+        verdict_head, verdict_tail = Signal(range(2 * VERDICTS)), Signal(range(2 * VERDICTS))
+        m.d.comb += [
+            verdict_put.addr.eq(verdict_tail),
+            verdict_put.data.status.eq(status),
+            verdict_put.en.eq(finish & final & (client == TRANSMIT)),
+            verdict_get.addr.eq(verdict_head),
+            verdict_room.eq((verdict_tail ^ verdict_head) != VERDICTS),
+            self.verdict.valid.eq(verdict_tail != verdict_head),
+            self.verdict.payload.eq(verdict_get.data),
+        ]
+        with m.If(verdict_put.en):
+            m.d.sync += verdict_tail.eq(verdict_tail + 1)
+        with m.If(self.verdict.valid & self.verdict.ready):
+            m.d.sync += verdict_head.eq(verdict_head + 1)
+
+        m.d.comb += self.idle.eq(
+            (level[0] == 0) & (level[1] == 0) & ~Cat(port.valid for port in self.piece).any() & ~self.i.valid
+        )
+        return m
