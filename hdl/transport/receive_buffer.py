@@ -1,0 +1,240 @@
+"""Where in memory the payload of a received message goes."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi.tables import Access
+from ..abi.wqe import SGE
+from ..stream.ram import Ram
+from ..stream.transfer import LENGTH_BITS, AccessRequest
+
+__all__ = ["Placement", "PlacementKind", "ReceiveBuffer"]
+
+LONGEST = 1 << 31  # bytes of a message
+
+
+class PlacementKind(enum.Enum, shape=2):
+    """What happens to a packet's payload."""
+
+    DISCARD = 0
+    WRITE = 1  # to where the RETH says
+    SEND = 2  # to where the receive WQE says
+
+
+Placement = data.StructLayout(
+    {
+        "kind": PlacementKind,
+        "clear": 1,  # with DISCARD and length 0: a control token passes
+        "begin": 1,  # the message's first packet
+        "end": 1,  # and its last
+        "length": LENGTH_BITS,  # payload of this packet
+        "pd": 24,
+        "qp": 12,
+        # WRITE, first packet: RETH
+        "address": 64,
+        "rkey": 32,
+        "total": 32,
+        # SEND: the receive WQE
+        "index": 16,
+        "log_stride": 4,
+    }
+)
+"""One packet, to be given its place."""
+
+Place = data.StructLayout({"address": 64, "key": 32, "left": 32, "received": 32, "sge": 4})
+"""Where the next byte of a message goes. ``left`` bytes fit behind ``address``: of the whole message, or of the
+scatter/gather entry; ``sge`` is the next entry."""
+
+
+class ReceiveBuffer(wiring.Component):
+    """Turns each packet into its run of accesses, and remembers between the packets of a message where it stood.
+
+    A WRITE goes where its RETH says, with REMOTE_WRITE, if the lengths agree: the payload of its packets is what the
+    RETH announces, at most 2^31 bytes, and only the last packet exhausts it. A SEND fills the entries of its receive
+    WQE one after the other, with LOCAL_WRITE; what does not fit is discarded.
+
+    A packet takes 3 cycles if it is a WRITE or goes on in an entry, 2 if it is a discard or empty, and 6 if it begins
+    in a new entry; each entry more takes 6 cycles, 5 if it is empty.
+
+    Parameters
+    ----------
+    qps : int
+        QPs.
+    area : int
+        Bytes a QP of fetched receive WQEs, a power of two.
+
+    Members
+    -------
+    qp
+        Whose place to look up; must show the packet's QP since 2 cycles before ``i.valid``, until 1 cycle after the
+        run.
+    i : stream of ``Placement``
+        Taken together with the run's last access.
+    access : stream of ``AccessRequest``
+        Exactly one run for each packet.
+    misfit, too_long, byte_length
+        Valid from the last access on until the next packet: the WRITE's lengths disagree (and its payload is
+        discarded); the SEND did not fit; bytes of the message up to here.
+    word_addr, word
+        Fetched receive WQEs, 64 bits a word, 2 cycles after the address. WQE ``i`` starts at byte
+        ``(i << log_stride) % area`` of the QP's area.
+    """
+
+    def __init__(self, qps, area=256):
+        if not isinstance(qps, int) or qps < 2:
+            raise ValueError(f"qps must be an int of at least 2, not {qps!r}")
+        if not isinstance(area, int) or area < 128 or area & area - 1:
+            raise ValueError(f"area must be a power of two, at least 128, not {area!r}")
+        self.qps = qps
+        self.area = area
+        super().__init__(
+            {
+                "qp": In(range(qps)),
+                "i": In(stream.Signature(Placement)),
+                "access": Out(stream.Signature(AccessRequest)),
+                "misfit": Out(1),
+                "too_long": Out(1),
+                "byte_length": Out(32),
+                "word_addr": Out(data.StructLayout({"qp": 12, "word": ceil_log2(area // 8)})),
+                "word": In(64),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        packet = self.i.payload
+        write = packet.kind == PlacementKind.WRITE
+        m.submodules.ram = ram = Ram(Place, self.qps)
+        place = Signal(Place)
+        rest = Signal(LENGTH_BITS)  # of the packet
+        length = Signal(LENGTH_BITS)  # of the access
+        last = Signal()
+        discard = Signal()
+        store = Signal()
+        sge = Signal(4)
+        half = Signal()
+        fresh = Signal()
+        m.d.comb += [
+            ram.r_addr.eq(self.qp),
+            ram.w_addr.eq(self.qp),
+            ram.w_data.eq(place),
+            ram.w_en.eq(store),
+            self.byte_length.eq(place.received),
+            self.access.payload.key.eq(place.key),
+            self.access.payload.address.eq(place.address),
+            self.access.payload.length.eq(length),
+            self.access.payload.pd.eq(packet.pd),
+            self.access.payload.access.eq(Mux(write, Access.REMOTE_WRITE, Access.LOCAL_WRITE)),
+            self.access.payload.qp.eq(packet.qp),
+            self.access.payload.discard.eq(discard),
+            self.access.payload.clear.eq(packet.clear),
+            self.access.payload.last.eq(last),
+        ]
+        m.d.sync += store.eq(0)
+
+        offset_bits = ceil_log2(self.area // 8)
+        base = Signal(offset_bits)
+        exhausted = Signal()
+        m.d.comb += [
+            sge.eq(Mux(fresh, 0, place.sge)),
+            self.word_addr.qp.eq(packet.qp),
+            self.word_addr.word.eq(base | Cat(half, sge[:3])),
+        ]
+        with m.Switch(packet.log_stride):
+            for log_stride in range(4, 8):
+                with m.Case(log_stride):
+                    shift = log_stride - 3
+                    m.d.comb += [
+                        base.eq(packet.index[: offset_bits - shift] << shift),
+                        exhausted.eq(place.sge[log_stride - 4]),
+                    ]
+        sge_layout = {name: field.offset for name, field in SGE.fields.items()}
+
+        with m.FSM():
+            with m.State("IDLE"):
+                old = ram.r_data
+                # The first entry's address is asked for before it is known whether anybody needs it.
+                m.d.comb += fresh.eq(1)
+                m.d.sync += [
+                    rest.eq(packet.length),
+                    length.eq(packet.length),
+                    last.eq(1),
+                    discard.eq(0),
+                ]
+                with m.If(self.i.valid):
+                    m.d.sync += [
+                        self.misfit.eq(0),
+                        self.too_long.eq(0),
+                        place.eq(old),
+                        place.received.eq(Mux(packet.begin, 0, old.received) + packet.length),
+                    ]
+                    with m.If(packet.begin):
+                        m.d.sync += [
+                            place.address.eq(packet.address),
+                            place.key.eq(packet.rkey),
+                            place.left.eq(Mux(write, packet.total, 0)),
+                            place.sge.eq(0),
+                        ]
+                    with m.Switch(packet.kind):
+                        with m.Case(PlacementKind.WRITE):
+                            m.next = "FIT"
+                        with m.Case(PlacementKind.SEND):
+                            with m.If(packet.length == 0):
+                                m.next = "SEND"
+                            with m.Elif(packet.begin):
+                                m.next = "ENTRY_LENGTH"
+                            with m.Else():
+                                m.next = "CUT"
+                        with m.Default():
+                            m.d.sync += discard.eq(packet.length != 0)
+                            m.next = "SEND"
+            with m.State("FIT"):
+                fits = Mux(packet.end, place.left == packet.length, place.left > packet.length)
+                with m.If(~fits | (place.left > LONGEST)):
+                    m.d.sync += [self.misfit.eq(1), discard.eq(packet.length != 0)]
+                m.next = "SEND"
+
+            with m.State("ENTRY"):
+                with m.If(exhausted):
+                    m.d.sync += [self.too_long.eq(1), discard.eq(1), length.eq(rest), last.eq(1)]
+                    m.next = "SEND"
+                with m.Else():
+                    m.next = "ENTRY_LENGTH"
+            with m.State("ENTRY_LENGTH"):
+                m.d.comb += half.eq(1)
+                m.next = "TAKE_ADDRESS"
+            with m.State("TAKE_ADDRESS"):
+                m.d.sync += place.address.eq(self.word[sge_layout["address"] :])
+                m.next = "TAKE_LENGTH"
+            with m.State("TAKE_LENGTH"):
+                m.d.sync += [
+                    place.left.eq(self.word[sge_layout["length"] - 64 :][:32]),
+                    place.key.eq(self.word[sge_layout["lkey"] - 64 :][:32]),
+                    place.sge.eq(place.sge + 1),
+                ]
+                m.next = "CUT"
+            with m.State("CUT"):
+                enough = place.left >= rest
+                m.d.sync += [last.eq(enough), length.eq(Mux(enough, rest, place.left[:LENGTH_BITS]))]
+                with m.If(place.left == 0):
+                    m.next = "ENTRY"
+                with m.Else():
+                    m.next = "SEND"
+
+            with m.State("SEND"):
+                m.d.comb += self.access.valid.eq(1)
+                with m.If(self.access.ready):
+                    m.d.sync += [
+                        place.address.eq(place.address + length),
+                        place.left.eq(place.left - length),
+                        rest.eq(rest - length),
+                    ]
+                    with m.If(last):
+                        m.d.comb += self.i.ready.eq(1)
+                        m.d.sync += store.eq(packet.kind != PlacementKind.DISCARD)
+                        m.next = "IDLE"
+                    with m.Else():
+                        m.next = "ENTRY"
+        return m

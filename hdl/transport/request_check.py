@@ -1,0 +1,199 @@
+"""Whether a request may be executed, and what is answered if not."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..abi.contexts import QpState
+from ..abi.tables import Access
+from ..queue.wqe_fetcher import RingStatus
+from ..stream.transfer import LENGTH_BITS
+from .psn import psn_difference
+
+__all__ = ["Message", "ReceiveState", "RequestCheck", "Verdict"]
+
+REQUESTS = 12
+"""SEND and WRITE opcodes, 0 to 11: FIRST, MIDDLE, LAST, LAST with immediate, ONLY, ONLY with immediate; of each."""
+
+
+class Message(enum.Enum, shape=2):
+    """The message of which a part has come."""
+
+    NONE = 0
+    SEND = 1
+    WRITE = 2
+
+
+class Verdict(enum.Enum, shape=4):
+    """What becomes of a packet, or of another turn of the responder."""
+
+    EXECUTE = 0
+    REJECTED = 1  # not this QP's; silent
+    DEAD = 2  # the QP has failed or is not connected; silent
+    DUPLICATE = 3  # old: ACK again
+    STALE = 4  # old, and nothing that an ACK would answer; silent
+    AHEAD = 5  # behind a gap, or behind a request that was not ready: the NAK is out; silent
+    SEQUENCE = 6  # first behind a gap: NAK
+    INVALID = 7  # invalid request
+    ACCESS = 8  # the QP does not allow it: remote access error
+    NOT_READY = 9  # no receive WQE: RNR NAK
+    RING = 10  # no receive WQE will be fetched any more: remote operational error
+    TOO_LONG = 11  # for the receive WQE: invalid request
+    FLUSH = 12  # no packet: a receive WQE of a QP in ERR
+    TOKEN = 13  # no packet: a control token
+
+
+ReceiveState = data.StructLayout({"epsn": 24, "msn": 24, "index": 16, "message": Message, "nak_sent": 1, "dead": 1})
+"""Receive state of a QP: PSN expected, messages completed, next receive WQE. ``nak_sent``: a NAK for ``epsn`` is out,
+and what is ahead of it is not answered again. ``dead``: a fatal NAK is out."""
+
+
+class RequestCheck(wiring.Component):
+    """The checks of the InfiniBand responder, in their order: PSN, opcode sequence, opcode, receive WQE, length.
+
+    (Kernel ``rxe_resp.c``, states CHECK_PSN to CHECK_LENGTH; whether the lengths of a WRITE's packets add up, and
+    whether a SEND fits its receive WQE, :class:`.receive_buffer.ReceiveBuffer` finds out; keys are the access check's.)
+
+    After an RNR NAK, as after the NAK of a gap, packets ahead are silent: the requester comes back by itself.
+
+    Inputs are sampled each cycle; outputs belong to the inputs of the cycle before.
+
+    Members
+    -------
+    opcode, length, psn
+        Of the packet.
+    accept : 1
+        The lookup's.
+    receive : ReceiveState
+    state, path_mtu, access
+        Attributes of the QP.
+    status : RingStatus
+        Of the QP's receive ring.
+    verdict : Verdict
+        EXECUTE to RING.
+    wait : 1
+        No verdict yet: the receive WQE is on its way. Sample again.
+    write, begin, end, immediate : 1
+        What the opcode says, if it is a SEND or a WRITE.
+    posted : 1
+        The next receive WQE is posted.
+    flush : 1
+        The QP is in ERR, and has a receive WQE to be flushed.
+    """
+
+    opcode: In(8)
+    length: In(LENGTH_BITS)
+    psn: In(24)
+    accept: In(1)
+    receive: In(ReceiveState)
+    state: In(4)
+    path_mtu: In(4)
+    access: In(4)
+    status: In(RingStatus)
+
+    verdict: Out(Verdict)
+    wait: Out(1)
+    write: Out(1)
+    begin: Out(1)
+    end: Out(1)
+    immediate: Out(1)
+    posted: Out(1)
+    flush: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        # The opcode. RC's three transport bits are zero, as the lookup has seen.
+        served = Signal()
+        write = Signal()
+        begin = Signal()
+        end = Signal()
+        immediate = Signal()
+        with m.Switch(self.opcode[:5]):
+            for opcode in range(REQUESTS):
+                place = opcode % 6
+                with m.Case(opcode):
+                    m.d.comb += [
+                        served.eq(1),
+                        write.eq(opcode >= 6),
+                        begin.eq(place in (0, 4, 5)),
+                        end.eq(place >= 2),
+                        immediate.eq(place in (3, 5)),
+                    ]
+        m.d.sync += [self.write.eq(write), self.begin.eq(begin), self.end.eq(end), self.immediate.eq(immediate)]
+
+        # One bit for each question ...
+        rejected = Signal()
+        dead = Signal()
+        behind = Signal()
+        expected = Signal()
+        nak_sent = Signal()
+        known = Signal()
+        wrong = Signal()
+        forbidden = Signal()
+        unfetched = Signal()
+        ring_error = Signal()
+        misfit = Signal()
+        needs_wqe = Signal()
+        in_error = Signal()
+        distance = psn_difference(self.psn, self.receive.epsn)
+        ongoing = self.receive.message
+        mtu = 1 << (self.path_mtu[:3] + 7)
+        receives = (self.state == QpState.RTR) | (self.state == QpState.RTS) | (self.state == QpState.SQD)
+        m.d.sync += [
+            rejected.eq(~self.accept),
+            dead.eq(self.receive.dead | ~receives),
+            behind.eq(distance[23]),
+            expected.eq(distance == 0),
+            nak_sent.eq(self.receive.nak_sent),
+            known.eq(served),
+            forbidden.eq(write & ~self.access.bit_select(Access.REMOTE_WRITE.bit_length() - 1, 1)),
+            self.posted.eq(self.status.producer != self.receive.index),
+            unfetched.eq(self.status.fetched == self.receive.index),
+            ring_error.eq(self.status.error),
+            needs_wqe.eq((begin & ~write) | immediate & write),
+            in_error.eq(self.state == QpState.ERR),
+        ]
+        with m.If(begin):
+            m.d.sync += wrong.eq(ongoing != Message.NONE)
+        with m.Elif(write):
+            m.d.sync += wrong.eq(ongoing != Message.WRITE)
+        with m.Else():
+            m.d.sync += wrong.eq(ongoing != Message.SEND)
+        with m.If(~end):
+            m.d.sync += misfit.eq(self.length != mtu)
+        with m.Else():
+            m.d.sync += misfit.eq((self.length > mtu) | ((self.length == 0) & ~begin))
+
+        # ... and the first that objects decides.
+        with m.If(rejected):
+            m.d.comb += self.verdict.eq(Verdict.REJECTED)
+        with m.Elif(dead):
+            m.d.comb += self.verdict.eq(Verdict.DEAD)
+        with m.Elif(behind):
+            with m.If(known):
+                m.d.comb += self.verdict.eq(Verdict.DUPLICATE)
+            with m.Else():
+                m.d.comb += self.verdict.eq(Verdict.STALE)
+        with m.Elif(~expected):
+            with m.If(nak_sent):
+                m.d.comb += self.verdict.eq(Verdict.AHEAD)
+            with m.Else():
+                m.d.comb += self.verdict.eq(Verdict.SEQUENCE)
+        with m.Elif(~known | wrong):
+            m.d.comb += self.verdict.eq(Verdict.INVALID)
+        with m.Elif(forbidden):
+            m.d.comb += self.verdict.eq(Verdict.ACCESS)
+        with m.Elif(needs_wqe & unfetched & ring_error):
+            m.d.comb += self.verdict.eq(Verdict.RING)
+        with m.Elif(needs_wqe & ~self.posted):
+            m.d.comb += self.verdict.eq(Verdict.NOT_READY)
+        with m.Elif(needs_wqe & unfetched):
+            m.d.comb += self.wait.eq(1)
+        with m.Elif(misfit):
+            m.d.comb += self.verdict.eq(Verdict.INVALID)
+        with m.Else():
+            m.d.comb += self.verdict.eq(Verdict.EXECUTE)
+
+        # What was never fetched has to be flushed too.
+        m.d.comb += self.flush.eq(in_error & self.posted & (~unfetched | ring_error))
+        return m

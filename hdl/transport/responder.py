@@ -1,0 +1,313 @@
+"""The receiving half of a reliable connection: requests in, accesses and answers out."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, enum, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..abi.commands import QpAction
+from ..abi.contexts import QP_CONTEXT
+from ..queue.wqe_fetcher import RingIndex, RingStatus
+from ..stream.ram import Ram
+from ..stream.ready import ReadyQueue
+from ..stream.table import Table
+from ..stream.transfer import AccessRequest, AttributeWrite, QpControl
+from .answer import Answer
+from .layouts import Job, LookedUp
+from .receive_buffer import PlacementKind, ReceiveBuffer
+from .request_check import ReceiveState, RequestCheck, Verdict
+
+__all__ = ["Responder", "ResponderReply"]
+
+ResponderReply = data.StructLayout({"psn": 24, "index": 16})
+"""Next PSN expected, and next receive WQE to use."""
+
+
+class Work(enum.Enum, shape=2):
+    """What the responder is busy with."""
+
+    PACKET = 0
+    FLUSH = 1
+    QUERY = 2
+    RESET = 3
+
+
+class Responder(wiring.Component):
+    """Takes one request at a time: checks it (:class:`.request_check.RequestCheck`), says where its payload goes
+    (:class:`.receive_buffer.ReceiveBuffer`), and leaves to the acknowledger what is to be answered once the payload is
+    there. Serves SEND and WRITE, with and without immediate; other requests are invalid (NAK 0x61).
+
+    Each packet has exactly one run on ``access`` and exactly one job on ``job``, the run first, in order.
+
+    A WRITE takes 7 cycles, a SEND 7 if it goes on in an entry of its receive WQE and 10 if it begins a new one, 6
+    cycles more for each further entry; what is discarded 6 cycles. Nothing is buffered: the request stays at the input
+    until it is done with. A receive WQE that is posted but not yet fetched is waited for.
+
+    If the QP goes to ERR, its receive WQEs complete with WR_FLUSH_ERR, in order, 6 cycles each; those posted later,
+    too. Requests and flushes take turns. The control token RESET passes down as a job; an ERROR token must come after
+    the attribute ``state``.
+
+    Parameters
+    ----------
+    qps : int
+        QPs, a power of two.
+    area : int
+        Bytes a QP of fetched receive WQEs, a power of two, at least 128.
+
+    Members
+    -------
+    attribute, attribute_en
+        Broadcast of QP attributes. While it is on, nothing new is decided.
+    request : stream of ``LookedUp``
+    access : stream of ``AccessRequest``
+    job : stream of ``Job``
+        Silent jobs change nothing; those with ``cause`` set are of a QP that has failed.
+    status_qp, status : RingStatus
+        The QP's receive ring, 1 cycle later, followed while the QP is looked at.
+    word_addr, word
+        Fetched receive WQEs, see :class:`.receive_buffer.ReceiveBuffer`.
+    consumed : stream of ``RingIndex``
+        Fetched receive WQEs before this one are done with; said before their job goes out.
+    arrived : stream of QP
+        Receive WQEs of the QP were fetched. Always ready but for a cycle now and then.
+    control : stream of ``QpControl``
+    reply : stream of ``ResponderReply``
+        Answer to QUERY.
+    count_drop_sequence, count_drop_duplicate : 1
+        Strobes.
+    """
+
+    def __init__(self, qps, area=256):
+        if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
+        self.qps = qps
+        self.area = area
+        self._buffer = ReceiveBuffer(qps, area)
+        super().__init__(
+            {
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
+                "request": In(stream.Signature(LookedUp)),
+                "access": Out(stream.Signature(AccessRequest)),
+                "job": Out(stream.Signature(Job)),
+                "status_qp": Out(12),
+                "status": In(RingStatus),
+                "word_addr": Out(self._buffer.word_addr.shape()),
+                "word": In(64),
+                "consumed": Out(stream.Signature(RingIndex)),
+                "arrived": In(stream.Signature(12)),
+                "control": In(stream.Signature(QpControl)),
+                "reply": Out(stream.Signature(ResponderReply)),
+                "count_drop_sequence": Out(1),
+                "count_drop_duplicate": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.table = table = Table(
+            QP_CONTEXT, Table.words_of(QP_CONTEXT, "state", "pd", "log_rq_stride"), self.qps
+        )
+        m.submodules.ram = ram = Ram(ReceiveState, self.qps)
+        m.submodules.check = check = RequestCheck()
+        m.submodules.buffer = buffer = self._buffer
+        m.submodules.flushes = flushes = ReadyQueue(self.qps)
+        transport = self.request.payload.transport
+        state = ram.r_data
+
+        work = Signal(Work)
+        qp = Signal(range(self.qps))
+        qp_now = Signal.like(qp)
+        pd = Signal(24)
+        rnr_timer = Signal(5)
+        log_stride = Signal(4)
+        unfetched = Signal()
+        verdict = Signal(Verdict)
+        packets_turn = Signal()
+        consumed_sent = Signal()
+        torn = Signal(2)  # a row read while it is written is undefined
+        m.d.sync += torn.eq(Cat(self.attribute_en, torn[0]))
+
+        m.d.comb += [
+            qp_now.eq(qp),
+            table.write.eq(self.attribute),
+            table.write_en.eq(self.attribute_en),
+            table.index.eq(qp_now),
+            ram.r_addr.eq(qp_now),
+            ram.w_addr.eq(qp),
+            buffer.qp.eq(qp_now),
+            self.status_qp.eq(qp_now),
+            check.opcode.eq(transport.opcode),
+            check.length.eq(transport.length),
+            check.psn.eq(transport.psn),
+            check.accept.eq(self.request.payload.accept),
+            check.receive.eq(state),
+            check.state.eq(table.row.state),
+            check.path_mtu.eq(table.row.path_mtu),
+            check.access.eq(table.row.access),
+            check.status.eq(self.status),
+        ]
+        wiring.connect(m, buffer.access, wiring.flipped(self.access))
+        m.d.comb += [self.word_addr.eq(buffer.word_addr), buffer.word.eq(self.word)]
+
+        # A flush is due for the QPs here, if their rings have something to flush.
+        m.submodules.failed = failed = memory.Memory(shape=1, depth=self.qps, init=[])
+        failed_write = failed.write_port()
+        failed_read = failed.read_port(domain="comb")
+        flush_again = Signal()
+        flush_qp = Signal.like(qp)
+        m.d.comb += [
+            failed_write.addr.eq(self.control.payload.qp),
+            failed_write.data.eq(self.control.payload.action == QpAction.ERROR),
+            failed_read.addr.eq(self.arrived.payload),
+            self.arrived.ready.eq(~flush_again),
+            flushes.i.valid.eq(flush_again | (self.arrived.valid & failed_read.data)),
+            flushes.i.payload.eq(Mux(flush_again, flush_qp, self.arrived.payload)),
+        ]
+
+        # What the buffer is told: the first cycle right from the check, to save one.
+        placing = Signal()
+        deciding = Signal()
+        execute = Mux(deciding, check.verdict == Verdict.EXECUTE, verdict == Verdict.EXECUTE) & (work == Work.PACKET)
+        packet = buffer.i.payload
+        m.d.comb += [
+            buffer.i.valid.eq(placing),
+            packet.clear.eq(work == Work.RESET),
+            packet.begin.eq(check.begin),
+            packet.end.eq(check.end),
+            packet.length.eq(Mux(work == Work.PACKET, transport.length, 0)),
+            packet.pd.eq(pd),
+            packet.qp.eq(qp),
+            packet.address.eq(transport.address),
+            packet.rkey.eq(transport.rkey),
+            packet.total.eq(transport.dma_length),
+            packet.index.eq(state.index),
+            packet.log_stride.eq(log_stride),
+        ]
+        with m.If(execute):
+            m.d.comb += packet.kind.eq(Mux(check.write, PlacementKind.WRITE, PlacementKind.SEND))
+
+        finish = Signal()
+        m.submodules.answer = answer = Answer()
+        m.d.comb += [
+            answer.verdict.eq(verdict),
+            answer.qp.eq(qp),
+            answer.transport.eq(transport),
+            answer.write.eq(check.write),
+            answer.end.eq(check.end),
+            answer.immediate.eq(check.immediate),
+            answer.receive.eq(state),
+            answer.posted.eq(check.posted),
+            answer.rnr_timer.eq(rnr_timer),
+            answer.byte_length.eq(buffer.byte_length),
+            self.job.payload.eq(answer.job),
+            ram.w_data.eq(answer.next),
+            self.consumed.payload.qp.eq(qp),
+            self.consumed.payload.index.eq(answer.next.index),
+            self.reply.payload.psn.eq(state.epsn),
+            self.reply.payload.index.eq(state.index),
+        ]
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [qp.eq(qp_now), consumed_sent.eq(0)]
+                with m.If(self.control.valid):
+                    m.d.comb += qp_now.eq(self.control.payload.qp)
+                    with m.Switch(self.control.payload.action):
+                        with m.Case(QpAction.RESET):
+                            m.d.comb += failed_write.en.eq(1)
+                            m.d.sync += [work.eq(Work.RESET), verdict.eq(Verdict.TOKEN)]
+                            m.next = "PLACE"
+                        with m.Case(QpAction.START_RECEIVE):
+                            m.next = "START"
+                        with m.Case(QpAction.ERROR):
+                            m.d.comb += [
+                                failed_write.en.eq(1),
+                                flush_again.eq(1),
+                                flush_qp.eq(self.control.payload.qp),
+                                self.control.ready.eq(1),
+                            ]
+                        with m.Case(QpAction.QUERY):
+                            m.d.sync += work.eq(Work.QUERY)
+                            m.next = "READ"
+                        with m.Default():
+                            m.d.comb += self.control.ready.eq(1)
+                with m.Elif(flushes.o.valid & ~(self.request.valid & packets_turn)):
+                    m.d.comb += qp_now.eq(flushes.o.payload)
+                    m.d.comb += flushes.o.ready.eq(1)
+                    m.d.sync += [work.eq(Work.FLUSH), packets_turn.eq(1)]
+                    m.next = "READ"
+                with m.Elif(self.request.valid):
+                    m.d.comb += qp_now.eq(self.request.payload.qp)
+                    m.d.sync += [work.eq(Work.PACKET), packets_turn.eq(0)]
+                    m.next = "READ"
+
+            with m.State("READ"):
+                m.next = "CHECK"
+            with m.State("CHECK"):
+                m.d.sync += [
+                    pd.eq(table.row.pd),
+                    rnr_timer.eq(table.row.min_rnr_timer),
+                    log_stride.eq(table.row.log_rq_stride),
+                    unfetched.eq(self.status.fetched == state.index),
+                ]
+                with m.If(~torn[1]):
+                    m.next = "DECIDE"
+            with m.State("DECIDE"):
+                m.d.comb += deciding.eq(1)
+                m.d.sync += verdict.eq(check.verdict)
+                with m.Switch(work):
+                    with m.Case(Work.PACKET):
+                        with m.If(check.wait):
+                            m.next = "CHECK"
+                        with m.Else():
+                            m.d.comb += placing.eq(1)
+                            m.next = "PLACE"
+                    with m.Case(Work.FLUSH):
+                        m.d.sync += verdict.eq(Verdict.FLUSH)
+                        m.next = "IDLE"
+                        with m.If(check.flush):
+                            m.next = "PLACE"
+                    with m.Default():
+                        m.next = "REPLY"
+
+            with m.State("PLACE"):
+                m.d.comb += placing.eq(1)
+                with m.If(buffer.i.ready):
+                    with m.If(buffer.misfit & (verdict == Verdict.EXECUTE)):
+                        m.d.sync += verdict.eq(Verdict.INVALID)
+                    with m.If(buffer.too_long & (verdict == Verdict.EXECUTE)):
+                        m.d.sync += verdict.eq(Verdict.TOO_LONG)
+                    m.next = "FINISH"
+            with m.State("FINISH"):
+                m.d.comb += [
+                    # The ring cannot take back what it has not fetched.
+                    self.consumed.valid.eq(answer.consume & ~unfetched & ~consumed_sent),
+                    self.job.valid.eq(~self.consumed.valid | self.consumed.ready),
+                    finish.eq(self.job.valid & self.job.ready),
+                ]
+                m.d.sync += consumed_sent.eq(self.job.valid)
+                with m.If(finish):
+                    m.d.comb += [
+                        ram.w_en.eq(1),
+                        self.request.ready.eq(work == Work.PACKET),
+                        self.control.ready.eq(work == Work.RESET),
+                        flush_again.eq(work == Work.FLUSH),
+                        flush_qp.eq(qp),
+                        self.count_drop_sequence.eq((verdict == Verdict.SEQUENCE) | (verdict == Verdict.AHEAD)),
+                        self.count_drop_duplicate.eq((verdict == Verdict.DUPLICATE) | (verdict == Verdict.STALE)),
+                    ]
+                    m.next = "IDLE"
+
+            with m.State("START"):
+                fresh = Signal(ReceiveState)
+                m.d.comb += [
+                    fresh.epsn.eq(self.control.payload.psn),
+                    ram.w_data.eq(fresh),
+                    ram.w_en.eq(1),
+                    self.control.ready.eq(1),
+                ]
+                m.next = "IDLE"
+            with m.State("REPLY"):
+                m.d.comb += [self.reply.valid.eq(1), self.control.ready.eq(self.reply.ready)]
+                with m.If(self.reply.ready):
+                    m.next = "IDLE"
+        return m

@@ -1,0 +1,286 @@
+"""What the receiving half of the transport is tested with: a receive ring, attributes, packets, and the rules in Python.
+
+The rules are written from the InfiniBand responder's (PSN, opcode sequence, opcode, receive WQE, length, then the buffer),
+not from the hardware.
+"""
+
+from types import SimpleNamespace
+
+from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
+
+MASK24 = (1 << 24) - 1
+
+SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_LAST_IMM, SEND_ONLY, SEND_ONLY_IMM = range(6)
+WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_LAST_IMM, WRITE_ONLY, WRITE_ONLY_IMM = range(6, 12)
+READ_REQUEST, ACKNOWLEDGE = 0x0C, 0x11
+
+FIRST, MIDDLE, LAST, ONLY = "first", "middle", "last", "only"
+POSITION = [FIRST, MIDDLE, LAST, LAST, ONLY, ONLY]
+
+
+async def write_attributes(ctx, dut, qp, **values):
+    """What the command block does: all words, the last one first."""
+    words = QP_CONTEXT.words(**values)
+    ctx.set(dut.attribute_en, 1)
+    for word in reversed(range(len(words))):
+        ctx.set(dut.attribute, {"index": qp, "word": word, "data": words[word]})
+        await ctx.tick()
+    ctx.set(dut.attribute_en, 0)
+
+
+def attributes(**values):
+    """Attributes of a connected QP; those given replace or add."""
+    chosen = {
+        "state": QpState.RTS,
+        "type": QpType.RC,
+        "path_mtu": 1,
+        "access": 2,
+        "min_rnr_timer": 12,
+        "pd": 0x123456,
+        "dest_qpn": 0x654321,
+        "pkey": 0xFFFF,
+        "dest_ip": 0x0A000002,
+        "rq_cqn": 3,
+        "log_rq_size": 4,
+        "log_rq_stride": 5,
+    }
+    chosen.update(values)
+    return chosen
+
+
+class Ring:
+    """The receive rings' side of the responder: rings in host memory, and an area on chip of which what was consumed is
+    overwritten."""
+
+    def __init__(self, dut, rng, strides, *, stall=0.0):
+        self.dut = dut
+        self.rng = rng
+        self.area = dut.area
+        self.strides = strides
+        self.stall = stall
+        qps = len(strides)
+        self.posted = [[] for _ in range(qps)]
+        self.fetched = [0] * qps
+        self.consumed = [0] * qps
+        self.errors = [0] * qps
+        self.words = [[rng.getrandbits(64) for _ in range(self.area // 8)] for _ in range(qps)]
+        self.arrivals = []
+        self.frozen = False
+
+    def reset(self, qp):
+        self.posted[qp] = []
+        self.fetched[qp] = self.consumed[qp] = self.errors[qp] = 0
+
+    def post(self, qp, entries):
+        """Posts a receive WQE: a list of (address, length, lkey)."""
+        assert len(entries) <= 1 << (self.strides[qp] - 4)
+        self.posted[qp].append(list(entries))
+
+    def _fetch(self):
+        for qp, wqes in enumerate(self.posted):
+            index = self.fetched[qp]
+            room = (self.area >> self.strides[qp]) - (index - self.consumed[qp])
+            if self.frozen or self.errors[qp] or index == len(wqes) or not room or self.rng.random() < self.stall:
+                continue
+            size = 1 << (self.strides[qp] - 3)
+            place = index * size % (self.area // 8)
+            entries = wqes[index] + [(0, 0, 0)] * (size // 2 - len(wqes[index]))
+            for number, (address, length, lkey) in enumerate(entries):
+                self.words[qp][place + 2 * number] = address
+                self.words[qp][place + 2 * number + 1] = length | lkey << 32
+            self.fetched[qp] += 1
+            if qp not in self.arrivals:
+                self.arrivals.append(qp)
+
+    async def run(self, ctx):
+        """Background testbench: status 1 cycle, words 2 cycles after the address; consumption, arrivals, fetches."""
+        dut = self.dut
+        before = 0
+        while True:
+            ctx.set(dut.consumed.ready, self.rng.random() >= self.stall)
+            ctx.set(dut.arrived.valid, bool(self.arrivals))
+            if self.arrivals:
+                ctx.set(dut.arrived.payload, self.arrivals[0])
+            _, _, qp, address, taken, ready, consumed, arrived = await ctx.tick().sample(
+                dut.status_qp, dut.word_addr, dut.consumed.valid, dut.consumed.ready, dut.consumed.payload,
+                dut.arrived.ready
+            )  # fmt: skip
+            if taken and ready:
+                assert consumed.index == (self.consumed[consumed.qp] + 1) & 0xFFFF <= self.fetched[consumed.qp]
+                place = self.consumed[consumed.qp] << (self.strides[consumed.qp] - 3)
+                for word in range(1 << (self.strides[consumed.qp] - 3)):
+                    self.words[consumed.qp][(place + word) % (self.area // 8)] = self.rng.getrandbits(64)
+                self.consumed[consumed.qp] += 1
+            if self.arrivals and arrived:
+                self.arrivals.pop(0)
+            status = {"producer": len(self.posted[qp]), "fetched": self.fetched[qp], "error": self.errors[qp]}
+            ctx.set(dut.status, status)
+            ctx.set(dut.word, before)
+            before = self.words[address.qp][address.word]
+            self._fetch()
+
+
+class Rules:
+    """The responder of one QP, in Python: a packet in, its accesses and its job out."""
+
+    def __init__(self, qp, ring, values, epsn=0):
+        self.qp = qp
+        self.ring = ring
+        self.values = values
+        self.mtu = 128 << values["path_mtu"]
+        self.restart(epsn)
+
+    def restart(self, epsn):
+        self.epsn = epsn
+        self.msn = 0
+        self.index = 0
+        self.message = None
+        self.nak_sent = False
+        self.dead = False
+
+    def _access(self, length, *, key=0, address=0, access=0, discard=0):
+        return SimpleNamespace(length=length, key=key, address=address, access=access, discard=discard)
+
+    def _discard(self, packet):
+        return [self._access(packet["length"], discard=int(packet["length"] > 0))]
+
+    def _answer(self, syndrome, psn=None, **more):
+        return {
+            "acknowledge": 1,
+            "syndrome": syndrome,
+            "psn": self.epsn if psn is None else psn,
+            "msn": self.msn,
+            **more,
+        }
+
+    def _fatal(self, syndrome, event, **more):
+        self.dead = True
+        return self._answer(syndrome, fatal=1, event=event, **more)
+
+    def packet(self, packet, accept=1):
+        """(accesses, job without what does not matter)"""
+        discard = self._discard(packet)
+        opcode, length = packet["opcode"], packet["length"]
+        if not accept:
+            return discard, {"silent": 1, "cause": 0}
+        if self.dead or self.values["state"] not in (QpState.RTR, QpState.RTS, QpState.SQD):
+            return discard, {"silent": 1, "cause": 20}
+        distance = (packet["psn"] - self.epsn) & MASK24
+        if distance >= 1 << 23:
+            if opcode > WRITE_ONLY_IMM:
+                return discard, {"silent": 1, "cause": 0}
+            return discard, self._answer(0x1F, psn=(self.epsn - 1) & MASK24)
+        if distance:
+            if self.nak_sent:
+                return discard, {"silent": 1, "cause": 0}
+            self.nak_sent = True
+            return discard, self._answer(0x60)
+        if opcode > WRITE_ONLY_IMM:
+            return discard, self._fatal(0x61, 2)
+        write, position, immediate = opcode >= 6, POSITION[opcode % 6], opcode % 6 in (3, 5)
+        goes_on = position in (MIDDLE, LAST)
+        if goes_on != (self.message is not None) or (goes_on and self.message.write != write):
+            return discard, self._fatal(0x61, 2)
+        if write and not self.values["access"] & 2:
+            return discard, self._fatal(0x62, 3)
+        posted = self.ring.posted[self.qp]
+        if (write and immediate) or (not write and not goes_on):
+            if self.ring.errors[self.qp] and self.ring.fetched[self.qp] == self.index:
+                if len(posted) == self.index:
+                    return discard, self._fatal(0x63, 1)
+                job = self._fatal(0x63, 1, complete=1, status=2, cause=22, wqe_index=self.index)
+                self.index += 1
+                return discard, job
+            if len(posted) == self.index:
+                self.nak_sent = True
+                return discard, self._answer(0x20 | self.values["min_rnr_timer"])
+        if position in (FIRST, MIDDLE):
+            if length != self.mtu:
+                return discard, self._fatal(0x61, 2)
+        elif length > self.mtu or (position == LAST and length == 0):
+            return discard, self._fatal(0x61, 2)
+
+        if not goes_on:
+            message = SimpleNamespace(write=write, received=0)
+            if write:
+                message.total, message.address, message.key = packet["dma_length"], packet["address"], packet["rkey"]
+            else:
+                message.entries = [entry for entry in posted[self.index] if entry[1]]
+        else:
+            message = self.message
+        accesses = []
+        if write:
+            left = message.total - message.received
+            if (left != length if position in (LAST, ONLY) else left <= length) or message.total > 1 << 31:
+                return discard, self._fatal(0x61, 2)
+            address = (message.address + message.received) % (1 << 64)
+            accesses.append(self._access(length, key=message.key, address=address, access=2))
+        else:
+            rest, skip = length, message.received
+            for address, size, lkey in message.entries:
+                if skip >= size:
+                    skip -= size
+                elif rest:
+                    part = min(rest, size - skip)
+                    accesses.append(self._access(part, key=lkey, address=(address + skip) % (1 << 64), access=1))
+                    rest -= part
+                    skip = 0
+            if rest:
+                accesses.append(self._access(rest, discard=1))
+                job = self._fatal(0x61, 255, complete=1, status=1, cause=21, wqe_index=self.index, receive=1, remote=0)
+                self.index += 1
+                return accesses, job
+            if not length:
+                accesses.append(self._access(0))
+
+        message.received += length
+        self.message = message
+        self.nak_sent = False
+        job = {"acknowledge": packet["ack_request"], "psn": self.epsn, "remote": int(write)}
+        job["receive"] = int(not write or immediate)
+        job["wqe_index"] = self.index
+        if position in (LAST, ONLY):
+            self.msn = (self.msn + 1) & MASK24
+            self.message = None
+            if not write or immediate:
+                job |= {
+                    "complete": 1,
+                    "opcode": 129 if write else 128,
+                    "flags": 2 if immediate else 0,
+                    "solicited": packet["solicited"],
+                    "byte_length": message.received,
+                }
+                if immediate:
+                    job["immediate"] = packet["immediate"]
+                self.index += 1
+        self.epsn = (self.epsn + 1) & MASK24
+        job["msn"] = self.msn
+        if job["acknowledge"]:
+            job["syndrome"] = 0x1F
+        return accesses, job
+
+
+FLAGS = ("acknowledge", "complete", "fatal", "token", "silent")
+
+
+def check_job(job, expected, qp):
+    """Compares what is said, and that nothing more is."""
+    assert job.qp == qp
+    for name in FLAGS:
+        assert job[name] == expected.get(name, 0), (name, job, expected)
+    if job.complete:
+        assert job.status == expected.get("status", 0)
+        assert job.cause == expected.get("cause", 0)
+    for name, value in expected.items():
+        assert job[name] == value, (name, job, expected)
+
+
+def check_run(run, expected, qp, pd):
+    """Compares a run of accesses with the rules'; what is discarded or empty has no address."""
+    assert [access.last for access in run] == [0] * (len(run) - 1) + [1]
+    assert len(run) == len(expected), (run, expected)
+    for access, wanted in zip(run, expected):
+        assert (access.length, access.discard, access["clear"]) == (wanted.length, wanted.discard, 0), (run, expected)
+        if wanted.length and not wanted.discard:
+            assert (access.key, access.address, access.access) == (wanted.key, wanted.address, wanted.access)
+            assert (access.qp, access.pd) == (qp, pd)
