@@ -1,0 +1,226 @@
+"""Cycles per message, as perftest would print them: ``python -m verbena.sim.bench``.
+
+Two adapters on one wire with 10 GbE framing, exact in cycles: time runs from one completion in the sender's memory to
+another, long after the caches are warm; latency from the doorbell's write to the responder's completion in its memory.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from verbena.hdl.abi.cqe import CQE
+from verbena.hdl.abi.wqe import SendOpcode
+from verbena.sw.verbs.libibverbs_enums import ibv_send_flags
+from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
+
+from .devices import configure, world
+from .pair import End, connect
+from .wire_limit import wire_cycles
+
+__all__ = ["main"]
+
+CLOCK_MHZ = 156.25
+SIZES = (8, 64, 256, 1024, 4096, 16384, 65536)
+MTU = 4096
+OPERATIONS = {"WRITE": SendOpcode.RDMA_WRITE, "SEND": SendOpcode.SEND}
+PATIENCE = 2_000_000
+REGION = 1 << 20
+
+
+def _cqe_written(cq, number):
+    """Whether completion ``number`` (from 0, since the CQ was made) stands in the ring."""
+    slot = number & (1 << cq._log_size) - 1
+    entry = CQE.unpack(cq._adapter.memory.read(cq._ring + CQE.size * slot, CQE.size))
+    if entry["phase"] == number >> cq._log_size & 1:
+        return False
+    if entry["status"]:
+        raise RuntimeError(f"completion {number} failed: status {entry['status']}, vendor error {entry['syndrome']}")
+    return True
+
+
+def _cycle_of(cq, number, start):
+    """The cycle, counted from ``start``, in which completion ``number`` of ``cq`` came into memory."""
+    here = world()
+    while not _cqe_written(cq, number):
+        if here.cycles - start > PATIENCE:
+            raise RuntimeError(f"completion {number} did not come within {PATIENCE} cycles")
+        here.advance(4096)
+    return here.cycles - start
+
+
+def _send(end, other, opcode, size, count, number=0, inline=False):
+    """A list of ``count`` sends from ``end``; buffers alternate within the region as perftest's do."""
+    first = last = None
+    flags = ibv_send_flags.IBV_SEND_SIGNALED | (ibv_send_flags.IBV_SEND_INLINE if inline else 0)
+    for i in range(count):
+        at = (number + i) * max(size, 64) % (REGION // 2)
+        wr = SendWR(i, opcode, num_sge=1, sg=[SGE(end.mr.buf + at, size, end.mr.lkey)], send_flags=flags)
+        wr.set_wr_rdma(other.mr.rkey, other.mr.buf + at)
+        if first is None:
+            first = wr
+        else:
+            last.next_wr = wr
+        last = wr
+    return first
+
+
+def _receives(end, size, count, number=0):
+    first = last = None
+    for i in range(count):
+        at = (number + i) * max(size, 64) % (REGION // 2)
+        wr = RecvWR(i, 1, [SGE(end.mr.buf + at, size, end.mr.lkey)])
+        if first is None:
+            first = wr
+        else:
+            last.next_wr = wr
+        last = wr
+    return first
+
+
+def throughput(name, size, qps, mtu=MTU):
+    """One row: messages of ``size`` bytes on ``qps`` queue pairs, all posted, one doorbell each."""
+    opcode = OPERATIONS[name]
+    total = max(4 * qps, min(1024, 60_000 * 8 // max(size, 400)))
+    share = total // qps
+    warm = total // 4
+    sizes = {"qps": qps, "depth": share, "cqe": total + 8}
+    with End("sim0", REGION, **sizes) as a, End("sim1", REGION, **sizes) as b:
+        connect(a, b, mtu=mtu)
+        if opcode == SendOpcode.SEND:
+            for qp in b.qps:
+                qp.post_recv(_receives(b, size, share))
+            world().advance(2000)
+        start = world().cycles
+        for i, qp in enumerate(a.qps):
+            qp.post_send(_send(a, b, opcode, size, share, i * share))
+        begin = _cycle_of(a.cq, warm - 1, start)
+        end = _cycle_of(a.cq, share * qps - 1, start)
+    cycles = (end - begin) / (share * qps - warm)
+    return {
+        "op": name,
+        "transport": "RC",
+        "size": size,
+        "mtu": mtu,
+        "qps": qps,
+        "messages": share * qps,
+        "cycles_per_message": round(cycles, 2),
+        "payload_bytes_per_cycle": round(size / cycles, 3),
+        "wire_fraction": round(wire_cycles(opcode, size, mtu, 64) / cycles, 4),
+    }
+
+
+def latency(name, size, inline, mtu=MTU):
+    """One row: one message at a time, caches warm."""
+    opcode = {"SEND": SendOpcode.SEND, "WRITE_WITH_IMM": SendOpcode.RDMA_WRITE_WITH_IMM}[name]
+    samples = []
+    with End("sim0", REGION, depth=16, inline=32) as a, End("sim1", REGION, depth=16) as b:
+        connect(a, b, mtu=mtu)
+        for number in range(6):
+            b.qp.post_recv(_receives(b, size, 1))
+            while world().advance(5000) < 5000:
+                pass
+            start = world().cycles
+            a.qp.post_send(_send(a, b, opcode, size, 1, inline=inline))
+            samples.append(_cycle_of(b.cq, number, start))
+            _cycle_of(a.cq, number, start)
+    cycles = sorted(samples[2:])[len(samples[2:]) // 2]
+    return {
+        "op": name,
+        "transport": "RC",
+        "size": size,
+        "mtu": mtu,
+        "qps": 1,
+        "inline": inline,
+        "latency_cycles": cycles,
+        "cycles_per_message": cycles,
+        "payload_bytes_per_cycle": round(size / cycles, 3),
+        "wire_fraction": round(wire_cycles(opcode, size, mtu, 64) / cycles, 4),
+    }
+
+
+def draw(rows, path):
+    """Throughput and message rate against size, as a picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8), dpi=110)
+    for qps, style in ((1, "-"), (16, "--")):
+        for name, colour in (("WRITE", "#2a6fb0"), ("SEND", "#c2571a")):
+            line = [r for r in rows if r["op"] == name and r["qps"] == qps and "latency_cycles" not in r]
+            sizes = [r["size"] for r in line]
+            label = f"{name}, {qps} QP{'s' if qps > 1 else ''}"
+            rate = [r["payload_bytes_per_cycle"] * 8 * CLOCK_MHZ / 1000 for r in line]
+            left.plot(sizes, rate, style, color=colour, marker="o", ms=4, label=label)
+            messages = [CLOCK_MHZ / r["cycles_per_message"] for r in line]
+            right.plot(sizes, messages, style, color=colour, marker="o", ms=4, label=label)
+    ideal = [wire_cycles(SendOpcode.RDMA_WRITE, size, MTU, 64) for size in SIZES]
+    wire = {"linestyle": ":", "color": "#555", "label": "wire, WRITE"}
+    left.plot(SIZES, [s * 8 * CLOCK_MHZ / 1000 / i for s, i in zip(SIZES, ideal)], **wire)
+    right.plot(SIZES, [CLOCK_MHZ / i for i in ideal], **wire)
+    for axes, title in ((left, "payload, Gb/s"), (right, "messages, million/s")):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(SIZES, [str(s) for s in SIZES], rotation=30)
+        axes.set_xlabel("message size, bytes")
+        axes.set_title(title)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    right.set_yscale("log")
+    figure.suptitle(f"64-bit engine at {CLOCK_MHZ} MHz, MTU {MTU}, memory latency {rows[0]['memory_latency']} cycles")
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def show(rows, console):
+    table = Table(
+        title=f"memory read latency {rows[0]['memory_latency']} cycles, {rows[0]['data_width']} bits at {CLOCK_MHZ} MHz"
+    )
+    table.add_column("operation")
+    titles = ("bytes", "MTU", "QPs", "cycles/message", "bytes/cycle", "of the wire", "Gb/s", "Mpps", "one way")
+    for title in titles:
+        table.add_column(title, justify="right")
+    for row in rows:
+        cells = [row["op"] + (" inline" if row.get("inline") else ""), *(str(row[k]) for k in ("size", "mtu", "qps"))]
+        if "latency_cycles" in row:
+            cells += [""] * 5 + [f"{row['latency_cycles']} cycles"]
+        else:
+            cycles, payload = row["cycles_per_message"], row["payload_bytes_per_cycle"]
+            cells += [f"{cycles:.2f}", f"{payload:.3f}", f"{row['wire_fraction']:.1%}"]
+            cells += [f"{payload * 8 * CLOCK_MHZ / 1000:.2f}", f"{CLOCK_MHZ / cycles:.3f}", ""]
+        table.add_row(*cells)
+    console.print(table)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="python -m verbena.sim.bench", description=__doc__.splitlines()[0])
+    parser.add_argument("--memory-latency", type=int, default=128)
+    parser.add_argument("--output", type=Path, default=Path("build/bench.json"))
+    args = parser.parse_args(argv)
+    configure(memory_latency=args.memory_latency)
+    console = Console()
+    work = [(throughput, (name, size, qps)) for name in OPERATIONS for qps in (1, 16) for size in SIZES]
+    work += [(throughput, (name, 65536, 1, 1024)) for name in OPERATIONS]
+    work += [(latency, (name, 8, inline)) for name in ("SEND", "WRITE_WITH_IMM") for inline in (False, True)]
+    rows = []
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("measuring", total=len(work))
+        for function, arguments in work:
+            progress.update(task, description=f"{function.__name__} {' '.join(map(str, arguments))}")
+            rows.append(function(*arguments) | {"data_width": 64, "memory_latency": args.memory_latency})
+            progress.advance(task)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(rows, indent=1) + "\n")
+    picture = args.output.with_suffix(".png")
+    draw(rows, picture)
+    show(rows, console)
+    console.print(f"{args.output} and {picture}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

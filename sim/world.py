@@ -1,0 +1,371 @@
+"""The simulated world for plain Python: adapters on a wire, host memory, captures and waves.
+
+The caller owns time: nothing moves between two calls. A register access takes the cycles of its handshakes; :meth:`World.advance` lets
+time pass until something happens.
+"""
+
+import ctypes
+import threading
+from dataclasses import asdict, dataclass
+
+from ..sw import host_memory
+from .library import FAULTS, FaultSettings, MemorySettings, WireSettings, load
+from .model import build
+
+__all__ = ["INTERRUPT", "TAP", "WATCH", "Adapter", "BusError", "Faults", "ProtocolError", "Tap", "World"]
+
+INTERRUPT, WATCH, TAP, _VIOLATION = 1, 2, 4, 8
+"""Events that stop :meth:`World.advance`: an interrupt rose, an engine wrote to watched memory, a frame reached a tap."""
+
+ACCESS_LIMIT = 10_000
+"""Cycles after which a register access counts as unanswered."""
+
+
+class ProtocolError(AssertionError):
+    """An engine broke a rule of AXI or of the packet streams."""
+
+
+class BusError(OSError):
+    """A register access was refused or not answered."""
+
+
+@dataclass
+class Faults:
+    """Probabilities, each for every frame, by which the wire harms what a port sends.
+
+    Parameters
+    ----------
+    lose, duplicate, reorder, corrupt, delay : float
+        ``corrupt`` flips one to three bits that the FCS would have covered, and hides it: only the ICRC can tell. Where a frame is
+        ``delay``-ed those behind it wait, where it is ``reorder``-ed they overtake it.
+    damage : float
+        The frame arrives with ``error``, as one with a wrong FCS.
+    reorder_cycles, delay_cycles : int
+        At most so late.
+    """
+
+    lose: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+    delay: float = 0.0
+    damage: float = 0.0
+    reorder_cycles: int = 2000
+    delay_cycles: int = 2000
+
+    def __post_init__(self):
+        for name in FAULTS:
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be a probability, not {getattr(self, name)!r}")
+        for name in ("reorder_cycles", "delay_cycles"):
+            if not 1 <= getattr(self, name) < 1 << 32:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)!r}")
+
+
+class _Port:
+    """A port of the switch: an adapter's or a tap's."""
+
+    def __init__(self, world, index, mac):
+        self._world = world
+        self.index = index
+        self.mac = mac
+
+    @property
+    def mac(self):
+        """The address by which the switch knows the port, as a number (first byte on the wire most significant)."""
+        return self._mac
+
+    @mac.setter
+    def mac(self, value):
+        self._world._call("port_mac", self.index, value.to_bytes(6, "big"))
+        self._mac = value
+
+    @property
+    def faults(self):
+        """The :class:`Faults` of frames that leave this port; assign to change them."""
+        return self._faults
+
+    @faults.setter
+    def faults(self, faults):
+        values = asdict(faults)
+        probability = (ctypes.c_double * len(FAULTS))(*(values.pop(name) for name in FAULTS))
+        self._world._call("faults", self.index, FaultSettings(probability, **values))
+        self._faults = faults
+
+    _faults = Faults()
+
+    def fault_at(self, number, fault):
+        """Does ``fault`` ("lose", "corrupt", ...) to the frame of this number that the port sends, counted from 0."""
+        if fault not in FAULTS:
+            raise ValueError(f"fault must be one of {', '.join(FAULTS)}, not {fault!r}")
+        if not self._world._call("fault_at", self.index, number, FAULTS.index(fault)):
+            raise ValueError(f"frame {number} has been sent already")
+
+    @property
+    def fault_counters(self):
+        """How many frames had each fault."""
+        return dict(zip(FAULTS, self._world._counters("fault_counters", self.index, len(FAULTS))))
+
+    @property
+    def counters(self):
+        names = ("sent_frames", "sent_bytes", "received_frames", "received_bytes")
+        return dict(zip(names, self._world._counters("port_counters", self.index, len(names))))
+
+
+class Adapter(_Port):
+    """One engine with its host bus."""
+
+    def write32(self, offset, value):
+        """Writes a register, through the AXI-Lite handshakes. :class:`BusError` if the engine refuses."""
+        self._check(self._world._call("write32", self.index, offset, value, ACCESS_LIMIT), "write", offset)
+
+    def read32(self, offset):
+        """Value of a register. :class:`BusError` if the engine refuses."""
+        value = ctypes.c_uint32()
+        self._check(self._world._call("read32", self.index, offset, value, ACCESS_LIMIT), "read", offset)
+        return value.value
+
+    def _check(self, response, what, offset):
+        self._world._raise_violations()
+        if response:
+            answer = {-1: "no answer", 2: "SLVERR", 3: "DECERR"}.get(response, str(response))
+            raise BusError(f"register {what} at {offset:#x} of adapter {self.index}: {answer}")
+
+    @property
+    def interrupt(self):
+        """Level of the interrupt."""
+        return bool(self._world._call("interrupt", self.index))
+
+    def inject(self, frame, *, error=False):
+        """Sends a frame to this adapter alone, past the switch and its faults."""
+        self._world._call("inject", self.index, bytes(frame), len(frame), error)
+
+    def reset(self, cycles=8):
+        """Holds the engine, and its ends of bus and wire, in reset for the next cycles."""
+        self._world._call("reset", self.index, cycles)
+
+    @property
+    def memory(self):
+        """Settings of the host memory behind this adapter, those of :meth:`set_memory`."""
+        return {name: getattr(self._memory, name) for name, _ in MemorySettings._fields_}
+
+    def set_memory(self, **settings):
+        """Changes some of ``read_latency``, ``write_latency``, ``read_bandwidth``, ``write_bandwidth`` (beats in 16 cycles),
+        ``outstanding`` (bursts), ``stall`` (probability of back pressure, each cycle and channel) and ``shuffle``
+        (ids are answered out of order).
+        """
+        for name, value in settings.items():
+            if name not in self.memory:
+                raise ValueError(f"there is no memory setting {name!r}")
+            setattr(self._memory, name, value)
+        self._world._call("memory_settings", self.index, self._memory)
+
+    @property
+    def bus_counters(self):
+        names = ("read_bursts", "write_bursts", "read_beats", "write_beats", "decode_errors")
+        return dict(zip(names, self._world._counters("memory_counters", self.index, len(names))))
+
+
+class Tap(_Port):
+    """A port whose owner is the program: an emulated peer, or a bridge to another network."""
+
+    def send(self, frame, *, error=False):
+        """Sends a frame (Ethernet header first, no FCS) into the switch."""
+        self._world._call("send", self.index, bytes(frame), len(frame), error)
+
+    def receive(self):
+        """The oldest frame that came to this tap, or None. Frames with a wrong FCS are left out."""
+        error = ctypes.c_int()
+        while True:
+            size = self._world._call("receive", self.index, self._buffer, len(self._buffer), error)
+            if size < 0:
+                return None
+            if size > len(self._buffer):
+                self._buffer = ctypes.create_string_buffer(size)
+            elif not error.value:
+                return self._buffer.raw[:size]
+
+    _buffer = ctypes.create_string_buffer(16384)
+
+
+class World:
+    """Adapters on one wire, in lock step, with the host memory of :mod:`verbena.sw.host_memory` behind each.
+
+    Parameters
+    ----------
+    adapters : int
+    design : verbena.sim.model.Design, optional
+        The engine; by default the standard configuration.
+    seed : int
+        Of faults, stalls and shuffling: the same seed and the same calls give the same cycles.
+    memory_latency, write_latency : int
+        Cycles from an AXI4 read's address to its first data, and from a write's last data to its response.
+    clock_hz : float
+        What one cycle stands for, in captures and waves.
+    paced : bool
+        The wire carries what a line of ``data_width * clock_hz`` bits a second can carry; otherwise as much as the engine sends.
+    wire_delay : int
+        Cycles that a frame travels, beyond the single cycle of the switch.
+    trace : bool
+        Compile for waves.
+    **memory
+        More settings of :meth:`Adapter.set_memory`, for all adapters.
+    """
+
+    def __init__(
+        self,
+        adapters=1,
+        design=None,
+        *,
+        seed=1,
+        memory_latency=128,
+        write_latency=32,
+        clock_hz=156.25e6,
+        paced=True,
+        wire_delay=0,
+        trace=False,
+        **memory,
+    ):
+        if adapters < 1:
+            raise ValueError(f"adapters must be at least 1, not {adapters!r}")
+        self.model = build(design, trace=trace)
+        self._library = load(self.model.library)
+        self._world = None
+        self._open(self._library.create(adapters, clock_hz, seed), adapters, clock_hz)
+        self.set_wire(paced=paced, delay=wire_delay)
+        for adapter in self.adapters:
+            adapter.set_memory(read_latency=memory_latency, write_latency=write_latency, **memory)
+
+    def _open(self, world, adapters, clock_hz):
+        self._world = world
+        self._lock = threading.RLock()
+        self._wire = WireSettings(paced=True)
+        self.clock_hz = clock_hz
+        self.events = 0
+        for window in host_memory.windows():
+            self.window(True, window)
+        host_memory.subscribe(self)
+        # Locally administered, "VB".
+        self.adapters = [Adapter(self, i, 0x02_56_42_00_00_01 + i) for i in range(adapters)]
+        for adapter in self.adapters:
+            adapter._memory = MemorySettings(128, 32, 16, 16, 64, 0.0, False)
+
+    def close(self):
+        """Ends the simulation; captures and waves are complete then."""
+        world, self._world = self._world, None
+        if world:
+            self._library.destroy(world)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_world", None):
+            self.close()
+
+    def _call(self, name, *arguments):
+        # ctypes lets go of the interpreter, so two threads could be inside at once.
+        with self._lock:
+            if self._world is None:
+                raise ValueError("the world is closed")
+            return getattr(self._library, name)(self._world, *arguments)
+
+    def _counters(self, name, index, count):
+        values = (ctypes.c_uint64 * count)()
+        self._call(name, index, values)
+        return list(values)
+
+    def _raise_violations(self):
+        text = ctypes.create_string_buffer(512)
+        found = []
+        while self._call("take_violation", text, len(text)):
+            found.append(text.value.decode())
+        if found:
+            raise ProtocolError("; ".join(found[:5]))
+
+    @property
+    def cycles(self):
+        """Cycles since the start."""
+        return self._call("cycle")
+
+    @property
+    def time_ns(self):
+        return self.cycles * 1e9 / self.clock_hz
+
+    @property
+    def idle(self):
+        """Nothing is on the wire, on a host bus or in a queue between; what an engine still has to do it must say itself."""
+        return bool(self._call("idle"))
+
+    def advance(self, max_cycles, stop=INTERRUPT | WATCH | TAP):
+        """Lets up to ``max_cycles`` pass, less if one of the events in ``stop`` happens. Returns the cycles that passed.
+
+        ``events`` then says what happened since the last ``advance``, register accesses included; an event that came in
+        one of those ends the next call at once. :class:`ProtocolError` if an engine breaks a rule.
+        """
+        passed = self._call("advance", max_cycles, stop)
+        self.events = self._call("take_events")
+        if self.events & _VIOLATION:
+            self._raise_violations()
+        return passed
+
+    def watch(self, address, length):
+        """Makes a write of an engine to this host memory an event; returns a number for :meth:`unwatch`."""
+        return self._call("watch", address, length)
+
+    def unwatch(self, number):
+        self._call("unwatch", number)
+
+    def window(self, added, window):
+        """A part of host memory comes or goes (:func:`verbena.sw.host_memory.subscribe`)."""
+        if self._world is None:
+            return
+        if not added:
+            self._call("remove_window", window.bus)
+        elif not self._call("add_window", window.bus, window.address, window.size, window.mask):
+            raise ValueError(f"window overlaps another or is not made of pages: {window}")
+
+    def set_wire(self, **settings):
+        """Changes some of ``paced``, ``delay`` (cycles) and ``stall`` (probability, each cycle)."""
+        for name, value in settings.items():
+            if name not in [field for field, _ in WireSettings._fields_]:
+                raise ValueError(f"there is no wire setting {name!r}")
+            setattr(self._wire, name, value)
+        self._call("wire_settings", self._wire)
+
+    def set_faults(self, faults):
+        """Sets the :class:`Faults` of all adapters."""
+        for adapter in self.adapters:
+            adapter.faults = faults
+
+    def seed(self, seed):
+        """Starts all random choices again."""
+        self._call("seed", seed)
+
+    def tap(self, mac):
+        """A new :class:`Tap` with a MAC address of its own."""
+        return Tap(self, self._call("add_tap"), mac)
+
+    def capture(self, path, *, bus=False):
+        """Records all frames in a pcapng file, with ``bus`` also all host-bus transactions; None stops.
+
+        See ``native/capture.h`` for the format of the latter.
+        """
+        if path is None:
+            self._call("capture_close")
+        elif not self._call("capture_open", str(path).encode(), bus):
+            raise OSError(f"cannot write {path}")
+
+    def flush(self):
+        """Puts on disk what the capture holds so far."""
+        self._call("capture_flush")
+
+    def waves(self, prefix):
+        """Records waves in ``prefix.<adapter>.vcd``; None stops. Needs ``trace=True``."""
+        if prefix is None:
+            self._call("trace_close")
+        elif not self._call("trace_open", str(prefix).encode()):
+            raise OSError(f"cannot write {prefix}" if self.model.trace else "the model is compiled without trace")
