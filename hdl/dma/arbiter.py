@@ -1,0 +1,239 @@
+"""Merging the clients' bursts on the AXI channels, and bringing the answers back."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .axi import Axi4, Burst, Response
+from .port import BurstRequest, ReadPort, WritePort
+
+__all__ = ["BurstArbiter", "ReadArbiter", "WriteArbiter"]
+
+CACHE = 0b0011
+"""AxCACHE of all bursts: normal memory, not cacheable, bufferable."""
+
+
+def check_clients(clients, id_width=None):
+    if not isinstance(clients, int) or clients < 1:
+        raise ValueError(f"clients must be a positive int, not {clients!r}")
+    if id_width is not None and clients > 1 << id_width:
+        raise ValueError(f"{clients!r} clients need more than {id_width!r} bits of ID")
+
+
+def select(choice, values):
+    """Bits of that of ``values`` whose bit in ``choice`` is set; at most one is."""
+    bits = 0
+    for chosen, value in zip(choice, values):
+        value = Value.cast(value)
+        bits |= value & chosen.replicate(len(value))
+    return bits
+
+
+class BurstArbiter(wiring.Component):
+    """Round robin among ``clients``; what comes out are the fields of an AXI address channel.
+
+    A burst is at ``o`` 2 cycles after it was taken: one to choose, one to add. One burst every 2 cycles.
+
+    Parameters
+    ----------
+    clients : int
+
+    Members
+    -------
+    i : array of streams of ``BurstRequest``
+    enable : 1
+        Bursts may be taken.
+    chosen : ``clients`` bits
+        The client whose burst is taken in this cycle, one bit; 0: none is.
+    address, length, client, valid, ready
+        Address channel: registers.
+    """
+
+    def __init__(self, clients):
+        check_clients(clients)
+        self.clients = clients
+        super().__init__(
+            {
+                "i": In(stream.Signature(BurstRequest)).array(clients),
+                "enable": In(1),
+                "chosen": Out(clients),
+                "address": Out(64),
+                "length": Out(8),
+                "client": Out(range(max(2, clients))),
+                "valid": Out(1),
+                "ready": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        burst = Signal(BurstRequest)
+        client = Signal.like(self.client)
+        waits = Signal()  # a burst waits in `burst` for its address to be added
+        wanted = Signal(self.clients)
+        behind = Signal(self.clients)  # those whose turn comes before it starts again from client 0
+        ahead = Signal(self.clients)
+        m.d.comb += [
+            wanted.eq(Cat(port.valid for port in self.i)),
+            ahead.eq(wanted & behind),
+            self.chosen.eq(
+                Mux(ahead.any(), ahead & -ahead, wanted & -wanted) & (self.enable & ~waits).replicate(self.clients)
+            ),
+        ]
+        m.d.comb += [port.ready.eq(self.chosen[number]) for number, port in enumerate(self.i)]
+        with m.If(~waits):
+            m.d.sync += [
+                waits.eq(self.chosen.any()),
+                burst.as_value().eq(select(self.chosen, [port.payload for port in self.i])),
+                client.eq(select(self.chosen, list(range(self.clients)))),
+            ]
+            with m.If(self.chosen.any()):
+                # -chosen has all bits from the chosen one on; without that one, those behind it
+                m.d.sync += behind.eq(-self.chosen & ~self.chosen)
+        with m.If(self.ready):
+            m.d.sync += self.valid.eq(0)
+        with m.If(waits & (~self.valid | self.ready)):
+            m.d.sync += [
+                waits.eq(0),
+                self.valid.eq(1),
+                self.address.eq(Cat(burst.offset, (burst.page + burst.next)[: len(burst.page)])),
+                self.length.eq(burst.length),
+                self.client.eq(client),
+            ]
+        return m
+
+
+class ReadArbiter(wiring.Component):
+    """Brings the clients' reads to AR and their data back from R. The AXI ID is the client's number.
+
+    ARVALID comes 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. Data goes from R to
+    the client in the same cycle, since clients have room for all they ask for: RREADY is always 1. Beats of different
+    clients may be interleaved.
+
+    Parameters
+    ----------
+    data_width : int
+    clients : int
+        At most ``1 << id_width``.
+    id_width : int
+
+    Members
+    -------
+    client : array of ``ReadPort``
+    axi : ``Axi4``
+        AR and R; the other channels rest.
+    count_bus_errors : 1
+        A beat came whose RRESP was not OKAY.
+    """
+
+    def __init__(self, data_width, clients, id_width=4):
+        check_clients(clients, id_width)
+        self.data_width = data_width
+        self.clients = clients
+        self.id_width = id_width
+        super().__init__(
+            {
+                "client": In(ReadPort(data_width)).array(clients),
+                "axi": Out(Axi4(data_width, id_width)),
+                "count_bus_errors": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        axi = self.axi
+        m.submodules.bursts = bursts = BurstArbiter(self.clients)
+        for number, client in enumerate(self.client):
+            wiring.connect(m, wiring.flipped(client.burst), bursts.i[number])
+            m.d.comb += [
+                client.valid.eq(axi.rvalid & (axi.rid == number)),
+                client.data.eq(axi.rdata),
+                client.error.eq(axi.rresp != Response.OKAY),
+                client.last.eq(axi.rlast),
+            ]
+        m.d.comb += [
+            bursts.enable.eq(1),
+            axi.araddr.eq(bursts.address),
+            axi.arlen.eq(bursts.length),
+            axi.arid.eq(bursts.client),
+            axi.arsize.eq(axi.signature.size),
+            axi.arburst.eq(Burst.INCR),
+            axi.arcache.eq(CACHE),
+            axi.arvalid.eq(bursts.valid),
+            bursts.ready.eq(axi.arready),
+            axi.rready.eq(1),
+        ]
+        m.d.sync += self.count_bus_errors.eq(axi.rvalid & (axi.rresp != Response.OKAY))
+        return m
+
+
+class WriteArbiter(wiring.Component):
+    """Brings the clients' writes to AW and W and the answers back from B. The AXI ID is the client's number.
+
+    AWVALID comes 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. W follows the order of
+    AW; a client's beats go to W in the same cycle, from the cycle on after its burst was taken. Up to two bursts may
+    have been taken whose data is not complete. BREADY is always 1.
+
+    Parameters
+    ----------
+    data_width : int
+    clients : int
+        At most ``1 << id_width``.
+    id_width : int
+
+    Members
+    -------
+    client : array of ``WritePort``
+    axi : ``Axi4``
+        AW, W and B; the other channels rest.
+    count_bus_errors : 1
+        An answer came that was not OKAY.
+    """
+
+    def __init__(self, data_width, clients, id_width=4):
+        check_clients(clients, id_width)
+        self.data_width = data_width
+        self.clients = clients
+        self.id_width = id_width
+        super().__init__(
+            {
+                "client": In(WritePort(data_width)).array(clients),
+                "axi": Out(Axi4(data_width, id_width)),
+                "count_bus_errors": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        axi = self.axi
+        m.submodules.bursts = bursts = BurstArbiter(self.clients)
+        now, then = Signal(self.clients), Signal(self.clients)  # whose data is next on W, one bit each
+        for number, client in enumerate(self.client):
+            wiring.connect(m, wiring.flipped(client.burst), bursts.i[number])
+            m.d.comb += [
+                client.beat.ready.eq(axi.wready & now[number]),
+                client.answer.eq(axi.bvalid & (axi.bid == number)),
+                client.error.eq(axi.bresp != Response.OKAY),
+            ]
+        beats = [client.beat for client in self.client]
+        done = axi.wvalid & axi.wready & axi.wlast
+        m.d.comb += [
+            bursts.enable.eq(~then.any()),
+            axi.awaddr.eq(bursts.address),
+            axi.awlen.eq(bursts.length),
+            axi.awid.eq(bursts.client),
+            axi.awsize.eq(axi.signature.size),
+            axi.awburst.eq(Burst.INCR),
+            axi.awcache.eq(CACHE),
+            axi.awvalid.eq(bursts.valid),
+            bursts.ready.eq(axi.awready),
+            Cat(axi.wdata, axi.wstrb, axi.wlast).eq(select(now, [beat.payload for beat in beats])),
+            axi.wvalid.eq(select(now, [beat.valid for beat in beats])),
+            axi.bready.eq(1),
+        ]
+        with m.If(done | ~now.any()):
+            m.d.sync += [now.eq(Mux(then.any(), then, bursts.chosen)), then.eq(0)]
+        with m.Else():
+            m.d.sync += then.eq(then | bursts.chosen)
+        m.d.sync += self.count_bus_errors.eq(axi.bvalid & (axi.bresp != Response.OKAY))
+        return m

@@ -1,0 +1,112 @@
+"""Room for read data, reserved before the read is asked for."""
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..stream.fifo import Queue
+from ..stream.ram import UNDEFINED_COLLISION
+
+__all__ = ["ReadBuffer"]
+
+LUT_DEPTH = 32
+"""Most rows kept in LUT RAM; more go to block RAM."""
+
+
+class ReadBuffer(wiring.Component):
+    """Queue of rows whose writer cannot be stalled: it reserves room first.
+
+    Room is freed when a row leaves the memory towards ``o``. Up to 32 rows stand in LUT RAM, and a row written in cycle
+    *n* is at ``o`` in cycle *n + 2*; more stand in block RAM, and it takes 3 cycles. One row a cycle either way.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Shape of a row.
+    depth : int
+        Rows, a power of two.
+    burst : int
+        Most rows reserved at once, a power of two, less than ``depth``.
+
+    Members
+    -------
+    room : 1
+        There is room for ``burst`` rows.
+    reserve, length
+        Takes room for ``length + 1`` rows; only with ``room``.
+    w_en, w_data
+        Writes a row for which room was reserved.
+    o : stream of ``shape``
+    """
+
+    def __init__(self, shape, depth, burst):
+        if depth < 2 or depth & depth - 1:
+            raise ValueError(f"depth must be a power of two, at least 2, not {depth!r}")
+        if burst < 1 or burst >= depth or burst & burst - 1:
+            raise ValueError(f"burst must be a power of two less than {depth}, not {burst!r}")
+        self.shape = shape
+        self.depth = depth
+        self.burst = burst
+        super().__init__(
+            {
+                "room": Out(1),
+                "reserve": In(1),
+                "length": In(range(burst)),
+                "w_en": In(1),
+                "w_data": In(shape),
+                "o": Out(stream.Signature(shape)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        free = Signal(range(self.depth + 1), init=self.depth)
+        freed = Signal()
+        # free - (length + 1) + freed, with one carry chain
+        taken = Cat(~self.length, 1).as_signed()
+        m.d.sync += free.eq(free + Mux(self.reserve, taken, 0) + freed)
+        m.d.comb += self.room.eq(free[ceil_log2(self.burst) :].any())
+
+        width = Shape.cast(self.shape).width
+        if self.depth <= LUT_DEPTH:
+            m.submodules.rows = rows = Queue(width, self.depth)
+            m.d.comb += [
+                rows.i.valid.eq(self.w_en),
+                rows.i.payload.eq(self.w_data),
+                freed.eq(rows.o.valid & rows.o.ready),
+                self.o.valid.eq(rows.o.valid),
+                Value.cast(self.o.payload).eq(rows.o.payload),
+                rows.o.ready.eq(self.o.ready),
+            ]
+            return m
+
+        # The block RAM's own register and a second one form a pipeline that stands still when `o` does: no row ever has
+        # to be put aside, which at this width is cheaper than a queue behind the RAM.
+        m.submodules[UNDEFINED_COLLISION] = rows = memory.Memory(shape=width, depth=self.depth, init=[])
+        write, read = rows.write_port(), rows.read_port()
+        head, tail = Signal(range(self.depth)), Signal(range(self.depth))
+        filled = Signal(range(self.depth + 1))
+        fetched = Signal()
+        step = Signal()  # the RAM's register may move on
+        out = Signal(width)
+        m.d.comb += [
+            write.addr.eq(tail),
+            write.data.eq(self.w_data),
+            write.en.eq(self.w_en),
+            read.addr.eq(head),
+            step.eq(~fetched | ~self.o.valid | self.o.ready),
+            freed.eq(step & (filled != 0)),
+            read.en.eq(step),
+            Value.cast(self.o.payload).eq(out),
+        ]
+        with m.If(self.w_en):
+            m.d.sync += tail.eq(tail + 1)
+        with m.If(freed):
+            m.d.sync += head.eq(head + 1)
+        m.d.sync += filled.eq(filled + self.w_en - freed)
+        with m.If(step):
+            m.d.sync += fetched.eq(freed)
+        with m.If(~self.o.valid | self.o.ready):
+            m.d.sync += [self.o.valid.eq(fetched), out.eq(read.data)]
+        return m

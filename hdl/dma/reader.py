@@ -1,0 +1,138 @@
+"""Payload out of memory."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi.tables import AccessStatus
+from ..stream.packet import PacketBeat
+from ..stream.realign import Realigner
+from ..stream.transfer import Piece
+from .buffer import ReadBuffer
+from .port import ReadPort, burst_limit
+from .split import Splitter
+
+__all__ = ["PayloadReader"]
+
+BURSTS = 512
+"""Bursts whose data may be missing; their descriptions fill one block RAM."""
+
+
+class PayloadReader(wiring.Component):
+    """Reads the pieces of each run and puts them out as one contiguous packet.
+
+    Whole, aligned beats are read, so that bytes beside a piece may be read and are dropped. No burst crosses 4 KiB or
+    has more than 256 beats, and none is asked for before there is room for it. A run without a byte gives no packet if
+    its status is OK, else one beat of count 0 with ``error``; ``error`` also stands in the last beat of a packet of
+    which a beat's RRESP was not OKAY. Pieces of length 0, and discards, read nothing.
+
+    A burst is asked for 1 cycle after its piece has arrived. A packet of one beat comes out 7 cycles after its data has
+    come (8 above 64 bits), when nothing is before it. A piece takes 1 cycle and 1 a burst; one beat of memory a cycle.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512 bits.
+    buffer : int or None
+        Bytes of read data that may be on their way or wait, a power of two, at least two of the largest bursts. None:
+        1024 beats, 8 KiB at 64 bits.
+
+    Members
+    -------
+    piece : stream of ``Piece``
+    payload : stream of ``PacketBeat``
+    port : ``ReadPort``
+        To a :class:`.arbiter.ReadArbiter`.
+    """
+
+    def __init__(self, data_width, buffer=None):
+        beat = PacketBeat(data_width)
+        if buffer is None:
+            buffer = 128 * data_width
+        least = burst_limit(data_width) * data_width // 4
+        if not isinstance(buffer, int) or buffer < least or buffer & buffer - 1:
+            raise ValueError(f"buffer must be a power of two, at least {least}, not {buffer!r}")
+        self.data_width = data_width
+        self.buffer = buffer
+        super().__init__(
+            {
+                "piece": In(stream.Signature(Piece)),
+                "payload": Out(stream.Signature(beat)),
+                "port": Out(ReadPort(data_width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        piece, port = self.piece, self.port
+        size = self.data_width // 8
+        lane_bits = ceil_log2(size)
+        description = data.StructLayout(
+            {"length": 8, "start": lane_bits, "end": lane_bits, "empty": 1, "last": 1, "error": 1}
+        )
+        row = data.StructLayout({"data": self.data_width, "error": 1})
+        m.submodules.splitter = splitter = Splitter(self.data_width)
+        m.submodules.descriptions = descriptions = ReadBuffer(description, BURSTS, 1)
+        m.submodules.rows = rows = ReadBuffer(row, self.buffer // size, burst_limit(self.data_width))
+        m.submodules.realigner = realigner = Realigner(self.data_width, 1)
+        wiring.connect(m, realigner.o, wiring.flipped(self.payload))
+
+        # Each burst is described when it is asked for; a piece without length is described only.
+        none, handed, described = Signal(), Signal(), Signal()
+        note = descriptions.w_data
+        m.d.comb += [
+            none.eq((piece.payload.length == 0) | piece.payload.discard),
+            splitter.i.valid.eq(piece.valid & ~none),
+            splitter.i.payload.address.eq(piece.payload.address),
+            splitter.i.payload.length.eq(piece.payload.length),
+            port.burst.valid.eq(splitter.o.valid & rows.room & descriptions.room),
+            port.burst.payload.eq(splitter.o.payload),
+            splitter.o.ready.eq(port.burst.ready & rows.room & descriptions.room),
+            handed.eq(splitter.o.valid & splitter.o.ready),
+            piece.ready.eq(Mux(none, descriptions.room, splitter.i.ready)),
+            described.eq(handed | (piece.valid & none & descriptions.room)),
+            descriptions.reserve.eq(described),
+            descriptions.w_en.eq(described),
+            note.length.eq(splitter.o.payload.length),
+            note.start.eq(splitter.start),
+            note.end.eq(splitter.end),
+            note.empty.eq(none),
+            note.last.eq(piece.payload.last & (none | splitter.last)),
+            note.error.eq(piece.payload.status != AccessStatus.OK),
+            rows.reserve.eq(handed),
+            rows.length.eq(splitter.o.payload.length),
+            rows.w_en.eq(port.valid),
+            rows.w_data.data.eq(port.data),
+            rows.w_data.error.eq(port.error),
+        ]
+
+        # Description and data meet again.
+        burst = Signal(description)  # its `length` counts down
+        active, first, final = Signal(), Signal(), Signal()
+        given, next_ = Signal(), Signal()
+        from_lane = Signal(lane_bits)
+        fragment = realigner.i.payload
+        m.d.comb += [
+            realigner.i.valid.eq(active & (burst.empty | rows.o.valid)),
+            rows.o.ready.eq(active & ~burst.empty & realigner.i.ready),
+            given.eq(realigner.i.valid & realigner.i.ready),
+            next_.eq(~active | (given & final)),
+            descriptions.o.ready.eq(next_),
+            from_lane.eq(Mux(first, burst.start, 0)),
+            fragment.data.eq(rows.o.payload.data),
+            fragment.offset.eq(from_lane),
+            fragment.count.eq(Mux(burst.empty, 0, Mux(final, burst.end, size - 1) + 1 - from_lane)),
+            fragment.last.eq(final & burst.last),
+            fragment.error.eq(burst.error | (rows.o.payload.error & ~burst.empty)),
+        ]
+        with m.If(next_):
+            m.d.sync += [
+                active.eq(descriptions.o.valid),
+                burst.eq(descriptions.o.payload),
+                first.eq(1),
+                final.eq((descriptions.o.payload.length == 0) | descriptions.o.payload.empty),
+            ]
+        with m.Elif(given):
+            m.d.sync += [first.eq(0), final.eq(burst.length == 1), burst.length.eq(burst.length - 1)]
+        return m

@@ -1,0 +1,226 @@
+"""The engine's own structures: rings and tables, read and written in multiples of 8 bytes."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..abi.tables import AccessStatus
+from ..stream.fifo import Queue
+from ..stream.packet import PacketBeat
+from ..stream.realign import Realigner
+from ..stream.transfer import Done, ReadRequest
+from .buffer import ReadBuffer
+from .port import ReadPort, WritePort, burst_limit
+from .scatter import Scatter
+from .split import Splitter
+
+__all__ = ["StructureReader", "StructureWriter"]
+
+GRANULARITY = 8
+UNANSWERED = 8
+"""Writes that may wait for their answer."""
+
+
+class StructureReader(wiring.Component):
+    """Reads structures; one packet a request, in order, byte 0 first.
+
+    No read is asked for before there is room for it. Several are in flight: as many as fit ``depth`` with one burst of
+    ``burst`` to spare. Requests are split into bursts at multiples of ``burst`` beats, so at 4 KiB too. A burst is
+    asked for 1 cycle after its request. At 64 bits data comes out 2 cycles after it came from the bus (3 with a
+    ``depth`` above 32), above that, where it must be shifted, 4 or 5 later.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512 bits.
+    depth : int
+        Beats that may be on their way or wait, a power of two. Up to 32 take LUT RAM, more take block RAM.
+    burst : int or None
+        Most beats of a burst, a power of two; None: a quarter of ``depth``, and no more than AXI allows.
+
+    Members
+    -------
+    request : stream of ``ReadRequest``
+        8-byte aligned, a multiple of 8 bytes, 8 to 4096.
+    data : stream of ``PacketBeat``
+        ``error`` on the last beat if an RRESP was not OKAY.
+    port : ``ReadPort``
+        To a :class:`.arbiter.ReadArbiter`.
+    """
+
+    def __init__(self, data_width, depth=32, burst=None):
+        beat = PacketBeat(data_width)
+        if not isinstance(depth, int) or depth < 4 or depth & depth - 1:
+            raise ValueError(f"depth must be a power of two, at least 4, not {depth!r}")
+        most = min(depth // 2, burst_limit(data_width))
+        if burst is None:
+            burst = min(depth // 4, most)
+        if burst < 1 or burst > most or burst & burst - 1:
+            raise ValueError(f"burst must be a power of two up to {most}, not {burst!r}")
+        self.data_width = data_width
+        self.depth = depth
+        self.burst = burst
+        super().__init__(
+            {
+                "request": In(stream.Signature(ReadRequest)),
+                "data": Out(stream.Signature(beat)),
+                "port": Out(ReadPort(data_width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        port = self.port
+        lanes = self.data_width // 8 // GRANULARITY
+        note = data.StructLayout({"start": range(lanes), "end": range(lanes), "last": 1})
+        row = data.StructLayout(
+            {"data": self.data_width, "start": range(lanes), "end": range(lanes), "last": 1, "error": 1}
+        )
+        m.submodules.splitter = splitter = Splitter(self.data_width, limit=self.burst, granularity=GRANULARITY)
+        m.submodules.notes = notes = Queue(note, self.depth)  # a burst has a beat at least: never full
+        m.submodules.rows = rows = ReadBuffer(row, self.depth, self.burst)
+        wiring.connect(m, wiring.flipped(self.request), splitter.i)
+
+        handed = Signal()
+        first = Signal(init=1)  # of a burst's beats
+        ends = notes.o.payload.last & port.last
+        m.d.comb += [
+            port.burst.valid.eq(splitter.o.valid & rows.room),
+            port.burst.payload.eq(splitter.o.payload),
+            splitter.o.ready.eq(port.burst.ready & rows.room),
+            handed.eq(splitter.o.valid & splitter.o.ready),
+            rows.reserve.eq(handed),
+            rows.length.eq(splitter.o.payload.length),
+            notes.i.valid.eq(handed),
+            notes.i.payload.start.eq(splitter.start),
+            notes.i.payload.end.eq(splitter.end),
+            notes.i.payload.last.eq(splitter.last),
+            notes.o.ready.eq(port.valid & port.last),
+            rows.w_en.eq(port.valid),
+            rows.w_data.data.eq(port.data),
+            rows.w_data.start.eq(Mux(first, notes.o.payload.start, 0)),
+            rows.w_data.end.eq(Mux(port.last, notes.o.payload.end, lanes - 1)),
+            rows.w_data.last.eq(ends),
+            rows.w_data.error.eq(port.error),
+        ]
+        with m.If(port.valid):
+            m.d.sync += first.eq(port.last)
+
+        out = rows.o.payload
+        if lanes > 1:
+            m.submodules.realigner = realigner = Realigner(self.data_width, GRANULARITY)
+            fragment = realigner.i.payload
+            m.d.comb += [
+                realigner.i.valid.eq(rows.o.valid),
+                rows.o.ready.eq(realigner.i.ready),
+                fragment.data.eq(out.data),
+                fragment.offset.eq(out.start * GRANULARITY),
+                fragment.count.eq((out.end - out.start + 1) * GRANULARITY),
+                fragment.last.eq(out.last),
+                fragment.error.eq(out.error),
+            ]
+            wiring.connect(m, realigner.o, wiring.flipped(self.data))
+            return m
+
+        starts = Signal(init=1)
+        failed = Signal()
+        m.d.comb += [
+            self.data.valid.eq(rows.o.valid),
+            rows.o.ready.eq(self.data.ready),
+            self.data.payload.data.eq(out.data),
+            self.data.payload.count.eq(GRANULARITY),
+            self.data.payload.first.eq(starts),
+            self.data.payload.last.eq(out.last),
+            self.data.payload.error.eq(out.last & (out.error | failed)),
+        ]
+        with m.If(self.data.valid & self.data.ready):
+            m.d.sync += [starts.eq(out.last), failed.eq(~out.last & (out.error | failed))]
+        return m
+
+
+class StructureWriter(wiring.Component):
+    """Writes structures, and says when the bus has answered.
+
+    Burst and beats go to the bus in the cycle in which they come at 64 bits; above that beats are shifted to their
+    place, which takes 2 cycles. Up to 8 writes wait for their answer.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512 bits.
+
+    Members
+    -------
+    request : stream of ``ReadRequest``
+        8-byte aligned, a multiple of 8 bytes, 8 to 64, not across a 4 KiB boundary.
+    data : stream of ``PacketBeat``
+        One packet a request, of its length. Its beats move only after the request has.
+    done : stream of ``Done``
+        One a request, in order: OK or BUS.
+    port : ``WritePort``
+        To a :class:`.arbiter.WriteArbiter`.
+    """
+
+    def __init__(self, data_width):
+        self.data_width = data_width
+        super().__init__(
+            {
+                "request": In(stream.Signature(ReadRequest)),
+                "data": In(stream.Signature(PacketBeat(data_width))),
+                "done": Out(stream.Signature(Done)),
+                "port": Out(WritePort(data_width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        port, request = self.port, self.request
+        lanes = self.data_width // 8 // GRANULARITY
+        lane_bits = (lanes - 1).bit_length()
+        m.submodules.answers = answers = Queue(1, UNANSWERED)
+        waiting = Signal(range(UNANSWERED + 1))
+        go, taken, done = Signal(), Signal(), Signal()
+
+        address = request.payload.address
+        start = address[3 : 3 + lane_bits]
+        end = Signal(4 + lane_bits)  # the last 8 bytes, counted in 8 bytes from the start of the first beat
+        m.d.comb += [
+            end.eq(start + request.payload.length[3:7] - 1),
+            port.burst.valid.eq(request.valid & go),
+            request.ready.eq(port.burst.ready & go),
+            taken.eq(request.valid & request.ready),
+            port.burst.payload.page.eq(address[12:]),
+            port.burst.payload.offset[3 + lane_bits :].eq(address[3 + lane_bits : 12]),
+            port.burst.payload.length.eq(end[lane_bits:]),
+            answers.i.valid.eq(port.answer),
+            answers.i.payload.eq(port.error),
+            self.done.valid.eq(answers.o.valid),
+            self.done.payload.status.eq(Mux(answers.o.payload, AccessStatus.BUS, AccessStatus.OK)),
+            answers.o.ready.eq(self.done.ready),
+            done.eq(self.done.valid & self.done.ready),
+        ]
+        m.d.sync += waiting.eq(waiting + taken - done)
+
+        if lanes > 1:
+            m.submodules.scatter = scatter = Scatter(self.data_width, GRANULARITY)
+            wiring.connect(m, wiring.flipped(self.data), scatter.payload)
+            wiring.connect(m, scatter.o, wiring.flipped(port.beat))
+            m.d.comb += [
+                go.eq(~waiting[-1] & scatter.i.ready),
+                scatter.i.valid.eq(taken),
+                scatter.i.payload.length.eq(end[lane_bits:]),
+                scatter.i.payload.start.eq(start),
+                scatter.i.payload.end.eq(end[:lane_bits]),
+                scatter.i.payload.last.eq(1),
+            ]
+            return m
+
+        m.d.comb += [
+            go.eq(~waiting[-1]),
+            port.beat.valid.eq(self.data.valid),
+            self.data.ready.eq(port.beat.ready),
+            port.beat.payload.data.eq(self.data.payload.data),
+            port.beat.payload.strobe.eq(~0),
+            port.beat.payload.last.eq(self.data.payload.last),
+        ]
+        return m

@@ -1,0 +1,141 @@
+"""Payload into memory."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi.tables import AccessStatus
+from ..stream.fifo import Queue
+from ..stream.packet import PacketBeat
+from ..stream.transfer import Done, Piece
+from .port import WritePort
+from .scatter import Scatter
+from .split import Splitter
+
+__all__ = ["PayloadWriter"]
+
+RUNS = 16
+"""Runs that may wait for the bus's answers."""
+
+
+class PayloadWriter(wiring.Component):
+    """Writes the payload of each run to its pieces, any alignment and length, and says when the bus has answered.
+
+    Every run whose pieces have any length, discards included, takes exactly one packet, through its last beat: what the
+    pieces do not hold is swallowed, and beyond the packet's end nothing is written (bytes of the packet's last beat
+    excepted, which are undefined but inside the piece). Pieces of length 0 touch nothing. Beats carry a strobe for each
+    byte of the piece and for no other; no burst crosses 4 KiB or has more than 256 beats.
+
+    A burst is asked for 1 cycle after its piece has arrived, and its first beat is ready 2 cycles after the burst was
+    taken; each piece costs 1 cycle and each burst 2 besides its beats. Large pieces go at one beat a cycle, a small
+    packet takes 3 cycles.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512 bits.
+    bursts : int
+        Bursts that may wait for their answer; a power of two.
+
+    Members
+    -------
+    piece : stream of ``Piece``
+    payload : stream of ``PacketBeat``
+    done : stream of ``Done``
+        One a run, in order, after all answers; the status is that of the run's last piece, or BUS if that is OK and an
+        answer is not.
+    port : ``WritePort``
+        To a :class:`.arbiter.WriteArbiter`.
+    count_stall_rx_memory : 1
+        Payload waits, and the bus does not take the burst, the beat, or answers too slowly.
+    """
+
+    def __init__(self, data_width, *, bursts=16):
+        if not isinstance(bursts, int) or bursts < 2 or bursts & bursts - 1:
+            raise ValueError(f"bursts must be a power of two, at least 2, not {bursts!r}")
+        self.data_width = data_width
+        self.bursts = bursts
+        super().__init__(
+            {
+                "piece": In(stream.Signature(Piece)),
+                "payload": In(stream.Signature(PacketBeat(data_width))),
+                "done": Out(stream.Signature(Done)),
+                "port": Out(WritePort(data_width)),
+                "count_stall_rx_memory": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        piece, port = self.piece, self.port
+        count_bits = ceil_log2(self.bursts) + 1
+        m.submodules.splitter = splitter = Splitter(self.data_width)
+        m.submodules.scatter = scatter = Scatter(self.data_width, 1)
+        m.submodules.runs = runs = Queue(data.StructLayout({"status": 3, "count": count_bits}), RUNS)
+        m.submodules.answers = answers = Queue(1, self.bursts)
+        wiring.connect(m, wiring.flipped(self.payload), scatter.payload)
+        wiring.connect(m, scatter.o, wiring.flipped(port.beat))
+
+        # A burst goes to the bus and to the scatterer at once; a piece without length goes to the scatterer alone.
+        zero, go, handed, burst, ends = Signal(), Signal(), Signal(), Signal(), Signal()
+        full = Signal()
+        some = Signal()  # the run has had length
+        m.d.comb += [
+            zero.eq(piece.payload.length == 0),
+            go.eq(scatter.i.ready & runs.i.ready & ~full),
+            splitter.i.valid.eq(piece.valid & ~zero),
+            splitter.i.payload.address.eq(piece.payload.address),
+            splitter.i.payload.length.eq(piece.payload.length),
+            port.burst.valid.eq(splitter.o.valid & go & ~piece.payload.discard),
+            port.burst.payload.eq(splitter.o.payload),
+            splitter.o.ready.eq(go & (piece.payload.discard | port.burst.ready)),
+            handed.eq(splitter.o.valid & splitter.o.ready),
+            burst.eq(handed & ~piece.payload.discard),
+            piece.ready.eq(Mux(zero, go, splitter.i.ready)),
+            scatter.i.valid.eq(handed | (piece.valid & zero & go)),
+            scatter.i.payload.length.eq(splitter.o.payload.length),
+            scatter.i.payload.start.eq(splitter.start),
+            scatter.i.payload.end.eq(splitter.end),
+            scatter.i.payload.empty.eq(zero),
+            scatter.i.payload.discard.eq(piece.payload.discard),
+            scatter.i.payload.last.eq(piece.payload.last & Mux(zero, some, splitter.last)),
+            ends.eq(piece.valid & piece.ready & piece.payload.last),
+        ]
+        with m.If(ends):
+            m.d.sync += some.eq(0)
+        with m.Elif(handed):
+            m.d.sync += some.eq(1)
+
+        # Answers come in order. A run is over when as many have been counted as bursts were asked for up to its end.
+        asked, counted = Signal(count_bits), Signal(count_bits)
+        waiting = Signal(count_bits)
+        count, over = Signal(), Signal()
+        failed = Signal()
+        m.d.comb += [
+            runs.i.valid.eq(ends),
+            runs.i.payload.status.eq(piece.payload.status),
+            runs.i.payload.count.eq(asked + burst),
+            answers.i.valid.eq(port.answer),
+            answers.i.payload.eq(port.error),
+            over.eq(runs.o.valid & (runs.o.payload.count == counted)),
+            self.done.valid.eq(over),
+            self.done.payload.status.eq(
+                Mux(failed & (runs.o.payload.status == AccessStatus.OK), AccessStatus.BUS, runs.o.payload.status)
+            ),
+            runs.o.ready.eq(over & self.done.ready),
+            answers.o.ready.eq(~over),
+            count.eq(answers.o.valid & ~over),
+            full.eq(waiting[-1]),
+        ]
+        m.d.sync += [asked.eq(asked + burst), counted.eq(counted + count), waiting.eq(waiting + burst - count)]
+        with m.If(over & self.done.ready):
+            m.d.sync += failed.eq(0)
+        with m.Elif(count):
+            m.d.sync += failed.eq(failed | answers.o.payload)
+
+        refused = port.burst.valid & ~port.burst.ready
+        m.d.sync += self.count_stall_rx_memory.eq(
+            self.payload.valid & (refused | (port.beat.valid & ~port.beat.ready) | (splitter.o.valid & full))
+        )
+        return m

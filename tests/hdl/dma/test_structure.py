@@ -1,0 +1,127 @@
+import pytest
+from axi_memory import AxiMemory
+from dma_top import alone
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs import beats_of, packets_of, piece_lists, random_address
+from streams import make_rng, receive_all, send_all, simulate
+from verbena.hdl.abi.tables import AccessStatus
+from verbena.hdl.dma.structure import StructureReader, StructureWriter
+
+
+def read(requests, dut, *, rng, stall=0.3, **memory_options):
+    """(packets, memory, cycle of the first beat)."""
+    top, axi = alone(dut)
+    memory = AxiMemory(axi, rng, **memory_options)
+    count = sum(-(-n // (dut.data_width // 8)) for _, n in requests)
+    items, times = [], {}
+
+    async def feed(ctx):
+        await send_all(ctx, dut.request, [{"address": a, "length": n} for a, n in requests], rng, stall)
+
+    async def take(ctx):
+        items.extend(await receive_all(ctx, dut.data, count, rng if stall else None, stall))
+
+    async def watch(ctx):
+        while True:
+            _, _, asked, valid = await ctx.tick().sample(dut.request.valid, dut.data.valid)
+            for name, value in (("request", asked), ("data", valid)):
+                if value:
+                    times.setdefault(name, memory.now)
+
+    simulate(top, feed, take, background=[watch, memory.run], seed=rng.seed_value, deadline=40_000)
+    packets = packets_of(items, dut.data_width)
+    assert [data for data, _ in packets] == [memory.memory.read(a, n) for a, n in requests]
+    return packets, memory, times
+
+
+@pytest.mark.parametrize(("data_width", "depth", "burst"), [(64, 32, None), (64, 4, None), (64, 128, 64), (64, 32, 1)])
+@pytest.mark.parametrize("stall", [0, 0.4])
+def test_reads_at_64_bits(data_width, depth, burst, stall):
+    rng = make_rng()
+    requests = [(random_address(rng) & ~7, 8 * rng.randrange(1, 20)) for _ in range(30)] + [(0x1FE8, 4096)]
+    read(requests, StructureReader(data_width, depth, burst), rng=rng, stall=stall, latency=20, broken=range(0))
+
+
+@pytest.mark.parametrize("data_width", [128, 256, 512])
+@pytest.mark.parametrize("depth", [32, 64])
+def test_reads_are_shifted_above_64_bits(data_width, depth):
+    rng = make_rng()
+    requests = [(random_address(rng) & ~7, 8 * rng.randrange(1, 40)) for _ in range(60)] + [(0x1FE8, 4096)]
+    read(requests, StructureReader(data_width, depth), rng=rng, latency=20)
+
+
+@settings(max_examples=15)
+@given(piece_lists(granularity=8), st.sampled_from([64, 256]), st.integers(0, 1 << 32))
+def test_any_place_and_length(requests, data_width, seed):
+    read(requests, StructureReader(data_width), rng=make_rng(seed), stall=0.1, latency=8)
+
+
+@pytest.mark.parametrize("data_width", [64, 256])
+def test_read_error_marks_its_packet_alone(data_width):
+    rng = make_rng()
+    requests = [(0x1000, 64), (0x1FF0, 64), (0x1000, 8), (0x2000, 64), (0x1000, 64)]
+    packets, _, _ = read(requests, StructureReader(data_width), rng=rng, latency=8, broken=range(0x2000, 0x2008))
+    assert [error for _, error in packets] == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(("depth", "reads"), [(32, 3), (128, 12)])
+def test_reads_in_flight_and_latency(depth, reads):
+    rng = make_rng(1)
+    requests = [(0x1000 + 64 * n, 64) for n in range(40)]
+    _, memory, times = read(requests, StructureReader(64, depth), rng=rng, stall=0, shuffle=False)
+    print(f"{memory.most_reads} reads in flight; request to ARVALID {memory.reads[0][0] - times['request']}")
+    print(f"R to data {times['data'] - memory.beats[0]}, last read asked in cycle {memory.reads[-1][0]}")
+    assert memory.most_reads >= reads
+    assert memory.reads[0][0] - times["request"] <= 3
+    assert times["data"] - memory.beats[0] <= 3
+
+
+def write(requests, data_width, *, rng, stall=0.3, **memory_options):
+    dut = StructureWriter(data_width)
+    top, axi = alone(dut)
+    memory = AxiMemory(axi, rng, **{"answer": 10, **memory_options})
+    expected, statuses, payloads = {}, [], []
+    for address, length in requests:
+        payloads.append(rng.randbytes(length))
+        expected.update(zip(range(address, address + length), payloads[-1]))
+
+    async def feed_requests(ctx):
+        await send_all(ctx, dut.request, [{"address": a, "length": n} for a, n in requests], rng, stall)
+
+    async def feed_data(ctx):
+        await send_all(ctx, dut.data, [b for p in payloads for b in beats_of(p, data_width)], rng, stall)
+
+    async def take(ctx):
+        for number in range(len(requests)):
+            (done,) = await receive_all(ctx, dut.done, 1, rng if stall else None, stall)
+            statuses.append(done["status"])
+            assert len(memory.writes) - memory.unanswered > number, "Done before the answer"
+
+    simulate(top, feed_requests, feed_data, take, background=[memory.run], seed=rng.seed_value)
+    assert memory.memory.bytes == expected
+    return statuses, memory
+
+
+@pytest.mark.parametrize("data_width", [64, 128, 256, 512])
+def test_writes(data_width):
+    rng = make_rng()
+    requests = [(32 * n, rng.choice([16, 32])) for n in range(20)]
+    for _ in range(60):
+        length = 8 * rng.randrange(1, 9)
+        address = random_address(rng) & ~7
+        requests.append((min(address, (address | 4095) + 1 - length), length))
+    statuses, _ = write(requests, data_width, rng=rng)
+    assert set(statuses) == {AccessStatus.OK}
+
+
+def test_write_error():
+    requests = [(0x1000, 32), (0x2000, 16), (0x3000, 32), (0x2000, 64), (0x2008, 8)]
+    statuses, _ = write(requests, 64, rng=make_rng(), broken=range(0x2000, 0x2008))
+    assert statuses == [0, AccessStatus.BUS, 0, AccessStatus.BUS, 0]
+
+
+@pytest.mark.parametrize(("depth", "burst"), [(3, None), (24, None), (32, 32), (32, 3)])
+def test_wrong_arguments(depth, burst):
+    with pytest.raises(ValueError, match=str(depth if burst is None else burst)):
+        StructureReader(64, depth, burst)
