@@ -1,14 +1,20 @@
 """Packet sequence numbers: 24 bits that go round, and what *before* means among them."""
 
-__all__ = ["PSN_BITS", "psn_before", "psn_difference", "psn_next"]
+from amaranth.lib import data
+
+__all__ = ["PSN_BITS", "Sent", "psn_before", "psn_difference", "psn_next"]
 
 PSN_BITS = 24
+
+Sent = data.StructLayout({"qp": 12, "psn": PSN_BITS})
+"""Requester to completer, never stalled: the packet with this PSN is about to be sent, and may be acknowledged."""
 
 
 def psn_difference(a, b):
     """``a - b`` as a signed number of 24 bits: how far ``a`` is ahead of ``b``, from ``-2**23`` to ``2**23 - 1``.
 
-    Numbers that are 2**23 or more apart cannot be told from ones on the other side: whoever compares must know that both lie within that distance.
+    Numbers that are 2**23 or more apart cannot be told from ones on the other side: whoever compares must know that
+    both lie within that distance.
 
     Parameters
     ----------
