@@ -1,0 +1,285 @@
+"""Completion queues: CQEs to rings in host memory, and the events they cause."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi.contexts import CQ_CONTEXT
+from ..abi.cqe import CQE
+from ..abi.eqe import EventType
+from ..stream.fifo import Queue
+from ..stream.packet import PacketBeat
+from ..stream.record import record_layout
+from ..stream.table import Table
+from ..stream.transfer import AttributeWrite, Completion, Done, Event, ReadRequest
+
+__all__ = ["CompletionWriter", "CqArm", "CqControl", "CqIndex"]
+
+CqIndex = data.StructLayout({"cq": 12, "index": 16})
+"""Consumer index of a CQ, free-running."""
+
+CqArm = data.StructLayout({"cq": 12, "flags": 2})
+"""Bit 0: an event at the next completion; bit 1: at the next one that is solicited or in error."""
+
+CqControl = data.StructLayout({"cq": 12})
+"""A CQ begins anew: indices, arm state and error are zero."""
+
+_Notice = data.StructLayout({"armed": 2, "completion": 1, "error": 1, "waiting": 1, "dead": 1})
+"""What is to be said of a CQ: how it is armed, which events are due, if it waits for its turn, if it is dead."""
+
+
+class CompletionWriter(wiring.Component):
+    """Writes each ``Completion`` as a CQE into the ring of its CQ, and raises an event once the CQE is visible.
+
+    A CQE takes 7 cycles at 64 bits, 5 from 128 bits on; ``writes`` CQEs are in flight. ``done`` is taken at once (but
+    not in the two cycles behind its own write) and waits for nobody: nor do arming and events ever stop CQEs.
+
+    *Events*: arming is one-shot and adds up: flags stay until the first CQE that fulfils one, then both are cleared. A
+    CQ whose event still waits for ``event`` gets no second one; the one to come says it all.
+
+    *Errors*: a CQE for which the ring has no room (``consumer`` is a whole ring behind, or nonsense) is not written,
+    nor is any later one: the CQ is dead until ``control``, and a CQ_ERR event says so once. A write that ends in an
+    error does the same. Completions for a CQ that is dead, not ``valid`` or beyond ``cqs`` are dropped. Each CQE not
+    written strobes ``count_cq_overruns``.
+
+    *Control*: accepted when no write is in flight any more: the ring's memory is then free. All CQEs wait meanwhile.
+
+    Parameters
+    ----------
+    data_width : int
+        Bits of ``data``: 64, 128, 256 or 512.
+    cqs, qps : int
+        CQs and QPs, powers of two, at least 2. The QP number in a CQE is ``qps`` plus the index.
+    writes : int
+        Most CQEs in flight.
+
+    Members
+    -------
+    attribute, attribute_en
+        The command block's broadcast of words of CQ contexts.
+    completion : stream of ``Completion``
+        The payload is taken with the CQE's last beat.
+    write : stream of ``ReadRequest``; data : stream of ``PacketBeat``; done : stream of ``Done``
+        A request of 32 bytes, a packet and an answer for each CQE, in order. A packet may begin before its request.
+    consumer : stream of ``CqIndex``; arm : stream of ``CqArm``
+        Doorbells.
+    control : stream of ``CqControl``
+    event : stream of ``Event``
+        COMPLETION and CQ_ERR, ``number`` is the CQ.
+    idle : 1
+        Nothing is to be written, to be answered or to be said.
+    count_cqes, count_cq_overruns : 1
+        Strobes.
+    """
+
+    def __init__(self, data_width, cqs, qps, *, writes=16):
+        for name, count in ("cqs", cqs), ("qps", qps):
+            if not isinstance(count, int) or not 2 <= count <= 4096 or count & count - 1:
+                raise ValueError(f"{name} must be a power of two, 2 to 4096, not {count!r}")
+        if not isinstance(writes, int) or not 2 <= writes <= 64:
+            raise ValueError(f"writes must be 2 to 64, not {writes!r}")
+        beat = PacketBeat(data_width)
+        self.data_width = data_width
+        self.cqs = cqs
+        self.qps = qps
+        self.writes = writes
+        super().__init__(
+            {
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
+                "completion": In(stream.Signature(Completion)),
+                "write": Out(stream.Signature(ReadRequest)),
+                "data": Out(stream.Signature(beat)),
+                "done": In(stream.Signature(Done)),
+                "consumer": In(stream.Signature(CqIndex)),
+                "arm": In(stream.Signature(CqArm)),
+                "control": In(stream.Signature(CqControl)),
+                "event": Out(stream.Signature(Event)),
+                "idle": Out(1),
+                "count_cqes": Out(1),
+                "count_cq_overruns": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        cq_bits = ceil_log2(self.cqs)
+        payload = self.completion.payload
+        cq = payload.cq[:cq_bits]
+        control_cq = self.control.payload.cq[:cq_bits]
+        m.submodules.table = table = Table(
+            CQ_CONTEXT, Table.words_of(CQ_CONTEXT, "base", "log_size", "valid"), self.cqs
+        )
+        m.submodules.producers = producers = memory.Memory(shape=16, depth=self.cqs, init=[])
+        m.submodules.consumers = consumers = memory.Memory(shape=16, depth=self.cqs, init=[])
+        m.submodules.notices = notices = memory.Memory(shape=_Notice.size, depth=self.cqs, init=[])
+        flight = data.StructLayout({"cq": cq_bits, "urgent": 1})
+        m.submodules.flights = flights = Queue(flight, self.writes)
+        m.submodules.due = due = Queue(cq_bits, self.cqs)
+        produce, produced = producers.write_port(), producers.read_port(domain="comb")
+        consume, consumed = consumers.write_port(), consumers.read_port(domain="comb")
+        note, noted, state = (notices.write_port(), *(notices.read_port(domain="comb") for _ in range(2)))
+
+        # One CQE: look up, judge, write.
+        row = table.row
+        position = Signal(16)
+        used = Signal(16)
+        dead = Signal()
+        slot = Signal(16)
+        base = Signal(64)
+        phase = Signal()
+        unplaced = Signal()
+        overrun = Signal()  # wants the CQ marked dead
+        reset = Signal()  # wants the CQ's notice cleared
+        granted = Signal()
+        beats = max(1, 256 // self.data_width)
+        number = Signal(range(max(2, beats)))
+        sized = Cat(row.log_size > k for k in range(16))
+        m.d.comb += [
+            table.write.eq(self.attribute),
+            table.write_en.eq(self.attribute_en),
+            table.index.eq(cq),
+            produced.addr.eq(cq),
+            consumed.addr.eq(cq),
+            state.addr.eq(cq),
+            produce.addr.eq(Mux(reset, control_cq, cq)),
+            produce.data.eq(Mux(reset, 0, position + 1)),
+            consume.addr.eq(Mux(reset, control_cq, self.consumer.payload.cq)),
+            consume.data.eq(Mux(reset, 0, self.consumer.payload.index)),
+            consume.en.eq(reset | self.consumer.valid),
+            self.consumer.ready.eq(~reset),
+            flights.i.payload.cq.eq(cq),
+            flights.i.payload.urgent.eq(payload.solicited | (payload.status != 0)),
+        ]
+        quiet = Signal()
+        with m.FSM(name="cqe"):
+            with m.State("LOOK"):
+                m.d.comb += quiet.eq(~self.completion.valid & ~self.control.valid)
+                with m.If(self.control.valid):
+                    m.next = "DRAIN"
+                with m.Elif(self.completion.valid & flights.i.ready):
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                m.d.sync += [
+                    position.eq(produced.data),
+                    used.eq(produced.data - consumed.data),
+                    dead.eq(_Notice(state.data).dead),
+                ]
+                m.next = "JUDGE"
+            with m.State("JUDGE"):
+                m.d.sync += [
+                    slot.eq(position & sized),
+                    base.eq(row.base),
+                    phase.eq(~position.bit_select(row.log_size, 1)),
+                ]
+                with m.If(~row.valid | dead | (payload.cq[cq_bits:] != 0)):
+                    m.next = "DROP"
+                with m.Elif((used & ~sized) != 0):
+                    m.next = "OVERRUN"
+                with m.Else():
+                    m.d.sync += unplaced.eq(1)
+                    m.next = "SEND"
+            with m.State("SEND"):
+                last = number == beats - 1
+                m.d.comb += [self.data.valid.eq(~last | ~unplaced), self.data.payload.last.eq(last)]
+                with m.If(self.data.valid & self.data.ready):
+                    m.d.sync += number.eq(number + 1)
+                    with m.If(last):
+                        m.d.sync += number.eq(0)
+                        m.d.comb += [produce.en.eq(1), flights.i.valid.eq(1), self.completion.ready.eq(1)]
+                        m.next = "LOOK"
+            with m.State("OVERRUN"):
+                m.d.comb += overrun.eq(1)
+                with m.If(granted):
+                    m.next = "DROP"
+            with m.State("DROP"):
+                m.d.comb += [self.completion.ready.eq(1), self.count_cq_overruns.eq(1)]
+                m.next = "LOOK"
+            with m.State("DRAIN"):
+                with m.If(flights.level == 0):
+                    m.next = "RESET"
+            with m.State("RESET"):
+                m.d.comb += [reset.eq(1), produce.en.eq(1)]
+                with m.If(granted):
+                    m.d.comb += self.control.ready.eq(1)
+                    m.next = "LOOK"
+
+        cqe = Signal(record_layout(CQE))
+        m.d.comb += [
+            cqe[name].eq(payload[name])
+            for name in ("immediate", "byte_length", "status", "opcode", "flags", "wqe_index", "source_qpn", "syndrome")
+        ]
+        m.d.comb += [
+            cqe.qpn.eq(Cat(payload.qp[: ceil_log2(self.qps)], 1)),
+            cqe.phase.eq(phase),
+            self.data.payload.data.eq(cqe.as_value().word_select(number, min(256, self.data_width))),
+            self.data.payload.count.eq(min(32, self.data_width // 8)),
+            self.data.payload.first.eq(number == 0),
+            self.write.payload.length.eq(CQE.size),
+        ]
+        with m.If(self.write.ready):
+            m.d.sync += self.write.valid.eq(0)
+        with m.If(unplaced & (~self.write.valid | self.write.ready)):
+            m.d.sync += [
+                unplaced.eq(0),
+                self.write.valid.eq(1),
+                self.write.payload.address.eq(base + (slot << ceil_log2(CQE.size))),
+            ]
+
+        # Notices: one of answer, verdict, event and doorbell changes one a cycle, and the answer goes first.
+        old, new = Signal(_Notice), Signal(_Notice)
+        answer = Signal()
+        say = Signal()
+        push = Signal()
+        urgent = flights.o.payload.urgent
+        m.d.comb += [
+            answer.eq(self.done.valid & flights.o.valid),
+            self.done.ready.eq(flights.o.valid),
+            flights.o.ready.eq(self.done.valid),
+            say.eq(due.o.valid & (~self.event.valid | self.event.ready)),
+            old.eq(noted.data),
+            new.eq(old),
+            noted.addr.eq(note.addr),
+            note.data.eq(new),
+            due.i.payload.eq(note.addr),
+            due.i.valid.eq(push & ~old.waiting),
+        ]
+        with m.If(push):
+            m.d.comb += new.waiting.eq(1)
+        with m.If(self.event.ready):
+            m.d.sync += self.event.valid.eq(0)
+        with m.If(answer):
+            m.d.comb += [note.addr.eq(flights.o.payload.cq), note.en.eq(1)]
+            with m.If((self.done.payload.status != 0) & ~old.dead):
+                m.d.comb += [new.error.eq(1), new.dead.eq(1), push.eq(1)]
+            with m.Elif(self.done.payload.status == 0):
+                m.d.comb += self.count_cqes.eq(1)
+                with m.If(old.armed[0] | (old.armed[1] & urgent)):
+                    m.d.comb += [new.completion.eq(1), new.armed.eq(0), push.eq(1)]
+        with m.Elif(overrun | reset):
+            m.d.comb += [note.addr.eq(Mux(reset, control_cq, cq)), note.en.eq(1), granted.eq(1)]
+            with m.If(reset):
+                m.d.comb += [new.eq(0), new.waiting.eq(old.waiting)]
+            with m.Else():
+                m.d.comb += [new.error.eq(1), new.dead.eq(1), push.eq(1)]
+        with m.Elif(say):
+            m.d.comb += [note.addr.eq(due.o.payload), note.en.eq(1)]
+            m.d.sync += [
+                self.event.valid.eq(old.completion | old.error),
+                self.event.payload.type.eq(Mux(old.completion, EventType.COMPLETION, EventType.CQ_ERR)),
+                self.event.payload.number.eq(due.o.payload),
+            ]
+            with m.If(old.completion & old.error):
+                m.d.comb += new.completion.eq(0)
+            with m.Else():
+                m.d.comb += [new.completion.eq(0), new.error.eq(0), new.waiting.eq(0), due.o.ready.eq(1)]
+        with m.Else():
+            m.d.comb += [
+                note.addr.eq(self.arm.payload.cq),
+                note.en.eq(self.arm.valid),
+                self.arm.ready.eq(1),
+                new.armed.eq(old.armed | self.arm.payload.flags),
+            ]
+        m.d.comb += self.idle.eq(quiet & (flights.level == 0) & (due.level == 0) & ~self.event.valid)
+        return m

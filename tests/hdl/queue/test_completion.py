@@ -1,0 +1,386 @@
+"""CompletionWriter against a Python model of CQ rings and of their driver."""
+
+import pytest
+from amaranth.back import rtlil
+from streams import make_rng, pause, send_all, simulate
+from verbena.hdl.abi.contexts import CQ_CONTEXT
+from verbena.hdl.abi.cqe import CQE
+from verbena.hdl.abi.eqe import EventType
+from verbena.hdl.queue.completion import CompletionWriter
+
+QPS = 64
+COPIED = ("immediate", "byte_length", "status", "opcode", "flags", "wqe_index", "source_qpn", "syndrome")
+
+
+class World:
+    """Memory behind the writer, and its events."""
+
+    def __init__(self, dut, rng, stall=0.3, latency=(1, 60)):
+        self.dut, self.rng, self.stall, self.latency = dut, rng, stall, latency
+        self.memory = {}
+        self.requests, self.packets, self.answers = [], [], []
+        self.visible = []  # (time, address)
+        self.events = []  # (time, type, number)
+        self.time = 0
+        self.cqes = self.overruns = 0
+        self.listening = True
+        self.fail = set()  # addresses whose writes fail
+
+    async def clock(self, ctx):
+        while True:
+            _, _, cqes, overruns = await ctx.tick().sample(self.dut.count_cqes, self.dut.count_cq_overruns)
+            self.time += 1
+            self.cqes += cqes
+            self.overruns += overruns
+
+    async def requests_in(self, ctx):
+        while True:
+            await pause(ctx, self.rng, self.stall)
+            ctx.set(self.dut.write.ready, 1)
+            _, _, valid, payload = await ctx.tick().sample(self.dut.write.valid, self.dut.write.payload)
+            ctx.set(self.dut.write.ready, 0)
+            if valid:
+                assert payload.length == 32
+                self.requests.append(payload.address)
+
+    async def beats_in(self, ctx):
+        packet = b""
+        while True:
+            await pause(ctx, self.rng, self.stall)
+            ctx.set(self.dut.data.ready, 1)
+            _, _, valid, beat = await ctx.tick().sample(self.dut.data.valid, self.dut.data.payload)
+            ctx.set(self.dut.data.ready, 0)
+            if valid:
+                assert beat.first == (not packet)
+                packet += beat.data.to_bytes(self.dut.data_width // 8, "little")[: beat.count]
+                assert beat.last == (len(packet) == 32)
+                assert not beat.error
+                if beat.last:
+                    self.packets.append(packet)
+                    packet = b""
+
+    async def done_out(self, ctx):
+        due = 0
+        while True:
+            while not (self.requests and self.packets):
+                await ctx.tick()
+            address, packet = self.requests.pop(0), self.packets.pop(0)
+            due = max(due, self.time + self.rng.randint(*self.latency))
+            self.answers.append((due, address, packet))
+
+    async def answer(self, ctx):
+        while True:
+            while not self.answers or self.answers[0][0] > self.time:
+                await ctx.tick()
+            _, address, packet = self.answers.pop(0)
+            if address not in self.fail:
+                self.memory[address] = packet
+                self.visible.append((self.time, address))
+            await send_all(ctx, self.dut.done, [{"status": 7 if address in self.fail else 0}])
+
+    async def events_in(self, ctx):
+        while True:
+            await pause(ctx, self.rng, self.stall)
+            listening = self.listening
+            ctx.set(self.dut.event.ready, listening)
+            _, _, valid, event = await ctx.tick().sample(self.dut.event.valid, self.dut.event.payload)
+            ctx.set(self.dut.event.ready, 0)
+            if valid and listening:
+                self.events.append((self.time, event.type, event.number))
+
+    async def configure(self, ctx, cq, base, log_size, valid=1, reset=True):
+        ctx.set(self.dut.attribute_en, 1)
+        for number, word in enumerate(CQ_CONTEXT.words(base=base, log_size=log_size, valid=valid)):
+            ctx.set(self.dut.attribute, {"index": cq, "word": number, "data": word})
+            await ctx.tick()
+        ctx.set(self.dut.attribute_en, 0)
+        if reset:
+            await send_all(ctx, self.dut.control, [{"cq": cq}])
+
+    def completion(self, cq, **fields):
+        rng = self.rng
+        item = {name: rng.getrandbits(CQE.fields[name].width) for name in COPIED}
+        item |= {"cq": cq, "qp": rng.randrange(QPS), "status": 0, "solicited": 0}
+        return item | fields
+
+    async def idle(self, ctx):
+        quiet = 0
+        while quiet < 3:
+            _, _, idle = await ctx.tick().sample(self.dut.idle)
+            quiet = quiet + 1 if idle else 0
+        assert not self.requests + self.packets + self.answers
+
+    def run(self, *testbenches, **kwargs):
+        background = (self.clock, self.requests_in, self.beats_in, self.done_out, self.answer, self.events_in)
+        simulate(self.dut, *testbenches, background=background, seed=self.rng.seed_value, **kwargs)
+
+
+def expected(item, phase):
+    return CQE.pack(phase=phase, qpn=QPS + item["qp"], **{name: item[name] for name in COPIED})
+
+
+@pytest.mark.parametrize("data_width", [64, 128, 256, 512])
+def test_rings(data_width):
+    """Several CQs; a driver that polls the phase bit and never lets a ring overflow."""
+    rng = make_rng()
+    world = World(CompletionWriter(data_width, 4, QPS), rng, stall=rng.choice([0, 0.3]))
+    sizes = [0, 1, 3, 12]
+    bases = [0x1000, 0xFFFF_FFFF_FFFF_F000 - 0x1000, 0x7FFF_F000, 0x10_0000]
+    each = 20
+    sent = [[] for _ in sizes]
+    polled = [0] * 4
+
+    async def producer(ctx):
+        for cq, log_size in enumerate(sizes):
+            await world.configure(ctx, cq, bases[cq], log_size)
+        while min(map(len, sent)) < each:
+            cq = rng.randrange(4)
+            if len(sent[cq]) < each and len(sent[cq]) - polled[cq] < 1 << sizes[cq]:
+                item = world.completion(cq)
+                sent[cq].append(item)
+                await send_all(ctx, world.dut.completion, [item])
+            await pause(ctx, rng, 0.2)
+
+    async def poller(ctx):
+        while min(polled) < each:
+            await ctx.tick()
+            for cq, log_size in enumerate(sizes):
+                place = polled[cq] % (1 << log_size)
+                phase = ~(polled[cq] >> log_size) & 1
+                found = world.memory.get(bases[cq] + 32 * place, bytes(32))
+                if found[31] >> 7 == phase and polled[cq] < len(sent[cq]):
+                    assert found == expected(sent[cq][polled[cq]], phase)
+                    await send_all(ctx, world.dut.consumer, [{"cq": cq, "index": polled[cq] + 1}])
+                    polled[cq] += 1
+        await world.idle(ctx)
+
+    world.run(producer, poller)
+    assert world.cqes == 4 * each
+    assert world.overruns == 0
+    assert not world.events
+
+
+class Late(CompletionWriter):
+    """Its CQ 0 begins with CQE 65,528."""
+
+    def elaborate(self, platform):
+        m = super().elaborate(platform)
+        m.submodules.producers.init[0] = m.submodules.consumers.init[0] = 65_528
+        return m
+
+
+@pytest.mark.parametrize("log_size", [0, 2, 15])
+def test_indices_wrap(log_size):
+    rng = make_rng()
+    world = World(Late(64, 2, QPS), rng)
+
+    async def testbench(ctx):
+        await world.configure(ctx, 0, 0x10_0000, log_size, reset=False)
+        for index in range(65_528, 65_548):
+            item = world.completion(0)
+            await send_all(ctx, world.dut.completion, [item])
+            await world.idle(ctx)
+            phase = ~(index >> log_size) & 1
+            assert world.memory[0x10_0000 + 32 * (index % (1 << log_size))] == expected(item, phase)
+            if index + 1 & (1 << log_size) - 1 == 0:
+                await send_all(ctx, world.dut.consumer, [{"cq": 0, "index": index + 1 & 0xFFFF}])
+
+    world.run(testbench)
+    assert world.overruns == 0
+
+
+@pytest.mark.parametrize("log_size", [0, 2, 5])
+def test_overrun(log_size):
+    rng = make_rng()
+    world = World(CompletionWriter(64, 4, QPS), rng)
+    dut = world.dut
+    size = 1 << log_size
+
+    async def testbench(ctx):
+        await world.configure(ctx, 1, 0x1000, log_size)
+        await world.configure(ctx, 2, 0x8000, 4)
+        await send_all(ctx, dut.completion, [world.completion(1) for _ in range(size + 3)])
+        await send_all(ctx, dut.completion, [world.completion(2)])
+        await world.idle(ctx)
+        assert (world.cqes, world.overruns) == (size + 1, 3)
+        assert [event[1:] for event in world.events] == [(EventType.CQ_ERR, 1)]
+        assert sorted(world.memory) == [*(0x1000 + 32 * n for n in range(size)), 0x8000]
+        await send_all(ctx, dut.consumer, [{"cq": 1, "index": size}])  # too late
+        await send_all(ctx, dut.completion, [world.completion(1)])
+        await world.idle(ctx)
+        assert (world.cqes, world.overruns) == (size + 1, 4)
+        await send_all(ctx, dut.control, [{"cq": 1}])
+        await send_all(ctx, dut.completion, [again := world.completion(1)])
+        await world.idle(ctx)
+        assert world.memory[0x1000] == expected(again, 1)
+        assert len(world.events) == 1
+
+    world.run(testbench)
+
+
+def test_consumer_nonsense():
+    """A consumer index that runs ahead of the producer kills the CQ and harms nobody else."""
+    rng = make_rng()
+    world = World(CompletionWriter(64, 2, QPS), rng)
+
+    async def testbench(ctx):
+        await world.configure(ctx, 0, 0x1000, 3)
+        await send_all(ctx, world.dut.consumer, [{"cq": 0, "index": 5}])
+        await send_all(ctx, world.dut.completion, [world.completion(0)])
+        await world.idle(ctx)
+        assert not world.memory
+        assert [event[1:] for event in world.events] == [(EventType.CQ_ERR, 0)]
+
+    world.run(testbench)
+
+
+def test_invalid():
+    rng = make_rng()
+    world = World(CompletionWriter(64, 4, QPS), rng)
+
+    async def testbench(ctx):
+        await world.configure(ctx, 1, 0x1000, 3, valid=0)
+        await world.configure(ctx, 2, 0x1000, 3)
+        await send_all(ctx, world.dut.completion, [world.completion(cq) for cq in (0, 1, 6, 0xFFE)])
+        await world.idle(ctx)
+        assert not world.memory
+        assert not world.events
+        assert (world.cqes, world.overruns) == (0, 4)
+
+    world.run(testbench)
+
+
+def test_bus_error():
+    """The CQ is dead, with one event, however many writes fail; events of CQEs before it still come."""
+    rng = make_rng()
+    world = World(CompletionWriter(64, 2, QPS), rng, latency=(40, 60))
+    world.fail = {0x1000 + 32, 0x1000 + 64}
+
+    async def testbench(ctx):
+        await world.configure(ctx, 1, 0x1000, 2)
+        world.listening = False
+        await send_all(ctx, world.dut.arm, [{"cq": 1, "flags": 1}])
+        await send_all(ctx, world.dut.completion, [world.completion(1) for _ in range(3)])
+        while world.answers or world.requests or len(world.visible) < 1:
+            await ctx.tick()
+        for _ in range(100):
+            await ctx.tick()
+        world.listening = True
+        await send_all(ctx, world.dut.completion, [world.completion(1)])
+        await world.idle(ctx)
+        assert (world.cqes, world.overruns) == (1, 1)
+        assert [event[1:] for event in world.events] == [(EventType.COMPLETION, 1), (EventType.CQ_ERR, 1)]
+
+    world.run(testbench)
+
+
+def test_arm():
+    """An event for the first CQE that fulfils what was asked for, and none before it is asked for."""
+    rng = make_rng()
+    world = World(CompletionWriter(64, 2, QPS), rng)
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.configure(ctx, 0, 0x1000, 15)
+        await world.configure(ctx, 1, 0x20_0000, 15)
+        armed = [0, 0]
+        count = 0
+        for _ in range(60):
+            cq = rng.randrange(2)
+            flags = rng.randrange(4)
+            if rng.random() < 0.6:
+                await send_all(ctx, dut.arm, [{"cq": cq, "flags": flags}])
+                armed[cq] |= flags
+            cq = rng.randrange(2)
+            item = world.completion(cq, solicited=rng.randrange(2), status=rng.choice([0, 0, 5]))
+            await send_all(ctx, dut.completion, [item])
+            await world.idle(ctx)
+            if armed[cq] & 1 or (armed[cq] & 2 and (item["solicited"] or item["status"])):
+                armed[cq] = 0
+                count += 1
+                assert world.events[-1][1:] == (EventType.COMPLETION, cq)
+                assert world.events[-1][0] > world.visible[-1][0]
+            assert len(world.events) == count
+
+    world.run(testbench)
+
+
+def test_event_ring_stuck():
+    """Nobody takes events: CQEs and dones go on, each CQ's event waits, once, and resets do not confuse that."""
+    rng = make_rng()
+    world = World(CompletionWriter(64, 4, QPS), rng, stall=0)
+    dut = world.dut
+    world.listening = False
+
+    async def settled(ctx, cqes):
+        while world.cqes < cqes:
+            await ctx.tick()
+        for _ in range(10):
+            await ctx.tick()
+
+    async def testbench(ctx):
+        for cq in range(4):
+            await world.configure(ctx, cq, 0x1_0000 * cq + 0x1000, 8)
+        for turn in range(10):
+            for cq in range(4):
+                await send_all(ctx, dut.arm, [{"cq": cq, "flags": 1}])
+                await send_all(ctx, dut.completion, [world.completion(cq)])
+            await settled(ctx, 4 * turn + 4)
+        for _ in range(9):
+            await send_all(ctx, dut.control, [{"cq": 3}])
+            await send_all(ctx, dut.arm, [{"cq": 3, "flags": 1}])
+            await send_all(ctx, dut.completion, [world.completion(3)])
+        await settled(ctx, 49)
+        world.listening = True
+        await world.idle(ctx)
+        taken = [number for _, _, number in world.events]
+        assert sorted(taken) in ([0, 1, 2, 3], [0, 0, 1, 2, 3])  # the first may have been in the output register
+
+    world.run(testbench)
+
+
+def test_reset_waits_for_writes():
+    """Once the token is taken, nothing is written to the old ring any more."""
+    rng = make_rng()
+    world = World(CompletionWriter(64, 2, QPS), rng, latency=(100, 100))
+
+    async def testbench(ctx):
+        await world.configure(ctx, 0, 0x1000, 4)
+        await send_all(ctx, world.dut.completion, [world.completion(0) for _ in range(5)])
+        await send_all(ctx, world.dut.control, [{"cq": 0}])
+        assert len(world.visible) == 5
+
+    world.run(testbench)
+
+
+@pytest.mark.parametrize(("data_width", "most"), [(64, 7), (128, 5), (256, 5), (512, 5)])
+def test_rate(data_width, most):
+    world = World(CompletionWriter(data_width, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
+
+    async def testbench(ctx):
+        await world.configure(ctx, 0, 0x1000, 10)
+        start = world.time
+        await send_all(ctx, world.dut.completion, [world.completion(0) for _ in range(100)])
+        assert world.time - start <= 100 * most
+        await world.idle(ctx)
+
+    world.run(testbench)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((64, 3, 64), "cqs must be a power of two, 2 to 4096, not 3"),
+        ((64, 4, 1), "qps must be a power of two, 2 to 4096, not 1"),
+        ((65, 4, 4), "data_width must be 64, 128, 256 or 512, not 65"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        CompletionWriter(*arguments)
+    with pytest.raises(ValueError, match="writes must be 2 to 64, not 1"):
+        CompletionWriter(64, 4, 4, writes=1)
+
+
+def test_converts():
+    rtlil.convert(CompletionWriter(64, 16, 64))
