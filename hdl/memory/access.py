@@ -63,6 +63,8 @@ class AccessUnit(wiring.Component):
         self.mpt_ways = mpt_ways
         self.mtt_sets = mtt_sets
         self.mtt_ways = mtt_ways
+        self._protection = Protection(data_width, qps, sets=mpt_sets, ways=mpt_ways)
+        self._translation = Translation(data_width, qps, sets=mtt_sets, ways=mtt_ways)
         receive = {"request": In(stream.Signature(AccessRequest)), "piece": Out(stream.Signature(Piece))}
         super().__init__(
             {
@@ -85,12 +87,8 @@ class AccessUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.protection = protection = Protection(
-            self.data_width, self.qps, sets=self.mpt_sets, ways=self.mpt_ways
-        )
-        m.submodules.translation = translation = Translation(
-            self.data_width, self.qps, sets=self.mtt_sets, ways=self.mtt_ways
-        )
+        m.submodules.protection = protection = self._protection
+        m.submodules.translation = translation = self._translation
         flipped = wiring.flipped
         for client, port in ((TRANSMIT, self.transmit), (RECEIVE, self.receive)):
             wiring.connect(m, flipped(port.request), protection.request[client])

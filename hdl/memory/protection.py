@@ -103,10 +103,15 @@ class Protection(wiring.Component):
     """
 
     def __init__(self, data_width, qps, *, sets=256, ways=2):
+        if qps < 1 or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two, not {qps!r}")
         self.data_width = data_width
         self.qps = qps
         self.sets = sets
         self.ways = ways
+        self._cache = Cache(
+            MPT, "valid", data_width=data_width, tag_width=KEY_INDEX_BITS - ceil_log2(sets), sets=sets, ways=ways
+        )
         super().__init__(
             {
                 "request": In(stream.Signature(AccessRequest)).array(2),
@@ -127,14 +132,7 @@ class Protection(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         index_bits = ceil_log2(self.sets)
-        m.submodules.cache = cache = Cache(
-            MPT,
-            "valid",
-            data_width=self.data_width,
-            tag_width=KEY_INDEX_BITS - index_bits,
-            sets=self.sets,
-            ways=self.ways,
-        )
+        m.submodules.cache = cache = self._cache
         wiring.connect(m, wiring.flipped(self.read), cache.read)
         wiring.connect(m, wiring.flipped(self.fill), cache.fill)
         m.d.comb += [

@@ -76,6 +76,7 @@ class Translation(wiring.Component):
         self.qps = qps
         self.sets = sets
         self.ways = ways
+        self._cache = Cache(MTT, "present", data_width=data_width, tag_width=61 - ceil_log2(sets), sets=sets, ways=ways)
         super().__init__(
             {
                 "i": In(stream.Signature(CheckedAccess(qps))),
@@ -96,9 +97,7 @@ class Translation(wiring.Component):
         m = Module()
         layout = CheckedAccess(self.qps)
         index_bits = ceil_log2(self.sets)
-        m.submodules.cache = cache = Cache(
-            MTT, "present", data_width=self.data_width, tag_width=61 - index_bits, sets=self.sets, ways=self.ways
-        )
+        m.submodules.cache = cache = self._cache
         wiring.connect(m, wiring.flipped(self.read), cache.read)
         wiring.connect(m, wiring.flipped(self.fill), cache.fill)
         m.d.comb += [

@@ -1,162 +1,11 @@
 """The access unit against a plain model of the tables: pieces, verdicts, cycles, invalidation."""
 
-from collections import deque
-from dataclasses import dataclass, field
-
 import pytest
+from amaranth.back import rtlil
+from memory_model import CLIENTS, MPT_BASE, QPS, RECEIVE, TOP, TRANSMIT, Host, access, servers
 from streams import make_rng, receive_all, send_all, simulate
-from verbena.hdl.abi.tables import MPT, MTT, AccessStatus
+from verbena.hdl.abi.tables import Access, AccessStatus
 from verbena.hdl.memory.access import AccessUnit
-
-QPS = 8
-MPT_BASE = 0xFFFF_8000_1234_5000
-TRANSMIT, RECEIVE = CLIENTS = ("transmit", "receive")
-TOP = 1 << 64
-
-
-@dataclass
-class Host:
-    """Host memory in words of 8 bytes, and the registered regions in it."""
-
-    log_size: int = 12
-    words: dict = field(default_factory=dict)
-    broken: set = field(default_factory=set)  # words whose read fails on the bus
-    reads: list = field(default_factory=list)
-    next_mtt: int = 0x0000_0ABC_0000_0FF8
-
-    def store(self, address, data):
-        for place in range(0, len(data), 8):
-            self.words[address + place] = int.from_bytes(data[place : place + 8], "little")
-
-    def load(self, address, length):
-        return b"".join(self.words.get(address + place, 0).to_bytes(8, "little") for place in range(0, length, 8))
-
-    def entry(self, index):
-        return MPT.unpack(self.load(MPT_BASE + 32 * index, 32))
-
-    def register(self, key, address, length, pages, *, log_page_size=12, pd=1, access=31, valid=1):
-        """Enters a region; ``pages`` are bus addresses, None if not present. Returns where its MTT entries stand."""
-        mtt = self.next_mtt
-        self.next_mtt += 8 * len(pages)
-        fields = {"address": address, "length": length, "log_page_size": log_page_size, "valid": valid}
-        fields |= {"mtt_address": mtt, "pd": pd, "variant": key & 255, "access": access}
-        self.store(MPT_BASE + 32 * (key >> 8), MPT.pack(**fields))
-        for number, page in enumerate(pages):
-            self.map(mtt + 8 * number, page)
-        return mtt
-
-    def map(self, mtt, page):
-        self.store(mtt, MTT.pack(present=page is not None, page=(page or 0) >> 12))
-
-    def failing(self, address, length):
-        return any(address + place in self.broken for place in range(0, length, 8))
-
-    def check(self, request):
-        """(status, [(bus address, length), ...]) of one access, page by page, up to the refused page."""
-        index, address, length = request["key"] >> 8, request["address"], request["length"]
-        if index >= 1 << self.log_size or self.failing(MPT_BASE + 32 * index, 32):
-            return AccessStatus.KEY, []
-        entry = self.entry(index)
-        if not entry["valid"] or entry["variant"] != request["key"] & 255:
-            return AccessStatus.KEY, []
-        if entry["pd"] != request["pd"]:
-            return AccessStatus.PD, []
-        if request["access"] & ~entry["access"]:
-            return AccessStatus.RIGHTS, []
-        if address < entry["address"] or address + length > min(entry["address"] + entry["length"], TOP):
-            return AccessStatus.RANGE, []
-        size = 1 << entry["log_page_size"]
-        pieces = []
-        while length:
-            mtt = entry["mtt_address"] + 8 * (address // size - entry["address"] // size)
-            page = MTT.unpack(self.load(mtt, 8))
-            if not page["present"] or self.failing(mtt, 8):
-                return AccessStatus.PAGE, pieces
-            part = min(length, size - address % size)
-            pieces.append(((page["page"] << 12) + address % size, part))
-            address += part
-            length -= part
-        return AccessStatus.OK, pieces
-
-    def answer(self, client, requests):
-        """(pieces, verdicts) of a client's requests; a piece is (address, length, discard, status, last)."""
-        poisoned, pieces, verdicts = set(), [], []
-        status = AccessStatus.OK
-        for request in requests:
-            qp, length, last = request["qp"], request["length"], request["last"]
-            if request["clear"]:
-                poisoned.discard(qp)
-            elif not status and qp in poisoned:
-                status = AccessStatus.POISONED
-            mine = []
-            if status:
-                pass
-            elif length == 0 or request["discard"]:
-                mine = [(None, length)]
-            else:
-                status, mine = self.check(request)
-            mine = [(address, part, request["discard"]) for address, part in mine]
-            rest = length - sum(part for _, part, _ in mine)
-            if status:
-                poisoned.add(qp)
-                if client == RECEIVE:
-                    mine.append((None, rest, 1))
-                elif last:
-                    mine.append((None, 0, 0))
-            ends = [(0, 0)] * (len(mine) - 1) + [(int(status) if last else 0, last)]
-            pieces += [(*piece, *end) for piece, end in zip(mine, ends, strict=False)]
-            if last:
-                verdicts.append(int(status))
-                status = AccessStatus.OK
-        return pieces, verdicts
-
-
-def server(host, read, data, rng, latency, early=0.5):
-    """Background testbench: answers reads in order, each at the soonest ``latency()`` cycles after its request. The
-    bytes are taken from memory at once with probability ``early``, else when they are sent."""
-
-    async def serve(ctx):
-        width = data.payload.data.shape().width
-        pending, beats = deque(), deque()
-        cycle = ready = 0
-        while True:
-            if not beats and pending and pending[0][0] <= cycle:
-                _, address, length, content = pending.popleft()
-                content = host.load(address, length) if content is None else content
-                error = host.failing(address, length)
-                for place in range(0, length, width // 8):
-                    part = content[place : place + width // 8]
-                    beat = {"data": int.from_bytes(part, "little"), "count": len(part), "first": place == 0}
-                    beats.append(beat | {"last": place + width // 8 >= length, "error": error})
-            sending = bool(beats) and rng.random() < 0.8
-            ctx.set(data.valid, sending)
-            if sending:
-                ctx.set(data.payload, beats.popleft())
-            _, _, asked, request, taken = await ctx.tick().sample(read.valid, read.payload, data.ready)
-            assert taken, "a fill port is always ready"
-            cycle += 1
-            if asked and ready:
-                content = host.load(request.address, request.length) if rng.random() < early else None
-                pending.append((cycle + latency(), request.address, request.length, content))
-                host.reads.append(request.address)
-            ready = rng.random() < 0.7
-            ctx.set(read.ready, ready)
-
-    return serve
-
-
-def servers(host, dut, rng, latency):
-    return [
-        server(host, dut.mpt_read, dut.mpt_data, rng, latency),
-        server(host, dut.mtt_read, dut.mtt_data, rng, latency),
-    ]
-
-
-def access(key=0, address=0, length=0, *, pd=1, access=0, qp=0, discard=0, clear=0, last=1):
-    return {
-        "key": key, "address": address, "length": length, "pd": pd, "access": access,
-        "qp": qp, "discard": discard, "clear": clear, "last": last,
-    }  # fmt: skip
 
 
 def plain_piece(piece, expected):
@@ -277,3 +126,407 @@ def test_random(data_width, sets):
     requests = {client: random_runs(host, rng, keys, 120) for client in CLIENTS}
     dut = AccessUnit(data_width, QPS, mpt_sets=sets, mtt_sets=sets, mtt_ways=rng.choice([1, 2, 4]))
     check_static(dut, host, requests, rng, latency=lambda: rng.randrange(128))
+
+
+PAGE = 4096
+
+
+def region(host, key, *, pages=4, offset=0, bus=0x7000_0000_0000, **fields):
+    """A region of ``pages`` pages of 4 KiB, ``offset`` bytes into its first one. Returns its address."""
+    address = (key << 24) + offset
+    table = [bus + ((key * 64 + number) << 12) for number in range(pages)]
+    host.register(key, address, pages * PAGE - offset, table, **fields)
+    return address
+
+
+class Monitor:
+    """Samples the unit each cycle, takes pieces and verdicts unless told not to, and keeps what it saw with times."""
+
+    def __init__(self, dut):
+        self.dut = dut
+        self.cycle = 0
+        self.requests = {client: [] for client in CLIENTS}  # cycles in which a request was taken
+        self.first_seen = {client: [] for client in CLIENTS}  # cycles in which it first stood there
+        self.pieces = {client: [] for client in CLIENTS}  # (cycle, piece)
+        self.verdicts = []
+        self.invalidated = []
+        self.counts = dict.fromkeys(("mpt_hits", "mpt_misses", "mtt_hits", "mtt_misses", "access_errors"), 0)
+
+    async def watch(self, ctx):
+        dut = self.dut
+        ctx.set(dut.mpt_base, MPT_BASE)
+        ctx.set(dut.mpt_log_size, 12)
+        ports = [getattr(dut, client) for client in CLIENTS]
+        signals = [dut.invalidate.valid, dut.invalidate.ready, dut.transmit.verdict.valid, dut.transmit.verdict.payload]
+        for port in ports:
+            signals += [port.request.valid, port.request.ready, port.piece.valid, port.piece.ready, port.piece.payload]
+        strobes = [getattr(dut, f"count_{name}") for name in self.counts]
+        waiting = dict.fromkeys(CLIENTS)
+        for port in ports:
+            ctx.set(port.piece.ready, 1)
+        ctx.set(dut.transmit.verdict.ready, 1)
+        while True:
+            _, _, *values = await ctx.tick().sample(*signals, *strobes)
+            if values[0] and values[1]:
+                self.invalidated.append(self.cycle)
+            if values[2]:
+                self.verdicts.append((self.cycle, values[3].status))
+            for number, client in enumerate(CLIENTS):
+                valid, ready, piece_valid, piece_ready, piece = values[4 + 5 * number : 9 + 5 * number]
+                if valid and waiting[client] is None:
+                    waiting[client] = self.cycle
+                if valid and ready:
+                    self.requests[client].append(self.cycle)
+                    self.first_seen[client].append(waiting[client])
+                    waiting[client] = None
+                if piece_valid and piece_ready:
+                    self.pieces[client].append((self.cycle, piece))
+            for name, value in zip(self.counts, values[-len(strobes) :], strict=True):
+                self.counts[name] += value
+            self.cycle += 1
+
+    async def until(self, ctx, condition, limit=5000):
+        end = self.cycle + limit
+        while not condition():
+            await ctx.tick()
+            assert self.cycle < end, "what the test waits for never comes"
+
+    def times(self, client):
+        return [cycle for cycle, _ in self.pieces[client]]
+
+
+def run(dut, host, rng, *benches, latency=128, deadline=20_000):
+    """Simulates with a monitor, which is returned, and which each bench gets: ``bench(ctx, monitor)``."""
+    monitor = Monitor(dut)
+
+    def bound(bench):
+        async def testbench(ctx):
+            await bench(ctx, monitor)
+
+        testbench.__name__ = bench.__name__
+        return testbench
+
+    background = [monitor.watch, *servers(host, dut, rng, lambda: latency if isinstance(latency, int) else latency())]
+    simulate(dut, *map(bound, benches), background=background, seed=rng.seed_value, deadline=deadline)
+    return monitor
+
+
+def small_unit(**parameters):
+    return AccessUnit(64, QPS, **{"mpt_sets": 16, "mtt_sets": 16, **parameters})
+
+
+def steady_interval(times):
+    """Cycles an item, after the first few."""
+    times = times[8:]
+    return (times[-1] - times[0]) / (len(times) - 1)
+
+
+@pytest.mark.parametrize("clients", [(TRANSMIT,), (RECEIVE,), CLIENTS])
+def test_cycles_on_hits(clients):
+    """8 cycles from request to piece; an access every 4 cycles a client, whether the other is busy or not."""
+    rng = make_rng()
+    host = Host()
+    addresses = {key << 8: region(host, key << 8) for key in range(4)}
+    warm = [access(key, address + PAGE * page, 8) for key, address in addresses.items() for page in range(4)]
+    inside = [access(key, address + PAGE * page + 100, 64) for key, address in addresses.items() for page in range(4)]
+    across = [access(key, address + PAGE * page - 10, 64) for key, address in addresses.items() for page in range(1, 4)]
+    nothing = [access() for _ in range(16)]
+    marks = {client: [] for client in clients}
+
+    def bench(client):
+        async def requests(ctx, monitor):
+            port = getattr(dut, client)
+            for batch in (warm, inside[:1], inside * 3, across * 3, nothing * 3):
+                marks[client].append(len(monitor.pieces[client]))
+                await send_all(ctx, port.request, batch)
+                total = marks[client][-1] + len(batch) * (2 if batch[0] is across[0] else 1)
+                await monitor.until(ctx, lambda: len(monitor.pieces[client]) == total)  # noqa: B023
+
+        return requests
+
+    dut = small_unit()
+    monitor = run(dut, host, rng, *map(bench, clients))
+    for client in clients:
+        start, single, many, crossing, empty = marks[client]
+        times = monitor.times(client)
+        assert not any(piece.status for _, piece in monitor.pieces[client])
+        alone = len(clients) == 1
+        latency = times[single] - monitor.first_seen[client][len(warm)]
+        assert latency == 8 if alone else 8 <= latency <= 9
+        assert steady_interval(times[many:crossing]) == pytest.approx(4, abs=0.1)
+        assert 2 * steady_interval(times[crossing:empty]) <= (6 if alone else 8)
+        assert steady_interval(times[empty:]) == pytest.approx(4, abs=0.1)
+        assert start == 0
+    assert monitor.counts["mpt_misses"] == 4 * len(clients) or clients == CLIENTS
+
+
+@pytest.mark.parametrize(("missing", "hitting"), [CLIENTS, CLIENTS[::-1]])
+@pytest.mark.parametrize("table", ["mpt", "mtt"])
+def test_hits_pass_misses(missing, hitting, table):
+    """One client misses all the time, the other keeps its pace."""
+    rng = make_rng()
+    host = Host()
+    pages = 4
+    addresses = {key: region(host, key, pages=pages) for key in range(0, 40 << 8, 256)}
+    large = region(host, 99 << 8, pages=64)
+    if table == "mpt":
+        misses = [access(key, address, 8) for key, address in addresses.items() if key]
+    else:
+        misses = [access(99 << 8, large + PAGE * page, 8) for page in range(64) if page % 16 > 3]
+    hits = [access(0, addresses[0] + PAGE * page, 8) for page in range(pages)]
+    dut = small_unit()
+    span = []
+
+    async def disturb(ctx, monitor):
+        await monitor.until(ctx, lambda: span)
+        await send_all(ctx, getattr(dut, missing).request, misses[:10])
+        await monitor.until(ctx, lambda: len(monitor.pieces[missing]) == 10)
+        span.append(monitor.cycle)
+
+    async def flow(ctx, monitor):
+        port = getattr(dut, hitting).request
+        await send_all(ctx, port, hits)
+        await monitor.until(ctx, lambda: len(monitor.pieces[hitting]) == len(hits))
+        span.append(monitor.cycle)
+        while len(span) < 2:
+            await send_all(ctx, port, hits)
+
+    monitor = run(dut, host, rng, disturb, flow)
+    start, end = span
+    gaps = [
+        after - before
+        for before, after in zip(monitor.times(hitting), monitor.times(hitting)[1:], strict=False)
+        if start + 10 < before and after < end
+    ]
+    assert end - start > 9 * 128
+    assert len(gaps) > 150
+    assert max(gaps) <= 7  # a fill's write may delay a lookup
+    assert sum(gaps) / len(gaps) < 4.2
+
+
+def test_stalled_client():
+    """Pieces or verdicts of one client that nobody takes do not delay the other."""
+    rng = make_rng()
+    host = Host()
+    address = region(host, 0)
+    requests = [access(0, address, 8) for _ in range(60)]
+    dut = small_unit()
+
+    async def transmit(ctx, monitor):
+        await ctx.tick()
+        ctx.set(dut.transmit.verdict.ready, 0)
+        await send_all(ctx, dut.transmit.request, requests[:16])
+        await monitor.until(ctx, lambda: len(monitor.pieces[TRANSMIT]) == 16)
+        ctx.set(dut.transmit.request.payload, requests[0])
+        ctx.set(dut.transmit.request.valid, 1)
+
+    async def receive(ctx, monitor):
+        await monitor.until(ctx, lambda: len(monitor.pieces[TRANSMIT]) == 16)
+        await send_all(ctx, dut.receive.request, requests)
+        await monitor.until(ctx, lambda: len(monitor.pieces[RECEIVE]) == 60)
+        assert steady_interval(monitor.times(RECEIVE)) == 4
+        assert len(monitor.pieces[TRANSMIT]) == 16, "16 verdicts wait, so there is no place for a seventeenth"
+
+    run(dut, host, rng, transmit, receive)
+
+
+def test_verdict_comes_with_last_piece():
+    rng = make_rng()
+    host = Host()
+    address = region(host, 0)
+    good, bad = access(0, address, 8), access(0, address, 8, pd=7)
+    requests = [good, good | {"last": 0}, good, access(), bad, access(qp=0), access(clear=1), good]
+    dut = small_unit()
+
+    async def transmit(ctx, monitor):
+        await send_all(ctx, dut.transmit.request, requests)
+        await monitor.until(ctx, lambda: len(monitor.verdicts) == 7)
+
+    monitor = run(dut, host, rng, transmit)
+    last = [(cycle, piece.status) for cycle, piece in monitor.pieces[TRANSMIT] if piece.last]
+    assert monitor.verdicts == last
+    assert [status for _, status in last] == [0, 0, 0, AccessStatus.PD, AccessStatus.POISONED, 0, 0]
+
+
+def test_absent_entries_are_not_cached():
+    """An entry that becomes valid, a page that becomes present, a bus that recovers: no invalidation is needed."""
+    rng = make_rng()
+    host = Host()
+    address = region(host, 0, valid=0)
+    requests = [access(0, address, 8), access(clear=1)]
+    dut = small_unit()
+    mtt = host.entry(0)["mtt_address"]
+    page = host.words[mtt]
+
+    async def receive(ctx, monitor):
+        async def status():
+            await send_all(ctx, dut.receive.request, requests)
+            count = len(monitor.pieces[RECEIVE]) // 2 * 2 + 2
+            await monitor.until(ctx, lambda: len(monitor.pieces[RECEIVE]) == count)
+            return monitor.pieces[RECEIVE][-2][1].status
+
+        assert await status() == AccessStatus.KEY
+        region(host, 0)
+        host.words[host.entry(0)["mtt_address"]] = 0
+        assert await status() == AccessStatus.PAGE
+        host.words[host.entry(0)["mtt_address"]] = page
+        host.broken.add(host.entry(0)["mtt_address"])
+        assert await status() == AccessStatus.PAGE
+        host.broken.clear()
+        assert await status() == AccessStatus.OK
+        region(host, 1 << 8)
+        requests[0] = access(1 << 8, host.entry(1)["address"], 8)
+        host.broken.add(MPT_BASE + 32)
+        assert await status() == AccessStatus.KEY
+        host.broken.clear()
+        assert await status() == AccessStatus.OK
+        requests[0] = access(1 << 20, 0, 8)
+        reads = len(host.reads)
+        assert await status() == AccessStatus.KEY
+        assert len(host.reads) == reads, "beyond the table nothing is read"
+
+    monitor = run(dut, host, rng, receive, latency=10)
+    assert monitor.counts["mpt_misses"] + monitor.counts["mtt_misses"] == len(host.reads)
+    assert monitor.counts["access_errors"] == 5
+
+
+def test_same_miss_twice():
+    """Both clients miss one entry together; the duplicate lines do no harm, and an invalidation takes out both."""
+    rng = make_rng()
+    host = Host()
+    address = region(host, 0)
+    dut = small_unit()
+
+    def bench(client):
+        async def requests(ctx, monitor):
+            for round_ in range(3):
+                await send_all(ctx, getattr(dut, client).request, [access(0, address, 8)] * 3)
+                await monitor.until(ctx, lambda: all(len(monitor.pieces[c]) == 3 * round_ + 3 for c in CLIENTS))  # noqa: B023
+                if client == RECEIVE:
+                    region(host, 0, bus=(round_ + 1) << 50)
+                    await send_all(ctx, dut.invalidate, [{"index": 0}])
+                await monitor.until(ctx, lambda: len(monitor.invalidated) == round_ + 1)  # noqa: B023
+
+        return requests
+
+    monitor = run(dut, host, rng, *map(bench, CLIENTS), latency=50)
+    assert len(host.reads) == 12
+    for client in CLIENTS:
+        buses = [piece.address >> 50 for _, piece in monitor.pieces[client]]
+        assert buses == [0x7000_0000_0000 >> 50] * 3 + [1] * 3 + [2] * 3
+    assert monitor.counts["mpt_hits"] == monitor.counts["mtt_hits"] == 12
+
+
+def test_invalidation_under_load():
+    """From the moment on in which an invalidation is taken, no piece shows anything older than the change before it."""
+    rng = make_rng()
+    host = Host()
+    keys = [index << 8 for index in (0, 1, 16, 17, 33)]
+    versions = {key: [] for key in keys}  # (cycle of the change, what pieces show: a bus address or a status)
+    fresh = dict.fromkeys(keys, 0)  # oldest version that may still be seen
+    dut = small_unit()
+    rounds = 60
+    pages = 3
+    bus = iter(range(1 << 40, TOP, 1 << 24))
+    finished = []
+
+    def change(key):
+        """New pages, in place or in a new table; or no region any more."""
+        kind = rng.choice(["table", "pages", "gone"]) if versions[key] else "table"
+        base = next(bus)
+        table = [base + PAGE * page for page in range(pages)]
+        if kind == "gone":
+            host.register(key, key << 24, pages * PAGE, [], valid=0)
+            base = None
+        elif kind == "pages" and host.entry(key >> 8)["valid"]:
+            for number, page in enumerate(table):
+                host.map(host.entry(key >> 8)["mtt_address"] + 8 * number, page)
+        else:
+            host.register(key, key << 24, pages * PAGE, table)
+        versions[key].append(base)
+
+    async def driver(ctx, monitor):
+        for _ in range(rounds):
+            for _ in range(rng.choice([0, 10, 150])):
+                await ctx.tick()
+            key = rng.choice(keys)
+            change(key)
+            await send_all(ctx, dut.invalidate, [{"index": key >> 8}])
+        finished.append(True)
+
+    def bench(client):
+        async def requests(ctx, monitor):
+            while not finished:
+                key, page = rng.choice(keys), rng.randrange(pages)
+                sent[client].append((key, page))
+                batch = [access(clear=1), access(key, (key << 24) + PAGE * page, 8)]
+                await send_all(ctx, getattr(dut, client).request, batch, rng, 0.1)
+
+        return requests
+
+    async def judge(ctx, monitor):
+        """Follows the monitor, and checks each piece against what was current when it was taken."""
+        seen = dict.fromkeys(CLIENTS, 0)
+        done = 0
+        while not finished:
+            await ctx.tick()
+            taken = len(monitor.invalidated) > done
+            done = len(monitor.invalidated)
+            if taken:  # its pieces of the same cycle must be new already
+                for key in keys:
+                    fresh[key] = len(versions[key]) - 1
+            for client in CLIENTS:
+                for _, piece in monitor.pieces[client][seen[client] :]:
+                    number, which = divmod(seen[client], 2)
+                    seen[client] += 1
+                    if which == 0:
+                        continue
+                    key, page = sent[client][number]
+                    shown = None if piece.status else piece.address - PAGE * page
+                    assert piece.status in (AccessStatus.OK, AccessStatus.KEY)
+                    assert shown in versions[key][fresh[key] :], (client, number, versions[key], fresh[key])
+
+    sent = {client: [] for client in CLIENTS}
+    for key in keys:
+        change(key)
+    latency = rng.choice([5, 40, 128])
+    benches = [judge, driver, *map(bench, CLIENTS)]
+    monitor = run(dut, host, rng, *benches, latency=lambda: rng.randrange(latency), deadline=60_000)
+    assert len(monitor.invalidated) == rounds
+    assert all(len(monitor.pieces[client]) > rounds for client in CLIENTS)
+
+
+def test_random_with_default_caches():
+    rng = make_rng()
+    host = Host()
+    keys = random_regions(host, rng, 40)
+    requests = {client: random_runs(host, rng, keys, 150) for client in CLIENTS}
+    check_static(AccessUnit(64, 64), host, requests, rng, latency=lambda: 128, stall=0)
+
+
+def test_rights_one_by_one():
+    """Each right is needed by itself; local read needs none."""
+    rng = make_rng()
+    host = Host()
+    requests = []
+    for index, granted in enumerate([0, *Access]):
+        address = region(host, index << 8, access=granted)
+        for wanted in (0, *Access, 31):
+            requests += [access(index << 8, address, 8, access=wanted), access(clear=1)]
+    check_static(small_unit(), host, {TRANSMIT: requests, RECEIVE: requests}, rng, latency=lambda: 5)
+
+
+@pytest.mark.parametrize("data_width", [64, 128, 256, 512])
+def test_converts(data_width):
+    assert "module" in rtlil.convert(AccessUnit(data_width, 64))
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match="not 96"):
+        AccessUnit(96, 64)
+    with pytest.raises(ValueError, match="not 48"):
+        AccessUnit(64, 48)
+    with pytest.raises(ValueError, match="not 100"):
+        AccessUnit(64, 64, mpt_sets=100)
+    with pytest.raises(ValueError, match="not 0"):
+        AccessUnit(64, 64, mtt_ways=0)

@@ -1,0 +1,158 @@
+"""Host memory with MPT and MTT, the access check in plain Python, and the bus behind the fill ports."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from verbena.hdl.abi.tables import MPT, MTT, AccessStatus
+
+__all__ = ["CLIENTS", "MPT_BASE", "QPS", "RECEIVE", "TOP", "TRANSMIT", "Host", "access", "server", "servers"]
+
+QPS = 8
+MPT_BASE = 0xFFFF_8000_1234_5000
+TRANSMIT, RECEIVE = CLIENTS = ("transmit", "receive")
+TOP = 1 << 64
+
+
+@dataclass
+class Host:
+    """Host memory in words of 8 bytes, and the registered regions in it."""
+
+    log_size: int = 12
+    words: dict = field(default_factory=dict)
+    broken: set = field(default_factory=set)  # words whose read fails on the bus
+    reads: list = field(default_factory=list)
+    next_mtt: int = 0x0000_0ABC_0000_0FF8
+
+    def store(self, address, data):
+        for place in range(0, len(data), 8):
+            self.words[address + place] = int.from_bytes(data[place : place + 8], "little")
+
+    def load(self, address, length):
+        return b"".join(self.words.get(address + place, 0).to_bytes(8, "little") for place in range(0, length, 8))
+
+    def entry(self, index):
+        return MPT.unpack(self.load(MPT_BASE + 32 * index, 32))
+
+    def register(self, key, address, length, pages, *, log_page_size=12, pd=1, access=31, valid=1):
+        """Enters a region; ``pages`` are bus addresses, None if not present. Returns where its MTT entries stand."""
+        mtt = self.next_mtt
+        self.next_mtt += 8 * len(pages)
+        fields = {"address": address, "length": length, "log_page_size": log_page_size, "valid": valid}
+        fields |= {"mtt_address": mtt, "pd": pd, "variant": key & 255, "access": access}
+        self.store(MPT_BASE + 32 * (key >> 8), MPT.pack(**fields))
+        for number, page in enumerate(pages):
+            self.map(mtt + 8 * number, page)
+        return mtt
+
+    def map(self, mtt, page):
+        self.store(mtt, MTT.pack(present=page is not None, page=(page or 0) >> 12))
+
+    def failing(self, address, length):
+        return any(address + place in self.broken for place in range(0, length, 8))
+
+    def check(self, request):
+        """(status, [(bus address, length), ...]) of one access, page by page, up to the refused page."""
+        index, address, length = request["key"] >> 8, request["address"], request["length"]
+        if index >= 1 << self.log_size or self.failing(MPT_BASE + 32 * index, 32):
+            return AccessStatus.KEY, []
+        entry = self.entry(index)
+        if not entry["valid"] or entry["variant"] != request["key"] & 255:
+            return AccessStatus.KEY, []
+        if entry["pd"] != request["pd"]:
+            return AccessStatus.PD, []
+        if request["access"] & ~entry["access"]:
+            return AccessStatus.RIGHTS, []
+        if address < entry["address"] or address + length > min(entry["address"] + entry["length"], TOP):
+            return AccessStatus.RANGE, []
+        size = 1 << entry["log_page_size"]
+        pieces = []
+        while length:
+            mtt = entry["mtt_address"] + 8 * (address // size - entry["address"] // size)
+            page = MTT.unpack(self.load(mtt, 8))
+            if not page["present"] or self.failing(mtt, 8):
+                return AccessStatus.PAGE, pieces
+            part = min(length, size - address % size)
+            pieces.append(((page["page"] << 12) + address % size, part))
+            address += part
+            length -= part
+        return AccessStatus.OK, pieces
+
+    def answer(self, client, requests):
+        """(pieces, verdicts) of a client's requests; a piece is (address, length, discard, status, last)."""
+        poisoned, pieces, verdicts = set(), [], []
+        status = AccessStatus.OK
+        for request in requests:
+            qp, length, last = request["qp"], request["length"], request["last"]
+            if request["clear"]:
+                poisoned.discard(qp)
+            elif not status and qp in poisoned:
+                status = AccessStatus.POISONED
+            mine = []
+            if status:
+                pass
+            elif length == 0 or request["discard"]:
+                mine = [(None, length)]
+            else:
+                status, mine = self.check(request)
+            mine = [(address, part, request["discard"]) for address, part in mine]
+            rest = length - sum(part for _, part, _ in mine)
+            if status:
+                poisoned.add(qp)
+                if client == RECEIVE:
+                    mine.append((None, rest, 1))
+                elif last:
+                    mine.append((None, 0, 0))
+            ends = [(0, 0)] * (len(mine) - 1) + [(int(status) if last else 0, last)]
+            pieces += [(*piece, *end) for piece, end in zip(mine, ends, strict=False)]
+            if last:
+                verdicts.append(int(status))
+                status = AccessStatus.OK
+        return pieces, verdicts
+
+
+def server(host, read, data, rng, latency, early=0.5):
+    """Background testbench: answers reads in order, each at the soonest ``latency()`` cycles after its request. The
+    bytes are taken from memory at once with probability ``early``, else when they are sent."""
+
+    async def serve(ctx):
+        width = data.payload.data.shape().width
+        pending, beats = deque(), deque()
+        cycle = ready = 0
+        while True:
+            if not beats and pending and pending[0][0] <= cycle:
+                _, address, length, content = pending.popleft()
+                content = host.load(address, length) if content is None else content
+                error = host.failing(address, length)
+                for place in range(0, length, width // 8):
+                    part = content[place : place + width // 8]
+                    beat = {"data": int.from_bytes(part, "little"), "count": len(part), "first": place == 0}
+                    beats.append(beat | {"last": place + width // 8 >= length, "error": error})
+            sending = bool(beats) and rng.random() < 0.8
+            ctx.set(data.valid, sending)
+            if sending:
+                ctx.set(data.payload, beats.popleft())
+            _, _, asked, request, taken = await ctx.tick().sample(read.valid, read.payload, data.ready)
+            assert taken, "a fill port is always ready"
+            cycle += 1
+            if asked and ready:
+                content = host.load(request.address, request.length) if rng.random() < early else None
+                pending.append((cycle + latency(), request.address, request.length, content))
+                host.reads.append(request.address)
+            ready = rng.random() < 0.7
+            ctx.set(read.ready, ready)
+
+    return serve
+
+
+def servers(host, dut, rng, latency):
+    return [
+        server(host, dut.mpt_read, dut.mpt_data, rng, latency),
+        server(host, dut.mtt_read, dut.mtt_data, rng, latency),
+    ]
+
+
+def access(key=0, address=0, length=0, *, pd=1, access=0, qp=0, discard=0, clear=0, last=1):
+    return {
+        "key": key, "address": address, "length": length, "pd": pd, "access": access,
+        "qp": qp, "discard": discard, "clear": clear, "last": last,
+    }  # fmt: skip
