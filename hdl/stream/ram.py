@@ -64,7 +64,7 @@ class Ram(wiring.Component):
         write = mem.write_port(granularity=self.granularity)
         read = mem.read_port()
         raw = self.w_data.as_value() if isinstance(self.w_data, ValueCastable) else self.w_data
-        out = Signal(width)
+        out = Signal(width, reset_less=True)
         m.d.comb += [
             write.addr.eq(self.w_addr),
             write.data.eq(raw),
