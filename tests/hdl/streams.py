@@ -23,7 +23,7 @@ import os
 import random
 
 from amaranth.hdl import ClockDomain, Module, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.sim import Simulator
 
 __all__ = ["Deadlock", "Item", "collect", "make_rng", "pause", "plain", "receive_all", "send_all", "simulate"]
@@ -121,15 +121,19 @@ async def collect(ctx, port, items, rng=None, stall=0.3, *, domain="sync"):
 
 def _streams(path, interface):
     """(path, stream) of all streams in an interface object, whatever the nesting."""
-    if isinstance(interface, stream.Interface):
-        yield path, interface
-    elif isinstance(interface, (list, tuple)):
+    if isinstance(interface, list | tuple):
         for index, element in enumerate(interface):
             yield from _streams(f"{path}[{index}]", element)
-    elif isinstance(getattr(interface, "signature", None), wiring.Signature):
-        for name, member in interface.signature.members.items():
-            if member.is_signature:
-                yield from _streams(f"{path}.{name}" if path else name, getattr(interface, name))
+        return
+    signature = getattr(interface, "signature", None)
+    if signature is None:
+        return  # a bare Module
+    if isinstance(signature, stream.Signature) or isinstance(signature.flip(), stream.Signature):
+        yield path, interface
+        return
+    for name, member in signature.members.items():
+        if member.is_signature:
+            yield from _streams(f"{path}.{name}" if path else name, getattr(interface, name))
 
 
 def simulate(dut, *testbenches, background=(), seed=None, deadline=20_000, vcd=None, period=1e-8):

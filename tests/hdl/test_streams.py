@@ -1,0 +1,81 @@
+"""The helpers themselves: what a test relies on when it fails."""
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from streams import Deadlock, Item, collect, make_rng, receive_all, send_all, simulate
+from verbena.hdl.stream.fifo import Queue
+
+PAIR = data.StructLayout({"a": 4, "b": data.ArrayLayout(4, 2)})
+
+
+class Join(wiring.Component):
+    """Takes an item of both inputs at once: waits for ever if one stays away."""
+
+    def __init__(self):
+        side = wiring.Signature({"o": Out(stream.Signature(8))})
+        super().__init__({"i": In(stream.Signature(8)).array(2), "side": In(side), "end": Out(side)})
+
+    def elaborate(self, platform):
+        m = Module()
+        both = self.i[0].valid & self.i[1].valid
+        m.d.comb += [port.ready.eq(both) for port in self.i]
+        m.d.comb += [self.end.o.valid.eq(1), self.side.o.ready.eq(1)]
+        return m
+
+
+def test_deadlock_says_who_waits():
+    dut = Join()
+
+    async def producer(ctx):
+        await send_all(ctx, dut.i[1], [7])
+
+    with pytest.raises(Deadlock) as caught:
+        simulate(dut, producer, seed=42, deadline=100)
+    text = str(caught.value)
+    assert "after 100 cycles (seed 42)" in text
+    assert "still running: producer" in text
+    assert "valid but not ready: i[1] = 7; end.o = 0; ready but not valid: side.o" in text
+
+
+def test_payloads_of_all_kinds():
+    dut = Queue(PAIR, 8)
+    items = [{"a": 1, "b": [2, 3]}, {"b": [4, 5]}, PAIR.const({"a": 6}), 0x321]
+    expected = [{"a": 1, "b": [2, 3]}, {"a": 0, "b": [4, 5]}, {"a": 6, "b": [0, 0]}, {"a": 1, "b": [2, 3]}]
+
+    async def testbench(ctx):
+        await send_all(ctx, dut.i, items)
+        got = await receive_all(ctx, dut.o, 4)
+        assert got == expected
+        assert isinstance(got[0], Item)
+        assert got[0].b == [2, 3]
+        # What was received can be sent.
+        await send_all(ctx, dut.i, got)
+        assert await receive_all(ctx, dut.o, 4) == expected
+
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize("stall", [0, 0.5])
+def test_background_collects(stall):
+    rng = make_rng()
+    dut = Queue(8, 4)
+    got = []
+
+    async def producer(ctx):
+        await send_all(ctx, dut.i, range(50), rng, stall)
+        while len(got) < 50:
+            await ctx.tick()
+
+    async def consumer(ctx):
+        await collect(ctx, dut.o, got, rng, stall)
+
+    simulate(dut, producer, background=[consumer], seed=rng.seed_value)
+    assert got == list(range(50))
+
+
+def test_seed(monkeypatch, capsys):
+    monkeypatch.setenv("VERBENA_SEED", "17")
+    assert make_rng().random() == make_rng(17).random()
+    assert "seed 17" in capsys.readouterr().out
