@@ -1,0 +1,302 @@
+"""The transmitter against a list of what must leave it."""
+
+from itertools import pairwise
+
+import pytest
+from streams import collect, make_rng, receive_all, send_all, simulate
+from verbena.hdl.abi.contexts import QP_CONTEXT
+from verbena.hdl.abi.cqe import Syndrome, WcStatus
+from verbena.hdl.abi.tables import AccessStatus
+from verbena.hdl.transport.transmitter import Transmitter
+
+QPS = 4
+COUNTS = ("packets", "bytes", "messages", "acks", "naks", "stall_tx_payload")
+
+
+def context(qp):
+    return {
+        "dest_qpn": 0x100 + qp,
+        "traffic_class": 0x20 + qp,
+        "pkey": 0x8000 + qp,
+        "source_port": 0xC000 + qp,
+        "dest_mac": 0x020000000000 + qp,
+        "hop_limit": 64 + qp,
+        "dest_ip": 0x0A000001 + qp,
+    }
+
+
+def path(qp):
+    c = context(qp)
+    return {
+        "mac": c["dest_mac"],
+        "ip": c["dest_ip"],
+        "source_port": c["source_port"],
+        "traffic_class": c["traffic_class"],
+        "hop_limit": c["hop_limit"],
+    }
+
+
+async def attributes(ctx, dut):
+    for qp in range(QPS):
+        for word, value in enumerate(QP_CONTEXT.words(**context(qp))):
+            ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
+            ctx.set(dut.attribute_en, 1)
+            await ctx.tick()
+    ctx.set(dut.attribute_en, 0)
+
+
+def beats(data, width, error=0):
+    size = width // 8
+    chunks = [data[i : i + size] for i in range(0, len(data), size)] or [b""]
+    return [
+        {
+            "data": int.from_bytes(chunk, "little"),
+            "count": len(chunk),
+            "first": k == 0,
+            "last": k == len(chunks) - 1,
+            "error": error if k == len(chunks) - 1 else 0,
+        }
+        for k, chunk in enumerate(chunks)
+    ]
+
+
+def joined(items, width):
+    """(bytes, error) of each packet in a list of beats."""
+    packets, data = [], b""
+    for beat in items:
+        assert beat["first"] == (data == b"")
+        data += beat["data"].to_bytes(width // 8, "little")[: beat["count"]]
+        if beat["last"]:
+            packets.append((data, beat["error"]))
+            data = b""
+    assert data == b""
+    return packets
+
+
+def background(function, *arguments):
+    async def testbench(ctx):
+        await function(ctx, *arguments)
+
+    return testbench
+
+
+class Plan:
+    """Random requests: what goes in, and what must come out."""
+
+    def __init__(self, rng, count, width):
+        self.packets, self.verdicts, self.payload, self.inline = [], [], [], []
+        self.headers, self.out, self.failed, self.tokens = [], [], [], 0
+        self.bytes = self.messages = 0
+        for number in range(count):
+            kind = rng.choice(["payload"] * 4 + ["inline", "inline", "empty", "token", "refused", "refused", "bus"])
+            qp = rng.randrange(QPS)
+            length = 0 if kind in ("empty", "token") else rng.choice([1, 8, 9, 64, rng.randrange(1, 300)])
+            refused_inline = kind == "refused" and rng.random() < 0.3
+            transport = {
+                "opcode": rng.randrange(0x0C),
+                "psn": number,
+                "length": length,
+                "address": rng.randrange(1 << 64),
+                "rkey": rng.randrange(1 << 32),
+                "dma_length": rng.randrange(1 << 32),
+                "immediate": rng.randrange(1 << 32),
+                "solicited": rng.randrange(2),
+                "ack_request": rng.randrange(2),
+            }
+            last = rng.randrange(2)
+            self.packets.append(
+                {
+                    "transport": transport,
+                    "qp": qp,
+                    "wqe_index": number,
+                    "inline": kind == "inline" or refused_inline,
+                    "message_last": last,
+                    "token": kind == "token",
+                }
+            )
+            data = rng.randbytes(length)
+            status = rng.randrange(1, 8) if kind == "refused" else 0
+            self.verdicts.append({"status": status})
+            if kind == "refused":
+                self.payload += beats(rng.randbytes(rng.choice([0, 8, 30])), width, error=1)
+                if status != AccessStatus.POISONED:
+                    self.failed.append((qp, number, WcStatus.LOC_PROT_ERR, status))
+                if refused_inline:
+                    self.inline += beats(data, width)
+                continue
+            if kind == "token":
+                self.tokens += 1
+                continue
+            if kind == "bus":
+                self.failed.append((qp, number, WcStatus.GENERAL_ERR, Syndrome.BUS))
+            if kind == "inline":
+                self.inline += beats(data, width)
+            elif length:
+                self.payload += beats(data, width, error=kind == "bus")
+            if length:
+                self.out.append((data, kind == "bus"))
+            self.headers.append(transport | {"qp": qp})
+            self.bytes += length
+            self.messages += last
+
+
+@pytest.mark.parametrize("stall", [0, 0.3, 0.7])
+@pytest.mark.parametrize("width", [64, 512])
+def test_random(width, stall):
+    rng = make_rng()
+    dut = Transmitter(QPS, width)
+    plan = Plan(rng, 80, width)
+    acks = [
+        {"qp": rng.randrange(QPS), "psn": n, "msn": rng.randrange(1 << 24), "syndrome": rng.choice([0x1F, 0x60, 0x2C])}
+        for n in range(40)
+    ]
+    headers, out, failed, counts = [], [], [], dict.fromkeys([*COUNTS, "token"], 0)
+    started = []
+
+    async def producer(ctx):
+        await attributes(ctx, dut)
+        started.append(1)
+
+    def feeder(port, items, slow=stall):
+        async def feed(ctx):
+            while not started:
+                await ctx.tick()
+            await send_all(ctx, port, items, rng, slow)
+
+        return feed
+
+    async def sink(ctx):
+        headers.extend(await receive_all(ctx, dut.header, len(plan.headers) + len(acks), rng, stall))
+        for _ in range(100):
+            await ctx.tick()
+
+    async def count(ctx):
+        signals = [getattr(dut, f"count_{name}" if "stall" in name else f"count_tx_{name}") for name in COUNTS]
+        while True:
+            _, _, *values, token = await ctx.tick().sample(*signals, dut.token_done)
+            for name, value in zip([*COUNTS, "token"], [*values, token]):
+                counts[name] += value
+
+    simulate(
+        dut,
+        producer,
+        feeder(dut.packet, plan.packets),
+        feeder(dut.verdict, plan.verdicts),
+        feeder(dut.payload, plan.payload),
+        feeder(dut.inline, plan.inline),
+        feeder(dut.ack, acks, 0.9),
+        sink,
+        background=[
+            background(collect, dut.o, out, rng, stall),
+            background(collect, dut.failed, failed, rng, stall),
+            count,
+        ],
+        seed=rng.seed_value,
+        deadline=30_000,
+    )
+    assert joined(out, width) == plan.out
+    assert [(f["qp"], f["wqe_index"], f["status"], f["syndrome"]) for f in failed] == plan.failed
+    sent_acks = iter(acks)
+    sent_requests = iter(plan.headers)
+    for header in headers:
+        transport = header["transport"]
+        is_ack = transport["opcode"] == 0x11
+        want = next(sent_acks if is_ack else sent_requests)
+        qp = want["qp"]
+        for name in set(want) & set(transport):
+            assert transport[name] == want[name], name
+        assert transport["becn"] == 0
+        assert (transport["pkey"], transport["dest_qpn"]) == (0x8000 + qp, 0x100 + qp)
+        assert header["path"] == path(qp)
+        if is_ack:
+            assert (transport["length"], transport["solicited"], transport["ack_request"]) == (0, 0, 0)
+    assert (list(sent_acks), list(sent_requests)) == ([], [])
+    naks = sum(ack["syndrome"] != 0x1F for ack in acks)
+    del counts["stall_tx_payload"]
+    assert counts == {
+        "packets": len(headers),
+        "bytes": plan.bytes,
+        "messages": plan.messages,
+        "acks": len(acks) - naks,
+        "naks": naks,
+        "token": plan.tokens,
+    }
+
+
+def request(psn, length=8, **fields):
+    return {"transport": {"opcode": 10, "psn": psn, "length": length}, "qp": 1, "wqe_index": psn} | fields
+
+
+async def headers_with_cycles(ctx, dut, seen):
+    """Appends (cycle, opcode, psn) of each header, for ever."""
+    port = dut.header
+    ctx.set(port.ready, 1)
+    cycle = 0
+    while True:
+        _, _, valid, payload = await ctx.tick().sample(port.valid, port.payload)
+        if valid:
+            seen.append((cycle, payload.transport.opcode, payload.transport.psn))
+        cycle += 1
+
+
+def test_acks_overtake():
+    """A request that waits for its verdict or payload lets ACKs pass; a ready one comes after a ready ACK."""
+    dut = Transmitter(QPS)
+    seen = []
+
+    async def testbench(ctx):
+        ctx.set(dut.o.ready, 1)
+        ctx.set(dut.packet.payload, request(1))
+        ctx.set(dut.packet.valid, 1)
+        for _ in range(10):
+            await ctx.tick()
+        await send_all(ctx, dut.ack, [{"qp": 2, "psn": 100}])
+        ctx.set(dut.verdict.valid, 1)
+        for _ in range(5):
+            await ctx.tick()
+        await send_all(ctx, dut.ack, [{"qp": 2, "psn": 101}])
+        await ctx.tick()
+        assert [psn for _, _, psn in seen] == [100, 101]
+        await send_all(ctx, dut.payload, [beats(b"12345678", 64)[0]])
+        ctx.set(dut.packet.valid, 0)
+        for _ in range(5):
+            await ctx.tick()
+
+    simulate(dut, testbench, background=[background(headers_with_cycles, dut, seen)])
+    assert [psn for _, _, psn in seen] == [100, 101, 1]
+
+
+@pytest.mark.parametrize(("size", "period"), [(8, 3), (1024, 129)])
+def test_cycles(size, period):
+    """2 cycles from all there to the header, and from packet to packet no more than 1 beyond the payload."""
+    dut = Transmitter(QPS)
+    seen, count = [], 6
+
+    async def testbench(ctx):
+        ctx.set(dut.o.ready, 1)
+        await send_all(ctx, dut.payload, [b for _ in range(count) for b in beats(bytes(size), 64)])
+        for _ in range(5):
+            await ctx.tick()
+
+    def feeder(port, items):
+        async def feed(ctx):
+            await send_all(ctx, port, items)
+
+        return feed
+
+    simulate(
+        dut,
+        testbench,
+        feeder(dut.packet, [request(n, size) for n in range(count)]),
+        feeder(dut.verdict, [{"status": 0}] * count),
+        background=[background(headers_with_cycles, dut, seen)],
+    )
+    cycles = [cycle for cycle, _, _ in seen]
+    assert cycles[0] == 2
+    assert [b - a for a, b in pairwise(cycles)] == [period] * (count - 1)
+
+
+@pytest.mark.parametrize("arguments", [{"qps": 3}, {"qps": 4, "data_width": 32}])
+def test_arguments(arguments):
+    with pytest.raises(ValueError, match="not "):
+        Transmitter(**arguments)
