@@ -19,6 +19,10 @@ READ_PORT = re.compile(r"^( *)cell \$memrd_v2 .*?^\1end$", re.MULTILINE | re.DOT
 COLLISION = re.compile(r"(?<=parameter \\COLLISION_X_MASK )(\d+)'[01]+")
 ZERO_ROWS = re.compile(r"^    (\S+ ?)\[(\d+)\] = (\d+'h0+);\n(?:    \1\[\d+\] = \3;\n)+", re.MULTILINE)
 
+HARMLESS = ("WIDTH", "CMPCONST", "UNSIGNED", "CASEOVERLAP")
+"""Warnings of Verilator about how yosys writes what Amaranth means: operands of different widths, ``!`` of a vector,
+limits that a width already keeps, and one-hot choices as a case."""
+
 
 class GenerationError(RuntimeError):
     """yosys failed; the message is its own."""
@@ -66,16 +70,14 @@ def to_verilog(component, name, *, undefined_collisions=False):
     with tempfile.TemporaryDirectory(prefix="verbena-") as folder:
         # YoWASP's programs reach files by relative path only.
         Path(folder, "design.il").write_text(text)
-        script = "read_rtlil design.il; proc; write_verilog -sv -noattr design.sv"
+        # Verilog has no wires of width 0: [-1:0] would be two.
+        script = "read_rtlil design.il; delete s:0; proc; write_verilog -sv -noattr design.sv"
         done = subprocess.run([*program, "-q", "-p", script], cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise GenerationError(f"{program[0]} failed with status {done.returncode}: {done.stderr or done.stdout}")
         text = Path(folder, "design.sv").read_text()
-    # Amaranth's operators have operands of different widths, and extend the shorter one as Verilog does.
-    return (
-        "// verilator lint_save\n// verilator lint_off WIDTHEXPAND\n"
-        f"{ZERO_ROWS.sub(_zero_loop, text)}\n// verilator lint_restore\n"
-    )
+    offs = "".join(f"// verilator lint_off {name}\n" for name in HARMLESS)
+    return f"// verilator lint_save\n{offs}{ZERO_ROWS.sub(_zero_loop, text)}\n// verilator lint_restore\n"
 
 
 def _zero_loop(rows):

