@@ -120,7 +120,7 @@ class Responder(wiring.Component):
         pd = Signal(24)
         rnr_timer = Signal(5)
         log_stride = Signal(4)
-        unfetched = Signal()
+        consumable = Signal()
         verdict = Signal(Verdict)
         packets_turn = Signal()
         consumed_sent = Signal()
@@ -247,7 +247,8 @@ class Responder(wiring.Component):
                     pd.eq(table.row.pd),
                     rnr_timer.eq(table.row.min_rnr_timer),
                     log_stride.eq(table.row.log_rq_stride),
-                    unfetched.eq(self.status.fetched == state.index),
+                    # A ring in error fetches nothing any more, and what it has not fetched it cannot take back.
+                    consumable.eq(~self.status.error),
                 ]
                 with m.If(~torn[1]):
                     m.next = "DECIDE"
@@ -279,8 +280,7 @@ class Responder(wiring.Component):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
-                    # The ring cannot take back what it has not fetched.
-                    self.consumed.valid.eq(answer.consume & ~unfetched & ~consumed_sent),
+                    self.consumed.valid.eq(answer.consume & consumable & ~consumed_sent),
                     self.job.valid.eq(~self.consumed.valid | self.consumed.ready),
                     finish.eq(self.job.valid & self.job.ready),
                 ]

@@ -1,7 +1,7 @@
-"""What the receiving half of the transport is tested with: a receive ring, attributes, packets, and the rules in Python.
+"""What the receiving half of the transport is tested with: receive rings, attributes, packets, and the rules in Python.
 
-The rules are written from the InfiniBand responder's (PSN, opcode sequence, opcode, receive WQE, length, then the buffer),
-not from the hardware.
+The rules are written from the InfiniBand responder's (PSN, opcode sequence, opcode, receive WQE, length, then the
+buffer), not from the hardware.
 """
 
 from types import SimpleNamespace
