@@ -1,0 +1,141 @@
+"""Wire order against Amaranth's order: the only place that knows about it.
+
+On the wire byte 0 comes first, and in a byte, and in a number, the most significant bit. In a beat byte 0 is the least
+significant, so wire bit *n* (0 is the most significant of byte 0) stands in bit ``n - n % 8 + 7 - n % 8`` of the beat.
+"""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Const, Value
+
+from .headers import HEADERS, ICRC_BYTES
+from .opcodes import OPCODES
+
+__all__ = ["HeaderSequence", "PacketMap", "header_bits", "wire_field"]
+
+
+def _places(field, base=0):
+    """Bits of a beat in which the bits of the field stand, its least significant first; ``base`` bytes in front."""
+    wire = range(base * 8 + field.start, base * 8 + field.start + field.width)
+    return list(wire) if field.memory_order else [n - n % 8 + 7 - n % 8 for n in reversed(wire)]
+
+
+def _runs(field, base=0):
+    """The same as ``(place, index, length)`` of runs of bits that stand side by side: ``index`` is the field's bit."""
+    runs = []
+    for index, place in enumerate(_places(field, base)):
+        if runs and runs[-1][0] + runs[-1][2] == place:
+            runs[-1][2] += 1
+        else:
+            runs.append([place, index, 1])
+    return runs
+
+
+def wire_field(raw, field, base=0):
+    """The field as a number, most significant bit last as Amaranth has it, out of ``raw``; also assignable.
+
+    Parameters
+    ----------
+    raw : Value
+        Bytes, byte 0 in the least significant bits.
+    field : WireField
+    base : int
+        Bytes of ``raw`` in front of the field's header.
+    """
+    return Cat(*(raw[place : place + length] for place, _, length in _runs(field, base)))
+
+
+def header_bits(header, **values):
+    """The header as it stands in a beat, with the fields ``values`` (Value or int) in place; those not given are 0."""
+    pieces = []
+    for name, value in values.items():
+        if name not in header.fields:
+            raise ValueError(f"header {header.name!r} has no field {name!r}")
+        field = header[name]
+        value = Const(value, field.width) if isinstance(value, int) else Value.cast(value)
+        if len(value) != field.width:
+            raise ValueError(f"{header.name}.{name} has {field.width} bits, not {len(value)!r}")
+        pieces += [(place, value[index : index + length]) for place, index, length in _runs(field)]
+    parts, end = [], 0
+    for place, piece in sorted(pieces, key=lambda item: item[0]):
+        parts += [Const(0, place - end), piece]
+        end = place + len(piece)
+    return Cat(*parts, Const(0, header.size * 8 - end))
+
+
+@dataclass(frozen=True)
+class HeaderSequence:
+    """A kind of packet: the extended ``headers``, in order, that the opcodes ``codes`` share; ``words`` is where, in
+    32-bit words behind the Ethernet header, the payload begins."""
+
+    headers: tuple
+    words: int
+    codes: tuple
+
+
+class PacketMap:
+    """Where each header stands in packets of the given encapsulation and opcodes, in 32-bit words.
+
+    Word 0 begins right behind the Ethernet header. All headers are multiples of 4 bytes.
+
+    Parameters
+    ----------
+    encapsulation : Encapsulation
+    opcodes : iterable of int
+        Rows of :data:`.opcodes.OPCODES` whose extended headers are all flat.
+
+    Attributes
+    ----------
+    bth : int
+        Word at which the BTH begins.
+    base_words : int
+        Words of a packet without extended headers and payload, the ICRC included.
+    sequences : list of HeaderSequence
+    words : int
+        Words up to the end of the longest headers.
+    """
+
+    def __init__(self, encapsulation, opcodes):
+        self.encapsulation = encapsulation
+        self.opcodes = tuple(sorted(opcodes))
+        for code in self.opcodes:
+            if code not in OPCODES or not OPCODES[code].flat:
+                raise ValueError(f"opcodes must be rows whose headers are flat, not {code!r}")
+        if not self.opcodes:
+            raise ValueError(f"opcodes must not be empty, not {opcodes!r}")
+        self.bth = encapsulation.bth_offset // 4
+        fixed = self.bth + HEADERS["bth"].size // 4
+        self.base_words = fixed + ICRC_BYTES // 4
+        codes = {}
+        for code in self.opcodes:
+            codes.setdefault(OPCODES[code].headers, []).append(code)
+        self.sequences = [
+            HeaderSequence(headers, fixed + sum(HEADERS[h].size for h in headers) // 4, tuple(members))
+            for headers, members in sorted(codes.items())
+        ]
+        self.words = max(sequence.words for sequence in self.sequences)
+
+    def start(self, name):
+        """Word at which a header of the encapsulation, or the BTH, begins."""
+        word = 0
+        for header in (*self.encapsulation.headers, "bth"):
+            if header == name:
+                return word
+            word += HEADERS[header].size // 4
+        raise ValueError(f"name must be a header of {self.encapsulation.name}, not {name!r}")
+
+    def extended(self):
+        """Dictionary: name of an extended header to dictionary: word at which it begins to the indices of the sequences
+        in which it does."""
+        places = {}
+        for index, sequence in enumerate(self.sequences):
+            word = self.base_words - 1
+            for header in sequence.headers:
+                places.setdefault(header, {}).setdefault(word, []).append(index)
+                word += HEADERS[header].size // 4
+        return places
+
+    @property
+    def payload_codes(self):
+        """Opcodes that may carry payload."""
+        return tuple(code for code in self.opcodes if OPCODES[code].payload)
