@@ -6,7 +6,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch, Rectangle
 
 COLOURS = {
     "control": "#e8d9f3",
@@ -29,11 +29,11 @@ BLOCKS = {
     "transmitter": (13.5, 5.8, "transmitter", "transport"),
     "packetizer": (15.7, 5.8, "packetizer\n+ ICRC", "roce"),
     "access": (11.3, 4.6, "access check\nMPT, MTT caches", "memory"),
-    "reader": (9.1, 3.9 + 0.7, "DMA read", "dma"),
-    "completer": (11.3, 7.2, "completer", "transport"),
-    "cq": (6.9, 3.4, "completion and\nevent writers", "queue"),
-    "writer": (9.1, 2.2, "DMA write", "dma"),
-    "rq": (6.9, 1.0, "RQ ring\nprefetcher", "queue"),
+    "reader": (9.1, 4.6, "DMA read", "dma"),
+    "completer": (9.1, 0.8, "completer", "transport"),
+    "cq": (4.7, 3.2, "completion and\nevent writers", "queue"),
+    "writer": (9.1, 3.2, "DMA write", "dma"),
+    "rq": (6.9, 2.0, "RQ ring\nprefetcher", "queue"),
     "responder": (11.3, 2.2, "responder", "transport"),
     "acknowledger": (13.5, 3.9, "acknowledger\nACK queue", "transport"),
     "lookup": (13.5, 2.2, "QP lookup", "transport"),
@@ -44,7 +44,8 @@ BLOCKS = {
 ARROWS = [
     ("host", "registers", "MMIO"),
     ("registers", "commands", ""),
-    ("registers", "sq", ""),
+    ("registers", "sq", "doorbells"),
+    ("registers", "rq", ""),
     ("sq", "scheduler", ""),
     ("scheduler", "requester", "QP"),
     ("requester", "transmitter", "headers"),
@@ -103,8 +104,8 @@ def main():
             axes.text(x, y, label, fontsize=7.5, ha="center", va="center", color="#333", bbox=box)
     for i, (floor, colour) in enumerate(COLOURS.items()):
         if floor != "outside":
-            axes.add_patch(FancyBboxPatch((0.2, 2.9 - 0.42 * i), 0.3, 0.2, facecolor=colour, edgecolor="#555"))
-            axes.text(0.75, 3.0 - 0.42 * i, f"hdl/{floor}", fontsize=8.5, va="center")
+            axes.add_patch(Rectangle((0.2, 2.85 - 0.4 * i), 0.35, 0.24, facecolor=colour, edgecolor="#555"))
+            axes.text(0.75, 2.97 - 0.4 * i, f"hdl/{floor}", fontsize=8.5, va="center")
     axes.set_xlim(0, 19.9)
     axes.set_ylim(0.4, 8.3)
     axes.axis("off")

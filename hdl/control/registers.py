@@ -22,7 +22,8 @@ class Registers(wiring.Component):
     """AXI4-Lite subordinate; see :mod:`verbena.hdl.abi.registers` for the map.
 
     One transaction at a time. A doorbell reaches its stream 2 cycles after the write's address and data are both there;
-    a read takes 4 cycles, of a counter 8. Reads
+    a read takes 4 cycles, of a counter as
+    long as the counters take. Reads
     of unknown addresses give 0, writes to them do nothing; both are answered OKAY. Write strobes are not looked at:
     registers are written whole.
     An access to the mailbox waits while a command runs; nothing else does.
@@ -37,20 +38,19 @@ class Registers(wiring.Component):
         A command to run; ``ready`` comes when it is done, with ``command_result``.
     mailbox_addr, mailbox_r_data, mailbox_w_data, mailbox_w_en
         The command block's port, served while a command runs; read data in the same cycle.
-    counter_addr, counter_data
-        32-bit word of the counters; data ``counter_latency`` cycles after the address.
+    counter_addr : stream of 8; counter_data : stream of 32
+        Index of a 32-bit word of the counters, and the word.
     mac, ip, mpt_base, mpt_log_size, eq_base, eq_log_size, eq_reset, eq_consumer, enable, interrupt_enable, tick
         What the registers hold.
     idle : 1
         Shown in the status register.
     """
 
-    def __init__(self, *, data_width, qps, cqs, window, counter_latency=4):
+    def __init__(self, *, data_width, qps, cqs, window):
         self.data_width = data_width
         self.qps = qps
         self.cqs = cqs
         self.window = window
-        self.counter_latency = counter_latency
         doorbell = stream.Signature(data.StructLayout({"qp": 12, "index": 16}))
         super().__init__(
             {
@@ -65,8 +65,8 @@ class Registers(wiring.Component):
                 "mailbox_r_data": Out(32),
                 "mailbox_w_data": In(32),
                 "mailbox_w_en": In(1),
-                "counter_addr": Out(8),
-                "counter_data": In(32),
+                "counter_addr": Out(stream.Signature(8)),
+                "counter_data": In(stream.Signature(32)),
                 "mac": Out(48),
                 "ip": Out(32),
                 "mpt_base": Out(64),
@@ -110,7 +110,7 @@ class Registers(wiring.Component):
             mailbox_write.data.eq(Mux(busy, self.mailbox_w_data, value)),
             mailbox_read.addr.eq(Mux(busy, self.mailbox_addr, address[2:])),
             self.mailbox_r_data.eq(mailbox_read.data),
-            self.counter_addr.eq(address[2:10]),
+            self.counter_addr.payload.eq(address[2:10]),
         ]
         with m.If(busy):
             m.d.comb += mailbox_write.en.eq(self.mailbox_w_en)
@@ -133,7 +133,7 @@ class Registers(wiring.Component):
             in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),
             in_counters.eq(base & (page[10:] == 3)),
         ]
-        wait = Signal(range(self.counter_latency + 1))
+        asked = Signal()  # the counters know which word is wanted
 
         with m.FSM():
             with m.State("IDLE"):
@@ -143,7 +143,7 @@ class Registers(wiring.Component):
                     m.next = "WRITE"
                 with m.Elif(axil.arvalid):
                     m.d.comb += axil.arready.eq(1)
-                    m.d.sync += [address.eq(axil.araddr), wait.eq(0)]
+                    m.d.sync += [address.eq(axil.araddr), asked.eq(0)]
                     m.next = "READ"
             with m.State("WRITE"):
                 done = Signal(init=1)
@@ -203,8 +203,14 @@ class Registers(wiring.Component):
                     m.d.comb += done.eq(~busy)
                     m.d.sync += result.eq(mailbox_read.data)
                 with m.Elif(in_counters):
-                    m.d.comb += done.eq(wait == self.counter_latency)
-                    m.d.sync += [wait.eq(wait + 1), result.eq(self.counter_data)]
+                    m.d.comb += [
+                        self.counter_addr.valid.eq(~asked),
+                        self.counter_data.ready.eq(1),
+                        done.eq(self.counter_data.valid),
+                    ]
+                    m.d.sync += result.eq(self.counter_data.payload)
+                    with m.If(self.counter_addr.ready):
+                        m.d.sync += asked.eq(1)
                 with m.Else():
                     m.d.sync += result.eq(0)
                 with m.If(done):
