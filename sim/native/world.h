@@ -17,12 +17,14 @@
 namespace verbena {
 
 struct Adapter {
-    Adapter(int index, std::unique_ptr<Engine> engine, MemoryMap &map, Report &report, Capture &capture)
-        : engine(std::move(engine)),
+    Adapter(int index, std::unique_ptr<Engine> of, uint32_t parts, MemoryMap &map, Report &report, Capture &capture)
+        : engine(std::move(of)),
+          owned(parts),
           memory(index, kEngineBytes, map, report, capture),
           registers(index, report, capture) {}
 
     std::unique_ptr<Engine> engine;
+    const uint32_t owned;  // a sum of Owned: what the world drives
     AxiMemory memory;
     AxiLite registers;
     Outputs outputs;
@@ -39,7 +41,7 @@ public:
     MemoryMap map;
     Wire wire;
 
-    void add_adapter(std::unique_ptr<Engine> engine);
+    void add_adapter(std::unique_ptr<Engine> engine, uint32_t owned = kOwnAll);
     int adapters() const { return static_cast<int>(adapters_.size()); }
     Adapter &adapter(int index) { return *adapters_[static_cast<size_t>(index)]; }
     void reseed(uint64_t seed);

@@ -1,0 +1,57 @@
+"""How fast the compiled model runs: ``python -m verbena.sim.speed``.
+
+Cycles a second with one adapter and with two, idle and with frames on the wire; Python is called once for all of a run.
+"""
+
+import argparse
+import time
+
+from .model import build, rnic
+from .world import World
+
+__all__ = ["main", "measure"]
+
+FRAME = 1082
+"""Bytes of a WRITE's packet at an MTU of 1024."""
+
+
+def measure(design=None, *, adapters=1, seconds=1.0, frames=False):
+    """Cycles a second, in host time.
+
+    With ``frames``, a tap keeps each adapter's receiver busy with frames that the engine does not know, at the rate of
+    the line.
+    """
+    with World(adapters, design, seed=1) as world:
+        tap = world.tap(0x02_00_00_00_00_99)
+        done, start = 0, time.perf_counter()
+        while (passed := time.perf_counter() - start) < seconds:
+            if frames:
+                for adapter in world.adapters:
+                    for _ in range(20):
+                        tap.send(adapter.mac.to_bytes(6, "big") + tap.mac.to_bytes(6, "big") + bytes(FRAME - 12))
+            done += world.advance(20 * (FRAME + 24) * 8 // world.model.design.data_width, stop=0)
+        return done / passed
+
+
+def main(arguments=None):
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m verbena.sim.speed", description="Measure the speed of the simulation."
+    )
+    parser.add_argument("--seconds", type=float, default=1.0, help="of host time for each figure (%(default)s)")
+    parser.add_argument("--data-width", type=int, default=64, help="64, 128, 256 or 512 (%(default)s)")
+    options = parser.parse_args(arguments)
+
+    from ..hdl.config import Config
+
+    design = rnic(Config(data_width=options.data_width))
+    start = time.perf_counter()
+    build(design, verbose=True)
+    print(f"model ready after {time.perf_counter() - start:.1f} s")
+    for adapters in (1, 2):
+        idle, busy = (measure(design, adapters=adapters, seconds=options.seconds, frames=f) for f in (False, True))
+        print(f"{adapters} adapter{'s' * (adapters > 1)}: {idle:,.0f} cycles/s idle, {busy:,.0f} with frames arriving")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,336 @@
+"""The world around an engine, with the stand-in as the engine."""
+
+import pytest
+from stand_in import MAGIC, R, stand_in
+from verbena.sim.world import INTERRUPT, TAP, WATCH, BusError, Faults, ProtocolError, World
+from verbena.sw import host_memory
+
+
+@pytest.fixture(params=[64, 512])
+def width(request):
+    return request.param
+
+
+@pytest.fixture
+def block():
+    """A page to read and a page to write, and their bus addresses."""
+    address = host_memory.alloc(8192, 4096)
+    yield address, *host_memory.bus_pages(address, 8192)
+    host_memory.free(address)
+
+
+def write64(adapter, offset, value):
+    adapter.write32(offset, value & 0xFFFFFFFF)
+    adapter.write32(offset + 4, value >> 32)
+
+
+def copy(world, source, target, beats, *, adapter=0, identity=3):
+    """Copies with the adapter's engine; returns the worst response so far."""
+    a = world.adapters[adapter]
+    write64(a, R.SOURCE, source)
+    write64(a, R.TARGET, target)
+    a.write32(R.COPY, beats | identity << 16)
+    while not a.interrupt:
+        world.advance(10_000, stop=INTERRUPT)
+    a.write32(R.ACKNOWLEDGE, 0)
+    return a.read32(R.COPY) >> 16
+
+
+def send(world, size, count, to, *, adapter=0):
+    a = world.adapters[adapter]
+    write64(a, R.MAC, int.from_bytes(to.to_bytes(6, "big"), "little"))
+    a.write32(R.SEND, size | count << 16)
+
+
+def expected(size, mac):
+    return mac.to_bytes(6, "big") + bytes(i & 255 for i in range(6, size))
+
+
+def test_registers(width):
+    with World(design=stand_in(width)) as world:
+        a = world.adapters[0]
+        assert a.read32(R.MAGIC) == MAGIC
+        a.write32(R.SOURCE, 0x12345678)
+        before = world.cycles
+        assert a.read32(R.SOURCE) == 0x12345678
+        assert world.cycles - before == 3
+        with pytest.raises(BusError, match="SLVERR"):
+            a.read32(0x40)
+
+
+@pytest.mark.parametrize("latency", [1, 2, 128, 1000])
+def test_read_latency_is_exact(latency, block):
+    _, source, target = block
+    with World(design=stand_in(), memory_latency=latency) as world:
+        copy(world, source, target, 8)
+        # The stand-in counts from the cycle of the address to that of the first data.
+        assert world.adapters[0].read32(R.ACKNOWLEDGE) == latency
+
+
+@pytest.mark.parametrize(("latency", "bandwidth"), [(1, 16), (32, 16), (32, 4)])
+def test_write_latency_and_bandwidth_are_exact(latency, bandwidth, block):
+    _, source, target = block
+    cycles = []
+    for write_latency in (latency, latency + 7):
+        with World(
+            design=stand_in(), memory_latency=1, write_latency=write_latency, write_bandwidth=bandwidth
+        ) as world:
+            copy(world, source, target, 32)
+            cycles.append(world.cycles)
+    assert cycles[1] - cycles[0] == 7
+    with World(design=stand_in(), memory_latency=1, write_latency=latency, write_bandwidth=16) as world:
+        copy(world, source, target, 32)
+        # 31 beats follow the first, one every 16 / bandwidth cycles.
+        assert cycles[0] - world.cycles == pytest.approx(31 * (16 / bandwidth - 1), abs=3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"stall": 0.5}, {"stall": 0.3, "shuffle": True}, {"read_bandwidth": 3}])
+def test_copy_between_scattered_pages(width, block, settings):
+    address, source, target = block
+    beats = min(4096 * 8 // width, 256)
+    data = bytes(i * 7 & 255 for i in range(beats * width // 8))
+    host_memory.write(address, data)
+    host_memory.write(address + 4096, bytes(4096))
+    with World(design=stand_in(width), **settings) as world:
+        assert copy(world, source, target, beats) == 0
+        assert world.adapters[0].bus_counters == {
+            "read_bursts": 1,
+            "write_bursts": 1,
+            "read_beats": beats,
+            "write_beats": beats,
+            "decode_errors": 0,
+        }
+    assert host_memory.read(address + 4096, len(data)) == data
+
+
+def test_addresses_outside_of_windows_are_decode_errors(block):
+    address, source, target = block
+    host_memory.write(address + 4096, b"keep")
+    with World(design=stand_in()) as world:
+        # An address of the process is none of the bus.
+        assert copy(world, address, target, 1) == 3
+        assert world.adapters[0].bus_counters["decode_errors"] == 1
+        assert copy(world, source, address + 4096, 1) == 3
+        assert world.adapters[0].bus_counters["decode_errors"] == 2
+
+
+def test_pinned_memory_is_reachable_until_it_is_unpinned(block):
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(b"outside of the arena", 64)
+    address = ctypes.addressof(buffer)
+    address += -address % 8
+    with pytest.raises(ValueError, match="no device reaches"):
+        host_memory.bus_pages(address, 8)
+    with World(design=stand_in()) as world:
+        host_memory.pin(address, 8)
+        bus = host_memory.bus_pages(address, 8)[0] + address % 4096
+        assert copy(world, bus, block[2], 1) == 0
+        assert host_memory.read(block[0] + 4096, 8) == host_memory.read(address, 8)
+        host_memory.unpin(address, 8)
+        assert copy(world, bus, block[2], 1) == 3
+
+
+def test_a_broken_burst_is_reported(block):
+    _, source, target = block
+    with World(design=stand_in()) as world, pytest.raises(ProtocolError, match="AR crosses 4 KiB"):
+        copy(world, source + 4088, target, 2)
+
+
+def test_a_write_becomes_visible_with_its_response_and_wakes_who_watches(block):
+    address, source, target = block
+    host_memory.write(address, b"\x5a" * 8)
+    host_memory.write(address + 4096, bytes(16))
+    with World(design=stand_in(), write_latency=500) as world:
+        number = world.watch(address + 4096, 8)
+        a = world.adapters[0]
+        write64(a, R.SOURCE, source)
+        write64(a, R.TARGET, target)
+        a.write32(R.COPY, 1)
+        world.advance(10_000)
+        assert world.events == WATCH
+        assert host_memory.read(address + 4096, 8) == b"\x5a" * 8
+        assert world.advance(10_000) == 2
+        assert world.events == INTERRUPT
+        world.unwatch(number)
+        a.write32(R.ACKNOWLEDGE, 0)
+        a.write32(R.COPY, 1)
+        assert world.advance(10_000, stop=WATCH) == 10_000
+        assert world.idle
+
+
+@pytest.mark.parametrize("size", [0, 60, 82, 1500])
+def test_pacing_is_exact(width, size):
+    size = size or 64
+    with World(1, stand_in(width)) as world:
+        tap = world.tap(0x02_00_00_00_00_99)
+        start = None
+        send(world, size, 400, tap.mac)
+        for _ in range(400):
+            while (frame := tap.receive()) is None:
+                assert world.advance(10_000, stop=TAP)
+            assert frame == expected(size, tap.mac)
+            start = start or world.cycles
+        bytes_ = width // 8
+        occupied = max((max(size, 60) + 24) / bytes_, -(-size // bytes_))
+        assert (world.cycles - start) / 399 == pytest.approx(occupied, rel=0.01)
+
+
+def test_without_pacing_frames_are_back_to_back():
+    with World(1, stand_in(), paced=False) as world:
+        tap = world.tap(0x02_00_00_00_00_99)
+        send(world, 64, 100, tap.mac)
+        world.advance(64 // 8 * 100 + 3, stop=0)
+        assert tap.counters["received_frames"] == 100
+
+
+@pytest.mark.parametrize("delay", [0, 50])
+def test_between_adapters_a_beat_takes_one_cycle_and_the_delay(delay):
+    times = {}
+    for end in (0, 1):
+        with World(2, stand_in(), wire_delay=delay) as world:
+            send(world, 1000, 1, world.adapters[1].mac)
+            name = ("sent_frames", "received_frames")[end]
+            while not world.adapters[end].counters[name]:
+                world.advance(1)
+            times[end] = world.cycles
+    assert times[1] - times[0] == 1 + delay
+
+
+def test_loopback_and_flooding(width):
+    with World(3, stand_in(width)) as world:
+        a, b, _ = world.adapters
+        send(world, 100, 2, a.mac)
+        world.advance(500)
+        assert [x.read32(R.RECEIVED) for x in world.adapters] == [2, 0, 0]
+        assert a.read32(R.BYTES) == 200
+        send(world, 64, 1, b.mac)
+        send(world, 64, 1, 0xFFFF_FFFF_FFFF, adapter=2)
+        world.advance(500)
+        assert [x.read32(R.RECEIVED) for x in world.adapters] == [3, 2, 0]
+        send(world, 64, 1, 0x02_00_00_00_00_77, adapter=1)
+        world.advance(500)
+        assert [x.read32(R.RECEIVED) for x in world.adapters] == [4, 2, 1]
+
+
+def test_taps_and_injection(width):
+    with World(2, stand_in(width)) as world:
+        a, b = world.adapters
+        tap = world.tap(0x02_00_00_00_00_99)
+        write64(a, R.MAC, int.from_bytes(tap.mac.to_bytes(6, "big"), "little"))
+        a.write32(R.ECHO, 1)
+        for size in (14, 60, 63, 64, 65, 1500, 4200):
+            body = bytes(i * 5 & 255 for i in range(size - 6))
+            tap.send(a.mac.to_bytes(6, "big") + body)
+            world.advance(5000)
+            assert world.events == TAP
+            assert tap.receive() == tap.mac.to_bytes(6, "big") + body
+            assert tap.receive() is None
+        b.inject(bytes(64))
+        b.inject(bytes(64), error=True)
+        tap.send(b.mac.to_bytes(6, "big") + bytes(58), error=True)
+        world.advance(1000)
+        assert b.read32(R.RECEIVED) == 3 | 2 << 16
+        tap.send(tap.mac.to_bytes(6, "big") + bytes(8), error=True)
+        world.advance(100)
+        assert tap.receive() is None
+
+
+def received(world, tap, cycles):
+    world.advance(cycles, stop=0)
+    frames = []
+    while (frame := tap.receive()) is not None:
+        frames.append(frame)
+    return frames
+
+
+def faulty(seed, faults, count=200):
+    with World(1, stand_in(), seed=seed) as world:
+        tap = world.tap(0x02_00_00_00_00_99)
+        world.set_faults(faults)
+        for i in range(count):
+            send(world, 100 + i, 1, tap.mac)
+            while world.adapters[0].counters["sent_frames"] <= i:
+                world.advance(1, stop=0)
+        return received(world, tap, 20_000), world.adapters[0].fault_counters, world.cycles
+
+
+def test_faults_repeat_from_their_seed():
+    faults = Faults(lose=0.1, duplicate=0.1, reorder=0.1, corrupt=0.1, delay=0.05, damage=0.02)
+    first = faulty(5, faults)
+    assert first == faulty(5, faults)
+    assert first != faulty(6, faults)
+    assert all(count > 0 for count in first[1].values())
+
+
+@pytest.mark.parametrize("fault", ["lose", "duplicate", "reorder", "corrupt", "delay", "damage"])
+def test_each_fault_does_what_it_says(fault):
+    frames, counters, _ = faulty(1, Faults(**{fault: 0.2, "reorder_cycles": 100}))
+    n = counters.pop(fault)
+    assert 20 < n < 60
+    assert not any(counters.values())
+    perfect = [expected(100 + i, 0x02_00_00_00_00_99) for i in range(200)]
+    if fault in ("lose", "damage"):
+        assert len(frames) == 200 - n
+        assert frames == [frame for frame in perfect if frame in frames]
+    elif fault == "duplicate":
+        assert len(frames) == 200 + n
+        assert sorted(frames, key=len) == frames
+    elif fault == "reorder":
+        assert frames != perfect
+        assert sorted(frames, key=len) == perfect
+    elif fault == "corrupt":
+        assert 0 < sum(a != b for a, b in zip(frames, perfect)) <= n
+        assert all(sum((x ^ y).bit_count() for x, y in zip(a, b)) <= 3 for a, b in zip(frames, perfect))
+    else:
+        assert frames == perfect
+
+
+def test_scripted_faults_hit_one_frame():
+    with World(1, stand_in()) as world:
+        a = world.adapters[0]
+        tap = world.tap(0x02_00_00_00_00_99)
+        a.fault_at(1, "lose")
+        a.fault_at(3, "corrupt")
+        for i in range(5):
+            send(world, 64 + i, 1, tap.mac)
+            world.advance(50)
+        frames = received(world, tap, 1000)
+        assert [len(frame) for frame in frames] == [64, 66, 67, 68]
+        assert [frame == expected(len(frame), tap.mac) for frame in frames] == [True, True, False, True]
+        with pytest.raises(ValueError, match="has been sent"):
+            a.fault_at(1, "lose")
+
+
+def test_reset_leaves_nothing_behind(block):
+    _, source, target = block
+    with World(2, stand_in()) as world:
+        a, b = world.adapters
+        write64(a, R.SOURCE, source)
+        write64(a, R.TARGET, target)
+        a.write32(R.COPY, 8)
+        send(world, 1500, 3, b.mac)
+        world.advance(100)
+        a.reset()
+        world.advance(2000)
+        assert world.idle
+        assert a.read32(R.SOURCE) == 0
+        # Of the frame that the reset cut off an end arrives, damaged.
+        assert b.read32(R.RECEIVED) == 1 | 1 << 16
+        assert copy(world, source, target, 8) == 0
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ValueError, match="lose must be a probability, not 2"):
+        Faults(lose=2)
+    with pytest.raises(ValueError, match="adapters must be at least 1, not 0"):
+        World(0, stand_in())
+    with World(1, stand_in()) as world:
+        with pytest.raises(ValueError, match="no memory setting 'speed'"):
+            world.adapters[0].set_memory(speed=1)
+        with pytest.raises(ValueError, match="no wire setting 'speed'"):
+            world.set_wire(speed=1)
+        with pytest.raises(OSError, match="without trace"):
+            world.waves("x")
+    with pytest.raises(ValueError, match="closed"):
+        world.advance(1)
