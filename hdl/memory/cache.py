@@ -22,7 +22,7 @@ class Cache(wiring.Component):
     under way at a time. The answer is one of
 
     * ``hit``: ``line`` holds the record;
-    * ``absent``: the table says that there is no such record, or the bus failed to read it;
+    * ``absent``, whatever ``hit``: there was no such record in the table, or the bus failed to read it;
     * neither, a miss: the cache reads the record, and the client, ``blocked`` meanwhile, must repeat the same lookup
       afterwards. Only its own misses block a client: lookups of the others go on.
 
@@ -128,6 +128,9 @@ class Cache(wiring.Component):
         client1, client2 = Signal(client_shape), Signal(client_shape)
         index1, index2 = Signal(index_bits), Signal(index_bits)
         tag2 = Signal(self.tag_width)
+        absent = Signal(self.clients)  # the client's last read found nothing; its repeated lookup shall hear of it
+        missed = Signal(self.clients)  # the client's next lookup repeats one
+        absent2, missed2 = Signal(), Signal()
         m.d.comb += self.lookup.ready.eq(~clearing & ~write & ~self.invalidate.valid)
         m.d.comb += [ram.r_addr.eq(self.lookup.payload.index) for ram in rams]
         m.d.sync += [
@@ -138,10 +141,10 @@ class Cache(wiring.Component):
             client2.eq(client1),
             index2.eq(index1),
             tag2.eq(self.tag),
+            absent2.eq(absent.bit_select(client1, 1)),
+            missed2.eq(missed.bit_select(client1, 1)),
         ]
 
-        absent = Signal(self.clients)  # the client's last read found nothing; its repeated lookup shall hear of it
-        missed = Signal(self.clients)  # the client's next lookup repeats one
         matches = Signal(self.ways)
         m.d.comb += [matches[way].eq(ram.r_data.valid & (ram.r_data.tag == tag2)) for way, ram in enumerate(rams)]
         line = rams[0].r_data.line.as_value()
@@ -154,10 +157,12 @@ class Cache(wiring.Component):
             answer.valid.eq(valid2),
             answer.client.eq(client2),
             answer.hit.eq(matches.any()),
-            answer.absent.eq(absent.bit_select(client2, 1) & ~answer.hit),
+            answer.absent.eq(absent2),
             miss.eq(valid2 & ~answer.hit & ~answer.absent),
+        ]
+        m.d.sync += [
             self.count_miss.eq(miss),
-            self.count_hit.eq(valid2 & answer.hit & ~missed.bit_select(client2, 1)),
+            self.count_hit.eq(valid2 & answer.hit & ~missed2),
         ]
         with m.If(valid2):
             m.d.sync += [missed.bit_select(client2, 1).eq(miss), absent.bit_select(client2, 1).eq(0)]
@@ -184,7 +189,7 @@ class Cache(wiring.Component):
         m.d.comb += [
             miss_write.addr.eq(client2),
             miss_write.data.eq(Cat(index2, tag2, victim)),
-            miss_write.en.eq(miss),
+            miss_write.en.eq(valid2),  # in vain on a hit, but known early; a client that waits looks nothing up
             miss_read.addr.eq(Mux(write, oldest, next_client)),
             issue.eq(wanted.any() & (~self.read.valid | self.read.ready) & ~write),
         ]
@@ -221,11 +226,11 @@ class Cache(wiring.Component):
                 buffer.eq(Cat(buffer, self.fill.payload.data)[self.data_width :]),
                 error.eq(self.fill.payload.error),
             ]
-        m.d.sync += self.blocked.eq(
-            (self.blocked | Mux(miss, 1 << client2, 0)) & ~Mux(write, 1 << oldest, 0)[: self.clients]
-        )
-        with m.If(miss):
-            m.d.sync += wanted.bit_select(client2, 1).eq(1)
+        for client in range(self.clients):
+            with m.If(miss & (client2 == client)):
+                m.d.sync += [self.blocked[client].eq(1), wanted[client].eq(1)]
+            with m.Elif(write & (oldest == client)):
+                m.d.sync += self.blocked[client].eq(0)
         with m.If(write):
             m.d.sync += absent.bit_select(oldest, 1).eq(~found)
 

@@ -182,7 +182,7 @@ class Protection(wiring.Component):
             valid3.eq(valid2 & decided),
             client3.eq(client2),
             unchecked3.eq(unchecked2),
-            found3.eq(~dropped2 & cache.answer.hit),
+            found3.eq(~dropped2 & cache.answer.hit & ~cache.answer.absent),
             entry.eq(cache.line),
         ]
         with m.If(valid2 & ~decided):

@@ -111,23 +111,24 @@ class Translation(wiring.Component):
         # A queue a client, in one memory.
         m.submodules.waiting = waiting = memory.Memory(shape=layout, depth=2 * WAITING, init=[])
         put, get = waiting.write_port(), waiting.read_port(domain="comb")
-        head, tail, level = (
-            [Signal(ceil_log2(WAITING) + (what == 2), name=f"{name}{client}") for client in range(2)]
-            for what, name in enumerate(("head", "tail", "level"))
+        head, tail = (
+            [Signal(range(2 * WAITING), name=f"{name}{client}") for client in range(2)] for name in ("head", "tail")
         )
+        level = [(tail[client] - head[client])[: len(head[0])] for client in range(2)]
+        waits = Cat(head[client] != tail[client] for client in range(2))
         done = Signal(2)  # the client's first access is over
         i = self.i.payload
         m.d.comb += [
             self.i.ready.eq(1),
-            put.addr.eq(Cat(Mux(i.client, tail[1], tail[0]), i.client)),
+            put.addr.eq(Cat(Mux(i.client, tail[1], tail[0])[:-1], i.client)),
             put.data.eq(i),
             put.en.eq(self.i.valid),
-            self.room.eq(Cat(level[client] < WAITING - 1 for client in range(2))),
         ]
+        # One access may come in the cycle before this is seen.
+        m.d.sync += self.room.eq(Cat(level[client] < WAITING - 2 for client in range(2)))
         arrives = Signal(2)
         m.d.comb += arrives.eq(Cat(self.i.valid & ~i.client, self.i.valid & i.client))
         for client in range(2):
-            m.d.sync += level[client].eq(level[client] + arrives[client] - done[client])
             with m.If(arrives[client]):
                 m.d.sync += tail[client].eq(tail[client] + 1)
             with m.If(done[client]):
@@ -147,21 +148,14 @@ class Translation(wiring.Component):
         turn = Signal()
         pending = Signal(2)
         can = Signal(2)
+        free = Signal(2)
         verdict_room = Signal()
         m.d.comb += [
-            pending.eq(Cat(arrives[client] | (level[client] != 0) for client in range(2)) & ~cache.blocked),
-            can.eq(
-                Cat(
-                    (level[client] != 0)
-                    & (~self.piece[client].valid | self.piece[client].ready)
-                    & (verdict_room if client == TRANSMIT else 1)
-                    for client in range(2)
-                )
-                & ~busy
-                & ~cache.blocked
-            ),
+            pending.eq((arrives | waits) & ~cache.blocked),
+            free.eq(Cat(~port.valid | port.ready for port in self.piece)),
+            can.eq(waits & free & Cat(verdict_room, 1) & ~busy & ~cache.blocked),
             cache.lookup.valid.eq(can.bit_select(turn, 1) & cleared),
-            get.addr.eq(Cat(Mux(turn, head[1], head[0]), turn)),
+            get.addr.eq(Cat(Mux(turn, head[1], head[0])[:-1], turn)),
         ]
         with m.If((cache.lookup.valid | ~can.bit_select(turn, 1)) & pending.bit_select(~turn, 1)):
             m.d.sync += turn.eq(~turn)
@@ -200,40 +194,45 @@ class Translation(wiring.Component):
         )
         start1 = access1.offset[:PAGE_BITS_MIN]
         part = Mux(second1, (start1 + access1.length)[:PAGE_BITS_MIN], (-start1)[:PAGE_BITS_MIN])
-        valid2, need2, second2, part2 = Signal(), Signal(), Signal(), Signal(PAGE_BITS_MIN)
+        failed1 = failed.bit_select(access1.client, 1)
+        old_status = [Signal(AccessStatus, name=f"status{client}") for client in range(2)]
+        valid2, need2, failed2, heeds_poison2, undivided2 = Signal(), Signal(), Signal(), Signal(), Signal()
         access2 = Signal(layout)
+        part2 = Signal(PAGE_BITS_MIN)
         in_page2 = Signal(PAGE_BITS_MAX)
         m.d.sync += [
             valid2.eq(valid1),
             need2.eq(need1),
-            second2.eq(second1),
+            failed2.eq(failed1),
+            heeds_poison2.eq(~access1.clear & ~failed1),
+            undivided2.eq(~access1.cross | second1),
             access2.eq(access1),
             access2.offset.eq(Mux(second1, 0, access1.offset & in_page)),
             part2.eq(part),
             in_page2.eq(in_page),
         ]
+        with m.If(access1.clear):
+            m.d.sync += access2.status.eq(AccessStatus.OK)
+        with m.Elif(failed1):
+            m.d.sync += access2.status.eq(Mux(access1.client, old_status[1], old_status[0]))
 
-        # Stage 2: the cache answers, and the access is decided, or, after a miss, starts again.
+        # Stage 2: the cache answers, and the access is decided, or, after a miss, starts again. `hit` comes late.
         client = access2.client
-        finish, good, failed2, whole, final = Signal(), Signal(), Signal(), Signal(), Signal()
-        status, old_status = Signal(AccessStatus), [Signal(AccessStatus, name=f"status{client}") for client in range(2)]
+        status = Signal(AccessStatus)
+        finish, good, missing, whole, final = Signal(), Signal(), Signal(), Signal(), Signal()
+        poison = poisoned.r_data & heeds_poison2
         m.d.comb += [
-            finish.eq(valid2 & (~need2 | cache.answer.hit | cache.answer.absent)),
-            failed2.eq(failed.bit_select(client, 1)),
-            good.eq(status == AccessStatus.OK),
+            finish.eq(valid2 & (~need2 | cache.answer.absent | cache.answer.hit)),
+            missing.eq(need2 & cache.answer.absent),
+            good.eq(~(poison | (access2.status != AccessStatus.OK) | missing)),
             # A refused access is one discard, or, refused in its second page, two.
-            whole.eq(~access2.cross | second2 | ~good),
+            whole.eq(undivided2 | ~good),
             final.eq(access2.last & whole),
+            status.eq(access2.status),
         ]
-        with m.If(access2.clear):
-            m.d.comb += status.eq(AccessStatus.OK)
-        with m.Elif(failed2):
-            m.d.comb += status.eq(Mux(client, old_status[1], old_status[0]))
-        with m.Elif(poisoned.r_data):
+        with m.If(poison):
             m.d.comb += status.eq(AccessStatus.POISONED)
-        with m.Elif(access2.status != AccessStatus.OK):
-            m.d.comb += status.eq(access2.status)
-        with m.Elif(need2 & cache.answer.absent):
+        with m.Elif(missing):
             m.d.comb += status.eq(AccessStatus.PAGE)
         with m.If(valid2):
             m.d.sync += busy.bit_select(client, 1).eq(0)
@@ -242,10 +241,8 @@ class Translation(wiring.Component):
                 second.bit_select(client, 1).eq(~whole),
                 failed.bit_select(client, 1).eq(~good & ~final),
             ]
-            m.d.comb += [
-                done.bit_select(client, 1).eq(whole),
-                self.count_error.eq(~good & ~failed2 & (status != AccessStatus.POISONED)),
-            ]
+            m.d.comb += done.bit_select(client, 1).eq(whole)
+        m.d.sync += self.count_error.eq(finish & ~good & ~failed2 & ~poison)
         m.d.comb += [
             poisoned.w_addr.eq(Mux(cleared, Cat(access2.qp[: ceil_log2(self.qps)], client), poison_clear)),
             poisoned.w_data.eq(cleared & ~access2.clear),
@@ -253,7 +250,7 @@ class Translation(wiring.Component):
         ]
 
         # The piece's place is free since the access started. Only `valid` depends on the tag comparison.
-        length = Mux(access2.cross & (good | second2), part2, access2.length)
+        length = Mux(access2.cross & (good | undivided2), part2, access2.length)
         page = Cat(Const(0, PAGE_BITS_MIN), cache.line.page)
         address = Cat((page[:PAGE_BITS_MAX] & ~in_page2) | access2.offset, page[PAGE_BITS_MAX:])
         for index, port in enumerate(self.piece):
@@ -291,7 +288,5 @@ class Translation(wiring.Component):
         with m.If(self.verdict.valid & self.verdict.ready):
             m.d.sync += verdict_head.eq(verdict_head + 1)
 
-        m.d.comb += self.idle.eq(
-            (level[0] == 0) & (level[1] == 0) & ~Cat(port.valid for port in self.piece).any() & ~self.i.valid
-        )
+        m.d.comb += self.idle.eq(~waits.any() & ~Cat(port.valid for port in self.piece).any() & ~self.i.valid)
         return m

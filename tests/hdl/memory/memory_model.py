@@ -110,7 +110,7 @@ class Host:
         return pieces, verdicts
 
 
-def server(host, read, data, rng, latency, early=0.5):
+def server(host, read, data, rng, latency, early=0.5, lengths=(8, 32)):
     """Background testbench: answers reads in order, each at the soonest ``latency()`` cycles after its request. The
     bytes are taken from memory at once with probability ``early``, else when they are sent."""
 

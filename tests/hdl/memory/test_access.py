@@ -123,7 +123,7 @@ def test_random(data_width, sets):
     rng = make_rng()
     host = Host()
     keys = random_regions(host, rng, 12)
-    requests = {client: random_runs(host, rng, keys, 120) for client in CLIENTS}
+    requests = {client: random_runs(host, rng, keys, 60) for client in CLIENTS}
     dut = AccessUnit(data_width, QPS, mpt_sets=sets, mtt_sets=sets, mtt_ways=rng.choice([1, 2, 4]))
     check_static(dut, host, requests, rng, latency=lambda: rng.randrange(128))
 
@@ -425,7 +425,7 @@ def test_invalidation_under_load():
     versions = {key: [] for key in keys}  # (cycle of the change, what pieces show: a bus address or a status)
     fresh = dict.fromkeys(keys, 0)  # oldest version that may still be seen
     dut = small_unit()
-    rounds = 60
+    rounds = 40
     pages = 3
     bus = iter(range(1 << 40, TOP, 1 << 24))
     finished = []
@@ -499,8 +499,8 @@ def test_invalidation_under_load():
 def test_random_with_default_caches():
     rng = make_rng()
     host = Host()
-    keys = random_regions(host, rng, 40)
-    requests = {client: random_runs(host, rng, keys, 150) for client in CLIENTS}
+    keys = random_regions(host, rng, 20)
+    requests = {client: random_runs(host, rng, keys, 60) for client in CLIENTS}
     check_static(AccessUnit(64, 64), host, requests, rng, latency=lambda: 128, stall=0)
 
 
@@ -530,3 +530,39 @@ def test_wrong_arguments():
         AccessUnit(64, 64, mpt_sets=100)
     with pytest.raises(ValueError, match="not 0"):
         AccessUnit(64, 64, mtt_ways=0)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_invalidation_meets_access(client):
+    """An access and an invalidation in every position to each other, with everything in the caches: a piece taken
+    when the invalidation is, or later, shows the new table."""
+    rng = make_rng()
+    host = Host()
+    dut = small_unit()
+    address = region(host, 0)
+    shown = []
+
+    async def bench(ctx, monitor):
+        port = getattr(dut, client)
+        for delay in range(-3, 16):
+            await send_all(ctx, port.request, [access(0, address, 8)])
+            await monitor.until(ctx, lambda: len(monitor.pieces[client]) == 2 * len(shown) + 1)
+            # In a new table: what has found the key already goes to the old one, which stays as it is.
+            region(host, 0, bus=(delay + 4) << 40)
+            ctx.set(port.request.payload, access(0, address, 8))
+            ctx.set(dut.invalidate.payload.index, 0)
+            sent = taken = False
+            for cycle in range(400):
+                ctx.set(port.request.valid, not sent and cycle >= max(0, -delay))
+                ctx.set(dut.invalidate.valid, not taken and cycle >= max(0, delay))
+                _, _, request, invalidate = await ctx.tick().sample(
+                    port.request.valid & port.request.ready, dut.invalidate.valid & dut.invalidate.ready
+                )
+                sent, taken = sent or request, taken or invalidate
+            cycle, piece = monitor.pieces[client][-1]
+            shown.append(piece.address >> 40)
+            assert piece.status == 0
+            assert cycle < monitor.invalidated[-1] or shown[-1] == delay + 4, f"delay {delay}"
+
+    run(dut, host, rng, bench, latency=20)
+    assert any(new != number + 1 for number, new in enumerate(shown)), "some accesses come before the invalidation"

@@ -1,0 +1,71 @@
+"""Translation by itself: pages of large numbers, the two pieces of an access, both clients' runs."""
+
+import pytest
+from memory_model import QPS, Host, server
+from streams import make_rng, receive_all, send_all, simulate
+from verbena.hdl.abi.tables import MTT, AccessStatus
+from verbena.hdl.memory.translation import RECEIVE, TRANSMIT, Translation
+
+MTT_BASE = 0x1234_5678_9ABC_DE00
+
+
+def checked(client, page, offset, length, *, cross=0, page_bits=12, **fields):
+    good = {"client": client, "mtt_address": MTT_BASE >> 3, "page": page, "offset": offset, "page_bits": page_bits}
+    return good | {"length": length, "cross": cross, "lookup": 1, "last": 1} | fields
+
+
+def run(accesses, host, client, pieces):
+    rng = make_rng()
+    dut = Translation(64, QPS, sets=16)
+    got = []
+
+    async def send(ctx):
+        for item in accesses:
+            while not ctx.get(dut.room[client]):
+                await ctx.tick()
+            await send_all(ctx, dut.i, [item])
+            await ctx.tick()
+            await ctx.tick()
+
+    async def take(ctx):
+        got.extend(await receive_all(ctx, dut.piece[client], pieces, rng))
+
+    async def verdict(ctx):
+        ctx.set(dut.verdict.ready, 1)
+
+    serve = server(host, dut.read, dut.fill, rng, lambda: rng.randrange(40))
+    simulate(dut, send, take, verdict, background=[serve], seed=rng.seed_value)
+    return [(p.address if not p.discard and p.length else None, p.length, p.discard, p.status, p.last) for p in got]
+
+
+@pytest.mark.parametrize("client", [TRANSMIT, RECEIVE])
+def test_pages(client):
+    """Page numbers and page sizes up to the largest; bits below the page size come from the virtual address."""
+    host = Host()
+    accesses, want = [], []
+    for page, bits in ((0, 12), (1, 30), ((1 << 36) - 1, 12), (255, 20), (256, 29), (12345, 30), (7, 13)):
+        bus = ((page << 41) + (5 << 50)) % (1 << 64) >> bits << bits
+        host.store(MTT_BASE + 8 * page, MTT.pack(present=1, page=bus >> 12))
+        offset = (1 << 30) - 1 - 77
+        accesses.append(checked(client, page, offset, 64, page_bits=bits))
+        want.append((bus + offset % (1 << bits), 64, 0, 0, 1))
+    assert run(accesses, host, client, len(want)) == want
+
+
+@pytest.mark.parametrize("client", [TRANSMIT, RECEIVE])
+def test_second_page_absent(client):
+    """The first page's piece is out; then the run fails."""
+    host = Host()
+    host.store(MTT_BASE, MTT.pack(present=1, page=0x777))
+    across = checked(client, 0, 0xFF0, 64, cross=1, qp=3)
+    accesses = [across | {"last": 0}, checked(client, 0, 0, 100, qp=3), checked(client, 0, 0, 8, qp=3)]
+    accesses += [checked(client, 0, 0, 8, qp=2), {"client": client, "clear": 1, "last": 1, "qp": 3}]
+    accesses += [checked(client, 0, 16, 8, qp=3)]
+    page, poisoned = AccessStatus.PAGE, AccessStatus.POISONED
+    want = [(0x777FF0, 16, 0, 0, 0)]
+    if client == TRANSMIT:
+        want += [(None, 0, 0, page, 1), (None, 0, 0, poisoned, 1)]
+    else:
+        want += [(None, 48, 1, 0, 0), (None, 100, 1, page, 1), (None, 8, 1, poisoned, 1)]
+    want += [(0x777000, 8, 0, 0, 1), (None, 0, 0, 0, 1), (0x777010, 8, 0, 0, 1)]
+    assert run(accesses, host, client, len(want)) == want
