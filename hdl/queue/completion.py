@@ -220,66 +220,74 @@ class CompletionWriter(wiring.Component):
         ]
         with m.If(self.write.ready):
             m.d.sync += self.write.valid.eq(0)
+        offset = slot << ceil_log2(CQE.size)
         with m.If(unplaced & (~self.write.valid | self.write.ready)):
             m.d.sync += [
                 unplaced.eq(0),
                 self.write.valid.eq(1),
-                self.write.payload.address.eq(base + (slot << ceil_log2(CQE.size))),
+                self.write.payload.address.eq(Cat(offset[:12], base[12:] + offset[12:])),
             ]
 
-        # Notices: one of answer, verdict, event and doorbell changes one a cycle, and the answer goes first.
-        old, new = Signal(_Notice), Signal(_Notice)
-        answer = Signal()
-        say = Signal()
-        push = Signal()
-        urgent = flights.o.payload.urgent
+        # Notices: answer, verdict, event or doorbell, one a cycle, and the answer goes first. It is chosen in one cycle
+        # and applied in the next.
+        chosen = Signal(data.StructLayout({"answer": 1, "verdict": 1, "reset": 1, "say": 1, "arm": 1}))
+        chosen_cq = Signal(cq_bits)
+        urgent, failed = Signal(), Signal()
+        flags = Signal(2)
+        answer = self.done.valid & flights.o.valid
+        say = due.o.valid & ~chosen.say & (~self.event.valid | self.event.ready)
         m.d.comb += [
-            answer.eq(self.done.valid & flights.o.valid),
             self.done.ready.eq(flights.o.valid),
             flights.o.ready.eq(self.done.valid),
-            say.eq(due.o.valid & (~self.event.valid | self.event.ready)),
+            granted.eq(~answer),
+            self.arm.ready.eq(~answer & ~overrun & ~reset & ~say),
+            self.count_cqes.eq(chosen.answer & ~failed),
+        ]
+        m.d.sync += [
+            chosen.eq(0),
+            urgent.eq(flights.o.payload.urgent),
+            failed.eq(self.done.payload.status != 0),
+            flags.eq(self.arm.payload.flags),
+        ]
+        with m.If(answer):
+            m.d.sync += [chosen.answer.eq(1), chosen_cq.eq(flights.o.payload.cq)]
+        with m.Elif(overrun | reset):
+            m.d.sync += [chosen.verdict.eq(~reset), chosen.reset.eq(reset), chosen_cq.eq(Mux(reset, control_cq, cq))]
+        with m.Elif(say):
+            m.d.sync += [chosen.say.eq(1), chosen_cq.eq(due.o.payload)]
+        with m.Else():
+            m.d.sync += [chosen.arm.eq(self.arm.valid), chosen_cq.eq(self.arm.payload.cq)]
+
+        old, new = Signal(_Notice), Signal(_Notice)
+        push = Signal()
+        m.d.comb += [
+            noted.addr.eq(chosen_cq),
+            note.addr.eq(chosen_cq),
             old.eq(noted.data),
             new.eq(old),
-            noted.addr.eq(note.addr),
             note.data.eq(new),
-            due.i.payload.eq(note.addr),
-            due.i.valid.eq(push & ~old.waiting),
+            note.en.eq(chosen.as_value().any()),
         ]
-        with m.If(push):
-            m.d.comb += new.waiting.eq(1)
+        m.d.sync += [due.i.valid.eq(push & ~old.waiting), due.i.payload.eq(chosen_cq)]
         with m.If(self.event.ready):
             m.d.sync += self.event.valid.eq(0)
-        with m.If(answer):
-            m.d.comb += [note.addr.eq(flights.o.payload.cq), note.en.eq(1)]
-            with m.If((self.done.payload.status != 0) & ~old.dead):
-                m.d.comb += [new.error.eq(1), new.dead.eq(1), push.eq(1)]
-            with m.Elif(self.done.payload.status == 0):
-                m.d.comb += self.count_cqes.eq(1)
-                with m.If(old.armed[0] | (old.armed[1] & urgent)):
-                    m.d.comb += [new.completion.eq(1), new.armed.eq(0), push.eq(1)]
-        with m.Elif(overrun | reset):
-            m.d.comb += [note.addr.eq(Mux(reset, control_cq, cq)), note.en.eq(1), granted.eq(1)]
-            with m.If(reset):
-                m.d.comb += [new.eq(0), new.waiting.eq(old.waiting)]
-            with m.Else():
-                m.d.comb += [new.error.eq(1), new.dead.eq(1), push.eq(1)]
-        with m.Elif(say):
-            m.d.comb += [note.addr.eq(due.o.payload), note.en.eq(1)]
+        with m.If((chosen.answer & failed & ~old.dead) | chosen.verdict):
+            m.d.comb += [new.error.eq(1), new.dead.eq(1), new.waiting.eq(1), push.eq(1)]
+        with m.If(chosen.answer & ~failed & (old.armed[0] | (old.armed[1] & urgent))):
+            m.d.comb += [new.completion.eq(1), new.armed.eq(0), new.waiting.eq(1), push.eq(1)]
+        with m.If(chosen.reset):
+            m.d.comb += [new.eq(0), new.waiting.eq(old.waiting)]
+        with m.If(chosen.arm):
+            m.d.comb += new.armed.eq(old.armed | flags)
+        with m.If(chosen.say):
             m.d.sync += [
                 self.event.valid.eq(old.completion | old.error),
                 self.event.payload.type.eq(Mux(old.completion, EventType.COMPLETION, EventType.CQ_ERR)),
-                self.event.payload.number.eq(due.o.payload),
+                self.event.payload.number.eq(chosen_cq),
             ]
-            with m.If(old.completion & old.error):
-                m.d.comb += new.completion.eq(0)
-            with m.Else():
-                m.d.comb += [new.completion.eq(0), new.error.eq(0), new.waiting.eq(0), due.o.ready.eq(1)]
-        with m.Else():
-            m.d.comb += [
-                note.addr.eq(self.arm.payload.cq),
-                note.en.eq(self.arm.valid),
-                self.arm.ready.eq(1),
-                new.armed.eq(old.armed | self.arm.payload.flags),
-            ]
-        m.d.comb += self.idle.eq(quiet & (flights.level == 0) & (due.level == 0) & ~self.event.valid)
+            m.d.comb += new.completion.eq(0)
+            with m.If(~(old.completion & old.error)):
+                m.d.comb += [new.error.eq(0), new.waiting.eq(0), due.o.ready.eq(1)]
+        pending = chosen.as_value().any() | due.i.valid | (due.level != 0) | self.event.valid
+        m.d.comb += self.idle.eq(quiet & (flights.level == 0) & ~pending)
         return m

@@ -129,10 +129,11 @@ class EventWriter(wiring.Component):
         ]
         with m.If(self.write.ready):
             m.d.sync += self.write.valid.eq(0)
+        offset = slot << 4
         with m.If(unplaced & (~self.write.valid | self.write.ready)):
             m.d.sync += [
                 unplaced.eq(0),
                 self.write.valid.eq(1),
-                self.write.payload.address.eq(self.eq_base + (slot << 4)),
+                self.write.payload.address.eq(Cat(offset[:12], self.eq_base[12:] + offset[12:])),
             ]
         return m

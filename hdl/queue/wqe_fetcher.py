@@ -34,7 +34,7 @@ class RingPrefetcher(wiring.Component):
     posted and the area has room, one read takes as many as stand in one aligned block of 256 bytes (or in the whole
     ring, if that is smaller), so a read wraps neither ring nor area nor crosses 4 KiB. QPs take turns, a read a turn.
 
-    *Latency*: ``doorbell`` to ``read``: 7 cycles. Last beat of ``data`` to ``arrived``: 2. A turn takes 3 cycles, a
+    *Latency*: ``doorbell`` to ``read``: 8 cycles. Last beat of ``data`` to ``arrived``: 3. A turn takes 3 cycles, a
     doorbell 4. ``reads`` reads are in flight at once, of one QP or of many.
 
     *Errors*: a doorbell that claims more than the ring holds, or that meets a stride outside ``min_stride`` to
@@ -42,7 +42,8 @@ class RingPrefetcher(wiring.Component):
     nothing is fetched for the QP. A doorbell that is stale, repeated, or for a QP in state RESET, is ignored.
 
     *RESET*: the token is accepted when all reads of the QP have come back, and been dropped, and its indices and errors
-    are zero. Other actions are accepted at once. Whoever feeds ``consumed`` must have stopped before, for this QP.
+    are zero. Other actions are accepted at once. Until then the status is the old one: whoever feeds ``consumed`` must
+    have left the QP alone before, and must not look at it again while its state is RESET.
 
     Parameters
     ----------
@@ -206,9 +207,9 @@ class RingPrefetcher(wiring.Component):
         wide, found = Signal(), Signal()
         doorbell_qp = Signal(qp_bits)
         look_qp = Signal(qp_bits)
+        m.d.sync += look_qp.eq(self.doorbell.payload.qp)
         m.d.comb += [
             clean.eq(~wide & ~found),
-            look_qp.eq(Mux(looking, turn, doorbell_qp)),
             producer_look.addr.eq(look_qp),
             consumed_look.addr.eq(look_qp),
             issued_look.addr.eq(turn),
@@ -223,15 +224,15 @@ class RingPrefetcher(wiring.Component):
                 with m.If(again | ready.o.valid):
                     m.next = "WAIT"
             with m.State("WAIT"):
+                m.d.sync += look_qp.eq(turn)
                 m.next = "LOOK"
             with m.State("LOOK"):
                 m.d.comb += [looking.eq(1), idle.eq(1)]
                 m.d.sync += again.eq(~clean)
                 m.next = "PICK"
 
-        # First stage: what is posted, what room there is, where the block ends. Counts of WQEs, saturated where larger
-        # than any batch.
-        posted = Signal(batch_bits + 1)
+        # First stage: what is posted, what room there is, where the block ends; all in WQEs.
+        posted = Signal(16)
         room = Signal(room_bits)
         block = Signal(batch_bits + 1)
         slot = Signal(16)
@@ -239,16 +240,12 @@ class RingPrefetcher(wiring.Component):
         base = Signal(64)
         shift = Signal(4)
         with m.If(looking & clean):
-            available = Signal(16)
             used = Signal(room_bits)
             mask = Cat((log_size > k) & (log_stride < 8 - k) for k in range(batch_bits))
-            m.d.comb += [
-                available.eq(producer_look.data - issued_look.data),
-                used.eq(issued_look.data - consumed_look.data),
-            ]
+            m.d.comb += used.eq(issued_look.data - consumed_look.data)
             m.d.sync += [
                 wide.eq(~failed_turn.data & ~(resetting & (turn == reset_qp))),
-                posted.eq(available | available[batch_bits + 1 :].any().replicate(batch_bits + 1)),
+                posted.eq(producer_look.data - issued_look.data),
                 block.eq((~issued_look.data[:batch_bits] & mask) + 1),
                 slot.eq(issued_look.data & Cat(log_size > k for k in range(16))),
                 at.qp.eq(turn),
@@ -265,7 +262,7 @@ class RingPrefetcher(wiring.Component):
                         ]
 
         # Second stage: how many, and where.
-        several = Signal(batch_bits + 1)
+        several = Signal(room_bits)
         offset = Signal(16 + strides[-1])
         with m.If(wide):
             m.d.sync += [wide.eq(0), found.eq(1), several.eq(Mux(posted < room, posted, room))]
@@ -309,21 +306,23 @@ class RingPrefetcher(wiring.Component):
 
         # Who adds a QP to those that wait for a turn: the turn itself, what frees room, what brings work.
         rung = Signal()
+        m.d.sync += [
+            ready.i.valid.eq(repeat | self.consumed.valid | rung),
+            ready.i.payload.eq(
+                Mux(repeat, repeat_qp, Mux(self.consumed.valid, self.consumed.payload.qp, self.doorbell.payload.qp))
+            ),
+        ]
         m.d.comb += [
             consumed.addr.eq(Mux(zero, reset_qp, self.consumed.payload.qp)),
             consumed.data.eq(Mux(zero, 0, self.consumed.payload.index)),
             consumed.en.eq(zero | (self.consumed.valid & self.consumed.ready)),
             self.consumed.ready.eq(~repeat & ~zeroing),
-            ready.i.valid.eq(repeat | self.consumed.valid | rung),
-            ready.i.payload.eq(
-                Mux(repeat, repeat_qp, Mux(self.consumed.valid, self.consumed.payload.qp, self.doorbell.payload.qp))
-            ),
             issued.addr.eq(Mux(zero, reset_qp, at.qp)),
             issued.data.eq(Mux(zero, 0, flights.i.payload.end)),
             issued.en.eq(zero | start),
         ]
 
-        # A doorbell joins the wait when it is taken: its turn looks 4 cycles later, when `producer` is written.
+        # A doorbell joins the wait when it is taken: its turn looks 5 cycles later, and `producer` is written after 3.
         index = Signal(16)
         claim = Signal(16)
         claimed = Signal(16)
@@ -393,6 +392,8 @@ class RingPrefetcher(wiring.Component):
             failed.addr.eq(fetched.addr),
             failed.data.eq(~zero),
             failed.en.eq(zero | bad),
+        ]
+        m.d.sync += [
             arrivals.i.valid.eq(good | bad | rejected),
             arrivals.i.payload.eq(Mux(ending, head.qp, doorbell_qp)),
         ]
