@@ -167,7 +167,7 @@ def test_rate_wide(width, cycles):
     assert times[-1] - times[0] + 1 <= cycles * len(packets)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [64, 256])
 def test_converts(width):
     rtlil.convert(Packetizer(width))
 

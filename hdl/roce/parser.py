@@ -1,0 +1,194 @@
+"""What a received packet says, and whether it may."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..stream.transfer import LENGTH_BITS
+from .ethernet_header import local_layout
+from .headers import HEADERS, MAX_PAYLOAD, UDP_PORT
+from .layout import wire_field
+
+__all__ = ["PacketParser", "parsed_layout"]
+
+WORDS_BITS = LENGTH_BITS - 2
+MAX_BYTES = 4 << WORDS_BITS
+"""IPv4 packets from this size on are not told apart; the largest that can be good has 4160 bytes."""
+
+
+def parsed_layout(data_width, places):
+    """A beat of a packet and what is known with it.
+
+    ``at``: one-hot position of the beat, none behind the headers. ``left``: 32-bit words of the packet from this beat
+    on, ICRC included; 0 in what only fills up the frame. ``words``: of these in this beat. ``ends``: the ICRC is in it.
+    ``kinds`` (one-hot, in the order of ``places.sequences``), ``pad`` and ``length`` (of the payload): valid from the
+    beat on in which the BTH begins. ``not_roce``, ``malformed``: what speaks against the packet in this beat.
+    """
+    lanes = data_width // 32
+    return data.StructLayout(
+        {
+            "data": data_width,
+            "first": 1,
+            "last": 1,
+            "error": 1,
+            "at": places.words // lanes + 1,
+            "left": WORDS_BITS,
+            "words": range(lanes + 1),
+            "ends": 1,
+            "kinds": len(places.sequences),
+            "pad": 2,
+            "length": LENGTH_BITS,
+            "not_roce": 1,
+            "malformed": 1,
+        }
+    )
+
+
+class PacketParser(wiring.Component):
+    """Checks the headers of RoCEv2/IPv4 packets beat by beat. A beat comes out 2 cycles after it went in.
+
+    Not RoCE: another station, ethertype, protocol, destination address or UDP port. Malformed: IP version or header
+    length; wrong IP checksum (RFC 1122, 3.2.1.2); a fragment; lengths of IP, UDP, frame, opcode and pad that contradict
+    each other; BTH version; unknown opcode; more than 4096 bytes of payload, or any where the opcode has none.
+
+    Parameters
+    ----------
+    data_width : int
+    places : PacketMap
+
+    Members
+    -------
+    ip : 32
+        Own address.
+    i, i_valid : ``local_layout(data_width)``
+    o, o_valid : ``parsed_layout(data_width, places)``
+    """
+
+    def __init__(self, data_width, places):
+        self.data_width = data_width
+        self.places = places
+        super().__init__(
+            {
+                "ip": In(32),
+                "i": In(local_layout(data_width)),
+                "i_valid": In(1),
+                "o": Out(parsed_layout(data_width, places)),
+                "o_valid": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        places, lanes = self.places, self.data_width // 32
+        beat = self.i.beat
+        beats = places.words // lanes + 1
+
+        at = Signal(beats)
+        next_at = Signal(beats)
+        m.d.comb += at.eq(Mux(beat.first, 1, next_at))
+        with m.If(self.i_valid):
+            m.d.sync += next_at.eq(at << 1)
+
+        def here(header, name):
+            """The field's value, and the bit of `at` in which it is true."""
+            field = HEADERS[header][name]
+            start = places.start(header) * 4
+            number = (start * 8 + field.start) // self.data_width
+            return wire_field(beat.data, field, start - number * lanes * 4), number
+
+        # --- Stage 1: fields against constants.
+        s1 = Signal(parsed_layout(self.data_width, places))
+        s1_valid = Signal()
+        s1_count = Signal.like(beat.count)
+        s1_payload = Signal()  # the opcode may have payload
+        total, udp_length = Signal(16), Signal(16)
+        not_roce = [beat.first & ~self.i.local]
+        malformed = []
+        for header, name, wanted, complaints in [
+            ("ipv4", "protocol", 17, not_roce),
+            ("ipv4", "destination", self.ip, not_roce),
+            ("udp", "destination_port", UDP_PORT, not_roce),
+            ("ipv4", "version", 4, malformed),
+            ("ipv4", "header_words", 5, malformed),
+            ("ipv4", "more_fragments", 0, malformed),
+            ("ipv4", "fragment_offset", 0, malformed),
+            ("bth", "version", 0, malformed),
+        ]:
+            value, number = here(header, name)
+            complaints.append(at[number] & (value != wanted))
+        length, number = here("ipv4", "total_length")
+        assert number == 0
+        least = places.base_words * 4
+        malformed.append(beat.first & ((length[:2] != 0) | (length < least) | (length >= MAX_BYTES)))
+        opcode, bth = here("bth", "opcode")
+        kinds = Cat(opcode.matches(*sequence.codes) for sequence in places.sequences)
+        malformed.append(at[bth] & ~kinds.any())
+        with m.If(self.i_valid):
+            m.d.sync += [
+                s1.data.eq(beat.data),
+                s1.first.eq(beat.first),
+                s1.last.eq(beat.last),
+                s1.error.eq(beat.error),
+                s1.at.eq(at),
+                s1.left.eq(Mux(beat.first, length[2:], Mux(s1.left > lanes, s1.left - lanes, 0))),
+                s1.not_roce.eq(Cat(not_roce).any()),
+                s1.malformed.eq(Cat(malformed).any()),
+                s1_count.eq(beat.count),
+            ]
+            with m.If(beat.first):
+                m.d.sync += total.eq(length)
+            with m.If(at[bth]):
+                m.d.sync += [
+                    s1.kinds.eq(kinds),
+                    s1.pad.eq(here("bth", "pad")[0]),
+                    s1_payload.eq(opcode.matches(*places.payload_codes)),
+                ]
+            value, udp = here("udp", "length")
+            with m.If(at[udp]):
+                m.d.sync += udp_length.eq(value)
+
+        # --- Stage 2: lengths against each other.
+        other_words = Signal(5)  # of the packet, besides those of payload that have no pad
+        for index, sequence in enumerate(places.sequences):
+            with m.If(s1.kinds[index]):
+                m.d.comb += other_words.eq(sequence.words + 1 + (s1.pad != 0))
+        payload_words = Signal(WORDS_BITS + 1)
+        payload = Cat((-s1.pad)[:2], payload_words)
+        too_long = payload_words[WORDS_BITS - 1] & (payload[: LENGTH_BITS - 1] != 0)
+        assert MAX_PAYLOAD == 1 << LENGTH_BITS - 1
+        bad_length = payload_words[-1] | too_long | (~s1_payload & (payload[:LENGTH_BITS] != 0))
+        bad_udp = udp_length != total - places.start("udp") * 4
+        m.d.comb += payload_words.eq(total[2:LENGTH_BITS] - other_words)
+        m.d.sync += [s1_valid.eq(self.i_valid), self.o_valid.eq(s1_valid)]
+        s2 = Signal.like(s1)
+        with m.If(s1_valid):
+            m.d.sync += [
+                s2.eq(s1),
+                s2.words.eq(Mux(s1.left > lanes, lanes, s1.left)),
+                s2.ends.eq((s1.left <= lanes) & (s1.left != 0)),
+                s2.length.eq(payload),
+                s2.malformed.eq(
+                    s1.malformed
+                    | (s1.at[bth] & bad_length)
+                    | (s1.at[udp] & bad_udp)
+                    | (s1.last & ((s1.left << 2) > s1_count))  # the frame ends before the packet does
+                ),
+            ]
+        bad_sum, summed = self._checksum(m, beat.data, at, s1_valid, s1.first)
+        m.d.comb += [self.o.eq(s2), self.o.malformed.eq(s2.malformed | (s2.at[summed] & bad_sum))]
+        return m
+
+    def _checksum(self, m, raw, at, s1_valid, s1_first):
+        """Whether the IP header up to and with the beat in stage 2 does not add up, and in which beat it should."""
+        lanes, words = self.data_width // 32, HEADERS["ipv4"].size // 4
+        parts = [Signal(17, name=f"sum_{lane}") for lane in range(min(lanes, words))]
+        for lane, part in enumerate(parts):
+            word = raw.word_select(lane, 32)
+            within = Cat(at[n // lanes] for n in range(lane, words, lanes)).any()
+            # The order of bytes does not matter to a ones' complement sum (RFC 1071).
+            m.d.sync += part.eq(Mux(within, word[:16] + word[16:], 0))
+        total = Signal(20)
+        with m.If(s1_valid):
+            m.d.sync += total.eq(Mux(s1_first, 0, total) + sum(parts))
+        # The two parts add up to all ones without a carry, as they are each other's complement.
+        return ~(total[4:16].all() & ((total[:4] ^ total[16:]) == 0xF)), (words - 1) // lanes
