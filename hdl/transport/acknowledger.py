@@ -158,7 +158,8 @@ class Acknowledger(wiring.Component):
         with m.If(job.token):
             m.d.comb += written.eq(0)
         with m.Elif(gone | refused):
-            m.d.comb += written.dead.eq(1)
+            # WQEs complete in order: once a later one has, the index may come round.
+            m.d.comb += [written.dead.eq(1), written.blamed.eq(memory.blamed & ~completes)]
             with m.If(refused & job.receive):
                 m.d.comb += [written.blamed.eq(1), written.wqe_index.eq(job.wqe_index)]
         with m.Else():

@@ -1,17 +1,17 @@
 """The receiving half of a reliable connection: requests in, accesses and answers out."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, enum, memory, stream, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
 from ..queue.wqe_fetcher import RingIndex, RingStatus
 from ..stream.ram import Ram
-from ..stream.ready import ReadyQueue
 from ..stream.table import Table
 from ..stream.transfer import AccessRequest, AttributeWrite, QpControl
 from .answer import Answer
+from .flush_queue import FlushQueue
 from .layouts import Job, LookedUp
 from .receive_buffer import PlacementKind, ReceiveBuffer
 from .request_check import ReceiveState, RequestCheck, Verdict
@@ -110,7 +110,7 @@ class Responder(wiring.Component):
         m.submodules.ram = ram = Ram(ReceiveState, self.qps)
         m.submodules.check = check = RequestCheck()
         m.submodules.buffer = buffer = self._buffer
-        m.submodules.flushes = flushes = ReadyQueue(self.qps)
+        m.submodules.flushes = flushes = FlushQueue(self.qps)
         transport = self.request.payload.transport
         state = ram.r_data
 
@@ -120,6 +120,7 @@ class Responder(wiring.Component):
         pd = Signal(24)
         rnr_timer = Signal(5)
         log_stride = Signal(4)
+        posted = Signal()
         consumable = Signal()
         verdict = Signal(Verdict)
         packets_turn = Signal()
@@ -149,20 +150,8 @@ class Responder(wiring.Component):
         wiring.connect(m, buffer.access, wiring.flipped(self.access))
         m.d.comb += [self.word_addr.eq(buffer.word_addr), buffer.word.eq(self.word)]
 
-        # A flush is due for the QPs here, if their rings have something to flush.
-        m.submodules.failed = failed = memory.Memory(shape=1, depth=self.qps, init=[])
-        failed_write = failed.write_port()
-        failed_read = failed.read_port(domain="comb")
-        flush_again = Signal()
-        flush_qp = Signal.like(qp)
-        m.d.comb += [
-            failed_write.addr.eq(self.control.payload.qp),
-            failed_write.data.eq(self.control.payload.action == QpAction.ERROR),
-            failed_read.addr.eq(self.arrived.payload),
-            self.arrived.ready.eq(~flush_again),
-            flushes.i.valid.eq(flush_again | (self.arrived.valid & failed_read.data)),
-            flushes.i.payload.eq(Mux(flush_again, flush_qp, self.arrived.payload)),
-        ]
+        m.d.comb += flushes.qp.eq(qp_now)
+        wiring.connect(m, wiring.flipped(self.arrived), flushes.arrived)
 
         # What the buffer is told: the first cycle right from the check, to save one.
         placing = Signal()
@@ -196,7 +185,7 @@ class Responder(wiring.Component):
             answer.end.eq(check.end),
             answer.immediate.eq(check.immediate),
             answer.receive.eq(state),
-            answer.posted.eq(check.posted),
+            answer.posted.eq(posted),
             answer.rnr_timer.eq(rnr_timer),
             answer.byte_length.eq(buffer.byte_length),
             self.job.payload.eq(answer.job),
@@ -213,26 +202,20 @@ class Responder(wiring.Component):
                     m.d.comb += qp_now.eq(self.control.payload.qp)
                     with m.Switch(self.control.payload.action):
                         with m.Case(QpAction.RESET):
-                            m.d.comb += failed_write.en.eq(1)
+                            m.d.comb += flushes.reset.eq(1)
                             m.d.sync += [work.eq(Work.RESET), verdict.eq(Verdict.TOKEN)]
                             m.next = "PLACE"
                         with m.Case(QpAction.START_RECEIVE):
                             m.next = "START"
                         with m.Case(QpAction.ERROR):
-                            m.d.comb += [
-                                failed_write.en.eq(1),
-                                flush_again.eq(1),
-                                flush_qp.eq(self.control.payload.qp),
-                                self.control.ready.eq(1),
-                            ]
+                            m.d.comb += [flushes.fail.eq(1), self.control.ready.eq(1)]
                         with m.Case(QpAction.QUERY):
                             m.d.sync += work.eq(Work.QUERY)
                             m.next = "READ"
                         with m.Default():
                             m.d.comb += self.control.ready.eq(1)
                 with m.Elif(flushes.o.valid & ~(self.request.valid & packets_turn)):
-                    m.d.comb += qp_now.eq(flushes.o.payload)
-                    m.d.comb += flushes.o.ready.eq(1)
+                    m.d.comb += [qp_now.eq(flushes.o.payload), flushes.o.ready.eq(1)]
                     m.d.sync += [work.eq(Work.FLUSH), packets_turn.eq(1)]
                     m.next = "READ"
                 with m.Elif(self.request.valid):
@@ -254,7 +237,7 @@ class Responder(wiring.Component):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += deciding.eq(1)
-                m.d.sync += verdict.eq(check.verdict)
+                m.d.sync += [verdict.eq(check.verdict), posted.eq(check.posted)]
                 with m.Switch(work):
                     with m.Case(Work.PACKET):
                         with m.If(check.wait):
@@ -290,8 +273,7 @@ class Responder(wiring.Component):
                         ram.w_en.eq(1),
                         self.request.ready.eq(work == Work.PACKET),
                         self.control.ready.eq(work == Work.RESET),
-                        flush_again.eq(work == Work.FLUSH),
-                        flush_qp.eq(qp),
+                        flushes.add.eq(work == Work.FLUSH),
                         self.count_drop_sequence.eq((verdict == Verdict.SEQUENCE) | (verdict == Verdict.AHEAD)),
                         self.count_drop_duplicate.eq((verdict == Verdict.DUPLICATE) | (verdict == Verdict.STALE)),
                     ]

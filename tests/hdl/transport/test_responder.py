@@ -191,7 +191,7 @@ def test_random_packets(number):
     async def script(ctx):
         for qp in range(QPS):
             await world.connect(ctx, qp, rng.choice([0, MASK24 - 3, rng.getrandbits(24)]))
-        for _ in range(250):
+        for _ in range(150):
             qp = rng.randrange(QPS)
             rules = world.rules[qp]
             if rules.dead and rng.random() < 0.4:

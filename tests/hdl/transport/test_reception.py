@@ -1,0 +1,202 @@
+"""Responder and acknowledger together, with accesses that are refused at random and a command block that reacts late:
+what the host must be able to rely on."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from receive_world import (
+    SEND_FIRST,
+    SEND_LAST,
+    SEND_MIDDLE,
+    WRITE_ONLY,
+    WRITE_ONLY_IMM,
+    Ring,
+    attributes,
+    write_attributes,
+)
+from streams import collect, make_rng, send_all, simulate
+from verbena.hdl.abi.commands import QpAction
+from verbena.hdl.abi.contexts import QpState
+from verbena.hdl.stream.fifo import Queue
+from verbena.hdl.transport.acknowledger import Acknowledger
+from verbena.hdl.transport.layouts import Job
+from verbena.hdl.transport.responder import Responder
+
+QPS = 4
+SUCCESS, FLUSHED = 0, 5
+KEY, POISONED = 1, 6
+
+
+class Reception(wiring.Component):
+    """The two, with the queue of jobs between them."""
+
+    def __init__(self):
+        self.responder = Responder(QPS, 256)
+        self.acknowledger = Acknowledger(QPS)
+        self.area = 256
+        members = {}
+        for block, hidden in ((self.responder, {"job"}), (self.acknowledger, {"job"})):
+            for name, member in block.signature.members.items():
+                if name not in hidden:
+                    members[name] = member
+        super().__init__(members)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.jobs = jobs = Queue(Job, 16)
+        wiring.connect(m, self.responder.job, jobs.i)
+        wiring.connect(m, jobs.o, self.acknowledger.job)
+        for name, block in (("responder", self.responder), ("acknowledger", self.acknowledger)):
+            m.submodules[name] = block
+            for port, member in block.signature.members.items():
+                if port == "job":
+                    continue
+                inner, outer = getattr(block, port), getattr(self, port)
+                if not member.is_port:
+                    if member.flow is wiring.Out:
+                        wiring.connect(m, inner, wiring.flipped(outer))
+                    else:
+                        wiring.connect(m, wiring.flipped(outer), inner)
+                elif member.flow is wiring.Out:
+                    m.d.comb += outer.eq(inner)
+                else:
+                    m.d.comb += inner.eq(outer)
+        return m
+
+
+def test_every_receive_wqe_completes_once_and_in_order():
+    """Successes, then at most one error, then flushes; ACKs grow, and a fatal NAK is the last word; after RESET all is
+    well."""
+    rng = make_rng()
+    stall = rng.choice([0.0, 0.3])
+    dut = Reception()
+    ring = Ring(dut, rng, [5] * QPS, stall=stall)
+    values = [attributes(log_rq_stride=5) for _ in range(QPS)]
+    accesses, completions, acks, errors = [], [], [], []
+    verdicts = []
+    poisoned = [False] * QPS
+    commands = []
+
+    async def change(ctx, qp, state, action, psn=0):
+        values[qp]["state"] = state
+        await write_attributes(ctx, dut, qp, **values[qp])
+        await send_all(ctx, dut.control, [{"qp": qp, "action": action, "psn": psn}])
+
+    async def command_block(ctx):
+        """As the real one, but slower."""
+        while True:
+            await ctx.tick()
+            if len(errors) > len(commands):
+                qp = errors[len(commands)].qp
+                for _ in range(rng.choice([0, 50, 300])):
+                    await ctx.tick()
+                await change(ctx, qp, QpState.ERR, QpAction.ERROR)
+                commands.append(qp)
+
+    async def memory(ctx):
+        """The access check and the DMA engine: a verdict a run, some time later. Odd keys do not exist."""
+        run, pending, now = [], [], 0
+        while True:
+            while accesses:
+                run.append(accesses.pop(0))
+                if run[-1].last:
+                    qp, status = run[0].qp, 0
+                    moves = [access for access in run if access.length and not access.discard]
+                    if run[0]["clear"]:
+                        poisoned[qp] = False
+                    elif moves and poisoned[qp]:
+                        status = POISONED
+                    elif any(access.key % 2 for access in moves):
+                        status, poisoned[qp] = KEY, True
+                    pending.append((now + 32, status))
+                    run = []
+            ctx.set(dut.done.valid, bool(pending) and pending[0][0] <= now)
+            if pending:
+                ctx.set(dut.done.payload, {"status": pending[0][1]})
+            _, _, valid, ready = await ctx.tick().sample(dut.done.valid, dut.done.ready)
+            if valid and ready:
+                verdicts.append(pending.pop(0)[1])
+            now += 1
+
+    def collector(port, items):
+        async def testbench(ctx):
+            await collect(ctx, port, items, rng, stall)
+
+        return testbench
+
+    def key():
+        return rng.getrandbits(31) * 2 + (rng.random() < 0.06)
+
+    async def script(ctx):
+        for _ in range(2):
+            psn, middle = [7] * QPS, [False] * QPS
+            for log in (completions, acks, errors, commands):
+                log.clear()
+            for qp in range(QPS):
+                values[qp]["state"] = QpState.RESET
+                await write_attributes(ctx, dut, qp, **values[qp])
+                await send_all(ctx, dut.control, [{"qp": qp, "action": QpAction.RESET}])
+                while not await token(ctx):
+                    pass
+                ring.reset(qp)
+                await send_all(ctx, dut.control, [{"qp": qp, "action": QpAction.START_RECEIVE, "psn": 7}])
+                values[qp]["state"] = QpState.RTS
+                await write_attributes(ctx, dut, qp, **values[qp])
+            for _ in range(150):
+                qp = rng.randrange(QPS)
+                if len(ring.posted[qp]) - ring.consumed[qp] < 12:
+                    ring.post(qp, [(0, 600, key()), (0, 400, key())])
+                length = 256
+                if middle[qp]:
+                    opcode = rng.choice([SEND_MIDDLE, SEND_LAST])
+                    middle[qp] = opcode == SEND_MIDDLE
+                else:
+                    opcode = rng.choice([SEND_FIRST, WRITE_ONLY, WRITE_ONLY_IMM, SEND_LAST + 2])
+                    length = rng.choice([0, 5, 256]) if opcode != SEND_FIRST else 256
+                    middle[qp] = opcode == SEND_FIRST
+                packet = {"opcode": opcode, "psn": psn[qp], "length": length, "dma_length": length, "rkey": key()}
+                packet["ack_request"] = 1
+                psn[qp] += 1
+                await send_all(ctx, dut.request, [{"transport": packet, "qp": qp, "accept": 1}], rng, stall)
+            quiet = 0
+            while quiet < 150:
+                await ctx.tick()
+                quiet = quiet + 1 if len(errors) == len(commands) else 0
+            for qp in range(QPS):  # those that live still
+                if qp not in commands:
+                    await change(ctx, qp, QpState.ERR, QpAction.ERROR)
+            ring.post(0, [])
+            while len(completions) < sum(map(len, ring.posted)):
+                await ctx.tick()
+            for _ in range(60):
+                await ctx.tick()
+            check()
+
+    async def token(ctx):
+        _, _, done = await ctx.tick().sample(dut.token_done)
+        return done
+
+    def check():
+        assert len({error.qp for error in errors}) == len(errors) == len(commands)
+        for qp in range(QPS):
+            mine = [c for c in completions if c.qp == qp]
+            assert [c.wqe_index for c in mine] == list(range(len(ring.posted[qp])))
+            statuses = [c.status for c in mine]
+            good = next((n for n, status in enumerate(statuses) if status != SUCCESS), len(statuses))
+            assert all(status == FLUSHED for status in statuses[good + 1 :])
+            assert all(status in (SUCCESS, FLUSHED) for status in statuses) or qp in commands
+            answers = [ack for ack in acks if ack.qp == qp]
+            distances = [(ack.psn - 7) % (1 << 24) for ack in answers]
+            assert distances == sorted(distances)
+            # Fatal: the last word.
+            assert all(ack.syndrome in (0x1F, 0x2C, 0x60) for ack in answers[:-1])
+            if qp in commands:
+                assert answers[-1].syndrome in (0x61, 0x62, 0x63)
+
+    background = [
+        ring.run, memory, command_block,
+        collector(dut.access, accesses), collector(dut.completion, completions), collector(dut.ack, acks),
+        collector(dut.error, errors),
+    ]  # fmt: skip
+    simulate(dut, script, background=background, seed=rng.seed_value, deadline=60_000)
+    assert KEY in verdicts
+    assert POISONED in verdicts
