@@ -19,9 +19,9 @@ READ_PORT = re.compile(r"^( *)cell \$memrd_v2 .*?^\1end$", re.MULTILINE | re.DOT
 COLLISION = re.compile(r"(?<=parameter \\COLLISION_X_MASK )(\d+)'[01]+")
 ZERO_ROWS = re.compile(r"^    (\S+ ?)\[(\d+)\] = (\d+'h0+);\n(?:    \1\[\d+\] = \3;\n)+", re.MULTILINE)
 
-HARMLESS = ("WIDTH", "CMPCONST", "UNSIGNED", "CASEOVERLAP")
+HARMLESS = ("WIDTH", "CMPCONST", "UNSIGNED", "CASEOVERLAP", "VARHIDDEN")
 """Warnings of Verilator about how yosys writes what Amaranth means: operands of different widths, ``!`` of a vector,
-limits that a width already keeps, and one-hot choices as a case."""
+limits that a width already keeps, one-hot choices as a case, and a memory named as an instance above it."""
 
 
 class GenerationError(RuntimeError):

@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.commands import MAILBOX_WORDS, Command, CommandStatus, QpAction
-from ..abi.contexts import CQ_CONTEXT_WORDS, QP_CONTEXT, QP_CONTEXT_WORDS, QpState
+from ..abi.contexts import CQ_CONTEXT_WORDS, QP_CONTEXT, QP_CONTEXT_WORDS, QP_DYNAMIC, QpState
 from ..stream.fifo import Queue
 from ..stream.ram import Ram
-from ..stream.record import word_layout
+from ..stream.record import record_layout, word_layout
 from ..stream.transfer import AttributeWrite, Event, QpControl, QpError
 from .registers import CommandWord
 
@@ -146,6 +146,22 @@ class Commands(wiring.Component):
         with m.If(self.responder_done):
             m.d.sync += rx_out.eq(1)
 
+        # Answers to QUERY come in any order, some before the token counts as taken.
+        replies = Signal(8 * QP_DYNAMIC.size)
+        answered = Signal(3)
+        step = Signal(range(QP_DYNAMIC.size // 4))
+        dynamic = data.View(record_layout(QP_DYNAMIC), replies)
+        for place, (reply, fields) in enumerate(
+            (
+                (self.requester_reply, {"sq_psn": "psn", "sq_index": "index"}),
+                (self.responder_reply, {"rq_psn": "psn", "rq_index": "index"}),
+                (self.completer_reply, {"sq_completed": "index"}),
+            )
+        ):
+            m.d.comb += reply.ready.eq(~answered[place])
+            with m.If(reply.valid & ~answered[place]):
+                m.d.sync += [answered[place].eq(1), *(dynamic[k].eq(reply.payload[v]) for k, v in fields.items())]
+
         resetting = Signal()  # the command is done once errors of the old life are out of the queues
         valid_qp = Signal()
         valid_cq = Signal()
@@ -184,7 +200,7 @@ class Commands(wiring.Component):
                         with m.Else():
                             self._checked(m, valid_qp, "PSN", finish)
                     with m.Case(Command.QUERY_QP):
-                        m.d.sync += action.eq(QpAction.QUERY)
+                        m.d.sync += [action.eq(QpAction.QUERY), answered.eq(0), replies.eq(0)]
                         self._checked(m, valid_qp, "READ_ADDRESS", finish)
                     with m.Case(Command.DESTROY_QP):
                         m.d.sync += [action.eq(QpAction.RESET), word.eq(0), destroy.eq(1)]
@@ -246,7 +262,7 @@ class Commands(wiring.Component):
                     with m.Elif(action == QpAction.ERROR):
                         finish(CommandStatus.OK)
                     with m.Elif(action == QpAction.QUERY):
-                        m.next = "REPLY_REQUESTER"
+                        m.next = "REPLIES"
                     with m.Else():
                         m.d.sync += action.eq(QpAction.NONE)
                         m.next = "WRITE_QP"
@@ -268,39 +284,14 @@ class Commands(wiring.Component):
                     m.next = "TOKEN_REQUESTER"
                 with m.Else():
                     m.next = "READ_ADDRESS"
-            indices = Signal(32)
-            with m.State("REPLY_REQUESTER"):
-                reply = self.requester_reply
-                m.d.comb += [
-                    reply.ready.eq(1),
-                    self.mailbox_w_data.eq(reply.payload.psn),
-                    self.mailbox_w_en.eq(reply.valid),
-                ]
-                with m.If(reply.valid):
-                    m.d.sync += [indices[:16].eq(reply.payload.index), word.eq(word + 1)]
-                    m.next = "REPLY_RESPONDER"
-            with m.State("REPLY_RESPONDER"):
-                reply = self.responder_reply
-                m.d.comb += [
-                    reply.ready.eq(1),
-                    self.mailbox_w_data.eq(reply.payload.psn),
-                    self.mailbox_w_en.eq(reply.valid),
-                ]
-                with m.If(reply.valid):
-                    m.d.sync += [indices[16:].eq(reply.payload.index), word.eq(word + 1)]
-                    m.next = "REPLY_INDICES"
-            with m.State("REPLY_INDICES"):
-                m.d.comb += [self.mailbox_w_data.eq(indices), self.mailbox_w_en.eq(1)]
-                m.d.sync += word.eq(word + 1)
-                m.next = "REPLY_COMPLETER"
-            with m.State("REPLY_COMPLETER"):
-                reply = self.completer_reply
-                m.d.comb += [
-                    reply.ready.eq(1),
-                    self.mailbox_w_data.eq(reply.payload.index),
-                    self.mailbox_w_en.eq(reply.valid),
-                ]
-                with m.If(reply.valid):
+            with m.State("REPLIES"):
+                with m.If(answered.all()):
+                    m.d.sync += step.eq(0)
+                    m.next = "REPLY"
+            with m.State("REPLY"):
+                m.d.comb += [self.mailbox_w_data.eq(replies.bit_select(0, 32)), self.mailbox_w_en.eq(1)]
+                m.d.sync += [replies.eq(replies >> 32), word.eq(word + 1), step.eq(step + 1)]
+                with m.If(step == QP_DYNAMIC.size // 4 - 1):
                     finish(CommandStatus.OK)
 
             with m.State("WRITE_CQ"):
