@@ -1,9 +1,13 @@
 """Responder and acknowledger together, with accesses that are refused at random and a command block that reacts late:
 what the host must be able to rely on."""
 
+from pathlib import Path
+
+import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from receive_world import (
+    ACKNOWLEDGE,
     SEND_FIRST,
     SEND_LAST,
     SEND_MIDDLE,
@@ -13,6 +17,8 @@ from receive_world import (
     attributes,
     write_attributes,
 )
+from scapy.layers.inet import UDP
+from scapy.utils import rdpcap
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
@@ -200,3 +206,93 @@ def test_every_receive_wqe_completes_once_and_in_order():
     simulate(dut, script, background=background, seed=rng.seed_value, deadline=60_000)
     assert KEY in verdicts
     assert POISONED in verdicts
+
+
+CAPTURES = Path(__file__).parents[2] / "captures"
+IMMEDIATE = (3, 5, 9, 11)
+
+# What the responder has that sent the answers there. `lost`: the frame that never arrived; `late`: the frame before
+# which no receive WQE is posted.
+REPLAYS = {
+    "rc_send_0": {},
+    "rc_send_1": {},
+    "rc_send_1000": {},
+    "rc_send_imm_1000": {},
+    "rc_srq_send": {},
+    "rc_write_0": {},
+    "rc_write_1": {},
+    "rc_write_5000": {},
+    "rc_write_imm_1000": {},
+    "rc_psn_wrap": {},
+    "rc_mtu256_v4": {"path_mtu": 1},
+    "rc_mtu4096_v4": {"path_mtu": 5},
+    "err_rnr_nak": {"late": 30, "min_rnr_timer": 0x36 - 0x20},
+    "err_seq_nak_drop_middle": {"lost": 1},
+    "err_remote_access_write": {"status": KEY},
+}
+
+
+def recorded(name):
+    """Requests (SEND and WRITE only) and answers of a capture, in order: (QPN, header) and (PSN, MSN, syndrome)."""
+    for frame in rdpcap(str(CAPTURES / f"{name}.pcap")):
+        if not (frame.haslayer(UDP) and frame[UDP].dport == 4791):
+            continue
+        data = bytes(frame[UDP].payload)[: frame[UDP].len - 8]
+        opcode, pad, psn = data[0], data[1] >> 4 & 3, int.from_bytes(data[9:12], "big")
+        if opcode == ACKNOWLEDGE:
+            yield None, (psn, int.from_bytes(data[13:16], "big"), data[12])
+        elif opcode < 12:
+            place = 12
+            header = {"opcode": opcode, "psn": psn, "ack_request": data[8] >> 7}
+            if opcode in (6, 10, 11):
+                header["address"] = int.from_bytes(data[12:20], "big")
+                header["rkey"] = int.from_bytes(data[20:24], "big")
+                header["dma_length"] = int.from_bytes(data[24:28], "big")
+                place = 28
+            if opcode in IMMEDIATE:
+                place += 4
+            header["length"] = len(data) - place - pad - 4  # ICRC
+            yield int.from_bytes(data[5:8], "big"), header
+
+
+@pytest.mark.parametrize("name", REPLAYS)
+def test_answers_as_linux_does(name):
+    """The requests of a capture bring the ACKs and NAKs that the kernel's Soft-RoCE sent, PSN, MSN and syndrome."""
+    facts = {"path_mtu": 3, "min_rnr_timer": 12, "late": 0, "lost": None, "status": 0} | REPLAYS[name]
+    rng = make_rng()
+    dut = Reception()
+    ring = Ring(dut, rng, [4] * QPS)
+    fields = attributes(log_rq_stride=4, path_mtu=facts["path_mtu"], min_rnr_timer=facts["min_rnr_timer"])
+    answers = []
+
+    async def script(ctx):
+        for signal in (dut.access.ready, dut.done.valid, dut.completion.ready, dut.error.ready):
+            ctx.set(signal, 1)
+        ctx.set(dut.done.payload, {"status": 0})
+        numbers, expected = [], []
+        for count, (number, what) in enumerate(recorded(name)):
+            if number is None:
+                expected.append(what)
+                continue
+            if count == facts["lost"]:
+                continue
+            if number not in numbers:
+                numbers.append(number)
+                qp = len(numbers) - 1
+                await write_attributes(ctx, dut, qp, **fields)
+                token = {"qp": qp, "action": QpAction.START_RECEIVE, "psn": what["psn"]}
+                await send_all(ctx, dut.control, [token])
+            if count >= facts["late"]:
+                ring.post(numbers.index(number), [(0x1000, 1 << 20, 2)])
+            ctx.set(dut.done.payload, {"status": facts["status"]})
+            packet = {"transport": what, "qp": numbers.index(number), "accept": 1}
+            await send_all(ctx, dut.request, [packet])
+            for _ in range(30):
+                await ctx.tick()
+        assert expected
+        assert [(ack.psn, ack.msn, ack.syndrome) for ack in answers] == expected
+
+    async def acks(ctx):
+        await collect(ctx, dut.ack, answers)
+
+    simulate(dut, script, background=[ring.run, acks], seed=rng.seed_value)
