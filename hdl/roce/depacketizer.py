@@ -12,7 +12,7 @@ from ..stream.queue import PacketQueue
 from ..stream.transfer import LENGTH_BITS
 from .ethernet_header import EthernetStrip
 from .headers import ENCAPSULATIONS, HEADERS
-from .icrc import Icrc, icrc_mask
+from .icrc import Icrc
 from .layout import PacketMap, wire_field
 from .opcodes import SUPPORTED
 from .packet_header import ReceiveHeader
@@ -104,7 +104,7 @@ class Depacketizer(wiring.Component):
             icrc.advance.eq(1),
             icrc.valid.eq(parser.o_valid),
             icrc.first.eq(parser.o.first),
-            icrc.data.eq(parser.o.data | icrc_mask(self.encapsulation, self.data_width, parser.o.at)),
+            icrc.data.eq(parser.masked),
             icrc.words.eq(parser.o.words),
         ]
 

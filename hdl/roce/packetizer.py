@@ -7,7 +7,6 @@ from operator import or_
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
 
 from ..stream.packet import PacketBeat
 from ..stream.transfer import LENGTH_BITS
@@ -210,21 +209,23 @@ class Packetizer(wiring.Component):
                 "destination": 48,
                 "at": beats,
                 "last": 1,
-                "place": exact_log2(lanes),  # of the ICRC in the last beat
+                "words": range(lanes + 1),  # before the ICRC
                 "failed": 1,
             }
         )
         pipeline = [Signal(stage, name=f"stage_{n}") for n in range(1 + icrc.crc_latency)]
         enter, leave = pipeline[0], pipeline[-1]
+        masked = Signal(self.data_width)  # `enter.data` as the ICRC wants it
         with m.If(move):
             m.d.sync += [
                 *(behind.eq(before) for before, behind in pairwise(pipeline)),
                 enter.valid.eq(fire),
                 enter.data.eq(composed),
+                masked.eq(composed | icrc_mask(self.encapsulation, self.data_width, at)),
                 enter.destination.eq(now.path.mac),
                 enter.at.eq(at),
                 enter.last.eq(last),
-                enter.place.eq(left - 1),
+                enter.words.eq(Mux(last, left - 1, lanes)),
                 enter.failed.eq(Mux(consume, flow.last & flow.error, failed)),
             ]
         m.d.comb += [
@@ -232,8 +233,8 @@ class Packetizer(wiring.Component):
             icrc.advance.eq(move),
             icrc.valid.eq(enter.valid),
             icrc.first.eq(enter.at[0]),
-            icrc.data.eq(enter.data | icrc_mask(self.encapsulation, self.data_width, enter.at)),
-            icrc.words.eq(Mux(enter.last, enter.place, lanes)),
+            icrc.data.eq(masked),
+            icrc.words.eq(enter.words),
         ]
 
         beat = ethernet.i.payload.beat
@@ -244,14 +245,14 @@ class Packetizer(wiring.Component):
             beat.data.eq(leave.data),
             beat.first.eq(leave.at[0]),
             beat.last.eq(leave.last),
-            beat.count.eq(Mux(leave.last, (leave.place + 1) << 2, self.data_width // 8)),
+            beat.count.eq(Mux(leave.last, (leave.words + 1) << 2, self.data_width // 8)),
         ]
         if lanes == 2:
             field = HEADERS["ipv4"]["checksum"]
             with m.If(leave.at[1]):
                 m.d.comb += wire_field(beat.data, field, -self.data_width // 8).eq(checksum)
         for lane in range(lanes):
-            with m.If(leave.last & (leave.place == lane)):
+            with m.If(leave.last & (leave.words == lane)):
                 m.d.comb += beat.data.word_select(lane, 32).eq(icrc.crc ^ leave.failed.replicate(32))
         return m
 

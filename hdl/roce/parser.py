@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..stream.transfer import LENGTH_BITS
 from .ethernet_header import local_layout
 from .headers import HEADERS, MAX_PAYLOAD, UDP_PORT
+from .icrc import icrc_mask
 from .layout import wire_field
 
 __all__ = ["PacketParser", "parsed_layout"]
@@ -62,6 +63,8 @@ class PacketParser(wiring.Component):
         Own address.
     i, i_valid : ``local_layout(data_width)``
     o, o_valid : ``parsed_layout(data_width, places)``
+    masked : ``data_width``
+        ``o.data`` as the ICRC wants it.
     """
 
     def __init__(self, data_width, places):
@@ -74,6 +77,7 @@ class PacketParser(wiring.Component):
                 "i_valid": In(1),
                 "o": Out(parsed_layout(data_width, places)),
                 "o_valid": Out(1),
+                "masked": Out(data_width),
             }
         )
 
@@ -164,6 +168,7 @@ class PacketParser(wiring.Component):
         with m.If(s1_valid):
             m.d.sync += [
                 s2.eq(s1),
+                self.masked.eq(s1.data | icrc_mask(places.encapsulation, self.data_width, s1.at)),
                 s2.words.eq(Mux(s1.left > lanes, lanes, s1.left)),
                 s2.ends.eq((s1.left <= lanes) & (s1.left != 0)),
                 s2.length.eq(payload),
