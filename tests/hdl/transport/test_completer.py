@@ -272,7 +272,7 @@ class World:
 
 
 @pytest.mark.parametrize("stall", [0, 0.5])
-@pytest.mark.parametrize("run", range(3))
+@pytest.mark.parametrize("run", range(2))
 def test_random(stall, run):
     rng = make_rng()
     world = World(rng, stall)
@@ -309,7 +309,7 @@ def test_random(stall, run):
     async def testbench(ctx):
         for qp in range(QPS):
             await world.start(ctx, qp, rng.choice([0, 5, PSNS - 3, rng.randrange(PSNS)]))
-        for _ in range(200):
+        for _ in range(120):
             qp = rng.randrange(QPS)
             queue = model.queues[qp]
             if queue.dead or queue.state == QpState.ERR:
@@ -330,7 +330,7 @@ def test_random(stall, run):
             await world.settle(ctx)
 
     world.run(testbench, 200_000)
-    assert len(world.out["completion"]) > 30
+    assert len(world.out["completion"]) > 10
 
 
 @pytest.mark.parametrize(("syndrome", "status"), NAKS.items())
