@@ -70,8 +70,8 @@ class Requester(wiring.Component):
         The command block's broadcast.
     status_qp, status : 12, ``{producer, fetched, error}``
         Indices of the QP's ring, one cycle later.
-    word_addr, word : ``{qp, offset}``, 64
-        Words of fetched WQEs, two cycles later; ``offset`` in words of 8 bytes.
+    word_addr, word : ``{qp, word}``, 64
+        Words of fetched WQEs, two cycles later; ``word_addr.word`` is the byte in the area divided by 8.
     consumed : stream of ``{qp, index}``
         WQEs before ``index`` need not be kept.
     acked_qp, acked : 12, 16

@@ -14,7 +14,7 @@ def word_address(area):
     """Layout of an address of fetched WQEs: the QP, and an 8-byte word in its area of ``area`` bytes."""
     if not isinstance(area, int) or area < 256 or area & area - 1:
         raise ValueError(f"area must be a power of two, at least 256, not {area!r}")
-    return data.StructLayout({"qp": 12, "offset": ceil_log2(area // 8)})
+    return data.StructLayout({"qp": 12, "word": ceil_log2(area // 8)})
 
 
 class WqeWord(enum.Enum):
@@ -96,7 +96,7 @@ class WqeWords(wiring.Component):
         place_of = {name: SEND_WQE.fields[name].offset // 64 for name in ("opcode", "rkey", "remote_address")}
         m.d.comb += [
             self.address.qp.eq(self.qp),
-            self.address.offset.eq(Mux(self.large, Cat(place, self.index), Cat(place[:3], self.index))),
+            self.address.word.eq(Mux(self.large, Cat(place, self.index), Cat(place[:3], self.index))),
             self.inline_done.eq(count == self.inline_words),
             last.eq(count + 1 == self.inline_words),
             want.eq(turn),

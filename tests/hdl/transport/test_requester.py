@@ -42,7 +42,7 @@ class Bench(Elaboratable):
             dut.ready.payload.eq(queue.o.payload),
             dut.ready.valid.eq(queue.o.valid),
             queue.o.ready.eq(dut.ready.ready),
-            words.addr.eq(dut.word_addr.qp * (AREA // 8) + dut.word_addr.offset),
+            words.addr.eq(dut.word_addr.qp * (AREA // 8) + dut.word_addr.word),
             status.addr.eq(dut.status_qp),
             acked.addr.eq(dut.acked_qp),
             dut.status.as_value().eq(status.data),

@@ -38,7 +38,7 @@ class Driver:
         flat = [x for port in ports for x in (port.valid, port.payload)]
         state = [dut.done, dut.ended, dut.failed, dut.syndrome, dut.next]
         _, _, address, taken, *values = await ctx.tick().sample(dut.word_address, dut.i.ready, *state, *flat)
-        self.pipe.append(self.words[address.offset])
+        self.pipe.append(self.words[address.word])
         for number, name in enumerate(STREAMS):
             if values[len(state) + 2 * number]:
                 self.log.append((cycle, name, plain(values[len(state) + 2 * number + 1])))

@@ -57,7 +57,7 @@ class Bench(Elaboratable):
         ]:
             wiring.connect(m, source, sink)
         m.d.comb += [
-            words.addr.eq(r.word_addr.qp * (AREA // 8) + r.word_addr.offset),
+            words.addr.eq(r.word_addr.qp * (AREA // 8) + r.word_addr.word),
             status.addr.eq(r.status_qp),
             r.status.as_value().eq(status.data),
             c.acked_qp.eq(r.acked_qp),
