@@ -60,7 +60,11 @@ class Ram(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = Shape.cast(self.shape).width
-        m.submodules[UNDEFINED_COLLISION] = mem = memory.Memory(shape=width, depth=max(2, self.depth), init=[])
+        # Left to itself, yosys builds narrow ones from LUTs, which are the scarcer of the two.
+        attrs = {"ram_style": "block"}
+        m.submodules[UNDEFINED_COLLISION] = mem = memory.Memory(
+            shape=width, depth=max(2, self.depth), init=[], attrs=attrs
+        )
         write = mem.write_port(granularity=self.granularity)
         read = mem.read_port()
         raw = self.w_data.as_value() if isinstance(self.w_data, ValueCastable) else self.w_data
