@@ -5,7 +5,8 @@ All Contexts on a device share it.
 
 import errno
 import random
-from collections import deque
+import threading
+import weakref
 
 from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
@@ -15,29 +16,33 @@ from verbena.hdl.abi.eqe import EQE, EventType
 from verbena.hdl.abi.registers import REGISTERS
 from verbena.hdl.abi.tables import MPT, MTT
 
-__all__ = ["Adapter", "AdapterError", "Region"]
+__all__ = ["MAX_REGIONS", "Adapter", "AdapterError", "Region", "phase_at"]
 
 LOG_MPT_SIZE = 14
 LOG_EQ_SIZE = 12
 COMMAND_CYCLES = 4_000_000
+MAX_REGIONS = (1 << LOG_MPT_SIZE) - 1
+"""Index 0 stays free, so that no key is small."""
 
 
 class AdapterError(OSError):
-    """The adapter refused a command, or does not answer."""
+    """The adapter refused a command, has no room, or does not answer."""
 
 
 class Region:
-    """A registered memory region: its key and what must be freed with it."""
+    """A registered memory region: its key, its MPT entry, and its translation table in host memory."""
 
-    def __init__(self, index, key, mtt, entry):
+    def __init__(self, index, variant):
         self.index = index
-        self.key = key
-        self.mtt = mtt
-        self.entry = entry
+        self.key = index << 8 | variant
+        self.mtt = None
+        self.entry = {"valid": 1, "variant": variant}
 
 
 class Adapter:
     """Brings the device up and owns everything that Contexts share.
+
+    Commands, tables and events may be used from several threads.
 
     Parameters
     ----------
@@ -62,12 +67,15 @@ class Adapter:
             )
         capabilities = self._read("capabilities")
         self.max_qp, self.max_cq, self.data_bytes, self.window = (1 << (capabilities >> s & 15) for s in (0, 4, 8, 12))
+        # The same device gets the same keys, so that a simulation can be repeated.
         self.random = random.Random(port.mac)
-        self.qps = {}
+        self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}
         self.regions = {}
         self.pds = set()
-        self.async_events = deque()
+        self._variants = {}  # last one of each MPT index
+        self._turns = {}  # number given last, of QPs and CQs
+        self._lock = threading.RLock()
         self._bring_up()
 
     # Registers and commands
@@ -80,12 +88,8 @@ class Adapter:
 
     def _bring_up(self):
         port = self.port
-        mpt_bytes = MPT.size << LOG_MPT_SIZE
-        self.mpt_address, mpt_bus = self.memory.alloc_contiguous(mpt_bytes)
-        self.memory.write(self.mpt_address, bytes(mpt_bytes))
-        eq_bytes = EQE.size << LOG_EQ_SIZE
-        self.eq_address, eq_bus = self.memory.alloc_contiguous(eq_bytes)
-        self.memory.write(self.eq_address, bytes(eq_bytes))
+        self.mpt_address, mpt_bus = self._table(MPT.size << LOG_MPT_SIZE)
+        self.eq_address, eq_bus = self._table(EQE.size << LOG_EQ_SIZE)
         self.eq_consumer = 0
         for name, value in (
             ("mac_low", port.mac & 0xFFFFFFFF),
@@ -101,24 +105,35 @@ class Adapter:
         ):
             self._write(name, value)
 
-    def command(self, opcode, number=0, action=QpAction.NONE, words=()):
-        """Runs a command to its end; ``words`` go to the mailbox before. ``AdapterError`` (EINVAL) if it is refused,
-        ETIMEDOUT if it does not end.
+    def _table(self, size):
+        address, bus = self.memory.alloc_contiguous(size)
+        self.memory.write(address, bytes(size))
+        return address, bus
+
+    def command(self, opcode, number=0, action=QpAction.NONE, words=(), results=0):
+        """Runs a command to its end; ``words`` go to the mailbox before, and as many as ``results`` come from there.
+
+        ``AdapterError``: EINVAL if it is refused, ETIMEDOUT if it does not end, EBUSY if an earlier one has not.
         """
-        for i, word in enumerate(words):
-            self.port.write32(reg.MAILBOX + 4 * i, word)
-        self._write("command", COMMAND.words(opcode=opcode, action=action, number=number)[0])
-        waited = 0
-        while (status := self._read("command_status")) >> 31:
-            self.process_events()
-            self.port.advance(256)
-            waited += 256
-            if waited > COMMAND_CYCLES:
-                raise AdapterError(errno.ETIMEDOUT, f"{Command(opcode).name} of {number:#x} does not end")
-        if status & 15:
-            raise AdapterError(
-                errno.EINVAL, f"{Command(opcode).name} of {number:#x} was refused: {CommandStatus(status & 15).name}"
-            )
+        name = f"{Command(opcode).name} of {number:#x}"
+        with self._lock:
+            if self._read("command_status") >> 31:
+                # The mailbox belongs to the command that runs: touching it would hang the bus.
+                raise AdapterError(errno.EBUSY, f"{name}: an earlier command does not end")
+            for i, word in enumerate(words):
+                self.port.write32(reg.MAILBOX + 4 * i, word)
+            self._write("command", COMMAND.words(opcode=opcode, action=action, number=number)[0])
+            waited = 0
+            while (status := self._read("command_status")) >> 31:
+                if waited >= COMMAND_CYCLES:
+                    raise AdapterError(errno.ETIMEDOUT, f"{name} does not end")
+                self.process_events()  # a full event ring would hold the command up
+                self.port.advance(256)
+                waited += 256
+            if status & 15:
+                why = next((s.name for s in CommandStatus if s == status & 15), status & 15)
+                raise AdapterError(errno.EINVAL, f"{name} was refused: {why}")
+            return [self.port.read32(reg.MAILBOX + 4 * i) for i in range(results)]
 
     def counters(self):
         """All counters of the engine by name."""
@@ -142,43 +157,55 @@ class Adapter:
     # Queue pairs and completion queues
 
     def create_qp(self, owner, **attributes):
-        """A QP number, with the QP in RESET; events about it go to ``owner``."""
-        number = self._free_number(self.qps, self.max_qp, self.max_qp, "QP")
-        self.command(Command.CREATE_QP, number, words=QP_CONTEXT.words(**attributes))
-        self.qps[number] = owner
-        return number
+        """A QP number, with the QP in RESET; events about it go to ``owner._event``."""
+        with self._lock:
+            number = self._free_number(self.qps, self.max_qp, self.max_qp, "QP")
+            self.command(Command.CREATE_QP, number, words=QP_CONTEXT.words(**attributes))
+            self.qps[number] = weakref.ref(owner)
+            return number
 
     def modify_qp(self, number, action, **attributes):
         self.command(Command.MODIFY_QP, number, action, QP_CONTEXT.words(**attributes))
 
     def query_qp(self, number):
         """Attributes and dynamic fields of a QP, in one dictionary (dynamic ones named ``current_…``)."""
-        self.command(Command.QUERY_QP, number)
-        words = (QP_CONTEXT.size + QP_DYNAMIC.size) // 4
-        data = b"".join(self.port.read32(reg.MAILBOX + 4 * i).to_bytes(4, "little") for i in range(words))
+        words = self.command(Command.QUERY_QP, number, results=(QP_CONTEXT.size + QP_DYNAMIC.size) // 4)
+        data = b"".join(word.to_bytes(4, "little") for word in words)
         values = QP_CONTEXT.unpack(data[: QP_CONTEXT.size])
         values.update({f"current_{k}": v for k, v in QP_DYNAMIC.unpack(data[QP_CONTEXT.size :]).items()})
         return values
 
     def destroy_qp(self, number):
-        self.command(Command.DESTROY_QP, number)
-        del self.qps[number]
+        with self._lock:
+            self.command(Command.DESTROY_QP, number)
+            self.process_events()  # what it still has to say is not for its successor
+            del self.qps[number]
 
     def create_cq(self, owner, base, log_size):
-        number = self._free_number(self.cqs, self.max_cq, 0, "CQ")
-        self.command(Command.CREATE_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
-        self.cqs[number] = owner
-        return number
+        """A CQ number; events about it go to ``owner._event``."""
+        with self._lock:
+            number = self._free_number(self.cqs, self.max_cq, 0, "CQ")
+            self.command(Command.CREATE_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
+            self.cqs[number] = weakref.ref(owner)
+            return number
 
     def destroy_cq(self, number):
-        self.command(Command.DESTROY_CQ, number)
-        del self.cqs[number]
+        with self._lock:
+            self.command(Command.DESTROY_CQ, number)
+            self.process_events()
+            del self.cqs[number]
 
     def _free_number(self, used, count, base, what):
-        free = [n for n in range(base, base + count) if n not in used]
-        if not free:
-            raise AdapterError(errno.ENOMEM, f"all {count} {what}s are in use")
-        return free[0]
+        """The next number in turn, so that one that was given back rests as long as it can: packets and events of its
+        former life may still be on their way.
+        """
+        turn = self._turns.get(what, count - 1)
+        for i in range(1, count + 1):
+            number = base + (turn + i) % count
+            if number not in used:
+                self._turns[what] = number - base
+                return number
+        raise AdapterError(errno.ENOMEM, f"all {count} {what}s are in use")
 
     def ring_qp(self, number, register, index):
         """Rings a doorbell of a QP (:class:`verbena.hdl.abi.registers.QpDoorbell`)."""
@@ -191,69 +218,100 @@ class Adapter:
     # Memory regions
 
     def register(self, pd, address, length, access):
-        """Registers memory and returns its :class:`Region`; its pages are as large as the bus addresses allow."""
-        pages = self.memory.bus_pages(address, length) if length else []
-        log_page, entries = _best_pages(address, pages)
-        mtt = None
-        mtt_bus = 0
-        if entries:
-            mtt, mtt_bus = self.memory.alloc_contiguous(max(64, MTT.size * len(entries)), 64)
-            self.memory.write(mtt, b"".join(MTT.pack(present=1, page=entry >> 12) for entry in entries))
-        index = self._free_index()
-        variant = self.random.randrange(256)
-        entry = {"address": address, "length": length, "log_page_size": log_page, "valid": 1, "mtt_address": mtt_bus}
-        entry.update(pd=pd, variant=variant, access=access)
-        self._write_mpt(index, **entry)
-        region = Region(index, index << 8 | variant, mtt, entry)
-        self.regions[index] = region
-        return region
+        """Registers memory and returns its :class:`Region`; its pages are as large as the bus addresses allow.
+
+        ``ValueError`` if the device cannot reach the memory, ``MemoryError`` if there is no room for the table.
+        """
+        with self._lock:
+            mtt, fields = self._translate(address, length)
+            try:
+                region = Region(*self._free_key())
+            except AdapterError:
+                self._free(mtt)
+                raise
+            region.mtt = mtt
+            region.entry.update(fields, pd=pd, access=access)
+            self._write_mpt(region.index, **region.entry)
+            self.regions[region.index] = region
+            return region
 
     def deregister(self, region):
-        self._write_mpt(region.index)
-        self.command(Command.INVALIDATE_KEY, region.index)
-        if region.mtt is not None:
-            self.memory.free(region.mtt)
-        del self.regions[region.index]
+        with self._lock:
+            self._write_mpt(region.index)
+            self.command(Command.INVALIDATE_KEY, region.index)
+            self._free(region.mtt)
+            del self.regions[region.index]
 
-    def change_region(self, region, **fields):
-        """Replaces fields of a region's entry; the engine uses them once this returns."""
-        region.entry.update(fields)
-        self._write_mpt(region.index, **region.entry)
-        self.command(Command.INVALIDATE_KEY, region.index)
+    def change_region(self, region, memory=None, **fields):
+        """Replaces fields of a region's entry, and with ``memory``, an address and a length, what it stands for. The
+        engine uses the new ones once this returns.
+        """
+        with self._lock:
+            old, fresh = region.mtt, None
+            if memory is not None:
+                fresh, translation = self._translate(*memory)
+                fields.update(translation)
+            try:
+                self._write_mpt(region.index, **region.entry | fields)
+                self.command(Command.INVALIDATE_KEY, region.index)
+            except ValueError:
+                self._free(fresh)
+                raise
+            region.entry.update(fields)
+            if memory is not None:
+                region.mtt = fresh
+                self._free(old)
+
+    def _translate(self, address, length):
+        """A translation table, and the fields of an MPT entry that go with it."""
+        log_page, entries = best_pages(address, self.memory.bus_pages(address, length)) if length else (12, [])
+        mtt, bus = None, 0
+        if entries:
+            mtt, bus = self.memory.alloc_contiguous(max(64, MTT.size * len(entries)), 64)
+            self.memory.write(mtt, b"".join(MTT.pack(present=1, page=entry >> 12) for entry in entries))
+        return mtt, {"address": address, "length": length, "log_page_size": log_page, "mtt_address": bus}
+
+    def _free(self, mtt):
+        if mtt is not None:
+            self.memory.free(mtt)
 
     def _write_mpt(self, index, **fields):
         self.memory.write(self.mpt_address + MPT.size * index, MPT.pack(**fields))
 
-    def _free_index(self):
-        if len(self.regions) >= (1 << LOG_MPT_SIZE) - 1:
-            raise AdapterError(errno.ENOMEM, f"all {1 << LOG_MPT_SIZE} keys are in use")
-        while True:
-            index = self.random.randrange(1, 1 << LOG_MPT_SIZE)
-            if index not in self.regions:
-                return index
+    def _free_key(self):
+        """MPT index and variant. A variant is never 0, so that neither a key's successor nor its predecessor is valid
+        (0xff + 1 leads to variant 0 of the next index), and never the one that the index had before.
+        """
+        if len(self.regions) >= MAX_REGIONS:
+            raise AdapterError(errno.ENOMEM, f"all {MAX_REGIONS} keys are in use")
+        while (index := self.random.randrange(1, 1 << LOG_MPT_SIZE)) in self.regions:
+            pass
+        last = self._variants.get(index)
+        variant = self.random.randrange(1, 256) if last is None else last % 255 + 1
+        self._variants[index] = variant
+        return index, variant
 
     # Events
 
     def process_events(self):
         """Hands every event in the ring to whom it concerns. Returns how many there were."""
-        count = 0
-        while True:
-            slot = self.eq_consumer & (1 << LOG_EQ_SIZE) - 1
-            event = EQE.unpack(self.memory.read(self.eq_address + EQE.size * slot, EQE.size))
-            if event["phase"] == self.eq_consumer >> LOG_EQ_SIZE & 1:
-                break
-            self.eq_consumer = self.eq_consumer + 1 & 0xFFFF
-            count += 1
-            self._dispatch(event["type"], event["number"])
-        if count:
-            self._write("eq_consumer", self.eq_consumer)
-        return count
+        with self._lock:
+            count = 0
+            while True:
+                at = self.eq_address + EQE.size * (self.eq_consumer & (1 << LOG_EQ_SIZE) - 1)
+                if phase_at(self.memory, at, EQE) == self.eq_consumer >> LOG_EQ_SIZE & 1:
+                    break
+                event = EQE.unpack(self.memory.read(at, EQE.size))
+                self.eq_consumer = self.eq_consumer + 1 & 0xFFFF
+                count += 1
+                self._dispatch(event["type"], event["number"])
+            if count:
+                self._write("eq_consumer", self.eq_consumer)
+            return count
 
     def _dispatch(self, kind, number):
-        if kind in (EventType.COMPLETION, EventType.CQ_ERR):
-            owner = self.cqs.get(number)
-        else:
-            owner = self.qps.get(number)
+        owners = self.cqs if kind in (EventType.COMPLETION, EventType.CQ_ERR) else self.qps
+        owner = owners[number]() if number in owners else None
         if owner is not None:
             owner._event(kind)
 
@@ -263,12 +321,16 @@ class Adapter:
         return bool(self.process_events()) or busy
 
 
-def _best_pages(address, pages):
+def phase_at(memory, address, record):
+    """The phase bit of the entry at ``address``. What it vouches for must be read after it."""
+    bit = record.fields["phase"].offset
+    return memory.read(address + bit // 8, 1)[0] >> bit % 8 & 1
+
+
+def best_pages(address, pages):
     """The largest page size in which ``pages`` (bus addresses of 4 KiB pages, the one of ``address`` first) can be
     told, and its entries.
     """
-    if not pages:
-        return 12, []
     first = address >> 12
     for log_page in range(30, 12, -1):
         group = 1 << log_page - 12

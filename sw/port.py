@@ -1,13 +1,14 @@
 """The device port: all that the driver needs of a device, and how devices are found.
 
 A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
-opener, and opening gives a
-:class:`Port`. Nothing is built or opened before a :class:`verbena.sw.verbs.device.Context` asks for it.
+opener, and opening gives a :class:`Port`. Nothing is built or opened before a
+:class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
 import errno
 import importlib.metadata
 import threading
+import warnings
 from typing import Protocol, runtime_checkable
 
 __all__ = ["Port", "open_port", "port_names", "provide"]
@@ -18,8 +19,7 @@ class Port(Protocol):
     """A device as the driver sees it.
 
     ``memory`` is the host memory that the device reaches: :mod:`verbena.sw.host_memory` or an object with its functions
-    ``alloc``, ``free``, ``read``, ``write``,
-    ``bus_pages`` and ``alloc_contiguous``.
+    ``alloc``, ``free``, ``read``, ``write``, ``bus_pages`` and ``alloc_contiguous``.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Port(Protocol):
         """Value of the register at ``offset``."""
 
     def write32(self, offset: int, value: int) -> None:
-        """Writes a register or a doorbell."""
+        """Writes a register or a doorbell. All host memory written before is visible to the device by then."""
 
     def advance(self, max_cycles: int) -> bool:
         """Lets the device work: in simulation, at most ``max_cycles``; on hardware, a short while. Returns whether it
@@ -57,7 +57,7 @@ _loaded = False
 
 
 def provide(name, opener):
-    """Adds the device ``name``; ``opener()`` gives its port."""
+    """Adds the device ``name``, or replaces it; ``opener()`` gives its port."""
     with _lock:
         _openers[name] = opener
         _open.pop(name, None)
@@ -65,11 +65,18 @@ def provide(name, opener):
 
 def _load():
     global _loaded
-    if not _loaded:
-        _loaded = True
-        for entry in importlib.metadata.entry_points(group="verbena.devices"):
-            for name, opener in entry.load()().items():
-                _openers.setdefault(name, opener)
+    if _loaded:
+        return
+    _loaded = True
+    for entry in importlib.metadata.entry_points(group="verbena.devices"):
+        try:
+            found = entry.load()()
+        except Exception as error:
+            # One broken provider must not take the devices of all others away.
+            warnings.warn(f"devices of {entry.name!r} are left out: {error!r}", RuntimeWarning, stacklevel=4)
+            continue
+        for name, opener in found.items():
+            _openers.setdefault(name, opener)
 
 
 def port_names():

@@ -1,13 +1,15 @@
 """Addresses: GID, global route, address handle attributes."""
 
 import ipaddress
+from copy import deepcopy
 
+from .base import PyverbsObject
 from .pyverbs_error import PyverbsUserError
 
 __all__ = ["GID", "AHAttr", "GlobalRoute"]
 
 
-class GID:
+class GID(PyverbsObject):
     """A 128-bit address; ``gid`` is its text of eight groups."""
 
     def __init__(self, val=None):
@@ -45,6 +47,9 @@ class GID:
     def __str__(self):
         return self.gid
 
+    def __repr__(self):
+        return f"GID({self.gid!r})"
+
     def __eq__(self, other):
         return isinstance(other, GID) and self._value == other._value
 
@@ -55,19 +60,39 @@ class GID:
         return self._value
 
 
-class GlobalRoute:
-    """Global route of an address handle."""
+class GlobalRoute(PyverbsObject):
+    """Global route of an address handle; ``dgid`` takes a :class:`GID` or its text, and is read as text."""
 
     def __init__(self, dgid=None, flow_label=0, sgid_index=0, hop_limit=1, traffic_class=0):
-        self.dgid = dgid or GID()
+        self._dgid = GID(dgid)
         self.flow_label = flow_label
         self.sgid_index = sgid_index
         self.hop_limit = hop_limit
         self.traffic_class = traffic_class
 
+    @property
+    def dgid(self):
+        return self._dgid.gid
 
-class AHAttr:
-    """Address handle attributes."""
+    @dgid.setter
+    def dgid(self, val):
+        self._dgid = GID(val)
+
+
+def _routed(name):
+    """A property of :class:`AHAttr` that lives in its route, and is None if there is none."""
+
+    def read(self):
+        return getattr(self.gr, name) if self.is_global else None
+
+    def write(self, val):
+        setattr(self.gr, name, val)
+
+    return property(read, write)
+
+
+class AHAttr(PyverbsObject):
+    """Address handle attributes; the route is copied."""
 
     def __init__(self, dlid=0, sl=0, src_path_bits=0, static_rate=0, is_global=0, port_num=1, gr=None):
         if is_global and gr is None:
@@ -78,12 +103,10 @@ class AHAttr:
         self.static_rate = static_rate
         self.is_global = is_global
         self.port_num = port_num
-        self.gr = gr or GlobalRoute()
+        self.gr = deepcopy(gr) if is_global else GlobalRoute()
 
-    @property
-    def dgid(self):
-        return self.gr.dgid.gid
-
-    @dgid.setter
-    def dgid(self, value):
-        self.gr.dgid = GID(value)
+    dgid = _routed("dgid")
+    flow_label = _routed("flow_label")
+    sgid_index = _routed("sgid_index")
+    hop_limit = _routed("hop_limit")
+    traffic_class = _routed("traffic_class")

@@ -1,12 +1,22 @@
-"""What all resources share."""
+"""What all resources share: their life, and how what the device says becomes an exception."""
 
+import atexit
+import collections
+import contextlib
 import errno
+import itertools
+import threading
 import weakref
 
 from ..adapter import AdapterError
-from .pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from .pyverbs_error import PyverbsRDMAError
 
 __all__ = ["PyverbsCM", "PyverbsObject", "PyverbsRDMAErrno", "inc_rkey"]
+
+_last = threading.local()
+_serials = itertools.count()
+_forgotten = collections.deque()
+_roots = weakref.WeakSet()
 
 
 def inc_rkey(rkey):
@@ -15,25 +25,40 @@ def inc_rkey(rkey):
 
 
 def PyverbsRDMAErrno(msg):
-    """A :class:`PyverbsRDMAError` for a failure of the device itself."""
-    return PyverbsRDMAError(msg, errno.EIO)
+    """A :class:`PyverbsRDMAError` with the errno of the last failure in this thread, EIO if there was none."""
+    return PyverbsRDMAError(msg, getattr(_last, "errno", errno.EIO))
 
 
 def refuse(msg, code):
     """Raises :class:`PyverbsRDMAError` with errno ``code``."""
+    _last.errno = abs(code)
     raise PyverbsRDMAError(msg, code)
 
 
-def attempt(msg, function, *args, **kwargs):
-    """Calls ``function``; an error of the adapter or of host memory becomes a :class:`PyverbsRDMAError` that begins
-    with ``msg``.
-    """
+@contextlib.contextmanager
+def attempt(msg):
+    """Makes an error of the adapter or of host memory a :class:`PyverbsRDMAError` that begins with ``msg``."""
     try:
-        return function(*args, **kwargs)
+        yield
     except MemoryError:
-        raise PyverbsRDMAError(msg, errno.ENOMEM) from None
+        refuse(msg, errno.ENOMEM)
     except AdapterError as error:
-        raise PyverbsRDMAError(f"{msg}: {error.strerror}", error.errno) from error
+        refuse(f"{msg}: {error.strerror}", error.errno)
+
+
+def bury():
+    """Closes what garbage collection has found, children before their parents."""
+    for _ in range(len(_forgotten)):
+        try:
+            resource = _forgotten.popleft()
+        except IndexError:  # another thread was faster
+            return
+        if resource._living:
+            resource._orphaned = True  # its children are garbage too, and take it with them
+        else:
+            # Whoever could have been told of a failure has forgotten the object.
+            with contextlib.suppress(Exception):
+                resource._end()
 
 
 class PyverbsObject:
@@ -43,19 +68,35 @@ class PyverbsObject:
 class PyverbsCM(PyverbsObject):
     """A resource: context manager, closed once, its children before it.
 
-    Subclasses set ``_closers`` (called by :meth:`close` in order) through :meth:`_own`; children register with their
-    parents.
+    A subclass begins with ``super().__init__(*parents)``, which refuses parents that are closed, and ends with
+    ``_opened()``; ``_destroy()`` takes back what lies between. It may refuse to be closed in ``_may_close()``, which
+    is not asked when a parent goes.
+
+    Garbage collection closes what is forgotten. As it may come at any time, also in the midst of a command, ``__del__``
+    only takes note; the next call that creates, closes, polls or waits does the work.
     """
 
-    # Destroying a parent destroys its children in this order.
     _rank = 0
+    """Children are closed in this order, and among equals in that of their creation."""
+
+    _closed = True
 
     def __init__(self, *parents):
+        bury()
+        self._parents = tuple(dict.fromkeys(parents))
+        for parent in self._parents:
+            parent._check_open()
         self._children = weakref.WeakSet()
-        self._parents = parents
+        self._living = 0  # children; unlike the set it survives that garbage collection clears weak references
+        self._orphaned = False
+
+    def _opened(self):
+        self._serial = next(_serials)
         self._closed = False
-        for parent in parents:
-            parent._children.add(self)
+        for parent in self._parents:
+            parent._adopt(self)
+        if not self._parents:
+            _roots.add(self)
 
     def __enter__(self):
         return self
@@ -65,19 +106,52 @@ class PyverbsCM(PyverbsObject):
         return False
 
     def __del__(self):
-        if not getattr(self, "_closed", True):
-            self.close()
+        if not self._closed:
+            _forgotten.append(self)
 
     def close(self):
         """Destroys the object and, before it, its children. Again: nothing."""
+        bury()
+        if not self._closed:
+            self._may_close()
+            self._end()
+
+    def _end(self):
         if self._closed:
             return
-        for child in sorted(self._children, key=lambda c: c._rank):
-            child.close()
+        for child in sorted(self._children, key=lambda c: (c._rank, c._serial)):
+            child._end()
+        with attempt(f"Failed to destroy {type(self).__name__}"):
+            self._destroy()
         self._closed = True
-        self._destroy()
         for parent in self._parents:
-            parent._children.discard(self)
+            parent._leave(self)
+
+    def _may_close(self):
+        pass
 
     def _destroy(self):
-        raise PyverbsUserError(f"{type(self).__name__} cannot be destroyed")
+        raise NotImplementedError
+
+    def _check_open(self):
+        if self._closed:
+            refuse(f"{type(self).__name__} is closed", errno.EINVAL)
+
+    def _adopt(self, child):
+        self._children.add(child)
+        self._living += 1
+
+    def _leave(self, child):
+        self._children.discard(child)
+        self._living -= 1
+        if self._orphaned and not self._living:
+            self._end()
+
+
+@atexit.register
+def _close_all():
+    """A device must not write into the memory of a process that is gone."""
+    bury()
+    for root in sorted(_roots, key=lambda r: r._serial):
+        with contextlib.suppress(Exception):
+            root._end()

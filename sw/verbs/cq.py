@@ -1,14 +1,18 @@
 """Completion queues and completion channels."""
 
 import errno
+import weakref
 from collections import deque
 
 from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.abi.registers import CqDoorbell
 
-from .base import PyverbsCM, PyverbsObject, attempt, refuse
-from .device import EVENT_QUANTUM, MAX_CQE, AsyncEvent
+from ..adapter import phase_at
+from .base import PyverbsCM, PyverbsObject, attempt, bury, refuse
+from .device import EVENT_QUANTUM, AsyncEvent
+from .libibverbs_enums import ibv_wc_status
+from .limits import MAX_CQE
 
 __all__ = ["CQ", "WC", "CompChannel"]
 
@@ -17,10 +21,26 @@ POLL_QUANTUM = 1024
 
 
 class WC(PyverbsObject):
-    """A work completion. If ``status`` is not 0, only wr_id, status, qp_num and vendor_err count."""
+    """A work completion. If ``status`` is not 0, only wr_id, status, qp_num and vendor_err count.
+
+    ``vendor_err`` is a :class:`verbena.hdl.abi.cqe.Syndrome`; ``imm_data`` is in network order.
+    """
 
     def __init__(
-        self, wr_id=0, status=0, opcode=0, vendor_err=0, byte_len=0, qp_num=0, src_qp=0, imm_data=0, wc_flags=0
+        self,
+        wr_id=0,
+        status=0,
+        opcode=0,
+        vendor_err=0,
+        byte_len=0,
+        qp_num=0,
+        src_qp=0,
+        imm_data=0,
+        wc_flags=0,
+        pkey_index=0,
+        slid=0,
+        sl=0,
+        dlid_path_bits=0,
     ):
         self.wr_id = wr_id
         self.status = status
@@ -31,12 +51,16 @@ class WC(PyverbsObject):
         self.src_qp = src_qp
         self.imm_data = imm_data
         self.wc_flags = wc_flags
-        self.pkey_index = self.slid = self.sl = self.dlid_path_bits = 0
+        self.pkey_index = pkey_index
+        self.slid = slid
+        self.sl = sl
+        self.dlid_path_bits = dlid_path_bits
 
     def __repr__(self):
+        status = ibv_wc_status(self.status).name if self.status in set(ibv_wc_status) else self.status
         return (
-            f"WC(wr_id={self.wr_id}, status={self.status}, opcode={self.opcode}, qp_num={self.qp_num:#x}, "
-            f"byte_len={self.byte_len})"
+            f"WC(wr_id={self.wr_id}, status={status}, opcode={self.opcode}, qp_num={self.qp_num:#x}, "
+            f"byte_len={self.byte_len}, vendor_err={self.vendor_err})"
         )
 
 
@@ -48,57 +72,83 @@ class CompChannel(PyverbsCM):
     def __init__(self, context):
         super().__init__(context)
         self.context = context
-        self._events = deque()
+        self._events = deque()  # weak references to CQs
+        self._opened()
 
     def get_cq_event(self, expected_cq=None):
-        """Waits for an event and returns its CQ.
+        """Waits for an event and returns its CQ, which must acknowledge it (:meth:`CQ.ack_events`).
 
         EDEADLK if none can come any more; an event of another CQ than ``expected_cq`` is an error.
         """
+        bury()
+        self._check_open()
         adapter = self.context._adapter
-        while not self._events:
-            if not adapter.advance(EVENT_QUANTUM) and not self._events:
-                refuse("Failed to get a CQ event: the device is idle", errno.EDEADLK)
-        cq = self._events.popleft()
+        adapter.process_events()
+        cq = None
+        while cq is None:
+            if self._events:
+                cq = self._events.popleft()()
+            elif not adapter.advance(EVENT_QUANTUM) and not self._events:
+                refuse("Failed to get CQ event: the device is idle", errno.EDEADLK)
+        cq.num_events += 1
         if expected_cq is not None and cq is not expected_cq:
-            refuse("Received an event of an unexpected CQ", errno.EINVAL)
+            refuse("Received event on an unexpected CQ", errno.EINVAL)
         return cq
+
+    def _forget_events(self, cq):
+        self._events = deque(event for event in self._events if event() not in (cq, None))
 
     def _destroy(self):
         self._events.clear()
 
 
 class CQ(PyverbsCM):
-    """A completion queue that holds ``cqe`` completions or more."""
+    """A completion queue that holds ``cqe`` completions or more.
+
+    Closing it closes its QPs, and acknowledges the completion events that it has delivered.
+    """
 
     _rank = 3
 
     def __init__(self, context, cqe, cq_context=None, channel=None, comp_vector=0):
+        super().__init__(*([context] if channel is None else [context, channel]))
         failed = "Failed to create a CQ"
         cqe = int(cqe)
         if not 1 <= cqe <= MAX_CQE or not 0 <= comp_vector < context.num_comp_vectors:
             refuse(failed, errno.EINVAL)
+        if channel is not None and channel.context is not context:
+            refuse(failed, errno.EINVAL)
         self.context = context
         self.cq_context = cq_context
         self.comp_channel = channel
-        self._adapter = context._adapter
-        self._log_size = cqe.bit_length()  # room for one more than asked for
-        self.cqe = (1 << self._log_size) - 1
-        self._ring, bus = attempt(failed, self._adapter.memory.alloc_contiguous, CQE.size << self._log_size)
-        self._adapter.memory.write(self._ring, bytes(CQE.size << self._log_size))
-        self._number = attempt(failed, self._adapter.create_cq, self, bus, self._log_size)
-        self._watch = self._adapter.port.watch(self._ring, CQE.size << self._log_size)
+        self.num_events = 0
+        self._adapter = adapter = context._adapter
+        self._log_size = (cqe - 1).bit_length()
+        self.cqe = 1 << self._log_size
         self._consumer = 0
         self._told = 0
         self._ready = deque()
-        self._qps = {}
+        self._qps = weakref.WeakValueDictionary()
         self._unacked_events = 0
-        super().__init__(*([context] if channel is None else [context, channel]))
+        size = CQE.size << self._log_size
+        with attempt(failed):
+            self._ring, bus = adapter.memory.alloc_contiguous(max(4096, size))
+        adapter.memory.write(self._ring, bytes(size))
+        try:
+            with attempt(failed):
+                self._number = adapter.create_cq(self, bus, self._log_size)
+        except Exception:
+            adapter.memory.free(self._ring)
+            raise
+        self._watch = adapter.port.watch(self._ring, size)
+        self._opened()
 
     def poll(self, num_entries=1):
         """Up to ``num_entries`` completions: ``(n, [WC])``. When there is none, a simulated device is given some time
         first.
         """
+        bury()
+        self._check_open()
         taken = self._take(num_entries)
         if not taken:
             self._adapter.advance(POLL_QUANTUM)
@@ -107,14 +157,18 @@ class CQ(PyverbsCM):
 
     def req_notify(self, solicited_only=False):
         """Asks for one event at the next completion, or at the next solicited or failed one."""
+        self._check_open()
         self._adapter.ring_cq(self._number, CqDoorbell.ARM, 2 if solicited_only else 1)
 
     def ack_events(self, num_events):
         """Tells that ``num_events`` events of the channel have been dealt with."""
-        self._unacked_events -= num_events
+        if not 0 <= num_events <= self.num_events:
+            refuse(f"Failed to ack {num_events} CQ events: {self.num_events} are unacknowledged", errno.EINVAL)
+        self.num_events -= num_events
 
     def resize(self, cqe):
         """Accepts any size that holds what is unpolled and that the ring has room for; larger: EOPNOTSUPP."""
+        self._check_open()
         self._collect()
         if not 1 <= cqe <= MAX_CQE or cqe < len(self._ready):
             refuse("Failed to resize CQ", errno.EINVAL)
@@ -128,11 +182,11 @@ class CQ(PyverbsCM):
     def _collect(self, count=1 << 16):
         """Moves completions from the ring to the list of the ready, until that holds ``count``."""
         memory = self._adapter.memory
-        size = 1 << self._log_size
         while len(self._ready) < count:
-            entry = CQE.unpack(memory.read(self._ring + CQE.size * (self._consumer & size - 1), CQE.size))
-            if entry["phase"] == self._consumer >> self._log_size & 1:
+            at = self._ring + CQE.size * (self._consumer & self.cqe - 1)
+            if phase_at(memory, at, CQE) == self._consumer >> self._log_size & 1:
                 break
+            entry = CQE.unpack(memory.read(at, CQE.size))
             self._consumer = self._consumer + 1 & 0xFFFF
             qp = self._qps.get(entry["qpn"])
             if qp is not None:
@@ -155,32 +209,27 @@ class CQ(PyverbsCM):
         )
 
     def _purge(self, qpn):
-        """Forgets the completions of a QP that goes to RESET."""
+        """Forgets the completions of a QP that is destroyed or goes to RESET."""
         self._collect()
         self._ready = deque(wc for wc in self._ready if wc.qp_num != qpn)
 
     def _event(self, kind):
-        self._unacked_events += 1
-        if kind == EventType.COMPLETION:
-            if self.comp_channel is not None:
-                self.comp_channel._events.append(self)
-            else:
-                self._unacked_events -= 1
-        else:
+        if kind != EventType.COMPLETION:
             self.context._events.append(AsyncEvent(kind, self))
+        elif self.comp_channel is not None:
+            self.comp_channel._events.append(weakref.ref(self))
 
-    def close(self):
-        if not self._closed and self._qps:
-            # As a parent the context destroys QPs before CQs; a CQ alone may not go before them.
-            refuse("Failed to destroy a CQ", errno.EBUSY)
-        super().close()
-
-    def __del__(self):
-        # Garbage comes in any order; the adapter's own records keep the ring alive until its QPs are gone.
-        if not getattr(self, "_closed", True) and not self._qps:
-            self.close()
+    def _may_close(self):
+        if self._unacked_events:
+            refuse(f"Failed to destroy CQ: {self._unacked_events} async events are unacknowledged", errno.EBUSY)
 
     def _destroy(self):
-        self._adapter.port.unwatch(self._watch)
         self._adapter.destroy_cq(self._number)
+        self._adapter.port.unwatch(self._watch)
         self._adapter.memory.free(self._ring)
+        self.context._forget_events(self)
+        if self.comp_channel is not None:
+            self.comp_channel._forget_events(self)
+
+    def __str__(self):
+        return f"CQ {self._number}: {self.cqe} entries"

@@ -6,13 +6,18 @@ __all__ = [
     "ibv_access_flags",
     "ibv_atomic_cap",
     "ibv_event_type",
+    "ibv_gid_type",
+    "ibv_gid_type_sysfs",
+    "ibv_mig_state",
     "ibv_mtu",
+    "ibv_node_type",
     "ibv_port_state",
     "ibv_qp_attr_mask",
     "ibv_qp_state",
     "ibv_qp_type",
     "ibv_rereg_mr_flags",
     "ibv_send_flags",
+    "ibv_transport_type",
     "ibv_wc_flags",
     "ibv_wc_opcode",
     "ibv_wc_status",
@@ -35,6 +40,12 @@ def _bits(names, start=0):
     return {name: 1 << i for i, name in enumerate(names.split(), start)}
 
 
+ibv_node_type = _enum("ibv_node_type", "IBV_NODE_", _count("CA SWITCH ROUTER RNIC USNIC USNIC_UDP UNSPECIFIED", 1))
+ibv_transport_type = _enum(
+    "ibv_transport_type", "IBV_TRANSPORT_", {"UNKNOWN": -1, **_count("IB IWARP USNIC USNIC_UDP UNSPECIFIED")}
+)
+ibv_gid_type = _enum("ibv_gid_type", "IBV_GID_TYPE_", _count("IB ROCE_V1 ROCE_V2"))
+ibv_gid_type_sysfs = _enum("ibv_gid_type_sysfs", "IBV_GID_TYPE_SYSFS_", _count("IB_ROCE_V1 ROCE_V2"))
 ibv_qp_type = _enum(
     "ibv_qp_type",
     "IBV_QPT_",
@@ -86,11 +97,14 @@ ibv_wc_flags = _enum("ibv_wc_flags", "IBV_WC_", {"GRH": 1, "WITH_IMM": 2, "IP_CS
 ibv_qp_attr_mask = _enum(
     "ibv_qp_attr_mask",
     "IBV_QP_",
-    _bits(
-        "STATE CUR_STATE EN_SQD_ASYNC_NOTIFY ACCESS_FLAGS PKEY_INDEX PORT QKEY AV PATH_MTU TIMEOUT RETRY_CNT "
-        "RNR_RETRY RQ_PSN MAX_QP_RD_ATOMIC "
-        "ALT_PATH MIN_RNR_TIMER SQ_PSN MAX_DEST_RD_ATOMIC PATH_MIG_STATE CAP DEST_QPN"
-    ),
+    {
+        **_bits(
+            "STATE CUR_STATE EN_SQD_ASYNC_NOTIFY ACCESS_FLAGS PKEY_INDEX PORT QKEY AV PATH_MTU TIMEOUT RETRY_CNT "
+            "RNR_RETRY RQ_PSN MAX_QP_RD_ATOMIC "
+            "ALT_PATH MIN_RNR_TIMER SQ_PSN MAX_DEST_RD_ATOMIC PATH_MIG_STATE CAP DEST_QPN"
+        ),
+        "RATE_LIMIT": 1 << 25,
+    },
 )
 ibv_event_type = _enum(
     "ibv_event_type",
@@ -98,15 +112,15 @@ ibv_event_type = _enum(
     _count(
         "CQ_ERR QP_FATAL QP_REQ_ERR QP_ACCESS_ERR COMM_EST SQ_DRAINED PATH_MIG PATH_MIG_ERR DEVICE_FATAL "
         "PORT_ACTIVE PORT_ERR LID_CHANGE "
-        "PKEY_CHANGE SM_CHANGE SRQ_ERR SRQ_LIMIT_REACHED QP_LAST_WQE_REACHED CLIENT_REREGISTER GID_CHANGE WQ_FATAL"
+        "PKEY_CHANGE SM_CHANGE SRQ_ERR SRQ_LIMIT_REACHED QP_LAST_WQE_REACHED CLIENT_REREGISTER GID_CHANGE WQ_FATAL "
+        "DEVICE_SPEED_CHANGE"
     ),
 )
 ibv_port_state = _enum("ibv_port_state", "IBV_PORT_", _count("NOP DOWN INIT ARMED ACTIVE ACTIVE_DEFER"))
 ibv_atomic_cap = _enum("ibv_atomic_cap", "IBV_ATOMIC_", _count("NONE HCA GLOB"))
 ibv_rereg_mr_flags = _enum("ibv_rereg_mr_flags", "IBV_REREG_MR_CHANGE_", _bits("TRANSLATION PD ACCESS"))
 
-IBV_NODE_CA = 1
-IBV_LINK_LAYER_ETHERNET = 2
-IBV_GID_TYPE_SYSFS_ROCE_V2 = 1
-IBV_GID_TYPE_ROCE_V2 = 2
-__all__ += ["IBV_GID_TYPE_ROCE_V2", "IBV_GID_TYPE_SYSFS_ROCE_V2", "IBV_LINK_LAYER_ETHERNET", "IBV_NODE_CA"]
+ibv_mig_state = _enum("ibv_mig_state", "IBV_MIG_", _count("MIGRATED REARM ARMED"))
+
+IBV_LINK_LAYER_UNSPECIFIED, IBV_LINK_LAYER_INFINIBAND, IBV_LINK_LAYER_ETHERNET = range(3)
+__all__ += ["IBV_LINK_LAYER_ETHERNET", "IBV_LINK_LAYER_INFINIBAND", "IBV_LINK_LAYER_UNSPECIFIED"]

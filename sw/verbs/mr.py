@@ -2,14 +2,15 @@
 
 import errno
 
-from .. import host_memory
 from .base import PyverbsCM, attempt, refuse
 from .libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
+from .limits import MAX_MR_SIZE
 from .pyverbs_error import PyverbsUserError
 
 __all__ = ["MR"]
 
 A = ibv_access_flags
+R = ibv_rereg_mr_flags
 _GRANTED = (
     A.IBV_ACCESS_LOCAL_WRITE
     | A.IBV_ACCESS_REMOTE_WRITE
@@ -17,16 +18,25 @@ _GRANTED = (
     | A.IBV_ACCESS_REMOTE_ATOMIC
     | A.IBV_ACCESS_MW_BIND
 )
-_HINTS = A.IBV_ACCESS_RELAXED_ORDERING
-_FAILED = "Failed to register a MR"
+_HINTS = 0x3FF << 20
+"""IBV_ACCESS_OPTIONAL_RANGE: what may be ignored, such as RELAXED_ORDERING."""
+
+_PAGE = 4096
 
 
-def _check_access(access):
+def _check_access(failed, access):
+    if access & ~(sum(A) | _HINTS):
+        refuse(failed, errno.EINVAL)
     if access & ~(_GRANTED | _HINTS):
-        refuse(f"{_FAILED}: access flags {access & ~(_GRANTED | _HINTS):#x}", errno.EOPNOTSUPP)
+        refuse(failed, errno.EOPNOTSUPP)
     if access & (A.IBV_ACCESS_REMOTE_WRITE | A.IBV_ACCESS_REMOTE_ATOMIC) and not access & A.IBV_ACCESS_LOCAL_WRITE:
-        refuse(_FAILED, errno.EINVAL)
+        refuse(failed, errno.EINVAL)
     return int(access & _GRANTED)
+
+
+def _check_range(failed, address, length):
+    if not 0 <= length <= MAX_MR_SIZE or not 0 <= address <= (1 << 64) - length:
+        refuse(failed, errno.EINVAL)
 
 
 class MR(PyverbsCM):
@@ -35,25 +45,32 @@ class MR(PyverbsCM):
     _rank = 5
 
     def __init__(self, pd, length=0, access=0, address=None, implicit=False):
+        super().__init__(pd)
+        failed = f"Failed to register a MR. length: {length}, access flags: {int(access)}"
         if implicit:
-            refuse(f"{_FAILED}: implicit regions need paging on demand", errno.EOPNOTSUPP)
-        if length < 0:
-            refuse(_FAILED, errno.EINVAL)
-        granted = _check_access(access)
-        self._adapter = pd.context._adapter
+            refuse(failed, errno.EOPNOTSUPP)
+        _check_range(failed, address or 0, length)
+        granted = _check_access(failed, access)
+        self._adapter = adapter = pd.context._adapter
         self._owned = None
         if address is None:
-            self._owned = address = attempt(_FAILED, host_memory.alloc, max(1, length), 4096)
-            host_memory.write(address, bytes(length))
+            with attempt(failed):
+                self._owned = address = adapter.memory.alloc(max(1, length), _PAGE)
+            adapter.memory.write(address, bytes(length))
         try:
-            self._region = attempt(_FAILED, self._adapter.register, pd.handle, address, length, granted)
-        except ValueError as error:
-            refuse(f"{_FAILED}: {error}", errno.EFAULT)
-        super().__init__(pd)
+            with attempt(failed):
+                self._region = adapter.register(pd.handle, address, length, granted)
+        except Exception as error:
+            if self._owned is not None:
+                adapter.memory.free(self._owned)
+            if isinstance(error, ValueError):
+                refuse(f"{failed}: {error}", errno.EFAULT)
+            raise
         self.pd = pd
         self.buf = address
         self.length = length
         self.access = access
+        self._opened()
 
     @property
     def lkey(self):
@@ -69,57 +86,58 @@ class MR(PyverbsCM):
 
     def write(self, data, length, offset=0):
         """Puts the first ``length`` bytes of ``data`` (str or bytes) at ``offset``."""
-        data = data.encode() if isinstance(data, str) else bytes(data)
+        data = data.encode() if isinstance(data, str) else memoryview(data).cast("B")
         self._check(length, offset)
-        host_memory.write(self.buf + offset, data[:length])
+        self._adapter.memory.write(self.buf + offset, data[:length])
 
     def read(self, length, offset):
         """``length`` bytes from ``offset``."""
         self._check(length, offset)
-        return host_memory.read(self.buf + offset, length)
+        return self._adapter.memory.read(self.buf + offset, length)
 
     def rereg(self, flags, pd=None, addr=0, length=0, access=0):
-        """Changes protection domain, rights or memory; the keys stay."""
-        failed = "Failed to reregister MR"
-        known = sum(ibv_rereg_mr_flags)
-        if not flags or flags & ~known:
+        """Changes protection domain, rights or memory; the keys stay. Memory of its own lives on until the end."""
+        self._check_open()
+        failed = "Failed to rereg MR"
+        if not flags or flags & ~sum(R):
             refuse(failed, errno.EINVAL)
         fields = {}
-        if flags & ibv_rereg_mr_flags.IBV_REREG_MR_CHANGE_PD:
+        memory = None
+        if flags & R.IBV_REREG_MR_CHANGE_PD:
             if pd is None:
-                raise PyverbsUserError("rereg with CHANGE_PD needs a PD")
+                raise PyverbsUserError(f"{failed}: CHANGE_PD needs a PD")
+            pd._check_open()
+            if pd.context is not self.pd.context:
+                refuse(failed, errno.EINVAL)
             fields["pd"] = pd.handle
-        if flags & ibv_rereg_mr_flags.IBV_REREG_MR_CHANGE_ACCESS:
-            fields["access"] = _check_access(access)
-        if flags & ibv_rereg_mr_flags.IBV_REREG_MR_CHANGE_TRANSLATION:
-            try:
-                fresh = attempt(
-                    failed, self._adapter.register, self.pd.handle, addr, length, self._region.entry["access"]
-                )
-            except ValueError as error:
-                refuse(f"{failed}: {error}", errno.EFAULT)
-            fields.update({k: fresh.entry[k] for k in ("address", "length", "log_page_size", "mtt_address")})
-            # The new table goes to the old key, and the old table leaves with the key that came with the new one.
-            fresh.mtt, self._region.mtt = self._region.mtt, fresh.mtt
-        attempt(failed, self._adapter.change_region, self._region, **fields)
-        if flags & ibv_rereg_mr_flags.IBV_REREG_MR_CHANGE_TRANSLATION:
-            self._adapter.deregister(fresh)
-            if self._owned is not None:
-                host_memory.free(self._owned)
-                self._owned = None
-            self.buf, self.length = addr, length
-        if "pd" in fields:
-            self.pd._children.discard(self)
-            pd._children.add(self)
-            self.pd, self._parents = pd, (pd,)
+        if flags & R.IBV_REREG_MR_CHANGE_ACCESS:
+            fields["access"] = _check_access(failed, access)
+        if flags & R.IBV_REREG_MR_CHANGE_TRANSLATION:
+            _check_range(failed, addr, length)
+            memory = addr, length
+        try:
+            with attempt(failed):
+                self._adapter.change_region(self._region, memory, **fields)
+        except ValueError as error:
+            refuse(f"{failed}: {error}", errno.EFAULT)
+        if memory is not None:
+            self.buf, self.length = memory
         if "access" in fields:
             self.access = access
+        if "pd" in fields and pd is not self.pd:
+            pd._adopt(self)
+            self._parents[0]._leave(self)
+            self.pd, self._parents = pd, (pd,)
 
     def _check(self, length, offset):
+        self._check_open()
         if offset < 0 or length < 0 or offset + length > self.length:
             raise PyverbsUserError(f"{length} bytes from offset {offset} are not within the region of {self.length}")
 
     def _destroy(self):
         self._adapter.deregister(self._region)
         if self._owned is not None:
-            host_memory.free(self._owned)
+            self._adapter.memory.free(self._owned)
+
+    def __str__(self):
+        return f"MR: {self.length} bytes at {self.buf:#x}, lkey {self.lkey:#x}, rkey {self.rkey:#x}"

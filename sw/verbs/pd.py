@@ -3,6 +3,7 @@
 import errno
 
 from .base import PyverbsCM, refuse
+from .limits import MAX_PD
 
 __all__ = ["PD"]
 
@@ -15,14 +16,18 @@ class PD(PyverbsCM):
     def __init__(self, context):
         super().__init__(context)
         self.context = context
-        pds = context._adapter.pds
-        self.handle = next((n for n in range(1, 1 << 24) if n not in pds), None)
+        self._pds = pds = context._adapter.pds
+        self.handle = next((n for n in range(1, MAX_PD + 1) if n not in pds), None)
         if self.handle is None:
             refuse("Failed to allocate PD", errno.ENOMEM)
         pds.add(self.handle)
+        self._opened()
 
     def _destroy(self):
-        self.context._adapter.pds.discard(self.handle)
+        self._pds.discard(self.handle)
 
     def advise_mr(self, *args, **kwargs):
-        refuse("advise_mr is not supported", errno.EOPNOTSUPP)
+        refuse("Failed to advise MR", errno.EOPNOTSUPP)
+
+    def __str__(self):
+        return f"PD {self.handle}"

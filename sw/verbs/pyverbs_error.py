@@ -10,7 +10,7 @@ class PyverbsError(Exception):
 
     def __init__(self, msg, error_code=-1):
         if error_code != -1:
-            msg = f"{msg}. Errno: {abs(error_code)}, {os.strerror(abs(error_code))}"
+            msg = f"{msg}. Errno: {error_code}, {os.strerror(abs(error_code))}"
         super().__init__(msg)
 
 

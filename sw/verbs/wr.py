@@ -1,6 +1,7 @@
 """Work requests and scatter/gather entries."""
 
 from .. import host_memory
+from .base import PyverbsObject
 from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
 from .pyverbs_error import PyverbsUserError
 
@@ -9,7 +10,7 @@ __all__ = ["SGE", "RecvWR", "SendWR"]
 _WITHOUT_SGE = (ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ibv_wr_opcode.IBV_WR_SEND_WITH_INV)
 
 
-class SGE:
+class SGE(PyverbsObject):
     """A scatter/gather entry."""
 
     def __init__(self, addr, length, lkey):
@@ -25,26 +26,32 @@ class SGE:
         return f"SGE: addr {self.addr:#x}, length {self.length}, lkey {self.lkey:#x}"
 
 
-class _WR:
+class _WR(PyverbsObject):
     def __init__(self, wr_id, num_sge, sg, next_wr):
         sg = list(sg or ())
         if num_sge > len(sg):
             raise PyverbsUserError(f"num_sge is {num_sge}, but there are only {len(sg)} SGEs")
         self.wr_id = wr_id
-        self.num_sge = num_sge
         self.sg_list = [SGE(s.addr, s.length, s.lkey) for s in sg[:num_sge]]
         self.next_wr = next_wr
 
+    @property
+    def num_sge(self):
+        return len(self.sg_list)
+
+    def __str__(self):
+        return f"{type(self).__name__} {self.wr_id}: {self.num_sge} SGEs"
+
 
 class RecvWR(_WR):
-    """A receive work request."""
+    """A receive work request; its SGEs are copied."""
 
     def __init__(self, wr_id=0, num_sge=0, sg=None, next_wr=None):
         super().__init__(wr_id, num_sge, sg, next_wr)
 
 
 class SendWR(_WR):
-    """A send work request; its SGEs are copied."""
+    """A send work request; its SGEs are copied. ``imm_data`` is in network order."""
 
     def __init__(
         self,
@@ -57,7 +64,7 @@ class SendWR(_WR):
         next_wr=None,
     ):
         if opcode not in _WITHOUT_SGE and (num_sge < 1 or not sg):
-            raise PyverbsUserError("A SendWR needs at least one SGE")
+            raise PyverbsUserError("A WR needs at least one SGE")
         super().__init__(wr_id, num_sge, sg, next_wr)
         self.opcode = opcode
         self.imm_data = imm_data

@@ -1,0 +1,200 @@
+"""What a device, its port and its GID table tell about themselves; :mod:`.device` hands these out."""
+
+from .addr import GID
+from .base import PyverbsObject
+from .libibverbs_enums import (
+    IBV_LINK_LAYER_ETHERNET,
+    ibv_atomic_cap,
+    ibv_event_type,
+    ibv_gid_type,
+    ibv_mtu,
+    ibv_port_state,
+)
+from .limits import MAX_CQE, MAX_MR, MAX_MR_SIZE, MAX_MSG_SZ, MAX_PD, MAX_QP_WR, MAX_SGE
+
+__all__ = [
+    "DeviceAttr",
+    "GIDEntry",
+    "PortAttr",
+    "guid_format",
+    "guid_of",
+    "phys_state_to_str",
+    "port_state_to_str",
+    "speed_to_str",
+    "translate_event_type",
+    "translate_link_layer",
+    "translate_mtu",
+    "width_to_str",
+]
+
+_ABSENT = (
+    "device_cap_flags max_sge_rd max_qp_rd_atom max_ee_rd_atom max_res_rd_atom max_qp_init_rd_atom "
+    "max_ee_init_rd_atom max_ee max_rdd max_mw max_raw_ipv6_qps max_raw_ethy_qp max_mcast_grp max_mcast_qp_attach "
+    "max_total_mcast_qp_attach max_ah max_fmr max_map_per_fmr max_srq max_srq_wr max_srq_sge"
+)
+"""Attributes of what the engine does not have."""
+
+
+def _swap(value):
+    """Eight bytes in network order as a little-endian host reads them, and back: so the C structures have GUIDs."""
+    return int.from_bytes(value.to_bytes(8, "big"), "little")
+
+
+def guid_of(mac):
+    """EUI-64 of a MAC address, as a number."""
+    return (mac >> 24 << 40 | 0xFFFE << 24 | mac & 0xFFFFFF) ^ 1 << 57
+
+
+def guid_format(num):
+    """Text of a GUID as :class:`DeviceAttr` has it."""
+    text = f"{_swap(num):016x}"
+    return ":".join(text[i : i + 4] for i in range(0, 16, 4))
+
+
+class DeviceAttr(PyverbsObject):
+    """``struct ibv_device_attr``."""
+
+    def __init__(self, adapter):
+        self.__dict__.update(dict.fromkeys(_ABSENT.split(), 0))
+        self.fw_version = "0.1.0"
+        self.node_guid = self.sys_image_guid = _swap(guid_of(adapter.port.mac))
+        self.max_mr_size = MAX_MR_SIZE
+        self.page_size_cap = sum(1 << i for i in range(12, 31))
+        self.vendor_id = 0x5652
+        self.vendor_part_id = 1
+        self.hw_ver = 1
+        self.max_qp = adapter.max_qp
+        self.max_qp_wr = MAX_QP_WR
+        self.max_sge = MAX_SGE
+        self.max_cq = adapter.max_cq
+        self.max_cqe = MAX_CQE
+        self.max_mr = MAX_MR
+        self.max_pd = MAX_PD
+        self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_NONE
+        self.max_pkeys = 1
+        self.local_ca_ack_delay = 15
+        self.phys_port_cnt = 1
+
+    def __str__(self):
+        return _lines(self, node_guid=guid_format, sys_image_guid=guid_format)
+
+
+class PortAttr(PyverbsObject):
+    """``struct ibv_port_attr``."""
+
+    def __init__(self):
+        self.state = ibv_port_state.IBV_PORT_ACTIVE
+        self.max_mtu = ibv_mtu.IBV_MTU_4096
+        self.active_mtu = ibv_mtu.IBV_MTU_4096
+        self.gid_tbl_len = 1
+        self.port_cap_flags = 1 << 26  # IP-based GIDs
+        self.max_msg_sz = MAX_MSG_SZ
+        self.pkey_tbl_len = 1
+        self.lid = self.sm_lid = self.lmc = self.sm_sl = self.bad_pkey_cntr = self.qkey_viol_cntr = 0
+        self.subnet_timeout = self.init_type_reply = self.flags = self.port_cap_flags2 = 0
+        self.max_vl_num = 1
+        self.active_width = 1
+        self.active_speed = self.active_speed_ex = 4  # 10 Gb/s
+        self.phys_state = 5
+        self.link_layer = IBV_LINK_LAYER_ETHERNET
+
+    def __str__(self):
+        return _lines(
+            self,
+            state=port_state_to_str,
+            max_mtu=translate_mtu,
+            active_mtu=translate_mtu,
+            link_layer=translate_link_layer,
+            phys_state=phys_state_to_str,
+            active_width=width_to_str,
+            active_speed=speed_to_str,
+        )
+
+
+class GIDEntry(PyverbsObject):
+    """One row of the GID table; prefix and interface id are in network order, as in C."""
+
+    def __init__(
+        self,
+        subnet_prefix=0,
+        interface_id=0,
+        gid_index=0,
+        port_num=0,
+        gid_type=ibv_gid_type.IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex=0,
+    ):
+        self.gid_subnet_prefix = subnet_prefix
+        self.gid_interface_id = interface_id
+        self.gid_index = gid_index
+        self.port_num = port_num
+        self.gid_type = gid_type
+        self.ndev_ifindex = ndev_ifindex
+
+    @classmethod
+    def of(cls, gid, gid_index, port_num):
+        """The row of a :class:`.GID`."""
+        return cls(_swap(int(gid) >> 64), _swap(int(gid) & (1 << 64) - 1), gid_index, port_num)
+
+    def gid_str(self):
+        gid = GID()
+        gid._value = _swap(self.gid_subnet_prefix) << 64 | _swap(self.gid_interface_id)
+        return gid.gid
+
+    def __str__(self):
+        return f"GID {self.gid_index} of port {self.port_num}: {self.gid_str()}"
+
+
+def _lines(attributes, **formats):
+    names = sorted(vars(attributes))
+    return "\n".join(f"{name:<26}: {formats.get(name, str)(getattr(attributes, name))}" for name in names)
+
+
+def _named(names, wrong):
+    """A function from a number to what ``names`` calls it, or to ``wrong``."""
+
+    def translate(value):
+        return f"{names[value]} ({int(value)})" if value in names else f"{wrong} ({int(value)})"
+
+    return translate
+
+
+translate_mtu = _named({1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}, "Invalid MTU")
+port_state_to_str = _named(
+    {0: "NOP", 1: "Down", 2: "Init", 3: "Armed", 4: "Active", 5: "Active defer"}, "Invalid state"
+)
+phys_state_to_str = _named(
+    {
+        1: "Sleep",
+        2: "Polling",
+        3: "Disabled",
+        4: "Port configuration training",
+        5: "Link up",
+        6: "Link error recovery",
+        7: "Phy test",
+    },
+    "Invalid physical state",
+)
+width_to_str = _named({1: "1X", 2: "4X", 4: "8X", 8: "12X", 16: "2X"}, "Invalid width")
+speed_to_str = _named(
+    {
+        0: "0.0 Gbps",
+        1: "2.5 Gbps",
+        2: "5.0 Gbps",
+        4: "10.0 Gbps",
+        8: "10.0 Gbps",
+        16: "14.0 Gbps",
+        32: "25.0 Gbps",
+        64: "50.0 Gbps",
+        128: "100.0 Gbps",
+        256: "200.0 Gbps",
+    },
+    "Invalid speed",
+)
+
+
+def translate_link_layer(ll):
+    return {0: "Unspecified", 1: "InfiniBand", 2: "Ethernet"}.get(ll, f"Invalid link layer ({ll})")
+
+
+def translate_event_type(event_type):
+    return ibv_event_type(event_type).name if event_type in set(ibv_event_type) else f"Unknown event ({event_type})"

@@ -1,0 +1,26 @@
+"""Limits that all engines share; what differs between them, the adapter's capability register tells."""
+
+from ..adapter import MAX_REGIONS
+
+__all__ = [
+    "MAX_CQE",
+    "MAX_INLINE",
+    "MAX_MR",
+    "MAX_MR_SIZE",
+    "MAX_MSG_SZ",
+    "MAX_PD",
+    "MAX_QP_WR",
+    "MAX_RD_ATOMIC",
+    "MAX_SGE",
+]
+
+MAX_QP_WR = 1 << 14
+MAX_CQE = 1 << 15  # half of what a free-running index of 16 bits can tell apart
+MAX_SGE = 6
+MAX_INLINE = 96
+MAX_MSG_SZ = 1 << 31
+MAX_MR = MAX_REGIONS
+MAX_MR_SIZE = 1 << 40
+MAX_PD = 1 << 16
+MAX_RD_ATOMIC = 16
+"""Most that QPAttr may ask for. READ and atomics are still missing, but connections name 1 without using them."""

@@ -1,0 +1,145 @@
+"""Attributes of queue pairs; :mod:`.qp` hands these out."""
+
+import errno
+from copy import copy
+
+from .addr import AHAttr
+from .base import PyverbsObject, refuse
+from .libibverbs_enums import ibv_mtu, ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type
+from .limits import MAX_RD_ATOMIC
+
+__all__ = ["FIELDS", "QPAttr", "QPCap", "QPInitAttr", "check_values"]
+
+M = ibv_qp_attr_mask
+S = ibv_qp_state
+
+
+class QPCap(PyverbsObject):
+    """Capacities: asked for at creation; :meth:`.qp.QP.query` tells what there is."""
+
+    def __init__(self, max_send_wr=1, max_recv_wr=10, max_send_sge=1, max_recv_sge=1, max_inline_data=0):
+        self.max_send_wr = max_send_wr
+        self.max_recv_wr = max_recv_wr
+        self.max_send_sge = max_send_sge
+        self.max_recv_sge = max_recv_sge
+        self.max_inline_data = max_inline_data
+
+    def __str__(self):
+        return ", ".join(f"{name} {value}" for name, value in vars(self).items())
+
+
+def _capacity(name):
+    """A property that reads and writes one capacity of ``_cap``."""
+
+    def read(self):
+        return getattr(self._cap, name)
+
+    def write(self, value):
+        setattr(self._cap, name, value)
+
+    return property(read, write)
+
+
+class QPInitAttr(PyverbsObject):
+    """What a QP is made of. Creation puts the true capacities here; ``cap`` reads as a copy."""
+
+    def __init__(
+        self, qp_type=ibv_qp_type.IBV_QPT_UD, qp_context=None, scq=None, rcq=None, srq=None, cap=None, sq_sig_all=1
+    ):
+        self.qp_type = qp_type
+        self.qp_context = qp_context
+        self.send_cq = scq
+        self.recv_cq = rcq
+        self.srq = srq
+        self._cap = copy(cap) if cap is not None else QPCap()
+        self.sq_sig_all = sq_sig_all
+
+    @property
+    def cap(self):
+        return copy(self._cap)
+
+    @cap.setter
+    def cap(self, value):
+        self._cap = copy(value)
+
+    max_send_wr = _capacity("max_send_wr")
+    max_recv_wr = _capacity("max_recv_wr")
+    max_send_sge = _capacity("max_send_sge")
+    max_recv_sge = _capacity("max_recv_sge")
+    max_inline_data = _capacity("max_inline_data")
+
+
+class QPAttr(PyverbsObject):
+    """``struct ibv_qp_attr``."""
+
+    def __init__(
+        self, qp_state=S.IBV_QPS_INIT, cur_qp_state=S.IBV_QPS_RESET, port_num=1, path_mtu=ibv_mtu.IBV_MTU_1024
+    ):
+        self.qp_state = qp_state
+        self.cur_qp_state = cur_qp_state
+        self.port_num = port_num
+        self.path_mtu = path_mtu
+        self.path_mig_state = self.qkey = self.rq_psn = self.sq_psn = self.dest_qp_num = self.qp_access_flags = 0
+        self.cap = QPCap()
+        self.ah_attr = AHAttr()
+        self.alt_ah_attr = AHAttr()
+        self.pkey_index = self.alt_pkey_index = self.alt_port_num = self.alt_timeout = 0
+        self.en_sqd_async_notify = self.sq_draining = 0
+        self.max_rd_atomic = self.max_dest_rd_atomic = 0
+        self.min_rnr_timer = self.timeout = self.retry_cnt = self.rnr_retry = self.rate_limit = 0
+
+
+FIELDS = {
+    M.IBV_QP_ACCESS_FLAGS: "qp_access_flags",
+    M.IBV_QP_PKEY_INDEX: "pkey_index",
+    M.IBV_QP_PORT: "port_num",
+    M.IBV_QP_AV: "ah_attr",
+    M.IBV_QP_PATH_MTU: "path_mtu",
+    M.IBV_QP_TIMEOUT: "timeout",
+    M.IBV_QP_RETRY_CNT: "retry_cnt",
+    M.IBV_QP_RNR_RETRY: "rnr_retry",
+    M.IBV_QP_RQ_PSN: "rq_psn",
+    M.IBV_QP_MAX_QP_RD_ATOMIC: "max_rd_atomic",
+    M.IBV_QP_MIN_RNR_TIMER: "min_rnr_timer",
+    M.IBV_QP_SQ_PSN: "sq_psn",
+    M.IBV_QP_MAX_DEST_RD_ATOMIC: "max_dest_rd_atomic",
+    M.IBV_QP_DEST_QPN: "dest_qp_num",
+}
+"""Attribute behind each bit of a mask that the RC transport knows."""
+
+_UNSUPPORTED = M.IBV_QP_ALT_PATH | M.IBV_QP_PATH_MIG_STATE
+"""There is one port and one path."""
+
+
+def check_values(attr, mask):
+    """Refuses values of ``attr`` that no engine can take: EINVAL, EOPNOTSUPP for a second path."""
+    failed = "Failed to modify QP"
+    if mask & _UNSUPPORTED:
+        refuse(f"{failed}: no alternate path", errno.EOPNOTSUPP)
+    for bit, wrong in (
+        (M.IBV_QP_PORT, attr.port_num != 1),
+        (M.IBV_QP_PKEY_INDEX, attr.pkey_index != 0),
+        (M.IBV_QP_PATH_MTU, not 1 <= attr.path_mtu <= 5),
+        (M.IBV_QP_TIMEOUT, not 0 <= attr.timeout <= 31),
+        (M.IBV_QP_RETRY_CNT, not 0 <= attr.retry_cnt <= 7),
+        (M.IBV_QP_RNR_RETRY, not 0 <= attr.rnr_retry <= 7),
+        (M.IBV_QP_MIN_RNR_TIMER, not 0 <= attr.min_rnr_timer <= 31),
+        (M.IBV_QP_DEST_QPN, not 0 <= attr.dest_qp_num < 1 << 24),
+        (M.IBV_QP_MAX_QP_RD_ATOMIC, not 0 <= attr.max_rd_atomic <= MAX_RD_ATOMIC),
+        (M.IBV_QP_MAX_DEST_RD_ATOMIC, not 0 <= attr.max_dest_rd_atomic <= MAX_RD_ATOMIC),
+        (M.IBV_QP_AV, not _routable(attr.ah_attr)),
+    ):
+        if mask & bit and wrong:
+            refuse(f"{failed}: {M(bit).name}", errno.EINVAL)
+
+
+def _routable(ah):
+    """Whether the way leads from the one GID to an IPv4 address."""
+    return (
+        ah.is_global
+        and ah.port_num == 1
+        and bool(ah.gr._dgid.ipv4)
+        and ah.sgid_index == 0
+        and 0 <= ah.hop_limit <= 255
+        and 0 <= ah.traffic_class <= 255
+    )

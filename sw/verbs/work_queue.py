@@ -1,0 +1,105 @@
+"""Work queues: rings of WQEs in host memory, and the WQEs themselves."""
+
+import errno
+
+from verbena.hdl.abi.wqe import SEND_WQE, SGE, SGE_OFFSET, SendOpcode
+
+from .base import refuse
+from .libibverbs_enums import ibv_send_flags
+from .limits import MAX_MSG_SZ
+
+__all__ = ["WorkQueue", "recv_wqe", "send_wqe"]
+
+KNOWN_SENDS = (SendOpcode.SEND, SendOpcode.SEND_WITH_IMM, SendOpcode.RDMA_WRITE, SendOpcode.RDMA_WRITE_WITH_IMM)
+_FLAGS = (
+    ibv_send_flags.IBV_SEND_FENCE
+    | ibv_send_flags.IBV_SEND_SIGNALED
+    | ibv_send_flags.IBV_SEND_SOLICITED
+    | ibv_send_flags.IBV_SEND_INLINE
+)
+
+
+class WorkQueue:
+    """A ring of ``size`` or more entries of ``1 << log_stride`` bytes in host memory, and the wr_id of each."""
+
+    def __init__(self, memory, size, log_stride):
+        self.memory = memory
+        self.log_size = (size - 1).bit_length()
+        self.log_stride = log_stride
+        self.address, self.bus = memory.alloc_contiguous(max(4096, 1 << self.log_size + log_stride))
+        self.reset()
+
+    @property
+    def size(self):
+        return 1 << self.log_size
+
+    @property
+    def free(self):
+        """Entries that can be posted."""
+        return self.size - (self.producer - self.completed & 0xFFFF)
+
+    def reset(self):
+        """Begins anew, empty."""
+        self.wr_ids = [0] * self.size
+        self.producer = 0
+        self.completed = 0
+
+    def put(self, wr_id, data):
+        """Places an entry; the device does not know of it before the doorbell."""
+        slot = self.producer & self.size - 1
+        self.wr_ids[slot] = wr_id
+        self.memory.write(self.address + (slot << self.log_stride), data.ljust(1 << self.log_stride, b"\0"))
+        self.producer = self.producer + 1 & 0xFFFF
+
+    def complete(self, index):
+        """The wr_id of entry ``index``, which is complete, as are all before it."""
+        self.completed = index + 1 & 0xFFFF
+        return self.wr_ids[index & self.size - 1]
+
+    def close(self):
+        self.memory.free(self.address)
+
+
+def _sges(wr):
+    return b"".join(SGE.pack(address=s.addr, length=s.length, lkey=s.lkey) for s in wr.sg_list)
+
+
+def recv_wqe(wr, cap):
+    """Bytes of a receive WQE; EINVAL if the request does not fit ``cap``, ``ValueError`` if a number is too large."""
+    if wr.num_sge > cap.max_recv_sge:
+        refuse(f"Failed to post recv: {wr.num_sge} SGEs", errno.EINVAL)
+    return _sges(wr)
+
+
+def send_wqe(wr, cap, sq_sig_all, memory):
+    """Bytes of a send WQE; inline data is taken from ``memory`` now. Errors as of :func:`recv_wqe`, and EOPNOTSUPP for
+    operations that the engine does not have.
+    """
+    failed = "Failed to post send"
+    flags = int(wr.send_flags)
+    if wr.opcode not in KNOWN_SENDS:
+        known = wr.opcode in SendOpcode.__members__.values()
+        refuse(f"{failed}: opcode {wr.opcode!r}", errno.EOPNOTSUPP if known else errno.EINVAL)
+    if flags & ~_FLAGS:
+        refuse(f"{failed}: flags {flags:#x}", errno.EINVAL)
+    if wr.num_sge > cap.max_send_sge:
+        refuse(f"{failed}: {wr.num_sge} SGEs", errno.EINVAL)
+    length = sum(s.length for s in wr.sg_list)
+    if length > MAX_MSG_SZ:
+        refuse(f"{failed}: {length} bytes", errno.EINVAL)
+    inline = flags & ibv_send_flags.IBV_SEND_INLINE
+    if inline and length > cap.max_inline_data:
+        refuse(f"{failed}: {length} bytes inline", errno.EINVAL)
+    if sq_sig_all:
+        flags |= ibv_send_flags.IBV_SEND_SIGNALED
+    head = SEND_WQE.pack(
+        opcode=int(wr.opcode),
+        flags=flags,
+        sge_count=0 if inline else wr.num_sge,
+        immediate=wr.imm_data & 0xFFFFFFFF,
+        remote_address=wr.remote_addr,
+        rkey=wr.rkey,
+        length=length,
+    )
+    body = b"".join(memory.read(s.addr, s.length) for s in wr.sg_list) if inline else _sges(wr)
+    return head[:SGE_OFFSET] + body

@@ -1,0 +1,52 @@
+"""A device of its own for each test, without an engine."""
+
+import gc
+
+import pytest
+from fake_device import FakeDevice
+from verbena.sw import port
+from verbena.sw.verbs import base
+from verbena.sw.verbs.cq import CQ
+from verbena.sw.verbs.device import Context
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
+from verbena.sw.verbs.pd import PD
+from verbena.sw.verbs.qp import QP, QPCap, QPInitAttr
+
+
+@pytest.fixture
+def device():
+    """A fake device that the driver finds as ``fake0``."""
+    fake = FakeDevice()
+    port.provide(fake.name, lambda: fake)
+    yield fake
+    gc.collect()
+    base.bury()
+    del port._openers[fake.name]
+    port._open.pop(fake.name, None)
+
+
+@pytest.fixture
+def context(device):
+    with Context(name=device.name) as context:
+        yield context
+
+
+@pytest.fixture
+def pd(context):
+    return PD(context)
+
+
+@pytest.fixture
+def cq(context):
+    return CQ(context, 16)
+
+
+@pytest.fixture
+def make_qp(pd, cq):
+    """A function that makes a QP with some of its capacities changed."""
+
+    def make(*, sq_sig_all=0, scq=None, rcq=None, qp_attr=None, **cap):
+        init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, "mine", scq or cq, rcq or cq, None, QPCap(**cap), sq_sig_all)
+        return QP(pd, init, qp_attr)
+
+    return make

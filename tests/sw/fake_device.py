@@ -1,0 +1,227 @@
+"""A device port in plain Python: registers, commands that keep contexts, doorbells that are noted down.
+
+It does no work by itself. A test plays the engine: it writes completions and events, changes states, and looks at what
+the driver has put into registers and memory. All layouts are written out here once more, by hand.
+"""
+
+import struct
+from collections import deque
+
+from verbena.sw import host_memory
+
+__all__ = ["FakeDevice"]
+
+MAGIC, VERSION = 0x56524231, 1
+QPS, CQS = 8, 4
+
+COMMAND, COMMAND_STATUS, CLOCK = 0x10, 0x14, 0x1C
+MAC_LOW, MAC_HIGH, IP = 0x20, 0x24, 0x28
+MPT_LOW, MPT_HIGH, MPT_LOG_SIZE = 0x30, 0x34, 0x38
+EQ_LOW, EQ_HIGH, EQ_LOG_SIZE, EQ_CONSUMER = 0x40, 0x44, 0x48, 0x4C
+MAILBOX, COUNTERS, QP_PAGES, CQ_PAGES = 0x800, 0xC00, 0x1000000, 0x2000000
+NOP, CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP, CREATE_CQ, DESTROY_CQ, INVALIDATE_KEY = range(8)
+RESET, START_RECEIVE, START_SEND, ERROR = range(1, 5)
+
+
+class FakeDevice:
+    """A :class:`verbena.sw.port.Port`.
+
+    Members
+    -------
+    writes : list of (offset, value)
+        Every register write but those to the mailbox.
+    commands : list of (opcode, number, action, words of the mailbox)
+    qps : {number: 32 words}, cqs : {number: 4 words}
+        Contexts, as the last command left them.
+    dynamic : {number: (sq_psn, rq_psn, sq_index, rq_index, sq_completed)}
+    busy_reads : int
+        How often the status says `busy` after each command; ``hang`` makes it say so for ever.
+    refuse : {opcode: status}
+    script : deque of callables
+        One is called at each ``advance``, which returns whether there are more.
+    advanced : list of int
+        Cycles asked for.
+    neighbours : {ip: mac}
+    """
+
+    memory = host_memory
+
+    def __init__(self, name="fake0", mac=0x0256420000A1, ip=0x0A0000A1):
+        self.name = name
+        self.mac = mac
+        self.ip = ip
+        log = (QPS - 1).bit_length(), (CQS - 1).bit_length(), 3, 6
+        self.registers = {0x00: MAGIC, 0x04: VERSION, 0x08: sum(x << 4 * i for i, x in enumerate(log)), CLOCK: 1234}
+        self.mailbox = [0] * 64
+        self.counters = [0] * 256
+        self.writes = []
+        self.commands = []
+        self.qps = {}
+        self.cqs = {}
+        self.dynamic = {}
+        self.busy_reads = 0
+        self.hang = False
+        self.refuse = {}
+        self.script = deque()
+        self.advanced = []
+        self.neighbours = {ip: mac, ip + 1: mac + 1}
+        self.watches = {}
+        self.produced = {}
+        self.events = 0
+        self._busy = 0
+        self._status = 0
+
+    # The port
+
+    def read32(self, offset):
+        if offset == COMMAND_STATUS:
+            if self.hang or self._busy:
+                self._busy -= 1
+                return 1 << 31
+            return self._status
+        if MAILBOX <= offset < MAILBOX + 256:
+            assert not self._busy, "the mailbox is read while a command runs"
+            return self.mailbox[(offset - MAILBOX) // 4]
+        if COUNTERS <= offset < COUNTERS + 1024:
+            return self.counters[(offset - COUNTERS) // 4]
+        return self.registers.get(offset, 0)
+
+    def write32(self, offset, value):
+        assert 0 <= value < 1 << 32
+        if MAILBOX <= offset < MAILBOX + 256:
+            assert not self._busy, "the mailbox is written while a command runs"
+            self.mailbox[(offset - MAILBOX) // 4] = value
+            return
+        self.writes.append((offset, value))
+        if offset == COMMAND:
+            self._busy = self.busy_reads
+            self._status = self._run(value & 0xFFFFFF, value >> 24 & 15, value >> 28)
+        else:
+            self.registers[offset] = value
+
+    def advance(self, max_cycles):
+        self.advanced.append(max_cycles)
+        if self.script:
+            self.script.popleft()()
+        return bool(self.script)
+
+    def watch(self, address, length):
+        number = len(self.advanced) + 100 * len(self.watches) + 1
+        self.watches[number] = (address, length)
+        return number
+
+    def unwatch(self, watch):
+        del self.watches[watch]
+
+    def resolve(self, ip):
+        return self.neighbours[ip]
+
+    # The engine
+
+    def _run(self, number, opcode, action):
+        self.commands.append((opcode, number, action, list(self.mailbox[:32])))
+        if opcode in self.refuse:
+            return self.refuse[opcode]
+        if opcode in (CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP) and not QPS <= number < 2 * QPS:
+            return 2
+        if opcode in (CREATE_CQ, DESTROY_CQ) and number >= CQS:
+            return 2
+        if opcode == CREATE_QP:
+            self.qps[number] = self.mailbox[:32]
+            self.dynamic[number] = (0, 0, 0, 0, 0)
+        elif opcode == MODIFY_QP:
+            self.qps[number] = self.mailbox[:32]
+            sq_psn, rq_psn, *rest = self.dynamic[number]
+            if action == RESET:
+                self.dynamic[number] = (0, 0, 0, 0, 0)
+            elif action == START_RECEIVE:
+                self.dynamic[number] = (sq_psn, self.mailbox[17], *rest)
+            elif action == START_SEND:
+                self.dynamic[number] = (self.mailbox[16], rq_psn, *rest)
+        elif opcode == QUERY_QP:
+            sq_psn, rq_psn, sq_index, rq_index, sq_completed = self.dynamic[number]
+            self.mailbox[:32] = self.qps[number]
+            self.mailbox[32:36] = [sq_psn, rq_psn, sq_index | rq_index << 16, sq_completed]
+        elif opcode == DESTROY_QP:
+            del self.qps[number]
+        elif opcode == CREATE_CQ:
+            self.cqs[number] = self.mailbox[:4]
+            self.produced[number] = 0
+        elif opcode == DESTROY_CQ:
+            del self.cqs[number]
+        return 0
+
+    def set_state(self, number, state):
+        """The engine changes a QP's state by itself."""
+        self.qps[number][0] = self.qps[number][0] & ~15 | state
+
+    def complete(self, cqn, qpn, index, *, status=0, opcode=0, imm=0, length=0, flags=0, source=0, syndrome=0):
+        """Writes a completion into the ring of a CQ."""
+        low, high, size, _ = self.cqs[cqn]
+        size &= 15
+        number, self.produced[cqn] = self.produced[cqn], self.produced[cqn] + 1 & 0xFFFF
+        phase = ~(number >> size) & 1
+        entry = struct.pack(
+            "<IIIBBHIIII",
+            imm,
+            length,
+            qpn | status << 24,
+            opcode,
+            flags,
+            index & 0xFFFF,
+            source | syndrome << 24,
+            0,
+            0,
+            phase << 31,
+        )
+        self.write_bus((high << 32 | low) + 32 * (number & (1 << size) - 1), entry)
+
+    def event(self, kind, number):
+        """Writes an event into the event ring."""
+        size = self.registers[EQ_LOG_SIZE]
+        slot = self.events & (1 << size) - 1
+        phase = ~(self.events >> size) & 1
+        self.events = self.events + 1 & 0xFFFF
+        entry = struct.pack("<IIII", kind, number, 0, phase << 31)
+        self.write_bus((self.registers[EQ_HIGH] << 32 | self.registers[EQ_LOW]) + 16 * slot, entry)
+
+    # Memory by bus address
+
+    def host(self, bus):
+        """Address in this process of a bus address."""
+        for window in host_memory.windows():
+            page = (bus - window.bus) // 4096 ^ window.mask
+            if bus >= window.bus and 0 <= page < window.size // 4096:
+                return window.address + page * 4096 + bus % 4096
+        raise AssertionError(f"nothing is at {bus:#x} of the bus")
+
+    def read_bus(self, bus, length):
+        """``length`` bytes within a page, or within what is contiguous on the bus."""
+        return host_memory.read(self.host(bus), length)
+
+    def write_bus(self, bus, data):
+        host_memory.write(self.host(bus), data)
+
+    # What the driver has written
+
+    def mpt(self, index):
+        """The 32 bytes of an MPT entry."""
+        return self.read_bus((self.registers[MPT_HIGH] << 32 | self.registers[MPT_LOW]) + 32 * index, 32)
+
+    def send_ring(self, number):
+        """(bus address, log size, log stride) of a QP's send ring."""
+        words = self.qps[number]
+        return words[9] << 32 | words[8], words[10] & 15, words[10] >> 4 & 15
+
+    def recv_ring(self, number):
+        words = self.qps[number]
+        return words[13] << 32 | words[12], words[14] & 15, words[14] >> 4 & 15
+
+    def wqe(self, ring, index):
+        """Bytes of entry ``index`` of a ring."""
+        bus, size, stride = ring
+        return self.read_bus(bus + ((index & (1 << size) - 1) << stride), 1 << stride)
+
+    def rung(self, offset):
+        """Values written to a doorbell, in order."""
+        return [value for at, value in self.writes if at == offset]
