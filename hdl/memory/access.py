@@ -18,8 +18,9 @@ class AccessUnit(wiring.Component):
     (:class:`.translation.Translation`), for two clients.
 
     On hits a piece comes 8 cycles after its request, and a client is served every 4 cycles, also if both are busy; an
-    access that crosses a page boundary takes up to 8. A miss costs the read and about 4 cycles more, and delays only
-    its own client. Each client has one miss under way in each of the two caches.
+    access that crosses a page boundary takes 6, or 8 if both are busy. A miss costs the read and about 10 cycles more,
+    and delays only its own client. Each client has one miss under way in each of the two caches. After reset, accesses
+    wait until the caches and the poison bits are cleared: a cycle a set or, if that is more, two a QP.
 
     An invalidation waits until all accesses under way are over, their pieces taken, then clears the lines; meanwhile no
     access starts. It says nothing about pieces that were handed out before: their transfers may go on.

@@ -3,9 +3,23 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from verbena.hdl.abi.tables import MPT, MTT, AccessStatus
+from verbena.hdl.stream.ram import Ram
 
-__all__ = ["CLIENTS", "MPT_BASE", "QPS", "RECEIVE", "TOP", "TRANSMIT", "Host", "access", "server", "servers"]
+__all__ = [
+    "CLIENTS",
+    "MPT_BASE",
+    "QPS",
+    "RECEIVE",
+    "TOP",
+    "TRANSMIT",
+    "CollidingRam",
+    "Host",
+    "access",
+    "server",
+    "servers",
+]
 
 QPS = 8
 MPT_BASE = 0xFFFF_8000_1234_5000
@@ -156,3 +170,22 @@ def access(key=0, address=0, length=0, *, pd=1, access=0, qp=0, discard=0, clear
         "key": key, "address": address, "length": length, "pd": pd, "access": access,
         "qp": qp, "discard": discard, "clear": clear, "last": last,
     }  # fmt: skip
+
+
+class CollidingRam(Ram):
+    """A ``Ram`` that gives the worst when a row is read while it is written: half of the new row, half nonsense."""
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ram = ram = Ram(self.shape, self.depth, granularity=self.granularity)
+        row, new = Value.cast(ram.r_data), Value.cast(self.w_data)
+        collided = Signal(2)
+        worst = [Signal(len(row), name=f"worst{stage}") for stage in range(2)]
+        m.d.sync += [
+            collided.eq(collided << 1 | ((self.w_addr == self.r_addr) & self.w_en.any())),
+            worst[0].eq(Cat(new[: len(row) // 2], ~new[len(row) // 2 :])),
+            worst[1].eq(worst[0]),
+        ]
+        m.d.comb += [ram.w_en.eq(self.w_en), ram.w_addr.eq(self.w_addr), ram.r_addr.eq(self.r_addr)]
+        m.d.comb += [Value.cast(ram.w_data).eq(new), Value.cast(self.r_data).eq(Mux(collided[1], worst[1], row))]
+        return m

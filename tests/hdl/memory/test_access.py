@@ -2,7 +2,7 @@
 
 import pytest
 from amaranth.back import rtlil
-from memory_model import CLIENTS, MPT_BASE, QPS, RECEIVE, TOP, TRANSMIT, Host, access, servers
+from memory_model import CLIENTS, MPT_BASE, QPS, RECEIVE, TOP, TRANSMIT, CollidingRam, Host, access, servers
 from streams import make_rng, receive_all, send_all, simulate
 from verbena.hdl.abi.tables import Access, AccessStatus
 from verbena.hdl.memory.access import AccessUnit
@@ -119,7 +119,9 @@ def random_runs(host, rng, keys, count):
 
 
 @pytest.mark.parametrize(("data_width", "sets"), [(64, 4), (128, 2), (256, 8), (512, 4)])
-def test_random(data_width, sets):
+def test_random(data_width, sets, monkeypatch):
+    monkeypatch.setattr("verbena.hdl.memory.cache.Ram", CollidingRam)
+    monkeypatch.setattr("verbena.hdl.memory.translation.Ram", CollidingRam)
     rng = make_rng()
     host = Host()
     keys = random_regions(host, rng, 12)
@@ -552,13 +554,18 @@ def test_invalidation_meets_access(client):
             ctx.set(port.request.payload, access(0, address, 8))
             ctx.set(dut.invalidate.payload.index, 0)
             sent = taken = False
-            for cycle in range(400):
+            cycle = 0
+            while not (sent and taken):
                 ctx.set(port.request.valid, not sent and cycle >= max(0, -delay))
                 ctx.set(dut.invalidate.valid, not taken and cycle >= max(0, delay))
                 _, _, request, invalidate = await ctx.tick().sample(
                     port.request.valid & port.request.ready, dut.invalidate.valid & dut.invalidate.ready
                 )
-                sent, taken = sent or request, taken or invalidate
+                sent, taken, cycle = sent or request, taken or invalidate, cycle + 1
+            ctx.set(port.request.valid, 0)
+            ctx.set(dut.invalidate.valid, 0)
+            await ctx.tick()  # the monitor hears of a cycle later than this testbench
+            await monitor.until(ctx, lambda: len(monitor.pieces[client]) == 2 * len(shown) + 2)
             cycle, piece = monitor.pieces[client][-1]
             shown.append(piece.address >> 40)
             assert piece.status == 0

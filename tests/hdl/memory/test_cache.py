@@ -5,7 +5,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from memory_model import Host, server
+from memory_model import CollidingRam, Host, server
 from streams import make_rng, simulate
 from verbena.hdl.abi.record import Field, Record
 from verbena.hdl.memory.cache import Cache
@@ -71,8 +71,9 @@ class Client(wiring.Component):
     ("clients", "sets", "ways", "data_width"),
     [(1, 8, 1, 64), (2, 4, 2, 64), (2, 2, 4, 128), (3, 4, 2, 256), (4, 8, 3, 64)],
 )
-def test_random(clients, sets, ways, data_width):
+def test_random(clients, sets, ways, data_width, monkeypatch):
     """Each answer is a version of the record that no invalidation, taken before it, made stale."""
+    monkeypatch.setattr("verbena.hdl.memory.cache.Ram", CollidingRam)
     rng = make_rng()
     host = Host()
     dut = Client(clients, sets, ways=ways, data_width=data_width)
