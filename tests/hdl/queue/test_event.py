@@ -191,6 +191,27 @@ def test_reset_in_flight():
     world.run(testbench)
 
 
+def test_many_in_flight():
+    """More events than may be in flight, with a memory that takes its time."""
+    world = World(EventWriter(64), make_rng(), stall=0, latency=(150, 150))
+    events = world.events(40)
+
+    async def testbench(ctx):
+        await world.create(ctx, 0x1000, 6)
+        await send_all(ctx, world.dut.event, events)
+        while world.visible < 40:
+            assert not ctx.get(world.dut.idle)
+            await ctx.tick()
+        for _ in range(5):
+            await ctx.tick()
+        assert ctx.get(world.dut.idle)
+        await world.create(ctx, 0x2000, 6)
+        await send_all(ctx, world.dut.event, events[:1])
+        await world.poll(ctx, 0x2000, 6, events[:1])
+
+    world.run(testbench)
+
+
 def test_rate():
     world = World(EventWriter(64), make_rng(1), stall=0, latency=(32, 32))
 
