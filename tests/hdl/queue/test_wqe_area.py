@@ -2,7 +2,6 @@
 
 import pytest
 from streams import make_rng, simulate
-
 from verbena.hdl.queue.wqe_area import WqeArea
 
 
