@@ -17,6 +17,9 @@ from .split import Splitter
 __all__ = ["StructureReader", "StructureWriter"]
 
 GRANULARITY = 8
+UNREAD = 32
+"""Bursts whose data may be missing."""
+
 UNANSWERED = 8
 """Writes that may wait for their answer."""
 
@@ -25,9 +28,9 @@ class StructureReader(wiring.Component):
     """Reads structures; one packet a request, in order, byte 0 first.
 
     No read is asked for before there is room for it. Several are in flight: as many as fit ``depth`` with one burst of
-    ``burst`` to spare. Requests are split into bursts at multiples of ``burst`` beats, so at 4 KiB too. A burst is
-    asked for 1 cycle after its request. At 64 bits data comes out 2 cycles after it came from the bus (3 with a
-    ``depth`` above 32), above that, where it must be shifted, 4 or 5 later.
+    ``burst`` to spare, and no more than 32 bursts. Requests are split into bursts at multiples of ``burst`` beats, so
+    at 4 KiB too. A burst is asked for 1 cycle after its request. At 64 bits data comes out 2 cycles after it came from
+    the bus (3 with a ``depth`` above 32), above that, where it must be shifted, 4 or 5 later.
 
     Parameters
     ----------
@@ -77,7 +80,8 @@ class StructureReader(wiring.Component):
             {"data": self.data_width, "start": range(lanes), "end": range(lanes), "last": 1, "error": 1}
         )
         m.submodules.splitter = splitter = Splitter(self.data_width, limit=self.burst, granularity=GRANULARITY)
-        m.submodules.notes = notes = Queue(note, self.depth)  # a burst has a beat at least: never full
+        # In LUT RAM, where a note stands ready when its burst is asked for: data may come in the very next cycle.
+        m.submodules.notes = notes = Queue(note, min(self.depth, UNREAD))
         m.submodules.rows = rows = ReadBuffer(row, self.depth, self.burst)
         wiring.connect(m, wiring.flipped(self.request), splitter.i)
 
@@ -85,9 +89,9 @@ class StructureReader(wiring.Component):
         first = Signal(init=1)  # of a burst's beats
         ends = notes.o.payload.last & port.last
         m.d.comb += [
-            port.burst.valid.eq(splitter.o.valid & rows.room),
+            port.burst.valid.eq(splitter.o.valid & rows.room & notes.i.ready),
             port.burst.payload.eq(splitter.o.payload),
-            splitter.o.ready.eq(port.burst.ready & rows.room),
+            splitter.o.ready.eq(port.burst.ready & rows.room & notes.i.ready),
             handed.eq(splitter.o.valid & splitter.o.ready),
             rows.reserve.eq(handed),
             rows.length.eq(splitter.o.payload.length),

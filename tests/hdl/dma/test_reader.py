@@ -126,6 +126,11 @@ def test_small_pieces_and_latency():
     assert times["payload"][-1] - times["payload"][0] <= 6 * 199
 
 
+def test_data_in_the_next_cycle():
+    rng = make_rng()
+    read([random_run(rng, most=100) for _ in range(40)], rng=rng, stall=0, latency=0, shuffle=False)
+
+
 def test_never_more_in_flight_than_there_is_room():
     rng = make_rng()
     runs = [[piece(0x1000 + n, 4000, last=1)] for n in range(6)]

@@ -51,6 +51,14 @@ def test_reads_are_shifted_above_64_bits(data_width, depth):
     read(requests, StructureReader(data_width, depth), rng=rng, latency=20)
 
 
+@pytest.mark.parametrize("data_width", [64, 256])
+@pytest.mark.parametrize("depth", [32, 64, 128])
+def test_data_in_the_next_cycle(data_width, depth):
+    rng = make_rng()
+    requests = [(0x1000 + 8 * rng.randrange(200), 8 * rng.randrange(1, 12)) for _ in range(40)]
+    read(requests, StructureReader(data_width, depth), rng=rng, stall=0, latency=0, shuffle=False)
+
+
 @settings(max_examples=15)
 @given(piece_lists(granularity=8), st.sampled_from([64, 256]), st.integers(0, 1 << 32))
 def test_any_place_and_length(requests, data_width, seed):

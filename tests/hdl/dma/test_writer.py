@@ -93,6 +93,12 @@ def test_any_alignment_and_length(lists, seed):
     write(runs, rng=rng, stall=0.1, answer=5)
 
 
+def test_answer_in_the_next_cycle():
+    rng = make_rng()
+    runs = [random_run(rng, most=100, discards=True) for _ in range(40)]
+    write(runs, rng=rng, stall=0, answer=0, shuffle=False)
+
+
 def test_every_offset_between_two_pieces():
     rng = make_rng()
     runs = [
