@@ -5,6 +5,7 @@ against that same library. Both are kept under ``build/`` by what they are made 
 milliseconds. A file lock lets several processes ask at once.
 """
 
+import argparse
 import contextlib
 import hashlib
 import importlib.metadata
@@ -24,7 +25,7 @@ from filelock import FileLock
 from ..hdl.abi.registers import ADDRESS_WIDTH
 from ..hdl.config import Config
 
-__all__ = ["BuildError", "Design", "Model", "build", "build_directory", "rnic"]
+__all__ = ["BuildError", "Design", "Model", "build", "build_directory", "main", "rnic"]
 
 _NATIVE = Path(__file__).parent / "native"
 _ROOT = Path(__file__).resolve().parents[1]
@@ -99,6 +100,11 @@ class Model:
     def executable(self):
         return self.directory / self.design.name
 
+    @property
+    def log(self):
+        """What the tools said."""
+        return self.directory / "build.log"
+
 
 def _version(package):
     try:
@@ -132,15 +138,16 @@ def _tool(name, package):
     raise BuildError(f"{name} is missing; on Debian and Ubuntu: sudo apt install {package}")
 
 
-def _verilog(design, folder):
+def _verilog(design, folder, say):
     """The design in Verilog, generated if it changed."""
     path = folder / f"{design.name}-{design.key[:16]}.v"
     if not path.exists():
+        say("generate Verilog")
         folder.mkdir(parents=True, exist_ok=True)
         from ..hdl.generate import to_verilog
 
         with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False) as part:
-            part.write(to_verilog(design.make(), name=design.name))
+            part.write(to_verilog(design.make(), name=design.name, undefined_collisions=True))
         Path(part.name).replace(path)
     return path
 
@@ -171,8 +178,7 @@ def build(design=None, *, trace=False, verbose=False):
             print(f"verbena: {text}", file=sys.stderr, flush=True)
 
     with FileLock(root / "model" / f"{design.name}-{design.key[:16]}.lock"):
-        say("generate Verilog")
-        verilog = _verilog(design, root / "verilog")
+        verilog = _verilog(design, root / "verilog", say)
         digest = hashlib.sha256(verilog.read_bytes())
         for path in sorted(_NATIVE.iterdir()):
             digest.update(path.name.encode() + path.read_bytes())
@@ -218,7 +224,7 @@ def _compile(design, verilog, directory, trace, say):
     _run(
         [
             home / "bin" / "verilator_bin",
-            *("--cc", "--vpi", "-O3", "-Wall", "--x-assign", "fast", "--x-initial", "fast"),
+            *("--cc", "--vpi", "-O3", "-Wall", "-Wno-fatal", "--x-assign", "unique"),
             *("--top-module", design.name, "--prefix", "Vengine", "--Mdir", objects),
             *(["--trace-vcd"] if trace else []),
             *(ports, _NATIVE / "lint.vlt", verilog),
@@ -264,6 +270,8 @@ def _compile(design, verilog, directory, trace, say):
     if main:
         paths = [f"-L{cocotb}", f"-Wl,-rpath,{cocotb}", "-Wl,-rpath,$ORIGIN"]
         _run([*link, main, library, *paths, "-lcocotbvpi_verilator", "-o", directory / design.name], log)
+    with log.open("a") as file:
+        file.writelines(path.read_text(errors="replace") for path in sorted(objects.glob("*.log")))
     shutil.rmtree(objects)
 
 
@@ -273,3 +281,20 @@ def _cocotb_libraries():
 
         return config.libs_dir
     return None
+
+
+def main(arguments=None):
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m verbena.sim.model", description="Compile the engine.")
+    parser.add_argument("--data-width", type=int, default=64, help="64, 128, 256 or 512 (%(default)s)")
+    parser.add_argument("--trace", action="store_true", help="with support for waves")
+    options = parser.parse_args(arguments)
+    try:
+        model = build(rnic(Config(data_width=options.data_width)), trace=options.trace, verbose=True)
+    except BuildError as error:
+        sys.exit(str(error))
+    print(model.library)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,8 +15,9 @@ namespace {
 
 template <typename T>
 void put(std::vector<uint8_t> &body, T value) {
-    const auto *bytes = reinterpret_cast<const uint8_t *>(&value);
-    body.insert(body.end(), bytes, bytes + sizeof value);
+    const size_t end = body.size();
+    body.resize(end + sizeof value);
+    std::memcpy(body.data() + end, &value, sizeof value);
 }
 
 void put_bytes(std::vector<uint8_t> &body, const void *data, size_t size) {

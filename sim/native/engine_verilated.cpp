@@ -49,6 +49,9 @@ void pack(const Beat &beat, Signal &signal) {
 VerilatedEngine::VerilatedEngine(std::unique_ptr<VerilatedContext> context, const char *name)
     : context_(std::move(context)) {
     VerilatedContext *used = context_ ? context_.get() : Verilated::threadContextp();
+    // What is undefined (a read of a row of block RAM that is being written) is neither zero nor the right value.
+    used->randReset(2);
+    used->randSeed(1);
 #if VERBENA_TRACE
     used->traceEverOn(true);
 #endif
@@ -102,14 +105,14 @@ void VerilatedEngine::apply(const Inputs &inputs, uint32_t owned) {
         m.PORT(axi, wready) = axi.wready;
         m.PORT(axi, rvalid) = axi.rvalid;
         if (axi.rvalid) {
-            m.PORT(axi, rid) = axi.rid;
-            m.PORT(axi, rresp) = axi.rresp;
+            m.PORT(axi, rid) = static_cast<CData>(axi.rid);
+            m.PORT(axi, rresp) = static_cast<CData>(axi.rresp);
             m.PORT(axi, rlast) = axi.rlast;
             std::memcpy(&m.PORT(axi, rdata), axi.rdata, kBytes);
         }
         m.PORT(axi, bvalid) = axi.bvalid;
-        m.PORT(axi, bid) = axi.bid;
-        m.PORT(axi, bresp) = axi.bresp;
+        m.PORT(axi, bid) = static_cast<CData>(axi.bid);
+        m.PORT(axi, bresp) = static_cast<CData>(axi.bresp);
     }
     if (owned & kOwnRegisters) {
         const AxiLiteInputs &axil = inputs.axil;

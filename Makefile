@@ -1,0 +1,39 @@
+# `make` lists the targets. All needs only python3 (3.11 or later), g++, make and perl; the rest comes from PyPI into .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help venv tools model speed clean
+.DELETE_ON_ERROR:
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+tools:
+	@need() { command -v $$1 >/dev/null || { echo "$$1 is missing: sudo apt install $$2" >&2; exit 1; }; }; \
+	need $(PYTHON) "python3 python3-venv"; need g++ g++; need perl perl
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is older than 3.11: sudo apt install python3.11 python3.11-venv, then make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make environments: sudo apt install python3-venv" >&2; exit 1; }
+
+# The stamp is newer than pyproject.toml as long as nothing has to be installed.
+$(READY): pyproject.toml | tools
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+venv: $(READY) ## Set up .venv with all that development needs
+
+model: $(READY) ## Compile the engine for simulation (cached below build/)
+	$(BIN)/python -m verbena.sim.model
+
+speed: $(READY) ## Measure the speed of the simulation
+	$(BIN)/python -m verbena.sim.speed
+
+clean: ## Remove build/ (the environment stays)
+	rm -rf build
