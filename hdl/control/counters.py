@@ -53,8 +53,7 @@ class Counters(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        # A block RAM of this width has 512 rows; asked for fewer, yosys would build it from LUTs.
-        m.submodules.ram = ram = Ram(64, 512)
+        m.submodules.ram = ram = Ram(64, self.period)
         index_bits = ceil_log2(self.period)
         scan = Signal(index_bits)
         m.d.sync += scan.eq(Mux(scan == self.period - 1, 0, scan + 1))
