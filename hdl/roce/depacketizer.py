@@ -156,8 +156,8 @@ class Depacketizer(wiring.Component):
         m.d.sync += [end.eq(go & beat.last), push.eq(go & some)]
         with m.If(go):
             m.d.sync += [bad_before.eq(bad), row_some.eq(some | (row_some & ~beat.first))]
-            with m.If(beat.ends | beat.first):
-                m.d.sync += icrc_good.eq(beat.ends & icrc.good)
+            with m.If(beat.ends):
+                m.d.sync += icrc_good.eq(icrc.good)
             with m.If(some):
                 m.d.sync += [
                     rows.eq(row),

@@ -30,7 +30,7 @@ class Packetizer(wiring.Component):
     """Builds RoCEv2/IPv4 frames: headers, payload moved behind them, pad, lengths, IPv4 checksum, ICRC.
 
     A frame takes as many cycles as it has beats, without a pause between frames, at 64 bits; wider ones spend up to 2
-    cycles more on a packet. The first beat comes 4 cycles after the header at 64 bits (9 to 11 at wider ones), and not
+    cycles more on a packet. The first beat comes 4 cycles after the header at 64 bits (10 or 11 at wider ones), and not
     before the first beat of the payload is there; nothing is buffered beyond the pipeline. A header is taken as soon as
     the packet before it is on its way, and prepared meanwhile.
 

@@ -156,11 +156,11 @@ class PacketParser(wiring.Component):
         for index, sequence in enumerate(places.sequences):
             with m.If(s1.kinds[index]):
                 m.d.comb += other_words.eq(sequence.words + 1 + (s1.pad != 0))
-        payload_words = Signal(WORDS_BITS + 1)
+        payload_words = Signal(WORDS_BITS)  # a negative number, at least -6 words, looks like too many
         payload = Cat((-s1.pad)[:2], payload_words)
         too_long = payload_words[WORDS_BITS - 1] & (payload[: LENGTH_BITS - 1] != 0)
         assert MAX_PAYLOAD == 1 << LENGTH_BITS - 1
-        bad_length = payload_words[-1] | too_long | (~s1_payload & (payload[:LENGTH_BITS] != 0))
+        bad_length = too_long | (~s1_payload & (payload[:LENGTH_BITS] != 0))
         bad_udp = udp_length != total - places.start("udp") * 4
         m.d.comb += payload_words.eq(total[2:LENGTH_BITS] - other_words)
         m.d.sync += [s1_valid.eq(self.i_valid), self.o_valid.eq(s1_valid)]

@@ -148,6 +148,35 @@ def test_checksum_that_carries_twice():
     assert frames == [expected_frame(*packet) for packet in packets]
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_waits_for_payload(width):
+    """A frame does not begin before its payload does; the waiting is counted."""
+    rng = make_rng()
+    dut = Packetizer(width)
+    header, path, payload = make(rng, WRITE_ONLY, 4)
+
+    async def testbench(ctx):
+        ctx.set(dut.o.ready, 1)
+        ctx.set(dut.header.payload, {"transport": header, "path": path})
+        ctx.set(dut.header.valid, 1)
+        stalled = 0
+        for _ in range(30):
+            *_, taken, begun, stall = await ctx.tick().sample(dut.header.ready, dut.o.valid, dut.count_stall_tx_payload)
+            assert not begun
+            stalled += stall
+            if taken:
+                ctx.set(dut.header.valid, 0)
+        assert 24 <= stalled <= 28
+        await send_all(ctx, dut.payload, beats(payload, width))
+        for _ in range(12):
+            *_, begun = await ctx.tick().sample(dut.o.valid)
+            if begun:
+                return
+        raise AssertionError("no frame")
+
+    simulate(dut, testbench, seed=rng.seed_value)
+
+
 @pytest.mark.parametrize(("code", "length", "cycles"), [(WRITE_ONLY, 8, 11), (ACK, 0, 8), (WRITE_ONLY, 4096, 522)])
 def test_rate(code, length, cycles):
     """At 64 bits a packet takes as many cycles as its frame has beats, and the first beat comes 4 after the header."""
