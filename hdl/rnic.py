@@ -9,7 +9,6 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .abi.counters import COUNTERS
 from .abi.registers import ADDRESS_WIDTH
-from .abi.wqe import RECV_SGE_MAX, SEND_WQE, SGE
 from .control.activity import Activity
 from .control.commands import Commands
 from .control.counters import Counters
@@ -29,7 +28,7 @@ from .stream.arbiter import StreamArbiter
 from .stream.fifo import Queue
 from .stream.packet import PacketBeat
 from .stream.ready import ReadyQueue
-from .stream.transfer import Completion, Event
+from .stream.transfer import Completion, Event, Piece
 from .transport.acknowledger import Acknowledger
 from .transport.completer import Completer
 from .transport.layouts import Job, RequestHeader
@@ -44,6 +43,12 @@ READ_CHANNELS = ("ar", "r")
 
 HEADERS = 32
 """Packets between their turn and their payload's arrival: 11 cycles each, they cover a memory latency of 350 cycles."""
+
+PIECES = 16
+"""Translations ahead of the reads."""
+
+WQE_BEATS = 256
+"""Beats of send WQEs that may be on their way: 32 messages at 64 bits, 11 cycles each, cover 350 cycles."""
 
 JOBS = 16
 """Packets between their check and the answer to their last write: 11 cycles each, a write latency of 170 cycles."""
@@ -128,7 +133,10 @@ class Rnic(wiring.Component):
         link(m, headers.o, transmitter.packet)
         link(m, requester.access, access.transmit.request)
         link(m, requester.inline, transmitter.inline)
-        link(m, access.transmit.piece, payload_reader.piece)
+        # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
+        m.submodules.pieces = pieces = Queue(Piece, PIECES)
+        link(m, access.transmit.piece, pieces.i)
+        link(m, pieces.o, payload_reader.piece)
         link(m, access.transmit.verdict, transmitter.verdict)
         link(m, payload_reader.payload, transmitter.payload)
         link(m, transmitter.header, packetizer.header)
@@ -240,25 +248,8 @@ class Rnic(wiring.Component):
 
     def _queues(self, m):
         c = self.config
-        common = {"data_width": c.data_width, "qps": c.qps}
-        m.submodules.sq_fetch = sq_fetch = RingPrefetcher(
-            **common,
-            area=c.sq_area,
-            base="sq_base",
-            size="log_sq_size",
-            stride="log_sq_stride",
-            min_stride=SEND_WQE.size,
-            max_stride=2 * SEND_WQE.size,
-        )
-        m.submodules.rq_fetch = rq_fetch = RingPrefetcher(
-            **common,
-            area=c.rq_area,
-            base="rq_base",
-            size="log_rq_size",
-            stride="log_rq_stride",
-            min_stride=SGE.size,
-            max_stride=RECV_SGE_MAX * SGE.size,
-        )
+        m.submodules.sq_fetch = sq_fetch = RingPrefetcher.send(c.data_width, c.qps, c.sq_area)
+        m.submodules.rq_fetch = rq_fetch = RingPrefetcher.receive(c.data_width, c.qps, c.rq_area)
         m.submodules.completions = completions = CompletionWriter(c.data_width, c.cqs, c.qps)
         m.submodules.events = events = EventWriter(c.data_width)
         return sq_fetch, rq_fetch, completions, events
@@ -271,13 +262,14 @@ class Rnic(wiring.Component):
         return packetizer, depacketizer, access
 
     def _structure_reads(self, m, sq_fetch, rq_fetch, access):
-        for name, request, answer in (
-            ("sq_reader", sq_fetch.read, sq_fetch.data),
-            ("rq_reader", rq_fetch.read, rq_fetch.data),
-            ("mpt_reader", access.mpt_read, access.mpt_data),
-            ("mtt_reader", access.mtt_read, access.mtt_data),
+        width = self.config.data_width
+        for name, depth, request, answer in (
+            ("sq_reader", WQE_BEATS, sq_fetch.read, sq_fetch.data),
+            ("rq_reader", 32, rq_fetch.read, rq_fetch.data),
+            ("mpt_reader", 16, access.mpt_read, access.mpt_data),
+            ("mtt_reader", 4, access.mtt_read, access.mtt_data),
         ):
-            m.submodules[name] = reader = StructureReader(self.config.data_width)
+            m.submodules[name] = reader = StructureReader(width, depth)
             link(m, request, reader.request)
             link(m, reader.data, answer)
             yield reader.port
