@@ -38,13 +38,17 @@ TRANSITIONS = {
 """The specification's table for RC, as Linux has it; to RESET and to ERR any state leads, but not RESET to ERR."""
 
 
+def _name(state):
+    return S(state).name if state in set(S) else state
+
+
 def check_transition(current, new, mask):
     """Why ``mask`` does not lead from ``current`` to ``new``, or None if it does."""
     given = mask & ~_ALWAYS
     if new == S.IBV_QPS_RESET or (new == S.IBV_QPS_ERR and current != S.IBV_QPS_RESET):
         return None if not given else f"attributes {given:#x} do not belong to this transition"
     if (current, new) not in TRANSITIONS:
-        return f"there is no way from {S(current).name} to {S(new).name}"
+        return f"there is no way from {_name(current)} to {_name(new)}"
     required, optional = TRANSITIONS[current, new]
     if missing := required & ~given:
         return f"attributes {missing:#x} are missing"

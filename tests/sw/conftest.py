@@ -1,7 +1,5 @@
 """A device of its own for each test, without an engine."""
 
-import gc
-
 import pytest
 from fake_device import FakeDevice
 from verbena.sw import port
@@ -19,7 +17,6 @@ def device():
     fake = FakeDevice()
     port.provide(fake.name, lambda: fake)
     yield fake
-    gc.collect()
     base.bury()
     del port._openers[fake.name]
     port._open.pop(fake.name, None)

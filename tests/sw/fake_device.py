@@ -4,6 +4,7 @@ It does no work by itself. A test plays the engine: it writes completions and ev
 the driver has put into registers and memory. All layouts are written out here once more, by hand.
 """
 
+import itertools
 import struct
 from collections import deque
 
@@ -66,6 +67,7 @@ class FakeDevice:
         self.advanced = []
         self.neighbours = {ip: mac, ip + 1: mac + 1}
         self.watches = {}
+        self._numbers = itertools.count(1)
         self.produced = {}
         self.events = 0
         self._busy = 0
@@ -106,7 +108,7 @@ class FakeDevice:
         return bool(self.script)
 
     def watch(self, address, length):
-        number = len(self.advanced) + 100 * len(self.watches) + 1
+        number = next(self._numbers)
         self.watches[number] = (address, length)
         return number
 

@@ -1,0 +1,386 @@
+"""Bring-up, commands, tables and events. Bytes are written out by hand."""
+
+import errno
+import struct
+import threading
+
+import pytest
+from fake_device import (
+    COMMAND,
+    COUNTERS,
+    CREATE_QP,
+    EQ_CONSUMER,
+    INVALIDATE_KEY,
+    NOP,
+    FakeDevice,
+)
+from verbena.hdl.abi.commands import Command
+from verbena.hdl.abi.counters import COUNTERS as NAMES
+from verbena.sw import host_memory
+from verbena.sw.adapter import MAX_REGIONS, Adapter, AdapterError, best_pages
+
+LOCAL, REMOTE_WRITE = 1, 2
+COMPLETION, CQ_ERR, QP_FATAL, QP_ACCESS_ERR = 128, 0, 1, 3
+
+
+@pytest.fixture
+def fake():
+    return FakeDevice()
+
+
+@pytest.fixture
+def adapter(fake):
+    return Adapter(fake)
+
+
+class Owner:
+    def __init__(self):
+        self.events = []
+
+    def _event(self, kind):
+        self.events.append(kind)
+
+
+def refused(code, function, *args, **kwargs):
+    with pytest.raises(AdapterError) as caught:
+        function(*args, **kwargs)
+    assert caught.value.errno == code
+    return caught.value.strerror
+
+
+# Bring-up
+
+
+def test_bring_up(fake, adapter):
+    written = dict(fake.writes)
+    assert [offset for offset, _ in fake.writes][-1] == 0x0C
+    assert written[0x0C] == 3
+    assert (written[0x20], written[0x24], written[0x28]) == (0x420000A1, 0x0256, 0x0A0000A1)
+    assert (written[0x38], written[0x48]) == (14, 12)
+    for low, high, size in ((0x30, 0x34, 32 << 14), (0x40, 0x44, 16 << 12)):
+        bus = written[high] << 32 | written[low]
+        assert bus % 4096 == 0
+        assert not any(fake.read_bus(bus + at, 4096) != bytes(4096) for at in range(0, size, 4096))
+    assert (adapter.max_qp, adapter.max_cq, adapter.data_bytes, adapter.window) == (8, 4, 8, 64)
+
+
+def test_something_else_is_not_brought_up(fake):
+    fake.registers[0] = 0xFFFFFFFF
+    assert "no Verbena engine: magic 0xffffffff" in refused(errno.ENODEV, Adapter, fake)
+    fake.registers[0], fake.registers[4] = 0x56524231, 2
+    assert "interface 2, the driver 1" in refused(errno.ENODEV, Adapter, fake)
+    assert fake.writes == []
+
+
+# Commands
+
+
+def test_a_command_waits_for_its_end(fake, adapter):
+    fake.busy_reads = 3
+    adapter.command(Command.NOP, 5)
+    assert fake.writes[-1] == (COMMAND, 5)
+    assert fake.advanced == [256] * 3
+
+
+def test_operands_and_results(fake, adapter):
+    fake.qps[9], fake.dynamic[9] = [0x321, *range(1, 32)], (0xABCDEF, 0x123456, 0x1111, 0x2222, 0x3333)
+    values = adapter.query_qp(9)
+    assert fake.writes[-1] == (COMMAND, 9 | 3 << 24)
+    assert (values["state"], values["type"], values["path_mtu"], values["pd"]) == (1, 2, 3, 1)
+    assert values["current_sq_psn"] == 0xABCDEF
+    assert values["current_rq_psn"] == 0x123456
+    assert (values["current_sq_index"], values["current_rq_index"], values["current_sq_completed"]) == (
+        0x1111,
+        0x2222,
+        0x3333,
+    )
+
+
+def test_a_command_that_is_refused(fake, adapter):
+    fake.refuse[NOP] = 4
+    assert refused(errno.EINVAL, adapter.command, Command.NOP, 0x12) == "NOP of 0x12 was refused: BAD_PARAMETER"
+    fake.refuse[NOP] = 9
+    assert refused(errno.EINVAL, adapter.command, Command.NOP) == "NOP of 0x0 was refused: 9"
+
+
+def test_a_command_that_does_not_end(fake, adapter, monkeypatch):
+    monkeypatch.setattr("verbena.sw.adapter.COMMAND_CYCLES", 1000)
+    fake.busy_reads = 10**9
+    assert "does not end" in refused(errno.ETIMEDOUT, adapter.command, Command.NOP)
+    count = len(fake.writes)
+    # The mailbox belongs to it: nothing more may be said.
+    assert "an earlier command does not end" in refused(errno.EBUSY, adapter.query_qp, 9)
+    assert len(fake.writes) == count
+
+
+def test_events_are_taken_while_a_command_waits(fake, adapter):
+    owner = Owner()
+    adapter.create_cq(owner, 0, 4)
+    fake.busy_reads = 2
+    fake.script.append(lambda: fake.event(COMPLETION, 0))
+    adapter.command(Command.NOP)
+    assert owner.events == [COMPLETION]
+
+
+def test_commands_of_two_threads_do_not_mix(fake, adapter):
+    fake.busy_reads = 1
+    fake.qps[8], fake.dynamic[8] = [0] * 32, (0,) * 5
+    wrong = []
+
+    def run(pd):
+        for _ in range(50):
+            adapter.modify_qp(8, 0, pd=pd)
+        if fake.commands[-1][3][1] not in (7, 9):
+            wrong.append(pd)
+
+    threads = [threading.Thread(target=run, args=(pd,)) for pd in (7, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert sum(c[0] == 2 for c in fake.commands) == 100
+
+
+def test_counters_do_not_tear(fake, adapter):
+    index = list(NAMES).index("rx_packets")
+    at = COUNTERS + 8 * index
+    values = iter([(0, 0xFFFFFFFF), (1, 5)])
+    state = list(next(values))
+    original = fake.read32
+
+    def read32(offset):
+        if offset == at + 4:
+            return state[0]
+        if offset == at:
+            low = state[1]
+            state[:] = next(values, state)
+            return low
+        return original(offset)
+
+    fake.read32 = read32
+    assert adapter.counters()["rx_packets"] == 1 << 32 | 5
+    assert adapter.counters()["tx_packets"] == 0
+    assert adapter.cycles() == 1234
+
+
+# Queues
+
+
+def test_queue_numbers(fake, adapter):
+    owners = [Owner() for _ in range(9)]
+    assert [adapter.create_qp(o) for o in owners[:8]] == list(range(8, 16))
+    assert "all 8 QPs are in use" in refused(errno.ENOMEM, adapter.create_qp, owners[8])
+    adapter.destroy_qp(11)
+    assert adapter.create_qp(owners[8]) == 11
+    assert [adapter.create_cq(o, 0, 4) for o in owners[:4]] == [0, 1, 2, 3]
+    assert "all 4 CQs are in use" in refused(errno.ENOMEM, adapter.create_cq, owners[4], 0, 4)
+
+
+def test_contexts(fake, adapter):
+    owner = Owner()
+    adapter.create_cq(owner, 0x72_8000_1000, 5)
+    assert fake.cqs[0] == [0x80001000, 0x72, 5 | 1 << 4, 0]
+    number = adapter.create_qp(owner, pd=5, sq_base=0x1234_5678_9000)
+    assert fake.qps[number][:10] == [0, 5, 0, 0, 0, 0, 0, 0, 0x56789000, 0x1234]
+    adapter.modify_qp(number, 2, rq_psn=0x777777)
+    assert fake.commands[-1][2] == 2
+    assert fake.dynamic[number][1] == 0x777777
+    with pytest.raises(ValueError, match="cannot hold"):
+        adapter.modify_qp(number, 0, pd=1 << 24)
+
+
+def test_a_queue_that_was_not_made_has_no_number(fake, adapter):
+    fake.refuse[CREATE_QP] = 3
+    refused(errno.EINVAL, adapter.create_qp, Owner())
+    assert adapter.qps == {}
+
+
+def test_doorbells(fake, adapter):
+    adapter.ring_qp(8 + 5, 0, 0x12345)
+    adapter.ring_qp(8 + 5, 4, 7)
+    adapter.ring_cq(3, 0, 0x10002)
+    adapter.ring_cq(3, 4, 2)
+    assert fake.writes[-4:] == [(0x1005000, 0x2345), (0x1005004, 7), (0x2003000, 2), (0x2003004, 2)]
+
+
+# Regions
+
+
+def test_mpt_entry_and_scattered_pages(fake, adapter):
+    at = host_memory.alloc(3 * 4096 + 100, 4096) + 100
+    region = adapter.register(0x123456, at, 2 * 4096, LOCAL | REMOTE_WRITE)
+    entry = fake.mpt(region.index)
+    mtt = struct.unpack_from("<Q", entry, 16)[0]
+    assert entry == struct.pack(
+        "<QQQII", at, 8192 | 12 << 48 | 1 << 63, mtt, 0x123456 | (region.key & 255) << 24, LOCAL | REMOTE_WRITE
+    )
+    assert region.key >> 8 == region.index
+    assert mtt % 8 == 0
+    pages = struct.unpack("<3Q", fake.read_bus(mtt, 24))
+    assert [page & 4095 for page in pages] == [1, 1, 1]
+    assert [fake.host(page & ~4095) for page in pages] == [at - 100, at + 3996, at + 8092]
+
+
+def test_contiguous_memory_takes_large_pages(fake, adapter):
+    at, bus = host_memory.alloc_contiguous(1 << 21, 1 << 20)
+    agreeing = ((at ^ bus) & -(at ^ bus)).bit_length() - 1  # low bits that both addresses share
+    region = adapter.register(1, at, 1 << 20, 0)
+    log_page = fake.mpt(region.index)[14] & 63
+    assert log_page == min(21, agreeing)
+    mtt = struct.unpack_from("<Q", fake.mpt(region.index), 16)[0]
+    assert struct.unpack("<Q", fake.read_bus(mtt, 8))[0] == bus >> log_page << log_page | 1
+
+
+def test_a_region_of_nothing(fake, adapter):
+    region = adapter.register(1, 0x1000, 0, 0)
+    assert fake.mpt(region.index)[:24] == struct.pack("<QQQ", 0x1000, 12 << 48 | 1 << 63, 0)
+    adapter.deregister(region)
+    assert fake.mpt(region.index) == bytes(32)
+
+
+def test_memory_that_no_device_reaches(adapter):
+    with pytest.raises(ValueError, match="no device reaches"):
+        adapter.register(1, 0x1000, 1, 0)
+    assert adapter.regions == {}
+
+
+def test_deregistering_tells_the_device(fake, adapter, monkeypatch):
+    at = host_memory.alloc(4096, 4096)
+    region = adapter.register(1, at, 4096, 0)
+    freed = []
+    monkeypatch.setattr(host_memory, "free", lambda a: freed.append(fake.commands[-1][0]))
+    adapter.deregister(region)
+    assert fake.mpt(region.index) == bytes(32)
+    assert fake.commands[-1][:2] == (INVALIDATE_KEY, region.index)
+    assert freed == [INVALIDATE_KEY]  # not before the device has let go of the table
+
+
+def test_changing_a_region_keeps_its_key(fake, adapter):
+    first, second = host_memory.alloc(4096, 4096), host_memory.alloc(8192, 4096)
+    region = adapter.register(1, first, 4096, LOCAL)
+    key = region.key
+    adapter.change_region(region, (second, 8192), pd=2)
+    entry = fake.mpt(region.index)
+    assert struct.unpack_from("<Q", entry)[0] == second
+    assert struct.unpack_from("<II", entry, 24) == (2 | (key & 255) << 24, LOCAL)
+    mtt = struct.unpack_from("<Q", entry, 16)[0]
+    assert fake.host(struct.unpack("<Q", fake.read_bus(mtt, 8))[0] & ~4095) == second
+    assert fake.commands[-1][:2] == (INVALIDATE_KEY, region.index)
+    with pytest.raises(ValueError, match="no device reaches"):
+        adapter.change_region(region, (0x1000, 5))
+    with pytest.raises(ValueError, match="cannot hold"):
+        adapter.change_region(region, (first, 4096), pd=1 << 24)
+    assert fake.mpt(region.index) == entry
+    assert region.entry["pd"] == 2
+
+
+def test_neighbours_of_a_key_are_never_valid(adapter):
+    for _ in range(MAX_REGIONS):
+        adapter.register(1, 0, 0, 0)
+    keys = {region.key for region in adapter.regions.values()}
+    assert len(keys) == 16383
+    assert not keys & {key + 1 for key in keys}
+    assert min(keys) > 255
+    assert "all 16383 keys are in use" in refused(errno.ENOMEM, adapter.register, 1, 0, 0, 0)
+
+
+def test_an_index_never_has_the_same_key_twice_in_a_row(adapter):
+    adapter.random.randrange = lambda low, high=None: low + 4
+    seen = []
+    for _ in range(256):
+        region = adapter.register(1, 0, 0, 0)
+        seen.append(region.key & 255)
+        adapter.deregister(region)
+    assert seen[:3] == [5, 6, 7]
+    assert sorted(seen[:255]) == list(range(1, 256))
+    assert seen[255] == 5
+
+
+def pages_of(entries, log_page, first, count):
+    """Bus pages that the engine finds in a translation table."""
+    group = 1 << log_page - 12
+    start = first >> 12
+    return [entries[(start + i) // group - start // group] + ((start + i) % group << 12) for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("first", "pages", "log_page"),
+    [
+        (0x10000, [0x5000], 12),
+        (0x10000, [0x6000], 13),
+        (0x10000, [0x6000, 0x7000], 13),
+        (0x10000, [0x6000, 0x8000], 12),
+        (0x11000, [0x7000, 0x8000, 0x9000, 0x2000], 13),
+        (0x10000, [0x20000 + 4096 * i for i in range(16)], 16),
+        (0x10000, [0x30000 + 4096 * i for i in range(15)] + [0], 12),
+        (0x1FF000, [0x3FF000, 0x800000, 0x801000], 14),
+    ],
+)
+def test_the_largest_page_that_fits(first, pages, log_page):
+    found, entries = best_pages(first, pages)
+    assert found == log_page
+    assert all(entry % (1 << log_page) == 0 for entry in entries)
+    assert pages_of(entries, log_page, first, len(pages)) == pages
+
+
+# Events
+
+
+def test_events_reach_their_owners(fake, adapter):
+    qp, cq = Owner(), Owner()
+    number = adapter.create_qp(qp)
+    adapter.create_cq(cq, 0, 4)
+    for kind, about in ((COMPLETION, 0), (QP_ACCESS_ERR, number), (CQ_ERR, 0), (QP_FATAL, number), (QP_FATAL, 15)):
+        fake.event(kind, about)
+    assert adapter.process_events() == 5
+    assert qp.events == [QP_ACCESS_ERR, QP_FATAL]
+    assert cq.events == [COMPLETION, CQ_ERR]
+    assert fake.rung(EQ_CONSUMER) == [5]
+    assert adapter.process_events() == 0
+    assert fake.rung(EQ_CONSUMER) == [5]
+
+
+def test_an_owner_that_is_forgotten_hears_nothing(fake, adapter):
+    owner = Owner()
+    number = adapter.create_qp(owner)
+    del owner
+    fake.event(QP_FATAL, number)
+    assert adapter.process_events() == 1
+
+
+def test_the_event_ring_wraps(fake, adapter):
+    owner = Owner()
+    adapter.create_cq(owner, 0, 4)
+    for _ in range(3):
+        for _ in range(3000):
+            fake.event(COMPLETION, 0)
+        assert adapter.process_events() == 3000
+    assert len(owner.events) == 9000
+    adapter.eq_consumer = fake.events = 0xFFFE
+    for at in range(4096):  # what that many events leave behind: the last two slots are one pass older
+        host_memory.write(adapter.eq_address + 16 * at + 15, b"\0" if at < 0xFFE else b"\x80")
+    for _ in range(4):
+        fake.event(COMPLETION, 0)
+    assert adapter.process_events() == 4
+    assert fake.rung(EQ_CONSUMER)[-1] == 2
+
+
+def test_late_events_are_not_for_the_successor(fake, adapter):
+    old, new = Owner(), Owner()
+    number = adapter.create_qp(old)
+    fake.event(QP_FATAL, number)
+    adapter.destroy_qp(number)
+    adapter._turns.clear()
+    assert adapter.create_qp(new) == number
+    adapter.process_events()
+    assert (old.events, new.events) == ([QP_FATAL], [])
+
+
+def test_advance_says_whether_anything_is_left(fake, adapter):
+    assert adapter.advance(77) is False
+    assert fake.advanced == [77]
+    fake.script.extend([lambda: None, lambda: fake.event(COMPLETION, 0)])
+    assert adapter.advance(1) is True
+    assert adapter.advance(1) is True  # the last one, but it said something
+    assert adapter.advance(1) is False

@@ -1,0 +1,208 @@
+"""Devices, contexts, asynchronous events."""
+
+import errno
+
+import pytest
+from fake_device import COUNTERS, FakeDevice
+from verbena.sw import port
+from verbena.sw.verbs import device as module
+from verbena.sw.verbs.cq import CQ, CompChannel
+from verbena.sw.verbs.device import Context, get_device_list
+from verbena.sw.verbs.mr import MR
+from verbena.sw.verbs.pd import PD
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+
+MAPPED = "0000:0000:0000:0000:0000:ffff:0a00:00a1"
+
+
+def refused(code, function, *args, **kwargs):
+    with pytest.raises(PyverbsRDMAError) as caught:
+        function(*args, **kwargs)
+    assert caught.value.error_code == code
+    return str(caught.value)
+
+
+@pytest.fixture
+def provided():
+    """A function that provides a device for this test."""
+    names = []
+
+    def provide(name, opener):
+        names.append(name)
+        port.provide(name, opener)
+
+    yield provide
+    for name in names:
+        del port._openers[name]
+
+
+def test_the_list(device):
+    devices = get_device_list()
+    assert [d.index for d in devices] == list(range(len(devices)))
+    found = next(d for d in devices if d.name == b"fake0")
+    assert (found.node_type, found.transport_type) == (1, 0)
+    assert found.guid == 0x005642FFFE0000A1
+    assert "fake0" in str(found)
+
+
+def test_the_list_opens_nothing(provided):
+    provided("never", lambda: 1 / 0)
+    assert b"never" in [d.name for d in get_device_list()]
+
+
+@pytest.mark.parametrize("name", ["fake0", b"fake0"])
+def test_open(device, name):
+    with Context(name=name) as context:
+        assert context.name == "fake0"
+        assert context.num_comp_vectors == 1
+        assert "fake0" in str(context)
+    context.close()
+
+
+def test_contexts_share_the_adapter(device):
+    with Context(name="fake0") as a:
+        written = len(device.writes)
+        with Context(name="fake0") as b:
+            assert a._adapter is b._adapter
+            assert len(device.writes) == written
+
+
+def test_a_device_that_is_replaced_is_brought_up(device):
+    Context(name="fake0").close()
+    other = FakeDevice()
+    port.provide("fake0", lambda: other)
+    Context(name="fake0").close()
+    assert other.registers[0x0C] == 3
+
+
+def test_open_refused(device, provided):
+    with pytest.raises(PyverbsUserError, match="Device name must be provided"):
+        Context()
+    assert "Failed to find device nowhere" in refused(errno.ENODEV, Context, name="nowhere")
+    for other in ("attr", "cmid", "cmd_fd"):
+        refused(errno.EOPNOTSUPP, Context, **{other: object()})
+    with pytest.raises(TypeError):
+        Context(nonsense=1)
+
+
+def raising(error):
+    def opener():
+        raise error
+
+    return opener
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (OSError(errno.EACCES, "Permission denied"), errno.EACCES, "Permission denied"),
+        (ImportError("No module named 'amaranth'"), errno.EIO, "No module named 'amaranth'"),
+        (OSError("something else"), errno.EIO, "something else"),
+        (MemoryError(), errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_a_device_that_does_not_open(provided, error, code, text):
+    provided("broken", raising(error))
+    message = refused(code, Context, name="broken")
+    assert message.startswith("Failed to open device broken")
+    assert text in message
+
+
+def test_a_device_of_another_kind(provided):
+    other = FakeDevice("other")
+    other.registers[0] = 0x1234
+    provided("other", lambda: other)
+    assert "no Verbena engine" in refused(errno.ENODEV, Context, name="other")
+    other.registers[0] = 0x56524231
+    Context(name="other").close()
+
+
+def test_gid_table(context):
+    assert context.query_gid(1, 0).gid == MAPPED
+    assert context.query_gid_type(1, 0) == 1
+    entry = context.query_gid_ex(1, 0)
+    assert (entry.gid_index, entry.port_num, entry.gid_type, entry.gid_str()) == (0, 1, 2, MAPPED)
+    assert [e.gid_str() for e in context.query_gid_table(5)] == [MAPPED]
+    assert refused(-errno.EINVAL, context.query_gid_table, 0).startswith("Failed to query gid tables")
+    for query in (context.query_gid, context.query_gid_type, context.query_gid_ex):
+        assert "Failed to query gid" in refused(errno.EINVAL, query, 1, 1)
+        refused(errno.EINVAL, query, 2, 0)
+
+
+def test_pkeys(context):
+    assert context.query_pkey(1, 0) == 0xFFFF
+    assert context.get_pkey_index(1, 0xFFFF) == 0
+    refused(errno.EINVAL, context.query_pkey, 1, 1)
+    refused(errno.EINVAL, context.query_pkey, 0, 0)
+    refused(errno.EINVAL, context.get_pkey_index, 1, 0x7FFF)
+    refused(errno.EINVAL, context.get_pkey_index, 2, 0xFFFF)
+
+
+def test_port(context):
+    assert context.query_port(1).state == 4
+    for number in (0, 2):
+        text = refused(errno.EINVAL, context.query_port, number)
+        assert text == f"Failed to query port {number}. Errno: 22, Invalid argument"
+
+
+def test_what_is_not_there_is_not_pretended(context):
+    refused(errno.EOPNOTSUPP, context.query_device_ex)
+    refused(errno.EOPNOTSUPP, context.query_port_speed, 1)
+    refused(errno.EOPNOTSUPP, lambda: context.cmd_fd)
+
+
+def test_counters(device, context):
+    device.counters[0] = 77
+    assert context.query_counters()["tx_packets"] == 77
+    assert COUNTERS == 0xC00
+
+
+def test_closing_closes_everything(device, context, make_qp):
+    qp = make_qp()
+    mr = MR(qp.pd, 8, 1)
+    channel = CompChannel(context)
+    cq = CQ(context, 8, channel=channel)
+    context.close()
+    assert all(x._closed for x in (qp, qp._scq, qp.pd, mr, channel, cq))
+    assert (device.qps, device.cqs, device.watches) == ({}, {}, {})
+    for function, args in ((PD, (context,)), (CQ, (context, 8)), (CompChannel, (context,))):
+        assert "Context is closed" in refused(errno.EINVAL, function, *args)
+    refused(errno.EINVAL, context.query_port, 1)
+    refused(errno.EINVAL, context.get_async_event)
+
+
+def test_one_context_leaves_the_other_alone(device, context, make_qp):
+    qp = make_qp()
+    with Context(name="fake0") as other:
+        MR(PD(other), 8, 1)
+    assert qp.qp_state == 0
+    assert context._adapter.regions == {}
+
+
+def test_waiting_for_an_event(device, context, make_qp):
+    qp = make_qp()
+    device.script.extend([lambda: None, lambda: device.event(1, qp.qp_num)])
+    event = context.get_async_event()
+    assert len(device.advanced) == 2
+    assert event.event_type == 1
+    assert "IBV_EVENT_QP_FATAL" in str(event)
+    event.ack()
+    assert "the device is idle" in refused(errno.EDEADLK, context.get_async_event)
+
+
+def test_events_go_to_the_context_that_made_the_object(device, context, make_qp):
+    qp = make_qp()
+    with Context(name="fake0") as other:
+        device.event(3, qp.qp_num)
+        refused(errno.EDEADLK, other.get_async_event)
+        assert context.get_async_event().element is qp
+    assert device.advanced == [module.EVENT_QUANTUM]
+
+
+def test_events_of_the_forgotten_are_forgotten(device, context, make_qp):
+    qp, other = make_qp(), make_qp()
+    for number in (qp.qp_num, other.qp_num):
+        device.event(3, number)
+    context._adapter.process_events()
+    del qp
+    assert context.get_async_event().element is other

@@ -1,0 +1,17 @@
+"""The limits against what the interface can carry."""
+
+from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT
+from verbena.hdl.abi.tables import MPT
+from verbena.hdl.abi.wqe import RECV_SGE_MAX, SEND_WQE
+from verbena.sw.verbs import limits
+
+
+def test_they_fit_their_fields():
+    assert 1 << QP_CONTEXT.fields["log_sq_size"].mask >= limits.MAX_QP_WR
+    assert 1 << CQ_CONTEXT.fields["log_size"].mask >= limits.MAX_CQE
+    assert limits.MAX_CQE <= 1 << 15  # half of the free-running index
+    assert QP_CONTEXT.fields["pd"].mask >= limits.MAX_PD
+    assert MPT.fields["length"].mask >= limits.MAX_MR_SIZE
+    assert SEND_WQE.fields["length"].mask >= limits.MAX_MSG_SZ
+    assert limits.MAX_SGE <= RECV_SGE_MAX
+    assert 32 + 16 * limits.MAX_SGE == 32 + limits.MAX_INLINE == 128

@@ -1,0 +1,82 @@
+"""Memory without a Context."""
+
+import mmap as system
+
+import pytest
+from verbena.sw import host_memory
+from verbena.sw.verbs import mem_alloc as m
+from verbena.sw.verbs.mr import MR
+from verbena.sw.verbs.pyverbs_error import PyverbsUserError
+
+
+@pytest.mark.parametrize("alignment", [1, 8, 64, 4096, 1 << 16])
+def test_posix_memalign_is_aligned_and_zero(alignment):
+    at = m.posix_memalign(100, alignment)
+    assert at % alignment == 0
+    assert m.read(at, 100) == bytes(100)
+    m.write(at, b"\xff" * 100)
+    m.free(at)
+    again = m.posix_memalign(100, alignment)
+    assert m.read(again, 100) == bytes(100)
+    m.free(again)
+
+
+@pytest.mark.parametrize(("size", "alignment"), [(-1, 8), (8, 0), (8, 3), (8, -4)])
+def test_posix_memalign_refused(size, alignment):
+    with pytest.raises(PyverbsUserError, match="Failed to allocate"):
+        m.posix_memalign(size, alignment)
+
+
+def test_no_room():
+    with pytest.raises(MemoryError):
+        m.malloc(1 << 40)
+    with pytest.raises(MemoryError):
+        m.posix_memalign(1 << 40)
+
+
+def test_free():
+    at = m.malloc(10)
+    m.free(at)
+    m.free(0)
+    with pytest.raises(PyverbsUserError, match="not allocated"):
+        m.free(at)
+
+
+def test_read_and_write():
+    at = m.malloc(32)
+    m.write(at, bytes(32))
+    m.write(at, "text")
+    m.write(at, b"abcdef", 3, offset=8)
+    m.write(at + 16, bytearray(b"xyz"))
+    assert m.read(at, 20) == b"text\0\0\0\0abc\0\0\0\0\0xyz\0"
+    assert m.read(at, 3, offset=16) == b"xyz"
+    m.free(at)
+
+
+def test_mmap():
+    at = m.mmap(length=5000)
+    assert at % 4096 == 0
+    assert m.read(at, 8192) == bytes(8192)
+    m.write(at, b"\1" * 8192)
+    m.madvise(at, 8192, system.MADV_NORMAL)
+    with pytest.raises(PyverbsUserError, match="no such mapping"):
+        m.munmap(at, 4096)
+    m.munmap(at, 5000)
+    with pytest.raises(PyverbsUserError, match="no such mapping"):
+        m.munmap(at, 5000)
+    with pytest.raises(PyverbsUserError, match="Failed to map"):
+        m.mmap(length=0)
+
+
+def test_madvise_refused():
+    with pytest.raises(PyverbsUserError, match="Invalid argument"):
+        m.madvise(m.malloc(64) | 1, 64, system.MADV_NORMAL)
+
+
+def test_a_region_can_be_made_of_it(pd):
+    at = m.posix_memalign(4096, 4096)
+    with MR(pd, 100, 1, address=at + 7) as mr:
+        mr.write("abc", 3)
+        assert m.read(at, 10) == bytes(7) + b"abc"
+    assert host_memory.read(at, 10) == bytes(7) + b"abc"  # not the region's to free
+    m.free(at)

@@ -1,0 +1,189 @@
+"""Memory regions."""
+
+import errno
+import struct
+
+import pytest
+from fake_device import INVALIDATE_KEY
+from verbena.sw.verbs import mem_alloc
+from verbena.sw.verbs.device import Context
+from verbena.sw.verbs.libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
+from verbena.sw.verbs.mr import MR
+from verbena.sw.verbs.pd import PD
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+
+TRANSLATION, CHANGE_PD, ACCESS = ibv_rereg_mr_flags
+LOCAL, REMOTE_WRITE, REMOTE_READ, ATOMIC, BIND, ZERO_BASED, ODP, HUGE, FLUSH, FLUSH_P, RELAXED = ibv_access_flags
+
+
+def fields(device, mr):
+    """(address, length, pd, variant, access) as the device sees them."""
+    entry = device.mpt(mr.lkey >> 8)
+    address, length = struct.unpack_from("<QQ", entry)
+    rest, access = struct.unpack_from("<II", entry, 24)
+    assert length >> 63 == 1
+    return address, length & (1 << 48) - 1, rest & 0xFFFFFF, rest >> 24, access
+
+
+def refused(code, function, *args, **kwargs):
+    with pytest.raises(PyverbsRDMAError) as caught:
+        function(*args, **kwargs)
+    assert caught.value.error_code == code
+    return str(caught.value)
+
+
+def test_memory_of_its_own(device, pd):
+    mr = MR(pd, 5000, LOCAL | REMOTE_WRITE | RELAXED)
+    assert mr.buf % 4096 == 0
+    assert mr.read(5000, 0) == bytes(5000)
+    assert fields(device, mr) == (mr.buf, 5000, pd.handle, mr.lkey & 255, 3)
+    assert mr.lkey == mr.rkey
+    assert mr.handle == mr.lkey >> 8
+    assert (mr.length, mr.access) == (5000, LOCAL | REMOTE_WRITE | RELAXED)
+    assert f"{mr.buf:#x}" in str(mr)
+    mr.close()
+    mr.close()
+    assert device.mpt(mr.handle) == bytes(32)
+    assert device.commands[-1][:2] == (INVALIDATE_KEY, mr.handle)
+
+
+def test_nothing_at_all(device, pd):
+    mr = MR(pd)
+    assert fields(device, mr)[1] == 0
+    assert mr.buf
+    assert mr.read(0, 0) == b""
+
+
+@pytest.mark.parametrize(
+    "access", [0, LOCAL, REMOTE_READ, BIND, LOCAL | REMOTE_WRITE | REMOTE_READ | ATOMIC | BIND, 1 << 29]
+)
+def test_rights(device, pd, access):
+    assert fields(device, MR(pd, 8, access))[4] == access & 31
+
+
+@pytest.mark.parametrize(
+    ("access", "code"),
+    [
+        (REMOTE_WRITE, errno.EINVAL),
+        (ATOMIC | REMOTE_READ, errno.EINVAL),
+        (1 << 12, errno.EINVAL),
+        (1 << 30, errno.EINVAL),
+        (ZERO_BASED, errno.EOPNOTSUPP),
+        (ODP, errno.EOPNOTSUPP),
+        (HUGE | LOCAL, errno.EOPNOTSUPP),
+        (FLUSH, errno.EOPNOTSUPP),
+        (FLUSH_P, errno.EOPNOTSUPP),
+    ],
+)
+def test_rights_refused(pd, access, code):
+    assert refused(code, MR, pd, 8, access).startswith("Failed to register a MR")
+
+
+def test_ranges_refused(pd):
+    refused(errno.EINVAL, MR, pd, -1)
+    refused(errno.EINVAL, MR, pd, (1 << 40) + 1)
+    refused(errno.EINVAL, MR, pd, 8, address=-5)
+    refused(errno.EINVAL, MR, pd, 8, address=(1 << 64) - 7)
+    refused(errno.ENOMEM, MR, pd, 1 << 40)
+    assert "no device reaches" in refused(errno.EFAULT, MR, pd, 8, address=0x1000)
+    refused(errno.EOPNOTSUPP, MR, pd, implicit=True)
+
+
+def test_a_registration_that_fails_gives_its_memory_back(pd, monkeypatch):
+    freed = []
+    memory = pd.context._adapter.memory
+    monkeypatch.setattr(memory, "free", freed.append)
+    monkeypatch.setattr(type(pd.context._adapter), "_free_key", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        MR(pd, 8)
+    assert len(freed) == 1
+
+
+def test_write_and_read(pd):
+    mr = MR(pd, 16, LOCAL)
+    mr.write("abcdef", 4)
+    mr.write(bytearray(b"xyz"), 3, 13)
+    mr.write(b"", 0, 16)
+    assert mr.read(16, 0) == b"abcd" + bytes(9) + b"xyz"
+    for length, offset in ((17, 0), (1, 16), (-1, 0), (1, -1)):
+        with pytest.raises(PyverbsUserError, match="not within the region of 16"):
+            mr.read(length, offset)
+        with pytest.raises(PyverbsUserError):
+            mr.write(bytes(20), length, offset)
+    mr.close()
+    assert "MR is closed" in refused(errno.EINVAL, mr.read, 1, 0)
+    refused(errno.EINVAL, mr.write, b"x", 1)
+
+
+def test_rereg_of_rights(device, pd):
+    mr = MR(pd, 8, LOCAL)
+    keys = mr.lkey, mr.rkey
+    mr.rereg(ACCESS, access=LOCAL | REMOTE_WRITE)
+    assert fields(device, mr) == (mr.buf, 8, pd.handle, mr.lkey & 255, 3)
+    assert device.commands[-1][:2] == (INVALIDATE_KEY, mr.handle)
+    assert (mr.lkey, mr.rkey, mr.access) == (*keys, 3)
+
+
+def test_rereg_of_the_domain(device, context, pd):
+    mr = MR(pd, 8, LOCAL)
+    other = PD(context)
+    mr.rereg(CHANGE_PD, pd=other)
+    assert fields(device, mr)[2] == other.handle
+    pd.close()
+    assert mr.read(8, 0) == bytes(8)
+    other.close()
+    assert device.mpt(mr.handle) == bytes(32)
+
+
+def test_rereg_of_memory(device, pd):
+    mr = MR(pd, 8192, LOCAL)
+    own = mr.buf
+    key = mr.lkey
+    mr.write("own", 3)
+    at = mem_alloc.posix_memalign(4096, 4096)
+    mr.rereg(TRANSLATION, addr=at + 5, length=100)
+    assert (mr.buf, mr.length, mr.lkey) == (at + 5, 100, key)
+    assert fields(device, mr)[:2] == (at + 5, 100)
+    mtt = struct.unpack_from("<Q", device.mpt(mr.handle), 16)[0]
+    assert device.host(struct.unpack("<Q", device.read_bus(mtt, 8))[0] & ~4095) == at
+    # A part of what it had, which therefore must still be there.
+    mr.rereg(TRANSLATION, addr=own, length=3)
+    assert mr.read(3, 0) == b"own"
+    mr.close()
+    mem_alloc.free(at)
+
+
+def test_rereg_of_everything_at_once(device, context, pd):
+    mr = MR(pd, 8, 0)
+    other = PD(context)
+    at = mem_alloc.posix_memalign(64)
+    mr.rereg(TRANSLATION | CHANGE_PD | ACCESS, other, at, 64, LOCAL)
+    assert fields(device, mr) == (at, 64, other.handle, mr.lkey & 255, 1)
+
+
+def test_rereg_refused(device, pd):
+    mr = MR(pd, 8, LOCAL)
+    before = device.mpt(mr.handle)
+    refused(errno.EINVAL, mr.rereg, 0)
+    refused(errno.EINVAL, mr.rereg, 8)
+    refused(errno.EINVAL, mr.rereg, ACCESS, access=REMOTE_WRITE)
+    refused(errno.EOPNOTSUPP, mr.rereg, ACCESS, access=ODP)
+    refused(errno.EINVAL, mr.rereg, TRANSLATION, addr=0, length=-1)
+    refused(errno.EFAULT, mr.rereg, TRANSLATION, addr=0x1000, length=1)
+    with pytest.raises(PyverbsUserError, match="needs a PD"):
+        mr.rereg(CHANGE_PD)
+    with Context(name=device.name) as other:
+        refused(errno.EINVAL, mr.rereg, CHANGE_PD, PD(other))
+    closed = PD(pd.context)
+    closed.close()
+    refused(errno.EINVAL, mr.rereg, CHANGE_PD, closed)
+    assert device.mpt(mr.handle) == before
+    mr.close()
+    refused(errno.EINVAL, mr.rereg, ACCESS, access=LOCAL)
+
+
+def test_garbage(pd):
+    mr = MR(pd, 8, LOCAL)
+    del mr
+    MR(pd, 8, LOCAL).close()
+    assert pd.context._adapter.regions == {}

@@ -1,0 +1,53 @@
+"""Attributes of queue pairs."""
+
+import errno
+
+import pytest
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_attr_mask
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
+from verbena.sw.verbs.qp_attr import FIELDS, QPAttr, QPCap, QPInitAttr, check_values
+
+M = ibv_qp_attr_mask
+
+
+def test_defaults():
+    cap = {"max_send_wr": 1, "max_recv_wr": 10, "max_send_sge": 1, "max_recv_sge": 1, "max_inline_data": 0}
+    assert vars(QPCap()) == cap
+    init = QPInitAttr()
+    assert vars(init.cap) == cap
+    assert (init.qp_type, init.sq_sig_all, init.send_cq, init.recv_cq, init.srq, init.qp_context) == (4, 1, *[None] * 4)
+    attr = QPAttr()
+    assert (attr.qp_state, attr.cur_qp_state, attr.port_num, attr.path_mtu) == (1, 0, 1, 3)
+    names = """path_mig_state qkey rq_psn sq_psn dest_qp_num qp_access_flags pkey_index en_sqd_async_notify sq_draining
+    max_rd_atomic max_dest_rd_atomic min_rnr_timer timeout retry_cnt rnr_retry alt_pkey_index alt_port_num alt_timeout
+    rate_limit"""
+    assert {getattr(attr, name) for name in names.split()} == {0}
+    assert attr.ah_attr.is_global == attr.alt_ah_attr.is_global == 0
+
+
+def test_capacities_are_a_copy():
+    cap = QPCap(5)
+    init = QPInitAttr(cap=cap)
+    cap.max_send_wr = 6
+    init.cap.max_send_wr = 7
+    assert init.max_send_wr == init.cap.max_send_wr == 5
+    init.max_send_wr = 8
+    init.max_inline_data = 9
+    assert (init.cap.max_send_wr, init.cap.max_inline_data) == (8, 9)
+    init.cap = cap
+    assert init.max_send_wr == 6
+    assert "max_send_wr 6" in str(cap)
+
+
+def test_every_field_exists():
+    assert all(hasattr(QPAttr(), name) for name in FIELDS.values())
+
+
+def test_only_what_the_mask_names_is_looked_at():
+    attr = QPAttr()
+    attr.timeout, attr.port_num = 99, 7
+    check_values(attr, M.IBV_QP_STATE | M.IBV_QP_RETRY_CNT)
+    for mask in (M.IBV_QP_TIMEOUT, M.IBV_QP_PORT, M.IBV_QP_AV):
+        with pytest.raises(PyverbsRDMAError, match=M(mask).name) as caught:
+            check_values(attr, mask)
+        assert caught.value.error_code == errno.EINVAL

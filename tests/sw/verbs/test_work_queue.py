@@ -1,0 +1,75 @@
+"""Rings and their entries."""
+
+import errno
+import struct
+
+import pytest
+from verbena.sw import host_memory
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
+from verbena.sw.verbs.qp_attr import QPCap
+from verbena.sw.verbs.work_queue import WorkQueue, recv_wqe, send_wqe
+from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
+
+
+@pytest.mark.parametrize(("size", "log_size"), [(1, 0), (2, 1), (3, 2), (1024, 10), (16384, 14)])
+def test_a_ring_is_contiguous_and_on_a_page(size, log_size):
+    ring = WorkQueue(host_memory, size, 6)
+    assert (ring.log_size, ring.size, ring.free) == (log_size, 1 << log_size, 1 << log_size)
+    assert ring.bus % 4096 == 0
+    pages = host_memory.bus_pages(ring.address, ring.size << 6)
+    assert pages == [ring.bus + 4096 * i for i in range(len(pages))]
+    ring.close()
+    with pytest.raises(ValueError, match="not allocated"):
+        ring.close()
+
+
+def test_entries_and_ids_go_round():
+    ring = WorkQueue(host_memory, 4, 4)
+    for i in range(70_000):
+        ring.put(i, struct.pack("<I", i))
+        if i >= 65_530 and i < 65_540:
+            assert host_memory.read(ring.address + 16 * (i & 3), 16) == struct.pack("<IIII", i, 0, 0, 0)
+        if i % 2:
+            assert ring.free == 2
+            assert ring.complete(i & 0xFFFF) == i
+            assert ring.free == 4
+    ring.put(1, b"")
+    ring.reset()
+    assert (ring.free, ring.producer, ring.wr_ids) == (4, 0, [0] * 4)
+    ring.close()
+
+
+CAP = QPCap(max_send_sge=2, max_recv_sge=2, max_inline_data=32)
+
+
+def test_send_entry():
+    wr = SendWR(9, 1, 2, imm_data=0x1_AABBCCDD, sg=[SGE(1, 2, 3), SGE((1 << 64) - 1, 5, 6)], send_flags=1)
+    wr.set_wr_rdma(0xFFFFFFFF, (1 << 64) - 1)
+    entry = send_wqe(wr, CAP, False, host_memory)
+    assert entry[:32] == struct.pack("<BBBBIQII", 1, 1, 2, 0, 0xAABBCCDD, (1 << 64) - 1, 0xFFFFFFFF, 7) + bytes(8)
+    assert entry[32:] == struct.pack("<QIIQII", 1, 2, 3, (1 << 64) - 1, 5, 6)
+    assert send_wqe(wr, CAP, True, host_memory)[1] == 3
+
+
+def test_numbers_that_fit_nowhere():
+    wr = SendWR(9, 0, 1, sg=[SGE(0, 0, 0)])
+    for rkey, address in ((1 << 32, 0), (-1, 0), (0, 1 << 64), (0, -1)):
+        wr.set_wr_rdma(rkey, address)
+        with pytest.raises(ValueError, match="cannot hold"):
+            send_wqe(wr, CAP, False, host_memory)
+    with pytest.raises(ValueError, match="cannot hold"):
+        recv_wqe(RecvWR(1, 1, [SGE(0, 1 << 32, 0)]), CAP)
+
+
+def test_limits():
+    sges = [SGE(0, 0, 0)] * 3
+    for function in (
+        lambda: send_wqe(SendWR(1, 2, 3, sg=sges), CAP, False, host_memory),
+        lambda: send_wqe(SendWR(1, 2, 3, sg=sges, send_flags=8), CAP, False, host_memory),
+        lambda: recv_wqe(RecvWR(1, 3, sges), CAP),
+    ):
+        with pytest.raises(PyverbsRDMAError, match="3 SGEs") as caught:
+            function()
+        assert caught.value.error_code == errno.EINVAL
+    assert recv_wqe(RecvWR(1), CAP) == b""
+    assert len(send_wqe(SendWR(1, 2, 1, sg=[SGE(0, 1 << 31, 0)]), CAP, False, host_memory)) == 48
