@@ -257,7 +257,7 @@ class Rnic(wiring.Component):
     def _wire(self, m):
         c = self.config
         m.submodules.packetizer = packetizer = Packetizer(c.data_width)
-        m.submodules.depacketizer = depacketizer = Depacketizer(c.data_width, depth=c.receive_buffer)
+        m.submodules.depacketizer = depacketizer = Depacketizer(c.data_width, depth=c.receive_buffer, headers=HEADERS)
         m.submodules.access = access = AccessUnit(c.data_width, c.qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets)
         return packetizer, depacketizer, access
 

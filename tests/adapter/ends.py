@@ -9,7 +9,7 @@ from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
 __all__ = ["End", "completion", "connect", "fill", "quiet", "recv", "send", "settle", "sge", "world"]
 
-PATIENCE = 400_000
+PATIENCE = 1_000_000
 SIGNALED = ibv_send_flags.IBV_SEND_SIGNALED
 
 
