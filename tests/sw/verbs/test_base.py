@@ -2,6 +2,9 @@
 
 import errno
 import gc
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from verbena.sw.adapter import AdapterError
@@ -181,3 +184,39 @@ def test_at_exit_everything_is_closed(log, monkeypatch):
     assert log == ["child", "root"]
     assert child._closed
     assert not other._closed
+
+
+PROGRAM = """
+import atexit, sys
+sys.path.insert(0, sys.argv[1])
+from fake_device import FakeDevice
+device = FakeDevice()
+atexit.register(lambda: print(device.qps, device.cqs, device.watches, [c[0] for c in device.commands]))
+
+from verbena.sw.port import provide
+from verbena.sw.verbs.cq import CQ
+from verbena.sw.verbs.device import Context
+from verbena.sw.verbs.libibverbs_enums import IBV_QPT_RC
+from verbena.sw.verbs.mr import MR
+from verbena.sw.verbs.pd import PD
+from verbena.sw.verbs.qp import QP, QPInitAttr
+
+provide("fake0", lambda: device)
+context = Context(name="fake0")
+cq = CQ(context, 4)
+qp = QP(PD(context), QPInitAttr(IBV_QPT_RC, scq=cq, rcq=cq))
+knot = [MR(qp.pd, 8, 1)]
+knot.append(knot)
+del knot, cq
+"""
+
+
+def test_a_program_that_closes_nothing_ends_quietly_and_leaves_nothing_behind():
+    folder = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, check=True)
+    create_qp, destroy_qp, create_cq, destroy_cq, invalidate = 1, 4, 5, 6, 7
+    commands = sorted([create_qp, destroy_qp, create_cq, destroy_cq, invalidate])
+    *state, found = done.stdout.strip().partition(" [")
+    assert done.stderr == ""
+    assert state[0] == "{} {} {}"
+    assert sorted(int(x) for x in found.strip("]").split(",")) == commands
