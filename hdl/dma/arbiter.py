@@ -20,13 +20,28 @@ def check_clients(clients, id_width=None):
         raise ValueError(f"{clients!r} clients need more than {id_width!r} bits of ID")
 
 
+def encode(choice):
+    """Index of the one bit of ``choice`` that is set."""
+    bits = (len(choice) - 1).bit_length()
+    return Cat(Cat(choice[i] for i in range(len(choice)) if i >> bit & 1).any() for bit in range(bits))
+
+
 def select(choice, values):
-    """Bits of that of ``values`` whose bit in ``choice`` is set; at most one is."""
-    bits = 0
-    for chosen, value in zip(choice, values):
-        value = Value.cast(value)
-        bits |= value & chosen.replicate(len(value))
-    return bits
+    """That of ``values`` whose bit in ``choice`` is set; exactly one is, or the result means nothing.
+
+    yosys puts AND-OR of few values into one wide LUT a bit, which on ECP5 is 4 or 8 LUT4: up to 4 values a multiplexer
+    is smaller (for 3, 2 LUT4 a bit), from 5 on it is AND-OR.
+    """
+    values = [Value.cast(value) for value in values]
+    if len(values) > 4:
+        bits = 0
+        for chosen, value in zip(choice, values):
+            bits |= value & chosen.replicate(len(value))
+        return bits
+    for bit in encode(choice):
+        pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
+        values = [Mux(bit, pair[1], pair[0]) if len(pair) > 1 else pair[0] for pair in pairs]
+    return values[0]
 
 
 class BurstArbiter(wiring.Component):
@@ -85,7 +100,7 @@ class BurstArbiter(wiring.Component):
             m.d.sync += [
                 waits.eq(self.chosen.any()),
                 burst.as_value().eq(select(self.chosen, [port.payload for port in self.i])),
-                client.eq(select(self.chosen, list(range(self.clients)))),
+                client.eq(encode(self.chosen)),
             ]
             with m.If(self.chosen.any()):
                 # -chosen has all bits from the chosen one on; without that one, those behind it
@@ -228,7 +243,7 @@ class WriteArbiter(wiring.Component):
             axi.awvalid.eq(bursts.valid),
             bursts.ready.eq(axi.awready),
             Cat(axi.wdata, axi.wstrb, axi.wlast).eq(select(now, [beat.payload for beat in beats])),
-            axi.wvalid.eq(select(now, [beat.valid for beat in beats])),
+            axi.wvalid.eq((now & Cat(beat.valid for beat in beats)).any()),
             axi.bready.eq(1),
         ]
         with m.If(done | ~now.any()):
