@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -146,9 +145,10 @@ def _verilog(design, folder, say):
         folder.mkdir(parents=True, exist_ok=True)
         from ..hdl.generate import to_verilog
 
-        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False) as part:
-            part.write(to_verilog(design.make(), name=design.name, undefined_collisions=True))
-        Path(part.name).replace(path)
+        # The lock is held: nobody else writes this.
+        part = path.with_suffix(".part")
+        part.write_text(to_verilog(design.make(), name=design.name, undefined_collisions=True))
+        part.replace(path)
     return path
 
 
