@@ -40,7 +40,7 @@ class Config:
     cqs: int = 64
     window: int = 64
     sq_area: int = 1024
-    rq_area: int = 256
+    rq_area: int = 512
     mpt_sets: int = 128
     mtt_sets: int = 128
     transmit_buffer: int = 8192

@@ -44,6 +44,9 @@ READ_CHANNELS = ("ar", "r")
 HEADERS = 32
 """Packets between their turn and their payload's arrival: 11 cycles each, they cover a memory latency of 350 cycles."""
 
+RECEIVE_BEATS = 64
+"""Beats of receive WQEs on their way: 24 of 16 bytes at 64 bits (8 beats are kept free for a batch), 11 cycles each."""
+
 PIECES = 16
 """Translations ahead of the reads."""
 
@@ -265,7 +268,7 @@ class Rnic(wiring.Component):
         width = self.config.data_width
         for name, depth, request, answer in (
             ("sq_reader", WQE_BEATS, sq_fetch.read, sq_fetch.data),
-            ("rq_reader", 32, rq_fetch.read, rq_fetch.data),
+            ("rq_reader", RECEIVE_BEATS, rq_fetch.read, rq_fetch.data),
             ("mpt_reader", 16, access.mpt_read, access.mpt_data),
             ("mtt_reader", 4, access.mtt_read, access.mtt_data),
         ):
