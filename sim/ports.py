@@ -1,4 +1,4 @@
-"""The ports of the world's switch: adapters, with their registers and host memory, and taps; and the faults of the wire."""
+"""The ports of the switch: adapters, with registers and host memory, and taps; and the faults of the wire."""
 
 import ctypes
 from dataclasses import asdict, dataclass
