@@ -14,29 +14,17 @@ from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_DYNAMIC
 from verbena.hdl.abi.counters import COUNTERS
 from verbena.hdl.abi.eqe import EQE, EventType
 from verbena.hdl.abi.registers import REGISTERS
-from verbena.hdl.abi.tables import MPT, MTT
 
-__all__ = ["MAX_REGIONS", "Adapter", "AdapterError", "Region", "phase_at"]
+from .regions import LOG_MPT_SIZE, Regions
 
-LOG_MPT_SIZE = 14
+__all__ = ["Adapter", "AdapterError", "phase_at"]
+
 LOG_EQ_SIZE = 12
 COMMAND_CYCLES = 4_000_000
-MAX_REGIONS = (1 << LOG_MPT_SIZE) - 1
-"""Index 0 stays free, so that no key is small."""
 
 
 class AdapterError(OSError):
-    """The adapter refused a command, has no room, or does not answer."""
-
-
-class Region:
-    """A registered memory region: its key, its MPT entry, and its translation table in host memory."""
-
-    def __init__(self, index, variant):
-        self.index = index
-        self.key = index << 8 | variant
-        self.mtt = None
-        self.entry = {"valid": 1, "variant": variant}
+    """The adapter refused a command, has no queue left, or does not answer."""
 
 
 class Adapter:
@@ -67,13 +55,9 @@ class Adapter:
             )
         capabilities = self._read("capabilities")
         self.max_qp, self.max_cq, self.data_bytes, self.window = (1 << (capabilities >> s & 15) for s in (0, 4, 8, 12))
-        # The same device gets the same keys, so that a simulation can be repeated.
-        self.random = random.Random(port.mac)
         self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}
-        self.regions = {}
         self.pds = set()
-        self._variants = {}  # last one of each MPT index
         self._turns = {}  # number given last, of QPs and CQs
         self._lock = threading.RLock()
         self._bring_up()
@@ -88,8 +72,11 @@ class Adapter:
 
     def _bring_up(self):
         port = self.port
-        self.mpt_address, mpt_bus = self._table(MPT.size << LOG_MPT_SIZE)
-        self.eq_address, eq_bus = self._table(EQE.size << LOG_EQ_SIZE)
+        # The same device gets the same keys, so that a simulation can be repeated.
+        self.regions = Regions(self.memory, random.Random(port.mac), self._drop_key)
+        mpt_bus = self.regions.bus
+        self.eq_address, eq_bus = self.memory.alloc_contiguous(EQE.size << LOG_EQ_SIZE)
+        self.memory.write(self.eq_address, bytes(EQE.size << LOG_EQ_SIZE))
         self.eq_consumer = 0
         for name, value in (
             ("mac_low", port.mac & 0xFFFFFFFF),
@@ -105,10 +92,8 @@ class Adapter:
         ):
             self._write(name, value)
 
-    def _table(self, size):
-        address, bus = self.memory.alloc_contiguous(size)
-        self.memory.write(address, bytes(size))
-        return address, bus
+    def _drop_key(self, index):
+        self.command(Command.INVALIDATE_KEY, index)
 
     def command(self, opcode, number=0, action=QpAction.NONE, words=(), results=0):
         """Runs a command to its end; ``words`` go to the mailbox before, and as many as ``results`` come from there.
@@ -215,81 +200,19 @@ class Adapter:
         """Rings a doorbell of a CQ (:class:`verbena.hdl.abi.registers.CqDoorbell`)."""
         self.port.write32(reg.CQ_PAGES + number * reg.PAGE + register, value & 0xFFFF)
 
-    # Memory regions
+    # Memory regions: see :mod:`.regions`
 
     def register(self, pd, address, length, access):
-        """Registers memory and returns its :class:`Region`; its pages are as large as the bus addresses allow.
-
-        ``ValueError`` if the device cannot reach the memory, ``MemoryError`` if there is no room for the table.
-        """
         with self._lock:
-            mtt, fields = self._translate(address, length)
-            try:
-                region = Region(*self._free_key())
-            except AdapterError:
-                self._free(mtt)
-                raise
-            region.mtt = mtt
-            region.entry.update(fields, pd=pd, access=access)
-            self._write_mpt(region.index, **region.entry)
-            self.regions[region.index] = region
-            return region
+            return self.regions.register(pd, address, length, access)
 
     def deregister(self, region):
         with self._lock:
-            self._write_mpt(region.index)
-            self.command(Command.INVALIDATE_KEY, region.index)
-            self._free(region.mtt)
-            del self.regions[region.index]
+            self.regions.deregister(region)
 
     def change_region(self, region, memory=None, **fields):
-        """Replaces fields of a region's entry, and with ``memory``, an address and a length, what it stands for. The
-        engine uses the new ones once this returns.
-        """
         with self._lock:
-            old, fresh = region.mtt, None
-            if memory is not None:
-                fresh, translation = self._translate(*memory)
-                fields.update(translation)
-            try:
-                self._write_mpt(region.index, **region.entry | fields)
-                self.command(Command.INVALIDATE_KEY, region.index)
-            except ValueError:
-                self._free(fresh)
-                raise
-            region.entry.update(fields)
-            if memory is not None:
-                region.mtt = fresh
-                self._free(old)
-
-    def _translate(self, address, length):
-        """A translation table, and the fields of an MPT entry that go with it."""
-        log_page, entries = best_pages(address, self.memory.bus_pages(address, length)) if length else (12, [])
-        mtt, bus = None, 0
-        if entries:
-            mtt, bus = self.memory.alloc_contiguous(max(64, MTT.size * len(entries)), 64)
-            self.memory.write(mtt, b"".join(MTT.pack(present=1, page=entry >> 12) for entry in entries))
-        return mtt, {"address": address, "length": length, "log_page_size": log_page, "mtt_address": bus}
-
-    def _free(self, mtt):
-        if mtt is not None:
-            self.memory.free(mtt)
-
-    def _write_mpt(self, index, **fields):
-        self.memory.write(self.mpt_address + MPT.size * index, MPT.pack(**fields))
-
-    def _free_key(self):
-        """MPT index and variant. A variant is never 0, so that neither a key's successor nor its predecessor is valid
-        (0xff + 1 leads to variant 0 of the next index), and never the one that the index had before.
-        """
-        if len(self.regions) >= MAX_REGIONS:
-            raise AdapterError(errno.ENOMEM, f"all {MAX_REGIONS} keys are in use")
-        while (index := self.random.randrange(1, 1 << LOG_MPT_SIZE)) in self.regions:
-            pass
-        last = self._variants.get(index)
-        variant = self.random.randrange(1, 256) if last is None else last % 255 + 1
-        self._variants[index] = variant
-        return index, variant
+            self.regions.change(region, memory, **fields)
 
     # Events
 
@@ -325,25 +248,3 @@ def phase_at(memory, address, record):
     """The phase bit of the entry at ``address``. What it vouches for must be read after it."""
     bit = record.fields["phase"].offset
     return memory.read(address + bit // 8, 1)[0] >> bit % 8 & 1
-
-
-def best_pages(address, pages):
-    """The largest page size in which ``pages`` (bus addresses of 4 KiB pages, the one of ``address`` first) can be
-    told, and its entries.
-    """
-    first = address >> 12
-    for log_page in range(30, 12, -1):
-        group = 1 << log_page - 12
-        if group > 2 * len(pages):
-            continue
-        mask = group - 1
-        if all(
-            (pages[i] >> 12) & mask == (first + i) & mask
-            and (i == 0 or (first + i) & mask == 0 or pages[i] == pages[i - 1] + 4096)
-            for i in range(len(pages))
-        ):
-            entries = [
-                pages[i] & ~((1 << log_page) - 1) for i in range(len(pages)) if i == 0 or (first + i) & mask == 0
-            ]
-            return log_page, entries
-    return 12, list(pages)

@@ -1,6 +1,6 @@
 """Limits that all engines share; what differs between them, the adapter's capability register tells."""
 
-from ..adapter import MAX_REGIONS
+from ..regions import MAX_REGIONS
 
 __all__ = [
     "MAX_CQE",

@@ -3,7 +3,6 @@
 import errno
 from copy import copy, deepcopy
 
-from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.registers import QpDoorbell
 from verbena.hdl.abi.wqe import RECV_SGE_MAX
 
@@ -14,6 +13,7 @@ from .limits import MAX_INLINE, MAX_QP_WR, MAX_SGE
 from .pd import PD
 from .pyverbs_error import PyverbsRDMAError
 from .qp_attr import FIELDS, QPAttr, QPCap, QPInitAttr, check_values
+from .qp_context import action_of, context_of
 from .states import TRANSITIONS, check_transition
 from .work_queue import WorkQueue, recv_wqe, send_wqe
 
@@ -21,9 +21,6 @@ __all__ = ["QP", "QPAttr", "QPCap", "QPInitAttr"]
 
 M = ibv_qp_attr_mask
 S = ibv_qp_state
-_ACCESS = 14
-"""Access flags that the engine looks at; others, such as FLUSH, are ignored."""
-_FIRST_UDP_PORT = 0xC000
 _CONNECTED = (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_SQE)
 
 
@@ -97,7 +94,7 @@ class QP(PyverbsCM):
         self._cap = QPCap(self._sq.size, self._rq.size, sges, 1 << recv_stride - 4, inline)
         self._attr = QPAttr(qp_state=S.IBV_QPS_RESET)
         try:
-            self._qpn = self._adapter.create_qp(self, **self._context_words(self._attr))
+            self._qpn = self._adapter.create_qp(self, **context_of(self, self._attr))
         except Exception:
             self._sq.close()
             self._rq.close()
@@ -119,39 +116,6 @@ class QP(PyverbsCM):
     @property
     def _cqs(self):
         return tuple(dict.fromkeys((self._scq, self._rcq)))
-
-    def _context_words(self, attr):
-        route = attr.ah_attr.gr
-        return {
-            "state": attr.qp_state,
-            "type": self.qp_type,
-            "path_mtu": attr.path_mtu,
-            "access": attr.qp_access_flags & _ACCESS,
-            "min_rnr_timer": attr.min_rnr_timer,
-            "timeout": attr.timeout,
-            "retry_count": attr.retry_cnt,
-            "rnr_retry": attr.rnr_retry,
-            "pd": self.pd.handle,
-            "dest_qpn": attr.dest_qp_num,
-            "traffic_class": route.traffic_class,
-            "pkey": 0xFFFF,
-            "source_port": _FIRST_UDP_PORT | (self._qpn ^ attr.dest_qp_num) & 0x3FFF,
-            "dest_mac": self._dest_mac,
-            "hop_limit": route.hop_limit,
-            "dest_ip": route._dgid.ipv4 or 0,
-            "sq_base": self._sq.bus,
-            "log_sq_size": self._sq.log_size,
-            "log_sq_stride": self._sq.log_stride,
-            "sq_cqn": self._scq._number,
-            "rq_cqn": self._rcq._number,
-            "rq_base": self._rq.bus,
-            "log_rq_size": self._rq.log_size,
-            "log_rq_stride": self._rq.log_stride,
-            "max_rd_atomic": attr.max_rd_atomic,
-            "max_dest_rd_atomic": attr.max_dest_rd_atomic,
-            "sq_psn": attr.sq_psn,
-            "rq_psn": attr.rq_psn,
-        }
 
     def modify(self, qp_attr, comp_mask):
         """Changes the attributes named by ``comp_mask``; EINVAL, and nothing changed, if they do not belong to the
@@ -184,7 +148,7 @@ class QP(PyverbsCM):
                 refuse(f"{failed}: nobody has the address {merged.ah_attr.dgid}", errno.EHOSTUNREACH)
         try:
             with attempt(failed):
-                self._adapter.modify_qp(self._qpn, _action(current, new), **self._context_words(merged))
+                self._adapter.modify_qp(self._qpn, action_of(current, new), **context_of(self, merged))
         except PyverbsRDMAError:
             self._dest_mac = dest_mac
             raise
@@ -260,31 +224,22 @@ class QP(PyverbsCM):
         never = (S.IBV_QPS_RESET,)
         self._post("Failed to post recv", self._rq, QpDoorbell.RQ_PRODUCER, entry, never, wr, bad_wr)
 
-    def _post(self, failed, ring, doorbell, entry, never, wr, bad_wr):
+    def _post(self, failed, queue, doorbell, entry, never, wr, bad_wr):
         self._check_open()
-        if wr is None:
-            refuse(failed, errno.EINVAL)
-        start = ring.producer
+        # The device may have moved the QP on to ERR, but nowhere else: so it is asked only then.
+        wrong = self._attr.qp_state in never and self.qp_state in never
+
+        def wqe(wr):
+            if wrong:
+                refuse(f"{failed}: state {self._attr.qp_state.name}", errno.EINVAL)
+            return entry(wr)
+
+        start = queue.producer
         try:
-            # The device may have moved the QP on to ERR, but nowhere else: so it is asked only then.
-            if self._attr.qp_state in never and (state := self.qp_state) in never:
-                refuse(f"{failed}: state {state.name}", errno.EINVAL)
-            while wr is not None:
-                try:
-                    data = entry(wr)
-                except ValueError as error:
-                    refuse(f"{failed}: {error}", errno.EINVAL)
-                if not ring.free:
-                    refuse(failed, errno.ENOMEM)
-                ring.put(wr.wr_id, data)
-                wr = wr.next_wr
-        except PyverbsRDMAError:
-            if bad_wr is not None:
-                vars(bad_wr).update(vars(wr))
-            raise
+            queue.post(failed, wr, wqe, bad_wr)
         finally:
-            if ring.producer != start:
-                self._adapter.ring_qp(self._qpn, doorbell, ring.producer)
+            if queue.producer != start:
+                self._adapter.ring_qp(self._qpn, doorbell, queue.producer)
 
     def _completed(self, entry):
         """The wr_id of a completion, which frees its slot."""
@@ -318,16 +273,3 @@ class QP(PyverbsCM):
 
     def __str__(self):
         return f"QP {self._qpn:#x}"
-
-
-def _action(current, new):
-    """What the engine has to do besides taking the attributes."""
-    if new == S.IBV_QPS_RESET:
-        return QpAction.RESET
-    if new == S.IBV_QPS_ERR:
-        return QpAction.ERROR
-    if (current, new) == (S.IBV_QPS_INIT, S.IBV_QPS_RTR):
-        return QpAction.START_RECEIVE
-    if (current, new) == (S.IBV_QPS_RTR, S.IBV_QPS_RTS):
-        return QpAction.START_SEND
-    return QpAction.NONE

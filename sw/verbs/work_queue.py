@@ -7,6 +7,7 @@ from verbena.hdl.abi.wqe import SEND_WQE, SGE, SGE_OFFSET, SendOpcode
 from .base import refuse
 from .libibverbs_enums import ibv_send_flags
 from .limits import MAX_MSG_SZ
+from .pyverbs_error import PyverbsRDMAError
 
 __all__ = ["WorkQueue", "recv_wqe", "send_wqe"]
 
@@ -50,6 +51,27 @@ class WorkQueue:
         self.wr_ids[slot] = wr_id
         self.memory.write(self.address + (slot << self.log_stride), data.ljust(1 << self.log_stride, b"\0"))
         self.producer = self.producer + 1 & 0xFFFF
+
+    def post(self, failed, wr, wqe, bad_wr):
+        """Places a list of requests, whose bytes ``wqe(wr)`` tells or refuses; what stands before one that is refused
+        stays. ``bad_wr`` becomes a copy of that one, if it is not None.
+        """
+        if wr is None:
+            refuse(failed, errno.EINVAL)
+        try:
+            while wr is not None:
+                try:
+                    data = wqe(wr)
+                except ValueError as error:  # a number that fits nowhere
+                    refuse(f"{failed}: {error}", errno.EINVAL)
+                if not self.free:
+                    refuse(failed, errno.ENOMEM)
+                self.put(wr.wr_id, data)
+                wr = wr.next_wr
+        except PyverbsRDMAError:
+            if bad_wr is not None:
+                vars(bad_wr).update(vars(wr))
+            raise
 
     def complete(self, index):
         """The wr_id of entry ``index``, which is complete, as are all before it."""

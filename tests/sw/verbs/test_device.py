@@ -176,7 +176,7 @@ def test_one_context_leaves_the_other_alone(device, context, make_qp):
     with Context(name="fake0") as other:
         MR(PD(other), 8, 1)
     assert qp.qp_state == 0
-    assert context._adapter.regions == {}
+    assert context._adapter.regions.by_index == {}
 
 
 def test_waiting_for_an_event(device, context, make_qp):

@@ -93,7 +93,7 @@ def test_a_registration_that_fails_gives_its_memory_back(pd, monkeypatch):
     freed = []
     memory = pd.context._adapter.memory
     monkeypatch.setattr(memory, "free", freed.append)
-    monkeypatch.setattr(type(pd.context._adapter), "_free_key", lambda self: 1 / 0)
+    monkeypatch.setattr(pd.context._adapter.regions, "_free_key", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         MR(pd, 8)
     assert len(freed) == 1
@@ -186,4 +186,4 @@ def test_garbage(pd):
     mr = MR(pd, 8, LOCAL)
     del mr
     MR(pd, 8, LOCAL).close()
-    assert pd.context._adapter.regions == {}
+    assert pd.context._adapter.regions.by_index == {}

@@ -32,7 +32,7 @@ def test_it_takes_its_regions_with_it(device, context):
     with PD(context) as pd:
         MR(pd, 64, 1)
         keep = MR(pd, 64, 1)
-    assert context._adapter.regions == {}
+    assert context._adapter.regions.by_index == {}
     assert keep._closed
     assert context._adapter.pds == set()
 

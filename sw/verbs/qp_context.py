@@ -1,0 +1,60 @@
+"""A queue pair as the engine has it: its context, and what a transition makes the engine do."""
+
+from verbena.hdl.abi.commands import QpAction
+
+from .libibverbs_enums import ibv_qp_state
+
+__all__ = ["action_of", "context_of"]
+
+S = ibv_qp_state
+_ACCESS = 14
+"""Access flags that the engine looks at; others, such as FLUSH, are ignored."""
+_FIRST_UDP_PORT = 0xC000
+
+
+def context_of(qp, attr):
+    """Fields of the context of ``qp`` with the attributes ``attr``."""
+    route = attr.ah_attr.gr
+    return {
+        "state": attr.qp_state,
+        "type": qp.qp_type,
+        "path_mtu": attr.path_mtu,
+        "access": attr.qp_access_flags & _ACCESS,
+        "min_rnr_timer": attr.min_rnr_timer,
+        "timeout": attr.timeout,
+        "retry_count": attr.retry_cnt,
+        "rnr_retry": attr.rnr_retry,
+        "pd": qp.pd.handle,
+        "dest_qpn": attr.dest_qp_num,
+        "traffic_class": route.traffic_class,
+        "pkey": 0xFFFF,
+        "source_port": _FIRST_UDP_PORT | (qp._qpn ^ attr.dest_qp_num) & 0x3FFF,
+        "dest_mac": qp._dest_mac,
+        "hop_limit": route.hop_limit,
+        "dest_ip": route._dgid.ipv4 or 0,
+        "sq_base": qp._sq.bus,
+        "log_sq_size": qp._sq.log_size,
+        "log_sq_stride": qp._sq.log_stride,
+        "sq_cqn": qp._scq._number,
+        "rq_cqn": qp._rcq._number,
+        "rq_base": qp._rq.bus,
+        "log_rq_size": qp._rq.log_size,
+        "log_rq_stride": qp._rq.log_stride,
+        "max_rd_atomic": attr.max_rd_atomic,
+        "max_dest_rd_atomic": attr.max_dest_rd_atomic,
+        "sq_psn": attr.sq_psn,
+        "rq_psn": attr.rq_psn,
+    }
+
+
+def action_of(current, new):
+    """What the engine has to do besides taking the attributes."""
+    if new == S.IBV_QPS_RESET:
+        return QpAction.RESET
+    if new == S.IBV_QPS_ERR:
+        return QpAction.ERROR
+    if (current, new) == (S.IBV_QPS_INIT, S.IBV_QPS_RTR):
+        return QpAction.START_RECEIVE
+    if (current, new) == (S.IBV_QPS_RTR, S.IBV_QPS_RTS):
+        return QpAction.START_SEND
+    return QpAction.NONE
