@@ -23,12 +23,14 @@ from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
 from .queue.wqe_fetcher import RingPrefetcher
 from .roce.depacketizer import Depacketizer
+from .roce.packet_header import ReceiveHeader
 from .roce.packetizer import Packetizer
 from .stream.arbiter import StreamArbiter
 from .stream.fifo import Queue
 from .stream.packet import PacketBeat
 from .stream.ready import ReadyQueue
-from .stream.transfer import Completion, Event, Piece
+from .stream.skid import Skid
+from .stream.transfer import AccessRequest, Completion, Event, Piece
 from .transport.acknowledger import Acknowledger
 from .transport.completer import Completer
 from .transport.layouts import Job, RequestHeader
@@ -52,6 +54,9 @@ PIECES = 16
 
 WQE_BEATS = 256
 """Beats of send WQEs that may be on their way: 32 messages at 64 bits, 11 cycles each, cover 350 cycles."""
+
+RECEIVED = 256
+"""Packets received and not yet looked at: with the smallest, 11 cycles each, the time of 20 reads of host memory."""
 
 JOBS = 16
 """Packets between their check and the answer to their last write: 11 cycles each, a write latency of 170 cycles."""
@@ -153,12 +158,18 @@ class Rnic(wiring.Component):
         m.submodules.payload_writer = payload_writer = PayloadWriter(width)
         m.submodules.jobs = jobs = Queue(Job, JOBS)
         link(m, flipped(self.rx), depacketizer.i)
-        link(m, depacketizer.header, lookup.header)
+        # While a key or a page is looked up in host memory, headers pile up: in block RAM, which is cheap so deep.
+        m.submodules.received = received = Queue(ReceiveHeader, RECEIVED)
+        link(m, depacketizer.header, received.i)
+        link(m, received.o, lookup.header)
         link(m, lookup.request, responder.request)
         link(m, registers.rq, rq_fetch.doorbell)
         link(m, rq_fetch.arrived, responder.arrived)
         fetched(m, rq_fetch, responder)
-        link(m, responder.access, access.receive.request)
+        # The check takes a request only once it is looked up; the responder goes on meanwhile.
+        m.submodules.access_skid = access_skid = Skid(AccessRequest)
+        link(m, responder.access, access_skid.i)
+        link(m, access_skid.o, access.receive.request)
         link(m, responder.job, jobs.i)
         link(m, jobs.o, acknowledger.job)
         link(m, access.receive.piece, payload_writer.piece)
@@ -180,7 +191,10 @@ class Rnic(wiring.Component):
         m.d.comb += [completer.sent.eq(requester.sent), completer.sent_en.eq(requester.sent_en)]
         link(m, acknowledger.completion, completion_arbiter.i[0])
         link(m, completer.completion, completion_arbiter.i[1])
-        link(m, completion_arbiter.o, completions.completion)
+        # Who completes goes on while a CQE is written.
+        m.submodules.completion_skid = completion_skid = Skid(Completion)
+        link(m, completion_arbiter.o, completion_skid.i)
+        link(m, completion_skid.o, completions.completion)
         link(m, completions.event, event_arbiter.i[0])
         link(m, commands.event, event_arbiter.i[1])
         link(m, event_arbiter.o, events.event)
@@ -260,7 +274,7 @@ class Rnic(wiring.Component):
     def _wire(self, m):
         c = self.config
         m.submodules.packetizer = packetizer = Packetizer(c.data_width)
-        m.submodules.depacketizer = depacketizer = Depacketizer(c.data_width, depth=c.receive_buffer, headers=HEADERS)
+        m.submodules.depacketizer = depacketizer = Depacketizer(c.data_width, depth=c.receive_buffer)
         m.submodules.access = access = AccessUnit(c.data_width, c.qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets)
         return packetizer, depacketizer, access
 
