@@ -1,7 +1,8 @@
 """Cycles per message, as perftest would print them: ``python -m verbena.sim.bench``.
 
 Two adapters on one wire with 10 GbE framing, exact in cycles: time runs from one completion in the sender's memory to
-another, the first messages warm the caches; latency from the doorbell's write to the responder's completion in its memory.
+another, the first messages warm the caches; latency from the doorbell's write to the responder's completion in its
+memory.
 """
 
 import argparse
@@ -204,7 +205,8 @@ def main(argv=None):
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"))
     args = parser.parse_args(argv)
     configure(memory_latency=args.memory_latency)
-    console = Console()
+    # Into a file or a pipe the table goes in full.
+    console = Console(width=None if sys.stdout.isatty() else 120)
     work = [(throughput, (name, size, qps)) for name in OPERATIONS for qps in (1, 16) for size in SIZES]
     work += [(throughput, (name, 65536, 1, 1024)) for name in OPERATIONS]
     work += [(latency, (name, 8, inline)) for name in ("SEND", "WRITE_WITH_IMM") for inline in (False, True)]

@@ -9,6 +9,7 @@ import hashlib
 import sys
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
@@ -29,7 +30,7 @@ MTU = 4096
 SIZES = (1024, 16384, 262144)
 DEPTH = 256
 BATCH = 64
-OPERATIONS = {"SEND": SendOpcode.SEND, "WRITE_WITH_IMM": SendOpcode.RDMA_WRITE_WITH_IMM}
+OPERATIONS = {"SEND": SendOpcode.SEND, "WRITE_IMM": SendOpcode.RDMA_WRITE_WITH_IMM}
 DEFAULT_FILE = Path(__file__).resolve().parent.parent / "docs" / "architecture.png"
 
 
@@ -115,11 +116,11 @@ def run(content, console, sizes=SIZES):
         End("sim1", length, depth=DEPTH, cqe=4 * DEPTH) as b,
     ):
         connect(a, b, mtu=MTU, psn=0xFFFFF0)
-        columns = (TextColumn("{task.description:34}"), BarColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        columns = (TextColumn("{task.description:24}"), BarColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as progress:
             for name in OPERATIONS:
                 for size in sizes:
-                    for sender, receiver, arrow in ((a, b, "sim0 → sim1"), (b, a, "sim1 → sim0")):
+                    for sender, receiver, arrow in ((a, b, "0→1"), (b, a, "1→0")):
                         sender.mr.write(content, length)
                         receiver.mr.write(bytes(length), length)
                         task = progress.add_task(f"{name} {size} {arrow}", total=max(1, length))
@@ -140,17 +141,22 @@ def run(content, console, sizes=SIZES):
     return rows, good
 
 
+def _size(size):
+    return f"{size >> 10} KiB" if size % 1024 == 0 else str(size)
+
+
 def show(rows, console):
     """The table of what was measured."""
-    table = Table(title=f"64-bit engine, MTU {MTU}, nominal clock {CLOCK_MHZ} MHz, memory latency 128 cycles")
-    for title in ("operation", "direction"):
-        table.add_column(title)
-    for title in ("message", "bytes", "messages", "packets", "cycles", "µs", "Gb/s", "of the wire", "SHA-256"):
-        table.add_column(title, justify="right")
+    title = f"64-bit engine, MTU {MTU}, nominal clock {CLOCK_MHZ} MHz, memory latency 128 cycles"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("operation", no_wrap=True)
+    table.add_column("way", no_wrap=True)
+    for title in ("message", "bytes", "msgs", "packets", "cycles", "µs", "Gb/s", "of wire", "SHA-256"):
+        table.add_column(title, justify="right", no_wrap=True)
     for name, arrow, size, length, messages, sent, cycles, share, right in rows:
         micro = cycles / CLOCK_MHZ
         rate = length * 8 / micro / 1000
-        cells = (size, length, messages, sent, cycles, f"{micro:.1f}", f"{rate:.2f}", f"{share:.1%}")
+        cells = (_size(size), length, messages, sent, cycles, f"{micro:.1f}", f"{rate:.2f}", f"{share:.1%}")
         table.add_row(name, arrow, *map(str, cells), "equal" if right else "[red]DIFFERS")
     console.print(table)
 
@@ -160,7 +166,8 @@ def main(argv=None):
     parser.add_argument("file", nargs="?", type=Path, default=DEFAULT_FILE)
     parser.add_argument("--capture", type=Path, default=Path("build/demo.pcapng"))
     args = parser.parse_args(argv)
-    console = Console()
+    # Into a file or a pipe the table goes in full.
+    console = Console(width=None if sys.stdout.isatty() else 120)
     try:
         content = args.file.read_bytes()
     except OSError as error:
