@@ -27,7 +27,7 @@ class Commands(wiring.Component):
     from the last to the first, so that
     ``state`` comes last. START_RECEIVE and START_SEND send their token before the attributes are written, RESET and
     ERROR after them: a QP never runs on half of its
-    attributes.
+    attributes. A QP that has gone to ERR by itself stays there, whatever the host believes, until RESET: BAD_STATE.
 
     RESET, and with it CREATE_QP and DESTROY_QP, ends when nothing of the QP's old life is left in any pipeline: its
     token has come out at the end of both.
@@ -233,8 +233,23 @@ class Commands(wiring.Component):
                     self.qp_attribute.data.eq(Mux(destroy, 0, self.mailbox_r_data)),
                     self.qp_attribute_en.eq(1),
                 ]
-                m.d.sync += word.eq(word - 1)
                 with m.If(word == 0):
+                    # Of the word with the state, only once it is known that no error has come first.
+                    m.d.comb += self.qp_attribute_en.eq(0)
+                    m.next = "STATE_ADDRESS"
+                with m.Else():
+                    m.d.sync += word.eq(word - 1)
+            with m.State("STATE_ADDRESS"):
+                m.next = "STATE_WAIT"
+            with m.State("STATE_WAIT"):
+                m.next = "WRITE_STATE"
+            with m.State("WRITE_STATE"):
+                was = Signal(word0)
+                m.d.comb += [was.eq(context.r_data), self.qp_attribute.data.eq(Mux(destroy, 0, self.mailbox_r_data))]
+                with m.If((was.state == QpState.ERR) & (action == QpAction.NONE)):
+                    finish(CommandStatus.BAD_STATE)
+                with m.Else():
+                    m.d.comb += self.qp_attribute_en.eq(1)
                     with m.If((action == QpAction.RESET) | (action == QpAction.ERROR)):
                         m.next = "TOKEN_REQUESTER"
                     with m.Else():

@@ -31,7 +31,8 @@ Ack = data.StructLayout({"qp": 12, "psn": 24, "msn": 24, "syndrome": 8})
 """ACK or NAK: from the acknowledger to the transmitter, and from the lookup to the completer."""
 
 LookedUp = data.StructLayout({"transport": TransportHeader, "qp": 12, "accept": 1})
-"""Lookup to responder. ``accept``: the QP exists, receives, and the packet's P_Key and source are its peer's; if not, discard it."""
+"""Lookup to responder. ``accept``: the QP exists, receives, and the packet's P_Key and source are its peer's. If not,
+the packet is discarded."""
 
 Job = data.StructLayout(
     {

@@ -239,3 +239,23 @@ def test_an_error_of_the_old_life_does_not_touch_the_new_one():
         assert bench.events == []
 
     bench.run(host)
+
+
+def test_a_qp_in_err_is_not_brought_back_by_a_host_that_does_not_know():
+    bench = Bench()
+    words = _words(state=QpState.RTS, path_mtu=3)
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=words)
+        await send_all(ctx, bench.dut.responder_error, [Item(qp=4, event=EventType.QP_ACCESS_ERR)])
+        for _ in range(100):
+            await ctx.tick()
+        del bench.log[:]
+        status = await bench.command(ctx, Command.MODIFY_QP, QPS + 4, QpAction.NONE, words)
+        assert status == CommandStatus.BAD_STATE
+        assert ("qp", 4, 0, words[0]) not in bench.log
+        reset = _words(state=QpState.RESET)
+        assert await bench.command(ctx, Command.MODIFY_QP, QPS + 4, QpAction.RESET, reset) == CommandStatus.OK
+        assert await bench.command(ctx, Command.MODIFY_QP, QPS + 4, QpAction.NONE, words) == CommandStatus.OK
+
+    bench.run(host)
