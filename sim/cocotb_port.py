@@ -1,7 +1,7 @@
 """Ports for the synchronous driver inside of a cocotb test bench.
 
-The driver blocks, cocotb awaits: a test runs it with ``await bridge(function)()``, in a thread that takes turns with the
-simulation, and each call of a port that needs time hands over to cocotb until that time has passed.
+The driver blocks, cocotb awaits: a test runs it with ``await bridge(function)()``, in a thread that takes turns with
+the simulation, and each call of a port that needs time hands over to cocotb until that time has passed.
 """
 
 from cocotb.task import resume

@@ -1,131 +1,145 @@
 """Frames that no honest peer sends: nothing outside a registered region is written, nothing hangs, counters tell."""
 
-import struct
+import random
 
 import pytest
-from ends import SEND, End, completion, connect, fill, recv, send, settle, sge, world
-from rocegram import rc_frame, with_icrc
+from ends import SEND, WRITE, End, completion, connect, fill, recv, send, settle, sge, world
+from hostile import MTU, Attacker, mutate
+from rocegram import with_icrc
 from streams import make_rng
+from verbena.sim.pair import path_mtu
+from verbena.sw import host_memory
+from verbena.sw.verbs.addr import AHAttr, GlobalRoute
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_attr_mask, ibv_qp_state
+from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.qp import QPAttr
+from verbena.sw.verbs.wr import SGE, SendWR
 
 FRAMES = 100_000
-BATCH = 500
-BTH_AT = 14 + 20 + 8
+BATCH = 1000
+QPS = 16
+RECEIVES = 32
+SENDS = 4
+BLOCK, FIRST, LENGTH = 65536, 8192 + 100, 40_001
+NOBODY = 77
 
 
-def reth(address, rkey, length):
-    return struct.pack(">QII", address, rkey, length)
+class Target:
+    """QPs on ``sim1`` that believe in a peer on ``sim0``, where nobody is, and memory that must stay as it is.
+
+    The region that WRITEs may reach lies inside of a block, and begins and ends amid a page.
+    """
+
+    def __init__(self, end, other, gid, rng):
+        self.end, self.gid, self.rng = end, gid, rng
+        self.block = host_memory.alloc(BLOCK, 4096)
+        host_memory.write(self.block, random.Random(rng.random()).randbytes(BLOCK))
+        self.region = MR(end.pd, LENGTH, 3, address=self.block + FIRST)
+        locked, stale = MR(end.pd, 8192, 1), MR(end.pd, 8192, 3)
+        self.stale = host_memory.alloc(8192, 4096), stale.rkey
+        stale.close()
+        self.guards = [
+            (self.block, FIRST),
+            (self.block + FIRST + LENGTH, BLOCK - FIRST - LENGTH),
+            (locked.buf, 8192),
+            (other.mr.buf, other.mr.length),
+            (self.stale[0], 8192),
+        ]
+        for address, length in self.guards[2:]:
+            host_memory.write(address, random.Random(rng.random()).randbytes(length))
+        first, after, key = self.region.buf, self.region.buf + LENGTH, self.region.rkey
+        self.targets = [
+            *[(first - 1, key), (first - 4096, key), (after - 1, key), (after - 99, key), (after, key), (0, key)],
+            *[((1 << 64) - 1, key), ((1 << 64) - 50, key), (first + (1 << 32), key), (first, key ^ 1)],
+            # Keys that are not for this: no remote rights, a region of another PD, a region that is no more.
+            *[(locked.buf, locked.rkey), (locked.buf, key), (other.mr.buf, other.mr.rkey), (other.mr.buf, key)],
+            *[self.stale, (self.stale[0], key), (locked.buf, 0), (after - 100, key), (first, key)],
+        ]
+        sims = world().adapters
+        peer, own = (sims[0].mac, 0x0A000001), (sims[1].mac, 0x0A000002)
+        self.attackers = [Attacker(rng, peer, own, first, key) for _ in end.qps]
+        self.victims = [*(qp.qp_num for qp in end.qps), 0, 1, 0xFFFFFF, 64, 127]
+
+    def guarded(self):
+        return [host_memory.read(*guard) for guard in self.guards]
+
+    def revive(self, qp, attacker):
+        """A new life for a QP, with receives posted and some WRITEs waiting for their acknowledgement."""
+        if qp.qp_state != ibv_qp_state.IBV_QPS_RESET:
+            qp.modify(QPAttr(qp_state=ibv_qp_state.IBV_QPS_RESET), ibv_qp_attr_mask.IBV_QP_STATE)
+        attr = QPAttr()
+        attr.path_mtu, attr.qp_access_flags, attr.dest_qp_num = path_mtu(MTU), 2, NOBODY
+        attr.sq_psn, attr.rq_psn = self.rng.getrandbits(24), self.rng.getrandbits(24)
+        attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 14, 7, 7, 12
+        attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=self.gid, hop_limit=64))
+        qp.to_rts(attr)
+        for _ in range(RECEIVES):
+            recv(self.end, [sge(self.end, 0, 1024)], qp=qp)
+        for _ in range(SENDS):
+            wr = SendWR(1, WRITE, num_sge=1, sg=[SGE(self.end.mr.buf, 64, self.end.mr.lkey)])
+            wr.set_wr_rdma(1, 0)
+            qp.post_send(wr)
+        attacker.restart(qp.qp_num, attr.rq_psn, attr.sq_psn)
+
+    def attack(self, frames):
+        adapter, rng = world().adapters[1], self.rng
+        for _ in range(frames):
+            attacker = rng.choice(self.attackers)
+            if rng.random() < 0.1:
+                adapter.inject(with_icrc(bytes(attacker.next(advance=True))))
+            else:
+                adapter.inject(mutate(attacker.next(advance=rng.random() < 0.1), rng, self.victims, self.targets))
+
+    def calm(self):
+        """Waits for the end of what was injected; an ``AssertionError`` if there is none."""
+        limit = world().cycles + 1_000_000
+        while not world().idle:
+            settle(2000)
+            assert world().cycles < limit, "the adapter does not come to rest"
+        settle(2000)
+        by_number = {qp.qp_num: qp for qp in self.end.qps}
+        while found := self.end.cq.poll(64)[1]:
+            for wc in found:
+                if wc.status == 0 and wc.opcode & 128:
+                    recv(self.end, [sge(self.end, 0, 1024)], qp=by_number[wc.qp_num])
 
 
 @pytest.fixture
 def target():
-    """An adapter whose QP believes that its peer is ``sim0``; guards stand around the region that may be written."""
-    with (
-        End("sim1", 8192, access=1) as guard,
-        End("sim1", 65536, depth=64, cqe=4000) as b,
-        End("sim1", 8192, access=1) as beyond,
-        End("sim0", 64) as a,
-    ):
-        connect(a, b, psn=1000)
-        yield b, (guard, beyond)
-
-
-def templates(b, victim, psn):
-    """Valid frames of every kind that the responder serves, and ACKs."""
-    sims = world().adapters
-    source, destination = (sims[0].mac, 0x0A000001), (sims[1].mac, 0x0A000002)
-    key, at = b.mr.rkey, b.mr.buf
-    bodies = {
-        0x00: bytes(1024),
-        0x01: bytes(1024),
-        0x02: b"last",
-        0x03: b"\x01\x02\x03\x04" + b"last",
-        0x04: b"only" * 20,
-        0x05: b"\x01\x02\x03\x04only",
-        0x06: reth(at, key, 2048) + bytes(1024),
-        0x07: bytes(1024),
-        0x08: bytes(1024),
-        0x0A: reth(at + 64, key, 100) + bytes(100),
-        0x0B: reth(at + 64, key, 4) + b"\0\0\0\7" + b"data",
-        0x0C: reth(at, key, 4096),
-        0x11: struct.pack(">I", 0x1F000005),
-        0x13: reth(at, key, 0)[:12] + bytes(16),
-    }
-    return [rc_frame(source, destination, victim, psn, opcode, body) for opcode, body in bodies.items()]
-
-
-def mutate(frame, rng, victims):
-    """A frame that is wrong in one of many ways; half of them with an ICRC that fits."""
-    frame = bytearray(frame)
-    kind = rng.randrange(8)
-    if kind == 0:  # bits anywhere
-        for _ in range(rng.randrange(1, 6)):
-            frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
-    elif kind == 1:  # cut off
-        del frame[rng.randrange(1, len(frame)) :]
-    elif kind == 2:  # too long
-        frame += rng.randbytes(rng.randrange(1, 200))
-    elif kind == 3:  # a field of IP, UDP or BTH
-        frame[rng.randrange(14, min(len(frame), BTH_AT + 12))] = rng.randrange(256)
-    elif kind == 4:  # noise of any size
-        frame = bytearray(rng.randbytes(rng.randrange(1, 300)))
-        if rng.random() < 0.5:
-            frame[:BTH_AT] = rc_head[: len(frame)] if len(frame) < BTH_AT else rc_head
-    elif kind == 5:  # another QP, another PSN, another opcode
-        frame[BTH_AT] = rng.randrange(256)
-        frame[BTH_AT + 5 : BTH_AT + 8] = rng.choice(victims).to_bytes(3, "big")
-        frame[BTH_AT + 9 : BTH_AT + 12] = rng.randrange(1 << 24).to_bytes(3, "big")
-    elif kind == 6:  # address, key or length of the RETH
-        for _ in range(4):
-            frame[min(len(frame) - 1, BTH_AT + 12 + rng.randrange(16))] = rng.randrange(256)
-    else:  # lengths of IP and UDP
-        at = rng.choice([16, 14 + 20 + 4])
-        struct.pack_into(">H", frame, at, rng.choice([0, 8, 27, 28, 60, 65535, rng.randrange(2000)]))
-    if len(frame) > BTH_AT + 16 and rng.random() < 0.6:
-        return with_icrc(bytes(frame))
-    return bytes(frame)
-
-
-rc_head = rc_frame((1, 0x0A000001), (2, 0x0A000002), 0, 0, 4)[:BTH_AT]
+    rng = make_rng()
+    with End("sim1", 8192) as other, End("sim1", 4096, qps=QPS, depth=64, cqe=4000, access=1) as end:
+        with End("sim0", 64) as peer:
+            gid = peer.gid
+        yield Target(end, other, gid, rng)
 
 
 def test_a_hundred_thousand_mutated_frames_do_no_harm_and_a_connection_still_works(target):
-    b, guards = target
-    rng = make_rng()
     adapter = world().adapters[1]
-    before = [fill(guard, 50 + i) for i, guard in enumerate(guards)]
-    victim = b.qp.qp_num
-    victims = [victim, victim + 1, 0, 1, 0xFFFFFF, 64, 127]
-    for i in range(32):
-        recv(b, [sge(b, 32768, 512)], wr_id=i)
-    sent = 0
-    start = b.context.query_counters()
-    while sent < FRAMES:
-        base = templates(b, victim, b.qp.query()[0].rq_psn)
-        for _ in range(BATCH):
-            adapter.inject(mutate(rng.choice(base), rng, victims))
-        sent += BATCH
-        settle(2000)
-        while not world().idle:
-            settle(2000)
-        while b.cq.poll(64)[0]:
-            pass
-        if b.qp.qp_state == 6:  # ERR: an error is the right answer to much of this, so give it a new life
-            b.qp.modify(*_reset())
-            with End("sim0", 64) as a:
-                connect(a, b, psn=rng.randrange(1 << 24))
-            for i in range(32):
-                recv(b, [sge(b, 32768, 512)], wr_id=i)
-    settle(20_000)
-    after = b.context.query_counters()
-    for guard, content in zip(guards, before):
-        assert guard.mr.read(len(content), 0) == content
+    before, inside = target.guarded(), target.region.read(LENGTH, 0)
+    start, decoded = target.end.context.query_counters(), adapter.bus_counters["decode_errors"]
+    lives = 0
+    for _ in range(0, FRAMES, BATCH):
+        for qp, attacker in zip(target.end.qps, target.attackers):
+            now = qp.query()[0]
+            if now.qp_state == ibv_qp_state.IBV_QPS_RTS:
+                attacker.psn = now.rq_psn
+            else:  # an error is the right answer to much of this
+                target.revive(qp, attacker)
+                lives += 1
+        target.attack(BATCH)
+        target.calm()
+        assert target.guarded() == before, "memory was written that is in no region for this"
+    after = target.end.context.query_counters()
     changes = {name: after[name] - start[name] for name in after}
-    print({name: count for name, count in changes.items() if count})
+    print(f"{lives} lives", {name: count for name, count in changes.items() if count})
+    assert target.region.read(LENGTH, 0) != inside, "no WRITE came through: this test tests nothing"
     for cause in ("not_roce", "malformed", "icrc", "qp", "duplicate", "sequence", "error"):
         assert changes[f"drop_{cause}"] > 0, cause
+    assert changes["access_errors"] > 0
+    kept_out = sum(changes[f"drop_{cause}"] for cause in ("not_roce", "malformed", "icrc", "overflow"))
+    assert changes["rx_packets"] + kept_out == FRAMES, "a frame is not accounted for"
     assert changes["bus_errors"] == 0
+    assert adapter.bus_counters["decode_errors"] == decoded
     with End("sim0", 4096) as c, End("sim1", 4096) as d:
         connect(c, d)
         content = fill(c, 3)
@@ -133,7 +147,3 @@ def test_a_hundred_thousand_mutated_frames_do_no_harm_and_a_connection_still_wor
         send(c, SEND, [sge(c, 0, 4096)])
         assert completion(c.cq).status == completion(d.cq).status == 0
         assert d.mr.read(4096, 0) == content
-
-
-def _reset():
-    return QPAttr(qp_state=ibv_qp_state.IBV_QPS_RESET), ibv_qp_attr_mask.IBV_QP_STATE
