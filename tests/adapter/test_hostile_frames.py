@@ -35,15 +35,17 @@ class Target:
         self.block = host_memory.alloc(BLOCK, 4096)
         host_memory.write(self.block, random.Random(rng.random()).randbytes(BLOCK))
         self.region = MR(end.pd, LENGTH, 3, address=self.block + FIRST)
-        locked, stale = MR(end.pd, 8192, 1), MR(end.pd, 8192, 3)
-        self.stale = host_memory.alloc(8192, 4096), stale.rkey
-        stale.close()
+        # A region that nobody holds closes itself, and its key would test nothing.
+        self.locked = locked = MR(end.pd, 8192, 1)
+        freed = host_memory.alloc(8192, 4096)
+        with MR(end.pd, 8192, 3, address=freed) as stale:
+            self.stale = freed, stale.rkey
         self.guards = [
             (self.block, FIRST),
             (self.block + FIRST + LENGTH, BLOCK - FIRST - LENGTH),
             (locked.buf, 8192),
             (other.mr.buf, other.mr.length),
-            (self.stale[0], 8192),
+            (freed, 8192),
         ]
         for address, length in self.guards[2:]:
             host_memory.write(address, random.Random(rng.random()).randbytes(length))
@@ -53,7 +55,7 @@ class Target:
             *[((1 << 64) - 1, key), ((1 << 64) - 50, key), (first + (1 << 32), key), (first, key ^ 1)],
             # Keys that are not for this: no remote rights, a region of another PD, a region that is no more.
             *[(locked.buf, locked.rkey), (locked.buf, key), (other.mr.buf, other.mr.rkey), (other.mr.buf, key)],
-            *[self.stale, (self.stale[0], key), (locked.buf, 0), (after - 100, key), (first, key)],
+            *[self.stale, (freed, key), (locked.buf, 0), (after - 99, key), (after - 100, key), (first, key)],
         ]
         sims = world().adapters
         peer, own = (sims[0].mac, 0x0A000001), (sims[1].mac, 0x0A000002)
