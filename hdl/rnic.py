@@ -30,7 +30,7 @@ from .stream.fifo import Queue
 from .stream.packet import PacketBeat
 from .stream.ready import ReadyQueue
 from .stream.skid import Skid
-from .stream.transfer import AccessRequest, Completion, Event, Piece
+from .stream.transfer import AccessRequest, Completion, Event, Piece, ReadRequest
 from .transport.acknowledger import Acknowledger
 from .transport.completer import Completer
 from .transport.layouts import Job, RequestHeader
@@ -69,6 +69,13 @@ def link(m, source, sink):
         sink.valid.eq(source.valid),
         source.ready.eq(sink.ready),
     ]
+
+
+def through(m, name, shape, source, sink):
+    """Connects two streams through a :class:`Skid`: no path leads from the one block into the other."""
+    m.submodules[name] = skid = Skid(shape)
+    link(m, source, skid.i)
+    link(m, skid.o, sink)
 
 
 def fetched(m, fetcher, user):
@@ -140,13 +147,13 @@ class Rnic(wiring.Component):
         link(m, requester.packet, headers.i)
         link(m, headers.o, transmitter.packet)
         link(m, requester.access, access.transmit.request)
-        link(m, requester.inline, transmitter.inline)
+        through(m, "inline_skid", PacketBeat(width), requester.inline, transmitter.inline)
         # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
         m.submodules.pieces = pieces = Queue(Piece, PIECES)
         link(m, access.transmit.piece, pieces.i)
         link(m, pieces.o, payload_reader.piece)
         link(m, access.transmit.verdict, transmitter.verdict)
-        link(m, payload_reader.payload, transmitter.payload)
+        through(m, "payload_skid", PacketBeat(width), payload_reader.payload, transmitter.payload)
         link(m, transmitter.header, packetizer.header)
         link(m, transmitter.o, packetizer.payload)
         link(m, packetizer.o, flipped(self.tx))
@@ -167,9 +174,7 @@ class Rnic(wiring.Component):
         link(m, rq_fetch.arrived, responder.arrived)
         fetched(m, rq_fetch, responder)
         # The check takes a request only once it is looked up; the responder goes on meanwhile.
-        m.submodules.access_skid = access_skid = Skid(AccessRequest)
-        link(m, responder.access, access_skid.i)
-        link(m, access_skid.o, access.receive.request)
+        through(m, "access_skid", AccessRequest, responder.access, access.receive.request)
         link(m, responder.job, jobs.i)
         link(m, jobs.o, acknowledger.job)
         link(m, access.receive.piece, payload_writer.piece)
@@ -192,9 +197,7 @@ class Rnic(wiring.Component):
         link(m, acknowledger.completion, completion_arbiter.i[0])
         link(m, completer.completion, completion_arbiter.i[1])
         # Who completes goes on while a CQE is written.
-        m.submodules.completion_skid = completion_skid = Skid(Completion)
-        link(m, completion_arbiter.o, completion_skid.i)
-        link(m, completion_skid.o, completions.completion)
+        through(m, "completion_skid", Completion, completion_arbiter.o, completions.completion)
         link(m, completions.event, event_arbiter.i[0])
         link(m, commands.event, event_arbiter.i[1])
         link(m, event_arbiter.o, events.event)
@@ -287,14 +290,14 @@ class Rnic(wiring.Component):
             ("mtt_reader", 4, access.mtt_read, access.mtt_data),
         ):
             m.submodules[name] = reader = StructureReader(width, depth)
-            link(m, request, reader.request)
+            through(m, f"{name}_skid", ReadRequest, request, reader.request)
             link(m, reader.data, answer)
             yield reader.port
 
     def _structure_writes(self, m, completions, events):
         for name, source in (("cqe_writer", completions), ("eqe_writer", events)):
             m.submodules[name] = writer = StructureWriter(self.config.data_width)
-            link(m, source.write, writer.request)
+            through(m, f"{name}_skid", ReadRequest, source.write, writer.request)
             link(m, source.data, writer.data)
             link(m, writer.done, source.done)
             yield writer.port

@@ -106,14 +106,16 @@ class Commands(wiring.Component):
         m.d.comb += self.result.eq(result)
 
         m.submodules.context = context = Ram(32, self.qps * QP_CONTEXT_WORDS)
+        written, written_en = Signal(AttributeWrite), Signal()  # the broadcast, a cycle before
+        m.d.sync += [self.qp_attribute.eq(written), self.qp_attribute_en.eq(written_en)]
         m.d.comb += [
             context.w_addr.eq(Cat(self.qp_attribute.word, self.qp_attribute.index[:qp_bits])),
             context.w_data.eq(self.qp_attribute.data),
             context.w_en.eq(self.qp_attribute_en),
             context.r_addr.eq(Cat(word[:5], qp[:qp_bits])),
-            self.qp_attribute.index.eq(qp),
+            written.index.eq(qp),
             self.cq_attribute.index.eq(qp),
-            self.qp_attribute.word.eq(word),
+            written.word.eq(word),
             self.cq_attribute.word.eq(word),
             self.cq_attribute.data.eq(self.mailbox_r_data),
             self.mailbox_addr.eq(word),
@@ -230,12 +232,12 @@ class Commands(wiring.Component):
 
             with m.State("WRITE_QP"):
                 m.d.comb += [
-                    self.qp_attribute.data.eq(Mux(destroy, 0, self.mailbox_r_data)),
-                    self.qp_attribute_en.eq(1),
+                    written.data.eq(Mux(destroy, 0, self.mailbox_r_data)),
+                    written_en.eq(1),
                 ]
                 with m.If(word == 0):
                     # Of the word with the state, only once it is known that no error has come first.
-                    m.d.comb += self.qp_attribute_en.eq(0)
+                    m.d.comb += written_en.eq(0)
                     m.next = "STATE_ADDRESS"
                 with m.Else():
                     m.d.sync += word.eq(word - 1)
@@ -245,16 +247,21 @@ class Commands(wiring.Component):
                 m.next = "WRITE_STATE"
             with m.State("WRITE_STATE"):
                 was = Signal(word0)
-                m.d.comb += [was.eq(context.r_data), self.qp_attribute.data.eq(Mux(destroy, 0, self.mailbox_r_data))]
+                m.d.comb += [was.eq(context.r_data), written.data.eq(Mux(destroy, 0, self.mailbox_r_data))]
                 with m.If((was.state == QpState.ERR) & (action == QpAction.NONE)):
                     finish(CommandStatus.BAD_STATE)
                 with m.Else():
-                    m.d.comb += self.qp_attribute_en.eq(1)
+                    m.d.comb += written_en.eq(1)
                     with m.If((action == QpAction.RESET) | (action == QpAction.ERROR)):
-                        m.next = "TOKEN_REQUESTER"
+                        m.next = "SETTLE"
                     with m.Else():
-                        finish(CommandStatus.OK)
+                        m.next = "SETTLED"
 
+            with m.State("SETTLE"):
+                # The broadcast reaches the tables before the token reaches their users.
+                m.next = "TOKEN_REQUESTER"
+            with m.State("SETTLED"):
+                finish(CommandStatus.OK)
             with m.State("TOKEN_REQUESTER"):
                 m.d.sync += [tx_out.eq(0), rx_out.eq(0)]
                 send(self.requester, "TOKEN_RESPONDER")
@@ -352,11 +359,11 @@ class Commands(wiring.Component):
                     old.eq(context.r_data),
                     new.eq(context.r_data),
                     new.state.eq(QpState.ERR),
-                    self.qp_attribute.data.eq(new),
+                    written.data.eq(new),
                 ]
                 with m.If((old.state == QpState.RTR) | (old.state == QpState.RTS) | (old.state == QpState.SQD)):
-                    m.d.comb += self.qp_attribute_en.eq(1)
-                    m.next = "TOKEN_REQUESTER"
+                    m.d.comb += written_en.eq(1)
+                    m.next = "SETTLE"
                 with m.Else():
                     m.next = "RESUME"
             with m.State("EVENT"):

@@ -70,8 +70,9 @@ def test_initial_rows():
     text = to_verilog(Plain(), "dut")
     rows = re.search(r"initial begin(.*?)\n  end", text, re.DOTALL)[1]
     assert " ".join(rows.split()) == (
-        "ordinary[0] = 8'h07; for (int row = 1; row < 4; row = row + 1) ordinary[row] = 8'h00; ordinary[4] = 8'h05; "
-        "for (int row = 5; row < 16; row = row + 1) ordinary[row] = 8'h00;"
+        "ordinary[0] = 8'h07; for (int verbena_row = 1; verbena_row < 4; verbena_row = verbena_row + 1) "
+        "ordinary[verbena_row] = 8'h00; ordinary[4] = 8'h05; "
+        "for (int verbena_row = 5; verbena_row < 16; verbena_row = verbena_row + 1) ordinary[verbena_row] = 8'h00;"
     )
 
 
