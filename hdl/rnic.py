@@ -15,21 +15,23 @@ from .control.counters import Counters
 from .control.registers import Registers
 from .dma.arbiter import ReadArbiter, WriteArbiter
 from .dma.axi import Axi4, AxiLite
+from .dma.port import BurstRequest
 from .dma.reader import PayloadReader
 from .dma.structure import StructureReader, StructureWriter
 from .dma.writer import PayloadWriter
 from .memory.access import AccessUnit
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
-from .queue.wqe_fetcher import RingPrefetcher
+from .queue.wqe_fetcher import RingIndex, RingPrefetcher
 from .roce.depacketizer import Depacketizer
-from .roce.packet_header import ReceiveHeader
+from .roce.packet_header import ReceiveHeader, TransmitHeader
 from .roce.packetizer import Packetizer
 from .stream.arbiter import StreamArbiter
 from .stream.fifo import Queue
 from .stream.packet import PacketBeat
 from .stream.ready import ReadyQueue
 from .stream.skid import Skid
+from .stream.slice import Slice
 from .stream.transfer import AccessRequest, Completion, Event, Piece, ReadRequest
 from .transport.acknowledger import Acknowledger
 from .transport.completer import Completer
@@ -78,7 +80,7 @@ def through(m, name, shape, source, sink):
     link(m, skid.o, sink)
 
 
-def fetched(m, fetcher, user):
+def fetched(m, name, fetcher, user):
     """Connects a consumer of fetched WQEs with its :class:`RingPrefetcher`."""
     m.d.comb += [
         fetcher.status_qp.eq(user.status_qp),
@@ -86,7 +88,9 @@ def fetched(m, fetcher, user):
         Value.cast(fetcher.word_addr).eq(Value.cast(user.word_addr)),
         user.word.eq(fetcher.word),
     ]
-    link(m, user.consumed, fetcher.consumed)
+    m.submodules[f"{name}_consumed"] = consumed = Slice(RingIndex)
+    link(m, user.consumed, consumed.i)
+    link(m, consumed.o, fetcher.consumed)
 
 
 class Rnic(wiring.Component):
@@ -143,7 +147,7 @@ class Rnic(wiring.Component):
         link(m, requester.again, turns.i[1])
         link(m, turns.o, scheduler.i)
         link(m, scheduler.o, requester.ready)
-        fetched(m, sq_fetch, requester)
+        fetched(m, "sq", sq_fetch, requester)
         link(m, requester.packet, headers.i)
         link(m, headers.o, transmitter.packet)
         link(m, requester.access, access.transmit.request)
@@ -154,7 +158,9 @@ class Rnic(wiring.Component):
         link(m, pieces.o, payload_reader.piece)
         link(m, access.transmit.verdict, transmitter.verdict)
         through(m, "payload_skid", PacketBeat(width), payload_reader.payload, transmitter.payload)
-        link(m, transmitter.header, packetizer.header)
+        m.submodules.header_slice = header_slice = Slice(TransmitHeader)
+        link(m, transmitter.header, header_slice.i)
+        link(m, header_slice.o, packetizer.header)
         link(m, transmitter.o, packetizer.payload)
         link(m, packetizer.o, flipped(self.tx))
 
@@ -168,11 +174,13 @@ class Rnic(wiring.Component):
         # While a key or a page is looked up in host memory, headers pile up: in block RAM, which is cheap so deep.
         m.submodules.received = received = Queue(ReceiveHeader, RECEIVED)
         link(m, depacketizer.header, received.i)
-        link(m, received.o, lookup.header)
+        m.submodules.received_slice = received_slice = Slice(ReceiveHeader)
+        link(m, received.o, received_slice.i)
+        link(m, received_slice.o, lookup.header)
         link(m, lookup.request, responder.request)
         link(m, registers.rq, rq_fetch.doorbell)
         link(m, rq_fetch.arrived, responder.arrived)
-        fetched(m, rq_fetch, responder)
+        fetched(m, "rq", rq_fetch, responder)
         # The check takes a request only once it is looked up; the responder goes on meanwhile.
         through(m, "access_skid", AccessRequest, responder.access, access.receive.request)
         link(m, responder.job, jobs.i)
@@ -307,8 +315,14 @@ class Rnic(wiring.Component):
         width = self.config.data_width
         m.submodules.read_arbiter = reader = ReadArbiter(width, len(reads))
         m.submodules.write_arbiter = writer = WriteArbiter(width, len(writes))
-        for port, client in zip((*reads, *writes), (*reader.client, *writer.client)):
+        for port, client in zip(reads, reader.client):
             connect(m, port, client)
+        for number, (port, client) in enumerate(zip(writes, writer.client)):
+            m.submodules[f"burst_slice_{number}"] = burst = Slice(BurstRequest)
+            link(m, port.burst, burst.i)
+            link(m, burst.o, client.burst)
+            link(m, port.beat, client.beat)
+            m.d.comb += [port.answer.eq(client.answer), port.error.eq(client.error)]
         for name, member in self.axi.signature.members.items():
             source = (reader if name.startswith(READ_CHANNELS) else writer).axi
             if member.flow == Out:

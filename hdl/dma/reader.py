@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from ..abi.tables import AccessStatus
 from ..stream.packet import PacketBeat
 from ..stream.realign import Realigner
+from ..stream.slice import Slice
 from ..stream.transfer import Piece
 from .buffer import ReadBuffer
 from .port import ReadPort, burst_limit
@@ -107,7 +108,13 @@ class PayloadReader(wiring.Component):
             rows.w_data.error.eq(port.error),
         ]
 
-        # Description and data meet again.
+        # Description and data meet again. The register parts what takes the data from what counts the descriptions.
+        m.submodules.coming = coming = Slice(description)
+        m.d.comb += [
+            coming.i.payload.eq(descriptions.o.payload),
+            coming.i.valid.eq(descriptions.o.valid),
+            descriptions.o.ready.eq(coming.i.ready),
+        ]
         burst = Signal(description)  # its `length` counts down
         active, first, final = Signal(), Signal(), Signal()
         given, next_ = Signal(), Signal()
@@ -118,7 +125,7 @@ class PayloadReader(wiring.Component):
             rows.o.ready.eq(active & ~burst.empty & realigner.i.ready),
             given.eq(realigner.i.valid & realigner.i.ready),
             next_.eq(~active | (given & final)),
-            descriptions.o.ready.eq(next_),
+            coming.o.ready.eq(next_),
             from_lane.eq(Mux(first, burst.start, 0)),
             fragment.data.eq(rows.o.payload.data),
             fragment.offset.eq(from_lane),
@@ -128,10 +135,10 @@ class PayloadReader(wiring.Component):
         ]
         with m.If(next_):
             m.d.sync += [
-                active.eq(descriptions.o.valid),
-                burst.eq(descriptions.o.payload),
+                active.eq(coming.o.valid),
+                burst.eq(coming.o.payload),
                 first.eq(1),
-                final.eq((descriptions.o.payload.length == 0) | descriptions.o.payload.empty),
+                final.eq((coming.o.payload.length == 0) | coming.o.payload.empty),
             ]
         with m.Elif(given):
             m.d.sync += [first.eq(0), final.eq(burst.length == 1), burst.length.eq(burst.length - 1)]
