@@ -179,7 +179,9 @@ class Rnic(wiring.Component):
         link(m, received_slice.o, lookup.header)
         link(m, lookup.request, responder.request)
         link(m, registers.rq, rq_fetch.doorbell)
-        link(m, rq_fetch.arrived, responder.arrived)
+        m.submodules.arrived_slice = arrived_slice = Slice(12)
+        link(m, rq_fetch.arrived, arrived_slice.i)
+        link(m, arrived_slice.o, responder.arrived)
         fetched(m, "rq", rq_fetch, responder)
         # The check takes a request only once it is looked up; the responder goes on meanwhile.
         through(m, "access_skid", AccessRequest, responder.access, access.receive.request)
