@@ -25,7 +25,7 @@ class Config:
     sq_area, rq_area : int
         Bytes a QP of fetched send and receive WQEs on chip.
     mpt_sets, mtt_sets : int
-        Sets of the key and the translation cache (2 and 4 ways).
+        Sets of the key and the translation cache, of 2 ways each.
     transmit_buffer, receive_buffer : int
         Bytes of payload that are read ahead, and that are received and not yet written.
 
