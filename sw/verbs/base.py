@@ -7,6 +7,7 @@ import errno
 import itertools
 import threading
 import weakref
+from abc import ABC, abstractmethod
 
 from ..adapter import AdapterError
 from .pyverbs_error import PyverbsRDMAError
@@ -65,7 +66,7 @@ class PyverbsObject:
     """Root of the classes."""
 
 
-class PyverbsCM(PyverbsObject):
+class PyverbsCM(PyverbsObject, ABC):
     """A resource: context manager, closed once, its children before it.
 
     A subclass begins with ``super().__init__(*parents)``, which refuses parents that are closed, and ends with
@@ -130,8 +131,9 @@ class PyverbsCM(PyverbsObject):
     def _may_close(self):
         pass
 
+    @abstractmethod
     def _destroy(self):
-        raise NotImplementedError
+        """Gives back what the object holds; its children are gone."""
 
     def _check_open(self):
         if self._closed:

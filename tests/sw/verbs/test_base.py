@@ -170,9 +170,13 @@ def test_an_object_that_was_never_opened_has_nothing_to_close(log):
             super().__init__()
             refuse("no", errno.EINVAL)
 
+        def _destroy(self):
+            log.append("destroyed")
+
     with pytest.raises(PyverbsRDMAError):
         Failing()
     bury()
+    assert log == []
 
 
 def test_at_exit_everything_is_closed(log, monkeypatch):
