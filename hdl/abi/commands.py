@@ -48,6 +48,8 @@ class QpAction(IntEnum):
     START_SEND = 3
     ERROR = 4
     QUERY = 5  # internal: the owner of a field answers on its `reply` stream
+    RESUME = 6  # SQD to RTS: the send queue goes on
+    DRAIN = 7  # RTS to SQD: event SQ_DRAINED when all that was begun is complete
 
 
 class CommandStatus(IntEnum):

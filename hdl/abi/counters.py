@@ -46,6 +46,13 @@ COUNTERS = {
         Counter("stall_tx_payload", "cycles in which a packet waited for its payload"),
         Counter("stall_tx_wire", "cycles in which the wire was not ready"),
         Counter("stall_rx_memory", "cycles in which received payload waited for memory"),
+        Counter("retries", "times a send queue went back: NAK, timeout, RNR or a skipped response"),
+        Counter("timeouts", "local ACK timeouts"),
+        Counter("implied_naks", "responses that skipped an outstanding READ or atomic"),
+        Counter("drop_response", "responses and acknowledgements that nothing waits for: duplicates and ghosts"),
+        Counter("read_responses", "READ response packets sent"),
+        Counter("atomics", "atomic operations executed for peers"),
+        Counter("replays", "atomics answered from what was kept of them"),
         Counter("stall_window", "turns in which a QP could not send because too much is unacknowledged"),
     ]
 }

@@ -39,4 +39,7 @@ Path = data.StructLayout({"mac": 48, "ip": 32, "source_port": 16, "traffic_class
 
 TransmitHeader = data.StructLayout({"transport": TransportHeader, "path": Path})
 
-ReceiveHeader = data.StructLayout({"transport": TransportHeader, "source_ip": 32, "ecn": 2})
+ReceiveHeader = data.StructLayout({"transport": TransportHeader, "swap": 64, "compare": 64, "source_ip": 32, "ecn": 2})
+"""``swap`` (or the addend) and ``compare`` are AtomicETH's, numbers, and undefined in other packets; its address and
+key stand in ``transport``.
+"""

@@ -35,10 +35,15 @@ AccessRequest = data.StructLayout(
         "qp": 12,  # QP index, for poisoning
         "discard": 1,  # the payload of this length is thrown away and nothing is checked
         "clear": 1,  # a control token passes (length 0): the QP's poison is cleared
+        "tag": 1,  # whose run it is: goes with its pieces, and comes back with `Done`
         "last": 1,  # of the packet's run
     }
 )
-"""One access to registered memory, up to 4096 bytes."""
+"""One access to registered memory, up to 4096 bytes.
+
+``tag``: transmit, 1 goes to the atomic unit instead of the payload reader; receive, 1 is a response (its ``Done`` goes
+to the completer), 0 a request (to the acknowledger).
+"""
 
 Piece = data.StructLayout(
     {
@@ -46,6 +51,7 @@ Piece = data.StructLayout(
         "length": LENGTH_BITS,  # bytes, 0 to 4096; crosses 4 KiB only inside a larger page of the region
         "discard": 1,  # consume that much payload and write nothing
         "status": 3,  # abi.tables.AccessStatus; other than OK only with `last`
+        "tag": 1,  # as in the access
         "last": 1,  # of the packet's run
     }
 )
@@ -57,9 +63,9 @@ one have become discards of the same lengths.
 On the read side the payload stream of a run has exactly one packet (one beat with ``first``, one with ``last``), except
 that a run of length 0 with status OK has no beat."""
 
-Done = data.StructLayout({"status": 3})
+Done = data.StructLayout({"status": 3, "tag": 1})
 """One packet's run is over: all its bytes are read, or written and answered by the bus. ``status`` is the check's, or
-BUS.
+BUS; ``tag`` is the run's.
 """
 
 
