@@ -10,6 +10,7 @@ from cocotb.triggers import ClockCycles
 from ..hdl.abi.registers import REGISTERS
 from ..sw import host_memory
 from ..sw.port import provide
+from .devices import TICK
 from .world import BusError
 
 __all__ = ["AxiPort", "Heap", "WorldPort", "provide_ports"]
@@ -28,6 +29,7 @@ class _Port:
         self.name = name
         self.mac = world.adapters[index].mac
         self.ip = 0x0A000001 + index
+        self.tick = TICK
         self._dut = dut
 
     def read32(self, offset):

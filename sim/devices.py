@@ -2,7 +2,7 @@
 
 The world is built when the first of them is opened, with the options that :func:`configure` was given before, or those
 of the environment: ``VERBENA_SEED``, ``VERBENA_MEMORY_LATENCY``, ``VERBENA_TRACE`` (prefix of the waveforms' files),
-``VERBENA_CAPTURE`` (a pcapng file for the frames).
+``VERBENA_CAPTURE`` (a pcapng file for the frames), ``VERBENA_TICK`` (cycles that timers take for 4.096 us).
 """
 
 import os
@@ -15,6 +15,11 @@ __all__ = ["SimPort", "configure", "ports", "world"]
 ADAPTERS = 2
 STATUS = REGISTERS["status"].offset
 _options = {}
+
+TICK = 16
+"""Cycles that a simulated adapter's timers take for 4.096 us, unless the option ``tick`` says otherwise. True time would
+be 640, but a hundred thousand cycles a second are simulated, and nobody wants to wait minutes for a timeout."""
+
 _world = None
 
 
@@ -32,11 +37,12 @@ def world():
         from .world import World
 
         options = {"adapters": ADAPTERS}
+        settings = {key: value for key, value in _options.items() if key != "tick"}
         for name, key in (("VERBENA_SEED", "seed"), ("VERBENA_MEMORY_LATENCY", "memory_latency")):
             if os.environ.get(name):
                 options[key] = int(os.environ[name])
         waves, capture = os.environ.get("VERBENA_TRACE"), os.environ.get("VERBENA_CAPTURE")
-        _world = World(**({"trace": bool(waves)} | options | _options))
+        _world = World(**({"trace": bool(waves)} | options | settings))
         if waves:
             _world.waves(waves)
         if capture:
@@ -60,6 +66,7 @@ class SimPort:
         self.name = f"sim{index}"
         self._adapter = world.adapters[index]
         self.mac = self._adapter.mac
+        self.tick = int(_options.get("tick") or os.environ.get("VERBENA_TICK") or TICK)
         self.ip = 0x0A000001 + index
         self._neighbours = {0x0A000001 + i: a.mac for i, a in enumerate(world.adapters)}
 

@@ -69,6 +69,7 @@ def connect(end, other, *, mtu=1024, psn=0, access=14, **attributes):
             attr.sq_psn = first & 0xFFFFFF
             attr.rq_psn = expected & 0xFFFFFF
             attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 14, 7, 7, 12
+            attr.max_rd_atomic = attr.max_dest_rd_atomic = 16
             attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=far_end.gid, hop_limit=64))
             for name, value in attributes.items():
                 setattr(attr, name, value)

@@ -88,6 +88,7 @@ class Adapter:
             ("eq_low", eq_bus & 0xFFFFFFFF),
             ("eq_high", eq_bus >> 32),
             ("eq_log_size", LOG_EQ_SIZE),
+            ("tick", port.tick),
             ("control", 3),
         ):
             self._write(name, value)

@@ -10,7 +10,7 @@ from .libibverbs_enums import (
     ibv_mtu,
     ibv_port_state,
 )
-from .limits import MAX_CQE, MAX_MR, MAX_MR_SIZE, MAX_MSG_SZ, MAX_PD, MAX_QP_WR, MAX_SGE
+from .limits import MAX_CQE, MAX_MR, MAX_MR_SIZE, MAX_MSG_SZ, MAX_PD, MAX_QP_WR, MAX_RD_ATOMIC, MAX_SGE
 
 __all__ = [
     "DeviceAttr",
@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 _ABSENT = (
-    "device_cap_flags max_sge_rd max_qp_rd_atom max_ee_rd_atom max_res_rd_atom max_qp_init_rd_atom "
-    "max_ee_init_rd_atom max_ee max_rdd max_mw max_raw_ipv6_qps max_raw_ethy_qp max_mcast_grp max_mcast_qp_attach "
-    "max_total_mcast_qp_attach max_ah max_fmr max_map_per_fmr max_srq max_srq_wr max_srq_sge"
+    "device_cap_flags max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_mw max_raw_ipv6_qps max_raw_ethy_qp "
+    "max_mcast_grp max_mcast_qp_attach max_total_mcast_qp_attach max_ah max_fmr max_map_per_fmr max_srq "
+    "max_srq_wr max_srq_sge"
 )
 """Attributes of what the engine does not have."""
 
@@ -65,12 +65,14 @@ class DeviceAttr(PyverbsObject):
         self.hw_ver = 1
         self.max_qp = adapter.max_qp
         self.max_qp_wr = MAX_QP_WR
-        self.max_sge = MAX_SGE
+        self.max_sge = self.max_sge_rd = MAX_SGE
+        self.max_qp_rd_atom = self.max_qp_init_rd_atom = MAX_RD_ATOMIC
+        self.max_res_rd_atom = MAX_RD_ATOMIC * adapter.max_qp
         self.max_cq = adapter.max_cq
         self.max_cqe = MAX_CQE
         self.max_mr = MAX_MR
         self.max_pd = MAX_PD
-        self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_NONE
+        self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_HCA
         self.max_pkeys = 1
         self.local_ca_ack_delay = 15
         self.phys_port_cnt = 1

@@ -23,4 +23,4 @@ MAX_MR = MAX_REGIONS
 MAX_MR_SIZE = 1 << 40
 MAX_PD = 1 << 16
 MAX_RD_ATOMIC = 16
-"""Most that QPAttr may ask for. READ and atomics are still missing, but connections name 1 without using them."""
+"""READs and atomics that a QP may have outstanding, in either direction."""

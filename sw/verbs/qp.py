@@ -3,6 +3,7 @@
 import errno
 from copy import copy, deepcopy
 
+from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.abi.registers import QpDoorbell
 from verbena.hdl.abi.wqe import RECV_SGE_MAX
 
@@ -65,6 +66,7 @@ class QP(PyverbsCM):
         self._qp_context = init_attr.qp_context
         self._sq_sig_all = init_attr.sq_sig_all
         self._unacked_events = 0
+        self._draining = self._tell_drained = False
         self._qpn = 0
         self._dest_mac = 0
         with attempt(failed):
@@ -130,8 +132,6 @@ class QP(PyverbsCM):
             refuse(f"{failed}: cur_qp_state", errno.EINVAL)
         if why := check_transition(current, new, mask):
             refuse(f"{failed}: {why}", errno.EINVAL)
-        if new == S.IBV_QPS_SQD:
-            refuse(f"{failed}: no draining", errno.EOPNOTSUPP)
         check_values(attr, mask)
         merged = copy(self._attr)
         for bit, name in FIELDS.items():
@@ -153,6 +153,9 @@ class QP(PyverbsCM):
             self._dest_mac = dest_mac
             raise
         self._attr = merged
+        if new == S.IBV_QPS_SQD and current != new:
+            self._draining = True
+            self._tell_drained = bool(attr.en_sqd_async_notify and mask & M.IBV_QP_EN_SQD_ASYNC_NOTIFY)
         if S.IBV_QPS_RESET in (current, new):
             # Also when it leaves RESET: completions of its former life may have been on their way to memory before.
             self._empty()
@@ -194,10 +197,12 @@ class QP(PyverbsCM):
         attr = deepcopy(self._attr)
         attr.cap = copy(self._cap)
         attr.qp_state = attr.cur_qp_state = S(now["state"])
-        if attr.qp_state in (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_ERR):
+        if attr.qp_state in (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_ERR):
             attr.rq_psn = now["current_rq_psn"]
-        if attr.qp_state in (S.IBV_QPS_RTS, S.IBV_QPS_ERR):
+        if attr.qp_state in (S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_ERR):
             attr.sq_psn = now["current_sq_psn"]
+        self._adapter.process_events()
+        attr.sq_draining = int(self._draining and attr.qp_state == S.IBV_QPS_SQD)
         return attr, QPInitAttr(self.qp_type, self._qp_context, self._scq, self._rcq, None, self._cap, self._sq_sig_all)
 
     # Work
@@ -247,6 +252,10 @@ class QP(PyverbsCM):
         return (self._rq if receive else self._sq).complete(entry["wqe_index"])
 
     def _event(self, kind):
+        if kind == EventType.SQ_DRAINED:
+            self._draining = False
+            if not self._tell_drained:
+                return
         self.context._events.append(AsyncEvent(kind, self))
 
     def bind_mw(self, *args, **kwargs):

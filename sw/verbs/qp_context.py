@@ -57,4 +57,8 @@ def action_of(current, new):
         return QpAction.START_RECEIVE
     if (current, new) == (S.IBV_QPS_RTR, S.IBV_QPS_RTS):
         return QpAction.START_SEND
+    if (current, new) == (S.IBV_QPS_RTS, S.IBV_QPS_SQD):
+        return QpAction.DRAIN
+    if (current, new) == (S.IBV_QPS_SQD, S.IBV_QPS_RTS):
+        return QpAction.RESUME
     return QpAction.NONE

@@ -11,7 +11,17 @@ from .pyverbs_error import PyverbsRDMAError
 
 __all__ = ["WorkQueue", "recv_wqe", "send_wqe"]
 
-KNOWN_SENDS = (SendOpcode.SEND, SendOpcode.SEND_WITH_IMM, SendOpcode.RDMA_WRITE, SendOpcode.RDMA_WRITE_WITH_IMM)
+ATOMICS = (SendOpcode.ATOMIC_CMP_AND_SWP, SendOpcode.ATOMIC_FETCH_AND_ADD)
+READS = (SendOpcode.RDMA_READ, *ATOMICS)
+"""What brings data back."""
+KNOWN_SENDS = (
+    SendOpcode.SEND,
+    SendOpcode.SEND_WITH_IMM,
+    SendOpcode.RDMA_WRITE,
+    SendOpcode.RDMA_WRITE_WITH_IMM,
+    *READS,
+)
+_OPERANDS = SEND_WQE.fields["compare_add"].offset // 8
 _FLAGS = (
     ibv_send_flags.IBV_SEND_FENCE
     | ibv_send_flags.IBV_SEND_SIGNALED
@@ -110,8 +120,11 @@ def send_wqe(wr, cap, sq_sig_all, memory):
     if length > MAX_MSG_SZ:
         refuse(f"{failed}: {length} bytes", errno.EINVAL)
     inline = flags & ibv_send_flags.IBV_SEND_INLINE
-    if inline and length > cap.max_inline_data:
+    if inline and (length > cap.max_inline_data or wr.opcode in READS):
         refuse(f"{failed}: {length} bytes inline", errno.EINVAL)
+    atomic = wr.opcode in ATOMICS
+    if atomic and (wr.num_sge != 1 or length != 8 or wr.remote_addr % 8):
+        refuse(f"{failed}: an atomic is 8 bytes, aligned, to one SGE", errno.EINVAL)
     if sq_sig_all:
         flags |= ibv_send_flags.IBV_SEND_SIGNALED
     head = SEND_WQE.pack(
@@ -122,6 +135,8 @@ def send_wqe(wr, cap, sq_sig_all, memory):
         remote_address=wr.remote_addr,
         rkey=wr.rkey,
         length=length,
+        compare_add=wr.compare_add if atomic else 0,
+        swap=wr.swap if atomic else 0,
     )
     body = b"".join(memory.read(s.addr, s.length) for s in wr.sg_list) if inline else _sges(wr)
-    return head[:SGE_OFFSET] + body
+    return head[:SGE_OFFSET] + body + (head[_OPERANDS:] if atomic else b"")

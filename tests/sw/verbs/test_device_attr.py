@@ -28,7 +28,10 @@ def test_device(attr):
     assert (attr.max_sge, attr.phys_port_cnt, attr.max_pkeys) == (6, 1, 1)
     assert attr.page_size_cap & 4096
     assert attr.vendor_id not in (0x02C9, 0x1D0F, 0x8086)
-    assert attr.atomic_caps == attr.max_srq == attr.max_ah == attr.max_mw == attr.device_cap_flags == 0
+    assert attr.atomic_caps == 1
+    assert attr.max_qp_rd_atom == attr.max_qp_init_rd_atom == 16
+    assert (attr.max_res_rd_atom, attr.max_sge_rd) == (16 * 8, 6)
+    assert attr.max_srq == attr.max_ah == attr.max_mw == attr.device_cap_flags == 0
     assert "0056:42ff:fe00:00a1" in str(attr)
 
 

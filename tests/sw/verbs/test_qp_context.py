@@ -16,8 +16,11 @@ RESET, INIT, RTR, RTS, SQD, SQE, ERR = list(ibv_qp_state)[:7]
         (INIT, RTR, 2),
         (RTR, RTS, 3),
         (RTS, RTS, 0),
-        *((state, RESET, 1) for state in (RESET, INIT, RTR, RTS, ERR)),
-        *((state, ERR, 4) for state in (INIT, RTR, RTS, ERR)),
+        (RTS, SQD, 7),
+        (SQD, SQD, 0),
+        (SQD, RTS, 6),
+        *((state, RESET, 1) for state in (RESET, INIT, RTR, RTS, SQD, ERR)),
+        *((state, ERR, 4) for state in (INIT, RTR, RTS, SQD, ERR)),
     ],
 )
 def test_actions(current, new, action):

@@ -51,6 +51,35 @@ def test_send_entry():
     assert send_wqe(wr, CAP, True, host_memory)[1] == 3
 
 
+def test_read_entry():
+    wr = SendWR(9, 4, 2, sg=[SGE(1, 2, 3), SGE(4, 5, 6)], send_flags=1)
+    wr.set_wr_rdma(7, 8)
+    entry = send_wqe(wr, CAP, False, host_memory)
+    assert entry[:32] == struct.pack("<BBBBIQII", 4, 1, 2, 0, 0, 8, 7, 7) + bytes(8)
+    assert entry[32:] == struct.pack("<QIIQII", 1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("opcode", [5, 6])
+def test_atomic_entry(opcode):
+    wr = SendWR(9, opcode, 1, sg=[SGE(1, 8, 3)], send_flags=2)
+    wr.set_wr_atomic(7, 16, (1 << 64) - 2, 5)
+    entry = send_wqe(wr, CAP, False, host_memory)
+    assert entry[:32] == struct.pack("<BBBBIQII", opcode, 2, 1, 0, 0, 16, 7, 8) + bytes(8)
+    assert entry[32:] == struct.pack("<QIIQQ", 1, 8, 3, (1 << 64) - 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "lengths", "address", "flags"),
+    [(5, [7], 16, 2), (5, [9], 16, 2), (6, [4, 4], 16, 2), (6, [8], 12, 2), (6, [8], 16, 8), (4, [8], 16, 8)],
+)
+def test_what_no_read_or_atomic_is(opcode, lengths, address, flags):
+    wr = SendWR(9, opcode, len(lengths), sg=[SGE(0, length, 3) for length in lengths], send_flags=flags)
+    wr.set_wr_atomic(7, address, 1, 2)
+    with pytest.raises(PyverbsRDMAError) as caught:
+        send_wqe(wr, CAP, False, host_memory)
+    assert caught.value.error_code == errno.EINVAL
+
+
 def test_numbers_that_fit_nowhere():
     wr = SendWR(9, 0, 1, sg=[SGE(0, 0, 0)])
     for rkey, address in ((1 << 32, 0), (-1, 0), (0, 1 << 64), (0, -1)):
