@@ -17,8 +17,8 @@ STATUS = REGISTERS["status"].offset
 _options = {}
 
 TICK = 16
-"""Cycles that a simulated adapter's timers take for 4.096 us, unless the option ``tick`` says otherwise. True time would
-be 640, but a hundred thousand cycles a second are simulated, and nobody wants to wait minutes for a timeout."""
+"""Cycles that a simulated adapter's timers take for 4.096 us, unless the option ``tick`` says otherwise. True time
+would be 640, but a hundred thousand cycles a second are simulated, and nobody wants to wait minutes for a timeout."""
 
 _world = None
 

@@ -19,8 +19,8 @@ class Port(Protocol):
     """A device as the driver sees it.
 
     ``memory`` is the host memory that the device reaches: :mod:`verbena.sw.host_memory` or an object with its functions
-    ``alloc``, ``free``, ``read``, ``write``, ``bus_pages`` and ``alloc_contiguous``. ``tick`` is what the device's timers
-    take for 4.096 us, in its cycles.
+    ``alloc``, ``free``, ``read``, ``write``, ``bus_pages`` and ``alloc_contiguous``. ``tick`` is what the device's
+    timers take for 4.096 us, in its cycles.
     """
 
     name: str
