@@ -44,7 +44,7 @@ class PayloadWriter(wiring.Component):
     payload : stream of ``PacketBeat``
     done : stream of ``Done``
         One a run, in order, after all answers; the status is that of the run's last piece, or BUS if that is OK and an
-        answer is not.
+        answer is not; the tag is that of its last piece.
     port : ``WritePort``
         To a :class:`.arbiter.WriteArbiter`.
     count_stall_rx_memory : 1
@@ -72,7 +72,7 @@ class PayloadWriter(wiring.Component):
         count_bits = ceil_log2(self.bursts) + 1
         m.submodules.splitter = splitter = Splitter(self.data_width)
         m.submodules.scatter = scatter = Scatter(self.data_width, 1)
-        m.submodules.runs = runs = Queue(data.StructLayout({"status": 3, "count": count_bits}), RUNS)
+        m.submodules.runs = runs = Queue(data.StructLayout({"status": 3, "tag": 1, "count": count_bits}), RUNS)
         m.submodules.answers = answers = Queue(1, self.bursts)
         wiring.connect(m, wiring.flipped(self.payload), scatter.payload)
         wiring.connect(m, scatter.o, wiring.flipped(port.beat))
@@ -115,6 +115,7 @@ class PayloadWriter(wiring.Component):
         m.d.comb += [
             runs.i.valid.eq(ends),
             runs.i.payload.status.eq(piece.payload.status),
+            runs.i.payload.tag.eq(piece.payload.tag),
             runs.i.payload.count.eq(asked + burst),
             answers.i.valid.eq(port.answer),
             answers.i.payload.eq(port.error),
@@ -123,6 +124,7 @@ class PayloadWriter(wiring.Component):
             self.done.payload.status.eq(
                 Mux(failed & (runs.o.payload.status == AccessStatus.OK), AccessStatus.BUS, runs.o.payload.status)
             ),
+            self.done.payload.tag.eq(runs.o.payload.tag),
             runs.o.ready.eq(over & self.done.ready),
             answers.o.ready.eq(~over),
             count.eq(answers.o.valid & ~over),

@@ -31,7 +31,7 @@ class CheckedAccess(data.StructLayout):
         Low bits of the virtual address.
     page_bits : 5
         12 to 30.
-    length, discard, clear, last, qp
+    length, discard, clear, tag, last, qp
         As in ``AccessRequest``.
     cross : 1
         The access ends in the page behind its first one.
@@ -55,6 +55,7 @@ class CheckedAccess(data.StructLayout):
                 "status": 3,
                 "discard": 1,
                 "clear": 1,
+                "tag": 1,
                 "last": 1,
                 "qp": max(1, ceil_log2(qps)),
             }
@@ -224,6 +225,7 @@ class Protection(wiring.Component):
             checked.lookup.eq(~unchecked3),
             checked.discard.eq(taken.discard),
             checked.clear.eq(taken.clear),
+            checked.tag.eq(taken.tag),
             checked.last.eq(taken.last),
             checked.qp.eq(taken.qp),
         ]

@@ -266,6 +266,7 @@ class Translation(wiring.Component):
                     port.payload.length.eq(Mux(good, length, 0) if index == TRANSMIT else length),
                     port.payload.discard.eq(access2.discard & good if index == TRANSMIT else access2.discard | ~good),
                     port.payload.status.eq(Mux(final, status, AccessStatus.OK)),
+                    port.payload.tag.eq(access2.tag),
                     port.payload.last.eq(final),
                 ]
                 m.d.sync += old_status[index].eq(status)

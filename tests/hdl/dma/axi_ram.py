@@ -140,11 +140,11 @@ async def everything_at_once(dut):
                 data = data[p["length"] :]
                 place += p["length"] + rng.randrange(9)
             runs.append(run)
-            statuses.append(run[-1]["status"])
+            statuses.append((run[-1]["status"], run[-1]["tag"]))
         cocotb.start_soon(Port(dut, "write_piece", rng, stall).send([p for run in runs for p in run]))
         cocotb.start_soon(Port(dut, "write_payload", rng, stall).send(beats))
         dones = await Port(dut, "write_done", rng, stall).receive(len(runs))
-        assert [d["status"] for d in dones] == statuses
+        assert [(d["status"], d["tag"]) for d in dones] == statuses
 
     async def completions():
         requests, beats = [], []

@@ -8,8 +8,8 @@ __all__ = ["beats_of", "packets_of", "piece", "piece_lists", "random_address", "
 PAGE = 4096
 
 
-def piece(address, length, *, discard=0, status=0, last=0):
-    return {"address": address, "length": length, "discard": discard, "status": status, "last": last}
+def piece(address, length, *, discard=0, status=0, tag=0, last=0):
+    return {"address": address, "length": length, "discard": discard, "status": status, "tag": tag, "last": last}
 
 
 def beats_of(data, data_width, *, error=0):
@@ -65,6 +65,9 @@ def random_run(rng, *, most=PAGE, discards=False):
         for p in pieces[rng.randrange(count) :]:
             p["discard"] = 1
         status = rng.choice([0, 1, 4, int(AccessStatus.POISONED)])
+    tag = rng.randrange(2)
+    for p in pieces:
+        p["tag"] = tag
     pieces[-1].update(last=1, status=status)
     return pieces
 

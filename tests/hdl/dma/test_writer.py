@@ -37,9 +37,10 @@ def write(runs, data_width=64, *, rng, stall=0.3, deadline=60_000, payloads=None
         await send_all(ctx, dut.payload, beats, rng, stall)
 
     async def take(ctx):
-        for _ in runs:
+        for run in runs:
             (done,) = await receive_all(ctx, dut.done, 1, rng if stall else None, stall)
             assert memory.unanswered >= 0
+            assert done["tag"] == run[-1]["tag"]
             due.append(done["status"])
         ctx.set(dut.done.ready, 1)
         for _ in range(10):

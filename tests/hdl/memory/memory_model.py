@@ -92,7 +92,7 @@ class Host:
         return AccessStatus.OK, pieces
 
     def answer(self, client, requests):
-        """(pieces, verdicts) of a client's requests; a piece is (address, length, discard, status, last)."""
+        """(pieces, verdicts) of a client's requests; a piece is (address, length, discard, status, tag, last)."""
         poisoned, pieces, verdicts = set(), [], []
         status = AccessStatus.OK
         for request in requests:
@@ -116,7 +116,8 @@ class Host:
                     mine.append((None, rest, 1))
                 elif last:
                     mine.append((None, 0, 0))
-            ends = [(0, 0)] * (len(mine) - 1) + [(int(status) if last else 0, last)]
+            tag = request["tag"]
+            ends = [(0, tag, 0)] * (len(mine) - 1) + [(int(status) if last else 0, tag, last)]
             pieces += [(*piece, *end) for piece, end in zip(mine, ends, strict=False)]
             if last:
                 verdicts.append(int(status))
@@ -165,10 +166,10 @@ def servers(host, dut, rng, latency):
     ]
 
 
-def access(key=0, address=0, length=0, *, pd=1, access=0, qp=0, discard=0, clear=0, last=1):
+def access(key=0, address=0, length=0, *, pd=1, access=0, qp=0, discard=0, clear=0, tag=0, last=1):
     return {
         "key": key, "address": address, "length": length, "pd": pd, "access": access,
-        "qp": qp, "discard": discard, "clear": clear, "last": last,
+        "qp": qp, "discard": discard, "clear": clear, "tag": tag, "last": last,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from verbena.hdl.memory.access import AccessUnit
 def plain_piece(piece, expected):
     """A received piece as the model says it: no address where the model has none."""
     address = None if expected[0] is None else piece.address
-    return address, piece.length, piece.discard, piece.status, piece.last
+    return address, piece.length, piece.discard, piece.status, piece.tag, piece.last
 
 
 def check_static(dut, host, requests, rng, *, latency, stall=0.3, deadline=60_000):
@@ -111,10 +111,11 @@ def random_runs(host, rng, keys, count):
     for _ in range(count):
         qp = rng.randrange(QPS)
         accesses = rng.choice([1, 1, 1, 2, 4])
+        tag = rng.randrange(2)
         for number in range(accesses):
-            requests.append(random_access(host, rng, keys, qp=qp, last=int(number == accesses - 1)))
+            requests.append(random_access(host, rng, keys, qp=qp, tag=tag, last=int(number == accesses - 1)))
         if rng.random() < 0.2:
-            requests.append(access(qp=rng.randrange(QPS), clear=1))
+            requests.append(access(qp=rng.randrange(QPS), clear=1, tag=rng.randrange(2)))
     return requests
 
 
