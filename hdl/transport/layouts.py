@@ -70,6 +70,7 @@ ReadTarget = data.StructLayout(
         "entry_length": 32,
         "lkey": 32,
         "large": 1,  # WQEs of 128 bytes
+        "atomic": 1,  # answered by an ATOMIC_ACKNOWLEDGE; else by READ responses
     }
 )
 """Requester to collector, once a READ or atomic, before its request: where the response goes."""
