@@ -5,50 +5,72 @@ from itertools import pairwise
 import pytest
 from amaranth.back import rtlil
 from receive_world import ACKNOWLEDGE, attributes, write_attributes
-from streams import collect, make_rng, send_all, simulate
+from streams import make_rng, plain, send_all, simulate
 from verbena.hdl.abi.contexts import QpState, QpType
 from verbena.hdl.transport.lookup import Lookup
 
 QPS = 8
 FIELDS = {"address": 64, "rkey": 32, "dma_length": 32, "immediate": 32, "msn": 24, "syndrome": 8, "psn": 24}
+RESPONSES = range(0x0D, 0x13)
 
 
 def run(packets, values, *, stall=0.0, rng=None):
-    """Sends headers to a lookup with the attributes ``values`` of each QP; what came out, and when they were taken."""
+    """Sends headers to a lookup with the attributes ``values`` of each QP; what came out on both outputs, in order
+    (requests with 0, responses with 1), how many were dropped, and when the outputs were taken."""
     dut = Lookup(QPS)
     rng = rng or make_rng()
-    requests, acks, taken, drops = [], [], [], []
+    out, taken, drops = [], [], []
 
     async def script(ctx):
         for qp, fields in enumerate(values):
             await write_attributes(ctx, dut, qp, **fields)
         await send_all(ctx, dut.header, packets, rng, stall)
-        for _ in range(10):
+        while len(out) < len(packets):
             await ctx.tick()
 
-    async def count(ctx):
+    async def watch(ctx):
         cycle = 0
         while True:
-            _, _, valid, ready, dropped = await ctx.tick().sample(dut.header.valid, dut.header.ready, dut.count_drop_qp)
-            if valid and ready:
-                taken.append(cycle)
+            ctx.set(dut.request.ready, rng.random() >= stall)
+            ctx.set(dut.response.ready, rng.random() >= stall)
+            ports = (dut.request, dut.response)
+            sampled = [signal for port in ports for signal in (port.valid, port.ready, port.payload)]
+            _, _, dropped, *values = await ctx.tick().sample(dut.count_drop_qp, *sampled)
+            assert not (values[0] and values[3]), "a packet is for one of the two"
+            for which in range(2):
+                valid, ready, payload = values[3 * which : 3 * which + 3]
+                if valid and ready:
+                    out.append((which, plain(payload)))
+                    taken.append(cycle)
             drops.append(dropped)
             cycle += 1
 
-    async def request(ctx):
-        await collect(ctx, dut.request, requests, rng, stall)
-
-    async def ack(ctx):
-        await collect(ctx, dut.ack, acks, rng, stall)
-
-    simulate(dut, script, background=(request, ack, count), seed=rng.seed_value)
-    return requests, acks, sum(drops), taken
+    simulate(dut, script, background=(watch,), seed=rng.seed_value)
+    return out, sum(drops), taken
 
 
 def header(qp=1, opcode=0x0A, **more):
     transport = {"opcode": opcode, "dest_qpn": QPS + qp, "pkey": 0xFFFF, "length": 8, "psn": 5}
     transport.update({name: value for name, value in more.items() if name != "source_ip"})
     return {"transport": transport, "source_ip": more.get("source_ip", 0x0A000002)}
+
+
+def accepted(packet, values):
+    """The rules once more."""
+    transport = packet["transport"]
+    opcode = transport["opcode"]
+    if opcode >= 0x20 or not QPS <= transport["dest_qpn"] < 2 * QPS:
+        return False
+    if opcode == ACKNOWLEDGE and transport["length"]:
+        return False
+    mine = values[transport["dest_qpn"] - QPS]
+    states = [QpState.RTS, QpState.SQD] + ([] if opcode in RESPONSES else [QpState.RTR])
+    return (
+        mine["state"] in states
+        and mine["type"] == QpType.RC
+        and (transport["pkey"] ^ mine["pkey"]) & 0x7FFF == 0
+        and packet["source_ip"] == mine["dest_ip"]
+    )
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
@@ -64,49 +86,45 @@ def test_random_packets(stall):
         for _ in range(QPS)
     ]
     values[0] = attributes(pkey=0x7FFF, dest_ip=1)
-    packets, requests, acks, dropped = [], [], [], 0
-    for _ in range(200):
-        qp = rng.randrange(QPS)
-        opcode = rng.choice([0, 4, 10, 12, 19, 22, ACKNOWLEDGE, ACKNOWLEDGE, 13, 16, 18, 0x24, 0x64, 0x31])
+    packets = []
+    for number in range(200):
+        opcode = rng.choice([0, 4, 10, 12, 19, 22, ACKNOWLEDGE, ACKNOWLEDGE, 13, 14, 16, 18, 0x24, 0x6D, 0x31])
         transport = {name: rng.getrandbits(width) for name, width in FIELDS.items()}
+        operands = {name: rng.getrandbits(64) for name in ("swap", "compare")}
+        if number % 4 == 0:  # one that is accepted for sure, of either direction
+            good = {"opcode": [10, 16, ACKNOWLEDGE][number // 4 % 3], "dest_qpn": QPS, "pkey": 0x7FFF, "length": 0}
+            packets.append({"transport": transport | good, "source_ip": 1} | operands)
+            continue
         transport |= {
             "opcode": opcode,
-            "dest_qpn": rng.choice([QPS, QPS, QPS, 0, 2 * QPS, 1 << 23]) + qp,
+            "dest_qpn": rng.choice([QPS, QPS, QPS, 0, 2 * QPS, 1 << 23]) + rng.randrange(QPS),
             "pkey": rng.choice([0xFFFF, 0x7FFF, 0x8001, 0x0001]),
             "length": rng.choice([0, 0, 100]),
         }
-        source = rng.choice([1, 2])
-        packets.append({"transport": transport, "source_ip": source})
-        mine = values[qp]
-        ack = opcode == ACKNOWLEDGE and transport["length"] == 0
-        accept = (
-            mine["state"] in ((QpState.RTS, QpState.SQD) if ack else (QpState.RTR, QpState.RTS, QpState.SQD))
-            and mine["type"] == QpType.RC
-            and transport["dest_qpn"] == QPS + qp
-            and (transport["pkey"] ^ mine["pkey"]) & 0x7FFF == 0
-            and source == mine["dest_ip"]
-            and opcode in (0, 4, 10, 12, 19, 22, *([ACKNOWLEDGE] if ack else []))
-        )
-        dropped += not accept
-        if not ack:
-            requests.append((transport, qp, int(accept)))
-        elif accept:
-            acks.append({"qp": qp} | {name: transport[name] for name in ("psn", "msn", "syndrome")})
-    got_requests, got_acks, got_dropped, _ = run(packets, values, stall=stall, rng=rng)
-    assert len(got_requests) == len(requests)
-    for got, (transport, qp, accept) in zip(got_requests, requests):
-        assert (got.qp, got.accept) == (qp, accept)
+        packets.append({"transport": transport, "source_ip": rng.choice([1, 2])} | operands)
+    rng.shuffle(packets)
+    out, dropped, _ = run(packets, values, stall=stall, rng=rng)
+    assert len(out) == len(packets)
+    for (which, got), packet in zip(out, packets):
+        transport = packet["transport"]
+        assert which == (transport["opcode"] in RESPONSES)
+        assert (got.qp, got.accept) == (transport["dest_qpn"] % QPS, accepted(packet, values))
         assert {name: got.transport[name] for name in transport} == transport
-    assert got_acks == acks
-    assert got_dropped == dropped
-    assert any(accept for _, _, accept in requests)
+        assert (got.swap, got.compare) == (packet["swap"], packet["compare"])
+    assert dropped == sum(not got.accept for _, got in out)
+    for which in range(2):
+        assert {got.accept for port, got in out if port == which} == {0, 1}
 
 
-def test_an_ack_waits_for_nobody_else():
-    """RTR sends nothing that could be acknowledged."""
-    values = [attributes(state=QpState.RTR)] * QPS
-    requests, acks, dropped, _ = run([header(), header(opcode=ACKNOWLEDGE, length=0)], values)
-    assert ([r.accept for r in requests], acks, dropped) == ([1], [], 1)
+@pytest.mark.parametrize("state", list(QpState))
+def test_states(state):
+    """RTR sends nothing that could be answered."""
+    packets = [header(), header(opcode=ACKNOWLEDGE, length=0), header(opcode=0x10), header(opcode=0x12)]
+    out, dropped, _ = run(packets, [attributes(state=state)] * QPS)
+    request = int(state in (QpState.RTR, QpState.RTS, QpState.SQD))
+    response = int(state in (QpState.RTS, QpState.SQD))
+    assert [(which, got.accept) for which, got in out] == [(0, request)] + [(1, response)] * 3
+    assert dropped == 4 - request - 3 * response
 
 
 def test_cycles():
@@ -114,6 +132,29 @@ def test_cycles():
     packets = [header(), header(qp=2), header(opcode=ACKNOWLEDGE, length=0), header(source_ip=9), header(), header()]
     *_, taken = run(packets, [attributes()] * QPS)
     assert [b - a for a, b in pairwise(taken)] == [4] * (len(packets) - 1)
+
+
+@pytest.mark.parametrize(("work", "period"), [(1, 4), (2, 4), (3, 4), (7, 8), (8, 9)])
+def test_the_next_is_looked_up_meanwhile(work, period):
+    """A consumer that works ``work`` cycles on a packet gets one each ``work + 1``."""
+    dut = Lookup(QPS)
+    taken = []
+
+    async def script(ctx):
+        await write_attributes(ctx, dut, 1, **attributes())
+        ctx.set(dut.header.payload, header())
+        ctx.set(dut.header.valid, 1)
+        cycle = busy = 0
+        while len(taken) < 6:
+            busy = busy + 1 if ctx.get(dut.request.valid) else 0
+            ctx.set(dut.request.ready, busy == work)
+            if busy == work:
+                taken.append(cycle)
+            await ctx.tick()
+            cycle += 1
+
+    simulate(dut, script)
+    assert [b - a for a, b in pairwise(taken)] == [period] * 5
 
 
 def test_arguments():
