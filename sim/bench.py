@@ -19,15 +19,30 @@ from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
 from .devices import configure, world
 from .pair import End, connect
-from .wire_limit import wire_cycles
+from .ports import Faults
+from .wire_limit import go_back_n, wire_cycles
 
 __all__ = ["main"]
 
 CLOCK_MHZ = 156.25
 SIZES = (8, 64, 256, 1024, 4096, 16384, 65536)
 MTU = 4096
-OPERATIONS = {"WRITE": SendOpcode.RDMA_WRITE, "SEND": SendOpcode.SEND}
+OPERATIONS = {
+    "WRITE": SendOpcode.RDMA_WRITE,
+    "SEND": SendOpcode.SEND,
+    "READ": SendOpcode.RDMA_READ,
+    "FETCH_ADD": SendOpcode.ATOMIC_FETCH_AND_ADD,
+    "WRITE_WITH_IMM": SendOpcode.RDMA_WRITE_WITH_IMM,
+}
+CURVES = {"WRITE": "#2a6fb0", "SEND": "#c2571a", "READ": "#3d8b4f"}
+RETURNING = ("READ", "FETCH_ADD")
+"""Operations that are over when their data is back at the requester."""
+
+LOSSES = (0, 0.001, 0.01, 0.05)
 PATIENCE = 2_000_000
+TIMEOUT = 8
+"""Local ACK timeout of the lossy rows, 4.096 us << 8: 4096 cycles of simulated time."""
+
 REGION = 1 << 20
 BUFFER = 1 << 17
 """Messages go round in that much memory, as perftest's do in less: the caches are warm after the first round."""
@@ -61,7 +76,7 @@ def _send(end, other, opcode, size, count, number=0, inline=False):
     for i in range(count):
         at = (number + i) * max(size, 64) % BUFFER
         wr = SendWR(i, opcode, num_sge=1, sg=[SGE(end.mr.buf + at, size, end.mr.lkey)], send_flags=flags)
-        wr.set_wr_rdma(other.mr.rkey, other.mr.buf + at)
+        wr.set_wr_atomic(other.mr.rkey, other.mr.buf + at, 1)  # the operand counts for atomics only
         if first is None:
             first = wr
         else:
@@ -131,19 +146,20 @@ def throughput(name, size, qps, mtu=MTU):
 
 
 def latency(name, size, inline, mtu=MTU):
-    """One row: one message at a time, caches warm."""
-    opcode = {"SEND": SendOpcode.SEND, "WRITE_WITH_IMM": SendOpcode.RDMA_WRITE_WITH_IMM}[name]
+    """One row: one message at a time, caches warm: one way, or there and back."""
+    opcode = OPERATIONS[name]
     samples = []
     with End("sim0", REGION, depth=16, inline=32) as a, End("sim1", REGION, depth=16) as b:
         connect(a, b, mtu=mtu)
         for number in range(6):
-            b.qp.post_recv(_receives(b, size, 1))
+            if name not in RETURNING:
+                b.qp.post_recv(_receives(b, size, 1))
             while world().advance(5000) < 5000:
                 pass
             start = world().cycles
             a.qp.post_send(_send(a, b, opcode, size, 1, inline=inline))
-            samples.append(_cycle_of(b.cq, number, start))
-            _cycle_of(a.cq, number, start)
+            returned = _cycle_of(a.cq, number, start)
+            samples.append(returned if name in RETURNING else _cycle_of(b.cq, number, start))
     cycles = sorted(samples[2:])[len(samples[2:]) // 2]
     return {
         "op": name,
@@ -159,17 +175,77 @@ def latency(name, size, inline, mtu=MTU):
     }
 
 
+def round_trip():
+    """Cycles from the last beat of a request to that of its ACK, as the requester's end of the wire sees them: of an
+    8-byte WRITE, read off a capture.
+    """
+    import tempfile
+
+    from scapy.utils import PcapNgReader
+
+    with tempfile.TemporaryDirectory() as folder, End("sim0", REGION) as a, End("sim1", REGION) as b:
+        connect(a, b)
+        for number in range(3):
+            if number == 2:
+                world().capture(Path(folder) / "frames.pcapng")
+            a.qp.post_send(_send(a, b, OPERATIONS["WRITE"], 8, 1))
+            _cycle_of(a.cq, number, world().cycles)
+        world().capture(None)
+        with PcapNgReader(str(Path(folder) / "frames.pcapng")) as frames:
+            times = [float(frame.time) for frame in frames]
+    return round((times[-1] - times[0]) * world().clock_hz)
+
+
+def goodput(loss, size=65536, mtu=MTU, count=400):
+    """One row: WRITEs over a wire that loses each frame with this probability, ACKs included; and what an ideal
+    go-back-N would reach with the same packets and the same round trip.
+    """
+    opcode = OPERATIONS["WRITE"]
+    world().seed(1)
+    with End("sim0", REGION, depth=16, cqe=64) as a, End("sim1", REGION) as b:
+        connect(a, b, mtu=mtu, timeout=TIMEOUT)
+        world().set_faults(Faults(lose=loss))
+        start, posted, done = world().cycles, 0, 0
+        while done < count:
+            if posted < count and posted - done < 16:
+                more = min(count - posted, 16 - posted + done)
+                a.qp.post_send(_send(a, b, opcode, size, more, posted))
+                posted += more
+            number, entries = a.cq.poll(16)
+            done += number
+            if any(wc.status for wc in entries):
+                raise RuntimeError(f"{entries} at a loss of {loss}")
+        cycles = (world().cycles - start) / count
+        world().set_faults(Faults())
+        retries = a.context.query_counters()["retries"]
+    ideal = wire_cycles(opcode, size, mtu, 64)
+    return {
+        "op": "WRITE",
+        "transport": "RC",
+        "size": size,
+        "mtu": mtu,
+        "qps": 1,
+        "messages": count,
+        "loss": loss,
+        "retries": retries,
+        "cycles_per_message": round(cycles, 2),
+        "payload_bytes_per_cycle": round(size / cycles, 3),
+        "wire_fraction": round(ideal / cycles, 4),
+    }
+
+
 def draw(rows, path):
-    """Throughput and message rate against size, as a picture."""
+    """Throughput and message rate against size, and goodput against loss, as a picture."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8), dpi=110)
+    figure, (left, right, lossy) = plt.subplots(1, 3, figsize=(17, 4.8), dpi=110)
     for qps, style in ((1, "-"), (16, "--")):
-        for name, colour in (("WRITE", "#2a6fb0"), ("SEND", "#c2571a")):
-            line = [r for r in rows if r["op"] == name and r["qps"] == qps and "latency_cycles" not in r]
+        for name, colour in CURVES.items():
+            line = [r for r in rows if (r["op"], r["qps"], r["mtu"]) == (name, qps, MTU)]
+            line = [r for r in line if "latency_cycles" not in r and "loss" not in r]
             sizes = [r["size"] for r in line]
             label = f"{name}, {qps} QP{'s' if qps > 1 else ''}"
             rate = [r["payload_bytes_per_cycle"] * 8 * CLOCK_MHZ / 1000 for r in line]
@@ -188,6 +264,16 @@ def draw(rows, path):
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     right.set_yscale("log")
+    line = [r for r in rows if "loss" in r]
+    for key, style, label in (("wire_fraction", "-o", "measured"), ("ideal_fraction", ":s", "ideal go-back-N")):
+        lossy.plot([100 * r["loss"] for r in line], [r[key] for r in line], style, ms=4, label=label)
+    lossy.set_xscale("symlog", linthresh=0.1)
+    lossy.set_xticks([100 * loss for loss in LOSSES], [f"{100 * loss:g}" for loss in LOSSES])
+    lossy.set_ylim(0, 1.05)
+    lossy.set_xlabel("frames lost, %")
+    lossy.set_title("goodput of 64 KiB WRITEs, share of the wire")
+    lossy.grid(alpha=0.3)
+    lossy.legend(fontsize=8)
     figure.suptitle(f"64-bit engine at {CLOCK_MHZ} MHz, MTU {MTU}, memory latency {rows[0]['memory_latency']} cycles")
     figure.tight_layout()
     figure.savefig(path)
@@ -198,11 +284,12 @@ def show(rows, console):
         title=f"memory read latency {rows[0]['memory_latency']} cycles, {rows[0]['data_width']} bits at {CLOCK_MHZ} MHz"
     )
     table.add_column("operation")
-    titles = ("bytes", "MTU", "QPs", "cycles/message", "bytes/cycle", "of the wire", "Gb/s", "Mpps", "one way")
+    titles = ("bytes", "MTU", "QPs", "cycles/message", "bytes/cycle", "of the wire", "Gb/s", "Mpps", "latency")
     for title in titles:
         table.add_column(title, justify="right")
     for row in rows:
-        cells = [row["op"] + (" inline" if row.get("inline") else ""), *(str(row[k]) for k in ("size", "mtu", "qps"))]
+        suffix = " inline" if row.get("inline") else f", {100 * row['loss']:g} % lost" if "loss" in row else ""
+        cells = [row["op"] + suffix, *(str(row[k]) for k in ("size", "mtu", "qps"))]
         if "latency_cycles" in row:
             cells += [""] * 5 + [f"{row['latency_cycles']} cycles"]
         else:
@@ -221,9 +308,12 @@ def main(argv=None):
     configure(memory_latency=args.memory_latency)
     # Into a file or a pipe the table goes in full.
     console = Console(width=None if sys.stdout.isatty() else 120)
-    work = [(throughput, (name, size, qps)) for name in OPERATIONS for qps in (1, 16) for size in SIZES]
-    work += [(throughput, (name, 65536, 1, 1024)) for name in OPERATIONS]
+    work = [(throughput, (name, size, qps)) for name in CURVES for qps in (1, 16) for size in SIZES]
+    work += [(throughput, (name, 65536, 1, 1024)) for name in CURVES]
+    work += [(throughput, ("FETCH_ADD", 8, qps)) for qps in (1, 16)]
     work += [(latency, (name, 8, inline)) for name in ("SEND", "WRITE_WITH_IMM") for inline in (False, True)]
+    work += [(latency, (name, 8, False)) for name in RETURNING]
+    work += [(goodput, (loss,)) for loss in LOSSES]
     rows = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=len(work))
@@ -231,6 +321,11 @@ def main(argv=None):
             progress.update(task, description=f"{function.__name__} {' '.join(map(str, arguments))}")
             rows.append(function(*arguments) | {"data_width": 64, "memory_latency": args.memory_latency})
             progress.advance(task)
+    trip = round_trip()
+    for row in rows:
+        if "loss" in row:
+            packet = wire_cycles(OPERATIONS["WRITE"], row["mtu"], row["mtu"], 64)
+            row |= {"round_trip": trip, "ideal_fraction": round(go_back_n(row["loss"], packet, trip), 4)}
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(rows, indent=1) + "\n")
     picture = args.output.with_suffix(".png")

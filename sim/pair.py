@@ -8,7 +8,7 @@ from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
-__all__ = ["End", "connect", "path_mtu"]
+__all__ = ["End", "connect", "join", "path_mtu"]
 
 A = ibv_access_flags
 ALL_ACCESS = (
@@ -51,6 +51,24 @@ class End:
         self.close()
 
 
+def join(near, far, gid, *, mtu=1024, sq_psn=0, rq_psn=0, access=14, **attributes):
+    """Brings one queue pair to RTS, with ``far`` at the adapter of address ``gid`` as its peer. Further ``attributes``
+    are set in its QPAttr.
+    """
+    attr = QPAttr()
+    attr.path_mtu = path_mtu(mtu)
+    attr.qp_access_flags = access
+    attr.dest_qp_num = far.qp_num
+    attr.sq_psn = sq_psn & 0xFFFFFF
+    attr.rq_psn = rq_psn & 0xFFFFFF
+    attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 14, 7, 7, 12
+    attr.max_rd_atomic = attr.max_dest_rd_atomic = 16
+    attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=gid, hop_limit=64))
+    for name, value in attributes.items():
+        setattr(attr, name, value)
+    near.to_rts(attr)
+
+
 def connect(end, other, *, mtu=1024, psn=0, access=14, **attributes):
     """Connects the queue pairs of both ends, one by one, and brings them to RTS.
 
@@ -58,19 +76,5 @@ def connect(end, other, *, mtu=1024, psn=0, access=14, **attributes):
     are set in the QPAttr of both.
     """
     for here, there in zip(end.qps, other.qps, strict=True):
-        for near, far, far_end, first, expected in (
-            (here, there, other, psn, psn + 1),
-            (there, here, end, psn + 1, psn),
-        ):
-            attr = QPAttr()
-            attr.path_mtu = path_mtu(mtu)
-            attr.qp_access_flags = access
-            attr.dest_qp_num = far.qp_num
-            attr.sq_psn = first & 0xFFFFFF
-            attr.rq_psn = expected & 0xFFFFFF
-            attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 14, 7, 7, 12
-            attr.max_rd_atomic = attr.max_dest_rd_atomic = 16
-            attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=far_end.gid, hop_limit=64))
-            for name, value in attributes.items():
-                setattr(attr, name, value)
-            near.to_rts(attr)
+        join(here, there, other.gid, mtu=mtu, sq_psn=psn, rq_psn=psn + 1, access=access, **attributes)
+        join(there, here, end.gid, mtu=mtu, sq_psn=psn + 1, rq_psn=psn, access=access, **attributes)

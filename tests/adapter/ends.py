@@ -7,7 +7,20 @@ from verbena.sim.pair import End, connect
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wr_opcode
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
-__all__ = ["End", "completion", "connect", "fill", "quiet", "recv", "send", "settle", "sge", "world"]
+__all__ = [
+    "End",
+    "atomic",
+    "completion",
+    "connect",
+    "fill",
+    "quiet",
+    "recv",
+    "send",
+    "settle",
+    "sge",
+    "word",
+    "world",
+]
 
 PATIENCE = 1_000_000
 SIGNALED = ibv_send_flags.IBV_SEND_SIGNALED
@@ -49,6 +62,19 @@ def send(end, opcode, sges, *, wr_id=0, remote=None, rkey=None, flags=SIGNALED, 
     (qp or end.qp).post_send(wr)
 
 
+def atomic(end, opcode, sges, remote, *operands, wr_id=0, flags=SIGNALED, rkey=None, qp=None):
+    """Posts one atomic on the 8 bytes at ``remote = (end, offset)``."""
+    there, offset = remote
+    wr = SendWR(wr_id, opcode, num_sge=len(sges), sg=sges, send_flags=flags)
+    wr.set_wr_atomic(there.mr.rkey if rkey is None else rkey, there.mr.buf + offset, *operands)
+    (qp or end.qp).post_send(wr)
+
+
+def word(end, offset):
+    """The 64-bit number at ``offset`` of the region."""
+    return int.from_bytes(end.mr.read(8, offset), "little")
+
+
 def recv(end, sges, *, wr_id=0, qp=None):
     (qp or end.qp).post_recv(RecvWR(wr_id, len(sges), sges))
 
@@ -62,4 +88,6 @@ def fill(end, seed):
 
 WRITE, WRITE_IMM = ibv_wr_opcode.IBV_WR_RDMA_WRITE, ibv_wr_opcode.IBV_WR_RDMA_WRITE_WITH_IMM
 SEND, SEND_IMM = ibv_wr_opcode.IBV_WR_SEND, ibv_wr_opcode.IBV_WR_SEND_WITH_IMM
-__all__ += ["SEND", "SEND_IMM", "SIGNALED", "WRITE", "WRITE_IMM"]
+READ = ibv_wr_opcode.IBV_WR_RDMA_READ
+CMP_SWP, FETCH_ADD = ibv_wr_opcode.IBV_WR_ATOMIC_CMP_AND_SWP, ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD
+__all__ += ["CMP_SWP", "FETCH_ADD", "READ", "SEND", "SEND_IMM", "SIGNALED", "WRITE", "WRITE_IMM"]
