@@ -39,9 +39,10 @@ class AxiMemory:
         IDs overtake one another, R beats of several IDs are interleaved.
     broken : range of addresses, or empty
         Bursts that touch them are answered with SLVERR.
+    broken_writes : the same, for writes only
     """
 
-    def __init__(self, axi, rng, *, latency=128, answer=32, stall=0.0, shuffle=True, broken=()):
+    def __init__(self, axi, rng, *, latency=128, answer=32, stall=0.0, shuffle=True, broken=(), broken_writes=()):
         self.axi = axi
         self.rng = rng
         self.latency = latency
@@ -49,6 +50,7 @@ class AxiMemory:
         self.stall = stall
         self.shuffle = shuffle
         self.broken = broken
+        self.broken_writes = broken_writes
         self.memory = SparseMemory()
         self.written = {}  # address -> times written
         self.reads = []  # (cycle of ARVALID, id, address, beats)
@@ -60,8 +62,9 @@ class AxiMemory:
         self.most_unanswered = 0
         self.most_reads = 0
 
-    def fails(self, address, size):
-        return len(self.broken) and address < self.broken[-1] + 1 and address + size > self.broken[0]
+    def fails(self, address, size, writing=False):
+        ranges = (self.broken, self.broken_writes) if writing else (self.broken,)
+        return any(len(r) and address < r[-1] + 1 and address + size > r[0] for r in ranges)
 
     def check(self, address, beats, size, kind):
         assert kind == 1, "INCR only"
@@ -152,7 +155,7 @@ class AxiMemory:
                 self.w_beats.append(self.now)
             while to_write and beats_in:
                 i, address, left, bad = to_write[0]
-                bad = bad or self.fails(address, size)
+                bad = bad or self.fails(address, size, writing=True)
                 wdata, wstrb, wlast = beats_in.pop(0)
                 assert wlast == (left == 1), "WLAST"
                 for lane in range(size):

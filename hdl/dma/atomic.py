@@ -1,0 +1,226 @@
+"""Atomics on memory: read, compute, write."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi.tables import AccessStatus
+from ..stream.fifo import Queue
+from ..stream.packet import PacketBeat
+from ..stream.transfer import Piece
+from .port import PAGE_BITS, ReadPort, WritePort
+
+__all__ = ["AtomicOperands", "AtomicResult", "AtomicUnit"]
+
+SLOTS = 8
+"""Atomics in flight."""
+
+HASH_BITS = 8
+"""Bits of a word's address that tell two words apart. More would let more atomics overlap, which differ above only."""
+
+AtomicOperands = data.StructLayout({"swap": 64, "compare": 64, "add": 1})
+"""What an atomic does: with ``add``, adds ``swap`` (FETCH_ADD; ``compare`` is ignored); else writes ``swap`` if the
+value is ``compare`` (CMP_AND_SWP)."""
+
+AtomicResult = data.StructLayout({"value": 64, "ok": 1})
+"""The word's value before, if ``ok``."""
+
+
+class AtomicUnit(wiring.Component):
+    """Executes atomics, in order, on 8-byte words in memory; words are little-endian there.
+
+    Each piece takes one of the operands, and gives one packet and one result. A piece whose status is not OK is not
+    executed: it waits until all before it are over, and gives one beat of count 0 with ``error``. If RRESP or BRESP is
+    not OKAY, ``error`` stands in the beat, and the result is not ``ok``. A compare that fails writes nothing.
+
+    Up to 8 are in flight. One that goes to the same word as an earlier one is begun when the earlier one's write is
+    answered, so that nobody sees a value that is about to change; words are told apart by bits 10:3 of their address.
+    Accesses that do not come through this unit are not kept apart.
+
+    A read is asked for 1 cycle after piece and operands are there. A write is asked for 5 cycles after the data has
+    come, its beat stands ready 1 cycle later; the packet comes out 4 cycles after the write's answer. One atomic every
+    7 cycles.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512 bits: of the ports.
+
+    Members
+    -------
+    piece : stream of ``Piece``
+        One a run: 8 bytes, 8-byte aligned; or not OK.
+    operands : stream of :data:`AtomicOperands`
+    payload : stream of ``PacketBeat``
+        The value before, most significant byte first, after the write's answer.
+    result : stream of :data:`AtomicResult`
+        Comes with the packet.
+    read : ``ReadPort``, write : ``WritePort``
+        To the arbiters; single beats.
+    """
+
+    def __init__(self, data_width):
+        self.data_width = data_width
+        super().__init__(
+            {
+                "piece": In(stream.Signature(Piece)),
+                "operands": In(stream.Signature(AtomicOperands)),
+                "payload": Out(stream.Signature(PacketBeat(data_width))),
+                "result": Out(stream.Signature(AtomicResult)),
+                "read": Out(ReadPort(data_width)),
+                "write": Out(WritePort(data_width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        piece, operands, payload, result = self.piece, self.operands, self.payload, self.result
+        slot_bits = ceil_log2(SLOTS)
+        lane_bits = ceil_log2(self.data_width // 64)
+
+        # Slots are a ring: taken at the tail; their data has come, in order, before `arrived`; decided, and the write
+        # asked for if there is one, before `decided`; over before `head`. One bit more tells full from empty.
+        head, decided, arrived, tail = (
+            Signal(slot_bits + 1, name=name) for name in ("head", "decided", "arrived", "tail")
+        )
+        row = data.StructLayout({"word": 61, "swap": 64, "compare": 64, "add": 1})
+        value_row = data.StructLayout({"value": 64, "error": 1})
+        m.submodules.rows = rows = memory.Memory(shape=row, depth=SLOTS, init=[])
+        m.submodules.values = values = memory.Memory(shape=value_row, depth=SLOTS, init=[])
+        rows_write, rows_read = rows.write_port(), rows.read_port(domain="comb")
+        values_write, values_read = values.write_port(), values.read_port(domain="comb")
+        m.submodules.answers = answers = Queue(1, SLOTS)
+
+        # The front: a piece waits at its port until no slot has its word, then its read is asked for.
+        word = piece.payload.address[3:]
+        busy = Signal(SLOTS)
+        hashes = Signal(data.ArrayLayout(HASH_BITS, SLOTS))
+        here, good, conflict, clear, asked = Signal(), Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            here.eq(piece.valid & operands.valid),
+            good.eq(piece.payload.status == AccessStatus.OK),
+            conflict.eq(Cat(busy[i] & (hashes[i] == word[:HASH_BITS]) for i in range(SLOTS)).any()),
+            self.read.burst.valid.eq(clear),
+            *self._burst(self.read.burst.payload, word),
+            asked.eq(clear & self.read.burst.ready),
+            rows_write.addr.eq(tail),
+            rows_write.data.word.eq(word),
+            rows_write.data.swap.eq(operands.payload.swap),
+            rows_write.data.compare.eq(operands.payload.compare),
+            rows_write.data.add.eq(operands.payload.add),
+            rows_write.en.eq(asked),
+        ]
+        m.d.sync += clear.eq(Mux(clear, ~asked, here & good & ~conflict & ((tail ^ head) != SLOTS)))
+        with m.If(asked):
+            m.d.sync += [
+                tail.eq(tail + 1),
+                busy.bit_select(tail[:slot_bits], 1).eq(1),
+                hashes[tail[:slot_bits]].eq(word[:HASH_BITS]),
+            ]
+
+        # Read data, of which one lane is the word.
+        lane = data.View(data.ArrayLayout(64, 1 << lane_bits), self.read.data)
+        came = lane[0]
+        if lane_bits:
+            m.submodules.lanes = lanes = memory.Memory(shape=lane_bits, depth=SLOTS, init=[])
+            lanes_write, lanes_read = lanes.write_port(), lanes.read_port(domain="comb")
+            m.d.comb += [
+                lanes_write.addr.eq(tail),
+                lanes_write.data.eq(word[:lane_bits]),
+                lanes_write.en.eq(asked),
+                lanes_read.addr.eq(arrived),
+            ]
+            came = lane[lanes_read.data]
+        m.d.comb += [
+            values_write.addr.eq(arrived),
+            values_write.data.value.eq(came),
+            values_write.data.error.eq(self.read.error),
+            values_write.en.eq(self.read.valid),
+            answers.i.valid.eq(self.write.answer),
+            answers.i.payload.eq(self.write.error),
+        ]
+        with m.If(self.read.valid):
+            m.d.sync += arrived.eq(arrived + 1)
+
+        # One slot at a time: to be over, or to be decided.
+        at = Signal(slot_bits)
+        answering = Signal()
+        value, failed = Signal(64), Signal()
+        adding, equal, go = Signal(), Signal(), Signal()
+        beat = Signal()  # `changed` waits for W
+        changed = Signal(64)
+        none = Signal()  # the piece was refused
+        written = Signal(SLOTS)  # of decided slots: there is an answer to wait for
+        over, refused = Signal(), Signal()
+        old = values_read.data
+        m.d.comb += [
+            rows_read.addr.eq(at),
+            values_read.addr.eq(at),
+            over.eq((head != decided) & (~written.bit_select(head[:slot_bits], 1) | answers.o.valid)),
+            go.eq(~failed & (adding | equal)),
+            piece.ready.eq(asked | refused),
+            operands.ready.eq(asked | refused),
+            *self._burst(self.write.burst.payload, rows_read.data.word),
+            self.write.beat.valid.eq(beat),
+            self.write.beat.payload.data.eq(changed.replicate(1 << lane_bits)),
+            self.write.beat.payload.last.eq(1),
+            payload.payload.data.eq(Cat(value.word_select(7 - i, 8) for i in range(8))),
+            payload.payload.count.eq(Mux(none, 0, 8)),
+            payload.payload.first.eq(1),
+            payload.payload.last.eq(1),
+            payload.payload.error.eq(failed),
+            result.payload.value.eq(value),
+            result.payload.ok.eq(~failed),
+        ]
+        beat_lane = Signal(range(max(2, 1 << lane_bits)))
+        m.d.comb += self.write.beat.payload.strobe.word_select(beat_lane, 8).eq(0xFF)
+        with m.If(self.write.beat.ready):
+            m.d.sync += beat.eq(0)
+        for port in (payload, result):
+            with m.If(port.ready):
+                m.d.sync += port.valid.eq(0)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [at.eq(Mux(over, head, decided)), answering.eq(over)]
+                with m.If(~payload.valid & ~result.valid):
+                    with m.If(over | ((decided != arrived) & ~beat)):
+                        m.next = "LOAD"
+                    with m.Elif(here & ~good & (head == tail)):
+                        m.d.comb += refused.eq(1)
+                        m.d.sync += [failed.eq(1), none.eq(1), payload.valid.eq(1), result.valid.eq(1)]
+            with m.State("LOAD"):
+                m.d.sync += [value.eq(old.value), failed.eq(old.error), none.eq(0), adding.eq(rows_read.data.add)]
+                with m.If(answering):
+                    m.d.comb += answers.o.ready.eq(written.bit_select(at, 1))
+                    m.d.sync += [
+                        failed.eq(old.error | (answers.o.ready & answers.o.payload)),
+                        head.eq(head + 1),
+                        busy.bit_select(at, 1).eq(0),
+                        payload.valid.eq(1),
+                        result.valid.eq(1),
+                    ]
+                    m.next = "IDLE"
+                with m.Else():
+                    m.next = "COMPUTE"
+            with m.State("COMPUTE"):
+                m.d.sync += [
+                    equal.eq(value == rows_read.data.compare),
+                    changed.eq((value & adding.replicate(64)) + rows_read.data.swap),
+                    beat_lane.eq(rows_read.data.word[:lane_bits]),
+                ]
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
+                m.d.comb += self.write.burst.valid.eq(go)
+                with m.If(~go | self.write.burst.ready):
+                    m.d.sync += [written.bit_select(at, 1).eq(go), beat.eq(go), decided.eq(decided + 1)]
+                    m.next = "IDLE"
+        return m
+
+    def _burst(self, burst, word):
+        """The beat that holds the ``word``."""
+        lane_bits = ceil_log2(self.data_width // 64)
+        return [
+            burst.page.eq(word[PAGE_BITS - 3 :]),
+            burst.offset[3 + lane_bits :].eq(word[lane_bits : PAGE_BITS - 3]),
+        ]
