@@ -7,10 +7,11 @@ from streams import collect, make_rng, receive_all, send_all, simulate
 from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.abi.tables import AccessStatus
+from verbena.hdl.transport.layouts import DepartureKind, PayloadSource
 from verbena.hdl.transport.transmitter import Transmitter
 
 QPS = 4
-COUNTS = ("packets", "bytes", "messages", "acks", "naks", "stall_tx_payload")
+COUNTS = ("tx_packets", "tx_bytes", "tx_messages", "tx_acks", "tx_naks", "read_responses")
 
 
 def context(qp):
@@ -80,64 +81,96 @@ def background(function, *arguments):
     return testbench
 
 
+KINDS = ["payload"] * 4 + ["inline"] * 2 + ["empty", "token", "void", "refused", "refused", "bus"]
+RESPONSES = ["payload"] * 4 + ["atomic", "atomic", "replay", "empty", "token", "refused", "refused", "bus"]
+
+
 class Plan:
-    """Random requests: what goes in, and what must come out."""
+    """Random departures: what goes in, and what must come out."""
 
     def __init__(self, rng, count, width):
-        self.packets, self.verdicts, self.payload, self.inline = [], [], [], []
-        self.headers, self.out, self.failed, self.tokens = [], [], [], 0
-        self.bytes = self.messages = 0
+        self.width = width
+        self.packets, self.verdicts = [], []
+        self.beats = {"payload": [], "inline": [], "atomic": [], "replay": []}
+        self.headers, self.out, self.failed, self.answered = [], [], [], []
+        self.counts = dict.fromkeys([*COUNTS, "token", "response_token"], 0)
         for number in range(count):
-            kind = rng.choice(["payload"] * 4 + ["inline", "inline", "empty", "token", "refused", "refused", "bus"])
-            qp = rng.randrange(QPS)
-            length = 0 if kind in ("empty", "token") else rng.choice([1, 8, 9, 64, rng.randrange(1, 300)])
-            refused_inline = kind == "refused" and rng.random() < 0.3
-            transport = {
-                "opcode": rng.randrange(0x0C),
-                "psn": number,
-                "length": length,
-                "address": rng.randrange(1 << 64),
-                "rkey": rng.randrange(1 << 32),
-                "dma_length": rng.randrange(1 << 32),
-                "immediate": rng.randrange(1 << 32),
-                "solicited": rng.randrange(2),
-                "ack_request": rng.randrange(2),
+            response = rng.random() < 0.5
+            self.add(rng, number, response, rng.choice(RESPONSES if response else KINDS))
+
+    def add(self, rng, number, response, kind):
+        qp, last = rng.randrange(QPS), rng.randrange(2)
+        source = {"inline": "inline", "replay": "replay", "atomic": "atomic"}.get(kind, "payload")
+        if kind in ("refused", "bus"):
+            source = rng.choice(["payload", "payload", "atomic", "replay"] if response else ["payload", "inline"])
+        size = 8 if source in ("atomic", "replay") else rng.choice([1, 8, 9, 64, rng.randrange(1, 300)])
+        length = 0 if kind in ("empty", "token", "void") else size
+        if kind == "refused" and source == "payload" and rng.random() < 0.2:
+            length = 0  # the QP is poisoned
+        transport = {
+            "opcode": rng.choice([0x0D, 0x0E, 0x0F, 0x10, 0x12]) if response else rng.choice([*range(13), 0x13, 0x14]),
+            "psn": number,
+            "length": length,
+            "address": rng.randrange(1 << 64),
+            "rkey": rng.randrange(1 << 32),
+            "dma_length": rng.randrange(1 << 32),
+            "immediate": rng.randrange(1 << 32),
+            "syndrome": rng.randrange(32),
+            "msn": rng.randrange(1 << 24),
+            "solicited": rng.randrange(2),
+            "ack_request": rng.randrange(2),
+        }
+        departure = DepartureKind.RESPONSE if response else DepartureKind.REQUEST
+        if kind == "token":
+            departure = DepartureKind.RESPONSE_TOKEN if response else DepartureKind.REQUEST_TOKEN
+        elif kind == "void":
+            departure = DepartureKind.VOID
+        self.packets.append(
+            {
+                "transport": transport,
+                "qp": qp,
+                "wqe_index": number,
+                "kind": departure,
+                "source": PayloadSource[{"payload": "MEMORY", "replay": "INLINE"}.get(source, source.upper())],
+                "message_last": last,
             }
-            last = rng.randrange(2)
-            self.packets.append(
-                {
-                    "transport": transport,
-                    "qp": qp,
-                    "wqe_index": number,
-                    "inline": kind == "inline" or refused_inline,
-                    "message_last": last,
-                    "token": kind == "token",
-                }
-            )
-            data = rng.randbytes(length)
-            status = rng.randrange(1, 8) if kind == "refused" else 0
-            self.verdicts.append({"status": status})
-            if kind == "refused":
-                self.payload += beats(rng.randbytes(rng.choice([0, 8, 30])), width, error=1)
-                if status != AccessStatus.POISONED:
-                    self.failed.append((qp, number, WcStatus.LOC_PROT_ERR, status))
-                if refused_inline:
-                    self.inline += beats(data, width)
-                continue
-            if kind == "token":
-                self.tokens += 1
-                continue
-            if kind == "bus":
+        )
+        data = rng.randbytes(length)
+        # Tokens and void departures clear the poison; but should one meet it, it must still vanish properly.
+        refused = kind == "refused" or (kind in ("token", "void") and rng.random() < 0.2)
+        status = rng.randrange(1, 8) if refused else 0
+        self.verdicts.append({"status": status})
+        mark = (transport["psn"], transport["msn"])
+        if refused:
+            garbage = rng.randbytes(0 if source == "atomic" else rng.choice([0, 8, 30]))
+            self.beats["atomic" if source == "atomic" else "payload"] += beats(garbage, self.width, error=1)
+            if source in ("inline", "replay"):
+                self.beats[source] += beats(data, self.width)
+        elif length:
+            self.beats[source] += beats(data, self.width, error=kind == "bus")
+        if kind in ("token", "void"):
+            if response:
+                self.answered.append((qp, 0, *mark, 0))
+            self.counts["response_token" if response else "token"] += kind == "token"
+        elif refused and response:
+            self.answered.append((qp, status, *mark, last))
+        elif refused:
+            if status != AccessStatus.POISONED:
+                self.failed.append((qp, number, WcStatus.LOC_PROT_ERR, status))
+        else:
+            if kind == "bus" and not response:
                 self.failed.append((qp, number, WcStatus.GENERAL_ERR, Syndrome.BUS))
-            if kind == "inline":
-                self.inline += beats(data, width)
-            elif length:
-                self.payload += beats(data, width, error=kind == "bus")
+            elif kind == "bus":
+                self.answered.append((qp, AccessStatus.BUS, *mark, last))
+            elif response and last:
+                self.answered.append((qp, 0, *mark, 1))
             if length:
                 self.out.append((data, kind == "bus"))
             self.headers.append(transport | {"qp": qp})
-            self.bytes += length
-            self.messages += last
+            self.counts["tx_packets"] += 1
+            self.counts["tx_bytes"] += length
+            self.counts["tx_messages"] += last and not response
+            self.counts["read_responses"] += response and source == "payload"
 
 
 @pytest.mark.parametrize("stall", [0, 0.3, 0.7])
@@ -145,12 +178,12 @@ class Plan:
 def test_random(width, stall):
     rng = make_rng()
     dut = Transmitter(QPS, width)
-    plan = Plan(rng, 80, width)
+    plan = Plan(rng, 160, width)
     acks = [
         {"qp": rng.randrange(QPS), "psn": n, "msn": rng.randrange(1 << 24), "syndrome": rng.choice([0x1F, 0x60, 0x2C])}
         for n in range(40)
     ]
-    headers, out, failed, counts = [], [], [], dict.fromkeys([*COUNTS, "token"], 0)
+    headers, out, failed, answered, counts = [], [], [], [], dict.fromkeys([*COUNTS, "token", "response_token"], 0)
     started = []
 
     async def producer(ctx):
@@ -171,10 +204,10 @@ def test_random(width, stall):
             await ctx.tick()
 
     async def count(ctx):
-        signals = [getattr(dut, f"count_{name}" if "stall" in name else f"count_tx_{name}") for name in COUNTS]
+        signals = [getattr(dut, f"count_{name}") for name in COUNTS]
         while True:
-            _, _, *values, token = await ctx.tick().sample(*signals, dut.token_done)
-            for name, value in zip([*COUNTS, "token"], [*values, token]):
+            _, _, *values = await ctx.tick().sample(*signals, dut.token_done, dut.response_token_done)
+            for name, value in zip(counts, values, strict=True):
                 counts[name] += value
 
     simulate(
@@ -182,13 +215,13 @@ def test_random(width, stall):
         producer,
         feeder(dut.packet, plan.packets),
         feeder(dut.verdict, plan.verdicts),
-        feeder(dut.payload, plan.payload),
-        feeder(dut.inline, plan.inline),
+        *(feeder(getattr(dut, name), items) for name, items in plan.beats.items()),
         feeder(dut.ack, acks, 0.9),
         sink,
         background=[
             background(collect, dut.o, out, rng, stall),
             background(collect, dut.failed, failed, rng, stall),
+            background(collect, dut.answered, answered, rng, stall),
             count,
         ],
         seed=rng.seed_value,
@@ -196,6 +229,7 @@ def test_random(width, stall):
     )
     assert joined(out, width) == plan.out
     assert [(f["qp"], f["wqe_index"], f["status"], f["syndrome"]) for f in failed] == plan.failed
+    assert [(a["qp"], a["status"], a["psn"], a["msn"], a["last"]) for a in answered] == plan.answered
     sent_acks = iter(acks)
     sent_requests = iter(plan.headers)
     for header in headers:
@@ -212,15 +246,8 @@ def test_random(width, stall):
             assert (transport["length"], transport["solicited"], transport["ack_request"]) == (0, 0, 0)
     assert (list(sent_acks), list(sent_requests)) == ([], [])
     naks = sum(ack["syndrome"] != 0x1F for ack in acks)
-    del counts["stall_tx_payload"]
-    assert counts == {
-        "packets": len(headers),
-        "bytes": plan.bytes,
-        "messages": plan.messages,
-        "acks": len(acks) - naks,
-        "naks": naks,
-        "token": plan.tokens,
-    }
+    plan.counts["tx_packets"] += len(acks)
+    assert counts == plan.counts | {"tx_acks": len(acks) - naks, "tx_naks": naks}
 
 
 def request(psn, length=8, **fields):
@@ -266,17 +293,24 @@ def test_acks_overtake():
     assert [psn for _, _, psn in seen] == [100, 101, 1]
 
 
-@pytest.mark.parametrize(("size", "period"), [(8, 3), (1024, 129)])
-def test_cycles(size, period):
+@pytest.mark.parametrize(("kind", "size", "period"), [("REQUEST", 8, 3), ("REQUEST", 1024, 129), ("RESPONSE", 8, 4)])
+def test_cycles(kind, size, period):
     """2 cycles from all there to the header, and from packet to packet no more than 1 beyond the payload."""
     dut = Transmitter(QPS)
     seen, count = [], 6
+    fields = {"kind": DepartureKind[kind], "message_last": 1}
 
     async def testbench(ctx):
         ctx.set(dut.o.ready, 1)
         await send_all(ctx, dut.payload, [b for _ in range(count) for b in beats(bytes(size), 64)])
         for _ in range(5):
             await ctx.tick()
+
+    async def listener(ctx):
+        """Takes what is answered in its second cycle."""
+        while True:
+            _, _, valid, ready = await ctx.tick().sample(dut.answered.valid, dut.answered.ready)
+            ctx.set(dut.answered.ready, valid & ~ready)
 
     def feeder(port, items):
         async def feed(ctx):
@@ -287,9 +321,9 @@ def test_cycles(size, period):
     simulate(
         dut,
         testbench,
-        feeder(dut.packet, [request(n, size) for n in range(count)]),
+        feeder(dut.packet, [request(n, size, **fields) for n in range(count)]),
         feeder(dut.verdict, [{"status": 0}] * count),
-        background=[background(headers_with_cycles, dut, seen)],
+        background=[background(headers_with_cycles, dut, seen), listener],
     )
     cycles = [cycle for cycle, _, _ in seen]
     assert cycles[0] == 2
