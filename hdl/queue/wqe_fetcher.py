@@ -34,7 +34,7 @@ class RingPrefetcher(wiring.Component):
     posted and the area has room, one read takes as many as stand in one aligned block of 256 bytes (or in the whole
     ring, if that is smaller), so a read wraps neither ring nor area nor crosses 4 KiB. QPs take turns, a read a turn.
 
-    *Latency*: ``doorbell`` to ``read``: 8 cycles. Last beat of ``data`` to ``arrived``: 3. A turn takes 3 cycles, a
+    *Latency*: ``doorbell`` to ``read``: 7 cycles. Last beat of ``data`` to ``arrived``: 2. A turn takes 3 cycles, a
     doorbell 4. ``reads`` reads are in flight at once, of one QP or of many.
 
     *Errors*: a doorbell that claims more than the ring holds, or that meets a stride outside ``min_stride`` to
@@ -322,7 +322,7 @@ class RingPrefetcher(wiring.Component):
             issued.en.eq(zero | start),
         ]
 
-        # A doorbell joins the wait when it is taken: its turn looks 5 cycles later, and `producer` is written after 3.
+        # A doorbell joins the wait when it is taken: its turn looks 4 cycles later, and `producer` is written after 3.
         index = Signal(16)
         claim = Signal(16)
         claimed = Signal(16)

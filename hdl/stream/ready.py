@@ -1,7 +1,7 @@
 """Who wants to be served next."""
 
 from amaranth.hdl import Module, Mux, ResetSignal, Signal
-from amaranth.lib import memory, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -12,8 +12,9 @@ class ReadyQueue(wiring.Component):
     """A set of ids that is served in order of arrival: round robin without a scan.
 
     Adding an id that waits already changes nothing, so the queue never fills and ``i`` is always ready. An id that is
-    added in the cycle in which it is taken, or later, is queued again. An id comes out 2 cycles after it was added to
-    an empty queue. For ``count`` cycles after a reset of a running engine, what is added is forgotten.
+    added in the cycle in which it is taken, or later, is queued again; one that is added while it stands at the output
+    may be. An id comes out 1 cycle after it was added to an empty queue, 4 cycles if ``o`` was busy in the cycle in
+    which it came. For ``count`` cycles after a reset of a running engine, what is added is forgotten.
 
     Parameters
     ----------
@@ -43,54 +44,80 @@ class ReadyQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bits = ceil_log2(self.count)
-        m.submodules.fifo = fifo = memory.Memory(shape=bits, depth=self.count, init=[])
+        row = data.StructLayout({"id": bits, "mark": 1})
+        m.submodules.fifo = fifo = memory.Memory(shape=row, depth=self.count, init=[])
         write = fifo.write_port()
         read = fifo.read_port(domain="comb")
         # An id waits while its bits in these two differ: each has one writer, and LUT RAM is a tenth of as many
         # flip-flops.
         m.submodules.added = added = memory.Memory(shape=1, depth=self.count, init=[])
         m.submodules.served = served = memory.Memory(shape=1, depth=self.count, init=[])
-        added_write, added_i = added.write_port(), added.read_port(domain="comb")
-        served_write = served.write_port()
-        added_head = added.read_port(domain="comb")
-        served_i, served_head = served.read_port(domain="comb"), served.read_port(domain="comb")
-        # A reset does not reach the memories, so ids that waited must be taken out one by one.
-        stale = Signal(reset_less=True)
-        place = Signal(bits, reset_less=True)
+        added_write, added_read = added.write_port(), added.read_port(domain="comb")
+        served_write, served_read = served.write_port(), served.read_port(domain="comb")
+
         head = Signal(bits + 1)
         tail = Signal(bits + 1)
+        unread = Signal()
+        coming, deciding = Signal(), Signal()  # what is added is looked up, and a cycle later queued or not
+        coming_id, deciding_id = Signal(bits), Signal(bits)
+        waits = Signal()
+        mark = Signal()  # the id's bit in `added` once it is queued
         add = Signal()
-        taken = Signal()
-        again = Signal()
-        m.d.comb += [
-            taken.eq((head != tail) & (~self.o.valid | self.o.ready)),
-            read.addr.eq(head[:bits]),
-            write.addr.eq(tail[:bits]),
-            write.data.eq(self.i.payload),
-            self.i.ready.eq(1),
-            added_i.addr.eq(self.i.payload),
-            served_i.addr.eq(self.i.payload),
-            again.eq(taken & (read.data == self.i.payload)),
-            add.eq(self.i.valid & ~stale & ((added_i.data == served_i.data) | again)),
-            write.en.eq(add),
-            added_write.addr.eq(self.i.payload),
-            added_write.data.eq(~added_i.data),
-            added_write.en.eq(add),
-            served_head.addr.eq(Mux(stale, place, read.data)),
-            added_head.addr.eq(place),
-            served_write.addr.eq(served_head.addr),
-            served_write.data.eq(Mux(stale, added_head.data, ~served_head.data)),
-            served_write.en.eq(taken | stale),
-            self.empty.eq((head == tail) & ~self.o.valid),
-        ]
+        free = Signal()
+        moved = Signal()  # the output came out of `fifo` in the last cycle
+        moved_mark = Signal()
+
+        # A reset does not reach the memories, so ids that waited are taken out one by one: `coming_id` counts.
+        stale = Signal(reset_less=True)
+        stale_mark = Signal()
         with m.If(ResetSignal(allow_reset_less=True)):
-            m.d.sync += [stale.eq(1), place.eq(0)]
+            m.d.sync += stale.eq(1)
         with m.Elif(stale):
-            m.d.sync += [place.eq(place + 1), stale.eq(place != self.count - 1)]
-        with m.If(self.o.ready):
-            m.d.sync += self.o.valid.eq(0)
-        with m.If(taken):
-            m.d.sync += [head.eq(head + 1), self.o.payload.eq(read.data), self.o.valid.eq(1)]
+            m.d.sync += stale.eq(coming_id != self.count - 1)
+        m.d.sync += stale_mark.eq(stale)
+
+        m.d.comb += [
+            self.i.ready.eq(1),
+            unread.eq(head != tail),
+            self.empty.eq(~unread & ~coming & ~deciding & ~self.o.valid),
+            free.eq(~self.o.valid | self.o.ready),
+            added_read.addr.eq(coming_id),
+            served_read.addr.eq(coming_id),
+            add.eq(deciding & ~waits),
+            write.addr.eq(tail[:bits]),
+            write.data.id.eq(deciding_id),
+            write.data.mark.eq(mark),
+            write.en.eq(add),
+            added_write.addr.eq(deciding_id),
+            added_write.data.eq(mark),
+            added_write.en.eq(add | stale_mark),
+            read.addr.eq(head[:bits]),
+            served_write.addr.eq(self.o.payload),
+            served_write.data.eq(moved_mark),
+            served_write.en.eq(moved),
+        ]
+
+        # What comes when nothing waits goes to the output at once. The marks say that an id waits for one cycle longer
+        # than it does. That loses nothing: an id that is found there cannot be taken before the next cycle but one
+        # after it was added.
+        quiet = ~unread & ~coming & ~deciding
+        m.d.sync += [
+            coming.eq(self.i.valid & ~stale & ~(quiet & free)),
+            coming_id.eq(Mux(stale, coming_id + 1, self.i.payload)),
+            deciding.eq(coming),
+            deciding_id.eq(coming_id),
+            waits.eq((added_read.data != served_read.data) | (add & (deciding_id == coming_id))),
+            mark.eq(served_read.data ^ ~stale),
+            moved.eq(unread & free),
+        ]
+        with m.If(free):
+            m.d.sync += [
+                self.o.valid.eq(unread | (quiet & self.i.valid & ~stale)),
+                self.o.payload.eq(Mux(unread, read.data.id, self.i.payload)),
+                moved_mark.eq(read.data.mark),
+            ]
+        with m.If(unread & free):
+            m.d.sync += head.eq(head + 1)
         with m.If(add):
             m.d.sync += tail.eq(tail + 1)
         return m

@@ -13,8 +13,9 @@ class FlushQueue(wiring.Component):
     """Knows which QPs have failed, and queues a failed QP whenever receive WQEs of it arrive, or on demand. Arrivals of
     other QPs cost nothing.
 
-    A QP comes out 2 cycles after it was added to an empty queue, at ``o`` and behind it each QP waits at most once. One
-    that was reset meanwhile may still come out.
+    The strobes are registered: they come at the end of their block's decisions. A QP comes out 2 cycles after its
+    strobe, or 1 cycle after its arrival, if nobody waits; at ``o`` and behind it each QP waits at most once. One that
+    was reset meanwhile may still come out.
 
     Parameters
     ----------
@@ -28,7 +29,7 @@ class FlushQueue(wiring.Component):
     fail, reset, add : 1
         Strobes: the QP has failed, and is added; it has not failed any more; it is added again.
     arrived : stream of QP
-        Not ready in the cycle of ``fail`` or ``add``; else always.
+        Not ready in the cycle after a strobe; else always.
     o : stream of QP
     """
 
@@ -51,16 +52,23 @@ class FlushQueue(wiring.Component):
         m.submodules.failed = failed = memory.Memory(shape=1, depth=self.qps, init=[])
         write = failed.write_port()
         read = failed.read_port(domain="comb")
-        own = Signal()
+        qp = Signal.like(self.qp)
+        fail, reset = Signal(), Signal()
+        busy = Signal()
+        m.d.sync += [
+            qp.eq(self.qp),
+            fail.eq(self.fail),
+            reset.eq(self.reset),
+            busy.eq(self.fail | self.reset | self.add),
+        ]
         m.d.comb += [
-            write.addr.eq(self.qp),
-            write.data.eq(self.fail),
-            write.en.eq(self.fail | self.reset),
-            own.eq(self.fail | self.add),
+            write.addr.eq(qp),
+            write.data.eq(fail),
+            write.en.eq(fail | reset),
             read.addr.eq(self.arrived.payload),
-            self.arrived.ready.eq(~own),
-            ready.i.valid.eq(own | (self.arrived.valid & read.data)),
-            ready.i.payload.eq(Mux(own, self.qp, self.arrived.payload)),
+            self.arrived.ready.eq(~busy),
+            ready.i.valid.eq(Mux(busy, ~reset, self.arrived.valid & read.data)),
+            ready.i.payload.eq(Mux(busy, qp, self.arrived.payload)),
         ]
         wiring.connect(m, ready.o, wiring.flipped(self.o))
         return m

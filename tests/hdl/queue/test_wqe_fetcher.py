@@ -540,7 +540,7 @@ def test_latency():
         times["arrived"] = world.time - world.last_beats[0] + 2  # one noted behind its edge, one before
 
     world.run(testbench)
-    assert times == {"read": 8, "arrived": 3}
+    assert times == {"read": 7, "arrived": 2}
 
 
 @pytest.mark.parametrize(

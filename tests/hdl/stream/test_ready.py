@@ -1,4 +1,5 @@
 import pytest
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
 from streams import make_rng, receive_all, send_all, simulate
 from verbena.hdl.stream.ready import ReadyQueue
 
@@ -10,8 +11,10 @@ def test_each_once_in_order_of_arrival():
         await send_all(ctx, dut.i, [3, 3, 5, 1, 5, 3, 1, 7])
         # The first 3 went on to the output as the second came, which was queued again; the third found that one there.
         assert await receive_all(ctx, dut.o, 5) == [3, 3, 5, 1, 7]
-        assert not ctx.get(dut.o.valid)
-        assert ctx.get(dut.empty)
+        for _ in range(10):
+            assert not ctx.get(dut.o.valid)
+            assert ctx.get(dut.empty)
+            await ctx.tick()
 
     simulate(dut, testbench)
 
@@ -22,42 +25,152 @@ def test_latency():
     async def testbench(ctx):
         assert ctx.get(dut.empty)
         await send_all(ctx, dut.i, [2])
-        assert not ctx.get(dut.o.valid)
-        assert not ctx.get(dut.empty)
-        await ctx.tick()
         assert ctx.get(dut.o.valid)
         assert not ctx.get(dut.empty)
+        await send_all(ctx, dut.i, [3])  # behind one that is stuck
+        await receive_all(ctx, dut.o, 1)
+        for _ in range(2):
+            assert not ctx.get(dut.o.valid)
+            assert not ctx.get(dut.empty)
+            await ctx.tick()
+        assert ctx.get(dut.o.valid)
+        await receive_all(ctx, dut.o, 1)
+        assert ctx.get(dut.empty)
+
+    simulate(dut, testbench)
+
+
+def test_one_a_cycle():
+    """The whole set passes without a gap, straight through as well as out of the queue."""
+    dut = ReadyQueue(16)
+
+    async def run(ctx, stuck):
+        got = []
+        for time in range(16 + stuck):
+            ctx.set(dut.i.valid, time < 16)
+            ctx.set(dut.i.payload, time % 16)
+            ctx.set(dut.o.ready, time >= stuck)
+            _, _, valid, payload = await ctx.tick().sample(dut.o.valid, dut.o.payload)
+            if valid and time >= stuck:
+                got.append(payload)
+        return got
+
+    async def testbench(ctx):
+        assert await run(ctx, 1) == list(range(16))
+        assert await run(ctx, 16) == list(range(16))
 
     simulate(dut, testbench)
 
 
 @pytest.mark.parametrize("count", [2, 4, 16])
-@pytest.mark.parametrize("stalls", [(0, 0), (0.3, 0.3), (0, 0.8), (0.8, 0)])
+@pytest.mark.parametrize("stalls", [(0, 0), (0.3, 0.3), (0, 0.8), (0.8, 0), (0.5, 0.5)])
 def test_no_addition_is_forgotten(count, stalls):
-    """Against a model: the ids that wait, in order; the one at the output no longer waits."""
+    """Each id comes once at least behind its last addition, and never without one of its own."""
     rng = make_rng()
     dut = ReadyQueue(count)
 
     async def testbench(ctx):
-        waiting, output = [], None
-        for _ in range(1500):
-            add = rng.randrange(count) if rng.random() >= stalls[0] else None
-            ready = rng.random() >= stalls[1]
-            ctx.set(dut.i.payload, add or 0)
+        unused = [0] * count  # additions that nothing has answered
+        owed = set()
+        for time in range(2000):
+            quiet = time % 400 > 300
+            add = rng.randrange(count) if rng.random() >= stalls[0] and not quiet else None
+            ready = quiet or rng.random() >= stalls[1]
+            ctx.set(dut.i.payload, rng.randrange(count) if add is None else add)
             ctx.set(dut.i.valid, add is not None)
             ctx.set(dut.o.ready, ready)
             assert ctx.get(dut.i.ready)
-            assert ctx.get(dut.o.valid) == (output is not None)
-            assert ctx.get(dut.empty) == (output is None and not waiting)
-            if output is not None:
-                assert ctx.get(dut.o.payload) == output
-            if output is None or ready:
-                output = waiting.pop(0) if waiting else None
-            if add is not None and add not in waiting:
-                waiting.append(add)
+            if ctx.get(dut.empty):
+                assert not owed
+                assert not ctx.get(dut.o.valid)
+            if ctx.get(dut.o.valid) and ready:
+                number = ctx.get(dut.o.payload)
+                assert unused[number]
+                unused[number] -= 1
+                owed.discard(number)
+                if time % 400 > 302:
+                    unused[number] = min(unused[number], 1)  # at the output and in the queue: no more than that
+            if add is not None:
+                unused[add] += 1
+                owed.add(add)
+            if time % 400 == 399:
+                assert ctx.get(dut.empty)
+                unused = [0] * count
             await ctx.tick()
 
     simulate(dut, testbench, seed=rng.seed_value)
+
+
+@pytest.mark.parametrize("stalls", [(0, 0), (0.3, 0.3), (0, 0.8), (0.8, 0), (0.5, 0.5)])
+def test_order(stalls):
+    """Ids that are added only when they wait nowhere come in the order of their addition."""
+    rng = make_rng()
+    dut = ReadyQueue(16)
+
+    async def testbench(ctx):
+        waiting = []
+        for _ in range(2000):
+            absent = [number for number in range(16) if number not in waiting]
+            add = rng.choice(absent) if absent and rng.random() >= stalls[0] else None
+            ctx.set(dut.i.payload, add or 0)
+            ctx.set(dut.i.valid, add is not None)
+            ctx.set(dut.o.ready, rng.random() >= stalls[1])
+            _, _, valid, number, ready = await ctx.tick().sample(dut.o.valid, dut.o.payload, dut.o.ready)
+            if valid and ready:
+                assert number == waiting.pop(0)
+            if add is not None:
+                waiting.append(add)
+
+    simulate(dut, testbench, seed=rng.seed_value)
+
+
+class Resettable(Elaboratable):
+    """A queue in a clock domain of its own, to reset it alone."""
+
+    def __init__(self, count):
+        self.inner = ReadyQueue(count)
+        self.reset = Signal()
+
+    def elaborate(self, platform):
+        m = Module()
+        m.domains.inner = domain = ClockDomain(local=True)
+        m.d.comb += [domain.clk.eq(ClockSignal()), domain.rst.eq(self.reset)]
+        m.submodules.inner = DomainRenamer("inner")(self.inner)
+        return m
+
+
+def test_reset_forgets():
+    """Ids that waited at a reset do not come out behind it, and can be added again as if new."""
+    rng = make_rng()
+    count = 8
+    bench = Resettable(count)
+    dut, reset = bench.inner, bench.reset
+
+    async def testbench(ctx):
+        for _ in range(40):
+            for _ in range(rng.randrange(30)):
+                ctx.set(dut.i.valid, rng.random() < 0.7)
+                ctx.set(dut.i.payload, rng.randrange(count))
+                ctx.set(dut.o.ready, rng.random() < 0.3)
+                await ctx.tick()
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+            ctx.set(dut.o.ready, 0)
+            for _ in range(count):
+                assert not ctx.get(dut.o.valid)
+                ctx.set(dut.i.valid, rng.random() < 0.7)
+                await ctx.tick()
+            ctx.set(dut.i.valid, 0)
+            assert ctx.get(dut.empty)
+            ids = rng.sample(range(count), count)
+            await send_all(ctx, dut.i, ids)
+            assert await receive_all(ctx, dut.o, count) == ids
+            for _ in range(5):
+                assert not ctx.get(dut.o.valid)
+                await ctx.tick()
+
+    simulate(bench, testbench, seed=rng.seed_value)
 
 
 @pytest.mark.parametrize("count", [1, 3, 0])

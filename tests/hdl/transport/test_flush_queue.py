@@ -39,12 +39,10 @@ def test_only_failed_qps_come_out():
         await expect(ctx, 2)
         await strobe(ctx, dut.add, 2)
         await expect(ctx, 2)
-        # An arrival waits for a strobe, and is not lost.
-        ctx.set(dut.arrived.payload, 2)
-        ctx.set(dut.arrived.valid, 1)
+        # An arrival waits behind a strobe, and is not lost.
         await strobe(ctx, dut.fail, 7)
-        await ctx.tick()
-        ctx.set(dut.arrived.valid, 0)
+        assert not ctx.get(dut.arrived.ready)
+        await send_all(ctx, dut.arrived, [2])
         await expect(ctx, 7, 2)
 
     simulate(dut, script)
