@@ -23,7 +23,7 @@ def packets_of(rng, response, count):
             "transport": fields | {"psn": number},
             "qp": rng.randrange(1 << 12),
             "wqe_index": 0 if response else rng.randrange(1 << 16),
-            "kind": rng.choice([1, 3] if response else [0, 2, 4]),
+            "kind": DepartureKind(rng.choice([1, 3] if response else [0, 2, 4])),
             "source": PayloadSource(rng.randrange(3)),
             "message_last": rng.randrange(2),
         }
@@ -90,7 +90,7 @@ def test_random(stall):
     assert begins == total
     after = [0, 0]
     for departure, run in zip(departures, runs, strict=True):
-        response = departure["kind"] in (DepartureKind.RESPONSE.value, DepartureKind.RESPONSE_TOKEN.value)
+        response = departure["kind"] in (DepartureKind.RESPONSE, DepartureKind.RESPONSE_TOKEN)
         want, want_run = sent[response][after[response]]
         after[response] += 1
         assert run == want_run
