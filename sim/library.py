@@ -58,6 +58,7 @@ _FUNCTIONS = {
     "memory_counters": (None, c_void_p, c_int, _counters),
     "wire_settings": (None, c_void_p, POINTER(WireSettings)),
     "add_tap": (c_int, c_void_p),
+    "link": (None, c_void_p, c_int, c_int),
     "port_mac": (None, c_void_p, c_int, c_char_p),
     "port_counters": (None, c_void_p, c_int, _counters),
     "faults": (None, c_void_p, c_int, POINTER(FaultSettings)),

@@ -80,6 +80,18 @@ class _Port:
 
     _faults = Faults()
 
+    @property
+    def link(self):
+        """Whether the cable is plugged in. Without it nothing leaves or arrives."""
+        return self._link
+
+    @link.setter
+    def link(self, up):
+        self._world._call("link", self.index, bool(up))
+        self._link = bool(up)
+
+    _link = True
+
     def fault_at(self, number, fault):
         """Does ``fault`` ("lose", "corrupt", ...) to the frame of this number that the port sends, counted from 0."""
         if fault not in FAULTS:

@@ -58,6 +58,7 @@ class Adapter:
         self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}
         self.pds = set()
+        self.contexts = weakref.WeakSet()  # who hears of the port
         self._turns = {}  # number given last, of QPs and CQs
         self._lock = threading.RLock()
         self._bring_up()
@@ -135,6 +136,11 @@ class Adapter:
                 high = again
             values[name] = high << 32 | low
         return values
+
+    @property
+    def link(self):
+        """Whether the port has a link."""
+        return bool(self._read("status") >> 1 & 1)
 
     def cycles(self):
         """Low 32 bits of the engine's clock."""
@@ -234,6 +240,10 @@ class Adapter:
             return count
 
     def _dispatch(self, kind, number):
+        if kind in (EventType.PORT_ACTIVE, EventType.PORT_ERR):
+            for context in self.contexts:
+                context._event(kind)
+            return
         owners = self.cqs if kind in (EventType.COMPLETION, EventType.CQ_ERR) else self.qps
         owner = owners[number]() if number in owners else None
         if owner is not None:

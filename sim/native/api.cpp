@@ -115,6 +115,9 @@ int vw_add_tap(World *world) {
     return port.index;
 }
 
+// Pulls the cable of a port, or plugs it in: frames on their way still arrive.
+void vw_link(World *world, int port, int up) { world->wire.port(port).inputs.link = up != 0; }
+
 void vw_port_mac(World *world, int port, const uint8_t *mac) {
     std::memcpy(world->wire.port(port).mac.data(), mac, 6);
 }

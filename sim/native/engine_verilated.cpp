@@ -127,6 +127,7 @@ void VerilatedEngine::apply(const Inputs &inputs, uint32_t owned) {
         m.PORT(axil, rready) = axil.rready;
     }
     if (owned & kOwnWire) {
+        m.link = inputs.wire.link;
         m.PORT(tx, ready) = inputs.wire.tx_ready;
         m.PORT(rx, valid) = inputs.wire.rx.valid;
         if (inputs.wire.rx.valid) pack(inputs.wire.rx, m.PORT(rx, payload));

@@ -82,6 +82,7 @@ struct AxiLiteInputs {
 };
 
 struct WireInputs {
+    bool link = true;
     bool tx_ready = false;
     Beat rx;
 };

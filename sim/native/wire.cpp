@@ -36,7 +36,7 @@ void Wire::step(int adapter, const Outputs &outputs) {
         if (port.sending && port.routed) port.sending->complete = port.sending->error = true;
         port.sending = nullptr;
         port.held.valid = false;
-        port.inputs = WireInputs{};
+        port.inputs = WireInputs{.link = port.inputs.link};
         port.queue.clear();
         port.delivering = false;
         return;
@@ -64,7 +64,7 @@ void Wire::transmit(Port &port, const Outputs &outputs) {
         }
         const FramePointer frame = port.sending;
         frame->data.insert(frame->data.end(), beat.data, beat.data + beat.count);
-        if (!port.routed && !port.faults.armed() && frame->data.size() >= 6) {
+        if (!port.routed && port.inputs.link && !port.faults.armed() && frame->data.size() >= 6) {
             port.routed = true;
             route(port, destination(*frame), frame, 0, false);
         }
@@ -91,7 +91,7 @@ void Wire::finish(Port &source, const FramePointer &frame) {
     }
     const Decision decision = source.faults.decide(number);
     capture_.frame(source.index, false, report_.cycle, frame->data, frame->error, decision.text());
-    if (decision.is[kLose]) return;
+    if (decision.is[kLose] || !source.inputs.link) return;
     FramePointer first = frame;
     if (decision.is[kCorrupt] || decision.is[kDamage]) {
         first = std::make_shared<Frame>(*frame);
@@ -128,6 +128,7 @@ void Wire::route(Port &source, const Mac &mac, const FramePointer &frame, uint64
 }
 
 void Wire::deliver(Port &destination, const FramePointer &frame, uint64_t due, bool overtaken) {
+    if (!destination.inputs.link) return;
     if (!overtaken) destination.last_due = due = std::max(due, destination.last_due);
     auto &queue = destination.queue;
     auto place = std::upper_bound(queue.begin() + (destination.delivering ? 1 : 0), queue.end(), due,

@@ -94,7 +94,9 @@ def get_device_list():
 
 
 class AsyncEvent(PyverbsObject):
-    """An asynchronous event; ``element`` is the QP or CQ that it is about, None once that is gone."""
+    """An asynchronous event; ``element`` is the QP or CQ that it is about, None once that is gone; of an event of the
+    port, the Context.
+    """
 
     def __init__(self, event_type, element):
         self.event_type = ibv_event_type(event_type)
@@ -140,10 +142,13 @@ class Context(PyverbsCM):
             refuse(f"Failed to open device {self.name}: {why}", getattr(error, "errno", None) or errno.EIO)
         self.num_comp_vectors = 1
         self._events = deque()
+        self._unacked_events = 0
+        self._adapter.contexts.add(self)
         self._opened()
 
     def _destroy(self):
         self._events.clear()
+        self._adapter.contexts.discard(self)
 
     @property
     def cmd_fd(self):
@@ -157,7 +162,7 @@ class Context(PyverbsCM):
 
     def query_port(self, port_num):
         self._check(f"Failed to query port {port_num}", port_num)
-        return PortAttr()
+        return PortAttr(self._adapter.link)
 
     def query_port_speed(self, port_num):
         self._check(f"Failed to query speed of port {port_num}", port_num)
@@ -209,6 +214,9 @@ class Context(PyverbsCM):
     def query_counters(self):
         """Verbena's own: all counters of the engine by name (:mod:`verbena.hdl.abi.counters`)."""
         return self._adapter.counters()
+
+    def _event(self, kind):
+        self._events.append(AsyncEvent(kind, self))
 
     def _forget_events(self, element):
         """An element that goes takes its undelivered events with it."""

@@ -84,8 +84,8 @@ class DeviceAttr(PyverbsObject):
 class PortAttr(PyverbsObject):
     """``struct ibv_port_attr``."""
 
-    def __init__(self):
-        self.state = ibv_port_state.IBV_PORT_ACTIVE
+    def __init__(self, link=True):
+        self.state = ibv_port_state.IBV_PORT_ACTIVE if link else ibv_port_state.IBV_PORT_DOWN
         self.max_mtu = ibv_mtu.IBV_MTU_4096
         self.active_mtu = ibv_mtu.IBV_MTU_4096
         self.gid_tbl_len = 1
@@ -97,7 +97,7 @@ class PortAttr(PyverbsObject):
         self.max_vl_num = 1
         self.active_width = 1
         self.active_speed = self.active_speed_ex = 4  # 10 Gb/s
-        self.phys_state = 5
+        self.phys_state = 5 if link else 3  # LinkUp, Disabled
         self.link_layer = IBV_LINK_LAYER_ETHERNET
 
     def __str__(self):

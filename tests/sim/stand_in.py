@@ -106,6 +106,7 @@ class StandIn(wiring.Component):
                 "tx": Out(stream.Signature(beat)),
                 "rx": In(stream.Signature(beat)),
                 "interrupt": Out(1),
+                "link": In(1),
             }
         )
 

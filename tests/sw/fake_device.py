@@ -53,7 +53,13 @@ class FakeDevice:
         self.ip = ip
         self.tick = 640
         log = (QPS - 1).bit_length(), (CQS - 1).bit_length(), 3, 6
-        self.registers = {0x00: MAGIC, 0x04: VERSION, 0x08: sum(x << 4 * i for i, x in enumerate(log)), CLOCK: 1234}
+        self.registers = {
+            0x00: MAGIC,
+            0x04: VERSION,
+            0x18: 2,
+            0x08: sum(x << 4 * i for i, x in enumerate(log)),
+            CLOCK: 1234,
+        }
         self.mailbox = [0] * 64
         self.counters = [0] * 256
         self.writes = []

@@ -206,3 +206,18 @@ def test_events_of_the_forgotten_are_forgotten(device, context, make_qp):
     context._adapter.process_events()
     del qp
     assert context.get_async_event().element is other
+
+
+def test_events_of_the_port_come_to_every_context(device, context):
+    with Context(name=device.name) as other:
+        device.event(10, 1)
+        device.registers[0x18] = 0
+        for here in (context, other):
+            event = here.get_async_event()
+            assert (event.event_type, event.element) == (10, here)
+            event.ack()
+            assert here.query_port(1).state == 1
+        device.event(9, 1)
+        device.registers[0x18] = 2
+    assert context.get_async_event().event_type == 9
+    assert context.query_port(1).state == 4
