@@ -1,53 +1,76 @@
 """The send queues: whose turn it is, and what it does."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, enum, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from ..abi.commands import QpAction
-from ..abi.contexts import QP_CONTEXT, QpState
+from ..abi.contexts import QP_CONTEXT
 from ..abi.cqe import Syndrome, WcStatus
 from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
+from ..stream.ready import ReadyQueue
 from ..stream.table import Table
 from ..stream.transfer import AccessRequest, AttributeWrite, QpControl
-from .layouts import Failure, Flush, Outstanding, RequestHeader
-from .psn import Sent
-from .segmenter import Segmenter, SendState
+from .admission import AdmissionCheck
+from .layouts import Departure, DepartureKind, Failure, Flush, Outstanding, Progress
+from .psn import PSN_BITS, Sent
+from .segmenter import ReadBegun, Segmenter
+from .send_state import SendState, StateChange, StateChanger
+from .turn import RingStatus, Turn, TurnChoice
 from .wqe_words import word_address
 
 __all__ = ["Requester"]
 
 RingIndex = data.StructLayout({"qp": 12, "index": 16})
-RingStatus = data.StructLayout({"producer": 16, "fetched": 16, "error": 1})
-Reply = data.StructLayout({"psn": 24, "index": 16})
+Reply = data.StructLayout({"psn": PSN_BITS, "index": 16})
+
+
+class Order(enum.Enum):
+    """What is dealt with."""
+
+    TURN = 0
+    CONTROL = 1
+    RETRY = 2
+    REWOUND = 3
 
 
 class Requester(wiring.Component):
-    """Turns send WQEs into packets, one packet of one QP a turn: RC SEND and RDMA WRITE, with and without immediate.
+    """Turns send WQEs into packets, one packet of one QP a turn: RC SEND and RDMA WRITE, with and without immediate,
+    RDMA READ and atomics.
 
     A QP index from ``ready`` is one turn. If its QP has more to do afterwards, the index goes to ``again``, so that a
     long message and other QPs alternate. The next turn reads its QP's state while the present one cuts its packet.
 
     *Cycles*: 8 a packet if several QPs are ready, 9 for the last of a message; 11 if only one is and ``again`` comes
     back after 2. From ``ready`` to ``access`` 9; to ``packet`` 9, and 10 at the end of a message. A further
-    scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1. A turn that finds nothing to do takes 3.
+    scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that finds nothing
+    to do takes 3.
 
     *Buffering*: 16 accesses and 16 words of inline data. A packet is not begun before the header of the one before has
     been taken, and its message by ``outstanding``.
 
-    *A message starts* in state RTS if fewer than ``window`` are not complete; if not, the turn ends without ``again``,
-    and whoever moves ``acked`` must put the QP on ``ready`` once more. In SQD a message under way goes on to its end.
-    In ERR a turn gives up all fetched WQEs (all posted ones, if the ring cannot be read) and says so on ``flush``. In
-    other states it does nothing.
+    *A message starts* in state RTS if fewer than ``window`` are not complete. When its WQE is begun for the first time
+    further conditions hold: with FENCE no READ or atomic is outstanding; a READ or atomic has fewer than
+    ``max_rd_atomic`` and fewer than 16 before it; a message that needs a receive WQE has a credit, or nothing is
+    outstanding. And no packet is sent 2**22 PSNs ahead of the first that is not acknowledged, nor while the peer is
+    waited for after an RNR NAK. If it may not start the turn ends without ``again``, and whoever moves ``progress``
+    must put the QP on ``ready`` once more. In SQD what was sent before goes on to the end of its message. In ERR a turn
+    gives up all fetched WQEs (all posted ones, if the ring cannot be read) and says so on ``flush``. In other states it
+    does nothing.
 
-    *Errors*: a malformed WQE, or a ring in error, goes to ``failed``, and the QP sends nothing more until RESET. Of a
-    malformed WQE's packet nothing comes out; earlier packets of its message may have.
+    *Retries*: ``retry`` has the ring rewound to the oldest WQE that is not complete, with ``rewind``, and puts a VOID
+    departure with a run with ``clear`` behind all packets. After ``rewound`` the QP passes over what has been completed
+    meanwhile, one WQE a turn, and goes on at the first PSN that is not acknowledged, which may lie inside of a message,
+    and of a READ: it asks for the rest. A WQE that is sent again is not told of again.
 
-    *Control*: RESET zeroes the state, and puts a header with ``token`` and a run with ``clear`` behind all packets;
-    START_SEND sets the PSN; ERROR puts the QP on ``again``; QUERY answers on ``reply``. All wait for the packet under
-    way.
+    *Errors*: a malformed WQE, or a ring in error, goes to ``failed``, and the QP sends nothing more until RESET or a
+    retry. Of a malformed WQE's packet nothing comes out; earlier packets of its message may have.
+
+    *Control*: RESET zeroes the state, and puts a REQUEST_TOKEN and a run with ``clear`` behind all packets; START_SEND
+    sets the PSN; ERROR and RESUME put the QP on ``again``; DRAIN, too, and no message starts from then on: when none is
+    under way, that is said on ``flush``, unless RESUME or START_SEND comes before. QUERY answers on ``reply``. All wait
+    for the packet under way; the QP's attributes must be written before.
 
     Parameters
     ----------
@@ -74,14 +97,20 @@ class Requester(wiring.Component):
         Words of fetched WQEs, two cycles later; ``word_addr.word`` is the byte in the area divided by 8.
     consumed : stream of ``{qp, index}``
         WQEs before ``index`` need not be kept.
-    acked_qp, acked : 12, 16
-        The QP's oldest WQE that is not complete, one cycle later.
-    packet : stream of ``RequestHeader``; access : stream of ``AccessRequest``; inline : stream of ``PacketBeat``
-        Packets; for each a run of accesses, and with ``inline`` set a packet of inline data.
+    rewind, rewound : stream of ``{qp, index}``
+        The ring is to be fetched again from ``index`` on; it is.
+    progress_qp, progress : 12, ``Progress``
+        How far the peer is, one cycle later.
+    retry : stream of QP index
+        Always taken at once.
+    packet : stream of ``Departure``; access : stream of ``AccessRequest``; inline : stream of ``PacketBeat``
+        Packets; for each a run of accesses, and with source INLINE a packet of inline data.
     outstanding : stream of ``Outstanding``
-        Taken before the last packet of its message comes out.
+        Taken before the last packet of its message comes out for the first time.
+    reads : stream of ``{qp, slot, target}``
+        A READ or atomic, likewise.
     sent, sent_en : ``Sent``
-        Each packet's PSN, before the packet comes out.
+        The last PSN that a packet stands for, before the packet comes out; unless one at or behind it was said before.
     failed : stream of ``Failure``; flush : stream of ``Flush``
     count_stall_window : 1
         A turn found the window closed.
@@ -109,12 +138,16 @@ class Requester(wiring.Component):
                 "word_addr": Out(word_address(area)),
                 "word": In(64),
                 "consumed": Out(stream.Signature(RingIndex)),
-                "acked_qp": Out(12),
-                "acked": In(16),
-                "packet": Out(stream.Signature(RequestHeader)),
+                "rewind": Out(stream.Signature(RingIndex)),
+                "rewound": In(stream.Signature(RingIndex)),
+                "progress_qp": Out(12),
+                "progress": In(Progress),
+                "retry": In(stream.Signature(range(qps))),
+                "packet": Out(stream.Signature(Departure)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "inline": Out(stream.Signature(PacketBeat(data_width))),
                 "outstanding": Out(stream.Signature(Outstanding)),
+                "reads": Out(stream.Signature(ReadBegun)),
                 "sent": Out(Sent),
                 "sent_en": Out(1),
                 "failed": Out(stream.Signature(Failure)),
@@ -125,81 +158,96 @@ class Requester(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        words = Table.words_of(QP_CONTEXT, "state", "type", "path_mtu", "pd", "log_sq_stride")
+        words = Table.words_of(QP_CONTEXT, "state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic")
         m.submodules.table = table = Table(QP_CONTEXT, words, self.qps)
         m.submodules.states = states = Ram(SendState, self.qps)
+        m.submodules.draining = drains = memory.Memory(shape=1, depth=self.qps, init=[])
+        drains_write, draining = drains.write_port(), drains.read_port(domain="comb")
+        m.submodules.choice = choice = TurnChoice(self.window)
+        m.submodules.admission = admission = AdmissionCheck()
+        m.submodules.changer = changer = StateChanger()
         m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.area)
-        for name in ("packet", "access", "inline", "outstanding"):
+        # A set, so that whoever says `retry` never waits for what waits for him.
+        m.submodules.retries = retries = ReadyQueue(self.qps)
+        wiring.connect(m, wiring.flipped(self.retry), retries.i)
+        for name in ("packet", "access", "inline", "outstanding", "reads"):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
-        state = states.r_data
+        state, row = states.r_data, table.row
         segment = segmenter.i
 
-        # -- A turn, or a control token, reads everything about its QP; `at` is its address while it does.
-        at = Signal(range(self.qps))
-        qp = Signal(range(self.qps))
+        # -- A turn, or an order, reads everything about its QP; `at` is its address while it does.
+        at, qp = Signal(range(self.qps)), Signal(range(self.qps))
+        order = Signal(Order)
         action = Signal(QpControl.members["action"])
-        psn = Signal(24)
-        is_control = Signal()
+        operand = Signal(PSN_BITS)  # PSN or index
         status = Signal(RingStatus)
-        acked = Signal(16)
+        progress = Signal(Progress)
         settled = Signal()  # nothing of a packet is under way, and what it reported is taken
+        idle = Signal()
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(at),
             states.r_addr.eq(at),
             self.status_qp.eq(at),
-            self.acked_qp.eq(at),
+            self.progress_qp.eq(at),
             self.word_addr.eq(segmenter.word_address),
             segmenter.word.eq(self.word),
             settled.eq(~self.consumed.valid & ~self.failed.valid & ~self.again.valid & ~self.flush.valid),
+            idle.eq(settled & ~segmenter.busy),
             at.eq(qp),
         ]
 
         # -- What may be done, from the registers that the reading left.
-        waiting = Signal(16)  # WQEs that can be read and are not begun
-        begun = Signal(16)
-        running, draining, broken = Signal(), Signal(), Signal()
-        pending, closed = Signal(), Signal()
+        write = Signal()
+        drain, drain_en = Signal(), Signal()
+        skipped = Signal(32)  # bytes of the message that are acknowledged
+        steps = Signal(4)
         m.d.comb += [
-            waiting.eq(status.fetched - state.index),
-            begun.eq(state.index - acked),
-            running.eq((table.row.state == QpState.RTS) & ~state.halted),
-            draining.eq((table.row.state == QpState.SQD) & ~state.halted),
-            broken.eq(table.row.state == QpState.ERR),
-            pending.eq(waiting != 0),
-            closed.eq(begun[ceil_log2(self.window) :] != 0),
+            draining.addr.eq(qp),
+            drains_write.addr.eq(qp),
+            drains_write.data.eq(drain),
+            drains_write.en.eq(drain_en),
+            choice.state.eq(state),
+            choice.status.eq(status),
+            choice.progress.eq(progress),
+            choice.qp_state.eq(row.state),
+            choice.draining.eq(draining.data),
+            admission.state.eq(state),
+            admission.progress.eq(progress),
+            admission.max_rd_atomic.eq(row.max_rd_atomic),
             segment.payload.qp.eq(qp),
             segment.payload.state.eq(state),
-            segment.payload.path_mtu.eq(table.row.path_mtu),
-            segment.payload.type.eq(table.row.type),
-            segment.payload.pd.eq(table.row.pd),
-            segment.payload.large.eq(table.row.log_sq_stride[0]),
-            segment.payload.reset.eq(is_control),
-        ]
-
-        write, zero, giving_up, starting, halting = Signal(), Signal(), Signal(), Signal(), Signal()
-        target = Mux(status.error, status.producer, status.fetched)
-        several = Signal()  # another WQE is there behind the one being sent
-        m.d.comb += [
-            # A message is not under way when this side writes, so the fields that only then count may be anything.
+            segment.payload.admission.eq(admission.o),
+            segment.payload.path_mtu.eq(row.path_mtu),
+            segment.payload.type.eq(row.type),
+            segment.payload.pd.eq(row.pd),
+            segment.payload.large.eq(row.log_sq_stride[0]),
+            changer.state.eq(state),
+            changer.operand.eq(operand),
+            changer.target.eq(Mux(status.error, status.producer, status.fetched)),
+            changer.unacked.eq(progress.unacked),
+            changer.skipped.eq(skipped),
             states.w_addr.eq(Mux(segmenter.done, segmenter.qp, qp)),
             states.w_en.eq(segmenter.done | write),
-            states.w_data.eq(segmenter.next),
+            states.w_data.eq(Mux(segmenter.done, segmenter.next, changer.next)),
+            states.w_data.remaining.eq(segmenter.next.remaining),
         ]
-        with m.If(~segmenter.done):
-            m.d.comb += [
-                states.w_data.index.eq(Mux(giving_up, target, Mux(zero, 0, state.index))),
-                states.w_data.psn.eq(Mux(starting, psn, Mux(zero, 0, state.psn))),
-                states.w_data.middle.eq(0),
-                states.w_data.halted.eq(halting | (state.halted & ~zero)),
-            ]
+        with m.If(order == Order.TURN):
+            m.d.comb += segment.payload.kind.eq(DepartureKind.REQUEST)
+        with m.Elif(order == Order.CONTROL):
+            m.d.comb += segment.payload.kind.eq(DepartureKind.REQUEST_TOKEN)
+        with m.Else():
+            m.d.comb += segment.payload.kind.eq(DepartureKind.VOID)
 
-        for port in (self.again, self.consumed, self.failed, self.flush, self.reply):
+        # -- What is said, by the packet or by this side.
+        several = Signal()  # there will be something to do behind the packet being cut
+        for port in (self.again, self.consumed, self.rewind, self.failed, self.flush, self.reply):
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
-        with m.If(segmenter.good):
-            m.d.sync += [self.again.valid.eq(segmenter.more | several), self.again.payload.eq(segmenter.qp)]
+        with m.If(segmenter.good | segmenter.lost):
+            more = segmenter.more | several | segmenter.lost
+            m.d.sync += [self.again.valid.eq(more), self.again.payload.eq(segmenter.qp)]
         with m.If(segmenter.done):
             m.d.sync += [
                 self.consumed.valid.eq(segmenter.ended),
@@ -213,88 +261,179 @@ class Requester(wiring.Component):
         m.d.comb += [
             self.failed.payload.status.eq(WcStatus.LOC_QP_OP_ERR),
             self.sent.qp.eq(segmenter.qp),
-            self.sent.psn.eq(self.packet.payload.transport.psn),
-            self.sent_en.eq(segmenter.done & ~segmenter.failed),
+            self.sent.psn.eq(segmenter.last_psn),
+            self.sent_en.eq(segmenter.done & segmenter.fresh),
         ]
+
+        def once_more():
+            m.d.sync += [self.again.valid.eq(1), self.again.payload.eq(qp)]
+
+        def change(what):
+            m.d.comb += [write.eq(1), changer.change.eq(what)]
+
+        def drop_to(index):
+            m.d.sync += [
+                self.consumed.valid.eq(1),
+                self.consumed.payload.qp.eq(qp),
+                self.consumed.payload.index.eq(index),
+            ]
+
+        def flush(index, drained):
+            m.d.sync += [
+                self.flush.valid.eq(1),
+                self.flush.payload.qp.eq(qp),
+                self.flush.payload.index.eq(index),
+                self.flush.payload.drain.eq(drained),
+            ]
+            m.d.comb += drain_en.eq(1)
 
         with m.FSM():
             with m.State("IDLE"):
                 chosen = Signal(range(self.qps))
                 held = Signal()  # a QP whose packet is under way must wait for its new state
+                told, retry = Signal(), Signal()
+                query = self.control.payload.action == QpAction.QUERY
                 m.d.comb += [
-                    chosen.eq(Mux(self.control.valid, self.control.payload.qp, self.ready.payload)),
-                    at.eq(chosen),
                     held.eq(segmenter.busy & (segmenter.qp == self.ready.payload)),
+                    # A ring that is rewound frees `rewind`, for which some of the others wait.
+                    told.eq(self.rewound.valid | self.control.valid),
+                    retry.eq(retries.o.valid & ~self.rewind.valid),
+                    self.rewound.ready.eq(idle),
                     self.control.ready.eq(
-                        ~segmenter.busy
-                        & settled
-                        & ~(self.reply.valid & (self.control.payload.action == QpAction.QUERY))
+                        idle & ~self.rewound.valid & ~self.rewind.valid & ~(self.reply.valid & query)
                     ),
-                    self.ready.ready.eq(~self.control.valid & ~held),
+                    retries.o.ready.eq(idle & ~told & ~self.rewind.valid),
+                    self.ready.ready.eq(~told & ~retry & ~held),
+                    chosen.eq(
+                        Mux(
+                            told,
+                            Mux(self.rewound.valid, self.rewound.payload.qp, self.control.payload.qp),
+                            Mux(retry, retries.o.payload, self.ready.payload),
+                        )
+                    ),
+                    at.eq(chosen),
                 ]
                 m.d.sync += [
                     qp.eq(chosen),
-                    is_control.eq(self.control.valid),
                     action.eq(self.control.payload.action),
-                    psn.eq(self.control.payload.psn),
+                    operand.eq(Mux(self.rewound.valid, self.rewound.payload.index, self.control.payload.psn)),
                 ]
-                with m.If(Mux(self.control.valid, self.control.ready, self.ready.valid & ~held)):
-                    m.next = "READ"
-            with m.State("READ"):
-                m.d.sync += [status.eq(self.status), acked.eq(self.acked)]
-                with m.If(is_control):
-                    m.next = "CONTROL"
+                m.next = "READ"
+                with m.If(self.rewound.valid):
+                    m.d.sync += order.eq(Order.REWOUND)
+                    with m.If(~self.rewound.ready):
+                        m.next = "IDLE"
+                with m.Elif(self.control.valid):
+                    m.d.sync += order.eq(Order.CONTROL)
+                    with m.If(~self.control.ready):
+                        m.next = "IDLE"
+                with m.Elif(retry):
+                    m.d.sync += order.eq(Order.RETRY)
+                    with m.If(~idle):
+                        m.next = "IDLE"
                 with m.Else():
-                    m.next = "TURN"
+                    m.d.sync += order.eq(Order.TURN)
+                    with m.If(~self.ready.valid | held):
+                        m.next = "IDLE"
+            with m.State("READ"):
+                m.d.sync += [status.eq(self.status), progress.eq(self.progress)]
+                with m.Switch(order):
+                    for what, name in [(Order.TURN, "TURN"), (Order.CONTROL, "CONTROL"), (Order.RETRY, "RETRY")]:
+                        with m.Case(what):
+                            m.next = name
+                    with m.Default():
+                        m.next = "REWOUND"
             with m.State("CONTROL"):
                 m.next = "IDLE"
                 with m.Switch(action):
                     with m.Case(QpAction.RESET):
-                        m.d.comb += [write.eq(1), zero.eq(1), segment.valid.eq(1)]
+                        change(StateChange.RESET)
+                        m.d.comb += [segment.valid.eq(1), drain_en.eq(1)]
                         with m.If(~segment.ready):
                             m.next = "CONTROL"
                     with m.Case(QpAction.START_SEND):
-                        m.d.comb += [write.eq(1), starting.eq(1)]
+                        change(StateChange.START)
+                        m.d.comb += drain_en.eq(1)
+                    with m.Case(QpAction.DRAIN):
+                        m.d.comb += [drain.eq(1), drain_en.eq(1)]
+                        once_more()
+                    with m.Case(QpAction.RESUME):
+                        m.d.comb += drain_en.eq(1)
+                        once_more()
                     with m.Case(QpAction.ERROR):
-                        m.d.sync += [self.again.valid.eq(1), self.again.payload.eq(qp)]
+                        once_more()
                     with m.Case(QpAction.QUERY):
                         m.d.sync += [
                             self.reply.valid.eq(1),
                             self.reply.payload.psn.eq(state.psn),
                             self.reply.payload.index.eq(state.index),
                         ]
+            with m.State("RETRY"):
+                m.next = "IDLE"
+                with m.If(choice.alive & ~state.rewinding):
+                    m.d.comb += segment.valid.eq(1)
+                    with m.If(segment.ready):
+                        change(StateChange.REWIND)
+                        m.d.sync += [
+                            self.rewind.valid.eq(1),
+                            self.rewind.payload.qp.eq(qp),
+                            self.rewind.payload.index.eq(progress.oldest),
+                        ]
+                    with m.Else():
+                        m.next = "RETRY"
+            with m.State("REWOUND"):
+                m.next = "IDLE"
+                with m.If(state.rewinding):
+                    change(StateChange.REWOUND)
+                    once_more()
             with m.State("TURN"):
                 m.next = "IDLE"
-                with m.If(broken):
-                    with m.If(segmenter.busy | ~settled):
-                        m.next = "TURN"
-                    with m.Else():
-                        m.d.comb += [write.eq(1), giving_up.eq(1)]
-                        m.d.sync += [
-                            self.flush.valid.eq(1),
-                            self.flush.payload.qp.eq(qp),
-                            self.flush.payload.index.eq(target),
-                            self.consumed.valid.eq(1),
-                            self.consumed.payload.qp.eq(qp),
-                            self.consumed.payload.index.eq(status.fetched),
-                        ]
-                with m.Elif(Mux(state.middle, running | draining, running & pending & ~closed)):
-                    m.d.comb += segment.valid.eq(settled)
-                    with m.If(settled & segment.ready):
-                        m.d.sync += several.eq(waiting[1:] != 0)
-                    with m.Else():
-                        m.next = "TURN"
-                with m.Elif(running & pending):
-                    m.d.comb += self.count_stall_window.eq(1)
-                with m.Elif(running & ~state.middle & status.error):
-                    with m.If(segmenter.busy | ~settled):
-                        m.next = "TURN"
-                    with m.Else():
-                        m.d.comb += [write.eq(1), halting.eq(1)]
-                        m.d.sync += [
-                            self.failed.valid.eq(1),
-                            self.failed.payload.qp.eq(qp),
-                            self.failed.payload.wqe_index.eq(state.index),
-                            self.failed.payload.syndrome.eq(Syndrome.RING_BUS),
-                        ]
+                m.d.sync += [
+                    skipped.eq((progress.unacked - progress.first)[:PSN_BITS] << 8),
+                    steps.eq(row.path_mtu),
+                ]
+                with m.Switch(choice.o):
+                    with m.Case(Turn.SEND):
+                        m.d.comb += segment.valid.eq(settled)
+                        with m.If(settled & segment.ready):
+                            m.d.sync += several.eq(choice.several | draining.data)
+                        with m.Else():
+                            m.next = "TURN"
+                    with m.Case(Turn.CLOSED):
+                        m.d.comb += self.count_stall_window.eq(1)
+                    with m.Case(Turn.NOTHING):
+                        pass
+                    with m.Default():
+                        with m.If(~idle):
+                            m.next = "TURN"
+                with m.If(idle):
+                    with m.Switch(choice.o):
+                        with m.Case(Turn.GIVE_UP):
+                            change(StateChange.GIVE_UP)
+                            flush(changer.target, 0)
+                            drop_to(status.fetched)
+                        with m.Case(Turn.RESUME):
+                            m.next = "RESUME"
+                        with m.Case(Turn.PASS):
+                            change(StateChange.PASS)
+                            drop_to(changer.following)
+                            once_more()
+                        with m.Case(Turn.DRAINED):
+                            flush(state.index, 1)
+                        with m.Case(Turn.BROKEN):
+                            change(StateChange.HALT)
+                            m.d.sync += [
+                                self.failed.valid.eq(1),
+                                self.failed.payload.qp.eq(qp),
+                                self.failed.payload.wqe_index.eq(Mux(state.resume, progress.oldest, state.index)),
+                                self.failed.payload.syndrome.eq(Syndrome.RING_BUS),
+                            ]
+            with m.State("RESUME"):
+                # A packet is 256 bytes, twice that for each step: nobody waits for this.
+                with m.If(steps[1:] != 0):
+                    m.d.sync += [skipped.eq(skipped << 1), steps.eq(steps - 1)]
+                with m.Else():
+                    change(StateChange.RESUME)
+                    once_more()
+                    m.next = "IDLE"
         return m

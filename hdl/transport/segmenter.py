@@ -1,62 +1,62 @@
 """Cuts one packet from a message: its header, and the accesses that gather its payload."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.contexts import QpType
-from ..abi.cqe import Syndrome
-from ..abi.wqe import SEND_WQE, SGE_OFFSET, SendFlag, SendOpcode
+from ..abi.wqe import SEND_WQE, SendFlag, SendOpcode
+from ..roce.opcodes import opcode as wire_opcode
 from ..stream.packet import PacketBeat
 from ..stream.transfer import AccessRequest
+from .admission import Admission
+from .gather import Gather
 from .inline import InlineQueue
-from .layouts import Outstanding, RequestHeader
-from .psn import psn_next
+from .layouts import Departure, DepartureKind, Outstanding, PayloadSource, ReadTarget
+from .psn import PSN_BITS, psn_next
 from .run_queue import RunQueue
+from .send_state import SendState
+from .wqe_head import SGE_MAX, WqeHead
 from .wqe_words import WqeWord, WqeWords, word_address
 
-__all__ = ["SGE_MAX", "Segment", "Segmenter", "SendState"]
-
-SGE_MAX = 6
-"""Most scatter/gather entries of a send WQE."""
+__all__ = ["ReadBegun", "Segment", "Segmenter"]
 
 ACK_INTERVAL = 32
 """A long message asks for an acknowledgement every so many PSNs, so that progress shows before its end."""
 
-SendState = data.StructLayout(
-    {
-        "index": 16,  # WQE being sent, or next
-        "psn": 24,  # next packet
-        "middle": 1,  # the message has begun; if not, the fields below, `halted` excepted, are undefined
-        "remaining": 31,  # bytes of the message still to be cut: in its middle not more than 2**31 - 256
-        "sge": 3,  # entry that holds the next byte
-        "offset": 32,  # of that byte in the entry
-        "halted": 1,  # a WQE was malformed: nothing more until RESET
-    }
-)
-"""Where a QP's send queue stands: 108 bits, three block RAMs."""
+ONE_SIDED = {
+    SendOpcode.RDMA_READ: "RC_RDMA_READ_REQUEST",
+    SendOpcode.ATOMIC_CMP_AND_SWP: "RC_COMPARE_SWAP",
+    SendOpcode.ATOMIC_FETCH_AND_ADD: "RC_FETCH_ADD",
+}
+"""Names on the wire of what is answered with data."""
 
 Segment = data.StructLayout(
     {
         "qp": 12,
         "state": SendState,
+        "admission": Admission,
         "path_mtu": 4,  # as in the QP's context
         "type": 4,
         "pd": 24,
         "large": 1,  # WQEs of 128 bytes
-        "reset": 1,  # no packet, but a token
+        "kind": DepartureKind,  # REQUEST: a packet; else only this departure, and a run that clears the poison
     }
 )
 """Order to cut one packet."""
+
+ReadBegun = data.StructLayout({"qp": 12, "slot": 4, "target": ReadTarget})
+"""A READ or atomic is begun, and its responses go to ``target``; ``slot`` counts them, modulo 16."""
 
 
 class Segmenter(wiring.Component):
     """Reads the words of a WQE in one burst and cuts the next packet of its message.
 
     The accesses of a packet come out once the run is known to be complete, the header once ``outstanding`` has taken
-    the message that it ends. A malformed WQE emits nothing. From ``i`` to ``access``: 7 cycles; to ``packet``: 7, or 8
-    for the last packet of a message. A further scatter/gather entry takes 2 or 3 more, a further word of inline data 1.
-    The next segment is taken when header and message are gone: one every 8 or 9 cycles.
+    the message that it ends, and ``reads`` the READ or atomic. A malformed WQE emits nothing, nor does one that must
+    wait (``blocked``). From ``i`` to ``access``: 7 cycles; to ``packet``: 7, or 8 for the last packet of a message. A
+    further scatter/gather entry takes 2 or 3 more, also one that is passed over after a retry; a further word of inline
+    data 1; an atomic 2. The next segment is taken when header, message and READ are gone: one every 8 or 9 cycles.
 
     Parameters
     ----------
@@ -74,17 +74,22 @@ class Segmenter(wiring.Component):
         A packet is cut; ``done`` follows in the next cycle.
     more : 1
         With ``good``: the message has more packets.
+    lost : 1
+        The packet is acknowledged already, and the state that follows with ``done`` says so.
     done : 1
-        ``next``, ``ended`` and ``failed`` hold in this cycle; not given for a token.
+        ``next``, ``ended``, ``failed`` and ``fresh`` hold in this cycle. Not given for what is no packet, nor for one
+        that must wait.
     next : ``SendState``
         State after the packet.
     ended : 1
         The packet is the last of its message.
+    last_psn, fresh : 24, 1
+        The last PSN that the packet stands for; it was never sent.
     failed, syndrome : 1, 8
         The WQE is malformed, and how (:class:`verbena.hdl.abi.cqe.Syndrome`).
     word_address, word
         Words of fetched WQEs; a word comes two cycles after its address.
-    packet, access, inline, outstanding
+    packet, access, inline, outstanding, reads
         As of :class:`verbena.hdl.transport.requester.Requester`.
     """
 
@@ -98,212 +103,221 @@ class Segmenter(wiring.Component):
                 "qp": Out(12),
                 "good": Out(1),
                 "more": Out(1),
+                "lost": Out(1),
                 "done": Out(1),
                 "next": Out(SendState),
                 "ended": Out(1),
+                "last_psn": Out(PSN_BITS),
+                "fresh": Out(1),
                 "failed": Out(1),
                 "syndrome": Out(8),
                 "word_address": Out(word_address(area)),
                 "word": In(64),
-                "packet": Out(stream.Signature(RequestHeader)),
+                "packet": Out(stream.Signature(Departure)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "inline": Out(stream.Signature(PacketBeat(data_width))),
                 "outstanding": Out(stream.Signature(Outstanding)),
+                "reads": Out(stream.Signature(ReadBegun)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.words = words = WqeWords(self.area)
+        m.submodules.head = head = WqeHead()
+        m.submodules.gather = gather = Gather()
         m.submodules.runs = runs = RunQueue(SGE_MAX)
         m.submodules.inline_queue = inline = InlineQueue(self.data_width)
         wiring.connect(m, runs.o, wiring.flipped(self.access))
         wiring.connect(m, inline.o, wiring.flipped(self.inline))
 
-        header = self.packet.payload
-        transport = header.transport
+        header, message, begun = self.packet.payload, self.outstanding.payload, self.reads.payload
+        transport, target = header.transport, begun.target
         have = Signal()  # the header waits to leave
-        active = Signal()
-        finish = Signal()
+        active, finish, take = Signal(), Signal(), Signal()
         job = Signal(Segment)
-        state = job.state
-        take = Signal()
+        state, coming = job.state, self.i.payload
+        is_packet, marking = Signal(), Signal()  # marking: what is no packet gets its run
         m.d.comb += [
-            self.i.ready.eq(~active & ~self.done & ~have & ~self.outstanding.valid & runs.room),
+            self.i.ready.eq(~active & ~self.done & ~have & ~self.outstanding.valid & ~self.reads.valid & runs.room),
             take.eq(self.i.valid & self.i.ready),
+            is_packet.eq(job.kind == DepartureKind.REQUEST),
             self.busy.eq(active | self.done),
             self.qp.eq(job.qp),
         ]
 
         # -- The words, and what they say.
-        field = {name: self.word[f.offset % 64 : f.offset % 64 + f.width] for name, f in SEND_WQE.fields.items()}
-        opcode, flags, count = Signal(2), Signal(4), Signal(3)
-        unknown, crowded, too_long = Signal(), Signal(), Signal()
-        is_inline = flags[SendFlag.INLINE.bit_length() - 1]
-        length = transport.dma_length
-        inlined = Signal()  # there is inline data, and no more than fits
+        inlined = Signal()  # the payload comes from the WQE
         m.d.comb += [
-            words.start.eq(take & ~self.i.payload.reset),
+            words.start.eq(take & (coming.kind == DepartureKind.REQUEST)),
             words.stop.eq(finish),
-            words.qp.eq(Mux(active, job.qp, self.i.payload.qp)),
-            words.index.eq(Mux(active, state.index, self.i.payload.state.index)),
-            words.large.eq(Mux(active, job.large, self.i.payload.large)),
-            words.entry.eq(Mux(self.i.payload.state.middle, self.i.payload.state.sge, 0)),
+            words.qp.eq(Mux(active, job.qp, coming.qp)),
+            words.index.eq(Mux(active, state.index, coming.state.index)),
+            words.large.eq(Mux(active, job.large, coming.large)),
+            words.entry.eq(gather.start_entry),
+            words.is_inline.eq(head.inline),
+            words.is_atomic.eq(head.atomic),
+            words.is_swap.eq(head.opcode[0]),
+            words.inline_words.eq(head.inline_words),
             words.inline_room.eq(inline.room),
             self.word_address.eq(words.address),
-            inline.put.eq(words.arriving == WqeWord.INLINE),
-            inline.word.data.eq(self.word),
-            inline.word.last.eq(words.inline_last),
-            inline.word.count.eq(Mux(words.inline_last, length[:3], 0)),
+            head.arriving.eq(words.arriving),
+            head.word.eq(self.word),
+            head.middle.eq(state.middle),
+            head.psn.eq(state.psn),
+            head.top_psn.eq(state.top_psn),
+            head.known.eq(state.middle & ~state.seek),
+            head.left.eq(state.remaining),
+            head.taken.eq(gather.offset),
+            head.path_mtu.eq(job.path_mtu),
+            head.large.eq(job.large),
+            head.connected.eq(job.type == QpType.RC),
+            head.admission.eq(job.admission),
+            gather.load.eq(self.i.ready),
+            gather.start_entry.eq(Mux(coming.state.middle, coming.state.sge, 0)),
+            gather.start_offset.eq(Mux(coming.state.middle, coming.state.offset, 0)),
+            gather.active.eq(active),
+            gather.arriving.eq(words.arriving),
+            gather.word.eq(self.word),
+            gather.sized.eq(head.sized),
+            gather.size.eq(head.size),
+            gather.whole.eq(head.one_sided | inlined),
+            gather.count.eq(head.count),
         ]
         with m.If(words.arriving == WqeWord.START):
-            m.d.sync += [
-                opcode.eq(field["opcode"]),
-                flags.eq(field["flags"]),
-                count.eq(field["sge_count"]),
-                transport.immediate.eq(field["immediate"]),
-                unknown.eq((field["opcode"] > SendOpcode.SEND_WITH_IMM) | (job.type != QpType.RC)),
-                crowded.eq(field["sge_count"] > Mux(job.large, SGE_MAX, 2)),
-            ]
+            field = SEND_WQE.fields["immediate"]
+            m.d.sync += transport.immediate.eq(self.word[field.offset : field.offset + field.width])
         with m.If(words.arriving == WqeWord.SIZE):
-            m.d.sync += [transport.rkey.eq(field["rkey"]), length.eq(field["length"])]
+            field = SEND_WQE.fields["rkey"]
+            m.d.sync += transport.rkey.eq(self.word[field.offset % 64 : field.offset % 64 + field.width])
         with m.If(words.arriving == WqeWord.REMOTE):
-            m.d.sync += transport.address.eq(self.word)
+            m.d.sync += transport.address.eq(gather.sum)
+        with m.If(head.sized):
+            m.d.sync += inlined.eq(head.inline)
 
-        # -- How long the packet is: in the cycle after the length has come.
-        sized = Signal()
-        mtu = Signal(13)
-        rest = Signal(32)
-        chunk = Signal(13)  # of the packet, still to be gathered
-        last, is_last, fits = Signal(), Signal(), Signal()
-        m.d.comb += mtu.eq(256)
-        with m.Switch(job.path_mtu):
-            for code in range(2, 6):
-                with m.Case(code):
-                    m.d.comb += mtu.eq(128 << code)
+        # -- Inline data as it stands in memory; operands most significant byte first, and a FETCH_ADD has but one.
+        operand = Cat(self.word.word_select(lane, 8) for lane in reversed(range(8)))
+        void = ~head.opcode[0] & words.inline_last
         m.d.comb += [
-            rest.eq(Mux(state.middle, state.remaining, length)),
-            is_last.eq(rest <= mtu),
-            fits.eq(length <= Mux(job.large, 128 - SGE_OFFSET, 64 - SGE_OFFSET)),
-            words.is_inline.eq(is_inline & (length != 0) & fits & ~unknown),
-            words.inline_words.eq((length[:7] + 7)[3:7]),
+            inline.put.eq((words.arriving == WqeWord.INLINE) & inlined),
+            inline.word.data.eq(Mux(head.atomic, Mux(void, 0, operand), self.word)),
+            inline.word.last.eq(words.inline_last),
+            inline.word.count.eq(Mux(words.inline_last, head.remaining[:3], 0)),
         ]
-        m.d.sync += sized.eq(words.arriving == WqeWord.SIZE)
-        with m.If(sized):
-            m.d.sync += [
-                chunk.eq(Mux(is_last, rest, mtu)),
-                transport.length.eq(Mux(is_last, rest, mtu)),
-                last.eq(is_last),
-                inlined.eq(words.is_inline),
-                too_long.eq((length[31] & (length[:31] != 0)) | (is_inline & (~fits | state.middle))),
-            ]
 
-        # -- The entries: how much is left in one, then where that is and how much of it the packet takes, then `cut`.
-        key, left, address, piece = Signal(32), Signal(32), Signal(64), Signal(13)
-        begun, was_begun = Signal(), Signal()  # the entry is the packet's first, `offset` bytes of it are gone
-        base = Signal(32)
-        cut, enough, complete, exhausted, short, failing, waiting = (Signal() for _ in range(7))
+        # -- Piece by piece, until the packet is complete, or found not to be sent.
+        complete, failing, refused, waiting = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            base.eq(Mux(begun, state.offset, 0)),
-            enough.eq((left[13:] != 0) | (left[:13] >= chunk)),
-        ]
-        m.d.sync += cut.eq(0)
-        with m.If(words.arriving == WqeWord.ENTRY_SIZE):
-            m.d.sync += [key.eq(field["sge0_lkey"]), left.eq(field["sge0_length"] - base)]
-        with m.If(active & (words.arriving == WqeWord.ENTRY_ADDRESS)):
-            m.d.sync += [
-                cut.eq(1),
-                address.eq(self.word + base),
-                piece.eq(Mux(enough, chunk, left)),
-                exhausted.eq(~enough | (left == chunk)),
-                short.eq(state.sge >= count),
-                complete.eq(((state.sge < count) & enough) | (chunk == 0) | inlined),
-                begun.eq(0),
-                was_begun.eq(begun),
-            ]
-        with m.If(cut):
-            m.d.sync += [
-                chunk.eq(chunk - piece),
-                state.offset.eq(Mux(exhausted, 0, Mux(was_begun, state.offset, 0) + piece)),
-                state.sge.eq(state.sge + exhausted),
-                waiting.eq(complete),
-            ]
-        m.d.comb += [
-            failing.eq(~job.reset & (unknown | crowded | too_long | (short & ~complete))),
-            finish.eq(active & ((cut & (failing | complete)) | waiting) & (~inlined | failing | words.inline_done)),
-            self.good.eq(finish & ~failing & ~job.reset),
-            self.more.eq(~last),
-            runs.put.eq(cut & ~failing & (complete | (piece != 0))),
-            runs.commit.eq(cut & ~failing & complete),
-            runs.drop.eq(cut & failing),
-            runs.access.key.eq(key),
-            runs.access.address.eq(address),
-            runs.access.length.eq(Mux(inlined, 0, piece)),
+            refused.eq(gather.cut & head.blocked),
+            failing.eq(
+                gather.cut
+                & ~head.blocked
+                & (head.wrong | (gather.missing & ~gather.complete) | (head.atomic & ~gather.exact))
+            ),
+            complete.eq(gather.cut & gather.complete & ~refused & ~failing),
+            finish.eq(active & (marking | refused | failing | ((complete | waiting) & (~inlined | words.inline_done)))),
+            self.good.eq(finish & (complete | waiting)),
+            self.more.eq(~head.last),
+            self.lost.eq(refused & job.admission.behind),
+            runs.put.eq(marking | complete | (gather.cut & ~refused & ~failing & (gather.length != 0))),
+            runs.commit.eq(marking | complete),
+            runs.drop.eq(refused | failing),
+            runs.access.key.eq(gather.key),
+            runs.access.address.eq(gather.address),
+            runs.access.length.eq(Mux(gather.whole | marking, 0, gather.length)),
             runs.access.pd.eq(job.pd),
             runs.access.qp.eq(job.qp),
-            runs.access.clear.eq(job.reset),
-            runs.access.last.eq(complete),
+            runs.access.clear.eq(marking),
+            runs.access.last.eq(marking | complete),
         ]
+        with m.If(complete):
+            m.d.sync += waiting.eq(1)
+        with m.If(refused | failing):
+            m.d.sync += inlined.eq(0)  # words of it may be on their way
 
         # -- Begin and end.
+        newest = job.admission.newest
+        passed = Signal()  # done, and a packet came of it
+        m.d.sync += [marking.eq(take & (coming.kind != DepartureKind.REQUEST)), self.done.eq(0)]
         with m.If(self.i.ready):
             # Loaded whether or not something comes, so that nothing as late as `valid` enables so many registers.
-            m.d.sync += [job.eq(self.i.payload), waiting.eq(0), begun.eq(1)]
-            with m.If(~self.i.payload.state.middle):
-                m.d.sync += [state.sge.eq(0), state.offset.eq(0)]
+            m.d.sync += [job.eq(coming), waiting.eq(0), inlined.eq(0)]
         with m.If(take):
             m.d.sync += active.eq(1)
-            with m.If(self.i.payload.reset):
-                m.d.sync += [cut.eq(1), complete.eq(1), piece.eq(0), inlined.eq(0), last.eq(0)]
-        m.d.sync += self.done.eq(0)
         with m.If(finish):
             m.d.sync += [
                 active.eq(0),
-                have.eq(~failing),
-                self.outstanding.valid.eq(last & ~failing & ~job.reset),
-                self.done.eq(~job.reset),
+                have.eq(self.good | marking),
+                self.outstanding.valid.eq(self.good & head.last & newest),
+                self.reads.valid.eq(self.good & head.one_sided & newest),
+                self.done.eq(self.good | failing | self.lost),
                 self.failed.eq(failing),
+                passed.eq(self.good),
             ]
         with m.If(self.packet.valid & self.packet.ready):
             m.d.sync += have.eq(0)
-        with m.If(self.outstanding.valid & self.outstanding.ready):
-            m.d.sync += self.outstanding.valid.eq(0)
+        for port in (self.outstanding, self.reads):
+            with m.If(port.valid & port.ready):
+                m.d.sync += port.valid.eq(0)
 
         # -- What comes out; all of it stands in registers that do not change before the next segment.
-        is_write = ~opcode[1]
-        place = Mux(last, Mux(state.middle, 2, 4) + opcode[0], state.middle)
-        message = self.outstanding.payload
+        last = head.last & is_packet
+        place = Mux(last, Mux(state.middle, 2, 4) + head.opcode[0], state.middle)
         m.d.comb += [
-            self.packet.valid.eq(have & ~self.outstanding.valid),
+            self.packet.valid.eq(have & ~self.outstanding.valid & ~self.reads.valid),
             header.qp.eq(job.qp),
             header.wqe_index.eq(state.index),
-            header.inline.eq(inlined),
+            header.kind.eq(job.kind),
+            header.source.eq(Mux(inlined, PayloadSource.INLINE, PayloadSource.MEMORY)),
             header.message_last.eq(last),
-            header.token.eq(job.reset),
-            transport.opcode.eq(place + Mux(is_write, 6, 0)),
+            transport.opcode.eq(place + Mux(head.opcode[1], 0, 6)),
             transport.psn.eq(state.psn),
+            transport.dma_length.eq(head.remaining),
+            transport.length.eq(Mux(is_packet, head.length, 0)),
             transport.ack_request.eq(last | (state.psn % ACK_INTERVAL == ACK_INTERVAL - 1)),
             transport.solicited.eq(
-                last & flags[SendFlag.SOLICITED.bit_length() - 1] & (opcode != SendOpcode.RDMA_WRITE)
+                last & head.flags[SendFlag.SOLICITED.bit_length() - 1] & head.opcode[:2].any() & ~head.one_sided
             ),
+            self.last_psn.eq(psn_next(head.next_psn, -1)),
             message.qp.eq(job.qp),
             message.wqe_index.eq(state.index),
-            message.last_psn.eq(state.psn),
-            message.opcode.eq(opcode),
-            message.signaled.eq(flags[SendFlag.SIGNALED.bit_length() - 1]),
-            self.ended.eq(last & ~self.failed),
-            self.next.index.eq(state.index + self.ended),
-            self.next.psn.eq(psn_next(state.psn, ~self.failed)),
-            self.next.middle.eq(~last),
-            self.next.remaining.eq(rest - transport.length),
-            self.next.sge.eq(state.sge),
-            self.next.offset.eq(state.offset),
-            self.next.halted.eq(self.failed),
+            message.last_psn.eq(self.last_psn),
+            message.opcode.eq(head.opcode),
+            message.signaled.eq(head.flags[SendFlag.SIGNALED.bit_length() - 1]),
+            begun.qp.eq(job.qp),
+            begun.slot.eq(state.reads),
+            target.psn.eq(state.psn),
+            target.wqe_index.eq(state.index),
+            target.length.eq(head.remaining),
+            target.address.eq(gather.address),
+            target.entry_length.eq(gather.entry_length),
+            target.lkey.eq(gather.key),
+            target.large.eq(job.large),
+            target.atomic.eq(head.atomic),
         ]
-        with m.If(unknown):
-            m.d.comb += self.syndrome.eq(Syndrome.OPCODE)
-        with m.Elif(crowded):
-            m.d.comb += self.syndrome.eq(Syndrome.SGE_COUNT)
-        with m.Else():
-            m.d.comb += self.syndrome.eq(Syndrome.LENGTH)
+        with m.If(head.one_sided):
+            with m.Switch(head.opcode):
+                for code, name in ONE_SIDED.items():
+                    with m.Case(code):
+                        m.d.comb += transport.opcode.eq(wire_opcode(name))
+
+        # -- Where the queue stands then.
+        m.d.comb += [
+            self.ended.eq(head.last & passed),
+            self.fresh.eq(head.fresh & passed),
+            self.syndrome.eq(head.syndrome),
+            self.next.eq(state),
+            self.next.index.eq(state.index + self.ended),
+            self.next.psn.eq(head.next_psn),
+            self.next.middle.eq(~head.last),
+            self.next.seek.eq(0),
+            self.next.remaining.eq(head.remaining - head.length),
+            self.next.sge.eq(gather.entry),
+            self.next.offset.eq(gather.offset),
+            self.next.halted.eq(self.failed),
+            self.next.top.eq(state.top + (self.ended & newest)),
+            self.next.top_psn.eq(Mux(self.fresh, head.next_psn, state.top_psn)),
+            self.next.resume.eq(~self.failed & ~passed),
+            self.next.reads.eq(state.reads + (passed & head.one_sided & newest)),
+        ]
         return m

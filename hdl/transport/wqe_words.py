@@ -1,6 +1,6 @@
 """In which order the words of a send WQE are read."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -35,7 +35,8 @@ class WqeWords(wiring.Component):
 
     Sizes come before addresses because more follows from them. The first address goes out in the cycle of ``start``,
     and a word arrives two cycles after its address. Entries are asked for ahead of need; those that arrive after
-    ``stop`` are to be ignored.
+    ``stop`` are to be ignored. An atomic's operands are its inline data: swap and compare; or the addend and a word
+    that means nothing.
 
     Parameters
     ----------
@@ -49,8 +50,9 @@ class WqeWords(wiring.Component):
     qp, index, large, entry
         The WQE, whether WQEs are 128 bytes instead of 64, and the first entry to ask for. ``entry`` is looked at in the
         cycle of ``start`` only; the others stay until ``stop``.
-    is_inline : 1
-        Looked at while REMOTE is asked for, 4 cycles after ``start``.
+    is_inline, is_atomic, is_swap : 1
+        Looked at from when REMOTE is asked for, 4 cycles after ``start``. ``is_atomic`` and ``is_swap`` only with
+        ``is_inline``.
     inline_words : 4
         Looked at from the next cycle on: words of inline data.
     inline_room : 1
@@ -74,6 +76,8 @@ class WqeWords(wiring.Component):
                 "large": In(1),
                 "entry": In(3),
                 "is_inline": In(1),
+                "is_atomic": In(1),
+                "is_swap": In(1),
                 "inline_words": In(4),
                 "inline_room": In(1),
                 "inline_done": Out(1),
@@ -125,7 +129,8 @@ class WqeWords(wiring.Component):
                     turn.eq(Mux(self.is_inline, WqeWord.INLINE, WqeWord.ENTRY_SIZE)),
                 ]
             with m.Case(WqeWord.INLINE):
-                m.d.comb += place.eq(count + payload)
+                # Swap is the last word of the first 64 bytes; compare and addend, the same field, stand before it.
+                m.d.comb += place.eq(Mux(self.is_atomic, Cat(count[0] ^ self.is_swap, Const(3, 3)), count + payload))
                 with m.If(self.inline_room & ~self.inline_done):
                     m.d.sync += count.eq(count + 1)
                 with m.Else():

@@ -1,18 +1,25 @@
 """Oracle of the send queue: from WQEs to packets as the specification has them. Knows nothing of the hardware."""
 
+import struct
 from dataclasses import dataclass, field
 
 from verbena.hdl.abi.wqe import SEND_WQE, SGE, SendFlag, SendOpcode
 from verbena.hdl.roce.opcodes import opcode as wire_opcode
 
-__all__ = ["Wqe", "gather", "packets_of"]
+__all__ = ["ATOMICS", "ONE_SIDED", "Wqe", "gather", "packets_of", "psns_of", "resend_of", "target_of"]
 
 NAMES = {
     SendOpcode.RDMA_WRITE: "RDMA_WRITE",
     SendOpcode.RDMA_WRITE_WITH_IMM: "RDMA_WRITE",
     SendOpcode.SEND: "SEND",
     SendOpcode.SEND_WITH_IMM: "SEND",
+    SendOpcode.RDMA_READ: "RDMA_READ_REQUEST",
+    SendOpcode.ATOMIC_CMP_AND_SWP: "COMPARE_SWAP",
+    SendOpcode.ATOMIC_FETCH_AND_ADD: "FETCH_ADD",
 }
+
+ATOMICS = (SendOpcode.ATOMIC_CMP_AND_SWP, SendOpcode.ATOMIC_FETCH_AND_ADD)
+ONE_SIDED = (SendOpcode.RDMA_READ, *ATOMICS)
 
 
 @dataclass
@@ -26,6 +33,8 @@ class Wqe:
     immediate: int = 0
     remote_address: int = 0
     rkey: int = 0
+    compare_add: int = 0
+    swap: int = 0
     length: int | None = None  # to lie about it
     sge_count: int | None = None
 
@@ -49,6 +58,8 @@ class Wqe:
             fixed += self.data
         else:
             fixed += b"".join(SGE.pack(address=a, length=n, lkey=k) for a, n, k in self.sges)
+        if self.opcode in ATOMICS:
+            fixed = fixed[:48].ljust(48, b"\0") + struct.pack("<QQ", self.compare_add, self.swap)
         return fixed[:size].ljust(size, b"\0")
 
 
@@ -64,8 +75,58 @@ def gather(sges, start, end):
     return pieces
 
 
+def psns_of(wqe, mtu):
+    """PSNs that a message takes: those of its packets, or of a READ's responses."""
+    return max(1, -(-wqe.true_length // mtu))
+
+
+def request_of(wqe, mtu, psn, skip):
+    """The packet of a READ, of which ``skip`` responses are there already, or of an atomic."""
+    start = skip * mtu
+    packet = {
+        "opcode": wire_opcode(f"RC_{NAMES[wqe.opcode]}"),
+        "psn": (psn + skip) % (1 << 24),
+        "last_psn": (psn + psns_of(wqe, mtu) - 1) % (1 << 24),
+        "length": 0,
+        "solicited": 0,
+        "ack_request": 1,
+        "message_last": 1,
+        "pieces": [],
+        "data": None,
+        "address": (wqe.remote_address + start) % (1 << 64),
+        "rkey": wqe.rkey,
+    }
+    if wqe.opcode == SendOpcode.RDMA_READ:
+        return packet | {"dma_length": wqe.true_length - start}
+    first = wqe.swap if wqe.opcode == SendOpcode.ATOMIC_CMP_AND_SWP else wqe.compare_add
+    second = wqe.compare_add if wqe.opcode == SendOpcode.ATOMIC_CMP_AND_SWP else 0
+    return packet | {"length": 16, "data": struct.pack(">QQ", first, second)}
+
+
+def resend_of(wqe, mtu, psn, skip):
+    """Packets of a message, of whose PSNs the first ``skip`` are acknowledged already."""
+    return [request_of(wqe, mtu, psn, skip)] if wqe.opcode in ONE_SIDED else packets_of(wqe, mtu, psn)[skip:]
+
+
+def target_of(wqe, psn, index, large):
+    """The ``ReadTarget`` of a READ or atomic."""
+    address, length, key = wqe.sges[0] if wqe.sges else (0, 0, 0)
+    return {
+        "psn": psn,
+        "wqe_index": index % 65536,
+        "length": wqe.true_length,
+        "address": address,
+        "entry_length": length,
+        "lkey": key,
+        "large": int(large),
+        "atomic": int(wqe.opcode in ATOMICS),
+    }
+
+
 def packets_of(wqe, mtu, psn):
     """Packets of one message: dictionaries of header fields; ``pieces`` as of :func:`gather`, ``data`` if inline."""
+    if wqe.opcode in ONE_SIDED:
+        return [request_of(wqe, mtu, psn, 0)]
     length = wqe.true_length
     count = max(1, -(-length // mtu))
     has_immediate = wqe.opcode in (SendOpcode.SEND_WITH_IMM, SendOpcode.RDMA_WRITE_WITH_IMM)
@@ -80,6 +141,7 @@ def packets_of(wqe, mtu, psn):
         packet = {
             "opcode": wire_opcode(f"RC_{NAMES[wqe.opcode]}_{position}{suffix}"),
             "psn": here,
+            "last_psn": here,
             "length": end - start,
             "solicited": int(last and solicits),
             "ack_request": int(last or here % 32 == 31),

@@ -3,15 +3,17 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from send_queue import Wqe, packets_of
+from send_queue import ATOMICS, ONE_SIDED, Wqe, packets_of, resend_of, target_of
 from streams import plain, simulate
 from verbena.hdl.abi.contexts import QpType
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.wqe import SendOpcode
+from verbena.hdl.transport.layouts import DepartureKind, PayloadSource
 from verbena.hdl.transport.segmenter import Segmenter
 
 AREA = 1024
-STREAMS = ("packet", "access", "inline", "outstanding")
+STREAMS = ("packet", "access", "inline", "outstanding", "reads")
+NEWEST = {"newest": 1}
 
 
 class Driver:
@@ -46,14 +48,14 @@ class Driver:
 
     async def cut(self, ctx, state, **more):
         """Cuts a packet; (ended, failed, syndrome, next)."""
-        ctx.set(self.dut.i.payload, self.fixed | {"state": state} | more)
+        ctx.set(self.dut.i.payload, self.fixed | {"state": state, "admission": NEWEST} | more)
         ctx.set(self.dut.i.valid, 1)
         taken = False
         while not taken:
             taken, _ = await self.tick(ctx, 0)
         ctx.set(self.dut.i.valid, 0)
         result = None
-        for cycle in range(1, 12 + 24):
+        for cycle in range(1, 12 + 28):
             _, (done, *values) = await self.tick(ctx, cycle)
             if done:
                 assert result is None
@@ -138,15 +140,17 @@ def test_entries(large, count, fails):
     simulate(driver.dut, testbench)
 
 
-def test_token():
+@pytest.mark.parametrize("kind", [DepartureKind.REQUEST_TOKEN, DepartureKind.VOID])
+def test_no_packet(kind):
     """No packet, no words, no new state: a header and an empty access."""
     driver = Driver(Wqe(), 0)
 
     async def testbench(ctx):
-        assert await driver.cut(ctx, {}, reset=1) is None
+        assert await driver.cut(ctx, {}, kind=kind) is None
         (header,) = driver.of("packet")
         (access,) = driver.of("access")
-        assert (header["qp"], header["token"], header["message_last"]) == (9, 1, 0)
+        assert (header["qp"], header["kind"], header["message_last"]) == (9, kind, 0)
+        assert header["transport"]["length"] == 0
         assert (access["qp"], access["clear"], access["length"], access["last"]) == (9, 1, 0, 1)
 
     simulate(driver.dut, testbench)
