@@ -1,0 +1,88 @@
+"""Which READs and atomics are on their way, and where their responses go."""
+
+from amaranth.hdl import Cat, Module, Mux
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..stream.ram import Ram
+from .layouts import ReadTarget
+
+__all__ = ["READS", "ReadTargets", "ReadTold"]
+
+READS = 16
+"""Most READs and atomics of a QP that are on their way."""
+
+ReadTold = data.StructLayout({"qp": 12, "slot": ceil_log2(READS), "target": ReadTarget})
+"""A READ or atomic is begun; ``slot`` is the number of those begun before, modulo 16."""
+
+
+class ReadTargets(wiring.Component):
+    """A ring of 16 targets a QP, and how many were ever put in.
+
+    Counts are taken modulo 32, so that a full ring can be told from an empty one. An item of ``reads`` takes 3 cycles,
+    and waits for the cycles in which ``look`` or ``reset`` is set.
+
+    Parameters
+    ----------
+    qps : int
+        QPs, a power of two.
+
+    Members
+    -------
+    reads : stream of ``ReadTold``
+    free : 1
+        ``look`` may be set, or ``reset`` in the next cycle.
+    look : 1
+        The count of ``qp`` is asked for, or is about to be reset; only if ``free``.
+    qp, head, target : QP index, 5, ``ReadTarget``
+        The target in row ``head`` modulo 16, 2 cycles later.
+    told : 5
+        2 cycles after ``look``, for one cycle: READs and atomics that were ever told, modulo 32.
+    reset, reset_qp
+        Zero the count. Begins in the cycle after ``look``, and may last.
+    """
+
+    def __init__(self, qps):
+        self.qps = qps
+        super().__init__(
+            {
+                "reads": In(stream.Signature(ReadTold)),
+                "free": Out(1),
+                "look": In(1),
+                "qp": In(range(qps)),
+                "head": In(ceil_log2(2 * READS)),
+                "target": Out(ReadTarget),
+                "told": Out(ceil_log2(2 * READS)),
+                "reset": In(1),
+                "reset_qp": In(range(qps)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        told = self.reads.payload
+        bits = ceil_log2(self.qps)
+        m.submodules.ring = ring = Ram(ReadTarget, self.qps * READS)
+        m.submodules.counts = counts = Ram(ceil_log2(2 * READS), self.qps)
+        m.d.comb += [
+            ring.r_addr.eq(Cat(self.head[: ceil_log2(READS)], self.qp)),
+            ring.w_addr.eq(Cat(told.slot, told.qp[:bits])),
+            ring.w_data.eq(told.target),
+            self.target.eq(ring.r_data),
+            counts.r_addr.eq(Mux(self.look, self.qp, told.qp)),
+            counts.w_addr.eq(Mux(self.reset, self.reset_qp, told.qp)),
+            counts.w_data.eq(Mux(self.reset, 0, counts.r_data + 1)),
+            self.told.eq(counts.r_data),
+        ]
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += [self.free.eq(1), counts.w_en.eq(self.reset)]
+                with m.If(self.reads.valid & ~self.look & ~self.reset):
+                    m.next = "READ"
+            with m.State("READ"):
+                m.next = "WRITE"
+            with m.State("WRITE"):
+                m.d.comb += [ring.w_en.eq(1), counts.w_en.eq(1), self.reads.ready.eq(1)]
+                m.next = "IDLE"
+        return m
