@@ -38,9 +38,9 @@ class AtomicUnit(wiring.Component):
     answered, so that nobody sees a value that is about to change; words are told apart by bits 10:3 of their address.
     Accesses that do not come through this unit are not kept apart.
 
-    A read is asked for 1 cycle after piece and operands are there. A write is asked for 5 cycles after the data has
-    come, its beat stands ready 1 cycle later; the packet comes out 4 cycles after the write's answer. One atomic every
-    7 cycles.
+    A read is asked for 1 cycle after piece and operands are there. A write is asked for 4 cycles after the data has
+    come, its beat stands ready in the next; the packet comes out 4 cycles after the write's answer. One atomic every 7
+    cycles.
 
     Parameters
     ----------

@@ -7,7 +7,10 @@ from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.control.commands import Commands
 
 QPS, CQS = 8, 4
-TOKENS = ("requester", "responder", "completer", "sq_fetch", "rq_fetch")
+TOKENS = ("requester", "responder", "collector", "completer", "sq_fetch", "rq_fetch")
+MOST = tuple(name for name in TOKENS if name != "collector")
+DONE = {"requester": ("requester",), "responder": ("responder", "replier"), "collector": ("collector",)}
+"""Whose RESET token comes out of which pipelines."""
 
 
 class Bench:
@@ -23,16 +26,12 @@ class Bench:
 
     async def memory(self, ctx):
         dut = self.dut
-        async for _, _, address, enable, data in ctx.tick().sample(
-            dut.mailbox_addr, dut.mailbox_w_en, dut.mailbox_w_data
-        ):
+        while True:
+            ctx.set(dut.mailbox_r_data, self.mailbox[ctx.get(dut.mailbox_addr)])
+            ports = dut.mailbox_addr, dut.mailbox_w_en, dut.mailbox_w_data
+            _, _, address, enable, data = await ctx.tick().sample(*ports)
             if enable:
                 self.mailbox[address] = data
-
-    async def mailbox_read(self, ctx):
-        dut = self.dut
-        async for address in ctx.changed(dut.mailbox_addr):
-            ctx.set(dut.mailbox_r_data, self.mailbox[address[0]])
 
     async def attributes(self, ctx):
         dut = self.dut
@@ -56,13 +55,13 @@ class Bench:
                 ctx.set(port.ready, 0)
                 item = plain(payload)
                 self.log.append((name, item["qp"], item["action"], item["psn"]))
-                if name in ("requester", "responder") and item["action"] == QpAction.RESET:
+                for end in DONE.get(name, ()) if item["action"] == QpAction.RESET else ():
                     for _ in range(self.rng.randrange(self.drain)):
                         await ctx.tick()
-                    self.log.append((name, "out"))
-                    ctx.set(getattr(self.dut, f"{name}_done"), 1)
+                    self.log.append((end, "out"))
+                    ctx.set(getattr(self.dut, f"{end}_done"), 1)
                     await ctx.tick()
-                    ctx.set(getattr(self.dut, f"{name}_done"), 0)
+                    ctx.set(getattr(self.dut, f"{end}_done"), 0)
                 if name in ("requester", "responder", "completer") and item["action"] == QpAction.QUERY:
                     reply = {"requester": {"psn": 0xAB, "index": 3}, "responder": {"psn": 0xCD, "index": 4}}
                     await send_all(ctx, getattr(self.dut, f"{name}_reply"), [reply.get(name, {"index": 2})])
@@ -80,7 +79,7 @@ class Bench:
         ctx.set(port.valid, 0)
         return CommandStatus(result)
 
-    def run(self, host):
+    def run(self, host, deadline=20_000):
         async def accept_cq(ctx):
             ctx.set(self.dut.cq_control.ready, 1)
             async for _, _, valid, cq in ctx.tick().sample(self.dut.cq_control.valid, self.dut.cq_control.payload.cq):
@@ -100,14 +99,13 @@ class Bench:
         tokens = [self.token(name) for name in TOKENS]
         background = [
             self.memory,
-            self.mailbox_read,
             self.attributes,
             accept_cq,
             accept_invalidate,
             take_events,
             *tokens,
         ]
-        simulate(self.dut, host, background=background, seed=self.rng.seed_value)
+        simulate(self.dut, host, background=background, seed=self.rng.seed_value, deadline=deadline)
 
 
 def _words(**values):
@@ -120,14 +118,18 @@ def test_create_writes_all_words_and_ends_when_both_pipelines_are_empty():
 
     async def host(ctx):
         assert await bench.command(ctx, Command.CREATE_QP, QPS + 5, words=words) == CommandStatus.OK
-        assert ("requester", "out") in bench.log
-        assert ("responder", "out") in bench.log
+        for end in ("requester", "responder", "replier", "collector"):
+            assert (end, "out") in bench.log
 
     bench.run(host)
     written = [entry for entry in bench.log if entry[0] == "qp"]
     assert written == [("qp", 5, i, words[i]) for i in reversed(range(QP_CONTEXT_WORDS))]
     tokens = [entry[0] for entry in bench.log if entry[0] in TOKENS and entry[1] != "out"]
     assert tokens == list(TOKENS)
+    # The collector's token follows what comes out of the pipelines; the completer's, what comes out of the collector.
+    places = {entry[:2] if entry[1] == "out" else entry[0]: place for place, entry in enumerate(bench.log)}
+    assert max(places[end, "out"] for end in ("requester", "responder", "replier")) < places["collector"]
+    assert places["collector", "out"] < places["completer"]
     assert bench.log.index(("requester", 5, QpAction.RESET, 0)) > bench.log.index(("qp", 5, 0, words[0]))
 
 
@@ -169,7 +171,8 @@ def test_wrong_numbers_and_opcodes_are_refused_and_change_nothing():
                 assert await bench.command(ctx, opcode, number) == CommandStatus.BAD_NUMBER
         assert await bench.command(ctx, Command.CREATE_CQ, CQS) == CommandStatus.BAD_NUMBER
         assert await bench.command(ctx, 15, QPS) == CommandStatus.BAD_OPCODE
-        assert await bench.command(ctx, Command.MODIFY_QP, QPS, 7) == CommandStatus.BAD_PARAMETER
+        assert await bench.command(ctx, Command.MODIFY_QP, QPS, QpAction.QUERY) == CommandStatus.BAD_PARAMETER
+        assert await bench.command(ctx, Command.MODIFY_QP, QPS, 8) == CommandStatus.BAD_PARAMETER
         assert await bench.command(ctx, Command.NOP, 0) == CommandStatus.OK
 
     bench.run(host)
@@ -206,7 +209,7 @@ def test_an_error_moves_the_qp_to_err_once_keeps_the_rest_and_tells_the_host():
 
     bench.run(host)
     moved = _words(state=QpState.ERR, path_mtu=3, access=14, rnr_retry=7)[0]
-    assert bench.log == [("qp", 4, 0, moved), *[(name, 4, QpAction.ERROR, 0) for name in TOKENS]]
+    assert bench.log == [("qp", 4, 0, moved), *[(name, 4, QpAction.ERROR, 0) for name in MOST]]
     assert bench.events == [{"type": EventType.QP_ACCESS_ERR, "number": QPS + 4}]
 
 
@@ -259,3 +262,79 @@ def test_a_qp_in_err_is_not_brought_back_by_a_host_that_does_not_know():
         assert await bench.command(ctx, Command.MODIFY_QP, QPS + 4, QpAction.NONE, words) == CommandStatus.OK
 
     bench.run(host)
+
+
+def _modify(bench, ctx, action, **attributes):
+    return bench.command(ctx, Command.MODIFY_QP, QPS + 4, action, _words(**attributes))
+
+
+def test_the_send_queue_is_drained_and_resumed():
+    """The requester alone is told, once the attributes stand."""
+    bench = Bench()
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=_words(state=QpState.RTS))
+        for action, state in ((QpAction.DRAIN, QpState.SQD), (QpAction.RESUME, QpState.RTS)):
+            del bench.log[:]
+            assert await _modify(bench, ctx, action, state=state) == CommandStatus.OK
+            assert [entry for entry in bench.log if entry[0] in TOKENS] == [("requester", 4, action, 0)]
+            assert bench.log[-2:] == [("qp", 4, 0, _words(state=state)[0]), ("requester", 4, action, 0)]
+
+    bench.run(host)
+
+
+def test_drain_and_resume_only_where_the_state_machine_has_them():
+    bench = Bench()
+    legal = {(QpState.RTS, QpAction.DRAIN), (QpState.SQD, QpAction.RESUME)}
+
+    async def host(ctx):
+        for state in QpState:
+            for action, wanted in ((QpAction.DRAIN, QpState.SQD), (QpAction.RESUME, QpState.RTS)):
+                await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=_words(state=state))
+                del bench.log[:]
+                status = await _modify(bench, ctx, action, state=wanted, path_mtu=5)
+                good = (state, action) in legal
+                assert status == (CommandStatus.OK if good else CommandStatus.BAD_STATE)
+                assert (("requester", 4, action, 0) in bench.log) == good
+                assert any(entry[:3] == ("qp", 4, 0) for entry in bench.log) == good
+
+    bench.run(host, deadline=60_000)
+
+
+def test_drained_is_an_event_and_no_error():
+    bench = Bench()
+    report = Item(qp=4, event=EventType.SQ_DRAINED)
+
+    async def host(ctx):
+        for state in (QpState.RTS, QpState.SQD, QpState.ERR, QpState.RESET):
+            await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=_words(state=state))
+            del bench.log[:]
+            await send_all(ctx, bench.dut.completer_error, [report])
+            for _ in range(60):
+                await ctx.tick()
+            assert bench.log == []
+
+    bench.run(host)
+    assert bench.events == [{"type": EventType.SQ_DRAINED, "number": QPS + 4}]
+
+
+def test_many_reports_lose_none_and_keep_each_source_in_order():
+    bench = Bench()
+    reports = {"responder_error": [], "completer_error": []}
+
+    async def host(ctx):
+        for qp in range(QPS):
+            await bench.command(ctx, Command.CREATE_QP, QPS + qp, words=_words(state=QpState.RTS))
+            reports[bench.rng.choice(list(reports))].append(Item(qp=qp, event=qp + 1 if qp != 4 else 255))
+        for name, items in reports.items():
+            await send_all(ctx, getattr(bench.dut, name), items)
+        for _ in range(1500):
+            await ctx.tick()
+
+    bench.run(host)
+    assert sorted(event["number"] - QPS for event in bench.events) == [qp for qp in range(QPS) if qp != 4]
+    for items in reports.values():
+        told = [event["number"] - QPS for event in bench.events]
+        assert [qp for qp in told if any(item.qp == qp for item in items)] == [i.qp for i in items if i.event != 255]
+    moved = [entry[1] for entry in bench.log if entry[0] == "qp" and entry[2:] == (0, _words(state=QpState.ERR)[0])]
+    assert sorted(moved) == list(range(QPS))

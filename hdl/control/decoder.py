@@ -1,0 +1,108 @@
+"""What a command asks for."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi.commands import Command, CommandStatus, QpAction
+from ..abi.contexts import CQ_CONTEXT_WORDS, QP_CONTEXT, QP_CONTEXT_WORDS
+from .registers import CommandWord
+
+__all__ = ["Decoder", "Plan"]
+
+
+class Plan(enum.Enum, shape=3):
+    """Where a command's steps begin."""
+
+    NOTHING = 0
+    WRITE_QP = 1
+    MODIFY_QP = 2
+    READ_QP = 3
+    WRITE_CQ = 4
+    INVALIDATE = 5
+
+
+class Decoder(wiring.Component):
+    """Decodes a command: combinational.
+
+    Members
+    -------
+    command : :data:`CommandWord`
+    plan : :class:`Plan`
+        NOTHING if the status is not OK.
+    status : :class:`verbena.hdl.abi.commands.CommandStatus`
+        OK, BAD_OPCODE, BAD_NUMBER or BAD_PARAMETER.
+    number : 12
+        Index of the QP or CQ.
+    action : ``QpAction``
+    word
+        First word: of the context, from which it is written downwards; READ_QP: read upwards; MODIFY_QP: with the PSN.
+    destroy : 1
+        Zeros are written.
+    """
+
+    def __init__(self, qps, cqs):
+        self.qps = qps
+        self.cqs = cqs
+        super().__init__(
+            {
+                "command": In(CommandWord),
+                "plan": Out(Plan),
+                "status": Out(CommandStatus),
+                "number": Out(12),
+                "action": Out(QpAction),
+                "word": Out(range(max(QP_CONTEXT_WORDS, CQ_CONTEXT_WORDS))),
+                "destroy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        qp_bits = ceil_log2(self.qps)
+        opcode, number, action = self.command.opcode, self.command.number, self.command.action
+        plan = Signal(Plan)
+        m.d.comb += [self.number.eq(number[:qp_bits]), self.action.eq(QpAction.RESET)]
+        known = Signal(init=1)
+        in_range = Signal()
+        good = Signal(init=1)
+        m.d.comb += in_range.eq(number[qp_bits:] == 1)
+        with m.Switch(opcode):
+            with m.Case(Command.NOP):
+                m.d.comb += in_range.eq(1)
+            with m.Case(Command.CREATE_QP):
+                m.d.comb += [plan.eq(Plan.WRITE_QP), self.word.eq(QP_CONTEXT_WORDS - 1)]
+            with m.Case(Command.MODIFY_QP):
+                m.d.comb += [
+                    plan.eq(Plan.MODIFY_QP),
+                    self.action.eq(action),
+                    self.word.eq(QP_CONTEXT.fields["rq_psn"].word),
+                    good.eq((action[3:] == 0) & (action != QpAction.QUERY)),
+                ]
+                with m.If(action == QpAction.START_SEND):
+                    m.d.comb += self.word.eq(QP_CONTEXT.fields["sq_psn"].word)
+            with m.Case(Command.QUERY_QP):
+                m.d.comb += [plan.eq(Plan.READ_QP), self.action.eq(QpAction.QUERY)]
+            with m.Case(Command.DESTROY_QP):
+                m.d.comb += [plan.eq(Plan.WRITE_QP), self.destroy.eq(1)]
+            with m.Case(Command.CREATE_CQ, Command.DESTROY_CQ):
+                m.d.comb += [
+                    plan.eq(Plan.WRITE_CQ),
+                    self.number.eq(number),
+                    in_range.eq(number < self.cqs),
+                    self.word.eq(CQ_CONTEXT_WORDS - 1),
+                    self.destroy.eq(opcode == Command.DESTROY_CQ),
+                ]
+            with m.Case(Command.INVALIDATE_KEY):
+                m.d.comb += [plan.eq(Plan.INVALIDATE), in_range.eq(1)]
+            with m.Default():
+                m.d.comb += known.eq(0)
+        with m.If(~known):
+            m.d.comb += self.status.eq(CommandStatus.BAD_OPCODE)
+        with m.Elif(~good):
+            m.d.comb += self.status.eq(CommandStatus.BAD_PARAMETER)
+        with m.Elif(~in_range):
+            m.d.comb += self.status.eq(CommandStatus.BAD_NUMBER)
+        with m.Else():
+            m.d.comb += self.plan.eq(plan)
+        return m

@@ -1,0 +1,97 @@
+"""Control tokens: how the command block resets, starts and stops a QP in every block that has state of it."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..abi.commands import QpAction
+from ..stream.transfer import QpControl
+
+__all__ = ["Tokens"]
+
+REQUESTER, RESPONDER, COLLECTOR, COMPLETER, SQ_FETCH, RQ_FETCH = range(6)
+
+
+class Tokens(wiring.Component):
+    """Says a token to one block after the other.
+
+    RESET goes to all, and waits on its way: for requester, responder and replier, until their tokens have come out at
+    the ends of the transmit and the receive path; then for the collector's. So what comes to the completer and to the
+    prefetchers last belongs to no packet of the old life. RESUME and DRAIN go to the requester alone, all others to all
+    but the collector.
+
+    A block sees its token 1 cycle after the one before was taken, and each costs 3 cycles. Every ``valid`` is a
+    register, and a block's ``ready`` goes to that register only.
+
+    Members
+    -------
+    request : stream of ``QpControl``
+        The token; ``ready`` when all have it, and RESET has waited.
+    requester, responder, collector, completer, sq_fetch, rq_fetch : streams of ``QpControl``
+    requester_done, responder_done, replier_done, collector_done : 1
+        Strobes: the RESET token has left the pipeline. Those of a token come after it was taken.
+    """
+
+    def __init__(self):
+        token = stream.Signature(QpControl)
+        super().__init__(
+            {
+                "request": In(token),
+                "requester": Out(token),
+                "responder": Out(token),
+                "collector": Out(token),
+                "completer": Out(token),
+                "sq_fetch": Out(token),
+                "rq_fetch": Out(token),
+                "requester_done": In(1),
+                "responder_done": In(1),
+                "replier_done": In(1),
+                "collector_done": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        action = self.request.payload.action
+        ports = [self.requester, self.responder, self.collector, self.completer, self.sq_fetch, self.rq_fetch]
+        target = Signal(range(len(ports)))
+        open_ = Signal(len(ports))  # said and not taken
+        reset, alone, may = Signal(), Signal(), Signal()
+        for number, port in enumerate(ports):
+            m.d.comb += [port.valid.eq(open_[number]), port.payload.eq(self.request.payload)]
+            with m.If(port.ready):
+                m.d.sync += open_[number].eq(0)
+        m.d.comb += [
+            reset.eq(action == QpAction.RESET),
+            alone.eq((action == QpAction.RESUME) | (action == QpAction.DRAIN)),
+        ]
+
+        strobes = [self.requester_done, self.responder_done, self.replier_done, self.collector_done]
+        out = Signal(len(strobes))
+        for number, strobe in enumerate(strobes):
+            with m.If(strobe):
+                m.d.sync += out[number].eq(1)
+
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [target.eq(REQUESTER), out.eq(0)]
+                with m.If(self.request.valid):
+                    m.next = "SAY"
+            with m.State("SAY"):
+                m.d.comb += may.eq(1)
+                with m.If(target == COLLECTOR):
+                    m.d.comb += may.eq(~reset | out[:3].all())
+                with m.Elif(target == COMPLETER):
+                    m.d.comb += may.eq(~reset | out[3])
+                with m.If(may):
+                    m.d.sync += open_.bit_select(target, 1).eq(reset | (target != COLLECTOR))
+                    m.next = "TAKEN"
+            with m.State("TAKEN"), m.If(~open_.any()):
+                m.d.sync += target.eq(target + 1)
+                m.next = "SAY"
+                with m.If(alone | (target == RQ_FETCH)):
+                    m.next = "DONE"
+            with m.State("DONE"):
+                m.d.comb += self.request.ready.eq(1)
+                m.next = "IDLE"
+        return m
