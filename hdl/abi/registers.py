@@ -90,6 +90,7 @@ REGISTERS = {
             "free-running 16-bit index; the interrupt is high while it differs from the producer",
         ),
         Register("tick", 0x050, "rw", "cycles of one timer tick (4.096 us)"),
+        Register("next_due", 0x054, "r", "ticks until the next timer may fire; all ones: no timer runs"),
     ]
 }
 """Everything but mailbox, counters and doorbells."""

@@ -19,7 +19,7 @@ class Counters(wiring.Component):
     the row's low bits. Between two visits it advances by at most ``period * (2 ** width - 1)``; it has the bits of that
     number, so the difference is never ambiguous, whatever arrives.
 
-    A read answers within ``period + 4`` cycles and is up to ``period`` cycles behind. Both words of a counter stand in
+    A read answers within ``period + 4`` cycles and is up to ``period + 1`` cycles behind. Both words of a counter stand in
     one row that is written at once, so to read the high, the low and the high word, until the high ones agree, gives a
     value that was true in between. A reset of the engine does not clear the rows.
 
@@ -63,7 +63,8 @@ class Counters(wiring.Component):
         for counter in self.counters.values():
             most = self.period * ((1 << counter.width) - 1)
             count = Signal(range(most + 1), name=f"small_{counter.name}", reset_less=True)
-            m.d.sync += count.eq(count + getattr(self, f"count_{counter.name}"))
+            added = Signal(counter.width, name=f"added_{counter.name}", reset_less=True)  # what says so, says it late
+            m.d.sync += [added.eq(getattr(self, f"count_{counter.name}")), count.eq(count + added)]
             counts.append(count)
 
         # Row and count meet 2 cycles after the visit. Difference, low word, high word: a cycle each, the last of which

@@ -1,6 +1,6 @@
 """The register space behind AXI4-Lite: registers, mailbox, counters, doorbells."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -16,16 +16,15 @@ CommandWord = word_layout(COMMAND, [0])
 ConsumerDoorbell = {"cq": 12, "index": 16}
 
 REG = abi.REGISTERS
+REGISTERS_END = 0x80
 
 
 class Registers(wiring.Component):
     """AXI4-Lite subordinate; see :mod:`verbena.hdl.abi.registers` for the map.
 
     One transaction at a time. A doorbell reaches its stream 2 cycles after the write's address and data are both there;
-    a read takes 4 cycles, of a counter as
-    long as the counters take. Reads
-    of unknown addresses give 0, writes to them do nothing; both are answered OKAY. Write strobes are not looked at:
-    registers are written whole.
+    a read takes 5 cycles, of a counter as long as the counters take. Reads of unknown addresses give 0, writes to them
+    do nothing; both are answered OKAY. Write strobes are not looked at: registers are written whole.
     An access to the mailbox waits while a command runs; nothing else does.
 
     Members
@@ -44,6 +43,8 @@ class Registers(wiring.Component):
         What the registers hold.
     idle : 1
         Shown in the status register.
+    next_due : 32
+        Shown in the register of that name.
     """
 
     def __init__(self, *, data_width, qps, cqs, window):
@@ -79,6 +80,7 @@ class Registers(wiring.Component):
                 "interrupt_enable": Out(1),
                 "tick": Out(32, init=512),
                 "idle": In(1),
+                "next_due": In(32),
             }
         )
 
@@ -124,14 +126,17 @@ class Registers(wiring.Component):
         region = address[24:26]
         number = address[12:24]
         page = address[:12]
+        # Known a cycle after the address.
         in_registers = Signal()
         in_mailbox = Signal()
         in_counters = Signal()
+        register = Signal(REGISTERS_END // 4)  # which one, a bit each
         base = (region == 0) & (number == 0)
-        m.d.comb += [
-            in_registers.eq(base & (page < 0x80)),
+        m.d.sync += [
+            in_registers.eq(base & (page < REGISTERS_END)),
             in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),
             in_counters.eq(base & (page[10:] == 3)),
+            register.eq(1 << page[2:7]),
         ]
         asked = Signal()  # the counters know which word is wanted
 
@@ -145,60 +150,45 @@ class Registers(wiring.Component):
                     m.d.comb += axil.arready.eq(1)
                     m.d.sync += [address.eq(axil.araddr), asked.eq(0)]
                     m.next = "READ"
+            # Doorbells are on the way of every message, and are written at once.
             with m.State("WRITE"):
-                done = Signal(init=1)
+                m.next = "WRITE_REGISTER"
+                with m.If(region == abi.QP_PAGES >> 24):
+                    with m.If(number < self.qps):
+                        self._ring(m, page, number, value, sq=abi.QpDoorbell.SQ_PRODUCER, rq=abi.QpDoorbell.RQ_PRODUCER)
+                with m.Elif(region == abi.CQ_PAGES >> 24), m.If(number < self.cqs):
+                    self._ring(m, page, number, value, consumer=abi.CqDoorbell.CONSUMER, arm=abi.CqDoorbell.ARM)
+            with m.State("WRITE_REGISTER"):
+                m.next = "WRITTEN"
                 with m.If(in_registers):
                     m.d.comb += shadow_write.en.eq(1)
-                    self._write_registers(m, page, value, busy)
-                with m.Elif(in_mailbox):
-                    m.d.comb += [done.eq(~busy), mailbox_write.en.eq(Mux(busy, self.mailbox_w_en, 1))]
-                with m.Elif((region == abi.QP_PAGES >> 24) & (number < self.qps)):
-                    for doorbell, offset in (
-                        (self.sq, abi.QpDoorbell.SQ_PRODUCER),
-                        (self.rq, abi.QpDoorbell.RQ_PRODUCER),
-                    ):
-                        with m.If(page == offset):
-                            m.d.comb += done.eq(~doorbell.valid | doorbell.ready)
-                            with m.If(done):
-                                m.d.sync += [
-                                    doorbell.valid.eq(1),
-                                    doorbell.payload.qp.eq(number),
-                                    doorbell.payload.index.eq(value),
-                                ]
-                with m.Elif((region == abi.CQ_PAGES >> 24) & (number < self.cqs)):
-                    for doorbell, offset, field in (
-                        (self.consumer, abi.CqDoorbell.CONSUMER, "index"),
-                        (self.arm, abi.CqDoorbell.ARM, "flags"),
-                    ):
-                        with m.If(page == offset):
-                            m.d.comb += done.eq(~doorbell.valid | doorbell.ready)
-                            with m.If(done):
-                                m.d.sync += [
-                                    doorbell.valid.eq(1),
-                                    doorbell.payload.cq.eq(number),
-                                    doorbell.payload[field].eq(value),
-                                ]
-                with m.If(done):
-                    m.next = "WRITTEN"
+                    self._write_registers(m, register, value, busy)
+                with m.If(in_mailbox):
+                    with m.If(busy):
+                        m.next = "WRITE_REGISTER"
+                    with m.Else():
+                        m.d.comb += mailbox_write.en.eq(1)
             with m.State("WRITTEN"):
                 m.d.comb += axil.bvalid.eq(1)
                 with m.If(axil.bready):
                     m.next = "IDLE"
             with m.State("READ"):
+                m.next = "READ_REGISTER"
+            with m.State("READ_REGISTER"):
                 done = Signal(init=1)
                 with m.If(in_registers):
                     m.d.sync += result.eq(shadow_read.data)
-                    with m.Switch(page):
-                        for name, expression in {
-                            "magic": Const(abi.MAGIC, 32),
-                            "version": Const(abi.VERSION, 32),
-                            "capabilities": Const(self._capabilities(), 32),
-                            "command_status": Cat(status, Const(0, 27), busy),
-                            "status": self.idle,
-                            "clock": clock,
-                        }.items():
-                            with m.Case(REG[name].offset):
-                                m.d.sync += result.eq(expression)
+                    for name, expression in {
+                        "magic": Const(abi.MAGIC, 32),
+                        "version": Const(abi.VERSION, 32),
+                        "capabilities": Const(self._capabilities(), 32),
+                        "command_status": Cat(status, Const(0, 27), busy),
+                        "status": self.idle,
+                        "clock": clock,
+                        "next_due": self.next_due,
+                    }.items():
+                        with m.If(register[REG[name].offset // 4]):
+                            m.d.sync += result.eq(expression)
                 with m.Elif(in_mailbox):
                     m.d.comb += done.eq(~busy)
                     m.d.sync += result.eq(mailbox_read.data)
@@ -225,7 +215,18 @@ class Registers(wiring.Component):
         log = [ceil_log2(x) for x in (self.qps, self.cqs, self.data_width // 8, self.window)]
         return sum(x << 4 * i for i, x in enumerate(log))
 
-    def _write_registers(self, m, page, value, busy):
+    def _ring(self, m, page, number, value, **doorbells):
+        """Writes one of the ``doorbells`` of a page, which the block behind has taken or will take."""
+        for name, offset in doorbells.items():
+            doorbell = getattr(self, name)
+            target, item = Value.cast(doorbell.payload)[:12], Value.cast(doorbell.payload)[12:]
+            with m.If(page == offset):
+                with m.If(doorbell.valid):
+                    m.next = "WRITE"
+                with m.Else():
+                    m.d.sync += [doorbell.valid.eq(1), target.eq(number), item.eq(value)]
+
+    def _write_registers(self, m, register, value, busy):
         targets = {
             "control": Cat(self.enable, self.interrupt_enable),
             "mac_low": self.mac[:32],
@@ -240,13 +241,11 @@ class Registers(wiring.Component):
             "eq_consumer": self.eq_consumer,
             "tick": self.tick,
         }
-        with m.Switch(page):
-            for name, target in targets.items():
-                with m.Case(REG[name].offset):
-                    m.d.sync += target.eq(value)
-                    if name == "eq_log_size":
-                        m.d.sync += [self.eq_reset.eq(1), self.eq_consumer.eq(0)]
-            with m.Case(REG["command"].offset):
-                # A command written while one runs is ignored: the driver waits for `busy` to clear.
-                with m.If(~busy):
-                    m.d.sync += [self.command.valid.eq(1), self.command.payload.as_value().eq(value)]
+        for name, target in targets.items():
+            with m.If(register[REG[name].offset // 4]):
+                m.d.sync += target.eq(value)
+                if name == "eq_log_size":
+                    m.d.sync += [self.eq_reset.eq(1), self.eq_consumer.eq(0)]
+        # A command written while one runs is ignored: the driver waits for `busy` to clear.
+        with m.If(register[REG["command"].offset // 4] & ~busy):
+            m.d.sync += [self.command.valid.eq(1), self.command.payload.as_value().eq(value)]

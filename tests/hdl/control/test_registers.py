@@ -87,6 +87,9 @@ def test_constants_and_what_is_written_read_back():
         assert ctx.get(dut.mpt_base) == 7 << 32 | 0x9000
         await bus.write(ctx, 0x700, 5)
         assert await bus.read(ctx, 0x700) == 0
+        for due in (12345, 0xFFFFFFFF):
+            ctx.set(dut.next_due, due)
+            assert await bus.read(ctx, REG["next_due"].offset) == due
         before = await bus.read(ctx, REG["clock"].offset)
         assert before < await bus.read(ctx, REG["clock"].offset)
 
