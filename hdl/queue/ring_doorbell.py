@@ -1,0 +1,104 @@
+"""Doorbells: which of them are true."""
+
+from amaranth.hdl import Const, Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi.contexts import QpState
+from .ring import RingIndex
+
+__all__ = ["RingDoorbell"]
+
+
+class RingDoorbell(wiring.Component):
+    """Takes a doorbell, compares it with its ring, and accepts, rejects or ignores it.
+
+    Accepted is what claims more than is known and no more than the ring holds. A doorbell that claims more than the
+    ring holds, or that meets a stride outside ``strides``, is rejected; one that is stale, repeated, or for a QP in
+    state RESET, is ignored. The verdict stands 3 cycles after the doorbell was taken, and until it has been heard.
+
+    Parameters
+    ----------
+    qps : int
+        QPs.
+    strides : range
+        Logarithms of the sizes that a WQE may have.
+
+    Members
+    -------
+    doorbell : stream of ``RingIndex``
+    open : 1
+        It may be taken in this cycle: the look-up is free for it.
+    idle, take : 1
+        None is inside; one is taken.
+    qp, index
+        The one inside, from the cycle after ``take`` on.
+    consumed : 16
+        Its ring's index, 1 cycle after ``take``.
+    claimed : 16
+        WQEs known to be posted and not consumed, 2 cycles after ``take``.
+    claim : 16
+        The same as the doorbell says, at the same time.
+    state, log_size, log_stride
+        Its QP's attributes, 2 cycles after ``take``.
+    accept, reject : 1
+        The verdict.
+    hold_accept, hold_reject : 1
+        It cannot be heard in this cycle.
+    """
+
+    def __init__(self, qps, strides):
+        self.qps = qps
+        self.strides = strides
+        super().__init__(
+            {
+                "doorbell": In(stream.Signature(RingIndex)),
+                "open": In(1),
+                "idle": Out(1),
+                "take": Out(1),
+                "qp": Out(ceil_log2(qps)),
+                "index": Out(16),
+                "consumed": In(16),
+                "claimed": In(16),
+                "claim": Out(16),
+                "state": In(4),
+                "log_size": In(4),
+                "log_stride": In(4),
+                "accept": Out(1),
+                "reject": Out(1),
+                "hold_accept": In(1),
+                "hold_reject": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += [
+            self.doorbell.ready.eq(self.idle & self.open),
+            self.take.eq(self.doorbell.valid & self.doorbell.ready),
+        ]
+        m.d.sync += self.claim.eq(self.index - self.consumed)
+        with m.FSM():
+            with m.State("TAKE"):
+                m.d.comb += self.idle.eq(1)
+                m.d.sync += [self.qp.eq(self.doorbell.payload.qp), self.index.eq(self.doorbell.payload.index)]
+                with m.If(self.take):
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                m.next = "JUDGE"
+            with m.State("JUDGE"):
+                # A claim with its highest bit set lies behind `consumed`, unless the ring has room for it.
+                known = self.state != QpState.RESET
+                proper = (self.log_stride >= self.strides[0]) & (self.log_stride <= self.strides[-1])
+                fits = self.claim <= (Const(1, 16) << self.log_size)
+                m.d.sync += [
+                    self.accept.eq(known & proper & fits & (self.claim > self.claimed)),
+                    self.reject.eq(known & (~proper | (~fits & ~self.claim[15]))),
+                ]
+                m.next = "APPLY"
+            with m.State("APPLY"):
+                with m.If(~(self.accept & self.hold_accept) & ~(self.reject & self.hold_reject)):
+                    m.d.sync += [self.accept.eq(0), self.reject.eq(0)]
+                    m.next = "TAKE"
+        return m

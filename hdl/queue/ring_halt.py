@@ -1,0 +1,118 @@
+"""A ring that must stand still before its indices are set: RESET, and going back."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi.commands import QpAction
+from ..stream.transfer import QpControl
+from .ring import RingIndex
+
+__all__ = ["RingHalt"]
+
+
+class RingHalt(wiring.Component):
+    """Stops one ring at a time, waits until its reads in flight are back, and says when to set its indices.
+
+    Parameters
+    ----------
+    qps, reads : int
+        QPs, and most reads in flight.
+
+    Members
+    -------
+    control : stream of ``QpControl``
+        RESET stops the ring and sets its indices to 0; the token is taken when that is done. Others are taken at once.
+    rewind : stream of ``RingIndex``
+        Stops the ring and sets its indices; taken when that is done. Goes before a RESET.
+    rewound : stream of ``RingIndex``
+        It is done. Until this is taken nothing else is begun.
+    clean : 1
+        No turn is between its decision and its read.
+    level, pop
+        Reads in flight, and a strobe that the oldest has come back.
+    may : 1
+        The indices can be written in this cycle.
+    qp, index
+        The ring that stands still, and its indices.
+    halting : 1
+        No turn of ``qp`` may be decided, and nothing of it arrives.
+    deaf : 1
+        What is said to be consumed of ``qp`` is of the past.
+    setting : 1
+        ``set`` waits for ``may``: take no doorbell.
+    set, reset : 1
+        Strobes: write the indices; and they are those of a RESET.
+    """
+
+    def __init__(self, qps, reads):
+        self.reads = reads
+        super().__init__(
+            {
+                "control": In(stream.Signature(QpControl)),
+                "rewind": In(stream.Signature(RingIndex)),
+                "rewound": Out(stream.Signature(RingIndex)),
+                "clean": In(1),
+                "level": In(range(reads + 1)),
+                "pop": In(1),
+                "may": In(1),
+                "qp": Out(ceil_log2(qps)),
+                "index": Out(16),
+                "halting": Out(1),
+                "deaf": Out(1),
+                "setting": Out(1),
+                "set": Out(1),
+                "reset": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        rewinding = Signal()
+        resets = Signal()
+        left = Signal(range(self.reads + 1))
+        m.d.comb += [
+            resets.eq(self.control.valid & (self.control.payload.action == QpAction.RESET)),
+            self.control.ready.eq(~resets | (self.set & ~rewinding)),
+            self.rewound.payload.qp.eq(self.qp),
+            self.rewound.payload.index.eq(self.index),
+        ]
+        with m.FSM():
+            with m.State("WATCH"):
+                m.d.sync += rewinding.eq(self.rewind.valid)
+                with m.If(self.rewind.valid):
+                    m.d.sync += [self.qp.eq(self.rewind.payload.qp), self.index.eq(self.rewind.payload.index)]
+                with m.Else():
+                    m.d.sync += [self.qp.eq(self.control.payload.qp), self.index.eq(0)]
+                with m.If(self.rewind.valid | resets):
+                    m.d.sync += [self.halting.eq(1), self.deaf.eq(1)]
+                    m.next = "STOP"
+            with m.State("STOP"):  # a turn that was looked up before is decided now
+                m.next = "CLEAN"
+            with m.State("CLEAN"):
+                m.d.sync += left.eq(self.level - self.pop)
+                with m.If(self.clean):
+                    m.next = "DRAIN"
+            with m.State("DRAIN"):
+                m.d.sync += left.eq(left - self.pop)
+                with m.If(left == 0):
+                    m.next = "SET"
+            with m.State("SET"):
+                m.d.comb += self.setting.eq(1)
+                with m.If(self.may):
+                    m.d.comb += [
+                        self.set.eq(1),
+                        self.reset.eq(~rewinding),
+                        self.rewind.ready.eq(rewinding),
+                    ]
+                    m.d.sync += [self.halting.eq(0), self.deaf.eq(rewinding)]
+                    m.next = "WATCH"
+                    with m.If(rewinding):
+                        m.next = "SAY"
+            with m.State("SAY"):
+                m.d.comb += self.rewound.valid.eq(1)
+                with m.If(self.rewound.ready):
+                    m.d.sync += self.deaf.eq(0)
+                    m.next = "WATCH"
+        return m
