@@ -1,6 +1,6 @@
 """Doorbells: which of them are true."""
 
-from amaranth.hdl import Const, Module
+from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -18,12 +18,17 @@ class RingDoorbell(wiring.Component):
     ring holds, or that meets a stride outside ``strides``, is rejected; one that is stale, repeated, or for a QP in
     state RESET, is ignored. The verdict stands 3 cycles after the doorbell was taken, and until it has been heard.
 
+    What the ring holds is counted from the first WQE that is not consumed. In a ring that ``rewinds`` the host may know
+    of more consumed WQEs than the ring does, which is behind; there it is counted from the last WQE known.
+
     Parameters
     ----------
     qps : int
         QPs.
     strides : range
         Logarithms of the sizes that a WQE may have.
+    rewinds : bool
+        Rings may go back.
 
     Members
     -------
@@ -34,12 +39,12 @@ class RingDoorbell(wiring.Component):
         None is inside; one is taken.
     qp, index
         The one inside, from the cycle after ``take`` on.
-    consumed : 16
-        Its ring's index, 1 cycle after ``take``.
+    consumed, producer : 16
+        Its ring's indices, 1 cycle after ``take``.
     claimed : 16
         WQEs known to be posted and not consumed, 2 cycles after ``take``.
     claim : 16
-        The same as the doorbell says, at the same time.
+        The same, as the doorbell says it; at the same time.
     state, log_size, log_stride
         Its QP's attributes, 2 cycles after ``take``.
     accept, reject : 1
@@ -48,9 +53,10 @@ class RingDoorbell(wiring.Component):
         It cannot be heard in this cycle.
     """
 
-    def __init__(self, qps, strides):
+    def __init__(self, qps, strides, rewinds):
         self.qps = qps
         self.strides = strides
+        self.rewinds = rewinds
         super().__init__(
             {
                 "doorbell": In(stream.Signature(RingIndex)),
@@ -60,6 +66,7 @@ class RingDoorbell(wiring.Component):
                 "qp": Out(ceil_log2(qps)),
                 "index": Out(16),
                 "consumed": In(16),
+                "producer": In(16),
                 "claimed": In(16),
                 "claim": Out(16),
                 "state": In(4),
@@ -79,6 +86,13 @@ class RingDoorbell(wiring.Component):
             self.take.eq(self.doorbell.valid & self.doorbell.ready),
         ]
         m.d.sync += self.claim.eq(self.index - self.consumed)
+        if self.rewinds:
+            claim = Signal(16)
+            news = claim != 0
+            m.d.sync += claim.eq(self.index - self.producer)
+        else:
+            claim = self.claim
+            news = claim > self.claimed
         with m.FSM():
             with m.State("TAKE"):
                 m.d.comb += self.idle.eq(1)
@@ -88,13 +102,13 @@ class RingDoorbell(wiring.Component):
             with m.State("LOOK"):
                 m.next = "JUDGE"
             with m.State("JUDGE"):
-                # A claim with its highest bit set lies behind `consumed`, unless the ring has room for it.
+                # A claim with its highest bit set lies behind, unless the ring has room for it.
                 known = self.state != QpState.RESET
                 proper = (self.log_stride >= self.strides[0]) & (self.log_stride <= self.strides[-1])
-                fits = self.claim <= (Const(1, 16) << self.log_size)
+                fits = claim <= (Const(1, 16) << self.log_size)
                 m.d.sync += [
-                    self.accept.eq(known & proper & fits & (self.claim > self.claimed)),
-                    self.reject.eq(known & (~proper | (~fits & ~self.claim[15]))),
+                    self.accept.eq(known & proper & fits & news),
+                    self.reject.eq(known & (~proper | (~fits & ~claim[15]))),
                 ]
                 m.next = "APPLY"
             with m.State("APPLY"):

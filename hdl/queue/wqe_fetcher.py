@@ -69,7 +69,8 @@ class RingPrefetcher(wiring.Component):
     doorbell : stream of ``RingIndex``
         Producer index, as rung.
     consumed : stream of ``RingIndex``
-        All WQEs before ``index`` may be overwritten. It must arrive here before the host learns that it may reuse them.
+        All WQEs before ``index`` may be overwritten. It must arrive here before the host learns that it may reuse them,
+        unless the ring has gone back meanwhile.
     control : stream of ``QpControl``
     rewind, rewound : stream of ``RingIndex``
     read : stream of ``ReadRequest``; data : stream of ``PacketBeat``
@@ -162,7 +163,7 @@ class RingPrefetcher(wiring.Component):
         m.submodules.ready = ready = ReadyQueue(self.qps)
         m.submodules.arrivals = arrivals = ReadyQueue(self.qps)
         m.submodules.halt = halt = RingHalt(self.qps, self.reads)
-        m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides)
+        m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides, self.rewinds)
         m.submodules.turns = turns = RingRead(self.qps, self.area, strides)
         m.submodules.flights = flights = Queue(turns.flight_layout, self.reads)
         m.submodules.store = store = WqeArea(self.data_width, self.qps, self.area)
@@ -240,6 +241,7 @@ class RingPrefetcher(wiring.Component):
         ending = Signal()
         m.d.comb += [
             doorbell.consumed.eq(consumed_look.data),
+            doorbell.producer.eq(producer_look.data),
             doorbell.claimed.eq(claimed),
             doorbell.state.eq(table.row.state),
             doorbell.log_size.eq(turns.log_size),

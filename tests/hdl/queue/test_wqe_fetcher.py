@@ -467,6 +467,181 @@ def test_reset_is_silent():
     world.run(testbench)
 
 
+async def go_back(ctx, world, ring, index, disturb=0.0, stall=0.0):
+    """Rewinds; meanwhile what was consumed before, of all rings, may be said once more."""
+    dut, rng = world.dut, world.rng
+    ctx.set(dut.rewind.payload, {"qp": ring.qp, "index": index & 0xFFFF})
+    ctx.set(dut.rewind.valid, 1)
+    done = False
+    while not done:
+        each = rng.choice(list(world.rings.values()))
+        ctx.set(dut.consumed.payload, {"qp": each.qp, "index": each.seen & 0xFFFF})
+        ctx.set(dut.consumed.valid, rng.random() < disturb)
+        ctx.set(dut.rewound.ready, rng.random() >= stall)
+        signals = dut.rewind.ready, dut.rewound.valid, dut.rewound.ready, dut.rewound.payload
+        _, _, taken, valid, ready, payload = await ctx.tick().sample(*signals)
+        if taken:
+            ctx.set(dut.rewind.valid, 0)
+        if valid:
+            assert plain(payload) == {"qp": ring.qp, "index": index & 0xFFFF}
+            assert not taken
+        done = valid and ready
+    ctx.set(dut.rewound.ready, 0)
+    ctx.set(dut.consumed.valid, 0)
+    ring.seen = index
+
+
+@pytest.mark.parametrize("disturb", [0, 0.8])
+def test_rewind(disturb):
+    """Rings go back at any time to what is not complete; each WQE can be read until it is, and none is forgotten."""
+    rng = make_rng()
+    dut = make(64, "sq", 1024, cls=Late)
+    dut.first = rng.choice([0, 0xFFE0])
+    world = World(dut, "sq", rng, latency=rng.choice([(1, 3), (1, 150)]))
+    each = dut.first + 50
+    for qp, (log_size, log_stride) in enumerate([(0, 6), (3, 7), (6, 6), (5, 7)]):
+        world.add(qp, BASES[qp], log_size, log_stride)
+    rings = list(world.rings.values())
+    times = [0] * 4
+
+    async def driver(ctx):
+        for ring in rings:
+            await world.configure(ctx, ring)
+        while any(ring.posted < each for ring in rings):
+            await pause(ctx, rng, 0.8)
+            ring = rng.choice(rings)
+            for _ in range(rng.choice([1, 1, 4, 16])):
+                if ring.posted < each and ring.posted - ring.freed < ring.size:
+                    world.post(ring)
+            await world.ring(ctx, ring)
+
+    async def consumer(ctx):
+        while any(ring.freed < each for ring in rings):
+            ring = rng.choice(rings)
+            if rng.random() < 0.15 and times[ring.qp] < 12:
+                times[ring.qp] += 1
+                begun = ring.seen
+                await go_back(ctx, world, ring, ring.freed, disturb, rng.choice([0, 0.8]))
+                if rng.random() < 0.5:
+                    ring.freed = rng.randint(ring.seen, begun)  # a late answer; the host posts anew in those places
+            if not ctx.get(dut.arrived.valid) and rng.random() < 0.5:
+                await ctx.tick()
+                continue
+            ring = rings[await world.arrival(ctx)]
+            status = await world.status(ctx, ring.qp)
+            assert not status.error
+            count = (status.fetched - ring.seen) & 0xFFFF
+            assert ring.seen + count <= ring.posted
+            for n in range(count):
+                words = await world.words(ctx, ring, ring.seen)
+                assert ring.seen < ring.freed or words == ring.slots[ring.seen]
+                ring.seen += 1
+                if rng.random() < 0.5 or n == count - 1:
+                    await send_all(ctx, dut.consumed, [{"qp": ring.qp, "index": ring.seen & 0xFFFF}])
+                if rng.random() < 0.3 or ring.seen == each or ring.posted - ring.freed == ring.size:
+                    ring.freed = max(ring.freed, ring.seen)  # complete
+
+    world.run(driver, consumer, deadline=60_000)
+    assert min(times) > 0
+
+
+@pytest.mark.parametrize("stall", [0, 0.9])
+def test_rewind_meets_turn(stall):
+    """In each of the cycles after a doorbell: nothing of the past arrives, and what is posted is fetched once more."""
+    rng = make_rng()
+    world = World(make(64, "sq", 1024, 2), "sq", rng, latency=(20, 20), stall=stall)
+    ring, other = world.add(1, 0x1000, 4, 6), world.add(0, 0x8000, 4, 6)
+
+    async def testbench(ctx):
+        for each in ring, other:
+            await world.configure(ctx, each)
+        for delay in range(14):
+            world.post(other)
+            await world.ring(ctx, other)
+            for _ in range(5):
+                world.post(ring)
+            await world.ring(ctx, ring)
+            for _ in range(delay):
+                await ctx.tick()
+            await go_back(ctx, world, ring, ring.freed)
+            status = await world.status(ctx, 1)
+            assert (status.producer, status.fetched, status.error) == (ring.posted, ring.freed, 0)
+            while ring.seen < ring.posted or other.seen < other.posted:
+                await world.consume(ctx, await world.arrival(ctx))
+
+    world.run(testbench)
+
+
+def test_rewind_before_reset():
+    """Both at once: RESET has the last word. A RESET of another QP waits for it."""
+    rng = make_rng()
+    world = World(make(64, "sq", 1024, 2), "sq", rng, latency=(20, 20))
+    ring, other = world.add(1, 0x1000, 4, 6), world.add(0, 0x8000, 4, 6)
+
+    async def testbench(ctx):
+        for each in ring, other:
+            await world.configure(ctx, each)
+        for victim in ring, other:
+            for each in ring, other:
+                for _ in range(6):
+                    world.post(each)
+                await world.ring(ctx, each)
+                while each.seen < each.posted:
+                    await world.consume(ctx, await world.arrival(ctx))
+                for _ in range(3):
+                    world.post(each)
+                await world.ring(ctx, each)
+            ctx.set(world.dut.control.payload, {"qp": victim.qp, "action": QpAction.RESET})
+            ctx.set(world.dut.control.valid, 1)
+            await go_back(ctx, world, ring, ring.freed)
+            await send_all(ctx, world.dut.control, [{"qp": victim.qp, "action": QpAction.RESET}])
+            assert (await world.status(ctx, victim.qp)) == {"producer": 0, "fetched": 0, "error": 0}
+            victim.posted = victim.freed = victim.seen = 0
+            victim.slots.clear()
+            world.post(victim)
+            await world.ring(ctx, victim)
+            for each in ring, other:
+                while each.seen < each.posted:
+                    await world.consume(ctx, await world.arrival(ctx))
+
+    world.run(testbench)
+
+
+def test_rewind_keeps_errors():
+    """A ring in error stays so, and nothing is fetched; other control tokens pass meanwhile."""
+    rng = make_rng()
+    world = World(make(64, "sq", 1024, 2), "sq", rng, latency=(5, 50))
+    misrung, failed = world.add(0, 0x1000, 4, 6), world.add(1, 0x8000, 4, 6)
+    world.fail = lambda address: address >= failed.base
+
+    async def testbench(ctx):
+        for ring in misrung, failed:
+            await world.configure(ctx, ring)
+            world.post(ring)
+            await world.ring(ctx, ring)
+            assert await world.arrival(ctx) == ring.qp
+        await world.consume(ctx, 0)
+        await world.ring(ctx, misrung, misrung.seen + misrung.size + 1)
+        assert await world.arrival(ctx) == 0
+        reads = len(world.log)
+        for ring in misrung, failed:
+            ctx.set(world.dut.control.payload, {"qp": ring.qp, "action": QpAction.ERROR})
+            ctx.set(world.dut.control.valid, 1)
+            await ctx.tick()
+            assert ctx.get(world.dut.control.ready)
+            ctx.set(world.dut.control.valid, 0)
+            await go_back(ctx, world, ring, 0)
+            for _ in range(30):
+                assert (await world.status(ctx, ring.qp)) == {"producer": 1, "fetched": 0, "error": 1}
+                if ctx.get(world.dut.arrived.valid):  # the misrung one is fetched again all the same
+                    await world.arrival(ctx)
+                    break
+        assert len(world.log) <= reads + 1
+        assert all(qp == 0 for _, qp, _ in world.log[reads:])
+
+    world.run(testbench)
+
+
 def steady(world, count, period, qps):
     """Cycles a WQE if the driver posts as fast as it may, and each WQE is consumed after ``period`` cycles at most."""
     dut = world.dut
