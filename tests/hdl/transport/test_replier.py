@@ -1,0 +1,498 @@
+"""The replier between a responder, an acknowledger, a transmitter and an atomic unit that a plain model plays."""
+
+from collections import Counter, deque
+
+import pytest
+from streams import Deadlock, make_rng, plain, send_all, simulate
+from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
+from verbena.hdl.abi.tables import AccessStatus
+from verbena.hdl.transport.layouts import DepartureKind, PayloadSource, ResponseKind
+from verbena.hdl.transport.replier import Replier
+
+QPS = 4
+OK = AccessStatus.OK
+FATAL = [status for status in AccessStatus if status not in (OK, AccessStatus.POISONED)]
+SETTLED = 30
+"""Cycles after which a QP whose response was refused has certainly stopped, if packets are taken."""
+
+
+def context(qp, state=QpState.RTS):
+    return {"state": state, "path_mtu": [1, 2, 1, 5][qp], "pd": 0xA0000 + qp}
+
+
+def mtu_of(qp):
+    return 128 << context(qp)["path_mtu"]
+
+
+def expected(qp, entry):
+    """(header and departure fields, access fields) of each packet of an entry that is not lost."""
+    common = {"credits": entry["credits"], "msn": entry["msn"]}
+    access = {"key": entry["rkey"], "pd": context(qp)["pd"], "qp": qp, "clear": 0, "last": 1, "discard": 0}
+    if entry["kind"] != ResponseKind.READ:
+        replay = entry["kind"] == ResponseKind.REPLAY
+        packet = {"opcode": 0x12, "psn": entry["psn"], "length": 8, "last": 1}
+        packet["source"] = PayloadSource.INLINE if replay else PayloadSource.ATOMIC
+        run = {"length": 0, "tag": 0} if replay else {"length": 8, "tag": 1, "access": 8, "address": entry["address"]}
+        return [(common | packet, access | run)]
+    total, mtu = entry["swap"] & 0xFFFFFFFF, mtu_of(qp)
+    starts = list(range(0, total, mtu)) or [0]
+    packets = []
+    for number, start in enumerate(starts):
+        first, last = number == 0, number == len(starts) - 1
+        length = min(mtu, total - start)
+        packet = {
+            "opcode": {(1, 1): 0x10, (1, 0): 0x0D, (0, 0): 0x0E, (0, 1): 0x0F}[first, last],
+            "psn": (entry["psn"] + number) % (1 << 24),
+            "length": length,
+            "last": last,
+            "source": PayloadSource.MEMORY,
+        }
+        run = {"length": length, "tag": 0, "access": 4, "address": (entry["address"] + start) % (1 << 64)}
+        packets.append((common | packet, access | run))
+    return packets
+
+
+class Life:
+    """A QP from one RESET to the next."""
+
+    def __init__(self, rng):
+        self.psn = rng.choice([0, 0xFFFFFE, rng.randrange(1 << 24)])
+        self.entries = []
+        self.released = self.served = 0  # served: the acknowledger knows it
+        self.answered = 0  # the transmitter says so
+        self.cut = (0, 0)  # entry and packet that are next
+        self.atomics = []  # of all, in order: PSN, and once it is executed the value found
+        self.refused = None  # cycle in which that was said
+
+    def new_entry(self, rng, mtu):
+        kind = rng.choices(list(ResponseKind), [5, 3, 3, 3])[0]
+        entry = {
+            "kind": kind,
+            "psn": self.psn,
+            "msn": rng.randrange(1 << 24),
+            "credits": rng.randrange(32),
+            "address": rng.randrange(1 << 64),
+            "rkey": rng.randrange(1 << 32),
+            "swap": rng.randrange(1 << 64),
+            "compare": rng.randrange(1 << 64),
+        }
+        count = 1
+        if kind == ResponseKind.READ:
+            length = rng.choice([0, 1, 8, mtu - 1, mtu, mtu + 1, 3 * mtu + 5, rng.randrange(6 * mtu)])
+            entry["swap"] = length | rng.randrange(1 << 32) << 32
+            count = max(1, -(-length // mtu))
+        elif kind == ResponseKind.REPLAY:
+            count = 0
+            entry["psn"] = rng.choice([atomic["psn"] for atomic in self.atomics[-20:]] + [self.psn] * 3)
+            entry["source"] = next((a for a in self.atomics[-16:] if a["psn"] == entry["psn"]), {"value": None})
+        else:
+            entry["source"] = {"psn": self.psn}
+            self.atomics.append(entry["source"])
+        self.psn = (self.psn + count) % (1 << 24)
+        return entry
+
+
+class World:
+    """Everything around the replier, one cycle at a time; raises if the replier does what it must not."""
+
+    def __init__(self, dut, rng, stall, trouble):
+        self.dut, self.rng, self.stall, self.trouble = dut, rng, stall, trouble
+        self.lives = [Life(rng) for _ in range(QPS)]
+        self.token = None  # QP that is being reset
+        self.token_taken = False
+        self.offered = None  # what stands at `release`
+        self.packets, self.accesses = deque(), deque()
+        self.way = deque()  # (qp, life, departure, entry, status) between replier and transmitter
+        self.until = 0  # cycle until which the wire is busy
+        self.operations = deque()  # atomics that the unit has not executed
+        self.operands = deque()
+        self.result, self.answer = None, None
+        self.passing = deque()  # answers that must come out
+        self.cycle = 0
+        self.seen = Counter()
+        self.generating = True
+
+    def chance(self):
+        return self.rng.random() >= self.stall
+
+    # -- Responder and acknowledger.
+    def write_entry(self, ctx):
+        dut, rng = self.dut, self.rng
+        ctx.set(dut.entry_en, 0)
+        qp = rng.randrange(QPS)
+        life = self.lives[qp]
+        if self.generating and qp != self.token and len(life.entries) - life.served < 16 and self.chance():
+            entry = life.new_entry(rng, mtu_of(qp))
+            slot = len(life.entries) % 16
+            ctx.set(dut.entry, {"qp": qp, "slot": slot, "entry": {k: v for k, v in entry.items() if k != "source"}})
+            ctx.set(dut.entry_en, 1)
+            life.entries.append(entry)
+
+    def offer_release(self, ctx):
+        dut, rng = self.dut, self.rng
+        if self.offered is None and self.chance():
+            if self.generating and self.token is None and rng.random() < self.trouble:
+                self.token = rng.randrange(QPS)
+                self.offered = (self.token, 1)
+            else:
+                ready = [
+                    qp
+                    for qp, life in enumerate(self.lives)
+                    if life.released < len(life.entries) and life.refused is None and qp != self.token
+                ]
+                if ready:
+                    self.offered = (rng.choice(ready), 0)
+                    self.lives[self.offered[0]].released += 1
+        ctx.set(dut.release.valid, self.offered is not None)
+        if self.offered:
+            ctx.set(dut.release.payload, dict(zip(("qp", "token"), self.offered)))
+
+    def release_taken(self):
+        qp, token = self.offered
+        self.offered = None
+        if token:
+            self.token_taken = True
+            self.passing = deque(a for a in self.passing if a["qp"] != qp)
+            self.seen["token"] += 1
+
+    # -- What comes out.
+    def pair(self):
+        while self.packets and self.accesses:
+            packet, access = self.packets.popleft(), self.accesses.popleft()
+            qp = packet["qp"]
+            life = self.lives[qp]
+            if packet["kind"] == DepartureKind.RESPONSE_TOKEN:
+                assert (qp, self.token_taken) == (self.token, True)
+                assert (access["length"], access["clear"], access["tag"], access["last"]) == (0, 1, 0, 1)
+                assert (packet["message_last"], packet["transport"]["length"]) == (0, 0)
+                self.way.append((qp, None, packet, None, OK))
+                continue
+            assert packet["kind"] == DepartureKind.RESPONSE
+            self.check(qp, life, packet, access)
+
+    def skip_lost(self, qp, life):
+        """Replays that find nothing: they are over when all before them are."""
+        at, k = life.cut
+        while k == 0 and at < life.released and life.entries[at]["kind"] == ResponseKind.REPLAY:
+            if life.answered < at or life.entries[at]["source"]["value"] is not None:
+                break
+            at += 1
+        life.cut = (at, k)
+
+    def check(self, qp, life, packet, access):
+        self.skip_lost(qp, life)
+        at, k = life.cut
+        assert at < life.released, "cut before its release"
+        assert life.refused is None or self.cycle - life.refused < SETTLED or self.stall, "a refused QP goes on"
+        entry = life.entries[at]
+        packets = expected(qp, entry)
+        if k == 0 and at:
+            before = life.entries[at - 1]["kind"]
+            changes = (entry["kind"] == ResponseKind.READ) != (before == ResponseKind.READ)
+            if changes or entry["kind"] == ResponseKind.REPLAY:
+                assert life.answered >= at, "overlaps with entries of another kind"
+            elif life.answered < at:
+                self.seen["overlap"] += 1
+        want, run = packets[k]
+        transport = packet["transport"]
+        for name in ("opcode", "psn", "length", "msn"):
+            assert transport[name] == want[name], name
+        assert transport["syndrome"] == want["credits"]
+        assert (packet["source"], packet["message_last"]) == (want["source"], want["last"])
+        for name, value in run.items():
+            assert access[name] == value, name
+        life.cut = (at + 1, 0) if want["last"] else (at, k + 1)
+        status = OK
+        if self.rng.random() < self.trouble:
+            status = self.rng.choice([AccessStatus.POISONED, self.rng.choice(FATAL)])
+        elif life.refused is not None:
+            status = AccessStatus.POISONED
+        self.seen[entry["kind"]] += 1
+        self.seen["middle"] += k > 0
+        self.way.append((qp, life, packet, entry, status))
+        if run["tag"]:
+            self.operations.append((entry, status))
+
+    # -- The atomic unit.
+    def execute(self, ctx):
+        if self.result is None and self.operations and self.operands and self.chance():
+            entry, status = self.operations.popleft()
+            operands = self.operands.popleft()
+            assert (operands["swap"], operands["compare"]) == (entry["swap"], entry["compare"])
+            assert operands["add"] == (entry["kind"] == ResponseKind.FETCH_ADD)
+            value = self.rng.randrange(1 << 64)
+            self.result = (entry, {"value": value, "ok": status == OK})
+        ctx.set(self.dut.result.valid, self.result is not None)
+        if self.result:
+            ctx.set(self.dut.result.payload, self.result[1])
+
+    def executed(self):
+        entry, result = self.result
+        entry["source"]["value"] = result["value"] if result["ok"] else None
+        self.result = None
+
+    # -- The transmitter.
+    def transmit(self, ctx):
+        dut = self.dut
+        ctx.set(dut.inline.ready, 0)
+        if self.answer is None and self.way and self.cycle >= self.until and self.chance():
+            qp, life, packet, entry, status = self.way[0]
+            if packet["source"] == PayloadSource.ATOMIC and "value" not in entry["source"]:
+                return self.show_answer(ctx)
+            if packet["source"] == PayloadSource.INLINE:
+                if not ctx.get(dut.inline.valid):
+                    return self.show_answer(ctx)
+                beat = plain(ctx.get(dut.inline.payload))
+                ctx.set(dut.inline.ready, 1)
+                assert beat["data"].to_bytes(dut.data_width // 8, "little")[:8] == entry["source"]["value"].to_bytes(
+                    8, "big"
+                )
+                assert (beat["count"], beat["first"], beat["last"], beat["error"]) == (8, 1, 1, 0)
+                self.seen["replayed"] += 1
+            self.way.popleft()
+            self.until = self.cycle + self.rng.choice([0, 0, 0, 0, 60])
+            last = packet["message_last"]
+            if status != OK or last or life is None:
+                transport = packet["transport"]
+                self.answer = (
+                    life,
+                    {"qp": qp, "status": status, "psn": transport["psn"], "msn": transport["msn"], "last": last},
+                )
+                stale = self.token_taken and qp == self.token
+                if not stale and life is not None:
+                    life.answered += last
+                    self.passing.append(self.answer[1])
+        return self.show_answer(ctx)
+
+    def show_answer(self, ctx):
+        ctx.set(self.dut.answered_i.valid, self.answer is not None)
+        if self.answer:
+            ctx.set(self.dut.answered_i.payload, self.answer[1])
+
+    def answer_taken(self):
+        life, answer = self.answer
+        self.answer = None
+        if life is None:
+            assert (self.token, self.token_taken) == (answer["qp"], True)
+            assert not any(qp == self.token for qp, *_ in self.way)
+            self.lives[self.token] = Life(self.rng)
+            self.token, self.token_taken = None, False
+
+    def answer_out(self, answer):
+        """Counts what the acknowledger hears; between, entries that are lost are reported by the replier itself."""
+        qp = answer["qp"]
+        life = self.lives[qp]
+        assert not (self.token_taken and qp == self.token), "an answer of the QP's past"
+        mine = next((a for a in self.passing if a["qp"] == qp), None)
+        fields = ("status", "psn", "msn", "last")
+        if self.passing and mine is self.passing[0] and all(answer[f] == mine[f] for f in fields):
+            self.passing.popleft()
+        else:
+            entry = life.entries[life.served]
+            assert (entry["kind"], entry["source"]["value"]) == (ResponseKind.REPLAY, None)
+            assert (answer["status"], answer["last"]) == (OK, 1)
+            self.seen["lost"] += 1
+            life.answered += 1
+        life.served += answer["last"]
+        if answer["status"] in FATAL and life.refused is None:
+            life.refused = self.cycle
+
+    def done(self):
+        finished = all(
+            life.refused is not None or life.served == len(life.entries) for life in self.lives
+        )  # of a refused one, what is on its way drains
+        return finished and self.token is None and not (self.way or self.passing or self.answer or self.operations)
+
+    async def run(self, ctx, cycles):
+        dut, rng = self.dut, self.rng
+        names = ["release", "answered_i", "answered_o", "packet", "access", "operands", "result"]
+        ports = {name: getattr(dut, name) for name in names}
+        sampled = [s for port in ports.values() for s in (port.valid, port.ready)]
+        payloads = [ports[name].payload for name in ("answered_o", "packet", "access", "operands")]
+        quiet = 0
+        while quiet < 50:
+            self.cycle += 1
+            self.generating = self.cycle < cycles
+            if self.cycle > 3 * cycles + 20_000:
+                raise Deadlock(f"seed {rng.seed_value}: {[(x.cut, x.served, len(x.entries)) for x in self.lives]}")
+            self.write_entry(ctx)
+            self.offer_release(ctx)
+            self.execute(ctx)
+            self.transmit(ctx)
+            for name in ("answered_o", "packet", "access", "operands"):
+                ctx.set(ports[name].ready, self.chance())
+            served_qp = rng.randrange(QPS)
+            ctx.set(dut.served_qp, served_qp)
+            ctx.set(dut.attribute_en, rng.random() < 0.05)
+            qp = rng.randrange(QPS)
+            word = rng.randrange(2)
+            ctx.set(dut.attribute, {"index": qp, "word": word, "data": QP_CONTEXT.words(**context(qp))[word]})
+            _, _, *values = await ctx.tick().sample(*sampled, *payloads)
+            moved = {name: values[2 * i] and values[2 * i + 1] for i, name in enumerate(names)}
+            answer, packet, access, operands = map(plain, values[-4:])
+            if moved["answered_o"]:
+                self.answer_out(answer)
+            if moved["packet"]:
+                self.packets.append(packet)
+            if moved["access"]:
+                self.accesses.append(access)
+            if moved["operands"]:
+                self.operands.append(operands)
+            if moved["result"]:
+                self.executed()
+            if moved["release"]:
+                self.release_taken()
+            if moved["answered_i"]:
+                self.answer_taken()
+            self.pair()
+            quiet = quiet + 1 if not self.generating and self.done() else 0
+        for qp, life in enumerate(self.lives):
+            ctx.set(dut.served_qp, qp)
+            await ctx.tick()
+            assert ctx.get(dut.served) == life.served % 256
+            if life.refused is None:
+                self.skip_lost(qp, life)
+                assert life.cut == (len(life.entries), 0)
+
+
+async def attributes(ctx, dut, **fields):
+    for qp in range(QPS):
+        for word, value in enumerate(QP_CONTEXT.words(**(context(qp) | fields))):
+            ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
+            ctx.set(dut.attribute_en, 1)
+            await ctx.tick()
+    ctx.set(dut.attribute_en, 0)
+
+
+@pytest.mark.parametrize(("stall", "trouble"), [(0, 0), (0.3, 0), (0.8, 0), (0, 0.01), (0.4, 0.01), (0.8, 0.02)])
+def test_random(stall, trouble):
+    rng = make_rng()
+    dut = Replier(QPS, rng.choice([64, 256]))
+    world = World(dut, rng, stall, trouble)
+    cycles = 1500
+
+    async def testbench(ctx):
+        await attributes(ctx, dut)
+        await world.run(ctx, cycles)
+
+    simulate(dut, testbench, seed=rng.seed_value, deadline=100_000)
+    wanted = ["overlap", "middle", *ResponseKind, "replayed", "lost"] if not trouble else ["token"]
+    assert all(world.seen[name] for name in wanted), world.seen
+
+
+async def write(ctx, dut, qp, slot, **entry):
+    ctx.set(dut.entry, {"qp": qp, "slot": slot, "entry": {"rkey": qp} | entry})
+    ctx.set(dut.entry_en, 1)
+    await ctx.tick()
+    ctx.set(dut.entry_en, 0)
+
+
+READ = {"kind": ResponseKind.READ}
+ATOMIC = {"kind": ResponseKind.FETCH_ADD}
+
+
+@pytest.mark.parametrize(("entry", "cycles"), [(ATOMIC, 7), (READ | {"swap": 8}, 8)])
+def test_latency(entry, cycles):
+    """Cycles from `release` to `access`, in an idle replier."""
+    dut = Replier(QPS)
+
+    async def testbench(ctx):
+        await attributes(ctx, dut)
+        await write(ctx, dut, 1, 0, **entry)
+        ctx.set(dut.release.payload, {"qp": 1})
+        ctx.set(dut.release.valid, 1)
+        passed = 0
+        while not ctx.get(dut.access.valid):
+            _, _, taken = await ctx.tick().sample(dut.release.ready)
+            if taken:
+                ctx.set(dut.release.valid, 0)
+            passed += 1
+        assert passed == cycles
+
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize(("entry", "qps", "cycles"), [(READ, 1, 10), (READ, 4, 9), (ATOMIC, 1, 10), (ATOMIC, 4, 9)])
+def test_throughput(entry, qps, cycles):
+    """Cycles a READ or atomic of 8 bytes, all of which are released and answered meanwhile."""
+    dut = Replier(QPS)
+    count = 64
+    begins = []
+
+    async def releases(ctx):
+        await attributes(ctx, dut)
+        for number in range(count):
+            qp, slot = number % qps, number // qps
+            while number - len(begins) >= 8:
+                await ctx.tick()
+            await write(ctx, dut, qp, slot % 16, **entry, swap=8, psn=number)
+            await send_all(ctx, dut.release, [{"qp": qp}])
+
+    async def answers(ctx):
+        """An answer some time after each packet."""
+        for name in ("access", "packet", "operands", "answered_o"):
+            ctx.set(getattr(dut, name).ready, 1)
+        ctx.set(dut.result.valid, 1)
+        due, cycle = deque(), 0
+        while len(begins) < count or due:
+            ready = bool(due) and due[0][0] <= cycle
+            ctx.set(dut.answered_i.valid, ready)
+            if ready:
+                ctx.set(dut.answered_i.payload, {"qp": due[0][1], "last": 1})
+            sampled = (dut.packet.valid, dut.packet.payload.qp, dut.answered_i.ready)
+            _, _, valid, qp, taken = await ctx.tick().sample(*sampled)
+            if taken and ready:
+                due.popleft()
+            if valid:
+                begins.append(cycle)
+                due.append((cycle + 20, qp))
+            cycle += 1
+
+    simulate(dut, releases, answers)
+    steady = begins[16:]
+    assert (steady[-1] - steady[0]) / (len(steady) - 1) <= cycles
+
+
+def test_round_robin():
+    """QPs with long READs alternate, and a large READ needs far less time than the wire."""
+    dut = Replier(QPS)
+    seen = []
+
+    async def testbench(ctx):
+        await attributes(ctx, dut, path_mtu=5)
+        for qp in (1, 2):
+            await write(ctx, dut, qp, 0, **READ, swap=1 << 16)
+        await send_all(ctx, dut.release, [{"qp": 1}, {"qp": 2}])
+        ctx.set(dut.access.ready, 1)
+        ctx.set(dut.packet.ready, 1)
+        for cycle in range(400):
+            _, _, valid, packet = await ctx.tick().sample(dut.packet.valid, dut.packet.payload)
+            if valid:
+                seen.append((cycle, packet.qp, packet.transport.length))
+
+    simulate(dut, testbench)
+    assert [qp for _, qp, _ in seen] == [1, 2] * 16
+    assert {length for _, _, length in seen} == {4096}
+    assert seen[-1][0] - seen[0][0] <= 31 * 9
+
+
+@pytest.mark.parametrize("state", [QpState.RTS, QpState.ERR])
+def test_error_state(state):
+    """A QP in ERR answers nothing."""
+    dut = Replier(QPS)
+
+    async def testbench(ctx):
+        await attributes(ctx, dut, state=state)
+        await write(ctx, dut, 3, 0, **READ)
+        await send_all(ctx, dut.release, [{"qp": 3}])
+        for _ in range(20):
+            await ctx.tick()
+        assert ctx.get(dut.access.valid) == ctx.get(dut.packet.valid) == (state == QpState.RTS)
+
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize("qps", [0, 3, 8192])
+def test_arguments(qps):
+    with pytest.raises(ValueError, match="not "):
+        Replier(qps)
