@@ -43,6 +43,8 @@ class Registers(wiring.Component):
         What the registers hold.
     idle : 1
         Shown in the status register.
+    link : 1
+        Likewise.
     next_due : 32
         Shown in the register of that name.
     """
@@ -80,6 +82,7 @@ class Registers(wiring.Component):
                 "interrupt_enable": Out(1),
                 "tick": Out(32, init=512),
                 "idle": In(1),
+                "link": In(1),
                 "next_due": In(32),
             }
         )
@@ -183,7 +186,7 @@ class Registers(wiring.Component):
                         "version": Const(abi.VERSION, 32),
                         "capabilities": Const(self._capabilities(), 32),
                         "command_status": Cat(status, Const(0, 27), busy),
-                        "status": self.idle,
+                        "status": Cat(self.idle, self.link),
                         "clock": clock,
                         "next_due": self.next_due,
                     }.items():
