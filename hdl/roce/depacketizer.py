@@ -2,31 +2,37 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
+from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.queue import PacketQueue
 from ..stream.transfer import LENGTH_BITS
 from .ethernet_header import EthernetStrip
 from .headers import ENCAPSULATIONS, HEADERS
 from .icrc import Icrc
-from .layout import PacketMap, wire_field
+from .layout import RECEIVE_CARRIED, PacketMap, wire_field
 from .opcodes import SUPPORTED
 from .packet_header import ReceiveHeader
 from .parser import PacketParser, parsed_layout
 
 __all__ = ["Depacketizer"]
 
+BTH = ("opcode", "solicited", "becn", "pkey", "dest_qpn", "ack_request", "psn")
+"""Fields of the BTH that the transport gets."""
+
+RENAMED = {"swap_add": "swap"}
+"""Fields of headers that have another name in the transport's record."""
+
 
 class Depacketizer(wiring.Component):
     """Takes RoCEv2/IPv4 frames apart, and lets through only whole, well-formed ones with a right ICRC.
 
-    Takes a beat each cycle, always. A good packet's header comes out 5 or 6 cycles after its last beat went in at 64
-    bits (2 more at wider ones), its payload a few cycles later; both only when the packet is known to be good, and both
-    or neither. Whatever came in, the next packet is not affected.
+    Takes a beat each cycle, always. A good packet's header comes out 6 or 7 cycles after its last beat went in at 64
+    bits (2 more at wider ones, 3 more if the headers wait in block RAM), its payload a few cycles later; both only when
+    the packet is known to be good, and both or neither. Whatever came in, the next packet is not affected.
 
     A dropped frame is counted once, for the first of these that is true: it is not for this engine; it contradicts
     itself; its ICRC is wrong or it is damaged on the wire (``error``); there is no room. Filling behind the IP packet
@@ -38,7 +44,7 @@ class Depacketizer(wiring.Component):
     depth : int
         Bytes of the payload buffer; a power of two. One packet of 4096 bytes must fit.
     headers : int
-        Packets whose headers can wait; a power of two. They stand in LUT RAM.
+        Packets whose headers can wait; a power of two. Up to 64 stand in LUT RAM, more in block RAM.
     opcodes : iterable of int
         What is accepted; each with extended headers of the flat layout only.
 
@@ -51,7 +57,7 @@ class Depacketizer(wiring.Component):
     header : stream of ``ReceiveHeader``
     payload : stream of ``PacketBeat(data_width)``
         One packet of ``header.transport.length`` bytes a header, without pad; no beat if that is 0. ``error`` is never
-        set. May be taken before its header.
+        set. May be taken before its header. An atomic acknowledgement has 8 bytes: the value, least significant first.
     empty : 1
         Nothing waits in the two queues.
     count_rx_packets, count_rx_bytes : 1, 13
@@ -65,7 +71,7 @@ class Depacketizer(wiring.Component):
         self.headers = headers
         self.opcodes = frozenset(opcodes)
         self.encapsulation = ENCAPSULATIONS["RoCEv2/IPv4"]
-        self._map = PacketMap(self.encapsulation, self.opcodes)
+        self._map = PacketMap(self.encapsulation, self.opcodes, RECEIVE_CARRIED)
         if not isinstance(depth, int) or depth < 8192 or depth & depth - 1:
             raise ValueError(f"depth must be a power of two, at least 8192, not {depth!r}")
         if not isinstance(headers, int) or headers < 2 or headers & headers - 1:
@@ -102,16 +108,14 @@ class Depacketizer(wiring.Component):
             parser.i.eq(strip.o),
             parser.i_valid.eq(strip.o_valid),
             icrc.advance.eq(1),
-            icrc.valid.eq(parser.o_valid),
-            icrc.first.eq(parser.o.first),
-            icrc.data.eq(parser.masked),
-            icrc.words.eq(parser.o.words),
+            icrc.valid.eq(parser.check_valid),
+            *(getattr(icrc, name).eq(parser.check[name]) for name in parser.check.shape().members),
         ]
 
         # --- A beat waits until the next one completes it as payload; meanwhile the ICRC goes through its stages.
         layout = parsed_layout(self.data_width, places)
         pipeline = [(parser.o, parser.o_valid)]
-        for n in range(icrc.state_latency):
+        for n in range(icrc.state_latency - 1):
             pipeline.append((Signal(layout, name=f"beat_{n}"), Signal(name=f"valid_{n}")))
         (after, after_valid), (beat, valid) = pipeline[-2:]
         go = Signal()
@@ -124,27 +128,35 @@ class Depacketizer(wiring.Component):
         with m.If(after_valid | go):
             m.d.sync += valid.eq(after_valid)
 
-        # --- Payload: `offset` words of the beat are not of this row, and as many of the next are.
-        offset = Signal(range(lanes))
-        started, started_before = Signal(), Signal()
-        starts = []
-        row = Signal(self.data_width)
-        for index, sequence in enumerate(places.sequences):
-            starts.append(beat.kinds[index] & beat.at[sequence.words // lanes])
-            with m.If(beat.kinds[index]):
-                m.d.comb += offset.eq(sequence.words % lanes)
-        with m.Switch(offset):
-            for n in sorted({sequence.words % lanes for sequence in places.sequences}):
-                with m.Case(n):
-                    m.d.comb += row.eq(Cat(beat.data[n * 32 :], after.data[: n * 32]))
-        other = offset + 1  # words besides payload: those, and the ICRC
-        some = Signal()
-        m.d.comb += [
-            started.eq(Cat(starts).any() | (started_before & ~beat.first)),
-            some.eq(started & (beat.left > other)),
-        ]
-        with m.If(go):
-            m.d.sync += started_before.eq(started)
+        # --- Payload: as many words of the beat as its offset are not of this row, and as many of the next are. What
+        # derives from the headers is decided while the beat comes.
+        offsets = {n: Signal(name=f"offset_{n}") for n in sorted({s.words % lanes for s in places.sequences})}
+        started, started_now = Signal(), Signal()
+        some, some_last = Signal(), Signal()  # the beat begins a row; and that is the last
+        starts, more, ends = [], [], []
+        for n, used in offsets.items():
+            mine = [index for index, sequence in enumerate(places.sequences) if sequence.words % lanes == n]
+            here = Cat(after.kinds[index] for index in mine).any()
+            # Words of the packet besides payload in this beat and behind: those, and the ICRC.
+            more.append(here & (after.left > n + 1))
+            ends.append(here & (after.left <= n + 1 + lanes))
+            starts += [after.kinds[index] & after.at[places.sequences[index].words // lanes] for index in mine]
+            with m.If(after_valid):
+                m.d.sync += used.eq(here)
+        m.d.comb += started_now.eq(Cat(starts).any() | (started & ~after.first))
+        with m.If(after_valid):
+            m.d.sync += [
+                started.eq(started_now),
+                some.eq(started_now & Cat(more).any()),
+                some_last.eq(Cat(ends).any()),
+            ]
+        row, left = Signal(self.data_width), Signal(range(lanes + 1))
+        for n, used in offsets.items():
+            with m.If(used):
+                m.d.comb += [
+                    row.eq(Cat(beat.data[n * 32 :], after.data[: n * 32])),
+                    left.eq(beat.left - (n + 1)),
+                ]
 
         # --- The verdict, one cycle later, and with it the last row: it waits in its register till the frame is over.
         bad_before, bad = Signal(3), Signal(3)
@@ -153,6 +165,7 @@ class Depacketizer(wiring.Component):
         m.d.comb += bad[2].eq(~Mux(beat.ends, icrc.good, icrc_good) | beat.error)
         end, rows, push, row_last, row_some = Signal(), Signal(self.data_width), Signal(), Signal(), Signal()
         row_count = Signal(range(lanes * 4 + 1))
+        original = Signal()  # the row is an atomic's original value, most significant byte first
         m.d.sync += [end.eq(go & beat.last), push.eq(go & some)]
         with m.If(go):
             m.d.sync += [bad_before.eq(bad), row_some.eq(some | (row_some & ~beat.first))]
@@ -161,22 +174,29 @@ class Depacketizer(wiring.Component):
             with m.If(some):
                 m.d.sync += [
                     rows.eq(row),
-                    row_last.eq(beat.left <= other + lanes),
-                    row_count.eq(Mux(beat.left <= other + lanes, ((beat.left - other) << 2) - beat.pad, lanes * 4)),
+                    row_last.eq(some_last),
+                    row_count.eq(Mux(some_last, (left << 2) - beat.pad, lanes * 4)),
+                    original.eq(Cat(beat.kinds[n] for n, s in enumerate(places.sequences) if s.carried).any()),
                 ]
         good = ~bad_before.any()
-        header_room = Signal()
+        fields = self._capture(m, go, beat)
+        m.submodules.headers = headers = Queue(fields.shape(), self.headers)
         open_row = Signal()  # some of this packet's rows are in the queue
         accept = Signal()
         m.d.comb += [
             queue.i.valid.eq((push & ~row_last) | (end & row_some)),
-            queue.i.payload.data.eq(rows),
+            queue.i.payload.data.eq(
+                Cat(Mux(original, Cat(rows.word_select(n, 8) for n in reversed(range(8))), rows[:64]), rows[64:])
+            ),
             queue.i.payload.count.eq(row_count),
             queue.i.payload.first.eq(~open_row),
             queue.i.payload.last.eq(end),
             queue.i.payload.error.eq(end & ~good),
-            queue.refuse.eq(~header_room),
-            accept.eq(end & good & header_room & (~row_some | queue.committed)),
+            queue.refuse.eq(~headers.i.ready),
+            accept.eq(end & good & headers.i.ready & (~row_some | queue.committed)),
+            headers.i.valid.eq(accept),
+            headers.i.payload.eq(fields),
+            self.empty.eq((headers.level == 0) & queue.empty),
             self.count_drop_not_roce.eq(end & bad_before[0]),
             self.count_drop_malformed.eq(end & ~bad_before[0] & bad_before[1]),
             self.count_drop_icrc.eq(end & (bad_before == 0b100)),
@@ -188,36 +208,34 @@ class Depacketizer(wiring.Component):
         with m.Elif(queue.i.valid):
             m.d.sync += open_row.eq(1)
 
-        fields = self._capture(m, go, beat)
         with m.If(accept):
             m.d.comb += self.count_rx_bytes.eq(fields.length)
-        self._header_queue(m, accept, fields, header_room, queue.empty)
+        m.d.comb += [self.header.valid.eq(headers.o.valid), headers.o.ready.eq(self.header.ready)]
+        self._header_fields(m, headers.o.payload)
         return m
 
     def _capture(self, m, go, beat):
         """Registers with the fields that the transport wants; complete in the cycle behind the packet's last beat.
 
         Extended headers are kept as the words at their place, where they share the registers; one that has several
-        places has registers of its own.
+        places, at the last.
         """
         places, lanes = self._map, self.data_width // 32
-        layout = {"source_ip": 32, "ecn": 2, "length": LENGTH_BITS}
-        bth = ["opcode", "solicited", "becn", "pkey", "dest_qpn", "ack_request", "psn"]
-        layout.update({name: HEADERS["bth"][name].width for name in bth})
+        layout = {
+            "source_ip": 32,
+            "ecn": 2,
+            "length": LENGTH_BITS,
+            **{name: HEADERS["bth"][name].width for name in BTH},
+        }
         sources = [("source_ip", "ipv4", "source"), ("ecn", "ipv4", "traffic_class")]
-        sources += [(name, "bth", name) for name in bth]
-        words = []  # (field, word, index in field, condition)
+        sources += [(name, "bth", name) for name in BTH]
+        words = {}  # register to word to kinds of packets
         for name, starts in places.extended().items():
-            size = HEADERS[name].size // 4
-            for place, (start, sequences) in enumerate(starts.items()):
-                for index in range(size):
-                    if len(starts) == 1:
-                        layout[f"word_{start + index}"] = 32
-                        words.append((f"word_{start + index}", start + index, 0, 1))
-                    else:
-                        layout[name] = size * 32
-                        condition = Cat(beat.kinds[n] for n in sequences).any() if place else 1
-                        words.append((name, start + index, index, condition))
+            for start, kinds in starts.items():
+                for index in range(HEADERS[name].size // 4):
+                    register = words.setdefault(max(starts) + index, {})
+                    register.setdefault(start + index, set()).update(kinds)
+        layout.update({f"word_{register}": 32 for register in sorted(words)})
 
         fields = Signal(data.StructLayout(layout))
         with m.If(go):
@@ -228,37 +246,23 @@ class Depacketizer(wiring.Component):
             with m.If(go & beat.at[number]):
                 base = places.start(header) * 4 - number * lanes * 4
                 m.d.sync += fields[target].eq(wire_field(beat.data, field, base))
-        for target, word, index, condition in words:
-            with m.If(go & beat.at[word // lanes] & condition):
-                m.d.sync += fields[target].word_select(index, 32).eq(beat.data.word_select(word % lanes, 32))
+        for register, sources in words.items():
+            for number, word in enumerate(sorted(sources)):
+                # What the first place holds of other packets is overwritten or means nothing.
+                here = Cat(beat.kinds[kind] for kind in sources[word]).any() if number else 1
+                with m.If(go & beat.at[word // lanes] & here):
+                    m.d.sync += fields[f"word_{register}"].eq(beat.data.word_select(word % lanes, 32))
         return fields
 
-    def _header_queue(self, m, accept, fields, room, payload_empty):
-        layout = fields.shape()
-        m.submodules.headers = rows = memory.Memory(shape=Value.cast(fields).shape(), depth=self.headers, init=[])
-        write, read = rows.write_port(), rows.read_port(domain="comb")
-        head, tail = Signal(ceil_log2(self.headers) + 1), Signal(ceil_log2(self.headers) + 1)
-        level = Signal.like(head)
-        out = data.View(layout, read.data)
-        taken = self.header.valid & self.header.ready
-        m.d.comb += [
-            level.eq(tail - head),
-            room.eq(~level[-1]),
-            write.addr.eq(tail),
-            write.data.eq(fields),
-            write.en.eq(accept),
-            read.addr.eq(head),
-            self.header.valid.eq(level != 0),
-            self.empty.eq((level == 0) & payload_empty),
-        ]
-        m.d.sync += [tail.eq(tail + accept), head.eq(head + taken)]
+    def _header_fields(self, m, fields):
         payload = self.header.payload
-        m.d.comb += [payload.source_ip.eq(out.source_ip), payload.ecn.eq(out.ecn)]
-        for name in ("opcode", "solicited", "becn", "pkey", "dest_qpn", "ack_request", "psn", "length"):
-            m.d.comb += payload.transport[name].eq(out[name])
+        transport = payload.transport
+        m.d.comb += [payload.source_ip.eq(fields.source_ip), payload.ecn.eq(fields.ecn)]
+        m.d.comb += [transport[name].eq(fields[name]) for name in (*BTH, "length")]
         for name, starts in self._map.extended().items():
             header = HEADERS[name]
-            (start, *more) = starts
-            raw = out[name] if more else Cat(out[f"word_{start + n}"] for n in range(header.size // 4))
+            raw = Cat(fields[f"word_{max(starts) + n}"] for n in range(header.size // 4))
             for field in header.fields.values():
-                m.d.comb += payload.transport[field.name].eq(wire_field(raw, field))
+                name = RENAMED.get(field.name, field.name)
+                record = transport if name in transport.shape().members else payload
+                m.d.comb += record[name].eq(wire_field(raw, field))

@@ -71,47 +71,42 @@ class EthernetInsert(wiring.Component):
             ETHERNET, destination=self.i.payload.destination, source=self.mac, ethertype=self.ethertype
         )
         kept = Signal(shift * 8)  # bytes that the frame's next beat begins with
-        begun = Signal()  # the beat of header alone is out
         flush = Signal()  # the packet is over, and `kept` is its rest
         flush_count = Signal(range(lanes + 1))
         flush_error = Signal()
         o = self.o.payload
         alone = Signal()  # a beat of header alone
+        begun = Signal()  # that one is out
+        taking = begun if whole else ~flush
+        move = ~self.o.valid | self.o.ready
+        fits = beat.count <= lanes - shift
+        m.d.comb += self.i.ready.eq(taking & move)
         if whole:
-            m.d.comb += alone.eq(~begun & Mux(self.i.valid, beat.first, self.soon))
-
-        with m.If(~self.o.valid | self.o.ready):
+            m.d.comb += alone.eq(~begun & ~flush & Mux(self.i.valid, beat.first, self.soon))
+        with m.If(move):
             m.d.sync += [
-                self.o.valid.eq(flush | self.i.valid | alone),
-                o.first.eq(0),
-                o.last.eq(0),
-                o.error.eq(0),
-                o.count.eq(lanes),
+                self.o.valid.eq(flush | alone | (self.i.valid & taking)),
+                o.first.eq(alone if whole else beat.first & ~flush),
+                o.last.eq(flush | (beat.last & fits & ~alone)),
+                o.error.eq(Mux(flush, flush_error, beat.error)),
+                o.count.eq(Mux(flush, flush_count, Mux(beat.last & ~alone & fits, beat.count + shift, lanes))),
+                flush.eq(0),
             ]
-            with m.If(flush):
+            rest = Cat(kept, beat.data)[: self.data_width]
+            if whole:
+                m.d.sync += o.data.eq(Mux(alone, header[: self.data_width], rest))
+            else:
+                m.d.sync += o.data.eq(Mux(beat.first & ~flush, Cat(header, beat.data)[: self.data_width], rest))
+            with m.If(alone):
+                m.d.sync += [begun.eq(1), kept.eq(header[whole * lanes * 8 :])]
+            with m.Elif(self.i.valid & taking):
                 m.d.sync += [
-                    o.data.eq(kept),
-                    o.last.eq(1),
-                    o.count.eq(flush_count),
-                    o.error.eq(flush_error),
-                    flush.eq(0),
-                ]
-            with m.Elif(alone):
-                m.d.sync += [begun.eq(1), o.data.eq(header), o.first.eq(1), kept.eq(header[whole * lanes * 8 :])]
-            with m.Elif(self.i.valid):
-                fits = beat.count <= lanes - shift
-                m.d.comb += self.i.ready.eq(1)
-                m.d.sync += [
-                    begun.eq(0),
-                    o.data.eq(Cat(kept if whole else Mux(beat.first, header, kept), beat.data)),
-                    o.first.eq(0 if whole else beat.first),
+                    begun.eq(~beat.last),
                     kept.eq(beat.data[self.data_width - shift * 8 :]),
                     flush.eq(beat.last & ~fits),
                     flush_count.eq(beat.count - (lanes - shift)),
                     flush_error.eq(beat.error),
                 ]
-                with m.If(beat.last & fits):
-                    m.d.sync += [o.last.eq(1), o.count.eq(beat.count + shift), o.error.eq(beat.error)]
         return m
 
 

@@ -78,12 +78,12 @@ class Icrc(wiring.Component):
     Parameters
     ----------
     data_width : int
-        64, 128, 256 or 512. At 64 bits one stage does it all; wider ones have their XOR trees in stages.
+        64, 128, 256 or 512. Wider ones than 64 bits have their XOR trees in stages.
 
     Attributes
     ----------
     state_latency, crc_latency : int
-        Cycles from a beat at the input to ``good`` and to ``crc``.
+        Cycles from a beat at the input, which is registered first, to ``good`` and to ``crc``.
 
     Members
     -------
@@ -92,6 +92,8 @@ class Icrc(wiring.Component):
         A beat is present.
     first : 1
         It is the packet's first.
+    odd : 1
+        The packet has an odd number of words that count. Looked at in each of its beats, at 64 bits.
     data : ``data_width``
         With masked fields already ones.
     words : 0 to ``data_width // 32``
@@ -100,7 +102,8 @@ class Icrc(wiring.Component):
     good : 1
         The words up to and with this beat end in their correct ICRC. Stays until the next beat.
     crc : 32
-        What the wire carries behind the words up to and with this beat, as it stands in a beat.
+        What the wire carries behind the words up to and with this beat, as it stands in a beat; at 64 bits only if it
+        is the last of which any count.
     """
 
     def __init__(self, data_width):
@@ -108,13 +111,14 @@ class Icrc(wiring.Component):
             raise ValueError(f"data_width must be 64, 128, 256 or 512, not {data_width!r}")
         self.data_width = data_width
         lanes = data_width // 32
-        self.state_latency = 1 if lanes == 2 else 3
-        self.crc_latency = 1 if lanes == 2 else 3 + (ceil_log2(lanes) + 1) // 2
+        self.state_latency = 2 if lanes == 2 else 4
+        self.crc_latency = 2 if lanes == 2 else 4 + (ceil_log2(lanes) + 1) // 2
         super().__init__(
             {
                 "advance": In(1),
                 "valid": In(1),
                 "first": In(1),
+                "odd": In(1),
                 "data": In(data_width),
                 "words": In(range(lanes + 1)),
                 "good": Out(1),
@@ -124,48 +128,72 @@ class Icrc(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lanes = self.data_width // 32
-        words = [self.data.word_select(i, 32) for i in range(lanes)]
-        state = Signal(32)
-        if lanes == 2:
-            # A single word is moved to the end of the beat, behind a word of zeros, so that there is one XOR tree.
-            full = self.words[1]
-            begun = Mux(self.first, ICRC_SEED, state)
-            head = words[0] ^ begun
-            tail = Mux(full, words[1], head)
-            both = Cat(Mux(full, head, 0), tail)
-            with m.If(self.advance & self.valid & (self.words != 0)):
-                m.d.sync += state.eq(_linear(lambda s: _repeat(_step, 2, s), both[:32]) ^ _linear(_step, both[32:]))
-            m.d.comb += [self.crc.eq(~state), self.good.eq(state == RESIDUE)]
-            return m
+        if self.data_width == 64:
+            self._narrow(m)
+        else:
+            self._wide(m)
+        return m
 
-        # Stage 1: what each word contributes at the end of a full beat. Stage 2: the sum over the words that count; so
-        # the state runs ahead by the zeros in their place, and steps back afterwards, outside the loop.
-        count = [Signal(range(lanes + 1), name=f"words_{n}") for n in range(3)]
-        valid = [Signal(name=f"valid_{n}") for n in range(2)]
-        first = [Signal(name=f"first_{n}") for n in range(2)]
-        parts = [Signal(32, name=f"part_{n}") for n in range(lanes)]
-        total = Signal(32)
-        counted = [Mux(count[0] > n, parts[n], 0) for n in range(lanes)]
+    def _narrow(self, m):
+        # An odd number of words is moved by one, behind a word of zeros, so that all beats are full ones and there is
+        # one XOR tree. The seed is in the first beat, stepped back before those zeros.
+        now = [self.data.word_select(i, 32) for i in range(2)]
+        head, tail, before, state = Signal(32), Signal(32), Signal(32), Signal(32)
+        step, begin = Signal(), Signal()
         with m.If(self.advance):
             m.d.sync += [
-                Cat(*valid).eq(Cat(self.valid & (self.words != 0), valid[0])),
-                Cat(*first).eq(Cat(self.first, first[0])),
-                Cat(*count[:2]).eq(Cat(self.words, count[0])),
+                step.eq(self.valid & (self.words != 0)),
+                begin.eq(self.first),
+                tail.eq(Mux(self.odd, now[0], now[1])),
+                head.eq(
+                    Mux(
+                        self.odd,
+                        Mux(self.first, _step_back(ICRC_SEED), before),
+                        now[0] ^ Mux(self.first, ICRC_SEED, 0),
+                    )
+                ),
+            ]
+            with m.If(self.valid):
+                m.d.sync += before.eq(now[1])
+            with m.If(step):
+                begun = head ^ Mux(begin, 0, state)
+                m.d.sync += state.eq(_linear(lambda s: _repeat(_step, 2, s), begun) ^ _linear(_step, tail))
+        m.d.comb += [self.crc.eq(~state), self.good.eq(state == RESIDUE)]
+
+    def _wide(self, m):
+        # Stage 1: the input. Stage 2: what each word contributes at the end of a full beat. Stage 3: the sum over the
+        # words that count; so the state runs ahead by the zeros in their place, and steps back afterwards, outside the
+        # loop.
+        lanes = self.data_width // 32
+        data = Signal(self.data_width)
+        words = [data.word_select(i, 32) for i in range(lanes)]
+        state = Signal(32)
+        count = [Signal(range(lanes + 1), name=f"words_{n}") for n in range(3)]
+        back = Signal(range(lanes))  # words by which the state is ahead
+        valid = [Signal(name=f"valid_{n}") for n in range(3)]
+        first = [Signal(name=f"first_{n}") for n in range(3)]
+        parts = [Signal(32, name=f"part_{n}") for n in range(lanes)]
+        total = Signal(32)
+        counted = [Mux(count[1] > n, parts[n], 0) for n in range(lanes)]
+        with m.If(self.advance):
+            m.d.sync += [
+                data.eq(self.data),
+                Cat(*valid).eq(Cat(self.valid & (self.words != 0), *valid[:2])),
+                Cat(*first).eq(Cat(self.first, *first[:2])),
+                Cat(*count).eq(Cat(self.words, *count[:2])),
                 *(parts[n].eq(_linear(lambda s, n=n: _repeat(_step, lanes - n, s), words[n])) for n in range(lanes)),
                 total.eq(Cat(*(Cat(*(part[bit] for part in counted)).xor() for bit in range(32)))),
             ]
-            with m.If(valid[1]):
-                begun = Mux(first[1], ICRC_SEED, state)
+            with m.If(valid[2]):
+                begun = Mux(first[2], ICRC_SEED, state)
                 m.d.sync += state.eq(_linear(lambda s: _repeat(_step, lanes, s), begun) ^ total)
-                m.d.sync += count[2].eq(count[1])
-        with m.Switch(count[2]):
-            for n in range(1, lanes + 1):
+                m.d.sync += back.eq(lanes - count[2])
+        with m.Switch(back):
+            for n in range(lanes):
                 with m.Case(n):
-                    m.d.comb += self.good.eq(state == _repeat(_step, lanes - n, RESIDUE))
+                    m.d.comb += self.good.eq(state == _repeat(_step, n, RESIDUE))
 
         stepped = state
-        back = (lanes - count[2])[: ceil_log2(lanes)]
         for stage in range(ceil_log2(lanes)):
             stepped = Mux(back[stage], _linear(lambda s, n=stage: _repeat(_step_back, 1 << n, s), stepped), stepped)
             if stage % 2 or stage == ceil_log2(lanes) - 1:
@@ -174,4 +202,3 @@ class Icrc(wiring.Component):
                     m.d.sync += [register.eq(stepped), rest.eq(back)]
                 stepped, back = register, rest
         m.d.comb += self.crc.eq(~stepped)
-        return m

@@ -11,7 +11,11 @@ from amaranth.hdl import Cat, Const, Value
 from .headers import HEADERS, ICRC_BYTES
 from .opcodes import OPCODES
 
-__all__ = ["HeaderSequence", "PacketMap", "header_bits", "wire_field"]
+__all__ = ["RECEIVE_CARRIED", "TRANSMIT_CARRIED", "HeaderSequence", "PacketMap", "header_bits", "wire_field"]
+
+TRANSMIT_CARRIED = {"atomiceth": 16, "atomicacketh": 8}
+RECEIVE_CARRIED = {"atomicacketh": 8}
+"""Bytes at a header's end that move between transport and wire as payload: an atomic's operands, its original value."""
 
 
 def _places(field, base=0):
@@ -66,10 +70,12 @@ def header_bits(header, **values):
 @dataclass(frozen=True)
 class HeaderSequence:
     """A kind of packet: the extended ``headers``, in order, that the opcodes ``codes`` share; ``words`` is where, in
-    32-bit words behind the Ethernet header, the payload begins."""
+    32-bit words behind the Ethernet header, the payload begins, or the ``carried`` bytes of headers that count as such.
+    """
 
     headers: tuple
     words: int
+    carried: int
     codes: tuple
 
 
@@ -83,6 +89,8 @@ class PacketMap:
     encapsulation : Encapsulation
     opcodes : iterable of int
         Rows of :data:`.opcodes.OPCODES` whose extended headers are all flat.
+    carried : dict
+        Name of a header, the last of its packets, to the bytes at its end that count as payload.
 
     Attributes
     ----------
@@ -95,7 +103,7 @@ class PacketMap:
         Words up to the end of the longest headers.
     """
 
-    def __init__(self, encapsulation, opcodes):
+    def __init__(self, encapsulation, opcodes, carried):
         self.encapsulation = encapsulation
         self.opcodes = tuple(sorted(opcodes))
         for code in self.opcodes:
@@ -109,10 +117,11 @@ class PacketMap:
         codes = {}
         for code in self.opcodes:
             codes.setdefault(OPCODES[code].headers, []).append(code)
-        self.sequences = [
-            HeaderSequence(headers, fixed + sum(HEADERS[h].size for h in headers) // 4, tuple(members))
-            for headers, members in sorted(codes.items())
-        ]
+        self.sequences = []
+        for headers, members in sorted(codes.items()):
+            moved = carried.get(headers[-1], 0) if headers else 0
+            size = sum(HEADERS[header].size for header in headers) - moved
+            self.sequences.append(HeaderSequence(headers, fixed + size // 4, moved, tuple(members)))
         self.words = max(sequence.words for sequence in self.sequences)
 
     def start(self, name):
@@ -125,15 +134,36 @@ class PacketMap:
         raise ValueError(f"name must be a header of {self.encapsulation.name}, not {name!r}")
 
     def extended(self):
-        """Dictionary: name of an extended header to dictionary: word at which it begins to the indices of the sequences
-        in which it does."""
+        """Dictionary: name of an extended header, of which not all bytes are carried, to dictionary: word at which it
+        begins to the indices of the sequences in which it does."""
         places = {}
         for index, sequence in enumerate(self.sequences):
             word = self.base_words - 1
             for header in sequence.headers:
-                places.setdefault(header, {}).setdefault(word, []).append(index)
+                if word < sequence.words:
+                    places.setdefault(header, {}).setdefault(word, []).append(index)
                 word += HEADERS[header].size // 4
         return places
+
+    def extended_words(self):
+        """Dictionary: (word, name of an extended header, index of its word that stands there) to the indices of the
+        sequences in which it does. A word that headers have in common is the first one's."""
+        names, places = {}, {}
+        for number, sequence in enumerate(self.sequences):
+            whole = [(header, index) for header in sequence.headers for index in range(HEADERS[header].size // 4)]
+            for word, (header, index) in zip(range(self.base_words - 1, sequence.words), whole):
+                bits = range(index * 32, index * 32 + 32)
+                fields = [(f.name, f.start - bits.start, f.width) for f in HEADERS[header].fields.values()]
+                content = (word, *(f for f in fields if f[1] < 32 and f[1] + f[2] > 0))
+                places.setdefault(names.setdefault(content, (word, header, index)), []).append(number)
+        return places
+
+    def is_one_of(self, code, codes):
+        """Whether ``code`` (Value) is one of ``codes``, looking only at what tells :attr:`opcodes` apart."""
+        telling = [bit for bit in range(8) if len({each >> bit & 1 for each in self.opcodes}) > 1] or [0]
+        rows = {tuple(each >> bit & 1 for bit in telling) for each in codes}
+        patterns = ["".join(map(str, reversed(row))) for row in sorted(rows)]
+        return Cat(code[bit] for bit in telling).matches(*patterns)
 
     @property
     def payload_codes(self):

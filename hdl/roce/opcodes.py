@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from .headers import HEADERS
 
-__all__ = ["FLAT_HEADERS", "OPCODES", "READ_OPCODES", "SUPPORTED", "Kind", "Opcode", "Transport", "opcode"]
+__all__ = ["FLAT_HEADERS", "OPCODES", "SUPPORTED", "Kind", "Opcode", "Transport", "opcode"]
 
 
 class Transport(IntEnum):
@@ -58,7 +58,7 @@ class Opcode:
 
     @property
     def flat(self):
-        """All its headers have a place in :data:`.packet_header.TransportHeader`."""
+        """The transport gives and gets all its headers."""
         return all(header in FLAT_HEADERS for header in self.headers)
 
     @property
@@ -67,8 +67,8 @@ class Opcode:
         return sum(HEADERS[header].size for header in self.headers) // 4
 
 
-FLAT_HEADERS = ("reth", "aeth", "immdt")
-"""The extended headers that :data:`.packet_header.TransportHeader` has fields for."""
+FLAT_HEADERS = ("reth", "atomiceth", "aeth", "atomicacketh", "immdt")
+"""The extended headers that the transport gives and gets: as fields of :mod:`.packet_header`, or as payload."""
 
 _CONNECTED = [
     # code, name, kind, extended headers, payload, begins, ends a message
@@ -125,12 +125,5 @@ def opcode(name):
     return _BY_NAME[name].code
 
 
-SUPPORTED = frozenset(
-    row.code
-    for row in OPCODES.values()
-    if row.transport is Transport.RC and row.flat and row.kind in (Kind.SEND, Kind.WRITE, Kind.ACK)
-)
+SUPPORTED = frozenset(row.code for row in OPCODES.values() if row.transport is Transport.RC and row.flat)
 """Opcodes that the engine sends and accepts; all others are dropped as malformed."""
-
-READ_OPCODES = frozenset(row.code for row in OPCODES.values() if row.kind in (Kind.READ_REQUEST, Kind.READ_RESPONSE))
-"""Opcodes of RDMA READ."""

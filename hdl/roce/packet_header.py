@@ -16,7 +16,7 @@ TransportHeader = data.StructLayout(
         "pkey": 16,
         "dest_qpn": 24,
         "psn": 24,
-        # RETH
+        # RETH; the first two also AtomicETH
         "address": 64,
         "rkey": 32,
         "dma_length": 32,
@@ -31,7 +31,8 @@ TransportHeader = data.StructLayout(
 )
 """Transport headers of one packet.
 
-Which of RETH, AETH and ImmDt count follows from ``opcode``; the others are zero or undefined.
+Which of RETH, AtomicETH, AETH and ImmDt count follows from ``opcode``; the others are zero or undefined. What an atomic
+sends besides counts as payload; what it receives, as payload with the acknowledgement only.
 """
 
 Path = data.StructLayout({"mac": 48, "ip": 32, "source_port": 16, "traffic_class": 8, "hop_limit": 8})

@@ -1,19 +1,20 @@
 """From what the transport wants to say to a frame on the wire."""
 
 from functools import reduce
-from itertools import pairwise
 from operator import or_
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from ..stream.packet import PacketBeat
 from ..stream.transfer import LENGTH_BITS
 from .ethernet_header import EthernetInsert
 from .headers import ENCAPSULATIONS, HEADERS, UDP_PORT
 from .icrc import Icrc, icrc_mask
-from .layout import PacketMap, header_bits, wire_field
+from .ip_checksum import IpChecksum
+from .layout import TRANSMIT_CARRIED, PacketMap, header_bits, wire_field
 from .opcodes import SUPPORTED
 from .packet_header import TransmitHeader
 
@@ -29,10 +30,11 @@ IP_CONSTANT = {"version": 4, "header_words": 5, "dont_fragment": 1, "protocol": 
 class Packetizer(wiring.Component):
     """Builds RoCEv2/IPv4 frames: headers, payload moved behind them, pad, lengths, IPv4 checksum, ICRC.
 
-    A frame takes as many cycles as it has beats, without a pause between frames, at 64 bits; wider ones spend up to 2
-    cycles more on a packet. The first beat comes 4 cycles after the header at 64 bits (10 or 11 at wider ones), and not
-    before the first beat of the payload is there; nothing is buffered beyond the pipeline. A header is taken as soon as
-    the packet before it is on its way, and prepared meanwhile.
+    A frame takes as many cycles as it has beats, without a pause between frames, at 64 bits; also if a header comes
+    only 2 cycles after the one before was taken. At wider ones a packet takes 1 cycle more than it has beats without
+    the Ethernet header. The first beat comes 3 cycles after the header at 64 bits (7 or 8 at wider ones), and not
+    before the first beat of the payload is there; nothing is buffered beyond the pipeline. A header is taken with the
+    last beat of its packet; until then it stays at the input, which should be a register.
 
     Payload that ends in ``error`` may be shorter than announced; the frame keeps its length, and its ICRC is inverted,
     so that the receiver drops it. Any other difference in length is not allowed.
@@ -49,7 +51,9 @@ class Packetizer(wiring.Component):
         Own addresses, as numbers. They may change while nothing is sent.
     header : stream of ``TransmitHeader``
     payload : stream of ``PacketBeat(data_width)``
-        One packet of ``header.transport.length`` bytes a header; no beat if that is 0.
+        One packet of ``header.transport.length`` bytes a header; no beat if that is 0. Atomics have payload, too: the
+        operands of a request (16 bytes: swap or addend, compare) and the value of an acknowledgement (8), each most
+        significant byte first.
     o : stream of ``PacketBeat(data_width)``
         Frames with Ethernet header and ICRC, without FCS, not padded to the least size of a frame. ``error`` is never
         set.
@@ -61,7 +65,7 @@ class Packetizer(wiring.Component):
         self.data_width = data_width
         self.opcodes = frozenset(opcodes)
         self.encapsulation = ENCAPSULATIONS["RoCEv2/IPv4"]
-        self._map = PacketMap(self.encapsulation, self.opcodes)
+        self._map = PacketMap(self.encapsulation, self.opcodes, TRANSMIT_CARRIED)
         super().__init__(
             {
                 "mac": In(48),
@@ -79,187 +83,181 @@ class Packetizer(wiring.Component):
         lanes = self.data_width // 32
         places = self._map
         beats = places.words // lanes + 1  # up to the one in which the longest headers end
+        begins = sorted({sequence.words // lanes for sequence in places.sequences})  # beats in which payload begins
         m.submodules.icrc = icrc = Icrc(self.data_width)
         m.submodules.ethernet = ethernet = EthernetInsert(self.data_width, self.encapsulation.ethertype)
         m.d.comb += ethernet.mac.eq(self.mac)
         wiring.connect(m, ethernet.o, wiring.flipped(self.o))
 
-        # --- Prepare the next packet while the one before is sent: its length, and half of its checksum.
-        head = self.header.payload
-        length = head.transport.length
+        # --- Position: the header stays at the input as long as its packet is composed.
+        header = self.header.payload
+        length = header.transport.length
+        prepared = Signal()  # what derives from the header is there
+        at = Signal(beats, init=1)  # one-hot position of the beat, none behind the headers
+        first = at[0]
+        rest = Signal(WORDS_BITS)  # words from this beat on, without the ICRC
+        fire, last = Signal(), Signal()
+        m.d.comb += [last.eq(rest[ceil_log2(lanes) :] == 0), self.header.ready.eq(fire & last)]
+        m.d.sync += prepared.eq(self.header.valid & ~self.header.ready)
+        with m.If(fire):
+            m.d.sync += at.eq(Mux(last, 1, at << 1))
+
+        # --- Prepare: one cycle after the header came, `kinds`, `words` and what else is its packet's is there.
         kinds = Signal(len(places.sequences))  # one-hot: which extended headers
+        offsets = {n: Signal(name=f"offset_{n}") for n in sorted({s.words % lanes for s in places.sequences})}
+        begin = {n: Signal(name=f"begin_{n}") for n in begins}
         extra = Signal(4)  # words besides the least packet and the payload's whole words
-        for index, sequence in enumerate(places.sequences):
-            m.d.comb += kinds[index].eq(head.transport.opcode.matches(*sequence.codes))
-            with m.If(kinds[index]):
-                m.d.comb += extra.eq(sequence.words - places.base_words + 1 + (length[:2] != 0))
-        prepared = Signal()
-        latch = Signal()
+        some = Signal()  # it has payload
         words = Signal(WORDS_BITS)  # of the whole packet, ICRC included
         udp_words = Signal(WORDS_BITS)  # from the UDP header on
-        own_sum, static_sum, peer_sum = Signal(17), Signal(19), Signal(17)
-        known_sum, varying_sum = Signal(19), Signal(17)
-        constant = HEADERS["ipv4"].pack(**IP_CONSTANT)
+        base = places.base_words
+        for index, sequence in enumerate(places.sequences):
+            kind = Signal(name=f"kind_{index}")
+            m.d.comb += kind.eq(places.is_one_of(header.transport.opcode, sequence.codes))
+            m.d.sync += kinds[index].eq(kind)
+            with m.If(kind):
+                m.d.comb += extra.eq(sequence.words - base + 1 + (length[:2] != 0))
+        for group, key in ((offsets, lambda s: s.words % lanes), (begin, lambda s: s.words // lanes)):
+            for n, signal in group.items():
+                codes = [code for sequence in places.sequences if key(sequence) == n for code in sequence.codes]
+                m.d.sync += signal.eq(places.is_one_of(header.transport.opcode, codes))
         m.d.sync += [
-            prepared.eq(self.header.valid & ~latch),
-            words.eq(length[2:] + (places.base_words + extra)),
-            udp_words.eq(length[2:] + (places.base_words - places.start("udp") + extra)),
-            own_sum.eq(self.ip[:16] + self.ip[16:]),
-            static_sum.eq(
-                own_sum + sum(int.from_bytes(constant[i : i + 2], "big") for i in range(0, len(constant), 2))
-            ),
-            peer_sum.eq(head.path.ip[:16] + head.path.ip[16:]),
-            known_sum.eq(static_sum + peer_sum),
-            varying_sum.eq(Cat(head.path.traffic_class, head.path.hop_limit) + (words << 2)),
-        ]
-
-        # --- The packet that is sent.
-        active = Signal()
-        age = Signal(2)  # 2: its checksum is complete
-        now = Signal(TransmitHeader)
-        now_words, now_udp_words = Signal(WORDS_BITS), Signal(WORDS_BITS)
-        now_kinds = Signal.like(kinds)
-        left = Signal(WORDS_BITS)  # words to be sent, ICRC included
-        at = Signal(beats)  # one-hot position of the beat, none behind the headers
-        drained = Signal()  # the payload has no more beats
-        failed = Signal()
-        fire, last = Signal(), Signal()
-        first = at[0]
-        m.d.comb += [
-            last.eq(left <= lanes),
-            latch.eq(prepared & (~active | fire & last)),
-            self.header.ready.eq(latch),
+            some.eq(length != 0),
+            words.eq(length[2:] + (extra + base)),
+            udp_words.eq(length[2:] + (extra + (base - places.start("udp")))),
         ]
         with m.If(fire):
-            m.d.sync += [at.eq(at << 1), left.eq(left - lanes)]
-            with m.If(last):
-                m.d.sync += active.eq(0)
-        whole_sum = Signal(19)
-        checksum = Signal(16)
-        low, high = whole_sum[:16], whole_sum[16:]
-        with m.If(age != 2):
-            m.d.sync += age.eq(age + 1)
-        with m.If(age == 0):
-            m.d.sync += whole_sum.eq(known_sum + varying_sum)
-        with m.If(age == 1):
-            # The carries come around once, and so does the carry of adding them, which needs `low` to be nearly full.
-            m.d.sync += checksum.eq(~(low + high + (low[3:].all() & (low[:3] + high)[3])))
-        with m.If(latch):
-            m.d.sync += [
-                active.eq(1),
-                age.eq(0),
-                now.eq(head),
-                now_words.eq(words),
-                now_udp_words.eq(udp_words),
-                now_kinds.eq(kinds),
-                left.eq(words),
-                at.eq(1),
-            ]
+            m.d.sync += rest.eq(rest - lanes)
+        with m.Elif(first):
+            m.d.sync += rest.eq(length[2:] + (extra + (base - 1)))
 
-        # --- Compose a beat.
-        move = Signal()  # the stage behind takes it
+        # --- Flow.
+        move = Signal()  # the stage behind takes a beat
         flow = self.payload.payload
-        started = Signal()  # the beat holds payload, or what is left of it
-        started_before = Signal()
-        boundary = [now_kinds[i] & at[s.words // lanes] for i, s in enumerate(places.sequences)]
-        wanted = Signal()
-        may_begin = Signal()
-        consume = Signal()
+        pull = Signal()  # this beat wants a beat of payload, and so do those behind it up to its last
+        pulls, needs = Signal(), Signal()
+        failed, failed_now = Signal(), Signal()
+        at_once = begins[0] == 0  # payload begins in the first beat
+        assert not at_once or begins == [0]
         m.d.comb += [
-            started.eq(started_before | Cat(*boundary).any()),
-            wanted.eq(started & ~drained),
-            # A narrow beat's checksum is filled in behind the ICRC's register, which does not need it.
-            may_begin.eq(~first | ((drained | self.payload.valid) & (1 if lanes == 2 else age == 2))),
-            fire.eq(active & move & may_begin & (~wanted | self.payload.valid)),
-            self.payload.ready.eq(active & move & may_begin & wanted),
-            consume.eq(self.payload.valid & self.payload.ready),
-            self.count_stall_tx_payload.eq(active & move & ~self.payload.valid & (wanted | first & ~drained)),
+            pulls.eq(Mux(first, some, pull) if at_once else pull),
+            needs.eq(Mux(first, some, pull)),
+            fire.eq(prepared & move & (~needs | self.payload.valid)),
+            self.payload.ready.eq(prepared & move & pulls),
+            failed_now.eq(Mux(pulls, flow.last & flow.error, failed & ~first)),
+            self.count_stall_tx_payload.eq(prepared & move & needs & ~self.payload.valid),
             self.count_stall_tx_wire.eq(self.o.valid & ~self.o.ready),
         ]
-        clean = Signal(self.data_width)  # payload with zeros behind its end
-        held = Signal(self.data_width)  # the payload beat before
-        for byte in range(self.data_width // 8):
-            with m.If(~flow.last | (flow.count > byte)):
-                m.d.comb += clean.word_select(byte, 8).eq(flow.data.word_select(byte, 8))
+        starts = Cat(begin[n] & at[n - 1] for n in begins if n).any()
         with m.If(fire):
-            m.d.sync += started_before.eq(started)
-        with m.If(consume):
-            m.d.sync += [held.eq(clean), drained.eq(flow.last), failed.eq(flow.last & flow.error)]
-        with m.If(latch):  # behind the others, which see to the packet before
-            m.d.sync += [started_before.eq(0), drained.eq(length == 0), failed.eq(0)]
+            m.d.sync += [pull.eq((pulls & ~flow.last) | (starts & some)), failed.eq(failed_now)]
 
-        terms = [[] for _ in range(lanes)]  # of each lane's OR
-        for word, condition, value in self._header_words(now, now_words, now_udp_words, now_kinds, checksum):
-            terms[word % lanes].append(Mux(at[word // lanes] & condition, value, 0))
+        # --- Compose a beat: an OR of what may stand in each lane.
+        terms = [[] for _ in range(lanes)]
+        for word, sequences, value in self._header_words(words, udp_words):
+            beat = word // lanes
+            shown = at[beat]
+            if sequences is not None:
+                condition = Cat(kinds[index] for index in sequences).any()
+                if beat:
+                    shown = Signal(name=f"shown_{word}")
+                    with m.If(fire):
+                        m.d.sync += shown.eq(at[beat - 1] & condition)
+                else:
+                    shown = first & condition
+            terms[word % lanes].append(Mux(shown, value, 0))
+        # Payload: `flow` from its lane 0 on behind the offset, and in front of it what was left of the beat before.
+        # Behind its end are zeros, for the pad.
+        held = Signal(self.data_width)
+        within, within_held = Signal(self.data_width // 8), Signal(self.data_width // 8)
+        m.d.comb += within.eq(Cat(pulls & (~flow.last | (flow.count > n)) for n in range(self.data_width // 8)))
+        with m.If(fire):
+            m.d.sync += [held.eq(flow.data), within_held.eq(Mux(last, 0, within))]
         for lane in range(lanes):
-            for index, sequence in enumerate(places.sequences):
-                offset = sequence.words % lanes
-                source = clean if lane >= offset else held
-                use = now_kinds[index] & (started if lane >= offset else started_before)
-                terms[lane].append(Mux(use, source.word_select((lane - offset) % lanes, 32), 0))
-        composed = Signal(self.data_width)
-        for lane in range(lanes):
-            m.d.comb += composed.word_select(lane, 32).eq(reduce(or_, terms[lane]))
+            for offset, used in offsets.items():
+                data_in, mask = (flow.data, within) if lane >= offset else (held, within_held)
+                word = (lane - offset) % lanes
+                enable = mask.word_select(word, 4) & used.replicate(4)
+                spread = Cat(bit.replicate(8) for bit in enable)
+                terms[lane].append(data_in.word_select(word, 32) & spread)
+        composed = Cat(reduce(or_, lane) for lane in terms)
+        assert len(composed) == self.data_width
 
-        # --- A register, the ICRC, and the beat that waits for it.
+        # --- A register, the ICRC's stages, and the beat that waits for it.
         stage = data.StructLayout(
             {
                 "valid": 1,
                 "data": self.data_width,
                 "destination": 48,
-                "at": beats,
+                "first": 1,
+                "checksum": 1,  # the IP header's checksum stands in it
                 "last": 1,
-                "words": range(lanes + 1),  # before the ICRC
+                "icrc": lanes,  # one-hot: which word is the ICRC
                 "failed": 1,
             }
         )
-        pipeline = [Signal(stage, name=f"stage_{n}") for n in range(1 + icrc.crc_latency)]
+        pipeline = [Signal(stage, name=f"stage_{n}") for n in range(icrc.crc_latency)]
         enter, leave = pipeline[0], pipeline[-1]
-        masked = Signal(self.data_width)  # `enter.data` as the ICRC wants it
-        with m.If(move):
-            m.d.sync += [
-                *(behind.eq(before) for before, behind in pairwise(pipeline)),
-                enter.valid.eq(fire),
-                enter.data.eq(composed),
-                masked.eq(composed | icrc_mask(self.encapsulation, self.data_width, at)),
-                enter.destination.eq(now.path.mac),
-                enter.at.eq(at),
-                enter.last.eq(last),
-                enter.words.eq(Mux(last, left - 1, lanes)),
-                enter.failed.eq(Mux(consume, flow.last & flow.error, failed)),
-            ]
+        count = rest[: ceil_log2(lanes)]
+        summed = (places.start("ipv4") * 4 + HEADERS["ipv4"]["checksum"].start // 8) // (lanes * 4)
         m.d.comb += [
             move.eq(~leave.valid | ethernet.i.ready),
             icrc.advance.eq(move),
-            icrc.valid.eq(enter.valid),
-            icrc.first.eq(enter.at[0]),
-            icrc.data.eq(masked),
-            icrc.words.eq(enter.words),
+            icrc.valid.eq(fire),
+            icrc.first.eq(first),
+            icrc.odd.eq(rest[0]),
+            icrc.data.eq(composed | icrc_mask(self.encapsulation, self.data_width, at)),
+            icrc.words.eq(Mux(last, count, lanes)),
         ]
+        # The checksum is filled in behind the ICRC's register, which does not need it: its stages move with the beats.
+        m.submodules.checksum = checksum = IpChecksum(IP_CONSTANT)
+        m.d.comb += [
+            checksum.ip.eq(self.ip),
+            checksum.path.eq(header.path),
+            checksum.words.eq(words),
+            checksum.advance.eq(move),
+        ]
+        field = HEADERS["ipv4"]["checksum"]
+        filled = [Signal(stage, name=f"filled_{n}") for n in range(len(pipeline))]
+        for number, (before, after) in enumerate(zip(pipeline, filled)):
+            m.d.comb += after.eq(before)
+            if number == checksum.latency - 1 - summed:
+                with m.If(before.checksum):
+                    m.d.comb += wire_field(after.data, field, -summed * lanes * 4).eq(checksum.o)
+        with m.If(move):
+            m.d.sync += [
+                *(behind.eq(before) for before, behind in zip(filled, pipeline[1:])),
+                enter.valid.eq(fire),
+                enter.data.eq(composed),
+                enter.destination.eq(header.path.mac),
+                enter.first.eq(first),
+                enter.checksum.eq(at[summed]),
+                enter.last.eq(last),
+                enter.icrc.eq(Cat(last & (count == lane) for lane in range(lanes))),
+                enter.failed.eq(failed_now),
+            ]
 
         beat = ethernet.i.payload.beat
         m.d.comb += [
             ethernet.i.valid.eq(leave.valid),
-            ethernet.soon.eq(enter.valid & enter.at[0]),
-            ethernet.i.payload.destination.eq(enter.destination if lanes == 2 else leave.destination),
-            beat.data.eq(leave.data),
-            beat.first.eq(leave.at[0]),
+            ethernet.soon.eq(enter.valid & enter.first),
+            # The beat of header alone leaves while its packet is composed.
+            ethernet.i.payload.destination.eq(header.path.mac if lanes == 2 else leave.destination),
+            beat.data.eq(filled[-1].data),
+            beat.first.eq(leave.first),
             beat.last.eq(leave.last),
-            beat.count.eq(Mux(leave.last, (leave.words + 1) << 2, self.data_width // 8)),
+            beat.count.eq(self.data_width // 8),
         ]
-        if lanes == 2:
-            field = HEADERS["ipv4"]["checksum"]
-            with m.If(leave.at[1]):
-                m.d.comb += wire_field(beat.data, field, -self.data_width // 8).eq(checksum)
         for lane in range(lanes):
-            with m.If(leave.last & (leave.words == lane)):
+            with m.If(leave.icrc[lane]):
                 m.d.comb += beat.data.word_select(lane, 32).eq(icrc.crc ^ leave.failed.replicate(32))
+                m.d.comb += beat.count.eq((lane + 1) * 4)
         return m
 
-    def _header_words(self, now, words, udp_words, kinds, checksum):
-        """Triples: index of a 32-bit word of the packet, condition, value."""
+    def _header_words(self, words, udp_words):
+        """Triples: index of a 32-bit word of the packet, the kinds of packets that have it (None: all), value."""
         places = self._map
-        transport, path = now.transport, now.path
+        transport, path = self.header.payload.transport, self.header.payload.path
         fixed = {
             "ipv4": {
                 **IP_CONSTANT,
@@ -268,7 +266,6 @@ class Packetizer(wiring.Component):
                 "hop_limit": path.hop_limit,
                 "source": self.ip,
                 "destination": path.ip,
-                "checksum": 0 if self.data_width == 64 else checksum,
             },
             "udp": {
                 "source_port": path.source_port,
@@ -289,10 +286,7 @@ class Packetizer(wiring.Component):
         for name, values in fixed.items():
             bits = header_bits(HEADERS[name], **values)
             for word in range(HEADERS[name].size // 4):
-                yield places.start(name) + word, 1, bits[word * 32 : word * 32 + 32]
-        for name, starts in places.extended().items():
-            bits = header_bits(HEADERS[name], **{field: transport[field] for field in HEADERS[name].fields})
-            for start, sequences in starts.items():
-                condition = Cat(kinds[index] for index in sequences).any()
-                for word in range(HEADERS[name].size // 4):
-                    yield start + word, condition, bits[word * 32 : word * 32 + 32]
+                yield places.start(name) + word, None, bits[word * 32 : word * 32 + 32]
+        for (word, name, index), sequences in places.extended_words().items():
+            values = {field: transport[field] for field in HEADERS[name].fields if field in transport.shape().members}
+            yield word, sequences, header_bits(HEADERS[name], **values)[index * 32 : index * 32 + 32]

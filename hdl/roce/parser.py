@@ -10,7 +10,7 @@ from .headers import HEADERS, MAX_PAYLOAD, UDP_PORT
 from .icrc import icrc_mask
 from .layout import wire_field
 
-__all__ = ["PacketParser", "parsed_layout"]
+__all__ = ["PacketParser", "check_layout", "parsed_layout"]
 
 WORDS_BITS = LENGTH_BITS - 2
 MAX_BYTES = 4 << WORDS_BITS
@@ -21,7 +21,7 @@ def parsed_layout(data_width, places):
     """A beat of a packet and what is known with it.
 
     ``at``: one-hot position of the beat, none behind the headers. ``left``: 32-bit words of the packet from this beat
-    on, ICRC included; 0 in what only fills up the frame. ``words``: of these in this beat. ``ends``: the ICRC is in it.
+    on, ICRC included; 0 in what only fills up the frame. ``ends``: the ICRC is in this beat.
     ``kinds`` (one-hot, in the order of ``places.sequences``), ``pad`` and ``length`` (of the payload): valid from the
     beat on in which the BTH begins. ``not_roce``, ``malformed``: what speaks against the packet in this beat.
     """
@@ -34,7 +34,6 @@ def parsed_layout(data_width, places):
             "error": 1,
             "at": places.words // lanes + 1,
             "left": WORDS_BITS,
-            "words": range(lanes + 1),
             "ends": 1,
             "kinds": len(places.sequences),
             "pad": 2,
@@ -43,6 +42,11 @@ def parsed_layout(data_width, places):
             "malformed": 1,
         }
     )
+
+
+def check_layout(data_width):
+    """A beat for :class:`.icrc.Icrc`: its members of the same names."""
+    return data.StructLayout({"data": data_width, "words": range(data_width // 32 + 1), "first": 1, "odd": 1})
 
 
 class PacketParser(wiring.Component):
@@ -63,8 +67,8 @@ class PacketParser(wiring.Component):
         Own address.
     i, i_valid : ``local_layout(data_width)``
     o, o_valid : ``parsed_layout(data_width, places)``
-    masked : ``data_width``
-        ``o.data`` as the ICRC wants it.
+    check, check_valid : ``check_layout(data_width)``
+        What the ICRC wants, 1 cycle before ``o``.
     """
 
     def __init__(self, data_width, places):
@@ -77,7 +81,8 @@ class PacketParser(wiring.Component):
                 "i_valid": In(1),
                 "o": Out(parsed_layout(data_width, places)),
                 "o_valid": Out(1),
-                "masked": Out(data_width),
+                "check": Out(check_layout(data_width)),
+                "check_valid": Out(1),
             }
         )
 
@@ -151,36 +156,52 @@ class PacketParser(wiring.Component):
             with m.If(at[udp]):
                 m.d.sync += udp_length.eq(value)
 
+        m.d.comb += [
+            self.check_valid.eq(s1_valid),
+            self.check.data.eq(s1.data | icrc_mask(places.encapsulation, self.data_width, s1.at)),
+            self.check.words.eq(Mux(s1.left > lanes, lanes, s1.left)),
+            self.check.first.eq(s1.first),
+            self.check.odd.eq(total[2]),
+        ]
+
         # --- Stage 2: lengths against each other.
         other_words = Signal(5)  # of the packet, besides those of payload that have no pad
+        carried = Signal(LENGTH_BITS)  # bytes of headers that count as payload
         for index, sequence in enumerate(places.sequences):
             with m.If(s1.kinds[index]):
-                m.d.comb += other_words.eq(sequence.words + 1 + (s1.pad != 0))
-        payload_words = Signal(WORDS_BITS)  # a negative number, at least -6 words, looks like too many
-        payload = Cat((-s1.pad)[:2], payload_words)
-        too_long = payload_words[WORDS_BITS - 1] & (payload[: LENGTH_BITS - 1] != 0)
-        assert MAX_PAYLOAD == 1 << LENGTH_BITS - 1
-        bad_length = too_long | (~s1_payload & (payload[:LENGTH_BITS] != 0))
-        bad_udp = udp_length != total - places.start("udp") * 4
+                m.d.comb += [
+                    other_words.eq(sequence.words + sequence.carried // 4 + 1 + (s1.pad != 0)),
+                    carried.eq(sequence.carried),
+                ]
+        payload_words = Signal(WORDS_BITS)  # a negative number, at least -8 words, looks like too many
         m.d.comb += payload_words.eq(total[2:LENGTH_BITS] - other_words)
         m.d.sync += [s1_valid.eq(self.i_valid), self.o_valid.eq(s1_valid)]
         s2 = Signal.like(s1)
+        payload, may_carry = Signal(LENGTH_BITS), Signal()
+        before_udp = Signal(16)
         with m.If(s1_valid):
             m.d.sync += [
                 s2.eq(s1),
-                self.masked.eq(s1.data | icrc_mask(places.encapsulation, self.data_width, s1.at)),
-                s2.words.eq(Mux(s1.left > lanes, lanes, s1.left)),
                 s2.ends.eq((s1.left <= lanes) & (s1.left != 0)),
-                s2.length.eq(payload),
-                s2.malformed.eq(
-                    s1.malformed
-                    | (s1.at[bth] & bad_length)
-                    | (s1.at[udp] & bad_udp)
-                    | (s1.last & ((s1.left << 2) > s1_count))  # the frame ends before the packet does
-                ),
+                payload.eq(Cat((-s1.pad)[:2], payload_words)),
+                s2.length.eq(carried),
+                may_carry.eq(s1_payload),
+                before_udp.eq(total - udp_length),
+                # The frame ends before the packet does.
+                s2.malformed.eq(s1.malformed | (s1.last & ((s1.left << 2) > s1_count))),
             ]
+        assert MAX_PAYLOAD == 1 << LENGTH_BITS - 1
+        too_long = payload[-1] & (payload[:-1] != 0)
+        bad_length = too_long | (~may_carry & (payload != 0))
+        bad_udp = before_udp != places.start("udp") * 4
         bad_sum, summed = self._checksum(m, beat.data, at, s1_valid, s1.first)
-        m.d.comb += [self.o.eq(s2), self.o.malformed.eq(s2.malformed | (s2.at[summed] & bad_sum))]
+        m.d.comb += [
+            self.o.eq(s2),
+            self.o.length.eq(payload | s2.length),
+            self.o.malformed.eq(
+                s2.malformed | (s2.at[bth] & bad_length) | (s2.at[udp] & bad_udp) | (s2.at[summed] & bad_sum)
+            ),
+        ]
         return m
 
     def _checksum(self, m, raw, at, s1_valid, s1_first):

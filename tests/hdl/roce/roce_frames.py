@@ -15,6 +15,7 @@ __all__ = [
     "address",
     "beats",
     "captured_frames",
+    "carried",
     "frame_of",
     "frames_of",
     "number",
@@ -76,7 +77,7 @@ def frames_of(items, width):
 
 
 def random_header(rng, code, length):
-    """Fields of a ``TransportHeader``; those without a place on the wire are 0."""
+    """Fields of a ``TransportHeader``, and an atomic's values; those without a place on the wire are 0."""
     header = {
         "opcode": code,
         "solicited": rng.randrange(2),
@@ -94,11 +95,21 @@ def random_header(rng, code, length):
         ("syndrome", 8),
         ("msn", 24),
         ("immediate", 32),
+        ("swap_add", 64),
+        ("compare", 64),
+        ("original", 64),
     ]:
         header[name] = 0
         if any(name in HEADERS[extended].fields for extended in OPCODES[code].headers):
             header[name] = rng.getrandbits(width)
     return header
+
+
+def carried(header):
+    """What the transport gives as payload of an atomic: the operands, or the original value, as on the wire."""
+    parts = [extended for extended in OPCODES[header["opcode"]].headers if extended.startswith("atomic")]
+    names = [name for name in ("swap_add", "compare", "original") if any(name in HEADERS[p].fields for p in parts)]
+    return b"".join(header[name].to_bytes(8, "big") for name in names)
 
 
 def random_path(rng):
@@ -121,6 +132,11 @@ def frame_of(header, payload, *, source_mac, source_ip, destination_mac, destina
         elif name == "reth":
             extended += header["address"].to_bytes(8, "big")
             extended += header["rkey"].to_bytes(4, "big") + header["dma_length"].to_bytes(4, "big")
+        elif name == "atomiceth":
+            extended += header["address"].to_bytes(8, "big") + header["rkey"].to_bytes(4, "big")
+            extended += header["swap_add"].to_bytes(8, "big") + header["compare"].to_bytes(8, "big")
+        elif name == "atomicacketh":
+            extended += header["original"].to_bytes(8, "big")
         else:
             extended += header["immediate"].to_bytes(4, "little")
     return bytes(

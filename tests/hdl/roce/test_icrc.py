@@ -18,19 +18,20 @@ def test_against_zlib(width, split):
     lanes = width // 32
     packets = [rng.randbytes(4 * words) for words in [*range(1, 2 * lanes + 2), 40, 41]]
     expected = [zlib.crc32(b"\xff" * 8 + packet) for packet in packets]
-    beats = []  # (first, data, words, expected crc or None, expected good)
+    beats = []  # (first, data, words, expected crc or None, expected good, odd)
     for packet, crc in zip(packets, expected):
         whole = packet if split else packet + crc.to_bytes(4, "little")
         for at in range(0, len(whole), width // 8):
             part = whole[at : at + width // 8]
             last = at + width // 8 >= len(whole)
             check = crc if last and split else None
-            beats.append((at == 0, int.from_bytes(part, "little"), len(part) // 4, check, last and not split))
+            fields = at == 0, int.from_bytes(part, "little"), len(part) // 4, check, last and not split
+            beats.append((*fields, len(whole) // 4 % 2))
         if split and len(packet) % (width // 8) == 0:  # a beat of no words must change nothing
-            beats.append((False, rng.getrandbits(width), 0, crc, False))
+            beats.append((False, rng.getrandbits(width), 0, crc, False, len(packet) // 4 % 2))
 
     async def drive(ctx):
-        for first, data, words, _, _ in beats:
+        for first, data, words, _, _, odd in beats:
             while rng.random() < 0.3:
                 ctx.set(dut.advance, rng.randrange(2))
                 ctx.set(dut.valid, 0 if ctx.get(dut.advance) else 1)
@@ -38,6 +39,7 @@ def test_against_zlib(width, split):
             ctx.set(dut.advance, 1)
             ctx.set(dut.valid, 1)
             ctx.set(dut.first, first)
+            ctx.set(dut.odd, odd)
             ctx.set(dut.data, data)
             ctx.set(dut.words, words)
             await ctx.tick()

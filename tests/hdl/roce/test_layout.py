@@ -6,8 +6,8 @@ from amaranth.sim import Simulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from verbena.hdl.roce.headers import ENCAPSULATIONS, HEADERS
-from verbena.hdl.roce.layout import PacketMap, header_bits, wire_field
-from verbena.hdl.roce.opcodes import READ_OPCODES, SUPPORTED, opcode
+from verbena.hdl.roce.layout import RECEIVE_CARRIED, TRANSMIT_CARRIED, PacketMap, header_bits, wire_field
+from verbena.hdl.roce.opcodes import SUPPORTED, opcode
 
 V4, V6 = ENCAPSULATIONS["RoCEv2/IPv4"], ENCAPSULATIONS["RoCEv2/IPv6"]
 
@@ -43,31 +43,70 @@ def test_round_trip(name, data):
 
 
 def test_map():
-    places = PacketMap(V4, SUPPORTED | READ_OPCODES)
-    assert (places.bth, places.base_words, places.words) == (7, 11, 15)
+    places = PacketMap(V4, SUPPORTED, RECEIVE_CARRIED)
+    assert (places.bth, places.base_words, places.words) == (7, 11, 17)
     assert places.start("udp") == 5
-    assert {sequence.headers: sequence.words for sequence in places.sequences} == {
-        (): 10,
-        ("aeth",): 11,
-        ("immdt",): 11,
-        ("reth",): 14,
-        ("reth", "immdt"): 15,
+    assert {sequence.headers: (sequence.words, sequence.carried) for sequence in places.sequences} == {
+        (): (10, 0),
+        ("aeth",): (11, 0),
+        ("aeth", "atomicacketh"): (11, 8),
+        ("atomiceth",): (17, 0),
+        ("immdt",): (11, 0),
+        ("reth",): (14, 0),
+        ("reth", "immdt"): (15, 0),
     }
     starts = {name: set(words) for name, words in places.extended().items()}
-    assert starts == {"reth": {10}, "aeth": {10}, "immdt": {10, 14}}
+    assert starts == {"reth": {10}, "atomiceth": {10}, "aeth": {10}, "immdt": {10, 14}}
     assert opcode("RC_RDMA_READ_REQUEST") not in places.payload_codes
-    assert PacketMap(V6, SUPPORTED).bth == 12
+    assert opcode("RC_COMPARE_SWAP") not in places.payload_codes
+    assert PacketMap(V6, SUPPORTED, RECEIVE_CARRIED).bth == 12
+
+
+def test_map_of_transmit():
+    places = PacketMap(V4, SUPPORTED, TRANSMIT_CARRIED)
+    words = {sequence.headers: (sequence.words, sequence.carried) for sequence in places.sequences}
+    assert words["atomiceth",] == (13, 16)
+    assert words["aeth", "atomicacketh"] == (11, 8)
+    assert places.words == 15
+    kinds = {sequence.headers: index for index, sequence in enumerate(places.sequences)}
+    remote, last = {kinds["reth",], kinds["reth", "immdt"], kinds["atomiceth",]}, {kinds["reth", "immdt"]}
+    shown = {(word, index): set(members) for (word, name, index), members in places.extended_words().items() if index}
+    assert shown == {(11, 1): remote, (12, 2): remote, (13, 3): remote - {kinds["atomiceth",]}}
+    first = {name: set(members) for (word, name, _), members in places.extended_words().items() if word == 10}
+    assert sorted(map(sorted, first.values())) == sorted(
+        map(sorted, [remote, {kinds["aeth",], kinds["aeth", "atomicacketh"]}, {kinds["immdt",]}])
+    )
+    assert {n for n, members in places.extended_words().items() if n[0] == 14 and set(members) == last} == {
+        (14, "immdt", 0)
+    }
+
+
+def test_is_one_of():
+    places = PacketMap(V4, SUPPORTED, TRANSMIT_CARRIED)
+    code, out = Signal(8), Signal()
+    codes = [opcode("RC_ACKNOWLEDGE"), opcode("RC_FETCH_ADD"), opcode("RC_SEND_FIRST")]
+    m = Module()
+    m.d.comb += out.eq(places.is_one_of(code, codes))
+
+    async def testbench(ctx):
+        for each in SUPPORTED:
+            ctx.set(code, each)
+            assert ctx.get(out) == (each in codes)
+
+    sim = Simulator(m)
+    sim.add_testbench(testbench)
+    sim.run()
 
 
 def test_arguments():
-    with pytest.raises(ValueError, match="not 19"):
-        PacketMap(V4, [0x13])
+    with pytest.raises(ValueError, match="not 22"):
+        PacketMap(V4, [0x16], {})
     with pytest.raises(ValueError, match="not 21"):
-        PacketMap(V4, [0x15])
+        PacketMap(V4, [0x15], {})
     with pytest.raises(ValueError, match="empty"):
-        PacketMap(V4, [])
+        PacketMap(V4, [], {})
     with pytest.raises(ValueError, match="not 'ipv6'"):
-        PacketMap(V4, SUPPORTED).start("ipv6")
+        PacketMap(V4, SUPPORTED, {}).start("ipv6")
     with pytest.raises(ValueError, match="not 7"):
         header_bits(HEADERS["aeth"], syndrome=Signal(7))
     with pytest.raises(ValueError, match="no field 'colour'"):
