@@ -1,6 +1,9 @@
 """What follows from a verdict: the answer, the completion, and the QP's new receive state."""
 
-from amaranth.hdl import Module, Mux, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,8 +11,9 @@ from ..abi.cqe import CqeFlag, Syndrome, WcOpcode, WcStatus
 from ..abi.eqe import EventType
 from ..roce.packet_header import TransportHeader
 from .aeth import AethSyndrome
+from .gap import Gap
 from .layouts import Job
-from .psn import psn_next
+from .psn import PSN_BITS, psn_next
 from .request_check import Message, ReceiveState, Verdict
 
 __all__ = ["NO_EVENT", "Answer"]
@@ -43,25 +47,40 @@ COMPLETIONS = {
 
 
 class Answer(wiring.Component):
-    """Combinational: composes the job, and the receive state that holds from then on.
+    """Composes the job, and the receive state that holds from then on.
 
     An executed packet is acknowledged if it asks for it, a duplicate always, with the newest PSN that was acknowledged.
-    The MSN counts messages of which the last packet was executed.
+    The MSN counts messages of which the last packet was executed. A READ or an atomic is not acknowledged, it is
+    answered: its job releases the response.
+
+    Inputs are sampled while ``update`` is high; outputs belong to the last ones, but for what is said to follow at
+    once.
 
     Members
     -------
-    verdict : Verdict
-    qp
+    update : 1
+    verdict
+        The first one, a bit for each :class:`.request_check.Verdict`. Late objections overrule EXECUTE and DUPLICATE:
+    misfit, too_long : 1
+        Of the receive buffer: lengths of a WRITE, a SEND that did not fit.
+    invalid, full, stale, mixed : 1
+        Of the response check.
+    allowed, responds, write, end, immediate : 1
+        What the packet's opcode says. Goes into ``job`` at once, as the next ones do.
+    qp, byte_length, credits
+        ``credits`` is the code of an ACK.
     transport : TransportHeader
         Of the packet, if there is one.
-    write, end, immediate : 1
-        What its opcode says.
     receive : ReceiveState
-        Before the packet.
+        Before the packet. Also goes into ``next`` at once.
+    after
+        First PSN behind the packet.
+    gap : Gap
+        After the packet, if it is ahead.
     posted : 1
         There is a receive WQE ``receive.index``.
-    rnr_timer, byte_length
-        What goes into an RNR NAK and into a completion.
+    rnr_timer
+        What goes into an RNR NAK.
     job : Job
     next : ReceiveState
         After it.
@@ -69,16 +88,28 @@ class Answer(wiring.Component):
         The receive WQE ``receive.index`` is used up.
     """
 
-    verdict: In(Verdict)
-    qp: In(12)
-    transport: In(TransportHeader)
+    update: In(1)
+    verdict: In(len(Verdict))
+    misfit: In(1)
+    too_long: In(1)
+    invalid: In(1)
+    full: In(1)
+    stale: In(1)
+    mixed: In(1)
+    allowed: In(1)
+    responds: In(1)
     write: In(1)
     end: In(1)
     immediate: In(1)
+    qp: In(12)
+    byte_length: In(32)
+    credits: In(5)
+    transport: In(TransportHeader)
     receive: In(ReceiveState)
+    after: In(PSN_BITS)
+    gap: In(Gap)
     posted: In(1)
     rnr_timer: In(5)
-    byte_length: In(32)
 
     job: Out(Job)
     next: Out(ReceiveState)
@@ -86,68 +117,109 @@ class Answer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        job = self.job
-        execute = Signal()
+        receive = self.receive
+        first = {verdict: self.verdict[verdict.value] for verdict in Verdict}
         in_wqe = Signal()  # the message has a receive WQE
+        m.d.comb += in_wqe.eq(~self.responds & (~self.write | self.immediate))
+
+        # The late objections exclude each other, but that `full` counts last. `is_[verdict]`: all things considered.
+        is_ = {verdict: Signal(name=f"is_{verdict.name.lower()}") for verdict in Verdict}
+        late = Signal()
+        old = first[Verdict.DUPLICATE]
+        again = Signal()
+        m.d.comb += [is_[verdict].eq(first[verdict]) for verdict in Verdict]
         m.d.comb += [
-            execute.eq(self.verdict == Verdict.EXECUTE),
-            in_wqe.eq(~self.write | self.immediate),
-            job.qp.eq(self.qp),
-            job.psn.eq(self.receive.epsn),
-            job.msn.eq(self.next.msn),
-            job.receive.eq(in_wqe),
-            job.opcode.eq(WcOpcode.RECV),
-            job.flags.eq(Mux(self.immediate, CqeFlag.WITH_IMM, 0)),
-            job.solicited.eq(self.transport.solicited),
-            job.wqe_index.eq(self.receive.index),
-            job.immediate.eq(self.transport.immediate),
-            job.byte_length.eq(self.byte_length),
-            job.remote.eq(self.write),
-            job.event.eq(NO_EVENT),
-            self.next.eq(self.receive),
+            late.eq(self.misfit | self.invalid),
+            again.eq(~self.stale & self.allowed),
+            is_[Verdict.EXECUTE].eq(first[Verdict.EXECUTE] & ~(late | self.full | self.too_long)),
+            is_[Verdict.INVALID].eq(first[Verdict.INVALID] | (first[Verdict.EXECUTE] & late)),
+            is_[Verdict.TOO_LONG].eq(first[Verdict.EXECUTE] & self.too_long),
+            is_[Verdict.BUSY].eq(first[Verdict.EXECUTE] & self.full & ~self.invalid),
+            is_[Verdict.DUPLICATE].eq(old & ~self.responds),
+            is_[Verdict.REPEAT].eq(old & self.responds & again),
+            is_[Verdict.STALE].eq(first[Verdict.STALE] | (old & self.responds & ~again)),
         ]
-        with m.Switch(self.verdict):
-            with m.Case(Verdict.EXECUTE):
-                m.d.comb += [
-                    job.acknowledge.eq(self.transport.ack_request),
-                    job.syndrome.eq(AethSyndrome.ACK),
-                    job.complete.eq(self.end & in_wqe),
-                    self.next.epsn.eq(psn_next(self.receive.epsn)),
-                    self.next.msn.eq(self.receive.msn + self.end),
-                    self.next.message.eq(Mux(self.write, Message.WRITE, Message.SEND)),
-                    self.next.nak_sent.eq(0),
-                    self.consume.eq(self.end & in_wqe),
-                ]
-                with m.If(self.end):
-                    m.d.comb += self.next.message.eq(Message.NONE)
-                with m.If(self.write):
-                    m.d.comb += job.opcode.eq(WcOpcode.RECV_RDMA_WITH_IMM)
-            with m.Case(Verdict.DUPLICATE):
-                m.d.comb += [
-                    job.acknowledge.eq(1),
-                    job.syndrome.eq(AethSyndrome.ACK),
-                    job.psn.eq(psn_next(self.receive.epsn, -1)),
-                ]
-            with m.Case(Verdict.REJECTED, Verdict.STALE, Verdict.AHEAD):
-                m.d.comb += job.silent.eq(1)
-            with m.Case(Verdict.DEAD):
-                m.d.comb += [job.silent.eq(1), job.cause.eq(Syndrome.FLUSHED)]
-            with m.Case(Verdict.TOKEN):
-                m.d.comb += [job.token.eq(1), self.next.eq(0)]
-            with m.Default():
-                pass
-        for verdict, syndrome in NAKS.items():
-            with m.If(self.verdict == verdict):
-                m.d.comb += [job.acknowledge.eq(1), job.syndrome.eq(syndrome)]
-                if verdict is Verdict.NOT_READY:
-                    m.d.comb += job.syndrome.eq(AethSyndrome.RNR | self.rnr_timer)
-                if verdict in EVENTS:
-                    m.d.comb += [job.fatal.eq(1), job.event.eq(EVENTS[verdict]), self.next.dead.eq(1)]
-                else:
-                    m.d.comb += self.next.nak_sent.eq(1)
-        for verdict, (status, cause) in COMPLETIONS.items():
-            with m.If((self.verdict == verdict) & self.posted):
-                m.d.comb += [job.complete.eq(1), job.status.eq(status), job.cause.eq(cause), self.consume.eq(1)]
-        with m.If(self.consume):
-            m.d.comb += self.next.index.eq(self.receive.index + 1)
+
+        def any_of(*verdicts):
+            return Cat(is_[verdict] for verdict in verdicts).any()
+
+        def choose(values):
+            """The value of the verdict that holds; 0 if that has none."""
+            terms = [Mux(is_[verdict], value, 0) for verdict, value in values.items()]
+            return reduce(or_, terms)
+
+        execute = is_[Verdict.EXECUTE]
+        job = Signal(Job)
+        fresh = Signal(ReceiveState)
+        consume = Signal()
+        m.d.comb += [
+            job.acknowledge.eq(
+                any_of(Verdict.DUPLICATE, *NAKS) | (execute & self.transport.ack_request & ~self.responds)
+            ),
+            job.release.eq(is_[Verdict.REPEAT] | (execute & self.responds)),
+            job.silent.eq(any_of(Verdict.REJECTED, Verdict.DEAD, Verdict.STALE, Verdict.AHEAD, Verdict.BUSY)),
+            job.token.eq(is_[Verdict.TOKEN]),
+            job.syndrome.eq(choose(NAKS) | Mux(is_[Verdict.NOT_READY], self.rnr_timer, 0)),
+            job.fatal.eq(any_of(*EVENTS)),
+            job.event.eq(choose(EVENTS)),
+            job.complete.eq((execute & self.end & in_wqe) | (any_of(*COMPLETIONS) & self.posted)),
+            job.status.eq(choose({verdict: status for verdict, (status, _) in COMPLETIONS.items()})),
+            job.cause.eq(
+                choose(
+                    {Verdict.DEAD: Syndrome.FLUSHED} | {verdict: cause for verdict, (_, cause) in COMPLETIONS.items()}
+                )
+            ),
+            consume.eq(job.complete),
+            job.psn.eq(receive.epsn),
+            fresh.eq(receive),
+            fresh.msn.eq(receive.msn + (execute & self.end)),
+            fresh.index.eq(receive.index + consume),
+            fresh.taken.eq(receive.taken + job.release),
+            fresh.mixed.eq(Mux(execute, self.mixed, receive.mixed | is_[Verdict.REPEAT])),
+            fresh.nak_sent.eq(~execute & (receive.nak_sent | any_of(Verdict.SEQUENCE, Verdict.NOT_READY))),
+            fresh.dead.eq(receive.dead | job.fatal),
+        ]
+        with m.If(is_[Verdict.DUPLICATE]):
+            m.d.comb += job.psn.eq(psn_next(receive.epsn, -1))
+        with m.If(is_[Verdict.REPEAT]):
+            m.d.comb += job.psn.eq(self.transport.psn)
+        with m.If(execute):
+            m.d.comb += [
+                fresh.epsn.eq(self.after),
+                fresh.message.eq(Mux(self.end, Message.NONE, Mux(self.write, Message.WRITE, Message.SEND))),
+            ]
+        with m.If(first[Verdict.EXECUTE] | first[Verdict.NOT_READY]):
+            m.d.comb += fresh.gap.eq(0)
+        with m.Elif(first[Verdict.SEQUENCE] | first[Verdict.AHEAD]):
+            m.d.comb += fresh.gap.eq(self.gap)
+
+        decided = ("acknowledge", "release", "psn", "silent", "complete", "status", "cause", "token", "fatal", "event")
+        kept = Signal(Job)
+        syndrome = Signal(8)
+        with_credits = Signal()
+        with m.If(self.update):
+            m.d.sync += [kept[name].eq(job[name]) for name in decided]
+            m.d.sync += [
+                self.consume.eq(consume),
+                syndrome.eq(job.syndrome),
+                with_credits.eq(execute | is_[Verdict.DUPLICATE]),
+                self.next.eq(fresh),
+            ]
+            with m.If(is_[Verdict.TOKEN]):
+                m.d.sync += self.next.eq(0)
+
+        m.d.comb += [
+            self.job.eq(kept),
+            self.job.qp.eq(self.qp),
+            self.job.syndrome.eq(syndrome | Mux(with_credits, self.credits, 0)),
+            self.job.msn.eq(self.next.msn),
+            self.job.receive.eq(in_wqe),
+            self.job.opcode.eq(Mux(self.write, WcOpcode.RECV_RDMA_WITH_IMM, WcOpcode.RECV)),
+            self.job.flags.eq(Mux(self.immediate, CqeFlag.WITH_IMM, 0)),
+            self.job.solicited.eq(self.transport.solicited),
+            self.job.wqe_index.eq(receive.index),
+            self.job.immediate.eq(self.transport.immediate),
+            self.job.byte_length.eq(self.byte_length),
+            self.job.remote.eq(self.write),
+        ]
         return m

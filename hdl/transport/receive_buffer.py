@@ -9,10 +9,9 @@ from ..abi.tables import Access
 from ..abi.wqe import SGE
 from ..stream.ram import Ram
 from ..stream.transfer import LENGTH_BITS, AccessRequest
+from .request_check import LONGEST
 
 __all__ = ["Placement", "PlacementKind", "ReceiveBuffer"]
-
-LONGEST = 1 << 31  # bytes of a message
 
 
 class PlacementKind(enum.Enum, shape=2):
@@ -55,8 +54,8 @@ class ReceiveBuffer(wiring.Component):
     RETH announces, at most 2^31 bytes, and only the last packet exhausts it. A SEND fills the entries of its receive
     WQE one after the other, with LOCAL_WRITE; what does not fit is discarded.
 
-    A packet takes 3 cycles if it is a WRITE or goes on in an entry, 2 if it is a discard or empty, and 6 if it begins
-    in a new entry; each entry more takes 6 cycles, 5 if it is empty.
+    A packet takes 2 cycles, from ``i.valid`` on; 3 if it begins a receive WQE and fits its first entry, otherwise 4;
+    each entry more takes 6 cycles, 5 if it is empty or the last.
 
     Parameters
     ----------
@@ -68,14 +67,16 @@ class ReceiveBuffer(wiring.Component):
     Members
     -------
     qp
-        Whose place to look up; must show the packet's QP since 2 cycles before ``i.valid``, until 1 cycle after the
-        run.
+        Whose place to look up; must show the packet's QP since 2 cycles before ``load``, until 1 cycle after the run.
+    load : 1
+        Strobe: ``i.payload`` shows the packet, but for ``kind``, and did so in the cycle before; and the run before is
+        over. ``i.valid`` must rise in the next cycle, or the strobe be repeated. Not needed for a discard.
     i : stream of ``Placement``
         Taken together with the run's last access.
     access : stream of ``AccessRequest``
         Exactly one run for each packet.
     misfit, too_long, byte_length
-        Valid from the last access on until the next packet: the WRITE's lengths disagree (and its payload is
+        Valid from the last access on until the next ``load``: the WRITE's lengths disagree (and its payload is
         discarded); the SEND did not fit; bytes of the message up to here.
     word_addr, word
         Fetched receive WQEs, 64 bits a word, 2 cycles after the address. WQE ``i`` starts at byte
@@ -92,6 +93,7 @@ class ReceiveBuffer(wiring.Component):
         super().__init__(
             {
                 "qp": In(range(qps)),
+                "load": In(1),
                 "i": In(stream.Signature(Placement)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "misfit": Out(1),
@@ -151,19 +153,33 @@ class ReceiveBuffer(wiring.Component):
                         exhausted.eq(place.sge[log_stride - 4]),
                     ]
         sge_layout = {name: field.offset for name, field in SGE.fields.items()}
+        entry_length = self.word[sge_layout["length"] - 64 :][:32]
+
+        def holds_rest(left):
+            """Whether the rest of the packet fits; cheaper than a comparison of 32 bits."""
+            return left[LENGTH_BITS:].any() | (left[:LENGTH_BITS] >= rest)
+
+        def cut():
+            enough = holds_rest(place.left)
+            m.d.sync += [last.eq(enough), length.eq(Mux(enough, rest, place.left[:LENGTH_BITS]))]
+            with m.If(place.left == 0):
+                m.next = "ENTRY"
+            with m.Else():
+                m.next = "SEND"
 
         with m.FSM():
             with m.State("IDLE"):
                 old = ram.r_data
-                # The first entry's address is asked for before it is known whether anybody needs it.
-                m.d.comb += fresh.eq(1)
+                # The first entry is asked for before it is known whether anybody needs it: its address in the cycle
+                # before `load`, its length with `load`.
+                m.d.comb += [fresh.eq(1), half.eq(self.load)]
                 m.d.sync += [
                     rest.eq(packet.length),
                     length.eq(packet.length),
                     last.eq(1),
                     discard.eq(0),
                 ]
-                with m.If(self.i.valid):
+                with m.If(self.load):
                     m.d.sync += [
                         self.misfit.eq(0),
                         self.too_long.eq(0),
@@ -171,31 +187,29 @@ class ReceiveBuffer(wiring.Component):
                         place.received.eq(Mux(packet.begin, 0, old.received) + packet.length),
                     ]
                     with m.If(packet.begin):
+                        # For a WRITE; a SEND's follows.
                         m.d.sync += [
                             place.address.eq(packet.address),
                             place.key.eq(packet.rkey),
-                            place.left.eq(Mux(write, packet.total, 0)),
-                            place.sge.eq(0),
+                            place.left.eq(packet.total),
                         ]
+                with m.If(self.i.valid):
+                    m.next = "SEND"
                     with m.Switch(packet.kind):
                         with m.Case(PlacementKind.WRITE):
-                            m.next = "FIT"
+                            fits = Mux(packet.end, place.left == packet.length, place.left > packet.length)
+                            with m.If(~fits | (place.left > LONGEST)):
+                                m.d.sync += [self.misfit.eq(1), discard.eq(packet.length != 0)]
                         with m.Case(PlacementKind.SEND):
                             with m.If(packet.length == 0):
-                                m.next = "SEND"
+                                pass
                             with m.Elif(packet.begin):
-                                m.next = "ENTRY_LENGTH"
+                                m.d.sync += [place.address.eq(self.word[sge_layout["address"] :]), place.sge.eq(0)]
+                                m.next = "TAKE_LENGTH"
                             with m.Else():
-                                m.next = "CUT"
+                                cut()
                         with m.Default():
                             m.d.sync += discard.eq(packet.length != 0)
-                            m.next = "SEND"
-            with m.State("FIT"):
-                fits = Mux(packet.end, place.left == packet.length, place.left > packet.length)
-                with m.If(~fits | (place.left > LONGEST)):
-                    m.d.sync += [self.misfit.eq(1), discard.eq(packet.length != 0)]
-                m.next = "SEND"
-
             with m.State("ENTRY"):
                 with m.If(exhausted):
                     m.d.sync += [self.too_long.eq(1), discard.eq(1), length.eq(rest), last.eq(1)]
@@ -210,18 +224,18 @@ class ReceiveBuffer(wiring.Component):
                 m.next = "TAKE_LENGTH"
             with m.State("TAKE_LENGTH"):
                 m.d.sync += [
-                    place.left.eq(self.word[sge_layout["length"] - 64 :][:32]),
+                    place.left.eq(entry_length),
                     place.key.eq(self.word[sge_layout["lkey"] - 64 :][:32]),
                     place.sge.eq(place.sge + 1),
+                    length.eq(rest),
+                    last.eq(1),
                 ]
-                m.next = "CUT"
-            with m.State("CUT"):
-                enough = place.left >= rest
-                m.d.sync += [last.eq(enough), length.eq(Mux(enough, rest, place.left[:LENGTH_BITS]))]
-                with m.If(place.left == 0):
-                    m.next = "ENTRY"
-                with m.Else():
+                with m.If(holds_rest(entry_length)):
                     m.next = "SEND"
+                with m.Else():
+                    m.next = "CUT"
+            with m.State("CUT"):
+                cut()
 
             with m.State("SEND"):
                 m.d.comb += self.access.valid.eq(1)

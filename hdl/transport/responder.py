@@ -3,6 +3,7 @@
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
@@ -10,16 +11,19 @@ from ..queue.wqe_fetcher import RingIndex, RingStatus
 from ..stream.ram import Ram
 from ..stream.table import Table
 from ..stream.transfer import AccessRequest, AttributeWrite, QpControl
-from .answer import Answer
 from .flush_queue import FlushQueue
-from .layouts import Job, LookedUp
+from .judge import Judge
+from .layouts import Job, LookedUp, ResponseEntry
 from .receive_buffer import PlacementKind, ReceiveBuffer
-from .request_check import ReceiveState, RequestCheck, Verdict
+from .request_check import READS_MAX, ReceiveState
 
-__all__ = ["Responder", "ResponderReply"]
+__all__ = ["Responder", "ResponderReply", "RingEntry"]
 
 ResponderReply = data.StructLayout({"psn": 24, "index": 16})
 """Next PSN expected, and next receive WQE to use."""
+
+RingEntry = data.StructLayout({"qp": 12, "slot": ceil_log2(READS_MAX), "entry": ResponseEntry})
+"""A row of a response ring."""
 
 
 class Work(enum.Enum, shape=2):
@@ -32,17 +36,22 @@ class Work(enum.Enum, shape=2):
 
 
 class Responder(wiring.Component):
-    """Takes one request at a time: checks it (:class:`.request_check.RequestCheck`), says where its payload goes
+    """Takes one request at a time: judges it (:class:`.judge.Judge`), says where its payload goes
     (:class:`.receive_buffer.ReceiveBuffer`), and leaves to the acknowledger what is to be answered once the payload is
-    there. Serves SEND and WRITE, with and without immediate; other requests are invalid (NAK 0x61).
+    there. Serves SEND and WRITE, with and without immediate, RDMA READ, and atomics; other requests are invalid (NAK
+    0x61). A READ or an atomic, also an old one that is asked for again, goes into the QP's response ring, and its job
+    releases it.
 
     Each packet has exactly one run on ``access`` and exactly one job on ``job``, the run first, in order.
 
-    A WRITE takes 7 cycles, a SEND 7 if it goes on in an entry of its receive WQE and 10 if it begins a new one, 6
-    cycles more for each further entry; what is discarded 6 cycles. Nothing is buffered: the request stays at the input
-    until it is done with. A receive WQE that is posted but not yet fetched is waited for.
+    A packet takes 7 cycles; a SEND 8 if it begins in an entry of its receive WQE, and 5 cycles more for a second one, 6
+    for each further one. Nothing is buffered: the request stays at the input until it is done with. A receive WQE that
+    is posted but not yet fetched is waited for.
 
-    If the QP goes to ERR, its receive WQEs complete with WR_FLUSH_ERR, in order, 6 cycles each; those posted later,
+    ACKs and responses carry credits: the receive WQEs that are posted and not used, of which a message under way uses
+    one. (A QP with a shared receive queue would have to say :data:`.aeth.NO_CREDITS`.)
+
+    If the QP goes to ERR, its receive WQEs complete with WR_FLUSH_ERR, in order, 7 cycles each; those posted later,
     too. Requests and flushes take turns. The control token RESET passes down as a job; an ERROR token must come after
     the attribute ``state``.
 
@@ -61,6 +70,10 @@ class Responder(wiring.Component):
     access : stream of ``AccessRequest``
     job : stream of ``Job``
         Silent jobs change nothing; those with ``cause`` set are of a QP that has failed.
+    entry, entry_en
+        Write port of the response rings, :data:`READS_MAX` rows a QP; on in the cycle in which the job is taken.
+    served_qp, served
+        Entries of the QP that are answered, modulo 256, 1 cycle later; they are counted from 0 after RESET.
     status_qp, status : RingStatus
         The QP's receive ring, 1 cycle later, followed while the QP is looked at.
     word_addr, word
@@ -89,6 +102,10 @@ class Responder(wiring.Component):
                 "request": In(stream.Signature(LookedUp)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "job": Out(stream.Signature(Job)),
+                "entry": Out(RingEntry),
+                "entry_en": Out(1),
+                "served_qp": Out(12),
+                "served": In(8),
                 "status_qp": Out(12),
                 "status": In(RingStatus),
                 "word_addr": Out(self._buffer.word_addr.shape()),
@@ -104,11 +121,10 @@ class Responder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.table = table = Table(
-            QP_CONTEXT, Table.words_of(QP_CONTEXT, "state", "pd", "log_rq_stride"), self.qps
-        )
+        words = Table.words_of(QP_CONTEXT, "state", "pd", "log_rq_stride", "max_dest_rd_atomic")
+        m.submodules.table = table = Table(QP_CONTEXT, words, self.qps)
         m.submodules.ram = ram = Ram(ReceiveState, self.qps)
-        m.submodules.check = check = RequestCheck()
+        m.submodules.judge = judge = Judge(table.layout)
         m.submodules.buffer = buffer = self._buffer
         m.submodules.flushes = flushes = FlushQueue(self.qps)
         transport = self.request.payload.transport
@@ -118,13 +134,11 @@ class Responder(wiring.Component):
         qp = Signal(range(self.qps))
         qp_now = Signal.like(qp)
         pd = Signal(24)
-        rnr_timer = Signal(5)
         log_stride = Signal(4)
-        posted = Signal()
         consumable = Signal()
-        verdict = Signal(Verdict)
         packets_turn = Signal()
         consumed_sent = Signal()
+        finish = Signal()
         torn = Signal(2)  # a row read while it is written is undefined
         m.d.sync += torn.eq(Cat(self.attribute_en, torn[0]))
 
@@ -135,34 +149,31 @@ class Responder(wiring.Component):
             table.index.eq(qp_now),
             ram.r_addr.eq(qp_now),
             ram.w_addr.eq(qp),
+            ram.w_data.eq(judge.next),
             buffer.qp.eq(qp_now),
+            flushes.qp.eq(qp_now),
             self.status_qp.eq(qp_now),
-            check.opcode.eq(transport.opcode),
-            check.length.eq(transport.length),
-            check.psn.eq(transport.psn),
-            check.accept.eq(self.request.payload.accept),
-            check.receive.eq(state),
-            check.state.eq(table.row.state),
-            check.path_mtu.eq(table.row.path_mtu),
-            check.access.eq(table.row.access),
-            check.status.eq(self.status),
+            self.served_qp.eq(qp_now),
+            judge.request.eq(self.request.payload),
+            judge.qp.eq(qp),
+            judge.row.eq(table.row),
+            judge.receive.eq(state),
+            judge.status.eq(self.status),
+            judge.served.eq(self.served),
+            judge.flush.eq(work == Work.FLUSH),
+            judge.misfit.eq(buffer.misfit),
+            judge.too_long.eq(buffer.too_long),
+            judge.byte_length.eq(buffer.byte_length),
         ]
         wiring.connect(m, buffer.access, wiring.flipped(self.access))
+        wiring.connect(m, wiring.flipped(self.arrived), flushes.arrived)
         m.d.comb += [self.word_addr.eq(buffer.word_addr), buffer.word.eq(self.word)]
 
-        m.d.comb += flushes.qp.eq(qp_now)
-        wiring.connect(m, wiring.flipped(self.arrived), flushes.arrived)
-
-        # What the buffer is told: the first cycle right from the check, to save one.
-        placing = Signal()
-        deciding = Signal()
-        execute = Mux(deciding, check.verdict == Verdict.EXECUTE, verdict == Verdict.EXECUTE) & (work == Work.PACKET)
         packet = buffer.i.payload
         m.d.comb += [
-            buffer.i.valid.eq(placing),
             packet.clear.eq(work == Work.RESET),
-            packet.begin.eq(check.begin),
-            packet.end.eq(check.end),
+            packet.begin.eq(judge.begin),
+            packet.end.eq(judge.end),
             packet.length.eq(Mux(work == Work.PACKET, transport.length, 0)),
             packet.pd.eq(pd),
             packet.qp.eq(qp),
@@ -170,31 +181,23 @@ class Responder(wiring.Component):
             packet.rkey.eq(transport.rkey),
             packet.total.eq(transport.dma_length),
             packet.index.eq(state.index),
-            packet.log_stride.eq(log_stride),
+            packet.log_stride.eq(Mux(judge.look, table.row.log_rq_stride, log_stride)),
         ]
-        with m.If(execute):
-            m.d.comb += packet.kind.eq(Mux(check.write, PlacementKind.WRITE, PlacementKind.SEND))
+        with m.If(judge.execute):
+            m.d.comb += packet.kind.eq(Mux(judge.write, PlacementKind.WRITE, PlacementKind.SEND))
 
-        finish = Signal()
-        m.submodules.answer = answer = Answer()
         m.d.comb += [
-            answer.verdict.eq(verdict),
-            answer.qp.eq(qp),
-            answer.transport.eq(transport),
-            answer.write.eq(check.write),
-            answer.end.eq(check.end),
-            answer.immediate.eq(check.immediate),
-            answer.receive.eq(state),
-            answer.posted.eq(posted),
-            answer.rnr_timer.eq(rnr_timer),
-            answer.byte_length.eq(buffer.byte_length),
-            self.job.payload.eq(answer.job),
-            ram.w_data.eq(answer.next),
+            self.job.payload.eq(judge.job),
+            self.entry.qp.eq(qp),
+            self.entry.slot.eq(judge.slot),
+            self.entry.entry.eq(judge.entry),
+            self.entry_en.eq(finish & judge.job.release),
             self.consumed.payload.qp.eq(qp),
-            self.consumed.payload.index.eq(answer.next.index),
+            self.consumed.payload.index.eq(judge.next.index),
             self.reply.payload.psn.eq(state.epsn),
             self.reply.payload.index.eq(state.index),
         ]
+
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [qp.eq(qp_now), consumed_sent.eq(0)]
@@ -203,7 +206,8 @@ class Responder(wiring.Component):
                     with m.Switch(self.control.payload.action):
                         with m.Case(QpAction.RESET):
                             m.d.comb += flushes.reset.eq(1)
-                            m.d.sync += [work.eq(Work.RESET), verdict.eq(Verdict.TOKEN)]
+                            m.d.comb += judge.token.eq(1)
+                            m.d.sync += work.eq(Work.RESET)
                             m.next = "PLACE"
                         with m.Case(QpAction.START_RECEIVE):
                             m.next = "START"
@@ -226,9 +230,9 @@ class Responder(wiring.Component):
             with m.State("READ"):
                 m.next = "CHECK"
             with m.State("CHECK"):
+                m.d.comb += judge.look.eq(1)
                 m.d.sync += [
                     pd.eq(table.row.pd),
-                    rnr_timer.eq(table.row.min_rnr_timer),
                     log_stride.eq(table.row.log_rq_stride),
                     # A ring in error fetches nothing any more, and what it has not fetched it cannot take back.
                     consumable.eq(~self.status.error),
@@ -236,34 +240,26 @@ class Responder(wiring.Component):
                 with m.If(~torn[1]):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
-                m.d.comb += deciding.eq(1)
-                m.d.sync += [verdict.eq(check.verdict), posted.eq(check.posted)]
+                m.d.comb += [judge.decide.eq(1), buffer.load.eq(1)]
                 with m.Switch(work):
                     with m.Case(Work.PACKET):
-                        with m.If(check.wait):
+                        m.next = "PLACE"
+                        with m.If(judge.wait):
                             m.next = "CHECK"
-                        with m.Else():
-                            m.d.comb += placing.eq(1)
-                            m.next = "PLACE"
                     with m.Case(Work.FLUSH):
-                        m.d.sync += verdict.eq(Verdict.FLUSH)
                         m.next = "IDLE"
-                        with m.If(check.flush):
+                        with m.If(judge.flushable):
                             m.next = "PLACE"
                     with m.Default():
                         m.next = "REPLY"
 
             with m.State("PLACE"):
-                m.d.comb += placing.eq(1)
+                m.d.comb += [judge.place.eq(1), buffer.i.valid.eq(1)]
                 with m.If(buffer.i.ready):
-                    with m.If(buffer.misfit & (verdict == Verdict.EXECUTE)):
-                        m.d.sync += verdict.eq(Verdict.INVALID)
-                    with m.If(buffer.too_long & (verdict == Verdict.EXECUTE)):
-                        m.d.sync += verdict.eq(Verdict.TOO_LONG)
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
-                    self.consumed.valid.eq(answer.consume & consumable & ~consumed_sent),
+                    self.consumed.valid.eq(judge.consume & consumable & ~consumed_sent),
                     self.job.valid.eq(~self.consumed.valid | self.consumed.ready),
                     finish.eq(self.job.valid & self.job.ready),
                 ]
@@ -274,8 +270,8 @@ class Responder(wiring.Component):
                         self.request.ready.eq(work == Work.PACKET),
                         self.control.ready.eq(work == Work.RESET),
                         flushes.add.eq(work == Work.FLUSH),
-                        self.count_drop_sequence.eq((verdict == Verdict.SEQUENCE) | (verdict == Verdict.AHEAD)),
-                        self.count_drop_duplicate.eq((verdict == Verdict.DUPLICATE) | (verdict == Verdict.STALE)),
+                        self.count_drop_sequence.eq(judge.count_drop_sequence),
+                        self.count_drop_duplicate.eq(judge.count_drop_duplicate),
                     ]
                     m.next = "IDLE"
 

@@ -12,10 +12,18 @@ MASK24 = (1 << 24) - 1
 
 SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_LAST_IMM, SEND_ONLY, SEND_ONLY_IMM = range(6)
 WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_LAST_IMM, WRITE_ONLY, WRITE_ONLY_IMM = range(6, 12)
-READ_REQUEST, ACKNOWLEDGE = 0x0C, 0x11
+READ_REQUEST, ACKNOWLEDGE, COMPARE_SWAP, FETCH_ADD = 0x0C, 0x11, 0x13, 0x14
 
 FIRST, MIDDLE, LAST, ONLY = "first", "middle", "last", "only"
 POSITION = [FIRST, MIDDLE, LAST, LAST, ONLY, ONLY]
+
+
+KINDS = {READ_REQUEST: 0, COMPARE_SWAP: 1, FETCH_ADD: 2}
+REPLAY = 3
+
+CREDITS = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
+           6144, 8192, 12288, 16384, 24576, 32768]  # fmt: skip
+"""The table as the InfiniBand specification prints it."""
 
 
 async def write_attributes(ctx, dut, qp, **values):
@@ -35,6 +43,7 @@ def attributes(**values):
         "type": QpType.RC,
         "path_mtu": 1,
         "access": 2,
+        "max_dest_rd_atomic": 4,
         "min_rnr_timer": 12,
         "pd": 0x123456,
         "dest_qpn": 0x654321,
@@ -121,7 +130,7 @@ class Ring:
 
 
 class Rules:
-    """The responder of one QP, in Python: a packet in, its accesses and its job out."""
+    """The responder of one QP, in Python: a packet in, its accesses and its job out, and its response ring's entries."""
 
     def __init__(self, qp, ring, values, epsn=0):
         self.qp = qp
@@ -137,12 +146,20 @@ class Rules:
         self.message = None
         self.nak_sent = False
         self.dead = False
+        self.entries = []  # all that ever went into the response ring
+        self.served = 0
+        self.repeated = False  # a duplicate was put there since it was empty
+        self.since_nak = []  # packets ahead of the gap since its NAK
 
     def _access(self, length, *, key=0, address=0, access=0, discard=0):
         return SimpleNamespace(length=length, key=key, address=address, access=access, discard=discard)
 
     def _discard(self, packet):
         return [self._access(packet["length"], discard=int(packet["length"] > 0))]
+
+    def credits(self):
+        free = len(self.ring.posted[self.qp]) - self.index
+        return max(code for code, count in enumerate(CREDITS) if count <= free)
 
     def _answer(self, syndrome, psn=None, **more):
         return {
@@ -157,6 +174,65 @@ class Rules:
         self.dead = True
         return self._answer(syndrome, fatal=1, event=event, **more)
 
+    def _responses(self, packet):
+        if packet["opcode"] != READ_REQUEST:
+            return 1
+        return max(1, -(-packet["dma_length"] // self.mtu))
+
+    def _allowed(self, opcode):
+        if opcode == READ_REQUEST:
+            return bool(self.values["access"] & 4)
+        if opcode in KINDS:
+            return bool(self.values["access"] & 8)
+        return opcode < 6 or bool(self.values["access"] & 2)
+
+    def _enter(self, packet, kind):
+        """Puts an entry into the ring; the job that releases it."""
+        self.entries.append(
+            {
+                "kind": kind,
+                "psn": packet["psn"],
+                "msn": self.msn,
+                "credits": self.credits(),
+                "address": packet["address"],
+                "rkey": packet["rkey"],
+                "swap": packet["dma_length"] if kind == 0 else packet["swap"],
+                "compare": packet["compare"],
+            }
+        )
+        return {"release": 1, "psn": packet["psn"], "msn": self.msn}
+
+    def _old(self, packet):
+        opcode, silent = packet["opcode"], {"silent": 1, "cause": 0}
+        if opcode in KINDS:
+            if not self._allowed(opcode) or len(self.entries) - self.served >= 16:
+                return silent
+            if opcode == READ_REQUEST:
+                ahead = (packet["psn"] + self._responses(packet) - self.epsn) & MASK24
+                if packet["dma_length"] > 1 << 31 or 0 < ahead <= 1 << 23:
+                    return silent
+            self.repeated = True
+            return self._enter(packet, 0 if opcode == READ_REQUEST else REPLAY)
+        if opcode > WRITE_ONLY_IMM:
+            return silent
+        return self._answer(self.credits(), psn=(self.epsn - 1) & MASK24)
+
+    def _ahead(self, psn):
+        """A packet behind a gap. One NAK; and another if the first packet that the NAK was for comes a second time,
+        after others, and the one behind it directly follows."""
+        seen, self.since_nak = self.since_nak, [*self.since_nak, psn]
+        first = seen[0] if seen else None
+        watched = first is not None and (first - self.epsn) & MASK24 < 256
+        again = watched and seen[-1] == first and any(other != first for other in seen)
+        returned = again and psn == (first + 1) & MASK24 and (psn - self.epsn) & MASK24 < 256
+        if not self.nak_sent or returned:
+            self.since_nak = [psn]
+            self.nak_sent = True
+            return self._answer(0x60)
+        if not watched:
+            self.since_nak = [psn]
+        return {"silent": 1, "cause": 0}
+
     def packet(self, packet, accept=1):
         """(accesses, job without what does not matter)"""
         discard = self._discard(packet)
@@ -167,21 +243,18 @@ class Rules:
             return discard, {"silent": 1, "cause": 20}
         distance = (packet["psn"] - self.epsn) & MASK24
         if distance >= 1 << 23:
-            if opcode > WRITE_ONLY_IMM:
-                return discard, {"silent": 1, "cause": 0}
-            return discard, self._answer(0x1F, psn=(self.epsn - 1) & MASK24)
+            return discard, self._old(packet)
         if distance:
-            if self.nak_sent:
-                return discard, {"silent": 1, "cause": 0}
-            self.nak_sent = True
-            return discard, self._answer(0x60)
-        if opcode > WRITE_ONLY_IMM:
+            return discard, self._ahead(packet["psn"])
+        if opcode > WRITE_ONLY_IMM and opcode not in KINDS:
             return discard, self._fatal(0x61, 2)
+        if opcode in KINDS:
+            return discard, self._respond(packet)
         write, position, immediate = opcode >= 6, POSITION[opcode % 6], opcode % 6 in (3, 5)
         goes_on = position in (MIDDLE, LAST)
         if goes_on != (self.message is not None) or (goes_on and self.message.write != write):
             return discard, self._fatal(0x61, 2)
-        if write and not self.values["access"] & 2:
+        if not self._allowed(opcode):
             return discard, self._fatal(0x62, 3)
         posted = self.ring.posted[self.qp]
         if (write and immediate) or (not write and not goes_on):
@@ -193,6 +266,7 @@ class Rules:
                 return discard, job
             if len(posted) == self.index:
                 self.nak_sent = True
+                self.since_nak = []
                 return discard, self._answer(0x20 | self.values["min_rnr_timer"])
         if position in (FIRST, MIDDLE):
             if length != self.mtu:
@@ -236,6 +310,7 @@ class Rules:
         message.received += length
         self.message = message
         self.nak_sent = False
+        self.since_nak = []
         job = {"acknowledge": packet["ack_request"], "psn": self.epsn, "remote": int(write)}
         job["receive"] = int(not write or immediate)
         job["wqe_index"] = self.index
@@ -256,11 +331,33 @@ class Rules:
         self.epsn = (self.epsn + 1) & MASK24
         job["msn"] = self.msn
         if job["acknowledge"]:
-            job["syndrome"] = 0x1F
+            job["syndrome"] = self.credits()
         return accesses, job
 
+    def _respond(self, packet):
+        """A READ or an atomic that is expected."""
+        opcode = packet["opcode"]
+        if self.message is not None:
+            return self._fatal(0x61, 2)
+        if not self._allowed(opcode):
+            return self._fatal(0x62, 3)
+        flight = len(self.entries) - self.served
+        mixed = self.repeated and flight > 0
+        if flight >= min(16, self.values["max_dest_rd_atomic"]) and not mixed:
+            return self._fatal(0x61, 2)
+        if packet["length"] or (packet["dma_length"] > 1 << 31 if opcode == READ_REQUEST else packet["address"] % 8):
+            return self._fatal(0x61, 2)
+        if flight >= 16:
+            return {"silent": 1, "cause": 0}
+        self.repeated = mixed
+        self.nak_sent = False
+        self.since_nak = []
+        self.msn = (self.msn + 1) & MASK24
+        self.epsn = (self.epsn + self._responses(packet)) & MASK24
+        return self._enter(packet, KINDS[opcode])
 
-FLAGS = ("acknowledge", "complete", "fatal", "token", "silent")
+
+FLAGS = ("acknowledge", "release", "complete", "fatal", "token", "silent")
 
 
 def check_job(job, expected, qp):

@@ -194,7 +194,7 @@ def test_every_receive_wqe_completes_once_and_in_order():
             distances = [(ack.psn - 7) % (1 << 24) for ack in answers]
             assert distances == sorted(distances)
             # Fatal: the last word.
-            assert all(ack.syndrome in (0x1F, 0x2C, 0x60) for ack in answers[:-1])
+            assert all(ack.syndrome < 0x20 or ack.syndrome in (0x2C, 0x60) for ack in answers[:-1])
             if qp in commands:
                 assert answers[-1].syndrome in (0x61, 0x62, 0x63)
 
@@ -257,7 +257,8 @@ def recorded(name):
 
 @pytest.mark.parametrize("name", REPLAYS)
 def test_answers_as_linux_does(name):
-    """The requests of a capture bring the ACKs and NAKs that the kernel's Soft-RoCE sent, PSN, MSN and syndrome."""
+    """The requests of a capture bring the ACKs and NAKs that the kernel's Soft-RoCE sent, PSN, MSN and syndrome; but
+    that it gives no credits."""
     facts = {"path_mtu": 3, "min_rnr_timer": 12, "late": 0, "lost": None, "status": 0} | REPLAYS[name]
     rng = make_rng()
     dut = Reception()
@@ -290,7 +291,8 @@ def test_answers_as_linux_does(name):
             for _ in range(30):
                 await ctx.tick()
         assert expected
-        assert [(ack.psn, ack.msn, ack.syndrome) for ack in answers] == expected
+        got = [(ack.psn, ack.msn, 0x1F if ack.syndrome < 0x20 else ack.syndrome) for ack in answers]
+        assert got == expected
 
     async def acks(ctx):
         await collect(ctx, dut.ack, answers)
