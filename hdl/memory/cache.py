@@ -24,7 +24,8 @@ class Cache(wiring.Component):
     * ``hit``: ``line`` holds the record;
     * ``absent``, whatever ``hit``: there was no such record in the table, or the bus failed to read it;
     * neither, a miss: the cache reads the record, and the client, ``blocked`` meanwhile, must repeat the same lookup
-      afterwards. Only its own misses block a client: lookups of the others go on.
+      afterwards; ``blocked`` rises in *n + 4*, and before that the client must not ask. Only its own misses block a
+      client: lookups of the others go on.
 
     Answers come straight from tag comparison: register them.
 
@@ -160,12 +161,16 @@ class Cache(wiring.Component):
             answer.absent.eq(absent2),
             miss.eq(valid2 & ~answer.hit & ~answer.absent),
         ]
-        m.d.sync += [
-            self.count_miss.eq(miss),
-            self.count_hit.eq(valid2 & answer.hit & ~missed2),
-        ]
+        # What a miss sets off begins a cycle later: the comparison takes most of this one.
+        valid3, miss3 = Signal(), Signal()
+        client3 = Signal(client_shape)
+        m.d.sync += [valid3.eq(valid2), miss3.eq(miss), client3.eq(client2)]
+        m.d.sync += self.count_hit.eq(valid2 & answer.hit & ~missed2)
+        m.d.comb += self.count_miss.eq(miss3)
         with m.If(valid2):
-            m.d.sync += [missed.bit_select(client2, 1).eq(miss), absent.bit_select(client2, 1).eq(0)]
+            m.d.sync += absent.bit_select(client2, 1).eq(0)
+        with m.If(valid3):
+            m.d.sync += missed.bit_select(client3, 1).eq(miss3)
 
         # What each client waits for. One read port serves both the read request and, with precedence, the fill.
         turn = Signal(range(max(2, self.ways)))
@@ -174,7 +179,7 @@ class Cache(wiring.Component):
         for way in reversed(range(self.ways)):
             with m.If(~rams[way].r_data.valid):
                 m.d.comb += victim.eq(way)
-        with m.If(miss):
+        with m.If(miss3):
             m.d.sync += turn.eq(Mux(turn == self.ways - 1, 0, turn + 1))
         miss_layout = data.StructLayout({"index": index_bits, "tag": self.tag_width, "way": len(turn)})
         m.submodules.misses = misses = memory.Memory(shape=miss_layout, depth=max(2, self.clients), init=[])
@@ -227,7 +232,7 @@ class Cache(wiring.Component):
                 error.eq(self.fill.payload.error),
             ]
         for client in range(self.clients):
-            with m.If(miss & (client2 == client)):
+            with m.If(miss3 & (client3 == client)):
                 m.d.sync += [self.blocked[client].eq(1), wanted[client].eq(1)]
             with m.Elif(write & (oldest == client)):
                 m.d.sync += self.blocked[client].eq(0)
@@ -247,7 +252,7 @@ class Cache(wiring.Component):
             m.d.sync += clear_index.eq(clear_index + 1)
             with m.If(clear_last):
                 m.d.sync += [clearing.eq(0), initial.eq(0)]
-        with m.Elif(self.invalidate.valid & ~valid1 & ~valid2 & ~self.blocked.any()):
+        with m.Elif(self.invalidate.valid & ~valid1 & ~valid2 & ~miss3 & ~self.blocked.any()):
             m.d.sync += [
                 clearing.eq(1),
                 clear_all.eq(self.invalidate.payload.all),

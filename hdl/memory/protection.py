@@ -176,24 +176,23 @@ class Protection(wiring.Component):
         m.d.sync += [valid2.eq(valid1), client2.eq(client1), unchecked2.eq(unchecked), dropped2.eq(cache.drop)]
 
         # Stage 2: the cache answers. After a miss the client is blocked, and then starts again.
-        valid3, client3, unchecked3, found3 = Signal(), Signal(), Signal(), Signal()
+        over3, valid3, client3, unchecked3, found3 = Signal(), Signal(), Signal(), Signal(), Signal()
         entry = Signal(cache.layout)
         decided = dropped2 | cache.answer.hit | cache.answer.absent
         m.d.sync += [
+            over3.eq(valid2),
             valid3.eq(valid2 & decided),
             client3.eq(client2),
             unchecked3.eq(unchecked2),
             found3.eq(~dropped2 & cache.answer.hit & ~cache.answer.absent),
             entry.eq(cache.line),
         ]
-        with m.If(valid2 & ~decided):
-            m.d.sync += busy.bit_select(client2, 1).eq(0)
 
         # Stage 3: the request is taken; compare what is short, subtract what is long.
         taken = Signal(AccessRequest)
         m.d.comb += taken.eq(Mux(client3, request[1].as_value(), request[0].as_value()))
         m.d.comb += [port.ready.eq(valid3 & (client3 == client)) for client, port in enumerate(self.request)]
-        with m.If(valid3):
+        with m.If(over3):
             m.d.sync += busy.bit_select(client3, 1).eq(0)
         in_page = Cat(entry.log_page_size[:5] > bit for bit in range(PAGE_BITS_MIN, PAGE_BITS_MAX))
         in_page_bits = Cat(Const(-1, PAGE_BITS_MIN), in_page)

@@ -37,11 +37,11 @@ class Translation(wiring.Component):
     A failed run, on transmit, ends in one piece of length 0 with ``status`` and ``last``, when its last access comes;
     pieces of its accesses before the refused one are out by then. On receive the refused access, or what of it lies
     behind its good first page, and the rest of the run become discards of the same lengths, and the piece with ``last``
-    carries ``status``. The verdict of a run on transmit comes with its last piece or before.
+    carries ``status``. The verdict of a run on transmit comes 1 cycle after its last piece.
 
     The two clients share one pipeline; each has its order kept, and one client's miss, or a piece or verdict not
     taken, does not delay the other. ``piece`` is valid 4 cycles after the access (hits), and a client gets a piece
-    every 3 cycles, every 4 if the other is busy.
+    every 4 cycles.
 
     Parameters
     ----------
@@ -234,19 +234,37 @@ class Translation(wiring.Component):
             m.d.comb += status.eq(AccessStatus.POISONED)
         with m.Elif(missing):
             m.d.comb += status.eq(AccessStatus.PAGE)
-        with m.If(valid2):
-            m.d.sync += busy.bit_select(client, 1).eq(0)
-        with m.If(finish):
+
+        # Stage 3: what follows, but the piece, which is in a hurry.
+        valid3, finish3, good3, whole3, final3 = Signal(), Signal(), Signal(), Signal(), Signal()
+        clear3, error3, client3 = Signal(), Signal(), Signal()
+        qp3 = Signal(ceil_log2(self.qps))
+        status3 = Signal(AccessStatus)
+        m.d.sync += [
+            valid3.eq(valid2),
+            finish3.eq(finish),
+            good3.eq(good),
+            whole3.eq(whole),
+            final3.eq(final),
+            clear3.eq(access2.clear),
+            error3.eq(~good & ~failed2 & ~poison),
+            client3.eq(client),
+            qp3.eq(access2.qp),
+            status3.eq(status),
+        ]
+        with m.If(valid3):
+            m.d.sync += busy.bit_select(client3, 1).eq(0)
+        with m.If(finish3):
             m.d.sync += [
-                second.bit_select(client, 1).eq(~whole),
-                failed.bit_select(client, 1).eq(~good & ~final),
+                second.bit_select(client3, 1).eq(~whole3),
+                failed.bit_select(client3, 1).eq(~good3 & ~final3),
             ]
-            m.d.comb += done.bit_select(client, 1).eq(whole)
-        m.d.sync += self.count_error.eq(finish & ~good & ~failed2 & ~poison)
+            m.d.comb += done.bit_select(client3, 1).eq(whole3)
         m.d.comb += [
-            poisoned.w_addr.eq(Mux(cleared, Cat(access2.qp[: ceil_log2(self.qps)], client), poison_clear)),
-            poisoned.w_data.eq(cleared & ~access2.clear),
-            poisoned.w_en.eq(~cleared | (finish & (~good | access2.clear))),
+            self.count_error.eq(finish3 & error3),
+            poisoned.w_addr.eq(Mux(cleared, Cat(qp3, client3), poison_clear)),
+            poisoned.w_data.eq(cleared & ~clear3),
+            poisoned.w_en.eq(~cleared | (finish3 & (~good3 | clear3))),
         ]
 
         # The piece's place is free since the access started. Only `valid` depends on the tag comparison.
@@ -277,8 +295,8 @@ class Translation(wiring.Component):
         verdict_head, verdict_tail = Signal(range(2 * VERDICTS)), Signal(range(2 * VERDICTS))
         m.d.comb += [
             verdict_put.addr.eq(verdict_tail),
-            verdict_put.data.status.eq(status),
-            verdict_put.en.eq(finish & final & (client == TRANSMIT)),
+            verdict_put.data.status.eq(status3),
+            verdict_put.en.eq(finish3 & final3 & (client3 == TRANSMIT)),
             verdict_get.addr.eq(verdict_head),
             verdict_room.eq((verdict_tail ^ verdict_head) != VERDICTS),
             self.verdict.valid.eq(verdict_tail != verdict_head),

@@ -53,8 +53,11 @@ class Client(wiring.Component):
                 m.d.comb += cache.tag.eq(number.payload >> bits)
             with m.If(answer.ready):
                 m.d.sync += answer.valid.eq(0)
-            with m.If(cache.answer.valid & (cache.answer.client == index)):
+            over = Signal(name=f"over_{index}")
+            m.d.sync += over.eq(cache.answer.valid & (cache.answer.client == index))
+            with m.If(over):
                 m.d.sync += busy[index].eq(0)
+            with m.If(cache.answer.valid & (cache.answer.client == index)):
                 with m.If(cache.answer.hit | cache.answer.absent):
                     m.d.comb += number.ready.eq(1)
                     m.d.sync += [
