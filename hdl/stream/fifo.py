@@ -1,6 +1,6 @@
 """Queues of items of any shape, and the reading ahead that block RAM needs."""
 
-from amaranth.hdl import Cat, Module, Shape, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -21,14 +21,17 @@ class Queue(wiring.Component):
 
     ``i.ready`` depends on registers only, ``o`` is a register. Up to 64 items stand in LUT RAM, and an item comes out
     2 cycles after it went in (taken at ``i`` in cycle *n*, ``o.valid`` in cycle *n + 2*); more stand in block RAM, and
-    it takes 5 cycles. A queue with a depth below 3 does not reach one item a cycle.
+    it takes 5 cycles. A queue with a depth below 3 does not reach one item a cycle. With ``bypass`` an item that finds
+    the queue empty comes out 1 cycle after it went in.
 
     Parameters
     ----------
     shape : shape-like
         Shape of an item; ``o.payload`` keeps it.
     depth : int
-        Items it holds, those on their way to the output included.
+        Items it holds, those on their way to the output included; with ``bypass`` at most 64.
+    bypass : bool
+        Costs a multiplexer of the width of an item.
 
     Members
     -------
@@ -37,11 +40,14 @@ class Queue(wiring.Component):
         Items inside.
     """
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape, depth, *, bypass=False):
         if not isinstance(depth, int) or depth < 1:
             raise ValueError(f"depth must be a positive int, not {depth!r}")
+        if bypass and depth > LUT_DEPTH:
+            raise ValueError(f"depth must be at most {LUT_DEPTH} with bypass, not {depth!r}")
         self.shape = shape
         self.depth = depth
+        self.bypass = bypass
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
@@ -68,7 +74,8 @@ class Queue(wiring.Component):
         bits = max(1, ceil_log2(self.depth))
         head, tail = Signal(bits), Signal(bits)
         take = Signal()
-        with m.If(put):
+        past = Signal()  # the item goes past the rows
+        with m.If(put & ~past):
             m.d.sync += tail.eq(tail + 1)
         with m.If(take):
             m.d.sync += head.eq(head + 1)
@@ -85,10 +92,12 @@ class Queue(wiring.Component):
                 read.addr.eq(head),
                 take.eq(unread & (~self.o.valid | self.o.ready)),
             ]
-            with m.If(take):
-                m.d.sync += [Value.cast(self.o.payload).eq(read.data), self.o.valid.eq(1)]
-            with m.Elif(self.o.ready):
-                m.d.sync += self.o.valid.eq(0)
+            item = read.data
+            if self.bypass:
+                m.d.comb += past.eq(put & ~unread & (~self.o.valid | self.o.ready))
+                item = Mux(unread, read.data, Value.cast(self.i.payload))
+            with m.If(~self.o.valid | self.o.ready):
+                m.d.sync += [Value.cast(self.o.payload).eq(item), self.o.valid.eq(take | past)]
         else:
             m.submodules.ram = ram = Ram(width, 1 << bits)
             m.submodules.prefetch = prefetch = Prefetch(width)

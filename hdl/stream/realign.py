@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .packet import PacketBeat
+from .skid import Skid
 
 __all__ = ["FragmentBeat", "Realigner"]
 
@@ -47,9 +48,9 @@ class Realigner(wiring.Component):
     Every beat but the last is full. A packet without a byte comes out as one beat of count 0 if it is in error, and
     not at all otherwise; no other beat has count 0. A full beat waits until the next byte, or ``last``, has come.
 
-    A packet of one fragment comes out 3 cycles after it, and one more for each stage of the rotation (none if
-    ``granularity`` is the whole word; one at 64 bits; two above, or one with few lanes). The pipeline moves as a whole:
-    ``i.ready`` follows ``o.ready`` in the same cycle, and ``o`` is a register.
+    A packet of one fragment comes out 2 cycles after it, and one more for each stage of the rotation (none if
+    ``granularity`` is the whole word; one at 64 bits; two above, or one with few lanes). The pipeline moves as a whole;
+    ``i.ready`` and ``o`` are registers.
 
     Parameters
     ----------
@@ -86,8 +87,11 @@ class Realigner(wiring.Component):
         amount_bits = ceil_log2(lanes)
         i, o = self.i, self.o
 
-        move = Signal()
-        m.d.comb += [move.eq(~o.valid | o.ready), i.ready.eq(move)]
+        # The output's register has a second one beside it, so that it moves on or stands still by a register's word.
+        m.submodules.skid = skid = Skid(PacketBeat(self.data_width))
+        wiring.connect(m, skid.o, wiring.flipped(o))
+        move, beat = skid.i.ready, skid.i.payload
+        m.d.comb += i.ready.eq(move)
 
         # Where the fragment goes: everything about it but its data is decided here.
         fill = Signal(range(size + 1))  # bytes that stand before it in the beat; a full beat counts as such
@@ -147,28 +151,31 @@ class Realigner(wiring.Component):
         if stages == 0:
             m.d.comb += before.eq(moved.fill != 0)
 
-        # `held` keeps the beat that is being filled. When its packet has ended it leaves whole, while the next begins.
+        # `held` keeps the beat that is being filled. A beat that ends a packet leaves at once, unless one before it has
+        # to; then it leaves next, while the next packet begins.
         held = Signal(self.data_width)
         ended = Signal()
         held_count = Signal.like(moved.count)
         held_error = Signal()
         first = Signal(init=1)
-        emit = Signal()
-        m.d.comb += emit.eq(ended | (moved.valid & moved.over))
+        direct = Signal()
+        m.d.comb += [
+            direct.eq(moved.valid & moved.end & ~moved.over & ~ended),
+            skid.i.valid.eq(ended | direct | (moved.valid & moved.over)),
+            beat.count.eq(Mux(ended, held_count, Mux(direct, moved.count, size))),
+            beat.first.eq(first),
+            beat.last.eq(ended | direct),
+            beat.error.eq(Mux(ended, held_error, direct & moved.error)),
+        ]
+        for j in range(lanes):
+            here = slice(j * lane, (j + 1) * lane)
+            m.d.comb += beat.data[here].eq(Mux(ended | before[j], held[here], moved_data[here]))
         with m.If(move):
-            m.d.sync += [
-                o.valid.eq(emit),
-                ended.eq(moved.valid & moved.end),
-                o.payload.count.eq(Mux(ended, held_count, size)),
-                o.payload.first.eq(first),
-                o.payload.last.eq(ended),
-                o.payload.error.eq(ended & held_error),
-            ]
-            with m.If(emit):
-                m.d.sync += first.eq(ended)
+            m.d.sync += ended.eq(moved.valid & moved.end & ~direct)
+            with m.If(skid.i.valid):
+                m.d.sync += first.eq(beat.last)
             for j in range(lanes):
                 here = slice(j * lane, (j + 1) * lane)
-                m.d.sync += o.payload.data[here].eq(Mux(ended | before[j], held[here], moved_data[here]))
                 with m.If(moved.valid):
                     m.d.sync += held[here].eq(Mux(before[j] & ~moved.over, held[here], moved_data[here]))
             with m.If(moved.valid):

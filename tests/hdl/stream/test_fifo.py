@@ -7,9 +7,10 @@ from verbena.hdl.stream.packet import PacketBeat
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 16, 64, 65, 128, 200])
 @pytest.mark.parametrize("stalls", [(0, 0), (0.3, 0.3), (0, 0.6), (0.6, 0)])
-def test_order(depth, stalls):
+@pytest.mark.parametrize("bypass", [False, True])
+def test_order(depth, stalls, bypass):
     rng = make_rng()
-    dut = Queue(16, depth)
+    dut = Queue(16, depth, bypass=bypass and depth <= 64)
     sent = [rng.randrange(1 << 16) for _ in range(2 * depth + 100)]
 
     async def producer(ctx):
@@ -23,9 +24,9 @@ def test_order(depth, stalls):
     simulate(dut, producer, consumer, seed=rng.seed_value)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 7, 64, 65, 100])
-def test_holds_exactly_depth_items(depth):
-    dut = Queue(16, depth)
+@pytest.mark.parametrize(("depth", "bypass"), [*((d, 0) for d in (1, 2, 3, 7, 64, 65, 100)), (1, 1), (2, 1), (64, 1)])
+def test_holds_exactly_depth_items(depth, bypass):
+    dut = Queue(16, depth, bypass=bool(bypass))
 
     async def testbench(ctx):
         await send_all(ctx, dut.i, range(depth))
@@ -37,9 +38,11 @@ def test_holds_exactly_depth_items(depth):
     simulate(dut, testbench)
 
 
-@pytest.mark.parametrize(("depth", "latency"), [(3, 2), (64, 2), (65, 5), (1024, 5)])
-def test_latency_and_throughput(depth, latency):
-    dut = Queue(16, depth)
+@pytest.mark.parametrize(
+    ("depth", "bypass", "latency"), [(3, 0, 2), (64, 0, 2), (65, 0, 5), (1024, 0, 5), (2, 1, 1), (64, 1, 1)]
+)
+def test_latency_and_throughput(depth, bypass, latency):
+    dut = Queue(16, depth, bypass=bool(bypass))
     times = []
 
     async def producer(ctx):
@@ -77,3 +80,8 @@ def test_keeps_the_shape(depth):
 def test_refuses_a_wrong_depth(depth):
     with pytest.raises(ValueError, match=str(depth)):
         Queue(8, depth)
+
+
+def test_refuses_a_bypass_around_block_ram():
+    with pytest.raises(ValueError, match="at most 64 with bypass, not 65"):
+        Queue(8, 65, bypass=True)

@@ -62,7 +62,7 @@ def test_gathers(width, granularity, stall):
 
 
 @pytest.mark.parametrize(
-    ("width", "granularity", "latency"), [(64, 8, 3), (64, 4, 4), (64, 1, 4), (128, 1, 5), (512, 1, 5)]
+    ("width", "granularity", "latency"), [(64, 8, 2), (64, 4, 3), (64, 1, 3), (128, 1, 4), (512, 1, 4)]
 )
 def test_takes_a_fragment_each_cycle(width, granularity, latency):
     rng = make_rng()
