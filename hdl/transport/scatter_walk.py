@@ -20,7 +20,7 @@ class ScatterWalk(wiring.Component):
     """Cuts the payload of a packet into accesses: what fits the present entry, then entry after entry. If there are no
     more entries, the rest is discarded, and ``short`` says so. Each packet has exactly one run.
 
-    The present entry is ``place``, which is loaded and kept from packet to packet by the neighbour. Further entries are
+    The present entry is ``place``, which the neighbour loads before each packet and keeps after it. Further entries are
     asked for with ``want``, and arrive as two words of memory, the address first.
 
     The first access is valid in the cycle after ``go``, if something fits the present entry or the payload is empty or
@@ -36,7 +36,7 @@ class ScatterWalk(wiring.Component):
     done : 1
         The run's last access is taken in this cycle.
     place : ``Place``
-        Behind what was placed last, from the cycle after it was taken on.
+        Behind what was placed last, from the cycle after it was taken on. Undefined after a discard.
     short : 1
         Entries were exhausted before the payload; from the last access on until the next ``go``.
     want : 1
