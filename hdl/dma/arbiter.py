@@ -47,7 +47,9 @@ def select(choice, values):
 class BurstArbiter(wiring.Component):
     """Round robin among ``clients``; what comes out are the fields of an AXI address channel.
 
-    A burst is at ``o`` 2 cycles after it was taken: one to choose, one to add. One burst every 2 cycles.
+    The turn is a register, and stays where it was until somebody else wants it: a burst of the client that has it is
+    taken in the cycle in which it comes, another one a cycle later. It is at ``o`` 2 cycles after it was taken: one to
+    choose, one to add. One burst every 2 cycles. The clients' ``ready`` depends on registers and ``enable`` only.
 
     Parameters
     ----------
@@ -85,26 +87,26 @@ class BurstArbiter(wiring.Component):
         burst = Signal(BurstRequest)
         client = Signal.like(self.client)
         waits = Signal()  # a burst waits in `burst` for its address to be added
+        turn = Signal(self.clients, init=1)
         wanted = Signal(self.clients)
-        behind = Signal(self.clients)  # those whose turn comes before it starts again from client 0
-        ahead = Signal(self.clients)
+        others = Signal(self.clients)
+        ahead = Signal(self.clients)  # behind the one whose turn it is: before the round starts again from client 0
         m.d.comb += [
             wanted.eq(Cat(port.valid for port in self.i)),
-            ahead.eq(wanted & behind),
-            self.chosen.eq(
-                Mux(ahead.any(), ahead & -ahead, wanted & -wanted) & (self.enable & ~waits).replicate(self.clients)
-            ),
+            # -turn has all bits from the one in turn on; without that one, those behind it
+            others.eq(wanted & ~turn),
+            ahead.eq(others & -turn),
+            self.chosen.eq(wanted & turn & (self.enable & ~waits).replicate(self.clients)),
         ]
-        m.d.comb += [port.ready.eq(self.chosen[number]) for number, port in enumerate(self.i)]
+        m.d.comb += [port.ready.eq(turn[number] & self.enable & ~waits) for number, port in enumerate(self.i)]
+        with m.If(others.any() & (self.chosen.any() | ~(wanted & turn).any())):
+            m.d.sync += turn.eq(Mux(ahead.any(), ahead & -ahead, others & -others))
         with m.If(~waits):
             m.d.sync += [
                 waits.eq(self.chosen.any()),
-                burst.as_value().eq(select(self.chosen, [port.payload for port in self.i])),
-                client.eq(encode(self.chosen)),
+                burst.as_value().eq(select(turn, [port.payload for port in self.i])),
+                client.eq(encode(turn)),
             ]
-            with m.If(self.chosen.any()):
-                # -chosen has all bits from the chosen one on; without that one, those behind it
-                m.d.sync += behind.eq(-self.chosen & ~self.chosen)
         with m.If(self.ready):
             m.d.sync += self.valid.eq(0)
         with m.If(waits & (~self.valid | self.ready)):
@@ -121,9 +123,9 @@ class BurstArbiter(wiring.Component):
 class ReadArbiter(wiring.Component):
     """Brings the clients' reads to AR and their data back from R. The AXI ID is the client's number.
 
-    ARVALID comes 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. Data goes from R to
-    the client in the same cycle, since clients have room for all they ask for: RREADY is always 1. Beats of different
-    clients may be interleaved.
+    ARVALID comes 2 to 3 cycles after a client's burst, at most one burst every 2 cycles, round robin. Data goes from R
+    to the client in the same cycle, since clients have room for all they ask for: RREADY is always 1. Beats of
+    different clients may be interleaved.
 
     Parameters
     ----------
@@ -185,9 +187,9 @@ class ReadArbiter(wiring.Component):
 class WriteArbiter(wiring.Component):
     """Brings the clients' writes to AW and W and the answers back from B. The AXI ID is the client's number.
 
-    AWVALID comes 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. W follows the order of
-    AW; a client's beats go to W in the same cycle, from the cycle on after its burst was taken. Up to two bursts may
-    have been taken whose data is not complete. BREADY is always 1.
+    AWVALID comes 2 to 3 cycles after a client's burst, at most one burst every 2 cycles, round robin. W follows the
+    order of AW; a client's beats go to W in the same cycle, from the cycle on after its burst was taken. Up to two
+    bursts may have been taken whose data is not complete. BREADY is always 1.
 
     Parameters
     ----------

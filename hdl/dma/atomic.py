@@ -39,7 +39,7 @@ class AtomicUnit(wiring.Component):
     Accesses that do not come through this unit are not kept apart.
 
     A read is asked for 1 cycle after piece and operands are there. A write is asked for 4 cycles after the data has
-    come, its beat stands ready in the next; the packet comes out 4 cycles after the write's answer. One atomic every 7
+    come, its beat stands ready in the next; the packet comes out 3 cycles after the write's answer. One atomic every 7
     cycles.
 
     Parameters
@@ -90,7 +90,7 @@ class AtomicUnit(wiring.Component):
         m.submodules.values = values = memory.Memory(shape=value_row, depth=SLOTS, init=[])
         rows_write, rows_read = rows.write_port(), rows.read_port(domain="comb")
         values_write, values_read = values.write_port(), values.read_port(domain="comb")
-        m.submodules.answers = answers = Queue(1, SLOTS)
+        m.submodules.answers = answers = Queue(1, SLOTS, bypass=True)
 
         # The front: a piece waits at its port until no slot has its word, then its read is asked for.
         word = piece.payload.address[3:]

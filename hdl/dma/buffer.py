@@ -17,8 +17,9 @@ LUT_DEPTH = 32
 class ReadBuffer(wiring.Component):
     """Queue of rows whose writer cannot be stalled: it reserves room first.
 
-    Room is freed when a row leaves the memory towards ``o``. Up to 32 rows stand in LUT RAM, and a row written in cycle
-    *n* is at ``o`` in cycle *n + 2*; more stand in block RAM, and it takes 3 cycles. One row a cycle either way.
+    Room is freed when a row leaves the memory towards ``o``. Up to 32 rows stand in LUT RAM, more in block RAM. A row
+    that finds the buffer empty is at ``o`` 1 cycle after it was written; behind others it takes 2 cycles from LUT RAM,
+    3 from block RAM. One row a cycle.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class ReadBuffer(wiring.Component):
     Members
     -------
     room : 1
-        There is room for ``burst`` rows.
+        There is room for ``burst`` rows; a register, low in the cycle after each ``reserve``.
     reserve, length
         Takes room for ``length + 1`` rows; only with ``room``.
     w_en, w_data
@@ -50,7 +51,7 @@ class ReadBuffer(wiring.Component):
         self.burst = burst
         super().__init__(
             {
-                "room": Out(1),
+                "room": Out(1, init=1),
                 "reserve": In(1),
                 "length": In(range(burst)),
                 "w_en": In(1),
@@ -66,11 +67,11 @@ class ReadBuffer(wiring.Component):
         # free - (length + 1) + freed, with one carry chain
         taken = Cat(~self.length, 1).as_signed()
         m.d.sync += free.eq(free + Mux(self.reserve, taken, 0) + freed)
-        m.d.comb += self.room.eq(free[ceil_log2(self.burst) :].any())
+        m.d.sync += self.room.eq(free[ceil_log2(self.burst) :].any() & ~self.reserve)
 
         width = Shape.cast(self.shape).width
         if self.depth <= LUT_DEPTH:
-            m.submodules.rows = rows = Queue(width, self.depth)
+            m.submodules.rows = rows = Queue(width, self.depth, bypass=True)
             m.d.comb += [
                 rows.i.valid.eq(self.w_en),
                 rows.i.payload.eq(self.w_data),
@@ -82,31 +83,41 @@ class ReadBuffer(wiring.Component):
             return m
 
         # The block RAM's own register and a second one form a pipeline that stands still when `o` does: no row ever has
-        # to be put aside, which at this width is cheaper than a queue behind the RAM.
+        # to be put aside, which at this width is cheaper than a queue behind the RAM. With nothing inside, a row goes
+        # to the second register at once.
         m.submodules[UNDEFINED_COLLISION] = rows = memory.Memory(shape=width, depth=self.depth, init=[])
         write, read = rows.write_port(), rows.read_port()
         head, tail = Signal(range(self.depth)), Signal(range(self.depth))
         filled = Signal(range(self.depth + 1))
         fetched = Signal()
+        none = Signal(init=1)  # no row is in the RAM
         step = Signal()  # the RAM's register may move on
+        past, put, get = Signal(), Signal(), Signal()
+        move = ~self.o.valid | self.o.ready
         out = Signal(width)
         m.d.comb += [
             write.addr.eq(tail),
             write.data.eq(self.w_data),
+            past.eq(self.w_en & none & ~fetched & move),
+            put.eq(self.w_en & ~past),
             write.en.eq(self.w_en),
             read.addr.eq(head),
-            step.eq(~fetched | ~self.o.valid | self.o.ready),
-            freed.eq(step & (filled != 0)),
+            step.eq(~fetched | move),
+            get.eq(step & ~none),
+            freed.eq(get | past),
             read.en.eq(step),
             Value.cast(self.o.payload).eq(out),
         ]
-        with m.If(self.w_en):
+        with m.If(put):
             m.d.sync += tail.eq(tail + 1)
-        with m.If(freed):
+        with m.If(get):
             m.d.sync += head.eq(head + 1)
-        m.d.sync += filled.eq(filled + self.w_en - freed)
+        with m.If(put & ~get):
+            m.d.sync += [filled.eq(filled + 1), none.eq(0)]
+        with m.Elif(~put & get):
+            m.d.sync += [filled.eq(filled - 1), none.eq(filled == 1)]
         with m.If(step):
-            m.d.sync += fetched.eq(freed)
-        with m.If(~self.o.valid | self.o.ready):
-            m.d.sync += [self.o.valid.eq(fetched), out.eq(read.data)]
+            m.d.sync += fetched.eq(get)
+        with m.If(move):
+            m.d.sync += [self.o.valid.eq(fetched | past), out.eq(Mux(fetched, read.data, self.w_data))]
         return m

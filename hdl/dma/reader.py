@@ -28,8 +28,9 @@ class PayloadReader(wiring.Component):
     its status is OK, else one beat of count 0 with ``error``; ``error`` also stands in the last beat of a packet of
     which a beat's RRESP was not OKAY. Pieces of length 0, and discards, read nothing.
 
-    A burst is asked for 1 cycle after its piece has arrived. A packet of one beat comes out 7 cycles after its data has
-    come (8 above 64 bits), when nothing is before it. A piece takes 1 cycle and 1 a burst; one beat of memory a cycle.
+    A burst is asked for 1 cycle after its piece has arrived. A packet of one beat comes out 4 cycles after its data has
+    come (5 above 64 bits), when nothing is before it. A piece takes 1 cycle and each burst 2; one beat of memory a
+    cycle.
 
     Parameters
     ----------

@@ -29,8 +29,8 @@ class StructureReader(wiring.Component):
 
     No read is asked for before there is room for it. Several are in flight: as many as fit ``depth`` with one burst of
     ``burst`` to spare, and no more than 32 bursts. Requests are split into bursts at multiples of ``burst`` beats, so
-    at 4 KiB too. A burst is asked for 1 cycle after its request. At 64 bits data comes out 2 cycles after it came from
-    the bus (3 with a ``depth`` above 32), above that, where it must be shifted, 4 or 5 later.
+    at 4 KiB too. A burst is asked for 1 cycle after its request. At 64 bits data comes out 1 cycle after it came from
+    the bus, above that, where it must be shifted, 3 or 4 cycles after it.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class StructureWriter(wiring.Component):
         port, request = self.port, self.request
         lanes = self.data_width // 8 // GRANULARITY
         lane_bits = (lanes - 1).bit_length()
-        m.submodules.answers = answers = Queue(1, UNANSWERED)
+        m.submodules.answers = answers = Queue(1, UNANSWERED, bypass=True)
         waiting = Signal(range(UNANSWERED + 1))
         go, taken, done = Signal(), Signal(), Signal()
 

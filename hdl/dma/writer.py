@@ -73,7 +73,7 @@ class PayloadWriter(wiring.Component):
         m.submodules.splitter = splitter = Splitter(self.data_width)
         m.submodules.scatter = scatter = Scatter(self.data_width, 1)
         m.submodules.runs = runs = Queue(data.StructLayout({"status": 3, "tag": 1, "count": count_bits}), RUNS)
-        m.submodules.answers = answers = Queue(1, self.bursts)
+        m.submodules.answers = answers = Queue(1, self.bursts, bypass=True)
         wiring.connect(m, wiring.flipped(self.payload), scatter.payload)
         wiring.connect(m, scatter.o, wiring.flipped(port.beat))
 
