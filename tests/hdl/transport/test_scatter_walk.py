@@ -101,7 +101,7 @@ def test_random(stall):
 
 
 def test_cycles():
-    """An access valid in the cycle after ``go``; an entry more takes 2 cycles and 3 for its words here, empty 1 and 3."""
+    """Valid in the cycle after ``go``; an entry more takes 2 cycles, an empty one 1, and here 3 each for its words."""
     rng = make_rng(1)
     entries = [(0, 10, 1), (100, 10, 2), (200, 0, 3), (300, 10, 4)]
     _, shorts = walk(entries, [(5, 0), (0, 0), (9, 1), (5, 0), (5, 0), (6, 0)], rng)
