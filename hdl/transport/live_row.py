@@ -50,7 +50,9 @@ class LiveRow(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules[UNDEFINED_COLLISION] = rows = memory.Memory(shape=self.width, depth=self.depth, init=[])
+        m.submodules[UNDEFINED_COLLISION] = rows = memory.Memory(
+            shape=self.width, depth=self.depth, init=[], attrs={"ram_style": "block"}
+        )
         write, read = rows.write_port(), rows.read_port()
         clash = Signal()
         m.d.comb += [

@@ -1,274 +1,35 @@
 """The completer against a model, under whatever a peer, a host and the engine itself may say."""
 
-from collections import defaultdict
-
 import pytest
-from streams import make_rng, plain, simulate
+from completer_world import FATAL, PSNS, QPS, WINDOW, Kind, World
+from streams import make_rng
 from verbena.hdl.abi.commands import QpAction
-from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
+from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus
 from verbena.hdl.abi.wqe import SendOpcode
 from verbena.hdl.transport.completer import Completer
 
-QPS = 4
-WINDOW = 8
-PSNS = 1 << 24
-INPUTS = ("control", "failed_requester", "failed_transmitter", "flush", "ack")
-OUTPUTS = ("completion", "error", "ready", "reply")
-NAKS = {
-    0x60: WcStatus.RETRY_EXC_ERR,
-    0x61: WcStatus.REM_INV_REQ_ERR,
-    0x62: WcStatus.REM_ACCESS_ERR,
-    0x63: WcStatus.REM_OP_ERR,
-    0x64: WcStatus.REM_INV_REQ_ERR,
-    0x20: WcStatus.RNR_RETRY_EXC_ERR,
-    0x3F: WcStatus.RNR_RETRY_EXC_ERR,
+EVENTS = {
+    "ack": 30,
+    "data": 30,
+    "nothing": 3,
+    "token": 1,
+    "stray ack": 6,
+    "lost": 4,
+    "not ready": 4,
+    "skipped": 6,
+    "timeout": 3,
+    "late timer": 3,
+    "fatal": 1,
+    "odd nak": 2,
+    "refused": 1,
+    "wrong": 1,
+    "failure": 1,
+    "flush": 1,
+    "drain": 3,
+    "query": 2,
+    "state": 1,
 }
-
-
-class Message:
-    def __init__(self, first, last, opcode, signaled):
-        self.first, self.last, self.opcode, self.signaled = first, last, opcode, signaled
-
-
-class Queue:
-    """One send queue, by the book. PSNs here never wrap; indices neither."""
-
-    def __init__(self, psn=0):
-        self.psn = psn  # next to send
-        self.acked = psn  # all before this one have arrived
-        self.messages = {}  # by index; complete ones stay
-        self.oldest = 0
-        self.dead = False
-        self.failure = None  # (index, status, syndrome)
-        self.state = QpState.RTS
-
-    @property
-    def begun(self):
-        return len(self.messages)
-
-
-class Model:
-    def __init__(self, window=WINDOW):
-        self.window = window
-        self.queues = [Queue() for _ in range(QPS)]
-        self.out = {name: [] for name in OUTPUTS}
-        self.counts = [0, 0]
-
-    def complete(self, qp, status, syndrome, opcode=None):
-        queue = self.queues[qp]
-        item = {"qp": qp, "cq": 100 + qp, "wqe_index": queue.oldest % 65536, "status": status, "syndrome": syndrome}
-        if opcode is not None:
-            item["opcode"] = opcode
-        self.out["completion"].append(item)
-
-    def fail(self, qp, status, syndrome):
-        queue = self.queues[qp]
-        if queue.failure and queue.failure[0] == queue.oldest:
-            _, status, syndrome = queue.failure
-        self.complete(qp, status, syndrome)
-        self.out["error"].append({"qp": qp, "event": 255})
-        queue.oldest += 1
-        queue.dead = True
-
-    def advance(self, qp):
-        """Completes what is acknowledged; True if the oldest WQE is one that failed here."""
-        queue = self.queues[qp]
-        while True:
-            if queue.failure and queue.failure[0] == queue.oldest:
-                return True
-            message = queue.messages.get(queue.oldest)
-            if message is None or message.last >= queue.acked:
-                return False
-            if message.signaled:
-                opcode = WcOpcode.RDMA_WRITE if message.opcode < SendOpcode.SEND else WcOpcode.SEND
-                self.complete(qp, WcStatus.SUCCESS, Syndrome.NONE, opcode)
-            queue.oldest += 1
-
-    def ack(self, qp, psn, syndrome, msn=0):
-        kind = syndrome >> 5
-        self.counts[0] += kind == 0
-        self.counts[1] += kind in (1, 3)
-        queue = self.queues[qp]
-        distance = (psn - queue.acked + PSNS // 2) % PSNS - PSNS // 2
-        true = queue.acked + distance
-        if queue.dead or queue.state not in (QpState.RTS, QpState.SQD):
-            return
-        if not queue.acked <= true < queue.psn or (kind and syndrome not in NAKS and kind != 1):
-            return
-        before, begun = queue.oldest, queue.begun
-        queue.acked = true + (kind == 0)
-        if self.advance(qp) or kind:
-            self.fail(qp, NAKS.get(syndrome, WcStatus.RNR_RETRY_EXC_ERR), Syndrome.REMOTE_NAK)
-        elif queue.oldest != before and begun - before >= self.window // 2:
-            self.out["ready"].append(qp)
-
-    def failure(self, qp, wqe_index, status, syndrome):
-        queue = self.queues[qp]
-        if queue.dead or queue.state not in (QpState.RTS, QpState.SQD, QpState.ERR):
-            return
-        index = queue.oldest + (wqe_index - queue.oldest + 32768) % 65536 - 32768
-        if index < queue.oldest or (queue.failure and queue.failure[0] <= index):
-            return
-        queue.failure = (index, status, syndrome)
-        if index == queue.oldest and queue.state != QpState.ERR:
-            self.fail(qp, status, syndrome)
-
-    def flush(self, qp, index):
-        queue = self.queues[qp]
-        if queue.state != QpState.ERR:
-            return
-        index = queue.oldest + (index - queue.oldest + 16384) % 65536 - 16384
-        if index < queue.oldest:
-            return
-        queue.dead = True
-        while queue.oldest < index:
-            if queue.failure and queue.failure[0] == queue.oldest:
-                self.complete(qp, *queue.failure[1:])
-            else:
-                self.complete(qp, WcStatus.WR_FLUSH_ERR, Syndrome.FLUSHED)
-            queue.oldest += 1
-
-    def control(self, qp, action, psn):
-        queue = self.queues[qp]
-        if action == QpAction.RESET:
-            self.queues[qp] = Queue()
-            self.queues[qp].state = queue.state
-        elif action == QpAction.START_SEND:
-            queue.psn = queue.acked = psn
-        elif action == QpAction.QUERY:
-            self.out["reply"].append({"index": queue.oldest % 65536})
-
-
-class World:
-    """Drives a completer and the model with the same events, in the order in which the completer takes them."""
-
-    def __init__(self, rng, stall=0.3, window=WINDOW):
-        self.rng, self.stall = rng, stall
-        self.dut = Completer(QPS, window)
-        self.model = Model(window)
-        self.pending = defaultdict(list)
-        self.out = {name: [] for name in OUTPUTS}
-        self.counts = [0, 0]
-        self.cycle = 0
-        self.taken = []  # (cycle, input)
-        self.last_out = 0
-
-    async def tick(self, ctx):
-        dut, rng = self.dut, self.rng
-        for name in INPUTS:
-            port = getattr(dut, name)
-            if self.pending[name] and not ctx.get(port.valid) and rng.random() >= self.stall:
-                ctx.set(port.payload, self.pending[name][0])
-                ctx.set(port.valid, 1)
-        for name in OUTPUTS:
-            ctx.set(getattr(dut, name).ready, rng.random() >= self.stall)
-        names = INPUTS + OUTPUTS
-        flat = [x for n in names for x in (getattr(dut, n).valid, getattr(dut, n).ready, getattr(dut, n).payload)]
-        _, _, *values, acks, naks = await ctx.tick().sample(*flat, dut.count_rx_acks, dut.count_rx_naks)
-        self.counts[0] += acks
-        self.counts[1] += naks
-        for number, name in enumerate(names):
-            valid, ready, payload = values[3 * number : 3 * number + 3]
-            if not (valid and ready):
-                continue
-            if name in OUTPUTS:
-                self.out[name].append(plain(payload))
-                self.last_out = self.cycle
-                continue
-            ctx.set(getattr(dut, name).valid, 0)
-            self.taken.append((self.cycle, name))
-            event = self.pending[name].pop(0)
-            getattr(self.model, "failure" if name.startswith("failed") else name)(**event)
-        self.cycle += 1
-
-    async def settle(self, ctx):
-        """Until all pending events are taken and nothing more comes out."""
-        for _ in range(5000):
-            await self.tick(ctx)
-            if (
-                not any(self.pending.values())
-                and self.cycle > max(self.taken[-1][0] if self.taken else 0, self.last_out) + 40
-            ):
-                break
-        else:
-            raise AssertionError(f"still pending: {dict(self.pending)}")
-        self.check()
-        for qp, queue in enumerate(self.model.queues):
-            ctx.set(self.dut.acked_qp, qp)
-            await self.tick(ctx)
-            assert ctx.get(self.dut.acked) == queue.oldest % 65536
-
-    def check(self):
-        for name in OUTPUTS:
-            want, seen = self.model.out[name], self.out[name]
-            for number, (a, b) in enumerate(zip(want, seen)):
-                if name == "ready":
-                    assert a == b
-                    continue
-                assert {k: b[k] for k in a} == a, (name, number)
-                if name == "completion":
-                    assert b["solicited"] == (a["status"] != 0)
-                    assert b["flags"] == b["byte_length"] == b["immediate"] == 0
-            assert len(want) == len(seen), name
-        assert self.counts == self.model.counts
-
-    async def state(self, ctx, qp, state):
-        for word, value in enumerate(QP_CONTEXT.words(state=state, sq_cqn=100 + qp)):
-            ctx.set(self.dut.attribute, {"index": qp, "word": word, "data": value})
-            ctx.set(self.dut.attribute_en, 1)
-            await self.tick(ctx)
-        ctx.set(self.dut.attribute_en, 0)
-        self.model.queues[qp].state = state
-
-    async def start(self, ctx, qp, psn=0):
-        self.pending["control"] += [{"qp": qp, "action": QpAction.RESET, "psn": 0}]
-        self.pending["control"] += [{"qp": qp, "action": QpAction.START_SEND, "psn": psn}]
-        await self.settle(ctx)
-        await self.state(ctx, qp, QpState.RTS)
-
-    async def sent(self, ctx, qp):
-        """One packet is sent."""
-        queue = self.model.queues[qp]
-        ctx.set(self.dut.sent, {"qp": qp, "psn": queue.psn % PSNS})
-        ctx.set(self.dut.sent_en, 1)
-        queue.psn += 1
-        await self.tick(ctx)
-        ctx.set(self.dut.sent_en, 0)
-        await self.tick(ctx)
-
-    async def send(self, ctx, qp, packets=1, opcode=SendOpcode.SEND, signaled=1):
-        """One message is sent."""
-        queue = self.model.queues[qp]
-        first = queue.psn
-        for _ in range(packets):
-            await self.sent(ctx, qp)
-        port = self.dut.outstanding
-        message = {
-            "qp": qp,
-            "wqe_index": queue.begun % 65536,
-            "last_psn": (queue.psn - 1) % PSNS,
-            "opcode": opcode,
-            "signaled": signaled,
-        }
-        ctx.set(port.payload, message)
-        ctx.set(port.valid, 1)
-        while not ctx.get(port.ready):
-            await self.tick(ctx)
-        await self.tick(ctx)
-        ctx.set(port.valid, 0)
-        queue.messages[queue.begun] = Message(first, queue.psn - 1, opcode, signaled)
-        for _ in range(4):
-            await self.tick(ctx)
-
-    def ack(self, qp, psn, syndrome=0x1F):
-        self.pending["ack"].append({"qp": qp, "psn": psn % PSNS, "msn": 0, "syndrome": syndrome})
-
-    def statuses(self, qp):
-        return [(c["wqe_index"], c["status"], c["syndrome"]) for c in self.out["completion"] if c["qp"] == qp]
-
-    def run(self, testbench, deadline=60_000):
-        simulate(self.dut, testbench, seed=self.rng.seed_value, deadline=deadline)
 
 
 @pytest.mark.parametrize("stall", [0, 0.5])
@@ -281,66 +42,108 @@ def test_random(stall, run):
     async def event(ctx):
         qp = rng.randrange(QPS)
         queue = model.queues[qp]
-        what = rng.choices(
-            ["ack", "stray ack", "nak", "odd nak", "failure", "flush", "query", "error"], [40, 8, 1, 2, 2, 3, 2, 1]
-        )[0]
+        what = rng.choices(list(EVENTS), list(EVENTS.values()))[0]
         near = queue.acked - 2 + rng.randrange(queue.psn - queue.acked + 4)
+        waiting = [k for k in range(queue.oldest, queue.begun) if queue.messages[k].lacking]
+        psn = queue.messages[waiting[0]].missing if waiting else None
         if what == "ack":
-            world.ack(qp, rng.randrange(queue.acked, queue.psn) if queue.psn > queue.acked else queue.acked)
+            reach = rng.randrange(queue.acked, queue.psn) if queue.psn > queue.acked else queue.acked
+            world.ack(qp, min(reach, psn - 1) if psn and rng.random() < 0.8 else reach, rng.randrange(32), 77)
         elif what == "stray ack":
             world.ack(qp, rng.choice([near, rng.randrange(PSNS)]))
-        elif what == "nak":
-            world.ack(qp, near, rng.choice([*NAKS, 0x20 + rng.randrange(32)]))
+        elif what == "lost":
+            world.ack(qp, near, 0x60)
+        elif what == "not ready":
+            world.ack(qp, near, 0x20 + rng.randrange(32))
+        elif what == "fatal":
+            world.ack(qp, near, rng.choice(list(FATAL)))
         elif what == "odd nak":
             world.ack(qp, near, rng.choice([0x65, 0x7F, 0x40, 0x5F, 0x80, 0xE0]))
+        elif what == "data" and waiting:
+            world.respond(qp, Kind.DATA, psn, rng.randrange(256), wqe_index=waiting[0])
+        elif what == "refused" and waiting:
+            world.respond(qp, Kind.DATA, psn, verdict=rng.randrange(1, 8), wqe_index=waiting[0])
+        elif what == "wrong" and waiting:
+            world.respond(qp, Kind.FAILED, psn, rng.randrange(1, 30), status=rng.choice([1, 7]), wqe_index=waiting[0])
+        elif what == "skipped" and waiting:
+            world.respond(qp, Kind.SKIPPED, psn + rng.choice([1, 2, 5, rng.randrange(1, PSNS)]))
+        elif what == "nothing":
+            world.respond(qp, Kind.NOTHING, near)
+        elif what == "token":
+            world.respond(qp, Kind.TOKEN)
+        elif what == "timeout":
+            world.fire(qp)
+        elif what == "late timer":
+            world.fire(qp, rng.randrange(1, 3))
         elif what == "failure":
-            index = rng.choice([queue.begun, queue.oldest, queue.oldest + rng.randrange(-2, 5)])
+            index = rng.choice([queue.begun, queue.oldest, queue.oldest + rng.randrange(-4, 5)])
             world.pending[rng.choice(["failed_requester", "failed_transmitter"])].append(
                 {"qp": qp, "wqe_index": index % 65536, "status": rng.randrange(1, 20), "syndrome": rng.randrange(20)}
             )
         elif what == "flush":
-            world.pending["flush"].append({"qp": qp, "index": (queue.oldest + rng.randrange(-3, 30)) % 65536})
+            index = queue.oldest + rng.randrange(-3, 30)
+            world.pending["flush"].append({"qp": qp, "index": index % 65536, "drain": 0})
+        elif what == "drain":
+            world.pending["flush"].append({"qp": qp, "index": queue.begun % 65536, "drain": 1})
         elif what == "query":
-            world.pending["control"].append({"qp": qp, "action": rng.choice([0, 2, 4, 5]), "psn": 7})
-        else:
+            world.control(qp, rng.choice([0, 2, 4, 5, 5, 6, 7]), 7)
+        elif what == "state" and queue.state != QpState.ERR:
             await world.settle(ctx)  # or it would be open which state an event meets
-            await world.state(ctx, qp, rng.choice([QpState.ERR, QpState.SQD, QpState.RTS]))
+            await world.state(ctx, qp, rng.choice([QpState.ERR, QpState.SQD, QpState.SQD, QpState.RTS]))
 
     async def testbench(ctx):
         for qp in range(QPS):
             await world.start(ctx, qp, rng.choice([0, 5, PSNS - 3, rng.randrange(PSNS)]))
-        for _ in range(120):
+        for _ in range(60):
             qp = rng.randrange(QPS)
             queue = model.queues[qp]
             if queue.dead or queue.state == QpState.ERR:
-                if rng.random() < 0.5:
-                    await world.start(ctx, qp, rng.choice([0, PSNS - 2, rng.randrange(PSNS)]))
-            elif queue.begun < queue.oldest + WINDOW and rng.random() < 0.7:
-                await world.send(ctx, qp, rng.choice([1, 1, 2, 5]), rng.randrange(4), rng.randrange(2))
+                if rng.random() < 0.8:
+                    start = rng.choice([0, PSNS - 2, rng.randrange(PSNS)])
+                    await world.start(ctx, qp, start, retry_count=rng.randrange(8), rnr_retry=rng.randrange(8))
+            elif queue.begun < queue.oldest + WINDOW and rng.random() < 0.8:
+                opcode = rng.choice([*range(7), 4, 4] if queue.psn == queue.ended else range(4))
+                await world.send(ctx, qp, rng.choice([1, 1, 2, 5]) if opcode < 5 else 1, opcode, rng.randrange(2))
             elif rng.random() < 0.3:
                 await world.sent(ctx, qp)  # of a message whose end is not sent yet
-            for _ in range(rng.choice([0, 1, 1, 3])):
+            for _ in range(rng.choice([0, 1, 2, 4])):
                 await event(ctx)
-            if rng.random() < 0.7:
-                await world.settle(ctx)
+                if rng.random() < 0.7:  # else the next one is made with a stale view of the queue
+                    while any(world.pending.values()):
+                        await world.tick(ctx)
             while any(world.pending.values()):
                 await world.tick(ctx)
-            for _ in range(rng.choice([8, 8, 60])):  # a message must not be sent while an ACK for it is dealt with
+            for _ in range(8):  # a message must not be sent while an ACK for it is dealt with
                 await world.tick(ctx)
             await world.settle(ctx)
 
-    world.run(testbench, 200_000)
-    assert len(world.out["completion"]) > 10
+    world.run(testbench, 300_000)
+    assert len(world.out["completion"]) > 5
+    assert world.counts["retries"]
+
+
+def run(script, **arguments):
+    """A world in which ``script(world, ctx)`` has run."""
+    world = World(make_rng(), **arguments)
+
+    async def testbench(ctx):
+        await script(world, ctx)
+        await world.settle(ctx)
+
+    world.run(testbench)
+    return world
+
+
+NAKS = {**FATAL, 0x60: WcStatus.RETRY_EXC_ERR, 0x20: WcStatus.RNR_RETRY_EXC_ERR, 0x3F: WcStatus.RNR_RETRY_EXC_ERR}
 
 
 @pytest.mark.parametrize(("syndrome", "status"), NAKS.items())
 @pytest.mark.parametrize("in_progress", [False, True])
 def test_nak(syndrome, status, in_progress):
     """What precedes a NAK's PSN succeeds; then the message that holds it fails, also if its end is not yet sent."""
-    world = World(make_rng())
 
-    async def testbench(ctx):
-        await world.start(ctx, 2, 0xFFFFFE)
+    async def script(world, ctx):
+        await world.start(ctx, 2, 0xFFFFFE, retry_count=0, rnr_retry=0)
         await world.send(ctx, 2, 3, SendOpcode.RDMA_WRITE)
         if in_progress:
             await world.sent(ctx, 2)
@@ -349,46 +152,46 @@ def test_nak(syndrome, status, in_progress):
             await world.send(ctx, 2)
         world.ack(2, 1, syndrome)
         world.ack(2, 2)
-        await world.settle(ctx)
 
-    world.run(testbench)
+    world = run(script)
     assert world.statuses(2) == [(0, WcStatus.SUCCESS, 0), (1, status, Syndrome.REMOTE_NAK)]
     assert world.out["completion"][0]["opcode"] == WcOpcode.RDMA_WRITE
     assert world.out["error"] == [{"qp": 2, "event": 255}]
-    assert world.counts == [1, 1]
+    assert world.counts["rx_acks"] == world.counts["rx_naks"] == 1
 
 
 def test_unknown_nak():
     """Reserved codes do nothing."""
-    world = World(make_rng())
 
-    async def testbench(ctx):
+    async def script(world, ctx):
         await world.start(ctx, 1)
         await world.send(ctx, 1)
         for syndrome in (0x65, 0x7F, 0x40, 0x9F, 0xFF):
             world.ack(1, 0, syndrome)
-        await world.settle(ctx)
 
-    world.run(testbench)
-    assert world.out["completion"] == []
-    assert world.counts == [0, 2]
+    world = run(script)
+    assert world.out["completion"] == world.out["retry"] == []
+    assert world.counts["rx_naks"] == 2
+    assert world.counts["drop_response"] == 5
 
 
 def test_ghosts():
     """An ACK for what was never sent or is acknowledged completes nothing; one in the middle, what is before it."""
-    world = World(make_rng())
 
-    async def testbench(ctx):
+    async def script(world, ctx):
         await world.start(ctx, 0, 100)
-        for qp_psn in (99, 100, 101, 100 + PSNS // 2 - 1, 100 + PSNS // 2):
-            world.ack(0, qp_psn)
+        for psn in (99, 100, 101, 100 + PSNS // 2 - 1, 100 + PSNS // 2):
+            world.ack(0, psn)
         await world.settle(ctx)
         await world.send(ctx, 0, 2)
         await world.send(ctx, 0, 3)
-        for psn in (99, 100, 105, 106, 100 + PSNS // 2):
+        for psn in (99, 105, 106, 100 + PSNS // 2):
             world.ack(0, psn)
+        world.ack(0, 100)
+        world.ack(0, 100)
         await world.settle(ctx)
         assert world.statuses(0) == []
+        assert world.counts["drop_response"] == 10
         world.ack(0, 103)
         await world.settle(ctx)
         assert world.statuses(0) == [(0, 0, 0)]
@@ -397,14 +200,209 @@ def test_ghosts():
         await world.settle(ctx)
         assert world.statuses(0) == [(0, 0, 0), (1, 0, 0)]
 
-    world.run(testbench)
+    run(script)
+
+
+def test_read():
+    """Data completes a READ and what is before it; an ACK does not, and what is behind waits."""
+
+    async def script(world, ctx):
+        await world.start(ctx, 1, PSNS - 2)
+        await world.send(ctx, 1)
+        await world.send(ctx, 1, 3, SendOpcode.RDMA_READ)
+        await world.send(ctx, 1, 1, SendOpcode.ATOMIC_FETCH_AND_ADD)
+        await world.send(ctx, 1)
+        world.respond(1, Kind.DATA, PSNS - 1, wqe_index=1)
+        await world.settle(ctx)
+        assert world.statuses(1) == [(0, 0, 0)]
+        world.respond(1, Kind.DATA, 0, wqe_index=1)
+        world.respond(1, Kind.DATA, 1, wqe_index=1)
+        await world.settle(ctx)
+        assert world.statuses(1) == [(0, 0, 0), (1, 0, 0)]
+        world.ack(1, 3)
+        await world.settle(ctx)
+        assert world.counts["implied_naks"] == world.counts["retries"] == 1
+        assert world.model.queues[1].acked == PSNS + 2
+        world.respond(1, Kind.DATA, 2, wqe_index=2)
+        world.ack(1, 3)
+
+    world = run(script)
+    assert [c["opcode"] for c in world.out["completion"]] == [0, 2, 4, 0]
+    assert [c["byte_length"] for c in world.out["completion"]] == [0, 0, 8, 0]
+    assert world.out["retry"] == [1]
+
+
+def test_long_read():
+    """A READ of 2**23 packets, and whatever may be behind it."""
+    long = 1 << 23
+
+    async def script(world, ctx):
+        await world.start(ctx, 0, 1000)
+        await world.send(ctx, 0, 2)
+        await world.send(ctx, 0, long, SendOpcode.RDMA_READ)
+        await world.send(ctx, 0, 1)
+        world.ack(0, 1001)
+        world.ack(0, 1002 + long)  # too far ahead to believe
+        await world.settle(ctx)
+        assert world.counts["drop_response"] == 1
+        world.respond(0, Kind.DATA, 1002, wqe_index=1)
+        await world.settle(ctx)
+        assert world.statuses(0) == [(0, 0, 0)]
+        for step in (1 << 21, 1 << 22, 3 << 21, long - 2, long - 1):
+            queue = world.model.queues[0]
+            queue.messages[1].missing = 1002 + step  # as if those before had come
+            world.respond(0, Kind.DATA, 1002 + step, wqe_index=1)
+            await world.settle(ctx)
+        world.ack(0, 1002 + long)
+
+    world = run(script)
+    assert world.statuses(0) == [(0, 0, 0), (1, 0, 0), (2, 0, 0)]
+
+
+def test_skipped():
+    """Only the first of the responses behind a gap makes the queue go back, until there is progress or a timeout."""
+
+    async def script(world, ctx):
+        await world.start(ctx, 3)
+        await world.send(ctx, 3)
+        await world.send(ctx, 3, 8, SendOpcode.RDMA_READ)
+        world.respond(3, Kind.DATA, 1, wqe_index=1)
+        world.respond(3, Kind.SKIPPED, 3)
+        world.respond(3, Kind.SKIPPED, 4)
+        await world.settle(ctx)
+        assert world.counts["retries"] == 1
+        world.fire(3)
+        await world.settle(ctx)
+        world.respond(3, Kind.SKIPPED, 5)
+        world.respond(3, Kind.SKIPPED, 6)
+        await world.settle(ctx)
+        assert world.counts["retries"] == 3
+        world.respond(3, Kind.DATA, 2, wqe_index=1)
+        world.respond(3, Kind.SKIPPED, 4)
+
+    world = run(script)
+    assert world.counts["retries"] == 4
+    assert world.counts["implied_naks"] == 5
+    assert world.statuses(3) == [(0, 0, 0)]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 7])
+def test_retries(limit):
+    """Retries are counted as long as nothing is acknowledged."""
+
+    async def script(world, ctx):
+        await world.start(ctx, 0, 7, retry_count=limit)
+        await world.send(ctx, 0)
+        for _ in range(3):
+            for number in range(limit):
+                if number % 2:
+                    world.ack(0, world.model.queues[0].acked, 0x60)
+                else:
+                    world.fire(0)
+                await world.settle(ctx)
+            await world.send(ctx, 0)
+            world.ack(0, world.model.queues[0].acked)
+            await world.settle(ctx)
+        assert world.counts["retries"] == 3 * limit
+        assert world.out["error"] == []
+        for _ in range(limit + 1):
+            world.fire(0)
+            await world.settle(ctx)
+
+    world = run(script)
+    assert world.statuses(0)[-1] == (3, WcStatus.RETRY_EXC_ERR, Syndrome.NONE)
+    assert world.counts["retries"] == 4 * limit
+
+
+def test_not_ready():
+    """Waiting: a timer of before does not end it, nor do NAKs; its own does; for ever, if that is wanted."""
+
+    async def script(world, ctx):
+        await world.start(ctx, 0, rnr_retry=7, retry_count=0)
+        await world.send(ctx, 0, 2)
+        await world.send(ctx, 0)
+        for _ in range(9):
+            world.ack(0, 1, 0x25)
+            await world.settle(ctx)
+            world.fire(0, late=1)
+            for syndrome in (0x60, 0x26, 0x60):
+                world.ack(0, 1, syndrome)
+            await world.settle(ctx)
+            assert world.model.queues[0].waiting == 5
+            world.fire(0)
+            await world.settle(ctx)
+            assert world.model.queues[0].waiting is None
+        world.ack(0, 1)
+        world.ack(0, 2, 0x3F)
+        await world.settle(ctx)
+        assert world.model.queues[0].waiting == 31
+        world.ack(0, 2)  # it had arrived: the NAK was of a copy
+
+    world = run(script)
+    assert world.counts["retries"] == 9
+    assert world.model.queues[0].waiting is None
+    assert world.statuses(0) == [(0, 0, 0), (1, 0, 0)]
+
+
+def test_timer_races():
+    """A timer that fires with an old generation, or when all is acknowledged, does nothing."""
+
+    async def script(world, ctx):
+        await world.start(ctx, 2)
+        world.fire(2)
+        await world.settle(ctx)
+        await world.send(ctx, 2)
+        await world.send(ctx, 2)
+        generation = world.model.queues[2].generation
+        world.ack(2, 0)
+        await world.settle(ctx)
+        world.pending["fired"].append({"qp": 2, "generation": generation})
+        await world.settle(ctx)
+        assert world.counts["retries"] == 0
+        world.ack(2, 1, 0x60)
+        await world.settle(ctx)
+        world.fire(2, late=1)
+        await world.settle(ctx)
+        assert world.counts["retries"] == 1
+        world.ack(2, 1)
+        await world.settle(ctx)
+        world.fire(2)
+
+    assert run(script).counts["retries"] == 1
+
+
+@pytest.mark.parametrize("verdict", range(1, 8))
+def test_refused_data(verdict):
+    """The READ fails whose data found no place, and what is before it succeeds."""
+
+    async def script(world, ctx):
+        await world.start(ctx, 1)
+        await world.send(ctx, 1, signaled=0)
+        await world.send(ctx, 1, signaled=1)
+        await world.send(ctx, 1, 4, SendOpcode.RDMA_READ, signaled=0)
+        world.respond(1, Kind.DATA, 2, wqe_index=2)
+        world.respond(1, Kind.DATA, 3, wqe_index=2, verdict=verdict)
+        world.respond(1, Kind.DATA, 4, wqe_index=2, verdict=6)
+
+    status = WcStatus.GENERAL_ERR if verdict == 7 else WcStatus.LOC_PROT_ERR
+    world = run(script)
+    assert world.statuses(1) == [(1, 0, 0), (2, status, verdict)]
+
+
+def test_wrong_response():
+    async def script(world, ctx):
+        await world.start(ctx, 1)
+        await world.send(ctx, 1)
+        await world.send(ctx, 1, 4, SendOpcode.RDMA_READ)
+        world.respond(1, Kind.FAILED, 1, 17, status=WcStatus.BAD_RESP_ERR, wqe_index=1)
+
+    assert run(script).statuses(1) == [(0, 0, 0), (1, WcStatus.BAD_RESP_ERR, 17)]
 
 
 def test_local_failures():
     """A failure waits for its turn; the earliest counts; the flush covers the rest, each with its own fate."""
-    world = World(make_rng())
 
-    async def testbench(ctx):
+    async def script(world, ctx):
         await world.start(ctx, 3)
         for _ in range(3):
             await world.send(ctx, 3, signaled=0)
@@ -420,36 +418,148 @@ def test_local_failures():
         await world.settle(ctx)
         assert world.statuses(3) == [(2, WcStatus.LOC_QP_OP_ERR, Syndrome.LENGTH)]
         await world.state(ctx, 3, QpState.ERR)
-        world.pending["flush"] = [{"qp": 3, "index": 5}]
+        world.pending["flush"] = [{"qp": 3, "index": 5, "drain": 0}]
         await world.settle(ctx)
-        world.pending["flush"] = [{"qp": 3, "index": 4}, {"qp": 3, "index": 6}]
-        await world.settle(ctx)
+        world.pending["flush"] = [{"qp": 3, "index": 4, "drain": 0}, {"qp": 3, "index": 6, "drain": 0}]
 
-    world.run(testbench)
+    world = run(script)
     assert world.statuses(3)[1:] == [(k, WcStatus.WR_FLUSH_ERR, Syndrome.FLUSHED) for k in (3, 4, 5)]
     assert world.out["error"] == [{"qp": 3, "event": 255}]
 
 
-def test_failure_kept_for_flush():
-    world = World(make_rng())
+def test_failure_of_complete():
+    """What is complete cannot fail any more: the queue goes back, and that is not counted."""
 
-    async def testbench(ctx):
+    async def script(world, ctx):
+        await world.start(ctx, 0, retry_count=0)
+        for _ in range(3):
+            await world.send(ctx, 0)
+        world.ack(0, 0)
+        world.ack(0, 1)
+        await world.settle(ctx)
+        for index in (0, 1, 0, 1):
+            world.pending["failed_transmitter"].append({"qp": 0, "wqe_index": index, "status": 4, "syndrome": 1})
+        await world.settle(ctx)
+        assert world.counts["retries"] == 4
+        world.ack(0, 2)
+
+    world = run(script)
+    assert world.statuses(0) == [(0, 0, 0), (1, 0, 0), (2, 0, 0)]
+    assert world.out["error"] == []
+
+
+def test_failure_kept_for_flush():
+    async def script(world, ctx):
         await world.start(ctx, 3)
         await world.send(ctx, 3)
         await world.state(ctx, 3, QpState.ERR)
         world.pending["failed_transmitter"] = [{"qp": 3, "wqe_index": 1, "status": 4, "syndrome": 3}]
         await world.settle(ctx)
-        world.pending["flush"] = [{"qp": 3, "index": 3}]
-        await world.settle(ctx)
+        world.pending["flush"] = [{"qp": 3, "index": 3, "drain": 0}]
 
-    world.run(testbench)
+    world = run(script)
     flushed = (WcStatus.WR_FLUSH_ERR, Syndrome.FLUSHED)
     assert world.statuses(3) == [(0, *flushed), (1, 4, 3), (2, *flushed)]
     assert world.out["error"] == []
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_drain(late, resumed):
+    """Drained is said once: now, or when the last message that was begun is complete; not if the queue goes on."""
+
+    async def script(world, ctx):
+        await world.start(ctx, 1)
+        await world.send(ctx, 1)
+        await world.state(ctx, 1, QpState.SQD)
+        if not late:
+            world.ack(1, 0)
+        await world.settle(ctx)
+        world.pending["flush"].append({"qp": 1, "index": 1, "drain": 1})
+        await world.settle(ctx)
+        if resumed:
+            world.control(1, QpAction.RESUME)
+            await world.settle(ctx)
+        if late:
+            world.ack(1, 0)
+            await world.settle(ctx)
+        world.control(1, QpAction.RESUME)
+        await world.state(ctx, 1, QpState.RTS)
+        await world.send(ctx, 1)
+        world.ack(1, 1)
+
+    world = run(script)
+    assert world.out["error"] == ([] if resumed and late else [{"qp": 1, "event": 5}])
+    assert world.statuses(1) == [(0, 0, 0), (1, 0, 0)]
+
+
+def test_reset():
+    """A new life begins at 0, whatever the old one waited for, and hears nothing of it."""
+
+    async def script(world, ctx):
+        for number in range(4):
+            await world.start(ctx, 1, 50)
+            await world.send(ctx, 1)
+            await world.send(ctx, 1, 2, SendOpcode.RDMA_READ)
+            if number == 0:
+                world.ack(1, 51, 0x20)  # waits
+            elif number == 1:
+                world.pending["failed_requester"].append({"qp": 1, "wqe_index": 1, "status": 2, "syndrome": 2})
+            elif number == 2:
+                world.ack(1, 51, 0x62)
+            else:
+                await world.state(ctx, 1, QpState.SQD)
+                world.pending["flush"].append({"qp": 1, "index": 2, "drain": 1})
+            await world.settle(ctx)
+            generation = world.model.queues[1].generation
+            await world.state(ctx, 1, QpState.RESET)
+            world.control(1, QpAction.RESET)
+            world.respond(1, Kind.DATA, 51, wqe_index=1)
+            world.respond(1, Kind.TOKEN)
+            await world.settle(ctx)
+            await world.start(ctx, 1, 50)
+            world.control(1, QpAction.QUERY)
+            await world.send(ctx, 1)
+            world.pending["fired"].append({"qp": 1, "generation": generation % 16})
+            await world.settle(ctx)
+            world.ack(1, 50)
+            await world.settle(ctx)
+
+    world = run(script)
+    assert world.tokens == 4
+    assert world.out["reply"] == [{"index": 0}] * 4
+    assert world.counts["retries"] == 0
+
+
+def test_query_does_not_block():
+    """While a reply is not taken, a further QUERY waits, and all else goes on."""
+    world = World(make_rng())
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.start(ctx, 0)
+        await world.send(ctx, 0)
+        world.stall = 0
+        for _ in range(2):
+            ctx.set(dut.control.payload, {"qp": 0, "action": QpAction.QUERY})
+            ctx.set(dut.control.valid, 1)
+            for _ in range(20):
+                await ctx.tick()
+        assert ctx.get(dut.reply.valid)
+        assert not ctx.get(dut.control.ready)
+        ctx.set(dut.completion.ready, 0)
+        ctx.set(dut.job.payload, {"qp": 0, "kind": Kind.ACK, "psn": 0, "syndrome": 0x1F})
+        ctx.set(dut.job.valid, 1)
+        ctx.set(dut.done.valid, 1)
+        for _ in range(12):
+            await ctx.tick()
+        assert ctx.get(dut.completion.valid)
+
+    world.run(testbench)
+
+
 def test_cycles():
-    """An ACK takes 4 cycles and 3 for each message at most."""
+    """An ACK takes 5 cycles and 2 for each message; a completion comes 5 cycles after the data is in memory."""
     counts = [0, 1, 2, 5, 8]
     world = World(make_rng(1), stall=0, window=16)
 
@@ -463,16 +573,25 @@ def test_cycles():
             world.ack(0, queue.acked + count - 1 if count else PSNS - 1)
             world.ack(1, 0)
             world.ack(1, 0)
+            world.respond(1, Kind.NOTHING)
+            world.respond(1, Kind.TOKEN)
+            world.respond(1, Kind.NOTHING)
             await world.settle(ctx)
             world.ack(0, queue.psn - 1)
             await world.settle(ctx)
+        await world.send(ctx, 1, opcode=SendOpcode.ATOMIC_FETCH_AND_ADD)
+        world.respond(1, Kind.DATA, 0)
+        await world.settle(ctx)
 
     world.run(testbench)
-    cycles = [cycle for cycle, name in world.taken if name == "ack"]
+    cycles = [cycle for cycle, name in world.taken if name == "job"]
     for number, count in enumerate(counts):
-        first, second, third, _ = cycles[4 * number : 4 * number + 4]
-        assert second - first <= 4 + 3 * count
-        assert third - second == 4
+        first, second, third, *fleeting, _ = cycles[7 * number : 7 * number + 7]
+        assert second - first == 5 + 2 * count
+        assert third - second == 5
+        assert fleeting == [third + 5, third + 6, third + 7]
+    last = max(cycle for cycle, name in world.given if name == "completion")
+    assert last - cycles[-1] == 5
 
 
 @pytest.mark.parametrize("arguments", [{"qps": 3}, {"qps": 4, "window": 12}, {"qps": 4, "window": 1 << 15}])
