@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .layouts import Progress
-from .psn import PSN_BITS, psn_difference
+from .psn import PSN_BITS
 from .send_state import SendState
 
 __all__ = ["Admission", "AdmissionCheck"]
@@ -14,14 +14,14 @@ READS_MAX = 16
 """READs and atomics of a QP that may be outstanding: targets the collector keeps."""
 
 FAR_BITS = PSN_BITS - 2
-"""No packet is 2**22 PSNs or more ahead of the first that is not acknowledged: a quarter of all, so that *before* and
-*behind* stay apart with the 2**23 PSNs of a READ added, and the peer's duplicates besides."""
+"""No packet is begun 2**22 PSNs or more ahead of the first that is not acknowledged: a quarter of all, so that with the
+2**23 of a READ behind that it is still less than all."""
 
 Admission = data.StructLayout(
     {
         "newest": 1,  # the WQE was never begun
         "behind": 1,  # the packet is acknowledged already
-        "far": 1,  # too many packets are not acknowledged
+        "far": 1,  # too many packets are not acknowledged; undefined with `behind`
         "fenced": 1,  # READs or atomics are outstanding
         "full": 1,  # as many of them as may be
         "barred": 1,  # none may ever be
@@ -52,19 +52,21 @@ class AdmissionCheck(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         state, progress = self.state, self.progress
-        ahead = Signal(PSN_BITS)
+        ahead, begun = Signal(PSN_BITS), Signal(16)
         reads = Signal(8)
         credit = Signal(16)
         m.d.comb += [
-            ahead.eq(psn_difference(state.psn, progress.unacked)),
+            ahead.eq(state.psn - progress.unacked),
+            begun.eq(state.index - progress.oldest),
             reads.eq(state.reads - progress.reads),
             credit.eq(state.index - progress.limit),
             self.o.newest.eq(state.index == state.top),
-            self.o.behind.eq(ahead[-1]),
-            self.o.far.eq(~ahead[-1] & ahead[FAR_BITS]),
+            # All that is outstanding may be more than half of all PSNs; in the oldest WQE it is less.
+            self.o.behind.eq(begun[-1] | ((begun == 0) & ahead[-1])),
+            self.o.far.eq(ahead[FAR_BITS:] != 0),
             self.o.fenced.eq(reads != 0),
             self.o.full.eq((reads >= self.max_rd_atomic) | (reads >= READS_MAX)),
             self.o.barred.eq(self.max_rd_atomic == 0),
-            self.o.poor.eq(progress.limited & ~credit[-1] & (state.index != progress.oldest)),
+            self.o.poor.eq(progress.limited & ~credit[-1] & (begun != 0)),
         ]
         return m

@@ -112,7 +112,7 @@ class Gather(wiring.Component):
             ]
             with m.If(over):
                 # At once: the next entry's length comes in the next cycle but one after this one's address.
-                m.d.sync += self.offset.eq(-left)
+                m.d.sync += [self.offset.eq(-left), self.length.eq(0)]
             with m.If(remote):
                 m.d.sync += begun.eq(over)
         with m.If(self.arriving == WqeWord.REMOTE):

@@ -42,8 +42,8 @@ class Requester(wiring.Component):
     A QP index from ``ready`` is one turn. If its QP has more to do afterwards, the index goes to ``again``, so that a
     long message and other QPs alternate. The next turn reads its QP's state while the present one cuts its packet.
 
-    *Cycles*: 8 a packet if several QPs are ready, 9 for the last of a message; 11 if only one is and ``again`` comes
-    back after 2. From ``ready`` to ``access`` 9; to ``packet`` 9, and 10 at the end of a message. A further
+    *Cycles*: 8 a packet if several QPs are ready, 9 for the last of a message; 10 if only one is and ``again`` comes
+    back after 1. From ``ready`` to ``access`` 9; to ``packet`` 9, and 10 at the end of a message. A further
     scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that finds nothing
     to do takes 3.
 

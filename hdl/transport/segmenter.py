@@ -135,11 +135,12 @@ class Segmenter(wiring.Component):
         transport, target = header.transport, begun.target
         have = Signal()  # the header waits to leave
         active, finish, take = Signal(), Signal(), Signal()
+        after = Signal()  # the cycle after `finish`: words asked for in vain are still to come
         job = Signal(Segment)
         state, coming = job.state, self.i.payload
         is_packet, marking = Signal(), Signal()  # marking: what is no packet gets its run
         m.d.comb += [
-            self.i.ready.eq(~active & ~self.done & ~have & ~self.outstanding.valid & ~self.reads.valid & runs.room),
+            self.i.ready.eq(~active & ~after & ~have & ~self.outstanding.valid & ~self.reads.valid & runs.room),
             take.eq(self.i.valid & self.i.ready),
             is_packet.eq(job.kind == DepartureKind.REQUEST),
             self.busy.eq(active | self.done),
@@ -238,7 +239,7 @@ class Segmenter(wiring.Component):
         # -- Begin and end.
         newest = job.admission.newest
         passed = Signal()  # done, and a packet came of it
-        m.d.sync += [marking.eq(take & (coming.kind != DepartureKind.REQUEST)), self.done.eq(0)]
+        m.d.sync += [marking.eq(take & (coming.kind != DepartureKind.REQUEST)), self.done.eq(0), after.eq(finish)]
         with m.If(self.i.ready):
             # Loaded whether or not something comes, so that nothing as late as `valid` enables so many registers.
             m.d.sync += [job.eq(coming), waiting.eq(0), inlined.eq(0)]

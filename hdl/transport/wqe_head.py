@@ -160,7 +160,8 @@ class WqeHead(wiring.Component):
         more = partial | empty | ~is_read
         m.d.sync += [
             self.next_psn.eq((Cat(Const(1, 1), self.psn) + Cat(more, Mux(is_read, packets, 0)))[1:]),
-            self.fresh.eq(psn_before(self.top_psn, self.next_psn)),
+            # What was begun before was sent before; it may lie too far back to be compared.
+            self.fresh.eq(admission.newest & psn_before(self.top_psn, self.next_psn)),
         ]
         m.d.comb += self.wrong.eq(unknown | crowded | faulty)
         with m.If(unknown):

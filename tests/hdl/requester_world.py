@@ -1,0 +1,252 @@
+"""A requester between models of what surrounds it: prefetcher, ready queue, completer, and takers that stall."""
+
+from collections import defaultdict, deque
+
+from amaranth.hdl import Elaboratable, Module
+from amaranth.lib import memory
+from send_queue import ONE_SIDED
+from streams import plain, simulate
+from verbena.hdl.abi.commands import QpAction
+from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
+from verbena.hdl.stream.ready import ReadyQueue
+from verbena.hdl.transport.layouts import DepartureKind, PayloadSource, Progress
+from verbena.hdl.transport.requester import Requester
+
+__all__ = ["AREA", "PSNS", "QPS", "World"]
+
+QPS = 8
+AREA = 1024
+STREAMS = ("packet", "access", "inline", "outstanding", "reads", "consumed", "rewind", "failed", "flush", "reply")
+PSNS = 1 << 24
+
+
+class Bench(Elaboratable):
+    """A requester with a ready queue, and memories where a test puts what its neighbours would."""
+
+    def __init__(self, window=64, data_width=64):
+        self.dut = Requester(QPS, window, data_width, AREA)
+        self.queue = ReadyQueue(QPS)
+        self.words = memory.Memory(shape=64, depth=QPS * AREA // 8, init=[])
+        self.status = memory.Memory(shape=33, depth=QPS, init=[])
+        self.progress = memory.Memory(shape=Progress.size, depth=QPS, init=[])
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.dut = dut = self.dut
+        m.submodules.queue = queue = self.queue
+        m.submodules.words, m.submodules.status, m.submodules.progress = self.words, self.status, self.progress
+        words, status, progress = (part.read_port() for part in (self.words, self.status, self.progress))
+        m.d.comb += [
+            dut.ready.payload.eq(queue.o.payload),
+            dut.ready.valid.eq(queue.o.valid),
+            queue.o.ready.eq(dut.ready.ready),
+            words.addr.eq(dut.word_addr.qp * (AREA // 8) + dut.word_addr.word),
+            status.addr.eq(dut.status_qp),
+            progress.addr.eq(dut.progress_qp),
+            dut.status.as_value().eq(status.data),
+            dut.progress.as_value().eq(progress.data),
+        ]
+        m.d.sync += dut.word.eq(words.data)
+        return m
+
+
+class World:
+    """Runs a bench cycle by cycle. ``log`` keeps (cycle, stream, payload) of everything taken from the requester."""
+
+    def __init__(self, rng, *, stall=0.3, window=64, data_width=64):
+        self.rng, self.stall = rng, stall
+        self.bench = Bench(window, data_width)
+        self.dut = self.bench.dut
+        self.cycle = 0
+        self.log = []
+        self.kicks = deque()  # QPs to add to the ready queue
+        self.stride = [64] * QPS
+        self.rings = defaultdict(list)  # WQEs posted
+        self.fetched = [0] * QPS
+        self.consumed = [0] * QPS
+        self.errors = [0] * QPS
+        self.progress = [dict.fromkeys((name for name, _ in Progress), 0) for _ in range(QPS)]
+        self.rewinds = deque()  # (when done, qp, index)
+        self.retries = deque()  # QPs
+        self.turns = []  # (cycle, qp)
+        self.stalls = 0
+        self.sent = []
+
+    def of(self, name, qp=None):
+        return [item for _, stream, item in self.log if stream == name and (qp is None or item["qp"] == qp)]
+
+    def status(self, ctx, qp):
+        status = len(self.rings[qp]) % 65536 | self.fetched[qp] % 65536 << 16 | self.errors[qp] << 32
+        ctx.set(self.bench.status.data[qp], status)
+
+    def post(self, ctx, qp, *wqes):
+        self.rings[qp] += wqes
+        self.fetch(ctx, qp)
+
+    def fetch(self, ctx, qp):
+        """What the prefetcher may have read by now."""
+        stride = self.stride[qp]
+        while self.fetched[qp] < len(self.rings[qp]) and self.fetched[qp] - self.consumed[qp] < AREA // stride:
+            entry = self.rings[qp][self.fetched[qp]]
+            content = entry.pack(stride)
+            base = (qp * AREA + self.fetched[qp] * stride % AREA) // 8
+            for word in range(stride // 8):
+                ctx.set(self.bench.words.data[base + word], int.from_bytes(content[word * 8 : word * 8 + 8], "little"))
+            self.fetched[qp] += 1
+            if qp not in self.kicks:
+                self.kicks.append(qp)
+        self.status(ctx, qp)
+
+    def advance(self, ctx, qp, *, kick=True, **fields):
+        """The completer has news, and puts the QP on the ready queue."""
+        progress = self.progress[qp]
+        progress |= fields
+        value = Progress.const(progress | {"oldest": progress["oldest"] % 65536}).as_bits()
+        ctx.set(self.bench.progress.data[qp], value)
+        if kick:
+            self.kicks.append(qp)
+
+    def ack(self, ctx, qp, psn):
+        """All up to ``psn`` is acknowledged; READs and atomics, too."""
+        outs = self.of("outstanding", qp)
+        progress = dict(self.progress[qp]) | {"unacked": (psn + 1) % PSNS}
+        oldest = progress["oldest"]
+        while oldest < len(outs) and (psn - outs[oldest]["last_psn"]) % PSNS < PSNS // 2:
+            progress["first"] = (outs[oldest]["last_psn"] + 1) % PSNS
+            progress["reads"] = (progress["reads"] + (outs[oldest]["opcode"] in ONE_SIDED)) % 256
+            oldest += 1
+        self.advance(ctx, qp, **progress | {"oldest": oldest})
+
+    def rewound(self, ctx, qp, index):
+        """What the prefetcher does: it forgets what it has fetched, and begins at ``index`` again."""
+        self.consumed[qp] = self.fetched[qp] = self.unwrap(index, len(self.rings[qp]))
+        for word in range(AREA // 8):
+            ctx.set(self.bench.words.data[qp * AREA // 8 + word], 0xDEAD_BEEF_DEAD_BEEF)
+        self.status(ctx, qp)
+
+    @staticmethod
+    def unwrap(index, near):
+        return near - (near - index) % 65536
+
+    async def tick(self, ctx):
+        dut, queue = self.dut, self.bench.queue
+        for name in STREAMS:
+            ctx.set(getattr(dut, name).ready, self.rng.random() >= self.stall)
+        kick = not ctx.get(dut.again.valid) and self.kicks
+        qp = self.kicks[0] if kick else ctx.get(dut.again.payload)
+        ctx.set(queue.i.valid, bool(kick) or ctx.get(dut.again.valid))
+        ctx.set(queue.i.payload, qp)
+        ctx.set(dut.again.ready, 1)
+        if self.rewinds and self.rewinds[0][0] <= self.cycle and not ctx.get(dut.rewound.valid):
+            _, back, index = self.rewinds[0]
+            self.rewound(ctx, back, index)
+            ctx.set(dut.rewound.payload, {"qp": back, "index": index})
+            ctx.set(dut.rewound.valid, 1)
+        ctx.set(dut.retry.valid, bool(self.retries))
+        if self.retries:
+            ctx.set(dut.retry.payload, self.retries.popleft())
+        if kick:
+            self.kicks.popleft()
+        ports = [getattr(dut, name) for name in STREAMS]
+        flat = [x for port in ports for x in (port.valid, port.ready, port.payload)]
+        extra = [queue.o.valid, queue.o.ready, queue.o.payload, dut.count_stall_window, dut.sent_en, dut.sent]
+        extra += [dut.rewound.valid, dut.rewound.ready, dut.retry.ready]
+        _, _, *values = await ctx.tick().sample(*flat, *extra)
+        for number, name in enumerate(STREAMS):
+            valid, ready, payload = values[3 * number : 3 * number + 3]
+            if valid and ready:
+                item = plain(payload)
+                self.log.append((self.cycle, name, item))
+                if name == "consumed" and not any(qp == item.qp for _, qp, _ in self.rewinds):
+                    assert item.index == (self.consumed[item.qp] + 1) % 65536 or self.of("flush") or self.flushing
+                    self.consumed[item.qp] += (item.index - self.consumed[item.qp]) % 65536
+                    self.fetch(ctx, item.qp)
+                if name == "rewind":
+                    self.rewinds.append((self.cycle + self.rng.randrange(60), item.qp, item.index))
+        valid, ready, turn, stalled, sent_en, sent, back_valid, back_ready, retry_ready = values[3 * len(STREAMS) :]
+        assert retry_ready
+        if back_valid and back_ready:
+            _, back, _ = self.rewinds.popleft()
+            ctx.set(dut.rewound.valid, 0)
+            self.fetch(ctx, back)
+        if valid and ready:
+            self.turns.append((self.cycle, turn))
+        if sent_en:
+            self.sent.append((sent.qp, sent.psn))
+        self.stalls += stalled
+        self.cycle += 1
+
+    flushing = False
+
+    async def control(self, ctx, qp, action, psn=0):
+        port = self.dut.control
+        ctx.set(port.payload, {"qp": qp, "action": action, "psn": psn})
+        ctx.set(port.valid, 1)
+        taken = False
+        while not taken:
+            taken = ctx.get(port.ready)
+            await self.tick(ctx)
+        ctx.set(port.valid, 0)
+
+    async def attributes(self, ctx, qp, **fields):
+        for word, value in enumerate(QP_CONTEXT.words(**fields)):
+            ctx.set(self.dut.attribute, {"index": qp, "word": word, "data": value})
+            ctx.set(self.dut.attribute_en, 1)
+            await self.tick(ctx)
+        ctx.set(self.dut.attribute_en, 0)
+
+    async def set_up(self, ctx, qp, *, psn=0, mtu=1, stride=64, state=QpState.RTS, **fields):
+        self.stride[qp] = stride
+        await self.control(ctx, qp, QpAction.START_SEND, psn)
+        self.advance(ctx, qp, kick=False, **dict.fromkeys(self.progress[qp], 0) | {"unacked": psn, "first": psn})
+        log_stride = stride.bit_length() - 1
+        self.context = {"type": QpType.RC, "path_mtu": mtu, "log_sq_stride": log_stride, "pd": 0xABC00 + qp}
+        self.context |= {"max_rd_atomic": 4} | fields
+        await self.attributes(ctx, qp, state=state, **self.context)
+
+    async def until(self, ctx, condition, limit=3000):
+        for _ in range(limit):
+            if condition():
+                return
+            await self.tick(ctx)
+        raise AssertionError(f"still waiting after {limit} cycles; log ends {self.log[-5:]}")
+
+    async def settle(self, ctx, cycles=60):
+        for _ in range(cycles):
+            await self.tick(ctx)
+
+    def packets(self):
+        """All packets in order, with their accesses (as pieces) and inline data."""
+        runs, run = [], []
+        for item in self.of("access"):
+            run.append(item)
+            if item["last"]:
+                runs.append(run)
+                run = []
+        assert not run
+        payloads, payload = [], b""
+        for _, name, beat in self.log:
+            if name == "inline":
+                assert (beat["first"], beat["error"]) == (payload == b"", 0)
+                assert beat["last"] or beat["count"] == self.dut.data_width // 8
+                payload += beat["data"].to_bytes(self.dut.data_width // 8, "little")[: beat["count"]]
+                if beat["last"]:
+                    payloads.append(payload)
+                    payload = b""
+        assert payload == b""
+        headers = self.of("packet")
+        assert len(headers) == len(runs)
+        payloads = iter(payloads)
+        packets = []
+        for header, run in zip(headers, runs):
+            assert all(
+                access["qp"] == header["qp"] and access["clear"] == (header["kind"] != DepartureKind.REQUEST)
+                for access in run
+            )
+            assert not any(access["discard"] or access["access"] for access in run)
+            packets.append((header, run, next(payloads) if header["source"] == PayloadSource.INLINE else None))
+        assert list(payloads) == []
+        return packets
+
+    def run(self, testbench, deadline=20_000):
+        simulate(self.bench, testbench, seed=self.rng.seed_value, deadline=deadline)
