@@ -1,0 +1,48 @@
+"""Each opcode, with numbers and actions that are right and wrong."""
+
+from streams import simulate
+from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
+from verbena.hdl.abi.contexts import QP_CONTEXT
+from verbena.hdl.control.decoder import Decoder, Plan
+
+QPS, CQS = 16, 8
+QP_PLANS = {
+    Command.CREATE_QP: (Plan.WRITE_QP, QpAction.RESET),
+    Command.DESTROY_QP: (Plan.WRITE_QP, QpAction.RESET),
+    Command.QUERY_QP: (Plan.READ_QP, QpAction.QUERY),
+}
+
+
+def test_every_command():
+    dut = Decoder(QPS, CQS)
+
+    async def check(ctx):
+        def decode(opcode, number=0, action=0):
+            ctx.set(dut.command.as_value(), COMMAND.words(opcode=opcode, number=number, action=action)[0])
+            return ctx.get(dut.status), ctx.get(dut.plan)
+
+        good, bad = CommandStatus.OK, (CommandStatus.BAD_NUMBER, Plan.NOTHING)
+        assert decode(Command.NOP) == (good, Plan.NOTHING)
+        for opcode, (plan, action) in QP_PLANS.items():
+            assert decode(opcode, QPS + 5) == (good, plan)
+            assert (ctx.get(dut.number), ctx.get(dut.action)) == (5, action)
+            assert ctx.get(dut.destroy) == (opcode == Command.DESTROY_QP)
+            for number in (0, QPS - 1, 2 * QPS, 1 << 23 | QPS):
+                assert decode(opcode, number) == bad
+        for action in range(16):
+            legal = action <= QpAction.DRAIN and action != QpAction.QUERY
+            status, plan = decode(Command.MODIFY_QP, QPS + 1, action)
+            assert (status == good, plan == Plan.MODIFY_QP) == (legal, legal)
+            assert legal or status == CommandStatus.BAD_PARAMETER
+            if legal:
+                psn = "sq_psn" if action == QpAction.START_SEND else "rq_psn"
+                assert (ctx.get(dut.action), ctx.get(dut.word)) == (action, QP_CONTEXT.fields[psn].word)
+        for opcode in (Command.CREATE_CQ, Command.DESTROY_CQ):
+            assert decode(opcode, CQS - 1) == (good, Plan.WRITE_CQ)
+            assert ctx.get(dut.number) == CQS - 1
+            assert decode(opcode, CQS) == bad
+        assert decode(Command.INVALIDATE_KEY, 0xFFFFFF) == (good, Plan.INVALIDATE)
+        for opcode in range(8, 16):
+            assert decode(opcode, QPS) == (CommandStatus.BAD_OPCODE, Plan.NOTHING)
+
+    simulate(dut, check)

@@ -1,0 +1,43 @@
+"""Reports wait as long as they have to, and none is lost."""
+
+from streams import make_rng, receive_all, send_all, simulate
+from verbena.hdl.control.reports import Reports
+
+
+def test_both_sources_keep_their_order():
+    rng = make_rng()
+    dut = Reports(8)
+    sent = {0: [{"qp": n, "event": 0} for n in range(40)], 1: [{"qp": n, "event": 1} for n in range(40)]}
+    got = []
+
+    def source(port, items):
+        async def send(ctx):
+            await send_all(ctx, port, items, rng)
+
+        return send
+
+    async def take(ctx):
+        got.extend(await receive_all(ctx, dut.o, 80, rng))
+        await ctx.tick()
+        assert ctx.get(dut.empty)
+
+    simulate(dut, source(dut.responder, sent[0]), source(dut.completer, sent[1]), take, seed=rng.seed_value)
+    for event, items in sent.items():
+        assert [item for item in got if item["event"] == event] == items
+
+
+def test_takes_a_report_of_each_qp_while_nobody_reads_and_is_not_empty_meanwhile():
+    dut = Reports(8)
+
+    async def send(ctx):
+        assert ctx.get(dut.empty)
+        for port in (dut.responder, dut.completer):
+            for qp in range(8):
+                await send_all(ctx, port, [{"qp": qp, "event": 3}])
+                assert not ctx.get(dut.empty)
+        for left in reversed(range(16)):
+            await receive_all(ctx, dut.o, 1)
+            await ctx.tick()
+            assert ctx.get(dut.empty) == (left == 0)
+
+    simulate(dut, send)

@@ -1,0 +1,75 @@
+"""Who hears of which token, in which order, and what RESET waits for."""
+
+import pytest
+from streams import make_rng, pause, plain, simulate
+from verbena.hdl.abi.commands import QpAction
+from verbena.hdl.control.tokens import Tokens
+
+MOST = ["requester", "responder", "completer", "sq_fetch", "rq_fetch"]
+ALL = ["requester", "responder", "collector", "completer", "sq_fetch", "rq_fetch"]
+
+
+def say(actions, answers=()):
+    """Says the tokens; ``answers`` are the strobes that come, in their order, when all before them have. The log."""
+    rng = make_rng()
+    dut = Tokens()
+    log = []
+
+    def block(name):
+        async def take(ctx):
+            port = getattr(dut, name)
+            while True:
+                ctx.set(port.ready, rng.random() < 0.5)
+                _, _, valid, ready, token = await ctx.tick().sample(port.valid, port.ready, port.payload)
+                if valid and ready:
+                    log.append((name, plain(token)["action"]))
+                    assert plain(token) == {"qp": 5, "action": plain(token)["action"], "psn": 0xABCDEF}
+
+        return take
+
+    async def host(ctx):
+        for action in actions:
+            ctx.set(dut.request.payload, {"qp": 5, "action": action, "psn": 0xABCDEF})
+            ctx.set(dut.request.valid, 1)
+            ready = 0
+            while not ready:
+                _, _, ready = await ctx.tick().sample(dut.request.ready)
+            ctx.set(dut.request.valid, 0)
+            log.append("over")
+            await pause(ctx, rng, 0.5)
+
+    async def ends(ctx):
+        for after, name in answers:
+            while (after, QpAction.RESET) not in log:
+                await ctx.tick()
+            for _ in range(30):  # time enough to go on without it
+                await ctx.tick()
+            log.append(name)
+            strobe = getattr(dut, f"{name}_done")
+            ctx.set(strobe, 1)
+            await ctx.tick()
+            ctx.set(strobe, 0)
+
+    simulate(dut, host, ends, background=[block(name) for name in ALL], seed=rng.seed_value)
+    return log
+
+
+@pytest.mark.parametrize("last", ["requester", "responder", "replier"])
+def test_reset_waits_for_every_end(last):
+    ends = [name for name in ("requester", "responder", "replier") if name != last] + [last]
+    log = say([QpAction.RESET], [*(("responder", name) for name in ends), ("collector", "collector")])
+    tokens = [(name, QpAction.RESET) for name in ALL]
+    assert log == [*tokens[:2], *ends, tokens[2], "collector", *tokens[3:], "over"]
+
+
+def test_the_others_wait_for_nothing():
+    actions = [QpAction.ERROR, QpAction.START_SEND, QpAction.START_RECEIVE, QpAction.QUERY]
+    expected = []
+    for action in actions:
+        expected += [*((name, action) for name in MOST), "over"]
+    assert say(actions) == expected
+
+
+def test_resume_and_drain_go_to_the_requester_alone():
+    drain, resume = QpAction.DRAIN, QpAction.RESUME
+    assert say([drain, resume]) == [("requester", drain), "over", ("requester", resume), "over"]
