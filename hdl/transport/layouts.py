@@ -172,9 +172,9 @@ Release = data.StructLayout({"qp": 12, "token": 1})
 forget all entries of the QP, and send a token down the transmit path."""
 
 Answered = data.StructLayout({"qp": 12, "status": 3, "psn": PSN_BITS, "msn": 24, "last": 1})
-"""Transmitter to replier and acknowledger: a response has left (``status`` OK; only said with ``last``, the entry's last
-packet), or vanished because its access was refused, its payload could not be read (BUS), or an earlier one was
-(POISONED).
+"""Transmitter to replier, and from there to the acknowledger: a response has left (``status`` OK; only said with
+``last``, the entry's last packet), or vanished because its access was refused, its payload could not be read (BUS), or
+an earlier one was (POISONED). OK without ``last``, which only the replier hears: its token has arrived.
 """
 
 

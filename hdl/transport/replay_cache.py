@@ -26,7 +26,7 @@ class ReplayCache(wiring.Component):
     """Hands the operands of atomics to the atomic unit, and keeps the value that each of the last 16 of a QP has found.
 
     Operands are at ``operands`` 1 cycle after ``i`` has taken the atomic. A search takes 4 cycles and 1 more a newer
-    atomic; in vain, up to 20.
+    atomic; in vain, up to 35.
 
     Parameters
     ----------
@@ -144,6 +144,6 @@ class ReplayCache(wiring.Component):
                 running.eq(1),
                 self.found.eq(0),
                 slot.eq(self.place.slot - 1),
-                left.eq(Cat(self.place.slot & ~self.place.wrapped.replicate(4), self.place.wrapped)),
+                left.eq(Cat(self.place.slot, self.place.wrapped)),  # beyond 16, the same ones come again
             ]
         return m

@@ -55,7 +55,7 @@ class Replier(wiring.Component):
     See :class:`.response_ledger.ResponseLedger` for what becomes of answers meanwhile.
 
     *Cycles*: from ``release`` to ``access`` 7 for an atomic, 8 for a READ. A small READ or atomic takes 10, or 9 if
-    several QPs have some: the ledger's four operations. A packet of a large READ takes 9. A replay takes up to 22 more.
+    several QPs have some: the ledger's four operations. A packet of a large READ takes 9. A replay takes up to 36 more.
     The operands of 15 atomics may wait for the atomic unit.
 
     Parameters

@@ -476,6 +476,38 @@ def test_round_robin():
     assert seen[-1][0] - seen[0][0] <= 31 * 9
 
 
+def test_replays_wait_for_each_other():
+    """A replay is not cut before the value of the one before is on its way, even if that is another QP's."""
+    dut = Replier(QPS)
+
+    async def testbench(ctx):
+        await attributes(ctx, dut)
+        for name in ("access", "packet", "operands", "answered_o"):
+            ctx.set(getattr(dut, name).ready, 1)
+        for qp in (0, 1):
+            await write(ctx, dut, qp, 0, **ATOMIC, psn=5)
+            await send_all(ctx, dut.release, [{"qp": qp}])
+            await send_all(ctx, dut.result, [{"value": 0xABC0 + qp, "ok": 1}])
+            await send_all(ctx, dut.answered_i, [{"qp": qp, "last": 1}])
+            await write(ctx, dut, qp, 1, kind=ResponseKind.REPLAY, psn=5)
+        await send_all(ctx, dut.release, [{"qp": 0}, {"qp": 1}])
+        for qp in (0, 1):
+            packets = 0
+            for _ in range(60):
+                _, _, valid, packet = await ctx.tick().sample(dut.packet.valid, dut.packet.payload)
+                if valid:
+                    packets += 1
+                    assert (packet.qp, packet.source) == (qp, PayloadSource.INLINE)
+            assert packets == 1
+            assert ctx.get(dut.inline.valid)
+            assert ctx.get(dut.inline.payload.data).to_bytes(8, "little") == (0xABC0 + qp).to_bytes(8, "big")
+            ctx.set(dut.inline.ready, 1)
+            await ctx.tick()
+            ctx.set(dut.inline.ready, 0)
+
+    simulate(dut, testbench)
+
+
 @pytest.mark.parametrize("state", [QpState.RTS, QpState.ERR])
 def test_error_state(state):
     """A QP in ERR answers nothing."""
