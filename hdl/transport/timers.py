@@ -50,8 +50,8 @@ class Timers(wiring.Component):
     fired : stream of ``TimerFired``
         ``generation`` is the one in which the time was over. While it waits, the scan comes as far as the next one.
     next_due : 32
-        No timer that was seen to run in the last scan fires before so many ticks have passed since that scan began; all
-        ones: none runs.
+        No timer that was seen to run in the last scan fires before so many ticks have passed since that scan began; 0
+        if one fired in it; all ones: none runs.
     count_timeouts : 1
         Strobe: a local ACK timeout.
     """
@@ -187,7 +187,11 @@ class Timers(wiring.Component):
                 m.d.sync += qp.eq(qp + 1)
                 with m.If(closer):
                     m.d.sync += best.eq(left)
+                with m.If(due):  # it has just started again; what is left of that is told in the next scan
+                    m.d.sync += best.eq(0)
                 with m.If(qp == self.qps - 1):
                     m.d.sync += [self.next_due.eq(Mux(closer, left, best)), best.eq(NEVER)]
+                    with m.If(due):
+                        m.d.sync += self.next_due.eq(0)
                 m.next = "ADDRESS"
         return m
