@@ -91,7 +91,7 @@ class Bench:
 
     async def clock(self, ctx):
         """The watch port, and what fires."""
-        dut, asked, valid_before, rose, gone = self.dut, 0, False, 0, 0
+        dut, asked, valid_before, waiting, rose, gone = self.dut, 0, False, None, 0, 0
         ctx.set(dut.tick, self.tick)
         while True:
             ready = self.rng.random() >= self.stall
@@ -118,7 +118,8 @@ class Bench:
                 # One that had to wait for its predecessor was judged before that one came out.
                 self.note(plain(payload), VISIT + (self.time - rose if self.time - gone <= 2 else 0))
                 rose = self.time
-            valid_before = valid and not ready
+            assert not valid_before or (valid and payload == waiting)
+            valid_before, waiting = valid and not ready, payload
             if valid and ready:
                 gone = self.time
             for qp in self.qps:

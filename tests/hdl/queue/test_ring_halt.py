@@ -1,0 +1,93 @@
+"""The order of steps by which a ring is stopped and set."""
+
+from streams import make_rng, plain, simulate
+from verbena.hdl.abi.commands import QpAction
+from verbena.hdl.queue.ring_halt import RingHalt
+
+
+def test_steps():
+    """Random neighbours: indices are set only when the reads that were in flight are back, and it may be."""
+    rng = make_rng()
+    dut = RingHalt(8, 16)
+    done = {"reset": 0, "rewind": 0}
+
+    async def testbench(ctx):
+        level = 0
+        for _ in range(150):
+            resets, rewinds = rng.choice([(1, 0), (0, 1), (1, 1)])
+            reset_qp, qp, index = rng.randrange(8), rng.randrange(8), rng.randrange(1 << 16)
+            ctx.set(dut.control.payload, {"qp": reset_qp, "action": QpAction.RESET})
+            ctx.set(dut.control.valid, resets)
+            ctx.set(dut.rewind.payload, {"qp": qp, "index": index})
+            ctx.set(dut.rewind.valid, rewinds)
+            assert not ctx.get(dut.halting)
+            await ctx.tick()
+            while resets or rewinds:
+                now_rewinds = bool(rewinds)
+                assert ctx.get(dut.qp) == (qp if rewinds else reset_qp)
+                old = None  # reads that were in flight when the last turn before was over
+                time = 0
+                while True:
+                    assert ctx.get(dut.halting)
+                    assert ctx.get(dut.deaf)
+                    # A turn that was looked up in the cycle of the request is decided in the next one.
+                    clean = time == 0 or (time > 1 and rng.random() < 0.5)
+                    if old is not None:
+                        clean = rng.random() < 0.5
+                    pop = level > 0 and rng.random() < 0.4
+                    may = rng.random() < 0.5
+                    ctx.set(dut.clean, clean)
+                    ctx.set(dut.level, level)
+                    ctx.set(dut.pop, pop)
+                    ctx.set(dut.may, may)
+                    set_ = ctx.get(dut.set)
+                    if set_:
+                        assert may
+                        assert old == 0
+                        assert ctx.get(dut.index) == (index if now_rewinds else 0)
+                        assert ctx.get(dut.reset) == (not now_rewinds)
+                        assert ctx.get(dut.rewind.ready) == now_rewinds
+                        assert now_rewinds <= (not (resets and ctx.get(dut.control.ready)))
+                    else:
+                        assert not ctx.get(dut.rewind.ready)
+                        assert not (resets and ctx.get(dut.control.ready))
+                    if old is None and clean and time > 0:
+                        old = level
+                    if old:
+                        old -= pop
+                    level -= pop
+                    if not clean and level < 16:
+                        level += 1  # of others, behind it
+                    await ctx.tick()
+                    time += 1
+                    if set_:
+                        break
+                assert not ctx.get(dut.halting)
+                if now_rewinds:
+                    ctx.set(dut.rewind.valid, 0)
+                    for _ in range(rng.randrange(4)):
+                        assert ctx.get(dut.rewound.valid)
+                        assert ctx.get(dut.deaf)
+                        await ctx.tick()
+                    assert plain(ctx.get(dut.rewound.payload)) == {"qp": qp, "index": index}
+                    ctx.set(dut.rewound.ready, 1)
+                    await ctx.tick()
+                    ctx.set(dut.rewound.ready, 0)
+                    rewinds = 0
+                    done["rewind"] += 1
+                else:
+                    ctx.set(dut.control.valid, 0)
+                    resets = 0
+                    done["reset"] += 1
+                assert not ctx.get(dut.deaf)
+                assert not ctx.get(dut.rewound.valid)
+                if resets:
+                    await ctx.tick()
+            ctx.set(dut.control.payload, {"qp": 0, "action": QpAction.ERROR})
+            ctx.set(dut.control.valid, 1)
+            assert ctx.get(dut.control.ready)
+            await ctx.tick()
+            ctx.set(dut.control.valid, 0)
+
+    simulate(dut, testbench, seed=rng.seed_value)
+    assert min(done.values()) > 20
