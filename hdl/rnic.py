@@ -3,17 +3,20 @@
 import functools
 import operator
 
-from amaranth.hdl import Module, Value
+from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .abi.counters import COUNTERS
 from .abi.registers import ADDRESS_WIDTH
+from .connections import fetched, link, through, told
 from .control.activity import Activity
 from .control.commands import Commands
 from .control.counters import Counters
+from .control.port_state import PortState
 from .control.registers import Registers
 from .dma.arbiter import ReadArbiter, WriteArbiter
+from .dma.atomic import AtomicUnit
 from .dma.axi import Axi4, AxiLite
 from .dma.port import BurstRequest
 from .dma.reader import PayloadReader
@@ -22,7 +25,7 @@ from .dma.writer import PayloadWriter
 from .memory.access import AccessUnit
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
-from .queue.wqe_fetcher import RingIndex, RingPrefetcher
+from .queue.wqe_fetcher import RingPrefetcher
 from .roce.depacketizer import Depacketizer
 from .roce.packet_header import ReceiveHeader, TransmitHeader
 from .roce.packetizer import Packetizer
@@ -30,15 +33,21 @@ from .stream.arbiter import StreamArbiter
 from .stream.fifo import Queue
 from .stream.packet import PacketBeat
 from .stream.ready import ReadyQueue
+from .stream.router import TagRouter
+from .stream.run_arbiter import RunArbiter
 from .stream.skid import Skid
 from .stream.slice import Slice
-from .stream.transfer import AccessRequest, Completion, Event, Piece, ReadRequest
+from .stream.transfer import AccessRequest, Completion, Done, Event, Piece, ReadRequest
 from .transport.acknowledger import Acknowledger
+from .transport.collector import Collector
 from .transport.completer import Completer
-from .transport.layouts import Job, RequestHeader
+from .transport.layouts import Departure, Job, ResponseJob
 from .transport.lookup import Lookup
+from .transport.replier import Replier
 from .transport.requester import Requester
 from .transport.responder import Responder
+from .transport.timers import VISIT, Timers
+from .transport.transmit_merge import TransmitMerge
 from .transport.transmitter import Transmitter
 
 __all__ = ["Rnic"]
@@ -52,7 +61,7 @@ RECEIVE_BEATS = 64
 """Beats of receive WQEs on their way: 24 of 16 bytes at 64 bits (8 beats are kept free for a batch), 11 cycles each."""
 
 PIECES = 16
-"""Translations ahead of the reads."""
+"""Translations ahead of the reads, and as many atomics."""
 
 WQE_BEATS = 256
 """Beats of send WQEs that may be on their way: 32 messages at 64 bits, 11 cycles each, cover 350 cycles."""
@@ -62,35 +71,6 @@ RECEIVED = 256
 
 JOBS = 16
 """Packets between their check and the answer to their last write: 11 cycles each, a write latency of 170 cycles."""
-
-
-def link(m, source, sink):
-    """Connects two streams, of which one may count QPs or CQs with fewer bits than the other."""
-    m.d.comb += [
-        Value.cast(sink.payload).eq(Value.cast(source.payload)),
-        sink.valid.eq(source.valid),
-        source.ready.eq(sink.ready),
-    ]
-
-
-def through(m, name, shape, source, sink):
-    """Connects two streams through a :class:`Skid`: no path leads from the one block into the other."""
-    m.submodules[name] = skid = Skid(shape)
-    link(m, source, skid.i)
-    link(m, skid.o, sink)
-
-
-def fetched(m, name, fetcher, user):
-    """Connects a consumer of fetched WQEs with its :class:`RingPrefetcher`."""
-    m.d.comb += [
-        fetcher.status_qp.eq(user.status_qp),
-        Value.cast(user.status).eq(Value.cast(fetcher.status)),
-        Value.cast(fetcher.word_addr).eq(Value.cast(user.word_addr)),
-        user.word.eq(fetcher.word),
-    ]
-    m.submodules[f"{name}_consumed"] = consumed = Slice(RingIndex)
-    link(m, user.consumed, consumed.i)
-    link(m, consumed.o, fetcher.consumed)
 
 
 class Rnic(wiring.Component):
@@ -110,6 +90,8 @@ class Rnic(wiring.Component):
         Registers and doorbells, :mod:`verbena.hdl.abi.registers`.
     tx, rx : streams of ``PacketBeat``
         Ethernet frames without FCS. ``rx.ready`` is always 1: what does not fit is dropped and counted.
+    link : 1
+        The MAC has a link. It is told to the driver; frames pass whatever it is.
     interrupt : 1
         High while events wait in the event ring.
     """
@@ -123,224 +105,264 @@ class Rnic(wiring.Component):
                 "axil": In(AxiLite(ADDRESS_WIDTH)),
                 "tx": Out(beat),
                 "rx": In(beat),
+                "link": In(1),
                 "interrupt": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        c = self.config
-        width, qps = c.data_width, c.qps
-        registers, commands, counters = self._control(m)
-        sq_fetch, rq_fetch, completions, events = self._queues(m)
-        packetizer, depacketizer, access = self._wire(m)
-
-        # Transmit: doorbell, fetch, turn, packet, wire.
-        m.submodules.requester = requester = Requester(qps, c.window, width, c.sq_area)
-        m.submodules.transmitter = transmitter = Transmitter(qps, width)
-        m.submodules.payload_reader = payload_reader = PayloadReader(width, c.transmit_buffer)
-        m.submodules.scheduler = scheduler = ReadyQueue(qps)
-        m.submodules.turns = turns = StreamArbiter(range(qps), 3)
-        m.submodules.headers = headers = Queue(RequestHeader, HEADERS)
-        link(m, registers.sq, sq_fetch.doorbell)
-        link(m, sq_fetch.arrived, turns.i[0])
-        link(m, requester.again, turns.i[1])
-        link(m, turns.o, scheduler.i)
-        link(m, scheduler.o, requester.ready)
-        fetched(m, "sq", sq_fetch, requester)
-        link(m, requester.packet, headers.i)
-        link(m, headers.o, transmitter.packet)
-        link(m, requester.access, access.transmit.request)
-        through(m, "inline_skid", PacketBeat(width), requester.inline, transmitter.inline)
-        # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
-        m.submodules.pieces = pieces = Queue(Piece, PIECES)
-        link(m, access.transmit.piece, pieces.i)
-        link(m, pieces.o, payload_reader.piece)
-        link(m, access.transmit.verdict, transmitter.verdict)
-        through(m, "payload_skid", PacketBeat(width), payload_reader.payload, transmitter.payload)
-        m.submodules.header_slice = header_slice = Slice(TransmitHeader)
-        link(m, transmitter.header, header_slice.i)
-        link(m, header_slice.o, packetizer.header)
-        link(m, transmitter.o, packetizer.payload)
-        link(m, packetizer.o, flipped(self.tx))
-
-        # Receive: wire, lookup, responder, memory, acknowledgement.
-        m.submodules.lookup = lookup = Lookup(qps)
-        m.submodules.responder = responder = Responder(qps, c.rq_area)
-        m.submodules.acknowledger = acknowledger = Acknowledger(qps)
-        m.submodules.payload_writer = payload_writer = PayloadWriter(width)
-        m.submodules.jobs = jobs = Queue(Job, JOBS)
-        link(m, flipped(self.rx), depacketizer.i)
-        # While a key or a page is looked up in host memory, headers pile up: in block RAM, which is cheap so deep.
-        m.submodules.received = received = Queue(ReceiveHeader, RECEIVED)
-        link(m, depacketizer.header, received.i)
-        m.submodules.received_slice = received_slice = Slice(ReceiveHeader)
-        link(m, received.o, received_slice.i)
-        link(m, received_slice.o, lookup.header)
-        link(m, lookup.request, responder.request)
-        link(m, registers.rq, rq_fetch.doorbell)
-        m.submodules.arrived_slice = arrived_slice = Slice(12)
-        link(m, rq_fetch.arrived, arrived_slice.i)
-        link(m, arrived_slice.o, responder.arrived)
-        fetched(m, "rq", rq_fetch, responder)
-        # The check takes a request only once it is looked up; the responder goes on meanwhile.
-        through(m, "access_skid", AccessRequest, responder.access, access.receive.request)
-        link(m, responder.job, jobs.i)
-        link(m, jobs.o, acknowledger.job)
-        link(m, access.receive.piece, payload_writer.piece)
-        link(m, depacketizer.payload, payload_writer.payload)
-        link(m, payload_writer.done, acknowledger.done)
-        link(m, acknowledger.ack, transmitter.ack)
-
-        # Acknowledgements received, and what completes.
-        m.submodules.completer = completer = Completer(qps, c.window)
-        m.submodules.completion_arbiter = completion_arbiter = StreamArbiter(Completion, 2)
-        m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 2)
-        link(m, lookup.ack, completer.ack)
-        link(m, requester.outstanding, completer.outstanding)
-        link(m, requester.failed, completer.failed_requester)
-        link(m, transmitter.failed, completer.failed_transmitter)
-        link(m, requester.flush, completer.flush)
-        link(m, completer.ready, turns.i[2])
-        m.d.comb += [completer.acked_qp.eq(requester.acked_qp), requester.acked.eq(completer.acked)]
-        m.d.comb += [completer.sent.eq(requester.sent), completer.sent_en.eq(requester.sent_en)]
-        link(m, acknowledger.completion, completion_arbiter.i[0])
-        link(m, completer.completion, completion_arbiter.i[1])
-        # Who completes goes on while a CQE is written.
-        through(m, "completion_skid", Completion, completion_arbiter.o, completions.completion)
-        link(m, completions.event, event_arbiter.i[0])
-        link(m, commands.event, event_arbiter.i[1])
-        link(m, event_arbiter.o, events.event)
-        link(m, acknowledger.error, commands.responder_error)
-        link(m, completer.error, commands.completer_error)
-
-        # Tokens, attributes and configuration.
-        for name in ("requester", "responder", "completer", "sq_fetch", "rq_fetch"):
-            link(m, getattr(commands, name), m.submodules[name].control)
-        for name in ("requester", "responder", "completer"):
-            link(m, m.submodules[name].reply, getattr(commands, f"{name}_reply"))
-        m.d.comb += [
-            commands.requester_done.eq(transmitter.token_done),
-            commands.responder_done.eq(acknowledger.token_done),
-        ]
-        link(m, commands.cq_control, completions.control)
-        link(m, commands.invalidate, access.invalidate)
-        link(m, registers.consumer, completions.consumer)
-        link(m, registers.arm, completions.arm)
-        for block in (sq_fetch, rq_fetch, requester, transmitter, completer, lookup, responder, acknowledger):
-            m.d.comb += [block.attribute.eq(commands.qp_attribute), block.attribute_en.eq(commands.qp_attribute_en)]
-        m.d.comb += [
-            completions.attribute.eq(commands.cq_attribute),
-            completions.attribute_en.eq(commands.cq_attribute_en),
-        ]
-        for block in (packetizer, depacketizer):
-            m.d.comb += [block.mac.eq(registers.mac), block.ip.eq(registers.ip)]
-        m.d.comb += [access.mpt_base.eq(registers.mpt_base), access.mpt_log_size.eq(registers.mpt_log_size)]
-        for name in ("eq_base", "eq_log_size", "eq_reset", "eq_consumer"):
-            m.d.comb += getattr(events, name).eq(getattr(registers, name))
-        m.d.comb += self.interrupt.eq(events.interrupt & registers.interrupt_enable)
-
-        self._bus(
-            m,
-            reads=[payload_reader.port, *self._structure_reads(m, sq_fetch, rq_fetch, access)],
-            writes=[payload_writer.port, *self._structure_writes(m, completions, events)],
-        )
-        blocks = [requester, transmitter, completer, lookup, responder, acknowledger, packetizer, depacketizer]
-        blocks += [access, completions, events, payload_writer, m.submodules.read_arbiter, m.submodules.write_arbiter]
-        self._count(m, counters, blocks)
+        self._instances(m)
+        self._transmit(m)
+        self._receive(m)
+        self._answer(m)
+        self._complete(m)
+        self._control(m)
+        self._memory(m)
+        self._count(m)
         return m
 
-    def _control(self, m):
+    def _instances(self, m):
+        """The blocks, by their names in this module."""
         c = self.config
-        sizes = {"data_width": c.data_width, "qps": c.qps, "cqs": c.cqs, "window": c.window}
-        m.submodules.registers = registers = Registers(**sizes)
-        m.submodules.commands = commands = Commands(c.qps, c.cqs)
-        m.submodules.counters = counters = Counters()
-        m.submodules.activity = activity = Activity()
+        width, qps = c.data_width, c.qps
+        blocks = {
+            "registers": Registers(data_width=width, qps=qps, cqs=c.cqs, window=c.window),
+            "commands": Commands(qps, c.cqs),
+            "counters": Counters(),
+            "activity": Activity(VISIT * qps),
+            "port_state": PortState(),
+            "sq_fetch": RingPrefetcher.send(width, qps, c.sq_area),
+            "rq_fetch": RingPrefetcher.receive(width, qps, c.rq_area),
+            "requester": Requester(qps, c.window, width, c.sq_area),
+            "replier": Replier(qps, width),
+            "transmit_merge": TransmitMerge(),
+            "transmitter": Transmitter(qps, width),
+            "packetizer": Packetizer(width),
+            "depacketizer": Depacketizer(width, depth=c.receive_buffer),
+            "lookup": Lookup(qps),
+            "responder": Responder(qps, c.rq_area),
+            "acknowledger": Acknowledger(qps),
+            "collector": Collector(qps, width),
+            "completer": Completer(qps, c.window),
+            "timers": Timers(qps),
+            "access": AccessUnit(width, qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets),
+            "payload_reader": PayloadReader(width, c.transmit_buffer),
+            "payload_writer": PayloadWriter(width),
+            "atomic": AtomicUnit(width),
+            "completions": CompletionWriter(width, c.cqs, qps),
+            "events": EventWriter(width),
+        }
+        for name, block in blocks.items():
+            m.submodules[name] = block
+            setattr(self, f"_{name}", block)
+        self._blocks = blocks
+
+    def _transmit(self, m):
+        """Doorbell, fetch, turn, packet, wire."""
+        c = self.config
+        beat = PacketBeat(c.data_width)
+        requester, merge, access, transmitter = self._requester, self._transmit_merge, self._access, self._transmitter
+        m.submodules.turns = turns = StreamArbiter(range(c.qps), 3)
+        link(m, self._registers.sq, self._sq_fetch.doorbell)
+        for source, turn in zip((self._sq_fetch.arrived, requester.again, self._completer.ready), turns.i):
+            link(m, source, turn)
+        through(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
+        fetched(m, "sq", self._sq_fetch, requester)
+        link(m, requester.rewind, self._sq_fetch.rewind)
+        link(m, self._sq_fetch.rewound, requester.rewound)
+
+        for block, port in ((requester, merge.request), (self._replier, merge.response)):
+            link(m, block.access, port.access)
+            link(m, block.packet, port.packet)
+        link(m, merge.access, access.transmit.request)
+        through(m, "headers", Queue(Departure, HEADERS), merge.packet, transmitter.packet)
+        link(m, access.transmit.verdict, transmitter.verdict)
+
+        # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
+        m.submodules.piece_router = router = TagRouter(Piece)
+        through(m, "pieces", Queue(Piece, PIECES), access.transmit.piece, router.i)
+        link(m, router.o[0], self._payload_reader.piece)
+        through(m, "atomic_pieces", Queue(Piece, PIECES), router.o[1], self._atomic.piece)
+
+        through(m, "inline_skid", Skid(beat), requester.inline, transmitter.inline)
+        through(m, "payload_skid", Skid(beat), self._payload_reader.payload, transmitter.payload)
+        link(m, self._atomic.payload, transmitter.atomic)
+        link(m, self._replier.inline, transmitter.replay)
+        through(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
+        link(m, transmitter.o, self._packetizer.payload)
+        link(m, self._packetizer.o, flipped(self.tx))
+
+    def _receive(self, m):
+        """Wire, lookup, and one run for each packet, in their order."""
+        depacketizer, lookup, responder, collector = self._depacketizer, self._lookup, self._responder, self._collector
+        link(m, flipped(self.rx), depacketizer.i)
+        m.submodules.received_slice = received_slice = Slice(ReceiveHeader)
+        # While a key or a page is looked up in host memory, headers pile up: in block RAM, which is cheap so deep.
+        through(m, "received", Queue(ReceiveHeader, RECEIVED), depacketizer.header, received_slice.i)
+        link(m, received_slice.o, lookup.header)
+        link(m, lookup.request, responder.request)
+        link(m, lookup.response, collector.response)
+        link(m, self._registers.rq, self._rq_fetch.doorbell)
+        through(m, "arrived_slice", Slice(12), self._rq_fetch.arrived, responder.arrived)
+        fetched(m, "rq", self._rq_fetch, responder)
+
+        m.submodules.runs = runs = RunArbiter(2)
+        link(m, responder.access, runs.i[0])
+        link(m, collector.access, runs.i[1])
+        # The check takes a request only once it is looked up; who asks goes on meanwhile.
+        through(m, "access_skid", Skid(AccessRequest), runs.o, self._access.receive.request)
+        link(m, self._access.receive.piece, self._payload_writer.piece)
+        link(m, depacketizer.payload, self._payload_writer.payload)
+        m.submodules.done_router = router = TagRouter(Done)
+        link(m, self._payload_writer.done, router.i)
+        link(m, router.o[0], self._acknowledger.done)
+        link(m, router.o[1], self._completer.done)
+        through(m, "jobs", Queue(Job, JOBS), responder.job, self._acknowledger.job)
+        through(m, "response_jobs", Queue(ResponseJob, JOBS), collector.job, self._completer.job)
+
+    def _answer(self, m):
+        """Acknowledgements, READ responses and atomics."""
+        responder, replier, acknowledger = self._responder, self._replier, self._acknowledger
+        told(m, responder, replier, "entry", "entry_en", "served_qp")
+        told(m, replier, responder, "served")
+        link(m, acknowledger.release, replier.release)
+        link(m, self._transmitter.answered, replier.answered_i)
+        link(m, replier.answered_o, acknowledger.answered)
+        link(m, acknowledger.ack, self._transmitter.ack)
+        link(m, replier.operands, self._atomic.operands)
+        link(m, self._atomic.result, replier.result)
+
+    def _complete(self, m):
+        """What becomes of send queues, CQEs and events."""
+        requester, completer, collector, timers = self._requester, self._completer, self._collector, self._timers
+        link(m, requester.reads, collector.reads)
+        link(m, requester.outstanding, completer.outstanding)
+        link(m, requester.failed, completer.failed_requester)
+        link(m, self._transmitter.failed, completer.failed_transmitter)
+        link(m, requester.flush, completer.flush)
+        link(m, completer.retry, requester.retry)
+        link(m, timers.fired, completer.fired)
+        told(m, requester, completer, "sent", "sent_en", "progress_qp")
+        told(m, completer, requester, "progress")
+        told(m, requester, timers, "sent", "sent_en")
+        told(m, timers, completer, "watch_qp")
+        told(m, completer, timers, "watch")
+
+        m.submodules.completion_arbiter = completion_arbiter = StreamArbiter(Completion, 2)
+        link(m, self._acknowledger.completion, completion_arbiter.i[0])
+        link(m, completer.completion, completion_arbiter.i[1])
+        # Who completes goes on while a CQE is written.
+        through(m, "completion_skid", Skid(Completion), completion_arbiter.o, self._completions.completion)
+        m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 3)
+        for source, turn in zip((self._completions, self._commands, self._port_state), event_arbiter.i):
+            link(m, source.event, turn)
+        link(m, event_arbiter.o, self._events.event)
+
+    def _control(self, m):
+        """Registers, commands, tokens, attributes and configuration."""
+        registers, commands, counters, activity = self._registers, self._commands, self._counters, self._activity
         connect(m, axil=flipped(self.axil), registers=registers.axil)
         link(m, registers.command, commands.command)
         link(m, registers.counter_addr, counters.addr)
         link(m, counters.data, registers.counter_data)
+        told(m, commands, registers, "mailbox_addr", "mailbox_w_data", "mailbox_w_en")
+        told(m, registers, commands, "mailbox_r_data")
+        for block in (registers, activity):
+            told(m, self._timers, block, "next_due")
+        told(m, registers, self._timers, "tick")
+        told(m, activity, registers, "idle")
         m.d.comb += [
             registers.command_result.eq(commands.result),
-            registers.mailbox_addr.eq(commands.mailbox_addr),
-            registers.mailbox_w_data.eq(commands.mailbox_w_data),
-            registers.mailbox_w_en.eq(commands.mailbox_w_en),
-            commands.mailbox_r_data.eq(registers.mailbox_r_data),
-            registers.idle.eq(activity.idle),
+            registers.link.eq(self.link),
+            self._port_state.link.eq(self.link),
             activity.read_start.eq(self.axi.arvalid & self.axi.arready),
             activity.read_end.eq(self.axi.rvalid & self.axi.rready & self.axi.rlast),
             activity.write_start.eq(self.axi.awvalid & self.axi.awready),
             activity.write_end.eq(self.axi.bvalid & self.axi.bready),
             activity.busy.eq(self.tx.valid | self.rx.valid | registers.command.valid),
+            self.interrupt.eq(self._events.interrupt & registers.interrupt_enable),
         ]
-        return registers, commands, counters
 
-    def _queues(self, m):
-        c = self.config
-        m.submodules.sq_fetch = sq_fetch = RingPrefetcher.send(c.data_width, c.qps, c.sq_area)
-        m.submodules.rq_fetch = rq_fetch = RingPrefetcher.receive(c.data_width, c.qps, c.rq_area)
-        m.submodules.completions = completions = CompletionWriter(c.data_width, c.cqs, c.qps)
-        m.submodules.events = events = EventWriter(c.data_width)
-        return sq_fetch, rq_fetch, completions, events
+        for name in ("requester", "responder", "collector", "completer", "sq_fetch", "rq_fetch"):
+            link(m, getattr(commands, name), self._blocks[name].control)
+        for name in ("requester", "responder", "completer"):
+            link(m, self._blocks[name].reply, getattr(commands, f"{name}_reply"))
+        m.d.comb += [
+            commands.requester_done.eq(self._transmitter.token_done),
+            commands.responder_done.eq(self._acknowledger.token_done),
+            commands.replier_done.eq(self._transmitter.response_token_done),
+            commands.collector_done.eq(self._completer.token_done),
+        ]
+        link(m, self._acknowledger.error, commands.responder_error)
+        link(m, self._completer.error, commands.completer_error)
+        link(m, commands.cq_control, self._completions.control)
+        link(m, commands.invalidate, self._access.invalidate)
+        link(m, registers.consumer, self._completions.consumer)
+        link(m, registers.arm, self._completions.arm)
+        for block in self._blocks.values():
+            if "attribute" in block.signature.members:
+                kind = "cq" if block is self._completions else "qp"
+                m.d.comb += [
+                    block.attribute.eq(getattr(commands, f"{kind}_attribute")),
+                    block.attribute_en.eq(getattr(commands, f"{kind}_attribute_en")),
+                ]
+        for block in (self._packetizer, self._depacketizer):
+            told(m, registers, block, "mac", "ip")
+        told(m, registers, self._access, "mpt_base", "mpt_log_size")
+        told(m, registers, self._events, "eq_base", "eq_log_size", "eq_reset", "eq_consumer")
 
-    def _wire(self, m):
-        c = self.config
-        m.submodules.packetizer = packetizer = Packetizer(c.data_width)
-        m.submodules.depacketizer = depacketizer = Depacketizer(c.data_width, depth=c.receive_buffer)
-        m.submodules.access = access = AccessUnit(c.data_width, c.qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets)
-        return packetizer, depacketizer, access
-
-    def _structure_reads(self, m, sq_fetch, rq_fetch, access):
+    def _memory(self, m):
+        """The bus. A client's number is its AXI ID, and lower numbers are not better: the arbiters go round."""
         width = self.config.data_width
+        reads, writes = [self._payload_reader.port], [self._payload_writer.port]
         for name, depth, request, answer in (
-            ("sq_reader", WQE_BEATS, sq_fetch.read, sq_fetch.data),
-            ("rq_reader", RECEIVE_BEATS, rq_fetch.read, rq_fetch.data),
-            ("mpt_reader", 16, access.mpt_read, access.mpt_data),
-            ("mtt_reader", 4, access.mtt_read, access.mtt_data),
+            ("sq_reader", WQE_BEATS, self._sq_fetch.read, self._sq_fetch.data),
+            ("rq_reader", RECEIVE_BEATS, self._rq_fetch.read, self._rq_fetch.data),
+            ("mpt_reader", 16, self._access.mpt_read, self._access.mpt_data),
+            ("mtt_reader", 4, self._access.mtt_read, self._access.mtt_data),
+            ("entry_reader", 16, self._collector.read, self._collector.data),
         ):
             m.submodules[name] = reader = StructureReader(width, depth)
-            through(m, f"{name}_skid", ReadRequest, request, reader.request)
+            through(m, f"{name}_skid", Skid(ReadRequest), request, reader.request)
             link(m, reader.data, answer)
-            yield reader.port
-
-    def _structure_writes(self, m, completions, events):
-        for name, source in (("cqe_writer", completions), ("eqe_writer", events)):
-            m.submodules[name] = writer = StructureWriter(self.config.data_width)
-            through(m, f"{name}_skid", ReadRequest, source.write, writer.request)
+            reads.append(reader.port)
+        for name, source in (("cqe_writer", self._completions), ("eqe_writer", self._events)):
+            m.submodules[name] = writer = StructureWriter(width)
+            through(m, f"{name}_skid", Skid(ReadRequest), source.write, writer.request)
             link(m, source.data, writer.data)
             link(m, writer.done, source.done)
-            yield writer.port
+            writes.append(writer.port)
+        reads.append(self._atomic.read)
+        writes.append(self._atomic.write)
 
-    def _bus(self, m, reads, writes):
-        """Client number is AXI ID, and lower numbers are not better: the arbiters go round."""
-        width = self.config.data_width
-        m.submodules.read_arbiter = reader = ReadArbiter(width, len(reads))
-        m.submodules.write_arbiter = writer = WriteArbiter(width, len(writes))
-        for port, client in zip(reads, reader.client):
-            connect(m, port, client)
-        for number, (port, client) in enumerate(zip(writes, writer.client)):
-            m.submodules[f"burst_slice_{number}"] = burst = Slice(BurstRequest)
-            link(m, port.burst, burst.i)
-            link(m, burst.o, client.burst)
+        m.submodules.read_arbiter = read_arbiter = ReadArbiter(width, len(reads))
+        m.submodules.write_arbiter = write_arbiter = WriteArbiter(width, len(writes))
+        # The slices part what a client decides from what the arbiter chooses: they stand far from each other.
+        for number, (port, client) in enumerate(zip(reads, read_arbiter.client)):
+            through(m, f"read_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
+            told(m, client, port, "valid", "data", "error", "last")
+        for number, (port, client) in enumerate(zip(writes, write_arbiter.client)):
+            through(m, f"write_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
             link(m, port.beat, client.beat)
-            m.d.comb += [port.answer.eq(client.answer), port.error.eq(client.error)]
+            told(m, client, port, "answer", "error")
         for name, member in self.axi.signature.members.items():
-            source = (reader if name.startswith(READ_CHANNELS) else writer).axi
+            source = (read_arbiter if name.startswith(READ_CHANNELS) else write_arbiter).axi
             if member.flow == Out:
                 m.d.comb += getattr(self.axi, name).eq(getattr(source, name))
             else:
                 m.d.comb += getattr(source, name).eq(getattr(self.axi, name))
+        self._blocks |= {"read_arbiter": read_arbiter, "write_arbiter": write_arbiter}
 
-    @staticmethod
-    def _count(m, counters, blocks):
+    def _count(self, m):
         """Every ``count_…`` output of a block goes to the counter of that name."""
         sources = {name: [] for name in COUNTERS}
-        for block in blocks:
-            for name in block.signature.members:
-                if name.startswith("count_"):
-                    sources[name.removeprefix("count_")].append(getattr(block, name))
+        for block in self._blocks.values():
+            if block is not self._counters:
+                for name in block.signature.members:
+                    if name.startswith("count_"):
+                        sources[name.removeprefix("count_")].append(getattr(block, name))
         for name, strobes in sources.items():
             # A counter of cycles counts a cycle once, whoever waits in it; one that is wider adds its sources.
             merge = operator.or_ if COUNTERS[name].width == 1 else operator.add
-            m.d.comb += getattr(counters, f"count_{name}").eq(functools.reduce(merge, strobes))
+            m.d.comb += getattr(self._counters, f"count_{name}").eq(functools.reduce(merge, strobes))

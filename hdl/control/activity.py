@@ -7,12 +7,17 @@ from amaranth.lib.wiring import In, Out
 __all__ = ["Activity"]
 
 QUIET = 64
-"""Cycles without a sign of life after which the engine calls itself idle: more than any block works without showing it
-on one of the watched signals."""
+"""More cycles than any block works without showing it on one of the watched signals."""
 
 
 class Activity(wiring.Component):
-    """Idle: no AXI transaction is open, and for 64 cycles nothing has moved.
+    """Idle: no AXI transaction is open, no timer runs, and nothing has moved for 64 cycles, nor for two scans of the
+    timers, in which one that was started shows.
+
+    Parameters
+    ----------
+    scan : int
+        Cycles that the timers take for all QPs.
 
     Members
     -------
@@ -20,10 +25,13 @@ class Activity(wiring.Component):
         An address was taken, an answer's last beat came.
     busy : 1
         Any other sign of life.
+    next_due : 32
+        The timers'; all ones: none runs.
     idle : 1
     """
 
-    def __init__(self):
+    def __init__(self, scan):
+        self.scan = scan
         super().__init__(
             {
                 "read_start": In(1),
@@ -31,6 +39,7 @@ class Activity(wiring.Component):
                 "write_start": In(1),
                 "write_end": In(1),
                 "busy": In(1),
+                "next_due": In(32),
                 "idle": Out(1),
             }
         )
@@ -38,16 +47,18 @@ class Activity(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         reads, writes = Signal(10), Signal(10)
-        quiet = Signal(range(QUIET + 1))
-        moves = Signal()
+        enough = QUIET + 2 * self.scan
+        quiet = Signal(range(enough + 1))
+        moves, timing = Signal(), Signal()
         m.d.sync += [
             reads.eq(reads + self.read_start - self.read_end),
             writes.eq(writes + self.write_start - self.write_end),
-            moves.eq(self.read_start | self.write_start | self.busy),
-            self.idle.eq((reads == 0) & (writes == 0) & (quiet == QUIET)),
+            timing.eq(~self.next_due.all()),
+            moves.eq(self.read_start | self.write_start | self.busy | timing),
+            self.idle.eq((reads == 0) & (writes == 0) & (quiet == enough)),
         ]
         with m.If(moves | (reads != 0) | (writes != 0)):
             m.d.sync += quiet.eq(0)
-        with m.Elif(quiet != QUIET):
+        with m.Elif(quiet != enough):
             m.d.sync += quiet.eq(quiet + 1)
         return m
