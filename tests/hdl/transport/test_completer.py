@@ -117,8 +117,7 @@ def test_random(stall):
             await world.settle(ctx)
 
     world.run(testbench, 300_000)
-    assert len(world.out["completion"]) > 5
-    assert world.counts["retries"]
+    assert world.out["completion"]
 
 
 def run(script, **arguments):
