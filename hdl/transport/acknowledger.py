@@ -64,7 +64,8 @@ class Acknowledger(wiring.Component):
     ack : stream of ``Ack``
         To the transmitter.
     release : stream of ``Release``
-        To the replier. A RESET token is passed on here, too; nothing that was answered before is counted after it.
+        To the replier, which must take it also while it offers something at ``answered``. A RESET token is passed on
+        here, too; nothing that was answered before is counted after it.
     answered : stream of ``Answered``
         From the transmitter, by way of the replier, which may withdraw answers of a QP once it has the QP's token.
     error : stream of ``QpError``
