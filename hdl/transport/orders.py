@@ -8,7 +8,6 @@ from ..abi.commands import QpAction
 from ..queue.ring import RingIndex
 from ..stream.transfer import QpControl
 from .psn import PSN_BITS
-from .retry_set import RetrySet
 
 __all__ = ["Order", "Orders"]
 
@@ -26,7 +25,7 @@ class Orders(wiring.Component):
     """Chooses one of what waits: a ring that has been rewound, a control token, a retry, a turn.
 
     The first three wait until nothing is under way. That ``rewound`` goes first frees the prefetcher, for which tokens
-    and retries may wait. Retries are collected in a set, so that whoever says one never waits for what waits for him.
+    and retries may wait.
 
     Parameters
     ----------
@@ -76,26 +75,24 @@ class Orders(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.retries = retries = RetrySet(self.qps)
-        wiring.connect(m, wiring.flipped(self.retry), retries.i)
         control = self.control.payload
         held, told, again, calm = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             held.eq(self.busy & (self.busy_qp == self.ready.payload)),
             told.eq(self.rewound.valid | self.control.valid),
-            again.eq(retries.o.valid & self.rewind_free),
+            again.eq(self.retry.valid & self.rewind_free),
             calm.eq(self.open & self.idle),
             self.rewound.ready.eq(calm),
             self.control.ready.eq(
                 calm & ~self.rewound.valid & self.rewind_free & (self.reply_free | (control.action != QpAction.QUERY))
             ),
-            retries.o.ready.eq(calm & ~told & self.rewind_free),
+            self.retry.ready.eq(calm & ~told & self.rewind_free),
             self.ready.ready.eq(self.open & ~told & ~again & ~held),
             self.qp.eq(
                 Mux(
                     told,
                     Mux(self.rewound.valid, self.rewound.payload.qp, control.qp),
-                    Mux(again, retries.o.payload, self.ready.payload),
+                    Mux(again, self.retry.payload, self.ready.payload),
                 )
             ),
             self.take.eq(

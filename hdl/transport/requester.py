@@ -35,7 +35,7 @@ class Requester(wiring.Component):
     *Cycles*: 8 a packet if several QPs are ready, 9 for the last of a message; 10 if only one is and ``again`` comes
     back after 1. From ``ready`` to ``access`` 9; to ``packet`` 9, and 10 at the end of a message. A further
     scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that finds nothing
-    to do takes 3.
+    to do takes 3, one that does something else 4.
 
     *Buffering*: 16 accesses and 16 words of inline data. A packet is not begun before the header of the one before has
     been taken, and its message by ``outstanding``.
@@ -92,7 +92,7 @@ class Requester(wiring.Component):
     progress_qp, progress : 12, ``Progress``
         How far the peer is, one cycle later.
     retry : stream of QP index
-        Always taken at once.
+        Taken when nothing is under way: who says it must meanwhile take what the requester says.
     packet : stream of ``Departure``; access : stream of ``AccessRequest``; inline : stream of ``PacketBeat``
         Packets; for each a run of accesses, and with source INLINE a packet of inline data.
     outstanding : stream of ``Outstanding``
@@ -191,6 +191,7 @@ class Requester(wiring.Component):
 
         # -- What may be done, from the registers that the reading left.
         drain, drain_en = Signal(), Signal()
+        todo = Signal(Turn)
         skipped = Signal(31)  # bytes of the message that are acknowledged
         steps = Signal(4)
         m.d.comb += [
@@ -338,26 +339,23 @@ class Requester(wiring.Component):
                     change(StateChange.REWOUND)
             with m.State("TURN"):
                 m.next = "IDLE"
+                m.d.sync += todo.eq(choice.o)
+                with m.If(choice.o == Turn.SEND):
+                    m.d.comb += segment.valid.eq(settled)
+                    with m.If(settled & segment.ready):
+                        m.d.sync += several.eq(choice.several | draining.data)
+                    with m.Else():
+                        m.next = "TURN"
+                with m.Elif(choice.o != Turn.NOTHING):
+                    m.next = "ACT"
+            with m.State("ACT"):  # what is rarer has a cycle of its own
                 m.d.sync += [
                     skipped.eq((progress.unacked - progress.first)[:PSN_BITS] << 8),
                     steps.eq(row.path_mtu),
                 ]
-                with m.Switch(choice.o):
-                    with m.Case(Turn.SEND):
-                        m.d.comb += segment.valid.eq(settled)
-                        with m.If(settled & segment.ready):
-                            m.d.sync += several.eq(choice.several | draining.data)
-                        with m.Else():
-                            m.next = "TURN"
-                    with m.Case(Turn.CLOSED):
-                        m.d.comb += self.count_stall_window.eq(1)
-                    with m.Case(Turn.NOTHING):
-                        pass
-                    with m.Default():
-                        with m.If(~idle):
-                            m.next = "TURN"
                 with m.If(idle):
-                    with m.Switch(choice.o):
+                    m.next = "IDLE"
+                    with m.Switch(todo):
                         with m.Case(Turn.GIVE_UP):
                             change(StateChange.GIVE_UP)
                             flush(states.target, 0)
@@ -370,6 +368,8 @@ class Requester(wiring.Component):
                             once_more()
                         with m.Case(Turn.DRAINED):
                             flush(state.index, 1)
+                        with m.Case(Turn.CLOSED):
+                            m.d.comb += self.count_stall_window.eq(1)
                         with m.Case(Turn.BROKEN):
                             change(StateChange.HALT)
                             m.d.sync += [

@@ -144,13 +144,13 @@ class World:
             ctx.set(dut.rewound.valid, 1)
         ctx.set(dut.retry.valid, bool(self.retries))
         if self.retries:
-            ctx.set(dut.retry.payload, self.retries.popleft())
+            ctx.set(dut.retry.payload, self.retries[0])
         if kick:
             self.kicks.popleft()
         ports = [getattr(dut, name) for name in STREAMS]
         flat = [x for port in ports for x in (port.valid, port.ready, port.payload)]
         extra = [queue.o.valid, queue.o.ready, queue.o.payload, dut.count_stall_window, dut.sent_en, dut.sent]
-        extra += [dut.rewound.valid, dut.rewound.ready, dut.retry.ready]
+        extra += [dut.rewound.valid, dut.rewound.ready, dut.retry.valid, dut.retry.ready]
         _, _, *values = await ctx.tick().sample(*flat, *extra)
         for number, name in enumerate(STREAMS):
             valid, ready, payload = values[3 * number : 3 * number + 3]
@@ -163,8 +163,11 @@ class World:
                     self.fetch(ctx, item.qp)
                 if name == "rewind":
                     self.rewinds.append((self.cycle + self.rng.randrange(60), item.qp, item.index))
-        valid, ready, turn, stalled, sent_en, sent, back_valid, back_ready, retry_ready = values[3 * len(STREAMS) :]
-        assert retry_ready
+        valid, ready, turn, stalled, sent_en, sent, back_valid, back_ready, retry_valid, retry_ready = values[
+            3 * len(STREAMS) :
+        ]
+        if retry_valid and retry_ready:
+            self.retries.popleft()
         if back_valid and back_ready:
             _, back, _ = self.rewinds.popleft()
             ctx.set(dut.rewound.valid, 0)
