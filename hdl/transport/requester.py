@@ -34,8 +34,8 @@ class Requester(wiring.Component):
 
     *Cycles*: 8 a packet if several QPs are ready, 9 for the last of a message; 10 if only one is and ``again`` comes
     back after 1. From ``ready`` to ``access`` 9; to ``packet`` 9, and 10 at the end of a message. A further
-    scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that finds nothing
-    to do takes 3, one that does something else 4.
+    scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that sends
+    nothing takes 4.
 
     *Buffering*: 16 accesses and 16 words of inline data. A packet is not begun before the header of the one before has
     been taken, and its message by ``outstanding``.
@@ -340,20 +340,20 @@ class Requester(wiring.Component):
             with m.State("TURN"):
                 m.next = "IDLE"
                 m.d.sync += todo.eq(choice.o)
-                with m.If(choice.o == Turn.SEND):
+                with m.If(choice.send):
                     m.d.comb += segment.valid.eq(settled)
                     with m.If(settled & segment.ready):
                         m.d.sync += several.eq(choice.several | draining.data)
                     with m.Else():
                         m.next = "TURN"
-                with m.Elif(choice.o != Turn.NOTHING):
+                with m.Else():
                     m.next = "ACT"
             with m.State("ACT"):  # what is rarer has a cycle of its own
                 m.d.sync += [
                     skipped.eq((progress.unacked - progress.first)[:PSN_BITS] << 8),
                     steps.eq(row.path_mtu),
                 ]
-                with m.If(idle):
+                with m.If(idle | (todo == Turn.NOTHING)):
                     m.next = "IDLE"
                     with m.Switch(todo):
                         with m.Case(Turn.GIVE_UP):

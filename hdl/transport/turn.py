@@ -13,16 +13,15 @@ __all__ = ["Turn", "TurnChoice"]
 
 
 class Turn(enum.Enum):
-    """What there is to do."""
+    """What there is to do, if no packet is to be sent."""
 
     NOTHING = 0
     GIVE_UP = 1  # the QP is in ERR: all WQEs that are there
     RESUME = 2  # find the packet at which to go on
     PASS = 3  # over a WQE that is complete, on the way there
-    SEND = 4  # a packet
-    DRAINED = 5  # say that nothing is under way
-    CLOSED = 6  # the window is
-    BROKEN = 7  # the ring is in error
+    DRAINED = 4  # say that nothing is under way
+    CLOSED = 5  # the window is
+    BROKEN = 6  # the ring is in error
 
 
 class TurnChoice(wiring.Component):
@@ -42,11 +41,14 @@ class TurnChoice(wiring.Component):
         The QP's; ``waiting`` is the ``Progress``'s.
     begun, fresh : 16, 1
         As of :class:`.admission.AdmissionCheck`.
+    send : 1
+        A packet is to be sent.
     o : ``Turn``
+        If not.
     alive : 1
         The QP is in RTS or SQD.
     several : 1
-        With ``SEND``: another WQE is there behind this one.
+        With ``send``: another WQE is there behind this one.
     """
 
     def __init__(self, window):
@@ -60,6 +62,7 @@ class TurnChoice(wiring.Component):
                 "draining": In(1),
                 "begun": In(16),
                 "fresh": In(1),
+                "send": Out(1),
                 "o": Out(Turn),
                 "alive": Out(1),
                 "several": Out(1),
@@ -76,11 +79,17 @@ class TurnChoice(wiring.Component):
             fetched.eq(self.status.fetched - self.state.index),
             stopping.eq((self.qp_state == QpState.SQD) | self.draining),
             self.alive.eq((self.qp_state == QpState.RTS) | (self.qp_state == QpState.SQD)),
-            pending.eq(fetched != 0),
+            pending.eq(self.status.fetched != self.state.index),
             self.several.eq(fetched[1:] != 0),
             # An index behind the oldest is no case of a closed window: the packet will turn out to be acknowledged.
             closed.eq(~self.begun[-1] & (self.begun[ceil_log2(self.window) : -1] != 0)),
         ]
+        m.d.comb += self.send.eq(
+            self.alive
+            & pending
+            & ~self.waiting
+            & (middle | ((phase == Phase.BETWEEN) & Mux(stopping, ~self.fresh, ~closed)))
+        )
         with m.If(self.qp_state == QpState.ERR):
             m.d.comb += self.o.eq(Turn.GIVE_UP)
         with m.Elif(~self.alive | (phase == Phase.HALTED) | (phase == Phase.REWINDING)):
@@ -89,8 +98,6 @@ class TurnChoice(wiring.Component):
             m.d.comb += self.o.eq(Turn.RESUME)
         with m.Elif((phase == Phase.RESUME) & pending):
             m.d.comb += self.o.eq(Turn.PASS)
-        with m.Elif(pending & ~self.waiting & (middle | Mux(stopping, ~self.fresh, ~closed))):
-            m.d.comb += self.o.eq(Turn.SEND)
         with m.Elif(self.draining & (phase == Phase.BETWEEN) & self.fresh):
             m.d.comb += self.o.eq(Turn.DRAINED)
         with m.Elif(pending & closed & ~stopping):
