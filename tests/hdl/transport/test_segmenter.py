@@ -106,7 +106,7 @@ def requests(draw):
     return wqe, code
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(request=requests(), psn=PSNS, index=st.integers(0, 65535), reads=st.integers(0, 255))
 def test_message(request, psn, index, reads):
     wqe, code = request
@@ -140,7 +140,7 @@ def test_message(request, psn, index, reads):
     simulate(driver.dut, testbench)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(request=requests(), psn=PSNS, data=st.data())
 def test_resume(request, psn, data):
     """From any PSN of a message on it goes on as it did the first time, and nothing is told again."""
