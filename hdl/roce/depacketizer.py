@@ -130,19 +130,21 @@ class Depacketizer(wiring.Component):
 
         # --- Payload: as many words of the beat as its offset are not of this row, and as many of the next are. What
         # derives from the headers is decided while the beat comes.
-        offsets = {n: Signal(name=f"offset_{n}") for n in sorted({s.words % lanes for s in places.sequences})}
+        offset = Signal(range(lanes))
+        filled = [s.carried or set(s.codes) & set(places.payload_codes) for s in places.sequences]  # have payload
+        offsets = sorted({s.words % lanes for s, any_payload in zip(places.sequences, filled) if any_payload})
         started, started_now = Signal(), Signal()
         some, some_last = Signal(), Signal()  # the beat begins a row; and that is the last
         starts, more, ends = [], [], []
-        for n, used in offsets.items():
-            mine = [index for index, sequence in enumerate(places.sequences) if sequence.words % lanes == n]
+        for n in offsets:
+            mine = [index for index, s in enumerate(places.sequences) if filled[index] and s.words % lanes == n]
             here = Cat(after.kinds[index] for index in mine).any()
             # Words of the packet besides payload in this beat and behind: those, and the ICRC.
             more.append(here & (after.left > n + 1))
             ends.append(here & (after.left <= n + 1 + lanes))
             starts += [after.kinds[index] & after.at[places.sequences[index].words // lanes] for index in mine]
-            with m.If(after_valid):
-                m.d.sync += used.eq(here)
+            with m.If(after_valid & here):
+                m.d.sync += offset.eq(n)
         m.d.comb += started_now.eq(Cat(starts).any() | (started & ~after.first))
         with m.If(after_valid):
             m.d.sync += [
@@ -151,12 +153,11 @@ class Depacketizer(wiring.Component):
                 some_last.eq(Cat(ends).any()),
             ]
         row, left = Signal(self.data_width), Signal(range(lanes + 1))
-        for n, used in offsets.items():
-            with m.If(used):
-                m.d.comb += [
-                    row.eq(Cat(beat.data[n * 32 :], after.data[: n * 32])),
-                    left.eq(beat.left - (n + 1)),
-                ]
+        m.d.comb += left.eq(beat.left - offset - 1)
+        with m.Switch(offset):
+            for n in offsets:
+                with m.Case(n):
+                    m.d.comb += row.eq(Cat(beat.data[n * 32 :], after.data[: n * 32]))
 
         # --- The verdict, one cycle later, and with it the last row: it waits in its register till the frame is over.
         bad_before, bad = Signal(3), Signal(3)

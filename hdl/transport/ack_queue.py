@@ -1,18 +1,27 @@
 """The answers that wait to be sent: of each QP the latest one."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, enum, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..stream.fifo import Queue
 from ..stream.ram import Ram
+from ..stream.ready import ReadyQueue
 from .layouts import Ack
 from .psn import psn_before
 
-__all__ = ["AckQueue"]
+__all__ = ["AckAction", "AckQueue"]
 
 Entry = data.StructLayout({"psn": 24, "msn": 24, "syndrome": 8, "void": 1})
 Before = data.StructLayout({"nak": 1, "psn": 24, "turn": 1})
+
+
+class AckAction(enum.Enum, shape=2):
+    """What there is to say to the queue about a QP."""
+
+    ANSWER = 0  # here is an ACK or a NAK
+    RELEASE = 1  # a response from `psn` on answers for what waits
+    HOLD = 2  # nothing, but that `hold` may have changed
+    CLEAR = 3  # the QP has no answer any more
 
 
 class AckQueue(wiring.Component):
@@ -25,6 +34,9 @@ class AckQueue(wiring.Component):
     meanwhile.) A NAK always takes the place of what waits; after a fatal one nothing follows, which the acknowledger
     sees to.
 
+    No ACK may overtake a response of its QP, for which it would answer, too: as long as a QP is on hold, its answer
+    waits, and others go on. A response answers for what waits, if that is not for a later packet.
+
     Parameters
     ----------
     qps : int
@@ -33,13 +45,15 @@ class AckQueue(wiring.Component):
     Members
     -------
     answer : Ack
-        ``qp`` must stand there since 2 cycles before ``put``, and 3 cycles must pass between two answers.
+        ``qp`` must stand there since 3 cycles before ``put``, ``psn`` since 1, and the next strobe may come 4 cycles
+        later.
     put : 1
-        Strobe: here is an answer.
-    clear : 1
-        With ``put``: the QP has no answer any more.
+        Strobe: there is something to say about QP ``answer.qp``.
+    action : AckAction
+    hold : 1
+        With ``put``: from now on, responses of the QP are on their way.
     o : stream of ``Ack``
-        An answer comes out 5 cycles after it went in, and there is one each 4 cycles.
+        An answer comes out 1 cycle after it went in, if nobody waits, otherwise 4; and there is one each 4 cycles.
     holds : 1
         The answer that is fetched, or waits at ``o``, is of ``answer.qp``.
     """
@@ -52,69 +66,107 @@ class AckQueue(wiring.Component):
             {
                 "answer": In(Ack),
                 "put": In(1),
-                "clear": In(1),
+                "action": In(AckAction),
+                "hold": In(1),
                 "o": Out(stream.Signature(Ack)),
                 "holds": Out(1),
             }
         )
 
+    def _bits(self, m, name, reads):
+        """A LUT RAM of one bit a QP: its write port and its read ports."""
+        m.submodules[name] = rows = memory.Memory(shape=1, depth=self.qps, init=[])
+        return rows.write_port(), [rows.read_port(domain="comb") for _ in range(reads)]
+
     def elaborate(self, platform):
         m = Module()
-        m.submodules.order = order = Queue(range(self.qps), self.qps)
+        m.submodules.order = order = ReadyQueue(self.qps)
         m.submodules.entries = entries = Ram(Entry, self.qps)
         m.submodules.before = before = Ram(Before, self.qps)
-        # A QP waits, and stands in `order` just once, while the `turn` of its answer differs from that of the last one
-        # taken from there.
-        m.submodules.sent = sent = memory.Memory(shape=1, depth=self.qps, init=[])
-        sent_turn = sent.read_port(domain="comb")
-        order_turn = sent.read_port(domain="comb")
-        sent_write = sent.write_port()
+        # A QP's answer waits while its bits in these two differ: each has one writer. Whoever stands in `order` need
+        # not have one.
+        given_write, (given_next,) = self._bits(m, "given", 1)
+        sent_write, (sent_asked, sent_next) = self._bits(m, "sent", 2)
+        held_write, (held_next,) = self._bits(m, "held", 1)
 
         answer = self.answer
         asked = Signal(range(self.qps))
+        is_answer = Signal()
         is_nak = Signal()
         waits = Signal()
+        older = Signal()  # than what waits
         keep = Signal()
-        put = Signal()
+        write = Signal()
+        direct = Signal()  # past the memories, because nobody waits
+        turn = Signal()
+        m.d.sync += older.eq(psn_before(answer.psn, before.r_data.psn))
         m.d.comb += [
             asked.eq(answer.qp),
             before.r_addr.eq(asked),
-            sent_turn.addr.eq(asked),
+            sent_asked.addr.eq(asked),
+            is_answer.eq(self.action == AckAction.ANSWER),
             is_nak.eq(answer.syndrome[5:7] != 0),
-            waits.eq(before.r_data.turn != sent_turn.data),
-            keep.eq(before.r_data.nak & waits & ~is_nak & ~self.clear & psn_before(answer.psn, before.r_data.psn)),
-            put.eq(self.put & ~keep),
+            waits.eq(before.r_data.turn != sent_asked.data),
+            write.eq(self.put & (self.action != AckAction.HOLD) & ~keep),
             before.w_addr.eq(asked),
-            before.w_data.nak.eq(is_nak & ~self.clear),
+            before.w_data.nak.eq(is_nak & is_answer),
             before.w_data.psn.eq(answer.psn),
-            before.w_data.turn.eq(Mux(self.clear, before.r_data.turn, ~sent_turn.data)),
-            before.w_en.eq(put),
+            before.w_data.turn.eq(turn),
+            before.w_en.eq(write),
+            given_write.addr.eq(asked),
+            given_write.data.eq(turn),
+            given_write.en.eq(write),
+            held_write.addr.eq(asked),
+            held_write.data.eq(self.hold),
+            held_write.en.eq(self.put),
             entries.w_addr.eq(asked),
             entries.w_data.psn.eq(answer.psn),
             entries.w_data.msn.eq(answer.msn),
             entries.w_data.syndrome.eq(answer.syndrome),
-            entries.w_data.void.eq(self.clear),
-            entries.w_en.eq(put),
+            entries.w_data.void.eq(~is_answer),
+            entries.w_en.eq(write),
             order.i.payload.eq(asked),
-            order.i.valid.eq(put & ~waits & ~self.clear),
+            order.i.valid.eq(self.put & ~self.hold & ~direct),
         ]
+        with m.Switch(self.action):
+            with m.Case(AckAction.ANSWER):
+                m.d.comb += keep.eq(waits & older & before.r_data.nak & ~is_nak)
+            with m.Case(AckAction.RELEASE):
+                m.d.comb += keep.eq(waits & older)
+        # What waited and is void now goes on waiting, until it is its turn.
+        m.d.comb += turn.eq(Mux(is_answer & ~direct, ~sent_asked.data, before.r_data.turn))
 
         qp = Signal(range(self.qps))
         entry = entries.r_data
         m.d.comb += [
             entries.r_addr.eq(order.o.payload),
-            order_turn.addr.eq(order.o.payload),
+            given_next.addr.eq(order.o.payload),
+            sent_next.addr.eq(order.o.payload),
+            held_next.addr.eq(order.o.payload),
             sent_write.addr.eq(order.o.payload),
-            sent_write.data.eq(~order_turn.data),
+            sent_write.data.eq(given_next.data),
             self.o.payload.qp.eq(qp),
         ]
         with m.FSM() as fsm:
             with m.State("TAKE"):
                 m.d.sync += qp.eq(order.o.payload)
-                # An entry that is read while it is written is undefined.
-                with m.If(order.o.valid & ~(self.put & (order.o.payload == asked))):
-                    m.d.comb += [order.o.ready.eq(1), sent_write.en.eq(1)]
-                    m.next = "READ"
+                with m.If(order.o.valid):
+                    # An entry that is read while it is written is undefined.
+                    with m.If(~(self.put & (order.o.payload == asked))):
+                        m.d.comb += order.o.ready.eq(1)
+                        # One on hold comes again when it is free.
+                        with m.If(~held_next.data & (given_next.data != sent_next.data)):
+                            m.d.comb += sent_write.en.eq(1)
+                            m.next = "READ"
+                with m.Elif(order.empty & self.put & is_answer & ~self.hold & ~waits):
+                    m.d.comb += direct.eq(1)
+                    m.d.sync += [
+                        qp.eq(asked),
+                        self.o.payload.psn.eq(answer.psn),
+                        self.o.payload.msn.eq(answer.msn),
+                        self.o.payload.syndrome.eq(answer.syndrome),
+                    ]
+                    m.next = "SEND"
             with m.State("READ"):
                 m.next = "SHOW"
             with m.State("SHOW"):

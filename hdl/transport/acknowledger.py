@@ -12,15 +12,16 @@ from ..abi.tables import AccessStatus
 from ..stream.ram import Ram
 from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, Completion, Done, QpError
-from .ack_queue import AckQueue
+from .ack_queue import AckAction, AckQueue
 from .aeth import AethSyndrome
 from .answer import NO_EVENT
-from .layouts import Ack, Job
+from .layouts import Ack, Answered, Job, Release
 
 __all__ = ["Acknowledger"]
 
-Memory = data.StructLayout({"dead": 1, "blamed": 1, "wqe_index": 16, "msn": 24})
-"""Of a QP: whether it has failed; which receive WQE has already completed because of that; messages acknowledged."""
+Memory = data.StructLayout({"dead": 1, "blamed": 1, "wqe_index": 16, "msn": 24, "pending": 5})
+"""Of a QP: whether it has failed; which receive WQE has already completed because of that; messages acknowledged; how
+many READs and atomics are released and not answered, at most 16."""
 
 
 class Acknowledger(wiring.Component):
@@ -38,7 +39,14 @@ class Acknowledger(wiring.Component):
 
     A NAK's MSN does not count the message that it refuses.
 
-    A silent job takes 1 cycle, all others 4, and 1 more for an error. Answers wait in :class:`.ack_queue.AckQueue`.
+    The job of a READ or an atomic is not acknowledged: it releases the response, for which everything before it is in
+    memory now. Until the last packet of the response has left, or vanished, later answers of the QP wait. A response
+    whose access was refused ends the QP's life like a refused run whose key came from the wire, with the response's PSN
+    and MSN in the NAK.
+
+    A silent job takes 1 cycle, all others 4, and 1 more for an error; an answered response takes 5, likewise. While a
+    job waits for its ``done``, what it needs is looked up already: a completion is said 1 cycle after ``done``, an ACK
+    stands at ``ack`` after 2. Answers wait in :class:`.ack_queue.AckQueue`.
 
     Parameters
     ----------
@@ -55,6 +63,11 @@ class Acknowledger(wiring.Component):
     completion : stream of ``Completion``
     ack : stream of ``Ack``
         To the transmitter.
+    release : stream of ``Release``
+        To the replier, which must take it also while it offers something at ``answered``. A RESET token is passed on
+        here, too; nothing that was answered before is counted after it.
+    answered : stream of ``Answered``
+        From the transmitter, by way of the replier, which may withdraw answers of a QP once it has the QP's token.
     error : stream of ``QpError``
     token_done : 1
         Strobe: a RESET token has come out here. Nothing of the QP's past follows it on any output.
@@ -74,6 +87,8 @@ class Acknowledger(wiring.Component):
                 "done": In(stream.Signature(Done)),
                 "completion": Out(stream.Signature(Completion)),
                 "ack": Out(stream.Signature(Ack)),
+                "release": Out(stream.Signature(Release)),
+                "answered": In(stream.Signature(Answered)),
                 "error": Out(stream.Signature(QpError)),
                 "token_done": Out(1),
                 "count_drop_error": Out(1),
@@ -86,35 +101,75 @@ class Acknowledger(wiring.Component):
         m.submodules.ram = ram = Ram(Memory, self.qps)
         m.submodules.acks = acks = AckQueue(self.qps)
         job = self.job.payload
+        answered = self.answered.payload
         memory = ram.r_data
+        response = Signal()  # the turn is not a job's, but that of a response that was answered
         status = Signal(AccessStatus)
-        qp = job.qp[: ceil_log2(self.qps)]
+        turn_qp = Signal(12)
+        qp = turn_qp[: ceil_log2(self.qps)]
 
         torn = Signal(2)  # a row read while it is written is undefined
         m.d.sync += torn.eq(Cat(self.attribute_en, torn[0]))
         m.d.comb += [
+            turn_qp.eq(Mux(response, answered.qp, job.qp)),
+            status.eq(Mux(response, answered.status, self.done.payload.status)),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(qp),
             ram.r_addr.eq(qp),
             ram.w_addr.eq(qp),
-            status.eq(self.done.payload.status),
         ]
         wiring.connect(m, acks.o, wiring.flipped(self.ack))
-
-        gone = Signal()  # the QP has failed before
-        refused = Signal()  # this run fails it
-        failed = Signal()  # this job fails it
-        told = Signal()  # the receive WQE has completed already
-        bus = status == AccessStatus.BUS
-        completes = Signal()
-        answers = Signal()
         completion = self.completion.payload
-        answer = acks.answer
         cq = Signal.like(completion.cq)
         source_qpn = Signal.like(completion.source_qpn)
+
+        # What this turn brings, found once it is known how the run or the response fared.
+        gone = Signal()  # the QP has failed before
+        refused = Signal()  # this run or response fails it
+        failed = Signal()  # this job fails it
+        completes = Signal()
+        releases = Signal()  # also a token
+        speaks = Signal()  # to the queue of answers
+        drops = Signal()
+        bus = Signal()
+        pending = Signal(5)
+        is_gone = memory.dead | (~response & (status == AccessStatus.POISONED))
+        is_refused = ~memory.dead & (status != AccessStatus.OK) & (status != AccessStatus.POISONED)
+        is_failed = ~response & ~memory.dead & (status == AccessStatus.OK) & job.fatal
+        is_told = is_gone & memory.blamed & (memory.wqe_index == job.wqe_index)
+        flushes = job.status == WcStatus.WR_FLUSH_ERR
+        not_ready = job.acknowledge & (job.syndrome[5:7] == AethSyndrome.RNR >> 5)
+
+        def judge():
+            m.d.sync += [
+                cq.eq(table.row.rq_cqn),
+                source_qpn.eq(table.row.dest_qpn),
+                gone.eq(is_gone),
+                refused.eq(is_refused),
+                failed.eq(is_failed),
+                bus.eq(status == AccessStatus.BUS),
+            ]
+            with m.If(response):
+                m.d.sync += [
+                    completes.eq(0),
+                    releases.eq(0),
+                    speaks.eq(1),
+                    drops.eq(is_refused),
+                    # 0 if it is of a past life.
+                    pending.eq(memory.pending - (answered.last & (memory.pending != 0))),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    completes.eq(~job.token & ~is_told & (job.complete | (is_refused & job.receive))),
+                    releases.eq(job.token | (job.release & ~is_gone)),
+                    speaks.eq(job.token | (~is_gone & (job.acknowledge | job.release | is_refused))),
+                    drops.eq(~job.token & ~flushes & (is_gone | is_refused | is_failed | not_ready)),
+                    pending.eq(Mux(job.token, 0, memory.pending + (job.release & ~is_gone))),
+                ]
+
+        answer = acks.answer
         m.d.comb += [
-            completes.eq(~job.token & ~(gone & told) & (job.complete | (refused & job.receive))),
             completion.cq.eq(cq),
             completion.qp.eq(job.qp),
             completion.source_qpn.eq(source_qpn),
@@ -126,36 +181,44 @@ class Acknowledger(wiring.Component):
             completion.immediate.eq(job.immediate),
             completion.byte_length.eq(job.byte_length),
             completion.solicited.eq(job.solicited | (completion.status != WcStatus.SUCCESS)),
-            answers.eq(job.token | (~gone & (job.acknowledge | refused))),
-            acks.clear.eq(job.token),
-            answer.qp.eq(job.qp),
-            answer.psn.eq(job.psn),
-            answer.msn.eq(job.msn),
+            self.release.payload.qp.eq(job.qp),
+            self.release.payload.token.eq(job.token),
+            acks.hold.eq(pending != 0),
+            answer.qp.eq(turn_qp),
+            answer.psn.eq(Mux(response, answered.psn, job.psn)),
+            answer.msn.eq(Mux(response, answered.msn, Mux(refused, memory.msn, job.msn))),
             answer.syndrome.eq(job.syndrome),
-            self.error.payload.qp.eq(job.qp),
+            self.error.payload.qp.eq(turn_qp),
             self.error.payload.event.eq(job.event),
         ]
+        with m.If(response & ~refused):
+            m.d.comb += acks.action.eq(AckAction.HOLD)
+        with m.Elif(~response & job.token):
+            m.d.comb += acks.action.eq(AckAction.CLEAR)
+        with m.Elif(~response & releases):
+            m.d.comb += acks.action.eq(AckAction.RELEASE)
         with m.If(gone):
             m.d.comb += [completion.status.eq(WcStatus.WR_FLUSH_ERR), completion.syndrome.eq(Syndrome.FLUSHED)]
         with m.Elif(refused):
             m.d.comb += [
                 completion.status.eq(Mux(job.remote, WcStatus.LOC_ACCESS_ERR, WcStatus.LOC_PROT_ERR)),
                 completion.syndrome.eq(status),
-                answer.msn.eq(memory.msn),
                 answer.syndrome.eq(AethSyndrome.NAK_REMOTE_OPERATION),
                 self.error.payload.event.eq(NO_EVENT),
             ]
             with m.If(bus):
                 m.d.comb += self.error.payload.event.eq(EventType.QP_FATAL)
-            with m.Elif(job.remote):
+            with m.Elif(response | job.remote):
                 m.d.comb += [
                     answer.syndrome.eq(AethSyndrome.NAK_REMOTE_ACCESS),
                     self.error.payload.event.eq(EventType.QP_ACCESS_ERR),
                 ]
 
         written = ram.w_data
-        m.d.comb += written.eq(memory)
-        with m.If(job.token):
+        m.d.comb += [written.eq(memory), written.pending.eq(pending)]
+        with m.If(response):
+            m.d.comb += written.dead.eq(gone | refused)
+        with m.Elif(job.token):
             m.d.comb += written.eq(0)
         with m.Elif(gone | refused):
             # WQEs complete in order: once a later one has, the index may come round.
@@ -166,40 +229,58 @@ class Acknowledger(wiring.Component):
             m.d.comb += [written.dead.eq(failed), written.msn.eq(job.msn)]
 
         leave = Signal()
-        flush = job.status == WcStatus.WR_FLUSH_ERR
-        not_ready = job.syndrome[5:7] == AethSyndrome.RNR >> 5
-        m.d.comb += [self.job.ready.eq(leave), self.done.ready.eq(leave)]
+        pass_by = Signal()
+        counts = Signal()  # the response is over, or the QP's last
+        said = Signal()
+        m.d.comb += [
+            self.job.ready.eq(leave & ~response),
+            self.done.ready.eq(leave & ~response),
+            self.answered.ready.eq((leave & response) | pass_by),
+            counts.eq(
+                answered.last | ((answered.status != AccessStatus.OK) & (answered.status != AccessStatus.POISONED))
+            ),
+            said.eq(~(completes & ~self.completion.ready) & ~(releases & ~self.release.ready)),
+        ]
+        with m.If(leave):
+            m.d.sync += response.eq(0)
         with m.FSM():
             with m.State("PAIR"):
-                with m.If(self.job.valid & self.done.valid):
-                    with m.If(job.silent):
-                        m.d.comb += [leave.eq(1), self.count_drop_error.eq(job.cause != 0)]
-                    with m.Else():
+                with m.If(self.answered.valid):
+                    m.d.comb += pass_by.eq(~counts)
+                    m.d.sync += response.eq(counts)
+                    with m.If(counts):
+                        m.next = "TURN"
+                with m.Elif(self.job.valid):
+                    with m.If(~job.silent):
                         m.next = "READ"
+                    with m.Elif(self.done.valid):
+                        m.d.comb += [leave.eq(1), self.count_drop_error.eq(job.cause != 0)]
+            with m.State("TURN"):
+                m.next = "READ"
             with m.State("READ"):
                 m.next = "JUDGE"
             with m.State("JUDGE"):
-                m.d.sync += [
-                    cq.eq(table.row.rq_cqn),
-                    source_qpn.eq(table.row.dest_qpn),
-                    gone.eq(memory.dead | (status == AccessStatus.POISONED)),
-                    refused.eq(~memory.dead & (status != AccessStatus.OK) & (status != AccessStatus.POISONED)),
-                    failed.eq(~memory.dead & (status == AccessStatus.OK) & job.fatal),
-                    told.eq(memory.blamed & (memory.wqe_index == job.wqe_index)),
-                ]
-                with m.If(~torn[1]):
+                judge()
+                with m.If(~Mux(response, self.answered.valid, self.done.valid)):
+                    # An answer may be withdrawn; a job can wait.
+                    with m.If(response | self.answered.valid):
+                        m.d.sync += response.eq(0)
+                        m.next = "PAIR"
+                with m.Elif(~torn[1]):
                     m.next = "SAY"
             with m.State("SAY"):
-                said = ~completes | self.completion.ready
-                m.d.comb += [self.completion.valid.eq(completes), acks.put.eq(answers & said), ram.w_en.eq(said)]
+                m.d.comb += [
+                    self.completion.valid.eq(completes),
+                    self.release.valid.eq(releases),
+                    acks.put.eq(speaks & said),
+                    ram.w_en.eq(said),
+                ]
                 with m.If(said):
-                    m.d.comb += self.count_drop_error.eq(
-                        ~job.token & ~flush & (gone | refused | failed | (job.acknowledge & not_ready))
-                    )
-                    with m.If(job.token):
-                        m.next = "TOKEN"
-                    with m.Elif(refused | failed):
+                    m.d.comb += self.count_drop_error.eq(drops)
+                    with m.If(refused | failed):
                         m.next = "ERROR"
+                    with m.Elif(~response & job.token):
+                        m.next = "TOKEN"
                     with m.Else():
                         m.d.comb += leave.eq(1)
                         m.next = "PAIR"

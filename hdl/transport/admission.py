@@ -19,6 +19,7 @@ FAR_BITS = PSN_BITS - 2
 
 Admission = data.StructLayout(
     {
+        "fresh": 1,  # the packet was never sent
         "newest": 1,  # the WQE was never begun
         "behind": 1,  # the packet is acknowledged already
         "far": 1,  # too many packets are not acknowledged; undefined with `behind`
@@ -41,32 +42,41 @@ class AdmissionCheck(wiring.Component):
     state, progress : ``SendState``, ``Progress``
     max_rd_atomic : 8
         As in the QP's context.
+    begun : 16
+        WQEs from the oldest that is not complete to the state's; more than half of all if that one is complete.
     o : ``Admission``
     """
 
     def __init__(self):
         super().__init__(
-            {"state": In(SendState), "progress": In(Progress), "max_rd_atomic": In(8), "o": Out(Admission)}
+            {
+                "state": In(SendState),
+                "progress": In(Progress),
+                "max_rd_atomic": In(8),
+                "begun": Out(16),
+                "o": Out(Admission),
+            }
         )
 
     def elaborate(self, platform):
         m = Module()
         state, progress = self.state, self.progress
-        ahead, begun = Signal(PSN_BITS), Signal(16)
+        ahead = Signal(PSN_BITS)
         reads = Signal(8)
         credit = Signal(16)
         m.d.comb += [
             ahead.eq(state.psn - progress.unacked),
-            begun.eq(state.index - progress.oldest),
+            self.begun.eq(state.index - progress.oldest),
             reads.eq(state.reads - progress.reads),
             credit.eq(state.index - progress.limit),
+            self.o.fresh.eq(state.psn == state.top_psn),
             self.o.newest.eq(state.index == state.top),
             # All that is outstanding may be more than half of all PSNs; in the oldest WQE it is less.
-            self.o.behind.eq(begun[-1] | ((begun == 0) & ahead[-1])),
+            self.o.behind.eq(self.begun[-1] | ((self.begun == 0) & ahead[-1])),
             self.o.far.eq(ahead[FAR_BITS:] != 0),
             self.o.fenced.eq(reads != 0),
             self.o.full.eq((reads >= self.max_rd_atomic) | (reads >= READS_MAX)),
             self.o.barred.eq(self.max_rd_atomic == 0),
-            self.o.poor.eq(progress.limited & ~credit[-1] & (begun != 0)),
+            self.o.poor.eq(progress.limited & ~credit[-1] & (self.begun != 0)),
         ]
         return m

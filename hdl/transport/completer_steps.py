@@ -23,7 +23,8 @@ class CompleterSteps(wiring.Component):
     """Takes an event, changes the row of its QP accordingly, and says what has to be said.
 
     The row is there 2 cycles after ``begin``, judged in the next, and the oldest message a cycle later. It is written
-    when the work is done, in the cycle in which the next event is chosen.
+    when the work is done, in the cycle in which the next event is chosen. Work goes on, and on to the next message,
+    only when the last completion has been taken or is being taken: so there is room for one whenever one comes up.
 
     Members
     -------
@@ -140,15 +141,14 @@ class CompleterSteps(wiring.Component):
         m.d.comb += [
             following.eq(progress.oldest + 1),
             first.eq(psn_next(message.last_psn)),
-            self.seek.eq(Mux(step, following, progress.oldest)),
+            self.seek.eq(progress.oldest),
         ]
         with m.If(step):
             m.d.sync += progress.oldest.eq(following)
-        qp = event.qp
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.idle.eq(1)
-                m.d.sync += self.same.eq(self.next_qp == qp)
+                m.d.sync += self.same.eq(self.next_qp == event.qp)
                 with m.If(self.begin):
                     m.next = "READ"
             with m.State("READ"):
@@ -169,7 +169,7 @@ class CompleterSteps(wiring.Component):
                     cause.eq(meaning.cause),
                     moved.eq(0),
                 ]
-                with m.If(~self.busy):
+                with m.If(self.free & ~self.busy):
                     with m.Switch(event.kind):
                         for kind in EventKind:
                             with m.Case(kind):
@@ -179,19 +179,19 @@ class CompleterSteps(wiring.Component):
 
             # -- Responses: what is complete, one message after the other, and then what is left of it.
             with m.State("RESPONSE"):
+                m.d.comb += self.seek.eq(following)  # in case
                 with m.If(~(self.within & meaning.known & alive)):
                     m.d.comb += self.dropped.eq(1)
                     m.next = "IDLE"
                 with m.Elif(message.complete & ~at_failed):
-                    m.d.comb += [self.emit.eq(message.signaled), step.eq(self.free | ~message.signaled)]
-                    with m.If(step):
-                        m.d.sync += [
-                            progress.first.eq(first),
-                            progress.unacked.eq(first),
-                            progress.reads.eq(progress.reads + message.is_read),
-                            moved.eq(1),
-                        ]
-                        m.next = "STEPPED"
+                    m.d.comb += [self.emit.eq(message.signaled), step.eq(1)]
+                    m.d.sync += [
+                        progress.first.eq(first),
+                        progress.unacked.eq(first),
+                        progress.reads.eq(progress.reads + message.is_read),
+                        moved.eq(1),
+                    ]
+                    m.next = "STEPPED"
                 with m.Else():
                     with m.If(effect.acknowledged):
                         m.d.sync += progress.unacked.eq(meaning.target)
@@ -210,7 +210,8 @@ class CompleterSteps(wiring.Component):
                         m.d.comb += [done.eq(1), self.kick.eq(1)]
                         m.next = "IDLE"
             with m.State("STEPPED"):
-                m.next = "RESPONSE"
+                with m.If(self.free):
+                    m.next = "RESPONSE"
 
             # -- Failures, of a response's WQE too, and timers.
             with m.State("FAILURE"):
@@ -260,10 +261,9 @@ class CompleterSteps(wiring.Component):
                     m.next = "IDLE"
             with m.State("FAIL"):
                 m.d.comb += [self.emit.eq(1), self.status.eq(row.status), self.syndrome.eq(row.syndrome)]
-                with m.If(self.free):
-                    m.d.comb += [step.eq(1), done.eq(1), self.fail.eq(1)]
-                    m.d.sync += [row.dead.eq(1), row.failed.eq(0)]
-                    m.next = "IDLE"
+                m.d.comb += [step.eq(1), done.eq(1), self.fail.eq(1)]
+                m.d.sync += [row.dead.eq(1), row.failed.eq(0)]
+                m.next = "IDLE"
 
             # -- The end of a life: everything before `bound` is flushed; or of work in it: it is told.
             with m.State("FLUSH"):
@@ -274,7 +274,8 @@ class CompleterSteps(wiring.Component):
                     with m.If(event.drain):
                         m.next = "LOOK"
             with m.State("FLUSHED"):
-                m.next = "FLUSH_NEXT"
+                with m.If(self.free):
+                    m.next = "FLUSH_NEXT"
             with m.State("FLUSH_NEXT"):
                 m.d.comb += [
                     self.status.eq(Mux(at_failed, row.status, WcStatus.WR_FLUSH_ERR)),
@@ -284,9 +285,8 @@ class CompleterSteps(wiring.Component):
                     m.d.comb += done.eq(1)
                     m.next = "IDLE"
                 with m.Else():
-                    m.d.comb += [self.emit.eq(1), step.eq(self.free)]
-                    with m.If(self.free):
-                        m.next = "FLUSHED"
+                    m.d.comb += [self.emit.eq(1), step.eq(1)]
+                    m.next = "FLUSHED"
 
             with m.State("CONTROL"):
                 m.d.comb += [done.eq(1), self.control_taken.eq(1)]

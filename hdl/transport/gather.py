@@ -20,7 +20,7 @@ class Gather(wiring.Component):
 
     Members
     -------
-    load, start_entry, start_offset : 1, 3, 32
+    load, start_entry, start_offset : 1, 3, 31
         A packet may begin in the next cycle; where.
     active : 1
         Words are for this packet.
@@ -45,7 +45,7 @@ class Gather(wiring.Component):
         The entry holds as much as was still to be gathered.
     entry_length : 32
         What the entry holds behind the offset. Stays after the last ``cut``.
-    entry, offset : 3, 32
+    entry, offset : 3, 31
         Place of the next byte. In the second cycle after ``load``, ``offset`` is still ``start_offset``.
     """
 
@@ -54,7 +54,7 @@ class Gather(wiring.Component):
             {
                 "load": In(1),
                 "start_entry": In(3),
-                "start_offset": In(32),
+                "start_offset": In(31),
                 "active": In(1),
                 "arriving": In(WqeWord),
                 "word": In(64),
@@ -72,7 +72,7 @@ class Gather(wiring.Component):
                 "exact": Out(1),
                 "entry_length": Out(32),
                 "entry": Out(3),
-                "offset": Out(32),
+                "offset": Out(31),
             }
         )
 
@@ -85,7 +85,7 @@ class Gather(wiring.Component):
         remote = Signal()  # REMOTE has come, which needs the offset, too
         over, passed = Signal(), Signal()  # the entry has no more than the offset; that is cut
         enough, equal, exhausted = Signal(), Signal(), Signal()
-        base = Signal(32)
+        base = Signal(31)
         m.d.comb += [
             base.eq(Mux(begun, self.offset, 0)),
             self.sum.eq(self.word + base),

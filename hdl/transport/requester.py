@@ -1,38 +1,28 @@
 """The send queues: whose turn it is, and what it does."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, enum, memory, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
 from ..abi.cqe import Syndrome, WcStatus
+from ..queue.ring import RingIndex, RingStatus
 from ..stream.packet import PacketBeat
-from ..stream.ram import Ram
-from ..stream.ready import ReadyQueue
 from ..stream.table import Table
 from ..stream.transfer import AccessRequest, AttributeWrite, QpControl
 from .admission import AdmissionCheck
 from .layouts import Departure, DepartureKind, Failure, Flush, Outstanding, Progress
+from .orders import Order, Orders
 from .psn import PSN_BITS, Sent
 from .segmenter import ReadBegun, Segmenter
-from .send_state import SendState, StateChange, StateChanger
-from .turn import RingStatus, Turn, TurnChoice
+from .send_state import Phase, SendStates, StateChange
+from .turn import Turn, TurnChoice
 from .wqe_words import word_address
 
 __all__ = ["Requester"]
 
-RingIndex = data.StructLayout({"qp": 12, "index": 16})
 Reply = data.StructLayout({"psn": PSN_BITS, "index": 16})
-
-
-class Order(enum.Enum):
-    """What is dealt with."""
-
-    TURN = 0
-    CONTROL = 1
-    RETRY = 2
-    REWOUND = 3
 
 
 class Requester(wiring.Component):
@@ -160,26 +150,22 @@ class Requester(wiring.Component):
         m = Module()
         words = Table.words_of(QP_CONTEXT, "state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic")
         m.submodules.table = table = Table(QP_CONTEXT, words, self.qps)
-        m.submodules.states = states = Ram(SendState, self.qps)
+        m.submodules.states = states = SendStates(self.qps)
         m.submodules.draining = drains = memory.Memory(shape=1, depth=self.qps, init=[])
         drains_write, draining = drains.write_port(), drains.read_port(domain="comb")
-        m.submodules.choice = choice = TurnChoice(self.window)
+        m.submodules.orders = orders = Orders(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
-        m.submodules.changer = changer = StateChanger()
+        m.submodules.choice = choice = TurnChoice(self.window)
         m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.area)
-        # A set, so that whoever says `retry` never waits for what waits for him.
-        m.submodules.retries = retries = ReadyQueue(self.qps)
-        wiring.connect(m, wiring.flipped(self.retry), retries.i)
+        for name in ("ready", "control", "retry", "rewound"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(orders, name))
         for name in ("packet", "access", "inline", "outstanding", "reads"):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
-        state, row = states.r_data, table.row
+        state, row = states.row, table.row
         segment = segmenter.i
 
         # -- A turn, or an order, reads everything about its QP; `at` is its address while it does.
         at, qp = Signal(range(self.qps)), Signal(range(self.qps))
-        order = Signal(Order)
-        action = Signal(QpControl.members["action"])
-        operand = Signal(PSN_BITS)  # PSN or index
         status = Signal(RingStatus)
         progress = Signal(Progress)
         settled = Signal()  # nothing of a packet is under way, and what it reported is taken
@@ -188,34 +174,40 @@ class Requester(wiring.Component):
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(at),
-            states.r_addr.eq(at),
+            states.at.eq(at),
             self.status_qp.eq(at),
             self.progress_qp.eq(at),
             self.word_addr.eq(segmenter.word_address),
             segmenter.word.eq(self.word),
             settled.eq(~self.consumed.valid & ~self.failed.valid & ~self.again.valid & ~self.flush.valid),
             idle.eq(settled & ~segmenter.busy),
+            orders.idle.eq(idle),
+            orders.busy.eq(segmenter.busy),
+            orders.busy_qp.eq(segmenter.qp),
+            orders.rewind_free.eq(~self.rewind.valid),
+            orders.reply_free.eq(~self.reply.valid),
             at.eq(qp),
         ]
 
         # -- What may be done, from the registers that the reading left.
-        write = Signal()
         drain, drain_en = Signal(), Signal()
-        skipped = Signal(32)  # bytes of the message that are acknowledged
+        skipped = Signal(31)  # bytes of the message that are acknowledged
         steps = Signal(4)
         m.d.comb += [
             draining.addr.eq(qp),
             drains_write.addr.eq(qp),
             drains_write.data.eq(drain),
             drains_write.en.eq(drain_en),
-            choice.state.eq(state),
-            choice.status.eq(status),
-            choice.progress.eq(progress),
-            choice.qp_state.eq(row.state),
-            choice.draining.eq(draining.data),
             admission.state.eq(state),
             admission.progress.eq(progress),
             admission.max_rd_atomic.eq(row.max_rd_atomic),
+            choice.state.eq(state),
+            choice.status.eq(status),
+            choice.qp_state.eq(row.state),
+            choice.waiting.eq(progress.waiting),
+            choice.draining.eq(draining.data),
+            choice.begun.eq(admission.begun),
+            choice.fresh.eq(admission.o.fresh),
             segment.payload.qp.eq(qp),
             segment.payload.state.eq(state),
             segment.payload.admission.eq(admission.o),
@@ -223,19 +215,20 @@ class Requester(wiring.Component):
             segment.payload.type.eq(row.type),
             segment.payload.pd.eq(row.pd),
             segment.payload.large.eq(row.log_sq_stride[0]),
-            changer.state.eq(state),
-            changer.operand.eq(operand),
-            changer.target.eq(Mux(status.error, status.producer, status.fetched)),
-            changer.unacked.eq(progress.unacked),
-            changer.skipped.eq(skipped),
-            states.w_addr.eq(Mux(segmenter.done, segmenter.qp, qp)),
-            states.w_en.eq(segmenter.done | write),
-            states.w_data.eq(Mux(segmenter.done, segmenter.next, changer.next)),
-            states.w_data.remaining.eq(segmenter.next.remaining),
+            states.packet_en.eq(segmenter.done),
+            states.packet_qp.eq(segmenter.qp),
+            states.packet.eq(segmenter.next),
+            states.newest.eq(segmenter.begun),
+            states.fresh.eq(segmenter.fresh),
+            states.qp.eq(qp),
+            states.operand.eq(orders.operand),
+            states.target.eq(Mux(status.error, status.producer, status.fetched)),
+            states.unacked.eq(progress.unacked),
+            states.skipped.eq(skipped),
         ]
-        with m.If(order == Order.TURN):
+        with m.If(orders.order == Order.TURN):
             m.d.comb += segment.payload.kind.eq(DepartureKind.REQUEST)
-        with m.Elif(order == Order.CONTROL):
+        with m.Elif(orders.order == Order.CONTROL):
             m.d.comb += segment.payload.kind.eq(DepartureKind.REQUEST_TOKEN)
         with m.Else():
             m.d.comb += segment.payload.kind.eq(DepartureKind.VOID)
@@ -269,7 +262,7 @@ class Requester(wiring.Component):
             m.d.sync += [self.again.valid.eq(1), self.again.payload.eq(qp)]
 
         def change(what):
-            m.d.comb += [write.eq(1), changer.change.eq(what)]
+            m.d.comb += [states.change_en.eq(1), states.change.eq(what)]
 
         def drop_to(index):
             m.d.sync += [
@@ -289,63 +282,19 @@ class Requester(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
-                chosen = Signal(range(self.qps))
-                held = Signal()  # a QP whose packet is under way must wait for its new state
-                told, retry = Signal(), Signal()
-                query = self.control.payload.action == QpAction.QUERY
-                m.d.comb += [
-                    held.eq(segmenter.busy & (segmenter.qp == self.ready.payload)),
-                    # A ring that is rewound frees `rewind`, for which some of the others wait.
-                    told.eq(self.rewound.valid | self.control.valid),
-                    retry.eq(retries.o.valid & ~self.rewind.valid),
-                    self.rewound.ready.eq(idle),
-                    self.control.ready.eq(
-                        idle & ~self.rewound.valid & ~self.rewind.valid & ~(self.reply.valid & query)
-                    ),
-                    retries.o.ready.eq(idle & ~told & ~self.rewind.valid),
-                    self.ready.ready.eq(~told & ~retry & ~held),
-                    chosen.eq(
-                        Mux(
-                            told,
-                            Mux(self.rewound.valid, self.rewound.payload.qp, self.control.payload.qp),
-                            Mux(retry, retries.o.payload, self.ready.payload),
-                        )
-                    ),
-                    at.eq(chosen),
-                ]
-                m.d.sync += [
-                    qp.eq(chosen),
-                    action.eq(self.control.payload.action),
-                    operand.eq(Mux(self.rewound.valid, self.rewound.payload.index, self.control.payload.psn)),
-                ]
-                m.next = "READ"
-                with m.If(self.rewound.valid):
-                    m.d.sync += order.eq(Order.REWOUND)
-                    with m.If(~self.rewound.ready):
-                        m.next = "IDLE"
-                with m.Elif(self.control.valid):
-                    m.d.sync += order.eq(Order.CONTROL)
-                    with m.If(~self.control.ready):
-                        m.next = "IDLE"
-                with m.Elif(retry):
-                    m.d.sync += order.eq(Order.RETRY)
-                    with m.If(~idle):
-                        m.next = "IDLE"
-                with m.Else():
-                    m.d.sync += order.eq(Order.TURN)
-                    with m.If(~self.ready.valid | held):
-                        m.next = "IDLE"
+                m.d.comb += [orders.open.eq(1), at.eq(orders.qp)]
+                m.d.sync += qp.eq(orders.qp)
+                with m.If(orders.take):
+                    m.next = "READ"
             with m.State("READ"):
                 m.d.sync += [status.eq(self.status), progress.eq(self.progress)]
-                with m.Switch(order):
-                    for what, name in [(Order.TURN, "TURN"), (Order.CONTROL, "CONTROL"), (Order.RETRY, "RETRY")]:
-                        with m.Case(what):
-                            m.next = name
-                    with m.Default():
-                        m.next = "REWOUND"
+                with m.Switch(orders.order):
+                    for order in Order:
+                        with m.Case(order):
+                            m.next = order.name
             with m.State("CONTROL"):
                 m.next = "IDLE"
-                with m.Switch(action):
+                with m.Switch(orders.action):
                     with m.Case(QpAction.RESET):
                         change(StateChange.RESET)
                         m.d.comb += [segment.valid.eq(1), drain_en.eq(1)]
@@ -370,7 +319,7 @@ class Requester(wiring.Component):
                         ]
             with m.State("RETRY"):
                 m.next = "IDLE"
-                with m.If(choice.alive & ~state.rewinding):
+                with m.If(choice.alive & (state.phase != Phase.REWINDING)):
                     m.d.comb += segment.valid.eq(1)
                     with m.If(segment.ready):
                         change(StateChange.REWIND)
@@ -382,10 +331,11 @@ class Requester(wiring.Component):
                     with m.Else():
                         m.next = "RETRY"
             with m.State("REWOUND"):
+                # The turn is for a QP in ERR, too: what was said to be consumed meanwhile did not count.
+                once_more()
                 m.next = "IDLE"
-                with m.If(state.rewinding):
+                with m.If(state.phase == Phase.REWINDING):
                     change(StateChange.REWOUND)
-                    once_more()
             with m.State("TURN"):
                 m.next = "IDLE"
                 m.d.sync += [
@@ -410,13 +360,13 @@ class Requester(wiring.Component):
                     with m.Switch(choice.o):
                         with m.Case(Turn.GIVE_UP):
                             change(StateChange.GIVE_UP)
-                            flush(changer.target, 0)
+                            flush(states.target, 0)
                             drop_to(status.fetched)
                         with m.Case(Turn.RESUME):
                             m.next = "RESUME"
                         with m.Case(Turn.PASS):
                             change(StateChange.PASS)
-                            drop_to(changer.following)
+                            drop_to(states.following)
                             once_more()
                         with m.Case(Turn.DRAINED):
                             flush(state.index, 1)
@@ -425,7 +375,9 @@ class Requester(wiring.Component):
                             m.d.sync += [
                                 self.failed.valid.eq(1),
                                 self.failed.payload.qp.eq(qp),
-                                self.failed.payload.wqe_index.eq(Mux(state.resume, progress.oldest, state.index)),
+                                self.failed.payload.wqe_index.eq(
+                                    Mux(state.phase == Phase.RESUME, progress.oldest, state.index)
+                                ),
                                 self.failed.payload.syndrome.eq(Syndrome.RING_BUS),
                             ]
             with m.State("RESUME"):

@@ -15,7 +15,7 @@ from .inline import InlineQueue
 from .layouts import Departure, DepartureKind, Outstanding, PayloadSource, ReadTarget
 from .psn import PSN_BITS, psn_next
 from .run_queue import RunQueue
-from .send_state import SendState
+from .send_state import Phase, SendState
 from .wqe_head import SGE_MAX, WqeHead
 from .wqe_words import WqeWord, WqeWords, word_address
 
@@ -77,12 +77,12 @@ class Segmenter(wiring.Component):
     lost : 1
         The packet is acknowledged already, and the state that follows with ``done`` says so.
     done : 1
-        ``next``, ``ended``, ``failed`` and ``fresh`` hold in this cycle. Not given for what is no packet, nor for one
-        that must wait.
+        ``next``, ``ended``, ``begun``, ``failed`` and ``fresh`` hold in this cycle. Not given for what is no packet,
+        nor for one that must wait.
     next : ``SendState``
-        State after the packet.
-    ended : 1
-        The packet is the last of its message.
+        State after the packet: ``top`` and ``reads`` if ``begun``, ``top_psn`` if ``fresh``.
+    ended, begun : 1
+        The packet is the last of its message; and is so for the first time.
     last_psn, fresh : 24, 1
         The last PSN that the packet stands for; it was never sent.
     failed, syndrome : 1, 8
@@ -107,6 +107,7 @@ class Segmenter(wiring.Component):
                 "done": Out(1),
                 "next": Out(SendState),
                 "ended": Out(1),
+                "begun": Out(1),
                 "last_psn": Out(PSN_BITS),
                 "fresh": Out(1),
                 "failed": Out(1),
@@ -131,17 +132,19 @@ class Segmenter(wiring.Component):
         wiring.connect(m, runs.o, wiring.flipped(self.access))
         wiring.connect(m, inline.o, wiring.flipped(self.inline))
 
-        header, message, begun = self.packet.payload, self.outstanding.payload, self.reads.payload
-        transport, target = header.transport, begun.target
+        header, message, read = self.packet.payload, self.outstanding.payload, self.reads.payload
+        transport, target = header.transport, read.target
         have = Signal()  # the header waits to leave
         active, finish, take = Signal(), Signal(), Signal()
         after = Signal()  # the cycle after `finish`: words asked for in vain are still to come
         job = Signal(Segment)
         state, coming = job.state, self.i.payload
+        starts_middle, middle = Signal(), Signal()  # the message has begun: the one that comes, and this one
         is_packet, marking = Signal(), Signal()  # marking: what is no packet gets its run
         m.d.comb += [
             self.i.ready.eq(~active & ~after & ~have & ~self.outstanding.valid & ~self.reads.valid & runs.room),
             take.eq(self.i.valid & self.i.ready),
+            starts_middle.eq((coming.state.phase == Phase.MIDDLE) | (coming.state.phase == Phase.SEEK)),
             is_packet.eq(job.kind == DepartureKind.REQUEST),
             self.busy.eq(active | self.done),
             self.qp.eq(job.qp),
@@ -164,10 +167,9 @@ class Segmenter(wiring.Component):
             self.word_address.eq(words.address),
             head.arriving.eq(words.arriving),
             head.word.eq(self.word),
-            head.middle.eq(state.middle),
+            head.middle.eq(middle),
             head.psn.eq(state.psn),
-            head.top_psn.eq(state.top_psn),
-            head.known.eq(state.middle & ~state.seek),
+            head.known.eq(state.phase == Phase.MIDDLE),
             head.left.eq(state.remaining),
             head.taken.eq(gather.offset),
             head.path_mtu.eq(job.path_mtu),
@@ -175,8 +177,8 @@ class Segmenter(wiring.Component):
             head.connected.eq(job.type == QpType.RC),
             head.admission.eq(job.admission),
             gather.load.eq(self.i.ready),
-            gather.start_entry.eq(Mux(coming.state.middle, coming.state.sge, 0)),
-            gather.start_offset.eq(Mux(coming.state.middle, coming.state.offset, 0)),
+            gather.start_entry.eq(Mux(starts_middle, coming.state.sge, 0)),
+            gather.start_offset.eq(Mux(starts_middle, coming.state.offset, 0)),
             gather.active.eq(active),
             gather.arriving.eq(words.arriving),
             gather.word.eq(self.word),
@@ -242,7 +244,7 @@ class Segmenter(wiring.Component):
         m.d.sync += [marking.eq(take & (coming.kind != DepartureKind.REQUEST)), self.done.eq(0), after.eq(finish)]
         with m.If(self.i.ready):
             # Loaded whether or not something comes, so that nothing as late as `valid` enables so many registers.
-            m.d.sync += [job.eq(coming), waiting.eq(0), inlined.eq(0)]
+            m.d.sync += [job.eq(coming), middle.eq(starts_middle), waiting.eq(0), inlined.eq(0)]
         with m.If(take):
             m.d.sync += active.eq(1)
         with m.If(finish):
@@ -263,7 +265,7 @@ class Segmenter(wiring.Component):
 
         # -- What comes out; all of it stands in registers that do not change before the next segment.
         last = head.last & is_packet
-        place = Mux(last, Mux(state.middle, 2, 4) + head.opcode[0], state.middle)
+        place = Mux(last, Mux(middle, 2, 4) + head.opcode[0], middle)
         m.d.comb += [
             self.packet.valid.eq(have & ~self.outstanding.valid & ~self.reads.valid),
             header.qp.eq(job.qp),
@@ -285,8 +287,8 @@ class Segmenter(wiring.Component):
             message.last_psn.eq(self.last_psn),
             message.opcode.eq(head.opcode),
             message.signaled.eq(head.flags[SendFlag.SIGNALED.bit_length() - 1]),
-            begun.qp.eq(job.qp),
-            begun.slot.eq(state.reads),
+            read.qp.eq(job.qp),
+            read.slot.eq(state.reads),
             target.psn.eq(state.psn),
             target.wqe_index.eq(state.index),
             target.length.eq(head.remaining),
@@ -305,20 +307,22 @@ class Segmenter(wiring.Component):
         # -- Where the queue stands then.
         m.d.comb += [
             self.ended.eq(head.last & passed),
-            self.fresh.eq(head.fresh & passed),
+            self.fresh.eq(job.admission.fresh & passed),
+            self.begun.eq(self.ended & newest),
             self.syndrome.eq(head.syndrome),
-            self.next.eq(state),
             self.next.index.eq(state.index + self.ended),
             self.next.psn.eq(head.next_psn),
-            self.next.middle.eq(~head.last),
-            self.next.seek.eq(0),
             self.next.remaining.eq(head.remaining - head.length),
             self.next.sge.eq(gather.entry),
             self.next.offset.eq(gather.offset),
-            self.next.halted.eq(self.failed),
-            self.next.top.eq(state.top + (self.ended & newest)),
-            self.next.top_psn.eq(Mux(self.fresh, head.next_psn, state.top_psn)),
-            self.next.resume.eq(~self.failed & ~passed),
-            self.next.reads.eq(state.reads + (passed & head.one_sided & newest)),
+            self.next.top.eq(self.next.index),
+            self.next.reads.eq(state.reads + head.one_sided),
+            self.next.top_psn.eq(head.next_psn),
         ]
+        with m.If(self.failed):
+            m.d.comb += self.next.phase.eq(Phase.HALTED)
+        with m.Elif(~passed):
+            m.d.comb += self.next.phase.eq(Phase.RESUME)
+        with m.Else():
+            m.d.comb += self.next.phase.eq(Mux(head.last, Phase.BETWEEN, Phase.MIDDLE))
         return m

@@ -42,8 +42,9 @@ class SendReports(wiring.Component):
     wqe_index, opcode, status, syndrome : 16, 4, 8, 8
         Of the completion. ``opcode`` is the SendOpcode.
     emit : 1
-        Completion; only if ``free``.
+        Completion; not in the cycle after one without ``free``.
     free : 1
+        There is none, or it is being taken.
     fail, drained, kick, answer : 1
         Error; event SQ_DRAINED; ``ready``; ``reply`` with ``wqe_index``. The first three only if not ``busy``.
     back : 1

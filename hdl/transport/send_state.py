@@ -1,37 +1,49 @@
-"""Where a send queue stands, and what happens to that besides the cutting of packets."""
+"""Where each send queue stands, and what happens to that besides the cutting of packets."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..stream.ram import Ram
 from .psn import PSN_BITS
 
-__all__ = ["SendState", "StateChange", "StateChanger"]
+__all__ = ["Phase", "SendState", "SendStates", "StateChange"]
+
+
+class Phase(enum.Enum, shape=3):
+    """What the next turn finds."""
+
+    BETWEEN = 0  # the message at `index` is to be sent from its beginning
+    MIDDLE = 1  # it has begun
+    SEEK = 2  # the same, but only the bytes are known that precede
+    RESUME = 3  # `index` and `psn` do not fit together: go on at the first packet that is not acknowledged
+    REWINDING = 4  # the ring is being rewound: wait
+    HALTED = 5  # a WQE was malformed: nothing more until RESET or a retry
+
 
 SendState = data.StructLayout(
     {
+        "phase": Phase,
         "index": 16,  # WQE being sent, or next
-        "psn": PSN_BITS,  # next packet
-        "middle": 1,  # the message has begun; if not, the four fields below are undefined
-        "seek": 1,  # going on inside of a message that was begun before: `offset` counts from the message's first byte
-        "remaining": 31,  # without `seek`: bytes of the message still to be cut, not more than 2**31 - 256
-        "sge": 3,  # entry that holds the next byte; with `seek` 0
-        "offset": 32,  # of that byte in the entry
-        "halted": 1,  # a WQE was malformed: nothing more until RESET or a retry
+        "psn": PSN_BITS,  # next packet; undefined in RESUME, REWINDING and HALTED
+        "remaining": 31,  # MIDDLE: bytes of the message still to be cut, not more than 2**31 - 256
+        "sge": 3,  # MIDDLE: entry that holds the next byte; SEEK: 0
+        "offset": 31,  # MIDDLE: of that byte in the entry; SEEK: in the message
         "top": 16,  # first WQE that was never begun, that is of which `outstanding` was not told
-        "top_psn": PSN_BITS,  # first PSN never sent
-        "resume": 1,  # `index` and `psn` do not fit together: go on at the first packet that is not acknowledged
-        "rewinding": 1,  # the ring is being rewound: wait
         "reads": 8,  # READs and atomics begun, free-running
+        "top_psn": PSN_BITS,  # first PSN never sent
     }
 )
-"""Where a QP's send queue stands: 159 bits, five block RAMs."""
+"""Where a QP's send queue stands."""
+
+MAIN = ("phase", "index", "psn", "remaining", "sge", "offset")
+"""Fields that every packet and every change writes: 108 bits, three block RAMs. The others stand in two more."""
 
 
 class StateChange(enum.Enum):
-    """What changes a state, besides a packet. After any of them but ``RESUME`` no message is in its middle."""
+    """What changes a state, besides a packet."""
 
-    RESET = 0  # all is zero
+    RESET = 0  # all is zero; `operand` must be, too
     START = 1  # PSN `operand` is the first
     HALT = 2
     GIVE_UP = 3  # all before `target`
@@ -41,60 +53,103 @@ class StateChange(enum.Enum):
     RESUME = 7  # at PSN `unacked`, behind `skipped` bytes
 
 
-class StateChanger(wiring.Component):
-    """The state after a change; combinational.
+class SendStates(wiring.Component):
+    """Memory of ``qps`` states, written by packets and by changes, not both in one cycle.
+
+    Reading takes 2 cycles, as of :class:`verbena.hdl.stream.ram.Ram`.
+
+    Parameters
+    ----------
+    qps : int
 
     Members
     -------
-    state, change : ``SendState``, ``StateChange``
-    operand, target, unacked, skipped : 24, 16, 24, 32
+    at, row : QP index, ``SendState``
+        Read port.
+    packet_en, packet_qp, packet : 1, 12, ``SendState``
+        A packet has been cut; the state behind it.
+    newest, fresh : 1
+        With ``packet_en``: ``top`` and ``reads`` have changed; ``top_psn`` has.
+    change_en, change, qp : 1, ``StateChange``, QP index
+        ``qp`` has stood at ``at`` for 2 cycles.
+    operand, target, unacked, skipped : 24, 16, 24, 31
         As the change says.
     following : 16
-        The index after the state's.
-    next : ``SendState``
-        Without ``remaining``.
+        With PASS, the index behind the one in ``row``.
     """
 
-    def __init__(self):
+    def __init__(self, qps):
+        self.qps = qps
         super().__init__(
             {
-                "state": In(SendState),
+                "at": In(range(qps)),
+                "row": Out(SendState),
+                "packet_en": In(1),
+                "packet_qp": In(12),
+                "packet": In(SendState),
+                "newest": In(1),
+                "fresh": In(1),
+                "change_en": In(1),
                 "change": In(StateChange),
+                "qp": In(range(qps)),
                 "operand": In(PSN_BITS),
                 "target": In(16),
                 "unacked": In(PSN_BITS),
-                "skipped": In(32),
+                "skipped": In(31),
                 "following": Out(16),
-                "next": Out(SendState),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        state, after = self.state, self.next
+        members = SendState.members
+        parts = {"main": MAIN, "top": ("top", "reads"), "top_psn": ("top_psn",)}
+        after = Signal(SendState)
+        enables = {name: Signal(name=f"{name}_en") for name in parts}
+        for name, fields in parts.items():
+            m.submodules[name] = ram = Ram(data.StructLayout({field: members[field] for field in fields}), self.qps)
+            m.d.comb += [
+                ram.r_addr.eq(self.at),
+                ram.w_addr.eq(Mux(self.packet_en, self.packet_qp, self.qp)),
+                ram.w_en.eq(enables[name]),
+                *(self.row[field].eq(ram.r_data[field]) for field in fields),
+                *(ram.w_data[field].eq(after[field]) for field in fields),
+            ]
+
+        # What is undefined after a change is written with what costs least.
+        changing = self.change_en
+        reset, start = self.change == StateChange.RESET, self.change == StateChange.START
         m.d.comb += [
-            self.following.eq(state.index + 1),
-            after.eq(state),
-            after.middle.eq(0),
-            after.seek.eq(1),
-            after.sge.eq(0),
-            after.offset.eq(self.skipped),
+            enables["main"].eq(self.packet_en | changing),
+            enables["top"].eq((self.packet_en & self.newest) | (changing & reset)),
+            enables["top_psn"].eq((self.packet_en & self.fresh) | (changing & (reset | start))),
+            self.following.eq(self.row.index + (self.change == StateChange.PASS)),
+            after.eq(self.packet),
         ]
-        with m.Switch(self.change):
-            with m.Case(StateChange.RESET):
-                m.d.comb += after.eq(0)
-            with m.Case(StateChange.START):
-                m.d.comb += [after.psn.eq(self.operand), after.top_psn.eq(self.operand), after.resume.eq(0)]
-            with m.Case(StateChange.HALT):
-                m.d.comb += after.halted.eq(1)
-            with m.Case(StateChange.GIVE_UP):
-                m.d.comb += [after.index.eq(self.target), after.resume.eq(0)]
-            with m.Case(StateChange.REWIND):
-                m.d.comb += [after.rewinding.eq(1), after.halted.eq(0)]
-            with m.Case(StateChange.REWOUND):
-                m.d.comb += [after.index.eq(self.operand), after.rewinding.eq(0), after.resume.eq(1)]
-            with m.Case(StateChange.PASS):
-                m.d.comb += after.index.eq(self.following)
-            with m.Case(StateChange.RESUME):
-                m.d.comb += [after.psn.eq(self.unacked), after.middle.eq(self.skipped != 0), after.resume.eq(0)]
+        with m.If(~self.packet_en):
+            m.d.comb += [
+                after.psn.eq(Mux(self.change == StateChange.RESUME, self.unacked, self.operand)),
+                after.top_psn.eq(self.operand),
+                after.sge.eq(0),
+                after.offset.eq(self.skipped),
+                after.top.eq(0),
+                after.reads.eq(0),
+                after.index.eq(self.following),
+                after.phase.eq(Phase.BETWEEN),
+            ]
+            with m.Switch(self.change):
+                with m.Case(StateChange.RESET):
+                    m.d.comb += after.index.eq(self.operand)
+                with m.Case(StateChange.HALT):
+                    m.d.comb += after.phase.eq(Phase.HALTED)
+                with m.Case(StateChange.GIVE_UP):
+                    m.d.comb += after.index.eq(self.target)
+                with m.Case(StateChange.REWIND):
+                    m.d.comb += after.phase.eq(Phase.REWINDING)
+                with m.Case(StateChange.REWOUND):
+                    m.d.comb += [after.phase.eq(Phase.RESUME), after.index.eq(self.operand)]
+                with m.Case(StateChange.PASS):
+                    m.d.comb += after.phase.eq(Phase.RESUME)
+                with m.Case(StateChange.RESUME):
+                    m.d.comb += after.phase.eq(Mux(self.skipped != 0, Phase.SEEK, Phase.BETWEEN))
         return m

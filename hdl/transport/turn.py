@@ -1,18 +1,15 @@
 """What a turn of a send queue is good for."""
 
-from amaranth.hdl import Module, Signal
-from amaranth.lib import data, enum, wiring
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.contexts import QpState
-from .layouts import Progress
-from .send_state import SendState
+from ..queue.ring import RingStatus
+from .send_state import Phase, SendState
 
-__all__ = ["RingStatus", "Turn", "TurnChoice"]
-
-RingStatus = data.StructLayout({"producer": 16, "fetched": 16, "error": 1})
-"""Indices of a QP's ring, as of :class:`verbena.hdl.queue.wqe_fetcher.RingPrefetcher`."""
+__all__ = ["Turn", "TurnChoice"]
 
 
 class Turn(enum.Enum):
@@ -32,7 +29,7 @@ class TurnChoice(wiring.Component):
     """Decides; combinational.
 
     A message *starts* in RTS if fewer than ``window`` are begun and not complete. In SQD, or with ``draining``, only
-    what was sent before goes on, to the end of its message. Nothing is sent while ``progress.waiting``.
+    what was sent before goes on, to the end of its message. Nothing is sent while ``waiting``.
 
     Parameters
     ----------
@@ -41,8 +38,10 @@ class TurnChoice(wiring.Component):
 
     Members
     -------
-    state, status, progress, qp_state, draining : ``SendState``, ``RingStatus``, ``Progress``, 4, 1
-        The QP's.
+    state, status, qp_state, waiting, draining : ``SendState``, ``RingStatus``, 4, 1, 1
+        The QP's; ``waiting`` is the ``Progress``'s.
+    begun, fresh : 16, 1
+        As of :class:`.admission.AdmissionCheck`.
     o : ``Turn``
     alive : 1
         The QP is in RTS or SQD.
@@ -56,9 +55,11 @@ class TurnChoice(wiring.Component):
             {
                 "state": In(SendState),
                 "status": In(RingStatus),
-                "progress": In(Progress),
                 "qp_state": In(4),
+                "waiting": In(1),
                 "draining": In(1),
+                "begun": In(16),
+                "fresh": In(1),
                 "o": Out(Turn),
                 "alive": Out(1),
                 "several": Out(1),
@@ -67,35 +68,33 @@ class TurnChoice(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        state, progress = self.state, self.progress
-        fetched, begun = Signal(16), Signal(16)
-        stopping = Signal()
-        pending, closed, partial = Signal(), Signal(), Signal()
+        phase = self.state.phase
+        fetched = Signal(16)
+        stopping, pending, closed = Signal(), Signal(), Signal()
+        middle = (phase == Phase.MIDDLE) | (phase == Phase.SEEK)
         m.d.comb += [
-            fetched.eq(self.status.fetched - state.index),
-            begun.eq(state.index - progress.oldest),
+            fetched.eq(self.status.fetched - self.state.index),
             stopping.eq((self.qp_state == QpState.SQD) | self.draining),
             self.alive.eq((self.qp_state == QpState.RTS) | (self.qp_state == QpState.SQD)),
             pending.eq(fetched != 0),
             self.several.eq(fetched[1:] != 0),
             # An index behind the oldest is no case of a closed window: the packet will turn out to be acknowledged.
-            closed.eq(~begun[-1] & (begun[ceil_log2(self.window) : -1] != 0)),
-            partial.eq(state.psn != state.top_psn),
+            closed.eq(~self.begun[-1] & (self.begun[ceil_log2(self.window) : -1] != 0)),
         ]
         with m.If(self.qp_state == QpState.ERR):
             m.d.comb += self.o.eq(Turn.GIVE_UP)
-        with m.Elif(~self.alive | state.halted | state.rewinding):
+        with m.Elif(~self.alive | (phase == Phase.HALTED) | (phase == Phase.REWINDING)):
             m.d.comb += self.o.eq(Turn.NOTHING)
-        with m.Elif(state.resume & (begun == 0)):
+        with m.Elif((phase == Phase.RESUME) & (self.begun == 0)):
             m.d.comb += self.o.eq(Turn.RESUME)
-        with m.Elif(pending & state.resume):
+        with m.Elif((phase == Phase.RESUME) & pending):
             m.d.comb += self.o.eq(Turn.PASS)
-        with m.Elif(pending & ~progress.waiting & (state.middle | (stopping & partial) | (~stopping & ~closed))):
+        with m.Elif(pending & ~self.waiting & (middle | Mux(stopping, ~self.fresh, ~closed))):
             m.d.comb += self.o.eq(Turn.SEND)
-        with m.Elif(self.draining & ~state.middle & ~state.resume & ~partial):
+        with m.Elif(self.draining & (phase == Phase.BETWEEN) & self.fresh):
             m.d.comb += self.o.eq(Turn.DRAINED)
         with m.Elif(pending & closed & ~stopping):
             m.d.comb += self.o.eq(Turn.CLOSED)
-        with m.Elif(~pending & ~state.middle & (~stopping | partial | state.resume) & self.status.error):
+        with m.Elif(~pending & self.status.error & (~stopping | (phase == Phase.RESUME) | ~self.fresh)):
             m.d.comb += self.o.eq(Turn.BROKEN)
         return m

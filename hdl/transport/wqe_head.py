@@ -8,7 +8,7 @@ from ..abi.cqe import Syndrome
 from ..abi.wqe import SEND_WQE, SGE_OFFSET, SendFlag, SendOpcode
 from ..stream.transfer import LENGTH_BITS
 from .admission import Admission
-from .psn import PSN_BITS, psn_before
+from .psn import PSN_BITS
 from .wqe_words import WqeWord
 
 __all__ = ["SGE_MAX", "WqeHead"]
@@ -29,9 +29,9 @@ class WqeHead(wiring.Component):
     Members
     -------
     arriving, word : ``WqeWord``, 64
-    middle, psn, top_psn : 1, 24, 24
-        Of the ``SendState`` that the packet begins with.
-    known, left, taken : 1, 31, 32
+    middle, psn : 1, 24
+        The message has begun; the packet's PSN.
+    known, left, taken : 1, 31, 31
         With ``known``, ``left`` bytes of the message belong to this packet and those behind it; without, ``taken``
         bytes belong to earlier ones.
     path_mtu, large, connected, admission : 4, 1, 1, ``Admission``
@@ -54,9 +54,8 @@ class WqeHead(wiring.Component):
         The packet's payload, and whether the message ends with it; in the second cycle after SIZE.
     wrong, syndrome : 1, 8
         The WQE is malformed; in the second cycle after SIZE.
-    next_psn, fresh : 24, 1
-        The PSN after those that the packet stands for, in the second cycle after SIZE; and, a cycle later, whether one
-        of them was never sent.
+    next_psn : 24
+        The PSN after those that the packet stands for; in the second cycle after SIZE.
     """
 
     def __init__(self):
@@ -66,10 +65,9 @@ class WqeHead(wiring.Component):
                 "word": In(64),
                 "middle": In(1),
                 "psn": In(PSN_BITS),
-                "top_psn": In(PSN_BITS),
                 "known": In(1),
                 "left": In(31),
-                "taken": In(32),
+                "taken": In(31),
                 "path_mtu": In(4),
                 "large": In(1),
                 "connected": In(1),
@@ -90,7 +88,6 @@ class WqeHead(wiring.Component):
                 "wrong": Out(1),
                 "syndrome": Out(8),
                 "next_psn": Out(PSN_BITS),
-                "fresh": Out(1),
             }
         )
 
@@ -158,11 +155,7 @@ class WqeHead(wiring.Component):
         # A READ has the PSNs of its responses, at least one; all others have one.
         is_read = self.one_sided & ~self.atomic
         more = partial | empty | ~is_read
-        m.d.sync += [
-            self.next_psn.eq((Cat(Const(1, 1), self.psn) + Cat(more, Mux(is_read, packets, 0)))[1:]),
-            # What was begun before was sent before; it may lie too far back to be compared.
-            self.fresh.eq(admission.newest & psn_before(self.top_psn, self.next_psn)),
-        ]
+        m.d.sync += self.next_psn.eq((Cat(Const(1, 1), self.psn) + Cat(more, Mux(is_read, packets, 0)))[1:])
         m.d.comb += self.wrong.eq(unknown | crowded | faulty)
         with m.If(unknown):
             m.d.comb += self.syndrome.eq(Syndrome.OPCODE)

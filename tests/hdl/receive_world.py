@@ -130,7 +130,7 @@ class Ring:
 
 
 class Rules:
-    """The responder of one QP, in Python: a packet in, its accesses and its job out, and its response ring's entries."""
+    """The responder of one QP, in Python: packets in, accesses and jobs out, and entries of its response ring."""
 
     def __init__(self, qp, ring, values, epsn=0):
         self.qp = qp

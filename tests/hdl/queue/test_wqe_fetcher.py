@@ -216,7 +216,7 @@ def test_rings(width, kind, area, geometries):
     dut = make(width, kind, area, cls=Late)
     dut.first = first
     world = World(dut, kind, rng, latency=rng.choice([(1, 3), (1, 200), (140, 140)]))
-    each = first + 40
+    each = first + 24
     for qp, (log_size, log_stride) in enumerate(geometries):
         world.add(qp, BASES[qp], log_size, log_stride)
 
@@ -367,7 +367,7 @@ def test_reset_in_flight():
     async def driver(ctx):
         for ring in world.rings.values():
             await world.configure(ctx, ring)
-        while min(lives) < 3:
+        while min(lives) < 2:
             await pause(ctx, rng, 0.9)
             ring = rng.choice(list(world.rings.values()))
             if rng.random() < 0.15:
@@ -413,7 +413,7 @@ def test_reset_meets_turn(stall):
     async def testbench(ctx):
         for each in ring, other:
             await world.configure(ctx, each)
-        for delay in range(14):
+        for delay in range(0, 14, 4 if stall else 1):
             world.post(other)
             await world.ring(ctx, other)
             for _ in range(5):
@@ -498,7 +498,7 @@ def test_rewind(disturb):
     dut = make(64, "sq", 1024, cls=Late)
     dut.first = rng.choice([0, 0xFFE0])
     world = World(dut, "sq", rng, latency=rng.choice([(1, 3), (1, 150)]))
-    each = dut.first + 30
+    each = dut.first + 24
     for qp, (log_size, log_stride) in enumerate([(0, 6), (3, 7), (6, 6), (5, 7)]):
         world.add(qp, BASES[qp], log_size, log_stride)
     rings = list(world.rings.values())
@@ -555,7 +555,7 @@ def test_rewind_meets_turn(stall):
     async def testbench(ctx):
         for each in ring, other:
             await world.configure(ctx, each)
-        for delay in range(14):
+        for delay in range(0, 14, 4 if stall else 1):
             world.post(other)
             await world.ring(ctx, other)
             for _ in range(5):

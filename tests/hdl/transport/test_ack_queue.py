@@ -2,18 +2,21 @@
 
 import pytest
 from streams import Item, collect, make_rng, simulate
-from verbena.hdl.transport.ack_queue import AckQueue
+from verbena.hdl.transport.ack_queue import AckAction, AckQueue
 
 QPS = 4
-ACK, SEQUENCE, RNR, ACCESS = 0x1F, 0x60, 0x2C, 0x62
+ACK, SEQUENCE, RNR, ACCESS = 0x05, 0x60, 0x2C, 0x62
 
 
-async def put(ctx, dut, qp, psn, syndrome=ACK, *, msn=0, clear=0):
-    """As the acknowledger does it: the QP first, the answer 2 cycles later."""
-    ctx.set(dut.answer, {"qp": qp, "psn": psn, "msn": msn, "syndrome": syndrome})
+async def put(ctx, dut, qp, psn=0, syndrome=ACK, *, msn=0, action=AckAction.ANSWER, hold=0):
+    """As the acknowledger does it: the QP first, the answer 3 cycles later."""
+    ctx.set(dut.answer, {"qp": qp, "psn": 0x555555})
     for _ in range(2):
         await ctx.tick()
-    ctx.set(dut.clear, clear)
+    ctx.set(dut.answer, {"qp": qp, "psn": psn, "msn": msn, "syndrome": syndrome})
+    await ctx.tick()
+    ctx.set(dut.action, action)
+    ctx.set(dut.hold, hold)
     ctx.set(dut.put, 1)
     await ctx.tick()
     ctx.set(dut.put, 0)
@@ -83,9 +86,9 @@ def test_clear():
         for _ in range(10):
             await ctx.tick()
         await put(ctx, dut, 2, 8, SEQUENCE)
-        await put(ctx, dut, 2, 0, clear=1)
+        await put(ctx, dut, 2, action=AckAction.CLEAR)
         assert not ctx.get(dut.holds)
-        await put(ctx, dut, 3, 0, clear=1)
+        await put(ctx, dut, 3, action=AckAction.CLEAR)
         assert ctx.get(dut.holds)
         await drain(ctx, dut)
         assert not ctx.get(dut.holds)
@@ -96,7 +99,7 @@ def test_clear():
         for _ in range(10):
             await ctx.tick()
         await put(ctx, dut, 2, 8, SEQUENCE)
-        await put(ctx, dut, 2, 0, clear=1)
+        await put(ctx, dut, 2, action=AckAction.CLEAR)
         await put(ctx, dut, 2, 7)
         await drain(ctx, dut)
         assert got == [(3, 1, ACK), (2, 7, ACK)]
@@ -136,18 +139,144 @@ def test_nothing_is_lost(stall):
         assert all(ack.msn == ack.psn ^ 0xABCDEF for ack in mine)
 
 
+def test_hold():
+    """An answer waits while responses are on their way, and others go on; a response answers for what came before."""
+
+    async def script(ctx, dut, got):
+        async def sends(*wanted, ready=1):
+            ctx.set(dut.o.ready, ready)
+            for _ in range(15):
+                await ctx.tick()
+            assert got == list(wanted)
+            got.clear()
+
+        async def release(psn):
+            await put(ctx, dut, 2, psn, action=AckAction.RELEASE, hold=1)
+
+        async def free(hold=0):
+            await put(ctx, dut, 2, action=AckAction.HOLD, hold=hold)
+
+        await release(5)
+        await put(ctx, dut, 2, 6, hold=1)
+        await put(ctx, dut, 3, 1)
+        await sends((3, 1, ACK))
+        await put(ctx, dut, 2, 7, hold=1)
+        await free(hold=1)
+        await sends()
+        await free()
+        await sends((2, 7, ACK))
+        await free()
+        await sends()
+        # What waits for an earlier packet, or a NAK for it, is dropped; what is later stays.
+        for psn, syndrome, kept in ((9, ACK, 0), (10, SEQUENCE, 0), (11, SEQUENCE, 1), (11, ACK, 1)):
+            await release(5)
+            await put(ctx, dut, 2, psn, syndrome, hold=1)
+            await release(10)
+            await sends()
+            await free()
+            await sends(*[(2, psn, syndrome)] * kept)
+            await put(ctx, dut, 2, 12)
+            await sends((2, 12, ACK))
+        # A hold that comes while an answer stands in the order; one that was dropped and another that follows.
+        for drop in (0, 1):
+            await put(ctx, dut, 3, 1)
+            await sends(ready=0)
+            await put(ctx, dut, 2, 20)
+            if drop:
+                await release(21)
+            await put(ctx, dut, 2, 22, hold=1)
+            await sends((3, 1, ACK))
+            await free()
+            await sends((2, 22, ACK))
+        # A clear ends a hold.
+        await release(1)
+        await put(ctx, dut, 2, 2, hold=1)
+        await put(ctx, dut, 2, action=AckAction.CLEAR)
+        await put(ctx, dut, 2, 3)
+        await sends((2, 3, ACK))
+
+    run(script)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.6])
+def test_no_answer_overtakes_a_response(stall):
+    """Random releases, answers and ends of responses on four QPs: an answer that comes out while responses are on their
+    way is from before them; and in the end the last answer is out, unless a response answered for it."""
+    rng = make_rng()
+    dut = AckQueue(QPS)
+    got = []
+    psn, pending, due = [0] * QPS, [[] for _ in range(QPS)], [None] * QPS
+
+    async def script(ctx):
+        for _ in range(500):
+            qp = rng.randrange(QPS)
+            draw = rng.random()
+            if draw < 0.3 and len(pending[qp]) < 16:
+                psn[qp] += 1
+                pending[qp].append(psn[qp])
+                due[qp] = None
+                await put(ctx, dut, qp, psn[qp], action=AckAction.RELEASE, hold=1)
+            elif draw < 0.6 and pending[qp]:
+                pending[qp].pop(0)
+                await put(ctx, dut, qp, action=AckAction.HOLD, hold=int(bool(pending[qp])))
+            else:
+                psn[qp] += 1
+                due[qp] = psn[qp]
+                await put(ctx, dut, qp, psn[qp], rng.choice([ACK, SEQUENCE]), hold=int(bool(pending[qp])))
+            for _ in range(rng.choice([0, 0, 1, 5])):
+                await ctx.tick()
+        for qp in range(QPS):
+            await put(ctx, dut, qp, action=AckAction.HOLD)
+            pending[qp].clear()
+        for _ in range(100):
+            await ctx.tick()
+
+    async def take(ctx):
+        # 5 cycles pass between a look at `held` and `ready`, in which a response may be released.
+        history = [[[] for _ in range(QPS)] for _ in range(6)]
+        held_back = 0
+        while True:
+            ctx.set(dut.o.ready, rng.random() >= stall)
+            history = [*history[1:], [list(p) for p in pending]]
+            _, _, valid, ready, payload = await ctx.tick().sample(dut.o.valid, dut.o.ready, dut.o.payload)
+            held_back = held_back + 1 if valid and not ready else 0
+            if valid and ready:
+                got.append((payload.qp, payload.psn))
+                held_back = 0
+            if valid and not held_back:
+                first = [p[payload.qp][0] for p in history if p[payload.qp]]
+                assert not all(p[payload.qp] for p in history) or payload.psn < max(first)
+
+    simulate(dut, script, background=(take,), seed=rng.seed_value)
+    for qp in range(QPS):
+        mine = [number for which, number in got if which == qp]
+        assert mine == sorted(set(mine))
+        if due[qp] is not None:
+            assert mine[-1] == due[qp]
+
+
 def test_latency():
+    """1 cycle if nobody waits, 4 if somebody does, 4 more for each."""
+
     async def script(ctx, dut, got):
         ctx.set(dut.o.ready, 1)
-        await put(ctx, dut, 1, 5)
-        cycles = 1
-        while not ctx.get(dut.o.valid):
+        for _ in range(5):
             await ctx.tick()
-            cycles += 1
-        assert cycles == 5
+        await put(ctx, dut, 1, 5)
+        assert ctx.get(dut.o.valid)
         assert Item(qp=1, psn=5, msn=0, syndrome=ACK) == {
             name: ctx.get(dut.o.payload[name]) for name in ("qp", "psn", "msn", "syndrome")
         }
+        ctx.set(dut.o.ready, 0)
+        for qp in (2, 3):
+            await put(ctx, dut, qp, 5)
+        ctx.set(dut.o.ready, 1)
+        times = []
+        for cycle in range(20):
+            if ctx.get(dut.o.valid):
+                times.append(cycle)
+            await ctx.tick()
+        assert times == [0, 4, 8]
 
     run(script)
 

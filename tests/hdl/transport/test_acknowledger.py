@@ -9,7 +9,7 @@ from streams import collect, make_rng, receive_all, send_all, simulate
 from verbena.hdl.transport.acknowledger import Acknowledger
 
 QPS = 4
-ACK = 0x1F
+ACK = 0x05
 OK, KEY, PD, RANGE, RIGHTS, PAGE, POISONED, BUS = range(8)
 
 
@@ -23,12 +23,13 @@ class World:
         self.acks = []
         self.completions = []
         self.errors = []
+        self.releases = []
         self.tokens = 0
         self.drops = 0
         self.cycles = []
         self.take_acks = acks
 
-    def simulate(self, script):
+    def simulate(self, script, *background_too):
         dut = self.dut
 
         async def run(ctx):
@@ -57,6 +58,8 @@ class World:
             return testbench
 
         background = [count, collector(dut.completion, self.completions), collector(dut.error, self.errors)]
+        background += background_too
+        background.append(collector(dut.release, self.releases))
         if self.take_acks:
             background.append(collector(dut.ack, self.acks))
         simulate(dut, run, background=background, seed=self.rng.seed_value)
@@ -275,6 +278,150 @@ def test_nothing_of_the_past_follows_a_token():
     world.simulate(script)
 
 
+def read(psn, **more):
+    return {"qp": 1, "release": 1, "psn": psn, "msn": psn, "event": 255} | more
+
+
+def response(psn, status=OK, *, qp=1, last=1):
+    return {"qp": qp, "status": status, "psn": psn, "msn": psn ^ 0xABC, "last": last}
+
+
+async def answer(ctx, world, *responses):
+    """As :meth:`World.say`, of responses that have left."""
+    for items in (world.acks, world.completions, world.errors):
+        items.clear()
+    await send_all(ctx, world.dut.answered, responses)
+    for _ in range(20):
+        await ctx.tick()
+    return list(world.acks), list(world.completions), list(world.errors)
+
+
+def released(world):
+    found = [(r.qp, r.token) for r in world.releases]
+    world.releases.clear()
+    return found
+
+
+def test_a_response_is_released_and_later_answers_wait_for_it():
+    world = World(stall=0.3)
+
+    async def script(ctx):
+        assert await world.say(ctx, read(7)) == ([], [], [])
+        assert released(world) == [(1, 0)]
+        # Its QP waits, completions do not; other QPs do neither.
+        acks, completions, _ = await world.say(ctx, send(8, 0))
+        assert (acks, completed(completions)) == ([], [(0, 0, 0)])
+        acks, _, _ = await world.say(ctx, write(50, qp=2))
+        assert told(acks) == [(2, 50, 50, ACK)]
+        acks, *rest = await answer(ctx, world, response(7))
+        assert (told(acks), rest) == ([(1, 8, 8, ACK)], [[], []])
+        # The second response answers for the ACK behind the first.
+        await world.say(ctx, read(9))
+        await world.say(ctx, write(10))
+        await world.say(ctx, read(11))
+        assert await answer(ctx, world, response(9)) == ([], [], [])
+        acks, *rest = await world.say(ctx, write(12))
+        assert (acks, rest) == ([], [[], []])
+        acks, _, _ = await answer(ctx, world, response(11))
+        assert told(acks) == [(1, 12, 12, ACK)]
+        assert released(world) == [(1, 0), (1, 0)]
+        # 16 of them.
+        for psn in range(13, 29):
+            await world.say(ctx, read(psn))
+        await world.say(ctx, write(29))
+        assert await answer(ctx, world, *[response(psn) for psn in range(13, 28)]) == ([], [], [])
+        acks, _, _ = await answer(ctx, world, response(28))
+        assert told(acks) == [(1, 29, 29, ACK)]
+
+    world.simulate(script)
+    assert world.drops == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "syndrome", "event"), [*[(status, 0x62, 3) for status in (KEY, PD, RANGE, RIGHTS, PAGE)], (BUS, 0x63, 1)]
+)
+def test_refused_response(status, syndrome, event):
+    """The QP is dead, with the response's PSN; its other responses are poisoned, and the NAK comes behind them."""
+    world = World()
+
+    async def script(ctx):
+        for psn in (7, 9, 12):
+            await world.say(ctx, read(psn))
+        assert await answer(ctx, world, response(7)) == ([], [], [])
+        await world.say(ctx, write(13))
+        acks, completions, errors = await answer(ctx, world, response(10, status, last=0))
+        assert (acks, completions, reported(errors)) == ([], [], [(1, event)])
+        assert await answer(ctx, world, response(11, POISONED)) == ([], [], [])
+        assert [completed(c) for c in await world.say(ctx, send(14, 3))] == [[], [(3, 5, 20)], []]
+        acks, completions, errors = await answer(ctx, world, response(12, POISONED, last=0), response(13, POISONED))
+        assert (told(acks), completions, errors) == ([(1, 10, 10 ^ 0xABC, syndrome)], [], [])
+        # Dead is dead.
+        assert released(world) == [(1, 0)] * 3
+        assert await world.say(ctx, read(15)) == ([], [], [])
+        assert await answer(ctx, world, response(15, status)) == ([], [], [])
+        assert released(world) == []
+        await world.say(ctx, TOKEN)
+        assert released(world) == [(1, 1)]
+        # Answers of the past do not count in the new life; nor does what is withdrawn.
+        assert await answer(ctx, world, response(15), response(16)) == ([], [], [])
+        await world.say(ctx, read(1))
+        await world.say(ctx, write(2))
+        for cycles in range(1, 4):
+            ctx.set(world.dut.answered.payload, response(1, KEY))
+            ctx.set(world.dut.answered.valid, 1)
+            for _ in range(cycles):
+                assert not ctx.get(world.dut.answered.ready)
+                await ctx.tick()
+            ctx.set(world.dut.answered.valid, 0)
+            for _ in range(10):
+                await ctx.tick()
+        acks, _, _ = await answer(ctx, world, response(1))
+        assert told(acks) == [(1, 2, 2, ACK)]
+
+    world.simulate(script)
+    assert world.drops == 3  # the refused response, and two jobs of a dead QP
+
+
+def test_a_response_is_counted_while_a_job_waits_for_its_run():
+    world = World()
+
+    async def script(ctx):
+        await world.say(ctx, read(7))
+        await world.say(ctx, write(8))
+        ctx.set(world.dut.job.payload, write(60, qp=2))
+        ctx.set(world.dut.job.valid, 1)
+        for _ in range(10):
+            await ctx.tick()
+        assert told((await answer(ctx, world, response(7)))[0]) == [(1, 8, 8, ACK)]
+        await world.send(ctx, [(write(60, qp=2), OK)])
+        for _ in range(10):
+            await ctx.tick()
+        assert told(world.acks) == [(1, 8, 8, ACK), (2, 60, 60, ACK)]
+
+    world.simulate(script)
+
+
+def test_latency():
+    """1 cycle from `done` to the completion, 2 to the ACK, if the job is there."""
+    world = World(acks=False)
+    dut = world.dut
+
+    async def script(ctx):
+        ctx.set(dut.job.payload, send(5, 3))
+        ctx.set(dut.job.valid, 1)
+        for _ in range(10):
+            await ctx.tick()
+        ctx.set(dut.done.valid, 1)
+        await ctx.tick()
+        assert ctx.get(dut.completion.valid)
+        await ctx.tick()
+        ctx.set(dut.done.valid, 0)
+        ctx.set(dut.job.valid, 0)
+        assert ctx.get(dut.ack.valid)
+
+    world.simulate(script)
+
+
 @pytest.mark.parametrize("stall", [0.0, 0.5])
 def test_random_jobs(stall):
     """Completions come in order and once, errors once a life, ACKs grow; with stalls on all sides."""
@@ -339,6 +486,27 @@ def test_cycles():
 
     world.simulate(script)
     assert [b - a for a, b in pairwise(world.cycles)] == [4, 4, 4, 1, 1, 4, 4]
+
+
+def test_cycles_of_responses():
+    world = World()
+    times = []
+
+    async def script(ctx):
+        for psn in range(4):
+            await world.say(ctx, read(psn))
+        await send_all(ctx, world.dut.answered, [response(psn) for psn in range(4)])
+
+    async def watch(ctx):
+        cycle = 0
+        while True:
+            _, _, valid, ready = await ctx.tick().sample(world.dut.answered.valid, world.dut.answered.ready)
+            if valid and ready:
+                times.append(cycle)
+            cycle += 1
+
+    world.simulate(script, watch)
+    assert [b - a for a, b in pairwise(times)] == [5, 5, 5]
 
 
 def test_arguments():

@@ -4,10 +4,11 @@ what the host must be able to rely on."""
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module
-from amaranth.lib import wiring
 from receive_world import (
     ACKNOWLEDGE,
+    COMPARE_SWAP,
+    FETCH_ADD,
+    READ_REQUEST,
     SEND_FIRST,
     SEND_LAST,
     SEND_MIDDLE,
@@ -17,56 +18,15 @@ from receive_world import (
     attributes,
     write_attributes,
 )
+from reception import QPS, Reception
 from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
-from verbena.hdl.stream.fifo import Queue
-from verbena.hdl.transport.acknowledger import Acknowledger
-from verbena.hdl.transport.layouts import Job
-from verbena.hdl.transport.responder import Responder
 
-QPS = 4
 SUCCESS, FLUSHED = 0, 5
 KEY, POISONED = 1, 6
-
-
-class Reception(wiring.Component):
-    """The two, with the queue of jobs between them."""
-
-    def __init__(self):
-        self.responder = Responder(QPS, 256)
-        self.acknowledger = Acknowledger(QPS)
-        self.area = 256
-        members = {}
-        for block, hidden in ((self.responder, {"job"}), (self.acknowledger, {"job"})):
-            for name, member in block.signature.members.items():
-                if name not in hidden:
-                    members[name] = member
-        super().__init__(members)
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.jobs = jobs = Queue(Job, 16)
-        wiring.connect(m, self.responder.job, jobs.i)
-        wiring.connect(m, jobs.o, self.acknowledger.job)
-        for name, block in (("responder", self.responder), ("acknowledger", self.acknowledger)):
-            m.submodules[name] = block
-            for port, member in block.signature.members.items():
-                if port == "job":
-                    continue
-                inner, outer = getattr(block, port), getattr(self, port)
-                if not member.is_port:
-                    if member.flow is wiring.Out:
-                        wiring.connect(m, inner, wiring.flipped(outer))
-                    else:
-                        wiring.connect(m, wiring.flipped(outer), inner)
-                elif member.flow is wiring.Out:
-                    m.d.comb += outer.eq(inner)
-                else:
-                    m.d.comb += inner.eq(outer)
-        return m
 
 
 def test_every_receive_wqe_completes_once_and_in_order():
@@ -201,7 +161,7 @@ def test_every_receive_wqe_completes_once_and_in_order():
     background = [
         ring.run, memory, command_block,
         collector(dut.access, accesses), collector(dut.completion, completions), collector(dut.ack, acks),
-        collector(dut.error, errors),
+        collector(dut.error, errors), collector(dut.release, []),
     ]  # fmt: skip
     simulate(dut, script, background=background, seed=rng.seed_value, deadline=60_000)
     assert KEY in verdicts
@@ -210,6 +170,7 @@ def test_every_receive_wqe_completes_once_and_in_order():
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 IMMEDIATE = (3, 5, 9, 11)
+READ_FIRST, READ_ONLY, ATOMIC_ACKNOWLEDGE = 0x0D, 0x10, 0x12
 
 # What the responder has that sent the answers there. `lost`: the frame that never arrived; `late`: the frame before
 # which no receive WQE is posted.
@@ -229,22 +190,32 @@ REPLAYS = {
     "err_rnr_nak": {"late": 30, "min_rnr_timer": 0x36 - 0x20},
     "err_seq_nak_drop_middle": {"lost": 1},
     "err_remote_access_write": {"status": KEY},
+    "rc_read_0": {},
+    "rc_read_1000": {},
+    "rc_read_5000": {},
+    "rc_cas": {},
+    "rc_faa": {},
 }
 
 
 def recorded(name):
-    """Requests (SEND and WRITE only) and answers of a capture, in order: (QPN, header) and (PSN, MSN, syndrome)."""
+    """Requests and answers of a capture, in order: (QPN, LookedUp) and (PSN, MSN, syndrome). A READ's first response,
+    and an atomic's, is an answer, too."""
     for frame in rdpcap(str(CAPTURES / f"{name}.pcap")):
         if not (frame.haslayer(UDP) and frame[UDP].dport == 4791):
             continue
         data = bytes(frame[UDP].payload)[: frame[UDP].len - 8]
         opcode, pad, psn = data[0], data[1] >> 4 & 3, int.from_bytes(data[9:12], "big")
-        if opcode == ACKNOWLEDGE:
+        if opcode in (ACKNOWLEDGE, READ_FIRST, READ_ONLY, ATOMIC_ACKNOWLEDGE):
             yield None, (psn, int.from_bytes(data[13:16], "big"), data[12])
-        elif opcode < 12:
+        elif opcode in (COMPARE_SWAP, FETCH_ADD):
+            header = {"opcode": opcode, "psn": psn, "address": int.from_bytes(data[12:20], "big")}
+            numbers = {"swap": int.from_bytes(data[24:32], "big"), "compare": int.from_bytes(data[32:40], "big")}
+            yield int.from_bytes(data[5:8], "big"), {"transport": header} | numbers
+        elif opcode <= READ_REQUEST:
             place = 12
             header = {"opcode": opcode, "psn": psn, "ack_request": data[8] >> 7}
-            if opcode in (6, 10, 11):
+            if opcode in (6, 10, 11, READ_REQUEST):
                 header["address"] = int.from_bytes(data[12:20], "big")
                 header["rkey"] = int.from_bytes(data[20:24], "big")
                 header["dma_length"] = int.from_bytes(data[24:28], "big")
@@ -252,7 +223,7 @@ def recorded(name):
             if opcode in IMMEDIATE:
                 place += 4
             header["length"] = len(data) - place - pad - 4  # ICRC
-            yield int.from_bytes(data[5:8], "big"), header
+            yield int.from_bytes(data[5:8], "big"), {"transport": header}
 
 
 @pytest.mark.parametrize("name", REPLAYS)
@@ -263,7 +234,8 @@ def test_answers_as_linux_does(name):
     rng = make_rng()
     dut = Reception()
     ring = Ring(dut, rng, [4] * QPS)
-    fields = attributes(log_rq_stride=4, path_mtu=facts["path_mtu"], min_rnr_timer=facts["min_rnr_timer"])
+    rights = {"access": 14, "max_dest_rd_atomic": 16}
+    fields = attributes(log_rq_stride=4, **rights, path_mtu=facts["path_mtu"], min_rnr_timer=facts["min_rnr_timer"])
     answers = []
 
     async def script(ctx):
@@ -281,20 +253,36 @@ def test_answers_as_linux_does(name):
                 numbers.append(number)
                 qp = len(numbers) - 1
                 await write_attributes(ctx, dut, qp, **fields)
-                token = {"qp": qp, "action": QpAction.START_RECEIVE, "psn": what["psn"]}
+                token = {"qp": qp, "action": QpAction.START_RECEIVE, "psn": what["transport"]["psn"]}
                 await send_all(ctx, dut.control, [token])
             if count >= facts["late"]:
                 ring.post(numbers.index(number), [(0x1000, 1 << 20, 2)])
             ctx.set(dut.done.payload, {"status": facts["status"]})
-            packet = {"transport": what, "qp": numbers.index(number), "accept": 1}
-            await send_all(ctx, dut.request, [packet])
+            await send_all(ctx, dut.request, [what | {"qp": numbers.index(number), "accept": 1}])
             for _ in range(30):
                 await ctx.tick()
         assert expected
-        got = [(ack.psn, ack.msn, 0x1F if ack.syndrome < 0x20 else ack.syndrome) for ack in answers]
+        got = [(psn, msn, 0x1F if syndrome < 0x20 else syndrome) for psn, msn, syndrome in answers]
         assert got == expected
 
-    async def acks(ctx):
-        await collect(ctx, dut.ack, answers)
+    async def said(ctx):
+        """ACKs, and responses as soon as they are released, which leave at once."""
+        ctx.set(dut.ack.ready, 1)
+        ctx.set(dut.release.ready, 1)
+        entries = []
+        while True:
+            _, _, enable, row, released, acked, ack = await ctx.tick().sample(
+                dut.entry_en, dut.entry, dut.release.valid, dut.ack.valid, dut.ack.payload
+            )
+            if enable:
+                entries.append(row.entry)
+                ctx.set(dut.served, len(entries))
+            if released:
+                entry = entries[-1]
+                answers.append((entry.psn, entry.msn, entry.credits))
+                ctx.set(dut.answered.payload, {"qp": row.qp, "last": 1})
+            ctx.set(dut.answered.valid, released)
+            if acked:
+                answers.append((ack.psn, ack.msn, ack.syndrome))
 
-    simulate(dut, script, background=[ring.run, acks], seed=rng.seed_value)
+    simulate(dut, script, background=[ring.run, said], seed=rng.seed_value)
