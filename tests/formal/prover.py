@@ -58,7 +58,12 @@ def _run(component, folder, mode, depth):
     environment["PATH"] = f"{BIN}:{environment['PATH']}"
     # sby takes the yosys of its own package, which reaches files by relative path only.
     done = subprocess.run(
-        [BIN / "yowasp-sby", "-f", "proof.sby"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [BIN / "yowasp-sby", "-f", "proof.sby"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     log = done.stdout + done.stderr
     if done.returncode not in (0, 2, 4) or "ERROR" in log:
