@@ -145,14 +145,6 @@ def test_receive_sge_refused(pair):
     assert b.mr.read(SIZE, 0) == before
 
 
-def test_no_receive_posted(pair):
-    a, b = pair
-    send(a, SEND, [sge(a, 0, 100)])
-    assert completion(a.cq).status == S.IBV_WC_RNR_RETRY_EXC_ERR
-    quiet(b.cq)
-    assert b.qp.qp_state == ibv_qp_state.IBV_QPS_RTS
-
-
 def test_everything_outstanding_is_flushed_in_order(pair):
     a, b = pair
     for i in range(100):

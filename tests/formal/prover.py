@@ -57,14 +57,8 @@ def _run(component, folder, mode, depth):
     environment = os.environ | {name: str(BIN / tool) for name, tool in tools.items()}
     environment["PATH"] = f"{BIN}:{environment['PATH']}"
     # sby takes the yosys of its own package, which reaches files by relative path only.
-    done = subprocess.run(
-        [BIN / "yowasp-sby", "-f", "proof.sby"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [BIN / "yowasp-sby", "-f", "proof.sby"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     log = done.stdout + done.stderr
     if done.returncode not in (0, 2, 4) or "ERROR" in log:
         raise RuntimeError(f"sby ended with status {done.returncode}:\n{log[-3000:]}")
