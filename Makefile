@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test lint format bench area model speed clean
+.PHONY: help venv tools demo test soak formal lint format bench area model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -35,6 +35,13 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path)
 test: $(READY) ## Run all tests
 	$(BIN)/python -m verbena.sim.model
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile tests
+
+soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS=)
+	$(BIN)/python -m verbena.sim.soak $(if $(SEED),--seed $(SEED)) $(if $(LOSS),--loss $(LOSS)) \
+		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PAIRS),--pairs $(PAIRS))
+
+formal: $(READY) ## Run the proofs
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal
 
 lint: $(READY) ## Check format and style; `make format` mends what can be mended
 	$(BIN)/ruff format --check --quiet .

@@ -70,7 +70,7 @@ REGISTERS = {
         Register("control", 0x00C, "rw", "bit 0: enable; bit 1: interrupt enable"),
         Register("command", 0x010, "w", "see COMMAND: starts a command"),
         Register("command_status", 0x014, "r", "bit 31: busy; bits 3:0: status of the last command"),
-        Register("status", 0x018, "r", "bit 0: idle, nothing in flight and no timer running; bit 1: the port has a link"),
+        Register("status", 0x018, "r", "bit 0: idle, nothing in flight, no timer running; bit 1: the port has a link"),
         Register("clock", 0x01C, "r", "cycles since reset, low 32 bits"),
         Register(
             "mac_low", 0x020, "rw", "own MAC address, low 32 bits; its first byte on the wire is the most significant"

@@ -19,9 +19,9 @@ class Counters(wiring.Component):
     the row's low bits. Between two visits it advances by at most ``period * (2 ** width - 1)``; it has the bits of that
     number, so the difference is never ambiguous, whatever arrives.
 
-    A read answers within ``period + 4`` cycles and is up to ``period + 1`` cycles behind. Both words of a counter stand in
-    one row that is written at once, so to read the high, the low and the high word, until the high ones agree, gives a
-    value that was true in between. A reset of the engine does not clear the rows.
+    A read answers within ``period + 4`` cycles and is up to ``period + 1`` cycles behind. Both words of a counter
+    stand in one row that is written at once, so to read the high, the low and the high word, until the high ones
+    agree, gives a value that was true in between. A reset of the engine does not clear the rows.
 
     Parameters
     ----------

@@ -17,8 +17,8 @@ class Tokens(wiring.Component):
 
     RESET goes to all, and waits on its way: for requester, responder and replier, until their tokens have come out at
     the ends of the transmit and the receive path; then for the collector's. So what comes to the completer and to the
-    prefetchers last belongs to no packet of the old life. RESUME and DRAIN go to the requester alone, all others to all
-    but the collector.
+    prefetchers last belongs to no packet of the old life. DRAIN goes to the requester alone, all others to all but the
+    collector.
 
     A block sees its token 1 cycle after the one before was taken, and each costs 3 cycles. Every ``valid`` is a
     register, and a block's ``ready`` goes to that register only.
@@ -63,7 +63,7 @@ class Tokens(wiring.Component):
                 m.d.sync += open_[number].eq(0)
         m.d.comb += [
             reset.eq(action == QpAction.RESET),
-            alone.eq((action == QpAction.RESUME) | (action == QpAction.DRAIN)),
+            alone.eq(action == QpAction.DRAIN),
         ]
 
         strobes = [self.requester_done, self.responder_done, self.replier_done, self.collector_done]

@@ -1,6 +1,6 @@
 """What a request is worth: all checks, and what follows from them."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -112,9 +112,11 @@ class Judge(wiring.Component):
         # One bit a verdict: what decodes it must be quick.
         verdict = Signal(len(Verdict))
         posted = Signal()
-        rnr_timer = Signal(5)
+        # Attributes that count until the end; `row` may be torn meanwhile.
+        row, kept = Signal.like(self.row), Signal.like(self.row)
+        m.d.comb += row.eq(Mux(self.look, self.row.as_value(), kept.as_value()))
         with m.If(self.look):
-            m.d.sync += rnr_timer.eq(self.row.min_rnr_timer)
+            m.d.sync += kept.eq(self.row)
         with m.If(self.token):
             m.d.sync += verdict.eq(1 << Verdict.TOKEN.value)
         with m.Elif(self.decide):
@@ -136,7 +138,7 @@ class Judge(wiring.Component):
             check.receive.eq(self.receive),
             check.state.eq(self.row.state),
             check.path_mtu.eq(self.row.path_mtu),
-            check.access.eq(self.row.access),
+            check.access.eq(row.access),
             check.status.eq(self.status),
             self.wait.eq(check.wait),
             self.flushable.eq(check.flush),
@@ -146,8 +148,8 @@ class Judge(wiring.Component):
             responses.transport.eq(transport),
             responses.kind.eq(check.kind),
             responses.responds.eq(check.responds),
-            responses.path_mtu.eq(self.row.path_mtu),
-            responses.max_dest_rd_atomic.eq(self.row.max_dest_rd_atomic),
+            responses.path_mtu.eq(row.path_mtu),
+            responses.max_dest_rd_atomic.eq(row.max_dest_rd_atomic),
             responses.receive.eq(self.receive),
             responses.served.eq(self.served),
             self.count_drop_sequence.eq(is_(Verdict.SEQUENCE) | is_(Verdict.AHEAD)),
@@ -187,7 +189,7 @@ class Judge(wiring.Component):
             answer.after.eq(responses.after),
             answer.gap.eq(check.gap),
             answer.posted.eq(posted),
-            answer.rnr_timer.eq(rnr_timer),
+            answer.rnr_timer.eq(kept.min_rnr_timer),
             self.job.eq(answer.job),
             self.next.eq(answer.next),
             self.consume.eq(answer.consume),

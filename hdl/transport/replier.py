@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..abi.contexts import QP_CONTEXT, QpState
+from ..abi.contexts import QP_CONTEXT
 from ..abi.tables import Access
 from ..dma.atomic import AtomicOperands, AtomicResult
 from ..roce.opcodes import opcode
@@ -46,7 +46,8 @@ class Replier(wiring.Component):
 
     An entry may be cut once the acknowledger has released it. READs overlap with READs before them, atomics with
     atomics; an entry of the other kind waits until all before it are answered, as a replay does. The access check sees
-    key, bounds and rights of each packet; the first that is refused stops its QP until a token. A QP in ERR stops, too.
+    key, bounds and rights of each packet; the first that is refused stops its QP until a token. A QP in ERR goes on:
+    the peer was right to ask before the error, and the NAK waits behind the answers.
 
     A replay is answered with what the atomic of the same PSN has found, if it is among the last 16 of its QP. If not,
     nothing is sent, and the entry counts as answered.
@@ -114,7 +115,7 @@ class Replier(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        words = Table.words_of(QP_CONTEXT, "state", "path_mtu", "pd")
+        words = Table.words_of(QP_CONTEXT, "path_mtu", "pd")
         m.submodules.table = table = Table(QP_CONTEXT, words, self.qps)
         m.submodules.ring = ring = Ram(ResponseEntry, self.qps * RING)
         m.submodules.states = states = Ram(CutState, self.qps)
@@ -152,11 +153,7 @@ class Replier(wiring.Component):
         m.d.comb += [
             is_read.eq(entry.kind == ResponseKind.READ),
             is_replay.eq(entry.kind == ResponseKind.REPLAY),
-            may.eq(
-                ledger.open
-                & (table.row.state != QpState.ERR)
-                & (state.middle | ~ledger.flying | (~is_replay & (state.atomic != is_read)))
-            ),
+            may.eq(ledger.open & (state.middle | ~ledger.flying | (~is_replay & (state.atomic != is_read)))),
         ]
 
         # -- The packet; all of it stands in registers, and in the rows that are read, until it has gone.

@@ -201,7 +201,7 @@ class CQ(PyverbsCM):
             status=entry["status"],
             opcode=entry["opcode"],
             vendor_err=entry["syndrome"],
-            byte_len=entry["byte_length"],
+            byte_len=qp._length(entry),
             qp_num=entry["qpn"],
             src_qp=entry["source_qpn"],
             imm_data=entry["immediate"],

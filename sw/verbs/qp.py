@@ -22,6 +22,7 @@ __all__ = ["QP", "QPAttr", "QPCap", "QPInitAttr"]
 
 M = ibv_qp_attr_mask
 S = ibv_qp_state
+_RETURNING = (ibv_wc_opcode.IBV_WC_RDMA_READ, ibv_wc_opcode.IBV_WC_COMP_SWAP, ibv_wc_opcode.IBV_WC_FETCH_ADD)
 _CONNECTED = (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_SQE)
 
 
@@ -250,6 +251,12 @@ class QP(PyverbsCM):
         """The wr_id of a completion, which frees its slot."""
         receive = entry["opcode"] & ibv_wc_opcode.IBV_WC_RECV
         return (self._rq if receive else self._sq).complete(entry["wqe_index"])
+
+    def _length(self, entry):
+        """Bytes that a completion stands for; of a READ or atomic, the WQE tells."""
+        if entry["opcode"] in _RETURNING:
+            return self._sq.sent_length(entry["wqe_index"])
+        return entry["byte_length"]
 
     def _event(self, kind):
         if kind == EventType.SQ_DRAINED:

@@ -11,6 +11,7 @@ __all__ = [
     "End",
     "atomic",
     "completion",
+    "completions",
     "connect",
     "fill",
     "quiet",
@@ -33,13 +34,19 @@ def settle(cycles=3000):
         world().advance(end - world().cycles)
 
 
-def completion(cq, count=1):
-    """The next ``count`` completions; an ``AssertionError`` if they do not come."""
+def completions(cq, count):
+    """A list of the next ``count`` completions; an ``AssertionError`` if they do not come."""
     found = []
     limit = world().cycles + PATIENCE
     while len(found) < count:
         found += cq.poll(count - len(found))[1]
         assert world().cycles < limit, f"{count} completions wanted, {len(found)} came: {found}"
+    return found
+
+
+def completion(cq, count=1):
+    """The next completion, or a list if more than one is wanted; as of :func:`completions`."""
+    found = completions(cq, count)
     return found[0] if count == 1 else found
 
 

@@ -15,6 +15,7 @@ from ends import (
     End,
     atomic,
     completion,
+    completions,
     connect,
     fill,
     quiet,
@@ -131,7 +132,7 @@ def post(a, b, opcode, size, number=0):
 
 def good(a, checks):
     """All complete in order, with success, and have had their effect exactly once."""
-    wcs = completion(a.cq, len(checks))
+    wcs = completions(a.cq, len(checks))
     assert [(wc.wr_id, wc.status) for wc in wcs] == [(n, 0) for n in range(len(checks))]
     for check in checks:
         check()
@@ -159,7 +160,7 @@ def test_each_request_packet(pair, opcode, size, packets, fault):
             deltas = Deltas(a)
             checks = [post(a, b, opcode, size, 0), *(post(a, b, WRITE, 300, n + 1) for n in range(behind))]
             good(a, checks)
-            if fault in ("lose", "corrupt", "damage"):
+            if fault in ("lose", "damage"):  # a corrupted bit may be one that no check covers
                 assert deltas["retries"] >= 1
     assert a.qp.qp_state == b.qp.qp_state == ibv_qp_state.IBV_QPS_RTS
 
@@ -189,7 +190,7 @@ def test_each_read_response(pair, nth, behind, fault):
     harm(B, nth, fault)
     deltas = Deltas(a)
     good(a, [post(a, b, READ, 1000, 0), *(post(a, b, op, 700, 1 + i) for i, op in enumerate([READ, WRITE] * behind))])
-    if fault in ("lose", "corrupt"):
+    if fault == "lose":
         assert deltas["retries"] >= 1
 
 
@@ -375,7 +376,7 @@ def test_a_queue_pair_that_ends_with_packets_in_flight(opcode, who, how):
         fill(a, 19)
         for number in range(7):
             post(a, b, opcode, 1000, number)
-        settle(400)
+        settle(250)
         victim = (a, b)[who]
         if how == "destroy":
             victim.qp.close()
@@ -392,10 +393,11 @@ def test_a_queue_pair_that_ends_with_packets_in_flight(opcode, who, how):
         else:
             wcs = completion(a.cq, 7)
             statuses = [wc.status for wc in wcs]
-            assert S.IBV_WC_RETRY_EXC_ERR in statuses
-            assert statuses[statuses.index(S.IBV_WC_RETRY_EXC_ERR) + 1 :] == [S.IBV_WC_WR_FLUSH_ERR] * (
-                6 - statuses.index(S.IBV_WC_RETRY_EXC_ERR)
-            )
+            good_ones = statuses.count(0)
+            # In ERR the peer still answers what it had accepted; otherwise nothing.
+            answered = how == "error" and opcode in (READ, FETCH_ADD) and good_ones == 7
+            flushed = [S.IBV_WC_RETRY_EXC_ERR] + [S.IBV_WC_WR_FLUSH_ERR] * (6 - good_ones)
+            assert answered or statuses == [0] * good_ones + flushed
     with End("sim0", SIZE) as a, End("sim1", SIZE) as b:
         connect(a, b, mtu=MTU, timeout=TIMEOUT)
         fill(a, 20)
@@ -479,7 +481,7 @@ def test_draining(pair):
     assert [wc.status for wc in wcs] == [0] * n
     assert n < 5
     state(a, ibv_qp_state.IBV_QPS_RTS)
-    wcs += completion(a.cq, 5 - n) if n < 4 else [completion(a.cq)]
+    wcs += completions(a.cq, 5 - n)
     assert [(wc.wr_id, wc.status) for wc in wcs] == [(n, 0) for n in range(5)]
     for check in first + second:
         check()

@@ -63,13 +63,12 @@ def test_reset_waits_for_every_end(last):
 
 
 def test_the_others_wait_for_nothing():
-    actions = [QpAction.ERROR, QpAction.START_SEND, QpAction.START_RECEIVE, QpAction.QUERY]
+    actions = [QpAction.RESUME, QpAction.ERROR, QpAction.START_SEND, QpAction.START_RECEIVE, QpAction.QUERY]
     expected = []
     for action in actions:
         expected += [*((name, action) for name in MOST), "over"]
     assert say(actions) == expected
 
 
-def test_resume_and_drain_go_to_the_requester_alone():
-    drain, resume = QpAction.DRAIN, QpAction.RESUME
-    assert say([drain, resume]) == [("requester", drain), "over", ("requester", resume), "over"]
+def test_drain_goes_to_the_requester_alone():
+    assert say([QpAction.DRAIN]) == [("requester", QpAction.DRAIN), "over"]

@@ -508,22 +508,6 @@ def test_replays_wait_for_each_other():
     simulate(dut, testbench)
 
 
-@pytest.mark.parametrize("state", [QpState.RTS, QpState.ERR])
-def test_error_state(state):
-    """A QP in ERR answers nothing."""
-    dut = Replier(QPS)
-
-    async def testbench(ctx):
-        await attributes(ctx, dut, state=state)
-        await write(ctx, dut, 3, 0, **READ)
-        await send_all(ctx, dut.release, [{"qp": 3}])
-        for _ in range(20):
-            await ctx.tick()
-        assert ctx.get(dut.access.valid) == ctx.get(dut.packet.valid) == (state == QpState.RTS)
-
-    simulate(dut, testbench)
-
-
 @pytest.mark.parametrize("qps", [0, 3, 8192])
 def test_arguments(qps):
     with pytest.raises(ValueError, match="not "):
