@@ -172,6 +172,22 @@ class Flow:
         self.counts[name] += 1
         return True
 
+    def end(self):
+        """Posts a signaled WRITE of nothing, if what was posted last is not signaled: it tells of all before it.
+        Returns False if it has to be tried again.
+        """
+        if self.dead or self.killed or not self.unsignaled:
+            return True
+        if len(self.model.open) >= DEPTH:
+            return False
+        wr = SendWR(self.next, ibv_wr_opcode.IBV_WR_RDMA_WRITE, 1, sg=[SGE(0, 0, 0)], send_flags=F.IBV_SEND_SIGNALED)
+        self.qp.post_send(wr)
+        self.model.open.append(Operation(self.next, "RDMA_WRITE", True))
+        self.marks[self.next] = self.space.tail
+        self.next += 1
+        self.unsignaled = 0
+        return True
+
     def _fill(self, op, wr, length, local):
         """Chooses operands, and lets the operation act on the model."""
         random, model, name = self.random, self.model, op.name

@@ -155,7 +155,7 @@ class Soak:
     def drain(self):
         """Posts nothing more, waits for what is open, and compares all memory."""
         last = world().cycles
-        while not all(flow.quiet for flow in self.flows) or any(flow.dead for flow in self.flows):
+        while any(flow.dead or not flow.end() or not flow.quiet for flow in self.flows):
             if self.step(posting=False):
                 last = world().cycles
             self.watch(last)
