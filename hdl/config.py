@@ -41,8 +41,8 @@ class Config:
     window: int = 64
     sq_area: int = 1024
     rq_area: int = 512
-    mpt_sets: int = 128
-    mtt_sets: int = 128
+    mpt_sets: int = 512
+    mtt_sets: int = 512
     transmit_buffer: int = 8192
     receive_buffer: int = 16384
 
