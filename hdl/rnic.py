@@ -41,7 +41,8 @@ from .stream.transfer import AccessRequest, Completion, Done, Event, Piece, Read
 from .transport.acknowledger import Acknowledger
 from .transport.collector import Collector
 from .transport.completer import Completer
-from .transport.layouts import Departure, Job, ResponseJob
+from .transport.departure_queue import DepartureQueue
+from .transport.layouts import Job, ResponseJob
 from .transport.lookup import Lookup
 from .transport.replier import Replier
 from .transport.requester import Requester
@@ -56,6 +57,10 @@ READ_CHANNELS = ("ar", "r")
 
 HEADERS = 32
 """Packets between their turn and their payload's arrival: 11 cycles each, they cover a memory latency of 350 cycles."""
+
+RUN_AHEAD = 256
+"""Beats of request payload that may wait: the memory's latency and the way of a packet. More would be sent in vain
+whenever a queue has to go back."""
 
 RECEIVE_BEATS = 64
 """Beats of receive WQEs on their way: 24 of 16 bytes at 64 bits (8 beats are kept free for a batch), 11 cycles each."""
@@ -176,7 +181,9 @@ class Rnic(wiring.Component):
             link(m, block.access, port.access)
             link(m, block.packet, port.packet)
         link(m, merge.access, access.transmit.request)
-        through(m, "headers", Queue(Departure, HEADERS), merge.packet, transmitter.packet)
+        headers = DepartureQueue(HEADERS, RUN_AHEAD * c.data_width // 8)
+        through(m, "headers", headers, merge.packet, transmitter.packet)
+        m.d.comb += requester.hold.eq(headers.crowded)
         link(m, access.transmit.verdict, transmitter.verdict)
 
         # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.

@@ -102,6 +102,8 @@ class Requester(wiring.Component):
     sent, sent_en : ``Sent``
         The last PSN that a packet stands for, before the packet comes out; unless one at or behind it was said before.
     failed : stream of ``Failure``; flush : stream of ``Flush``
+    hold : 1
+        Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``.
     count_stall_window : 1
         A turn found the window closed.
     """
@@ -142,6 +144,7 @@ class Requester(wiring.Component):
                 "sent_en": Out(1),
                 "failed": Out(stream.Signature(Failure)),
                 "flush": Out(stream.Signature(Flush)),
+                "hold": In(1),
                 "count_stall_window": Out(1),
             }
         )
@@ -340,7 +343,12 @@ class Requester(wiring.Component):
             with m.State("TURN"):
                 m.next = "IDLE"
                 m.d.sync += todo.eq(choice.o)
-                with m.If(choice.send):
+                with m.If(choice.send & self.hold):
+                    with m.If(idle):
+                        once_more()
+                    with m.Else():
+                        m.next = "TURN"
+                with m.Elif(choice.send):
                     m.d.comb += segment.valid.eq(settled)
                     with m.If(settled & segment.ready):
                         m.d.sync += several.eq(choice.several | draining.data)

@@ -1,0 +1,55 @@
+"""Packets on their way to the transmitter."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..stream.fifo import Queue
+from ..stream.transfer import LENGTH_BITS
+from .layouts import Departure, DepartureKind
+
+__all__ = ["DepartureQueue"]
+
+
+class DepartureQueue(wiring.Component):
+    """A :class:`verbena.hdl.stream.fifo.Queue` of departures that knows how much payload its requests have.
+
+    What is in it is sent even if a queue pair goes back meanwhile. So it should hold no more than covers the memory's
+    latency.
+
+    Parameters
+    ----------
+    depth : int
+        Departures.
+    limit : int
+        Bytes.
+
+    Members
+    -------
+    i, o : stream of ``Departure``
+        2 cycles through.
+    crowded : 1
+        The requests inside have ``limit`` bytes of payload or more; 3 cycles behind.
+    """
+
+    def __init__(self, depth, limit):
+        if not isinstance(limit, int) or limit < 1:
+            raise ValueError(f"limit must be a positive int, not {limit!r}")
+        self.depth = depth
+        self.limit = limit
+        departure = stream.Signature(Departure)
+        super().__init__({"i": In(departure), "o": Out(departure), "crowded": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = Queue(Departure, self.depth)
+        wiring.connect(m, wiring.flipped(self.i), queue.i)
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        more, less = Signal(LENGTH_BITS), Signal(LENGTH_BITS)
+        inside = Signal(LENGTH_BITS + ceil_log2(self.depth))
+        for change, port in ((more, self.i), (less, self.o)):
+            counts = port.valid & port.ready & (port.payload.kind == DepartureKind.REQUEST)
+            m.d.sync += change.eq(Mux(counts, port.payload.transport.length, 0))
+        m.d.sync += [inside.eq(inside + more - less), self.crowded.eq(inside >= self.limit)]
+        return m

@@ -1,0 +1,51 @@
+"""Order, and how much payload waits."""
+
+import pytest
+from streams import make_rng, receive_all, send_all, simulate
+from verbena.hdl.transport.departure_queue import DepartureQueue
+from verbena.hdl.transport.layouts import DepartureKind
+
+
+def test_order_and_payload_inside():
+    rng = make_rng()
+    dut = DepartureQueue(8, 1000)
+    kinds = list(DepartureKind)
+    sent = [
+        {"qp": number, "kind": rng.choice(kinds).value, "transport": {"length": rng.choice((0, 8, 256, 4096))}}
+        for number in range(200)
+    ]
+    inside, told = [0], []
+
+    async def watch(ctx):
+        while True:
+            change = 0
+            _, _, *values = await ctx.tick().sample(
+                *(
+                    signal
+                    for port in (dut.i, dut.o)
+                    for signal in (port.valid & port.ready, port.payload.kind, port.payload.transport.length)
+                ),
+                dut.crowded,
+            )
+            for sign, (moves, kind, length) in ((1, values[:3]), (-1, values[3:6])):
+                change += sign * length * (moves and kind == DepartureKind.REQUEST)
+            inside.append(inside[-1] + change)
+            told.append(values[6])
+
+    async def producer(ctx):
+        await send_all(ctx, dut.i, sent, rng, 0.2)
+
+    async def consumer(ctx):
+        got = await receive_all(ctx, dut.o, len(sent), rng, 0.5)
+        assert [item.qp for item in got] == [item["qp"] for item in sent]
+
+    simulate(dut, producer, consumer, background=[watch], seed=rng.seed_value)
+    assert set(told) == {0, 1}
+    # A move in a cycle shows 3 cycles later.
+    assert told[3:] == [int(total >= 1000) for total in inside[1 : len(told) - 2]]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5])
+def test_arguments(limit):
+    with pytest.raises(ValueError, match="limit must be"):
+        DepartureQueue(8, limit)
