@@ -181,7 +181,7 @@ class Rnic(wiring.Component):
             link(m, block.access, port.access)
             link(m, block.packet, port.packet)
         link(m, merge.access, access.transmit.request)
-        headers = DepartureQueue(HEADERS, RUN_AHEAD * c.data_width // 8)
+        headers = DepartureQueue(HEADERS, RUN_AHEAD * c.data_width // 8, c.data_width // 8)
         through(m, "headers", headers, merge.packet, transmitter.packet)
         m.d.comb += requester.hold.eq(headers.crowded)
         link(m, access.transmit.verdict, transmitter.verdict)

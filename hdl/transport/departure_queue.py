@@ -24,20 +24,24 @@ class DepartureQueue(wiring.Component):
         Departures.
     limit : int
         Bytes.
+    width : int
+        Bytes of a beat of the wire.
 
     Members
     -------
     i, o : stream of ``Departure``
         2 cycles through.
     crowded : 1
-        The requests inside have ``limit`` bytes of payload or more; 3 cycles behind.
+        The requests inside, and what the wire has not carried of the one that left last, have ``limit`` bytes of
+        payload or more; 4 cycles behind. The wire is taken to carry a beat a cycle.
     """
 
-    def __init__(self, depth, limit):
+    def __init__(self, depth, limit, width):
         if not isinstance(limit, int) or limit < 1:
             raise ValueError(f"limit must be a positive int, not {limit!r}")
         self.depth = depth
         self.limit = limit
+        self.width = width
         departure = stream.Signature(Departure)
         super().__init__({"i": In(departure), "o": Out(departure), "crowded": Out(1)})
 
@@ -48,8 +52,18 @@ class DepartureQueue(wiring.Component):
         wiring.connect(m, queue.o, wiring.flipped(self.o))
         more, less = Signal(LENGTH_BITS), Signal(LENGTH_BITS)
         inside = Signal(LENGTH_BITS + ceil_log2(self.depth))
+        leaving = Signal(LENGTH_BITS)
         for change, port in ((more, self.i), (less, self.o)):
             counts = port.valid & port.ready & (port.payload.kind == DepartureKind.REQUEST)
             m.d.sync += change.eq(Mux(counts, port.payload.transport.length, 0))
-        m.d.sync += [inside.eq(inside + more - less), self.crowded.eq(inside >= self.limit)]
+        total = Signal(len(inside) + 1)
+        m.d.sync += [
+            inside.eq(inside + more - less),
+            total.eq(inside + leaving),
+            self.crowded.eq(total >= self.limit),
+        ]
+        with m.If(less != 0):
+            m.d.sync += leaving.eq(less)
+        with m.Elif(leaving[ceil_log2(self.width) :] != 0):
+            m.d.sync += leaving.eq(leaving - self.width)
         return m

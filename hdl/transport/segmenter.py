@@ -21,7 +21,7 @@ from .wqe_words import WqeWord, WqeWords, word_address
 
 __all__ = ["ReadBegun", "Segment", "Segmenter"]
 
-ACK_INTERVAL = 32
+ACK_INTERVAL = 8
 """A long message asks for an acknowledgement every so many PSNs, so that progress shows before its end."""
 
 ONE_SIDED = {

@@ -8,13 +8,13 @@ from verbena.hdl.transport.layouts import DepartureKind
 
 def test_order_and_payload_inside():
     rng = make_rng()
-    dut = DepartureQueue(8, 1000)
+    dut = DepartureQueue(8, 1000, 8)
     kinds = list(DepartureKind)
     sent = [
         {"qp": number, "kind": rng.choice(kinds).value, "transport": {"length": rng.choice((0, 8, 256, 4096))}}
         for number in range(200)
     ]
-    inside, told = [0], []
+    inside, totals, told, leaving = [0], [0], [], 0
 
     async def watch(ctx):
         while True:
@@ -29,7 +29,12 @@ def test_order_and_payload_inside():
             )
             for sign, (moves, kind, length) in ((1, values[:3]), (-1, values[3:6])):
                 change += sign * length * (moves and kind == DepartureKind.REQUEST)
+            nonlocal leaving
+            leaving = max(leaving - 8, leaving % 8)
+            if values[3] and values[4] == DepartureKind.REQUEST and values[5]:
+                leaving = values[5]
             inside.append(inside[-1] + change)
+            totals.append(inside[-1] + leaving)
             told.append(values[6])
 
     async def producer(ctx):
@@ -41,11 +46,11 @@ def test_order_and_payload_inside():
 
     simulate(dut, producer, consumer, background=[watch], seed=rng.seed_value)
     assert set(told) == {0, 1}
-    # A move in a cycle shows 3 cycles later.
-    assert told[3:] == [int(total >= 1000) for total in inside[1 : len(told) - 2]]
+    # A move in a cycle shows 4 cycles later.
+    assert told[4:] == [int(total >= 1000) for total in totals[1 : len(told) - 3]]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5])
 def test_arguments(limit):
     with pytest.raises(ValueError, match="limit must be"):
-        DepartureQueue(8, limit)
+        DepartureQueue(8, limit, 8)
