@@ -27,7 +27,7 @@ from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
 from .queue.wqe_fetcher import RingPrefetcher
 from .roce.depacketizer import Depacketizer
-from .roce.packet_header import ReceiveHeader, TransmitHeader
+from .roce.packet_header import TransmitHeader
 from .roce.packetizer import Packetizer
 from .stream.arbiter import StreamArbiter
 from .stream.fifo import Queue
@@ -144,7 +144,7 @@ class Rnic(wiring.Component):
             "transmit_merge": TransmitMerge(),
             "transmitter": Transmitter(qps, width),
             "packetizer": Packetizer(width),
-            "depacketizer": Depacketizer(width, depth=c.receive_buffer),
+            "depacketizer": Depacketizer(width, depth=c.receive_buffer, headers=RECEIVED),
             "lookup": Lookup(qps),
             "responder": Responder(qps, c.rq_area),
             "acknowledger": Acknowledger(qps),
@@ -204,10 +204,7 @@ class Rnic(wiring.Component):
         """Wire, lookup, and one run for each packet, in their order."""
         depacketizer, lookup, responder, collector = self._depacketizer, self._lookup, self._responder, self._collector
         link(m, flipped(self.rx), depacketizer.i)
-        m.submodules.received_slice = received_slice = Slice(ReceiveHeader)
-        # While a key or a page is looked up in host memory, headers pile up: in block RAM, which is cheap so deep.
-        through(m, "received", Queue(ReceiveHeader, RECEIVED), depacketizer.header, received_slice.i)
-        link(m, received_slice.o, lookup.header)
+        link(m, depacketizer.header, lookup.header)
         link(m, lookup.request, responder.request)
         link(m, lookup.response, collector.response)
         link(m, self._registers.rq, self._rq_fetch.doorbell)

@@ -108,9 +108,7 @@ class CompletionWriter(wiring.Component):
         payload = self.completion.payload
         cq = payload.cq[:cq_bits]
         control_cq = self.control.payload.cq[:cq_bits]
-        m.submodules.table = table = Table(
-            CQ_CONTEXT, Table.words_of(CQ_CONTEXT, "base", "log_size", "valid"), self.cqs
-        )
+        m.submodules.table = table = Table(CQ_CONTEXT, ("base", "log_size", "valid"), self.cqs)
         m.submodules.producers = producers = memory.Memory(shape=16, depth=self.cqs, init=[])
         m.submodules.consumers = consumers = memory.Memory(shape=16, depth=self.cqs, init=[])
         m.submodules.notices = notices = memory.Memory(shape=_Notice.size, depth=self.cqs, init=[])

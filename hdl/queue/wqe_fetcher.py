@@ -158,8 +158,8 @@ class RingPrefetcher(wiring.Component):
         failed, (failed_look, failed_head, failed_status) = self._index(m, "failed", 1, 3)
         consumed, (consumed_look,) = self._index(m, "consumed", 16, 1)
 
-        words = Table.words_of(QP_CONTEXT, "state", self.base, self.size, self.stride)
-        m.submodules.table = table = Table(QP_CONTEXT, words, self.qps)
+        names = ("state", self.base, self.size, self.stride)
+        m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.ready = ready = ReadyQueue(self.qps)
         m.submodules.arrivals = arrivals = ReadyQueue(self.qps)
         m.submodules.halt = halt = RingHalt(self.qps, self.reads)

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..stream.fifo import Queue
+from ..stream.backlog import Backlog
 from ..stream.packet import PacketBeat
 from ..stream.queue import PacketQueue
 from ..stream.transfer import LENGTH_BITS
@@ -30,8 +30,8 @@ RENAMED = {"swap_add": "swap"}
 class Depacketizer(wiring.Component):
     """Takes RoCEv2/IPv4 frames apart, and lets through only whole, well-formed ones with a right ICRC.
 
-    Takes a beat each cycle, always. A good packet's header comes out 6 or 7 cycles after its last beat went in at 64
-    bits (2 more at wider ones, 3 more if the headers wait in block RAM), its payload a few cycles later; both only when
+    Takes a beat each cycle, always. A good packet's header comes out 5 or 6 cycles after its last beat went in at 64
+    bits (2 more at wider ones, more if headers wait), its payload a few cycles later; both only when
     the packet is known to be good, and both or neither. Whatever came in, the next packet is not affected.
 
     A dropped frame is counted once, for the first of these that is true: it is not for this engine; it contradicts
@@ -44,7 +44,7 @@ class Depacketizer(wiring.Component):
     depth : int
         Bytes of the payload buffer; a power of two. One packet of 4096 bytes must fit.
     headers : int
-        Packets whose headers can wait; a power of two. Up to 64 stand in LUT RAM, more in block RAM.
+        Packets whose headers can wait, in block RAM, besides two; a power of two.
     opcodes : iterable of int
         What is accepted; each with extended headers of the flat layout only.
 
@@ -181,7 +181,7 @@ class Depacketizer(wiring.Component):
                 ]
         good = ~bad_before.any()
         fields = self._capture(m, go, beat)
-        m.submodules.headers = headers = Queue(fields.shape(), self.headers)
+        m.submodules.headers = headers = Backlog(fields.shape(), self.headers, 1 if self.data_width > 256 else 2)
         open_row = Signal()  # some of this packet's rows are in the queue
         accept = Signal()
         m.d.comb += [
@@ -197,7 +197,7 @@ class Depacketizer(wiring.Component):
             accept.eq(end & good & headers.i.ready & (~row_some | queue.committed)),
             headers.i.valid.eq(accept),
             headers.i.payload.eq(fields),
-            self.empty.eq((headers.level == 0) & queue.empty),
+            self.empty.eq(headers.empty & queue.empty),
             self.count_drop_not_roce.eq(end & bad_before[0]),
             self.count_drop_malformed.eq(end & ~bad_before[0] & bad_before[1]),
             self.count_drop_icrc.eq(end & (bad_before == 0b100)),

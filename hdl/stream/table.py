@@ -1,27 +1,34 @@
-"""A copy of some words of a context, for the one block that reads them."""
+"""A copy of some fields of a context, for the one block that reads them."""
 
-from amaranth.hdl import Module
-from amaranth.lib import wiring
+from amaranth.hdl import Cat, Const, Module
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .ram import Ram
-from .record import word_layout
 from .transfer import AttributeWrite
 
 __all__ = ["Table"]
 
+LANE = 9
+"""Bits that block RAM writes apart from their neighbours."""
+
+PAGE_BITS = 12
+"""Low bits of a ring's address, which are zero: they are not kept."""
+
+RINGS = ("sq_base", "rq_base", "base")
+
 
 class Table(wiring.Component):
-    """Keeps the ``words`` of ``record`` for ``depth`` objects; listens to the command block's broadcast.
+    """Keeps the fields ``names`` of ``record`` for ``depth`` objects; listens to the command block's broadcast.
 
-    Reading takes 2 cycles, as of :class:`.ram.Ram`. A write is never stalled.
+    Reading takes 2 cycles, as of :class:`.ram.Ram`. A write is never stalled. Of each 32-bit word only what is wanted
+    is kept, in lanes of 9 bits; ring addresses without their low 12 bits, which read as zero.
 
     Parameters
     ----------
     record : Record
         :data:`verbena.hdl.abi.contexts.QP_CONTEXT` or ``CQ_CONTEXT``.
-    words : iterable of int
-        The 32-bit words to keep, ascending.
+    names : iterable of str
     depth : int
         Objects.
 
@@ -30,34 +37,49 @@ class Table(wiring.Component):
     write : ``AttributeWrite`` with ``write_en``
         Broadcast. Words not kept are ignored.
     index, row
-        Read address and, 2 cycles later, a view with every field of the words kept.
+        Read address and, 2 cycles later, the fields.
     """
 
-    def __init__(self, record, words, depth):
+    def __init__(self, record, names, depth):
         self.record = record
-        self.words = sorted(words)
+        self.names = tuple(names)
         self.depth = depth
-        self.layout = word_layout(record, self.words)
+        self.layout = data.StructLayout({name: record.fields[name].width for name in self.names})
         super().__init__(
             {"write": In(AttributeWrite), "write_en": In(1), "index": In(range(max(2, depth))), "row": Out(self.layout)}
         )
 
-    @staticmethod
-    def words_of(record, *names):
-        """Words that hold the fields ``names``."""
-        words = set()
-        for name in names:
-            field = record.fields[name]
-            words.update(range(field.offset // 32, (field.offset + field.width - 1) // 32 + 1))
-        return sorted(words)
+    def _places(self):
+        """Of each word kept the parts of fields in it: name, first bit of the field, first bit of the word, width."""
+        words = {}
+        for name in self.names:
+            field = self.record.fields[name]
+            start, end = field.offset + (PAGE_BITS if name in RINGS else 0), field.offset + field.width
+            while start < end:
+                width = min(end, (start // 32 + 1) * 32) - start
+                words.setdefault(start // 32, []).append((name, start - field.offset, start % 32, width))
+                start += width
+        return words
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.ram = ram = Ram(32 * len(self.words), self.depth, granularity=32)
-        m.d.comb += [ram.w_addr.eq(self.write.index), ram.r_addr.eq(self.index), self.row.as_value().eq(ram.r_data)]
-        for lane, word in enumerate(self.words):
-            m.d.comb += [
-                ram.w_data.word_select(lane, 32).eq(self.write.data),
-                ram.w_en[lane].eq(self.write_en & (self.write.word == word)),
-            ]
+        words = self._places()
+        lanes = {word: -(-sum(width for *_, width in parts) // LANE) for word, parts in words.items()}
+        m.submodules.ram = ram = Ram(LANE * sum(lanes.values()), self.depth, granularity=LANE)
+        m.d.comb += [ram.w_addr.eq(self.write.index), ram.r_addr.eq(self.index)]
+        for name in set(self.names).intersection(RINGS):
+            m.d.comb += self.row[name][:PAGE_BITS].eq(0)
+        written, lane = [], 0
+        for word, parts in words.items():
+            taken = Cat(self.write.data[bit : bit + width] for _name, _first, bit, width in parts)
+            written += [taken, Const(0, LANE * lanes[word] - len(taken))]
+            m.d.comb += ram.w_en[lane : lane + lanes[word]].eq(
+                (self.write_en & (self.write.word == word)).replicate(lanes[word])
+            )
+            at = LANE * lane
+            for name, first, _bit, width in parts:
+                m.d.comb += self.row[name][first : first + width].eq(ram.r_data[at : at + width])
+                at += width
+            lane += lanes[word]
+        m.d.comb += ram.w_data.eq(Cat(written))
         return m

@@ -97,7 +97,7 @@ class Acknowledger(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.table = table = Table(QP_CONTEXT, Table.words_of(QP_CONTEXT, "rq_cqn", "dest_qpn"), self.qps)
+        m.submodules.table = table = Table(QP_CONTEXT, ("rq_cqn", "dest_qpn"), self.qps)
         m.submodules.ram = ram = Ram(Memory, self.qps)
         m.submodules.acks = acks = AckQueue(self.qps)
         job = self.job.payload

@@ -114,8 +114,8 @@ class Collector(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        words = Table.words_of(QP_CONTEXT, "path_mtu", "pd", "sq_base", "log_sq_size")
-        m.submodules.table = table = Table(QP_CONTEXT, words, self.qps)
+        names = ("path_mtu", "pd", "sq_base", "log_sq_size")
+        m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.ram = ram = Ram(CollectState, self.qps)
         m.submodules.targets = targets = ReadTargets(self.qps)
         m.submodules.walk = walk = ScatterWalk()

@@ -119,8 +119,8 @@ class Completer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        words = Table.words_of(QP_CONTEXT, "state", "retry_count", "rnr_retry", "sq_cqn")
-        m.submodules.table = table = Table(QP_CONTEXT, words, self.qps)
+        names = ("state", "retry_count", "rnr_retry", "sq_cqn")
+        m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.events = events = SendEvents()
         m.submodules.meaning = meaning = ResponseMeaning()
         m.submodules.walk = walk = MessageWalk(self.qps, self.window)

@@ -70,9 +70,7 @@ class Lookup(wiring.Component):
         header = self.header.payload
         transport = header.transport
         bits = ceil_log2(self.qps)
-        m.submodules.table = table = Table(
-            QP_CONTEXT, Table.words_of(QP_CONTEXT, "state", "type", "pkey", "dest_ip"), self.qps
-        )
+        m.submodules.table = table = Table(QP_CONTEXT, ("state", "type", "pkey", "dest_ip"), self.qps)
         row = table.row
 
         found = Signal(LookedUp)

@@ -115,8 +115,7 @@ class Replier(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        words = Table.words_of(QP_CONTEXT, "path_mtu", "pd")
-        m.submodules.table = table = Table(QP_CONTEXT, words, self.qps)
+        m.submodules.table = table = Table(QP_CONTEXT, ("path_mtu", "pd"), self.qps)
         m.submodules.ring = ring = Ram(ResponseEntry, self.qps * RING)
         m.submodules.states = states = Ram(CutState, self.qps)
         m.submodules.ledger = ledger = ResponseLedger(self.qps)

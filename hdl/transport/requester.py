@@ -151,8 +151,8 @@ class Requester(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        words = Table.words_of(QP_CONTEXT, "state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic")
-        m.submodules.table = table = Table(QP_CONTEXT, words, self.qps)
+        names = ("state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic")
+        m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.states = states = SendStates(self.qps)
         m.submodules.draining = drains = memory.Memory(shape=1, depth=self.qps, init=[])
         drains_write, draining = drains.write_port(), drains.read_port(domain="comb")

@@ -22,6 +22,9 @@ __all__ = ["Responder", "ResponderReply", "RingEntry"]
 ResponderReply = data.StructLayout({"psn": 24, "index": 16})
 """Next PSN expected, and next receive WQE to use."""
 
+ATTRIBUTES = ("state", "path_mtu", "access", "min_rnr_timer", "pd", "log_rq_stride", "max_dest_rd_atomic")
+"""Fields of the QP context that count here."""
+
 RingEntry = data.StructLayout({"qp": 12, "slot": ceil_log2(READS_MAX), "entry": ResponseEntry})
 """A row of a response ring."""
 
@@ -121,8 +124,7 @@ class Responder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        words = Table.words_of(QP_CONTEXT, "state", "pd", "log_rq_stride", "max_dest_rd_atomic")
-        m.submodules.table = table = Table(QP_CONTEXT, words, self.qps)
+        m.submodules.table = table = Table(QP_CONTEXT, ATTRIBUTES, self.qps)
         m.submodules.ram = ram = Ram(ReceiveState, self.qps)
         m.submodules.judge = judge = Judge(table.layout)
         m.submodules.buffer = buffer = self._buffer

@@ -109,9 +109,7 @@ class Transmitter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        path = Table.words_of(
-            QP_CONTEXT, "dest_qpn", "traffic_class", "pkey", "source_port", "dest_mac", "hop_limit", "dest_ip"
-        )
+        path = ("dest_qpn", "traffic_class", "pkey", "source_port", "dest_mac", "hop_limit", "dest_ip")
         m.submodules.table = table = Table(QP_CONTEXT, path, self.qps)
         packet, ack = self.packet.payload, self.ack.payload
         is_ack = Signal()  # whose turn it is

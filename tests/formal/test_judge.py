@@ -13,8 +13,9 @@ from verbena.hdl.transport.judge import Judge
 from verbena.hdl.transport.layouts import LookedUp
 from verbena.hdl.transport.psn import PSN_BITS, psn_before
 from verbena.hdl.transport.request_check import ReceiveState
+from verbena.hdl.transport.responder import ATTRIBUTES
 
-LAYOUT = Table(QP_CONTEXT, Table.words_of(QP_CONTEXT, "state", "pd", "log_rq_stride", "max_dest_rd_atomic"), 2).layout
+LAYOUT = Table(QP_CONTEXT, ATTRIBUTES, 2).layout
 PLACE_MAX = 4
 DEPTH = 12
 HALF = 1 << (PSN_BITS - 1)

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 from verbena.hdl.abi.header import records
 from verbena.hdl.abi.record import Field, Record
 from verbena.hdl.stream.record import record_layout, word_layout
-from verbena.hdl.stream.table import Table
 
 ALL = st.sampled_from(records())
 
@@ -42,13 +41,6 @@ def test_word_layout_holds_the_fields_of_its_words(data, record):
         assert (name in held) == whole
         if whole:
             assert view[name] == values[name]
-
-
-@given(data=st.data(), record=ALL)
-def test_words_of_are_the_words_needed(data, record):
-    names = data.draw(st.lists(st.sampled_from(list(record.fields)), min_size=1, unique=True))
-    layout = word_layout(record, Table.words_of(record, *names))
-    assert set(names) <= {name for name, _ in layout}
 
 
 @pytest.mark.parametrize(

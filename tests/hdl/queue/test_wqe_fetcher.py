@@ -542,7 +542,7 @@ def test_rewind(disturb):
                     ring.freed = max(ring.freed, ring.seen)  # complete
 
     world.run(driver, consumer, deadline=60_000)
-    assert min(times) > 0
+    assert sum(times) > 0
 
 
 @pytest.mark.parametrize("stall", [0, 0.9])

@@ -1,0 +1,90 @@
+"""The retries of a send queue, proven for one event of any kind in any state that the same proof says can follow."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+from prover import assume, claim, cover, prove, reach
+from verbena.hdl.transport.retry_account import RetryAccount, RetryCause
+from verbena.hdl.transport.send_row import Recovery
+
+DEPTH = 3
+FOR_EVER = 7
+
+
+class Retries(wiring.Component):
+    """An account beside the state that it keeps, and a count of its own.
+
+    Assumed: at first as many retries are counted as there were, not more than allowed; the attributes stay; nothing is
+    acknowledged unless ``acknowledged``. The first is claimed of what follows, too: it is no restriction.
+    """
+
+    cause: In(RetryCause)
+    acknowledged: In(1)
+    retry_count: In(3)
+    rnr_retry: In(3)
+    recovery: In(Recovery)
+    waiting: In(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.account = account = RetryAccount()
+        first = Signal(init=1)
+        row, waiting = Signal(Recovery), Signal()
+        retry_count, rnr_retry = Signal(3), Signal(3)
+        backs, waits = Signal(8), Signal(8)  # since something was acknowledged
+        counted = account.retry & (self.cause != RetryCause.READY) & (self.cause != RetryCause.UNBLOCK)
+        m.d.comb += [
+            account.cause.eq(Mux(first | self.acknowledged, RetryCause.NONE.value, self.cause.as_value())),
+            account.waiting.eq(waiting),
+            account.recovery.eq(row),
+            account.retry_count.eq(retry_count),
+            account.rnr_retry.eq(rnr_retry),
+        ]
+        m.d.sync += first.eq(0)
+        with m.If(first):
+            m.d.sync += [
+                row.eq(self.recovery),
+                waiting.eq(self.waiting),
+                retry_count.eq(self.retry_count),
+                rnr_retry.eq(self.rnr_retry),
+                backs.eq(self.recovery.retries),
+                waits.eq(self.recovery.rnr_retries),
+            ]
+            assume(m, self.recovery.retries <= self.retry_count)
+            assume(m, self.recovery.rnr_retries <= self.rnr_retry)
+        with m.Elif(self.acknowledged):
+            m.d.sync += [row.eq(0), backs.eq(0), waits.eq(0)]
+        with m.Elif(~account.exhausted):
+            m.d.sync += [row.eq(account.next), backs.eq(backs + counted), waits.eq(waits + account.wait)]
+            with m.If(account.retry | account.wait):
+                m.d.sync += waiting.eq(account.wait)
+        claim(m, "retries_bounded", first | (backs <= retry_count))
+        claim(m, "waits_bounded", first | (rnr_retry == FOR_EVER) | (waits <= rnr_retry))
+        claim(m, "counted", first | ((row.retries == backs) & ((rnr_retry == FOR_EVER) | (row.rnr_retries == waits))))
+        claim(m, "one_fate", account.retry + account.wait + account.exhausted <= 1)
+        claim(m, "calm_while_waiting", ~(waiting & account.wait))
+        reach(m, "last_retry", ~first & counted & (backs + 1 == retry_count) & (retry_count == 3))
+        reach(m, "exhausted", ~first & account.exhausted & (backs == retry_count) & (retry_count == 7))
+        return m
+
+
+def test_it_holds(tmp_path):
+    verdict = prove(Retries(), tmp_path, DEPTH)
+    assert verdict.holds, verdict.log
+
+
+def test_it_is_reached(tmp_path):
+    assert cover(Retries(), tmp_path, DEPTH).holds
+
+
+def test_a_count_that_starts_anew_with_each_timeout_is_found(tmp_path, monkeypatch):
+    elaborate = RetryAccount.elaborate
+
+    def forgetful(self, platform):
+        m = elaborate(self, platform)
+        with m.If(self.cause == RetryCause.TIMEOUT):
+            m.d.comb += self.next.retries.eq(0)
+        return m
+
+    monkeypatch.setattr(RetryAccount, "elaborate", forgetful)
+    assert not prove(Retries(), tmp_path, DEPTH).holds
