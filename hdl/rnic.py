@@ -58,9 +58,9 @@ READ_CHANNELS = ("ar", "r")
 HEADERS = 32
 """Packets between their turn and their payload's arrival: 11 cycles each, they cover a memory latency of 350 cycles."""
 
-RUN_AHEAD = 256
-"""Beats of request payload that may wait: the memory's latency and the way of a packet. More would be sent in vain
-whenever a queue has to go back."""
+RUN_AHEAD = 400
+"""Beats of request payload that may wait: a translation and the payload, each with the memory's latency, and the way of
+a packet. More would be sent in vain whenever a queue has to go back."""
 
 RECEIVE_BEATS = 64
 """Beats of receive WQEs on their way: 24 of 16 bytes at 64 bits (8 beats are kept free for a batch), 11 cycles each."""

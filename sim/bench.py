@@ -40,8 +40,8 @@ RETURNING = ("READ", "FETCH_ADD")
 
 LOSSES = (0, 0.001, 0.01, 0.05)
 PATIENCE = 2_000_000
-TIMEOUT = 10
-"""Local ACK timeout of the lossy rows, 4.096 us << 10: 16,384 cycles of simulated time."""
+TIMEOUT = 9
+"""Local ACK timeout of the lossy rows, 4.096 us << 9: 8192 cycles of simulated time."""
 
 REGION = 1 << 20
 BUFFER = 1 << 17
