@@ -128,7 +128,7 @@ def throughput(name, size, qps, mtu=MTU):
                     pass
             return cycles
 
-        batch(short)
+        batch(max(short, min(share, BUFFER // size)))  # the whole buffer
         before, after = batch(short), batch(share)
     messages = (share - short) * qps
     cycles = (after - before) / messages
