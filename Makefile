@@ -34,7 +34,7 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path)
 
 test: $(READY) ## Run all tests
 	$(BIN)/python -m verbena.sim.model
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile tests
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal tests
 
 soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS=)
 	$(BIN)/python -m verbena.sim.soak $(if $(SEED),--seed $(SEED)) $(if $(LOSS),--loss $(LOSS)) \
