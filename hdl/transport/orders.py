@@ -80,37 +80,42 @@ class Orders(wiring.Component):
         wiring.connect(m, wiring.flipped(self.retry), retries.i)
         control = self.control.payload
         held, told, again, calm = Signal(), Signal(), Signal(), Signal()
+        rewound, token = Signal(), Signal()  # waits, as was seen a cycle before
+        m.d.sync += [
+            rewound.eq(self.rewound.valid & ~self.rewound.ready),
+            token.eq(self.control.valid & ~self.control.ready),
+        ]
         m.d.comb += [
             held.eq(self.busy & (self.busy_qp == self.ready.payload)),
-            told.eq(self.rewound.valid | self.control.valid),
+            told.eq(rewound | token),
             again.eq(retries.o.valid & self.rewind_free),
             calm.eq(self.open & self.idle),
-            self.rewound.ready.eq(calm),
+            self.rewound.ready.eq(calm & rewound),
             self.control.ready.eq(
-                calm & ~self.rewound.valid & self.rewind_free & (self.reply_free | (control.action != QpAction.QUERY))
+                calm & token & ~rewound & self.rewind_free & (self.reply_free | (control.action != QpAction.QUERY))
             ),
             retries.o.ready.eq(calm & ~told & self.rewind_free),
             self.ready.ready.eq(self.open & ~told & ~again & ~held),
             self.qp.eq(
                 Mux(
                     told,
-                    Mux(self.rewound.valid, self.rewound.payload.qp, control.qp),
+                    Mux(rewound, self.rewound.payload.qp, control.qp),
                     Mux(again, retries.o.payload, self.ready.payload),
                 )
             ),
             self.take.eq(
                 Mux(
-                    self.rewound.valid,
+                    rewound,
                     calm,
-                    Mux(self.control.valid, self.control.ready, Mux(again, calm, self.ready.ready & self.ready.valid)),
+                    Mux(token, self.control.ready, Mux(again, calm, self.ready.ready & self.ready.valid)),
                 )
             ),
         ]
         with m.If(self.open):
             m.d.sync += [self.action.eq(control.action), self.operand.eq(control.psn)]
-            with m.If(self.rewound.valid):
+            with m.If(rewound):
                 m.d.sync += [self.order.eq(Order.REWOUND), self.operand.eq(self.rewound.payload.index)]
-            with m.Elif(self.control.valid):
+            with m.Elif(token):
                 m.d.sync += self.order.eq(Order.CONTROL)
                 with m.If(control.action == QpAction.RESET):
                     m.d.sync += self.operand.eq(0)

@@ -152,7 +152,7 @@ class Requester(wiring.Component):
         m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.states = states = SendStates(self.qps)
         m.submodules.draining = drains = memory.Memory(shape=1, depth=self.qps, init=[])
-        drains_write, draining = drains.write_port(), drains.read_port(domain="comb")
+        drains_write, drains_read = drains.write_port(), drains.read_port(domain="comb")
         m.submodules.orders = orders = Orders(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
         m.submodules.choice = choice = TurnChoice(self.window)
@@ -168,6 +168,7 @@ class Requester(wiring.Component):
         at, qp = Signal(range(self.qps)), Signal(range(self.qps))
         status = Signal(RingStatus)
         progress = Signal(Progress)
+        draining = Signal()
         settled = Signal()  # nothing of a packet is under way, and what it reported is taken
         idle = Signal()
         m.d.comb += [
@@ -193,8 +194,9 @@ class Requester(wiring.Component):
         drain, drain_en = Signal(), Signal()
         skipped = Signal(31)  # bytes of the message that are acknowledged
         steps = Signal(4)
+        chosen = Signal(Turn)
         m.d.comb += [
-            draining.addr.eq(qp),
+            drains_read.addr.eq(qp),
             drains_write.addr.eq(qp),
             drains_write.data.eq(drain),
             drains_write.en.eq(drain_en),
@@ -205,7 +207,7 @@ class Requester(wiring.Component):
             choice.status.eq(status),
             choice.qp_state.eq(row.state),
             choice.waiting.eq(progress.waiting),
-            choice.draining.eq(draining.data),
+            choice.draining.eq(draining),
             choice.begun.eq(admission.begun),
             choice.fresh.eq(admission.o.fresh),
             segment.payload.qp.eq(qp),
@@ -287,7 +289,7 @@ class Requester(wiring.Component):
                 with m.If(orders.take):
                     m.next = "READ"
             with m.State("READ"):
-                m.d.sync += [status.eq(self.status), progress.eq(self.progress)]
+                m.d.sync += [status.eq(self.status), progress.eq(self.progress), draining.eq(drains_read.data)]
                 with m.Switch(orders.order):
                     for order in Order:
                         with m.Case(order):
@@ -341,12 +343,13 @@ class Requester(wiring.Component):
                 m.d.sync += [
                     skipped.eq((progress.unacked - progress.first)[:PSN_BITS] << 8),
                     steps.eq(row.path_mtu),
+                    chosen.eq(choice.o),
                 ]
                 with m.Switch(choice.o):
                     with m.Case(Turn.SEND):
                         m.d.comb += segment.valid.eq(settled)
                         with m.If(settled & segment.ready):
-                            m.d.sync += several.eq(choice.several | draining.data)
+                            m.d.sync += several.eq(choice.several | draining)
                         with m.Else():
                             m.next = "TURN"
                     with m.Case(Turn.CLOSED):
@@ -354,32 +357,35 @@ class Requester(wiring.Component):
                     with m.Case(Turn.NOTHING):
                         pass
                     with m.Default():
-                        with m.If(~idle):
-                            m.next = "TURN"
-                with m.If(idle):
-                    with m.Switch(choice.o):
-                        with m.Case(Turn.GIVE_UP):
-                            change(StateChange.GIVE_UP)
-                            flush(states.target, 0)
-                            drop_to(status.fetched)
-                        with m.Case(Turn.RESUME):
-                            m.next = "RESUME"
-                        with m.Case(Turn.PASS):
-                            change(StateChange.PASS)
-                            drop_to(states.following)
-                            once_more()
-                        with m.Case(Turn.DRAINED):
-                            flush(state.index, 1)
-                        with m.Case(Turn.BROKEN):
-                            change(StateChange.HALT)
-                            m.d.sync += [
-                                self.failed.valid.eq(1),
-                                self.failed.payload.qp.eq(qp),
-                                self.failed.payload.wqe_index.eq(
-                                    Mux(state.phase == Phase.RESUME, progress.oldest, state.index)
-                                ),
-                                self.failed.payload.syndrome.eq(Syndrome.RING_BUS),
-                            ]
+                        m.next = "TURN"
+                        with m.If(idle):
+                            m.next = "ACT"
+            # Nothing is under way, nor will be before this is done.
+            with m.State("ACT"):
+                m.next = "IDLE"
+                with m.Switch(chosen):
+                    with m.Case(Turn.GIVE_UP):
+                        change(StateChange.GIVE_UP)
+                        flush(states.target, 0)
+                        drop_to(status.fetched)
+                    with m.Case(Turn.RESUME):
+                        m.next = "RESUME"
+                    with m.Case(Turn.PASS):
+                        change(StateChange.PASS)
+                        drop_to(states.following)
+                        once_more()
+                    with m.Case(Turn.DRAINED):
+                        flush(state.index, 1)
+                    with m.Case(Turn.BROKEN):
+                        change(StateChange.HALT)
+                        m.d.sync += [
+                            self.failed.valid.eq(1),
+                            self.failed.payload.qp.eq(qp),
+                            self.failed.payload.wqe_index.eq(
+                                Mux(state.phase == Phase.RESUME, progress.oldest, state.index)
+                            ),
+                            self.failed.payload.syndrome.eq(Syndrome.RING_BUS),
+                        ]
             with m.State("RESUME"):
                 # A packet is 256 bytes, twice that for each step: nobody waits for this.
                 with m.If(steps[1:] != 0):
