@@ -3,7 +3,7 @@
 import functools
 import operator
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -188,9 +188,9 @@ class Rnic(wiring.Component):
 
         # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
         m.submodules.piece_router = router = TagRouter(Piece)
-        through(m, "pieces", Queue(Piece, PIECES), access.transmit.piece, router.i)
+        through(m, "pieces", Queue(Piece, PIECES, sparse=True), access.transmit.piece, router.i)
         link(m, router.o[0], self._payload_reader.piece)
-        through(m, "atomic_pieces", Queue(Piece, PIECES), router.o[1], self._atomic.piece)
+        through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], self._atomic.piece)
 
         through(m, "inline_skid", Skid(beat), requester.inline, transmitter.inline)
         through(m, "payload_skid", Skid(beat), self._payload_reader.payload, transmitter.payload)
@@ -214,6 +214,7 @@ class Rnic(wiring.Component):
         m.submodules.runs = runs = RunArbiter(2)
         link(m, responder.access, runs.i[0])
         link(m, collector.access, runs.i[1])
+        m.d.comb += runs.soon.eq(Cat(lookup.request.valid, lookup.response.valid))
         # The check takes a request only once it is looked up; who asks goes on meanwhile.
         through(m, "access_skid", Skid(AccessRequest), runs.o, self._access.receive.request)
         link(m, self._access.receive.piece, self._payload_writer.piece)
@@ -222,8 +223,8 @@ class Rnic(wiring.Component):
         link(m, self._payload_writer.done, router.i)
         link(m, router.o[0], self._acknowledger.done)
         link(m, router.o[1], self._completer.done)
-        through(m, "jobs", Queue(Job, JOBS), responder.job, self._acknowledger.job)
-        through(m, "response_jobs", Queue(ResponseJob, JOBS), collector.job, self._completer.job)
+        through(m, "jobs", Queue(Job, JOBS, sparse=True), responder.job, self._acknowledger.job)
+        through(m, "response_jobs", Queue(ResponseJob, JOBS, sparse=True), collector.job, self._completer.job)
 
     def _answer(self, m):
         """Acknowledgements, READ responses and atomics."""
@@ -254,10 +255,10 @@ class Rnic(wiring.Component):
         told(m, completer, timers, "watch")
 
         m.submodules.completion_arbiter = completion_arbiter = StreamArbiter(Completion, 2)
-        link(m, self._acknowledger.completion, completion_arbiter.i[0])
-        link(m, completer.completion, completion_arbiter.i[1])
         # Who completes goes on while a CQE is written.
-        through(m, "completion_skid", Skid(Completion), completion_arbiter.o, self._completions.completion)
+        for name, turn in zip(("acknowledger", "completer"), completion_arbiter.i):
+            through(m, f"{name}_completion", Slice(Completion), self._blocks[name].completion, turn)
+        link(m, completion_arbiter.o, self._completions.completion)
         m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 3)
         for source, turn in zip((self._completions, self._commands, self._port_state), event_arbiter.i):
             link(m, source.event, turn)

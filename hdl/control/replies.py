@@ -26,7 +26,7 @@ class Replies(wiring.Component):
         A query begins.
     requester, responder : streams of ``{psn, index}``, completer : stream of ``{index}``
     word, data, write
-        A word of the record; ``write`` says that it is good.
+        A word of the record; ``write`` says that it is good. Registers.
     done : 1
         All words have come; until ``clear``.
     """
@@ -51,26 +51,28 @@ class Replies(wiring.Component):
         turn, answered = Signal(3), Signal(3)
         sq_index, rq_index = Signal(16), Signal(16)
         last = Signal()  # the indices are left
-        m.d.comb += last.eq(answered.all() & ~self.done)
+        told = Signal()
+        m.d.comb += last.eq(answered.all() & ~told)
         m.d.comb += [port.ready.eq(turn[number]) for number, port in enumerate(ports)]
-        m.d.comb += self.write.eq(turn.any() | last)
+        m.d.sync += self.write.eq(turn.any() | last)
         with m.If(turn[0]):
-            m.d.comb += [self.word.eq(SQ_PSN), self.data.eq(self.requester.payload.psn)]
+            m.d.sync += [self.word.eq(SQ_PSN), self.data.eq(self.requester.payload.psn)]
             m.d.sync += sq_index.eq(self.requester.payload.index)
         with m.Elif(turn[1]):
-            m.d.comb += [self.word.eq(RQ_PSN), self.data.eq(self.responder.payload.psn)]
+            m.d.sync += [self.word.eq(RQ_PSN), self.data.eq(self.responder.payload.psn)]
             m.d.sync += rq_index.eq(self.responder.payload.index)
         with m.Elif(turn[2]):
-            m.d.comb += [self.word.eq(COMPLETED), self.data.eq(self.completer.payload.index)]
+            m.d.sync += [self.word.eq(COMPLETED), self.data.eq(self.completer.payload.index)]
         with m.Else():
-            m.d.comb += [self.word.eq(INDICES), self.data.eq(Cat(sq_index, rq_index))]
+            m.d.sync += [self.word.eq(INDICES), self.data.eq(Cat(sq_index, rq_index))]
         came = Signal(3)
         m.d.comb += came.eq(Cat(port.valid for port in ports))
         m.d.sync += [
             turn.eq(Mux(turn.any(), 0, came & -came)),
             answered.eq(answered | turn),
-            self.done.eq(answered.all()),
+            told.eq(answered.all()),
+            self.done.eq(told),
         ]
         with m.If(self.clear):
-            m.d.sync += [answered.eq(0), self.done.eq(0)]
+            m.d.sync += [answered.eq(0), told.eq(0), self.done.eq(0)]
         return m

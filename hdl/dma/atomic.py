@@ -187,8 +187,11 @@ class AtomicUnit(wiring.Component):
                     with m.If(over | ((decided != arrived) & ~beat)):
                         m.next = "LOAD"
                     with m.Elif(here & ~good & (head == tail)):
-                        m.d.comb += refused.eq(1)
-                        m.d.sync += [failed.eq(1), none.eq(1), payload.valid.eq(1), result.valid.eq(1)]
+                        m.next = "REFUSE"
+            with m.State("REFUSE"):
+                m.d.comb += refused.eq(1)
+                m.d.sync += [failed.eq(1), none.eq(1), payload.valid.eq(1), result.valid.eq(1)]
+                m.next = "IDLE"
             with m.State("LOAD"):
                 m.d.sync += [value.eq(old.value), failed.eq(old.error), none.eq(0), adding.eq(rows_read.data.add)]
                 with m.If(answering):

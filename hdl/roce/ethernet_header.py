@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..stream.packet import PacketBeat
+from ..stream.skid import Skid
 from .headers import HEADERS
 from .layout import header_bits, wire_field
 
@@ -27,7 +28,7 @@ class EthernetInsert(wiring.Component):
     """Puts an Ethernet header in front of each packet.
 
     One beat a cycle, as many cycles a packet as the frame has beats; the first one 1 cycle after the packet's first
-    beat, or after ``soon``. ``i.ready`` depends on ``o.ready``; ``o`` is a register. ``error`` passes.
+    beat, or after ``soon``. No path leads from ``o.ready`` to ``i.ready``; ``o`` is a register. ``error`` passes.
 
     Parameters
     ----------
@@ -74,29 +75,30 @@ class EthernetInsert(wiring.Component):
         flush = Signal()  # the packet is over, and `kept` is its rest
         flush_count = Signal(range(lanes + 1))
         flush_error = Signal()
-        o = self.o.payload
+        m.submodules.skid = skid = Skid(PacketBeat(self.data_width))
+        wiring.connect(m, skid.o, wiring.flipped(self.o))
+        o, move = skid.i.payload, skid.i.ready
         alone = Signal()  # a beat of header alone
         begun = Signal()  # that one is out
         taking = begun if whole else ~flush
-        move = ~self.o.valid | self.o.ready
         fits = beat.count <= lanes - shift
         m.d.comb += self.i.ready.eq(taking & move)
         if whole:
             m.d.comb += alone.eq(~begun & ~flush & Mux(self.i.valid, beat.first, self.soon))
+        rest = Cat(kept, beat.data)[: self.data_width]
+        m.d.comb += [
+            skid.i.valid.eq(flush | alone | (self.i.valid & taking)),
+            o.first.eq(alone if whole else beat.first & ~flush),
+            o.last.eq(flush | (beat.last & fits & ~alone)),
+            o.error.eq(Mux(flush, flush_error, beat.error)),
+            o.count.eq(Mux(flush, flush_count, Mux(beat.last & ~alone & fits, beat.count + shift, lanes))),
+        ]
+        if whole:
+            m.d.comb += o.data.eq(Mux(alone, header[: self.data_width], rest))
+        else:
+            m.d.comb += o.data.eq(Mux(beat.first & ~flush, Cat(header, beat.data)[: self.data_width], rest))
         with m.If(move):
-            m.d.sync += [
-                self.o.valid.eq(flush | alone | (self.i.valid & taking)),
-                o.first.eq(alone if whole else beat.first & ~flush),
-                o.last.eq(flush | (beat.last & fits & ~alone)),
-                o.error.eq(Mux(flush, flush_error, beat.error)),
-                o.count.eq(Mux(flush, flush_count, Mux(beat.last & ~alone & fits, beat.count + shift, lanes))),
-                flush.eq(0),
-            ]
-            rest = Cat(kept, beat.data)[: self.data_width]
-            if whole:
-                m.d.sync += o.data.eq(Mux(alone, header[: self.data_width], rest))
-            else:
-                m.d.sync += o.data.eq(Mux(beat.first & ~flush, Cat(header, beat.data)[: self.data_width], rest))
+            m.d.sync += flush.eq(0)
             with m.If(alone):
                 m.d.sync += [begun.eq(1), kept.eq(header[whole * lanes * 8 :])]
             with m.Elif(self.i.valid & taking):

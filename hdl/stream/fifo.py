@@ -22,7 +22,8 @@ class Queue(wiring.Component):
     ``i.ready`` depends on registers only, ``o`` is a register. Up to 64 items stand in LUT RAM, and an item comes out
     2 cycles after it went in (taken at ``i`` in cycle *n*, ``o.valid`` in cycle *n + 2*); more stand in block RAM, and
     it takes 5 cycles. A queue with a depth below 3 does not reach one item a cycle. With ``bypass`` an item that finds
-    the queue empty comes out 1 cycle after it went in.
+    the queue empty comes out 1 cycle after it went in. With ``sparse`` an item comes out every second cycle at most,
+    and no path leads from ``o.ready`` to the many enables of the output.
 
     Parameters
     ----------
@@ -32,6 +33,8 @@ class Queue(wiring.Component):
         Items it holds, those on their way to the output included; with ``bypass`` at most 64.
     bypass : bool
         Costs a multiplexer of the width of an item.
+    sparse : bool
+        For items that are taken seldom; ``depth`` at most 64.
 
     Members
     -------
@@ -40,14 +43,17 @@ class Queue(wiring.Component):
         Items inside.
     """
 
-    def __init__(self, shape, depth, *, bypass=False):
+    def __init__(self, shape, depth, *, bypass=False, sparse=False):
         if not isinstance(depth, int) or depth < 1:
             raise ValueError(f"depth must be a positive int, not {depth!r}")
         if bypass and depth > LUT_DEPTH:
             raise ValueError(f"depth must be at most {LUT_DEPTH} with bypass, not {depth!r}")
+        if sparse and depth > LUT_DEPTH:
+            raise ValueError(f"depth must be at most {LUT_DEPTH} if sparse, not {depth!r}")
         self.shape = shape
         self.depth = depth
         self.bypass = bypass
+        self.sparse = sparse
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
@@ -85,19 +91,23 @@ class Queue(wiring.Component):
         if self.depth <= LUT_DEPTH:
             m.submodules.rows = rows = memory.Memory(shape=width, depth=1 << bits, init=[])
             write, read = rows.write_port(), rows.read_port(domain="comb")
+            free = ~self.o.valid if self.sparse else ~self.o.valid | self.o.ready
             m.d.comb += [
                 write.addr.eq(tail),
                 write.data.eq(self.i.payload),
                 write.en.eq(put),
                 read.addr.eq(head),
-                take.eq(unread & (~self.o.valid | self.o.ready)),
+                take.eq(unread & free),
             ]
             item = read.data
             if self.bypass:
-                m.d.comb += past.eq(put & ~unread & (~self.o.valid | self.o.ready))
+                m.d.comb += past.eq(put & ~unread & free)
                 item = Mux(unread, read.data, Value.cast(self.i.payload))
-            with m.If(~self.o.valid | self.o.ready):
+            with m.If(free):
                 m.d.sync += [Value.cast(self.o.payload).eq(item), self.o.valid.eq(take | past)]
+            if self.sparse:
+                with m.Elif(self.o.ready):
+                    m.d.sync += self.o.valid.eq(0)
         else:
             m.submodules.ram = ram = Ram(width, 1 << bits)
             m.submodules.prefetch = prefetch = Prefetch(width)

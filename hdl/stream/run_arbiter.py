@@ -1,6 +1,6 @@
 """Several streams of accesses into one, run by run."""
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,7 +19,8 @@ class RunArbiter(wiring.Component):
     nothing is buffered before the choice, accesses leave in the order in which they were taken: who begins a run only
     when another input's has been taken whole, comes behind it.
 
-    A change of input costs no cycle.
+    Whose turn it is, is a register. A change of input costs a cycle, in which nothing is taken, unless ``soon`` has
+    told of it.
 
     Parameters
     ----------
@@ -29,6 +30,8 @@ class RunArbiter(wiring.Component):
     Members
     -------
     i : ``count`` streams of ``AccessRequest``
+    soon : a bit an input
+        A run is about to come there: if nobody else has one, it is that one's turn.
     o : stream of ``AccessRequest``
     """
 
@@ -39,6 +42,7 @@ class RunArbiter(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(AccessRequest)).array(count),
+                "soon": In(count),
                 "o": Out(stream.Signature(AccessRequest)),
             }
         )
@@ -46,33 +50,34 @@ class RunArbiter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         valid = Signal(self.count)
-        choice = Signal(range(self.count))
-        grant = Signal(range(self.count))  # whose run is under way, or was the last
+        grant = Signal(range(self.count))  # whose run is under way, or the next
         inside = Signal()
-        taken = Signal()
+        taken, last = Signal(), Signal()
         m.d.comb += [
             valid.eq(Cat(port.valid for port in self.i)),
-            choice.eq(grant),
-            taken.eq(pick(valid, choice) & ~self.o.valid),
+            taken.eq(pick(valid, grant) & ~self.o.valid),
+            last.eq(pick([port.payload.last for port in self.i], grant)),
         ]
-        with m.If(~inside), m.Switch(grant):
-            for number in range(self.count):
-                with m.Case(number):
-                    for step in range(self.count - 1, 0, -1):
-                        other = (number + step) % self.count
-                        with m.If(valid[other]):
-                            m.d.comb += choice.eq(other)
         for number, port in enumerate(self.i):
-            m.d.comb += port.ready.eq(~self.o.valid & (choice == number))
+            m.d.comb += port.ready.eq(~self.o.valid & (grant == number))
 
-        item = Value.cast(self.o.payload)
         with m.If(self.o.valid):
             m.d.sync += self.o.valid.eq(~self.o.ready)
         with m.Else():
             m.d.sync += [
                 self.o.valid.eq(taken),
-                item.eq(pick([Value.cast(port.payload) for port in self.i], choice)),
+                Value.cast(self.o.payload).eq(pick([Value.cast(port.payload) for port in self.i], grant)),
             ]
         with m.If(taken):
-            m.d.sync += [grant.eq(choice), inside.eq(~pick([port.payload.last for port in self.i], choice))]
+            m.d.sync += inside.eq(~last)
+
+        # The turn moves when a run has ended, or before one has begun.
+        with m.If(Mux(taken, last, ~inside & ~pick(valid, grant))), m.Switch(grant):
+            for number in range(self.count):
+                with m.Case(number):
+                    for wish in (self.soon & ~pick(self.soon, grant).replicate(self.count), valid):
+                        for step in range(self.count - 1, 0, -1):
+                            other = (number + step) % self.count
+                            with m.If(wish[other]):
+                                m.d.sync += grant.eq(other)
         return m

@@ -55,7 +55,7 @@ class AckQueue(wiring.Component):
     o : stream of ``Ack``
         An answer comes out 1 cycle after it went in, if nobody waits, otherwise 4; and there is one each 4 cycles.
     holds : 1
-        The answer that is fetched, or waits at ``o``, is of ``answer.qp``.
+        The answer that is fetched, or waits at ``o``, is of ``answer.qp``; a cycle late.
     """
 
     def __init__(self, qps):
@@ -99,10 +99,9 @@ class AckQueue(wiring.Component):
         write = Signal()
         direct = Signal()  # past the memories, because nobody waits
         turn = Signal()
-        m.d.sync += older.eq(psn_before(answer.psn, before.r_data.psn))
+        m.d.sync += [older.eq(psn_before(answer.psn, before.r_data.psn)), asked.eq(answer.qp)]
         m.d.comb += [
-            asked.eq(answer.qp),
-            before.r_addr.eq(asked),
+            before.r_addr.eq(answer.qp),
             sent_asked.addr.eq(asked),
             is_answer.eq(self.action == AckAction.ANSWER),
             is_nak.eq(answer.syndrome[5:7] != 0),
@@ -183,5 +182,5 @@ class AckQueue(wiring.Component):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
                     m.next = "TAKE"
-        m.d.comb += self.holds.eq(~fsm.ongoing("TAKE") & (qp == asked))
+        m.d.sync += self.holds.eq(~fsm.ongoing("TAKE") & (qp == asked))
         return m

@@ -180,7 +180,8 @@ class CompleterSteps(wiring.Component):
             # -- Responses: what is complete, one message after the other, and then what is left of it.
             with m.State("RESPONSE"):
                 m.d.comb += self.seek.eq(following)  # in case
-                with m.If(~(self.within & meaning.known & alive)):
+                # The QP may have gone to ERR meanwhile: what is complete must not be forgotten.
+                with m.If(~(self.within & meaning.known & alive) & ~moved):
                     m.d.comb += self.dropped.eq(1)
                     m.next = "IDLE"
                 with m.Elif(message.complete & ~at_failed):

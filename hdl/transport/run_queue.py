@@ -31,7 +31,7 @@ class RunQueue(wiring.Component):
     commit, drop : 1
         End of the run.
     room : 1
-        A whole run fits. Only meaningful between runs.
+        A whole run fits. Only meaningful between runs, from the second cycle after one on.
     o : stream of ``AccessRequest``
     """
 
@@ -64,7 +64,7 @@ class RunQueue(wiring.Component):
             self.o.payload.as_value().eq(read.data),
             self.o.valid.eq(head != good),
         ]
-        m.d.sync += [tail.eq(following), self.room.eq((following - head)[:5] <= DEPTH - self.run)]
+        m.d.sync += [tail.eq(following), self.room.eq((tail - head)[:5] <= DEPTH - self.run)]
         with m.If(self.commit):
             m.d.sync += good.eq(following)
         with m.Elif(self.drop):

@@ -1,6 +1,6 @@
 """What the completer has to deal with, one thing at a time."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -47,7 +47,7 @@ class SendEvents(wiring.Component):
         See :class:`.completer.Completer`.
     idle : 1
     begin : 1
-        An event is taken in this cycle.
+        An event is taken in this cycle: a response at the earliest in that in which it is there, others in the next.
     next, event : ``SendEvent``
         The one that is taken now, or would be; the last one taken, from the cycle after ``begin`` on.
     control_taken, replying : 1
@@ -86,8 +86,12 @@ class SendEvents(wiring.Component):
             token.eq(self.job.payload.kind == ResponseJobKind.TOKEN),
             response.eq(self.job.valid & self.done.valid),
         ]
+        # Whose turn it is if it is not a response's, a bit each: chosen a cycle before it counts.
         ports = (self.failed_requester, self.failed_transmitter, self.flush, self.fired)
-        others = Cat(control, *(port.valid for port in ports)).any()
+        turn, waiting = Signal(1 + len(ports)), Signal(1 + len(ports))
+        others = turn.any()
+        m.d.comb += waiting.eq(Cat(control & ~self.control_taken, *(port.valid for port in ports)))
+        m.d.sync += turn.eq(Mux(self.begin, 0, waiting & -waiting))
         m.d.comb += [
             self.begin.eq(self.idle & (others | (response & ~nothing & ~token))),
             self.job.ready.eq(self.idle & response & ~others),
@@ -102,17 +106,14 @@ class SendEvents(wiring.Component):
             chosen.generation.eq(self.fired.payload.generation),
         ]
         m.d.sync += self.token_done.eq(self.job.ready & token)
-        with m.If(control):
+        with m.If(turn[0]):
             m.d.comb += [chosen.kind.eq(EventKind.CONTROL), chosen.qp.eq(self.control.payload.qp)]
-        choice = m.Elif
-        for port, kind in (
-            (self.failed_requester, EventKind.FAILURE),
-            (self.failed_transmitter, EventKind.FAILURE),
-            (self.flush, EventKind.FLUSH),
-            (self.fired, EventKind.FIRED),
+        for number, (port, kind) in enumerate(
+            zip(ports, (EventKind.FAILURE, EventKind.FAILURE, EventKind.FLUSH, EventKind.FIRED)), start=1
         ):
-            with choice(port.valid):
-                m.d.comb += [port.ready.eq(self.idle), chosen.kind.eq(kind), chosen.qp.eq(port.payload.qp)]
+            m.d.comb += port.ready.eq(self.idle & turn[number])
+            with m.If(turn[number]):
+                m.d.comb += [chosen.kind.eq(kind), chosen.qp.eq(port.payload.qp)]
                 if kind is EventKind.FAILURE:
                     m.d.comb += [
                         chosen.index.eq(port.payload.wqe_index),

@@ -106,14 +106,16 @@ class Timers(wiring.Component):
         runs = (state == QpState.RTS) | (state == QpState.SQD)
         forget = Signal()
         idle = Signal()
+        watch = Signal(Watch)  # a cycle late: it comes late in its cycle
+        m.d.sync += watch.eq(self.watch)
         m.d.comb += [
             self.watch_qp.eq(qp),
             rows.r_addr.eq(qp),
             rows.w_addr.eq(qp),
             rows.w_data.reference.eq(now),
-            rows.w_data.unacked.eq(self.watch.unacked),
-            rows.w_data.generation.eq(self.watch.generation),
-            rows.w_data.waiting.eq(self.watch.waiting),
+            rows.w_data.unacked.eq(watch.unacked),
+            rows.w_data.generation.eq(watch.generation),
+            rows.w_data.waiting.eq(watch.waiting),
             rows.w_data.idle.eq(idle),
             settings.r_addr.eq(qp),
             settings.w_addr.eq(self.attribute.index),
@@ -135,7 +137,7 @@ class Timers(wiring.Component):
         best = Signal(32, init=NEVER)
         m.submodules.rnr = rnr = RnrTicks()
         code = Signal(5)
-        outstanding = told.any & (psn_next(told.last) != self.watch.unacked)
+        outstanding = told.any & (psn_next(told.last) != watch.unacked)
         m.d.comb += [rnr.code.eq(code), due.eq(~idle & left[-1])]
         with m.If(self.fired.ready):
             m.d.sync += self.fired.valid.eq(0)
@@ -152,15 +154,13 @@ class Timers(wiring.Component):
                     elapsed.eq(now - row.reference),
                     changed.eq(
                         row.idle
-                        | (row.unacked != self.watch.unacked)
-                        | (row.generation != self.watch.generation)
-                        | (row.waiting != self.watch.waiting)
+                        | (row.unacked != watch.unacked)
+                        | (row.generation != watch.generation)
+                        | (row.waiting != watch.waiting)
                     ),
-                    idle.eq(
-                        self.watch.dead | ~fields.runs | (~self.watch.waiting & (~outstanding | (fields.timeout == 0)))
-                    ),
-                    waits.eq(self.watch.waiting),
-                    code.eq(self.watch.rnr_timer),
+                    idle.eq(watch.dead | ~fields.runs | (~watch.waiting & (~outstanding | (fields.timeout == 0)))),
+                    waits.eq(watch.waiting),
+                    code.eq(watch.rnr_timer),
                     timeout.eq(fields.timeout),
                 ]
                 m.next = "START"

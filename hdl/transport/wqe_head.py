@@ -53,7 +53,7 @@ class WqeHead(wiring.Component):
     length, last : 13, 1
         The packet's payload, and whether the message ends with it; in the second cycle after SIZE.
     wrong, syndrome : 1, 8
-        The WQE is malformed; in the second cycle after SIZE.
+        The WQE is malformed; in the third cycle after SIZE.
     next_psn : 24
         The PSN after those that the packet stands for; in the second cycle after SIZE.
     """
@@ -156,7 +156,7 @@ class WqeHead(wiring.Component):
         is_read = self.one_sided & ~self.atomic
         more = partial | empty | ~is_read
         m.d.sync += self.next_psn.eq((Cat(Const(1, 1), self.psn) + Cat(more, Mux(is_read, packets, 0)))[1:])
-        m.d.comb += self.wrong.eq(unknown | crowded | faulty)
+        m.d.sync += self.wrong.eq(unknown | crowded | faulty)
         with m.If(unknown):
             m.d.comb += self.syndrome.eq(Syndrome.OPCODE)
         with m.Elif(crowded):

@@ -101,7 +101,6 @@ class WqeWords(wiring.Component):
         m.d.comb += [
             self.address.qp.eq(self.qp),
             self.address.word.eq(Mux(self.large, Cat(place, self.index), Cat(place[:3], self.index))),
-            self.inline_done.eq(count == self.inline_words),
             last.eq(count + 1 == self.inline_words),
             want.eq(turn),
         ]
@@ -109,7 +108,7 @@ class WqeWords(wiring.Component):
         with m.Switch(turn):
             with m.Case(WqeWord.NONE):
                 m.d.comb += place.eq(place_of["opcode"])
-                m.d.sync += [entry.eq(self.entry), remote_asked.eq(0), count.eq(0)]
+                m.d.sync += [entry.eq(self.entry), remote_asked.eq(0), count.eq(0), self.inline_done.eq(0)]
                 with m.If(self.start):
                     m.d.comb += want.eq(WqeWord.START)
                     m.d.sync += turn.eq(WqeWord.SIZE)
@@ -132,7 +131,7 @@ class WqeWords(wiring.Component):
                 # Swap is the last word of the first 64 bytes; compare and addend, the same field, stand before it.
                 m.d.comb += place.eq(Mux(self.is_atomic, Cat(count[0] ^ self.is_swap, Const(3, 3)), count + payload))
                 with m.If(self.inline_room & ~self.inline_done):
-                    m.d.sync += count.eq(count + 1)
+                    m.d.sync += [count.eq(count + 1), self.inline_done.eq(last)]
                 with m.Else():
                     m.d.comb += want.eq(WqeWord.NONE)
         with m.If(self.stop):

@@ -7,10 +7,10 @@ from verbena.hdl.stream.packet import PacketBeat
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 16, 64, 65, 128, 200])
 @pytest.mark.parametrize("stalls", [(0, 0), (0.3, 0.3), (0, 0.6), (0.6, 0)])
-@pytest.mark.parametrize("bypass", [False, True])
-def test_order(depth, stalls, bypass):
+@pytest.mark.parametrize(("bypass", "sparse"), [(False, False), (True, False), (True, True)])
+def test_order(depth, stalls, bypass, sparse):
     rng = make_rng()
-    dut = Queue(16, depth, bypass=bypass and depth <= 64)
+    dut = Queue(16, depth, bypass=bypass and depth <= 64, sparse=sparse and depth <= 64)
     sent = [rng.randrange(1 << 16) for _ in range(2 * depth + 100)]
 
     async def producer(ctx):
@@ -61,6 +61,28 @@ def test_latency_and_throughput(depth, bypass, latency):
     assert times == list(range(latency, latency + 300))
 
 
+@pytest.mark.parametrize("bypass", [False, True])
+def test_a_sparse_one_rests(bypass):
+    """The first item is as quick as ever; then one comes every second cycle."""
+    dut = Queue(16, 16, bypass=bypass, sparse=True)
+    times = []
+
+    async def producer(ctx):
+        await send_all(ctx, dut.i, range(60))
+
+    async def consumer(ctx):
+        ctx.set(dut.o.ready, 1)
+        cycle = 0
+        while len(times) < 60:
+            *_, valid = await ctx.tick().sample(dut.o.valid)
+            if valid:
+                times.append(cycle)
+            cycle += 1
+
+    simulate(dut, producer, consumer)
+    assert times == [2 - bypass + 2 * n for n in range(60)]
+
+
 @pytest.mark.parametrize("depth", [8, 100])
 def test_keeps_the_shape(depth):
     dut = Queue(PacketBeat(64), depth)
@@ -85,3 +107,5 @@ def test_refuses_a_wrong_depth(depth):
 def test_refuses_a_bypass_around_block_ram():
     with pytest.raises(ValueError, match="at most 64 with bypass, not 65"):
         Queue(8, 65, bypass=True)
+    with pytest.raises(ValueError, match="at most 64 if sparse, not 65"):
+        Queue(8, 65, sparse=True)
