@@ -32,16 +32,16 @@ venv: $(READY) ## Set up .venv with all that development needs
 demo: $(READY) ## Move a file between two simulated adapters (FILE=path)
 	$(BIN)/python -m verbena.sim.demo $(if $(FILE),'$(FILE)')
 
-test: $(READY) ## Run all tests
+test: $(READY) ## Run all tests but the proofs
 	$(BIN)/python -m verbena.sim.model
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal tests
+
+formal: $(READY) ## Prove properties of the PSN and ACK logic with an SMT solver (takes 2 to 4 minutes)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal
 
 soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS=)
 	$(BIN)/python -m verbena.sim.soak $(if $(SEED),--seed $(SEED)) $(if $(LOSS),--loss $(LOSS)) \
 		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PAIRS),--pairs $(PAIRS))
-
-formal: $(READY) ## Run the proofs
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal
 
 lint: $(READY) ## Check format and style; `make format` mends what can be mended
 	$(BIN)/ruff format --check --quiet .

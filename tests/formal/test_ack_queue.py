@@ -1,6 +1,6 @@
 """The ack queue: nothing overtakes a response, and no NAK is lost to an older ACK."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from prover import assume, claim, cover, prove, reach
 from verbena.hdl.transport import ack_queue
@@ -87,15 +87,15 @@ class Answers(wiring.Component):
         claim(m, "held", ~(shows & ~shown & (held_for > LOOKED_AT)))
 
         # -- A NAK that waits: until it is out, or its packet has come after all, nothing older comes out.
-        due, nak = Signal(), Signal(PSN_BITS)
-        older = Signal()  # one that is on its way out was put before
+        due, nak, nak_put = Signal(), Signal(PSN_BITS), Signal()
+        older, earlier = Signal(), Signal()  # one that is on its way out was put before
         leaves = shows & self.o.ready
-        with m.If(leaves):
-            m.d.sync += older.eq(0)
-            with m.If(~older):
-                m.d.sync += due.eq(0)
+        m.d.comb += older.eq(Mux(nak_put, dut.holds, earlier))
+        m.d.sync += [nak_put.eq(asks & is_nak & ~leaves), earlier.eq(older & ~leaves)]
+        with m.If(leaves & ~older):
+            m.d.sync += due.eq(0)
         with m.If(asks & is_nak):
-            m.d.sync += [due.eq(1), nak.eq(answer.psn), older.eq(dut.holds & ~leaves)]
+            m.d.sync += [due.eq(1), nak.eq(answer.psn), earlier.eq(0)]
         with m.Elif(puts & ((self.action == AckAction.RELEASE) | (asks & ~psn_before(answer.psn, nak)))):
             m.d.sync += due.eq(0)
         claim(m, "nak_kept", ~(leaves & due & ~older & psn_before(out.psn, nak)))
