@@ -166,7 +166,6 @@ class Rnic(wiring.Component):
     def _transmit(self, m):
         """Doorbell, fetch, turn, packet, wire."""
         c = self.config
-        beat = PacketBeat(c.data_width)
         requester, merge, access, transmitter = self._requester, self._transmit_merge, self._access, self._transmitter
         m.submodules.turns = turns = StreamArbiter(range(c.qps), 3)
         link(m, self._registers.sq, self._sq_fetch.doorbell)
@@ -192,8 +191,8 @@ class Rnic(wiring.Component):
         link(m, router.o[0], self._payload_reader.piece)
         through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], self._atomic.piece)
 
-        through(m, "inline_skid", Skid(beat), requester.inline, transmitter.inline)
-        through(m, "payload_skid", Skid(beat), self._payload_reader.payload, transmitter.payload)
+        link(m, requester.inline, transmitter.inline)
+        link(m, self._payload_reader.payload, transmitter.payload)
         link(m, self._atomic.payload, transmitter.atomic)
         link(m, self._replier.inline, transmitter.replay)
         through(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
