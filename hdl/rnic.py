@@ -328,12 +328,12 @@ class Rnic(wiring.Component):
             ("entry_reader", 16, self._collector.read, self._collector.data),
         ):
             m.submodules[name] = reader = StructureReader(width, depth)
-            through(m, f"{name}_skid", Skid(ReadRequest), request, reader.request)
+            through(m, f"{name}_slice", Slice(ReadRequest), request, reader.request)
             link(m, reader.data, answer)
             reads.append(reader.port)
         for name, source in (("cqe_writer", self._completions), ("eqe_writer", self._events)):
             m.submodules[name] = writer = StructureWriter(width)
-            through(m, f"{name}_skid", Skid(ReadRequest), source.write, writer.request)
+            through(m, f"{name}_slice", Slice(ReadRequest), source.write, writer.request)
             link(m, source.data, writer.data)
             link(m, writer.done, source.done)
             writes.append(writer.port)
