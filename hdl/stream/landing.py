@@ -38,7 +38,7 @@ class Landing(wiring.Component):
             raise ValueError(f"flight must be 1 to {DEPTH - 4}, not {flight!r}")
         self.shape = shape
         self.flight = flight
-        super().__init__({"i": In(shape), "i_valid": In(1), "room": Out(1), "o": Out(stream.Signature(shape))})
+        super().__init__({"i": In(shape), "i_valid": In(1), "room": Out(1, init=1), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):
         m = Module()
