@@ -58,7 +58,7 @@ READ_CHANNELS = ("ar", "r")
 HEADERS = 32
 """Packets between their turn and their payload's arrival: 11 cycles each, they cover a memory latency of 350 cycles."""
 
-RUN_AHEAD = 400
+RUN_AHEAD = 336
 """Beats of request payload that may wait: a translation and the payload, each with the memory's latency, and the way of
 a packet. More would be sent in vain whenever a queue has to go back."""
 
