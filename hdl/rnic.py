@@ -166,7 +166,6 @@ class Rnic(wiring.Component):
     def _transmit(self, m):
         """Doorbell, fetch, turn, packet, wire."""
         c = self.config
-        beat = PacketBeat(c.data_width)
         requester, merge, access, transmitter = self._requester, self._transmit_merge, self._access, self._transmitter
         m.submodules.turns = turns = StreamArbiter(range(c.qps), 3)
         link(m, self._registers.sq, self._sq_fetch.doorbell)
@@ -192,8 +191,8 @@ class Rnic(wiring.Component):
         link(m, router.o[0], self._payload_reader.piece)
         through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], self._atomic.piece)
 
-        through(m, "inline_skid", Skid(beat), requester.inline, transmitter.inline)
-        through(m, "payload_skid", Skid(beat), self._payload_reader.payload, transmitter.payload)
+        link(m, requester.inline, transmitter.inline)
+        link(m, self._payload_reader.payload, transmitter.payload)
         link(m, self._atomic.payload, transmitter.atomic)
         link(m, self._replier.inline, transmitter.replay)
         through(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
@@ -329,12 +328,12 @@ class Rnic(wiring.Component):
             ("entry_reader", 16, self._collector.read, self._collector.data),
         ):
             m.submodules[name] = reader = StructureReader(width, depth)
-            through(m, f"{name}_skid", Skid(ReadRequest), request, reader.request)
+            through(m, f"{name}_slice", Slice(ReadRequest), request, reader.request)
             link(m, reader.data, answer)
             reads.append(reader.port)
         for name, source in (("cqe_writer", self._completions), ("eqe_writer", self._events)):
             m.submodules[name] = writer = StructureWriter(width)
-            through(m, f"{name}_skid", Skid(ReadRequest), source.write, writer.request)
+            through(m, f"{name}_slice", Slice(ReadRequest), source.write, writer.request)
             link(m, source.data, writer.data)
             link(m, writer.done, source.done)
             writes.append(writer.port)

@@ -4,8 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..stream.skid import Skid
 from .axi import Axi4, Burst, Response
-from .port import BurstRequest, ReadPort, WritePort
+from .port import BurstRequest, ReadPort, WriteBeat, WritePort
 
 __all__ = ["BurstArbiter", "ReadArbiter", "WriteArbiter"]
 
@@ -188,8 +189,9 @@ class WriteArbiter(wiring.Component):
     """Brings the clients' writes to AW and W and the answers back from B. The AXI ID is the client's number.
 
     AWVALID comes 2 to 3 cycles after a client's burst, at most one burst every 2 cycles, round robin. W follows the
-    order of AW; a client's beats go to W in the same cycle, from the cycle on after its burst was taken. Up to two
-    bursts may have been taken whose data is not complete. BREADY is always 1.
+    order of AW; a client's beats are at W a cycle later, and are taken from the cycle on after its burst was taken: so
+    a burst's first beat comes with its address, or a cycle before it. Up to two bursts may have been taken whose data
+    is not complete. BREADY is always 1. W is a register, and no path leads from WREADY to a client.
 
     Parameters
     ----------
@@ -224,16 +226,18 @@ class WriteArbiter(wiring.Component):
         m = Module()
         axi = self.axi
         m.submodules.bursts = bursts = BurstArbiter(self.clients)
+        m.submodules.skid = skid = Skid(WriteBeat(self.data_width))
+        beat = skid.i.payload
         now, then = Signal(self.clients), Signal(self.clients)  # whose data is next on W, one bit each
         for number, client in enumerate(self.client):
             wiring.connect(m, wiring.flipped(client.burst), bursts.i[number])
             m.d.comb += [
-                client.beat.ready.eq(axi.wready & now[number]),
+                client.beat.ready.eq(skid.i.ready & now[number]),
                 client.answer.eq(axi.bvalid & (axi.bid == number)),
                 client.error.eq(axi.bresp != Response.OKAY),
             ]
         beats = [client.beat for client in self.client]
-        done = axi.wvalid & axi.wready & axi.wlast
+        done = skid.i.valid & skid.i.ready & beat.last
         m.d.comb += [
             bursts.enable.eq(~then.any()),
             axi.awaddr.eq(bursts.address),
@@ -244,8 +248,11 @@ class WriteArbiter(wiring.Component):
             axi.awcache.eq(CACHE),
             axi.awvalid.eq(bursts.valid),
             bursts.ready.eq(axi.awready),
-            Cat(axi.wdata, axi.wstrb, axi.wlast).eq(select(now, [beat.payload for beat in beats])),
-            axi.wvalid.eq((now & Cat(beat.valid for beat in beats)).any()),
+            beat.as_value().eq(select(now, [beat.payload for beat in beats])),
+            skid.i.valid.eq((now & Cat(beat.valid for beat in beats)).any()),
+            Cat(axi.wdata, axi.wstrb, axi.wlast).eq(skid.o.payload),
+            axi.wvalid.eq(skid.o.valid),
+            skid.o.ready.eq(axi.wready),
             axi.bready.eq(1),
         ]
         with m.If(done | ~now.any()):

@@ -107,7 +107,6 @@ class Depacketizer(wiring.Component):
             parser.ip.eq(self.ip),
             parser.i.eq(strip.o),
             parser.i_valid.eq(strip.o_valid),
-            icrc.advance.eq(1),
             icrc.valid.eq(parser.check_valid),
             *(getattr(icrc, name).eq(parser.check[name]) for name in parser.check.shape().members),
         ]
