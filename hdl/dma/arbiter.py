@@ -48,9 +48,10 @@ def select(choice, values):
 class BurstArbiter(wiring.Component):
     """Round robin among ``clients``; what comes out are the fields of an AXI address channel.
 
-    The turn is a register, and stays where it was until somebody else wants it: a burst of the client that has it is
-    taken in the cycle in which it comes, another one a cycle later. It is at ``o`` 2 cycles after it was taken: one to
-    choose, one to add. One burst every 2 cycles. The clients' ``ready`` depends on registers and ``enable`` only.
+    The turn is a register, and stays where it was until somebody else wants it: a burst of the client that has it, or
+    of which ``soon`` has told, is taken in the cycle in which it comes, another one a cycle later. It is at ``o`` 2
+    cycles after it was taken: one to choose, one to add. One burst every 2 cycles. The clients' ``ready`` depends on
+    registers and ``enable`` only.
 
     Parameters
     ----------
@@ -59,6 +60,8 @@ class BurstArbiter(wiring.Component):
     Members
     -------
     i : array of streams of ``BurstRequest``
+    soon : a bit a client
+        A burst is there in the next cycle.
     enable : 1
         Bursts may be taken.
     chosen : ``clients`` bits
@@ -73,6 +76,7 @@ class BurstArbiter(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(BurstRequest)).array(clients),
+                "soon": In(clients),
                 "enable": In(1),
                 "chosen": Out(clients),
                 "address": Out(64),
@@ -90,17 +94,19 @@ class BurstArbiter(wiring.Component):
         waits = Signal()  # a burst waits in `burst` for its address to be added
         turn = Signal(self.clients, init=1)
         wanted = Signal(self.clients)
+        wish = Signal(self.clients)
         others = Signal(self.clients)
         ahead = Signal(self.clients)  # behind the one whose turn it is: before the round starts again from client 0
         m.d.comb += [
             wanted.eq(Cat(port.valid for port in self.i)),
             # -turn has all bits from the one in turn on; without that one, those behind it
-            others.eq(wanted & ~turn),
+            wish.eq(wanted | self.soon),
+            others.eq(wish & ~turn),
             ahead.eq(others & -turn),
             self.chosen.eq(wanted & turn & (self.enable & ~waits).replicate(self.clients)),
         ]
         m.d.comb += [port.ready.eq(turn[number] & self.enable & ~waits) for number, port in enumerate(self.i)]
-        with m.If(others.any() & (self.chosen.any() | ~(wanted & turn).any())):
+        with m.If(others.any() & (self.chosen.any() | ~(wish & turn).any())):
             m.d.sync += turn.eq(Mux(ahead.any(), ahead & -ahead, others & -others))
         with m.If(~waits):
             m.d.sync += [
@@ -138,6 +144,8 @@ class ReadArbiter(wiring.Component):
     Members
     -------
     client : array of ``ReadPort``
+    soon : a bit a client
+        A burst is there in the next cycle: saves one, if nobody else wants the bus.
     axi : ``Axi4``
         AR and R; the other channels rest.
     count_bus_errors : 1
@@ -152,6 +160,7 @@ class ReadArbiter(wiring.Component):
         super().__init__(
             {
                 "client": In(ReadPort(data_width)).array(clients),
+                "soon": In(clients),
                 "axi": Out(Axi4(data_width, id_width)),
                 "count_bus_errors": Out(1),
             }
@@ -170,6 +179,7 @@ class ReadArbiter(wiring.Component):
                 client.last.eq(axi.rlast),
             ]
         m.d.comb += [
+            bursts.soon.eq(self.soon),
             bursts.enable.eq(1),
             axi.araddr.eq(bursts.address),
             axi.arlen.eq(bursts.length),
@@ -203,6 +213,8 @@ class WriteArbiter(wiring.Component):
     Members
     -------
     client : array of ``WritePort``
+    soon : a bit a client
+        As of the :class:`ReadArbiter`.
     axi : ``Axi4``
         AW, W and B; the other channels rest.
     count_bus_errors : 1
@@ -217,6 +229,7 @@ class WriteArbiter(wiring.Component):
         super().__init__(
             {
                 "client": In(WritePort(data_width)).array(clients),
+                "soon": In(clients),
                 "axi": Out(Axi4(data_width, id_width)),
                 "count_bus_errors": Out(1),
             }
@@ -239,6 +252,7 @@ class WriteArbiter(wiring.Component):
         beats = [client.beat for client in self.client]
         done = skid.i.valid & skid.i.ready & beat.last
         m.d.comb += [
+            bursts.soon.eq(self.soon),
             bursts.enable.eq(~then.any()),
             axi.awaddr.eq(bursts.address),
             axi.awlen.eq(bursts.length),

@@ -144,7 +144,7 @@ def packets_of(wqe, mtu, psn):
             "last_psn": here,
             "length": end - start,
             "solicited": int(last and solicits),
-            "ack_request": int(last or here % 32 == 31),
+            "ack_request": int(last or (here + 1) % min(8, 8192 // mtu) == 0),
             "message_last": int(last),
             "pieces": [] if wqe.data is not None else gather(wqe.sges, start, end),
             "data": wqe.data,
