@@ -172,9 +172,6 @@ class Answer(wiring.Component):
             consume.eq(job.complete),
             job.psn.eq(receive.epsn),
             fresh.eq(receive),
-            fresh.msn.eq(receive.msn + (execute & self.end)),
-            fresh.index.eq(receive.index + consume),
-            fresh.taken.eq(receive.taken + job.release),
             fresh.mixed.eq(Mux(execute, self.mixed, receive.mixed | is_[Verdict.REPEAT])),
             fresh.nak_sent.eq(~execute & (receive.nak_sent | any_of(Verdict.SEQUENCE, Verdict.NOT_READY))),
             fresh.dead.eq(receive.dead | job.fatal),
@@ -195,18 +192,27 @@ class Answer(wiring.Component):
 
         decided = ("acknowledge", "release", "psn", "silent", "complete", "status", "cause", "token", "fatal", "event")
         kept = Signal(Job)
+        after = Signal(ReceiveState)
+        completed = Signal()
         syndrome = Signal(8)
         with_credits = Signal()
         with m.If(self.update):
             m.d.sync += [kept[name].eq(job[name]) for name in decided]
             m.d.sync += [
+                completed.eq(execute & self.end),
                 self.consume.eq(consume),
                 syndrome.eq(job.syndrome),
                 with_credits.eq(execute | is_[Verdict.DUPLICATE]),
-                self.next.eq(fresh),
+                after.eq(fresh),
             ]
-            with m.If(is_[Verdict.TOKEN]):
-                m.d.sync += self.next.eq(0)
+        # What is counted is added behind the registers.
+        with m.If(~kept.token):
+            m.d.comb += [
+                self.next.eq(after),
+                self.next.msn.eq(receive.msn + completed),
+                self.next.index.eq(receive.index + self.consume),
+                self.next.taken.eq(receive.taken + kept.release),
+            ]
 
         m.d.comb += [
             self.job.eq(kept),

@@ -24,8 +24,8 @@ class Order(enum.Enum):
 class Orders(wiring.Component):
     """Chooses one of what waits: a ring that has been rewound, a control token, a retry, a turn.
 
-    The first three wait until nothing is under way. That ``rewound`` goes first frees the prefetcher, for which tokens
-    and retries may wait.
+    The first three wait until nothing is under way, and are taken a cycle after they were chosen. That ``rewound`` goes
+    first frees the prefetcher, for which tokens and retries may wait.
 
     Parameters
     ----------
@@ -39,8 +39,6 @@ class Orders(wiring.Component):
         Something may be taken.
     idle : 1
         Nothing is under way, and all that was said is taken.
-    busy, busy_qp : 1, 12
-        A packet of this QP is under way: it gets no turn.
     rewind_free, reply_free : 1
         What the requester says on these streams has been taken.
     qp : QP index
@@ -61,8 +59,6 @@ class Orders(wiring.Component):
                 "ready": In(stream.Signature(range(qps))),
                 "open": In(1),
                 "idle": In(1),
-                "busy": In(1),
-                "busy_qp": In(12),
                 "rewind_free": In(1),
                 "reply_free": In(1),
                 "qp": Out(range(qps)),
@@ -76,34 +72,29 @@ class Orders(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         control = self.control.payload
-        held, told, again, calm = Signal(), Signal(), Signal(), Signal()
+        told, again, calm = Signal(), Signal(), Signal()
+        chosen, chosen_qp = Signal(), Signal(range(self.qps))  # one of the first three
         m.d.comb += [
-            held.eq(self.busy & (self.busy_qp == self.ready.payload)),
             told.eq(self.rewound.valid | self.control.valid),
             again.eq(self.retry.valid & self.rewind_free),
-            calm.eq(self.open & self.idle),
+            calm.eq(self.open & self.idle & ~chosen),
             self.rewound.ready.eq(calm),
             self.control.ready.eq(
                 calm & ~self.rewound.valid & self.rewind_free & (self.reply_free | (control.action != QpAction.QUERY))
             ),
             self.retry.ready.eq(calm & ~told & self.rewind_free),
-            self.ready.ready.eq(self.open & ~told & ~again & ~held),
-            self.qp.eq(
-                Mux(
-                    told,
-                    Mux(self.rewound.valid, self.rewound.payload.qp, control.qp),
-                    Mux(again, self.retry.payload, self.ready.payload),
-                )
-            ),
-            self.take.eq(
-                Mux(
-                    self.rewound.valid,
-                    calm,
-                    Mux(self.control.valid, self.control.ready, Mux(again, calm, self.ready.ready & self.ready.valid)),
-                )
-            ),
+            self.ready.ready.eq(self.open & ~told & ~again & ~chosen),
+            self.qp.eq(Mux(chosen, chosen_qp, self.ready.payload)),
+            self.take.eq(chosen | (self.ready.valid & self.ready.ready)),
         ]
-        with m.If(self.open):
+        m.d.sync += chosen.eq(
+            Mux(self.rewound.valid, calm, Mux(self.control.valid, self.control.ready, again & self.retry.ready))
+        )
+        with m.If(~chosen):
+            m.d.sync += chosen_qp.eq(
+                Mux(told, Mux(self.rewound.valid, self.rewound.payload.qp, control.qp), self.retry.payload)
+            )
+        with m.If(self.open & ~chosen):
             m.d.sync += [self.action.eq(control.action), self.operand.eq(control.psn)]
             with m.If(self.rewound.valid):
                 m.d.sync += [self.order.eq(Order.REWOUND), self.operand.eq(self.rewound.payload.index)]

@@ -54,8 +54,8 @@ class ReceiveBuffer(wiring.Component):
     RETH announces, at most 2^31 bytes, and only the last packet exhausts it. A SEND fills the entries of its receive
     WQE one after the other, with LOCAL_WRITE; what does not fit is discarded.
 
-    A packet takes 2 cycles, from ``i.valid`` on; 3 if it begins a receive WQE and fits its first entry, otherwise 4;
-    each entry more takes 6 cycles, 5 if it is empty or the last.
+    A packet takes 2 cycles, from ``i.valid`` on; of a SEND 3 if it goes on in a receive WQE, or begins one and fits its
+    first entry, otherwise 4; each entry more takes 6 cycles, 5 if it is empty or the last.
 
     Parameters
     ----------
@@ -159,13 +159,9 @@ class ReceiveBuffer(wiring.Component):
             """Whether the rest of the packet fits; cheaper than a comparison of 32 bits."""
             return left[LENGTH_BITS:].any() | (left[:LENGTH_BITS] >= rest)
 
-        def cut():
-            enough = holds_rest(place.left)
-            m.d.sync += [last.eq(enough), length.eq(Mux(enough, rest, place.left[:LENGTH_BITS]))]
-            with m.If(place.left == 0):
-                m.next = "ENTRY"
-            with m.Else():
-                m.next = "SEND"
+        def send():
+            m.d.sync += self.access.valid.eq(1)
+            m.next = "SEND"
 
         with m.FSM():
             with m.State("IDLE"):
@@ -194,26 +190,28 @@ class ReceiveBuffer(wiring.Component):
                             place.left.eq(packet.total),
                         ]
                 with m.If(self.i.valid):
-                    m.next = "SEND"
                     with m.Switch(packet.kind):
                         with m.Case(PlacementKind.WRITE):
-                            fits = Mux(packet.end, place.left == packet.length, place.left > packet.length)
+                            send()
+                            # `rest` is the packet's length already.
+                            fits = Mux(packet.end, place.left == rest, place.left > rest)
                             with m.If(~fits | (place.left > LONGEST)):
-                                m.d.sync += [self.misfit.eq(1), discard.eq(packet.length != 0)]
+                                m.d.sync += [self.misfit.eq(1), discard.eq(rest != 0)]
                         with m.Case(PlacementKind.SEND):
-                            with m.If(packet.length == 0):
-                                pass
+                            with m.If(rest == 0):
+                                send()
                             with m.Elif(packet.begin):
                                 m.d.sync += [place.address.eq(self.word[sge_layout["address"] :]), place.sge.eq(0)]
                                 m.next = "TAKE_LENGTH"
                             with m.Else():
-                                cut()
+                                m.next = "CUT"
                         with m.Default():
+                            send()
                             m.d.sync += discard.eq(packet.length != 0)
             with m.State("ENTRY"):
                 with m.If(exhausted):
                     m.d.sync += [self.too_long.eq(1), discard.eq(1), length.eq(rest), last.eq(1)]
-                    m.next = "SEND"
+                    send()
                 with m.Else():
                     m.next = "ENTRY_LENGTH"
             with m.State("ENTRY_LENGTH"):
@@ -231,16 +229,21 @@ class ReceiveBuffer(wiring.Component):
                     last.eq(1),
                 ]
                 with m.If(holds_rest(entry_length)):
-                    m.next = "SEND"
+                    send()
                 with m.Else():
                     m.next = "CUT"
             with m.State("CUT"):
-                cut()
+                enough = holds_rest(place.left)
+                m.d.sync += [last.eq(enough), length.eq(Mux(enough, rest, place.left[:LENGTH_BITS]))]
+                with m.If(place.left == 0):
+                    m.next = "ENTRY"
+                with m.Else():
+                    send()
 
             with m.State("SEND"):
-                m.d.comb += self.access.valid.eq(1)
                 with m.If(self.access.ready):
                     m.d.sync += [
+                        self.access.valid.eq(0),
                         place.address.eq(place.address + length),
                         place.left.eq(place.left - length),
                         rest.eq(rest - length),

@@ -16,7 +16,7 @@ from .layouts import Departure, DepartureKind, Failure, Flush, Outstanding, Prog
 from .orders import Order, Orders
 from .psn import PSN_BITS, Sent
 from .segmenter import ReadBegun, Segmenter
-from .send_state import Phase, SendStates, StateChange
+from .send_state import BLOCKS_BITS, Phase, SendStates, StateChange
 from .turn import Turn, TurnChoice
 from .wqe_words import word_address
 
@@ -35,8 +35,8 @@ class Requester(wiring.Component):
     A QP index from ``ready`` is one turn. If its QP has more to do afterwards, the index goes to ``again``, so that a
     long message and other QPs alternate. The next turn reads its QP's state while the present one cuts its packet.
 
-    *Cycles*: 8 a packet if several QPs are ready, 9 for the last of a message; 10 if only one is and ``again`` comes
-    back after 1. From ``ready`` to ``access`` 9; to ``packet`` 9, and 10 at the end of a message. A further
+    *Cycles*: 9 a packet if several QPs are ready, 10 for the last of a message; 11 if only one is and ``again`` comes
+    back after 1. From ``ready`` to ``access`` 9; to ``packet`` 10, and 11 at the end of a message. A further
     scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that sends
     nothing takes 4.
 
@@ -176,7 +176,8 @@ class Requester(wiring.Component):
         status = Signal(RingStatus)
         progress = Signal(Progress)
         settled = Signal()  # nothing of a packet is under way, and what it reported is taken
-        idle = Signal()
+        idle, was_idle, was_busy = Signal(), Signal(), Signal()
+        m.d.sync += [was_idle.eq(idle), was_busy.eq(segmenter.busy)]
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
@@ -189,17 +190,16 @@ class Requester(wiring.Component):
             settled.eq(~self.consumed.valid & ~self.failed.valid & ~self.again.valid & ~self.flush.valid),
             idle.eq(settled & ~segmenter.busy),
             orders.idle.eq(idle),
-            orders.busy.eq(segmenter.busy),
-            orders.busy_qp.eq(segmenter.qp),
             orders.rewind_free.eq(~self.rewind.valid),
             orders.reply_free.eq(~self.reply.valid),
             at.eq(qp),
         ]
 
         # -- What may be done, from the registers that the reading left.
-        drain, drain_en = Signal(), Signal()
-        todo = Signal(Turn)
-        skipped = Signal(31)  # bytes of the message that are acknowledged
+        drain, drain_en, drains = Signal(), Signal(), Signal()
+        m.d.sync += drains.eq(draining.data)
+        todo, sends, others, started = Signal(Turn), Signal(), Signal(), Signal()
+        skipped = Signal(BLOCKS_BITS)  # of the message, those that are acknowledged
         steps = Signal(4)
         m.d.comb += [
             draining.addr.eq(qp),
@@ -213,8 +213,8 @@ class Requester(wiring.Component):
             choice.status.eq(status),
             choice.qp_state.eq(row.state),
             choice.waiting.eq(progress.waiting),
-            choice.draining.eq(draining.data),
-            choice.begun.eq(admission.begun),
+            choice.draining.eq(drains),
+            choice.oldest.eq(progress.oldest),
             choice.fresh.eq(admission.o.fresh),
             segment.payload.qp.eq(qp),
             segment.payload.state.eq(state),
@@ -224,6 +224,7 @@ class Requester(wiring.Component):
             segment.payload.pd.eq(row.pd),
             segment.payload.large.eq(row.log_sq_stride[0]),
             states.packet_en.eq(segmenter.done),
+            states.of_packet.eq(was_busy),
             states.packet_qp.eq(segmenter.qp),
             states.packet.eq(segmenter.next),
             states.newest.eq(segmenter.begun),
@@ -254,17 +255,33 @@ class Requester(wiring.Component):
             m.d.sync += uncounted.eq(uncounted - 1)
         m.d.comb += held.eq(self.hold | (uncounted != 0))
         with m.If(segmenter.good | segmenter.lost):
-            more = segmenter.more | several | segmenter.lost
-            m.d.sync += [self.again.valid.eq(more), self.again.payload.eq(segmenter.qp)]
+            m.d.sync += self.again.valid.eq(segmenter.more | several | segmenter.lost)
         with m.If(segmenter.done):
+            m.d.sync += [self.consumed.valid.eq(segmenter.ended), self.failed.valid.eq(segmenter.failed)]
+        # What is said about is known before it is known that something is to be said: this side speaks only while no
+        # packet is under way.
+        speaker = Mux(was_busy, segmenter.qp, qp)
+        with m.If(~self.again.valid):
+            m.d.sync += self.again.payload.eq(speaker)
+        with m.If(~self.consumed.valid):
             m.d.sync += [
-                self.consumed.valid.eq(segmenter.ended),
-                self.consumed.payload.qp.eq(segmenter.qp),
-                self.consumed.payload.index.eq(segmenter.next.index),
-                self.failed.valid.eq(segmenter.failed),
-                self.failed.payload.qp.eq(segmenter.qp),
-                self.failed.payload.wqe_index.eq(segmenter.next.index),
-                self.failed.payload.syndrome.eq(segmenter.syndrome),
+                self.consumed.payload.qp.eq(speaker),
+                self.consumed.payload.index.eq(
+                    Mux(was_busy, segmenter.next.index, Mux(todo == Turn.GIVE_UP, status.fetched, state.index + 1))
+                ),
+            ]
+        with m.If(~self.failed.valid):
+            place = Mux(state.phase == Phase.RESUME, progress.oldest, state.index)
+            m.d.sync += [
+                self.failed.payload.qp.eq(speaker),
+                self.failed.payload.wqe_index.eq(Mux(was_busy, segmenter.next.index, place)),
+                self.failed.payload.syndrome.eq(Mux(was_busy, segmenter.syndrome, Syndrome.RING_BUS)),
+            ]
+        with m.If(~self.flush.valid):
+            m.d.sync += [
+                self.flush.payload.qp.eq(qp),
+                self.flush.payload.index.eq(Mux(todo == Turn.DRAINED, state.index, states.target)),
+                self.flush.payload.drain.eq(todo == Turn.DRAINED),
             ]
         m.d.comb += [
             self.failed.payload.status.eq(WcStatus.LOC_QP_OP_ERR),
@@ -274,26 +291,10 @@ class Requester(wiring.Component):
         ]
 
         def once_more():
-            m.d.sync += [self.again.valid.eq(1), self.again.payload.eq(qp)]
+            m.d.sync += self.again.valid.eq(1)
 
         def change(what):
             m.d.comb += [states.change_en.eq(1), states.change.eq(what)]
-
-        def drop_to(index):
-            m.d.sync += [
-                self.consumed.valid.eq(1),
-                self.consumed.payload.qp.eq(qp),
-                self.consumed.payload.index.eq(index),
-            ]
-
-        def flush(index, drained):
-            m.d.sync += [
-                self.flush.valid.eq(1),
-                self.flush.payload.qp.eq(qp),
-                self.flush.payload.index.eq(index),
-                self.flush.payload.drain.eq(drained),
-            ]
-            m.d.comb += drain_en.eq(1)
 
         with m.FSM():
             with m.State("IDLE"):
@@ -303,10 +304,16 @@ class Requester(wiring.Component):
                     m.next = "READ"
             with m.State("READ"):
                 m.d.sync += [status.eq(self.status), progress.eq(self.progress)]
-                with m.Switch(orders.order):
+                with m.If(was_busy & (segmenter.qp == qp)):
+                    m.next = "BEHIND"
+                with m.Else(), m.Switch(orders.order):
                     for order in Order:
                         with m.Case(order):
                             m.next = order.name
+            with m.State("BEHIND"):
+                # A packet of the QP is under way, and what was read may be older than it.
+                with m.If(~was_busy):
+                    m.next = "READ"
             with m.State("CONTROL"):
                 m.next = "IDLE"
                 with m.Switch(orders.action):
@@ -352,53 +359,59 @@ class Requester(wiring.Component):
                 with m.If(state.phase == Phase.REWINDING):
                     change(StateChange.REWOUND)
             with m.State("TURN"):
-                m.next = "IDLE"
-                m.d.sync += todo.eq(choice.o)
-                with m.If(choice.send & held):
-                    with m.If(idle & (uncounted == 0)):  # otherwise its turn would always be too early
-                        once_more()
-                    with m.Else():
-                        m.next = "TURN"
-                with m.Elif(choice.send):
-                    m.d.comb += segment.valid.eq(settled)
-                    with m.If(settled & segment.ready):
-                        m.d.sync += several.eq(choice.several | draining.data)
-                    with m.Else():
-                        m.next = "TURN"
+                # A packet is begun before it is known whether it is to be sent: that takes the whole cycle.
+                m.d.comb += segment.valid.eq(settled & ~held)
+                m.d.sync += [
+                    todo.eq(choice.o),
+                    sends.eq(choice.send),
+                    others.eq(choice.several | drains),
+                    started.eq(settled & ~held & segment.ready),
+                ]
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
+                m.d.comb += segmenter.cancel.eq(started & ~sends)
+                with m.If(sends & started):
+                    m.d.sync += several.eq(others)
+                    m.next = "IDLE"
+                with m.Elif(sends):
+                    m.next = "START"
                 with m.Else():
                     m.next = "ACT"
+            with m.State("START"):
+                m.d.comb += segment.valid.eq(settled & ~held)
+                with m.If(held):
+                    with m.If(was_idle & (uncounted == 0)):  # otherwise its turn would always be too early
+                        once_more()
+                        m.next = "IDLE"
+                with m.Elif(settled & segment.ready):
+                    m.d.sync += several.eq(others)
+                    m.next = "IDLE"
             with m.State("ACT"):  # what is rarer has a cycle of its own
                 m.d.sync += [
-                    skipped.eq((progress.unacked - progress.first)[:PSN_BITS] << 8),
+                    skipped.eq(progress.unacked - progress.first),
                     steps.eq(row.path_mtu),
                 ]
-                with m.If(idle | (todo == Turn.NOTHING)):
+                with m.If(was_idle | (todo == Turn.NOTHING)):
                     m.next = "IDLE"
                     with m.Switch(todo):
                         with m.Case(Turn.GIVE_UP):
                             change(StateChange.GIVE_UP)
-                            flush(states.target, 0)
-                            drop_to(status.fetched)
+                            m.d.comb += drain_en.eq(1)
+                            m.d.sync += [self.flush.valid.eq(1), self.consumed.valid.eq(1)]
                         with m.Case(Turn.RESUME):
                             m.next = "RESUME"
                         with m.Case(Turn.PASS):
                             change(StateChange.PASS)
-                            drop_to(states.following)
+                            m.d.sync += self.consumed.valid.eq(1)
                             once_more()
                         with m.Case(Turn.DRAINED):
-                            flush(state.index, 1)
+                            m.d.comb += drain_en.eq(1)
+                            m.d.sync += self.flush.valid.eq(1)
                         with m.Case(Turn.CLOSED):
                             m.d.comb += self.count_stall_window.eq(1)
                         with m.Case(Turn.BROKEN):
                             change(StateChange.HALT)
-                            m.d.sync += [
-                                self.failed.valid.eq(1),
-                                self.failed.payload.qp.eq(qp),
-                                self.failed.payload.wqe_index.eq(
-                                    Mux(state.phase == Phase.RESUME, progress.oldest, state.index)
-                                ),
-                                self.failed.payload.syndrome.eq(Syndrome.RING_BUS),
-                            ]
+                            m.d.sync += self.failed.valid.eq(1)
             with m.State("RESUME"):
                 # A packet is 256 bytes, twice that for each step: nobody waits for this.
                 with m.If(steps[1:] != 0):

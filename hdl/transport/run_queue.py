@@ -16,7 +16,8 @@ class RunQueue(wiring.Component):
     """Holds accesses back until their run is complete, so that a run found wrong halfway leaves no trace.
 
     An access is put in with ``put``, which never waits: who puts must have seen ``room`` before the run's first access.
-    With ``commit`` the accesses put so far, the present one included, may leave; ``drop`` forgets those that may not.
+    With ``commit`` and ``put`` the accesses put so far, the present one included, may leave; ``drop``, without ``put``,
+    forgets those that may not.
     An access comes out at the earliest in the cycle after its ``commit``.
 
     Parameters
@@ -54,9 +55,9 @@ class RunQueue(wiring.Component):
         m = Module()
         m.submodules.rows = rows = memory.Memory(shape=AccessRequest.size, depth=DEPTH, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
-        head, good, tail, following = Signal(5), Signal(5), Signal(5), Signal(5)
+        # `behind` is always the one after `tail`, so that nothing is added in a hurry.
+        head, good, tail, behind = Signal(5), Signal(5), Signal(5), Signal(5, init=1)
         m.d.comb += [
-            following.eq(tail + self.put),
             write.addr.eq(tail),
             write.data.eq(self.access),
             write.en.eq(self.put),
@@ -64,11 +65,13 @@ class RunQueue(wiring.Component):
             self.o.payload.as_value().eq(read.data),
             self.o.valid.eq(head != good),
         ]
-        m.d.sync += [tail.eq(following), self.room.eq((tail - head)[:5] <= DEPTH - self.run)]
+        m.d.sync += self.room.eq((tail - head)[:5] <= DEPTH - self.run)
+        with m.If(self.drop):
+            m.d.sync += [tail.eq(good), behind.eq(good + 1)]
+        with m.Elif(self.put):
+            m.d.sync += [tail.eq(behind), behind.eq(behind + 1)]
         with m.If(self.commit):
-            m.d.sync += good.eq(following)
-        with m.Elif(self.drop):
-            m.d.sync += tail.eq(good)
+            m.d.sync += good.eq(behind)
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += head.eq(head + 1)
         return m

@@ -70,6 +70,8 @@ class Segmenter(wiring.Component):
     Members
     -------
     i : stream of ``Segment``
+    cancel : 1
+        In the cycle after a segment was taken: nothing comes of it.
     busy, qp : 1, 12
         A segment of this QP is under way. Falls with ``done``.
     good : 1
@@ -101,6 +103,7 @@ class Segmenter(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(Segment)),
+                "cancel": In(1),
                 "busy": Out(1),
                 "qp": Out(12),
                 "good": Out(1),
@@ -129,7 +132,7 @@ class Segmenter(wiring.Component):
         m.submodules.words = words = WqeWords(self.area)
         m.submodules.head = head = WqeHead()
         m.submodules.gather = gather = Gather()
-        m.submodules.runs = runs = RunQueue(SGE_MAX)
+        m.submodules.runs = runs = RunQueue(SGE_MAX + 1)
         m.submodules.inline_queue = inline = InlineQueue(self.data_width)
         wiring.connect(m, runs.o, wiring.flipped(self.access))
         wiring.connect(m, inline.o, wiring.flipped(self.inline))
@@ -138,15 +141,15 @@ class Segmenter(wiring.Component):
         transport, target = header.transport, read.target
         have = Signal()  # the header waits to leave
         active, finish, take = Signal(), Signal(), Signal()
-        after = Signal()  # the cycle after `finish`: words asked for in vain are still to come
+        open_ = Signal()  # not in the cycle after `finish`: words asked for in vain are still to come
         job = Signal(Segment)
         state, coming = job.state, self.i.payload
         starts_middle, middle = Signal(), Signal()  # the message has begun: the one that comes, and this one
         is_packet, marking = Signal(), Signal()  # marking: what is no packet gets its run
         m.d.comb += [
-            self.i.ready.eq(~active & ~after & ~have & ~self.outstanding.valid & ~self.reads.valid & runs.room),
+            self.i.ready.eq(open_),
             take.eq(self.i.valid & self.i.ready),
-            starts_middle.eq((coming.state.phase == Phase.MIDDLE) | (coming.state.phase == Phase.SEEK)),
+            starts_middle.eq(coming.state.phase == Phase.MIDDLE),
             is_packet.eq(job.kind == DepartureKind.REQUEST),
             self.busy.eq(active | self.done),
             self.qp.eq(job.qp),
@@ -154,13 +157,15 @@ class Segmenter(wiring.Component):
 
         # -- The words, and what they say.
         inlined = Signal()  # the payload comes from the WQE
+        refused_before, failing_before = Signal(), Signal()  # the packet was found not to be sent in the last cycle
+        listening = Signal()  # it is not known yet whether the packet is complete
+        waiting = Signal()  # all pieces of the packet are known
         m.d.comb += [
             words.start.eq(take & (coming.kind == DepartureKind.REQUEST)),
-            words.stop.eq(finish),
+            words.stop.eq(finish | self.cancel),
             words.qp.eq(Mux(active, job.qp, coming.qp)),
             words.index.eq(Mux(active, state.index, coming.state.index)),
             words.large.eq(Mux(active, job.large, coming.large)),
-            words.entry.eq(gather.start_entry),
             words.is_inline.eq(head.inline),
             words.is_atomic.eq(head.atomic),
             words.is_swap.eq(head.opcode[0]),
@@ -171,22 +176,20 @@ class Segmenter(wiring.Component):
             head.word.eq(self.word),
             head.middle.eq(middle),
             head.psn.eq(state.psn),
-            head.known.eq(state.phase == Phase.MIDDLE),
-            head.left.eq(state.remaining),
             head.taken.eq(gather.offset),
             head.path_mtu.eq(job.path_mtu),
             head.large.eq(job.large),
             head.connected.eq(job.type == QpType.RC),
             head.admission.eq(job.admission),
             gather.load.eq(self.i.ready),
-            gather.start_entry.eq(Mux(starts_middle, coming.state.sge, 0)),
-            gather.start_offset.eq(Mux(starts_middle, coming.state.offset, 0)),
-            gather.active.eq(active),
+            gather.start_blocks.eq(Mux(starts_middle, coming.state.blocks, 0)),
+            gather.active.eq(listening),
             gather.arriving.eq(words.arriving),
             gather.word.eq(self.word),
             gather.sized.eq(head.sized),
             gather.size.eq(head.size),
             gather.whole.eq(head.one_sided | inlined),
+            gather.atomic.eq(head.atomic),
             gather.count.eq(head.count),
         ]
         with m.If(words.arriving == WqeWord.START):
@@ -211,19 +214,18 @@ class Segmenter(wiring.Component):
         ]
 
         # -- Piece by piece, until the packet is complete, or found not to be sent.
-        complete, failing, refused, waiting = Signal(), Signal(), Signal(), Signal()
+        # The run may leave at once; what else follows, follows a cycle later.
+        complete, failing, refused = Signal(), Signal(), Signal()
         m.d.comb += [
             refused.eq(gather.cut & head.blocked),
-            failing.eq(
-                gather.cut
-                & ~head.blocked
-                & (head.wrong | (gather.missing & ~gather.complete) | (head.atomic & ~gather.exact))
+            failing.eq(gather.cut & ~head.blocked & (head.wrong | gather.unfit)),
+            complete.eq(gather.cut & ~head.blocked & ~(head.wrong | gather.unfit) & gather.complete),
+            finish.eq(
+                active & (marking | refused_before | failing_before | (waiting & (~inlined | words.inline_done)))
             ),
-            complete.eq(gather.cut & gather.complete & ~refused & ~failing),
-            finish.eq(active & (marking | refused | failing | ((complete | waiting) & (~inlined | words.inline_done)))),
-            self.good.eq(finish & (complete | waiting)),
+            self.good.eq(active & waiting & (~inlined | words.inline_done)),
             self.more.eq(~head.last),
-            self.lost.eq(refused & job.admission.behind),
+            self.lost.eq(refused_before & job.admission.behind),
             runs.put.eq(marking | complete | (gather.cut & ~refused & ~failing & (gather.length != 0))),
             runs.commit.eq(marking | complete),
             runs.drop.eq(refused | failing),
@@ -235,30 +237,36 @@ class Segmenter(wiring.Component):
             runs.access.clear.eq(marking),
             runs.access.last.eq(marking | complete),
         ]
+        m.d.sync += [refused_before.eq(refused), failing_before.eq(failing)]
         with m.If(complete):
-            m.d.sync += waiting.eq(1)
+            m.d.sync += [waiting.eq(1), listening.eq(0)]
         with m.If(refused | failing):
-            m.d.sync += inlined.eq(0)  # words of it may be on their way
+            m.d.sync += [inlined.eq(0), listening.eq(0)]  # words of it may be on their way
 
         # -- Begin and end.
         newest = job.admission.newest
         passed = Signal()  # done, and a packet came of it
-        m.d.sync += [marking.eq(take & (coming.kind != DepartureKind.REQUEST)), self.done.eq(0), after.eq(finish)]
-        with m.If(self.i.ready):
+        m.d.sync += [marking.eq(take & (coming.kind != DepartureKind.REQUEST)), self.done.eq(0)]
+        staying = Cat(port.valid & ~port.ready for port in (self.packet, self.outstanding, self.reads)).any()
+        hidden = have & ~self.packet.valid  # behind `outstanding` or `reads`
+        m.d.sync += open_.eq(~active & ~take & ~staying & ~hidden & runs.room)
+        with m.If(open_):
             # Loaded whether or not something comes, so that nothing as late as `valid` enables so many registers.
             m.d.sync += [job.eq(coming), middle.eq(starts_middle), waiting.eq(0), inlined.eq(0)]
         with m.If(take):
-            m.d.sync += active.eq(1)
+            m.d.sync += [active.eq(1), listening.eq(1)]
         with m.If(finish):
             m.d.sync += [
                 active.eq(0),
                 have.eq(self.good | marking),
                 self.outstanding.valid.eq(self.good & head.last & newest),
                 self.reads.valid.eq(self.good & head.one_sided & newest),
-                self.done.eq(self.good | failing | self.lost),
-                self.failed.eq(failing),
+                self.done.eq(self.good | failing_before | self.lost),
+                self.failed.eq(failing_before),
                 passed.eq(self.good),
             ]
+        with m.If(self.cancel):
+            m.d.sync += [active.eq(0), listening.eq(0)]
         with m.If(self.packet.valid & self.packet.ready):
             m.d.sync += have.eq(0)
         for port in (self.outstanding, self.reads):
@@ -320,9 +328,7 @@ class Segmenter(wiring.Component):
             self.syndrome.eq(head.syndrome),
             self.next.index.eq(state.index + self.ended),
             self.next.psn.eq(head.next_psn),
-            self.next.remaining.eq(head.remaining - head.length),
-            self.next.sge.eq(gather.entry),
-            self.next.offset.eq(gather.offset),
+            self.next.blocks.eq(Mux(middle, state.blocks, 0) + head.length[8:]),
             self.next.top.eq(self.next.index),
             self.next.reads.eq(state.reads + head.one_sided),
             self.next.top_psn.eq(head.next_psn),

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..stream.ram import Ram
 from .psn import PSN_BITS
 
-__all__ = ["Phase", "SendState", "SendStates", "StateChange"]
+__all__ = ["BLOCKS_BITS", "Phase", "SendState", "SendStates", "StateChange"]
 
 
 class Phase(enum.Enum, shape=3):
@@ -15,20 +15,20 @@ class Phase(enum.Enum, shape=3):
 
     BETWEEN = 0  # the message at `index` is to be sent from its beginning
     MIDDLE = 1  # it has begun
-    SEEK = 2  # the same, but only the bytes are known that precede
-    RESUME = 3  # `index` and `psn` do not fit together: go on at the first packet that is not acknowledged
-    REWINDING = 4  # the ring is being rewound: wait
-    HALTED = 5  # a WQE was malformed: nothing more until RESET or a retry
+    RESUME = 2  # `index` and `psn` do not fit together: go on at the first packet that is not acknowledged
+    REWINDING = 3  # the ring is being rewound: wait
+    HALTED = 4  # a WQE was malformed: nothing more until RESET or a retry
 
+
+BLOCKS_BITS = 31 - 8
+"""All packets of a message but its last have a multiple of 256 bytes; a message has 2**31 at most."""
 
 SendState = data.StructLayout(
     {
         "phase": Phase,
         "index": 16,  # WQE being sent, or next
         "psn": PSN_BITS,  # next packet; undefined in RESUME, REWINDING and HALTED
-        "remaining": 31,  # MIDDLE: bytes of the message still to be cut, not more than 2**31 - 256
-        "sge": 3,  # MIDDLE: entry that holds the next byte; SEEK: 0
-        "offset": 31,  # MIDDLE: of that byte in the entry; SEEK: in the message
+        "blocks": BLOCKS_BITS,  # MIDDLE: of 256 bytes, in the packets before
         "top": 16,  # first WQE that was never begun, that is of which `outstanding` was not told
         "reads": 8,  # READs and atomics begun, free-running
         "top_psn": PSN_BITS,  # first PSN never sent
@@ -36,8 +36,8 @@ SendState = data.StructLayout(
 )
 """Where a QP's send queue stands."""
 
-MAIN = ("phase", "index", "psn", "remaining", "sge", "offset")
-"""Fields that every packet and every change writes: 108 bits, three block RAMs. The others stand in two more."""
+MAIN = ("phase", "index", "psn", "blocks")
+"""Fields that every packet and every change writes: 66 bits, two block RAMs. The others stand in two more."""
 
 
 class StateChange(enum.Enum):
@@ -50,7 +50,7 @@ class StateChange(enum.Enum):
     REWIND = 4
     REWOUND = 5  # to index `operand`
     PASS = 6  # over a WQE that is complete
-    RESUME = 7  # at PSN `unacked`, behind `skipped` bytes
+    RESUME = 7  # at PSN `unacked`, behind `skipped` blocks
 
 
 class SendStates(wiring.Component):
@@ -68,14 +68,14 @@ class SendStates(wiring.Component):
         Read port.
     packet_en, packet_qp, packet : 1, 12, ``SendState``
         A packet has been cut; the state behind it.
+    of_packet : 1
+        With ``packet_en``; not with ``change_en``.
     newest, fresh : 1
         With ``packet_en``: ``top`` and ``reads`` have changed; ``top_psn`` has.
     change_en, change, qp : 1, ``StateChange``, QP index
         ``qp`` has stood at ``at`` for 2 cycles.
-    operand, target, unacked, skipped : 24, 16, 24, 31
+    operand, target, unacked, skipped : 24, 16, 24, 23
         As the change says.
-    following : 16
-        With PASS, the index behind the one in ``row``.
     """
 
     def __init__(self, qps):
@@ -85,6 +85,7 @@ class SendStates(wiring.Component):
                 "at": In(range(qps)),
                 "row": Out(SendState),
                 "packet_en": In(1),
+                "of_packet": In(1),
                 "packet_qp": In(12),
                 "packet": In(SendState),
                 "newest": In(1),
@@ -95,8 +96,7 @@ class SendStates(wiring.Component):
                 "operand": In(PSN_BITS),
                 "target": In(16),
                 "unacked": In(PSN_BITS),
-                "skipped": In(31),
-                "following": Out(16),
+                "skipped": In(BLOCKS_BITS),
             }
         )
 
@@ -110,7 +110,7 @@ class SendStates(wiring.Component):
             m.submodules[name] = ram = Ram(data.StructLayout({field: members[field] for field in fields}), self.qps)
             m.d.comb += [
                 ram.r_addr.eq(self.at),
-                ram.w_addr.eq(Mux(self.packet_en, self.packet_qp, self.qp)),
+                ram.w_addr.eq(Mux(self.of_packet, self.packet_qp, self.qp)),
                 ram.w_en.eq(enables[name]),
                 *(self.row[field].eq(ram.r_data[field]) for field in fields),
                 *(ram.w_data[field].eq(after[field]) for field in fields),
@@ -123,18 +123,16 @@ class SendStates(wiring.Component):
             enables["main"].eq(self.packet_en | changing),
             enables["top"].eq((self.packet_en & self.newest) | (changing & reset)),
             enables["top_psn"].eq((self.packet_en & self.fresh) | (changing & (reset | start))),
-            self.following.eq(self.row.index + (self.change == StateChange.PASS)),
             after.eq(self.packet),
         ]
-        with m.If(~self.packet_en):
+        with m.If(~self.of_packet):
             m.d.comb += [
                 after.psn.eq(Mux(self.change == StateChange.RESUME, self.unacked, self.operand)),
                 after.top_psn.eq(self.operand),
-                after.sge.eq(0),
-                after.offset.eq(self.skipped),
+                after.blocks.eq(self.skipped),
                 after.top.eq(0),
                 after.reads.eq(0),
-                after.index.eq(self.following),
+                after.index.eq(self.row.index + (self.change == StateChange.PASS)),
                 after.phase.eq(Phase.BETWEEN),
             ]
             with m.Switch(self.change):
@@ -151,5 +149,5 @@ class SendStates(wiring.Component):
                 with m.Case(StateChange.PASS):
                     m.d.comb += after.phase.eq(Phase.RESUME)
                 with m.Case(StateChange.RESUME):
-                    m.d.comb += after.phase.eq(Mux(self.skipped != 0, Phase.SEEK, Phase.BETWEEN))
+                    m.d.comb += after.phase.eq(Mux(self.skipped != 0, Phase.MIDDLE, Phase.BETWEEN))
         return m

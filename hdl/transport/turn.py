@@ -39,7 +39,9 @@ class TurnChoice(wiring.Component):
     -------
     state, status, qp_state, waiting, draining : ``SendState``, ``RingStatus``, 4, 1, 1
         The QP's; ``waiting`` is the ``Progress``'s.
-    begun, fresh : 16, 1
+    oldest : 16
+        The ``Progress``'s. The state's index is at most ``window`` ahead of it, and at most ``2 * window`` behind.
+    fresh : 1
         As of :class:`.admission.AdmissionCheck`.
     send : 1
         A packet is to be sent.
@@ -60,7 +62,7 @@ class TurnChoice(wiring.Component):
                 "qp_state": In(4),
                 "waiting": In(1),
                 "draining": In(1),
-                "begun": In(16),
+                "oldest": In(16),
                 "fresh": In(1),
                 "send": Out(1),
                 "o": Out(Turn),
@@ -74,7 +76,9 @@ class TurnChoice(wiring.Component):
         phase = self.state.phase
         fetched = Signal(16)
         stopping, pending, closed = Signal(), Signal(), Signal()
-        middle = (phase == Phase.MIDDLE) | (phase == Phase.SEEK)
+        bits = ceil_log2(self.window)
+        place = self.state.index[:bits]
+        middle = phase == Phase.MIDDLE
         m.d.comb += [
             fetched.eq(self.status.fetched - self.state.index),
             stopping.eq((self.qp_state == QpState.SQD) | self.draining),
@@ -82,7 +86,7 @@ class TurnChoice(wiring.Component):
             pending.eq(self.status.fetched != self.state.index),
             self.several.eq(fetched[1:] != 0),
             # An index behind the oldest is no case of a closed window: the packet will turn out to be acknowledged.
-            closed.eq(~self.begun[-1] & (self.begun[ceil_log2(self.window) : -1] != 0)),
+            closed.eq((place == self.oldest[:bits]) & ((self.state.index[bits:] - self.oldest[bits:])[:2] == 1)),
         ]
         m.d.comb += self.send.eq(
             self.alive
@@ -94,7 +98,7 @@ class TurnChoice(wiring.Component):
             m.d.comb += self.o.eq(Turn.GIVE_UP)
         with m.Elif(~self.alive | (phase == Phase.HALTED) | (phase == Phase.REWINDING)):
             m.d.comb += self.o.eq(Turn.NOTHING)
-        with m.Elif((phase == Phase.RESUME) & (self.begun == 0)):
+        with m.Elif((phase == Phase.RESUME) & (self.state.index == self.oldest)):
             m.d.comb += self.o.eq(Turn.RESUME)
         with m.Elif((phase == Phase.RESUME) & pending):
             m.d.comb += self.o.eq(Turn.PASS)

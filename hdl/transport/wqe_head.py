@@ -31,9 +31,8 @@ class WqeHead(wiring.Component):
     arriving, word : ``WqeWord``, 64
     middle, psn : 1, 24
         The message has begun; the packet's PSN.
-    known, left, taken : 1, 31, 31
-        With ``known``, ``left`` bytes of the message belong to this packet and those behind it; without, ``taken``
-        bytes belong to earlier ones.
+    taken : 31
+        Bytes of the message that belong to earlier packets.
     path_mtu, large, connected, admission : 4, 1, 1, ``Admission``
         ``connected``: the QP is an RC QP.
     opcode, flags, count : 3, 4, 3
@@ -55,7 +54,7 @@ class WqeHead(wiring.Component):
     wrong, syndrome : 1, 8
         The WQE is malformed; in the third cycle after SIZE.
     next_psn : 24
-        The PSN after those that the packet stands for; in the second cycle after SIZE.
+        The PSN after those that the packet stands for; in the third cycle after SIZE.
     """
 
     def __init__(self):
@@ -65,8 +64,6 @@ class WqeHead(wiring.Component):
                 "word": In(64),
                 "middle": In(1),
                 "psn": In(PSN_BITS),
-                "known": In(1),
-                "left": In(31),
                 "taken": In(31),
                 "path_mtu": In(4),
                 "large": In(1),
@@ -95,12 +92,9 @@ class WqeHead(wiring.Component):
         m = Module()
         field = {name: self.word[f.offset % 64 : f.offset % 64 + f.width] for name, f in SEND_WQE.fields.items()}
         admission = self.admission
-        unknown, crowded, faulty = Signal(), Signal(), Signal()
+        unknown, crowded, faulty, is_read = Signal(), Signal(), Signal(), Signal()
         code, flags = field["opcode"], field["flags"]
-        m.d.comb += [
-            self.one_sided.eq(self.opcode[2]),
-            self.atomic.eq(self.opcode[2] & self.opcode[:2].any()),
-        ]
+        m.d.comb += self.one_sided.eq(self.opcode[2])
         with m.If(self.arriving == WqeWord.START):
             # The three that need a receive WQE are 1 to 3, READ and atomics 4 to 6.
             begins = Mux(code[2], admission.full & ~admission.barred, code[:2].any() & admission.poor) | (
@@ -108,6 +102,8 @@ class WqeHead(wiring.Component):
             )
             m.d.sync += [
                 self.opcode.eq(code),
+                self.atomic.eq(code[2] & code[:2].any()),
+                is_read.eq(code[2] & ~code[:2].any()),
                 self.flags.eq(flags),
                 self.count.eq(field["sge_count"]),
                 unknown.eq((code > SendOpcode.ATOMIC_FETCH_AND_ADD) | ~self.connected | (code[2] & admission.barred)),
@@ -119,7 +115,7 @@ class WqeHead(wiring.Component):
         rest = self.remaining
         negative = Signal()
         with m.If(self.arriving == WqeWord.SIZE):
-            m.d.sync += Cat(rest, negative).eq(Mux(self.known, self.left, field["length"] - self.taken))
+            m.d.sync += Cat(rest, negative).eq(field["length"] - self.taken)
         m.d.sync += self.sized.eq(self.arriving == WqeWord.SIZE)
 
         mtu = Signal(LENGTH_BITS)
@@ -153,9 +149,12 @@ class WqeHead(wiring.Component):
             ]
 
         # A READ has the PSNs of its responses, at least one; all others have one.
-        is_read = self.one_sided & ~self.atomic
-        more = partial | empty | ~is_read
-        m.d.sync += self.next_psn.eq((Cat(Const(1, 1), self.psn) + Cat(more, Mux(is_read, packets, 0)))[1:])
+        whole, more = Signal(PSN_BITS), Signal()
+        m.d.sync += [
+            whole.eq(Mux(is_read, packets, 0)),
+            more.eq(partial | empty | ~is_read),
+            self.next_psn.eq((Cat(Const(1, 1), self.psn) + Cat(more, whole))[1:]),
+        ]
         m.d.sync += self.wrong.eq(unknown | crowded | faulty)
         with m.If(unknown):
             m.d.comb += self.syndrome.eq(Syndrome.OPCODE)

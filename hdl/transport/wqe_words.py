@@ -47,9 +47,8 @@ class WqeWords(wiring.Component):
     -------
     start, stop : 1
         Begin, and go idle.
-    qp, index, large, entry
-        The WQE, whether WQEs are 128 bytes instead of 64, and the first entry to ask for. ``entry`` is looked at in the
-        cycle of ``start`` only; the others stay until ``stop``.
+    qp, index, large
+        The WQE, and whether WQEs are 128 bytes instead of 64; they stay until ``stop``.
     is_inline, is_atomic, is_swap : 1
         Looked at from when REMOTE is asked for, 4 cycles after ``start``. ``is_atomic`` and ``is_swap`` only with
         ``is_inline``.
@@ -74,7 +73,6 @@ class WqeWords(wiring.Component):
                 "qp": In(12),
                 "index": In(16),
                 "large": In(1),
-                "entry": In(3),
                 "is_inline": In(1),
                 "is_atomic": In(1),
                 "is_swap": In(1),
@@ -108,7 +106,7 @@ class WqeWords(wiring.Component):
         with m.Switch(turn):
             with m.Case(WqeWord.NONE):
                 m.d.comb += place.eq(place_of["opcode"])
-                m.d.sync += [entry.eq(self.entry), remote_asked.eq(0), count.eq(0), self.inline_done.eq(0)]
+                m.d.sync += [entry.eq(0), remote_asked.eq(0), count.eq(0), self.inline_done.eq(0)]
                 with m.If(self.start):
                     m.d.comb += want.eq(WqeWord.START)
                     m.d.sync += turn.eq(WqeWord.SIZE)

@@ -184,7 +184,7 @@ def test_cycles():
         common | {"kind": SEND, "length": 101},
     ]
     _, results = run(packets, words)
-    assert [cycles for *_, cycles in results] == [2, 2, 2, 3, 2, 4 + 5 + 5]
+    assert [cycles for *_, cycles in results] == [2, 2, 2, 3, 3, 4 + 5 + 5]
 
 
 def test_arguments():
