@@ -148,9 +148,8 @@ class Judge(wiring.Component):
             responses.transport.eq(transport),
             responses.kind.eq(check.kind),
             responses.responds.eq(check.responds),
-            # Looked at from the decision on; what they decide counts from the second cycle of ``place`` on.
-            responses.path_mtu.eq(kept.path_mtu),
-            responses.max_dest_rd_atomic.eq(kept.max_dest_rd_atomic),
+            responses.path_mtu.eq(row.path_mtu),
+            responses.max_dest_rd_atomic.eq(kept.max_dest_rd_atomic),  # from the decision on is soon enough
             responses.receive.eq(self.receive),
             responses.served.eq(self.served),
             self.count_drop_sequence.eq(is_(Verdict.SEQUENCE) | is_(Verdict.AHEAD)),

@@ -302,7 +302,7 @@ def test_changed_wqe(change):
 
 
 def test_latency():
-    """7 cycles to the access, 8 to the packet, 9 if it ends a message; a further entry costs 3, then 2, also to pass it."""
+    """7 cycles to the access, 8 to the packet, 9 if it ends a message; further entries cost 3, then 2, also to pass."""
     sges = [(0, 100, 1), (0, 100, 1), (0, 100, 1), (0, 100, 1)]
     driver = Driver(Wqe(sges=sges), 3)
 
