@@ -61,8 +61,8 @@ RUN_AHEAD = 336
 """Beats of request payload that may wait: a translation and the payload, each with the memory's latency, and the way of
 a packet. More would be sent in vain whenever a queue has to go back."""
 
-RECEIVE_BEATS = 64
-"""Beats of receive WQEs on their way: 24 of 16 bytes at 64 bits (8 beats are kept free for a batch), 11 cycles each."""
+RECEIVE_BEATS = 128
+"""Beats of receive WQEs on their way, of which a quarter is kept free for a batch of 256 bytes."""
 
 PIECES = 16
 """Translations ahead of the reads, and as many atomics."""

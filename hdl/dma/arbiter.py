@@ -49,9 +49,9 @@ class BurstArbiter(wiring.Component):
     """Round robin among ``clients``; what comes out are the fields of an AXI address channel.
 
     The turn is a register, and stays where it was until somebody else wants it: a burst of the client that has it, or
-    of which ``soon`` has told, is taken in the cycle in which it comes, another one a cycle later. It is at ``o`` 2
-    cycles after it was taken: one to choose, one to add. One burst every 2 cycles. The clients' ``ready`` depends on
-    registers and ``enable`` only.
+    of which ``soon`` has told, is taken in the cycle in which it comes, another one a cycle later. It is at the output
+    a cycle after it was taken. One burst every 2 cycles. The clients' ``ready`` depends on registers and ``enable``
+    only.
 
     Parameters
     ----------
@@ -64,6 +64,8 @@ class BurstArbiter(wiring.Component):
         A burst is there in the next cycle.
     enable : 1
         Bursts may be taken.
+    turn : ``clients`` bits
+        Whose burst would be taken, one bit.
     chosen : ``clients`` bits
         The client whose burst is taken in this cycle, one bit; 0: none is.
     address, length, client, valid, ready
@@ -78,6 +80,7 @@ class BurstArbiter(wiring.Component):
                 "i": In(stream.Signature(BurstRequest)).array(clients),
                 "soon": In(clients),
                 "enable": In(1),
+                "turn": Out(clients, init=1),
                 "chosen": Out(clients),
                 "address": Out(64),
                 "length": Out(8),
@@ -89,10 +92,7 @@ class BurstArbiter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        burst = Signal(BurstRequest)
-        client = Signal.like(self.client)
-        waits = Signal()  # a burst waits in `burst` for its address to be added
-        turn = Signal(self.clients, init=1)
+        turn = self.turn
         wanted = Signal(self.clients)
         wish = Signal(self.clients)
         others = Signal(self.clients)
@@ -103,26 +103,18 @@ class BurstArbiter(wiring.Component):
             wish.eq(wanted | self.soon),
             others.eq(wish & ~turn),
             ahead.eq(others & -turn),
-            self.chosen.eq(wanted & turn & (self.enable & ~waits).replicate(self.clients)),
+            self.chosen.eq(wanted & turn & (self.enable & ~self.valid).replicate(self.clients)),
         ]
-        m.d.comb += [port.ready.eq(turn[number] & self.enable & ~waits) for number, port in enumerate(self.i)]
+        m.d.comb += [port.ready.eq(turn[number] & self.enable & ~self.valid) for number, port in enumerate(self.i)]
         with m.If(others.any() & (self.chosen.any() | ~(wish & turn).any())):
             m.d.sync += turn.eq(Mux(ahead.any(), ahead & -ahead, others & -others))
-        with m.If(~waits):
+        with m.If(self.valid):
+            m.d.sync += self.valid.eq(~self.ready)
+        with m.Else():
             m.d.sync += [
-                waits.eq(self.chosen.any()),
-                burst.as_value().eq(select(turn, [port.payload for port in self.i])),
-                client.eq(encode(turn)),
-            ]
-        with m.If(self.ready):
-            m.d.sync += self.valid.eq(0)
-        with m.If(waits & (~self.valid | self.ready)):
-            m.d.sync += [
-                waits.eq(0),
-                self.valid.eq(1),
-                self.address.eq(Cat(burst.offset, (burst.page + burst.next)[: len(burst.page)])),
-                self.length.eq(burst.length),
-                self.client.eq(client),
+                self.valid.eq(self.chosen.any()),
+                Cat(self.address, self.length).eq(select(turn, [port.payload for port in self.i])),
+                self.client.eq(encode(turn)),
             ]
         return m
 
@@ -130,7 +122,7 @@ class BurstArbiter(wiring.Component):
 class ReadArbiter(wiring.Component):
     """Brings the clients' reads to AR and their data back from R. The AXI ID is the client's number.
 
-    ARVALID comes 2 to 3 cycles after a client's burst, at most one burst every 2 cycles, round robin. Data goes from R
+    ARVALID comes 1 or 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. Data goes from R
     to the client in the same cycle, since clients have room for all they ask for: RREADY is always 1. Beats of
     different clients may be interleaved.
 
@@ -198,10 +190,10 @@ class ReadArbiter(wiring.Component):
 class WriteArbiter(wiring.Component):
     """Brings the clients' writes to AW and W and the answers back from B. The AXI ID is the client's number.
 
-    AWVALID comes 2 to 3 cycles after a client's burst, at most one burst every 2 cycles, round robin. W follows the
-    order of AW; a client's beats are at W a cycle later, and are taken from the cycle on after its burst was taken: so
-    a burst's first beat comes with its address, or a cycle before it. Up to two bursts may have been taken whose data
-    is not complete. BREADY is always 1. W is a register, and no path leads from WREADY to a client.
+    AWVALID comes 1 or 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. W follows the
+    order of AW; a client's beats are at W a cycle later, and are taken from the cycle on in which its burst is taken:
+    so a burst's first beat comes with its address at the earliest. Up to two bursts may have been taken whose data is
+    not complete. BREADY is always 1. W is a register, and no path leads from WREADY to a client.
 
     Parameters
     ----------
@@ -242,10 +234,17 @@ class WriteArbiter(wiring.Component):
         m.submodules.skid = skid = Skid(WriteBeat(self.data_width))
         beat = skid.i.payload
         now, then = Signal(self.clients), Signal(self.clients)  # whose data is next on W, one bit each
+        rest, lane = Signal(), Signal(self.clients)
+        gate = Signal(self.clients)  # whose beat may pass
+        m.d.comb += [
+            rest.eq(~now.any()),
+            lane.eq(Mux(rest, bursts.turn, now)),
+            gate.eq(Mux(rest, bursts.chosen, now)),
+        ]
         for number, client in enumerate(self.client):
             wiring.connect(m, wiring.flipped(client.burst), bursts.i[number])
             m.d.comb += [
-                client.beat.ready.eq(skid.i.ready & now[number]),
+                client.beat.ready.eq(skid.i.ready & gate[number]),
                 client.answer.eq(axi.bvalid & (axi.bid == number)),
                 client.error.eq(axi.bresp != Response.OKAY),
             ]
@@ -262,15 +261,17 @@ class WriteArbiter(wiring.Component):
             axi.awcache.eq(CACHE),
             axi.awvalid.eq(bursts.valid),
             bursts.ready.eq(axi.awready),
-            beat.as_value().eq(select(now, [beat.payload for beat in beats])),
-            skid.i.valid.eq((now & Cat(beat.valid for beat in beats)).any()),
+            beat.as_value().eq(select(lane, [beat.payload for beat in beats])),
+            skid.i.valid.eq((gate & Cat(beat.valid for beat in beats)).any()),
             Cat(axi.wdata, axi.wstrb, axi.wlast).eq(skid.o.payload),
             axi.wvalid.eq(skid.o.valid),
             skid.o.ready.eq(axi.wready),
             axi.bready.eq(1),
         ]
-        with m.If(done | ~now.any()):
-            m.d.sync += [now.eq(Mux(then.any(), then, bursts.chosen)), then.eq(0)]
+        with m.If(done):
+            m.d.sync += [now.eq(Mux(then.any(), then, Mux(rest, 0, bursts.chosen))), then.eq(0)]
+        with m.Elif(rest):
+            m.d.sync += now.eq(bursts.chosen)
         with m.Else():
             m.d.sync += then.eq(then | bursts.chosen)
         m.d.sync += self.count_bus_errors.eq(axi.bvalid & (axi.bresp != Response.OKAY))

@@ -1,6 +1,6 @@
 """Atomics on memory: read, compute, write."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -9,7 +9,7 @@ from ..abi.tables import AccessStatus
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.transfer import Piece
-from .port import PAGE_BITS, ReadPort, WritePort
+from .port import ReadPort, WritePort
 
 __all__ = ["AtomicOperands", "AtomicResult", "AtomicUnit"]
 
@@ -223,7 +223,4 @@ class AtomicUnit(wiring.Component):
     def _burst(self, burst, word):
         """The beat that holds the ``word``."""
         lane_bits = ceil_log2(self.data_width // 64)
-        return [
-            burst.page.eq(word[PAGE_BITS - 3 :]),
-            burst.offset[3 + lane_bits :].eq(word[lane_bits : PAGE_BITS - 3]),
-        ]
+        return [burst.address.eq(Cat(Const(0, 3 + lane_bits), word[lane_bits:]))]

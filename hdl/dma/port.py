@@ -8,9 +8,8 @@ __all__ = ["BurstRequest", "ReadPort", "WriteBeat", "WritePort", "burst_limit"]
 PAGE_BITS = 12
 """No burst crosses 4 KiB (AXI4, A3.4.1)."""
 
-BurstRequest = data.StructLayout({"page": 52, "next": 1, "offset": PAGE_BITS, "length": 8})
-"""One AXI burst of whole, aligned beats at ``(page + next) << 12 | offset``; ``length`` is AxLEN, beats less one. The
-arbiter adds, so that all clients share one long adder: a request touches two pages at most."""
+BurstRequest = data.StructLayout({"address": 64, "length": 8})
+"""One AXI burst of whole, aligned beats; ``length`` is AxLEN, beats less one."""
 
 
 def burst_limit(data_width):
@@ -59,7 +58,7 @@ class WritePort(wiring.Signature):
     -------
     burst : stream of ``BurstRequest``
     beat : stream of ``WriteBeat``
-        Beats in order of the bursts; they may be valid before the burst is taken, and move only after it.
+        Beats in order of the bursts; they may be valid before the burst is taken, and move with it or after it.
     answer, error : 1
         A burst is answered, in order; its BRESP is not OKAY.
     """

@@ -1,6 +1,6 @@
 """The engine's own structures: rings and tables, read and written in multiples of 8 bytes."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,13 +12,12 @@ from ..stream.transfer import Done, ReadRequest
 from .buffer import ReadBuffer
 from .port import ReadPort, WritePort, burst_limit
 from .scatter import Scatter
-from .split import Splitter
 
 __all__ = ["StructureReader", "StructureWriter"]
 
 GRANULARITY = 8
 UNREAD = 32
-"""Bursts whose data may be missing."""
+"""Bursts whose data may be missing above 64 bits."""
 
 UNANSWERED = 8
 """Writes that may wait for their answer."""
@@ -28,9 +27,8 @@ class StructureReader(wiring.Component):
     """Reads structures; one packet a request, in order, byte 0 first.
 
     No read is asked for before there is room for it. Several are in flight: as many as fit ``depth`` with one burst of
-    ``burst`` to spare, and no more than 32 bursts. Requests are split into bursts at multiples of ``burst`` beats, so
-    at 4 KiB too. A burst is asked for 1 cycle after its request. At 64 bits data comes out 1 cycle after it came from
-    the bus, above that, where it must be shifted, 3 or 4 cycles after it.
+    ``burst`` to spare, above 64 bits no more than 32. A burst is asked for in the cycle of its request. At 64 bits data
+    comes out 1 cycle after it came from the bus, above that, where it must be shifted, 3 or 4 cycles after it.
 
     Parameters
     ----------
@@ -44,7 +42,7 @@ class StructureReader(wiring.Component):
     Members
     -------
     request : stream of ``ReadRequest``
-        8-byte aligned, a multiple of 8 bytes, 8 to 4096.
+        8-byte aligned, a multiple of 8 bytes, within an aligned block of ``burst`` beats.
     data : stream of ``PacketBeat``
         ``error`` on the last beat if an RRESP was not OKAY.
     port : ``ReadPort``
@@ -73,46 +71,54 @@ class StructureReader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        port = self.port
+        port, request = self.port, self.request
         lanes = self.data_width // 8 // GRANULARITY
-        note = data.StructLayout({"start": range(lanes), "end": range(lanes), "last": 1})
+        lane_bits = (lanes - 1).bit_length()
+        beats = Signal(range(self.burst))
         row = data.StructLayout(
             {"data": self.data_width, "start": range(lanes), "end": range(lanes), "last": 1, "error": 1}
         )
-        m.submodules.splitter = splitter = Splitter(self.data_width, limit=self.burst, granularity=GRANULARITY)
-        # In LUT RAM, where a note stands ready when its burst is asked for: data may come in the very next cycle.
-        m.submodules.notes = notes = Queue(note, min(self.depth, UNREAD))
         m.submodules.rows = rows = ReadBuffer(row, self.depth, self.burst)
-        wiring.connect(m, wiring.flipped(self.request), splitter.i)
 
-        handed = Signal()
-        first = Signal(init=1)  # of a burst's beats
-        ends = notes.o.payload.last & port.last
+        go, handed = Signal(), Signal()
+        address = request.payload.address
+        start = address[3 : 3 + lane_bits]
+        end = Signal(len(beats) + lane_bits)  # the last 8 bytes, counted in 8 bytes from the start of the first beat
         m.d.comb += [
-            port.burst.valid.eq(splitter.o.valid & rows.room & notes.i.ready),
-            port.burst.payload.eq(splitter.o.payload),
-            splitter.o.ready.eq(port.burst.ready & rows.room & notes.i.ready),
-            handed.eq(splitter.o.valid & splitter.o.ready),
+            go.eq(rows.room),
+            end.eq(start + request.payload.length[3:] - 1),
+            beats.eq(end[lane_bits:]),
+            port.burst.valid.eq(request.valid & go),
+            port.burst.payload.address.eq(Cat(Const(0, 3 + lane_bits), address[3 + lane_bits :])),
+            port.burst.payload.length.eq(beats),
+            request.ready.eq(port.burst.ready & go),
+            handed.eq(request.valid & request.ready),
             rows.reserve.eq(handed),
-            rows.length.eq(splitter.o.payload.length),
-            notes.i.valid.eq(handed),
-            notes.i.payload.start.eq(splitter.start),
-            notes.i.payload.end.eq(splitter.end),
-            notes.i.payload.last.eq(splitter.last),
-            notes.o.ready.eq(port.valid & port.last),
+            rows.length.eq(beats),
             rows.w_en.eq(port.valid),
             rows.w_data.data.eq(port.data),
-            rows.w_data.start.eq(Mux(first, notes.o.payload.start, 0)),
-            rows.w_data.end.eq(Mux(port.last, notes.o.payload.end, lanes - 1)),
-            rows.w_data.last.eq(ends),
+            rows.w_data.last.eq(port.last),
             rows.w_data.error.eq(port.error),
         ]
-        with m.If(port.valid):
-            m.d.sync += first.eq(port.last)
 
         out = rows.o.payload
         if lanes > 1:
+            # In LUT RAM, where a note stands ready when its burst is asked for: data may come in the very next cycle.
+            note = data.StructLayout({"start": range(lanes), "end": range(lanes)})
+            m.submodules.notes = notes = Queue(note, min(self.depth, UNREAD))
             m.submodules.realigner = realigner = Realigner(self.data_width, GRANULARITY)
+            first = Signal(init=1)  # of a burst's beats
+            with m.If(port.valid):
+                m.d.sync += first.eq(port.last)
+            m.d.comb += [
+                go.eq(rows.room & notes.i.ready),
+                notes.i.valid.eq(handed),
+                notes.i.payload.start.eq(start),
+                notes.i.payload.end.eq(end[:lane_bits]),
+                notes.o.ready.eq(port.valid & port.last),
+                rows.w_data.start.eq(Mux(first, notes.o.payload.start, 0)),
+                rows.w_data.end.eq(Mux(port.last, notes.o.payload.end, lanes - 1)),
+            ]
             fragment = realigner.i.payload
             m.d.comb += [
                 realigner.i.valid.eq(rows.o.valid),
@@ -193,8 +199,7 @@ class StructureWriter(wiring.Component):
             port.burst.valid.eq(request.valid & go),
             request.ready.eq(port.burst.ready & go),
             taken.eq(request.valid & request.ready),
-            port.burst.payload.page.eq(address[12:]),
-            port.burst.payload.offset[3 + lane_bits :].eq(address[3 + lane_bits : 12]),
+            port.burst.payload.address.eq(Cat(Const(0, 3 + lane_bits), address[3 + lane_bits :])),
             port.burst.payload.length.eq(end[lane_bits:]),
             answers.i.valid.eq(port.answer),
             answers.i.payload.eq(port.error),

@@ -73,7 +73,9 @@ class PayloadWriter(wiring.Component):
         count_bits = ceil_log2(self.bursts) + 1
         m.submodules.splitter = splitter = Splitter(self.data_width)
         m.submodules.scatter = scatter = Scatter(self.data_width, 1)
-        m.submodules.runs = runs = Queue(data.StructLayout({"status": 3, "tag": 1, "count": count_bits}), RUNS)
+        m.submodules.runs = runs = Queue(
+            data.StructLayout({"status": 3, "tag": 1, "count": count_bits}), RUNS, bypass=True
+        )
         m.submodules.answers = answers = Queue(1, self.bursts, bypass=True)
         wiring.connect(m, wiring.flipped(self.payload), scatter.payload)
         wiring.connect(m, scatter.o, wiring.flipped(port.beat))

@@ -29,7 +29,7 @@ class RingPrefetcher(wiring.Component):
     ring, if that is smaller), so a read wraps neither ring nor area nor crosses 4 KiB. QPs take turns, a read a turn.
 
     *Latency*: ``doorbell`` to ``read``: 5 cycles, if no QP waits for a turn: the doorbell is a turn itself then. Last
-    beat of ``data`` to ``arrived``: 1. A turn takes 3 cycles; a doorbell is taken every 6 cycles at least, whatever the
+    beat of ``data`` to ``arrived``: 0. A turn takes 3 cycles; a doorbell is taken every 6 cycles at least, whatever the
     reads do. ``reads`` reads are in flight at once, of one QP or of many.
 
     *Errors*: a doorbell that claims more than the ring holds, or that meets a stride outside ``min_stride`` to
@@ -162,6 +162,7 @@ class RingPrefetcher(wiring.Component):
         m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.ready = ready = ReadyQueue(self.qps)
         m.submodules.arrivals = arrivals = ReadyQueue(self.qps)
+        arrives = Signal()
         m.submodules.halt = halt = RingHalt(self.qps, self.reads)
         m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides, self.rewinds)
         m.submodules.turns = turns = RingRead(self.qps, self.area, strides)
@@ -176,8 +177,10 @@ class RingPrefetcher(wiring.Component):
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
-            self.arrived.valid.eq(arrivals.o.valid),
-            self.arrived.payload.eq(arrivals.o.payload),
+            # Who need not wait passes by the set.
+            self.arrived.valid.eq(arrivals.o.valid | (arrives & arrivals.empty)),
+            self.arrived.payload.eq(Mux(arrivals.o.valid, arrivals.o.payload, arrivals.i.payload)),
+            arrivals.i.valid.eq(arrives & ~(arrivals.empty & self.arrived.ready)),
             arrivals.o.ready.eq(self.arrived.ready),
         ]
 
@@ -308,7 +311,7 @@ class RingPrefetcher(wiring.Component):
             failed.addr.eq(fetched.addr),
             failed.data.eq(ending),
             failed.en.eq(bad | halt.reset),
-            arrivals.i.valid.eq(Mux(ending, alive, doorbell.reject)),
+            arrives.eq(Mux(ending, alive, doorbell.reject)),
             arrivals.i.payload.eq(Mux(ending, head.qp, doorbell.qp)),
         ]
 

@@ -34,8 +34,8 @@ class Packetizer(wiring.Component):
 
     A frame takes as many cycles as it has beats, without a pause between frames, at 64 bits; also if a header comes
     only 2 cycles after the one before was taken. At wider ones a packet takes 1 cycle more than it has beats without
-    the Ethernet header. The first beat comes 3 cycles after the header at 64 bits (7 or 8 at wider ones), and not
-    before the first beat of the payload is there. A header is taken with the last beat of its packet; until then it
+    the Ethernet header. The first beat comes 3 cycles after the header at 64 bits (7 or 8 at wider ones), and the frame
+    stops where payload is missing. A header is taken with the last beat of its packet; until then it
     stays at the input, which should be a register.
 
     The pipeline does not stand still: when the wire does, up to 15 beats wait behind it, and no more are begun.
@@ -150,7 +150,7 @@ class Packetizer(wiring.Component):
         waits = Signal()  # this beat needs a beat of payload
         pulls = Signal()  # and takes it; and so do those behind it up to its last
         failed, failed_now = Signal(), Signal()
-        at_once = begins[0] == 0  # payload begins in the first beat; otherwise it only has to be there
+        at_once = begins[0] == 0  # payload begins in the first beat
         assert not at_once or begins == [0]
         m.d.comb += [
             skid.i.valid.eq(self.payload.valid),
@@ -170,9 +170,8 @@ class Packetizer(wiring.Component):
             pulls_on = (pulls & ~flow.last) | (starts & some)
             m.d.sync += [waits.eq(pulls_on), pulls.eq(pulls_on), failed.eq(failed_now)]
         with m.Elif(first):
-            m.d.sync += waits.eq(length != 0)
             if at_once:
-                m.d.sync += pulls.eq(length != 0)
+                m.d.sync += [waits.eq(length != 0), pulls.eq(length != 0)]
 
         # --- Compose a beat: an OR of what may stand in each lane. Of the headers, what stands behind the first beat is
         # chosen a beat ahead.

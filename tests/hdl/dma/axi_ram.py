@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     from cocotbext.axi import AxiBus, AxiRam
 
 from dma_top import DmaTop
-from runs import beats_of, packets_of, random_run
+from runs import beats_of, packets_of, random_run, within
 
 WIDTH = int(os.environ["DMA_WIDTH"])
 MEMORY = 1 << 20
@@ -105,7 +105,8 @@ async def everything_at_once(dut):
         requests = []
         for _ in range(20):
             length = 8 * rng.randrange(1, 40)
-            requests.append((rng.randrange((half - length) // 8) * 8, length))
+            block = DUT.readers[number].burst * WIDTH // 8
+            requests.append(within(rng.randrange((half - length) // 8) * 8, length, block))
         send = Port(dut, f"read_request__{number}", rng, stall)
         receive = Port(dut, f"read_data__{number}", rng, stall)
         cocotb.start_soon(send.send([{"address": a, "length": n} for a, n in requests]))

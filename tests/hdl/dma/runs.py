@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from verbena.hdl.abi.tables import AccessStatus
 
-__all__ = ["beats_of", "packets_of", "piece", "piece_lists", "random_address", "random_length", "random_run"]
+__all__ = ["beats_of", "packets_of", "piece", "piece_lists", "random_address", "random_length", "random_run", "within"]
 
 PAGE = 4096
 
@@ -54,6 +54,11 @@ def random_length(rng, most=PAGE):
     return min(
         most, rng.choice([rng.randrange(20), rng.randrange(20), rng.randrange(300), rng.randrange(most + 1), 8, 0])
     )
+
+
+def within(address, length, block):
+    """As much of that as lies in one aligned block."""
+    return address, min(length, block - address % block)
 
 
 def random_run(rng, *, most=PAGE, discards=False):
