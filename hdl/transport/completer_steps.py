@@ -22,7 +22,7 @@ __all__ = ["CompleterSteps"]
 class CompleterSteps(wiring.Component):
     """Takes an event, changes the row of its QP accordingly, and says what has to be said.
 
-    The row is there 2 cycles after ``begin``, judged in the next, and the oldest message a cycle later. It is written
+    The row is there 2 cycles after ``begin``, judged in the next, and the oldest message 2 cycles later. It is written
     when the work is done, in the cycle in which the next event is chosen. Work goes on, and on to the next message,
     only when the last completion has been taken or is being taken: so there is room for one whenever one comes up.
 
@@ -117,9 +117,11 @@ class CompleterSteps(wiring.Component):
             beyond.eq(meaning.target != progress.unacked),
         ]
         m.d.comb += alive.eq(sending & ~row.dead)
+        # The response counts. The QP may have gone to ERR meanwhile: what is complete must not be forgotten.
+        counts, moved = Signal(), Signal()
+        m.d.sync += counts.eq((self.within & meaning.known & alive) | moved)
         draining = alive & (self.state == QpState.SQD)
         cause = Signal(RetryCause)
-        moved = Signal()
         m.d.comb += [
             effect.meaning.eq(meaning),
             effect.newest.eq(self.newest),
@@ -133,6 +135,19 @@ class CompleterSteps(wiring.Component):
             account.recovery.eq(row.recovery),
             account.retry_count.eq(self.retry_count),
             account.rnr_retry.eq(self.rnr_retry),
+        ]
+
+        # What the account makes of it, a cycle later.
+        exhausted, wait, retry = Signal(), Signal(), Signal()
+        recovery = Signal.like(account.next)
+        status, syndrome = Signal(8), Signal(8)
+        m.d.sync += [
+            exhausted.eq(account.exhausted),
+            wait.eq(account.wait),
+            retry.eq(account.retry),
+            recovery.eq(account.next),
+            status.eq(Mux(meaning.fatal, meaning.status, account.status)),
+            syndrome.eq(Mux(meaning.fatal, meaning.syndrome, account.syndrome)),
         ]
 
         step = Signal()  # the oldest WQE is done with
@@ -173,15 +188,16 @@ class CompleterSteps(wiring.Component):
                     with m.Switch(event.kind):
                         for kind in EventKind:
                             with m.Case(kind):
-                                m.next = kind.name
+                                m.next = "WEIGH" if kind is EventKind.RESPONSE else kind.name
                     with m.If(meaning.failing):
                         m.next = "FAILURE"
 
             # -- Responses: what is complete, one message after the other, and then what is left of it.
+            with m.State("WEIGH"):
+                m.next = "RESPONSE"
             with m.State("RESPONSE"):
                 m.d.comb += self.seek.eq(following)  # in case
-                # The QP may have gone to ERR meanwhile: what is complete must not be forgotten.
-                with m.If(~(self.within & meaning.known & alive) & ~moved):
+                with m.If(~counts):
                     m.d.comb += self.dropped.eq(1)
                     m.next = "IDLE"
                 with m.Elif(message.complete & ~at_failed):
@@ -206,18 +222,18 @@ class CompleterSteps(wiring.Component):
                         m.d.comb += self.count_implied_naks.eq(1)
                         m.d.sync += cause.eq(RetryCause.IMPLIED)
                     with m.If(effect.more):
-                        m.next = "SETTLE"
+                        m.next = "LOOK"
                     with m.Else():
                         m.d.comb += [done.eq(1), self.kick.eq(1)]
                         m.next = "IDLE"
             with m.State("STEPPED"):
                 with m.If(self.free):
-                    m.next = "RESPONSE"
+                    m.next = "WEIGH"
 
             # -- Failures, of a response's WQE too, and timers.
             with m.State("FAILURE"):
-                counts = Mux(response, self.within & alive, alive | (broken & ~row.dead))
-                with m.If(counts & ~past & earlier):
+                taken = Mux(response, self.within & alive, alive | (broken & ~row.dead))
+                with m.If(taken & ~past & earlier):
                     m.d.sync += [
                         row.failed.eq(1),
                         row.index.eq(event.index),
@@ -225,7 +241,7 @@ class CompleterSteps(wiring.Component):
                         row.syndrome.eq(meaning.syndrome),
                     ]
                 with m.If(response):
-                    m.next = "STEPPED"
+                    m.next = "WEIGH"
                 with m.Elif(alive):
                     m.d.sync += cause.eq(Mux(past, RetryCause.UNBLOCK, RetryCause.NONE))
                     m.next = "LOOK"
@@ -236,23 +252,20 @@ class CompleterSteps(wiring.Component):
                 m.d.sync += cause.eq(Mux(progress.waiting, RetryCause.READY, RetryCause.TIMEOUT))
                 m.next = "IDLE"
                 with m.If(alive & current & (progress.waiting | ~self.none)):
-                    m.next = "SETTLE"
+                    m.next = "LOOK"
             with m.State("LOOK"):
                 m.next = "SETTLE"
             with m.State("SETTLE"):
-                with m.If(at_failed | meaning.fatal | account.exhausted):
+                with m.If(at_failed | meaning.fatal | exhausted):
                     with m.If(~at_failed):
-                        m.d.sync += [
-                            row.status.eq(Mux(meaning.fatal, meaning.status, account.status)),
-                            row.syndrome.eq(Mux(meaning.fatal, meaning.syndrome, account.syndrome)),
-                        ]
+                        m.d.sync += [row.status.eq(status), row.syndrome.eq(syndrome)]
                     m.next = "FAIL"
                 with m.Else():
-                    m.d.comb += [done.eq(1), self.back.eq(account.retry), self.kick.eq(response & ~account.retry)]
-                    m.d.sync += row.recovery.eq(account.next)
-                    with m.If(account.retry | account.wait):
+                    m.d.comb += [done.eq(1), self.back.eq(retry), self.kick.eq(response & ~retry)]
+                    m.d.sync += row.recovery.eq(recovery)
+                    with m.If(retry | wait):
                         m.d.sync += [
-                            progress.waiting.eq(account.wait),
+                            progress.waiting.eq(wait),
                             row.rnr_timer.eq(meaning.rnr_timer),
                             row.generation.eq(row.generation + 1),
                         ]

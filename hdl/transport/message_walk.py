@@ -52,7 +52,7 @@ class MessageWalk(wiring.Component):
     qp
         The QP looked at.
     seek : 16
-        The message looked at from the 2nd cycle after that on.
+        The message looked at from the 2nd cycle after that on; ``complete`` from the 3rd on, if it stays.
     oldest : 16
         That message, too, from the cycle before at the latest.
     target : 24
@@ -121,7 +121,10 @@ class MessageWalk(wiring.Component):
 
         entry, seen = entries.r_data, self.message
         whole = Signal()
-        m.d.sync += whole.eq(self.oldest != begun.row)
+        m.d.sync += [
+            whole.eq(self.oldest != begun.row),
+            seen.complete.eq(psn_before(entry.last_psn, self.target) & ~seen.stop & whole),
+        ]
         m.d.comb += [
             self.latest.eq(latest.row),
             seen.last_psn.eq(entry.last_psn),
@@ -129,6 +132,5 @@ class MessageWalk(wiring.Component):
             seen.signaled.eq(entry.signaled),
             seen.is_read.eq(entry.opcode[2]),  # 4 to 6
             seen.stop.eq(seen.is_read & ~self.through & whole),
-            seen.complete.eq(psn_before(entry.last_psn, self.target) & ~seen.stop & whole),
         ]
         return m

@@ -1,6 +1,9 @@
 """What the completer has to deal with, one thing at a time."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -38,7 +41,8 @@ class SendEvents(wiring.Component):
     """Takes the next event while ``idle``: a control token first, then failures, flushes, timers, and responses last,
     so that what stops a queue comes before what feeds it.
 
-    A response is a job with its ``Done``. Those that need no QP, NOTHING and TOKEN, go by without an event. A control
+    Whose turn it is, is chosen a cycle before it counts. A response is a job with its ``Done``. Those that need no QP,
+    NOTHING and TOKEN, go by without an event. A control
     token stays where it is until ``control_taken``; a QUERY waits while ``replying`` and lets others pass.
 
     Members
@@ -47,7 +51,7 @@ class SendEvents(wiring.Component):
         See :class:`.completer.Completer`.
     idle : 1
     begin : 1
-        An event is taken in this cycle: a response at the earliest in that in which it is there, others in the next.
+        An event is taken in this cycle: in that behind the one in which it came, at the earliest.
     next, event : ``SendEvent``
         The one that is taken now, or would be; the last one taken, from the cycle after ``begin`` on.
     control_taken, replying : 1
@@ -86,42 +90,44 @@ class SendEvents(wiring.Component):
             token.eq(self.job.payload.kind == ResponseJobKind.TOKEN),
             response.eq(self.job.valid & self.done.valid),
         ]
-        # Whose turn it is if it is not a response's, a bit each: chosen a cycle before it counts.
-        ports = (self.failed_requester, self.failed_transmitter, self.flush, self.fired)
-        turn, waiting = Signal(1 + len(ports)), Signal(1 + len(ports))
-        others = turn.any()
-        m.d.comb += waiting.eq(Cat(control & ~self.control_taken, *(port.valid for port in ports)))
-        m.d.sync += turn.eq(Mux(self.begin, 0, waiting & -waiting))
+        # A bit each; two for a job, one of those that make an event.
+        sources = (
+            (EventKind.CONTROL, self.control),
+            (EventKind.FAILURE, self.failed_requester),
+            (EventKind.FAILURE, self.failed_transmitter),
+            (EventKind.FLUSH, self.flush),
+            (EventKind.FIRED, self.fired),
+            (EventKind.RESPONSE, self.job),
+        )
+        count = len(sources)
+        turn, waiting = Signal(count + 1), Signal(count + 1)
+        m.d.comb += waiting.eq(
+            Cat(
+                control & ~self.control_taken,
+                *(port.valid for _kind, port in sources[1:-1]),
+                response & ~nothing & ~token,
+                response,
+            )
+        )
+        m.d.sync += turn.eq(Mux(self.idle & turn.any(), 0, waiting & -waiting))
         m.d.comb += [
-            self.begin.eq(self.idle & (others | (response & ~nothing & ~token))),
-            self.job.ready.eq(self.idle & response & ~others),
+            self.begin.eq(self.idle & turn[:count].any()),
+            self.job.ready.eq(self.idle & turn[count - 1 :].any()),
             self.done.ready.eq(self.job.ready),
-            self.discarded.eq(self.job.ready & nothing),
-            chosen.kind.eq(EventKind.RESPONSE),
-            chosen.qp.eq(self.job.payload.qp),
-            chosen.index.eq(self.job.payload.wqe_index),
-            chosen.status.eq(self.job.payload.status),
-            chosen.syndrome.eq(self.job.payload.syndrome),
-            chosen.drain.eq(self.flush.payload.drain),
-            chosen.generation.eq(self.fired.payload.generation),
+            self.discarded.eq(self.idle & turn[count] & nothing),
         ]
-        m.d.sync += self.token_done.eq(self.job.ready & token)
-        with m.If(turn[0]):
-            m.d.comb += [chosen.kind.eq(EventKind.CONTROL), chosen.qp.eq(self.control.payload.qp)]
-        for number, (port, kind) in enumerate(
-            zip(ports, (EventKind.FAILURE, EventKind.FAILURE, EventKind.FLUSH, EventKind.FIRED)), start=1
-        ):
-            m.d.comb += port.ready.eq(self.idle & turn[number])
-            with m.If(turn[number]):
-                m.d.comb += [chosen.kind.eq(kind), chosen.qp.eq(port.payload.qp)]
-                if kind is EventKind.FAILURE:
-                    m.d.comb += [
-                        chosen.index.eq(port.payload.wqe_index),
-                        chosen.status.eq(port.payload.status),
-                        chosen.syndrome.eq(port.payload.syndrome),
-                    ]
-                elif kind is EventKind.FLUSH:
-                    m.d.comb += chosen.index.eq(port.payload.index)
+        m.d.sync += self.token_done.eq(self.idle & turn[count] & token)
+        fields = {name: [] for name in SendEvent.members}
+        for bit, (kind, port) in zip(turn, sources):
+            if kind not in (EventKind.CONTROL, EventKind.RESPONSE):
+                m.d.comb += port.ready.eq(self.idle & bit)
+            members = port.payload.shape().members
+            fields["kind"].append(Mux(bit, kind, 0))
+            for name in set(fields) - {"kind"}:
+                member = "wqe_index" if name == "index" and "wqe_index" in members else name
+                if member in members:
+                    fields[name].append(Mux(bit, port.payload[member], 0))
+        m.d.comb += [Value.cast(chosen[name]).eq(reduce(or_, terms)) for name, terms in fields.items()]
         with m.If(self.begin):
             m.d.sync += event.eq(chosen)
         return m
