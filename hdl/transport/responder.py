@@ -222,7 +222,7 @@ class Responder(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += [idle.eq(1), qp_now.eq(self.soon)]
+                m.d.comb += [idle.eq(1), qp_now.eq(self.soon), judge.look.eq(1)]
                 m.d.sync += [qp.eq(qp_now), consumed_sent.eq(0)]
                 with m.If(self.control.valid):
                     m.d.comb += qp_now.eq(self.control.payload.qp)
@@ -248,7 +248,6 @@ class Responder(wiring.Component):
                 with m.Elif(self.request.valid):
                     m.d.comb += qp_now.eq(self.request.payload.qp)
                     m.d.sync += [work.eq(Work.PACKET), packets_turn.eq(0)]
-                    m.d.comb += judge.look.eq(prepared)
                     m.next = "READ"
                     with m.If(prepared):
                         m.next = "DECIDE"
