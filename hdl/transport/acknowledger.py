@@ -19,6 +19,9 @@ from .layouts import Ack, Answered, Job, Release
 
 __all__ = ["Acknowledger"]
 
+OWED = 64
+"""More than runs between the responder and the end of their writing."""
+
 Memory = data.StructLayout({"dead": 1, "blamed": 1, "wqe_index": 16, "msn": 24, "pending": 5})
 """Of a QP: whether it has failed; which receive WQE has already completed because of that; messages acknowledged; how
 many READs and atomics are released and not answered, at most 16."""
@@ -40,9 +43,10 @@ class Acknowledger(wiring.Component):
     A NAK's MSN does not count the message that it refuses.
 
     The job of a READ or an atomic is not acknowledged: it releases the response, for which everything before it is in
-    memory now. Until the last packet of the response has left, or vanished, later answers of the QP wait. A response
-    whose access was refused ends the QP's life like a refused run whose key came from the wire, with the response's PSN
-    and MSN in the NAK.
+    memory now. Nothing of its own has to be written, so it does not wait for its ``done``, which is taken later. Until
+    the last packet of the response has left, or vanished, later answers of the QP wait. A response whose access was
+    refused ends the QP's life like a refused run whose key came from the wire, with the response's PSN and MSN in the
+    NAK.
 
     A silent job takes 1 cycle, all others 4, and 1 more for an error; an answered response takes 5, likewise. While a
     job waits for its ``done``, what it needs is looked up already: a completion is said in the cycle of a ``done`` that
@@ -109,13 +113,18 @@ class Acknowledger(wiring.Component):
         response = Signal()  # the turn is not a job's, but that of a response that was answered
         status = Signal(AccessStatus)
         turn_qp = Signal(12)
+        early = Signal()  # the job need not wait
+        owed, owes = Signal(range(OWED)), Signal()  # `done` of such jobs that are still to come
+        done = Signal()  # that of the job is there
         qp = turn_qp[: ceil_log2(self.qps)]
 
         torn = Signal(2)  # a row read while it is written is undefined
         m.d.sync += torn.eq(Cat(self.attribute_en, torn[0]))
         m.d.comb += [
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
-            status.eq(Mux(response, answered.status, Mux(self.done.valid, self.done.payload.status, AccessStatus.OK))),
+            early.eq(~response & job.release),
+            done.eq(self.done.valid & ~owes & ~early),
+            status.eq(Mux(response, answered.status, Mux(done, self.done.payload.status, AccessStatus.OK))),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(qp),
@@ -240,13 +249,18 @@ class Acknowledger(wiring.Component):
         said = Signal()
         m.d.comb += [
             self.job.ready.eq(leave & ~response),
-            self.done.ready.eq(leave & ~response),
+            self.done.ready.eq((leave & ~response & ~early) | owes),
             self.answered.ready.eq((leave & response) | pass_by),
             counts.eq(
                 answered.last | ((answered.status != AccessStatus.OK) & (answered.status != AccessStatus.POISONED))
             ),
             said.eq(~(completes & ~self.completion.ready) & ~(releases & ~self.release.ready)),
         ]
+        lent, paid = leave & early, owes & self.done.valid
+        with m.If(lent & ~paid):
+            m.d.sync += [owed.eq(owed + 1), owes.eq(1)]
+        with m.Elif(paid & ~lent):
+            m.d.sync += [owed.eq(owed - 1), owes.eq(owed != 1)]
         with m.If(leave):
             m.d.sync += response.eq(0)
         with m.FSM():
@@ -259,7 +273,7 @@ class Acknowledger(wiring.Component):
                 with m.Elif(self.job.valid):
                     with m.If(~job.silent):
                         m.next = "READ"
-                    with m.Elif(self.done.valid):
+                    with m.Elif(done):
                         m.d.comb += [leave.eq(1), self.count_drop_error.eq(job.cause != 0)]
             with m.State("TURN"):
                 m.next = "READ"
@@ -269,11 +283,11 @@ class Acknowledger(wiring.Component):
                 judge()
                 # While it waits all is as if the run were OK: that is known by now, if it has waited.
                 m.d.sync += waited.eq(~response & ~torn[1])
-                with m.If(waited & ~torn[1] & self.done.valid & (self.done.payload.status == AccessStatus.OK)):
+                with m.If(waited & ~torn[1] & done & (self.done.payload.status == AccessStatus.OK)):
                     m.d.comb += self.completion.valid.eq(completes)
                     with m.If(completes & self.completion.ready):
                         m.d.sync += completes.eq(0)
-                with m.If(~Mux(response, self.answered.valid, self.done.valid)):
+                with m.If(~Mux(response, self.answered.valid, done | early)):
                     # An answer may be withdrawn; a job can wait.
                     with m.If(response | self.answered.valid):
                         m.d.sync += response.eq(0)

@@ -1,6 +1,6 @@
 """Which READs and atomics are on their way, and where their responses go."""
 
-from amaranth.hdl import Cat, Module, Mux
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -20,8 +20,9 @@ ReadTold = data.StructLayout({"qp": 12, "slot": ceil_log2(READS), "target": Read
 class ReadTargets(wiring.Component):
     """A ring of 16 targets a QP, and how many were ever put in.
 
-    Counts are taken modulo 32, so that a full ring can be told from an empty one. An item of ``reads`` takes 3 cycles,
-    and waits for the cycles in which ``look`` or ``reset`` is set.
+    Counts are taken modulo 32, so that a full ring can be told from an empty one. An item of ``reads`` is taken at
+    once, but in the cycles in which ``look`` or ``reset`` is set, and counts 2 cycles later; until then nothing else is
+    free.
 
     Parameters
     ----------
@@ -65,24 +66,28 @@ class ReadTargets(wiring.Component):
         bits = ceil_log2(self.qps)
         m.submodules.ring = ring = Ram(ReadTarget, self.qps * READS)
         m.submodules.counts = counts = Ram(ceil_log2(2 * READS), self.qps)
+        qp = Signal(bits)
         m.d.comb += [
             ring.r_addr.eq(Cat(self.head[: ceil_log2(READS)], self.qp)),
             ring.w_addr.eq(Cat(told.slot, told.qp[:bits])),
             ring.w_data.eq(told.target),
             self.target.eq(ring.r_data),
             counts.r_addr.eq(Mux(self.look, self.qp, told.qp)),
-            counts.w_addr.eq(Mux(self.reset, self.reset_qp, told.qp)),
+            counts.w_addr.eq(Mux(self.reset, self.reset_qp, qp)),
             counts.w_data.eq(Mux(self.reset, 0, counts.r_data + 1)),
             self.told.eq(counts.r_data),
         ]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += [self.free.eq(1), counts.w_en.eq(self.reset)]
-                with m.If(self.reads.valid & ~self.look & ~self.reset):
-                    m.next = "READ"
+                m.d.sync += qp.eq(told.qp)
+                with m.If(~self.look & ~self.reset):
+                    m.d.comb += [self.reads.ready.eq(1), ring.w_en.eq(self.reads.valid)]
+                    with m.If(self.reads.valid):
+                        m.next = "READ"
             with m.State("READ"):
                 m.next = "WRITE"
             with m.State("WRITE"):
-                m.d.comb += [ring.w_en.eq(1), counts.w_en.eq(1), self.reads.ready.eq(1)]
+                m.d.comb += counts.w_en.eq(1)
                 m.next = "IDLE"
         return m

@@ -493,6 +493,42 @@ def test_cycles():
     assert [b - a for a, b in pairwise(world.cycles)] == [4, 4, 4, 1, 1, 4, 4]
 
 
+def test_a_release_does_not_wait_for_its_done():
+    """Its ``done`` comes later, and belongs to nobody else; what came before it is waited for."""
+    world = World()
+    dut = world.dut
+
+    async def script(ctx):
+        ctx.set(dut.job.payload, write(1))
+        ctx.set(dut.job.valid, 1)
+        for _ in range(20):
+            _, _, taken = await ctx.tick().sample(dut.job.ready)
+            assert not taken
+        await send_all(ctx, dut.done, [{"status": OK}])
+        jobs = [read(2), read(3), write(4), read(5)]
+        taken = 0
+        for _ in range(60):
+            ctx.set(dut.job.payload, jobs[min(taken, 2)])
+            _, _, ready = await ctx.tick().sample(dut.job.ready)
+            taken += ready
+        assert taken == 2
+        assert released(world) == [(1, 0)] * 2
+        await send_all(ctx, dut.done, [{"status": OK}] * 2)
+        for _ in range(20):
+            _, _, ready = await ctx.tick().sample(dut.job.ready)
+            assert not ready, "the write took what is not its own"
+        await send_all(ctx, dut.done, [{"status": KEY}])
+        ctx.set(dut.job.payload, jobs[3])
+        for _ in range(20):
+            await ctx.tick()
+        ctx.set(dut.job.valid, 0)
+        await send_all(ctx, dut.done, [{"status": POISONED}])
+
+    world.simulate(script)
+    assert released(world) == [], "the QP is dead"
+    assert len(world.errors) == 1
+
+
 def test_cycles_of_responses():
     world = World()
     times = []
