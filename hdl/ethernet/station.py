@@ -132,13 +132,11 @@ class Station(wiring.Component):
         too_long, fits = Signal(), Signal()
         act = phase[4]
         raw = pick([ram.r_data.word_select(n, 16) for n in range(words)], now.read[:word_bits])
-        m.d.comb += [
-            fetch.addr.eq(Cat(step, kind)),
-            operand.eq(self._operand(now)),
-        ]
+        m.d.comb += fetch.addr.eq(Cat(step, kind))
         differ = Cat(((word ^ operand) & mask).any() & now.check[n] for n, mask in enumerate(MASKS))
         m.d.sync += [
             word.eq(Cat(raw[8:], raw[:8])),
+            operand.eq(self._operand(now)),
             Cat(total, carry).eq(total + Mux(act & now.add, word, 0) + carry),
             # The frame holds the packet, and the packet what an answer needs.
             fits.eq(~too_long & (end >= ARP_BYTES - 1) & (Cat(end[:lane_bits], 0, end[lane_bits:]) < Cat(count, row))),
