@@ -91,7 +91,9 @@ def test_arp_and_ping(host, adapter):
         (answer,) = host.exchange(ping(reply.src, payload))
         assert (answer[ICMP].type, answer[ICMP].id, answer[ICMP].seq) == (0, 5, 1)
         assert bytes(answer[ICMP].payload) == payload
-        assert bytes(answer) == bytes(Ether(bytes(answer)[:24] + b"\0\0" + bytes(answer)[26:]))
+        again = answer.copy()
+        del again[IP].chksum, again[ICMP].chksum
+        assert bytes(again) == bytes(answer)
     assert host.exchange(who_has("10.0.0.77")) == []
     after = adapter.counters()
     changes = {name: after[name] - before[name] for name in after if after[name] != before[name]}
