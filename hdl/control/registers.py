@@ -109,7 +109,7 @@ class Registers(wiring.Component):
         )
         shadow_write = shadow.write_port()
         shadow_read = shadow.read_port(domain="comb")
-        m.submodules.mailbox = mailbox = memory.Memory(shape=32, depth=MAILBOX_WORDS, init=[])
+        m.submodules.words = mailbox = memory.Memory(shape=32, depth=MAILBOX_WORDS, init=[])
         mailbox_write = mailbox.write_port()
         mailbox_read = mailbox.read_port(domain="comb")
         busy = self.command.valid
