@@ -8,8 +8,7 @@ from scapy.layers.inet import ICMP, IP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 from streams import make_rng
-from verbena.sim.devices import SimPort
-from verbena.sw.adapter import Adapter, AdapterError
+from verbena.sw.adapter import AdapterError
 
 HOST_MAC, HOST_IP = 0x0256420000F0, 0x0A0000F0
 HOST, HOST_ADDRESS = "02:56:42:00:00:f0", "10.0.0.240"
@@ -60,16 +59,17 @@ def host():
 @pytest.fixture
 def adapter(host, monkeypatch):
     """Adapter 0 with a host that works while it waits."""
-    port = SimPort(world(), 0)
-    advance = port.advance
+    with End("sim0", 64) as end:
+        adapter = end.context._adapter
+        advance = adapter.port.advance
 
-    def working(cycles):
-        busy = advance(cycles)
-        host.work()
-        return busy
+        def working(cycles):
+            busy = advance(cycles)
+            host.work()
+            return busy
 
-    monkeypatch.setattr(port, "advance", working)
-    return Adapter(port)
+        monkeypatch.setattr(adapter.port, "advance", working)
+        yield adapter
 
 
 def who_has(address):
