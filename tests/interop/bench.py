@@ -1,0 +1,120 @@
+"""The bench: a guest and a simulated adapter on one cable, fresh for every group of cases.
+
+Everything happens in one thread. The driver owns simulated time, and whoever lets time pass, also by polling, moves the
+frames of the cable.
+"""
+
+import ipaddress
+from pathlib import Path
+
+from cable import Cable
+from frames import Capture
+from machine import ADDRESS, MAC, Guest, mac_text
+from peer import Peer
+from verbena.sim.devices import SimPort
+from verbena.sim.world import World
+from verbena.sw import port
+from verbena.sw.verbs.device import Context
+
+__all__ = ["DEVICE", "Bench", "prepare"]
+
+DEVICE = "cable0"
+PEER = Path(__file__).with_name("peer.py")
+GID_INDEX = 1
+"""Of the IPv4 address in the guest."""
+
+NAP = 0.001
+"""Seconds to wait for the guest when the adapter has nothing to do."""
+
+
+class CabledPort(SimPort):
+    """The adapter's device port; time passes together with the cable."""
+
+    def __init__(self, world, cable):
+        super().__init__(world, 0)
+        self.name = DEVICE
+        self.cable = cable
+
+    def advance(self, max_cycles):
+        moved = self.cable.exchange()
+        busy = super().advance(max_cycles)
+        moved = self.cable.exchange() or moved
+        if not busy and not moved:
+            self.cable.wait(NAP)
+        # A peer may always have something to say.
+        return True
+
+
+class RemotePeer:
+    """The :class:`Peer` in the guest, with the same methods; arguments are given by name."""
+
+    def __init__(self, guest):
+        self._guest = guest
+
+    def __getattr__(self, method):
+        def call(**arguments):
+            return self._guest.call("call", {"name": "peer", "method": method, "arguments": arguments})
+
+        return call
+
+
+def prepare(image, folder):
+    """Boots a guest, loads its :class:`Peer` and writes its snapshot into ``folder``; returns the path."""
+    path = folder / "snapshot"
+    with Guest(image, folder / "boot") as guest:
+        arguments = {"package": "pyverbs", "device": "rxe0", "gid_index": GID_INDEX}
+        source = PEER.read_text()
+        guest.call("load", {"name": "peer", "source": source, "create": "Peer", "arguments": arguments})
+        guest.save(path)
+    return path
+
+
+class Bench:
+    """A guest (``there``) and an adapter (``here``), both new.
+
+    Parameters
+    ----------
+    image : Image
+    snapshot : Path
+        What :func:`prepare` wrote.
+    folder : Path
+        Where logs and the capture go.
+    """
+
+    def __init__(self, image, snapshot, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.world = World(adapters=1)
+        self.capture = Capture(folder / "cable.pcapng", ["adapter", "guest"])
+        self.guest = Guest(image, folder, snapshot)
+        self.cable = Cable(self.world.tap(MAC), self.guest.cable, self.capture)
+        self.port = CabledPort(self.world, self.cable)
+        port.provide(DEVICE, lambda: self.port)
+        self.context = Context(name=DEVICE)
+        self.guest.pump = self.pump
+        self._introduce()
+        self.here = Peer("verbena.sw.verbs", DEVICE, 0)
+        self.there = RemotePeer(self.guest)
+
+    def _introduce(self):
+        """Tells each side the other's hardware address."""
+        self.port.add_neighbour(int(ipaddress.ip_address(ADDRESS)), MAC)
+        ours = ipaddress.ip_address(self.port.ip)
+        self.guest.run(f"ip neighbour replace {ours} lladdr {mac_text(self.port.mac)} dev eth0 nud permanent")
+
+    def pump(self, cycles=512):
+        """Lets time pass, and frames."""
+        self.port.advance(cycles)
+
+    def close(self):
+        self.here.close()
+        self.context.close()
+        self.guest.close()
+        self.capture.close()
+        self.world.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
