@@ -76,7 +76,7 @@ class Endpoint:
     patience : float, optional
         Seconds without a completion after which the wait ends.
     rng : random.Random, optional
-        Where the first PSNs come from.
+        Where the first PSNs come from; kept for who needs more.
     """
 
     def __init__(
@@ -112,10 +112,12 @@ class Endpoint:
             self.qps = [QP(pd, init, attr) for _ in range(qps)]
             self._resources = stack.pop_all()
         self.index = {qp.qp_num: i for i, qp in enumerate(self.qps)}
-        rng = rng or random.Random()
-        self.psns = [rng.randrange(1 << 24) for _ in self.qps]
+        self.rng = rng or random.Random()
+        self.psns = [self.rng.randrange(1 << 24) for _ in self.qps]
 
-    def connect(self, index, *, gid, qpn, psn, mtu, timeout=14, initiator=1, responder=1, service=0, traffic_class=0):
+    def connect(
+        self, index, *, gid, qpn, psn, mtu, timeout=14, initiator=1, responder=1, service_level=0, traffic_class=0
+    ):
         """Brings queue pair ``index`` to RTS: its peer is ``qpn`` at the address ``gid`` (16 bytes), which starts at
         ``psn``. ``initiator`` and ``responder`` are the READs and atomics under way in either direction.
         """
@@ -128,7 +130,7 @@ class Endpoint:
         if GID(text).ipv4 is None:
             raise ToolError(f"the peer's address {text} is not an IPv4 one, as this side's is")
         route = GlobalRoute(text, sgid_index=self.gid_index, hop_limit=64, traffic_class=traffic_class)
-        attr.ah_attr = AHAttr(sl=service, is_global=1, port_num=PORT, gr=route)
+        attr.ah_attr = AHAttr(sl=service_level, is_global=1, port_num=PORT, gr=route)
         self.qps[index].to_rts(attr)
 
     def sge(self, offset, length):

@@ -129,4 +129,8 @@ class Exchange:
         """The last barrier; both sides leave after it."""
         yield from self.key(mine)
         yield from self._channel.send(DONE)
+        yield from self.finish()
+
+    def finish(self):
+        """Leaves without a word, as soon as the peer does."""
         yield from self._channel.finish()
