@@ -14,13 +14,13 @@ from ..verbs.mr import MR
 from ..verbs.pd import PD
 from ..verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from ..verbs.wr import SGE
-from .session import Patience, ToolError
+from .session import WORKED, Patience, ToolError
 
 __all__ = ["Endpoint", "chain", "mtu_of", "open_device"]
 
 PORT = 1
-SETTLE = 200
-"""Quanta of time in which what a test leaves over, such as the last ACK, has gone out."""
+SETTLE = 8
+"""Quanta of time in which what a test leaves over, such as the last ACK, goes out."""
 
 
 def open_device(name=None):
@@ -166,7 +166,7 @@ class Endpoint:
         for _ in range(SETTLE):
             if not self.context.advance():
                 break
-            yield
+            yield WORKED
 
     def close(self):
         self._resources.close()

@@ -14,7 +14,7 @@ from ..verbs.wr import RecvWR, SendWR
 from .endpoint import Endpoint, chain, mtu_of, open_device
 from .exchange.channel import Listener, connect
 from .exchange.pingpong import Address, answer, ask
-from .session import ToolError, run
+from .session import WORKED, ToolError, run
 
 __all__ = ["Options", "Outcome", "client", "main", "play", "server"]
 
@@ -68,7 +68,7 @@ class Ping:
         self._receive()
 
     def _clients(self):
-        """What the client fills its message with. Each end sends what it has received, so all messages are like that."""
+        """What the client fills its message with. Each end sends what it has received, so all are like that."""
         content = bytearray([FILL]) * self._options.size
         if self._options.check:
             content[::PAGE] = bytes(len(content[::PAGE]))
@@ -97,16 +97,14 @@ class Ping:
             pending.add(SEND)
         done = {RECV: 0, SEND: 0}
         while min(done.values()) < options.iterations:
-            found = end.poll()
-            if not found:
-                yield
-            for wc in found:
+            for wc in end.poll():
                 self._take(wc)
                 done[wc.wr_id] += 1
                 pending.discard(wc.wr_id)
                 if not pending and done[SEND] < options.iterations:
                     self._send()
                     pending = {RECV, SEND}
+            yield WORKED
         passed = end.context.time_ns() - start
         if options.check:
             self._compare()

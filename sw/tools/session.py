@@ -1,8 +1,16 @@
-"""Sessions: generators that yield when they wait."""
+"""Sessions: generators that yield when they wait, so that one thread runs several.
+
+A session yields ``WORKED`` after every call that may have let simulated time pass, such as a poll, also if it brought
+something: then another one can act at the same instant. Who waits for something else than the device just yields; it
+is told whether another session lets time pass, and if none does, it must. So the ends of a simulated test keep no
+delays that hardware would not have.
+"""
 
 import time
 
-__all__ = ["Patience", "ToolError", "run"]
+__all__ = ["WORKED", "Patience", "ToolError", "run"]
+
+WORKED = True
 
 
 class ToolError(Exception):
@@ -31,16 +39,17 @@ def run(*sessions):
     others are closed.
     """
     results = [None] * len(sessions)
-    left = dict(enumerate(sessions))
+    working = dict.fromkeys(range(len(sessions)))  # None until the first turn
     try:
-        while left:
-            for i, session in list(left.items()):
+        while working:
+            for i in list(working):
+                others = None if working[i] is None else any(w for j, w in working.items() if j != i)
                 try:
-                    next(session)
+                    working[i] = sessions[i].send(others) is WORKED
                 except StopIteration as stop:
                     results[i] = stop.value
-                    del left[i]
+                    del working[i]
     finally:
-        for session in left.values():
+        for session in sessions:
             session.close()
     return results

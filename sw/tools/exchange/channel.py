@@ -10,6 +10,9 @@ from ..session import Patience, ToolError
 
 __all__ = ["Channel", "Listener", "connect"]
 
+QUANTUM = 1024
+"""Cycles that a simulated device is given between two looks at the socket."""
+
 PAUSE = 0.001
 """Seconds that a wait sleeps at a time, once the device has nothing left to do."""
 
@@ -17,8 +20,10 @@ _CONNECTING = (errno.EINPROGRESS, errno.EALREADY, errno.EINTR)
 
 
 def _pause(work, sock, *, writing=False):
-    """Lets the device work; if it has nothing to do, waits a little for the socket."""
-    if not work():
+    """A session of one turn; if nobody else does, it lets the device work, and if that has nothing to do, it waits a
+    little for the socket.
+    """
+    if not (yield) and not work(QUANTUM):
         wanted = [sock]
         select.select([] if writing else wanted, wanted if writing else [], [], PAUSE)
 
@@ -31,8 +36,8 @@ class Channel:
     sock : socket.socket
         Connected; made non-blocking, and closed by :meth:`close`.
     work : callable
-        Called while there is nothing to read; lets the device work a little and returns whether it has anything left
-        to do (:meth:`verbena.sw.verbs.device.Context.advance`).
+        Called while there is nothing to read, with a number of cycles: lets the device work so long and returns whether
+        it has anything left to do (:meth:`verbena.sw.verbs.device.Context.advance`).
     patience : float, optional
         Seconds of silence after which the peer counts as lost.
 
@@ -53,8 +58,7 @@ class Channel:
             try:
                 data = data[self._sock.send(data) :]
             except BlockingIOError:
-                _pause(self._work, self._sock, writing=True)
-                yield
+                yield from _pause(self._work, self._sock, writing=True)
             except OSError as error:
                 raise ToolError(f"the peer does not take what is sent: {error.strerror}") from error
 
@@ -69,8 +73,7 @@ class Channel:
                 self._patience.renew()
                 continue
             self._patience.check(what)
-            _pause(self._work, self._sock)
-            yield
+            yield from _pause(self._work, self._sock)
         data = bytes(self._received[:count])
         del self._received[:count]
         return data
@@ -88,8 +91,7 @@ class Channel:
         end = time.monotonic() + seconds
         while not self._ended and time.monotonic() < end:
             if not self._read():
-                _pause(self._work, self._sock)
-                yield
+                yield from _pause(self._work, self._sock)
 
     def close(self):
         self._sock.close()
@@ -131,8 +133,7 @@ class Listener:
                 sock, _ = self._sock.accept()
             except BlockingIOError:
                 limit.check("a client")
-                _pause(work, self._sock)
-                yield
+                yield from _pause(work, self._sock)
             else:
                 return Channel(sock, work, patience)
 
@@ -160,8 +161,7 @@ def connect(host, port, work, patience=None):
         code = sock.connect_ex(address)
         while code in _CONNECTING:
             limit.check(f"{host} port {port}")
-            _pause(work, sock, writing=True)
-            yield
+            yield from _pause(work, sock, writing=True)
             code = sock.connect_ex(address)
         if code not in (0, errno.EISCONN):
             raise ToolError(f"cannot connect to {host} port {port}: {errno.errorcode.get(code, code)}")

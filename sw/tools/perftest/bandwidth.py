@@ -3,7 +3,7 @@
 from ...verbs.libibverbs_enums import ibv_wc_opcode
 from ..endpoint import chain
 from ..exchange.perftest import Report
-from ..session import ToolError
+from ..session import WORKED, ToolError
 
 __all__ = ["Receiver", "Sender", "transfer"]
 
@@ -132,4 +132,4 @@ def transfer(end, sender=None, receiver=None, *, answer=False):
             (receiver if wc.opcode & ibv_wc_opcode.IBV_WC_RECV else sender).complete(wc)
         if receiver is not None:
             receiver.post()
-        yield
+        yield WORKED

@@ -4,10 +4,11 @@ import math
 import statistics
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ...verbs.libibverbs_enums import ibv_wc_opcode
 from ..endpoint import chain
-from ..session import ToolError
+from ..session import WORKED, ToolError
 
 __all__ = ["Latency", "ask", "post_receives", "send_and_receive", "write_and_watch"]
 
@@ -32,7 +33,7 @@ class Latency:
     @classmethod
     def of(cls, size, times, *, ways):
         """From the times, in ns, at which messages were posted; each took ``ways`` ways to the next."""
-        values = sorted((later - earlier) / 1000 / ways for earlier, later in zip(times, times[1:]))
+        values = sorted((later - earlier) / 1000 / ways for earlier, later in pairwise(times))
         kept = values[:-TAIL]
 
         def percentile(share):
@@ -62,11 +63,9 @@ class _Completions:
         """A session that returns the next completion of a receive, or of a send."""
         waiting = self._found[receive]
         while not waiting:
-            found = self._end.poll()
-            for wc in found:
+            for wc in self._end.poll():
                 self._found[bool(wc.opcode & ibv_wc_opcode.IBV_WC_RECV)].append(wc)
-            if not found:
-                yield
+            yield WORKED
         return waiting.popleft()
 
 
@@ -122,7 +121,7 @@ def write_and_watch(end, messages, options, layout, *, server):
                 while end.mr.read(1, layout.target(0) + last)[0] != seen % 256:
                     end.context.advance()
                     end.check()
-                    yield
+                    yield WORKED
             if len(times) < options.iterations:
                 number = len(times)
                 times.append(end.context.time_ns())

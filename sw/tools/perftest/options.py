@@ -16,8 +16,8 @@ _WRITES = 5000
 
 @dataclass(frozen=True)
 class Options:
-    """Both sides must be told the same ``size``, ``iterations``, ``qps`` and ``bidirectional``; the kind of test decides
-    where None stands (:meth:`resolved`).
+    """Both sides must be told the same ``size``, ``iterations``, ``qps`` and ``bidirectional``. Where None stands, the
+    kind of test decides (:meth:`resolved`).
 
     ``mtu`` is in bytes, None for the port's; ``outstanding`` are the READs and atomics under way; with
     ``compare_and_swap`` atomics are that and not fetch-and-add; ``patience`` are seconds in which the peer may be

@@ -72,7 +72,7 @@ class Side:
     def _keys(self):
         theirs = []
         for key in self.mine:
-            theirs.append((yield from self.exchange.key(key)))  # noqa: PERF401 a comprehension cannot yield
+            theirs.append((yield from self.exchange.key(key)))
         return theirs
 
     def barrier(self):
@@ -94,7 +94,7 @@ class Side:
         if both or self.kind.verb is Verb.SEND:
             yield from self.barrier()
         if sender is not None or receiver is not None:
-            yield from transfer(self.end, sender, receiver, answer=self.server)
+            yield from transfer(self.end, sender, receiver, answer=receives and self.server)
         mine = NOTHING if sender is None else sender.report()
         if both:
             theirs = yield from self.exchange.report(mine)
