@@ -5,6 +5,7 @@ frames of the cable.
 """
 
 import ipaddress
+import time
 from pathlib import Path
 
 from cable import Cable
@@ -16,13 +17,14 @@ from verbena.sim.world import World
 from verbena.sw import port
 from verbena.sw.verbs.device import Context
 
-__all__ = ["DEVICE", "Bench", "prepare"]
+__all__ = ["CAPTURE", "DEVICE", "Bench", "prepare"]
 
 DEVICE = "cable0"
 PEER = Path(__file__).with_name("peer.py")
 GID_INDEX = 1
 """Of the IPv4 address in the guest."""
 
+CAPTURE = "cable.pcapng"
 NAP = 0.001
 """Seconds to wait for the guest when the adapter has nothing to do."""
 
@@ -85,7 +87,7 @@ class Bench:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.world = World(adapters=1)
-        self.capture = Capture(folder / "cable.pcapng", ["adapter", "guest"])
+        self.capture = Capture(folder / CAPTURE)
         self.guest = Guest(image, folder, snapshot)
         self.cable = Cable(self.world.tap(MAC), self.guest.cable, self.capture)
         self.port = CabledPort(self.world, self.cable)
@@ -105,6 +107,21 @@ class Bench:
     def pump(self, cycles=512):
         """Lets time pass, and frames."""
         self.port.advance(cycles)
+
+    def until(self, true, seconds=20):
+        """Lets time pass until ``true()``; an ``AssertionError`` if that takes too long."""
+        end = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < end, f"waited {seconds} s in vain"
+            self.pump()
+
+    def settle(self, seconds=0.005):
+        """Lets time pass until no RoCE frame has come for so long."""
+        frames, end = self.cable.frames, time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.pump()
+            if self.cable.frames != frames:
+                frames, end = self.cable.frames, time.monotonic() + seconds
 
     def close(self):
         self.here.close()

@@ -8,17 +8,11 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from frames import request_of, roce_offset
+from frames import ADAPTER, CORRUPTED, GUEST, request_of, roce_offset
 
-__all__ = ["ADAPTER", "DELIVERED", "FAULTS", "GUEST", "Cable", "Faults"]
+__all__ = ["FAULTS", "Cable", "Faults"]
 
 FAULTS = ("lose", "duplicate", "reorder", "corrupt")
-ADAPTER, GUEST = "adapter", "guest"
-"""Who sends, and so the name of a direction."""
-
-DELIVERED = "corrupted, as delivered"
-"""Comment of a frame whose ICRC is wrong on purpose."""
-
 ETHERNET_MINIMUM = 60
 HELD = 0.03
 """Seconds after which a frame that waits to be overtaken goes on alone."""
@@ -37,27 +31,29 @@ class Faults:
 class Line:
     """One direction of the cable. Only RoCE frames are harmed and counted."""
 
-    faults = Faults()
-
     def __init__(self, name, deliver, capture):
         self.name = name
         self._deliver = deliver
         self._capture = capture
         self._held = None  # frame, frames that overtake it, time
-        self.begin(0)
+        self.begin(1024, "")
 
-    def begin(self, seed, faults=None, aimed=(), mtu=1024, comment=""):
-        """Counts anew. ``aimed`` holds pairs of a fault and the number of the RoCE frame that it hits, from 0."""
-        self.faults = faults or Faults()
-        self._aimed = {}
-        for fault, number in aimed:
-            self._aimed.setdefault(number, []).append(fault)
-        self._random = random.Random(f"{seed} {self.name}")
+    def begin(self, mtu, comment):
+        """Counts anew, without faults; ``comment`` goes to the next frame in the capture."""
         self._mtu = mtu
-        self._next = {}  # PSN after the last one requested, by queue pair
         self._comment = comment
+        self._next = {}  # PSN after the last one requested, by queue pair
         self.frames = self.retries = 0
         self.harmed = Counter()
+        self.harm(0, Faults(), ())
+
+    def harm(self, seed, faults, aimed):
+        """Does this from now on. ``aimed`` holds pairs of a fault and the RoCE frame that it hits, 0 for the next."""
+        self._faults = faults
+        self._random = random.Random(f"{seed} {self.name}")
+        self._aimed = {}
+        for fault, number in aimed:
+            self._aimed.setdefault(self.frames + number, []).append(fault)
 
     def carry(self, frame):
         """Takes one frame from its sender."""
@@ -77,7 +73,7 @@ class Line:
         copies = [frame] * (2 if "duplicate" in harm else 1)
         if "corrupt" in harm:
             copies[0] = self._corrupt(frame)
-            self._capture.frame(self.name, copies[0], DELIVERED)
+            self._capture.frame(CORRUPTED, copies[0])
         if "reorder" in harm and self._held is None:
             self._held = [copies, self._random.randint(1, 3), time.monotonic()]
             return
@@ -97,7 +93,7 @@ class Line:
     def _choose(self):
         # As many draws for each frame: one fault does not move the others.
         draws = [self._random.random() for _ in FAULTS]
-        harm = [fault for fault, draw in zip(FAULTS, draws) if draw < getattr(self.faults, fault)]
+        harm = [fault for fault, draw in zip(FAULTS, draws) if draw < getattr(self._faults, fault)]
         return harm + [fault for fault in self._aimed.pop(self.frames, ()) if fault not in harm]
 
     def _comment_of(self, harm):
@@ -139,12 +135,33 @@ class Cable:
             GUEST: Line(GUEST, tap.send, capture),
         }
 
-    def begin(self, seed, faults=None, aimed=(), mtu=1024, comment=""):
-        """Begins a case. ``faults`` holds the :class:`Faults` of each direction that has some, ``aimed`` triples of
-        direction, fault and number of the frame."""
+    def begin(self, mtu=1024, comment=""):
+        """Begins a case: counts anew, without faults."""
+        self.lines[ADAPTER].begin(mtu, comment)
+        self.lines[GUEST].begin(mtu, "")
+
+    def harm(self, seed=0, faults=None, aimed=()):
+        """Harms RoCE frames from now on: by the :class:`Faults` of each direction that has some, and those that triples
+        of direction, fault and number aim at; the next frame has number 0.
+        """
         for name, line in self.lines.items():
             hits = [(fault, number) for direction, fault, number in aimed if direction == name]
-            line.begin(seed, (faults or {}).get(name), hits, mtu, comment if name == ADAPTER else "")
+            line.harm(seed, (faults or {}).get(name, Faults()), hits)
+
+    @property
+    def frames(self):
+        """RoCE frames in both directions since the case began."""
+        return sum(line.frames for line in self.lines.values())
+
+    @property
+    def retries(self):
+        """Requests among them that had been sent before."""
+        return sum(line.retries for line in self.lines.values())
+
+    @property
+    def harmed(self):
+        """How often each fault has been done to them."""
+        return sum((line.harmed for line in self.lines.values()), Counter())
 
     def _to_guest(self, frame):
         self._to_send.append(struct.pack(">I", len(frame)) + frame)

@@ -3,7 +3,13 @@
 import struct
 import time
 
-__all__ = ["Capture", "request_of", "roce_offset"]
+__all__ = ["ADAPTER", "CORRUPTED", "GUEST", "Capture", "request_of", "roce_offset"]
+
+ADAPTER, GUEST = "adapter", "guest"
+"""Who sends, and so the name of a direction, and of an interface of the capture."""
+
+CORRUPTED = "corrupted"
+"""Interface of frames whose bits were flipped, as they were delivered."""
 
 ROCE_PORT = 4791
 READ_REQUEST = 0x0C
@@ -30,11 +36,11 @@ def request_of(frame, at):
 
 
 class Capture:
-    """A pcapng file with one interface a name; each frame may have a comment."""
+    """A pcapng file; each frame may have a comment."""
 
-    def __init__(self, path, names):
+    def __init__(self, path):
         self._file = path.open("wb")
-        self._names = names
+        self._names = names = (ADAPTER, GUEST, CORRUPTED)
         self._block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
         for name in names:
             self._block(1, struct.pack("<HHI", 1, 0, 0) + self._option(2, name.encode()) + bytes(4))

@@ -1,0 +1,1 @@
+"""The cases, in groups that share one guest and one adapter."""
