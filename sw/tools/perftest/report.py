@@ -45,11 +45,11 @@ def header(kind, options, device, mtu):
 
 def address(side, kind, key):
     """Two lines for the queue pair of a side, "local" or "remote"."""
-    text = f" {side} address: LID {key.lid:#04x} QPN {key.qpn:#06x} PSN {key.psn:#08x}"
+    text = f" {side} address: LID {key.lid:04x} QPN {key.qpn:#06x} PSN {key.psn:#06x}"
     if kind.verb is Verb.READ:
         text += f" OUT {key.out_reads:#04x}"
     if kind.verb is not Verb.SEND:
-        text += f" RKey {key.rkey:#010x} VAddr {key.vaddr:#018x}"
+        text += f" RKey {key.rkey:#08x} VAddr {key.vaddr:#016x}"
     yield text
     yield " GID: " + ":".join(f"{byte:02d}" for byte in key.gid)
 
