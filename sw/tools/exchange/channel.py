@@ -19,11 +19,9 @@ PAUSE = 0.001
 _CONNECTING = (errno.EINPROGRESS, errno.EALREADY, errno.EINTR)
 
 
-def _pause(work, sock, *, writing=False):
-    """A session of one turn; if nobody else does, it lets the device work, and if that has nothing to do, it waits a
-    little for the socket.
-    """
-    if not (yield) and not work(QUANTUM):
+def _rest(work, sock, *, writing=False):
+    """Lets the device work; if it has nothing to do, waits a little for the socket."""
+    if not work(QUANTUM):
         wanted = [sock]
         select.select([] if writing else wanted, wanted if writing else [], [], PAUSE)
 
@@ -58,7 +56,8 @@ class Channel:
             try:
                 data = data[self._sock.send(data) :]
             except BlockingIOError:
-                yield from _pause(self._work, self._sock, writing=True)
+                if not (yield):
+                    _rest(self._work, self._sock, writing=True)
             except OSError as error:
                 raise ToolError(f"the peer does not take what is sent: {error.strerror}") from error
 
@@ -69,11 +68,9 @@ class Channel:
             if self._ended:
                 got = len(self._received)
                 raise ToolError(f"the peer closed the connection after {got} of {count} bytes of {what}")
-            if self._read():
-                self._patience.renew()
-                continue
-            self._patience.check(what)
-            yield from _pause(self._work, self._sock)
+            if not self._read():
+                self._patience.check(what)
+                yield from self._wait()
         data = bytes(self._received[:count])
         del self._received[:count]
         return data
@@ -91,7 +88,7 @@ class Channel:
         end = time.monotonic() + seconds
         while not self._ended and time.monotonic() < end:
             if not self._read():
-                yield from _pause(self._work, self._sock)
+                yield from self._wait()
 
     def close(self):
         self._sock.close()
@@ -101,6 +98,11 @@ class Channel:
 
     def __exit__(self, *exc):
         self.close()
+
+    def _wait(self):
+        """A session of one turn. What the others have done in theirs may be all that was waited for."""
+        if not (yield) and not self._read():
+            _rest(self._work, self._sock)
 
     def _read(self):
         """Takes what has come; whether anything has, be it the end."""
@@ -112,6 +114,7 @@ class Channel:
             return False
         except OSError:  # a reset, most likely: nothing more will come
             data = b""
+        self._patience.renew()
         self._ended = not data
         self._received += data
         return True
@@ -133,7 +136,8 @@ class Listener:
                 sock, _ = self._sock.accept()
             except BlockingIOError:
                 limit.check("a client")
-                yield from _pause(work, self._sock)
+                if not (yield):
+                    _rest(work, self._sock)
             else:
                 return Channel(sock, work, patience)
 
@@ -161,7 +165,8 @@ def connect(host, port, work, patience=None):
         code = sock.connect_ex(address)
         while code in _CONNECTING:
             limit.check(f"{host} port {port}")
-            yield from _pause(work, sock, writing=True)
+            if not (yield):
+                _rest(work, sock, writing=True)
             code = sock.connect_ex(address)
         if code not in (0, errno.EISCONN):
             raise ToolError(f"cannot connect to {host} port {port}: {errno.errorcode.get(code, code)}")

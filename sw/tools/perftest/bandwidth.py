@@ -105,9 +105,9 @@ class Receiver:
         self._times = (now if self._times is None else self._times[0], now)
 
     def report(self):
-        """The :class:`.Report` of what has been received, from the first message on."""
+        """The :class:`.Report` of what has been received after the first message, whose beginning nobody here knows."""
         start, end = self._times
-        return _report(self._options, sum(self._received), end - start, None)
+        return _report(self._options, sum(self._received) - 1, end - start, None)
 
 
 def _report(options, count, passed, peak):
