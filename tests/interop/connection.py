@@ -8,6 +8,7 @@ __all__ = [
     "ATOMICS",
     "CMP_SWP",
     "FETCH_ADD",
+    "FLUSHED",
     "OPS",
     "READ",
     "REQUESTER",
@@ -17,6 +18,8 @@ __all__ = [
     "WRITE",
     "WRITE_IMM",
     "Connection",
+    "PATIENT",
+    "UNTIMED",
 ]
 
 SEND, SEND_IMM = "SEND", "SEND_WITH_IMM"
@@ -32,6 +35,9 @@ RECEIVED = (SEND, SEND_IMM, WRITE_IMM)
 WC_OPCODES = {SEND: 0, SEND_IMM: 0, WRITE: 1, WRITE_IMM: 1, READ: 2, CMP_SWP: 3, FETCH_ADD: 4}
 WC_RECV, WC_RECV_WITH_IMM = 128, 129
 WITH_IMM = 2
+FLUSHED = 5
+RECEIVE = 1 << 20
+"""Added to the wr_id of receives: of what failed, only the wr_id tells what it was."""
 
 PATIENT = {"timeout": 14, "retry_cnt": 7, "rnr_retry": 7, "min_rnr_timer": 12}
 UNTIMED = PATIENT | {"timeout": 0}
@@ -70,8 +76,7 @@ class Side:
         assert len(wcs) == count, f"{self.name}: {len(wcs)} of {count} completions came: {wcs}"
         came = {}
         for wc in wcs:
-            receive = bool(wc["opcode"] & WC_RECV)
-            came.setdefault((wc["qp"], receive), []).append(wc)
+            came.setdefault((wc["qp"], wc["wr_id"] >= RECEIVE), []).append(wc)
         for queue, expected in self.awaited.items():
             for wanted, got in zip(expected, came.get(queue, []), strict=True):
                 seen = {name: got[name] for name in wanted if name in got}
@@ -79,6 +84,13 @@ class Side:
                     seen["imm"] = got["imm_data"] if got["wc_flags"] & WITH_IMM else None
                 assert seen == wanted, f"{self.name}: completion {got}, not {wanted}"
         self.awaited = {}
+
+    def accept(self, at, length, changed):
+        """Takes over what a part of the memory holds; each byte of it is either as before or as in ``changed``."""
+        content = base64.b64decode(self.peer.content())[at : at + length]
+        for index, (now, old, new) in enumerate(zip(content, self.memory[at : at + length], changed)):
+            assert now in (old, new), f"{self.name}: byte {at + index:#x} is {now:#x}, not {old:#x} or {new:#x}"
+        self.memory[at : at + length] = content
 
     def compare(self):
         """The memory must hold what the model says, every byte."""
@@ -155,10 +167,21 @@ class Connection:
         counts. ``back``: the far side requests. ``rkey`` and ``address`` replace the right ones.
         """
         near, far = self.sides[::-1] if back else self.sides
+        number = self._post(near, far, op, local, remote, qp, operands, late, rkey, address)
+        self._model(near, far, op, local, remote, qp, operands, number)
+
+    def post_bad(self, op, local, remote, status, *, received=None, rkey=None, address=None, late=False):
+        """Posts an operation that will fail with ``status``, and change no memory; its receive, with ``received``."""
+        number = self._post(self.near, self.far, op, local, remote, 0, (1, 1), late, rkey, address)
+        self.near.expect(0, False, wr_id=number, status=status)
+        if received is not None:
+            self.far.expect(0, True, wr_id=number + RECEIVE, status=received)
+
+    def _post(self, near, far, op, local, remote, qp, operands, late, rkey, address):
         self._count += 1
         number = self._count
         if op in RECEIVED:
-            self._late.append((far, {"sges": remote, "wr_id": number, "qp": qp}))
+            self._late.append((far, {"sges": remote, "wr_id": number + RECEIVE, "qp": qp}))
             if not late:
                 self.receive()
         target = (
@@ -166,7 +189,7 @@ class Connection:
             far.info["address"] + remote[0][0] if address is None else address,
         )
         near.peer.post(op=op, sges=local, remote=target, wr_id=number, qp=qp, imm=number, operands=operands)
-        self._model(near, far, op, local, remote, qp, operands, number)
+        return number
 
     def receive(self):
         """Posts the receives that were left for later."""
@@ -193,7 +216,7 @@ class Connection:
         if op in RECEIVED:
             kind = WC_RECV_WITH_IMM if op == WRITE_IMM else WC_RECV
             imm = None if op == SEND else number
-            far.expect(qp, True, wr_id=number, status=0, opcode=kind, byte_len=size, imm=imm)
+            far.expect(qp, True, wr_id=number + RECEIVE, status=0, opcode=kind, byte_len=size, imm=imm)
 
     def finish(self):
         """Everything posted completes as it must, and both memories hold what they must."""
