@@ -193,7 +193,7 @@ def _parser():
 
 
 def main(argv=None):
-    args = _parser().parse_args(argv)
+    args = _parser().parse_intermixed_args(argv)
     options = Options(args.size, args.mtu, args.rx_depth, args.iters, args.gid_idx, args.chk, args.patience)
     try:
         context = open_device(args.ib_dev)

@@ -47,7 +47,7 @@ def _parser():
 
 
 def main(argv=None):
-    args = vars(_parser().parse_args(argv))
+    args = vars(_parser().parse_intermixed_args(argv))
     kind, host, port = KINDS[args.pop("test")], args.pop("host"), args.pop("port")
     device, peer = args.pop("ib_dev"), args.pop("peer")
     options = Options(compare_and_swap=args.pop("atomic_type") == "CMP_AND_SWAP", **args)
