@@ -341,7 +341,7 @@ def test_a_response_is_released_and_later_answers_wait_for_it():
     ("status", "syndrome", "event"), [*[(status, 0x62, 3) for status in (KEY, PD, RANGE, RIGHTS, PAGE)], (BUS, 0x63, 1)]
 )
 def test_refused_response(status, syndrome, event):
-    """The QP is dead, with the response's PSN; no other response of it is waited for, and those that come are poisoned."""
+    """The QP is dead, with the response's PSN. No other response is waited for; those that come are poisoned."""
     world = World()
 
     async def script(ctx):
