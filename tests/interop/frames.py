@@ -3,7 +3,7 @@
 import struct
 import time
 
-__all__ = ["ADAPTER", "CORRUPTED", "GUEST", "Capture", "request_of", "roce_offset"]
+__all__ = ["ADAPTER", "CORRUPTED", "GUEST", "ROCE_PORT", "Capture", "request_of", "roce_offset"]
 
 ADAPTER, GUEST = "adapter", "guest"
 """Who sends, and so the name of a direction, and of an interface of the capture."""

@@ -3,17 +3,14 @@
 import struct
 import subprocess
 
-from frames import ADAPTER, GUEST
-from scapy.config import conf
+from frames import ADAPTER, GUEST, ROCE_PORT, roce_offset
 from scapy.contrib.roce import BTH
-from scapy.layers.inet import UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Padding
-from scapy.utils import PcapNgReader
+from scapy.utils import RawPcapNgReader
 
 __all__ = ["judge"]
 
-ROCE_PORT = 4791
 EXPERT_ERROR = 8388608
 """``PI_ERROR`` of Wireshark."""
 
@@ -28,20 +25,19 @@ def judge(path):
 
 
 def _icrcs(path):
-    conf.debug_dissector = True
     frames, complaints = 0, []
-    with PcapNgReader(str(path)) as reader:
-        for number, packet in enumerate(reader, 1):
-            if packet.sniffed_on not in (ADAPTER, GUEST) or UDP not in packet or packet[UDP].dport != ROCE_PORT:
+    with RawPcapNgReader(str(path)) as reader:
+        for number, (frame, about) in enumerate(reader, 1):
+            if about.ifname.decode() not in (ADAPTER, GUEST) or roce_offset(frame) is None:
                 continue
             frames += 1
-            if BTH not in packet:
-                complaints.append(f"frame {number}: scapy finds no BTH")
-                continue
+            packet = Ether(frame)
             if Padding in packet:
                 # scapy looks for the ICRC at the end of the frame, not of the IP packet.
-                packet = Ether(bytes(packet)[: -len(packet[Padding])])
-            if struct.pack("!I", packet[BTH].icrc) != packet[BTH].compute_icrc(b""):
+                packet = Ether(frame[: -len(packet[Padding])])
+            if BTH not in packet:
+                complaints.append(f"frame {number}: scapy finds no BTH")
+            elif struct.pack("!I", packet[BTH].icrc) != packet[BTH].compute_icrc(b""):
                 complaints.append(f"frame {number}: wrong ICRC")
     return frames, complaints
 

@@ -83,6 +83,7 @@ def vanish(role, who, bench):
     options = {"here": TIMED["here"] | few, "there": TIMED["there"] | few}
     connection = Connection(bench, role, mtu=MTU, size=1 << 20, qps=2, **options)
     far = connection.far
+    before = far.memory[: 1 << 19]
     for number in range(4):
         connection.post(WRITE, [[0, 1 << 17]], [[number << 17, 1 << 17]])
     lost = connection.near.awaited.pop((0, False))
@@ -96,6 +97,7 @@ def vanish(role, who, bench):
         assert statuses == [0] * done + ([RETRY_EXC_ERR] + [FLUSHED] * 3)[: 4 - done], f"statuses: {statuses}"
     bench.settle(0.05)
     # How much has arrived is nobody's promise; what did not is as before, and there is nothing else.
+    far.memory[: 1 << 19] = before
     far.accept(0, 1 << 19, connection.near.gather([[0, 1 << 17]]) * 4)
     bench.settle()
     for op in (SEND, WRITE, READ):
