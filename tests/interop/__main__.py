@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from bench import CAPTURE, Bench, prepare
-from cases import faults, refusals, transfers
+from cases import faults, refusals, tools, transfers
 from image import ImageError, build
 from judge import judge
 from machine import GuestError
@@ -19,7 +19,7 @@ from verbena.sim.model import BuildError, build_directory
 from verbena.sim.model import build as build_model
 
 ROOT = build_directory() / "interop"
-FAMILIES = (transfers, refusals, faults)
+FAMILIES = (transfers, refusals, faults, tools)
 
 
 def selected(only):

@@ -4,6 +4,7 @@ Everything happens in one thread. The driver owns simulated time, and whoever le
 frames of the cable.
 """
 
+import contextlib
 import ipaddress
 import time
 from pathlib import Path
@@ -29,19 +30,38 @@ NAP = 0.001
 """Seconds to wait for the guest when the adapter has nothing to do."""
 
 
+SLICE = 0.002
+"""Seconds for which a guest in turns runs at a time."""
+
+QUIET = 4000
+"""Cycles without a frame after which it is such a guest's turn: more than the adapter takes for an answer."""
+
+
 class CabledPort(SimPort):
     """The adapter's device port; time passes together with the cable."""
+
+    turns = None
+    """A :class:`.machine.Guest` that runs only when the adapter has nothing to say: so its clock does not run away."""
 
     def __init__(self, world, cable):
         super().__init__(world, 0)
         self.name = DEVICE
         self.cable = cable
+        self._quiet = 0
 
     def advance(self, max_cycles):
         moved = self.cable.exchange()
+        start = self.world.cycles
         busy = super().advance(max_cycles)
         moved = self.cable.exchange() or moved
-        if not busy and not moved:
+        if self.turns is not None:
+            self._quiet = 0 if moved else self._quiet + self.world.cycles - start
+            if self._quiet >= QUIET or not busy:
+                self._quiet = 0
+                self.turns.cont()
+                self.cable.wait(SLICE)
+                self.turns.stop()
+        elif not busy and not moved:
             self.cable.wait(NAP)
         # A peer may always have something to say.
         return True
@@ -107,6 +127,17 @@ class Bench:
     def pump(self, cycles=512):
         """Lets time pass, and frames."""
         self.port.advance(cycles)
+
+    @contextlib.contextmanager
+    def in_turns(self):
+        """Inside, the guest's clock stands while the adapter works."""
+        self.guest.stop()
+        self.port.turns = self.guest
+        try:
+            yield
+        finally:
+            self.port.turns = None
+            self.guest.cont()
 
     def until(self, true, seconds=20):
         """Lets time pass until ``true()``; an ``AssertionError`` if that takes too long."""

@@ -36,6 +36,7 @@ class Line:
         self._deliver = deliver
         self._capture = capture
         self._held = None  # frame, frames that overtake it, time
+        self._late = deque()  # frame, time
         self.begin(1024, "")
 
     def begin(self, mtu, comment):
@@ -47,9 +48,10 @@ class Line:
         self.harmed = Counter()
         self.harm(0, Faults(), ())
 
-    def harm(self, seed, faults, aimed):
+    def harm(self, seed, faults, aimed, delay=0.0):
         """Does this from now on. ``aimed`` holds pairs of a fault and the RoCE frame that it hits, 0 for the next."""
         self._faults = faults
+        self._delay = delay
         self._random = random.Random(f"{seed} {self.name}")
         self._aimed = {}
         for fault, number in aimed:
@@ -77,6 +79,9 @@ class Line:
         if "reorder" in harm and self._held is None:
             self._held = [copies, self._random.randint(1, 3), time.monotonic()]
             return
+        if self._delay:
+            self._late += [(copy, time.monotonic() + self._delay) for copy in copies]
+            return
         for copy in copies:
             self._deliver(copy)
         if self._held is not None:
@@ -84,11 +89,13 @@ class Line:
             self.release(overtaken=self._held[1] == 0)
 
     def release(self, overtaken=False):
-        """Lets a frame that was held back go on, if it was overtaken or has waited too long."""
+        """Lets go on what was held back and was overtaken, or has waited long enough."""
         if self._held is not None and (overtaken or time.monotonic() > self._held[2] + HELD):
             held, self._held = self._held, None
             for copy in held[0]:
                 self._deliver(copy)
+        while self._late and time.monotonic() > self._late[0][1]:
+            self._deliver(self._late.popleft()[0])
 
     def _choose(self):
         # As many draws for each frame: one fault does not move the others.
@@ -140,13 +147,13 @@ class Cable:
         self.lines[ADAPTER].begin(mtu, comment)
         self.lines[GUEST].begin(mtu, "")
 
-    def harm(self, seed=0, faults=None, aimed=()):
+    def harm(self, seed=0, faults=None, aimed=(), delays=None):
         """Harms RoCE frames from now on: by the :class:`Faults` of each direction that has some, and those that triples
-        of direction, fault and number aim at; the next frame has number 0.
+        of direction, fault and number aim at; the next frame has number 0. ``delays`` are seconds, by direction.
         """
         for name, line in self.lines.items():
             hits = [(fault, number) for direction, fault, number in aimed if direction == name]
-            line.harm(seed, (faults or {}).get(name, Faults()), hits)
+            line.harm(seed, (faults or {}).get(name, Faults()), hits, (delays or {}).get(name, 0.0))
 
     @property
     def frames(self):
