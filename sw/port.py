@@ -52,7 +52,9 @@ class Port(Protocol):
         """Takes that back."""
 
     def resolve(self, ip: int) -> int:
-        """MAC address of the neighbour with the IPv4 address ``ip``; ``KeyError`` if nobody has it."""
+        """MAC address of the neighbour with the IPv4 address ``ip``, if it is known without asking the network;
+        ``KeyError`` otherwise.
+        """
 
 
 _lock = threading.RLock()
