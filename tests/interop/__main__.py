@@ -7,27 +7,24 @@ import sys
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 from bench import CAPTURE, Bench, prepare
-from cases import faults, refusals, tools, transfers
+from cases import groups as all_groups
 from image import ImageError, build
 from judge import judge
 from machine import GuestError
 from report import Report
-from verbena.sim.model import BuildError, build_directory
+from verbena.sim.model import BuildError, build_directory, rnic
 from verbena.sim.model import build as build_model
 
 ROOT = build_directory() / "interop"
-FAMILIES = (transfers, refusals, faults, tools)
 
 
-def selected(only):
+def selected(only, seed):
     """Groups of cases by name, those whose names match the pattern ``only``."""
-    groups = {name: cases for family in FAMILIES for name, cases in family.groups().items()}
     chosen = {
         name: [case for case in cases if re.search(only, f"{name}: {case.name} as {case.role}")]
-        for name, cases in groups.items()
+        for name, cases in all_groups(seed).items()
     }
     return {name: cases for name, cases in chosen.items() if cases}
 
@@ -47,13 +44,15 @@ def run_case(bench, case, report):
     return complaint is None
 
 
-def run_group(image, snapshot, folder, name, cases, report):
-    """Runs cases on one bench; a new one after each failure, in a folder of its own. Returns the captures."""
+def run_group(machines, folder, name, cases, report):
+    """Runs cases on one bench, made of ``machines``; a new one after each failure, in a folder of its own. Returns the
+    captures.
+    """
     captures = []
     left = list(cases)
     while left:
         place = folder / re.sub(r"\W+", "-", f"{name} {len(captures) or ''}".strip())
-        with Bench(image, snapshot, place) as bench:
+        with Bench(*machines, place) as bench:
             captures.append(place / CAPTURE)
             good = True
             while left and good:
@@ -63,10 +62,12 @@ def run_group(image, snapshot, folder, name, cases, report):
     return captures
 
 
-def run(only):
+def run(only, seed):
     """The whole suite; the exit status."""
-    groups = selected(only)
-    model = build_model(verbose=True)
+    groups = selected(only, seed)
+    # Asked for once: the sources may change while this runs.
+    design = rnic()
+    model = build_model(design, verbose=True)
     image = build(ROOT)
     folder = ROOT / "run"
     shutil.rmtree(folder, ignore_errors=True)
@@ -76,7 +77,7 @@ def run(only):
         snapshot = prepare(image, folder)
         judged = []
         for name, cases in groups.items():
-            for capture in run_group(image, snapshot, folder, name, cases, report):
+            for capture in run_group((design, image, snapshot), folder, name, cases, report):
                 judged.append(pool.submit(judge, capture))
         snapshot.unlink()
         report.begin("judge the captures")
@@ -88,7 +89,7 @@ def run(only):
         report.say(complaint)
     frames = sum(count for count, _ in verdicts)
     report.say(f"{frames} RoCE frames judged by scapy (ICRC) and tshark: {len(complaints)} complaints")
-    report.say(f"captures and logs: {folder}; model: {model.directory.name}; guest: {image.folder.name}")
+    report.say(f"seed {seed}; captures and logs: {folder}; model: {model.directory.name}; guest: {image.folder.name}")
     return bool(report.failed or complaints or not report.lines)
 
 
@@ -96,14 +97,15 @@ def main():
     parser = argparse.ArgumentParser(prog="make interop", description=__doc__)
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose `group: name as role` matches this")
     parser.add_argument("--list", action="store_true", help="list the cases and end")
+    parser.add_argument("--seed", type=int, default=1, help="of the random faults (%(default)s)")
     options = parser.parse_args()
     if options.list:
-        for name, cases in selected(options.only).items():
+        for name, cases in selected(options.only, options.seed).items():
             for case in cases:
                 print(f"{name}: {case.name} as {case.role}")
         return 0
     try:
-        return run(options.only)
+        return run(options.only, options.seed)
     except (ImageError, GuestError, BuildError) as error:
         print(f"interop: {error}", file=sys.stderr)
         return 1

@@ -5,13 +5,13 @@ frames of the cable.
 """
 
 import contextlib
-import ipaddress
+import threading
 import time
 from pathlib import Path
 
 from cable import Cable
 from frames import Capture
-from machine import ADDRESS, MAC, Guest, mac_text
+from machine import MAC, Guest
 from peer import Peer
 from verbena.sim.devices import SimPort
 from verbena.sim.world import World
@@ -48,8 +48,13 @@ class CabledPort(SimPort):
         self.name = DEVICE
         self.cable = cable
         self._quiet = 0
+        self._lock = threading.RLock()
 
     def advance(self, max_cycles):
+        with self._lock:
+            return self._advance(max_cycles)
+
+    def _advance(self, max_cycles):
         moved = self.cable.exchange()
         start = self.world.cycles
         busy = super().advance(max_cycles)
@@ -96,6 +101,7 @@ class Bench:
 
     Parameters
     ----------
+    design : verbena.sim.model.Design
     image : Image
     snapshot : Path
         What :func:`prepare` wrote.
@@ -103,10 +109,10 @@ class Bench:
         Where logs and the capture go.
     """
 
-    def __init__(self, image, snapshot, folder):
+    def __init__(self, design, image, snapshot, folder):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.world = World(adapters=1)
+        self.world = World(adapters=1, design=design)
         self.capture = Capture(folder / CAPTURE)
         self.guest = Guest(image, folder, snapshot)
         self.cable = Cable(self.world.tap(MAC), self.guest.cable, self.capture)
@@ -114,15 +120,8 @@ class Bench:
         port.provide(DEVICE, lambda: self.port)
         self.context = Context(name=DEVICE)
         self.guest.pump = self.pump
-        self._introduce()
         self.here = Peer("verbena.sw.verbs", DEVICE, 0)
         self.there = RemotePeer(self.guest)
-
-    def _introduce(self):
-        """Tells each side the other's hardware address."""
-        self.port.add_neighbour(int(ipaddress.ip_address(ADDRESS)), MAC)
-        ours = ipaddress.ip_address(self.port.ip)
-        self.guest.run(f"ip neighbour replace {ours} lladdr {mac_text(self.port.mac)} dev eth0 nud permanent")
 
     def pump(self, cycles=512):
         """Lets time pass, and frames."""

@@ -10,16 +10,16 @@ __all__ = [
     "FETCH_ADD",
     "FLUSHED",
     "OPS",
+    "PATIENT",
     "READ",
     "REQUESTER",
     "RESPONDER",
     "SEND",
     "SEND_IMM",
+    "UNTIMED",
     "WRITE",
     "WRITE_IMM",
     "Connection",
-    "PATIENT",
-    "UNTIMED",
 ]
 
 SEND, SEND_IMM = "SEND", "SEND_WITH_IMM"

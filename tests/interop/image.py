@@ -19,8 +19,10 @@ from pathlib import Path
 
 __all__ = ["HOST_TOOLS", "Image", "ImageError", "build", "check_host"]
 
-PACKAGES = """bash busybox iproute2 libibverbs1 ibverbs-providers ibverbs-utils librdmacm1 rdmacm-utils perftest
-    python3 python3-pyverbs iputils-ping""".split()
+PACKAGES = (
+    *("bash", "busybox", "iproute2", "iputils-ping", "python3", "python3-pyverbs"),
+    *("libibverbs1", "ibverbs-providers", "ibverbs-utils", "librdmacm1", "rdmacm-utils", "perftest"),
+)
 KERNEL = "linux-image-amd64"
 
 UNUSED = re.compile(
@@ -35,7 +37,11 @@ PRUNED = re.compile(
     r"|var/|boot/(System.map|config)|.*\.(a|pyc|pxd)$|usr/lib/x86_64-linux-gnu/(gconv|perl)/"
 )
 
-MODULES = "virtio_pci virtio_net virtio_console crc32_generic ib_uverbs rdma_ucm ib_umad rdma_rxe".split()
+MODULES = (
+    *("virtio_pci", "virtio_net", "virtio_console"),
+    *("crc32_generic", "ib_uverbs", "rdma_ucm", "ib_umad", "rdma_rxe"),
+)
+"""rdma_rxe asks for its checksum by a name that no dependency tells."""
 
 HOST_TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -67,9 +73,8 @@ def check_host():
     """:class:`ImageError` that names the missing programs of the host and how to install them."""
     missing = {program: package for program, package in HOST_TOOLS.items() if not shutil.which(program)}
     if missing:
-        raise ImageError(
-            f"{', '.join(missing)} missing: sudo apt-get install -y --no-install-recommends {' '.join(missing.values())}"
-        )
+        install = "sudo apt-get install -y --no-install-recommends"
+        raise ImageError(f"{', '.join(missing)} missing: {install} {' '.join(missing.values())}")
 
 
 def build(root, say=print):

@@ -16,7 +16,7 @@ EXPERT_ERROR = 8388608
 
 
 def judge(path):
-    """``(frames, complaints)`` of a capture. What was corrupted on purpose is on an interface of its own, and left out."""
+    """``(frames, complaints)`` of a capture. What was corrupted on purpose, on an interface of its own, is left out."""
     frames, complaints = _icrcs(path)
     dissected, more = _dissect(path)
     if dissected != frames:

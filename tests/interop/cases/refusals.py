@@ -121,7 +121,7 @@ def no_receive(role, bench):
     assert states == [ERR, RTS], f"states of requester and responder: {states}"
 
 
-def groups():
+def groups(seed):
     return {
         "refusals": [
             *(

@@ -1,4 +1,4 @@
-"""Linux' own programs, unmodified, against ours: rdma-core's pingpong and perftest, each side as server and as client."""
+"""Linux' own programs, unmodified, as clients and servers of ours: rdma-core's pingpong, and perftest."""
 
 import contextlib
 import time
@@ -87,7 +87,7 @@ def rc_pingpong(options, role, late, bench):
             lambda host, port, tell: pingpong.client(bench.context, options, host, port, tell=tell),
             lambda listener, tell: pingpong.server(bench.context, options, listener, tell=tell),
         )
-    assert bool(bench.cable.retries) == late, f"{bench.cable.retries} requests came twice"
+    assert bench.cable.retries or not late, "no request came twice"
 
 
 def perftests():
@@ -120,7 +120,7 @@ def spelled(name, options):
     return " ".join(map(str, words))
 
 
-def groups():
+def groups(seed):
     tests = [
         Case(
             f"ib_{name} {spelled(name, options)}",
@@ -136,7 +136,9 @@ def groups():
         Case(
             f"ibv_rc_pingpong -s {size} -m {mtu}",
             role,
-            partial(rc_pingpong, pingpong.Options(size, mtu, iterations=count, check=True, patience=PATIENCE), role, late),
+            partial(
+                rc_pingpong, pingpong.Options(size, mtu, iterations=count, check=True, patience=PATIENCE), role, late
+            ),
             mtu,
             f"{LATE} s late" if late else "none",
             reason="the guest's timeout passes, on purpose" if late else "",

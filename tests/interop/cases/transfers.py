@@ -97,9 +97,9 @@ def wrap(op, role, bench):
         connection.finish()
 
 
-def many(role, bench):
+def many(bench):
     """Sixteen queue pairs, all operations, all at once, in both directions."""
-    connection = Connection(bench, role, qps=16, depth=32, size=2 * MANY, mtu=512)
+    connection = Connection(bench, REQUESTER, qps=16, depth=32, size=2 * MANY, mtu=512)
     rng = random.Random(7)
     ops = [*OPS, *ATOMICS] * 32
     rng.shuffle(ops)
@@ -129,8 +129,7 @@ def stream(role, bench):
         connection.finish()
 
 
-def groups():
-    """Groups of cases by name."""
+def groups(seed):
     return {
         **{
             f"mtu {mtu}": [
@@ -152,7 +151,7 @@ def groups():
                 for op in (SEND, WRITE, READ, FETCH_ADD, CMP_SWP)
                 for role in ROLES
             ),
-            Case("16 queue pairs, all operations, both directions", "both", partial(many, REQUESTER), 512),
+            Case("16 queue pairs, all operations, both directions", "both", many, 512),
             *(Case("1 MiB beside 8 bytes", role, partial(stream, role), 4096) for role in ROLES),
         ],
     }

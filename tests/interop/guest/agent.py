@@ -4,21 +4,21 @@ A request is ``{"method": name, "arguments": {...}}``, an answer ``{"result": ..
 the tests come as source (``load``), so that the image does not change with them.
 """
 
-import glob
+import contextlib
 import json
 import os
 import subprocess
 import time
 import traceback
+from pathlib import Path
 
 
 def port(name):
     """The device of the virtio-serial port with this name; waits for it, as the host tells names when it likes."""
     while True:
-        for path in glob.glob("/sys/class/virtio-ports/*/name"):
-            with open(path) as file:
-                if file.read().strip() == name:
-                    return f"/dev/{path.split('/')[-2]}"
+        for path in Path("/sys/class/virtio-ports").glob("*/name"):
+            if path.read_text().strip() == name:
+                return Path("/dev", path.parent.name)
         time.sleep(0.01)
 
 
@@ -26,7 +26,6 @@ class Agent:
     """What the host can ask for."""
 
     def __init__(self):
-        self.programs = {}
         self.jobs = {}
         self.objects = {}
 
@@ -40,21 +39,21 @@ class Agent:
     def start(self, command):
         """Starts a shell command; returns a number for ``job`` and ``kill``."""
         number = len(self.jobs)
-        out = open(f"/tmp/job{number}", "wb")
-        self.jobs[number] = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"], stdout=out, stderr=out, stdin=subprocess.DEVNULL
-        )
+        with self._output(number).open("wb") as out:
+            self.jobs[number] = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], stdout=out, stderr=out, stdin=subprocess.DEVNULL
+            )
         return number
+
+    def _output(self, number):
+        return Path(f"/tmp/job{number}")
 
     def job(self, number, seconds=0):
         """Waits so long at most: ``[status or None, output so far]``."""
         process = self.jobs[number]
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            pass
-        with open(f"/tmp/job{number}", errors="replace") as file:
-            return [process.returncode, file.read()]
+        return [process.returncode, self._output(number).read_text(errors="replace")]
 
     def kill(self, number):
         self.jobs[number].kill()
