@@ -58,7 +58,9 @@ class Key:
 
 @dataclass(frozen=True)
 class Report:
-    """What a bandwidth test measured: MiB/s, and millions of messages a second."""
+    """What a bandwidth test measured: MiB/s, and millions of messages a second. ``iterations`` are those of all queue
+    pairs.
+    """
 
     size: int
     iterations: int

@@ -114,7 +114,7 @@ def _report(options, count, passed, peak):
     seconds = max(1, passed) / 1e9
     return Report(
         options.size,
-        options.iterations,
+        options.iterations * options.qps,
         0.0 if peak is None else peak * 1e9 / MIB,
         options.size * count / seconds / MIB,
         count / seconds / 1e6,

@@ -10,6 +10,9 @@ from .kinds import Verb
 __all__ = ["MIN_ITERATIONS", "Options"]
 
 MIN_ITERATIONS = 5
+LARGE = 8192
+"""Bytes from which on every message has its completion."""
+
 _WRITES = 5000
 """Iterations of write_bw; all others make 1000."""
 
@@ -60,7 +63,7 @@ class Options:
             iterations=iterations,
             tx_depth=tx_depth,
             rx_depth=min(self.rx_depth, iterations),
-            cq_mod=1 if kind.latency else min(default(self.cq_mod, 100), tx_depth),
+            cq_mod=1 if kind.latency else min(default(self.cq_mod, 1 if size > LARGE else 100), tx_depth),
             inline=default(self.inline, MAX_INLINE if kind.latency and carries else 0),
         )
         result._check(kind)

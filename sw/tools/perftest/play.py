@@ -149,7 +149,7 @@ def play(context, kind, options, channel, *, server, tell=print, rng=None, inspe
         cycle_buffer, cache_line = yield from exchange.layout(CYCLE_BUFFER, CACHE_LINE)
         largest = context.query_port(1).active_mtu if options.mtu is None else mtu_of(options.mtu)
         mtu = ibv_mtu((yield from exchange.mtu(largest)))
-        for line in report.header(kind, options, context.name, 128 << mtu):
+        for line in report.header(kind, options, context.name, 128 << mtu, server=server):
             tell(line)
         layout = Layout(options.size, options.qps, cycle_buffer, cache_line)
         with _endpoint(context, kind, options, layout, channel, server=server, rng=rng) as end:

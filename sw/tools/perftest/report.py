@@ -13,21 +13,23 @@ def title(kind, options):
     """The name of a test, as its header has it."""
     name = kind.verb.value
     if kind.verb is Verb.ATOMIC:
-        name += " COMPARE_AND_SWAP" if options.compare_and_swap else " FETCH_AND_ADD"
+        name += " CMP_AND_SWAP" if options.compare_and_swap else " FETCH_AND_ADD"
     if kind.latency:
         return f"{name} Latency Test"
     return f"{name} {'Bidirectional ' if options.bidirectional else ''}BW Test"
 
 
-def header(kind, options, device, mtu):
-    """Lines that tell what is going to be measured; ``mtu`` is the one agreed on, in bytes."""
+def header(kind, options, device, mtu, *, server):
+    """Lines that tell a side what is going to be measured; ``mtu`` is the one agreed on, in bytes."""
     yield LINE
     yield f"                    {title(kind, options)}"
     yield f" Dual-port       : OFF\t\tDevice         : {device}"
     yield f" Number of qps   : {options.qps}\t\tTransport type : IB"
     yield " Connection type : RC\t\tUsing SRQ      : OFF"
-    if not kind.reading or not kind.latency:
+    if not server or options.bidirectional:
         yield f" TX depth        : {options.tx_depth}"
+    if kind.verb is Verb.SEND and (server or options.bidirectional):
+        yield f" RX depth        : {options.rx_depth}"
     if not kind.latency:
         yield f" CQ Moderation   : {options.cq_mod}"
     yield f" Mtu             : {mtu}[B]"
@@ -48,7 +50,7 @@ def address(side, kind, key):
     text = f" {side} address: LID {key.lid:04x} QPN {key.qpn:#06x} PSN {key.psn:#06x}"
     if kind.verb is Verb.READ:
         text += f" OUT {key.out_reads:#04x}"
-    if kind.verb is not Verb.SEND:
+    if kind.verb in (Verb.READ, Verb.WRITE):
         text += f" RKey {key.rkey:#08x} VAddr {key.vaddr:#016x}"
     yield text
     yield " GID: " + ":".join(f"{byte:02d}" for byte in key.gid)

@@ -98,7 +98,7 @@ def test_report():
             sender.post()
     assert sender.done
     report = sender.report()
-    assert (report.size, report.iterations) == (MIB, 5)
+    assert (report.size, report.iterations) == (MIB, 10)
     assert report.average == pytest.approx(10 / 0.207)
     assert report.message_rate == pytest.approx(10 / 0.207e6)
     # The last of each queue pair were posted at 200 ms and complete at 207 ms.

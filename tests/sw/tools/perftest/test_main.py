@@ -11,7 +11,7 @@ def test_both_ends(capsys):
     theirs = [line.removeprefix("server:") for line in lines if line.startswith("server:")]
     assert mine[1].strip() == theirs[1].strip() == "RDMA_Write BW Test"
     assert " Mtu             : 1024[B]" in mine
-    assert mine[-2].split()[:2] == ["100", "10"]
+    assert mine[-2].split()[:2] == ["100", "20"]
     # The server has not measured anything: it tells what the client did.
     assert theirs[-2] == mine[-2]
 
@@ -19,7 +19,7 @@ def test_both_ends(capsys):
 @pytest.mark.parametrize(
     ("arguments", "title"),
     [
-        (["atomic_lat", "-A", "CMP_AND_SWAP"], "Atomic COMPARE_AND_SWAP Latency Test"),
+        (["atomic_lat", "-A", "CMP_AND_SWAP"], "Atomic CMP_AND_SWAP Latency Test"),
         (["send_bw", "-b", "-s", "8", "-I", "8", "--report_gbits"], "Send Bidirectional BW Test"),
     ],
 )

@@ -9,9 +9,9 @@ from verbena.sw.tools.session import ToolError
 @pytest.mark.parametrize(
     ("name", "size", "iterations", "tx_depth", "cq_mod", "inline"),
     [
-        ("write_bw", 65536, 5000, 128, 100, 0),
-        ("read_bw", 65536, 1000, 128, 100, 0),
-        ("send_bw", 65536, 1000, 128, 100, 0),
+        ("write_bw", 65536, 5000, 128, 1, 0),
+        ("read_bw", 65536, 1000, 128, 1, 0),
+        ("send_bw", 65536, 1000, 128, 1, 0),
         ("atomic_bw", 8, 1000, 128, 100, 0),
         ("write_lat", 2, 1000, 1, 1, 96),
         ("send_lat", 2, 1000, 1, 1, 96),
@@ -27,7 +27,7 @@ def test_defaults(name, size, iterations, tx_depth, cq_mod, inline):
 
 
 def test_queues_are_no_deeper_than_there_are_messages():
-    options = Options(iterations=20).resolved(KINDS["send_bw"])
+    options = Options(iterations=20, size=8192).resolved(KINDS["send_bw"])
     assert (options.tx_depth, options.rx_depth, options.cq_mod) == (20, 20, 20)
 
 

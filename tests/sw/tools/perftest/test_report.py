@@ -1,5 +1,6 @@
 """What a test prints, against what perftest 4.5 printed of a test with the same figures."""
 
+import pytest
 from verbena.sw.tools.exchange.perftest import Key, Report
 from verbena.sw.tools.perftest import report
 from verbena.sw.tools.perftest.kinds import KINDS
@@ -9,9 +10,13 @@ from verbena.sw.tools.perftest.options import Options
 GID = bytes.fromhex("00000000000000000000ffff0a0000f0")
 
 
+def header(name, *, server, **given):
+    kind = KINDS[name]
+    return list(report.header(kind, Options(**given).resolved(kind), "sim0", 4096, server=server))
+
+
 def test_header():
-    lines = list(report.header(KINDS["write_bw"], Options(iterations=20).resolved(KINDS["write_bw"]), "sim0", 4096))
-    assert lines == [
+    assert header("write_bw", server=False, iterations=20, size=3000) == [
         "---------------------------------------------------------------------------------------",
         "                    RDMA_Write BW Test",
         " Dual-port       : OFF\t\tDevice         : sim0",
@@ -30,6 +35,25 @@ def test_header():
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "server", "both", "depths"),
+    [
+        ("write_bw", False, False, ["TX"]),
+        ("write_bw", True, False, []),
+        ("write_bw", True, True, ["TX"]),
+        ("send_bw", False, False, ["TX"]),
+        ("send_bw", True, False, ["RX"]),
+        ("send_bw", True, True, ["TX", "RX"]),
+        ("send_lat", True, False, ["RX"]),
+        ("read_lat", False, False, ["TX"]),
+    ],
+)
+def test_depths_of_the_queues_that_count(name, server, both, depths):
+    lines = header(name, server=server, bidirectional=both)
+    assert [line.split()[0] for line in lines if "depth" in line] == depths
+    assert any("CQ Moderation" in line for line in lines) == name.endswith("bw")
+
+
 def test_titles():
     def title(name, **given):
         return report.title(KINDS[name], Options(**given))
@@ -37,7 +61,7 @@ def test_titles():
     assert title("send_bw", bidirectional=True) == "Send Bidirectional BW Test"
     assert title("read_lat") == "RDMA_Read Latency Test"
     assert title("atomic_bw") == "Atomic FETCH_AND_ADD BW Test"
-    assert title("atomic_lat", compare_and_swap=True) == "Atomic COMPARE_AND_SWAP Latency Test"
+    assert title("atomic_lat", compare_and_swap=True) == "Atomic CMP_AND_SWAP Latency Test"
 
 
 def test_addresses():
@@ -46,10 +70,10 @@ def test_addresses():
         " local address: LID 0000 QPN 0x0013 PSN 0xc26fe3 RKey 0x00045a VAddr 0x0055b19ee39000",
         " GID: 00:00:00:00:00:00:00:00:00:00:255:255:10:00:00:240",
     ]
-    first = [next(iter(report.address("remote", KINDS[name], key))) for name in ("read_bw", "send_bw")]
+    first = [next(iter(report.address("remote", KINDS[name], key))) for name in ("read_bw", "send_bw", "atomic_bw")]
     assert first == [
         " remote address: LID 0000 QPN 0x0013 PSN 0xc26fe3 OUT 0x10 RKey 0x00045a VAddr 0x0055b19ee39000",
-        " remote address: LID 0000 QPN 0x0013 PSN 0xc26fe3",
+        *[" remote address: LID 0000 QPN 0x0013 PSN 0xc26fe3"] * 2,
     ]
 
 
