@@ -10,7 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 from bench import CAPTURE, Bench, prepare
 from cases import groups as all_groups
-from image import ImageError, build
+from filelock import FileLock, Timeout
+from image import ImageError, build, check_host
 from judge import judge
 from machine import GuestError
 from report import Report
@@ -64,6 +65,7 @@ def run_group(machines, folder, name, cases, report):
 
 def run(only, seed):
     """The whole suite; the exit status."""
+    check_host()
     groups = selected(only, seed)
     # Asked for once: the sources may change while this runs.
     design = rnic()
@@ -104,8 +106,13 @@ def main():
             for case in cases:
                 print(f"{name}: {case.name} as {case.role}")
         return 0
+    ROOT.mkdir(parents=True, exist_ok=True)
     try:
-        return run(options.only, options.seed)
+        with FileLock(ROOT / "lock", timeout=0):
+            return run(options.only, options.seed)
+    except Timeout:
+        print("interop: another run is going on here", file=sys.stderr)
+        return 1
     except (ImageError, GuestError, BuildError) as error:
         print(f"interop: {error}", file=sys.stderr)
         return 1

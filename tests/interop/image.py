@@ -80,36 +80,49 @@ def check_host():
 def build(root, say=print):
     """The :class:`Image` below the folder ``root``, from the cache if it is there."""
     check_host()
+    root = root.resolve()
+    script = _digest(path.name.encode() + path.read_bytes() for path in [Path(__file__), *sorted(GUEST.iterdir())])
     apt = _Apt(root / "apt")
-    archives = apt.resolve(PACKAGES, KERNEL)
-    digest = hashlib.sha256("\n".join(sorted(archives)).encode())
-    for path in [Path(__file__), *sorted(GUEST.iterdir())]:
-        if path.is_file():
-            digest.update(path.name.encode() + path.read_bytes())
-    image = Image(root / f"guest-{digest.hexdigest()[:16]}")
-    if image.initramfs.exists():
-        return image
-    say(f"download {len(archives)} packages for the guest")
-    debs = apt.download(archives)
-    say("make the guest's initramfs")
-    part = image.folder.with_suffix(".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    made = Image(part)
-    made.packages.write_text("\n".join(sorted(archives)) + "\n")
+    try:
+        archives = apt.resolve(PACKAGES, KERNEL)
+    except ImageError:
+        # Out of reach of any mirror, one that was made before is as good.
+        made = sorted(root.glob(f"guest-{script}-*"), key=lambda folder: folder.stat().st_mtime)
+        if not made:
+            raise
+        return Image(made[-1])
+    image = Image(root / f"guest-{script}-{_digest(line.encode() for line in sorted(archives))}")
+    if not image.initramfs.exists():
+        say(f"download {len(archives)} packages for the guest")
+        debs = apt.download(archives)
+        say("make the guest's initramfs")
+        for old in root.glob("guest-*"):
+            shutil.rmtree(old)
+        part = Image(image.folder.with_suffix(".part"))
+        part.folder.mkdir(parents=True)
+        part.packages.write_text("\n".join(sorted(archives)) + "\n")
+        _fill(part, debs)
+        part.folder.rename(image.folder)
+    return image
+
+
+def _digest(parts):
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:12]
+
+
+def _fill(image, debs):
+    """Makes an image of packages."""
     tree = _Tree()
     for deb in debs:
         tree.unpack(deb)
-    made.kernel.write_bytes(tree.take_kernel())
+    image.kernel.write_bytes(tree.take_kernel())
     for path in sorted(GUEST.iterdir()):
-        if path.is_file():
-            tree.add(f"guest/{path.name}", path.read_bytes(), 0o755)
+        tree.add(f"guest/{path.name}", path.read_bytes(), 0o755)
     tree.add("init", (GUEST / "init").read_bytes(), 0o755)
-    subprocess.run(
-        ["zstd", "-q", "-10", "-T0", "-f", "-o", made.initramfs], input=tree.cpio(), check=True, stdout=subprocess.PIPE
-    )
-    part.rename(image.folder)
-    return image
+    subprocess.run(["zstd", "-q", "-10", "-T0", "-o", image.initramfs], input=tree.cpio(), check=True)
 
 
 class _Apt:
@@ -122,20 +135,16 @@ class _Apt:
             path.mkdir(parents=True, exist_ok=True)
         self.options = ["-qq", "-o", "Dir::State::status=/dev/null", "-o", "Debug::NoLocking=1"]
         self.options += ["-o", "APT::Sandbox::User=", "-o", f"Dir::Cache::pkgcache={folder}/pkgcache.bin"]
-        self.options += [
-            "-o",
-            f"Dir::Cache::srcpkgcache={folder}/srcpkgcache.bin",
-            "-o",
-            "APT::Install-Recommends=false",
-        ]
+        self.options += ["-o", f"Dir::Cache::srcpkgcache={folder}/srcpkgcache.bin"]
+        self.options += ["-o", "APT::Install-Recommends=false"]
 
-    def _run(self, *command, archives="none"):
-        place = f"Dir::Cache::archives={self.folder / archives}"
-        done = subprocess.run(
-            [command[0], *self.options, "-o", place, *command[1:]], capture_output=True, text=True, check=False
-        )
+    def _run(self, *command):
+        # An empty cache, or it would leave out what is in there.
+        place = f"Dir::Cache::archives={self.folder}/none"
+        whole = [command[0], *self.options, "-o", place, *command[1:]]
+        done = subprocess.run(whole, cwd=self.archives, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise ImageError(f"{' '.join(command[:2])}: {done.stderr.strip().splitlines()[-1:]}")
+            raise ImageError(f"{' '.join(command[:2])}: {' '.join(done.stderr.split())[-200:]}")
         return done.stdout
 
     def resolve(self, packages, kernel):
@@ -143,27 +152,35 @@ class _Apt:
         try:
             return self._resolve(packages, kernel)
         except ImageError:
-            self.options += ["-o", f"Dir::State::lists={self.folder}/lists"]
-        self._run("apt-get", "update")
+            self.update()
         try:
             return self._resolve(packages, kernel)
         except ImageError as error:
             raise ImageError(f"the packages of this system's apt sources do not make a guest: {error}") from None
 
+    def update(self):
+        """Takes lists of its own from now on, new ones."""
+        self.options += ["-o", f"Dir::State::lists={self.folder}/lists"]
+        self._run("apt-get", "update")
+
     def _resolve(self, packages, kernel):
-        self.kernel = re.search(r"Depends: (linux-image-\S+)", self._run("apt-cache", "depends", kernel))[1]
+        version = re.search(r"Depends: (linux-image-\S+)", self._run("apt-cache", "depends", kernel))
+        if version is None:
+            raise ImageError(f"{kernel} names no kernel")
         lines = self._run("apt-get", "--print-uris", "install", *packages)
-        lines += self._run("apt-get", "--print-uris", "download", self.kernel)
+        lines += self._run("apt-get", "--print-uris", "download", version[1])
         found = re.findall(r"^'(\S+)' (\S+) ", lines, re.MULTILINE)
         return [f"{name} {uri}" for uri, name in found if not UNUSED.fullmatch(name.split("_")[0])]
 
     def download(self, archives):
-        """Paths of the packages, unpacked by nobody."""
+        """Paths of the packages."""
         names = [urllib.parse.unquote(line.split()[0]).split("_") for line in archives]
         wanted = [f"{name}={version}" for name, version, _ in names]
-        subprocess.run(
-            ["apt-get", *self.options, "download", *wanted], cwd=self.archives, check=True, stdout=subprocess.DEVNULL
-        )
+        try:
+            self._run("apt-get", "download", *wanted)
+        except ImageError:
+            # The lists may be older than what the mirror still has.
+            raise ImageError("cannot download the guest's packages: sudo apt-get update, and try again") from None
         return [self.archives / line.split()[0] for line in archives]
 
 

@@ -31,15 +31,25 @@ def _icrcs(path):
             if about.ifname.decode() not in (ADAPTER, GUEST) or roce_offset(frame) is None:
                 continue
             frames += 1
-            packet = Ether(frame)
-            if Padding in packet:
-                # scapy looks for the ICRC at the end of the frame, not of the IP packet.
-                packet = Ether(frame[: -len(packet[Padding])])
-            if BTH not in packet:
-                complaints.append(f"frame {number}: scapy finds no BTH")
-            elif struct.pack("!I", packet[BTH].icrc) != packet[BTH].compute_icrc(b""):
-                complaints.append(f"frame {number}: wrong ICRC")
+            if complaint := _icrc(frame):
+                complaints.append(f"frame {number}: {complaint}")
     return frames, complaints
+
+
+def _icrc(frame):
+    """What scapy has against a frame."""
+    try:
+        packet = Ether(frame)
+        if Padding in packet:
+            # scapy looks for the ICRC at the end of the frame, not of the IP packet.
+            packet = Ether(frame[: -len(packet[Padding])])
+        if BTH not in packet:
+            return "scapy finds no BTH"
+        if struct.pack("!I", packet[BTH].icrc) != packet[BTH].compute_icrc(b""):
+            return "wrong ICRC"
+    except Exception as error:
+        return f"scapy fails: {error!r}"
+    return None
 
 
 def _guessed():
