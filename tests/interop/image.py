@@ -138,11 +138,11 @@ class _Apt:
         self.options += ["-o", f"Dir::Cache::srcpkgcache={folder}/srcpkgcache.bin"]
         self.options += ["-o", "APT::Install-Recommends=false"]
 
-    def _run(self, *command):
-        # An empty cache, or it would leave out what is in there.
-        place = f"Dir::Cache::archives={self.folder}/none"
-        whole = [command[0], *self.options, "-o", place, *command[1:]]
-        done = subprocess.run(whole, cwd=self.archives, capture_output=True, text=True, check=False)
+    def _run(self, *command, folder=None):
+        # By default in an empty folder, with an empty cache: it would leave out what is there.
+        empty = self.folder / "none"
+        whole = [command[0], *self.options, "-o", f"Dir::Cache::archives={empty}", *command[1:]]
+        done = subprocess.run(whole, cwd=folder or empty, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ImageError(f"{' '.join(command[:2])}: {' '.join(done.stderr.split())[-200:]}")
         return done.stdout
@@ -177,7 +177,7 @@ class _Apt:
         names = [urllib.parse.unquote(line.split()[0]).split("_") for line in archives]
         wanted = [f"{name}={version}" for name, version, _ in names]
         try:
-            self._run("apt-get", "download", *wanted)
+            self._run("apt-get", "download", *wanted, folder=self.archives)
         except ImageError:
             # The lists may be older than what the mirror still has.
             raise ImageError("cannot download the guest's packages: sudo apt-get update, and try again") from None

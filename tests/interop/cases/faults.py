@@ -54,6 +54,20 @@ def one(op, role, fault, bench):
     assert bench.cable.harmed[fault] == len(aims), f"{fault} was done {bench.cable.harmed[fault]} times"
 
 
+def unanswered(role, bench):
+    """A WRITE and, behind it, something that brings data back: both answers are lost, and both are asked for again. An
+    ACK for the WRITE that comes first then must not pass for the answer to the other.
+    """
+    connection = Connection(bench, role, mtu=MTU, size=1 << 15, **TIMED)
+    for turn, (op, size) in enumerate([(READ, 100), (FETCH_ADD, 8), (CMP_SWP, 8)]):
+        bench.settle()
+        bench.cable.harm(aimed=[(connection.far.name, "lose", 0), (connection.far.name, "lose", 1)])
+        connection.post(WRITE, [[64 * turn, 64]], [[(1 << 14) + 64 * turn, 64]])
+        connection.post(op, [[4096 + 128 * turn, size]], [[8192 + 128 * turn, size]], operands=(1, 2))
+        connection.finish()
+    assert bench.cable.harmed["lose"] == 6, f"{bench.cable.harmed['lose']} answers were lost"
+
+
 def storm(seed, bench):
     """Many operations of both sides on four queue pairs, and any frame may have any fault."""
     connection = Connection(bench, REQUESTER, mtu=MTU, size=1 << 17, qps=4, depth=64, **TIMED)
@@ -113,6 +127,7 @@ def groups(seed):
                 for op in (SEND, WRITE, READ, FETCH_ADD, CMP_SWP)
                 for fault in FAULTS
             ]
+            + [Case("WRITE and READ, WRITE and atomic: all answers", role, partial(unanswered, role), MTU, "lose")]
             for role in ROLES
         },
         "storms": [
