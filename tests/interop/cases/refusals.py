@@ -53,15 +53,22 @@ def nothing(info):
 
 
 REFUSED = {
-    # name: (what is wrong with a request, options of the connection, status by who refuses, why it may differ)
-    "a key that was never given": (unknown_key, {}, {}, ""),
-    "a key of another generation": (wrong_key, {}, {}, ""),
-    "an address before the region": (before, {}, {}, ""),
-    "an address beyond the region": (beyond, {}, {}, ""),
-    "a range that leaves the region": (across_the_end, {}, {}, ""),
-    "a region without the right": (nothing, {"rights": LOCAL_WRITE}, {}, ""),
-    "a queue pair without the right": (nothing, {"access": 0}, {GUEST: REM_INV_REQ_ERR}, ""),
+    # name: what is wrong with a request, and options of the connection
+    "a key that was never given": (unknown_key, {}),
+    "a key of another generation": (wrong_key, {}),
+    "an address before the region": (before, {}),
+    "an address beyond the region": (beyond, {}),
+    "a range that leaves the region": (across_the_end, {}),
+    "a region without the right": (nothing, {"rights": LOCAL_WRITE}),
+    "a queue pair without the right": (nothing, {"access": 0}),
 }
+
+BY_LINUX = {
+    "a queue pair without the right": (REM_INV_REQ_ERR, "Linux: NAK invalid request (0x61), not remote access (0x62)"),
+}
+"""Where Linux refuses with another status than the specification, and what to say about it."""
+
+TOO_LONG = "Linux: NAK remote operational error (0x63), not invalid request (0x61)"
 
 
 def refused(name, role, bench):
@@ -70,12 +77,14 @@ def refused(name, role, bench):
     A WRITE behind a READ may be executed before it, and is flushed all the same: so it follows only where it is refused
     itself.
     """
-    wrong, options, statuses, _ = REFUSED[name]
+    wrong, options = REFUSED[name]
     for op, size in ((WRITE, 3000), (READ, 3000), (FETCH_ADD, 8)):
         if op == FETCH_ADD and wrong is across_the_end:
             continue
         connection = Connection(bench, role, size=SIZE, **options)
-        status = statuses.get(connection.far.name, REM_ACCESS_ERR)
+        status = REM_ACCESS_ERR
+        if name in BY_LINUX and connection.far.name == GUEST:
+            status, _ = BY_LINUX[name]
         connection.post_bad(op, [[0, size]], [[4096, size]], status, **wrong(connection.far.info))
         connection.post_bad(WRITE if op == WRITE or options else READ, [[0, 8]], [[8192, 8]], FLUSHED)
         connection.finish()
@@ -125,12 +134,18 @@ def groups(seed):
     return {
         "refusals": [
             *(
-                Case(f"refused: {name}", role, partial(refused, name, role), reason=REFUSED[name][3])
+                Case(
+                    f"refused: {name}",
+                    role,
+                    partial(refused, name, role),
+                    reason=BY_LINUX[name][1] if name in BY_LINUX and role == REQUESTER else "",
+                )
                 for name in REFUSED
                 for role in ROLES
             ),
             *(Case("nothing to move, and no key", role, partial(zero_length, role)) for role in ROLES),
-            *(Case("SEND longer than its receive", role, partial(too_long, role)) for role in ROLES),
+            Case("SEND longer than its receive", REQUESTER, partial(too_long, REQUESTER), reason=TOO_LONG),
+            Case("SEND longer than its receive", RESPONDER, partial(too_long, RESPONDER)),
             *(Case("receiver not ready, and then it is", role, partial(late_receives, role)) for role in ROLES),
             *(Case("receiver never ready", role, partial(no_receive, role)) for role in ROLES),
         ]
