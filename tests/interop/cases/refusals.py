@@ -23,7 +23,8 @@ __all__ = ["groups"]
 
 ROLES = (REQUESTER, RESPONDER)
 SIZE = 1 << 14
-LOC_LEN_ERR, REM_INV_REQ_ERR, REM_ACCESS_ERR, REM_OP_ERR, RNR_RETRY_EXC_ERR = 1, 9, 10, 11, 13
+LOC_LEN_ERR, LOC_QP_OP_ERR, LOC_ACCESS_ERR = 1, 2, 8
+REM_INV_REQ_ERR, REM_ACCESS_ERR, REM_OP_ERR, RNR_RETRY_EXC_ERR = 9, 10, 11, 13
 RTS, ERR = 3, 6
 LOCAL_WRITE = 1
 
@@ -69,6 +70,7 @@ BY_LINUX = {
 """Where Linux refuses with another status than the specification, and what to say about it."""
 
 TOO_LONG = "Linux: NAK remote operational error (0x63), not invalid request (0x61)"
+RECEIVER = "Linux: the receive fails with REM_ACCESS_ERR, not LOC_ACCESS_ERR"
 
 
 def refused(name, role, bench):
@@ -103,9 +105,18 @@ def zero_length(role, bench):
 def too_long(role, bench):
     """A SEND longer than the receive that it meets. What that holds then is undefined, so it is empty."""
     connection = Connection(bench, role, size=SIZE)
-    by_us = connection.far.name == ADAPTER
-    received, status = (LOC_LEN_ERR, REM_INV_REQ_ERR) if by_us else (None, REM_OP_ERR)
+    statuses = {ADAPTER: (LOC_LEN_ERR, REM_INV_REQ_ERR), GUEST: (LOC_QP_OP_ERR, REM_OP_ERR)}
+    received, status = statuses[connection.far.name]
     connection.post_bad(SEND, [[0, 1]], [[4096, 0]], status, received=received)
+    connection.finish()
+
+
+def receiver_hears(role, bench):
+    """A WRITE with immediate that is refused fails the receive that it meets."""
+    connection = Connection(bench, role, size=SIZE)
+    received = {ADAPTER: LOC_ACCESS_ERR, GUEST: REM_ACCESS_ERR}[connection.far.name]
+    wrong = unknown_key(connection.far.info)
+    connection.post_bad(WRITE_IMM, [[0, 100]], [[4096, 100]], REM_ACCESS_ERR, received=received, **wrong)
     connection.finish()
 
 
@@ -146,6 +157,8 @@ def groups(seed):
             *(Case("nothing to move, and no key", role, partial(zero_length, role)) for role in ROLES),
             Case("SEND longer than its receive", REQUESTER, partial(too_long, REQUESTER), reason=TOO_LONG),
             Case("SEND longer than its receive", RESPONDER, partial(too_long, RESPONDER)),
+            Case("WRITE with immediate refused", REQUESTER, partial(receiver_hears, REQUESTER), reason=RECEIVER),
+            Case("WRITE with immediate refused", RESPONDER, partial(receiver_hears, RESPONDER)),
             *(Case("receiver not ready, and then it is", role, partial(late_receives, role)) for role in ROLES),
             *(Case("receiver never ready", role, partial(no_receive, role)) for role in ROLES),
         ]
