@@ -41,8 +41,8 @@ class Config:
     window: int = 64
     sq_area: int = 1024
     rq_area: int = 512
-    mpt_sets: int = 512
-    mtt_sets: int = 512
+    mpt_sets: int = 256
+    mtt_sets: int = 256
     transmit_buffer: int = 8192
     receive_buffer: int = 16384
 

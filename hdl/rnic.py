@@ -30,15 +30,14 @@ from .queue.wqe_fetcher import RingPrefetcher
 from .roce.depacketizer import Depacketizer
 from .roce.packet_header import TransmitHeader
 from .roce.packetizer import Packetizer
-from .stream.arbiter import PacketArbiter, StreamArbiter
+from .stream.arbiter import FirstArbiter, PacketArbiter, StreamArbiter
 from .stream.fifo import Queue
 from .stream.packet import PacketBeat
 from .stream.ready import ReadyQueue
 from .stream.router import TagRouter
 from .stream.run_arbiter import RunArbiter
-from .stream.skid import Skid
 from .stream.slice import Slice
-from .stream.transfer import AccessRequest, Completion, Done, Event, Piece, ReadRequest
+from .stream.transfer import Completion, Done, Event, Piece, ReadRequest
 from .transport.acknowledger import Acknowledger
 from .transport.collector import Collector
 from .transport.completer import Completer
@@ -59,7 +58,7 @@ READ_CHANNELS = ("ar", "r")
 HEADERS = 32
 """Packets between their turn and their payload's arrival: 11 cycles each, they cover a memory latency of 350 cycles."""
 
-RUN_AHEAD = 400
+RUN_AHEAD = 336
 """Beats of request payload that may wait: a translation and the payload, each with the memory's latency, and the way of
 a packet. More would be sent in vain whenever a queue has to go back."""
 
@@ -168,11 +167,10 @@ class Rnic(wiring.Component):
     def _transmit(self, m):
         """Doorbell, fetch, turn, packet, wire."""
         c = self.config
-        beat = PacketBeat(c.data_width)
         requester, merge, access, transmitter = self._requester, self._transmit_merge, self._access, self._transmitter
-        m.submodules.turns = turns = StreamArbiter(range(c.qps), 3)
+        m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
         link(m, self._registers.sq, self._sq_fetch.doorbell)
-        for source, turn in zip((self._sq_fetch.arrived, requester.again, self._completer.ready), turns.i):
+        for source, turn in zip((self._sq_fetch.arrived, self._completer.ready, requester.again), turns.i):
             link(m, source, turn)
         through(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
         fetched(m, "sq", self._sq_fetch, requester)
@@ -190,12 +188,13 @@ class Rnic(wiring.Component):
 
         # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
         m.submodules.piece_router = router = TagRouter(Piece)
-        through(m, "pieces", Queue(Piece, PIECES, sparse=True), access.transmit.piece, router.i)
+        through(m, "pieces", Queue(Piece, PIECES, bypass=True, sparse=True), access.transmit.piece, router.i)
         link(m, router.o[0], self._payload_reader.piece)
         through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], self._atomic.piece)
 
-        through(m, "inline_skid", Skid(beat), requester.inline, transmitter.inline)
-        through(m, "payload_skid", Skid(beat), self._payload_reader.payload, transmitter.payload)
+        link(m, requester.inline, transmitter.inline)
+        link(m, self._payload_reader.payload, transmitter.payload)
+        told(m, self._payload_reader, transmitter, "soon")
         link(m, self._atomic.payload, transmitter.atomic)
         link(m, self._replier.inline, transmitter.replay)
         through(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
@@ -212,6 +211,8 @@ class Rnic(wiring.Component):
         # The station looks on: what it does with a frame cannot hold up the next one.
         m.d.comb += [self._station.i.eq(self.rx.payload), self._station.i_valid.eq(self.rx.valid)]
         link(m, depacketizer.header, lookup.header)
+        told(m, depacketizer, lookup, "soon")
+        told(m, depacketizer, responder, "soon")
         link(m, lookup.request, responder.request)
         link(m, lookup.response, collector.response)
         link(m, self._registers.rq, self._rq_fetch.doorbell)
@@ -222,8 +223,7 @@ class Rnic(wiring.Component):
         link(m, responder.access, runs.i[0])
         link(m, collector.access, runs.i[1])
         m.d.comb += runs.soon.eq(Cat(lookup.request.valid, lookup.response.valid))
-        # The check takes a request only once it is looked up; who asks goes on meanwhile.
-        through(m, "access_skid", Skid(AccessRequest), runs.o, self._access.receive.request)
+        link(m, runs.o, self._access.receive.request)
         link(m, self._access.receive.piece, self._payload_writer.piece)
         link(m, depacketizer.payload, self._payload_writer.payload)
         m.submodules.done_router = router = TagRouter(Done)
@@ -266,6 +266,7 @@ class Rnic(wiring.Component):
         for name, turn in zip(("acknowledger", "completer"), completion_arbiter.i):
             through(m, f"{name}_completion", Slice(Completion), self._blocks[name].completion, turn)
         link(m, completion_arbiter.o, self._completions.completion)
+        told(m, self._acknowledger, self._completions, "soon_cq")
         m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 3)
         for source, turn in zip((self._completions, self._commands, self._port_state), event_arbiter.i):
             link(m, source.event, turn)
@@ -330,6 +331,14 @@ class Rnic(wiring.Component):
         """The bus. A client's number is its AXI ID, and lower numbers are not better: the arbiters go round."""
         width = self.config.data_width
         reads, writes = [self._payload_reader.port], [self._payload_writer.port]
+        direct = ("sq_reader", "rq_reader", "cqe_writer")  # whose requests are registers that nothing hurries
+
+        def ask(name, source, user):
+            if name in direct:
+                link(m, source, user.request)
+            else:
+                through(m, f"{name}_slice", Slice(ReadRequest), source, user.request)
+
         for name, depth, request, answer in (
             ("sq_reader", WQE_BEATS, self._sq_fetch.read, self._sq_fetch.data),
             ("rq_reader", RECEIVE_BEATS, self._rq_fetch.read, self._rq_fetch.data),
@@ -338,12 +347,12 @@ class Rnic(wiring.Component):
             ("entry_reader", 16, self._collector.read, self._collector.data),
         ):
             m.submodules[name] = reader = StructureReader(width, depth)
-            through(m, f"{name}_skid", Skid(ReadRequest), request, reader.request)
+            ask(name, request, reader)
             link(m, reader.data, answer)
             reads.append(reader.port)
         for name, source in (("cqe_writer", self._completions), ("eqe_writer", self._events)):
             m.submodules[name] = writer = StructureWriter(width)
-            through(m, f"{name}_skid", Skid(ReadRequest), source.write, writer.request)
+            ask(name, source.write, writer)
             link(m, source.data, writer.data)
             link(m, writer.done, source.done)
             writes.append(writer.port)
@@ -355,9 +364,11 @@ class Rnic(wiring.Component):
         # The slices part what a client decides from what the arbiter chooses: they stand far from each other.
         for number, (port, client) in enumerate(zip(reads, read_arbiter.client)):
             through(m, f"read_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
+            m.d.comb += read_arbiter.soon[number].eq(port.burst.valid)
             told(m, client, port, "valid", "data", "error", "last")
         for number, (port, client) in enumerate(zip(writes, write_arbiter.client)):
             through(m, f"write_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
+            m.d.comb += write_arbiter.soon[number].eq(port.burst.valid)
             link(m, port.beat, client.beat)
             told(m, client, port, "answer", "error")
         for name, member in self.axi.signature.members.items():

@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.wqe import SendOpcode
+from verbena.hdl.transport.aeth import AethSyndrome
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
@@ -40,8 +41,15 @@ RETURNING = ("READ", "FETCH_ADD")
 
 LOSSES = (0, 0.001, 0.01, 0.05)
 PATIENCE = 2_000_000
-TIMEOUT = 9
-"""Local ACK timeout of the lossy rows, 4.096 us << 9: 8192 cycles of simulated time."""
+TIMEOUT = 8
+"""Local ACK timeout of the lossy rows, 4.096 us << 8: 4096 cycles of simulated time, or 8 packets. An ACK is asked for
+every second packet, so it takes three lost ones to make the requester go back without need."""
+
+OUTBOUND = 2
+"""Of the captures: a frame that leaves its port."""
+
+AETH = 54
+"""Where an acknowledgement's AETH stands, its syndrome first."""
 
 REGION = 1 << 20
 BUFFER = 1 << 17
@@ -176,24 +184,30 @@ def latency(name, size, inline, mtu=MTU):
 
 
 def round_trip():
-    """Cycles from the last beat of a request to that of its ACK, as the requester's end of the wire sees them: of an
-    8-byte WRITE, read off a capture.
+    """Cycles from the last beat of a full packet behind a gap to that of the NAK, as the requester's end of
+    the wire sees them, read off a capture. A wire that may lose frames stores each before it forwards it.
     """
     import tempfile
 
     from scapy.utils import PcapNgReader
 
     with tempfile.TemporaryDirectory() as folder, End("sim0", REGION) as a, End("sim1", REGION) as b:
-        connect(a, b)
+        connect(a, b, mtu=MTU, timeout=TIMEOUT)
+        port = world().adapters[0]
+        world().set_faults(Faults(lose=1e-9))
         for number in range(3):
             if number == 2:
                 world().capture(Path(folder) / "frames.pcapng")
-            a.qp.post_send(_send(a, b, OPERATIONS["WRITE"], 8, 1))
+                port.fault_at(port.counters["sent_frames"] + 1, "lose")
+            a.qp.post_send(_send(a, b, OPERATIONS["WRITE"], 8 * MTU, 1))
             _cycle_of(a.cq, number, world().cycles)
         world().capture(None)
+        world().set_faults(Faults())
         with PcapNgReader(str(Path(folder) / "frames.pcapng")) as frames:
-            times = [float(frame.time) for frame in frames]
-    return round((times[-1] - times[0]) * world().clock_hz)
+            seen = [frame for frame in frames if frame.sniffed_on == "adapter0"]
+    sent = [float(frame.time) for frame in seen if frame.direction == OUTBOUND]
+    naks = [float(f.time) for f in seen if f.direction != OUTBOUND and bytes(f)[AETH] == AethSyndrome.NAK_SEQUENCE]
+    return round((naks[0] - sent[2]) * world().clock_hz)
 
 
 def goodput(loss, size=65536, mtu=MTU, count=400):
@@ -205,6 +219,7 @@ def goodput(loss, size=65536, mtu=MTU, count=400):
     with End("sim0", REGION, depth=16, cqe=64) as a, End("sim1", REGION) as b:
         connect(a, b, mtu=mtu, timeout=TIMEOUT)
         world().set_faults(Faults(lose=loss))
+        before = a.context.query_counters()["retries"]
         start, posted, done = world().cycles, 0, 0
         while done < count:
             if posted < count and posted - done < 16:
@@ -217,7 +232,7 @@ def goodput(loss, size=65536, mtu=MTU, count=400):
                 raise RuntimeError(f"{entries} at a loss of {loss}")
         cycles = (world().cycles - start) / count
         world().set_faults(Faults())
-        retries = a.context.query_counters()["retries"]
+        retries = a.context.query_counters()["retries"] - before
     ideal = wire_cycles(opcode, size, mtu, 64)
     return {
         "op": "WRITE",
@@ -227,6 +242,7 @@ def goodput(loss, size=65536, mtu=MTU, count=400):
         "qps": 1,
         "messages": count,
         "loss": loss,
+        "timeout": TIMEOUT,
         "retries": retries,
         "cycles_per_message": round(cycles, 2),
         "payload_bytes_per_cycle": round(size / cycles, 3),

@@ -1,5 +1,8 @@
 """The register space behind AXI4-Lite: registers, mailbox, counters, doorbells."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -23,7 +26,7 @@ class Registers(wiring.Component):
     """AXI4-Lite subordinate; see :mod:`verbena.hdl.abi.registers` for the map.
 
     One transaction at a time. A doorbell reaches its stream 2 cycles after the write's address and data are both there;
-    a read takes 5 cycles, of a counter as long as the counters take. Reads of unknown addresses give 0, writes to them
+    a read takes 6 cycles, of a counter as long as the counters take. Reads of unknown addresses give 0, writes to them
     do nothing; both are answered OKAY. Write strobes are not looked at: registers are written whole.
     An access to the mailbox waits while a command runs; nothing else does.
 
@@ -132,20 +135,47 @@ class Registers(wiring.Component):
             with m.If(doorbell.ready):
                 m.d.sync += doorbell.valid.eq(0)
 
-        region = address[24:26]
-        number = address[12:24]
-        page = address[:12]
+        # Known with the address: which doorbell it is.
+        rings = {}
+        for region, count, doorbells in (
+            (abi.QP_PAGES, self.qps, {"sq": abi.QpDoorbell.SQ_PRODUCER, "rq": abi.QpDoorbell.RQ_PRODUCER}),
+            (abi.CQ_PAGES, self.cqs, {"consumer": abi.CqDoorbell.CONSUMER, "arm": abi.CqDoorbell.ARM}),
+        ):
+            mine = (axil.awaddr[24:26] == region >> 24) & (axil.awaddr[12:24] < count)
+            for name, offset in doorbells.items():
+                rings[name] = Signal(name=f"rings_{name}")
+                m.d.sync += rings[name].eq(mine & (axil.awaddr[:12] == offset))
         # Known a cycle after the address.
+        number, page = address[12:24], address[:12]
         in_registers = Signal()
         in_mailbox = Signal()
         in_counters = Signal()
         register = Signal(REGISTERS_END // 4)  # which one, a bit each
-        base = (region == 0) & (number == 0)
+        base = (address[24:26] == 0) & (number == 0)
         m.d.sync += [
             in_registers.eq(base & (page < REGISTERS_END)),
             in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),
             in_counters.eq(base & (page[10:] == 3)),
             register.eq(1 << page[2:7]),
+        ]
+        # What stands in no memory, a cycle later.
+        live = {
+            "magic": Const(abi.MAGIC, 32),
+            "version": Const(abi.VERSION, 32),
+            "capabilities": Const(self._capabilities(), 32),
+            "command_status": Cat(status, Const(0, 27), busy),
+            "status": Cat(self.idle, self.link),
+            "clock": clock,
+            "next_due": self.next_due,
+            "neighbour_mac_low": self.neighbour_mac[:32],
+            "neighbour_mac_high": Cat(self.neighbour_mac[32:], Const(0, 15), self.neighbour_valid),
+        }
+        is_live, living, mail = Signal(), Signal(32), Signal(32)
+        chosen = [Mux(register[REG[name].offset // 4], expression, 0) for name, expression in live.items()]
+        m.d.sync += [
+            is_live.eq(Cat(register[REG[name].offset // 4] for name in live).any()),
+            living.eq(reduce(or_, chosen)),
+            mail.eq(mailbox_read.data),
         ]
         asked = Signal()  # the counters know which word is wanted
 
@@ -162,11 +192,13 @@ class Registers(wiring.Component):
             # Doorbells are on the way of every message, and are written at once.
             with m.State("WRITE"):
                 m.next = "WRITE_REGISTER"
-                with m.If(region == abi.QP_PAGES >> 24):
-                    with m.If(number < self.qps):
-                        self._ring(m, page, number, value, sq=abi.QpDoorbell.SQ_PRODUCER, rq=abi.QpDoorbell.RQ_PRODUCER)
-                with m.Elif(region == abi.CQ_PAGES >> 24), m.If(number < self.cqs):
-                    self._ring(m, page, number, value, consumer=abi.CqDoorbell.CONSUMER, arm=abi.CqDoorbell.ARM)
+                for name, hit in rings.items():
+                    doorbell = getattr(self, name)
+                    target, item = Value.cast(doorbell.payload)[:12], Value.cast(doorbell.payload)[12:]
+                    with m.If(~doorbell.valid):
+                        m.d.sync += [doorbell.valid.eq(hit), target.eq(number), item.eq(value)]
+                    with m.Elif(hit):  # the block behind has not taken it
+                        m.next = "WRITE"
             with m.State("WRITE_REGISTER"):
                 m.next = "WRITTEN"
                 with m.If(in_registers):
@@ -182,27 +214,14 @@ class Registers(wiring.Component):
                 with m.If(axil.bready):
                     m.next = "IDLE"
             with m.State("READ"):
-                m.next = "READ_REGISTER"
+                m.next = "READ_LIVE"
+            with m.State("READ_LIVE"):
+                with m.If(~(in_mailbox & busy)):
+                    m.next = "READ_REGISTER"
             with m.State("READ_REGISTER"):
                 done = Signal(init=1)
                 with m.If(in_registers):
-                    m.d.sync += result.eq(shadow_read.data)
-                    for name, expression in {
-                        "magic": Const(abi.MAGIC, 32),
-                        "version": Const(abi.VERSION, 32),
-                        "capabilities": Const(self._capabilities(), 32),
-                        "command_status": Cat(status, Const(0, 27), busy),
-                        "status": Cat(self.idle, self.link),
-                        "clock": clock,
-                        "next_due": self.next_due,
-                        "neighbour_mac_low": self.neighbour_mac[:32],
-                        "neighbour_mac_high": Cat(self.neighbour_mac[32:], Const(0, 15), self.neighbour_valid),
-                    }.items():
-                        with m.If(register[REG[name].offset // 4]):
-                            m.d.sync += result.eq(expression)
-                with m.Elif(in_mailbox):
-                    m.d.comb += done.eq(~busy)
-                    m.d.sync += result.eq(mailbox_read.data)
+                    m.d.sync += result.eq(Mux(is_live, living, shadow_read.data))
                 with m.Elif(in_counters):
                     m.d.comb += [
                         self.counter_addr.valid.eq(~asked),
@@ -213,7 +232,7 @@ class Registers(wiring.Component):
                     with m.If(self.counter_addr.ready):
                         m.d.sync += asked.eq(1)
                 with m.Else():
-                    m.d.sync += result.eq(0)
+                    m.d.sync += result.eq(Mux(in_mailbox, mail, 0))
                 with m.If(done):
                     m.next = "DATA"
             with m.State("DATA"):
@@ -225,17 +244,6 @@ class Registers(wiring.Component):
     def _capabilities(self):
         log = [ceil_log2(x) for x in (self.qps, self.cqs, self.data_width // 8, self.window)]
         return sum(x << 4 * i for i, x in enumerate(log))
-
-    def _ring(self, m, page, number, value, **doorbells):
-        """Writes one of the ``doorbells`` of a page, which the block behind has taken or will take."""
-        for name, offset in doorbells.items():
-            doorbell = getattr(self, name)
-            target, item = Value.cast(doorbell.payload)[:12], Value.cast(doorbell.payload)[12:]
-            with m.If(page == offset):
-                with m.If(doorbell.valid):
-                    m.next = "WRITE"
-                with m.Else():
-                    m.d.sync += [doorbell.valid.eq(1), target.eq(number), item.eq(value)]
 
     def _write_registers(self, m, register, value, busy):
         targets = {

@@ -4,8 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..stream.skid import Skid
 from .axi import Axi4, Burst, Response
-from .port import BurstRequest, ReadPort, WritePort
+from .port import BurstRequest, ReadPort, WriteBeat, WritePort
 
 __all__ = ["BurstArbiter", "ReadArbiter", "WriteArbiter"]
 
@@ -47,9 +48,10 @@ def select(choice, values):
 class BurstArbiter(wiring.Component):
     """Round robin among ``clients``; what comes out are the fields of an AXI address channel.
 
-    The turn is a register, and stays where it was until somebody else wants it: a burst of the client that has it is
-    taken in the cycle in which it comes, another one a cycle later. It is at ``o`` 2 cycles after it was taken: one to
-    choose, one to add. One burst every 2 cycles. The clients' ``ready`` depends on registers and ``enable`` only.
+    The turn is a register, and stays where it was until somebody else wants it: a burst of the client that has it, or
+    of which ``soon`` has told, is taken in the cycle in which it comes, another one a cycle later. It is at ``o`` 2
+    cycles after it was taken: one to choose, one to add. One burst every 2 cycles. The clients' ``ready`` depends on
+    registers and ``enable`` only.
 
     Parameters
     ----------
@@ -58,6 +60,8 @@ class BurstArbiter(wiring.Component):
     Members
     -------
     i : array of streams of ``BurstRequest``
+    soon : a bit a client
+        A burst is there in the next cycle.
     enable : 1
         Bursts may be taken.
     chosen : ``clients`` bits
@@ -72,6 +76,7 @@ class BurstArbiter(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(BurstRequest)).array(clients),
+                "soon": In(clients),
                 "enable": In(1),
                 "chosen": Out(clients),
                 "address": Out(64),
@@ -89,17 +94,19 @@ class BurstArbiter(wiring.Component):
         waits = Signal()  # a burst waits in `burst` for its address to be added
         turn = Signal(self.clients, init=1)
         wanted = Signal(self.clients)
+        wish = Signal(self.clients)
         others = Signal(self.clients)
         ahead = Signal(self.clients)  # behind the one whose turn it is: before the round starts again from client 0
         m.d.comb += [
             wanted.eq(Cat(port.valid for port in self.i)),
             # -turn has all bits from the one in turn on; without that one, those behind it
-            others.eq(wanted & ~turn),
+            wish.eq(wanted | self.soon),
+            others.eq(wish & ~turn),
             ahead.eq(others & -turn),
             self.chosen.eq(wanted & turn & (self.enable & ~waits).replicate(self.clients)),
         ]
         m.d.comb += [port.ready.eq(turn[number] & self.enable & ~waits) for number, port in enumerate(self.i)]
-        with m.If(others.any() & (self.chosen.any() | ~(wanted & turn).any())):
+        with m.If(others.any() & (self.chosen.any() | ~(wish & turn).any())):
             m.d.sync += turn.eq(Mux(ahead.any(), ahead & -ahead, others & -others))
         with m.If(~waits):
             m.d.sync += [
@@ -137,6 +144,8 @@ class ReadArbiter(wiring.Component):
     Members
     -------
     client : array of ``ReadPort``
+    soon : a bit a client
+        A burst is there in the next cycle: saves one, if nobody else wants the bus.
     axi : ``Axi4``
         AR and R; the other channels rest.
     count_bus_errors : 1
@@ -151,6 +160,7 @@ class ReadArbiter(wiring.Component):
         super().__init__(
             {
                 "client": In(ReadPort(data_width)).array(clients),
+                "soon": In(clients),
                 "axi": Out(Axi4(data_width, id_width)),
                 "count_bus_errors": Out(1),
             }
@@ -169,6 +179,7 @@ class ReadArbiter(wiring.Component):
                 client.last.eq(axi.rlast),
             ]
         m.d.comb += [
+            bursts.soon.eq(self.soon),
             bursts.enable.eq(1),
             axi.araddr.eq(bursts.address),
             axi.arlen.eq(bursts.length),
@@ -188,8 +199,9 @@ class WriteArbiter(wiring.Component):
     """Brings the clients' writes to AW and W and the answers back from B. The AXI ID is the client's number.
 
     AWVALID comes 2 to 3 cycles after a client's burst, at most one burst every 2 cycles, round robin. W follows the
-    order of AW; a client's beats go to W in the same cycle, from the cycle on after its burst was taken. Up to two
-    bursts may have been taken whose data is not complete. BREADY is always 1.
+    order of AW; a client's beats are at W a cycle later, and are taken from the cycle on after its burst was taken: so
+    a burst's first beat comes with its address, or a cycle before it. Up to two bursts may have been taken whose data
+    is not complete. BREADY is always 1. W is a register, and no path leads from WREADY to a client.
 
     Parameters
     ----------
@@ -201,6 +213,8 @@ class WriteArbiter(wiring.Component):
     Members
     -------
     client : array of ``WritePort``
+    soon : a bit a client
+        As of the :class:`ReadArbiter`.
     axi : ``Axi4``
         AW, W and B; the other channels rest.
     count_bus_errors : 1
@@ -215,6 +229,7 @@ class WriteArbiter(wiring.Component):
         super().__init__(
             {
                 "client": In(WritePort(data_width)).array(clients),
+                "soon": In(clients),
                 "axi": Out(Axi4(data_width, id_width)),
                 "count_bus_errors": Out(1),
             }
@@ -224,17 +239,20 @@ class WriteArbiter(wiring.Component):
         m = Module()
         axi = self.axi
         m.submodules.bursts = bursts = BurstArbiter(self.clients)
+        m.submodules.skid = skid = Skid(WriteBeat(self.data_width))
+        beat = skid.i.payload
         now, then = Signal(self.clients), Signal(self.clients)  # whose data is next on W, one bit each
         for number, client in enumerate(self.client):
             wiring.connect(m, wiring.flipped(client.burst), bursts.i[number])
             m.d.comb += [
-                client.beat.ready.eq(axi.wready & now[number]),
+                client.beat.ready.eq(skid.i.ready & now[number]),
                 client.answer.eq(axi.bvalid & (axi.bid == number)),
                 client.error.eq(axi.bresp != Response.OKAY),
             ]
         beats = [client.beat for client in self.client]
-        done = axi.wvalid & axi.wready & axi.wlast
+        done = skid.i.valid & skid.i.ready & beat.last
         m.d.comb += [
+            bursts.soon.eq(self.soon),
             bursts.enable.eq(~then.any()),
             axi.awaddr.eq(bursts.address),
             axi.awlen.eq(bursts.length),
@@ -244,8 +262,11 @@ class WriteArbiter(wiring.Component):
             axi.awcache.eq(CACHE),
             axi.awvalid.eq(bursts.valid),
             bursts.ready.eq(axi.awready),
-            Cat(axi.wdata, axi.wstrb, axi.wlast).eq(select(now, [beat.payload for beat in beats])),
-            axi.wvalid.eq((now & Cat(beat.valid for beat in beats)).any()),
+            beat.as_value().eq(select(now, [beat.payload for beat in beats])),
+            skid.i.valid.eq((now & Cat(beat.valid for beat in beats)).any()),
+            Cat(axi.wdata, axi.wstrb, axi.wlast).eq(skid.o.payload),
+            axi.wvalid.eq(skid.o.valid),
+            skid.o.ready.eq(axi.wready),
             axi.bready.eq(1),
         ]
         with m.If(done | ~now.any()):

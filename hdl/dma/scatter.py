@@ -22,15 +22,13 @@ class Slice(data.StructLayout):
         First byte within the first beat, last byte within the last beat, in units of the granularity.
     empty : 1
         Nothing at all: only ``last`` counts.
-    discard : 1
-        Consumed, but not put out.
     last : 1
         The packet's last slice.
     """
 
     def __init__(self, data_width, granularity):
         lanes = data_width // 8 // granularity
-        super().__init__({"length": 8, "start": range(lanes), "end": range(lanes), "empty": 1, "discard": 1, "last": 1})
+        super().__init__({"length": 8, "start": range(lanes), "end": range(lanes), "empty": 1, "last": 1})
 
 
 class Scatter(wiring.Component):
@@ -86,7 +84,7 @@ class Scatter(wiring.Component):
         length = Signal(8)
         start, end = Signal(bits), Signal(bits)
         first, final = Signal(), Signal()
-        discard, last = Signal(), Signal()
+        last = Signal()
         first_needs, final_needs = Signal(), Signal()
 
         m.d.comb += i.ready.eq(~active & ~draining)
@@ -99,7 +97,6 @@ class Scatter(wiring.Component):
                 length.eq(p.length),
                 start.eq(p.start),
                 end.eq(p.end),
-                discard.eq(p.discard),
                 last.eq(p.last),
                 amount.eq(p.start - place),
                 # Does the first beat need more bytes than are kept?
@@ -118,7 +115,7 @@ class Scatter(wiring.Component):
         over = Signal()
         m.d.comb += [
             need.eq(Mux(first, first_needs, ~final | final_needs)),
-            free.eq(discard | ~o.valid | o.ready),
+            free.eq(~o.valid | o.ready),
             take.eq(active & need & ~ended & free),
             payload.ready.eq(take | draining),
             fire.eq(active & free & (~need | ended | payload.valid)),
@@ -145,8 +142,7 @@ class Scatter(wiring.Component):
                 m.d.sync += active.eq(0)
                 with m.If(last):
                     m.d.sync += [place.eq(0), ended.eq(0), draining.eq(~over)]
-            with m.If(~discard):
-                m.d.sync += o.valid.eq(1)
+            m.d.sync += o.valid.eq(1)
         with m.If(draining & payload.valid & payload.payload.last):
             m.d.sync += draining.eq(0)
 

@@ -24,7 +24,8 @@ class PayloadWriter(wiring.Component):
 
     Every run whose pieces have any length, discards included, takes exactly one packet, through its last beat: what the
     pieces do not hold is swallowed, and beyond the packet's end nothing is written (bytes of the packet's last beat
-    excepted, which are undefined but inside the piece). Pieces of length 0 touch nothing. Beats carry a strobe for each
+    excepted, which are undefined but inside the piece). Pieces of length 0 touch nothing. Behind a discard a run has
+    only discards, and does not wait until they are swallowed: a NAK is not to come late. Beats carry a strobe for each
     byte of the piece and for no other; no burst crosses 4 KiB or has more than 256 beats.
 
     A burst is asked for 1 cycle after its piece has arrived, and its first beat is ready 2 cycles after the burst was
@@ -77,34 +78,34 @@ class PayloadWriter(wiring.Component):
         wiring.connect(m, wiring.flipped(self.payload), scatter.payload)
         wiring.connect(m, scatter.o, wiring.flipped(port.beat))
 
-        # A burst goes to the bus and to the scatterer at once; a piece without length goes to the scatterer alone.
-        zero, go, handed, burst, ends = Signal(), Signal(), Signal(), Signal(), Signal()
+        # A burst goes to the bus and to the scatterer at once; one of which nothing is written to the latter alone.
+        zero, none = Signal(), Signal()
+        go, handed, ends = Signal(), Signal(), Signal()
         full = Signal()
         some = Signal()  # the run has had length
         m.d.comb += [
             zero.eq(piece.payload.length == 0),
+            none.eq(zero | piece.payload.discard),
             go.eq(scatter.i.ready & runs.i.ready & ~full),
-            splitter.i.valid.eq(piece.valid & ~zero),
+            splitter.i.valid.eq(piece.valid & ~none),
             splitter.i.payload.address.eq(piece.payload.address),
             splitter.i.payload.length.eq(piece.payload.length),
-            port.burst.valid.eq(splitter.o.valid & go & ~piece.payload.discard),
+            port.burst.valid.eq(splitter.o.valid & go),
             port.burst.payload.eq(splitter.o.payload),
-            splitter.o.ready.eq(go & (piece.payload.discard | port.burst.ready)),
+            splitter.o.ready.eq(go & port.burst.ready),
             handed.eq(splitter.o.valid & splitter.o.ready),
-            burst.eq(handed & ~piece.payload.discard),
-            piece.ready.eq(Mux(zero, go, splitter.i.ready)),
-            scatter.i.valid.eq(handed | (piece.valid & zero & go)),
+            piece.ready.eq(Mux(none, go, splitter.i.ready)),
+            scatter.i.valid.eq(handed | (piece.valid & none & go)),
             scatter.i.payload.length.eq(splitter.o.payload.length),
             scatter.i.payload.start.eq(splitter.start),
             scatter.i.payload.end.eq(splitter.end),
-            scatter.i.payload.empty.eq(zero),
-            scatter.i.payload.discard.eq(piece.payload.discard),
-            scatter.i.payload.last.eq(piece.payload.last & Mux(zero, some, splitter.last)),
+            scatter.i.payload.empty.eq(none),
+            scatter.i.payload.last.eq(piece.payload.last & Mux(none, some | ~zero, splitter.last)),
             ends.eq(piece.valid & piece.ready & piece.payload.last),
         ]
         with m.If(ends):
             m.d.sync += some.eq(0)
-        with m.Elif(handed):
+        with m.Elif(scatter.i.valid & ~zero):
             m.d.sync += some.eq(1)
 
         # Answers come in order. A run is over when as many have been counted as bursts were asked for up to its end.
@@ -116,7 +117,7 @@ class PayloadWriter(wiring.Component):
             runs.i.valid.eq(ends),
             runs.i.payload.status.eq(piece.payload.status),
             runs.i.payload.tag.eq(piece.payload.tag),
-            runs.i.payload.count.eq(asked + burst),
+            runs.i.payload.count.eq(asked + handed),
             answers.i.valid.eq(port.answer),
             answers.i.payload.eq(port.error),
             over.eq(runs.o.valid & (runs.o.payload.count == counted)),
@@ -130,7 +131,7 @@ class PayloadWriter(wiring.Component):
             count.eq(answers.o.valid & ~over),
             full.eq(waiting[-1]),
         ]
-        m.d.sync += [asked.eq(asked + burst), counted.eq(counted + count), waiting.eq(waiting + burst - count)]
+        m.d.sync += [asked.eq(asked + handed), counted.eq(counted + count), waiting.eq(waiting + handed - count)]
         with m.If(over & self.done.ready):
             m.d.sync += failed.eq(0)
         with m.Elif(count):

@@ -35,7 +35,7 @@ class AccessUnit(wiring.Component):
     qps : int
         QPs; a power of two.
     mpt_sets, mpt_ways, mtt_sets, mtt_ways : int
-        Of the caches. Up to 512 sets take no more block RAM than fewer; two ways are the cheapest in logic.
+        Of the caches. Up to 512 lines take no more block RAM than fewer.
 
     Members
     -------

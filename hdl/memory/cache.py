@@ -1,6 +1,6 @@
 """A cache of records that stand in a table in host memory."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -23,9 +23,14 @@ class Cache(wiring.Component):
 
     * ``hit``: ``line`` holds the record;
     * ``absent``, whatever ``hit``: there was no such record in the table, or the bus failed to read it;
-    * neither, a miss: the cache reads the record, and the client, ``blocked`` meanwhile, must repeat the same lookup
-      afterwards; ``blocked`` rises in *n + 4*, and before that the client must not ask. Only its own misses block a
-      client: lookups of the others go on.
+    * neither: the client must repeat the same lookup, in *n + 4* at the earliest, and when it is not ``blocked``. That
+      rises in *n + 4* if it is a miss, until the record has been read. Only its own misses block a client: lookups of
+      the others go on.
+
+    The ways of a set stand one behind the other in the same block RAM. A lookup looks into one way, that in which the
+    client found its record the last time; if it is not there, the repeated lookup looks into the other, and only then
+    it is a miss. So block RAM and comparators are those of one way, and a client pays only when it changes between
+    records of different ways.
 
     Answers come straight from tag comparison: register them.
 
@@ -49,7 +54,7 @@ class Cache(wiring.Component):
     tag_width : int
         Bits of a record's number beyond those of its index.
     sets, ways : int
-        ``sets`` is a power of two; ``index`` has its logarithm in bits.
+        ``sets`` is a power of two; ``index`` has its logarithm in bits. ``ways`` is 1 or 2.
     clients : int
 
     Members
@@ -81,8 +86,8 @@ class Cache(wiring.Component):
             raise ValueError(f"present must name a field of 1 bit of record {record.name!r}, not {present!r}")
         if sets < 2 or sets & sets - 1:
             raise ValueError(f"sets must be a power of two, at least 2, not {sets!r}")
-        if ways < 1:
-            raise ValueError(f"ways must be positive, not {ways!r}")
+        if ways not in (1, 2):
+            raise ValueError(f"ways must be 1 or 2, not {ways!r}")
         if clients < 1:
             raise ValueError(f"clients must be positive, not {clients!r}")
         self.record = record
@@ -116,10 +121,9 @@ class Cache(wiring.Component):
         m = Module()
         client_shape = range(max(2, self.clients))
         index_bits = ceil_log2(self.sets)
+        way_bits = self.ways - 1
         row = data.StructLayout({"valid": 1, "tag": self.tag_width, "line": self.layout})
-        rams = [Ram(row, self.sets) for _ in range(self.ways)]
-        for way, ram in enumerate(rams):
-            m.submodules[f"way{way}"] = ram
+        m.submodules.ram = ram = Ram(row, self.sets * self.ways)
 
         clearing = Signal(init=1)
         write = Signal()  # a fill is complete in `buffer` and goes to its line
@@ -129,61 +133,86 @@ class Cache(wiring.Component):
         client1, client2 = Signal(client_shape), Signal(client_shape)
         index1, index2 = Signal(index_bits), Signal(index_bits)
         tag2 = Signal(self.tag_width)
+        way = Signal(self.clients)  # where the client looks next
+        second = Signal(self.clients)  # its next lookup is for the other way of one that found nothing
         absent = Signal(self.clients)  # the client's last read found nothing; its repeated lookup shall hear of it
         missed = Signal(self.clients)  # the client's next lookup repeats one
-        absent2, missed2 = Signal(), Signal()
-        m.d.comb += self.lookup.ready.eq(~clearing & ~write & ~self.invalidate.valid)
-        m.d.comb += [ram.r_addr.eq(self.lookup.payload.index) for ram in rams]
+        way1, way2, second2, absent2, missed2 = Signal(), Signal(), Signal(), Signal(), Signal()
+        look = way.bit_select(self.lookup.payload.client, 1)
+        m.d.comb += [
+            self.lookup.ready.eq(~clearing & ~write & ~self.invalidate.valid),
+            ram.r_addr.eq(Cat(self.lookup.payload.index, look[:way_bits])),
+        ]
         m.d.sync += [
             valid1.eq(self.lookup.valid & self.lookup.ready),
             client1.eq(self.lookup.payload.client),
             index1.eq(self.lookup.payload.index),
+            way1.eq(look),
             valid2.eq(valid1 & ~self.drop),
             client2.eq(client1),
             index2.eq(index1),
+            way2.eq(way1),
             tag2.eq(self.tag),
+            second2.eq(second.bit_select(client1, 1) if way_bits else 1),
             absent2.eq(absent.bit_select(client1, 1)),
             missed2.eq(missed.bit_select(client1, 1)),
         ]
 
-        matches = Signal(self.ways)
-        m.d.comb += [matches[way].eq(ram.r_data.valid & (ram.r_data.tag == tag2)) for way, ram in enumerate(rams)]
-        line = rams[0].r_data.line.as_value()
-        for way in range(1, self.ways):
-            line = Mux(matches[way], rams[way].r_data.line.as_value(), line)
-        answer = self.answer
-        miss = Signal()
+        answer, here = self.answer, ram.r_data
+        found2 = Signal()
         m.d.comb += [
-            self.line.as_value().eq(line),
+            self.line.eq(here.line),
             answer.valid.eq(valid2),
             answer.client.eq(client2),
-            answer.hit.eq(matches.any()),
+            answer.hit.eq(here.valid & (here.tag == tag2)),
             answer.absent.eq(absent2),
-            miss.eq(valid2 & ~answer.hit & ~answer.absent),
+            found2.eq(answer.hit | answer.absent),
         ]
         # What a miss sets off begins a cycle later: the comparison takes most of this one.
-        valid3, miss3 = Signal(), Signal()
+        valid3, found3, second3 = Signal(), Signal(), Signal()
+        absent3, missed3, empty3 = Signal(), Signal(), Signal()
         client3 = Signal(client_shape)
-        m.d.sync += [valid3.eq(valid2), miss3.eq(miss), client3.eq(client2)]
-        m.d.sync += self.count_hit.eq(valid2 & answer.hit & ~missed2)
-        m.d.comb += self.count_miss.eq(miss3)
-        with m.If(valid2):
-            m.d.sync += absent.bit_select(client2, 1).eq(0)
+        miss3, again3 = Signal(), Signal()
+        m.d.sync += [
+            valid3.eq(valid2),
+            found3.eq(found2),
+            second3.eq(second2),
+            absent3.eq(absent2),
+            missed3.eq(missed2),
+            empty3.eq(~here.valid),
+            client3.eq(client2),
+        ]
+        m.d.comb += [
+            miss3.eq(valid3 & ~found3 & second3),
+            again3.eq(valid3 & ~found3 & ~second3),
+            self.count_miss.eq(miss3),
+            self.count_hit.eq(valid3 & found3 & ~absent3 & ~missed3),
+        ]
+        spare = Signal(self.clients)  # the first way that the client looked into was empty
         with m.If(valid3):
-            m.d.sync += missed.bit_select(client3, 1).eq(miss3)
+            m.d.sync += [
+                absent.bit_select(client3, 1).eq(0),
+                second.bit_select(client3, 1).eq(again3),
+                spare.bit_select(client3, 1).eq(again3 & empty3),
+            ]
+            with m.If(~again3):
+                m.d.sync += missed.bit_select(client3, 1).eq(miss3)
+        with m.If(again3):
+            m.d.sync += way.bit_select(client3, 1).eq(~way.bit_select(client3, 1))
 
         # What each client waits for. One read port serves both the read request and, with precedence, the fill.
-        turn = Signal(range(max(2, self.ways)))
-        victim = Signal.like(turn)
-        m.d.comb += victim.eq(turn)
-        for way in reversed(range(self.ways)):
-            with m.If(~rams[way].r_data.valid):
-                m.d.comb += victim.eq(way)
+        turn = Signal()
         with m.If(miss3):
-            m.d.sync += turn.eq(Mux(turn == self.ways - 1, 0, turn + 1))
-        miss_layout = data.StructLayout({"index": index_bits, "tag": self.tag_width, "way": len(turn)})
+            m.d.sync += turn.eq(~turn)
+        miss_layout = data.StructLayout({"index": index_bits, "tag": self.tag_width})
         m.submodules.misses = misses = memory.Memory(shape=miss_layout, depth=max(2, self.clients), init=[])
         miss_write, miss_read = misses.write_port(), misses.read_port(domain="comb")
+        victim = Signal(self.clients)  # the way that the client's record goes to
+        here3 = way.bit_select(client3, 1)  # where it looked in vain, at last
+        with m.If(miss3):
+            # The way looked into first, if it is empty: so what is filled in succession is found in succession.
+            first_was_empty = spare.bit_select(client3, 1)
+            m.d.sync += victim.bit_select(client3, 1).eq(Mux(first_was_empty, ~here3, Mux(empty3, here3, turn)))
         wanted = Signal(self.clients)
         oldest = Signal(client_shape)
         next_client = Signal(client_shape)
@@ -193,7 +222,7 @@ class Cache(wiring.Component):
         issue = Signal()
         m.d.comb += [
             miss_write.addr.eq(client2),
-            miss_write.data.eq(Cat(index2, tag2, victim)),
+            miss_write.data.eq(Cat(index2, tag2)),
             miss_write.en.eq(valid2),  # in vain on a hit, but known early; a client that waits looks nothing up
             miss_read.addr.eq(Mux(write, oldest, next_client)),
             issue.eq(wanted.any() & (~self.read.valid | self.read.ready) & ~write),
@@ -236,36 +265,38 @@ class Cache(wiring.Component):
                 m.d.sync += [self.blocked[client].eq(1), wanted[client].eq(1)]
             with m.Elif(write & (oldest == client)):
                 m.d.sync += self.blocked[client].eq(0)
+        filled_way = victim.bit_select(oldest, 1)
         with m.If(write):
-            m.d.sync += absent.bit_select(oldest, 1).eq(~found)
+            m.d.sync += [absent.bit_select(oldest, 1).eq(~found), way.bit_select(oldest, 1).eq(filled_way)]
 
         # Clearing: one line or all.
         initial = Signal(init=1)
         clear_all = Signal(init=1)
-        clear_index = Signal(index_bits)
+        clear_row = Signal(range(self.sets * self.ways))
+        clear_index, clear_way = clear_row[:index_bits], clear_row[-1] if way_bits else Const(1)
         clear_last = Signal()
         m.d.comb += [
-            clear_last.eq(clearing & (~clear_all | clear_index.all())),
+            clear_last.eq(clearing & (~clear_all | clear_index.all()) & clear_way),
             self.invalidate.ready.eq(clear_last & ~initial),
         ]
         with m.If(clearing):
-            m.d.sync += clear_index.eq(clear_index + 1)
+            # A set's ways one after the other, then the next set.
+            m.d.sync += clear_row.eq(Cat((clear_index + clear_way)[:index_bits], ~clear_way))
             with m.If(clear_last):
                 m.d.sync += [clearing.eq(0), initial.eq(0)]
-        with m.Elif(self.invalidate.valid & ~valid1 & ~valid2 & ~miss3 & ~self.blocked.any()):
+        with m.Elif(self.invalidate.valid & ~valid1 & ~valid2 & ~valid3 & ~self.blocked.any()):
             m.d.sync += [
                 clearing.eq(1),
                 clear_all.eq(self.invalidate.payload.all),
-                clear_index.eq(Mux(self.invalidate.payload.all, 0, self.invalidate.payload.index)),
+                clear_row.eq(Mux(self.invalidate.payload.all, 0, self.invalidate.payload.index)),
                 # What was not there before may be there now.
                 absent.eq(0),
             ]
-        for way, ram in enumerate(rams):
-            m.d.comb += [
-                ram.w_addr.eq(Mux(clearing, clear_index, miss_read.data.index)),
-                ram.w_data.valid.eq(~clearing),
-                ram.w_data.tag.eq(miss_read.data.tag),
-                ram.w_data.line.as_value().eq(Cat(filled[name] for name in self.layout.members)),
-                ram.w_en.eq(clearing | (write & found & (miss_read.data.way == way))),
-            ]
+        m.d.comb += [
+            ram.w_addr.eq(Mux(clearing, clear_row, Cat(miss_read.data.index, filled_way[:way_bits]))),
+            ram.w_data.valid.eq(~clearing),
+            ram.w_data.tag.eq(miss_read.data.tag),
+            ram.w_data.line.as_value().eq(Cat(filled[name] for name in self.layout.members)),
+            ram.w_en.eq(clearing | (write & found)),
+        ]
         return m

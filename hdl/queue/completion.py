@@ -32,8 +32,10 @@ _Notice = data.StructLayout({"armed": 2, "completion": 1, "error": 1, "waiting":
 class CompletionWriter(wiring.Component):
     """Writes each ``Completion`` as a CQE into the ring of its CQ, and raises an event once the CQE is visible.
 
-    A CQE takes 7 cycles at 64 bits, 5 from 128 bits on; ``writes`` CQEs are in flight. ``done`` is taken at once (but
-    not in the two cycles behind its own write) and waits for nobody: nor do arming and events ever stop CQEs.
+    A CQE takes 7 cycles at 64 bits, 5 from 128 bits on, one less behind another one of the same CQ; ``writes`` CQEs are
+    in flight. ``write`` and ``data`` come in the cycle after a completion if ``soon_cq`` told of it 3 cycles before.
+    ``done`` is taken at once (but not in the two cycles behind its own write) and waits for nobody: nor do arming and
+    events ever stop CQEs.
 
     *Events*: arming is one-shot and adds up: flags stay until the first CQE that fulfils one, then both are cleared. A
     CQ whose event still waits for ``event`` gets no second one; the one to come says it all.
@@ -60,6 +62,8 @@ class CompletionWriter(wiring.Component):
         The command block's broadcast of words of CQ contexts.
     completion : stream of ``Completion``
         The payload is taken with the CQE's last beat.
+    soon_cq : CQ index
+        Probably that of the next completion; a wrong one costs only time.
     write : stream of ``ReadRequest``; data : stream of ``PacketBeat``; done : stream of ``Done``
         A request of 32 bytes, a packet and an answer for each CQE, in order. A packet may begin before its request.
     consumer : stream of ``CqIndex``; arm : stream of ``CqArm``
@@ -89,6 +93,7 @@ class CompletionWriter(wiring.Component):
                 "attribute": In(AttributeWrite),
                 "attribute_en": In(1),
                 "completion": In(stream.Signature(Completion)),
+                "soon_cq": In(Completion.members["cq"]),
                 "write": Out(stream.Signature(ReadRequest)),
                 "data": Out(stream.Signature(beat)),
                 "done": In(stream.Signature(Done)),
@@ -106,7 +111,7 @@ class CompletionWriter(wiring.Component):
         m = Module()
         cq_bits = ceil_log2(self.cqs)
         payload = self.completion.payload
-        cq = payload.cq[:cq_bits]
+        cq = Signal(cq_bits)
         control_cq = self.control.payload.cq[:cq_bits]
         m.submodules.table = table = Table(CQ_CONTEXT, ("base", "log_size", "valid"), self.cqs)
         m.submodules.producers = producers = memory.Memory(shape=16, depth=self.cqs, init=[])
@@ -127,14 +132,28 @@ class CompletionWriter(wiring.Component):
         slot = Signal(16)
         base = Signal(64)
         phase = Signal()
-        unplaced = Signal()
+        unplaced, go = Signal(), Signal()
         overrun = Signal()  # wants the CQ marked dead
         reset = Signal()  # wants the CQ's notice cleared
         granted = Signal()
         beats = max(1, 256 // self.data_width)
         number = Signal(range(max(2, beats)))
         sized = Cat(row.log_size > k for k in range(16))
+        # Whoever is idle looks up what may be needed next. `known`: row, position and notice are those of `cq`;
+        # `placed`: and what derives from them is, too.
+        looking, same, known, placed = Signal(), Signal(), Signal(), Signal()
+        renewed = Signal()  # a CQ's life begins or ends
+        before = Signal(cq_bits)
+        torn = Signal(2)  # a row read while it is written is undefined
+        m.d.sync += [
+            before.eq(cq),
+            same.eq(looking & (cq == before) & ~consume.en & ~renewed),
+            placed.eq(looking & known),
+            torn.eq(Cat(self.attribute_en, torn[0])),
+        ]
         m.d.comb += [
+            known.eq(same & (cq == before) & ~torn[1]),
+            cq.eq(Mux(self.completion.valid, payload.cq, self.soon_cq)),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(cq),
@@ -153,31 +172,26 @@ class CompletionWriter(wiring.Component):
         quiet = Signal()
         with m.FSM(name="cqe"):
             with m.State("LOOK"):
-                m.d.comb += quiet.eq(~self.completion.valid & ~self.control.valid)
-                with m.If(self.control.valid):
-                    m.next = "DRAIN"
-                with m.Elif(self.completion.valid & flights.i.ready):
-                    m.next = "WAIT"
-            with m.State("WAIT"):
+                m.d.comb += [looking.eq(1), quiet.eq(~self.completion.valid & ~self.control.valid)]
                 m.d.sync += [
                     position.eq(produced.data),
                     used.eq(produced.data - consumed.data),
                     dead.eq(_Notice(state.data).dead),
-                ]
-                m.next = "JUDGE"
-            with m.State("JUDGE"):
-                m.d.sync += [
                     slot.eq(position & sized),
                     base.eq(row.base),
                     phase.eq(~position.bit_select(row.log_size, 1)),
                 ]
-                with m.If(~row.valid | dead | (payload.cq[cq_bits:] != 0)):
-                    m.next = "DROP"
-                with m.Elif((used & ~sized) != 0):
-                    m.next = "OVERRUN"
-                with m.Else():
-                    m.d.sync += unplaced.eq(1)
-                    m.next = "SEND"
+                with m.If(self.control.valid):
+                    m.next = "DRAIN"
+                with m.Elif(self.completion.valid & flights.i.ready & known):
+                    with m.If(~row.valid | dead | (payload.cq[cq_bits:] != 0)):
+                        m.next = "DROP"
+                    with m.Elif((used & ~sized) != 0):
+                        m.next = "OVERRUN"
+                    with m.Else():
+                        m.d.comb += go.eq(placed & ~self.write.valid)
+                        m.d.sync += unplaced.eq(~go)
+                        m.next = "SEND"
             with m.State("SEND"):
                 last = number == beats - 1
                 m.d.comb += [self.data.valid.eq(~last | ~unplaced), self.data.payload.last.eq(last)]
@@ -216,15 +230,16 @@ class CompletionWriter(wiring.Component):
             self.data.payload.first.eq(number == 0),
             self.write.payload.length.eq(CQE.size),
         ]
-        with m.If(self.write.ready):
-            m.d.sync += self.write.valid.eq(0)
         offset = slot << ceil_log2(CQE.size)
-        with m.If(unplaced & (~self.write.valid | self.write.ready)):
+        with m.If(self.write.valid):
+            m.d.sync += self.write.valid.eq(~self.write.ready)
+        with m.Else():
             m.d.sync += [
-                unplaced.eq(0),
-                self.write.valid.eq(1),
+                self.write.valid.eq(unplaced | go),
                 self.write.payload.address.eq(Cat(offset[:12], base[12:] + offset[12:])),
             ]
+            with m.If(unplaced):
+                m.d.sync += unplaced.eq(0)
 
         # Notices: answer, verdict, event or doorbell, one a cycle, and the answer goes first. It is chosen in one cycle
         # and applied in the next.
@@ -265,6 +280,7 @@ class CompletionWriter(wiring.Component):
             new.eq(old),
             note.data.eq(new),
             note.en.eq(chosen.as_value().any()),
+            renewed.eq(chosen.reset | chosen.verdict),
         ]
         m.d.sync += [due.i.valid.eq(push & ~old.waiting), due.i.payload.eq(chosen_cq)]
         with m.If(self.event.ready):

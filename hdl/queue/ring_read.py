@@ -146,7 +146,7 @@ class RingRead(wiring.Component):
             self.clean.eq(~wide & ~self.found),
             self.doubting.eq(wide & doubt),
             self.inside.eq(at.qp),
-            self.start.eq(self.found & (~self.read.valid | self.read.ready) & self.room),
+            self.start.eq(self.found & ~self.read.valid & self.room),
             self.flight.eq(at),
             self.flight.end.eq(at.end + count),
         ]

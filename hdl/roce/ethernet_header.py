@@ -1,11 +1,10 @@
 """The Ethernet header, 14 bytes: put in front of packets, and taken off frames. A shift by the same bytes always."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..stream.packet import PacketBeat
-from ..stream.skid import Skid
 from .headers import HEADERS
 from .layout import header_bits, wire_field
 
@@ -27,8 +26,9 @@ def local_layout(data_width):
 class EthernetInsert(wiring.Component):
     """Puts an Ethernet header in front of each packet.
 
-    One beat a cycle, as many cycles a packet as the frame has beats; the first one 1 cycle after the packet's first
-    beat, or after ``soon``. No path leads from ``o.ready`` to ``i.ready``; ``o`` is a register. ``error`` passes.
+    Never stands still: a beat comes out in the cycle in which it goes in, and the rest of a frame in the cycle behind
+    its last one. So between two packets there must be a cycle without a beat, and two at 64 bits, of which ``soon`` is
+    the second. ``error`` passes. Combinational from ``i`` to ``o``.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ class EthernetInsert(wiring.Component):
     -------
     mac : 48
         Source address.
-    i : stream of ``addressed_layout(data_width)``
-        A last beat that is empty is not allowed.
+    i, i_valid : ``addressed_layout(data_width)``
+        A last beat that is empty is not allowed. ``destination`` is looked at with ``first``; at 64 bits with ``soon``.
     soon : 1
-        The next packet is about to come: its first beat follows, and ``i.payload.destination`` is valid until then. The
-        beat of header alone that there is at 64 bits may go out.
-    o : stream of ``PacketBeat(data_width)``
+        Only at 64 bits: the first beat comes in the next cycle in which one comes, and the beat of header alone goes
+        out now.
+    o, o_valid : ``PacketBeat(data_width)``
         Frames without FCS, not padded to the least size of a frame.
     """
 
@@ -56,9 +56,11 @@ class EthernetInsert(wiring.Component):
         super().__init__(
             {
                 "mac": In(48),
-                "i": In(stream.Signature(addressed_layout(data_width))),
+                "i": In(addressed_layout(data_width)),
+                "i_valid": In(1),
                 "soon": In(1),
-                "o": Out(stream.Signature(PacketBeat(data_width))),
+                "o": Out(PacketBeat(data_width)),
+                "o_valid": Out(1),
             }
         )
 
@@ -67,28 +69,18 @@ class EthernetInsert(wiring.Component):
         lanes = self.data_width // 8
         whole, shift = divmod(ETHERNET.size, lanes)  # beats of header alone, and bytes it has in the next beat
         assert whole <= 1
-        beat = self.i.payload.beat
-        header = header_bits(
-            ETHERNET, destination=self.i.payload.destination, source=self.mac, ethertype=self.ethertype
-        )
-        kept = Signal(shift * 8)  # bytes that the frame's next beat begins with
+        beat, o = self.i.beat, self.o
+        header = header_bits(ETHERNET, destination=self.i.destination, source=self.mac, ethertype=self.ethertype)
+        kept = Signal(shift * 8, reset_less=True)  # bytes that the frame's next beat begins with
         flush = Signal()  # the packet is over, and `kept` is its rest
-        flush_count = Signal(range(lanes + 1))
-        flush_error = Signal()
-        m.submodules.skid = skid = Skid(PacketBeat(self.data_width))
-        wiring.connect(m, skid.o, wiring.flipped(self.o))
-        o, move = skid.i.payload, skid.i.ready
-        alone = Signal()  # a beat of header alone
-        begun = Signal()  # that one is out
-        taking = begun if whole else ~flush
+        flush_count = Signal(range(lanes + 1), reset_less=True)
+        flush_error = Signal(reset_less=True)
+        alone = self.soon if whole else Const(0)  # a beat of header alone
         fits = beat.count <= lanes - shift
-        m.d.comb += self.i.ready.eq(taking & move)
-        if whole:
-            m.d.comb += alone.eq(~begun & ~flush & Mux(self.i.valid, beat.first, self.soon))
         rest = Cat(kept, beat.data)[: self.data_width]
         m.d.comb += [
-            skid.i.valid.eq(flush | alone | (self.i.valid & taking)),
-            o.first.eq(alone if whole else beat.first & ~flush),
+            self.o_valid.eq(flush | alone | self.i_valid),
+            o.first.eq(alone if whole else beat.first & self.i_valid),
             o.last.eq(flush | (beat.last & fits & ~alone)),
             o.error.eq(Mux(flush, flush_error, beat.error)),
             o.count.eq(Mux(flush, flush_count, Mux(beat.last & ~alone & fits, beat.count + shift, lanes))),
@@ -96,19 +88,16 @@ class EthernetInsert(wiring.Component):
         if whole:
             m.d.comb += o.data.eq(Mux(alone, header[: self.data_width], rest))
         else:
-            m.d.comb += o.data.eq(Mux(beat.first & ~flush, Cat(header, beat.data)[: self.data_width], rest))
-        with m.If(move):
-            m.d.sync += flush.eq(0)
-            with m.If(alone):
-                m.d.sync += [begun.eq(1), kept.eq(header[whole * lanes * 8 :])]
-            with m.Elif(self.i.valid & taking):
-                m.d.sync += [
-                    begun.eq(~beat.last),
-                    kept.eq(beat.data[self.data_width - shift * 8 :]),
-                    flush.eq(beat.last & ~fits),
-                    flush_count.eq(beat.count - (lanes - shift)),
-                    flush_error.eq(beat.error),
-                ]
+            m.d.comb += o.data.eq(Mux(o.first, Cat(header, beat.data)[: self.data_width], rest))
+        m.d.sync += flush.eq(self.i_valid & beat.last & ~fits)
+        with m.If(alone):
+            m.d.sync += kept.eq(header[whole * lanes * 8 :])
+        with m.Elif(self.i_valid):
+            m.d.sync += [
+                kept.eq(beat.data[self.data_width - shift * 8 :]),
+                flush_count.eq(beat.count - (lanes - shift)),
+                flush_error.eq(beat.error),
+            ]
         return m
 
 

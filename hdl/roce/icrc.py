@@ -73,8 +73,6 @@ def _linear(function, value):
 class Icrc(wiring.Component):
     """ICRC, a beat a cycle, 4 bytes the smallest unit.
 
-    All latencies count cycles with ``advance``; without it everything stands still.
-
     Parameters
     ----------
     data_width : int
@@ -87,7 +85,6 @@ class Icrc(wiring.Component):
 
     Members
     -------
-    advance : 1
     valid : 1
         A beat is present.
     first : 1
@@ -115,7 +112,6 @@ class Icrc(wiring.Component):
         self.crc_latency = 2 if lanes == 2 else 4 + (ceil_log2(lanes) + 1) // 2
         super().__init__(
             {
-                "advance": In(1),
                 "valid": In(1),
                 "first": In(1),
                 "odd": In(1),
@@ -138,26 +134,25 @@ class Icrc(wiring.Component):
         # An odd number of words is moved by one, behind a word of zeros, so that all beats are full ones and there is
         # one XOR tree. The seed is in the first beat, stepped back before those zeros.
         now = [self.data.word_select(i, 32) for i in range(2)]
-        head, tail, before, state = Signal(32), Signal(32), Signal(32), Signal(32)
+        head, tail, before, state = (Signal(32, name=n, reset_less=True) for n in ("head", "tail", "before", "state"))
         step, begin = Signal(), Signal()
-        with m.If(self.advance):
-            m.d.sync += [
-                step.eq(self.valid & (self.words != 0)),
-                begin.eq(self.first),
-                tail.eq(Mux(self.odd, now[0], now[1])),
-                head.eq(
-                    Mux(
-                        self.odd,
-                        Mux(self.first, _step_back(ICRC_SEED), before),
-                        now[0] ^ Mux(self.first, ICRC_SEED, 0),
-                    )
-                ),
-            ]
-            with m.If(self.valid):
-                m.d.sync += before.eq(now[1])
-            with m.If(step):
-                begun = head ^ Mux(begin, 0, state)
-                m.d.sync += state.eq(_linear(lambda s: _repeat(_step, 2, s), begun) ^ _linear(_step, tail))
+        m.d.sync += [
+            step.eq(self.valid & (self.words != 0)),
+            begin.eq(self.first),
+            tail.eq(Mux(self.odd, now[0], now[1])),
+            head.eq(
+                Mux(
+                    self.odd,
+                    Mux(self.first, _step_back(ICRC_SEED), before),
+                    now[0] ^ Mux(self.first, ICRC_SEED, 0),
+                )
+            ),
+        ]
+        with m.If(self.valid):
+            m.d.sync += before.eq(now[1])
+        with m.If(step):
+            begun = head ^ Mux(begin, 0, state)
+            m.d.sync += state.eq(_linear(lambda s: _repeat(_step, 2, s), begun) ^ _linear(_step, tail))
         m.d.comb += [self.crc.eq(~state), self.good.eq(state == RESIDUE)]
 
     def _wide(self, m):
@@ -175,19 +170,18 @@ class Icrc(wiring.Component):
         parts = [Signal(32, name=f"part_{n}") for n in range(lanes)]
         total = Signal(32)
         counted = [Mux(count[1] > n, parts[n], 0) for n in range(lanes)]
-        with m.If(self.advance):
-            m.d.sync += [
-                data.eq(self.data),
-                Cat(*valid).eq(Cat(self.valid & (self.words != 0), *valid[:2])),
-                Cat(*first).eq(Cat(self.first, *first[:2])),
-                Cat(*count).eq(Cat(self.words, *count[:2])),
-                *(parts[n].eq(_linear(lambda s, n=n: _repeat(_step, lanes - n, s), words[n])) for n in range(lanes)),
-                total.eq(Cat(*(Cat(*(part[bit] for part in counted)).xor() for bit in range(32)))),
-            ]
-            with m.If(valid[2]):
-                begun = Mux(first[2], ICRC_SEED, state)
-                m.d.sync += state.eq(_linear(lambda s: _repeat(_step, lanes, s), begun) ^ total)
-                m.d.sync += back.eq(lanes - count[2])
+        m.d.sync += [
+            data.eq(self.data),
+            Cat(*valid).eq(Cat(self.valid & (self.words != 0), *valid[:2])),
+            Cat(*first).eq(Cat(self.first, *first[:2])),
+            Cat(*count).eq(Cat(self.words, *count[:2])),
+            *(parts[n].eq(_linear(lambda s, n=n: _repeat(_step, lanes - n, s), words[n])) for n in range(lanes)),
+            total.eq(Cat(*(Cat(*(part[bit] for part in counted)).xor() for bit in range(32)))),
+        ]
+        with m.If(valid[2]):
+            begun = Mux(first[2], ICRC_SEED, state)
+            m.d.sync += state.eq(_linear(lambda s: _repeat(_step, lanes, s), begun) ^ total)
+            m.d.sync += back.eq(lanes - count[2])
         with m.Switch(back):
             for n in range(lanes):
                 with m.Case(n):
@@ -198,7 +192,6 @@ class Icrc(wiring.Component):
             stepped = Mux(back[stage], _linear(lambda s, n=stage: _repeat(_step_back, 1 << n, s), stepped), stepped)
             if stage % 2 or stage == ceil_log2(lanes) - 1:
                 register, rest = Signal(32, name=f"stepped_{stage}"), Signal.like(back, name=f"back_{stage}")
-                with m.If(self.advance):
-                    m.d.sync += [register.eq(stepped), rest.eq(back)]
+                m.d.sync += [register.eq(stepped), rest.eq(back)]
                 stepped, back = register, rest
         m.d.comb += self.crc.eq(~stepped)

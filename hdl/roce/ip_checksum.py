@@ -21,7 +21,7 @@ class IpChecksum(wiring.Component):
     Attributes
     ----------
     latency : int
-        Cycles with ``advance`` from ``words`` to ``o``.
+        Cycles from ``words`` to ``o``.
 
     Members
     -------
@@ -31,7 +31,6 @@ class IpChecksum(wiring.Component):
         The peer; its address 1 cycle before ``words``.
     words : 11
         Length of the packet in 32-bit words, the IP header included.
-    advance : 1
     o : 16
     """
 
@@ -40,24 +39,21 @@ class IpChecksum(wiring.Component):
     def __init__(self, constant):
         constant = HEADERS["ipv4"].pack(**constant)
         self._constant = sum(int.from_bytes(constant[i : i + 2], "big") for i in range(0, len(constant), 2))
-        super().__init__({"ip": In(32), "path": In(Path), "words": In(11), "advance": In(1), "o": Out(16)})
+        super().__init__({"ip": In(32), "path": In(Path), "words": In(11), "o": Out(16)})
 
     def elaborate(self, platform):
         m = Module()
-        own, static, peer = Signal(17), Signal(19), Signal(17)
-        known, varying, whole = Signal(19), Signal(17), Signal(19)
+        own, static, peer = Signal(17), Signal(19), Signal(17, reset_less=True)
+        known, varying, whole = (Signal(n, reset_less=True) for n in (19, 17, 19))
         low, high = whole[:16], whole[16:]
         m.d.sync += [
             own.eq(self.ip[:16] + self.ip[16:]),
             static.eq(own + self._constant),
             peer.eq(self.path.ip[:16] + self.path.ip[16:]),
+            known.eq(static + peer),
+            varying.eq(Cat(self.path.traffic_class, self.path.hop_limit) + (self.words << 2)),
+            whole.eq(known + varying),
+            # The carries come around once, and so does the carry of adding them, which needs `low` nearly full.
+            self.o.eq(~(low + high + (low[3:].all() & (low[:3] + high)[3]))),
         ]
-        with m.If(self.advance):
-            m.d.sync += [
-                known.eq(static + peer),
-                varying.eq(Cat(self.path.traffic_class, self.path.hop_limit) + (self.words << 2)),
-                whole.eq(known + varying),
-                # The carries come around once, and so does the carry of adding them, which needs `low` nearly full.
-                self.o.eq(~(low + high + (low[3:].all() & (low[:3] + high)[3]))),
-            ]
         return m

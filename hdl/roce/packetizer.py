@@ -8,7 +8,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..stream.landing import Landing
 from ..stream.packet import PacketBeat
+from ..stream.skid import Skid
 from ..stream.transfer import LENGTH_BITS
 from .ethernet_header import EthernetInsert
 from .headers import ENCAPSULATIONS, HEADERS, UDP_PORT
@@ -33,8 +35,10 @@ class Packetizer(wiring.Component):
     A frame takes as many cycles as it has beats, without a pause between frames, at 64 bits; also if a header comes
     only 2 cycles after the one before was taken. At wider ones a packet takes 1 cycle more than it has beats without
     the Ethernet header. The first beat comes 3 cycles after the header at 64 bits (7 or 8 at wider ones), and not
-    before the first beat of the payload is there; nothing is buffered beyond the pipeline. A header is taken with the
-    last beat of its packet; until then it stays at the input, which should be a register.
+    before the first beat of the payload is there. A header is taken with the last beat of its packet; until then it
+    stays at the input, which should be a register.
+
+    The pipeline does not stand still: when the wire does, up to 15 beats wait behind it, and no more are begun.
 
     Payload that ends in ``error`` may be shorter than announced; the frame keeps its length, and its ICRC is inverted,
     so that the receiver drops it. Any other difference in length is not allowed.
@@ -87,7 +91,9 @@ class Packetizer(wiring.Component):
         m.submodules.icrc = icrc = Icrc(self.data_width)
         m.submodules.ethernet = ethernet = EthernetInsert(self.data_width, self.encapsulation.ethertype)
         m.d.comb += ethernet.mac.eq(self.mac)
-        wiring.connect(m, ethernet.o, wiring.flipped(self.o))
+        layout = data.StructLayout({"data": self.data_width, "end": ceil_log2(self.data_width // 8) + 1})
+        m.submodules.landing = landing = Landing(layout, icrc.crc_latency + 1)
+        self._put_out(m, ethernet, landing)
 
         # --- Position: the header stays at the input as long as its packet is composed.
         header = self.header.payload
@@ -96,9 +102,11 @@ class Packetizer(wiring.Component):
         at = Signal(beats, init=1)  # one-hot position of the beat, none behind the headers
         first = at[0]
         rest = Signal(WORDS_BITS)  # words from this beat on, without the ICRC
-        fire, last = Signal(), Signal()
-        m.d.comb += [last.eq(rest[ceil_log2(lanes) :] == 0), self.header.ready.eq(fire & last)]
-        m.d.sync += prepared.eq(self.header.valid & ~self.header.ready)
+        fire, last, over = Signal(), Signal(), Signal()
+        m.d.comb += self.header.ready.eq(fire & last)
+        m.d.sync += over.eq(self.header.ready)
+        # Between two packets stand the beats that the Ethernet header needs: the rest of a frame, and a beat of header.
+        m.d.sync += prepared.eq(self.header.valid & ~self.header.ready & ~(over & (lanes == 2)))
         with m.If(fire):
             m.d.sync += at.eq(Mux(last, 1, at << 1))
 
@@ -126,51 +134,64 @@ class Packetizer(wiring.Component):
             words.eq(length[2:] + (extra + base)),
             udp_words.eq(length[2:] + (extra + (base - places.start("udp")))),
         ]
+        least = min(sequence.words for sequence in places.sequences)
         with m.If(fire):
-            m.d.sync += rest.eq(rest - lanes)
+            m.d.sync += [rest.eq(rest - lanes), last.eq(rest[ceil_log2(lanes) :] <= 1)]
         with m.Elif(first):
-            m.d.sync += rest.eq(length[2:] + (extra + (base - 1)))
+            whole = (length[2:] + (extra + (base - 1)))[:WORDS_BITS]
+            m.d.sync += [rest.eq(whole), last.eq(0 if least >= lanes else whole < lanes)]
 
         # --- Flow.
-        move = Signal()  # the stage behind takes a beat
-        flow = self.payload.payload
-        pull = Signal()  # this beat wants a beat of payload, and so do those behind it up to its last
-        pulls, needs = Signal(), Signal()
+        # The payload's register: beside it stands which bytes are there, so that nothing has to be compared behind it.
+        size = self.data_width // 8
+        skid_layout = data.StructLayout({"data": self.data_width, "within": size, "last": 1, "error": 1})
+        m.submodules.skid = skid = Skid(skid_layout)
+        given, flow = self.payload.payload, skid.o.payload
+        waits = Signal()  # this beat needs a beat of payload
+        pulls = Signal()  # and takes it; and so do those behind it up to its last
         failed, failed_now = Signal(), Signal()
-        at_once = begins[0] == 0  # payload begins in the first beat
+        at_once = begins[0] == 0  # payload begins in the first beat; otherwise it only has to be there
         assert not at_once or begins == [0]
         m.d.comb += [
-            pulls.eq(Mux(first, some, pull) if at_once else pull),
-            needs.eq(Mux(first, some, pull)),
-            fire.eq(prepared & move & (~needs | self.payload.valid)),
-            self.payload.ready.eq(prepared & move & pulls),
+            skid.i.valid.eq(self.payload.valid),
+            self.payload.ready.eq(skid.i.ready),
+            skid.i.payload.data.eq(given.data),
+            skid.i.payload.within.eq(Cat(~given.last | (given.count > n) for n in range(size))),
+            skid.i.payload.last.eq(given.last),
+            skid.i.payload.error.eq(given.error),
+            skid.o.ready.eq(prepared & landing.room & pulls),
+            fire.eq(prepared & landing.room & (~waits | skid.o.valid)),
             failed_now.eq(Mux(pulls, flow.last & flow.error, failed & ~first)),
-            self.count_stall_tx_payload.eq(prepared & move & needs & ~self.payload.valid),
+            self.count_stall_tx_payload.eq(prepared & landing.room & waits & ~skid.o.valid),
             self.count_stall_tx_wire.eq(self.o.valid & ~self.o.ready),
         ]
         starts = Cat(begin[n] & at[n - 1] for n in begins if n).any()
         with m.If(fire):
-            m.d.sync += [pull.eq((pulls & ~flow.last) | (starts & some)), failed.eq(failed_now)]
+            pulls_on = (pulls & ~flow.last) | (starts & some)
+            m.d.sync += [waits.eq(pulls_on), pulls.eq(pulls_on), failed.eq(failed_now)]
+        with m.Elif(first):
+            m.d.sync += waits.eq(length != 0)
+            if at_once:
+                m.d.sync += pulls.eq(length != 0)
 
-        # --- Compose a beat: an OR of what may stand in each lane.
-        terms = [[] for _ in range(lanes)]
+        # --- Compose a beat: an OR of what may stand in each lane. Of the headers, what stands behind the first beat is
+        # chosen a beat ahead.
+        terms, ahead = [[] for _ in range(lanes)], [[] for _ in range(lanes)]
         for word, sequences, value in self._header_words(words, udp_words):
-            beat = word // lanes
-            shown = at[beat]
+            beat, lane = divmod(word, lanes)
+            shown = at[beat - 1] if beat else first
             if sequences is not None:
-                condition = Cat(kinds[index] for index in sequences).any()
-                if beat:
-                    shown = Signal(name=f"shown_{word}")
-                    with m.If(fire):
-                        m.d.sync += shown.eq(at[beat - 1] & condition)
-                else:
-                    shown = first & condition
-            terms[word % lanes].append(Mux(shown, value, 0))
+                shown &= Cat(kinds[index] for index in sequences).any()
+            (ahead if beat else terms)[lane].append(Mux(shown, value, 0))
+        header_next = Signal(self.data_width)
+        with m.If(fire):
+            m.d.sync += header_next.eq(Cat(reduce(or_, lane, Const(0, 32)) for lane in ahead))
+        for lane in range(lanes):
+            terms[lane].append(header_next.word_select(lane, 32))
         # Payload: `flow` from its lane 0 on behind the offset, and in front of it what was left of the beat before.
         # Behind its end are zeros, for the pad.
-        held = Signal(self.data_width)
-        within, within_held = Signal(self.data_width // 8), Signal(self.data_width // 8)
-        m.d.comb += within.eq(Cat(pulls & (~flow.last | (flow.count > n)) for n in range(self.data_width // 8)))
+        held = Signal(self.data_width, reset_less=True)
+        within, within_held = flow.within & pulls.replicate(size), Signal(size)
         with m.If(fire):
             m.d.sync += [held.eq(flow.data), within_held.eq(Mux(last, 0, within))]
         for lane in range(lanes):
@@ -201,21 +222,18 @@ class Packetizer(wiring.Component):
         count = rest[: ceil_log2(lanes)]
         summed = (places.start("ipv4") * 4 + HEADERS["ipv4"]["checksum"].start // 8) // (lanes * 4)
         m.d.comb += [
-            move.eq(~leave.valid | ethernet.i.ready),
-            icrc.advance.eq(move),
             icrc.valid.eq(fire),
             icrc.first.eq(first),
             icrc.odd.eq(rest[0]),
             icrc.data.eq(composed | icrc_mask(self.encapsulation, self.data_width, at)),
             icrc.words.eq(Mux(last, count, lanes)),
         ]
-        # The checksum is filled in behind the ICRC's register, which does not need it: its stages move with the beats.
+        # The checksum is filled in behind the ICRC's register, which does not need it.
         m.submodules.checksum = checksum = IpChecksum(IP_CONSTANT)
         m.d.comb += [
             checksum.ip.eq(self.ip),
             checksum.path.eq(header.path),
             checksum.words.eq(words),
-            checksum.advance.eq(move),
         ]
         field = HEADERS["ipv4"]["checksum"]
         filled = [Signal(stage, name=f"filled_{n}") for n in range(len(pipeline))]
@@ -224,25 +242,26 @@ class Packetizer(wiring.Component):
             if number == checksum.latency - 1 - summed:
                 with m.If(before.checksum):
                     m.d.comb += wire_field(after.data, field, -summed * lanes * 4).eq(checksum.o)
-        with m.If(move):
-            m.d.sync += [
-                *(behind.eq(before) for before, behind in zip(filled, pipeline[1:])),
-                enter.valid.eq(fire),
-                enter.data.eq(composed),
-                enter.destination.eq(header.path.mac),
-                enter.first.eq(first),
-                enter.checksum.eq(at[summed]),
-                enter.last.eq(last),
-                enter.icrc.eq(Cat(last & (count == lane) for lane in range(lanes))),
-                enter.failed.eq(failed_now),
-            ]
+        soon = Signal()
+        m.d.sync += [
+            soon.eq(fire & first),
+            *(behind.eq(before) for before, behind in zip(filled, pipeline[1:])),
+            enter.valid.eq(fire),
+            enter.data.eq(composed),
+            enter.destination.eq(header.path.mac),
+            enter.first.eq(first),
+            enter.checksum.eq(at[summed]),
+            enter.last.eq(last),
+            enter.icrc.eq(Cat(last & (count == lane) for lane in range(lanes))),
+            enter.failed.eq(failed_now),
+        ]
 
-        beat = ethernet.i.payload.beat
+        beat = ethernet.i.beat
         m.d.comb += [
-            ethernet.i.valid.eq(leave.valid),
-            ethernet.soon.eq(enter.valid & enter.first),
+            ethernet.i_valid.eq(leave.valid),
+            ethernet.soon.eq(soon),
             # The beat of header alone leaves while its packet is composed.
-            ethernet.i.payload.destination.eq(header.path.mac if lanes == 2 else leave.destination),
+            ethernet.i.destination.eq(header.path.mac if lanes == 2 else leave.destination),
             beat.data.eq(filled[-1].data),
             beat.first.eq(leave.first),
             beat.last.eq(leave.last),
@@ -253,6 +272,24 @@ class Packetizer(wiring.Component):
                 m.d.comb += beat.data.word_select(lane, 32).eq(icrc.crc ^ leave.failed.replicate(32))
                 m.d.comb += beat.count.eq((lane + 1) * 4)
         return m
+
+    def _put_out(self, m, ethernet, landing):
+        """Frames from where they land: the count of a beat that is not the last, which is full, is all ones."""
+        came, beat = ethernet.o, self.o.payload
+        row, first = landing.o.payload, Signal(init=1)
+        m.d.comb += [
+            landing.i_valid.eq(ethernet.o_valid),
+            landing.i.data.eq(came.data),
+            landing.i.end.eq(Mux(came.last, came.count, ~0)),
+            self.o.valid.eq(landing.o.valid),
+            landing.o.ready.eq(self.o.ready),
+            beat.data.eq(row.data),
+            beat.last.eq(~row.end.all()),
+            beat.count.eq(Mux(beat.last, row.end, self.data_width // 8)),
+            beat.first.eq(first),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += first.eq(beat.last)
 
     def _header_words(self, words, udp_words):
         """Triples: index of a 32-bit word of the packet, the kinds of packets that have it (None: all), value."""

@@ -1,12 +1,12 @@
 """Several streams into one."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .packet import PacketBeat
 
-__all__ = ["PacketArbiter", "StreamArbiter"]
+__all__ = ["FirstArbiter", "PacketArbiter", "StreamArbiter"]
 
 
 def pick(values, index):
@@ -86,6 +86,44 @@ class StreamArbiter(_Arbiter):
         valid = self.connect(m)
         with m.If(~self.o.valid | self.o.ready):
             self.move_round(m, valid)
+        return m
+
+
+class FirstArbiter(wiring.Component):
+    """Merges ``count`` streams, item by item: of those that are valid the first one passes, in the same cycle.
+
+    For narrow items that come seldom, or that nobody stalls: the last input waits for all others.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Shape of an item.
+    count : int
+        Inputs, at least 2.
+
+    Members
+    -------
+    i : ``count`` streams of ``shape``
+    o : stream of ``shape``
+    """
+
+    def __init__(self, shape, count):
+        if not isinstance(count, int) or count < 2:
+            raise ValueError(f"count must be an int of at least 2, not {count!r}")
+        self.shape = shape
+        self.count = count
+        super().__init__({"i": In(stream.Signature(shape)).array(count), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        earlier = Const(0, 1)
+        for port in self.i:
+            m.d.comb += port.ready.eq(self.o.ready & ~earlier)
+            earlier = earlier | port.valid
+        m.d.comb += self.o.valid.eq(earlier)
+        for port in reversed(self.i):
+            with m.If(port.valid):
+                m.d.comb += self.o.payload.eq(port.payload)
         return m
 
 

@@ -14,8 +14,8 @@ class Backlog(wiring.Component):
     """Keeps up to ``depth`` items of ``shape`` in block RAM, in order, and two beside it.
 
     An item that finds nothing inside comes out 1 cycle after it went in. Others wait in block RAM, each in ``parts``
-    rows: so an item goes in every ``parts`` cycles at most, and one that waited comes out ``parts + 3`` cycles after
-    the one before it was taken. ``i.ready`` depends on registers only, ``o`` is a register.
+    rows: so an item goes in every ``parts + 1`` cycles at most, and one that waited comes out ``parts + 3`` cycles
+    after the one before it was taken. ``i.ready`` and ``o`` are registers.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Backlog(wiring.Component):
         item, out = Value.cast(self.i.payload), Value.cast(self.o.payload)
 
         # An item that cannot go straight to the output is held until it is stored.
-        held, held_valid = Signal(width), Signal()
+        held, held_valid = Signal(width, reset_less=True), Signal()
         head, tail = Signal(bits), Signal(bits)
         level = Signal(range(self.depth + 1))  # items that are stored
         some, full = Signal(), Signal()  # level != 0, level == depth
@@ -66,7 +66,7 @@ class Backlog(wiring.Component):
             straight.eq(~held_valid & ~some & ~self.o.valid),
             store.eq(held_valid & ~full),
             stored.eq(store & tail[:step_bits].all()),
-            self.i.ready.eq(~held_valid | stored),
+            self.i.ready.eq(~held_valid),
             ram.w_addr.eq(tail),
             ram.w_en.eq(store),
             self.empty.eq(straight),

@@ -5,8 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from .landing import Landing
 from .packet import PacketBeat
-from .skid import Skid
 
 __all__ = ["FragmentBeat", "Realigner"]
 
@@ -49,8 +49,8 @@ class Realigner(wiring.Component):
     not at all otherwise; no other beat has count 0. A full beat waits until the next byte, or ``last``, has come.
 
     A packet of one fragment comes out 2 cycles after it, and one more for each stage of the rotation (none if
-    ``granularity`` is the whole word; one at 64 bits; two above, or one with few lanes). The pipeline moves as a whole;
-    ``i.ready`` and ``o`` are registers.
+    ``granularity`` is the whole word; one at 64 bits; two above, or one with few lanes). The pipeline does not stand
+    still: up to 15 beats wait behind it. ``i.ready`` and ``o.valid`` are registers.
 
     Parameters
     ----------
@@ -87,12 +87,6 @@ class Realigner(wiring.Component):
         amount_bits = ceil_log2(lanes)
         i, o = self.i, self.o
 
-        # The output's register has a second one beside it, so that it moves on or stands still by a register's word.
-        m.submodules.skid = skid = Skid(PacketBeat(self.data_width))
-        wiring.connect(m, skid.o, wiring.flipped(o))
-        move, beat = skid.i.ready, skid.i.payload
-        m.d.comb += i.ready.eq(move)
-
         # Where the fragment goes: everything about it but its data is decided here.
         fill = Signal(range(size + 1))  # bytes that stand before it in the beat; a full beat counts as such
         total = Signal(range(2 * size + 1))
@@ -111,26 +105,26 @@ class Realigner(wiring.Component):
             }
         )
         placed = Signal(control)
-        placed_data = Signal(self.data_width)
-        with m.If(move):
-            m.d.sync += placed.valid.eq(i.valid)
-            with m.If(i.valid):
-                after = Signal.like(fill)
-                m.d.comb += after.eq(total - (over << ceil_log2(size)))
-                m.d.sync += [
-                    placed.over.eq(over),
-                    placed.error.eq(damaged | i.payload.error),
-                    placed.end.eq(i.payload.last & ((total != 0) | damaged | i.payload.error)),
-                    placed.fill.eq(fill),
-                    placed.count.eq(after),
-                    placed_data.eq(i.payload.data),
-                ]
-                if amount_bits:
-                    m.d.sync += placed.amount.eq(fill[shift:] - i.payload.offset[shift:])
-                with m.If(i.payload.last):
-                    m.d.sync += [fill.eq(0), damaged.eq(0)]
-                with m.Else():
-                    m.d.sync += [fill.eq(after), damaged.eq(damaged | i.payload.error)]
+        placed_data = Signal(self.data_width, reset_less=True)
+        after = Signal.like(fill)
+        taken = i.valid & i.ready
+        m.d.comb += after.eq(total - (over << ceil_log2(size)))
+        m.d.sync += [
+            placed.valid.eq(taken),
+            placed.over.eq(over),
+            placed.error.eq(damaged | i.payload.error),
+            placed.end.eq(i.payload.last & ((total != 0) | damaged | i.payload.error)),
+            placed.fill.eq(fill),
+            placed.count.eq(after),
+            placed_data.eq(i.payload.data),
+        ]
+        if amount_bits:
+            m.d.sync += placed.amount.eq(fill[shift:] - i.payload.offset[shift:])
+        with m.If(taken):
+            with m.If(i.payload.last):
+                m.d.sync += [fill.eq(0), damaged.eq(0)]
+            with m.Else():
+                m.d.sync += [fill.eq(after), damaged.eq(damaged | i.payload.error)]
 
         # The rotation, up to 8 to 1 a stage; beside its last stage, which lanes keep what came before.
         moved, moved_data, done = placed, placed_data, 0
@@ -139,29 +133,34 @@ class Realigner(wiring.Component):
         for stage in range(stages):
             bits = -(-(amount_bits - done) // (stages - stage))
             next_moved = Signal(control, name=f"moved_{stage}")
-            next_data = Signal(self.data_width, name=f"moved_data_{stage}")
-            with m.If(move):
-                m.d.sync += next_moved.eq(moved)
-                rotated = moved_data  # step by step: a switch over all amounts takes twice the LUTs
-                for bit in range(done, done + bits):
-                    rotated = Mux(moved.amount[bit], rotated.rotate_left(lane << bit), rotated)
-                m.d.sync += next_data.eq(rotated)
-                m.d.sync += before.eq(Cat(moved.fill > j * self.granularity for j in range(lanes)))
+            next_data = Signal(self.data_width, name=f"moved_data_{stage}", reset_less=True)
+            rotated = moved_data  # step by step: a switch over all amounts takes twice the LUTs
+            for bit in range(done, done + bits):
+                rotated = Mux(moved.amount[bit], rotated.rotate_left(lane << bit), rotated)
+            m.d.sync += [
+                next_moved.eq(moved),
+                next_data.eq(rotated),
+                before.eq(Cat(moved.fill > j * self.granularity for j in range(lanes))),
+            ]
             moved, moved_data, done = next_moved, next_data, done + bits
         if stages == 0:
             m.d.comb += before.eq(moved.fill != 0)
 
         # `held` keeps the beat that is being filled. A beat that ends a packet leaves at once, unless one before it has
         # to; then it leaves next, while the next packet begins.
-        held = Signal(self.data_width)
+        held = Signal(self.data_width, reset_less=True)
         ended = Signal()
-        held_count = Signal.like(moved.count)
-        held_error = Signal()
+        held_count = Signal.like(moved.count, reset_less=True)
+        held_error = Signal(reset_less=True)
         first = Signal(init=1)
         direct = Signal()
+        m.submodules.landing = landing = Landing(PacketBeat(self.data_width), stages + 2)
+        wiring.connect(m, landing.o, wiring.flipped(o))
+        beat = landing.i
         m.d.comb += [
+            i.ready.eq(landing.room),
             direct.eq(moved.valid & moved.end & ~moved.over & ~ended),
-            skid.i.valid.eq(ended | direct | (moved.valid & moved.over)),
+            landing.i_valid.eq(ended | direct | (moved.valid & moved.over)),
             beat.count.eq(Mux(ended, held_count, Mux(direct, moved.count, size))),
             beat.first.eq(first),
             beat.last.eq(ended | direct),
@@ -170,14 +169,12 @@ class Realigner(wiring.Component):
         for j in range(lanes):
             here = slice(j * lane, (j + 1) * lane)
             m.d.comb += beat.data[here].eq(Mux(ended | before[j], held[here], moved_data[here]))
-        with m.If(move):
-            m.d.sync += ended.eq(moved.valid & moved.end & ~direct)
-            with m.If(skid.i.valid):
-                m.d.sync += first.eq(beat.last)
+        m.d.sync += ended.eq(moved.valid & moved.end & ~direct)
+        with m.If(landing.i_valid):
+            m.d.sync += first.eq(beat.last)
+        with m.If(moved.valid):
+            m.d.sync += [held_count.eq(moved.count), held_error.eq(moved.error)]
             for j in range(lanes):
                 here = slice(j * lane, (j + 1) * lane)
-                with m.If(moved.valid):
-                    m.d.sync += held[here].eq(Mux(before[j] & ~moved.over, held[here], moved_data[here]))
-            with m.If(moved.valid):
-                m.d.sync += [held_count.eq(moved.count), held_error.eq(moved.error)]
+                m.d.sync += held[here].eq(Mux(before[j] & ~moved.over, held[here], moved_data[here]))
         return m

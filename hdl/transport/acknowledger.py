@@ -46,8 +46,8 @@ class Acknowledger(wiring.Component):
     request, if that has ended the QP's life already: the peer must hear of the first request that failed.
 
     A silent job takes 1 cycle, all others 4, and 1 more for an error; an answered response takes 5, likewise. While a
-    job waits for its ``done``, what it needs is looked up already: a completion is said 1 cycle after ``done``, an ACK
-    stands at ``ack`` after 2. Answers wait in :class:`.ack_queue.AckQueue`.
+    job waits for its ``done``, what it needs is looked up already: a completion is said in the cycle of a ``done`` that
+    is OK, otherwise 1 cycle later, and an ACK stands at ``ack`` after 2. Answers wait in :class:`.ack_queue.AckQueue`.
 
     Parameters
     ----------
@@ -62,6 +62,8 @@ class Acknowledger(wiring.Component):
         The next one should be there when its ``done`` comes: they need a queue between.
     done : stream of ``Done``
     completion : stream of ``Completion``
+    soon_cq : CQ index
+        Probably that of the next completion.
     ack : stream of ``Ack``
         To the transmitter.
     release : stream of ``Release``
@@ -87,6 +89,7 @@ class Acknowledger(wiring.Component):
                 "job": In(stream.Signature(Job)),
                 "done": In(stream.Signature(Done)),
                 "completion": Out(stream.Signature(Completion)),
+                "soon_cq": Out(Completion.members["cq"]),
                 "ack": Out(stream.Signature(Ack)),
                 "release": Out(stream.Signature(Release)),
                 "answered": In(stream.Signature(Answered)),
@@ -113,7 +116,7 @@ class Acknowledger(wiring.Component):
         m.d.sync += torn.eq(Cat(self.attribute_en, torn[0]))
         m.d.comb += [
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
-            status.eq(Mux(response, answered.status, self.done.payload.status)),
+            status.eq(Mux(response, answered.status, Mux(self.done.valid, self.done.payload.status, AccessStatus.OK))),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(qp),
@@ -174,6 +177,7 @@ class Acknowledger(wiring.Component):
         answer = acks.answer
         m.d.comb += [
             completion.cq.eq(cq),
+            self.soon_cq.eq(cq),
             completion.qp.eq(job.qp),
             completion.source_qpn.eq(source_qpn),
             completion.wqe_index.eq(job.wqe_index),
@@ -235,6 +239,8 @@ class Acknowledger(wiring.Component):
             m.d.comb += [written.dead.eq(failed), written.msn.eq(job.msn)]
 
         leave = Signal()
+        waited = Signal()
+        m.d.sync += waited.eq(0)
         pass_by = Signal()
         counts = Signal()  # the response is over, or the QP's last
         said = Signal()
@@ -267,6 +273,12 @@ class Acknowledger(wiring.Component):
                 m.next = "JUDGE"
             with m.State("JUDGE"):
                 judge()
+                # While it waits all is as if the run were OK: that is known by now, if it has waited.
+                m.d.sync += waited.eq(~response & ~torn[1])
+                with m.If(waited & ~torn[1] & self.done.valid & (self.done.payload.status == AccessStatus.OK)):
+                    m.d.comb += self.completion.valid.eq(completes)
+                    with m.If(completes & self.completion.ready):
+                        m.d.sync += completes.eq(0)
                 with m.If(~Mux(response, self.answered.valid, self.done.valid)):
                     # An answer may be withdrawn; a job can wait.
                     with m.If(response | self.answered.valid):

@@ -1,6 +1,6 @@
 """Whom a packet is for."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -27,10 +27,11 @@ class Lookup(wiring.Component):
     Opcodes 0x0D to 0x12 go to ``response``, all others to ``request``, also of other transports. Packets that are not
     accepted go there, too, with ``accept`` 0, because their payload has to be taken away even if nobody wants it.
 
-    A packet leaves 4 cycles after it was first seen, and there is one each 4 cycles. One packet is buffered: while a
-    consumer works on it, the next is looked up. Packets do not overtake each other, nor do the runs that follow from
-    them: both outputs show the same register, which takes the next packet only after the one before was taken, and a
-    consumer takes it only when its whole run has gone. While attributes are broadcast no lookup starts.
+    A packet leaves 1 cycle after it was first seen if its QP is that of the packet before, or if ``soon`` has told of
+    it 2 cycles before; otherwise 3. There is one each 2 or 3 cycles. One packet is buffered: while a consumer works on
+    it, the next is looked up. Packets do not overtake each other, nor do the runs that follow from them: both outputs
+    show the same register, which takes the next packet only after the one before was taken, and a consumer takes it
+    only when its whole run has gone. While attributes are broadcast no lookup starts.
 
     Parameters
     ----------
@@ -42,6 +43,8 @@ class Lookup(wiring.Component):
     attribute, attribute_en
         Broadcast of QP attributes.
     header : stream of ``ReceiveHeader``
+    soon : QP index
+        Probably that of the next header; a wrong one costs only time.
     request : stream of ``LookedUp``
         To the responder.
     response : stream of ``LookedUp``
@@ -59,6 +62,7 @@ class Lookup(wiring.Component):
                 "attribute": In(AttributeWrite),
                 "attribute_en": In(1),
                 "header": In(stream.Signature(ReceiveHeader)),
+                "soon": In(range(qps)),
                 "request": Out(stream.Signature(LookedUp)),
                 "response": Out(stream.Signature(LookedUp)),
                 "count_drop_qp": Out(1),
@@ -73,61 +77,55 @@ class Lookup(wiring.Component):
         m.submodules.table = table = Table(QP_CONTEXT, ("state", "type", "pkey", "dest_ip"), self.qps)
         row = table.row
 
-        found = Signal(LookedUp)
-        is_response = Signal()
-        accept = Signal()
-        known = Signal()
-        receives = Signal()
+        # The table always reads: whose row has come is known two cycles later.
+        asked, shown = Signal(range(self.qps)), Signal(range(self.qps))
+        torn = Signal(2)  # a row read while it is written is undefined
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
-            table.index.eq(transport.dest_qpn[:bits]),
+            table.index.eq(Mux(self.header.valid, transport.dest_qpn[:bits], self.soon)),
+        ]
+        m.d.sync += [asked.eq(table.index), shown.eq(asked), torn.eq(Cat(self.attribute_en, torn[0]))]
+
+        found = Signal(LookedUp)
+        is_response, accept, known, receives = Signal(), Signal(), Signal(), Signal()
+        free, take = Signal(), Signal()
+        m.d.comb += [
+            is_response.eq((transport.opcode >= RESPONSES.start) & (transport.opcode < RESPONSES.stop)),
+            known.eq(
+                (transport.opcode[5:] == 0)
+                & (transport.dest_qpn[bits:] == 1)
+                & ~((transport.opcode == ACKNOWLEDGE) & (transport.length != 0))
+            ),
             # RTR cannot have sent anything that is answered.
             receives.eq(
                 (row.state == QpState.RTS) | (row.state == QpState.SQD) | ((row.state == QpState.RTR) & ~is_response)
             ),
+            accept.eq(
+                known
+                & receives
+                & (row.type == QpType.RC)
+                & (transport.pkey[:15] == row.pkey[:15])
+                & (header.source_ip == row.dest_ip)
+            ),
+            free.eq(~self.request.valid & ~self.response.valid),
+            take.eq(self.header.valid & free & (shown == transport.dest_qpn[:bits]) & ~torn[1]),
+            self.header.ready.eq(take),
             self.request.payload.eq(found),
             self.response.payload.eq(found),
         ]
-        with m.If(self.request.ready):
-            m.d.sync += self.request.valid.eq(0)
-        with m.If(self.response.ready):
-            m.d.sync += self.response.valid.eq(0)
-
-        with m.FSM():
-            with m.State("ADDRESS"):
-                # A row read while it is written is undefined.
-                with m.If(self.header.valid & ~self.attribute_en):
-                    m.next = "READ"
-            with m.State("READ"):
-                m.d.sync += [
-                    is_response.eq((transport.opcode >= RESPONSES.start) & (transport.opcode < RESPONSES.stop)),
-                    known.eq(
-                        (transport.opcode[5:] == 0)
-                        & (transport.dest_qpn[bits:] == 1)
-                        & ~((transport.opcode == ACKNOWLEDGE) & (transport.length != 0))
-                    ),
-                ]
-                m.next = "COMPARE"
-            with m.State("COMPARE"):
-                m.d.sync += accept.eq(
-                    known
-                    & receives
-                    & (row.type == QpType.RC)
-                    & (transport.pkey[:15] == row.pkey[:15])
-                    & (header.source_ip == row.dest_ip)
-                )
-                m.next = "SEND"
-            with m.State("SEND"), m.If(~self.request.valid & ~self.response.valid):
-                m.d.comb += [self.header.ready.eq(1), self.count_drop_qp.eq(~accept)]
-                m.d.sync += [
-                    found.transport.eq(transport),
-                    found.swap.eq(header.swap),
-                    found.compare.eq(header.compare),
-                    found.qp.eq(transport.dest_qpn[:bits]),
-                    found.accept.eq(accept),
-                    self.request.valid.eq(~is_response),
-                    self.response.valid.eq(is_response),
-                ]
-                m.next = "ADDRESS"
+        m.d.sync += self.count_drop_qp.eq(take & ~accept)
+        with m.If(free):
+            m.d.sync += [
+                found.transport.eq(transport),
+                found.swap.eq(header.swap),
+                found.compare.eq(header.compare),
+                found.qp.eq(transport.dest_qpn[:bits]),
+                found.accept.eq(accept),
+                self.request.valid.eq(take & ~is_response),
+                self.response.valid.eq(take & is_response),
+            ]
+        for port in (self.request, self.response):
+            with m.If(port.valid & port.ready):
+                m.d.sync += port.valid.eq(0)
         return m

@@ -22,6 +22,9 @@ from .wqe_words import word_address
 
 __all__ = ["Requester"]
 
+LARGE_BITS = 10
+"""From 2**10 bytes on a packet counts as large: only of those one too many would matter."""
+
 Reply = data.StructLayout({"psn": PSN_BITS, "index": 16})
 
 
@@ -103,7 +106,8 @@ class Requester(wiring.Component):
         The last PSN that a packet stands for, before the packet comes out; unless one at or behind it was said before.
     failed : stream of ``Failure``; flush : stream of ``Flush``
     hold : 1
-        Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``.
+        Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``. It may
+        come 4 cycles behind the packet that causes it, if that has at least 1024 bytes.
     count_stall_window : 1
         A turn found the window closed.
     """
@@ -242,6 +246,13 @@ class Requester(wiring.Component):
         for port in (self.again, self.consumed, self.rewind, self.failed, self.flush, self.reply):
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
+        held = Signal()
+        uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
+        with m.If(self.packet.valid & self.packet.ready & (self.packet.payload.transport.length[LARGE_BITS:] != 0)):
+            m.d.sync += uncounted.eq(~0)
+        with m.Elif(uncounted != 0):
+            m.d.sync += uncounted.eq(uncounted - 1)
+        m.d.comb += held.eq(self.hold | (uncounted != 0))
         with m.If(segmenter.good | segmenter.lost):
             more = segmenter.more | several | segmenter.lost
             m.d.sync += [self.again.valid.eq(more), self.again.payload.eq(segmenter.qp)]
@@ -343,8 +354,8 @@ class Requester(wiring.Component):
             with m.State("TURN"):
                 m.next = "IDLE"
                 m.d.sync += todo.eq(choice.o)
-                with m.If(choice.send & self.hold):
-                    with m.If(idle):
+                with m.If(choice.send & held):
+                    with m.If(idle & (uncounted == 0)):  # otherwise its turn would always be too early
                         once_more()
                     with m.Else():
                         m.next = "TURN"

@@ -21,8 +21,10 @@ from .wqe_words import WqeWord, WqeWords, word_address
 
 __all__ = ["ReadBegun", "Segment", "Segmenter"]
 
-ACK_INTERVAL = 8
-"""A long message asks for an acknowledgement every so many PSNs, so that progress shows before its end."""
+ACK_BYTES = 8192
+ACK_PACKETS = 8
+"""A long message asks for an acknowledgement after so many bytes or packets, whichever come first: so progress shows
+before its end, and a timeout can be short."""
 
 ONE_SIDED = {
     SendOpcode.RDMA_READ: "RC_RDMA_READ_REQUEST",
@@ -265,6 +267,12 @@ class Segmenter(wiring.Component):
 
         # -- What comes out; all of it stands in registers that do not change before the next segment.
         last = head.last & is_packet
+        asks = Signal()
+        with m.Switch(job.path_mtu):
+            for code in range(1, 6):
+                interval = min(ACK_PACKETS, ACK_BYTES // (128 << code))
+                with m.Case(code):
+                    m.d.comb += asks.eq(state.psn % interval == interval - 1)
         place = Mux(last, Mux(middle, 2, 4) + head.opcode[0], middle)
         m.d.comb += [
             self.packet.valid.eq(have & ~self.outstanding.valid & ~self.reads.valid),
@@ -277,7 +285,7 @@ class Segmenter(wiring.Component):
             transport.psn.eq(state.psn),
             transport.dma_length.eq(head.remaining),
             transport.length.eq(Mux(is_packet, head.length, 0)),
-            transport.ack_request.eq(last | (state.psn % ACK_INTERVAL == ACK_INTERVAL - 1)),
+            transport.ack_request.eq(last | asks),
             transport.solicited.eq(
                 last & head.flags[SendFlag.SOLICITED.bit_length() - 1] & head.opcode[:2].any() & ~head.one_sided
             ),

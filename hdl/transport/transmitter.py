@@ -25,9 +25,10 @@ MEMORY, INLINE, ATOMIC, REPLAY = range(4)
 class Transmitter(wiring.Component):
     """Sends one packet after the other: the header with the peer's addresses, and the payload beside it.
 
-    A request or response leaves when its verdict is there and is OK, and the first beat of its payload; the beats
-    behind it may still be on their way. While it waits, ACKs and NAKs go ahead. A packet whose verdict is not OK
-    vanishes with everything that belongs to it. Tokens and void departures vanish, too, in their turn.
+    A request or response leaves when its verdict is there and is OK, and the first beat of its payload, or that of
+    ``payload`` comes ``soon``; the beats behind it may still be on their way. While it waits, ACKs and NAKs go ahead. A
+    packet whose verdict is not OK vanishes with everything that belongs to it. Tokens and void departures vanish, too,
+    in their turn.
 
     *Cycles*: 3 a packet; from all there to ``header`` 2. A packet's header waits until the payload of the one before
     has gone, and what is to be said about that (``failed``, ``answered``) is taken; it is there in the next cycle. So a
@@ -58,6 +59,9 @@ class Transmitter(wiring.Component):
         packet for each departure of that source whose ``length`` is not 0. If a verdict is not OK, there is a packet
         with ``error`` on ``atomic`` if that is the source, else on ``payload``, and those on ``inline`` and ``replay``
         are there all the same.
+    soon : 1
+        While nothing of an earlier packet is on ``payload``: the next one's first beat comes in a few cycles, before
+        the frame's headers have gone.
     ack : stream of ``Ack``
     header : stream of ``TransmitHeader``
     o : stream of ``PacketBeat``
@@ -87,6 +91,7 @@ class Transmitter(wiring.Component):
                 "packet": In(stream.Signature(Departure)),
                 "verdict": In(stream.Signature(Verdict)),
                 "payload": In(stream.Signature(beat)),
+                "soon": In(1),
                 "inline": In(stream.Signature(beat)),
                 "atomic": In(stream.Signature(beat)),
                 "replay": In(stream.Signature(beat)),
@@ -210,7 +215,7 @@ class Transmitter(wiring.Component):
         # -- Who goes next.
         present, sends = Signal(), Signal()
         m.d.comb += [
-            present.eq(~has_payload | pick(valids, coming)),
+            present.eq(~has_payload | pick([self.payload.valid | self.soon, *valids[1:]], coming)),
             sends.eq(idle & fine & (is_request | is_response) & present),
             self.packet.ready.eq(leave),
             self.verdict.ready.eq(leave),

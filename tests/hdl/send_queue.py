@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from verbena.hdl.abi.wqe import SEND_WQE, SGE, SendFlag, SendOpcode
 from verbena.hdl.roce.opcodes import opcode as wire_opcode
-from verbena.hdl.transport.segmenter import ACK_INTERVAL
 
 __all__ = ["ATOMICS", "ONE_SIDED", "Wqe", "gather", "packets_of", "psns_of", "resend_of", "target_of"]
 
@@ -145,7 +144,7 @@ def packets_of(wqe, mtu, psn):
             "last_psn": here,
             "length": end - start,
             "solicited": int(last and solicits),
-            "ack_request": int(last or here % ACK_INTERVAL == ACK_INTERVAL - 1),
+            "ack_request": int(last or (here + 1) % min(8, 8192 // mtu) == 0),
             "message_last": int(last),
             "pieces": [] if wqe.data is not None else gather(wqe.sges, start, end),
             "data": wqe.data,

@@ -11,9 +11,8 @@ def slices_of(rng, data_width, granularity):
     for _ in range(rng.choice([1, 1, 2, 4])):
         start, length = rng.randrange(lanes), rng.randrange(1, 5 * lanes)
         end = start + length - 1
-        discard = rng.random() < 0.2
-        slices.append({"length": end // lanes, "start": start, "end": end % lanes, "discard": discard})
-        beats.append((start, length, discard))
+        slices.append({"length": end // lanes, "start": start, "end": end % lanes})
+        beats.append((start, length))
     if rng.random() < 0.2:
         slices.append({"empty": 1})
     slices[-1]["last"] = 1
@@ -31,14 +30,13 @@ def test_bytes_go_to_their_lanes(data_width, granularity):
     for _ in range(60):
         some, parts = slices_of(rng, data_width, granularity)
         slices += some
-        data = rng.randbytes(granularity * sum(length for _, length, _ in parts))
+        data = rng.randbytes(granularity * sum(length for _, length in parts))
         payload += beats_of(data + rng.randbytes(rng.choice([0, 0, granularity, 2 * size])), data_width)
-        for start, length, discard in parts:
+        for start, length in parts:
             part, data = data[: length * granularity], data[length * granularity :]
             image = [None] * (start * granularity) + list(part)
             image += [None] * (-len(image) % size)
-            if not discard:
-                expected += [(image[i : i + size], i + size == len(image)) for i in range(0, len(image), size)]
+            expected += [(image[i : i + size], i + size == len(image)) for i in range(0, len(image), size)]
     got = []
 
     async def feed(ctx):

@@ -154,6 +154,21 @@ def test_longer_packet_is_swallowed():
     write(runs, rng=rng, payloads=payloads)
 
 
+def test_discard_is_done_before_its_payload_is_gone():
+    rng = make_rng()
+    runs = [
+        [piece(0x1000, 64, last=1)],
+        [piece(0, 4096, discard=1, last=1, status=4)],
+        [piece(0x3000, 40), piece(0x2000, 4096, discard=1), piece(0, 100, discard=1, last=1)],
+        [piece(0x5000, 64, last=1)],
+    ]
+    statuses, _, times = write(runs, rng=rng, stall=0, shuffle=False)
+    assert statuses == [0, 4, 0, 0]
+    done = times["done"]
+    assert done[1] - done[0] <= 2
+    assert done[2] - done[1] >= 512, "the next packet came before this one was swallowed"
+
+
 @pytest.mark.parametrize("offset", [0, 5])
 def test_one_beat_a_cycle(offset):
     rng = make_rng(1)

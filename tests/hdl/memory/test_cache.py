@@ -72,7 +72,7 @@ class Client(wiring.Component):
 
 @pytest.mark.parametrize(
     ("clients", "sets", "ways", "data_width"),
-    [(1, 8, 1, 64), (2, 4, 2, 64), (2, 2, 4, 128), (3, 4, 2, 256), (4, 8, 3, 64)],
+    [(1, 8, 1, 64), (2, 4, 2, 64), (2, 2, 2, 128), (3, 4, 2, 256), (4, 8, 2, 64)],
 )
 def test_random(clients, sets, ways, data_width, monkeypatch):
     """Each answer is a version of the record that no invalidation, taken before it, made stale."""
@@ -156,7 +156,7 @@ def test_converts(clients):
     ("wrong", "match"),
     [
         ({"sets": 3}, "sets must be a power of two, at least 2, not 3"),
-        ({"ways": 0}, "ways must be positive, not 0"),
+        ({"ways": 3}, "ways must be 1 or 2, not 3"),
         ({"clients": 0}, "clients must be positive, not 0"),
         ({"data_width": 65}, "not 65"),
         ({"present": "value"}, "not 'value'"),

@@ -17,6 +17,7 @@ class World:
 
     def __init__(self, dut, rng, stall=0.3, latency=(1, 60)):
         self.dut, self.rng, self.stall, self.latency = dut, rng, stall, latency
+        self.hints = 0.2
         self.memory = {}
         self.requests, self.packets, self.answers = [], [], []
         self.visible = []  # (time, address)
@@ -103,6 +104,13 @@ class World:
         item |= {"cq": cq, "qp": rng.randrange(QPS), "status": 0, "solicited": 0}
         return item | fields
 
+    async def foretell(self, ctx):
+        """Mostly nonsense."""
+        while True:
+            if self.rng.random() < self.hints:
+                ctx.set(self.dut.soon_cq, self.rng.randrange(4))
+            await ctx.tick()
+
     async def idle(self, ctx):
         quiet = 0
         while quiet < 3:
@@ -111,7 +119,15 @@ class World:
         assert not self.requests + self.packets + self.answers
 
     def run(self, *testbenches, **kwargs):
-        background = (self.clock, self.requests_in, self.beats_in, self.done_out, self.answer, self.events_in)
+        background = (
+            self.foretell,
+            self.clock,
+            self.requests_in,
+            self.beats_in,
+            self.done_out,
+            self.answer,
+            self.events_in,
+        )
         simulate(self.dut, *testbenches, background=background, seed=self.rng.seed_value, **kwargs)
 
 
@@ -364,6 +380,31 @@ def test_rate(data_width, most):
         start = world.time
         await send_all(ctx, world.dut.completion, [world.completion(0) for _ in range(100)])
         assert world.time - start <= 100 * most
+        await world.idle(ctx)
+
+    world.run(testbench)
+
+
+@pytest.mark.parametrize(("hint", "wait"), [(0, 4), (1, 1)])
+def test_latency(hint, wait):
+    world = World(CompletionWriter(64, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
+    world.hints = 0
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.configure(ctx, 1, 0x1000, 3)
+        ctx.set(dut.soon_cq, hint)
+        for _ in range(5):
+            await ctx.tick()
+        ctx.set(dut.completion.payload, world.completion(1))
+        ctx.set(dut.completion.valid, 1)
+        for cycle in range(wait + 1):
+            assert ctx.get(dut.write.valid) == (cycle == wait)
+            await ctx.tick()
+        while not ctx.get(dut.completion.ready):
+            await ctx.tick()
+        await ctx.tick()
+        ctx.set(dut.completion.valid, 0)
         await world.idle(ctx)
 
     world.run(testbench)

@@ -94,6 +94,8 @@ def test_one_read_waits_at_the_output():
         assert not ctx.get(dut.clean)
         assert ctx.get(dut.read.payload.address) == 0
         ctx.set(dut.read.ready, 1)
+        assert not ctx.get(dut.start), "no path from ready"
+        await ctx.tick()
         assert ctx.get(dut.start)
         await ctx.tick()
         assert ctx.get(dut.read.payload.address) == 64

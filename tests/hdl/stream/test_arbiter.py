@@ -1,7 +1,7 @@
 import pytest
 from amaranth.back import rtlil
 from streams import make_rng, receive_all, send_all, simulate
-from verbena.hdl.stream.arbiter import PacketArbiter, StreamArbiter
+from verbena.hdl.stream.arbiter import FirstArbiter, PacketArbiter, StreamArbiter
 
 
 def merge(dut, items, rng, stalls):
@@ -35,6 +35,37 @@ def test_items_are_served_in_turn():
     items = [[number << 12 | k for k in range(50)] for number in range(3)]
     received = merge(StreamArbiter(16, 3), items, make_rng(), (0, 0))
     assert [item >> 12 for item in received] == [0, 1, 2] * 50
+
+
+@pytest.mark.parametrize("stalls", [(0.5, 0), (0.9, 0.3)])
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_first_loses_nothing(count, stalls):
+    rng = make_rng()
+    items = [[number << 12 | k for k in range(100)] for number in range(count)]
+    received = merge(FirstArbiter(16, count), items, rng, stalls)
+    for number in range(count):
+        assert [item for item in received if item >> 12 == number] == items[number]
+
+
+def test_first_passes_at_once():
+    dut = FirstArbiter(16, 3)
+
+    async def testbench(ctx):
+        for valid in range(8):
+            for number in range(3):
+                ctx.set(dut.i[number].valid, valid >> number & 1)
+                ctx.set(dut.i[number].payload, 100 + number)
+            for ready in range(2):
+                ctx.set(dut.o.ready, ready)
+                first = next((n for n in range(3) if valid >> n & 1), None)
+                assert ctx.get(dut.o.valid) == (first is not None)
+                if first is not None:
+                    assert ctx.get(dut.o.payload) == 100 + first
+                    taken = [n for n in range(3) if valid >> n & ctx.get(dut.i[n].ready)]
+                    assert taken == [first] * ready
+                await ctx.tick()
+
+    simulate(dut, testbench)
 
 
 @pytest.mark.parametrize("active", [[0], [2], [0, 2], [0, 1, 2]])

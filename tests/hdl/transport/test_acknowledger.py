@@ -420,8 +420,9 @@ def test_a_response_is_counted_while_a_job_waits_for_its_run():
     world.simulate(script)
 
 
-def test_latency():
-    """1 cycle from `done` to the completion, 2 to the ACK, if the job is there."""
+@pytest.mark.parametrize(("status", "late"), [(OK, 0), (KEY, 1)])
+def test_latency(status, late):
+    """A completion comes with `done`, or a cycle later if that is not OK; an ACK after 2, if the job is there."""
     world = World(acks=False)
     dut = world.dut
 
@@ -430,15 +431,19 @@ def test_latency():
         ctx.set(dut.job.valid, 1)
         for _ in range(10):
             await ctx.tick()
+        ctx.set(dut.done.payload.status, status)
         ctx.set(dut.done.valid, 1)
-        await ctx.tick()
-        assert ctx.get(dut.completion.valid)
-        await ctx.tick()
+        for cycle in range(2):
+            assert ctx.get(dut.completion.valid) == (cycle == late)
+            await ctx.tick()
+        assert ctx.get(dut.ack.valid)
+        if status != OK:
+            await ctx.tick()
         ctx.set(dut.done.valid, 0)
         ctx.set(dut.job.valid, 0)
-        assert ctx.get(dut.ack.valid)
 
     world.simulate(script)
+    assert len(world.completions) == 1
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.5])

@@ -14,7 +14,7 @@ FIELDS = {"address": 64, "rkey": 32, "dma_length": 32, "immediate": 32, "msn": 2
 RESPONSES = range(0x0D, 0x13)
 
 
-def run(packets, values, *, stall=0.0, rng=None):
+def run(packets, values, *, stall=0.0, rng=None, hints=False):
     """Sends headers to a lookup with the attributes ``values`` of each QP; what came out on both outputs, in order
     (requests with 0, responses with 1), how many were dropped, and when the outputs were taken."""
     dut = Lookup(QPS)
@@ -31,6 +31,8 @@ def run(packets, values, *, stall=0.0, rng=None):
     async def watch(ctx):
         cycle = 0
         while True:
+            if hints:
+                ctx.set(dut.soon, rng.randrange(QPS))
             ctx.set(dut.request.ready, rng.random() >= stall)
             ctx.set(dut.response.ready, rng.random() >= stall)
             ports = (dut.request, dut.response)
@@ -103,7 +105,7 @@ def test_random_packets(stall):
         }
         packets.append({"transport": transport, "source_ip": rng.choice([1, 2])} | operands)
     rng.shuffle(packets)
-    out, dropped, _ = run(packets, values, stall=stall, rng=rng)
+    out, dropped, _ = run(packets, values, stall=stall, rng=rng, hints=True)
     assert len(out) == len(packets)
     for (which, got), packet in zip(out, packets):
         transport = packet["transport"]
@@ -128,13 +130,37 @@ def test_states(state):
 
 
 def test_cycles():
-    """A packet each 4 cycles, accepted or not."""
+    """A packet each 3 cycles, or 2 if it is for the same QP, accepted or not."""
     packets = [header(), header(qp=2), header(opcode=ACKNOWLEDGE, length=0), header(source_ip=9), header(), header()]
     *_, taken = run(packets, [attributes()] * QPS)
-    assert [b - a for a, b in pairwise(taken)] == [4] * (len(packets) - 1)
+    assert [b - a for a, b in pairwise(taken)] == [3, 3, 2, 2, 2]
 
 
-@pytest.mark.parametrize(("work", "period"), [(1, 4), (2, 4), (3, 4), (7, 8), (8, 9)])
+@pytest.mark.parametrize(("hint", "wait"), [(None, 3), (0, 3), (3, 1)])
+def test_latency(hint, wait):
+    """1 cycle if the QP was foretold 2 cycles before, otherwise 3; and what changed in between counts."""
+    dut = Lookup(QPS)
+
+    async def script(ctx):
+        await write_attributes(ctx, dut, 3, **attributes(state=QpState.RESET))
+        if hint is not None:
+            ctx.set(dut.soon, hint)
+        for _ in range(5):
+            await ctx.tick()
+        await write_attributes(ctx, dut, 3, **attributes())
+        for _ in range(2):
+            await ctx.tick()
+        ctx.set(dut.header.payload, header(qp=3))
+        ctx.set(dut.header.valid, 1)
+        for cycle in range(1, wait + 1):
+            await ctx.tick()
+            assert ctx.get(dut.request.valid) == (cycle == wait)
+        assert ctx.get(dut.request.payload.accept)
+
+    simulate(dut, script)
+
+
+@pytest.mark.parametrize(("work", "period"), [(1, 2), (2, 3), (3, 4), (7, 8), (8, 9)])
 def test_the_next_is_looked_up_meanwhile(work, period):
     """A consumer that works ``work`` cycles on a packet gets one each ``work + 1``."""
     dut = Lookup(QPS)

@@ -153,6 +153,35 @@ def intervals(cycles):
     return [b - a for a, b in pairwise(cycles)]
 
 
+@pytest.mark.parametrize("qps", [1, 3])
+def test_large_packets_one_by_one(qps):
+    """If ``hold`` comes 4 cycles behind each packet, there is no other one until it is released."""
+    rng = make_rng(1)
+    world = World(rng, stall=0)
+    late = 4
+    released = []
+
+    async def testbench(ctx):
+        for qp in range(qps):
+            await world.set_up(ctx, qp, mtu=5)
+        for qp in range(qps):
+            world.post(ctx, qp, Wqe(SendOpcode.RDMA_WRITE, 0, [(0x1000, 20_000, 0x55)], remote_address=0x2000))
+        for number in range(5 * qps):
+            await world.until(ctx, lambda n=number: len(world.of("packet")) > n)
+            for _ in range(late - 1):
+                await world.tick(ctx)
+            ctx.set(world.dut.hold, 1)
+            await world.settle(ctx, rng.randrange(10, 60))
+            ctx.set(world.dut.hold, 0)
+            released.append(world.cycle)
+
+    world.run(testbench)
+    packets = [(cycle, item["qp"]) for cycle, name, item in world.log if name == "packet"]
+    assert len(packets) == 5 * qps
+    assert all(before <= packet for before, (packet, _) in zip(released, packets[1:]))
+    assert {qp for _, qp in packets[: 3 * qps]} == set(range(qps)), "somebody's turn never came"
+
+
 def test_cycles():
     """Nine cycles a small message if several QPs are ready, 10 if one is; 9 from turn to access, 10 to packet."""
     for qps, limit in ((range(4), 9), (range(1), 10)):

@@ -61,7 +61,8 @@ class World:
         self.entries = []  # (qp, slot, entry)
         self.wanted_entries = []
         self.dropped = {"sequence": 0, "duplicate": 0}
-        self.cycles = []  # when each packet was taken
+        self.cycles, self.waits = [], []  # when each packet was taken, and after how many cycles
+        self.hints = 0.2
         self.served = [0] * QPS
 
     async def control(self, ctx, qp, action, psn=0):
@@ -140,7 +141,7 @@ class World:
                 await ctx.tick()
 
         async def count(ctx):
-            cycle = 0
+            cycle = waits = 0
             while True:
                 _, _, sequence, duplicate, valid, ready = await ctx.tick().sample(
                     dut.count_drop_sequence, dut.count_drop_duplicate, dut.request.valid, dut.request.ready
@@ -149,6 +150,8 @@ class World:
                 counted["duplicate"] += duplicate
                 if valid and ready:
                     self.cycles.append(cycle)
+                    self.waits.append(waits)
+                waits = waits + 1 if valid and not ready else 0
                 cycle += 1
 
         async def response_rings(ctx):
@@ -159,13 +162,20 @@ class World:
                 if enable:
                     self.entries.append((row.qp, row.slot, plain(row.entry) | {"kind": row.entry.kind.value}))
 
+        async def foretell(ctx):
+            """Mostly nonsense."""
+            while True:
+                if self.rng.random() < self.hints:
+                    ctx.set(dut.soon, self.rng.randrange(QPS))
+                await ctx.tick()
+
         async def accesses(ctx):
             await collect(ctx, dut.access, self.accesses, self.rng, self.stall)
 
         async def jobs(ctx):
             await collect(ctx, dut.job, self.jobs, self.rng, self.stall)
 
-        background = (accesses, jobs, self.ring.run, count, response_rings)
+        background = (accesses, jobs, self.ring.run, count, response_rings, foretell)
         simulate(dut, run, background=background, seed=self.rng.seed_value, **kwargs)
         self.check()
         assert counted == self.dropped
@@ -767,6 +777,24 @@ CYCLES = {
     "duplicate READ": (READ_REQUEST, 0, {"dma_length": 8, "psn": 5}, 7),
     "not accepted": (WRITE_ONLY, 8, {"dma_length": 8, "accept": 0}, 7),
 }
+
+
+@pytest.mark.parametrize(("hint", "wait"), [(0, 7), (3, 5)])
+def test_latency(hint, wait):
+    """A packet whose QP was foretold is done with 2 cycles earlier; what came before it counts all the same."""
+    world = World(values=[{"access": 14}] * QPS)
+    world.hints = 0
+
+    async def script(ctx):
+        await world.connect(ctx, 3, 10)
+        ctx.set(world.dut.soon, hint)
+        for gap in (0, 1, 2, 3, 9, 9):
+            for _ in range(gap):
+                await ctx.tick()
+            await world.packet(ctx, 3, WRITE_ONLY, 8, dma_length=8)
+
+    world.simulate(script)
+    assert world.waits[-2:] == [wait - 1] * 2
 
 
 @pytest.mark.parametrize("name", CYCLES)
