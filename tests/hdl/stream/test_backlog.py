@@ -41,8 +41,8 @@ def test_holds_depth_items_and_two(depth, parts):
 
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_latency(parts):
-    """1 cycle through an empty one, `parts + 1` to put one behind another, or 1 without parts, and `parts + 3` from one to
-    the next.
+    """1 cycle through an empty one, `parts + 1` to put one behind another, or 1 without parts, and `parts + 3` from one
+    to the next.
     """
     dut = Backlog(16, 8, parts)
     out = []
