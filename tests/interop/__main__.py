@@ -34,14 +34,14 @@ def run_case(bench, case, report):
     """Runs a case; whether it passed."""
     bench.cable.begin(case.mtu, f"{case.name}, adapter is {case.role}")
     start = time.monotonic()
-    complaint = said = None
+    complaint = None
     try:
-        said = case.run(bench)
+        case.run(bench)
     except Exception as error:
         complaint = f"{type(error).__name__}: {error}"
         with (bench.folder / "failures.log").open("a") as log:
             log.write(f"{case.name} as {case.role}, MTU {case.mtu}\n{traceback.format_exc()}\n")
-    report.add(case, bench.cable, complaint, said, time.monotonic() - start)
+    report.add(case, bench.cable, complaint, time.monotonic() - start)
     return complaint is None
 
 
