@@ -3,6 +3,7 @@
 import argparse
 import re
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -107,6 +108,8 @@ def main():
                 print(f"{name}: {case.name} as {case.role}")
         return 0
     ROOT.mkdir(parents=True, exist_ok=True)
+    # So that no guest is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         with FileLock(ROOT / "lock", timeout=0):
             return run(options.only, options.seed)
