@@ -3,6 +3,7 @@
 import argparse
 import re
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -34,14 +35,14 @@ def run_case(bench, case, report):
     """Runs a case; whether it passed."""
     bench.cable.begin(case.mtu, f"{case.name}, adapter is {case.role}")
     start = time.monotonic()
-    complaint = said = None
+    complaint = None
     try:
-        said = case.run(bench)
+        case.run(bench)
     except Exception as error:
         complaint = f"{type(error).__name__}: {error}"
         with (bench.folder / "failures.log").open("a") as log:
             log.write(f"{case.name} as {case.role}, MTU {case.mtu}\n{traceback.format_exc()}\n")
-    report.add(case, bench.cable, complaint, said, time.monotonic() - start)
+    report.add(case, bench.cable, complaint, time.monotonic() - start)
     return complaint is None
 
 
@@ -107,6 +108,8 @@ def main():
                 print(f"{name}: {case.name} as {case.role}")
         return 0
     ROOT.mkdir(parents=True, exist_ok=True)
+    # So that no guest is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         with FileLock(ROOT / "lock", timeout=0):
             return run(options.only, options.seed)

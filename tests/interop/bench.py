@@ -29,7 +29,6 @@ CAPTURE = "cable.pcapng"
 NAP = 0.001
 """Seconds to wait for the guest when the adapter has nothing to do."""
 
-
 SLICE = 0.002
 """Seconds for which a guest in turns runs at a time."""
 

@@ -40,8 +40,8 @@ class Report:
     def say(self, text):
         self.console.print(text, markup=False)
 
-    def add(self, case, cable, complaint, said, seconds):
-        """One case has ended; ``complaint`` is None if it passed, and ``said`` what it has to say then, if anything."""
+    def add(self, case, cable, complaint, seconds):
+        """One case has ended; ``complaint`` is None if it passed."""
         self.lines.append(
             {
                 "tool" if case.tool else "case": case.name,
@@ -52,7 +52,7 @@ class Report:
                 "result": FAIL if complaint else PASS,
                 "frames": cable.frames,
                 "retries": cable.retries,
-                "reason": complaint or said or case.reason,
+                "reason": complaint or case.reason,
                 "seconds": round(seconds, 2),
             }
         )

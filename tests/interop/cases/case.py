@@ -11,7 +11,7 @@ class Case:
     """One line of the table.
 
     ``run(bench)`` raises if Linux and the adapter do not agree. ``role`` is what the adapter is. ``reason`` explains a
-    case in which Linux differs from the specification, or what ``run`` returns does.
+    case in which Linux differs from the specification.
     """
 
     name: str

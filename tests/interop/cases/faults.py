@@ -69,15 +69,11 @@ def unanswered(role, bench):
 
 
 def storm(seed, bench):
-    """Many operations of both sides on four queue pairs, and any frame may have any fault.
-
-    Linux forgets the data of a READ or an atomic whose answer is lost, if the NAK of a later gap comes before it.
-    """
+    """Many operations of both sides on four queue pairs, and any frame may have any fault."""
     connection = Connection(bench, REQUESTER, mtu=MTU, size=1 << 17, qps=4, depth=64, **TIMED)
     rng = random.Random(seed)
     chances = Faults(lose=0.03, duplicate=0.03, reorder=0.03, corrupt=0.03)
     bench.cable.harm(seed, faults={ADAPTER: chances, GUEST: chances})
-    stale = 0
     for turn in range(4):
         for number in range(24):
             op = rng.choice([*OPS, *ATOMICS])
@@ -91,9 +87,8 @@ def storm(seed, bench):
                 operands=(rng.randrange(1 << 64), rng.randrange(1 << 64)),
                 back=number % 2 == 1,
             )
-        stale += connection.finish(forgiving=True)
+        connection.finish()
     assert all(bench.cable.harmed[fault] for fault in FAULTS), f"not every fault was done: {bench.cable.harmed}"
-    return stale and f"Linux completed {stale} READs or atomics without their data"
 
 
 def vanish(role, who, bench):
