@@ -91,7 +91,7 @@ class Mac(wiring.Component):
     slow : 1
         100 Mb/s. To be changed while no frame is under way.
     pause : 1
-        Ask the link partner to send nothing. Also asked for while the receive buffer is more than half full.
+        Ask the link partner to send nothing. Also asked for while 5/8 of the receive buffer are full.
     count_<name> : 1
         Strobes of :data:`COUNTERS`.
     """
@@ -200,7 +200,7 @@ class Mac(wiring.Component):
         else:
             m.submodules.rx_queue = queue = PacketCrossing(width, self.receive_depth, i_domain=RX, o_domain="sync")
             m.d.comb += [queue.i.payload.eq(beats.o), queue.i.valid.eq(beats.o_valid)]
-            m.d[RX] += crowded.eq(queue.level[-1])
+            m.d[RX] += crowded.eq(queue.level[-1] & queue.level[-3:-1].any())
             wiring.connect(m, queue.o, wiring.flipped(self.rx))
             overflow = queue.count_overflow
         m.d.comb += self._pause.request.eq(
