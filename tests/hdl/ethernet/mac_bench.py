@@ -145,7 +145,7 @@ async def frames_go_out(dut):
     """Whole, filled up to 60 bytes, with preamble, FCS and gap, however slowly they come; damaged ones do not."""
     bench = await Bench(dut).start()
     rng = bench.rng
-    sizes = [1, 14, 42, 59, 60, 61, 63, 64, 65, 66, 67, 68, *(rng.randrange(60, 400) for _ in range(10))]
+    sizes = [1, 14, 42, 59, 60, 61, 63, 64, 65, 66, 67, 68, *(rng.randrange(60, 400) for _ in range(2 if SLOW else 8))]
     sizes += [1514, 4174] * (not SLOW)
     rng.shuffle(sizes)
     frames = [rng.randbytes(size) for size in sizes]
@@ -169,7 +169,7 @@ async def frames_go_out(dut):
     assert bench.counts == dict.fromkeys(COUNTERS, 0) | {"tx_frames": len(frames), "tx_overflow": 1}
 
 
-@cocotb.test()
+@cocotb.test(skip=PINS != "gmii")
 async def frames_go_out_one_behind_the_other(dut):
     """The gap is 12 bytes, and no more, if the next frame is there."""
     bench = await Bench(dut).start()
@@ -186,7 +186,11 @@ async def frames_come_in(dut):
     """All good ones come out, whatever the gap between them and what is left of their preambles."""
     bench = await Bench(dut).start()
     rng = bench.rng
-    sizes = [*range(60, 70), *(rng.randrange(60, 400) for _ in range(10)), *([1514, 4174, LARGEST - 4] * (not SLOW))]
+    sizes = [
+        *range(60, 70),
+        *(rng.randrange(60, 400) for _ in range(2 if SLOW else 8)),
+        *([1514, 4174, LARGEST - 4] * (not SLOW)),
+    ]
     rng.shuffle(sizes)
     frames = [rng.randbytes(size) for size in sizes]
     for frame in frames:
@@ -196,7 +200,7 @@ async def frames_come_in(dut):
         bench.source.ifg = rng.choice([1, 2, 5, 11, 12, 13, 40])
         await bench.source.send(wire)
         await bench.source.wait()
-    await bench.quiet(4200)
+    await bench.quiet(500 if SLOW else 4200)
     assert bench.received() == good(frames)
     assert bench.counts == dict.fromkeys(COUNTERS, 0) | {"rx_frames": len(frames)}
 
@@ -228,12 +232,12 @@ async def bad_frames_come_in(dut):
         await send(with_fcs(rng.randbytes(rng.randrange(60, 200))), "frames")
 
     await one_good()
-    for size in (0, 1, 10, 45, 59):
+    for size in (0, 10, 59):
         await send(with_fcs(rng.randbytes(size)), "short")
         await one_good()
     await send(rng.randbytes(3), "short")
     if not SLOW:
-        for size in (LARGEST - 3, 9000):
+        for size in (LARGEST - 3, 8300):
             await send(with_fcs(rng.randbytes(size)), "long")
             await one_good()
     for bit in (0, 9, 31):
@@ -242,7 +246,7 @@ async def bad_frames_come_in(dut):
     for place in (8, 40, 70):
         await send(with_fcs(rng.randbytes(63)), "error", [place])
         await one_good()
-    await bench.quiet(9000)
+    await bench.quiet()
     frames = bench.received()
     if WHOLE:
         assert frames == wanted
@@ -273,7 +277,7 @@ async def false_carriers(dut):
     assert bench.counts == dict.fromkeys(COUNTERS, 0) | {"rx_frames": 3, "rx_false_carrier": 3}
 
 
-@cocotb.test()
+@cocotb.test(skip=PINS != "gmii")
 async def a_pause_holds_frames_back(dut):
     """As many byte times as it says, and no longer if another one ends it; a damaged one does nothing."""
     bench = await Bench(dut).start()
@@ -309,7 +313,7 @@ async def a_pause_holds_frames_back(dut):
     assert bench.counts["tx_frames"] == 3
 
 
-@cocotb.test()
+@cocotb.test(skip=PINS != "gmii")
 async def a_pause_is_asked_for(dut):
     """Between frames, at the beginning and at the end of ``pause``."""
     bench = await Bench(dut).start()
@@ -331,7 +335,7 @@ async def a_pause_is_asked_for(dut):
     assert bench.counts == dict.fromkeys(COUNTERS, 0) | {"tx_frames": 3, "tx_pause": 2}
 
 
-@cocotb.test(skip=not WHOLE or SLOW)
+@cocotb.test(skip=not WHOLE or PINS != "gmii")
 async def the_receive_buffer_overflows(dut):
     """Frames are lost whole, and the partner is asked to pause before."""
     bench = await Bench(dut).start()
@@ -355,8 +359,8 @@ async def the_receive_buffer_overflows(dut):
 @cocotb.test()
 async def both_directions_at_once(dut):
     bench = await Bench(dut).start()
-    out = [bench.rng.randbytes(bench.rng.randrange(60, 300)) for _ in range(15)]
-    into = [bench.rng.randbytes(bench.rng.randrange(60, 300)) for _ in range(15)]
+    out = [bench.rng.randbytes(bench.rng.randrange(60, 300)) for _ in range(4 if SLOW else 12)]
+    into = [bench.rng.randbytes(bench.rng.randrange(60, 300)) for _ in range(4 if SLOW else 12)]
     for frame in into:
         await bench.source.send(GmiiFrame.from_payload(frame))
     cocotb.start_soon(bench.transmit(out))
