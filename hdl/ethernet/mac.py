@@ -7,10 +7,11 @@ from amaranth.lib.fifo import AsyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from ..stream.packet import PacketBeat
+from ..stream.skid import Skid
 from .byte_lanes import BeatsToBytes, BytesToBeats
 from .crossing import EventCrossing
 from .frame_receive import FrameReceive
-from .frame_transmit import FrameTransmit
+from .frame_transmit import ByteOfFrame, FrameTransmit
 from .nibbles import BytesToNibbles, NibblesToBytes
 from .packet_crossing import PacketCrossing
 from .pause import PauseReceive, PauseTransmit
@@ -144,7 +145,9 @@ class Mac(wiring.Component):
         wiring.connect(m, wiring.flipped(self.tx), queue.i)
         wiring.connect(m, queue.o, bytes_.i)
         wiring.connect(m, bytes_.o, pause.i)
-        wiring.connect(m, pause.o, transmit.i)
+        m.submodules.skid = skid = tx(Skid(ByteOfFrame))
+        wiring.connect(m, pause.o, skid.i)
+        wiring.connect(m, skid.o, transmit.i)
         m.d.comb += [
             nibbles.slow.eq(self._level(m, "tx_slow", self.slow, TX)),
             nibbles.i_enable.eq(transmit.enable),
