@@ -1,8 +1,9 @@
-"""Makes the helpers of the Ethernet blocks' tests importable."""
+"""Makes this folder's helpers importable, and those of the Ethernet blocks' tests."""
 
 import sys
 from pathlib import Path
 
-FOLDER = str(Path(__file__).parents[1] / "hdl" / "ethernet")
-if FOLDER not in sys.path:
-    sys.path.append(FOLDER)
+HERE = Path(__file__).parent
+for folder in (HERE, HERE.parent / "hdl" / "ethernet"):
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
