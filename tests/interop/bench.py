@@ -42,6 +42,9 @@ class CabledPort(SimPort):
     turns = None
     """A :class:`.machine.Guest` that runs only when the adapter has nothing to say: so its clock does not run away."""
 
+    busy = False
+    """Whether the adapter had anything left to do when time passed last."""
+
     def __init__(self, world, cable):
         super().__init__(world, 0)
         self.name = DEVICE
@@ -56,16 +59,16 @@ class CabledPort(SimPort):
     def _advance(self, max_cycles):
         moved = self.cable.exchange()
         start = self.world.cycles
-        busy = super().advance(max_cycles)
+        self.busy = super().advance(max_cycles)
         moved = self.cable.exchange() or moved
         if self.turns is not None:
             self._quiet = 0 if moved else self._quiet + self.world.cycles - start
-            if self._quiet >= QUIET or not busy:
+            if self._quiet >= QUIET or not self.busy:
                 self._quiet = 0
                 self.turns.cont()
                 self.cable.wait(SLICE)
                 self.turns.stop()
-        elif not busy and not moved:
+        elif not self.busy and not moved:
             self.cable.wait(NAP)
         # A peer may always have something to say.
         return True
@@ -145,12 +148,12 @@ class Bench:
             self.pump()
 
     def settle(self, seconds=0.005):
-        """Lets time pass until no RoCE frame has come for so long."""
-        frames, end = self.cable.frames, time.monotonic() + seconds
-        while time.monotonic() < end:
-            self.pump()
-            if self.cable.frames != frames:
-                frames, end = self.cable.frames, time.monotonic() + seconds
+        """Lets time pass until the adapter has nothing to do, and no RoCE frame has come for so long."""
+        frames = None
+        while self.cable.frames != frames or self.port.busy:
+            frames, end = self.cable.frames, time.monotonic() + seconds
+            while time.monotonic() < end:
+                self.pump()
 
     def close(self):
         # An adapter that a case has broken may not even let go any more.
