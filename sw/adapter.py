@@ -21,6 +21,9 @@ __all__ = ["Adapter", "AdapterError", "phase_at"]
 
 LOG_EQ_SIZE = 12
 COMMAND_CYCLES = 4_000_000
+ARP_TRIES = 3
+ARP_CYCLES = 100_000
+ARP_KNOWN = 1 << 31
 
 
 class AdapterError(OSError):
@@ -141,6 +144,28 @@ class Adapter:
     def link(self):
         """Whether the port has a link."""
         return bool(self._read("status") >> 1 & 1)
+
+    def resolve(self, ip):
+        """MAC address of the neighbour with the IPv4 address ``ip``: one that the port knows, or who answers an ARP
+        request.
+
+        ``AdapterError`` (EHOSTUNREACH) if nobody does.
+        """
+        try:
+            return self.port.resolve(ip)
+        except KeyError:
+            pass
+        with self._lock:
+            for _ in range(ARP_TRIES):
+                self._write("neighbour_ip", ip)
+                waited = 0
+                while waited < ARP_CYCLES:
+                    self.port.advance(1024)
+                    waited += 1024
+                    if (high := self._read("neighbour_mac_high")) & ARP_KNOWN:
+                        return (high & 0xFFFF) << 32 | self._read("neighbour_mac_low")
+        dotted = ".".join(str(byte) for byte in ip.to_bytes(4, "big"))
+        raise AdapterError(errno.EHOSTUNREACH, f"nobody has the address {dotted}")
 
     def cycles(self):
         """Low 32 bits of the engine's clock."""

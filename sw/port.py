@@ -40,6 +40,9 @@ class Port(Protocol):
         has anything left to do.
         """
 
+    def time_ns(self) -> int:
+        """Time as the device has it, in nanoseconds from any start: in simulation, simulated time."""
+
     def watch(self, address: int, length: int) -> int:
         """Asks that :meth:`advance` end early when the device writes to this host memory; returns what :meth:`unwatch`
         wants. A device that runs by itself does nothing here.
@@ -49,7 +52,9 @@ class Port(Protocol):
         """Takes that back."""
 
     def resolve(self, ip: int) -> int:
-        """MAC address of the neighbour with the IPv4 address ``ip``; ``KeyError`` if nobody has it."""
+        """MAC address of the neighbour with the IPv4 address ``ip``, if it is known without asking the network;
+        ``KeyError`` otherwise.
+        """
 
 
 _lock = threading.RLock()

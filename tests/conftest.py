@@ -9,7 +9,7 @@ from hypothesis import settings
 HERE = Path(__file__).parent
 
 # Appended, not inserted: a helper folder must never hide a module of the standard library (there is a tests/hdl/queue).
-for folder in (HERE, HERE / "hdl", HERE / "sim", HERE / "sw", HERE / "adapter", HERE / "formal"):
+for folder in (HERE, HERE / "hdl", HERE / "sim", HERE / "sw", HERE / "adapter", HERE / "formal", HERE / "interop"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 

@@ -26,7 +26,10 @@ COUNTERS = {
         Counter("rx_bytes", "payload bytes of accepted packets", 13),
         Counter("rx_acks", "ACKs received"),
         Counter("rx_naks", "NAKs received, RNR included"),
-        Counter("drop_not_roce", "frames that are not for this engine: other MAC, ethertype, protocol, port or IP"),
+        Counter(
+            "drop_not_roce",
+            "frames that are not RoCE for this engine: other MAC, ethertype, protocol, port or IP; ARP and ping, too",
+        ),
         Counter("drop_malformed", "lengths, versions or opcodes that contradict each other, or are unknown"),
         Counter("drop_icrc", "wrong ICRC, or a frame damaged on the wire"),
         Counter("drop_overflow", "receive buffer full"),
@@ -54,5 +57,10 @@ COUNTERS = {
         Counter("atomics", "atomic operations executed for peers"),
         Counter("replays", "atomics answered from what was kept of them"),
         Counter("stall_window", "turns in which a QP could not send because too much is unacknowledged"),
+        Counter("arp_replies", "ARP requests answered"),
+        Counter("echo_replies", "ICMP echo requests (ping) answered"),
+        Counter(
+            "drop_station", "ARP and ICMP packets not looked at: another was being answered, or they are too large"
+        ),
     ]
 }

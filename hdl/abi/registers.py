@@ -91,6 +91,14 @@ REGISTERS = {
         ),
         Register("tick", 0x050, "rw", "cycles of one timer tick (4.096 us)"),
         Register("next_due", 0x054, "r", "ticks until the next timer may fire; all ones: no timer runs"),
+        Register(
+            "neighbour_ip",
+            0x058,
+            "rw",
+            "IPv4 address whose MAC address is wanted; a write forgets the last answer and sends an ARP request",
+        ),
+        Register("neighbour_mac_low", 0x05C, "r", "the answer, low 32 bits; as mac_low"),
+        Register("neighbour_mac_high", 0x060, "r", "bits 15:0: the answer, high 16 bits; bit 31: it is there"),
     ]
 }
 """Everything but mailbox, counters and doorbells."""

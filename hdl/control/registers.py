@@ -48,8 +48,10 @@ class Registers(wiring.Component):
         Shown in the status register.
     link : 1
         Likewise.
-    next_due : 32
-        Shown in the register of that name.
+    next_due, neighbour_mac, neighbour_valid : 32, 48, 1
+        Shown in the registers of those names.
+    neighbour_ip, neighbour_ask : 32, 1
+        What the register holds, and that it was written.
     """
 
     def __init__(self, *, data_width, qps, cqs, window):
@@ -87,6 +89,10 @@ class Registers(wiring.Component):
                 "idle": In(1),
                 "link": In(1),
                 "next_due": In(32),
+                "neighbour_ip": Out(32),
+                "neighbour_ask": Out(1),
+                "neighbour_mac": In(48),
+                "neighbour_valid": In(1),
             }
         )
 
@@ -98,7 +104,7 @@ class Registers(wiring.Component):
         result = Signal(32)
         clock = Signal(32)
         status = Signal(4)
-        m.d.sync += [clock.eq(clock + 1), self.eq_reset.eq(0)]
+        m.d.sync += [clock.eq(clock + 1), self.eq_reset.eq(0), self.neighbour_ask.eq(0)]
 
         # What can be written can be read back: from a copy, which is cheaper than a multiplexer over the registers.
         m.submodules.shadow = shadow = memory.Memory(
@@ -106,7 +112,7 @@ class Registers(wiring.Component):
         )
         shadow_write = shadow.write_port()
         shadow_read = shadow.read_port(domain="comb")
-        m.submodules.mailbox = mailbox = memory.Memory(shape=32, depth=MAILBOX_WORDS, init=[])
+        m.submodules.words = mailbox = memory.Memory(shape=32, depth=MAILBOX_WORDS, init=[])
         mailbox_write = mailbox.write_port()
         mailbox_read = mailbox.read_port(domain="comb")
         busy = self.command.valid
@@ -161,6 +167,8 @@ class Registers(wiring.Component):
             "status": Cat(self.idle, self.link),
             "clock": clock,
             "next_due": self.next_due,
+            "neighbour_mac_low": self.neighbour_mac[:32],
+            "neighbour_mac_high": Cat(self.neighbour_mac[32:], Const(0, 15), self.neighbour_valid),
         }
         is_live, living, mail = Signal(), Signal(32), Signal(32)
         chosen = [Mux(register[REG[name].offset // 4], expression, 0) for name, expression in live.items()]
@@ -251,12 +259,15 @@ class Registers(wiring.Component):
             "eq_log_size": self.eq_log_size,
             "eq_consumer": self.eq_consumer,
             "tick": self.tick,
+            "neighbour_ip": self.neighbour_ip,
         }
         for name, target in targets.items():
             with m.If(register[REG[name].offset // 4]):
                 m.d.sync += target.eq(value)
                 if name == "eq_log_size":
                     m.d.sync += [self.eq_reset.eq(1), self.eq_consumer.eq(0)]
+                if name == "neighbour_ip":
+                    m.d.sync += self.neighbour_ask.eq(1)
         # A command written while one runs is ignored: the driver waits for `busy` to clear.
         with m.If(register[REG["command"].offset // 4] & ~busy):
             m.d.sync += [self.command.valid.eq(1), self.command.payload.as_value().eq(value)]

@@ -17,7 +17,7 @@ SLOTS = 8
 """Atomics in flight."""
 
 HASH_BITS = 8
-"""Bits of a word's address that tell two words apart. More would let more atomics overlap, which differ above only."""
+"""Bits that tell two words apart: their address, folded, so that words a power of two apart differ as well."""
 
 AtomicOperands = data.StructLayout({"swap": 64, "compare": 64, "add": 1})
 """What an atomic does: with ``add``, adds ``swap`` (FETCH_ADD; ``compare`` is ignored); else writes ``swap`` if the
@@ -35,7 +35,8 @@ class AtomicUnit(wiring.Component):
     not OKAY, ``error`` stands in the beat, and the result is not ``ok``. A compare that fails writes nothing.
 
     Up to 8 are in flight. One that goes to the same word as an earlier one is begun when the earlier one's write is
-    answered, so that nobody sees a value that is about to change; words are told apart by bits 10:3 of their address.
+    answered, so that nobody sees a value that is about to change; words are told apart by bits 10:3 of their address,
+    folded with bits 18:11 and 26:19.
     Accesses that do not come through this unit are not kept apart.
 
     A read is asked for 1 cycle after piece and operands are there. A write is asked for 4 cycles after the data has
@@ -96,11 +97,13 @@ class AtomicUnit(wiring.Component):
         word = piece.payload.address[3:]
         busy = Signal(SLOTS)
         hashes = Signal(data.ArrayLayout(HASH_BITS, SLOTS))
+        fold = Signal(HASH_BITS)
         here, good, conflict, clear, asked = Signal(), Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             here.eq(piece.valid & operands.valid),
             good.eq(piece.payload.status == AccessStatus.OK),
-            conflict.eq(Cat(busy[i] & (hashes[i] == word[:HASH_BITS]) for i in range(SLOTS)).any()),
+            fold.eq(word[:HASH_BITS] ^ word[HASH_BITS : 2 * HASH_BITS] ^ word[2 * HASH_BITS : 3 * HASH_BITS]),
+            conflict.eq(Cat(busy[i] & (hashes[i] == fold) for i in range(SLOTS)).any()),
             self.read.burst.valid.eq(clear),
             *self._burst(self.read.burst.payload, word),
             asked.eq(clear & self.read.burst.ready),
@@ -116,7 +119,7 @@ class AtomicUnit(wiring.Component):
             m.d.sync += [
                 tail.eq(tail + 1),
                 busy.bit_select(tail[:slot_bits], 1).eq(1),
-                hashes[tail[:slot_bits]].eq(word[:HASH_BITS]),
+                hashes[tail[:slot_bits]].eq(fold),
             ]
 
         # Read data, of which one lane is the word.

@@ -14,8 +14,9 @@ class Backlog(wiring.Component):
     """Keeps up to ``depth`` items of ``shape`` in block RAM, in order, and two beside it.
 
     An item that finds nothing inside comes out 1 cycle after it went in. Others wait in block RAM, each in ``parts``
-    rows: so an item goes in every ``parts + 1`` cycles at most, and one that waited comes out ``parts + 3`` cycles
-    after the one before it was taken. ``i.ready`` and ``o`` are registers.
+    rows: so an item goes in every ``parts + 1`` cycles at most, or every cycle if it takes one row, and one that waited
+    comes out ``parts + 3`` cycles after the one before it was taken. ``i.ready`` depends on registers only, ``o`` is a
+    register.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class Backlog(wiring.Component):
             straight.eq(~held_valid & ~some & ~self.o.valid),
             store.eq(held_valid & ~full),
             stored.eq(store & tail[:step_bits].all()),
-            self.i.ready.eq(~held_valid),
+            self.i.ready.eq(~held_valid | (~full if parts == 1 else 0)),
             ram.w_addr.eq(tail),
             ram.w_en.eq(store),
             self.empty.eq(straight),

@@ -89,7 +89,7 @@ class Queue(wiring.Component):
 
         width = Shape.cast(self.shape).width
         if self.depth <= LUT_DEPTH:
-            m.submodules.rows = rows = memory.Memory(shape=width, depth=1 << bits, init=[])
+            m.submodules.entries = rows = memory.Memory(shape=width, depth=1 << bits, init=[])
             write, read = rows.write_port(), rows.read_port(domain="comb")
             free = ~self.o.valid if self.sparse else ~self.o.valid | self.o.ready
             m.d.comb += [

@@ -43,10 +43,17 @@ class Acknowledger(wiring.Component):
     A NAK's MSN does not count the message that it refuses.
 
     The job of a READ or an atomic is not acknowledged: it releases the response, for which everything before it is in
+<<<<<<< HEAD
     memory now. Nothing of its own has to be written, so it does not wait for its ``done``, which is taken later. Until
     the last packet of the response has left, or vanished, later answers of the QP wait. A response whose access was
     refused ends the QP's life like a refused run whose key came from the wire, with the response's PSN and MSN in the
     NAK.
+=======
+    memory now. Until the last packet of the response has left, or vanished, later answers of the QP wait. A response
+    whose access was refused ends the QP's life like a refused run whose key came from the wire, with the response's PSN
+    and MSN in the NAK. That NAK waits for nothing, as no later response follows, and takes the place of one for a later
+    request, if that has ended the QP's life already: the peer must hear of the first request that failed.
+>>>>>>> main
 
     A silent job takes 1 cycle, all others 4, and 1 more for an error; an answered response takes 5, likewise. While a
     job waits for its ``done``, what it needs is looked up already: a completion is said in the cycle of a ``done`` that
@@ -147,7 +154,9 @@ class Acknowledger(wiring.Component):
         bus = Signal()
         pending = Signal(5)
         is_gone = memory.dead | (~response & (status == AccessStatus.POISONED))
-        is_refused = ~memory.dead & (status != AccessStatus.OK) & (status != AccessStatus.POISONED)
+        is_refused = (status != AccessStatus.OK) & (status != AccessStatus.POISONED)
+        # A response still counts in a QP that a later request has killed; of a past life, or behind a refused one, not.
+        is_refused &= Mux(response, memory.pending != 0, ~memory.dead)
         is_failed = ~response & ~memory.dead & (status == AccessStatus.OK) & job.fatal
         is_told = is_gone & memory.blamed & (memory.wqe_index == job.wqe_index)
         flushes = job.status == WcStatus.WR_FLUSH_ERR
@@ -168,8 +177,8 @@ class Acknowledger(wiring.Component):
                     releases.eq(0),
                     speaks.eq(1),
                     drops.eq(is_refused),
-                    # 0 if it is of a past life.
-                    pending.eq(memory.pending - (answered.last & (memory.pending != 0))),
+                    # 0 if it is of a past life; and if it is refused, none of those behind it will be answered.
+                    pending.eq(Mux(is_refused, 0, memory.pending - (answered.last & (memory.pending != 0)))),
                 ]
             with m.Else():
                 m.d.sync += [
@@ -216,6 +225,9 @@ class Acknowledger(wiring.Component):
             m.d.comb += [
                 completion.status.eq(Mux(job.remote, WcStatus.LOC_ACCESS_ERR, WcStatus.LOC_PROT_ERR)),
                 completion.syndrome.eq(status),
+            ]
+        with m.If(refused):
+            m.d.comb += [
                 answer.syndrome.eq(AethSyndrome.NAK_REMOTE_OPERATION),
                 self.error.payload.event.eq(NO_EVENT),
             ]
@@ -303,7 +315,7 @@ class Acknowledger(wiring.Component):
                 ]
                 with m.If(said):
                     m.d.comb += self.count_drop_error.eq(drops)
-                    with m.If(refused | failed):
+                    with m.If((refused & ~gone) | failed):
                         m.next = "ERROR"
                     with m.Elif(~response & job.token):
                         m.next = "TOKEN"

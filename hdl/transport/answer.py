@@ -49,9 +49,10 @@ COMPLETIONS = {
 class Answer(wiring.Component):
     """Composes the job, and the receive state that holds from then on.
 
-    An executed packet is acknowledged if it asks for it, a duplicate always, with the newest PSN that was acknowledged.
-    The MSN counts messages of which the last packet was executed. A READ or an atomic is not acknowledged, it is
-    answered: its job releases the response.
+    An executed packet is acknowledged if it asks for it, a duplicate always, with the newest PSN that was executed. But
+    no ACK has the PSN of a READ or an atomic, for which it is no answer, and which Linux takes for complete then, with
+    no data: if that is the newest, a duplicate is acknowledged with its own PSN. The MSN counts messages of which the
+    last packet was executed. A READ or an atomic is not acknowledged, it is answered: its job releases the response.
 
     Inputs are sampled while ``update`` is high; outputs belong to the last ones, but for what is said to follow at
     once.
@@ -178,11 +179,12 @@ class Answer(wiring.Component):
         ]
         with m.If(is_[Verdict.DUPLICATE]):
             m.d.comb += job.psn.eq(psn_next(receive.epsn, -1))
-        with m.If(is_[Verdict.REPEAT]):
+        with m.If(is_[Verdict.REPEAT] | (is_[Verdict.DUPLICATE] & receive.asked)):
             m.d.comb += job.psn.eq(self.transport.psn)
         with m.If(execute):
             m.d.comb += [
                 fresh.epsn.eq(self.after),
+                fresh.asked.eq(self.responds),
                 fresh.message.eq(Mux(self.end, Message.NONE, Mux(self.write, Message.WRITE, Message.SEND))),
             ]
         with m.If(first[Verdict.EXECUTE] | first[Verdict.NOT_READY]):

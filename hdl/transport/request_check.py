@@ -65,6 +65,7 @@ ReceiveState = data.StructLayout(
         "dead": 1,  # a fatal NAK is out
         "taken": 5,  # entries put into the response ring, modulo 32
         "mixed": 1,  # duplicates may be among those that are not answered yet
+        "asked": 1,  # the newest packet executed was a READ or an atomic
         "gap": Gap,
     }
 )

@@ -36,7 +36,9 @@ void Wire::step(int adapter, const Outputs &outputs) {
         if (port.sending && port.routed) port.sending->complete = port.sending->error = true;
         port.sending = nullptr;
         port.held.valid = false;
-        port.inputs = WireInputs{.link = port.inputs.link};
+        const bool link = port.inputs.link;
+        port.inputs = WireInputs{};
+        port.inputs.link = link;
         port.queue.clear();
         port.delivering = false;
         return;

@@ -1,5 +1,6 @@
 """Devices and contexts."""
 
+import contextlib
 import errno
 import threading
 import weakref
@@ -214,6 +215,30 @@ class Context(PyverbsCM):
     def query_counters(self):
         """Verbena's own: all counters of the engine by name (:mod:`verbena.hdl.abi.counters`)."""
         return self._adapter.counters()
+
+    def time_ns(self):
+        """Verbena's own: time as the device has it, in nanoseconds from any start; in simulation, simulated time."""
+        self._check_open()
+        return self._adapter.port.time_ns()
+
+    def advance(self, max_cycles=EVENT_QUANTUM):
+        """Verbena's own, for who waits for something else than a completion or an event, such as a byte in memory or on
+        a socket: gives a simulated device up to ``max_cycles`` of time; hardware, which has its own, a short while.
+        Returns whether the device has anything left to do.
+        """
+        bury()
+        self._check_open()
+        return self._adapter.advance(max_cycles)
+
+    @contextlib.contextmanager
+    def watching(self, address, length):
+        """Verbena's own: inside, :meth:`advance` ends early when the device writes to this host memory."""
+        self._check_open()
+        watch = self._adapter.port.watch(address, length)
+        try:
+            yield
+        finally:
+            self._adapter.port.unwatch(watch)
 
     def _event(self, kind):
         self._events.append(AsyncEvent(kind, self))

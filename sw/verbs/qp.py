@@ -143,10 +143,8 @@ class QP(PyverbsCM):
         merged.rq_psn &= 0xFFFFFF
         dest_mac = self._dest_mac
         if mask & M.IBV_QP_AV:
-            try:
-                self._dest_mac = self._adapter.port.resolve(merged.ah_attr.gr._dgid.ipv4)
-            except KeyError:
-                refuse(f"{failed}: nobody has the address {merged.ah_attr.dgid}", errno.EHOSTUNREACH)
+            with attempt(failed):
+                self._dest_mac = self._adapter.resolve(merged.ah_attr.gr._dgid.ipv4)
         try:
             with attempt(failed):
                 self._adapter.modify_qp(self._qpn, action_of(current, new), **context_of(self, merged))

@@ -10,12 +10,15 @@ MTU = 256
 BTH = 14 + 20 + 8
 RETH = BTH + 12
 IMM = b"\x01\x02\x03\x04"
-MESSAGES = [
-    *[(0x04,), (0x05,), (0x0A,), (0x0B,), (0x00, 0x02), (0x00, 0x01, 0x03), (0x06, 0x08), (0x06, 0x07, 0x09), (0x11,)],
-    *[(0x0C,), (0x13,)],
-]
-"""Opcodes of the messages that are sent: SEND, WRITE, ACK, and at last READ and atomics, which the engine refuses."""
-WEIGHTS = [6, 3, 6, 3, 3, 3, 3, 3, 4, 0.2, 0.2]
+REQUESTS = {(0x04,): 6, (0x05,): 3, (0x00, 0x02): 3, (0x00, 0x01, 0x03): 3, (0x0A,): 6, (0x0B,): 3, (0x06, 0x08): 3}
+REQUESTS |= {(0x06, 0x07, 0x09): 3, (0x0C,): 3, (0x13,): 2, (0x14,): 2}
+RESPONSES = {(0x11,): 4, (0x10,): 2, (0x0D, 0x0F): 1, (0x0D, 0x0E, 0x0F): 1, (0x12,): 2}
+MESSAGES = REQUESTS | RESPONSES
+"""Opcodes of the messages that are sent, and how often."""
+TO_AN_ADDRESS = (0x06, 0x0A, 0x0B, 0x0C, 0x13, 0x14)
+READ_LENGTH = 3 * MTU + 9
+PSNS = {0x0C: 4}
+"""PSNs that a request takes, if not one."""
 
 
 def bodies(address, key):
@@ -23,6 +26,7 @@ def bodies(address, key):
         return struct.pack(">QII", address + offset, key, length)
 
     full = bytes(range(256))
+    aeth = struct.pack(">I", 0x1F000005)
     return {
         0x00: full,
         0x01: full,
@@ -36,9 +40,15 @@ def bodies(address, key):
         0x09: IMM + full,
         0x0A: reth(100, 64) + bytes(100),
         0x0B: reth(4, 64) + IMM + b"data",
-        0x0C: reth(4096),
-        0x11: struct.pack(">I", 0x1F000005),
-        0x13: reth(0)[:12] + bytes(16),
+        0x0C: reth(READ_LENGTH, 1024),
+        0x0D: aeth + full,
+        0x0E: full,
+        0x0F: aeth + full,
+        0x10: aeth + full[:64],
+        0x11: aeth,
+        0x12: aeth + full[:8],
+        0x13: reth(0, 2048 + -address % 8)[:12] + bytes(16),
+        0x14: reth(0, 2048 + -address % 8)[:12] + full[1:17],
     }
 
 
@@ -50,7 +60,7 @@ class Attacker:
     rng : random.Random
     source, target : (mac, ip)
     address, key : int
-        Where its WRITEs go.
+        Where its WRITEs, READs and atomics go.
     """
 
     _frames = {}
@@ -75,11 +85,11 @@ class Attacker:
     def next(self, *, advance):
         """The next honest frame; with ``advance`` the one after it follows next time."""
         if not self.plan:
-            message = self.rng.choices(MESSAGES, WEIGHTS)[0]
+            message = self.rng.choices(list(MESSAGES), MESSAGES.values())[0]
             self.plan = ["long" if message == (0x06, 0x07, 0x09) and i == 0 else op for i, op in enumerate(message)]
         opcode = self.plan[0]
         frame = bytearray(self.frames[opcode])
-        ack = opcode == 0x11
+        ack = opcode in range(0x0D, 0x13)
         frame[BTH + 5 : BTH + 8] = self.qpn.to_bytes(3, "big")
         frame[BTH + 9 : BTH + 12] = ((self.acked if ack else self.psn) & 0xFFFFFF).to_bytes(3, "big")
         if advance:
@@ -87,7 +97,7 @@ class Attacker:
             if ack:
                 self.acked += 1
             else:
-                self.psn += 1
+                self.psn += PSNS.get(opcode, 1)
         return frame
 
 
@@ -100,7 +110,8 @@ def set_reth(frame, address, key, length):
 def mutate(frame, rng, victims, targets):
     """``frame`` made wrong in one of many ways, most of them with an ICRC that fits.
 
-    ``victims`` are numbers of QPs, ``targets`` are pairs of an address and a key that WRITEs are turned to.
+    ``victims`` are numbers of QPs, ``targets`` are pairs of an address and a key that WRITEs, READs and atomics are
+    turned to.
     """
     kind = rng.choices(range(9), (2, 1, 1, 2, 1, 2, 2, 6, 1))[0]
     if kind == 0:  # bits anywhere
@@ -125,8 +136,8 @@ def mutate(frame, rng, victims, targets):
             [-2, -1, 1, 2, 1 << 23, rng.getrandbits(24)]
         )
         frame[BTH + 9 : BTH + 12] = (psn & 0xFFFFFF).to_bytes(3, "big")
-    elif kind == 7:  # a WRITE to where it must not go; the opcode only if there is a RETH
-        if frame[BTH] in (0x06, 0x0A, 0x0B):
+    elif kind == 7:  # an access to where it must not go; the key is at the same place in RETH and AtomicETH
+        if frame[BTH] in TO_AN_ADDRESS:
             address, key = rng.choice(targets)
             length = struct.unpack_from(">I", frame, RETH + 12)[0]
             if rng.random() < 0.2:

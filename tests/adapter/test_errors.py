@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from ends import SEND, WRITE, WRITE_IMM, End, completion, connect, fill, quiet, recv, send, settle, sge
+from ends import FETCH_ADD, READ, SEND, WRITE, WRITE_IMM, End, completion, connect, fill, quiet, recv, send, settle, sge
 from verbena.sw.verbs.libibverbs_enums import (
     ibv_access_flags,
     ibv_event_type,
@@ -17,7 +17,7 @@ from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.qp import QPAttr
-from verbena.sw.verbs.wr import SGE
+from verbena.sw.verbs.wr import SGE, SendWR
 
 SIZE = 65536
 S = ibv_wc_status
@@ -93,6 +93,25 @@ def test_write_without_the_qp_flag():
         connect(c, d, access=0)
         send(c, WRITE, [sge(c, 0, 8)], remote=(d, 0))
         assert completion(c.cq).status in (S.IBV_WC_REM_ACCESS_ERR, S.IBV_WC_REM_INV_REQ_ERR)
+
+
+@pytest.mark.parametrize("second", [READ, FETCH_ADD, WRITE])
+@pytest.mark.parametrize("first", [READ, FETCH_ADD])
+def test_the_first_refusal_is_told_whatever_waits_behind_it(first, second):
+    """Both are at the responder before either is answered. Found against Linux, which waited for ever."""
+    with End("sim0", 4096) as c, End("sim1", 4096, access=LOCAL) as d:
+        connect(c, d, timeout=8, retry_cnt=1)
+        wrs = []
+        for number, opcode in enumerate((first, second)):
+            wr = SendWR(number, opcode, num_sge=1, sg=[sge(c, 2048 * number, 8)])
+            if opcode == FETCH_ADD:
+                wr.set_wr_atomic(d.mr.rkey, d.mr.buf, 1)
+            else:
+                wr.set_wr_rdma(d.mr.rkey, d.mr.buf)
+            wrs.append(wr)
+        wrs[0].next_wr = wrs[1]
+        c.qp.post_send(wrs[0])
+        assert [wc.status for wc in completion(c.cq, 2)] == [S.IBV_WC_REM_ACCESS_ERR, S.IBV_WC_WR_FLUSH_ERR]
 
 
 @pytest.mark.parametrize("where", ["key", "range", "pd"])

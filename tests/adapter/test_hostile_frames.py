@@ -1,10 +1,13 @@
-"""Frames that no honest peer sends: nothing outside a registered region is written, nothing hangs, counters tell."""
+"""Frames that no honest peer sends: nothing outside a registered region is written or told, nothing hangs, and counters
+tell.
+"""
 
 import random
+from collections import Counter
 
 import pytest
-from ends import SEND, WRITE, End, completion, connect, fill, recv, send, settle, sge, world
-from hostile import MTU, Attacker, mutate
+from ends import FETCH_ADD, READ, SEND, WRITE, End, completion, connect, fill, recv, send, settle, sge, world
+from hostile import BTH, MTU, Attacker, mutate
 from rocegram import with_icrc
 from streams import make_rng
 from verbena.sim.pair import path_mtu
@@ -19,26 +22,34 @@ FRAMES = 112_000  # one in ten is left as it is
 BATCH = 1000
 QPS = 16
 RECEIVES = 32
-SENDS = 4
+REQUESTS = [(WRITE, 64), (READ, 64), (WRITE, 64), (FETCH_ADD, 8), (READ, 3 * MTU)]
 BLOCK, FIRST, LENGTH = 65536, 8192 + 100, 40_001
 NOBODY = 77
+PEER = 0x02_00_00_00_00_99, 0x0A000063
+GID = "::ffff:10.0.0.99"
+READ_RESPONSES = {0x0D: 4, 0x0E: 0, 0x0F: 4, 0x10: 4}
+"""Bytes of AETH in front of the payload."""
+WINDOW = 8
 
 
 class Target:
-    """QPs on ``sim1`` that believe in a peer on ``sim0``, where nobody is, and memory that must stay as it is.
+    """QPs on ``sim1`` that believe in a peer, a tap that only listens, and memory that must stay as it is and untold.
 
-    The region that WRITEs may reach lies inside of a block, and begins and ends amid a page.
+    The region that the peer may reach lies inside of a block, and begins and ends amid a page.
     """
 
-    def __init__(self, end, other, gid, rng):
-        self.end, self.gid, self.rng = end, gid, rng
+    def __init__(self, end, other, rng):
+        self.end, self.rng = end, rng
+        self.tap = world().tap(PEER[0])
+        end.context._adapter.port.add_neighbour(PEER[1], PEER[0])
+        self.heard = Counter()
         self.block = host_memory.alloc(BLOCK, 4096)
         host_memory.write(self.block, random.Random(rng.random()).randbytes(BLOCK))
-        self.region = MR(end.pd, LENGTH, 3, address=self.block + FIRST)
+        self.region = MR(end.pd, LENGTH, 15, address=self.block + FIRST)
         # A region that nobody holds closes itself, and its key would test nothing.
         self.locked = locked = MR(end.pd, 8192, 1)
         freed = host_memory.alloc(8192, 4096)
-        with MR(end.pd, 8192, 3, address=freed) as stale:
+        with MR(end.pd, 8192, 15, address=freed) as stale:
             self.stale = freed, stale.rkey
         self.guards = [
             (self.block, FIRST),
@@ -57,29 +68,34 @@ class Target:
             *[(locked.buf, locked.rkey), (locked.buf, key), (other.mr.buf, other.mr.rkey), (other.mr.buf, key)],
             *[self.stale, (freed, key), (locked.buf, 0), (after - 99, key), (after - 100, key), (first, key)],
         ]
-        sims = world().adapters
-        peer, own = (sims[0].mac, 0x0A000001), (sims[1].mac, 0x0A000002)
-        self.attackers = [Attacker(rng, peer, own, first, key) for _ in end.qps]
+        own = world().adapters[1].mac, 0x0A000002
+        self.attackers = [Attacker(rng, PEER, own, first, key) for _ in end.qps]
         self.victims = [*(qp.qp_num for qp in end.qps), 0, 1, 0xFFFFFF, 64, 127]
+
+        self.secrets = {content[i : i + WINDOW] for content in self.guarded() for i in range(len(content) - WINDOW + 1)}
 
     def guarded(self):
         return [host_memory.read(*guard) for guard in self.guards]
 
     def revive(self, qp, attacker):
-        """A new life for a QP, with receives posted and some WRITEs waiting for their acknowledgement."""
+        """A new life for a QP, with receives posted and some requests waiting for their acknowledgement."""
         if qp.qp_state != ibv_qp_state.IBV_QPS_RESET:
             qp.modify(QPAttr(qp_state=ibv_qp_state.IBV_QPS_RESET), ibv_qp_attr_mask.IBV_QP_STATE)
         attr = QPAttr()
-        attr.path_mtu, attr.qp_access_flags, attr.dest_qp_num = path_mtu(MTU), 2, NOBODY
+        attr.path_mtu, attr.qp_access_flags, attr.dest_qp_num = path_mtu(MTU), 14, NOBODY
+        attr.max_rd_atomic = attr.max_dest_rd_atomic = 16
         attr.sq_psn, attr.rq_psn = self.rng.getrandbits(24), self.rng.getrandbits(24)
         attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 14, 7, 7, 12
-        attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=self.gid, hop_limit=64))
+        attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=GID, hop_limit=64))
         qp.to_rts(attr)
         for _ in range(RECEIVES):
             recv(self.end, [sge(self.end, 0, 1024)], qp=qp)
-        for _ in range(SENDS):
-            wr = SendWR(1, WRITE, num_sge=1, sg=[SGE(self.end.mr.buf, 64, self.end.mr.lkey)])
-            wr.set_wr_rdma(1, 0)
+        for opcode, length in REQUESTS:
+            wr = SendWR(1, opcode, num_sge=1, sg=[SGE(self.end.mr.buf, length, self.end.mr.lkey)])
+            if opcode == FETCH_ADD:
+                wr.set_wr_atomic(1, 0, 1)
+            else:
+                wr.set_wr_rdma(1, 0)
             qp.post_send(wr)
         attacker.restart(qp.qp_num, attr.rq_psn, attr.sq_psn)
 
@@ -92,13 +108,25 @@ class Target:
             else:
                 adapter.inject(mutate(attacker.next(advance=rng.random() < 0.1), rng, self.victims, self.targets))
 
+    def listen(self):
+        """Takes the frames that the adapter sent; an ``AssertionError`` if one tells what no READ may reach."""
+        while frame := self.tap.receive():
+            opcode = frame[BTH]
+            self.heard[opcode] += 1
+            if opcode in READ_RESPONSES:
+                payload = frame[BTH + 12 + READ_RESPONSES[opcode] : -4]
+                told = {payload[i : i + WINDOW] for i in range(len(payload) - WINDOW + 1)}
+                assert told.isdisjoint(self.secrets), "a READ was answered from memory that it must not reach"
+
     def calm(self):
         """Waits for the end of what was injected; an ``AssertionError`` if there is none."""
         limit = world().cycles + 1_000_000
         while not world().idle:
             settle(2000)
+            self.listen()
             assert world().cycles < limit, "the adapter does not come to rest"
         settle(2000)
+        self.listen()
         by_number = {qp.qp_num: qp for qp in self.end.qps}
         while found := self.end.cq.poll(64)[1]:
             for wc in found:
@@ -110,9 +138,7 @@ class Target:
 def target():
     rng = make_rng()
     with End("sim1", 8192) as other, End("sim1", 4096, qps=QPS, depth=64, cqe=4000, access=1) as end:
-        with End("sim0", 64) as peer:
-            gid = peer.gid
-        yield Target(end, other, gid, rng)
+        yield Target(end, other, rng)
 
 
 def test_a_hundred_thousand_mutated_frames_do_no_harm_and_a_connection_still_works(target):
@@ -138,6 +164,8 @@ def test_a_hundred_thousand_mutated_frames_do_no_harm_and_a_connection_still_wor
     for cause in ("not_roce", "malformed", "icrc", "qp", "duplicate", "sequence", "error"):
         assert changes[f"drop_{cause}"] > 0, cause
     assert changes["access_errors"] > 0
+    for opcode in (0x0D, 0x0E, 0x0F, 0x11, 0x12):
+        assert target.heard[opcode] > 0, f"nothing with opcode {opcode:#x} was answered"
     kept_out = sum(changes[f"drop_{cause}"] for cause in ("not_roce", "malformed", "icrc", "overflow"))
     assert changes["rx_packets"] + kept_out == FRAMES, "a frame is not accounted for"
     assert changes["bus_errors"] == 0

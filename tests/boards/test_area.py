@@ -46,7 +46,7 @@ def test_blocks_are_counted_with_what_is_inside_them(folder):
     assert set(blocks) == {"register", "queue"}
     assert blocks["register"]["ff"] == 33
     assert blocks["queue"]["ff"] > 32
-    assert blocks["queue"]["lut4"] >= 8 * 4  # 32 bits of LUT RAM, 4 sites for 4 bits
+    assert blocks["queue"]["lut4_sites"] >= 8 * 4  # 32 bits of LUT RAM, 4 sites for 4 bits
 
 
 def test_the_whole_includes_the_harness(folder):

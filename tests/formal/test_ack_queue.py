@@ -19,9 +19,9 @@ class Answers(wiring.Component):
     """An ack queue, and what is asked of QP 0.
 
     Assumed: ``qp`` stands 3 cycles before ``put``, ``psn`` 1 cycle, strobes are at least 4 cycles apart. Of QP 0: PSNs
-    do not go back, but that a duplicate is answered with an ACK for the newest one that was executed; a RELEASE puts it
-    on hold, and HOLD alone ends that; there is no CLEAR. All else is free: when what is put, QP 1, and when ``o`` is
-    taken.
+    do not go back, but that a duplicate is answered with an ACK for a packet that was executed, and that a response
+    which is refused brings a NAK for its own packet; a RELEASE puts it on hold, and HOLD or such a NAK ends that; there
+    is no CLEAR. All else is free: when what is put, QP 1, and when ``o`` is taken.
     """
 
     def __init__(self):
@@ -65,7 +65,7 @@ class Answers(wiring.Component):
             assume(m, self.action != AckAction.CLEAR)
             with m.Switch(self.action):
                 with m.Case(AckAction.ANSWER):
-                    assume(m, self.hold == held)
+                    assume(m, (self.hold == held) | (is_nak & ~self.hold))
                 with m.Case(AckAction.RELEASE):
                     assume(m, self.hold)
                 with m.Case(AckAction.HOLD):
@@ -73,7 +73,9 @@ class Answers(wiring.Component):
         with m.If(puts & (self.action != AckAction.HOLD)):
             m.d.sync += newest.eq(answer.psn)
             step = psn_difference(answer.psn, newest)
-            assume(m, ((step >= 0) & (step < STEP)) | ((step == -1) & asks & ~is_nak))
+            duplicate = (step < 0) & (step > -STEP) & asks & ~is_nak
+            refused = (step < 0) & (step > -STEP) & asks & is_nak & held & ~self.hold
+            assume(m, ((step >= 0) & (step < STEP)) | duplicate | refused)
 
         # -- What comes out: while it is held, it is an answer from before.
         shows = self.o.valid & (out.qp == 0)

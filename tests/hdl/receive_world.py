@@ -150,6 +150,7 @@ class Rules:
         self.served = 0
         self.repeated = False  # a duplicate was put there since it was empty
         self.since_nak = []  # packets ahead of the gap since its NAK
+        self.asked = False  # the newest packet executed was a READ or an atomic
 
     def _access(self, length, *, key=0, address=0, access=0, discard=0):
         return SimpleNamespace(length=length, key=key, address=address, access=access, discard=discard)
@@ -215,7 +216,7 @@ class Rules:
             return self._enter(packet, 0 if opcode == READ_REQUEST else REPLAY)
         if opcode > WRITE_ONLY_IMM:
             return silent
-        return self._answer(self.credits(), psn=(self.epsn - 1) & MASK24)
+        return self._answer(self.credits(), psn=packet["psn"] if self.asked else (self.epsn - 1) & MASK24)
 
     def _ahead(self, psn):
         """A packet behind a gap. One NAK; and another if the first packet that the NAK was for comes a second time,
@@ -329,6 +330,7 @@ class Rules:
                     job["immediate"] = packet["immediate"]
                 self.index += 1
         self.epsn = (self.epsn + 1) & MASK24
+        self.asked = False
         job["msn"] = self.msn
         if job["acknowledge"]:
             job["syndrome"] = self.credits()
@@ -354,6 +356,7 @@ class Rules:
         self.since_nak = []
         self.msn = (self.msn + 1) & MASK24
         self.epsn = (self.epsn + self._responses(packet)) & MASK24
+        self.asked = True
         return self._enter(packet, KINDS[opcode])
 
 

@@ -16,10 +16,11 @@ from verbena.hdl.stream.ram import Ram
 
 
 def lint(text, folder):
-    """What Verilator says about ``text``, matters of style left out."""
+    """What Verilator says about ``text``; blocks may ignore members of records, and modules
+    share a file."""
     Path(folder, "dut.sv").write_text(text)
     root = Path(verilator.__file__).parent
-    command = [root / "bin" / "verilator", "--lint-only", "-Wall", "-Wno-style", "dut.sv"]
+    command = [root / "bin" / "verilator", "--lint-only", "-Wall", "-Wno-UNUSEDSIGNAL", "-Wno-DECLFILENAME", "dut.sv"]
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.stderr

@@ -214,11 +214,13 @@ class StandIn(wiring.Component):
         tx, rx = self.tx, self.rx
         echoing = Signal()
         left = Signal(16)
+        # Beside the stream: bits of a record that depend on others of it look like a loop.
+        begins = Signal()
         m.d.comb += left.eq(bytes_ - position)
         with m.If((todo != 0) & ~echoing):
             m.d.comb += [
                 tx.valid.eq(1),
-                tx.payload.first.eq(position == 0),
+                begins.eq(position == 0),
                 tx.payload.last.eq(left <= width),
                 tx.payload.count.eq(Mux(left <= width, left, width)),
                 tx.payload.data.eq(pattern(position, width)),
@@ -229,9 +231,11 @@ class StandIn(wiring.Component):
                     m.d.sync += [position.eq(0), todo.eq(todo - 1), sent.eq(sent + 1)]
         with m.Else():
             m.d.comb += [tx.valid.eq(rx.valid & echo), tx.payload.eq(rx.payload), rx.ready.eq(tx.ready | ~echo)]
+            m.d.comb += begins.eq(rx.payload.first)
         with m.If(rx.valid & echo & (todo == 0)):
             m.d.sync += echoing.eq(~(tx.ready & rx.payload.last))
-        with m.If(tx.payload.first):
+        m.d.comb += tx.payload.first.eq(begins)
+        with m.If(begins):
             m.d.comb += tx.payload.data[:48].eq(mac[:48])
         with m.If(write & (aw == R.SEND // 4)):
             m.d.sync += [bytes_.eq(axil.wdata[:16]), todo.eq(axil.wdata[16:])]

@@ -72,6 +72,7 @@ class FakeDevice:
         self.refuse = {}
         self.script = deque()
         self.advanced = []
+        self.now = 0
         self.neighbours = {ip: mac, ip + 1: mac + 1}
         self.watches = {}
         self._numbers = itertools.count(1)
@@ -113,6 +114,9 @@ class FakeDevice:
         if self.script:
             self.script.popleft()()
         return bool(self.script)
+
+    def time_ns(self):
+        return self.now
 
     def watch(self, address, length):
         number = next(self._numbers)

@@ -18,6 +18,7 @@ from verbena.sw import host_memory
 from verbena.sw.adapter import Adapter, AdapterError
 
 COMPLETION, CQ_ERR, QP_FATAL, QP_ACCESS_ERR = 128, 0, 1, 3
+NEIGHBOUR_IP, NEIGHBOUR_LOW, NEIGHBOUR_HIGH = 0x58, 0x5C, 0x60
 
 
 @pytest.fixture
@@ -67,6 +68,33 @@ def test_something_else_is_not_brought_up(fake):
     fake.registers[0], fake.registers[4] = 0x56524231, 2
     assert "interface 2, the driver 1" in refused(errno.ENODEV, Adapter, fake)
     assert fake.writes == []
+
+
+# Neighbours
+
+
+def test_a_known_neighbour_is_not_asked_for(fake, adapter):
+    assert adapter.resolve(0x0A0000A2) == fake.mac + 1
+    assert not fake.rung(NEIGHBOUR_IP)
+
+
+def test_another_neighbour_answers_an_arp_request(fake, adapter):
+    """The second one: the first request was lost."""
+
+    def answer():
+        if len(fake.rung(NEIGHBOUR_IP)) == 2:
+            fake.registers |= {NEIGHBOUR_LOW: 0xA55A0001, NEIGHBOUR_HIGH: 1 << 31 | 0x0256}
+
+    fake.script.extend([answer] * 1000)
+    assert adapter.resolve(0xC0A80001) == 0x0256A55A0001
+    assert fake.rung(NEIGHBOUR_IP) == [0xC0A80001] * 2
+
+
+def test_nobody_answers(fake, adapter):
+    fake.registers |= {NEIGHBOUR_LOW: 0xA55A0001, NEIGHBOUR_HIGH: 0x0256}
+    assert "192.168.0.1" in refused(errno.EHOSTUNREACH, adapter.resolve, 0xC0A80001)
+    assert fake.rung(NEIGHBOUR_IP) == [0xC0A80001] * 3
+    assert sum(fake.advanced) < 1_000_000
 
 
 # Commands

@@ -90,10 +90,37 @@ def test_constants_and_what_is_written_read_back():
         for due in (12345, 0xFFFFFFFF):
             ctx.set(dut.next_due, due)
             assert await bus.read(ctx, REG["next_due"].offset) == due
+        ctx.set(dut.neighbour_mac, 0x0256000000FE)
+        assert await bus.read(ctx, REG["neighbour_mac_low"].offset) == 0xFE
+        assert await bus.read(ctx, REG["neighbour_mac_high"].offset) == 0x0256
+        ctx.set(dut.neighbour_valid, 1)
+        assert await bus.read(ctx, REG["neighbour_mac_high"].offset) == 0x80000256
         before = await bus.read(ctx, REG["clock"].offset)
         assert before < await bus.read(ctx, REG["clock"].offset)
 
     simulate(dut, host, seed=rng.seed_value)
+
+
+def test_a_question_for_a_neighbour_is_asked_once():
+    rng = make_rng()
+    dut = make()
+    bus = Bus(dut.axil, rng)
+    asked = []
+
+    async def host(ctx):
+        for ip in (0x0A000007, 0x0A000007, 0x0A000008):
+            await bus.write(ctx, REG["ip"].offset, 1)
+            await bus.write(ctx, REG["neighbour_ip"].offset, ip)
+            assert await bus.read(ctx, REG["neighbour_ip"].offset) == ip
+
+    async def station(ctx):
+        while True:
+            *_, ask, ip = await ctx.tick().sample(dut.neighbour_ask, dut.neighbour_ip)
+            if ask:
+                asked.append(ip)
+
+    simulate(dut, host, background=[station], seed=rng.seed_value)
+    assert asked == [0x0A000007, 0x0A000007, 0x0A000008]
 
 
 def test_doorbells_come_out_and_pages_beyond_the_last_are_ignored():

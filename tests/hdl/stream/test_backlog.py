@@ -41,7 +41,9 @@ def test_holds_depth_items_and_two(depth, parts):
 
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_latency(parts):
-    """1 cycle through an empty one, `parts + 1` to put one behind another, `parts + 3` from one to the next."""
+    """1 cycle through an empty one, `parts + 1` to put one behind another, or 1 without parts, and `parts + 3` from one
+    to the next.
+    """
     dut = Backlog(16, 8, parts)
     out = []
 
@@ -56,7 +58,7 @@ def test_latency(parts):
             if valid and not out:
                 out.append(cycle)
         assert out == [1]
-        assert taken[:6] == [0, 1, *(1 + (parts + 1) * n for n in range(1, 5))]
+        assert taken[:6] == [0, 1, *(1 + (1 if parts == 1 else parts + 1) * n for n in range(1, 5))]
         ctx.set(dut.i.valid, 0)
         ctx.set(dut.o.ready, 1)
         times = []

@@ -93,7 +93,10 @@ def test_every_receive_wqe_completes_once_and_in_order():
         return rng.getrandbits(31) * 2 + (rng.random() < 0.06)
 
     async def script(ctx):
-        for _ in range(2):
+        for life in range(10):
+            # Some lives have no access that follows a refused one.
+            if life >= 2 and POISONED in verdicts:
+                break
             psn, middle = [7] * QPS, [False] * QPS
             for log in (completions, acks, errors, commands):
                 log.clear()
@@ -163,7 +166,7 @@ def test_every_receive_wqe_completes_once_and_in_order():
         collector(dut.access, accesses), collector(dut.completion, completions), collector(dut.ack, acks),
         collector(dut.error, errors), collector(dut.release, []),
     ]  # fmt: skip
-    simulate(dut, script, background=background, seed=rng.seed_value, deadline=60_000)
+    simulate(dut, script, background=background, seed=rng.seed_value, deadline=300_000)
     assert KEY in verdicts
     assert POISONED in verdicts
 

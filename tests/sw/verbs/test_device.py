@@ -154,6 +154,32 @@ def test_what_is_not_there_is_not_pretended(context):
 def test_counters(device, context):
     device.counters[0] = 77
     assert context.query_counters()["tx_packets"] == 77
+
+
+def test_time(device, context):
+    device.now = 4096
+    assert context.time_ns() == 4096
+
+
+def test_advance_tells_whether_there_is_work_left(device, context):
+    device.script.extend([lambda: None, lambda: None])
+    assert context.advance(100) is True
+    assert context.advance() is False
+    assert device.advanced == [100, 4096]
+
+
+def test_watching_ends(device, context):
+    before = dict(device.watches)
+    with context.watching(0x1000, 8):
+        assert set(device.watches.values()) - set(before.values()) == {(0x1000, 8)}
+    assert device.watches == before
+
+
+def test_a_closed_context_has_no_time(context):
+    context.close()
+    for call in (context.time_ns, context.advance):
+        with pytest.raises(PyverbsRDMAError, match="Context is closed"):
+            call()
     assert COUNTERS == 0xC00
 
 

@@ -1,0 +1,1 @@
+"""The station on the Ethernet: what it answers besides RoCE, and the MAC that brings it onto the wire."""

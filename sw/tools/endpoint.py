@@ -1,0 +1,178 @@
+"""One end of a tool's connections: what it holds of a device."""
+
+import contextlib
+import random
+
+from verbena.hdl.abi.cqe import Syndrome
+
+from ..verbs.addr import GID, AHAttr, GlobalRoute
+from ..verbs.cq import CQ
+from ..verbs.device import Context, get_device_list
+from ..verbs.libibverbs_enums import ibv_access_flags, ibv_mtu, ibv_qp_type, ibv_wc_status
+from ..verbs.limits import MAX_RD_ATOMIC
+from ..verbs.mr import MR
+from ..verbs.pd import PD
+from ..verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from ..verbs.wr import SGE
+from .session import WORKED, Patience, ToolError
+
+__all__ = ["Endpoint", "chain", "mtu_of", "open_device"]
+
+PORT = 1
+SETTLE = 8
+"""Quanta of time in which what a test leaves over, such as the last ACK, goes out."""
+
+
+def open_device(name=None):
+    """A :class:`.Context` of the device of that name, or of the first one."""
+    if name is None:
+        names = [device.name.decode() for device in get_device_list()]
+        if not names:
+            raise ToolError("there is no device")
+        name = names[0]
+    return Context(name=name)
+
+
+def mtu_of(size):
+    """``enum ibv_mtu`` of an MTU in bytes. :class:`.ToolError` if there is no such MTU."""
+    try:
+        return ibv_mtu[f"IBV_MTU_{size}"]
+    except KeyError:
+        raise ToolError(f"the MTU must be 256, 512, 1024, 2048 or 4096, not {size}") from None
+
+
+def _name(kind, value):
+    return kind(value).name if value in set(kind) else str(value)
+
+
+def chain(requests):
+    """Work requests as one list, for a single post: the first of them, or None."""
+    first = last = None
+    for wr in requests:
+        if last is None:
+            first = wr
+        else:
+            last.next_wr = wr
+        last = wr
+    return first
+
+
+class Endpoint:
+    """A PD, a region of ``size`` bytes, a CQ, and ``qps`` RC queue pairs in INIT; closed as a context manager.
+
+    Parameters
+    ----------
+    context : Context
+    size, qps : int
+    send_depth, recv_depth : int
+        Requests that can be posted on each queue pair.
+    inline : int
+        Largest message that goes inside of its request.
+    access : int
+        What the peer may do, besides LOCAL_WRITE.
+    gid_index : int
+    channel : Channel, optional
+        Where the peer must not hang up while completions are awaited.
+    patience : float, optional
+        Seconds without a completion after which the wait ends.
+    rng : random.Random, optional
+        Where the first PSNs come from; kept for who needs more.
+    """
+
+    def __init__(
+        self,
+        context,
+        size,
+        *,
+        qps=1,
+        send_depth=1,
+        recv_depth=1,
+        inline=0,
+        access=0,
+        gid_index=0,
+        channel=None,
+        patience=None,
+        rng=None,
+    ):
+        self.context = context
+        self.gid_index = gid_index
+        self.gid = int(context.query_gid(PORT, gid_index)).to_bytes(16, "big")
+        self.inline = inline
+        self.channel = channel
+        self._patience = Patience(patience)
+        access |= ibv_access_flags.IBV_ACCESS_LOCAL_WRITE
+        with contextlib.ExitStack() as stack:
+            self._cq = stack.enter_context(CQ(context, qps * (send_depth + recv_depth)))
+            pd = stack.enter_context(PD(context))
+            self.mr = MR(pd, size, access)
+            cap = QPCap(send_depth, recv_depth, 1, 1, inline)
+            init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=self._cq, rcq=self._cq, cap=cap, sq_sig_all=0)
+            attr = QPAttr(port_num=PORT)
+            attr.qp_access_flags = access
+            self.qps = [QP(pd, init, attr) for _ in range(qps)]
+            self._resources = stack.pop_all()
+        self.index = {qp.qp_num: i for i, qp in enumerate(self.qps)}
+        self.rng = rng or random.Random()
+        self.psns = [self.rng.randrange(1 << 24) for _ in self.qps]
+
+    def connect(
+        self, index, *, gid, qpn, psn, mtu, timeout=14, initiator=1, responder=1, service_level=0, traffic_class=0
+    ):
+        """Brings queue pair ``index`` to RTS: its peer is ``qpn`` at the address ``gid`` (16 bytes), which starts at
+        ``psn``. ``initiator`` and ``responder`` are the READs and atomics under way in either direction.
+        """
+        attr = QPAttr(path_mtu=mtu)
+        attr.dest_qp_num, attr.rq_psn, attr.sq_psn = qpn, psn, self.psns[index]
+        attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = timeout, 7, 7, 12
+        attr.max_rd_atomic = min(initiator, MAX_RD_ATOMIC)
+        attr.max_dest_rd_atomic = min(responder, MAX_RD_ATOMIC)
+        text = gid.hex(":", 2)
+        if GID(text).ipv4 is None:
+            raise ToolError(f"the peer's address {text} is not an IPv4 one, as this side's is")
+        route = GlobalRoute(text, sgid_index=self.gid_index, hop_limit=64, traffic_class=traffic_class)
+        attr.ah_attr = AHAttr(sl=service_level, is_global=1, port_num=PORT, gr=route)
+        self.qps[index].to_rts(attr)
+
+    def sge(self, offset, length):
+        """A part of the region."""
+        return SGE(self.mr.buf + offset, length, self.mr.lkey)
+
+    def poll(self, count=64):
+        """Up to ``count`` completions, or an empty list once the device has worked a little in vain.
+
+        :class:`.ToolError` if one has failed, if patience is at its end, or if the peer is gone.
+        """
+        found = self._cq.poll(count)[1]
+        for wc in found:
+            if wc.status:
+                status, syndrome = _name(ibv_wc_status, wc.status), _name(Syndrome, wc.vendor_err)
+                raise ToolError(
+                    f"QP {wc.qp_num:#x}, request {wc.wr_id}: {status} ({wc.status}), vendor error {syndrome}"
+                )
+        if found:
+            self._patience.renew()
+        else:
+            self.check()
+        return found
+
+    def check(self):
+        """Raises what a wait in vain must raise: patience is at its end, or the peer is gone."""
+        self._patience.check("a completion")
+        if self.channel is not None:
+            self.channel.check()
+
+    def settle(self):
+        """A session in which the device sends what it still has to, such as the ACK of the last message."""
+        for _ in range(SETTLE):
+            if not self.context.advance():
+                break
+            yield WORKED
+
+    def close(self):
+        self._resources.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()

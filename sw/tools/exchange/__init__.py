@@ -1,0 +1,1 @@
+"""What the tools tell each other over TCP before, between and after their messages: bytes in and out, no verbs."""

@@ -1,0 +1,135 @@
+"""Bandwidth: as many messages at a time as the queues hold."""
+
+from ...verbs.libibverbs_enums import ibv_wc_opcode
+from ..endpoint import chain
+from ..exchange.perftest import Report
+from ..session import WORKED, ToolError
+
+__all__ = ["Receiver", "Sender", "transfer"]
+
+MIB = 1 << 20
+PEAK_WORK = 2_000_000
+"""Pairs of post and completion that the search for the peak looks at; where there are more, there is no peak."""
+
+
+class Sender:
+    """Posts and counts the messages of one side, on all queue pairs."""
+
+    def __init__(self, end, messages, options):
+        self._end = end
+        self._messages = messages
+        self._options = options
+        self._posted = [0] * options.qps
+        self._completed = [0] * options.qps
+        self._posts = []  # time of each message
+        self._completions = []  # (messages complete, time)
+
+    @property
+    def done(self):
+        return sum(self._completed) == self._options.iterations * self._options.qps
+
+    def post(self):
+        """Posts what there is room for."""
+        options = self._options
+        now = self._end.context.time_ns()
+        for index, qp in enumerate(self._end.qps):
+            first = self._posted[index]
+            last = min(options.iterations, self._completed[index] + options.tx_depth)
+            if first < last:
+                qp.post_send(chain(self._message(index, number) for number in range(first, last)))
+                self._posted[index] = last
+                self._posts += [now] * (last - first)
+
+    def _message(self, index, number):
+        behind = number + 1
+        signaled = behind % self._options.cq_mod == 0 or behind == self._options.iterations
+        return self._messages.send(index, number, signaled=signaled)
+
+    def complete(self, wc):
+        index = self._end.index[wc.qp_num]
+        self._completed[index] = wc.wr_id + 1
+        self._completions.append((sum(self._completed), self._end.context.time_ns()))
+
+    def report(self):
+        """The :class:`.Report` of what has been sent."""
+        count, end = self._completions[-1]
+        return _report(self._options, count, end - self._posts[0], self._peak())
+
+    def _peak(self):
+        """Bytes in a nanosecond, from any message's post to any later one's completion; None if that takes too long."""
+        if len(self._posts) * len(self._completions) > PEAK_WORK:
+            return None
+        size = self._options.size
+        return max(
+            (count - first) * size / max(1, end - start)
+            for count, end in self._completions
+            for first, start in enumerate(self._posts[:count])
+        )
+
+
+class Receiver:
+    """Posts and counts the receives of one side, on all queue pairs."""
+
+    def __init__(self, end, messages, options):
+        self._end = end
+        self._messages = messages
+        self._options = options
+        self._posted = [0] * options.qps
+        self._received = [0] * options.qps
+        self._times = None  # of the first and the last completion
+
+    @property
+    def begun(self):
+        return self._times is not None
+
+    @property
+    def done(self):
+        return sum(self._received) == self._options.iterations * self._options.qps
+
+    def post(self):
+        """Posts what there is room for."""
+        options = self._options
+        for index, qp in enumerate(self._end.qps):
+            first = self._posted[index]
+            last = min(options.iterations, self._received[index] + options.rx_depth)
+            if first < last:
+                qp.post_recv(chain(self._messages.receive(index, number) for number in range(first, last)))
+                self._posted[index] = last
+
+    def complete(self, wc):
+        index = self._end.index[wc.qp_num]
+        if wc.byte_len != self._options.size or wc.wr_id != self._received[index]:
+            raise ToolError(f"message {self._received[index]} of {self._options.size} bytes should be here: {wc!r}")
+        self._received[index] += 1
+        now = self._end.context.time_ns()
+        self._times = (now if self._times is None else self._times[0], now)
+
+    def report(self):
+        """The :class:`.Report` of what has been received after the first message, whose beginning nobody here knows."""
+        start, end = self._times
+        return _report(self._options, sum(self._received) - 1, end - start, None)
+
+
+def _report(options, count, passed, peak):
+    seconds = max(1, passed) / 1e9
+    return Report(
+        options.size,
+        options.iterations * options.qps,
+        0.0 if peak is None else peak * 1e9 / MIB,
+        options.size * count / seconds / MIB,
+        count / seconds / 1e6,
+    )
+
+
+def transfer(end, sender=None, receiver=None, *, answer=False):
+    """A session that moves all messages of this side, and of the peer's if they need receives, which must have been
+    posted before. With ``answer`` the first one is not sent before one has come.
+    """
+    while not all(part.done for part in (sender, receiver) if part is not None):
+        if sender is not None and (not answer or receiver.begun):
+            sender.post()
+        for wc in end.poll():
+            (receiver if wc.opcode & ibv_wc_opcode.IBV_WC_RECV else sender).complete(wc)
+        if receiver is not None:
+            receiver.post()
+        yield WORKED

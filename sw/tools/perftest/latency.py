@@ -1,0 +1,131 @@
+"""Latency: one message at a time, there and back."""
+
+import math
+import statistics
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ...verbs.libibverbs_enums import ibv_wc_opcode
+from ..endpoint import chain
+from ..session import WORKED, ToolError
+
+__all__ = ["Latency", "ask", "post_receives", "send_and_receive", "write_and_watch"]
+
+TAIL = 2
+"""The largest values, left out as perftest does."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """What a latency test measured, in microseconds."""
+
+    size: int
+    iterations: int
+    least: float
+    most: float
+    typical: float
+    average: float
+    deviation: float
+    percentile_99: float
+    percentile_99_9: float
+
+    @classmethod
+    def of(cls, size, times, *, ways):
+        """From the times, in ns, at which messages were posted; each took ``ways`` ways to the next."""
+        values = sorted((later - earlier) / 1000 / ways for earlier, later in pairwise(times))
+        kept = values[:-TAIL]
+
+        def percentile(share):
+            return values[math.ceil(len(kept) * share)]
+
+        return cls(
+            size,
+            len(times),
+            values[0],
+            values[-TAIL],
+            statistics.median(values),
+            statistics.fmean(kept),
+            statistics.pstdev(kept),
+            percentile(0.99),
+            percentile(0.999),
+        )
+
+
+class _Completions:
+    """Completions of either kind, each in the order in which they came."""
+
+    def __init__(self, end):
+        self._end = end
+        self._found = {True: deque(), False: deque()}
+
+    def next(self, *, receive):
+        """A session that returns the next completion of a receive, or of a send."""
+        waiting = self._found[receive]
+        while not waiting:
+            for wc in self._end.poll():
+                self._found[bool(wc.opcode & ibv_wc_opcode.IBV_WC_RECV)].append(wc)
+            yield WORKED
+        return waiting.popleft()
+
+
+def ask(end, messages, options):
+    """The client of a READ or atomic test, a session: returns when each message was posted, in ns."""
+    times = []
+    completions = _Completions(end)
+    for number in range(options.iterations):
+        times.append(end.context.time_ns())
+        end.qps[0].post_send(messages.send(0, number))
+        yield from completions.next(receive=False)
+    return times
+
+
+def post_receives(end, messages, options):
+    """Posts the first receives of :func:`send_and_receive`."""
+    end.qps[0].post_recv(chain(messages.receive(0, number) for number in range(options.rx_depth)))
+
+
+def send_and_receive(end, messages, options, *, server):
+    """Either side of a SEND test, a session: the client sends first. Returns as :func:`ask`."""
+    times = []
+    completions = _Completions(end)
+    received = 0
+    while len(times) < options.iterations or received < options.iterations:
+        if received < options.iterations and (times or server):
+            wc = yield from completions.next(receive=True)
+            if wc.byte_len != options.size or wc.wr_id != received:
+                raise ToolError(f"message {received} of {options.size} bytes should be here: {wc!r}")
+            if received + options.rx_depth < options.iterations:
+                end.qps[0].post_recv(messages.receive(0, received + options.rx_depth))
+            received += 1
+        if len(times) < options.iterations:
+            number = len(times)
+            times.append(end.context.time_ns())
+            end.qps[0].post_send(messages.send(0, number))
+            yield from completions.next(receive=False)
+    return times
+
+
+def write_and_watch(end, messages, options, layout, *, server):
+    """Either side of a WRITE test, a session: the server writes first. The last byte of a message counts the messages;
+    each side watches the memory that the peer writes to. Returns as :func:`ask`.
+    """
+    times = []
+    completions = _Completions(end)
+    last = options.size - 1
+    seen = 0
+    with end.context.watching(end.mr.buf + layout.target(0) + last, 1):
+        while len(times) < options.iterations or seen < options.iterations:
+            if seen < options.iterations and (times or not server):
+                seen += 1
+                while end.mr.read(1, layout.target(0) + last)[0] != seen % 256:
+                    end.context.advance()
+                    end.check()
+                    yield WORKED
+            if len(times) < options.iterations:
+                number = len(times)
+                times.append(end.context.time_ns())
+                end.mr.write(bytes([(number + 1) % 256]), 1, layout.source(0) + last)
+                end.qps[0].post_send(messages.send(0, number))
+                yield from completions.next(receive=False)
+    return times

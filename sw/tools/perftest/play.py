@@ -1,0 +1,200 @@
+"""The course of a test, on either side.
+
+What is exchanged when differs from test to test; all that count is done here in perftest's order. The server of a test
+that reads, or that writes in one direction, has nothing to do but to keep its memory alive.
+"""
+
+from dataclasses import replace
+
+from ...verbs.libibverbs_enums import ibv_mtu
+from ..endpoint import Endpoint, mtu_of
+from ..exchange.channel import connect
+from ..exchange.perftest import Exchange, Key, Report
+from . import report
+from .bandwidth import Receiver, Sender, transfer
+from .kinds import Verb
+from .latency import Latency, ask, post_receives, send_and_receive, write_and_watch
+from .messages import CACHE_LINE, CYCLE_BUFFER, Layout, Messages
+
+__all__ = ["PORT", "client", "play", "server"]
+
+PORT = 18515
+NOTHING = Report(0, 0, 0.0, 0.0, 0.0)
+
+
+class Side:
+    """One side of a test, once its resources are there."""
+
+    def __init__(self, kind, options, exchange, end, layout, *, server, tell):
+        self.kind = kind
+        self.options = options
+        self.exchange = exchange
+        self.end = end
+        self.layout = layout
+        self.server = server
+        self.tell = tell
+        reads = options.outstanding if kind.reading else 1
+        self.mine = [
+            Key(qp.qp_num, psn, end.gid, reads, end.mr.rkey, end.mr.buf + layout.target(i))
+            for i, (qp, psn) in enumerate(zip(end.qps, end.psns, strict=True))
+        ]
+
+    def connect(self, mtu):
+        """A session that exchanges the keys and brings all queue pairs to RTS; returns the peer's keys."""
+        kind, options = self.kind, self.options
+        for key in self.mine:
+            self._tell(report.address("local", kind, key))
+        if kind.latency and kind.verb is not Verb.SEND:
+            yield from self.barrier()
+        theirs = yield from self._keys()
+        for i, key in enumerate(theirs):
+            self._tell(report.address("remote", kind, key))
+            self.end.connect(
+                i,
+                gid=key.gid,
+                qpn=key.qpn,
+                psn=key.psn,
+                mtu=mtu,
+                timeout=options.timeout,
+                initiator=key.out_reads,
+                responder=self.mine[i].out_reads,
+                service_level=options.service_level,
+                traffic_class=options.traffic_class,
+            )
+        if kind.verb is Verb.SEND:
+            yield from self.barrier()
+            yield from self._keys()
+        else:
+            yield from self._keys()
+            yield from self.barrier()
+        return theirs
+
+    def _keys(self):
+        theirs = []
+        for key in self.mine:
+            theirs.append((yield from self.exchange.key(key)))
+        return theirs
+
+    def barrier(self):
+        """A session that ends when the peer is here, too."""
+        yield from self.exchange.key(self.mine[0])
+
+    def _tell(self, lines):
+        for line in lines:
+            self.tell(line)
+
+    def bandwidth(self, messages):
+        """The messages of a bandwidth test, a session: returns what the sides have measured together."""
+        both = self.options.bidirectional
+        receives = self.kind.verb is Verb.SEND and (self.server or both)
+        sender = Sender(self.end, messages, self.options) if both or not self.server else None
+        receiver = Receiver(self.end, messages, self.options) if receives else None
+        if receiver is not None:
+            receiver.post()
+        if both or self.kind.verb is Verb.SEND:
+            yield from self.barrier()
+        if sender is not None or receiver is not None:
+            yield from transfer(self.end, sender, receiver, answer=receives and self.server)
+        mine = NOTHING if sender is None else sender.report()
+        if both:
+            theirs = yield from self.exchange.report(mine)
+            return _sum(mine, theirs)
+        if self.kind.verb is Verb.SEND:
+            return receiver.report() if self.server else mine
+        yield from self.barrier()
+        theirs = yield from self.exchange.report(mine)
+        return theirs if self.server else mine
+
+    def latency(self, messages):
+        """The messages of a latency test, a session: returns the :class:`.Latency`, None if this side has none."""
+        kind, options = self.kind, self.options
+        if kind.reading:
+            times = None if self.server else (yield from ask(self.end, messages, options))
+        elif kind.verb is Verb.SEND:
+            post_receives(self.end, messages, options)
+            yield from self.barrier()
+            times = yield from send_and_receive(self.end, messages, options, server=self.server)
+        else:
+            times = yield from write_and_watch(self.end, messages, options, self.layout, server=self.server)
+        return times and Latency.of(options.size, times, ways=2 if kind.symmetric else 1)
+
+    def leave(self):
+        """A session that ends when nobody needs this side any more."""
+        if not (self.kind.latency and self.kind.verb is Verb.WRITE):
+            yield from self.exchange.close(self.mine[0])
+        else:
+            yield from self.exchange.finish()
+        yield from self.end.settle()
+
+
+def _sum(mine, theirs):
+    return replace(
+        mine,
+        peak=mine.peak + theirs.peak,
+        average=mine.average + theirs.average,
+        message_rate=mine.message_rate + theirs.message_rate,
+    )
+
+
+def play(context, kind, options, channel, *, server, tell=print, rng=None, inspect=None):
+    """One side of a test, a session: ``channel`` leads to the other one.
+
+    Returns what was measured, a :class:`.Report` or a :class:`.Latency`, None on the server of a latency test that
+    reads. ``inspect(side)`` is called before its resources go; where PSNs and content come from is ``rng``.
+    """
+    options = options.resolved(kind)
+    with channel:
+        exchange = Exchange(channel, server=server)
+        yield from exchange.version()
+        cycle_buffer, cache_line = yield from exchange.layout(CYCLE_BUFFER, CACHE_LINE)
+        largest = context.query_port(1).active_mtu if options.mtu is None else mtu_of(options.mtu)
+        mtu = ibv_mtu((yield from exchange.mtu(largest)))
+        for line in report.header(kind, options, context.name, 128 << mtu, server=server):
+            tell(line)
+        layout = Layout(options.size, options.qps, cycle_buffer, cache_line)
+        with _endpoint(context, kind, options, layout, channel, server=server, rng=rng) as end:
+            side = Side(kind, options, exchange, end, layout, server=server, tell=tell)
+            keys = yield from side.connect(mtu)
+            messages = Messages(end, kind, options, layout, keys)
+            outcome = yield from (side.latency(messages) if kind.latency else side.bandwidth(messages))
+            yield from side.leave()
+            if inspect is not None:
+                inspect(side)
+    if outcome is not None:
+        for line in report.results(outcome, options):
+            tell(line)
+    return outcome
+
+
+def _endpoint(context, kind, options, layout, channel, *, server, rng):
+    sends = not server or options.bidirectional or kind.symmetric
+    receives = kind.verb is Verb.SEND and (server or options.bidirectional or kind.symmetric)
+    end = Endpoint(
+        context,
+        layout.size,
+        qps=options.qps,
+        send_depth=options.tx_depth if sends else 1,
+        recv_depth=options.rx_depth if receives else 1,
+        inline=options.inline,
+        access=kind.access,
+        gid_index=options.gid_index,
+        # Who has written and watched to the end just leaves.
+        channel=None if kind.latency and kind.verb is Verb.WRITE else channel,
+        patience=options.patience,
+        rng=rng,
+    )
+    if not (kind.latency and kind.verb is Verb.WRITE):  # whose content counts
+        end.mr.write(end.rng.randbytes(layout.size), layout.size)
+    return end
+
+
+def server(context, kind, options, listener, **arguments):
+    """A server, a session: waits for a client on ``listener``; arguments and result are :func:`play`'s."""
+    channel = yield from listener.accept(context.advance, options.patience)
+    return (yield from play(context, kind, options, channel, server=True, **arguments))
+
+
+def client(context, kind, options, host, port=PORT, **arguments):
+    """A client, a session; arguments and result are :func:`play`'s."""
+    channel = yield from connect(host, port, context.advance, options.patience)
+    return (yield from play(context, kind, options, channel, server=False, **arguments))

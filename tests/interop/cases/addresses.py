@@ -1,0 +1,52 @@
+"""Each side finds the other's hardware address, and answers pings."""
+
+import errno
+import ipaddress
+from functools import partial
+
+import pytest
+from machine import ADDRESS, MAC, mac_text
+from verbena.sw.adapter import AdapterError
+
+from .case import Case
+
+__all__ = ["groups"]
+
+PAYLOADS = (0, 1, 56, 1000, 1472)
+
+
+def arp_of_guest(bench):
+    """The guest asks who has our address."""
+    ours = ipaddress.ip_address(bench.port.ip)
+    bench.guest.run("ip neighbour flush dev eth0")
+    bench.guest.run(f"ping -c 1 -W 10 {ours}")
+    entry = bench.guest.run(f"ip neighbour show {ours}")
+    assert mac_text(bench.port.mac) in entry, entry
+
+
+def arp_of_adapter(bench):
+    """We ask who has the guest's, and for one that nobody has."""
+    resolve = bench.context._adapter.resolve
+    theirs = int(ipaddress.ip_address(ADDRESS))
+    assert resolve(theirs) == MAC
+    with pytest.raises(AdapterError) as caught:
+        resolve(theirs + 1)
+    assert caught.value.errno == errno.EHOSTUNREACH
+
+
+def ping(payload, bench):
+    """The guest checks what comes back, byte by byte."""
+    out = bench.guest.run(f"ping -c 3 -i 0.1 -W 10 -s {payload} {ipaddress.ip_address(bench.port.ip)}")
+    assert " 0% packet loss" in out, out
+    assert "wrong data" not in out, out
+    assert "duplicates" not in out, out
+
+
+def groups(seed):
+    return {
+        "addresses": [
+            Case("ARP: the guest asks", "asked", arp_of_guest),
+            Case("ARP: the adapter asks", "asking", arp_of_adapter),
+            *(Case(f"ping -s {payload}", "pinged", partial(ping, payload), tool=True) for payload in PAYLOADS),
+        ]
+    }

@@ -1,0 +1,150 @@
+"""Linux' own programs, unmodified, as clients and servers of ours: rdma-core's pingpong, and perftest."""
+
+import contextlib
+import time
+from functools import partial
+
+from frames import ADAPTER
+from verbena.sw.tools import pingpong
+from verbena.sw.tools.exchange.channel import Listener
+from verbena.sw.tools.perftest import play
+from verbena.sw.tools.perftest.kinds import KINDS
+from verbena.sw.tools.perftest.options import Options
+from verbena.sw.tools.session import run
+
+from .case import Case
+
+__all__ = ["groups"]
+
+ROLES = ("server", "client")
+HOST = "10.0.2.2"
+"""The host, as the guest's second network has it."""
+
+LISTENS = "grep -q ':4853 .* 0A ' /proc/net/tcp"
+"""Somebody in the guest listens on port 18515."""
+
+PATIENCE = 60
+LATE = 0.15
+"""Seconds; the pingpong's timeout is 67 ms."""
+
+
+def converse(bench, role, command, client, server):
+    """Runs ``command`` in the guest and our other end here, to the end of both; output goes to the log of tools."""
+    log = (bench.folder / "tools.log").open("a")
+    with log, contextlib.ExitStack() as stack:
+
+        def tell(line):
+            print(line, file=log)
+
+        if role == "server":
+            listener = stack.enter_context(Listener(0, "127.0.0.1"))
+            command += f" -p {listener.port} {HOST}"
+            job = bench.guest.call("start", {"command": command})
+            session = server(listener, tell)
+        else:
+            job = bench.guest.call("start", {"command": command})
+            bench.until(lambda: bench.guest.call("run", {"command": LISTENS})[0] == 0)
+            session = client("127.0.0.1", bench.guest.tool_port, tell)
+        tell(f"guest: {command}; adapter is the {role}")
+        try:
+            run(session)
+            end = time.monotonic() + PATIENCE
+            status = None
+            while status is None and time.monotonic() < end:
+                status, output = bench.guest.call("job", {"number": job, "seconds": 0.05})
+        finally:
+            status, output = bench.guest.call("job", {"number": job})
+            tell(output)
+            if status is None:
+                bench.guest.call("kill", {"number": job})
+    assert status == 0, f"{command}: status {status}: {' / '.join(output.strip().splitlines()[-3:])}"
+
+
+def perftest(name, options, arguments, role, bench):
+    """One of perftest's programs."""
+    kind = KINDS[name]
+    command = f"ib_{name} -d rxe0 -x 1 -F -u 31 {arguments}"
+    converse(
+        bench,
+        role,
+        command,
+        lambda host, port, tell: play.client(bench.context, kind, options, host, port, tell=tell),
+        lambda listener, tell: play.server(bench.context, kind, options, listener, tell=tell),
+    )
+
+
+def rc_pingpong(options, role, late, bench):
+    """rdma-core's pingpong, whose timeout cannot be set: the guest's clock stands still while the adapter works, or,
+    ``late``, it does not, and all that the adapter says comes so late that the guest says everything twice.
+    """
+    if late:
+        bench.cable.harm(delays={ADAPTER: LATE})
+    with contextlib.nullcontext() if late else bench.in_turns():
+        converse(
+            bench,
+            role,
+            f"ibv_rc_pingpong -d rxe0 -g 1 -c -m {options.mtu} -n {options.iterations} -s {options.size}",
+            lambda host, port, tell: pingpong.client(bench.context, options, host, port, tell=tell),
+            lambda listener, tell: pingpong.server(bench.context, options, listener, tell=tell),
+        )
+    assert bench.cable.retries or not late, "no request came twice"
+
+
+def perftests():
+    """Tools, what they are told, and the same in our words."""
+    for name, kind in KINDS.items():
+        size = 8 if kind.reading and "atomic" in name else 2000 if kind.latency else 5000
+        iterations = 10 if kind.latency else 40
+        variants = [{}]
+        if not kind.latency:
+            variants += [{"qps": 4}, {"bidirectional": True}, {"qps": 3, "bidirectional": True}]
+        if "atomic" in name:
+            variants.append({"compare_and_swap": True})
+        for index, variant in enumerate(variants):
+            mtu = (1024, 4096, 256, 512, 2048)[index]
+            options = Options(size=size, iterations=iterations, mtu=mtu, patience=PATIENCE, **variant)
+            yield name, options
+
+
+def spelled(name, options):
+    """Arguments of perftest's program."""
+    words = ["-n", options.iterations, "-m", options.mtu]
+    if "atomic" not in name:
+        words += ["-s", options.size]
+    if options.qps > 1:
+        words += ["-q", options.qps]
+    if options.bidirectional:
+        words.append("-b")
+    if options.compare_and_swap:
+        words += ["-A", "CMP_AND_SWAP"]
+    return " ".join(map(str, words))
+
+
+def groups(seed):
+    tests = [
+        Case(
+            f"ib_{name} {spelled(name, options)}",
+            role,
+            partial(perftest, name, options, spelled(name, options), role),
+            options.mtu,
+            tool=True,
+        )
+        for name, options in perftests()
+        for role in ROLES
+    ]
+    plays = [
+        Case(
+            f"ibv_rc_pingpong -s {size} -m {mtu}",
+            role,
+            partial(
+                rc_pingpong, pingpong.Options(size, mtu, iterations=count, check=True, patience=PATIENCE), role, late
+            ),
+            mtu,
+            f"{LATE} s late" if late else "none",
+            reason="the guest's timeout passes, on purpose" if late else "",
+            tool=True,
+        )
+        for size, mtu, count, late in ((4096, 1024, 20, False), (1000, 256, 20, False), (4096, 1024, 5, True))
+        for role in ROLES
+    ]
+    return {"perftest": tests, "pingpong": plays}

@@ -1,0 +1,58 @@
+"""Options and their defaults, which are perftest's."""
+
+import pytest
+from verbena.sw.tools.perftest.kinds import KINDS
+from verbena.sw.tools.perftest.options import Options
+from verbena.sw.tools.session import ToolError
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "iterations", "tx_depth", "cq_mod", "inline"),
+    [
+        ("write_bw", 65536, 5000, 128, 1, 0),
+        ("read_bw", 65536, 1000, 128, 1, 0),
+        ("send_bw", 65536, 1000, 128, 1, 0),
+        ("atomic_bw", 8, 1000, 128, 100, 0),
+        ("write_lat", 2, 1000, 1, 1, 96),
+        ("send_lat", 2, 1000, 1, 1, 96),
+        ("read_lat", 2, 1000, 1, 1, 0),
+        ("atomic_lat", 8, 1000, 1, 1, 0),
+    ],
+)
+def test_defaults(name, size, iterations, tx_depth, cq_mod, inline):
+    options = Options().resolved(KINDS[name])
+    assert (options.size, options.iterations) == (size, iterations)
+    assert (options.tx_depth, options.cq_mod, options.inline) == (tx_depth, cq_mod, inline)
+    assert (options.rx_depth, options.timeout, options.outstanding) == (512, 14, 16)
+
+
+def test_queues_are_no_deeper_than_there_are_messages():
+    options = Options(iterations=20, size=8192).resolved(KINDS["send_bw"])
+    assert (options.tx_depth, options.rx_depth, options.cq_mod) == (20, 20, 20)
+
+
+def test_what_is_given_stays():
+    given = {"size": 100, "iterations": 50, "tx_depth": 7, "rx_depth": 9, "cq_mod": 3, "inline": 32}
+    options = Options(**given).resolved(KINDS["write_bw"])
+    assert {name: getattr(options, name) for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "complaint"),
+    [
+        ("atomic_bw", {"size": 16}, "atomics have 8 bytes"),
+        ("write_lat", {"qps": 2}, "only bandwidth tests use several queue pairs"),
+        ("send_lat", {"bidirectional": True}, "only bandwidth tests run in both directions"),
+        ("write_bw", {"size": 0}, "size must be between 1 and 2147483648, not 0"),
+        ("write_bw", {"iterations": 4}, "iterations must be between 5 and 100000000, not 4"),
+        ("write_bw", {"qps": 0}, "qps must be between 1 and 16384, not 0"),
+        ("write_bw", {"inline": 97}, "inline must be between 0 and 96, not 97"),
+        ("read_bw", {"outstanding": 17}, "outstanding must be between 1 and 16, not 17"),
+        ("write_bw", {"timeout": 32}, "timeout must be between 0 and 31, not 32"),
+        ("write_bw", {"mtu": 1500}, "the MTU must be 256, 512, 1024, 2048 or 4096, not 1500"),
+    ],
+)
+def test_what_does_not_fit(name, given, complaint):
+    with pytest.raises(ToolError) as caught:
+        Options(**given).resolved(KINDS[name])
+    assert str(caught.value) == complaint

@@ -1,0 +1,112 @@
+"""ibv_rc_pingpong: both ends on two simulated adapters, and ends that go wrong."""
+
+import re
+import socket
+
+import pytest
+from conversations import CONVERSATIONS
+from verbena.sw.tools import pingpong
+from verbena.sw.tools.endpoint import open_device
+from verbena.sw.tools.exchange.channel import Channel
+from verbena.sw.tools.pingpong import Options, Outcome, main, play
+from verbena.sw.tools.session import ToolError, run
+
+
+@pytest.fixture
+def contexts():
+    with open_device("sim0") as a, open_device("sim1") as b:
+        yield a, b
+
+
+def channels(contexts):
+    here, there = socket.socketpair()
+    return Channel(here, contexts[0].advance, 60), Channel(there, contexts[1].advance, 60)
+
+
+def both(contexts, options, servers=None):
+    """The server's and the client's outcome."""
+    near, far = channels(contexts)
+    a, b = contexts
+    server = play(b, servers or options, far, server=True, tell=lambda line: None)
+    return run(server, play(a, options, near, server=False, tell=lambda line: None))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(size=5000, iterations=10, check=True),
+        Options(size=1, iterations=25, rx_depth=2, mtu=256, check=True),
+        Options(size=4096, iterations=3, rx_depth=1, mtu=4096, check=True),
+    ],
+)
+def test_messages_go_to_and_fro(contexts, options):
+    for outcome in both(contexts, options):
+        assert (outcome.bytes, outcome.iterations) == (2 * options.size * options.iterations, options.iterations)
+        # 10 Gb/s one way at a time, and no way takes less than the memory's latency.
+        assert outcome.nanoseconds > options.iterations * 2 * max(options.size * 0.8, 800)
+
+
+def test_a_message_of_another_size_is_noticed(contexts):
+    with pytest.raises(ToolError, match="a message of 100 bytes came where 200 should"):
+        both(contexts, Options(size=100, iterations=5), Options(size=200, iterations=5))
+
+
+def test_changed_content_is_noticed(contexts, monkeypatch):
+    monkeypatch.setattr(pingpong.Ping, "_take", damage)
+    with pytest.raises(ToolError, match="invalid data: byte 5 is 0xff, not 0x7b"):
+        both(contexts, Options(size=100, iterations=5, check=True))
+
+
+def damage(ping, wc):
+    ping._end.mr.write(b"\xff", 1, 5)
+
+
+def test_the_peer_may_be_any_that_speaks_the_language(contexts):
+    """A client as recorded, but of this wire; it says nothing more."""
+    (address, _), (leave, _) = CONVERSATIONS["rc_pingpong"]
+    near, far = socket.socketpair()
+    near.send(address.replace(b"0a0000f0", b"0a000002") + leave)
+    told = []
+    channel = Channel(far, contexts[0].advance)
+    session = play(contexts[0], Options(patience=0.1), channel, server=True, tell=told.append)
+    with near, pytest.raises(ToolError, match=r"waited 0\.1 s in vain for a completion"):
+        run(session)
+    pattern = r"LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID 0000:0000:0000:0000:0000:ffff:0a00:000"
+    assert re.fullmatch(rf"  local address:  {pattern}1", told[0])
+    assert re.fullmatch(rf"  remote address: {pattern}2", told[1])
+    assert "QPN 0x000012, PSN 0xef91bc" in told[1]
+
+
+def test_an_address_that_is_no_ipv4_one(contexts):
+    near, far = socket.socketpair()
+    near.send(b"0000:000012:ef91bc:fe800000000000005056fffe000000f0\0done\0")
+    with near, pytest.raises(ToolError, match="is not an IPv4 one"):
+        run(play(contexts[0], Options(), Channel(far, contexts[0].advance), server=True, tell=lambda line: None))
+
+
+def test_outcome():
+    lines = list(Outcome(bytes=8_192_000, iterations=1000, nanoseconds=10_000_000).lines())
+    assert lines == [
+        "8192000 bytes in 0.010000 seconds = 6553.60 Mbit/sec",
+        "1000 iters in 0.010000 seconds = 10.00 usec/iter",
+    ]
+
+
+def test_main_with_both_ends(capsys):
+    assert main(["-d", "sim0", "--peer", "sim1", "-n", "5", "-s", "64", "-c"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    mine = [line for line in lines if not line.startswith("server:")]
+    theirs = [line.removeprefix("server: ") for line in lines if line.startswith("server:")]
+    assert [line.split(":")[0].strip() for line in mine[:2]] == ["local address", "remote address"]
+    assert mine[0].split(":", 1)[1].split() == theirs[1].split(":", 1)[1].split()
+    assert mine[2].startswith("640 bytes in ")
+    assert mine[3].startswith("5 iters in ")
+
+
+def test_main_tells_what_is_wrong(capsys):
+    for arguments, complaint in (
+        ("-d nosuch", "Failed to find device nosuch"),
+        ("-d sim0 --peer sim1 -m 1500", "the MTU must be 256, 512, 1024, 2048 or 4096, not 1500"),
+    ):
+        assert main(arguments.split()) == 1
+        assert complaint in capsys.readouterr().err
