@@ -43,17 +43,11 @@ class Acknowledger(wiring.Component):
     A NAK's MSN does not count the message that it refuses.
 
     The job of a READ or an atomic is not acknowledged: it releases the response, for which everything before it is in
-<<<<<<< HEAD
     memory now. Nothing of its own has to be written, so it does not wait for its ``done``, which is taken later. Until
     the last packet of the response has left, or vanished, later answers of the QP wait. A response whose access was
     refused ends the QP's life like a refused run whose key came from the wire, with the response's PSN and MSN in the
-    NAK.
-=======
-    memory now. Until the last packet of the response has left, or vanished, later answers of the QP wait. A response
-    whose access was refused ends the QP's life like a refused run whose key came from the wire, with the response's PSN
-    and MSN in the NAK. That NAK waits for nothing, as no later response follows, and takes the place of one for a later
-    request, if that has ended the QP's life already: the peer must hear of the first request that failed.
->>>>>>> main
+    NAK. That NAK waits for nothing, as no later response follows, and takes the place of one for a later request, if
+    that has ended the QP's life already: the peer must hear of the first request that failed.
 
     A silent job takes 1 cycle, all others 4, and 1 more for an error; an answered response takes 5, likewise. While a
     job waits for its ``done``, what it needs is looked up already: a completion is said in the cycle of a ``done`` that
