@@ -1,6 +1,6 @@
 """Where fetched WQEs wait on chip."""
 
-from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -15,7 +15,7 @@ class WqeArea(wiring.Component):
     """Memory of ``qps * area`` bytes that is written a beat a cycle from any 64-bit word on, and read a word at a time.
 
     One bank of 64 bits for each 64 bits of ``data_width``: a beat that does not begin at the first bank is rotated, and
-    the banks before its own beginning take their words a row further.
+    the banks before its own beginning take their words a row further. Single words are written between the beats.
 
     Parameters
     ----------
@@ -30,6 +30,8 @@ class WqeArea(wiring.Component):
         Word at which the packet begins; stays until its last beat.
     beat, beat_en
         ``PacketBeat``, a multiple of 8 bytes; at most 4096 bytes a packet. Can be read from the next cycle on.
+    put_addr, put_word, put_en
+        One word, written only if ``beat_en`` is not set.
     word_addr, word
         Read port: the word, 2 cycles later. A word that is being written comes out undefined.
     """
@@ -46,6 +48,9 @@ class WqeArea(wiring.Component):
                 "start": In(range(words)),
                 "beat": In(PacketBeat(data_width)),
                 "beat_en": In(1),
+                "put_addr": In(range(words)),
+                "put_word": In(64),
+                "put_en": In(1),
                 "word_addr": In(range(words)),
                 "word": Out(64),
             }
@@ -70,9 +75,15 @@ class WqeArea(wiring.Component):
             lane = Signal(bank_bits)  # word of the beat that belongs here
             m.d.comb += [
                 lane.eq(bank - first),
-                ram.w_addr.eq(row + (first > bank)),
-                ram.w_data.eq(self.beat.data.word_select(lane, 64)),
-                ram.w_en.eq(self.beat_en & (self.beat.count[3:] > lane)),
+                ram.w_addr.eq(Mux(self.beat_en, row + (first > bank), self.put_addr[bank_bits:])),
+                ram.w_data.eq(Mux(self.beat_en, self.beat.data.word_select(lane, 64), self.put_word)),
+                ram.w_en.eq(
+                    Mux(
+                        self.beat_en,
+                        self.beat.count[3:] > lane,
+                        self.put_en & (self.put_addr[:bank_bits] == bank),
+                    )
+                ),
                 ram.r_addr.eq(self.word_addr[bank_bits:]),
             ]
             outputs.append(ram.r_data)
