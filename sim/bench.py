@@ -84,7 +84,8 @@ def _send(end, other, opcode, size, count, number=0, inline=False):
     for i in range(count):
         at = (number + i) * max(size, 64) % BUFFER
         wr = SendWR(i, opcode, num_sge=1, sg=[SGE(end.mr.buf + at, size, end.mr.lkey)], send_flags=flags)
-        wr.set_wr_atomic(other.mr.rkey, other.mr.buf + at, 1)  # the operand counts for atomics only
+        if opcode != SendOpcode.SEND:
+            wr.set_wr_atomic(other.mr.rkey, other.mr.buf + at, 1)  # the operand counts for atomics only
         if first is None:
             first = wr
         else:
