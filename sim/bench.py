@@ -162,6 +162,7 @@ def latency(name, size, inline, push, mtu=MTU):
     samples, posts = [], []
     with End("sim0", REGION, depth=16, inline=32, push=push) as a, End("sim1", REGION, depth=16) as b:
         connect(a, b, mtu=mtu)
+        a.mr.write(b"\xa5" * size, size)  # of inline data that is zero nothing would be written
         for number in range(6):
             if name not in RETURNING:
                 b.qp.post_recv(_receives(b, size, 1))

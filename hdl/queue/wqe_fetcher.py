@@ -168,6 +168,7 @@ class RingPrefetcher(wiring.Component):
         strides = range(ceil_log2(self.min_stride), ceil_log2(self.max_stride) + 1)
 
         # Each memory has one writer: doorbells `producer` and `misrung`, turns `issued`, data `fetched` and `failed`.
+        # A pushed WQE that is in the area moves both `issued` and `fetched`, in a cycle in which neither is written.
         producer, (producer_look, producer_status) = self._index(m, "producer", 16, 2)
         misrung, (misrung_status,) = self._index(m, "misrung", 1, 1)
         issued, (issued_look,) = self._index(m, "issued", 16, 1)
@@ -184,7 +185,7 @@ class RingPrefetcher(wiring.Component):
         m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides, self.sends)
         m.submodules.turns = turns = RingRead(self.qps, self.area, strides)
         m.submodules.flights = flights = Queue(turns.flight_layout, self.reads)
-        m.submodules.store = store = WqeArea(self.data_width, self.qps, self.area)
+        m.submodules.store = store = WqeArea(self.data_width, self.qps, self.area, puts=self.sends)
         wiring.connect(m, wiring.flipped(self.control), halt.control)
         m.d.comb += [
             doorbell.doorbell.valid.eq(self.doorbell.valid),
@@ -286,15 +287,17 @@ class RingPrefetcher(wiring.Component):
 
         # While a ring's indices are set, nobody else writes; nor is a doorbell inside then.
         landed = Signal()  # a pushed WQE is in the area
-        ring_qp = Mux(doorbell.idle, halt.qp, doorbell.qp)
-        ring_index = Mux(doorbell.idle, halt.index, doorbell.index) if self.sends else halt.index
+        rung_qp = Mux(doorbell.idle, halt.qp, doorbell.qp)
+        ring_qp, ring_index = halt.qp, halt.index
+        if self.sends:
+            ring_qp, ring_index = rung_qp, Mux(doorbell.idle, halt.index, doorbell.index)
         deaf = halt.deaf & (self.consumed.payload.qp == halt.qp)
         m.d.comb += [
             halt.clean.eq(turns.clean),
             halt.level.eq(flights.level),
             halt.pop.eq(ending),
             halt.may.eq(doorbell.idle & ~turns.found & ~turns.repeat & ~self.consumed.valid & ~ending),
-            producer.addr.eq(ring_qp),
+            producer.addr.eq(rung_qp),
             producer.data.eq(Mux(doorbell.idle, 0, doorbell.index)),
             producer.en.eq(doorbell.accept | halt.reset),
             misrung.addr.eq(producer.addr),
