@@ -175,6 +175,7 @@ class Rnic(wiring.Component):
         requester, merge, access, transmitter = self._requester, self._transmit_merge, self._access, self._transmitter
         m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
         link(m, self._registers.sq, self._sq_fetch.doorbell)
+        link(m, self._registers.push, self._sq_fetch.push)
         for source, turn in zip((self._sq_fetch.arrived, self._completer.ready, requester.again), turns.i):
             link(m, source, turn)
         through(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)

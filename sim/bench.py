@@ -1,7 +1,7 @@
 """Cycles per message, as perftest would print them: ``python -m verbena.sim.bench``.
 
 Two adapters on one wire with 10 GbE framing, exact in cycles: throughput from batches of two lengths, latency from the
-doorbell's write to the responder's completion in its memory, all with warm caches.
+first register write of posting to the responder's completion in its memory, all with warm caches.
 """
 
 import argparse
@@ -84,7 +84,8 @@ def _send(end, other, opcode, size, count, number=0, inline=False):
     for i in range(count):
         at = (number + i) * max(size, 64) % BUFFER
         wr = SendWR(i, opcode, num_sge=1, sg=[SGE(end.mr.buf + at, size, end.mr.lkey)], send_flags=flags)
-        wr.set_wr_atomic(other.mr.rkey, other.mr.buf + at, 1)  # the operand counts for atomics only
+        if opcode != SendOpcode.SEND:
+            wr.set_wr_atomic(other.mr.rkey, other.mr.buf + at, 1)  # the operand counts for atomics only
         if first is None:
             first = wr
         else:
@@ -153,12 +154,15 @@ def throughput(name, size, qps, mtu=MTU):
     }
 
 
-def latency(name, size, inline, mtu=MTU):
-    """One row: one message at a time, caches warm: one way, or there and back."""
+def latency(name, size, inline, push, mtu=MTU):
+    """One row: one message at a time, caches warm: one way, or there and back. Its WQE is pushed, as the driver does by
+    default, or read by the engine. ``post_cycles``, a part of the latency: what the register writes take.
+    """
     opcode = OPERATIONS[name]
-    samples = []
-    with End("sim0", REGION, depth=16, inline=32) as a, End("sim1", REGION, depth=16) as b:
+    samples, posts = [], []
+    with End("sim0", REGION, depth=16, inline=32, push=push) as a, End("sim1", REGION, depth=16) as b:
         connect(a, b, mtu=mtu)
+        a.mr.write(b"\xa5" * size, size)  # of inline data that is zero nothing would be written
         for number in range(6):
             if name not in RETURNING:
                 b.qp.post_recv(_receives(b, size, 1))
@@ -166,8 +170,11 @@ def latency(name, size, inline, mtu=MTU):
                 pass
             start = world().cycles
             a.qp.post_send(_send(a, b, opcode, size, 1, inline=inline))
+            posts.append(world().cycles - start)
             samples.append(_cycle_of((a if name in RETURNING else b).cq, number, start))
             _cycle_of(a.cq, number, start)
+            for end in (a, b):
+                end.cq.poll(16)
     cycles = sorted(samples[2:])[len(samples[2:]) // 2]
     return {
         "op": name,
@@ -176,6 +183,8 @@ def latency(name, size, inline, mtu=MTU):
         "mtu": mtu,
         "qps": 1,
         "inline": inline,
+        "push": push,
+        "post_cycles": posts[-1],
         "latency_cycles": cycles,
         "cycles_per_message": cycles,
         "payload_bytes_per_cycle": round(size / cycles, 3),
@@ -304,7 +313,8 @@ def show(rows, console):
     for title in titles:
         table.add_column(title, justify="right")
     for row in rows:
-        suffix = " inline" if row.get("inline") else f", {100 * row['loss']:g} % lost" if "loss" in row else ""
+        suffix = f", {100 * row['loss']:g} % lost" if "loss" in row else ""
+        suffix += (" inline" if row.get("inline") else "") + (" pushed" if row.get("push") else "")
         cells = [row["op"] + suffix, *(str(row[k]) for k in ("size", "mtu", "qps"))]
         if "latency_cycles" in row:
             cells += [""] * 5 + [f"{row['latency_cycles']} cycles"]
@@ -327,8 +337,9 @@ def main(argv=None):
     work = [(throughput, (name, size, qps)) for name in CURVES for qps in (1, 16) for size in SIZES]
     work += [(throughput, (name, 65536, 1, 1024)) for name in CURVES]
     work += [(throughput, ("FETCH_ADD", 8, qps)) for qps in (1, 16)]
-    work += [(latency, (name, 8, inline)) for name in ("SEND", "WRITE_WITH_IMM") for inline in (False, True)]
-    work += [(latency, (name, 8, False)) for name in RETURNING]
+    for push in (True, False):
+        work += [(latency, (name, 8, inline, push)) for name in ("SEND", "WRITE_WITH_IMM") for inline in (False, True)]
+        work += [(latency, (name, 8, False, push)) for name in RETURNING]
     work += [(goodput, (loss,)) for loss in LOSSES]
     rows = []
     with Progress(console=console, transient=True) as progress:

@@ -58,6 +58,7 @@ class Adapter:
             )
         capabilities = self._read("capabilities")
         self.max_qp, self.max_cq, self.data_bytes, self.window = (1 << (capabilities >> s & 15) for s in (0, 4, 8, 12))
+        self.may_push = bool(capabilities >> 16 & 1) and getattr(port, "pushes", True)
         self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}
         self.pds = set()
@@ -227,6 +228,15 @@ class Adapter:
     def ring_qp(self, number, register, index):
         """Rings a doorbell of a QP (:class:`verbena.hdl.abi.registers.QpDoorbell`)."""
         self.port.write32(reg.QP_PAGES + number % self.max_qp * reg.PAGE + register, index & 0xFFFF)
+
+    def push_qp(self, number, entry, index):
+        """Writes the newest send WQE, which stands in the ring already, to the device, and rings the doorbell."""
+        page = reg.QP_PAGES + number % self.max_qp * reg.PAGE
+        for at in range(0, len(entry), 4):
+            word = int.from_bytes(entry[at : at + 4], "little")
+            if word or not at:
+                self.port.write32(page + reg.QP_PUSH + at, word)
+        self.ring_qp(number, reg.QpDoorbell.SQ_PUSH, index)
 
     def ring_cq(self, number, register, value):
         """Rings a doorbell of a CQ (:class:`verbena.hdl.abi.registers.CqDoorbell`)."""

@@ -21,6 +21,10 @@ class Port(Protocol):
     ``memory`` is the host memory that the device reaches: :mod:`verbena.sw.host_memory` or an object with its functions
     ``alloc``, ``free``, ``read``, ``write``, ``bus_pages`` and ``alloc_contiguous``. ``tick`` is what the device's
     timers take for 4.096 us, in its cycles.
+
+    A port may have ``pushes``, a bool: whether some ten writes of registers take less time than a read of the device
+    from host memory, so that it pays to push send WQEs. A port without it says yes; one that carries each write over a
+    network or a serial line says no.
     """
 
     name: str

@@ -62,5 +62,7 @@ COUNTERS = {
         Counter(
             "drop_station", "ARP and ICMP packets not looked at: another was being answered, or they are too large"
         ),
+        Counter("pushes", "send WQEs taken from what the driver pushed"),
+        Counter("push_fetches", "send WQEs read from the ring although the driver pushed them"),
     ]
 }

@@ -15,6 +15,7 @@ __all__ = [
     "MAILBOX",
     "PAGE",
     "QP_PAGES",
+    "QP_PUSH",
     "REGISTERS",
     "VERSION",
     "CqDoorbell",
@@ -28,17 +29,22 @@ ADDRESS_WIDTH = 26
 PAGE = 4096
 QP_PAGES = 0x100_0000
 CQ_PAGES = 0x200_0000
+QP_PUSH = 0x100
 MAILBOX = 0x800
 
 
 class QpDoorbell(IntEnum):
     """Registers of the page ``QP_PAGES + (qpn % max_qp) * PAGE``; write-only.
 
-    The value is a free-running 16-bit index.
+    The value is a free-running 16-bit index. From ``QP_PUSH`` on the page takes the 16 or 32 words of a send WQE, and
+    ``SQ_PUSH`` is a producer doorbell that says that the newest WQE has been written there: the engine then need not
+    read it from the ring, where it stands all the same. Word 0 is written first; words that are zero may be left out.
+    An adapter without room for it, or in which something else of the queue waits, reads the ring.
     """
 
     SQ_PRODUCER = 0
     RQ_PRODUCER = 4
+    SQ_PUSH = 8
 
 
 class CqDoorbell(IntEnum):
@@ -65,7 +71,8 @@ REGISTERS = {
             "capabilities",
             0x008,
             "r",
-            "log2 of: QPs (bits 3:0), CQs (7:4), data width in bytes (11:8), most WQEs unacknowledged a QP (15:12)",
+            "log2 of: QPs (bits 3:0), CQs (7:4), data width in bytes (11:8), most WQEs unacknowledged a QP (15:12); "
+            "bit 16: send WQEs may be pushed",
         ),
         Register("control", 0x00C, "rw", "bit 0: enable; bit 1: interrupt enable"),
         Register("command", 0x010, "w", "see COMMAND: starts a command"),

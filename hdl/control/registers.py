@@ -11,6 +11,7 @@ from amaranth.utils import ceil_log2
 from ..abi import registers as abi
 from ..abi.commands import COMMAND, MAILBOX_WORDS
 from ..dma.axi import AxiLite
+from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
 from ..stream.record import word_layout
 
 __all__ = ["CommandWord", "ConsumerDoorbell", "Registers"]
@@ -20,6 +21,7 @@ ConsumerDoorbell = {"cq": 12, "index": 16}
 
 REG = abi.REGISTERS
 REGISTERS_END = 0x80
+PUSH_BITS = ceil_log2(4 * PUSH_WORDS)
 
 
 class Registers(wiring.Component):
@@ -27,15 +29,18 @@ class Registers(wiring.Component):
 
     One transaction at a time. A doorbell reaches its stream 2 cycles after the write's address and data are both there;
     a read takes 6 cycles, of a counter as long as the counters take. Reads of unknown addresses give 0, writes to them
-    do nothing; both are answered OKAY. Write strobes are not looked at: registers are written whole.
+    do nothing; both are answered OKAY. Write strobes are not looked at: registers are written whole. A word of a pushed
+    WQE is passed on, and answered, in the cycle after its address and data, if it is taken then.
     An access to the mailbox waits while a command runs; nothing else does.
 
     Members
     -------
     axil : AXI4-Lite
     sq, rq, consumer, arm : streams of doorbells
-        ``{qp, index}``, ``{qp, index}``, ``{cq, index}`` and ``{cq, flags}``. Pages beyond the last QP or CQ are
+        ``PushDoorbell``, ``RingIndex``, ``{cq, index}`` and ``{cq, flags}``. Pages beyond the last QP or CQ are
         ignored.
+    push : stream of ``PushWord``
+        Words of WQEs.
     command : stream of :data:`CommandWord`
         A command to run; ``ready`` comes when it is done, with ``command_result``.
     mailbox_addr, mailbox_r_data, mailbox_w_data, mailbox_w_en
@@ -59,12 +64,12 @@ class Registers(wiring.Component):
         self.qps = qps
         self.cqs = cqs
         self.window = window
-        doorbell = stream.Signature(data.StructLayout({"qp": 12, "index": 16}))
         super().__init__(
             {
                 "axil": In(AxiLite(abi.ADDRESS_WIDTH)),
-                "sq": Out(doorbell),
-                "rq": Out(doorbell),
+                "sq": Out(stream.Signature(PushDoorbell)),
+                "rq": Out(stream.Signature(RingIndex)),
+                "push": Out(stream.Signature(PushWord)),
                 "consumer": Out(stream.Signature(data.StructLayout(ConsumerDoorbell))),
                 "arm": Out(stream.Signature(data.StructLayout({"cq": 12, "flags": 2}))),
                 "command": Out(stream.Signature(CommandWord)),
@@ -135,18 +140,22 @@ class Registers(wiring.Component):
             with m.If(doorbell.ready):
                 m.d.sync += doorbell.valid.eq(0)
 
-        # Known with the address: which doorbell it is.
-        rings = {}
-        for region, count, doorbells in (
-            (abi.QP_PAGES, self.qps, {"sq": abi.QpDoorbell.SQ_PRODUCER, "rq": abi.QpDoorbell.RQ_PRODUCER}),
-            (abi.CQ_PAGES, self.cqs, {"consumer": abi.CqDoorbell.CONSUMER, "arm": abi.CqDoorbell.ARM}),
-        ):
-            mine = (axil.awaddr[24:26] == region >> 24) & (axil.awaddr[12:24] < count)
-            for name, offset in doorbells.items():
-                rings[name] = Signal(name=f"rings_{name}")
-                m.d.sync += rings[name].eq(mine & (axil.awaddr[:12] == offset))
-        # Known a cycle after the address.
+        # Known with the address: which doorbell it is. One bit of it tells SQ_PUSH from SQ_PRODUCER.
         number, page = address[12:24], address[:12]
+        in_push = Signal()
+        in_qps = (axil.awaddr[24:26] == abi.QP_PAGES >> 24) & (axil.awaddr[12:24] < self.qps)
+        in_cqs = (axil.awaddr[24:26] == abi.CQ_PAGES >> 24) & (axil.awaddr[12:24] < self.cqs)
+        hits = {
+            "sq": in_qps & ((axil.awaddr[:12] & ~abi.QpDoorbell.SQ_PUSH.value) == abi.QpDoorbell.SQ_PRODUCER),
+            "rq": in_qps & (axil.awaddr[:12] == abi.QpDoorbell.RQ_PRODUCER),
+            "consumer": in_cqs & (axil.awaddr[:12] == abi.CqDoorbell.CONSUMER),
+            "arm": in_cqs & (axil.awaddr[:12] == abi.CqDoorbell.ARM),
+        }
+        rings = {name: Signal(name=f"rings_{name}") for name in hits}
+        m.d.sync += [rings[name].eq(hit) for name, hit in hits.items()]
+        m.d.sync += in_push.eq(in_qps & (axil.awaddr[PUSH_BITS:12] == abi.QP_PUSH >> PUSH_BITS))
+        m.d.comb += Value.cast(self.push.payload).eq(Cat(number, address[2:PUSH_BITS], value))
+        # Known a cycle after the address.
         in_registers = Signal()
         in_mailbox = Signal()
         in_counters = Signal()
@@ -194,11 +203,19 @@ class Registers(wiring.Component):
                 m.next = "WRITE_REGISTER"
                 for name, hit in rings.items():
                     doorbell = getattr(self, name)
-                    target, item = Value.cast(doorbell.payload)[:12], Value.cast(doorbell.payload)[12:]
+                    item = Cat(number, value[:16], address[3]) if name == "sq" else Cat(number, value)
                     with m.If(~doorbell.valid):
-                        m.d.sync += [doorbell.valid.eq(hit), target.eq(number), item.eq(value)]
+                        m.d.sync += [doorbell.valid.eq(hit), Value.cast(doorbell.payload).eq(item)]
                     with m.Elif(hit):  # the block behind has not taken it
                         m.next = "WRITE"
+                with m.If(in_push):
+                    m.d.comb += [self.push.valid.eq(1), axil.bvalid.eq(self.push.ready)]
+                    with m.If(~self.push.ready):
+                        m.next = "WRITE"
+                    with m.Else():
+                        m.next = "WRITTEN"
+                        with m.If(axil.bready):
+                            m.next = "IDLE"
             with m.State("WRITE_REGISTER"):
                 m.next = "WRITTEN"
                 with m.If(in_registers):
@@ -243,7 +260,7 @@ class Registers(wiring.Component):
 
     def _capabilities(self):
         log = [ceil_log2(x) for x in (self.qps, self.cqs, self.data_width // 8, self.window)]
-        return sum(x << 4 * i for i, x in enumerate(log))
+        return sum(x << 4 * i for i, x in enumerate(log)) | 1 << 16
 
     def _write_registers(self, m, register, value, busy):
         targets = {

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.contexts import QpState
-from .ring import RingIndex
+from .ring import PushDoorbell
 
 __all__ = ["RingDoorbell"]
 
@@ -21,6 +21,10 @@ class RingDoorbell(wiring.Component):
     What the ring holds is counted from the first WQE that is not consumed. In a ring that ``rewinds`` the host may know
     of more consumed WQEs than the ring does, which is behind; there it is counted from the last WQE known.
 
+    *Pushes*: ``pushed`` comes with the verdict if the doorbell says so, the WQE's words are there, and it is the only
+    one of its ring that is not consumed. Then nothing of that ring is on its way, there is room in its area, and no
+    read has failed: what is consumed was fetched before. The doorbell stays inside until the words are ``copied``.
+
     Parameters
     ----------
     qps : int
@@ -32,7 +36,7 @@ class RingDoorbell(wiring.Component):
 
     Members
     -------
-    doorbell : stream of ``RingIndex``
+    doorbell : stream of ``PushDoorbell``
     open : 1
         It may be taken in this cycle: the look-up is free for it.
     idle, take : 1
@@ -50,7 +54,18 @@ class RingDoorbell(wiring.Component):
     accept, reject : 1
         The verdict.
     hold_accept, hold_reject : 1
-        It cannot be heard in this cycle.
+        It cannot be heard in this cycle. A push is heard in any.
+    mine : 1
+        Words have been pushed for ``qp``.
+    heard, fell_back : 1
+        Strobes, of a doorbell that says that its WQE has been pushed: the verdict is heard; and it is accepted, but the
+        WQE must be fetched.
+    pushed : 1
+        The WQE is to be taken from the words that were pushed; from the verdict until ``copied``.
+    wide : 1
+        It has the largest of the sizes.
+    copied : 1
+        They are in the area.
     """
 
     def __init__(self, qps, strides, rewinds):
@@ -59,7 +74,7 @@ class RingDoorbell(wiring.Component):
         self.rewinds = rewinds
         super().__init__(
             {
-                "doorbell": In(stream.Signature(RingIndex)),
+                "doorbell": In(stream.Signature(PushDoorbell)),
                 "open": In(1),
                 "idle": Out(1),
                 "take": Out(1),
@@ -76,6 +91,12 @@ class RingDoorbell(wiring.Component):
                 "reject": Out(1),
                 "hold_accept": In(1),
                 "hold_reject": In(1),
+                "mine": In(1),
+                "heard": Out(1),
+                "fell_back": Out(1),
+                "pushed": Out(1),
+                "wide": Out(1),
+                "copied": In(1),
             }
         )
 
@@ -93,10 +114,12 @@ class RingDoorbell(wiring.Component):
         else:
             claim = self.claim
             news = claim > self.claimed
+        push = Signal()
         with m.FSM():
             with m.State("TAKE"):
                 m.d.comb += self.idle.eq(1)
                 m.d.sync += [self.qp.eq(self.doorbell.payload.qp), self.index.eq(self.doorbell.payload.index)]
+                m.d.sync += push.eq(self.doorbell.payload.push)
                 with m.If(self.take):
                     m.next = "LOOK"
             with m.State("LOOK"):
@@ -109,10 +132,20 @@ class RingDoorbell(wiring.Component):
                 m.d.sync += [
                     self.accept.eq(known & proper & fits & news),
                     self.reject.eq(known & (~proper | (~fits & ~claim[15]))),
+                    self.pushed.eq(known & proper & push & self.mine & (claim == 1) & (self.claimed == 0)),
+                    self.wide.eq(self.log_stride == self.strides[-1]),
                 ]
                 m.next = "APPLY"
             with m.State("APPLY"):
-                with m.If(~(self.accept & self.hold_accept) & ~(self.reject & self.hold_reject)):
+                hold = (self.accept & ~self.pushed & self.hold_accept) | (self.reject & self.hold_reject)
+                with m.If(~hold):
+                    m.d.comb += [self.heard.eq(push), self.fell_back.eq(push & self.accept & ~self.pushed)]
                     m.d.sync += [self.accept.eq(0), self.reject.eq(0)]
+                    m.next = "TAKE"
+                    with m.If(self.pushed):
+                        m.next = "COPY"
+            with m.State("COPY"):
+                with m.If(self.copied):
+                    m.d.sync += self.pushed.eq(0)
                     m.next = "TAKE"
         return m

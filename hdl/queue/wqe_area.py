@@ -15,7 +15,8 @@ class WqeArea(wiring.Component):
     """Memory of ``qps * area`` bytes that is written a beat a cycle from any 64-bit word on, and read a word at a time.
 
     One bank of 64 bits for each 64 bits of ``data_width``: a beat that does not begin at the first bank is rotated, and
-    the banks before its own beginning take their words a row further.
+    the banks before its own beginning take their words a row further. With ``puts`` single words are written between
+    the beats.
 
     Parameters
     ----------
@@ -23,6 +24,8 @@ class WqeArea(wiring.Component):
         Bits of a beat: 64, 128, 256 or 512.
     qps, area : int
         QPs, and bytes for each; powers of two.
+    puts : bool
+        With ``put_addr``, ``put_word`` and ``put_en``.
 
     Members
     -------
@@ -30,17 +33,21 @@ class WqeArea(wiring.Component):
         Word at which the packet begins; stays until its last beat.
     beat, beat_en
         ``PacketBeat``, a multiple of 8 bytes; at most 4096 bytes a packet. Can be read from the next cycle on.
+    put_addr, put_word, put_en
+        One word, written only if ``beat_en`` is not set.
     word_addr, word
         Read port: the word, 2 cycles later. A word that is being written comes out undefined.
     """
 
-    def __init__(self, data_width, qps, area):
+    def __init__(self, data_width, qps, area, *, puts=False):
         words = qps * area // 8
         if words & words - 1 or words * 64 < 2 * data_width:
             raise ValueError(f"qps * area must be a power of two of at least two beats, not {qps!r} * {area!r}")
         self.data_width = data_width
         self.qps = qps
         self.area = area
+        self.puts = puts
+        put = {"put_addr": In(range(words)), "put_word": In(64), "put_en": In(1)}
         super().__init__(
             {
                 "start": In(range(words)),
@@ -49,6 +56,7 @@ class WqeArea(wiring.Component):
                 "word_addr": In(range(words)),
                 "word": Out(64),
             }
+            | (put if puts else {})
         )
 
     def elaborate(self, platform):
@@ -75,6 +83,13 @@ class WqeArea(wiring.Component):
                 ram.w_en.eq(self.beat_en & (self.beat.count[3:] > lane)),
                 ram.r_addr.eq(self.word_addr[bank_bits:]),
             ]
+            if self.puts:
+                with m.If(~self.beat_en):
+                    m.d.comb += [
+                        ram.w_addr.eq(self.put_addr[bank_bits:]),
+                        ram.w_data.eq(self.put_word),
+                        ram.w_en.eq(self.put_en & (self.put_addr[:bank_bits] == bank)),
+                    ]
             outputs.append(ram.r_data)
         chosen = Signal(bank_bits)
         before = Signal(bank_bits)

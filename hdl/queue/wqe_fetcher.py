@@ -11,11 +11,12 @@ from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
 from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, QpControl, ReadRequest
-from .ring import BATCH, RingIndex, RingStatus
+from .ring import BATCH, PushDoorbell, PushWord, RingIndex, RingStatus
 from .ring_doorbell import RingDoorbell
 from .ring_halt import RingHalt
 from .ring_read import RingRead
 from .wqe_area import WqeArea
+from .wqe_push import WqePush
 
 __all__ = ["RingIndex", "RingPrefetcher", "RingStatus"]
 
@@ -40,10 +41,16 @@ class RingPrefetcher(wiring.Component):
     are zero. Other actions are accepted at once. Until then the status is the old one: whoever feeds ``consumed`` must
     have left the QP alone before, and must not look at it again while its state is RESET.
 
-    *Going back* (``rewinds``): ``rewind`` sets ``fetched`` to an index at or after the oldest WQE that the host may not
+    *Going back* (``sends``): ``rewind`` sets ``fetched`` to an index at or after the oldest WQE that the host may not
     reuse yet, and all from there on is fetched again. It is taken when all reads of the QP have come back, and been
     dropped, and then said on ``rewound``, which the consumer must take whatever it waits for. From when ``rewind`` is
     valid until then nothing that is said to be ``consumed`` of the QP counts. The producer index and errors stay.
+
+    *Pushes* (``sends``): a doorbell may say that its WQE was pushed before. If it is the only WQE of its ring that is
+    not consumed, and nobody else has begun to push meanwhile (:class:`.wqe_push.WqePush`), it goes from there to the
+    area, ``doorbell`` to ``arrived`` in 11 cycles, or 19 if it has 128 bytes, one more for each beat of ``data`` that
+    comes meanwhile. Otherwise the doorbell is one like all others. The WQE stands in host memory in any case: who goes
+    back fetches it from there.
 
     Parameters
     ----------
@@ -59,15 +66,20 @@ class RingPrefetcher(wiring.Component):
         Bytes of the smallest and the largest WQE, 16 to 128.
     reads : int
         Most reads in flight.
-    rewinds : bool
-        With ``rewind`` and ``rewound``.
+    sends : bool
+        With ``rewind``, ``rewound`` and ``push``, for WQEs of 64 and 128 bytes.
 
     Members
     -------
     attribute, attribute_en
         The command block's broadcast.
-    doorbell : stream of ``RingIndex``
+    doorbell : stream of ``PushDoorbell`` (``sends``) or ``RingIndex``
         Producer index, as rung.
+    push : stream of ``PushWord``
+        Words pushed. They and doorbells come in the order in which they are written: a word waits for the doorbells
+        before it.
+    count_pushes, count_push_fetches : 1
+        Strobes: a pushed WQE is in the area; it must be fetched all the same.
     consumed : stream of ``RingIndex``
         All WQEs before ``index`` may be overwritten. It must arrive here before the host learns that it may reuse them,
         unless the ring has gone back meanwhile.
@@ -84,7 +96,7 @@ class RingPrefetcher(wiring.Component):
         Reads 64 bits of an area, 2 cycles later. ``word_addr.word`` is the byte in the area divided by 8.
     """
 
-    def __init__(self, data_width, qps, area, *, base, size, stride, min_stride, max_stride, reads=16, rewinds=False):
+    def __init__(self, data_width, qps, area, *, base, size, stride, min_stride, max_stride, reads=16, sends=False):
         if not isinstance(qps, int) or qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         if not isinstance(area, int) or area < BATCH or area & area - 1:
@@ -98,6 +110,10 @@ class RingPrefetcher(wiring.Component):
             raise ValueError(f"max_stride must be 16, 32, 64 or 128, and not below min_stride, not {max_stride!r}")
         if not isinstance(reads, int) or not 2 <= reads <= 64:
             raise ValueError(f"reads must be 2 to 64, not {reads!r}")
+        if sends and (min_stride, max_stride) != (64, 128):
+            raise ValueError(
+                f"min_stride and max_stride of sends must be 64 and 128, not {min_stride!r}, {max_stride!r}"
+            )
         beat = PacketBeat(data_width)
         self.data_width = data_width
         self.qps = qps
@@ -108,13 +124,14 @@ class RingPrefetcher(wiring.Component):
         self.min_stride = min_stride
         self.max_stride = max_stride
         self.reads = reads
-        self.rewinds = rewinds
+        self.sends = sends
         back = {"rewind": In(stream.Signature(RingIndex)), "rewound": Out(stream.Signature(RingIndex))}
+        push = {"push": In(stream.Signature(PushWord)), "count_pushes": Out(1), "count_push_fetches": Out(1)}
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
                 "attribute_en": In(1),
-                "doorbell": In(stream.Signature(RingIndex)),
+                "doorbell": In(stream.Signature(PushDoorbell if sends else RingIndex)),
                 "consumed": In(stream.Signature(RingIndex)),
                 "control": In(stream.Signature(QpControl)),
                 "read": Out(stream.Signature(ReadRequest)),
@@ -125,14 +142,14 @@ class RingPrefetcher(wiring.Component):
                 "word_addr": In(data.StructLayout({"qp": 12, "word": ceil_log2(area // 8)})),
                 "word": Out(64),
             }
-            | (back if rewinds else {})
+            | (back | push if sends else {})
         )
 
     @classmethod
     def send(cls, data_width, qps, area=1024, **kwargs):
-        """For send queues, which can go back."""
+        """For send queues, which can go back, and whose WQEs may be pushed."""
         fields = {"base": "sq_base", "size": "log_sq_size", "stride": "log_sq_stride"}
-        return cls(data_width, qps, area, **fields, min_stride=64, max_stride=128, rewinds=True, **kwargs)
+        return cls(data_width, qps, area, **fields, min_stride=64, max_stride=128, sends=True, **kwargs)
 
     @classmethod
     def receive(cls, data_width, qps, area=256, **kwargs):
@@ -151,6 +168,7 @@ class RingPrefetcher(wiring.Component):
         strides = range(ceil_log2(self.min_stride), ceil_log2(self.max_stride) + 1)
 
         # Each memory has one writer: doorbells `producer` and `misrung`, turns `issued`, data `fetched` and `failed`.
+        # A pushed WQE that is in the area moves both `issued` and `fetched`, in a cycle in which neither is written.
         producer, (producer_look, producer_status) = self._index(m, "producer", 16, 2)
         misrung, (misrung_status,) = self._index(m, "misrung", 1, 1)
         issued, (issued_look,) = self._index(m, "issued", 16, 1)
@@ -164,14 +182,18 @@ class RingPrefetcher(wiring.Component):
         m.submodules.arrivals = arrivals = ReadyQueue(self.qps)
         arrives = Signal()
         m.submodules.halt = halt = RingHalt(self.qps, self.reads)
-        m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides, self.rewinds)
+        m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides, self.sends)
         m.submodules.turns = turns = RingRead(self.qps, self.area, strides)
         m.submodules.flights = flights = Queue(turns.flight_layout, self.reads)
-        m.submodules.store = store = WqeArea(self.data_width, self.qps, self.area)
+        m.submodules.store = store = WqeArea(self.data_width, self.qps, self.area, puts=self.sends)
         wiring.connect(m, wiring.flipped(self.control), halt.control)
-        wiring.connect(m, wiring.flipped(self.doorbell), doorbell.doorbell)
+        m.d.comb += [
+            doorbell.doorbell.valid.eq(self.doorbell.valid),
+            doorbell.doorbell.payload.eq(self.doorbell.payload),
+            self.doorbell.ready.eq(doorbell.doorbell.ready),
+        ]
         wiring.connect(m, turns.read, wiring.flipped(self.read))
-        if self.rewinds:
+        if self.sends:
             wiring.connect(m, wiring.flipped(self.rewind), halt.rewind)
             wiring.connect(m, halt.rewound, wiring.flipped(self.rewound))
         m.d.comb += [
@@ -211,7 +233,7 @@ class RingPrefetcher(wiring.Component):
             turns.log_size.eq(table.row[self.size]),
             turns.log_stride.eq(table.row[self.stride]),
             turns.doubtful.eq(rings),
-            turns.sure.eq(doorbell.accept),
+            turns.sure.eq(doorbell.accept & ~doorbell.pushed),
         ]
         with m.FSM(name="turn"):
             with m.State("PICK"):
@@ -226,7 +248,7 @@ class RingPrefetcher(wiring.Component):
             with m.State("READ"):
                 m.d.comb += table.index.eq(turn)
                 m.d.sync += [
-                    late.eq(~turns.clean & (turns.inside == turn)),
+                    late.eq((~turns.clean & (turns.inside == turn)) | (doorbell.pushed & (doorbell.qp == turn))),
                     stop.eq(failed_look.data | (halt.halting & (halt.qp == turn))),
                 ]
                 m.next = "LOOK"
@@ -251,7 +273,7 @@ class RingPrefetcher(wiring.Component):
             doorbell.log_stride.eq(turns.log_stride),
             doorbell.hold_accept.eq(~turns.doubting & (turns.repeat | self.consumed.valid)),
             doorbell.hold_reject.eq(ending),
-            rung.eq(doorbell.accept & ~turns.doubting),
+            rung.eq(doorbell.accept & ~doorbell.pushed & ~turns.doubting),
             self.consumed.ready.eq(~turns.repeat),
             ready.i.valid.eq(turns.repeat | self.consumed.valid | rung | (halt.set & ~halt.reset)),
             ready.i.payload.eq(
@@ -263,14 +285,19 @@ class RingPrefetcher(wiring.Component):
             ),
         ]
 
-        # While a ring's indices are set, nobody else writes.
+        # While a ring's indices are set, nobody else writes; nor is a doorbell inside then.
+        landed = Signal()  # a pushed WQE is in the area
+        rung_qp = Mux(doorbell.idle, halt.qp, doorbell.qp)
+        ring_qp, ring_index = halt.qp, halt.index
+        if self.sends:
+            ring_qp, ring_index = rung_qp, Mux(doorbell.idle, halt.index, doorbell.index)
         deaf = halt.deaf & (self.consumed.payload.qp == halt.qp)
         m.d.comb += [
             halt.clean.eq(turns.clean),
             halt.level.eq(flights.level),
             halt.pop.eq(ending),
             halt.may.eq(doorbell.idle & ~turns.found & ~turns.repeat & ~self.consumed.valid & ~ending),
-            producer.addr.eq(Mux(doorbell.idle, halt.qp, doorbell.qp)),
+            producer.addr.eq(rung_qp),
             producer.data.eq(Mux(doorbell.idle, 0, doorbell.index)),
             producer.en.eq(doorbell.accept | halt.reset),
             misrung.addr.eq(producer.addr),
@@ -279,9 +306,9 @@ class RingPrefetcher(wiring.Component):
             consumed.addr.eq(Mux(self.consumed.valid, self.consumed.payload.qp, halt.qp)),
             consumed.data.eq(Mux(self.consumed.valid, self.consumed.payload.index, halt.index)),
             consumed.en.eq((self.consumed.valid & self.consumed.ready & ~deaf) | halt.set),
-            issued.addr.eq(Mux(turns.found, turns.flight.qp, halt.qp)),
-            issued.data.eq(Mux(turns.found, turns.flight.end, halt.index)),
-            issued.en.eq(turns.start | halt.set),
+            issued.addr.eq(Mux(turns.found, turns.flight.qp, ring_qp)),
+            issued.data.eq(Mux(turns.found, turns.flight.end, ring_index)),
+            issued.en.eq(turns.start | landed | halt.set),
             flights.i.payload.eq(turns.flight),
             flights.i.valid.eq(turns.start),
             turns.room.eq(flights.i.ready),
@@ -305,15 +332,18 @@ class RingPrefetcher(wiring.Component):
             alive.eq(ending & ~failed_head.data & ~(halt.halting & (head.qp == halt.qp))),
             good.eq(alive & ~self.data.payload.error),
             bad.eq(alive & self.data.payload.error),
-            fetched.addr.eq(Mux(ending, head.qp, halt.qp)),
-            fetched.data.eq(Mux(ending, head.end, halt.index)),
-            fetched.en.eq(good | halt.set),
+            fetched.addr.eq(Mux(ending, head.qp, ring_qp)),
+            fetched.data.eq(Mux(ending, head.end, ring_index)),
+            fetched.en.eq(good | landed | halt.set),
             failed.addr.eq(fetched.addr),
             failed.data.eq(ending),
             failed.en.eq(bad | halt.reset),
-            arrives.eq(Mux(ending, alive, doorbell.reject)),
+            arrives.eq(Mux(ending, alive, doorbell.reject | landed)),
             arrivals.i.payload.eq(Mux(ending, head.qp, doorbell.qp)),
         ]
+
+        if self.sends:
+            self._connect_push(m, halt, doorbell, turns, store, landed)
 
         m.d.comb += [
             port.addr.eq(self.status_qp) for port in (producer_status, fetched_status, misrung_status, failed_status)
@@ -324,3 +354,29 @@ class RingPrefetcher(wiring.Component):
             self.status.error.eq(misrung_status.data | failed_status.data),
         ]
         return m
+
+    def _connect_push(self, m, halt, doorbell, turns, store, landed):
+        """From the buffer to the area, in cycles without data; while a doorbell is inside, the words wait."""
+        m.submodules.pushes = pushes = WqePush(self.qps)
+        wiring.connect(m, wiring.flipped(self.push), pushes.push)
+        slot = doorbell.index - 1
+        place = Mux(doorbell.wide, Cat(pushes.put_row, slot), Cat(pushes.put_row[:-1], slot))
+        area_bits = ceil_log2(self.area // 8)
+        m.d.comb += [
+            pushes.hold.eq(~doorbell.idle | self.doorbell.valid),
+            pushes.qp.eq(doorbell.qp),
+            doorbell.mine.eq(pushes.mine),
+            # Words of a former life must not get into a new one.
+            pushes.start.eq((doorbell.heard & pushes.mine) | halt.reset),
+            pushes.copy.eq(doorbell.pushed),
+            pushes.wide.eq(doorbell.wide),
+            pushes.room.eq(~self.data.valid),
+            pushes.end.eq(~turns.found),
+            store.put_en.eq(pushes.put_en),
+            store.put_addr.eq(Cat(place[:area_bits], doorbell.qp)),
+            store.put_word.eq(pushes.put_word),
+            doorbell.copied.eq(pushes.copied),
+            landed.eq(pushes.copied & ~(halt.halting & (halt.qp == doorbell.qp))),
+            self.count_pushes.eq(landed),
+            self.count_push_fetches.eq(doorbell.fell_back | (pushes.copied & ~landed)),
+        ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 import threading
 import weakref
 from collections import deque
@@ -120,11 +121,16 @@ class AsyncEvent(PyverbsObject):
 
 
 class Context(PyverbsCM):
-    """An open device, ``Context(name="sim0")``. Several Contexts on one device share its adapter."""
+    """An open device, ``Context(name="sim0")``. Several Contexts on one device share its adapter.
+
+    ``push`` is Verbena's own: whether a send posted alone to an empty queue is written to the device with its doorbell,
+    which saves the device a read of host memory. By default it is, unless the environment's ``VERBENA_PUSH`` is 0. It
+    never is if the device cannot, or its port says that it does not pay.
+    """
 
     _rank = 9
 
-    def __init__(self, *, name=None, attr=None, cmid=None, cmd_fd=None):
+    def __init__(self, *, name=None, attr=None, cmid=None, cmd_fd=None, push=None):
         super().__init__()
         for what, given in (("attr", attr), ("cmid", cmid), ("cmd_fd", cmd_fd)):
             if given is not None:
@@ -141,6 +147,8 @@ class Context(PyverbsCM):
         except (OSError, ImportError) as error:
             why = getattr(error, "strerror", None) or error
             refuse(f"Failed to open device {self.name}: {why}", getattr(error, "errno", None) or errno.EIO)
+        wanted = os.environ.get("VERBENA_PUSH", "1") != "0" if push is None else push
+        self._push = bool(wanted and self._adapter.may_push)
         self.num_comp_vectors = 1
         self._events = deque()
         self._unacked_events = 0

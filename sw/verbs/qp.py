@@ -217,7 +217,7 @@ class QP(PyverbsCM):
             return send_wqe(wr, self._cap, self._sq_sig_all, self._adapter.memory)
 
         never = (S.IBV_QPS_RESET, S.IBV_QPS_INIT, S.IBV_QPS_RTR)
-        self._post("Failed to post send", self._sq, QpDoorbell.SQ_PRODUCER, entry, never, wr, bad_wr)
+        self._post("Failed to post send", self._sq, self._ring_send, entry, never, wr, bad_wr)
 
     def post_recv(self, wr, bad_wr=None):
         """Posts a list of receive work requests; errors as of :meth:`post_send`."""
@@ -226,9 +226,21 @@ class QP(PyverbsCM):
             return recv_wqe(wr, self._cap)
 
         never = (S.IBV_QPS_RESET,)
-        self._post("Failed to post recv", self._rq, QpDoorbell.RQ_PRODUCER, entry, never, wr, bad_wr)
+        self._post("Failed to post recv", self._rq, self._ring_recv, entry, never, wr, bad_wr)
 
-    def _post(self, failed, queue, doorbell, entry, never, wr, bad_wr):
+    def _ring_send(self, start):
+        producer = self._sq.producer
+        # The device takes what is pushed only if it has nothing else to send for the queue. That is sure if all is
+        # complete; what is posted faster than it completes is fetched many WQEs a read.
+        if self.context._push and start == self._sq.completed and producer == start + 1 & 0xFFFF:
+            self._adapter.push_qp(self._qpn, self._sq.entry(start), producer)
+        else:
+            self._adapter.ring_qp(self._qpn, QpDoorbell.SQ_PRODUCER, producer)
+
+    def _ring_recv(self, start):
+        self._adapter.ring_qp(self._qpn, QpDoorbell.RQ_PRODUCER, self._rq.producer)
+
+    def _post(self, failed, queue, ring, entry, never, wr, bad_wr):
         self._check_open()
         # The device may have moved the QP on to ERR, but nowhere else: so it is asked only then.
         wrong = self._attr.qp_state in never and self.qp_state in never
@@ -243,7 +255,7 @@ class QP(PyverbsCM):
             queue.post(failed, wr, wqe, bad_wr)
         finally:
             if queue.producer != start:
-                self._adapter.ring_qp(self._qpn, doorbell, queue.producer)
+                ring(start)
 
     def _completed(self, entry):
         """The wr_id of a completion, which frees its slot."""

@@ -88,10 +88,13 @@ class WorkQueue:
         self.completed = index + 1 & 0xFFFF
         return self.wr_ids[index & self.size - 1]
 
+    def entry(self, index):
+        """Bytes of entry ``index``, whose slot is not used again yet."""
+        return self.memory.read(self.address + ((index & self.size - 1) << self.log_stride), 1 << self.log_stride)
+
     def sent_length(self, index):
         """Bytes of the message of send WQE ``index``, whose slot is not used again yet."""
-        at = self.address + ((index & self.size - 1) << self.log_stride)
-        return SEND_WQE.unpack(self.memory.read(at, SEND_WQE.size))["length"]
+        return SEND_WQE.unpack(self.entry(index)[: SEND_WQE.size])["length"]
 
     def close(self):
         self.memory.free(self.address)

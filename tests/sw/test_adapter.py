@@ -1,6 +1,7 @@
 """Bring-up, commands, tables and events. Bytes are written out by hand."""
 
 import errno
+import struct
 import threading
 
 import pytest
@@ -252,6 +253,25 @@ def test_an_owner_that_is_forgotten_hears_nothing(fake, adapter):
     del owner
     fake.event(QP_FATAL, number)
     assert adapter.process_events() == 1
+
+
+def test_a_push_leaves_out_zeros_but_the_first(fake, adapter):
+    fake.writes.clear()
+    adapter.push_qp(8 + 5, struct.pack("<16I", *[0] * 5, 6, *[0] * 9, 0xFFFF0000), 0x10003)
+    page = 0x1005000
+    assert fake.writes == [(page + 0x100, 0), (page + 0x114, 6), (page + 0x13C, 0xFFFF0000), (page + 8, 3)]
+
+
+@pytest.mark.parametrize(
+    ("able", "pays", "may"), [(0, None, 0), (1, None, 1), (1, False, 0), (1, True, 1), (0, True, 0)]
+)
+def test_device_and_port_say_whether_to_push(able, pays, may):
+    fake = FakeDevice(push=able)
+    if pays is not None:
+        fake.pushes = pays
+    adapter = Adapter(fake)
+    assert adapter.may_push == bool(may)
+    assert (adapter.max_qp, adapter.max_cq, adapter.data_bytes, adapter.window) == (8, 4, 8, 64)
 
 
 def test_the_event_ring_wraps(fake, adapter):

@@ -76,7 +76,7 @@ def test_constants_and_what_is_written_read_back():
     async def host(ctx):
         assert await bus.read(ctx, REG["magic"].offset) == abi.MAGIC
         assert await bus.read(ctx, REG["version"].offset) == abi.VERSION
-        assert await bus.read(ctx, REG["capabilities"].offset) == 4 | 3 << 4 | 3 << 8 | 6 << 12
+        assert await bus.read(ctx, REG["capabilities"].offset) == 4 | 3 << 4 | 3 << 8 | 6 << 12 | 1 << 16
         assert await bus.read(ctx, REG["tick"].offset) == 512
         for name, value in written.items():
             await bus.write(ctx, REG[name].offset, value)
@@ -150,12 +150,77 @@ def test_doorbells_come_out_and_pages_beyond_the_last_are_ignored():
     simulate(
         dut,
         host,
-        expect(dut.sq, [{"qp": qp, "index": i} for qp, i in sq]),
+        expect(dut.sq, [{"qp": qp, "index": i, "push": 0} for qp, i in sq]),
         expect(dut.rq, [{"qp": qp, "index": i ^ 1} for qp, i in sq]),
         expect(dut.consumer, [{"cq": qp % 8, "index": i ^ 2} for qp, i in sq]),
         expect(dut.arm, [{"cq": qp % 8, "flags": i & 3} for qp, i in sq]),
         seed=rng.seed_value,
     )
+
+
+def test_pushed_words_come_out_before_their_doorbell():
+    rng = make_rng()
+    dut = make()
+    bus = Bus(dut.axil, rng)
+    writes = [(rng.randrange(18), rng.choice([-1, 32, *range(32)]), rng.getrandbits(32)) for _ in range(150)]
+    seen = []
+
+    async def host(ctx):
+        for qp, word, value in writes:
+            page = abi.QP_PAGES + qp * abi.PAGE
+            await bus.write(ctx, page + abi.QP_PUSH + 4 * word, value)
+            if word % 4 == 0:
+                await bus.write(ctx, page + abi.QpDoorbell.SQ_PUSH, value)
+            if word % 4 == 1:
+                await bus.write(ctx, page + abi.QpDoorbell.SQ_PRODUCER, value)
+            if word % 4 == 2:
+                await bus.write(ctx, page + abi.QpDoorbell.RQ_PRODUCER, value)
+        for _ in range(20):
+            await ctx.tick()
+
+    async def user(ctx):
+        """A doorbell is taken before what comes after it: as the prefetcher does, a word waits for it."""
+        while True:
+            ready = rng.random() < 0.5
+            ctx.set(dut.sq.ready, ready)
+            ctx.set(dut.push.ready, ready and not ctx.get(dut.sq.valid))
+            ctx.set(dut.rq.ready, 1)
+            signals = dut.sq.valid, dut.sq.payload, dut.push.valid, dut.push.payload, dut.push.ready
+            _, _, rung, doorbell, pushed, word, taken = await ctx.tick().sample(*signals)
+            if rung and ready:
+                seen.append(plain(doorbell))
+            if pushed and taken:
+                seen.append(plain(word))
+
+    simulate(dut, host, background=[user], seed=rng.seed_value, deadline=20_000)
+    expected = []
+    for qp, word, value in writes:
+        if qp < 16 and 0 <= word < 32:
+            expected.append({"qp": qp, "word": word, "data": value})
+        if qp < 16 and word % 4 < 2:
+            expected.append({"qp": qp, "index": value & 0xFFFF, "push": int(word % 4 == 0)})
+    assert seen == expected
+
+
+def test_a_pushed_word_every_two_cycles():
+    dut = make()
+
+    async def host(ctx):
+        port = dut.axil
+        ctx.set(dut.push.ready, 1)
+        ctx.set(port.awaddr, abi.QP_PAGES + abi.QP_PUSH + 4)
+        ctx.set(port.awvalid, 1)
+        ctx.set(port.wvalid, 1)
+        ctx.set(port.bready, 1)
+        for _ in range(8):
+            assert ctx.get(port.awready)
+            assert not ctx.get(port.bvalid)
+            await ctx.tick()
+            assert ctx.get(port.bvalid)
+            assert ctx.get(dut.push.valid)
+            await ctx.tick()
+
+    simulate(dut, host)
 
 
 def test_mailbox_waits_while_a_command_runs_and_status_does_not():

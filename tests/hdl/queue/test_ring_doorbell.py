@@ -17,7 +17,7 @@ def test_verdict(rewinds):
             qp, log_size, log_stride = rng.randrange(8), rng.randrange(16), rng.choice([6, 7, 6, 7, 5, 8])
             size = 1 << log_size
             consumed = rng.randrange(1 << 20)
-            producer = consumed + rng.randint(0, size)
+            producer = consumed + rng.choice([0, rng.randint(0, size)])
             start = producer if rewinds else consumed
             index = start + rng.choice([-1, 0, 1, size - 1, size, size + 1, rng.randint(-size, 2 * size)])
             state = rng.choice([QpState.RTS, QpState.RTS, QpState.RTS, QpState.RESET])
@@ -28,9 +28,11 @@ def test_verdict(rewinds):
                     expected = "rejected"
                 elif ahead <= size and index > producer:
                     expected = "accepted"
-            verdicts.add(expected)
+            push, mine = rng.choice([(1, 1), (1, 1), (1, 0), (0, 1)])
+            pushed = expected == "accepted" and push and mine and consumed == producer and index == producer + 1
+            verdicts.add("pushed" if pushed else expected)
 
-            ctx.set(dut.doorbell.payload, {"qp": qp, "index": index & 0xFFFF})
+            ctx.set(dut.doorbell.payload, {"qp": qp, "index": index & 0xFFFF, "push": push})
             ctx.set(dut.doorbell.valid, 1)
             assert ctx.get(dut.idle)
             assert not ctx.get(dut.take)
@@ -47,11 +49,15 @@ def test_verdict(rewinds):
             ctx.set(dut.state, state)
             ctx.set(dut.log_size, log_size)
             ctx.set(dut.log_stride, log_stride)
+            ctx.set(dut.mine, mine)
             ctx.set(dut.hold_accept, 1)
             ctx.set(dut.hold_reject, 1)
             await ctx.tick()
+            assert ctx.get(dut.pushed) == pushed
+            assert not pushed or ctx.get(dut.wide) == (log_stride == 7)
             for _ in range(rng.randrange(3)):
-                if expected != "ignored":
+                if expected != "ignored" and not pushed:
+                    assert not ctx.get(dut.heard)
                     assert (ctx.get(dut.accept), ctx.get(dut.reject)) == (
                         expected == "accepted",
                         expected == "rejected",
@@ -60,12 +66,26 @@ def test_verdict(rewinds):
                     await ctx.tick()
             assert (ctx.get(dut.accept), ctx.get(dut.reject)) == (expected == "accepted", expected == "rejected")
             assert ctx.get(dut.index) == index & 0xFFFF
-            ctx.set(dut.hold_accept, 0)
+            ctx.set(dut.hold_accept, rng.randrange(2) if pushed else 0)
             ctx.set(dut.hold_reject, 0)
+            # What was ignored has been heard in the first of these cycles.
+            assert expected == "ignored" or ctx.get(dut.heard) == push
+            assert expected == "ignored" or ctx.get(dut.fell_back) == (push and expected == "accepted" and not pushed)
             await ctx.tick()
+            if pushed:
+                for _ in range(rng.randrange(3)):
+                    assert (ctx.get(dut.pushed), ctx.get(dut.qp), ctx.get(dut.index)) == (1, qp, index & 0xFFFF)
+                    assert not ctx.get(dut.idle)
+                    assert not ctx.get(dut.accept)
+                    assert not ctx.get(dut.heard)
+                    await ctx.tick()
+                ctx.set(dut.copied, 1)
+                await ctx.tick()
+                ctx.set(dut.copied, 0)
+            assert not ctx.get(dut.pushed)
             ctx.set(dut.open, 0)
             assert not ctx.get(dut.accept)
             assert not ctx.get(dut.reject)
 
     simulate(dut, testbench, seed=rng.seed_value)
-    assert len(verdicts) == 3
+    assert len(verdicts) == 4

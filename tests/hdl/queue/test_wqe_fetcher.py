@@ -53,6 +53,9 @@ class World:
         self.time = 0
         self.fail = lambda address: False
         self.resets = 0
+        self.once = False  # no ring goes back: nothing is read twice
+        self.may_push = 0.0  # how often the newest WQE is pushed with its doorbell
+        self.pushes = self.push_fetches = 0
 
     def add(self, qp, base, log_size, log_stride):
         first = self.dut.first if isinstance(self.dut, Late) else 0
@@ -76,7 +79,8 @@ class World:
     def post(self, ring):
         assert ring.posted - ring.freed < ring.size
         index = ring.posted
-        words = [self.rng.getrandbits(64) for _ in range(ring.words)]
+        masks = 0, 0xFFFFFFFF, 0xFFFFFFFF00000000, (1 << 64) - 1
+        words = [self.rng.getrandbits(64) & self.rng.choice(masks) for _ in range(ring.words)]
         ring.slots[index] = words
         start = ring.base + (index % ring.size << ring.log_stride)
         for n, word in enumerate(words):
@@ -85,12 +89,32 @@ class World:
 
     async def ring(self, ctx, ring, index=None):
         item = {"qp": ring.qp, "index": (ring.posted if index is None else index) & 0xFFFF}
+        words = ring.slots.get(ring.posted - 1)
+        if index is None and words and self.rng.random() < self.may_push:
+            item["push"] = 1
+            await self.push(ctx, ring, words)
         await send_all(ctx, self.dut.doorbell, [item])
 
+    async def push(self, ctx, ring, words):
+        """Writes what is not zero, and word 0; now and then another page comes between."""
+        for n, word in enumerate(part for whole in words for part in (whole & 0xFFFFFFFF, whole >> 32)):
+            if word or n == 0:
+                await send_all(ctx, self.dut.push, [{"qp": ring.qp, "word": n, "data": word}])
+            if self.rng.random() < 0.01:
+                other = {"qp": self.rng.choice(list(self.rings)), "data": self.rng.getrandbits(32)}
+                if other["qp"] != ring.qp:
+                    await send_all(ctx, self.dut.push, [other | {"word": self.rng.choice([0, 1, 5])}])
+
     async def clock(self, ctx):
+        if not hasattr(self.dut, "push"):
+            while True:
+                await ctx.tick()
+                self.time += 1
         while True:
-            await ctx.tick()
+            *_, pushed, fetched = await ctx.tick().sample(self.dut.count_pushes, self.dut.count_push_fetches)
             self.time += 1
+            self.pushes += pushed
+            self.push_fetches += fetched
 
     async def memory_requests(self, ctx):
         due = 0
@@ -110,6 +134,9 @@ class World:
                 assert request.length % stride == 0
                 assert 0 < request.length <= 256
                 assert offset + request.length <= ring.size * stride
+                slot, count = offset // stride, request.length // stride
+                first = ring.seen + (slot - ring.seen) % ring.size
+                assert not self.once or first + count <= ring.posted
                 due = max(due + 1, self.time + self.rng.randint(*self.latency))
                 words = [self.memory[request.address + n] for n in range(0, request.length, 8)]
                 self.reads.append((due, request.address, request.length, words))
@@ -217,6 +244,8 @@ def test_rings(width, kind, area, geometries):
     dut.first = first
     world = World(dut, kind, rng, latency=rng.choice([(1, 3), (1, 200), (140, 140)]))
     each = first + 24
+    world.may_push = 0.5 if kind == "sq" else 0
+    world.once = True
     for qp, (log_size, log_stride) in enumerate(geometries):
         world.add(qp, BASES[qp], log_size, log_stride)
 
@@ -230,7 +259,8 @@ def test_rings(width, kind, area, geometries):
             for _ in range(rng.choice([1, 1, 2, 5, 16])):
                 if ring.posted < each and ring.posted - ring.freed < ring.size:
                     world.post(ring)
-            await world.ring(ctx, ring, rng.choice([before, ring.freed, ring.posted]))
+            if rng.random() < 0.5:
+                await world.ring(ctx, ring, rng.choice([before, ring.freed, ring.posted]))
             await world.ring(ctx, ring)
 
     async def consumer(ctx):
@@ -238,6 +268,7 @@ def test_rings(width, kind, area, geometries):
             await world.consume(ctx, await world.arrival(ctx))
 
     world.run(driver, consumer, deadline=30_000)
+    assert (world.pushes > 0) == (kind == "sq")
 
 
 @pytest.mark.parametrize("log_size", [0, 3, 12, 14, 15])
@@ -358,6 +389,7 @@ def test_reset_in_flight():
     """Resets at any time, of one QP among busy others: nothing old appears in the new life."""
     rng = make_rng()
     world = World(make(64, "sq", 1024, 4), "sq", rng, latency=(1, 150))
+    world.may_push = 0.5
     for qp in range(4):
         world.add(qp, 0x1_0000 * (qp + 1), 3 + qp, 6 + qp % 2)
     lives = [0] * 4
@@ -498,6 +530,7 @@ def test_rewind(disturb):
     dut = make(64, "sq", 1024, cls=Late)
     dut.first = rng.choice([0, 0xFFE0])
     world = World(dut, "sq", rng, latency=rng.choice([(1, 3), (1, 150)]))
+    world.may_push = 0.5
     each = dut.first + 24
     for qp, (log_size, log_stride) in enumerate([(0, 6), (3, 7), (6, 6), (5, 7)]):
         world.add(qp, BASES[qp], log_size, log_stride)
@@ -523,7 +556,9 @@ def test_rewind(disturb):
                 begun = ring.seen
                 await go_back(ctx, world, ring, ring.freed, disturb, rng.choice([0, 0.8]))
                 if rng.random() < 0.5:
-                    ring.freed = rng.randint(ring.seen, begun)  # a late answer; the host posts anew in those places
+                    ring.freed = rng.randint(
+                        ring.seen, max(ring.seen, begun)
+                    )  # a late answer; the host posts anew in those places
             if not ctx.get(dut.arrived.valid) and rng.random() < 0.5:
                 await ctx.tick()
                 continue
@@ -570,6 +605,222 @@ def test_rewind_meets_turn(stall):
                 await world.consume(ctx, await world.arrival(ctx))
 
     world.run(testbench)
+
+
+@pytest.mark.parametrize(("width", "stride"), [(64, 6), (64, 7), (512, 6), (512, 7)])
+def test_push(width, stride):
+    """A pushed WQE is not read, unless the ring goes back: what counts then is what stands in the ring."""
+    rng = make_rng()
+    world = World(make(width, "sq", 1024, 4), "sq", rng, stall=0)
+    ring = world.add(2, 0x1000, 2, stride)
+    times = []
+
+    async def testbench(ctx):
+        await world.configure(ctx, ring)
+        for _ in range(6):
+            world.post(ring)
+            there = ring.slots[ring.seen]
+            pushed = ring.slots[ring.seen] = [rng.getrandbits(64) & rng.choice([1, -1]) for _ in there]
+            await world.push(ctx, ring, pushed)
+            start = world.time
+            await send_all(ctx, world.dut.doorbell, [{"qp": 2, "index": ring.posted, "push": 1}])
+            assert await world.arrival(ctx) == 2
+            times.append(world.time - start - 1)
+            assert await world.words(ctx, ring, ring.seen) == pushed
+            assert not world.log
+            if rng.random() < 0.5:
+                await go_back(ctx, world, ring, ring.seen)
+                ring.slots[ring.seen] = there
+                assert await world.arrival(ctx) == 2
+                assert len(world.log) == 1
+                world.log.clear()
+                assert await world.words(ctx, ring, ring.seen) == there
+            ring.seen += 1
+            await send_all(ctx, world.dut.consumed, [{"qp": 2, "index": ring.seen}])
+            ring.freed = ring.seen
+
+    world.run(testbench)
+    assert times == [19 if stride == 7 else 11] * 6
+    assert (world.pushes, world.push_fetches) == (6, 0)
+
+
+@pytest.mark.parametrize("why", ["other", "unopened", "two", "unconsumed", "plain before", "reset"])
+def test_push_falls_back(why):
+    """If the buffer is another's, or the ring has more to do, the WQE is read like all others."""
+    rng = make_rng()
+    world = World(make(64, "sq", 1024, 4), "sq", rng, stall=0)
+    ring = world.add(2, 0x1000, 2, 6)
+    world.add(0, 0x8000, 2, 6)
+
+    async def testbench(ctx):
+        async def push(qp=2, words=range(16)):
+            await send_all(ctx, world.dut.push, [{"qp": qp, "word": n, "data": 0x5555} for n in words])
+
+        for each in world.rings.values():
+            await world.configure(ctx, each)
+        world.post(ring)
+        await world.ring(ctx, ring)
+        assert await world.arrival(ctx) == 2
+        if why != "unconsumed":
+            await world.consume(ctx, 2)
+        if why == "other":
+            await push(words=range(8))
+            await push(0, [0])
+            await push(words=range(8, 16))
+        elif why == "unopened":
+            await push(words=range(1, 16))
+        else:
+            await push()
+        if why == "plain before":
+            world.post(ring)
+            await world.ring(ctx, ring)
+            await push()
+        if why == "two":
+            world.post(ring)
+        if why == "reset":
+            await send_all(ctx, world.dut.control, [{"qp": 2, "action": QpAction.RESET}])
+            ring.posted = ring.freed = ring.seen = 0
+        world.post(ring)
+        await send_all(ctx, world.dut.doorbell, [{"qp": 2, "index": ring.posted, "push": 1}])
+        while ring.seen < ring.posted:
+            assert await world.arrival(ctx) == 2
+            await world.consume(ctx, 2)
+        # And next time all is well.
+        if why == "other":
+            world.post(world.rings[0])
+            words = range(1, 16)
+            world.rings[0].slots[0] = [0x5555 << 32 | 0x5555] * 8
+            await push(0, words)
+            await send_all(ctx, world.dut.doorbell, [{"qp": 0, "index": 1, "push": 1}])
+            assert await world.arrival(ctx) == 0
+            await world.consume(ctx, 0)
+
+    world.run(testbench)
+    assert world.push_fetches == 1
+    assert world.pushes == (why == "other")
+
+
+@pytest.mark.parametrize("what", ["rewind", "reset"])
+def test_push_is_stopped(what):
+    """In each of the cycles after its doorbell, and among reads of another ring: nothing arrives that should not."""
+    rng = make_rng()
+    world = World(make(64, "sq", 1024, 2), "sq", rng, latency=(10, 10), stall=0.1)
+    ring, other = world.add(1, 0x1000, 4, 6), world.add(0, 0x8000, 4, 6)
+    dut = world.dut
+
+    async def testbench(ctx):
+        for each in ring, other:
+            await world.configure(ctx, each)
+        for delay in range(24):
+            for _ in range(rng.randrange(4)):
+                world.post(other)
+            await world.ring(ctx, other)
+            for _ in range(rng.randrange(20)):
+                await ctx.tick()
+            world.post(ring)
+            world.may_push = 1
+            await world.ring(ctx, ring)
+            world.may_push = 0
+            for _ in range(delay):
+                await ctx.tick()
+            if what == "reset":
+                ctx.set(dut.status_qp, 1)
+                ctx.set(dut.control.payload, {"qp": 1, "action": QpAction.RESET})
+                ctx.set(dut.control.valid, 1)
+                ready, seen = False, []
+                while not ready:
+                    *_, ready, status, valid, qp = await ctx.tick().sample(
+                        dut.control.ready, dut.status, dut.arrived.valid, dut.arrived.payload
+                    )
+                    seen.append((status.fetched, valid and qp == 1))
+                ctx.set(dut.control.valid, 0)
+                # From the second cycle on the ring stands still; what stood there already may wait.
+                assert len(set(seen[2:])) <= 1
+                ring.posted = ring.freed = ring.seen = 0
+                ring.slots.clear()
+                for _ in range(30):
+                    assert (await world.status(ctx, 1)) == {"producer": 0, "fetched": 0, "error": 0}
+            else:
+                await go_back(ctx, world, ring, ring.freed)
+                status = await world.status(ctx, 1)
+                assert (status.producer, status.fetched, status.error) == (ring.posted, ring.freed, 0)
+            while ring.seen < ring.posted or other.seen < other.posted:
+                await world.consume(ctx, await world.arrival(ctx))
+
+    world.run(testbench, deadline=20_000)
+    assert world.pushes > 0
+
+
+@pytest.mark.parametrize("stall", [0, 0.9])
+def test_push_meets_turns(stall):
+    """Turns of its own ring while it is copied, and reads of another that wait for memory: no WQE is read twice."""
+    rng = make_rng()
+    world = World(make(64, "sq", 1024, 2), "sq", rng, latency=(10, 10), stall=stall)
+    world.once = True
+    ring, other = world.add(1, 0x1000, 4, 6), world.add(0, 0x8000, 4, 6)
+
+    async def testbench(ctx):
+        for each in ring, other:
+            await world.configure(ctx, each)
+        for delay in range(14):
+            world.post(ring)
+            for n, word in enumerate(ring.slots[ring.seen]):
+                for half in range(2):
+                    data = word >> 32 * half & 0xFFFFFFFF
+                    await send_all(ctx, world.dut.push, [{"qp": 1, "word": 2 * n + half, "data": data}])
+            for _ in range(9):
+                world.post(other)
+            await world.ring(ctx, other)
+            await send_all(ctx, world.dut.doorbell, [{"qp": 1, "index": ring.posted, "push": 1}])
+            for _ in range(delay):
+                await ctx.tick()
+            await send_all(ctx, world.dut.consumed, [{"qp": 1, "index": ring.freed}])
+            while ring.seen < ring.posted or other.seen < other.posted:
+                await world.consume(ctx, await world.arrival(ctx))
+            world.post(ring)
+            await world.ring(ctx, ring)
+            while ring.seen < ring.posted:
+                await world.consume(ctx, await world.arrival(ctx))
+
+    world.run(testbench, deadline=20_000)
+    assert (world.pushes, world.push_fetches) == (14, 0)
+    assert [length for _, qp, length in world.log if qp == 1] == [64] * 14
+
+
+def test_false_pushes():
+    """What is no doorbell does not become one because something was pushed, and its words are forgotten."""
+    rng = make_rng()
+    world = World(make(64, "sq", 1024, 4), "sq", rng, stall=0)
+    ring, bad = world.add(2, 0x1000, 2, 6), world.add(1, 0x8000, 2, 8)
+
+    async def testbench(ctx):
+        async def push(qp, index, words=range(16)):
+            await send_all(ctx, world.dut.push, [{"qp": qp, "word": n, "data": 0x5555} for n in words])
+            await send_all(ctx, world.dut.doorbell, [{"qp": qp, "index": index & 0xFFFF, "push": 1}])
+            for _ in range(50):
+                await ctx.tick()
+
+        await push(2, 1)  # nobody has set up anything
+        await world.configure(ctx, ring)
+        await world.configure(ctx, bad)
+        await push(2, 0)
+        await push(2, -1)
+        assert (await world.status(ctx, 2)) == {"producer": 0, "fetched": 0, "error": 0}
+        assert not ctx.get(world.dut.arrived.valid)
+        await push(1, 1)
+        assert (await world.status(ctx, 1)) == {"producer": 0, "fetched": 0, "error": 1}
+        assert await world.arrival(ctx) == 1
+        world.post(ring)
+        await push(2, 1, [])
+        assert len(world.log) == 1
+        await world.consume(ctx, 2)
+        assert await world.arrival(ctx) == 2
+        await push(2, 6)
+        assert (await world.status(ctx, 2)) == {"producer": 1, "fetched": 1, "error": 1}
+        assert len(world.log) == 1
+
+    world.run(testbench)
+    assert (world.pushes, world.push_fetches) == (0, 1)
 
 
 def test_rewind_is_deaf():

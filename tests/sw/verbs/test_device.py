@@ -50,6 +50,19 @@ def test_the_list_opens_nothing(provided):
     assert b"never" in [d.name for d in get_device_list()]
 
 
+@pytest.mark.parametrize("said", [None, False, True])
+@pytest.mark.parametrize("variable", [None, "0", "1"])
+@pytest.mark.parametrize("able", [False, True])
+def test_who_pushes(provided, monkeypatch, said, variable, able):
+    monkeypatch.delenv("VERBENA_PUSH", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("VERBENA_PUSH", variable)
+    fake = FakeDevice("pusher", push=able)
+    provided("pusher", lambda: fake)
+    with Context(name="pusher", push=said) as context:
+        assert context._push == (able and (variable != "0" if said is None else said))
+
+
 @pytest.mark.parametrize("name", ["fake0", b"fake0"])
 def test_open(device, name):
     with Context(name=name) as context:

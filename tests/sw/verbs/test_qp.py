@@ -543,6 +543,70 @@ def test_a_list_of_receives_stops_at_the_bad_one(qp, device):
     assert device.rung(RQ_DOORBELL) == [1]
 
 
+@pytest.fixture
+def pusher(qp, device):
+    """Of a device that takes pushed WQEs."""
+    qp.context._push = True
+    device.writes.clear()
+    return qp
+
+
+def pushed(device):
+    """The WQEs that were pushed and committed, as the device puts them together; and producer indices as rung."""
+    found, words = [], None
+    for offset, value in device.writes:
+        at = offset - QP_PAGES
+        if 0x100 <= at < 0x180:
+            words = [0] * 32 if at == 0x100 else words
+            words[(at - 0x100) // 4] = value
+        elif at == 8:
+            found.append((struct.pack("<32I", *words), value))
+            words = None
+        elif at == 0:
+            found.append((None, value))
+    assert words is None
+    return found
+
+
+@pytest.mark.parametrize("opcode", [SEND, WRITE])
+def test_what_is_posted_alone_to_an_empty_queue_is_pushed(pusher, cq, device, opcode):
+    for number in range(6):
+        pusher.post_send(send(number, opcode, flags=2 * (number > 0)))
+        wqe = device.wqe(device.send_ring(FIRST), number)
+        assert pushed(device) == [(wqe.ljust(128, b"\0"), number + 1)]
+        device.writes.clear()
+        device.complete(0, FIRST, number)
+        assert cq.poll(1)[0] == 1
+        device.writes.clear()
+
+
+def test_what_is_posted_behind_others_is_not_pushed(pusher, cq, device):
+    pusher.post_send(chain(send(), send()))
+    pusher.post_send(send())
+    device.complete(0, FIRST, 1)
+    cq.poll(1)
+    pusher.post_send(send())
+    device.complete(0, FIRST, 3)
+    cq.poll(1)
+    pusher.post_recv(recv())
+    assert [(wqe is None, index) for wqe, index in pushed(device)] == [(True, 2), (True, 3), (True, 4)]
+    device.writes.clear()
+    refused(errno.EINVAL, pusher.post_send, chain(send(), send(flags=0x100)))
+    assert [(wqe is None, index) for wqe, index in pushed(device)] == [(False, 5)]
+
+
+def test_what_wraps_is_pushed_too(pusher, cq, device):
+    pusher._sq.producer = pusher._sq.completed = 0xFFFF
+    pusher.post_send(send())
+    assert [(wqe is None, index) for wqe, index in pushed(device)] == [(False, 0)]
+
+
+def test_without_leave_nothing_is_pushed(qp, device):
+    device.writes.clear()
+    qp.post_send(send())
+    assert pushed(device) == [(None, 1)]
+
+
 def test_nothing_to_post(qp):
     refused(errno.EINVAL, qp.post_send, None)
     refused(errno.EINVAL, qp.post_recv, None)
