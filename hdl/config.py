@@ -39,8 +39,8 @@ class Config:
     qps: int = 64
     cqs: int = 64
     window: int = 64
-    sq_area: int = 1024
-    rq_area: int = 512
+    sq_area: int = 512
+    rq_area: int = 256
     mpt_sets: int = 256
     mtt_sets: int = 256
     transmit_buffer: int = 8192

@@ -18,7 +18,7 @@ from .control.registers import Registers
 from .dma.arbiter import ReadArbiter, WriteArbiter
 from .dma.atomic import AtomicUnit
 from .dma.axi import Axi4, AxiLite
-from .dma.port import BurstRequest
+from .dma.port import BurstRequest, WriteBeat
 from .dma.reader import PayloadReader
 from .dma.structure import StructureReader, StructureWriter
 from .dma.writer import PayloadWriter
@@ -36,6 +36,7 @@ from .stream.packet import PacketBeat
 from .stream.ready import ReadyQueue
 from .stream.router import TagRouter
 from .stream.run_arbiter import RunArbiter
+from .stream.skid import Skid
 from .stream.slice import Slice
 from .stream.transfer import Completion, Done, Event, Piece, ReadRequest
 from .transport.acknowledger import Acknowledger
@@ -265,7 +266,7 @@ class Rnic(wiring.Component):
         # Who completes goes on while a CQE is written.
         for name, turn in zip(("acknowledger", "completer"), completion_arbiter.i):
             through(m, f"{name}_completion", Slice(Completion), self._blocks[name].completion, turn)
-        link(m, completion_arbiter.o, self._completions.completion)
+        through(m, "completion_slice", Slice(Completion), completion_arbiter.o, self._completions.completion)
         told(m, self._acknowledger, self._completions, "soon_cq")
         m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 3)
         for source, turn in zip((self._completions, self._commands, self._port_state), event_arbiter.i):
@@ -369,7 +370,7 @@ class Rnic(wiring.Component):
         for number, (port, client) in enumerate(zip(writes, write_arbiter.client)):
             through(m, f"write_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
             m.d.comb += write_arbiter.soon[number].eq(port.burst.valid)
-            link(m, port.beat, client.beat)
+            through(m, f"write_skid_{number}", Skid(WriteBeat(width)), port.beat, client.beat)
             told(m, client, port, "answer", "error")
         for name, member in self.axi.signature.members.items():
             source = (read_arbiter if name.startswith(READ_CHANNELS) else write_arbiter).axi

@@ -248,6 +248,7 @@ class Acknowledger(wiring.Component):
             m.d.comb += [written.dead.eq(failed), written.msn.eq(job.msn)]
 
         leave = Signal()
+        over = Signal()  # as `leave`, for responses, which wait for nobody but `error`
         waited = Signal()
         m.d.sync += waited.eq(0)
         pass_by = Signal()
@@ -256,7 +257,7 @@ class Acknowledger(wiring.Component):
         m.d.comb += [
             self.job.ready.eq(leave & ~response),
             self.done.ready.eq((leave & ~response & ~early) | owes),
-            self.answered.ready.eq((leave & response) | pass_by),
+            self.answered.ready.eq((over & response) | pass_by),
             counts.eq(
                 answered.last | ((answered.status != AccessStatus.OK) & (answered.status != AccessStatus.POISONED))
             ),
@@ -302,6 +303,7 @@ class Acknowledger(wiring.Component):
                     m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += [
+                    over.eq(~((refused & ~gone) | failed)),
                     self.completion.valid.eq(completes),
                     self.release.valid.eq(releases),
                     acks.put.eq(speaks & said),
@@ -317,7 +319,7 @@ class Acknowledger(wiring.Component):
                         m.d.comb += leave.eq(1)
                         m.next = "PAIR"
             with m.State("ERROR"):
-                m.d.comb += [self.error.valid.eq(1), leave.eq(self.error.ready)]
+                m.d.comb += [self.error.valid.eq(1), leave.eq(self.error.ready), over.eq(self.error.ready)]
                 with m.If(self.error.ready):
                     m.next = "PAIR"
             with m.State("TOKEN"):

@@ -123,7 +123,7 @@ class ResponseLedger(wiring.Component):
             served_write.en.eq(applying),
             served_read.addr.eq(self.served_qp),
         ]
-        m.d.sync += [self.served.eq(served_read.data), applying.eq(0)]
+        m.d.sync += [self.served.eq(served_read.data), applying.eq(0), self.release.ready.eq(0)]
         with m.If(~applying):
             m.d.sync += [at.eq(rows_read.addr), row.eq(rows_read.data)]
             with m.If(self.end):
@@ -146,7 +146,7 @@ class ResponseLedger(wiring.Component):
                 m.d.comb += rows_read.addr.eq(release.qp)
                 m.d.sync += operation.eq(Operation.RELEASE)
                 with m.If(self.release.valid & ~(release.token & token_out)):
-                    m.d.sync += applying.eq(1)
+                    m.d.sync += [applying.eq(1), self.release.ready.eq(1)]
                     with m.If(release.token):
                         m.d.sync += [token_due.eq(1), token_out.eq(1), token_qp.eq(release.qp)]
 
@@ -174,7 +174,6 @@ class ResponseLedger(wiring.Component):
                 ]
             with m.Case(Operation.RELEASE):
                 m.d.comb += [
-                    self.release.ready.eq(applying),
                     changed.released.eq(row.released + ~release.token),
                     again.eq(~release.token),
                 ]
