@@ -93,7 +93,7 @@ def measure(config, folder, seed=1, blocks=True):
         print(f"synthesized after {time.monotonic() - start:.0f} s; placing and routing", flush=True)
         command = [nextpnr, *DEVICE, "--json", "top.json", "--report", "report.json", "--seed", str(seed)]
         command += ["--freq", str(TARGET_MHZ), "--lpf-allow-unconstrained", "--timing-allow-fail"]
-        # The other placer needs half as much wire again, and the other router does not come to an end within 15 minutes.
+        # The other placer needs half as much wire again, the other router does not come to an end.
         command += ["--placer", "static", "--router", "router2"]
         _run(command, folder, "nextpnr.log")
         report = json.loads((folder / "report.json").read_text())

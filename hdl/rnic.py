@@ -228,7 +228,7 @@ class Rnic(wiring.Component):
         link(m, self._access.receive.piece, self._payload_writer.piece)
         link(m, depacketizer.payload, self._payload_writer.payload)
         m.submodules.done_router = router = TagRouter(Done)
-        link(m, self._payload_writer.done, router.i)
+        through(m, "done_slice", Slice(Done), self._payload_writer.done, router.i)
         link(m, router.o[0], self._acknowledger.done)
         link(m, router.o[1], self._completer.done)
         through(m, "jobs", Queue(Job, JOBS, sparse=True), responder.job, self._acknowledger.job)

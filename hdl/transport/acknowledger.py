@@ -49,9 +49,10 @@ class Acknowledger(wiring.Component):
     NAK. That NAK waits for nothing, as no later response follows, and takes the place of one for a later request, if
     that has ended the QP's life already: the peer must hear of the first request that failed.
 
-    A silent job takes 1 cycle, all others 4, and 1 more for an error; an answered response takes 5, likewise. While a
-    job waits for its ``done``, what it needs is looked up already: a completion is said in the cycle of a ``done`` that
-    is OK, otherwise 1 cycle later, and an ACK stands at ``ack`` after 2. Answers wait in :class:`.ack_queue.AckQueue`.
+    A silent job takes 1 cycle, all others 4, one that was refused 5, and 1 more for an error; an answered response
+    takes 5, likewise. While a job waits for its ``done``, what it needs is looked up already: a completion is said in
+    the cycle of a ``done`` that is OK, otherwise 2 cycles later, and an ACK stands at ``ack`` after 2, a NAK after 3.
+    Answers wait in :class:`.ack_queue.AckQueue`.
 
     Parameters
     ----------
@@ -117,6 +118,7 @@ class Acknowledger(wiring.Component):
         early = Signal()  # the job need not wait
         owed, owes = Signal(range(OWED)), Signal()  # `done` of such jobs that are still to come
         done = Signal()  # that of the job is there
+        bad = Signal()  # and is not OK
         qp = turn_qp[: ceil_log2(self.qps)]
 
         torn = Signal(2)  # a row read while it is written is undefined
@@ -125,7 +127,7 @@ class Acknowledger(wiring.Component):
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
             early.eq(~response & job.release),
             done.eq(self.done.valid & ~owes & ~early),
-            status.eq(Mux(response, answered.status, Mux(done, self.done.payload.status, AccessStatus.OK))),
+            status.eq(Mux(response, answered.status, Mux(bad, self.done.payload.status, AccessStatus.OK))),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(qp),
@@ -254,6 +256,7 @@ class Acknowledger(wiring.Component):
         pass_by = Signal()
         counts = Signal()  # the response is over, or the QP's last
         said = Signal()
+        spoken = Signal()  # the queue of answers has been told, and the rest waits
         m.d.comb += [
             self.job.ready.eq(leave & ~response),
             self.done.ready.eq((leave & ~response & ~early) | owes),
@@ -272,6 +275,7 @@ class Acknowledger(wiring.Component):
             m.d.sync += response.eq(0)
         with m.FSM():
             with m.State("PAIR"):
+                m.d.sync += bad.eq(0)
                 with m.If(self.answered.valid):
                     m.d.comb += pass_by.eq(~counts)
                     m.d.sync += response.eq(counts)
@@ -301,14 +305,22 @@ class Acknowledger(wiring.Component):
                         m.next = "PAIR"
                 with m.Elif(~torn[1]):
                     m.next = "SAY"
+                    with m.If(done & (self.done.payload.status != AccessStatus.OK)):
+                        m.d.sync += bad.eq(1)
+                        m.next = "AGAIN"
+            with m.State("AGAIN"):
+                judge()
+                with m.If(~torn[1]):
+                    m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += [
                     over.eq(~((refused & ~gone) | failed)),
                     self.completion.valid.eq(completes),
                     self.release.valid.eq(releases),
-                    acks.put.eq(speaks & said),
+                    acks.put.eq(speaks & ~spoken),
                     ram.w_en.eq(said),
                 ]
+                m.d.sync += spoken.eq(~said)
                 with m.If(said):
                     m.d.comb += self.count_drop_error.eq(drops)
                     with m.If((refused & ~gone) | failed):
