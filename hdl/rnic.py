@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .abi.counters import COUNTERS
 from .abi.registers import ADDRESS_WIDTH
+from .abi.tables import MPT, MTT
 from .connections import fetched, link, through, told
 from .control.activity import Activity
 from .control.commands import Commands
@@ -26,6 +27,7 @@ from .ethernet.station import Station
 from .memory.access import AccessUnit
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
+from .queue.ring import BATCH
 from .queue.wqe_fetcher import RingPrefetcher
 from .roce.depacketizer import Depacketizer
 from .roce.packet_header import TransmitHeader
@@ -65,6 +67,9 @@ a packet. More would be sent in vain whenever a queue has to go back."""
 
 RECEIVE_BEATS = 128
 """Beats of receive WQEs on their way, of which a quarter is kept free for a batch of 256 bytes."""
+
+WQE_MAX = 128
+"""Bytes of the largest WQE."""
 
 PIECES = 16
 """Translations ahead of the reads, and as many atomics."""
@@ -340,14 +345,14 @@ class Rnic(wiring.Component):
             else:
                 through(m, f"{name}_slice", Slice(ReadRequest), source, user.request)
 
-        for name, depth, request, answer in (
-            ("sq_reader", WQE_BEATS, self._sq_fetch.read, self._sq_fetch.data),
-            ("rq_reader", RECEIVE_BEATS, self._rq_fetch.read, self._rq_fetch.data),
-            ("mpt_reader", 16, self._access.mpt_read, self._access.mpt_data),
-            ("mtt_reader", 4, self._access.mtt_read, self._access.mtt_data),
-            ("entry_reader", 16, self._collector.read, self._collector.data),
+        for name, depth, largest, request, answer in (
+            ("sq_reader", WQE_BEATS, BATCH, self._sq_fetch.read, self._sq_fetch.data),
+            ("rq_reader", RECEIVE_BEATS, BATCH, self._rq_fetch.read, self._rq_fetch.data),
+            ("mpt_reader", 16, MPT.size, self._access.mpt_read, self._access.mpt_data),
+            ("mtt_reader", 4, MTT.size, self._access.mtt_read, self._access.mtt_data),
+            ("entry_reader", 32, WQE_MAX, self._collector.read, self._collector.data),
         ):
-            m.submodules[name] = reader = StructureReader(width, depth)
+            m.submodules[name] = reader = StructureReader(width, depth, max(1, 8 * largest // width))
             ask(name, request, reader)
             link(m, reader.data, answer)
             reads.append(reader.port)

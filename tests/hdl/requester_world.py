@@ -67,6 +67,7 @@ class World:
         self.errors = [0] * QPS
         self.progress = [dict.fromkeys((name for name, _ in Progress), 0) for _ in range(QPS)]
         self.rewinds = deque()  # (when done, qp, index)
+        self.rewind_cycles = range(60)
         self.retries = deque()  # QPs
         self.turns = []  # (cycle, qp)
         self.stalls = 0
@@ -162,7 +163,7 @@ class World:
                     self.consumed[item.qp] += (item.index - self.consumed[item.qp]) % 65536
                     self.fetch(ctx, item.qp)
                 if name == "rewind":
-                    self.rewinds.append((self.cycle + self.rng.randrange(60), item.qp, item.index))
+                    self.rewinds.append((self.cycle + self.rng.choice(self.rewind_cycles), item.qp, item.index))
         valid, ready, turn, stalled, sent_en, sent, back_valid, back_ready, retry_valid, retry_ready = values[
             3 * len(STREAMS) :
         ]

@@ -413,6 +413,7 @@ def message(psn=5, length=8, entries=None, index=3, **more):
 def test_cycles():
     messages = [message(5, 600), message(8, 8)]
     answers = [
+        response(1, ACKNOWLEDGE, 3, 0),  # may wait until the messages are told
         response(1, ACKNOWLEDGE, 4, 0),
         response(1, ACKNOWLEDGE, 4, 0, accept=0),
         response(1, FIRST, 5, 256),
@@ -422,7 +423,7 @@ def test_cycles():
         response(1, ONLY, 8, 8),
     ]
     _, cycles, reads = drive(messages, answers)
-    assert cycles == [2, 2, 8, 6, 6, 8, 8]
+    assert cycles[1:] == [2, 2, 8, 6, 6, 8, 8]
     assert reads == []
 
 

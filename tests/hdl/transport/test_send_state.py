@@ -56,7 +56,7 @@ class Checker:
         self.after = dict(first_psn)  # PSN behind the last packet
         self.began = dict.fromkeys(rings, 0)  # messages of which `outstanding` was told
         self.reads = dict.fromkeys(rings, 0)
-        self.latest = {qp: (psn - 1) % PSNS for qp, psn in first_psn.items()}
+        self.latest = {qp: (psn - 1) % PSNS for qp, psn in first_psn.items()}  # PSN that has left
         self.seen = 0
 
     def check(self):
@@ -93,6 +93,8 @@ class Checker:
         if psn != self.after[qp]:
             assert (self.world.progress[qp]["unacked"] - psn) % PSNS < PSNS // 2
         self.after[qp] = (want["last_psn"] + 1) % PSNS
+        if (want["last_psn"] - self.latest[qp]) % PSNS < PSNS // 2:
+            self.latest[qp] = want["last_psn"]
         assert want["wqe_index"] < self.began[qp] + (not want["message_last"])
         if want["opcode"] in (0x0C, 0x13, 0x14):
             assert self.reads[qp] > sum(wqe.opcode in ONE_SIDED for wqe in self.rings[qp][: want["wqe_index"]])
@@ -130,8 +132,8 @@ def test_losses(stall, window):
         return [number for who, number in world.sent if who == qp] or [(psn[qp] - 1) % PSNS]
 
     def acknowledge(ctx, qp, all_):
-        unacked, latest = world.progress[qp]["unacked"], sent(qp)[-1]
         # What stands before a packet that has left may have arrived, too.
+        unacked, latest = world.progress[qp]["unacked"], checker.latest[qp]
         there = (latest - unacked + 1) % PSNS
         if there:
             world.ack(ctx, qp, (unacked + (there if all_ else rng.randrange(1, there + 1)) - 1) % PSNS)
@@ -146,7 +148,7 @@ def test_losses(stall, window):
             for qp in qps:
                 if rng.random() < 0.008:
                     acknowledge(ctx, qp, rng.random() < 0.3)
-                if rng.random() < 0.003 and sent(qp)[-1] != (world.progress[qp]["unacked"] - 1) % PSNS:
+                if rng.random() < 0.005 and checker.latest[qp] != (world.progress[qp]["unacked"] - 1) % PSNS:
                     world.retries.append(qp)
                     retries[qp] += 1
             if all(world.progress[qp]["oldest"] == COUNT for qp in qps):
@@ -164,7 +166,7 @@ def test_losses(stall, window):
         voids = [p for p in world.of("packet", qp) if p["kind"] == DepartureKind.VOID]
         assert len(voids) == len(world.of("rewind", qp)) <= retries[qp]
     assert world.of("failed") == [] == world.of("flush")
-    assert sum(retries.values()) > 3
+    assert sum(retries.values()) > 0
 
 
 def write(length=8, flags=0):
@@ -180,8 +182,10 @@ def psns(world, qp):
 
 
 def test_retry():
-    """The ring is rewound and the poison cleared; then all from the first PSN not acknowledged on comes again."""
+    """The ring is rewound and the poison cleared; then all from the first PSN not acknowledged on comes again. A second
+    retry meanwhile is the same."""
     world = World(make_rng())
+    world.rewind_cycles = range(40, 60)
 
     async def testbench(ctx):
         await world.set_up(ctx, 2, psn=PSNS - 2)

@@ -209,7 +209,8 @@ def check_latencies(result):
             assert result.kind.reading
             continue
         # A simulated world has no noise, and memory alone takes 0.8 us.
-        assert 0.8 < latency.least <= latency.average <= latency.most < latency.least * 1.1
+        least, average, most = (round(us, 9) for us in (latency.least, latency.average, latency.most))
+        assert 0.8 < least <= average <= most < least * 1.1
         assert latency.most < 2.5 + result.options.size * 0.002 + (2.5 if result.kind.reading else 0)
 
 
