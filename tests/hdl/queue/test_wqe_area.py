@@ -33,6 +33,7 @@ def test_packets(data_width):
                 ctx.set(dut.beat_en, 1)
                 await ctx.tick()
                 ctx.set(dut.beat_en, 0)
+            await ctx.tick()
             got = []
             for n in range(words + 2):
                 if n >= 2:
