@@ -18,7 +18,7 @@ from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 
 from .harness import Harness
-from .synthesis import absorb_registers, free_states
+from .synthesis import absorb_registers, free_states, reset_globally
 
 __all__ = ["main", "measure"]
 
@@ -51,6 +51,7 @@ def _flat(yosys, folder):
     cells = json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
     netlist = json.loads((folder / "top.json").read_text())
     cells["TRELLIS_FF"] -= absorb_registers(netlist, "top")
+    reset_globally(netlist, "top")
     (folder / "top.json").write_text(json.dumps(netlist))
     return cells
 

@@ -38,7 +38,7 @@ class Config:
     data_width: int = 64
     qps: int = 64
     cqs: int = 64
-    window: int = 64
+    window: int = 32
     sq_area: int = 512
     rq_area: int = 256
     mpt_sets: int = 256

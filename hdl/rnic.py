@@ -199,7 +199,8 @@ class Rnic(wiring.Component):
         through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], self._atomic.piece)
 
         link(m, requester.inline, transmitter.inline)
-        link(m, self._payload_reader.payload, transmitter.payload)
+        beat = PacketBeat(c.data_width)
+        through(m, "transmit_skid", Skid(beat), self._payload_reader.payload, transmitter.payload)
         told(m, self._payload_reader, transmitter, "soon")
         link(m, self._atomic.payload, transmitter.atomic)
         link(m, self._replier.inline, transmitter.replay)
@@ -376,7 +377,8 @@ class Rnic(wiring.Component):
         for number, (port, client) in enumerate(zip(writes, write_arbiter.client)):
             through(m, f"write_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
             m.d.comb += write_arbiter.soon[number].eq(port.burst.valid)
-            through(m, f"write_skid_{number}", Skid(WriteBeat(width)), port.beat, client.beat)
+            kind = Skid if number < 2 else Slice  # payload and CQEs go at a beat a cycle
+            through(m, f"write_beat_{number}", kind(WriteBeat(width)), port.beat, client.beat)
             told(m, client, port, "answer", "error")
         for name, member in self.axi.signature.members.items():
             source = (read_arbiter if name.startswith(READ_CHANNELS) else write_arbiter).axi

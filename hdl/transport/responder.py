@@ -77,7 +77,7 @@ class Responder(wiring.Component):
     job : stream of ``Job``
         Silent jobs change nothing; those with ``cause`` set are of a QP that has failed.
     entry, entry_en
-        Write port of the response rings, :data:`READS_MAX` rows a QP; on in the cycle in which the job is taken.
+        Write port of the response rings, :data:`READS_MAX` rows a QP; on while the job waits to be taken, too.
     served_qp, served
         Entries of the QP that are answered, modulo 256, 1 cycle later; they are counted from 0 after RESET.
     status_qp, status : RingStatus
@@ -207,7 +207,6 @@ class Responder(wiring.Component):
             self.entry.qp.eq(qp),
             self.entry.slot.eq(judge.slot),
             self.entry.entry.eq(judge.entry),
-            self.entry_en.eq(finish & judge.job.release),
             self.consumed.payload.qp.eq(qp),
             self.consumed.payload.index.eq(judge.next.index),
             self.reply.payload.psn.eq(state.epsn),
@@ -287,6 +286,7 @@ class Responder(wiring.Component):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
+                    self.entry_en.eq(judge.job.release),  # the same again and again, until it is released
                     self.consumed.valid.eq(judge.consume & consumable & ~consumed_sent),
                     self.job.valid.eq(~self.consumed.valid | self.consumed.ready),
                     finish.eq(self.job.valid & self.job.ready),
