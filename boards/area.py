@@ -18,7 +18,7 @@ from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 
 from .harness import Harness
-from .synthesis import absorb_registers, free_states
+from .synthesis import absorb_registers, free_states, reset_globally
 
 __all__ = ["main", "measure"]
 
@@ -51,6 +51,7 @@ def _flat(yosys, folder):
     cells = json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
     netlist = json.loads((folder / "top.json").read_text())
     cells["TRELLIS_FF"] -= absorb_registers(netlist, "top")
+    reset_globally(netlist, "top")
     (folder / "top.json").write_text(json.dumps(netlist))
     return cells
 
@@ -93,7 +94,8 @@ def measure(config, folder, seed=1, blocks=True):
         print(f"synthesized after {time.monotonic() - start:.0f} s; placing and routing", flush=True)
         command = [nextpnr, *DEVICE, "--json", "top.json", "--report", "report.json", "--seed", str(seed)]
         command += ["--freq", str(TARGET_MHZ), "--lpf-allow-unconstrained", "--timing-allow-fail"]
-        command += ["--router", "router2"]  # the other one does not come to an end within 15 minutes
+        # The other placer needs half as much wire again, the other router does not come to an end.
+        command += ["--placer", "static", "--router", "router2"]
         _run(command, folder, "nextpnr.log")
         report = json.loads((folder / "report.json").read_text())
         table = breakdown.result() if breakdown else {}

@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["absorb_registers", "free_states"]
+__all__ = ["absorb_registers", "free_states", "reset_globally"]
 
 STATE = re.compile(
     r"^  attribute \\init .*\n((?:  attribute .*\n)*  wire width \d+ \\\w+_state(?:\$\d+)?\n)", re.MULTILINE
@@ -81,3 +81,42 @@ def _plain(cell, clock):
         and (parameters["CEMUX"].strip() == "1" or connections.get("CE") == ["1"])
         and connections.get("LSR", ["0"]) == ["0"]
     )
+
+
+def reset_globally(netlist, top, clock="clk", reset="rst"):
+    """Resets the flip-flops of ``top`` in ``netlist`` by the network that the chip has for that, beside its wires;
+    returns how many.
+
+    Those whose reset is ``reset`` and nothing else no longer take it as an input: 16,000 inputs are more wire than any
+    other signal needs. The network sets each flip-flop to the value it has after configuration, which is that of its
+    reset, and lets all go with the same edge of ``clock`` (SGSR).
+    """
+    module = netlist["modules"][top]
+    cells = module["cells"]
+    bits = {name: module["ports"][name]["bits"] for name in (clock, reset)}
+    gone = 0
+    for cell in cells.values():
+        if cell["type"] == "TRELLIS_FF" and cell["connections"].get("LSR") == bits[reset]:
+            cell["connections"]["LSR"] = ["0"]
+            cell["parameters"]["GSR"] = "ENABLED"
+            gone += 1
+    last = max(bit for net in module["netnames"].values() for bit in net["bits"] if isinstance(bit, int))
+    inverted = [last + 1]
+    cells["reset_inverter"] = {
+        "hide_name": 0,
+        "type": "LUT4",
+        "parameters": {"INIT": "0101010101010101"},
+        "attributes": {},
+        "port_directions": {"A": "input", "B": "input", "C": "input", "D": "input", "Z": "output"},
+        "connections": {"A": bits[reset], "B": ["0"], "C": ["0"], "D": ["0"], "Z": inverted},
+    }
+    cells["reset_network"] = {
+        "hide_name": 0,
+        "type": "SGSR",
+        "parameters": {},
+        "attributes": {"keep": "1"},
+        "port_directions": {"GSR": "input", "CLK": "input"},
+        "connections": {"GSR": inverted, "CLK": bits[clock]},
+    }
+    module["netnames"]["reset_inverted"] = {"hide_name": 0, "bits": inverted, "attributes": {}}
+    return gone

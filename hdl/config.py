@@ -38,9 +38,9 @@ class Config:
     data_width: int = 64
     qps: int = 64
     cqs: int = 64
-    window: int = 64
-    sq_area: int = 1024
-    rq_area: int = 512
+    window: int = 32
+    sq_area: int = 512
+    rq_area: int = 256
     mpt_sets: int = 256
     mtt_sets: int = 256
     transmit_buffer: int = 8192

@@ -19,7 +19,7 @@ from .control.registers import Registers
 from .dma.arbiter import ReadArbiter, WriteArbiter
 from .dma.atomic import AtomicUnit
 from .dma.axi import Axi4, AxiLite
-from .dma.port import BurstRequest
+from .dma.port import BurstRequest, WriteBeat
 from .dma.reader import PayloadReader
 from .dma.structure import StructureReader, StructureWriter
 from .dma.writer import PayloadWriter
@@ -38,6 +38,7 @@ from .stream.packet import PacketBeat
 from .stream.ready import ReadyQueue
 from .stream.router import TagRouter
 from .stream.run_arbiter import RunArbiter
+from .stream.skid import Skid
 from .stream.slice import Slice
 from .stream.transfer import Completion, Done, Event, Piece, ReadRequest
 from .transport.acknowledger import Acknowledger
@@ -199,7 +200,8 @@ class Rnic(wiring.Component):
         through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], self._atomic.piece)
 
         link(m, requester.inline, transmitter.inline)
-        link(m, self._payload_reader.payload, transmitter.payload)
+        beat = PacketBeat(c.data_width)
+        through(m, "transmit_skid", Skid(beat), self._payload_reader.payload, transmitter.payload)
         told(m, self._payload_reader, transmitter, "soon")
         link(m, self._atomic.payload, transmitter.atomic)
         link(m, self._replier.inline, transmitter.replay)
@@ -231,9 +233,10 @@ class Rnic(wiring.Component):
         m.d.comb += runs.soon.eq(Cat(lookup.request.valid, lookup.response.valid))
         link(m, runs.o, self._access.receive.request)
         link(m, self._access.receive.piece, self._payload_writer.piece)
-        link(m, depacketizer.payload, self._payload_writer.payload)
+        beat = PacketBeat(self.config.data_width)
+        through(m, "payload_skid", Skid(beat), depacketizer.payload, self._payload_writer.payload)
         m.submodules.done_router = router = TagRouter(Done)
-        link(m, self._payload_writer.done, router.i)
+        through(m, "done_slice", Slice(Done), self._payload_writer.done, router.i)
         link(m, router.o[0], self._acknowledger.done)
         link(m, router.o[1], self._completer.done)
         through(m, "jobs", Queue(Job, JOBS, sparse=True), responder.job, self._acknowledger.job)
@@ -271,7 +274,7 @@ class Rnic(wiring.Component):
         # Who completes goes on while a CQE is written.
         for name, turn in zip(("acknowledger", "completer"), completion_arbiter.i):
             through(m, f"{name}_completion", Slice(Completion), self._blocks[name].completion, turn)
-        link(m, completion_arbiter.o, self._completions.completion)
+        through(m, "completion_slice", Slice(Completion), completion_arbiter.o, self._completions.completion)
         told(m, self._acknowledger, self._completions, "soon_cq")
         m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 3)
         for source, turn in zip((self._completions, self._commands, self._port_state), event_arbiter.i):
@@ -375,7 +378,8 @@ class Rnic(wiring.Component):
         for number, (port, client) in enumerate(zip(writes, write_arbiter.client)):
             through(m, f"write_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
             m.d.comb += write_arbiter.soon[number].eq(port.burst.valid)
-            link(m, port.beat, client.beat)
+            kind = Skid if number < 2 else Slice  # payload and CQEs go at a beat a cycle
+            through(m, f"write_beat_{number}", kind(WriteBeat(width)), port.beat, client.beat)
             told(m, client, port, "answer", "error")
         for name, member in self.axi.signature.members.items():
             source = (read_arbiter if name.startswith(READ_CHANNELS) else write_arbiter).axi

@@ -10,6 +10,9 @@ from ..stream.ram import Ram
 
 __all__ = ["Counters"]
 
+GROUP = 8
+"""Counters of which one is chosen a cycle before the group is."""
+
 
 class Counters(wiring.Component):
     """Adds up what the engine counts, in 64 bits each, without losing any.
@@ -72,10 +75,15 @@ class Counters(wiring.Component):
         width = max(len(count) for count in counts)
         visited = [Signal(index_bits, name=f"visited{age}") for age in range(1, 5)]
         m.d.sync += [now.eq(before) for before, now in zip([scan, *visited], visited)]
-        chosen, count, ahead, mask = (Signal(width, name=name) for name in ("chosen", "count", "ahead", "mask"))
+        count, ahead, mask = (Signal(width, name=name) for name in ("count", "ahead", "mask"))
         for bit in range(width):  # a multiplexer for each bit is smaller than one for all of them
             lanes = [each[bit] if bit < len(each) else 0 for each in counts]
-            m.d.sync += chosen[bit].eq(Cat(lanes).bit_select(scan, 1))
+            groups = [Cat(lanes[first : first + GROUP]) for first in range(0, self.period, GROUP)]
+            chosen = Signal(len(groups), name=f"chosen{bit}")
+            m.d.sync += [
+                chosen.eq(Cat(group.bit_select(scan[:3], 1) for group in groups)),
+                count[bit].eq(chosen.bit_select(visited[0][3:], 1)),
+            ]
         with m.Switch(visited[1]):
             for number, each in enumerate(counts):
                 with m.Case(number):
@@ -84,7 +92,6 @@ class Counters(wiring.Component):
         low, high = Signal(33), Signal(32)
         alive = Signal(4)  # nothing is written of what stood in the pipeline before a reset
         m.d.sync += [
-            count.eq(chosen),
             ahead.eq((count - ram.r_data) & mask),
             row.eq(ram.r_data),
             low.eq(row[:32] + ahead),

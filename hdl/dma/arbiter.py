@@ -191,9 +191,9 @@ class WriteArbiter(wiring.Component):
     """Brings the clients' writes to AW and W and the answers back from B. The AXI ID is the client's number.
 
     AWVALID comes 1 or 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. W follows the
-    order of AW; a client's beats are at W a cycle later, and are taken from the cycle on in which its burst is taken:
-    so a burst's first beat comes with its address at the earliest. Up to two bursts may have been taken whose data is
-    not complete. BREADY is always 1. W is a register, and no path leads from WREADY to a client.
+    order of AW; a client's beats are at W a cycle later, and are taken from the cycle on after that in which its burst
+    is taken: so a burst's first beat comes a cycle after its address at the earliest. Up to two bursts may have been
+    taken whose data is not complete. BREADY is always 1. W is a register, and no path leads from WREADY to a client.
 
     Parameters
     ----------
@@ -234,17 +234,10 @@ class WriteArbiter(wiring.Component):
         m.submodules.skid = skid = Skid(WriteBeat(self.data_width))
         beat = skid.i.payload
         now, then = Signal(self.clients), Signal(self.clients)  # whose data is next on W, one bit each
-        rest, lane = Signal(), Signal(self.clients)
-        gate = Signal(self.clients)  # whose beat may pass
-        m.d.comb += [
-            rest.eq(~now.any()),
-            lane.eq(Mux(rest, bursts.turn, now)),
-            gate.eq(Mux(rest, bursts.chosen, now)),
-        ]
         for number, client in enumerate(self.client):
             wiring.connect(m, wiring.flipped(client.burst), bursts.i[number])
             m.d.comb += [
-                client.beat.ready.eq(skid.i.ready & gate[number]),
+                client.beat.ready.eq(skid.i.ready & now[number]),
                 client.answer.eq(axi.bvalid & (axi.bid == number)),
                 client.error.eq(axi.bresp != Response.OKAY),
             ]
@@ -261,17 +254,15 @@ class WriteArbiter(wiring.Component):
             axi.awcache.eq(CACHE),
             axi.awvalid.eq(bursts.valid),
             bursts.ready.eq(axi.awready),
-            beat.as_value().eq(select(lane, [beat.payload for beat in beats])),
-            skid.i.valid.eq((gate & Cat(beat.valid for beat in beats)).any()),
+            beat.as_value().eq(select(now, [beat.payload for beat in beats])),
+            skid.i.valid.eq((now & Cat(beat.valid for beat in beats)).any()),
             Cat(axi.wdata, axi.wstrb, axi.wlast).eq(skid.o.payload),
             axi.wvalid.eq(skid.o.valid),
             skid.o.ready.eq(axi.wready),
             axi.bready.eq(1),
         ]
-        with m.If(done):
-            m.d.sync += [now.eq(Mux(then.any(), then, Mux(rest, 0, bursts.chosen))), then.eq(0)]
-        with m.Elif(rest):
-            m.d.sync += now.eq(bursts.chosen)
+        with m.If(done | ~now.any()):
+            m.d.sync += [now.eq(then | bursts.chosen), then.eq(0)]  # nothing is chosen while one waits
         with m.Else():
             m.d.sync += then.eq(then | bursts.chosen)
         m.d.sync += self.count_bus_errors.eq(axi.bvalid & (axi.bresp != Response.OKAY))

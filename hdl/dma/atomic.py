@@ -150,7 +150,8 @@ class AtomicUnit(wiring.Component):
         at = Signal(slot_bits)
         answering = Signal()
         value, failed = Signal(64), Signal()
-        adding, equal, go = Signal(), Signal(), Signal()
+        adding, equal, go = Signal(), Signal(4), Signal()  # `equal`: a bit for each quarter of the word
+        expected = Signal()  # an answer has come for the slot
         beat = Signal()  # `changed` waits for W
         changed = Signal(64)
         none = Signal()  # the piece was refused
@@ -161,7 +162,7 @@ class AtomicUnit(wiring.Component):
             rows_read.addr.eq(at),
             values_read.addr.eq(at),
             over.eq((head != decided) & (~written.bit_select(head[:slot_bits], 1) | answers.o.valid)),
-            go.eq(~failed & (adding | equal)),
+            go.eq(~failed & (adding | equal.all())),
             piece.ready.eq(asked | refused),
             operands.ready.eq(asked | refused),
             *self._burst(self.write.burst.payload, rows_read.data.word),
@@ -185,7 +186,11 @@ class AtomicUnit(wiring.Component):
                 m.d.sync += port.valid.eq(0)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [at.eq(Mux(over, head, decided)), answering.eq(over)]
+                m.d.sync += [
+                    at.eq(Mux(over, head, decided)),
+                    answering.eq(over),
+                    expected.eq(written.bit_select(head[:slot_bits], 1)),
+                ]
                 with m.If(~payload.valid & ~result.valid):
                     with m.If(over | ((decided != arrived) & ~beat)):
                         m.next = "LOAD"
@@ -198,7 +203,7 @@ class AtomicUnit(wiring.Component):
             with m.State("LOAD"):
                 m.d.sync += [value.eq(old.value), failed.eq(old.error), none.eq(0), adding.eq(rows_read.data.add)]
                 with m.If(answering):
-                    m.d.comb += answers.o.ready.eq(written.bit_select(at, 1))
+                    m.d.comb += answers.o.ready.eq(expected)
                     m.d.sync += [
                         failed.eq(old.error | (answers.o.ready & answers.o.payload)),
                         head.eq(head + 1),
@@ -211,7 +216,7 @@ class AtomicUnit(wiring.Component):
                     m.next = "COMPUTE"
             with m.State("COMPUTE"):
                 m.d.sync += [
-                    equal.eq(value == rows_read.data.compare),
+                    equal.eq(Cat(value[k : k + 16] == rows_read.data.compare[k : k + 16] for k in range(0, 64, 16))),
                     changed.eq((value & adding.replicate(64)) + rows_read.data.swap),
                     beat_lane.eq(rows_read.data.word[:lane_bits]),
                 ]

@@ -138,6 +138,7 @@ class CompletionWriter(wiring.Component):
         granted = Signal()
         beats = max(1, 256 // self.data_width)
         number = Signal(range(max(2, beats)))
+        last = Signal(init=beats == 1)  # `number` is that of the last beat
         sized = Cat(row.log_size > k for k in range(16))
         # Whoever is idle looks up what may be needed next. `known`: row, position and notice are those of `cq`;
         # `placed`: and what derives from them is, too.
@@ -193,12 +194,11 @@ class CompletionWriter(wiring.Component):
                         m.d.sync += unplaced.eq(~go)
                         m.next = "SEND"
             with m.State("SEND"):
-                last = number == beats - 1
                 m.d.comb += [self.data.valid.eq(~last | ~unplaced), self.data.payload.last.eq(last)]
                 with m.If(self.data.valid & self.data.ready):
-                    m.d.sync += number.eq(number + 1)
+                    m.d.sync += [number.eq(number + 1), last.eq(number == beats - 2)]
                     with m.If(last):
-                        m.d.sync += number.eq(0)
+                        m.d.sync += [number.eq(0), last.eq(beats == 1)]
                         m.d.comb += [produce.en.eq(1), flights.i.valid.eq(1), self.completion.ready.eq(1)]
                         m.next = "LOOK"
             with m.State("OVERRUN"):

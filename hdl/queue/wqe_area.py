@@ -32,9 +32,9 @@ class WqeArea(wiring.Component):
     start
         Word at which the packet begins; stays until its last beat.
     beat, beat_en
-        ``PacketBeat``, a multiple of 8 bytes; at most 4096 bytes a packet. Can be read from the next cycle on.
+        ``PacketBeat``, a multiple of 8 bytes; at most 4096 bytes a packet. Can be read from the second cycle on.
     put_addr, put_word, put_en
-        One word, written only if ``beat_en`` is not set.
+        One word, written only if ``beat_en`` is not set. Likewise.
     word_addr, word
         Read port: the word, 2 cycles later. A word that is being written comes out undefined.
     """
@@ -76,16 +76,15 @@ class WqeArea(wiring.Component):
         for bank in range(banks):
             m.submodules[f"bank{bank}"] = ram = Ram(64, rows)
             lane = Signal(bank_bits)  # word of the beat that belongs here
-            m.d.comb += [
-                lane.eq(bank - first),
+            m.d.comb += [lane.eq(bank - first), ram.r_addr.eq(self.word_addr[bank_bits:])]
+            m.d.sync += [  # registers, because many block RAMs stand far from each other
                 ram.w_addr.eq(row + (first > bank)),
                 ram.w_data.eq(self.beat.data.word_select(lane, 64)),
                 ram.w_en.eq(self.beat_en & (self.beat.count[3:] > lane)),
-                ram.r_addr.eq(self.word_addr[bank_bits:]),
             ]
             if self.puts:
                 with m.If(~self.beat_en):
-                    m.d.comb += [
+                    m.d.sync += [
                         ram.w_addr.eq(self.put_addr[bank_bits:]),
                         ram.w_data.eq(self.put_word),
                         ram.w_en.eq(self.put_en & (self.put_addr[:bank_bits] == bank)),

@@ -146,7 +146,7 @@ class RingPrefetcher(wiring.Component):
         )
 
     @classmethod
-    def send(cls, data_width, qps, area=1024, **kwargs):
+    def send(cls, data_width, qps, area=512, **kwargs):
         """For send queues, which can go back, and whose WQEs may be pushed."""
         fields = {"base": "sq_base", "size": "log_sq_size", "stride": "log_sq_stride"}
         return cls(data_width, qps, area, **fields, min_stride=64, max_stride=128, sends=True, **kwargs)

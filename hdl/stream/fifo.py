@@ -91,7 +91,9 @@ class Queue(wiring.Component):
         if self.depth <= LUT_DEPTH:
             m.submodules.entries = rows = memory.Memory(shape=width, depth=1 << bits, init=[])
             write, read = rows.write_port(), rows.read_port(domain="comb")
-            free = ~self.o.valid if self.sparse else ~self.o.valid | self.o.ready
+            free = ~self.o.valid | self.o.ready
+            if self.sparse:
+                free = Signal(init=1)  # always the opposite of `o.valid`, which the many enables shall not slow
             m.d.comb += [
                 write.addr.eq(tail),
                 write.data.eq(self.i.payload),
@@ -108,6 +110,7 @@ class Queue(wiring.Component):
             if self.sparse:
                 with m.Elif(self.o.ready):
                     m.d.sync += self.o.valid.eq(0)
+                m.d.sync += free.eq(Mux(free, ~(take | past), self.o.ready))
         else:
             m.submodules.ram = ram = Ram(width, 1 << bits)
             m.submodules.prefetch = prefetch = Prefetch(width)

@@ -33,12 +33,12 @@ class Skid(wiring.Component):
         spare = Signal(
             Shape.cast(self.shape).width
         )  # what came in the cycle in which the output turned out to be stuck
-        free = Signal(init=1)
+        free, stuck = Signal(init=1), Signal()  # always opposites: one for `i.ready`, one for the many bits
         m.d.comb += i.ready.eq(free)
         with m.If(~o.valid | o.ready):
-            m.d.sync += [out.eq(Mux(free, item, spare)), o.valid.eq(i.valid | ~free), free.eq(1)]
+            m.d.sync += [out.eq(Mux(stuck, spare, item)), o.valid.eq(i.valid | stuck), free.eq(1), stuck.eq(0)]
         with m.Elif(i.valid):
-            m.d.sync += free.eq(0)
-        with m.If(free):
+            m.d.sync += [free.eq(0), stuck.eq(1)]
+        with m.If(~stuck):
             m.d.sync += spare.eq(item)
         return m

@@ -1,6 +1,6 @@
 """A register between two blocks that hand over seldom."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -30,9 +30,10 @@ class Slice(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.d.comb += self.i.ready.eq(~self.o.valid)
-        with m.If(self.o.valid):
-            m.d.sync += self.o.valid.eq(~self.o.ready)
+        free = Signal(init=1)  # always the opposite of `o.valid`: the payload's many enables shall not slow that
+        m.d.comb += self.i.ready.eq(free)
+        with m.If(~free):
+            m.d.sync += [self.o.valid.eq(~self.o.ready), free.eq(self.o.ready)]
         with m.Else():
-            m.d.sync += [self.o.valid.eq(self.i.valid), self.o.payload.eq(self.i.payload)]
+            m.d.sync += [self.o.valid.eq(self.i.valid), free.eq(~self.i.valid), self.o.payload.eq(self.i.payload)]
         return m

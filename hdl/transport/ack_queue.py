@@ -148,7 +148,12 @@ class AckQueue(wiring.Component):
         ]
         with m.FSM() as fsm:
             with m.State("TAKE"):
-                m.d.sync += qp.eq(order.o.payload)
+                m.d.sync += [  # whether or not it is so
+                    qp.eq(Mux(order.o.valid, order.o.payload, asked)),
+                    self.o.payload.psn.eq(answer.psn),
+                    self.o.payload.msn.eq(answer.msn),
+                    self.o.payload.syndrome.eq(answer.syndrome),
+                ]
                 with m.If(order.o.valid):
                     # An entry that is read while it is written is undefined.
                     with m.If(~(self.put & (order.o.payload == asked))):
@@ -159,12 +164,6 @@ class AckQueue(wiring.Component):
                             m.next = "READ"
                 with m.Elif(order.empty & self.put & is_answer & ~self.hold & ~waits):
                     m.d.comb += direct.eq(1)
-                    m.d.sync += [
-                        qp.eq(asked),
-                        self.o.payload.psn.eq(answer.psn),
-                        self.o.payload.msn.eq(answer.msn),
-                        self.o.payload.syndrome.eq(answer.syndrome),
-                    ]
                     m.next = "SEND"
             with m.State("READ"):
                 m.next = "SHOW"

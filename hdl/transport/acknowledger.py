@@ -49,9 +49,10 @@ class Acknowledger(wiring.Component):
     NAK. That NAK waits for nothing, as no later response follows, and takes the place of one for a later request, if
     that has ended the QP's life already: the peer must hear of the first request that failed.
 
-    A silent job takes 1 cycle, all others 4, and 1 more for an error; an answered response takes 5, likewise. While a
-    job waits for its ``done``, what it needs is looked up already: a completion is said in the cycle of a ``done`` that
-    is OK, otherwise 1 cycle later, and an ACK stands at ``ack`` after 2. Answers wait in :class:`.ack_queue.AckQueue`.
+    A silent job takes 1 cycle, all others 4, one that was refused 5, and 2 more for an error; an answered response
+    takes 5, likewise. While a job waits for its ``done``, what it needs is looked up already: a completion is said in
+    the cycle of a ``done`` that is OK, otherwise 2 cycles later, and an ACK stands at ``ack`` after 2, a NAK after 3.
+    Answers wait in :class:`.ack_queue.AckQueue`.
 
     Parameters
     ----------
@@ -112,20 +113,22 @@ class Acknowledger(wiring.Component):
         answered = self.answered.payload
         memory = ram.r_data
         response = Signal()  # the turn is not a job's, but that of a response that was answered
+        of_job = Signal(init=1)  # always the opposite of `response`, which chooses many bits: for what decides
         status = Signal(AccessStatus)
         turn_qp = Signal(12)
         early = Signal()  # the job need not wait
         owed, owes = Signal(range(OWED)), Signal()  # `done` of such jobs that are still to come
         done = Signal()  # that of the job is there
+        bad = Signal()  # and is not OK
         qp = turn_qp[: ceil_log2(self.qps)]
 
         torn = Signal(2)  # a row read while it is written is undefined
         m.d.sync += torn.eq(Cat(self.attribute_en, torn[0]))
         m.d.comb += [
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
-            early.eq(~response & job.release),
+            early.eq(of_job & job.release),
             done.eq(self.done.valid & ~owes & ~early),
-            status.eq(Mux(response, answered.status, Mux(done, self.done.payload.status, AccessStatus.OK))),
+            status.eq(Mux(response, answered.status, Mux(bad, self.done.payload.status, AccessStatus.OK))),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(qp),
@@ -248,15 +251,17 @@ class Acknowledger(wiring.Component):
             m.d.comb += [written.dead.eq(failed), written.msn.eq(job.msn)]
 
         leave = Signal()
+        over = Signal()  # as `leave`, for responses, which wait for nobody
         waited = Signal()
         m.d.sync += waited.eq(0)
         pass_by = Signal()
         counts = Signal()  # the response is over, or the QP's last
         said = Signal()
+        spoken = Signal()  # the queue of answers has been told, and the rest waits
         m.d.comb += [
-            self.job.ready.eq(leave & ~response),
-            self.done.ready.eq((leave & ~response & ~early) | owes),
-            self.answered.ready.eq((leave & response) | pass_by),
+            self.job.ready.eq(leave & of_job),
+            self.done.ready.eq((leave & of_job & ~early) | owes),
+            self.answered.ready.eq((over & ~of_job) | pass_by),
             counts.eq(
                 answered.last | ((answered.status != AccessStatus.OK) & (answered.status != AccessStatus.POISONED))
             ),
@@ -268,12 +273,13 @@ class Acknowledger(wiring.Component):
         with m.Elif(paid & ~lent):
             m.d.sync += [owed.eq(owed - 1), owes.eq(owed != 1)]
         with m.If(leave):
-            m.d.sync += response.eq(0)
+            m.d.sync += [response.eq(0), of_job.eq(1)]
         with m.FSM():
             with m.State("PAIR"):
+                m.d.sync += bad.eq(0)
                 with m.If(self.answered.valid):
                     m.d.comb += pass_by.eq(~counts)
-                    m.d.sync += response.eq(counts)
+                    m.d.sync += [response.eq(counts), of_job.eq(~counts)]
                     with m.If(counts):
                         m.next = "TURN"
                 with m.Elif(self.job.valid):
@@ -288,38 +294,50 @@ class Acknowledger(wiring.Component):
             with m.State("JUDGE"):
                 judge()
                 # While it waits all is as if the run were OK: that is known by now, if it has waited.
-                m.d.sync += waited.eq(~response & ~torn[1])
+                m.d.sync += waited.eq(of_job & ~torn[1])
                 with m.If(waited & ~torn[1] & done & (self.done.payload.status == AccessStatus.OK)):
                     m.d.comb += self.completion.valid.eq(completes)
                     with m.If(completes & self.completion.ready):
                         m.d.sync += completes.eq(0)
-                with m.If(~Mux(response, self.answered.valid, done | early)):
+                with m.If(~Mux(of_job, done | early, self.answered.valid)):
                     # An answer may be withdrawn; a job can wait.
-                    with m.If(response | self.answered.valid):
-                        m.d.sync += response.eq(0)
+                    with m.If(~of_job | self.answered.valid):
+                        m.d.sync += [response.eq(0), of_job.eq(1)]
                         m.next = "PAIR"
                 with m.Elif(~torn[1]):
                     m.next = "SAY"
+                    with m.If(done & (self.done.payload.status != AccessStatus.OK)):
+                        m.d.sync += bad.eq(1)
+                        m.next = "AGAIN"
+            with m.State("AGAIN"):
+                judge()
+                with m.If(~torn[1]):
+                    m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += [
+                    over.eq(~((refused & ~gone) | failed)),
                     self.completion.valid.eq(completes),
                     self.release.valid.eq(releases),
-                    acks.put.eq(speaks & said),
+                    acks.put.eq(speaks & ~spoken),
                     ram.w_en.eq(said),
                 ]
+                m.d.sync += spoken.eq(~said)
                 with m.If(said):
                     m.d.comb += self.count_drop_error.eq(drops)
                     with m.If((refused & ~gone) | failed):
                         m.next = "ERROR"
-                    with m.Elif(~response & job.token):
+                    with m.Elif(of_job & job.token):
                         m.next = "TOKEN"
                     with m.Else():
                         m.d.comb += leave.eq(1)
                         m.next = "PAIR"
             with m.State("ERROR"):
-                m.d.comb += [self.error.valid.eq(1), leave.eq(self.error.ready)]
+                m.d.comb += self.error.valid.eq(1)
                 with m.If(self.error.ready):
-                    m.next = "PAIR"
+                    m.next = "LEAVE"
+            with m.State("LEAVE"):
+                m.d.comb += [leave.eq(1), over.eq(1)]
+                m.next = "PAIR"
             with m.State("TOKEN"):
                 # What is on its way out belongs to the QP's past.
                 m.d.comb += [self.token_done.eq(~acks.holds), leave.eq(~acks.holds)]

@@ -133,8 +133,8 @@ class Collector(wiring.Component):
         resetting = Signal()
         store = Signal()
         finish = Signal()
-        torn = Signal(2)  # a row read while it is written is undefined
-        m.d.sync += [torn.eq(Cat(self.attribute_en, torn[0])), store.eq(0)]
+        torn = Signal(3)  # a row read while it is written is undefined, and so is `mtu` a cycle later
+        m.d.sync += [torn.eq(Cat(self.attribute_en, torn[:2])), store.eq(0)]
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
@@ -170,11 +170,11 @@ class Collector(wiring.Component):
             cache.log_size.eq(table.row.log_sq_size),
         ]
         mtu = Signal(LENGTH_BITS)
-        m.d.comb += mtu.eq(256)
+        m.d.sync += mtu.eq(256)
         with m.Switch(table.row.path_mtu):
             for code in range(2, 6):
                 with m.Case(code):
-                    m.d.comb += mtu.eq(128 << code)
+                    m.d.sync += mtu.eq(128 << code)
         pd = Signal(24)
         pending, equal, behind, is_last, fits_left, fits_mtu, is_atomic = (Signal() for _ in range(7))
         wrong_opcode, wrong_length, accepted = (Signal() for _ in range(3))
@@ -231,7 +231,7 @@ class Collector(wiring.Component):
                     fits_mtu.eq(mtu == transport.length),
                     is_atomic.eq(transport.opcode[:5] == ATOMIC_ACKNOWLEDGE),
                 ]
-                with m.If(~torn[1]):
+                with m.If(~torn[1:].any()):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += [walk.go.eq(1), walk.discard.eq(~accepted)]

@@ -167,7 +167,6 @@ class Completer(wiring.Component):
             self.watch.eq(rows.watch),
             steps.stored.eq(rows.r_data),
             steps.next_qp.eq(events.next.qp),
-            steps.control.eq(self.control.payload),
             events.idle.eq(steps.idle),
             events.control_taken.eq(steps.control_taken),
             events.replying.eq(self.reply.valid),
@@ -198,6 +197,7 @@ class Completer(wiring.Component):
             self.count_rx_naks.eq(meaning.count_rx_naks),
         ]
         m.d.sync += [
+            steps.control.eq(self.control.payload),  # it stands for 2 cycles before anybody looks at it
             self.count_retries.eq(steps.back),
             self.count_implied_naks.eq(steps.count_implied_naks),
             self.count_drop_response.eq(steps.dropped | events.discarded),

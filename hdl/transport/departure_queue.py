@@ -30,7 +30,7 @@ class DepartureQueue(wiring.Component):
     Members
     -------
     i, o : stream of ``Departure``
-        2 cycles through.
+        2 cycles through; one every second cycle at most.
     crowded : 1
         The requests inside, and what the wire has not carried of the one that left last, have ``limit`` bytes of
         payload or more; 4 cycles behind. The wire is taken to carry a beat a cycle.
@@ -47,7 +47,7 @@ class DepartureQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = Queue(Departure, self.depth)
+        m.submodules.queue = queue = Queue(Departure, self.depth, sparse=True)
         wiring.connect(m, wiring.flipped(self.i), queue.i)
         wiring.connect(m, queue.o, wiring.flipped(self.o))
         more, less = Signal(LENGTH_BITS), Signal(LENGTH_BITS)

@@ -79,10 +79,11 @@ class ReadTargets(wiring.Component):
         ]
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += [self.free.eq(1), counts.w_en.eq(self.reset)]
+                # Nobody looks at the row until it is counted.
+                m.d.comb += [self.free.eq(1), counts.w_en.eq(self.reset), ring.w_en.eq(self.reads.valid)]
                 m.d.sync += qp.eq(told.qp)
                 with m.If(~self.look & ~self.reset):
-                    m.d.comb += [self.reads.ready.eq(1), ring.w_en.eq(self.reads.valid)]
+                    m.d.comb += self.reads.ready.eq(1)
                     with m.If(self.reads.valid):
                         m.next = "READ"
             with m.State("READ"):

@@ -139,6 +139,8 @@ class ReceiveBuffer(wiring.Component):
         offset_bits = ceil_log2(self.area // 8)
         base = Signal(offset_bits)
         exhausted = Signal()
+        stride = Signal.like(packet.log_stride)  # of the packet that has begun
+        empty = Signal()  # `rest` is 0, before anything is taken from it
         m.d.comb += [
             sge.eq(Mux(fresh, 0, place.sge)),
             self.word_addr.qp.eq(packet.qp),
@@ -148,10 +150,11 @@ class ReceiveBuffer(wiring.Component):
             for log_stride in range(4, 8):
                 with m.Case(log_stride):
                     shift = log_stride - 3
-                    m.d.comb += [
-                        base.eq(packet.index[: offset_bits - shift] << shift),
-                        exhausted.eq(place.sge[log_stride - 4]),
-                    ]
+                    m.d.comb += base.eq(packet.index[: offset_bits - shift] << shift)
+        with m.Switch(stride):
+            for log_stride in range(4, 8):
+                with m.Case(log_stride):
+                    m.d.comb += exhausted.eq(place.sge[log_stride - 4])
         sge_layout = {name: field.offset for name, field in SGE.fields.items()}
         entry_length = self.word[sge_layout["length"] - 64 :][:32]
 
@@ -171,6 +174,8 @@ class ReceiveBuffer(wiring.Component):
                 m.d.comb += [fresh.eq(1), half.eq(self.load)]
                 m.d.sync += [
                     rest.eq(packet.length),
+                    empty.eq(packet.length == 0),
+                    stride.eq(packet.log_stride),
                     length.eq(packet.length),
                     last.eq(1),
                     discard.eq(0),
@@ -196,9 +201,9 @@ class ReceiveBuffer(wiring.Component):
                             # `rest` is the packet's length already.
                             fits = Mux(packet.end, place.left == rest, place.left > rest)
                             with m.If(~fits | (place.left > LONGEST)):
-                                m.d.sync += [self.misfit.eq(1), discard.eq(rest != 0)]
+                                m.d.sync += [self.misfit.eq(1), discard.eq(~empty)]
                         with m.Case(PlacementKind.SEND):
-                            with m.If(rest == 0):
+                            with m.If(empty):
                                 send()
                             with m.Elif(packet.begin):
                                 m.d.sync += [place.address.eq(self.word[sge_layout["address"] :]), place.sge.eq(0)]

@@ -25,8 +25,8 @@ ReplaySlot = data.StructLayout({"slot": 4, "wrapped": 1})
 class ReplayCache(wiring.Component):
     """Hands the operands of atomics to the atomic unit, and keeps the value that each of the last 16 of a QP has found.
 
-    Operands are at ``operands`` 1 cycle after ``i`` has taken the atomic. A search takes 4 cycles and 1 more a newer
-    atomic; in vain, up to 35.
+    Operands are at ``operands`` 1 cycle after ``i`` has taken the atomic. A search takes 5 cycles and 1 more a newer
+    atomic; in vain, up to 36.
 
     Parameters
     ----------
@@ -125,20 +125,25 @@ class ReplayCache(wiring.Component):
         slot = Signal(4)
         left = Signal(5)
         running = Signal()
-        coming = Signal(2)
+        coming = Signal(3)  # rows on their way to `value` and `hit`
         hit = Signal()
         m.d.comb += [
             kept.r_addr.eq(Cat(slot, self.qp)),
-            hit.eq(coming[1] & kept.r_data.ok & (kept.r_data.psn == self.entry.psn)),
             self.done.eq(running & (self.found | ((left == 0) & ~coming.any()))),
         ]
-        m.d.sync += [coming.eq(Cat(running & (left != 0), coming[0])), slot.eq(slot - 1)]
+        m.d.sync += [
+            coming.eq(Cat(running & (left != 0), coming[:2])),
+            slot.eq(slot - 1),
+            hit.eq(coming[1] & kept.r_data.ok & (kept.r_data.psn == self.entry.psn)),
+        ]
         with m.If(left != 0):
             m.d.sync += left.eq(left - 1)
-        with m.If(running & hit & ~self.found):
-            m.d.sync += [self.found.eq(1), self.value.eq(kept.r_data.value)]
+        with m.If(~hit & ~self.found):
+            m.d.sync += self.value.eq(kept.r_data.value)
+        with m.If(running & hit):
+            m.d.sync += self.found.eq(1)
         with m.If(self.done):
-            m.d.sync += [running.eq(0), coming.eq(0)]
+            m.d.sync += [running.eq(0), coming.eq(0), hit.eq(0)]
         with m.If(self.search):
             m.d.sync += [
                 running.eq(1),

@@ -55,9 +55,9 @@ class Replier(wiring.Component):
     A token makes its QP forget its entries; it goes down the transmit path as a RESPONSE_TOKEN whose run has ``clear``.
     See :class:`.response_ledger.ResponseLedger` for what becomes of answers meanwhile.
 
-    *Cycles*: from ``release`` to ``access`` 7 for an atomic, 8 for a READ. A small READ or atomic takes 10, or 9 if
-    several QPs have some: the ledger's four operations. A packet of a large READ takes 9. A replay takes up to 36 more.
-    The operands of 15 atomics may wait for the atomic unit.
+    *Cycles*: from ``release`` to ``access`` 8 for an atomic, 9 for a READ. A small READ or atomic takes 10, or 9 if
+    several QPs have some: the ledger's four operations. A packet of a large READ takes 10. A replay takes up to 37
+    more. The operands of 15 atomics may wait for the atomic unit.
 
     Parameters
     ----------
@@ -149,10 +149,19 @@ class Replier(wiring.Component):
 
         # -- What the entry is, and whether it may be begun or goes on.
         is_read, is_replay, may = Signal(), Signal(), Signal()
-        m.d.comb += [
+        packets = Signal.like(state.packets)  # with this one
+        m.d.sync += [
+            packets.eq(state.packets + 1),
             is_read.eq(entry.kind == ResponseKind.READ),
             is_replay.eq(entry.kind == ResponseKind.REPLAY),
-            may.eq(ledger.open & (state.middle | ~ledger.flying | (~is_replay & (state.atomic != is_read)))),
+            may.eq(
+                ledger.open
+                & (
+                    state.middle
+                    | ~ledger.flying
+                    | ((entry.kind != ResponseKind.REPLAY) & (state.atomic != (entry.kind == ResponseKind.READ)))
+                )
+            ),
         ]
 
         # -- The packet; all of it stands in registers, and in the rows that are read, until it has gone.
@@ -200,7 +209,7 @@ class Replier(wiring.Component):
                 m.d.comb += [
                     following.middle.eq(1),
                     following.offset.eq(state.offset + length),
-                    following.packets.eq(state.packets + 1),
+                    following.packets.eq(packets),
                 ]
             with m.If(atomic):
                 m.d.comb += [
@@ -226,6 +235,8 @@ class Replier(wiring.Component):
                 with m.If(ledger.begun):
                     m.next = "READ"
             with m.State("READ"):
+                m.next = "WEIGH"
+            with m.State("WEIGH"):
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.sync += [

@@ -77,7 +77,7 @@ class Responder(wiring.Component):
     job : stream of ``Job``
         Silent jobs change nothing; those with ``cause`` set are of a QP that has failed.
     entry, entry_en
-        Write port of the response rings, :data:`READS_MAX` rows a QP; on in the cycle in which the job is taken.
+        Write port of the response rings, :data:`READS_MAX` rows a QP; on while the job waits to be taken, too.
     served_qp, served
         Entries of the QP that are answered, modulo 256, 1 cycle later; they are counted from 0 after RESET.
     status_qp, status : RingStatus
@@ -138,7 +138,8 @@ class Responder(wiring.Component):
 
         work = Signal(Work)
         qp = Signal(range(self.qps))
-        qp_now = Signal.like(qp)
+        qp_now = Signal.like(qp)  # whose rows are read
+        qp_next = Signal.like(qp)
         pd = Signal(24)
         log_stride = Signal(4)
         consumable = Signal()
@@ -158,6 +159,7 @@ class Responder(wiring.Component):
 
         m.d.comb += [
             qp_now.eq(qp),
+            qp_next.eq(qp),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(qp_now),
@@ -165,7 +167,7 @@ class Responder(wiring.Component):
             ram.w_addr.eq(qp),
             ram.w_data.eq(judge.next),
             buffer.qp.eq(qp_now),
-            flushes.qp.eq(qp_now),
+            flushes.qp.eq(qp_next),
             self.status_qp.eq(qp_now),
             self.served_qp.eq(qp_now),
             judge.request.eq(self.request.payload),
@@ -205,7 +207,6 @@ class Responder(wiring.Component):
             self.entry.qp.eq(qp),
             self.entry.slot.eq(judge.slot),
             self.entry.entry.eq(judge.entry),
-            self.entry_en.eq(finish & judge.job.release),
             self.consumed.payload.qp.eq(qp),
             self.consumed.payload.index.eq(judge.next.index),
             self.reply.payload.psn.eq(state.epsn),
@@ -223,10 +224,15 @@ class Responder(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 # Looks whether or not the right rows are there: if not, it looks again.
-                m.d.comb += [idle.eq(1), qp_now.eq(self.soon), judge.look.eq(1)]
-                m.d.sync += [qp.eq(qp_now), consumed_sent.eq(0)]
+                m.d.comb += [
+                    idle.eq(1),
+                    qp_now.eq(Mux(self.request.valid, self.request.payload.qp, self.soon)),
+                    qp_next.eq(qp_now),
+                    judge.look.eq(1),
+                ]
+                m.d.sync += [qp.eq(qp_next), consumed_sent.eq(0)]
                 with m.If(self.control.valid):
-                    m.d.comb += qp_now.eq(self.control.payload.qp)
+                    m.d.comb += qp_next.eq(self.control.payload.qp)
                     with m.Switch(self.control.payload.action):
                         with m.Case(QpAction.RESET):
                             m.d.comb += flushes.reset.eq(1)
@@ -239,20 +245,21 @@ class Responder(wiring.Component):
                             m.d.comb += [flushes.fail.eq(1), self.control.ready.eq(1)]
                         with m.Case(QpAction.QUERY):
                             m.d.sync += work.eq(Work.QUERY)
-                            m.next = "READ"
+                            m.next = "AIM"
                         with m.Default():
                             m.d.comb += self.control.ready.eq(1)
                 with m.Elif(flushes.o.valid & ~(self.request.valid & packets_turn)):
-                    m.d.comb += [qp_now.eq(flushes.o.payload), flushes.o.ready.eq(1)]
+                    m.d.comb += [qp_next.eq(flushes.o.payload), flushes.o.ready.eq(1)]
                     m.d.sync += [work.eq(Work.FLUSH), packets_turn.eq(1)]
-                    m.next = "READ"
+                    m.next = "AIM"
                 with m.Elif(self.request.valid):
-                    m.d.comb += qp_now.eq(self.request.payload.qp)
                     m.d.sync += [work.eq(Work.PACKET), packets_turn.eq(0)]
                     m.next = "READ"
                     with m.If(prepared):
                         m.next = "DECIDE"
 
+            with m.State("AIM"):  # what is rarer than packets is not asked for at once
+                m.next = "READ"
             with m.State("READ"):
                 m.next = "CHECK"
             with m.State("CHECK"):
@@ -279,6 +286,7 @@ class Responder(wiring.Component):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
+                    self.entry_en.eq(judge.job.release),  # the same again and again, until it is released
                     self.consumed.valid.eq(judge.consume & consumable & ~consumed_sent),
                     self.job.valid.eq(~self.consumed.valid | self.consumed.ready),
                     finish.eq(self.job.valid & self.job.ready),

@@ -111,10 +111,9 @@ class ResponseLedger(wiring.Component):
         row, changed = Signal(Row), Signal(Row)
         token_due, token_out = Signal(), Signal()  # it has no turn yet; it has not arrived
         token_qp = Signal(range(self.qps))
-        wants_answer, counting = Signal(), Signal()
+        wants_answer, counting = Signal(), Signal()  # `counting`: an answer's operation is applied
         m.d.comb += [
             ready.o.ready.eq(~applying & ~self.end & self.free & ~token_due),
-            counting.eq(applying & (operation == Operation.ANSWER)),
             rows_write.addr.eq(at),
             rows_write.data.eq(changed),
             rows_write.en.eq(applying),
@@ -123,17 +122,20 @@ class ResponseLedger(wiring.Component):
             served_write.en.eq(applying),
             served_read.addr.eq(self.served_qp),
         ]
-        m.d.sync += [self.served.eq(served_read.data), applying.eq(0)]
+        m.d.sync += self.served.eq(served_read.data)
+        # Registers, one for each operation: others wait for them.
+        m.d.sync += [signal.eq(0) for signal in (applying, self.begun, self.ended, counting, self.release.ready)]
         with m.If(~applying):
             m.d.sync += [at.eq(rows_read.addr), row.eq(rows_read.data)]
             with m.If(self.end):
                 m.d.comb += rows_read.addr.eq(self.qp)
-                m.d.sync += [operation.eq(Operation.END), applying.eq(1)]
+                m.d.sync += [operation.eq(Operation.END), applying.eq(1), self.ended.eq(1)]
             with m.Elif(self.free & (token_due | ready.o.valid)):
                 m.d.comb += rows_read.addr.eq(Mux(token_due, token_qp, ready.o.payload))
                 m.d.sync += [
                     operation.eq(Operation.TURN),
                     applying.eq(1),
+                    self.begun.eq(1),
                     self.qp.eq(rows_read.addr),
                     self.slot.eq(rows_read.data.cut),
                     self.token.eq(token_due),
@@ -141,12 +143,12 @@ class ResponseLedger(wiring.Component):
                 ]
             with m.Elif(wants_answer):
                 m.d.comb += rows_read.addr.eq(answer.qp)
-                m.d.sync += [operation.eq(Operation.ANSWER), applying.eq(1)]
+                m.d.sync += [operation.eq(Operation.ANSWER), applying.eq(1), counting.eq(1)]
             with m.Else():
                 m.d.comb += rows_read.addr.eq(release.qp)
                 m.d.sync += operation.eq(Operation.RELEASE)
                 with m.If(self.release.valid & ~(release.token & token_out)):
-                    m.d.sync += applying.eq(1)
+                    m.d.sync += [applying.eq(1), self.release.ready.eq(1)]
                     with m.If(release.token):
                         m.d.sync += [token_due.eq(1), token_out.eq(1), token_qp.eq(release.qp)]
 
@@ -155,11 +157,8 @@ class ResponseLedger(wiring.Component):
         m.d.comb += [changed.eq(row), ready.i.payload.eq(at)]
         m.d.sync += ready.i.valid.eq(applying & again)  # `at` stands a cycle longer
         with m.Switch(operation):
-            with m.Case(Operation.TURN):
-                m.d.comb += self.begun.eq(applying)
             with m.Case(Operation.END):
                 m.d.comb += [
-                    self.ended.eq(applying),
                     changed.cut.eq(row.cut + self.complete),
                     changed.served.eq(row.served + self.skip),
                     again.eq(~self.token & (~self.complete | (row.released != changed.cut))),
@@ -174,7 +173,6 @@ class ResponseLedger(wiring.Component):
                 ]
             with m.Case(Operation.RELEASE):
                 m.d.comb += [
-                    self.release.ready.eq(applying),
                     changed.released.eq(row.released + ~release.token),
                     again.eq(~release.token),
                 ]

@@ -47,6 +47,7 @@ def test_packets(data_width, puts):
                 if puts:
                     ctx.set(dut.put_en, 0)
                 ctx.set(dut.beat_en, 0)
+            await ctx.tick()
             got = []
             for n in range(words + 2):
                 if n >= 2:

@@ -118,12 +118,12 @@ def test_room():
 
 
 def test_cycles():
-    """The newest atomic is found in 4 cycles."""
+    """The newest atomic is found in 5 cycles."""
     dut = ReplayCache(QPS)
 
     async def testbench(ctx):
         await put(ctx, dut, 1, place_of(0), {"psn": 9})
         await send_all(ctx, dut.result, [{"value": 77, "ok": 1}])
-        assert await search(ctx, dut, 1, place_of(1), 9) == (77, 4)
+        assert await search(ctx, dut, 1, place_of(1), 9) == (77, 5)
 
     simulate(dut, testbench)

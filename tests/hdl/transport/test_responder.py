@@ -156,11 +156,14 @@ class World:
 
         async def response_rings(ctx):
             """Their write port, and how far they are: 1 cycle later."""
+            before = None  # a job that waits writes its row again and again
             while True:
                 _, _, enable, row, qp = await ctx.tick().sample(dut.entry_en, dut.entry, dut.served_qp)
                 ctx.set(dut.served, self.served[qp] % 256)
-                if enable:
-                    self.entries.append((row.qp, row.slot, plain(row.entry) | {"kind": row.entry.kind.value}))
+                written = (row.qp, row.slot, plain(row.entry) | {"kind": row.entry.kind.value}) if enable else None
+                if enable and written != before:
+                    self.entries.append(written)
+                before = written
 
         async def foretell(ctx):
             """Mostly nonsense."""
