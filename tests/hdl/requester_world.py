@@ -60,6 +60,7 @@ class World:
         self.cycle = 0
         self.log = []
         self.kicks = deque()  # QPs to add to the ready queue
+        self.late = []  # words that are in the area a cycle after the status says so
         self.stride = [64] * QPS
         self.rings = defaultdict(list)  # WQEs posted
         self.fetched = [0] * QPS
@@ -91,8 +92,9 @@ class World:
             entry = self.rings[qp][self.fetched[qp]]
             content = entry.pack(stride)
             base = (qp * AREA + self.fetched[qp] * stride % AREA) // 8
-            for word in range(stride // 8):
-                ctx.set(self.bench.words.data[base + word], int.from_bytes(content[word * 8 : word * 8 + 8], "little"))
+            self.late += [
+                (base + word, int.from_bytes(content[word * 8 : word * 8 + 8], "little")) for word in range(stride // 8)
+            ]
             self.fetched[qp] += 1
             if qp not in self.kicks:
                 self.kicks.append(qp)
@@ -152,7 +154,10 @@ class World:
         flat = [x for port in ports for x in (port.valid, port.ready, port.payload)]
         extra = [queue.o.valid, queue.o.ready, queue.o.payload, dut.count_stall_window, dut.sent_en, dut.sent]
         extra += [dut.rewound.valid, dut.rewound.ready, dut.retry.valid, dut.retry.ready]
+        late, self.late = self.late, []
         _, _, *values = await ctx.tick().sample(*flat, *extra)
+        for at, word in late:
+            ctx.set(self.bench.words.data[at], word)
         for number, name in enumerate(STREAMS):
             valid, ready, payload = values[3 * number : 3 * number + 3]
             if valid and ready:
