@@ -88,8 +88,8 @@ class RingPrefetcher(wiring.Component):
     read : stream of ``ReadRequest``; data : stream of ``PacketBeat``
         Reads and, in the same order, a packet for each. ``data`` is always accepted.
     arrived : stream of QP index
-        WQEs of this QP can be read, or its ring is in error. Each QP waits here at most once; after a RESET an old
-        entry may still come out.
+        WQEs of this QP can be read from the next cycle on, or its ring is in error. Each QP waits here at most once;
+        after a RESET an old entry may still come out.
     status_qp, status
         ``RingStatus``, 1 cycle later.
     word_addr, word

@@ -188,7 +188,8 @@ class World:
         return plain(ctx.get(self.dut.status))
 
     async def words(self, ctx, ring, index):
-        """The WQE as the consumer reads it: one address a cycle."""
+        """The WQE as the consumer reads it: one address a cycle, not in the first in which it is known to be there."""
+        await ctx.tick()
         offset = (index << ring.log_stride) % self.dut.area
         result = []
         for n in range(ring.words + 2):
