@@ -64,7 +64,7 @@ class Collector(wiring.Component):
     ========= ==========================================================================================
 
     *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 8 the first
-    response of a READ or atomic, 6 another; each further entry 5, an empty one 4, and once a message, or once a packet
+    response of a READ or atomic, 6 another; each further entry 6, an empty one 5, and once a message, or once a packet
     if several QPs need it, the time to read the WQE (:class:`.entry_cache.EntryCache`). Between two packets a cycle
     passes if the first had data.
 
