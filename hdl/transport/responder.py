@@ -155,11 +155,7 @@ class Responder(wiring.Component):
         prepared = Signal()
         m.d.sync += [rested.eq(Cat(idle, rested[:2])), shown.eq(qp), same.eq(qp == shown)]
         m.d.comb += prepared.eq(
-            rested.all()
-            & same
-            & (qp == self.request.payload.qp)
-            & (shown == self.request.payload.qp)
-            & ~torn[1:].any()
+            rested.all() & same & (qp == self.request.payload.qp) & (shown == self.request.payload.qp) & ~torn[1:].any()
         )
         with m.If(~torn[1]):
             m.d.sync += log_stride.eq(table.row.log_rq_stride)
