@@ -357,7 +357,10 @@ class Rnic(wiring.Component):
         ):
             m.submodules[name] = reader = StructureReader(width, depth, max(1, 8 * largest // width))
             ask(name, request, reader)
-            link(m, reader.data, answer)
+            if name in ("sq_reader", "rq_reader"):  # which are taken at once, but far from here
+                through(m, f"{name}_skid", Skid(PacketBeat(width)), reader.data, answer)
+            else:
+                link(m, reader.data, answer)
             reads.append(reader.port)
         for name, source in (("cqe_writer", self._completions), ("eqe_writer", self._events)):
             m.submodules[name] = writer = StructureWriter(width)

@@ -84,11 +84,12 @@ class PayloadWriter(wiring.Component):
         zero, none = Signal(), Signal()
         go, handed, ends = Signal(), Signal(), Signal()
         full = Signal()
+        room = Signal()  # among the runs, a cycle late
         some = Signal()  # the run has had length
         m.d.comb += [
             zero.eq(piece.payload.length == 0),
             none.eq(zero | piece.payload.discard),
-            go.eq(scatter.i.ready & runs.i.ready & ~full),
+            go.eq(scatter.i.ready & room & ~full),
             splitter.i.valid.eq(piece.valid & ~none),
             splitter.i.payload.address.eq(piece.payload.address),
             splitter.i.payload.length.eq(piece.payload.length),
@@ -105,6 +106,7 @@ class PayloadWriter(wiring.Component):
             scatter.i.payload.last.eq(piece.payload.last & Mux(none, some | ~zero, splitter.last)),
             ends.eq(piece.valid & piece.ready & piece.payload.last),
         ]
+        m.d.sync += room.eq(runs.level < RUNS - 1)
         with m.If(ends):
             m.d.sync += some.eq(0)
         with m.Elif(scatter.i.valid & ~zero):

@@ -94,6 +94,7 @@ class AckQueue(wiring.Component):
         is_answer = Signal()
         is_nak = Signal()
         waits = Signal()
+        sent = Signal()  # the bit of `asked`
         older = Signal()  # than what waits
         keep = Signal()
         write = Signal()
@@ -105,7 +106,7 @@ class AckQueue(wiring.Component):
             sent_asked.addr.eq(asked),
             is_answer.eq(self.action == AckAction.ANSWER),
             is_nak.eq(answer.syndrome[5:7] != 0),
-            waits.eq(before.r_data.turn != sent_asked.data),
+            waits.eq(before.r_data.turn != sent),
             write.eq(self.put & (self.action != AckAction.HOLD) & ~keep),
             before.w_addr.eq(asked),
             before.w_data.nak.eq(is_nak & is_answer),
@@ -133,9 +134,11 @@ class AckQueue(wiring.Component):
             with m.Case(AckAction.RELEASE):
                 m.d.comb += keep.eq(waits & older)
         # What waited and is void now goes on waiting, until it is its turn.
-        m.d.comb += turn.eq(Mux(is_answer & ~direct, ~sent_asked.data, before.r_data.turn))
+        m.d.comb += turn.eq(Mux(is_answer & ~direct, ~sent, before.r_data.turn))
 
         qp = Signal(range(self.qps))
+        taken = Signal()
+        m.d.sync += sent.eq(Mux(sent_write.en & taken, sent_write.data, sent_asked.data))
         entry = entries.r_data
         m.d.comb += [
             entries.r_addr.eq(order.o.payload),
@@ -144,6 +147,7 @@ class AckQueue(wiring.Component):
             held_next.addr.eq(order.o.payload),
             sent_write.addr.eq(order.o.payload),
             sent_write.data.eq(given_next.data),
+            taken.eq(order.o.payload == asked),
             self.o.payload.qp.eq(qp),
         ]
         with m.FSM() as fsm:
@@ -156,7 +160,7 @@ class AckQueue(wiring.Component):
                 ]
                 with m.If(order.o.valid):
                     # An entry that is read while it is written is undefined.
-                    with m.If(~(self.put & (order.o.payload == asked))):
+                    with m.If(~(self.put & taken)):
                         m.d.comb += order.o.ready.eq(1)
                         # One on hold comes again when it is free.
                         with m.If(~held_next.data & (given_next.data != sent_next.data)):

@@ -63,8 +63,8 @@ class Collector(wiring.Component):
     TOKEN     none: control token RESET
     ========= ==========================================================================================
 
-    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 8 the first
-    response of a READ or atomic, 6 another; each further entry 5, an empty one 4, and once a message, or once a packet
+    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 9 the first
+    response of a READ or atomic, 7 another; each further entry 6, an empty one 5, and once a message, or once a packet
     if several QPs need it, the time to read the WQE (:class:`.entry_cache.EntryCache`). Between two packets a cycle
     passes if the first had data.
 
@@ -181,22 +181,30 @@ class Collector(wiring.Component):
         m.d.comb += [
             wrong_opcode.eq(is_atomic != target.atomic),
             wrong_length.eq(~Mux(is_last, fits_left, fits_mtu)),
-            accepted.eq(pending & equal & ~wrong_opcode & ~wrong_length),
         ]
+        m.d.sync += accepted.eq(pending & equal & ~wrong_opcode & ~wrong_length)
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += qp.eq(Mux(self.control.valid, self.control.payload.qp, packet.qp))
+                m.d.sync += [
+                    qp.eq(Mux(self.control.valid, self.control.payload.qp, packet.qp)),
+                    kind.eq(
+                        Mux(
+                            self.control.valid,
+                            ResponseJobKind.TOKEN,
+                            Mux(packet.accept, ResponseJobKind.ACK, ResponseJobKind.NOTHING),
+                        )
+                    ),
+                ]
                 with m.If(self.control.valid & (self.control.payload.action != QpAction.RESET)):
                     m.d.comb += self.control.ready.eq(1)
                 with m.Elif(targets.free & ~store):
                     with m.If(self.control.valid):
                         m.d.comb += targets.look.eq(1)
-                        m.d.sync += [resetting.eq(1), kind.eq(ResponseJobKind.TOKEN)]
+                        m.d.sync += resetting.eq(1)
                         m.next = "TOKEN"
                     with m.Elif(self.response.valid):
                         m.d.comb += targets.look.eq(1)
-                        m.d.sync += kind.eq(Mux(packet.accept, ResponseJobKind.ACK, ResponseJobKind.NOTHING))
                         with m.If(packet.accept & (transport.opcode[:5] != ACKNOWLEDGE)):
                             m.next = "READ"
                         with m.Else():
@@ -232,7 +240,9 @@ class Collector(wiring.Component):
                     is_atomic.eq(transport.opcode[:5] == ATOMIC_ACKNOWLEDGE),
                 ]
                 with m.If(~torn[1:].any()):
-                    m.next = "DECIDE"
+                    m.next = "WEIGH"
+            with m.State("WEIGH"):
+                m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += [walk.go.eq(1), walk.discard.eq(~accepted)]
                 m.d.sync += [

@@ -22,8 +22,8 @@ class EntryCache(wiring.Component):
     that nothing of an older message, or of the QP's life before a RESET, is taken for it; further entries are read
     again only if another QP has asked in between.
 
-    An entry's address is given in the cycle after ``want``, its size a cycle later; if the WQE must be read, 3 cycles
-    and the read later, and 7 and 3 more words of 8 bytes, in which the WQE is put away.
+    An entry's address is given 2 cycles after ``want``, its size a cycle later; if the WQE must be read, 2 cycles and
+    the read later, and 7 and 3 more words of 8 bytes, in which the WQE is put away.
 
     Parameters
     ----------
@@ -74,6 +74,7 @@ class EntryCache(wiring.Component):
         write, read = words.write_port(), words.read_port(domain="comb")
         beat = self.data.payload
         kept = Signal()
+        fetch = Signal()  # the WQE that is wanted is not here
         owner = Signal(12)
         count = Signal(3)  # entries of the WQE
         half = Signal()
@@ -95,21 +96,21 @@ class EntryCache(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += offset.eq(Mux(self.large, Cat(Const(0, 7), masked), Cat(Const(0, 6), masked)))
+                m.d.sync += fetch.eq(~kept | (owner != self.qp) | (self.entry == 1))
                 with m.If(self.want):
-                    m.next = "ADDRESS"
-                    with m.If(~kept | (owner != self.qp) | (self.entry == 1)):
-                        m.d.sync += kept.eq(0)
-                        m.next = "PLACE"
-            with m.State("PLACE"):
+                    m.next = "CHOOSE"
+            with m.State("CHOOSE"):
                 # Rings begin at a page, so nothing is carried out of the low 12 bits.
                 m.d.sync += [
                     request.address.eq(Cat(offset[:12], self.base[12:] + offset[12:])),
                     request.length.eq(Mux(self.large, 128, 64)),
-                    self.read.valid.eq(1),
                     owner.eq(self.qp),
                     place.eq(0),
                 ]
-                m.next = "READ"
+                m.next = "ADDRESS"
+                with m.If(fetch):
+                    m.d.sync += [kept.eq(0), self.read.valid.eq(1)]
+                    m.next = "READ"
             with m.State("READ"):
                 with m.If(self.read.ready):
                     m.d.sync += self.read.valid.eq(0)

@@ -47,15 +47,15 @@ class Responder(wiring.Component):
 
     Each packet has exactly one run on ``access`` and exactly one job on ``job``, the run first, in order.
 
-    A packet takes 7 cycles; a SEND 8 if it begins in an entry of its receive WQE, and 5 cycles more for a second one, 6
-    for each further one. 2 less if there was nothing to do before, and ``soon`` told of the QP 2 cycles ahead. Nothing
+    A packet takes 8 cycles; a SEND 9 if it begins in an entry of its receive WQE, and 5 cycles more for a second one, 6
+    for each further one. 3 less if there was nothing to do before, and ``soon`` told of the QP 3 cycles ahead. Nothing
     is buffered: the request stays at the input until it is done with. A receive WQE that is posted but not yet fetched
     is waited for.
 
     ACKs and responses carry credits: the receive WQEs that are posted and not used, of which a message under way uses
     one. (A QP with a shared receive queue would have to say :data:`.aeth.NO_CREDITS`.)
 
-    If the QP goes to ERR, its receive WQEs complete with WR_FLUSH_ERR, in order, 7 cycles each; those posted later,
+    If the QP goes to ERR, its receive WQEs complete with WR_FLUSH_ERR, in order, 9 cycles each; those posted later,
     too. Requests and flushes take turns. The control token RESET passes down as a job; an ERROR token must come after
     the attribute ``state``.
 
@@ -146,16 +146,19 @@ class Responder(wiring.Component):
         packets_turn = Signal()
         consumed_sent = Signal()
         finish = Signal()
-        torn = Signal(2)  # a row read while it is written is undefined
-        m.d.sync += torn.eq(Cat(self.attribute_en, torn[0]))
-        # Whoever is idle reads what may be needed next. `shown`: whose rows are there, after 2 idle cycles.
-        idle, rested = Signal(), Signal(2)
-        shown = Signal.like(qp)
+        torn = Signal(3)  # a row read while it is written is undefined, and `log_stride` is not taken from it
+        m.d.sync += torn.eq(Cat(self.attribute_en, torn[:2]))
+        # Whoever is idle reads what may be needed next. `shown`: whose rows are there, after 2 idle cycles; after 3, if
+        # it is the `same` as in the cycle before, `log_stride` is there, too.
+        idle, rested = Signal(), Signal(3)
+        shown, same = Signal.like(qp), Signal()
         prepared = Signal()
-        m.d.sync += [rested.eq(Cat(idle, rested[0])), shown.eq(qp)]
+        m.d.sync += [rested.eq(Cat(idle, rested[:2])), shown.eq(qp), same.eq(qp == shown)]
         m.d.comb += prepared.eq(
-            rested.all() & (qp == self.request.payload.qp) & (shown == self.request.payload.qp) & ~torn[1]
+            rested.all() & same & (qp == self.request.payload.qp) & (shown == self.request.payload.qp) & ~torn[1:].any()
         )
+        with m.If(~torn[1]):
+            m.d.sync += log_stride.eq(table.row.log_rq_stride)
 
         m.d.comb += [
             qp_now.eq(qp),
@@ -197,7 +200,7 @@ class Responder(wiring.Component):
             packet.rkey.eq(transport.rkey),
             packet.total.eq(transport.dma_length),
             packet.index.eq(state.index),
-            packet.log_stride.eq(Mux(judge.look, table.row.log_rq_stride, log_stride)),
+            packet.log_stride.eq(log_stride),
         ]
         with m.If(judge.execute):
             m.d.comb += packet.kind.eq(Mux(judge.write, PlacementKind.WRITE, PlacementKind.SEND))
@@ -216,7 +219,6 @@ class Responder(wiring.Component):
         with m.If(judge.look):
             m.d.sync += [
                 pd.eq(table.row.pd),
-                log_stride.eq(table.row.log_rq_stride),
                 # A ring in error fetches nothing any more, and what it has not fetched it cannot take back.
                 consumable.eq(~self.status.error),
             ]
@@ -261,10 +263,12 @@ class Responder(wiring.Component):
             with m.State("AIM"):  # what is rarer than packets is not asked for at once
                 m.next = "READ"
             with m.State("READ"):
+                m.next = "SHOW"
+            with m.State("SHOW"):
                 m.next = "CHECK"
             with m.State("CHECK"):
                 m.d.comb += judge.look.eq(1)
-                with m.If(~torn[1]):
+                with m.If(~torn[1:].any()):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += [judge.decide.eq(1), buffer.load.eq(1)]

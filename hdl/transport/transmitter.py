@@ -266,9 +266,10 @@ class Transmitter(wiring.Component):
                 with m.Else():
                     m.d.comb += self.count_stall_tx_payload.eq(idle)
                     with m.If(self.ack.valid):
-                        m.d.comb += look.eq(1)
                         m.d.sync += is_ack.eq(1)
-                        m.next = "LOOK"
+                        m.next = "AIM"
+            with m.State("AIM"):
+                m.next = "LOOK"
         m.d.comb += [
             self.count_tx_packets.eq(self.header.valid & self.header.ready),
             self.response_token_done.eq(

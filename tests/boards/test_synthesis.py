@@ -9,7 +9,7 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from verbena.boards.synthesis import absorb_registers, free_states
+from verbena.boards.synthesis import absorb_registers, free_states, reset_globally
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.stream.ram import Ram
 
@@ -111,3 +111,21 @@ def test_other_registers_keep_their_initial_value():
     """Only states lose it."""
     text = to_rtlil(Machine(), "top") + to_rtlil(Reader("hold"), "other")
     assert text.count("attribute \\init") - free_states(text).count("attribute \\init") == 1
+
+
+@pytest.mark.parametrize(("kind", "count"), [("plain", 0), ("reset", 36)])
+def test_global_reset(kind, count, tmp_path):
+    """Registers leave the wire for the network of the chip; those that are not reset stay as they are."""
+    design = netlist(Reader(kind), tmp_path)
+    before = [cell["connections"]["Q"] for cell in cells(design, "TRELLIS_FF")]
+    bits = {name: design["modules"]["top"]["ports"][name]["bits"] for name in ("clk", "rst")}
+    assert reset_globally(design, "top") == count
+    registers = cells(design, "TRELLIS_FF")
+    assert [cell["connections"]["Q"] for cell in registers] == before
+    assert [cell["parameters"]["GSR"] for cell in registers].count("ENABLED") == count
+    assert not any(cell["connections"].get("LSR") == bits["rst"] for cell in registers)
+    (network,) = cells(design, "SGSR")
+    assert network["connections"]["CLK"] == bits["clk"]
+    (inverter,) = [cell for cell in cells(design, "LUT4") if cell["connections"]["Z"] == network["connections"]["GSR"]]
+    assert inverter["connections"]["A"] == bits["rst"]  # the network's input is active low
+    assert reset_globally(design, "top") == 0

@@ -423,7 +423,7 @@ def test_cycles():
         response(1, ONLY, 8, 8),
     ]
     _, cycles, reads = drive(messages, answers)
-    assert cycles[1:] == [2, 2, 8, 6, 6, 8, 8]
+    assert cycles[1:] == [2, 2, 9, 7, 7, 9, 9]
     assert reads == []
 
 
@@ -436,7 +436,7 @@ def test_entries_are_read_once_a_message():
     assert [job.kind for _, job in got] == [DATA] * 3
     assert [[access.length for access in run] for run, _ in got] == [[10, 20, 226], [100, 156], [8, 8]]
     assert [length for _, length in reads] == [128, 128]
-    assert cycles[1] == 5 + 2 * 5  # nothing is left of the entry before
+    assert cycles[1] == 6 + 2 * 6  # nothing is left of the entry before
 
 
 @pytest.mark.parametrize(
