@@ -1,7 +1,8 @@
 """The device port: all that the driver needs of a device, and how devices are found.
 
 A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
-opener, and opening gives a :class:`Port`. Nothing is built or opened before a
+opener, and opening gives a :class:`Port`. A name that ends with a colon stands for all that begin with it; its opener
+gets the rest. Nothing is built or opened before a
 :class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
@@ -20,7 +21,8 @@ class Port(Protocol):
 
     ``memory`` is the host memory that the device reaches: :mod:`verbena.sw.host_memory` or an object with its functions
     ``alloc``, ``free``, ``read``, ``write``, ``bus_pages`` and ``alloc_contiguous``. ``tick`` is what the device's
-    timers take for 4.096 us, in its cycles.
+    timers take for 4.096 us, in its cycles. A port of little memory has ``log_mpt_size`` and ``log_eq_size``, too: the
+    base-2 logarithms of how many regions and events there is room for.
     """
 
     name: str
@@ -90,7 +92,7 @@ def port_names():
     """Names of all devices that can be opened."""
     with _lock:
         _load()
-        return sorted(_openers)
+        return sorted(name for name in _openers if not name.endswith(":"))
 
 
 def open_port(name):
@@ -98,6 +100,10 @@ def open_port(name):
     with _lock:
         _load()
         if name not in _open:
+            scheme, colon, rest = name.partition(":")
+            if name not in _openers and colon and scheme + colon in _openers:
+                _open[name] = _openers[scheme + colon](rest)
+                return _open[name]
             if name not in _openers:
                 raise OSError(errno.ENODEV, f"no device {name!r}; there are: {', '.join(sorted(_openers)) or 'none'}")
             _open[name] = _openers[name]()
