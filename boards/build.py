@@ -1,5 +1,6 @@
 """Bitstreams: ``python -m verbena.boards.build ecpix5-85f`` writes ``build/ecpix5-85f/top.bit`` and ``report.json``.
 
+The report tells what each block takes, what the whole takes of the device, and how fast each clock can be.
 A design that does not fit is an error, and so is a clock that is missed: one line says what, and the status is 1.
 """
 
@@ -16,7 +17,9 @@ from pathlib import Path
 
 from verbena.hdl.generate import mark_collisions
 
+from .area import KINDS, LUTS_OF
 from .board import Top
+from .synthesis import absorb_registers, free_states
 
 __all__ = ["BuildError", "build", "find_boards", "main"]
 
@@ -48,13 +51,16 @@ def _run(tool, variable, arguments, folder):
         raise BuildError(f"{command} failed: {errors[-1] if errors else 'no message'} (see {log})")
 
 
-def build(board, folder, *, mac, ip, allowed, seed=1):
-    """Builds the bitstream of ``board`` in ``folder``; returns the dictionary that report.json holds.
+def build(board, folder, *, mac, ip, allowed, seed=1, blocks=True):
+    """Builds the bitstream of ``board`` in ``folder``; returns the dictionary that report.json holds, in which without
+    ``blocks`` those are left out.
 
     ``BuildError`` if it does not come about, or misses a clock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
+    for name in ("top.bit", "report.json"):
+        (folder / name).unlink(missing_ok=True)  # nobody shall take an old one for the new
     platform = board.platform()
     # Amaranth's own run of the tools would ask for programs that are not needed here.
     os.environ.setdefault("AMARANTH_ENV_TRELLIS", "")
@@ -62,8 +68,11 @@ def build(board, folder, *, mac, ip, allowed, seed=1):
     files = {name: text for name, text in plan.files.items() if name.endswith((".il", ".ys", ".lpf"))}
     for name, text in files.items():
         text = text.decode() if isinstance(text, bytes) else text
-        (folder / name).write_text(mark_collisions(text) if name == "top.il" else text)
+        (folder / name).write_text(free_states(mark_collisions(text)) if name == "top.il" else text)
     _run("yosys", "YOSYS", ["-q", "-l", "top.rpt", "top.ys"], folder)
+    netlist = json.loads((folder / "top.json").read_text())
+    absorb_registers(netlist, "top")
+    (folder / "top.json").write_text(json.dumps(netlist))
     package = platform._nextpnr_package_options[platform.package].upper()
     options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
     options += ["--json", "top.json", "--lpf", "top.lpf", "--textcfg", "top.config", "--report", "nextpnr.json"]
@@ -73,6 +82,7 @@ def build(board, folder, *, mac, ip, allowed, seed=1):
     _run("ecppack", "ECPPACK", ["--input", "top.config", "--bit", "top.bit"], folder)
     report = _report(json.loads((folder / "nextpnr.json").read_text()))
     report |= {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
+    report["blocks"] = _blocks(folder) if blocks else {}
     report["seconds"] = round(time.monotonic() - start)
     (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     missed = [
@@ -83,6 +93,31 @@ def build(board, folder, *, mac, ip, allowed, seed=1):
     if missed:
         raise BuildError(f"{board.name} misses {', '.join(missed)}")
     return report
+
+
+def _blocks(folder):
+    """Cells of each block: those that the top and the node are made of, and those of the engine."""
+    script = "read_rtlil top.il; synth_ecp5 -noflatten -top top; tee -q -o blocks.json stat -json"
+    _run("yosys", "YOSYS", ["-q", "-l", "blocks.rpt", "-p", script], folder)
+    modules = json.loads((folder / "blocks.json").read_text())["modules"]
+    modules = {name.removeprefix("\\"): each["num_cells_by_type"] for name, each in modules.items()}
+
+    def total(name):
+        cells = {}
+        for kind, count in modules[name].items():
+            part = kind.removeprefix("\\")
+            for leaf, number in (total(part) if part in modules else {part: 1}).items():
+                cells[leaf] = cells.get(leaf, 0) + number * count
+        return cells
+
+    table = {}
+    for name in modules:
+        levels = name.split(".")
+        if len(levels) == 2 or levels[:-1] in (["top", "node"], ["top", "node", "rnic"]):
+            cells = total(name)
+            table[name] = {kind: sum(cells.get(cell, 0) for cell in of) for kind, of in KINDS.items()}
+            table[name]["lut4_sites"] = sum(cells.get(cell, 0) * sites for cell, sites in LUTS_OF.items())
+    return table
 
 
 def _report(nextpnr):
@@ -97,6 +132,11 @@ def _report(nextpnr):
 
 
 def _show(report):
+    row = "{:40} {:>8} {:>8} {:>6} {:>5} {:>10}"
+    if report["blocks"]:
+        print(row.format("block", "LUT4", "FF", "BRAM", "DSP", "LUT4 sites"))
+    for name, each in sorted(report["blocks"].items()):
+        print(row.format(name, *(each[kind] for kind in (*KINDS, "lut4_sites"))))
     for name, each in report["clocks"].items():
         print(f"{name:32} {each['mhz']:8} MHz, {each['wanted_mhz']} wanted")
     for name, each in report["utilization"].items():
@@ -125,6 +165,7 @@ def main(argv=None):
     parser.add_argument("--ip", type=_ip, default=DEFAULT_IP, help="own IPv4 address (%(default)s)")
     parser.add_argument("--allow", type=_ip, action="append", metavar="IP", help=f"may drive it ({DEFAULT_ALLOWED})")
     parser.add_argument("--seed", type=int, default=1, help="of nextpnr")
+    parser.add_argument("--no-blocks", action="store_true", help="spare the second synthesis, block by block")
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder above the board's (%(default)s)")
     args = parser.parse_args(argv)
     boards = find_boards()
@@ -138,7 +179,8 @@ def main(argv=None):
         if len(allowed) > 2:
             raise BuildError("at most 2 addresses can be allowed")
         folder = args.output / args.board
-        _show(build(boards[args.board], folder, mac=args.mac, ip=args.ip, allowed=allowed, seed=args.seed))
+        sizes = {"mac": args.mac, "ip": args.ip, "allowed": allowed, "seed": args.seed, "blocks": not args.no_blocks}
+        _show(build(boards[args.board], folder, **sizes))
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""Nodes as devices of the driver: ``etherbone:192.168.1.50``."""
+"""A node as the driver wants a device."""
 
 import errno
 import time
@@ -6,12 +6,12 @@ import time
 from verbena.hdl.abi.registers import REGISTERS
 
 from .bridge import ENGINE, NODE
-from .etherbone_client import EtherboneClient, UdpTransport
+from .etherbone_client import EtherboneClient
 from .node_registers import COUNTERS, MAGIC
 from .node_registers import REGISTERS as NODE_REGISTERS
 from .remote_memory import RemoteMemory
 
-__all__ = ["BoardPort", "openers"]
+__all__ = ["BoardPort"]
 
 TICK_HZ = 1 / 4.096e-6
 PAUSE = 1e-4
@@ -63,6 +63,9 @@ class BoardPort:
         time.sleep(PAUSE)
         return not self.read32(REGISTERS["status"].offset) & 1
 
+    def time_ns(self):
+        return time.monotonic_ns()
+
     def watch(self, address, length):
         return 0
 
@@ -79,8 +82,3 @@ class BoardPort:
         first = NODE + NODE_REGISTERS["counters"]
         values = self.client.read([first + 4 * n for n in range(len(COUNTERS))])
         return dict(zip(COUNTERS, values))
-
-
-def openers():
-    """For the entry point ``verbena.devices``: whatever address stands behind the colon."""
-    return {"etherbone:": lambda address: BoardPort(f"etherbone:{address}", UdpTransport(address))}

@@ -12,7 +12,7 @@ import threading
 import warnings
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Port", "open_port", "port_names", "provide"]
+__all__ = ["Port", "has_port", "open_port", "port_names", "provide"]
 
 
 @runtime_checkable
@@ -95,16 +95,26 @@ def port_names():
         return sorted(name for name in _openers if not name.endswith(":"))
 
 
+def _opener(name):
+    """What opens the device of this name, or None."""
+    scheme, colon, rest = name.partition(":")
+    if scheme + colon in _openers and rest and name not in _openers:
+        return lambda: _openers[scheme + colon](rest)
+    return None if name.endswith(":") else _openers.get(name)
+
+
+def has_port(name):
+    """Whether there is a device of this name, or somebody who opens all names that begin like it."""
+    with _lock:
+        _load()
+        return _opener(name) is not None
+
+
 def open_port(name):
     """The port of device ``name``, the same object for each caller. ``OSError`` (ENODEV) if there is none."""
     with _lock:
-        _load()
+        if not has_port(name):
+            raise OSError(errno.ENODEV, f"no device {name!r}; there are: {', '.join(sorted(_openers)) or 'none'}")
         if name not in _open:
-            scheme, colon, rest = name.partition(":")
-            if name not in _openers and colon and scheme + colon in _openers:
-                _open[name] = _openers[scheme + colon](rest)
-                return _open[name]
-            if name not in _openers:
-                raise OSError(errno.ENODEV, f"no device {name!r}; there are: {', '.join(sorted(_openers)) or 'none'}")
-            _open[name] = _openers[name]()
+            _open[name] = _opener(name)()
         return _open[name]

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+import verbena.boards
 from mac_top import RgmiiMac
 from streams import make_rng
 from verbena.hdl.ethernet.rgmii import Rgmii
 from verilated import run_bench
 
-PINS = Path(__file__).with_name("ecp5_pins.v")
+PINS = Path(verbena.boards.__file__).parent / "native" / "ecp5_pins.v"
 
 
 @pytest.mark.parametrize("slow", [0, 1])
