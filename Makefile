@@ -34,6 +34,7 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path)
 
 test: $(READY) ## Run all tests but the proofs
 	$(BIN)/python -m verbena.sim.model
+	$(BIN)/python -m verbena.boards.sim --compile
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal tests
 
 interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 10 minutes)

@@ -56,8 +56,16 @@ public:
         model_->uart_rx = model_->mdio_i = 1;
         advance(20 * core, false);
         model_->rst = model_->ethernet_tx_rst = model_->ethernet_rx_rst = 0;
+        // Until then the pins may have done anything.
+        heard_.clear();
+        received.clear();
+        std::fill(std::begin(counters), std::end(counters), 0);
     }
-    ~Phy() { model_->final(); }
+    ~Phy() {
+        model_->final();
+        // A model takes leave of the context that its thread used last, which may be gone.
+        Verilated::threadContextp(context_.get());
+    }
 
     // At most to `time`; to the first whole frame, if `stop`.
     void advance(int64_t time, bool stop) {
