@@ -35,6 +35,8 @@ class Board:
         Number of its ``eth_rgmii``.
     tx_clock_delay, rx_delay : float
         Seconds by which the FPGA delays, because the PHY does not.
+    loader : tuple of str
+        By which options openFPGALoader finds it.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Board:
     port: int = 0
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0
+    loader: tuple = ()
 
 
 class Top(Elaboratable):

@@ -16,4 +16,4 @@ def platform():
     return Colorlight_5A75B_R70Platform()
 
 
-BOARDS = [Board("colorlight-5a75b", platform, 62_500_000, SMALL, 4096)]
+BOARDS = [Board("colorlight-5a75b", platform, 62_500_000, SMALL, 4096, loader=("--board", "colorlight"))]

@@ -1,6 +1,7 @@
 """Bitstreams of a design small enough for a test, and what is said when there is none."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_bitstream(tmp_path, capsys):
     assert report["utilization"]["TRELLIS_FF"]["used"] >= 24
     said = capsys.readouterr().out
     assert "top.counter" in said
-    assert "100.0 wanted" in said
+    assert re.search(r"MHz, 100(\.0)? wanted", said)
     assert "seed 3" in said
 
 
