@@ -46,7 +46,7 @@ class Design:
     name : str
         Of the top module.
     make : callable
-        Makes the component; called only if no model is at hand.
+        Makes the component, or its Verilog; called only if no model is at hand.
     key : str
         Changes with everything that ``make`` depends on.
     data_width : int
@@ -157,7 +157,9 @@ def _verilog(design, folder, say):
 
         # The lock is held: nobody else writes this.
         part = path.with_suffix(".part")
-        part.write_text(to_verilog(design.make(), name=design.name, undefined_collisions=True))
+        made = design.make()
+        verilog = made if isinstance(made, str) else to_verilog(made, name=design.name, undefined_collisions=True)
+        part.write_text(verilog)
         part.replace(path)
     return path
 
@@ -238,6 +240,7 @@ def _compile(design, verilog, directory, trace, say):
             *("--cc", "--vpi", "-O3", "-Wall", "-Wno-fatal", "--x-assign", "unique"),
             *("--top-module", design.name, "--prefix", "Vengine", "--Mdir", objects),
             *(["--trace-vcd"] if trace else []),
+            *(f"-I{path.parent}" for path in design.cells),
             *(ports, _NATIVE / "lint.vlt", verilog, *design.cells),
         ],
         log,

@@ -15,7 +15,9 @@ NAME = "top"
 
 
 def run_bench(bench, component, folder, monkeypatch, sources=(), **variables):
-    """Runs all tests of the module ``bench``; ``AssertionError`` if one fails or there is none."""
+    """Runs all tests of the module ``bench``; ``AssertionError`` if one fails or there is none. Instead of a component
+    there may be its Verilog.
+    """
     from cocotb_tools.check_results import get_results
     from cocotb_tools.runner import get_runner
 
@@ -29,10 +31,11 @@ def run_bench(bench, component, folder, monkeypatch, sources=(), **variables):
     flags += ["CFG_LDLIBS_THREADS=-pthread", "CFG_LDFLAGS_VERILATED=", "OPT_FAST=-O1", "OPT_GLOBAL=-O0"]
     monkeypatch.setenv("MAKEFLAGS", shlex.join(["--", *flags]))
     source = folder / f"{NAME}.sv"
-    source.write_text(to_verilog(component, NAME))
+    source.write_text(component if isinstance(component, str) else to_verilog(component, NAME))
     runner = get_runner("verilator")
     runner.build(
         sources=[source, *sources],
+        includes=[path.parent for path in sources],
         hdl_toplevel=NAME,
         build_dir=folder / "build",
         build_args=["-Wno-fatal"],
