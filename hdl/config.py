@@ -29,6 +29,9 @@ class Config:
     transmit_buffer, receive_buffer : int
         Bytes of payload that are read ahead, and that are received and not yet written.
 
+    udp_port : int or None
+        UDP packets to this port are answered by whoever is at the engine's ``service``.
+
     Raises
     ------
     ValueError
@@ -45,8 +48,11 @@ class Config:
     mtt_sets: int = 256
     transmit_buffer: int = 8192
     receive_buffer: int = 16384
+    udp_port: int | None = None
 
     def __post_init__(self):
+        if self.udp_port is not None and not (isinstance(self.udp_port, int) and 0 < self.udp_port < 1 << 16):
+            raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         _power_of_two("data_width", self.data_width, 64, 512)
         _power_of_two("qps", self.qps, 2, 512)
         _power_of_two("cqs", self.cqs, 2, 512)

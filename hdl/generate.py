@@ -14,7 +14,7 @@ from amaranth.back import rtlil
 from .stream.ram import UNDEFINED_COLLISION
 from .verilog_style import even_widths, tidy
 
-__all__ = ["GenerationError", "main", "to_rtlil", "to_verilog"]
+__all__ = ["GenerationError", "main", "mark_collisions", "to_rtlil", "to_verilog"]
 
 READ_PORT = re.compile(r"^( *)cell \$memrd_v2 .*?^\1end$", re.MULTILINE | re.DOTALL)
 COLLISION = re.compile(r"(?<=parameter \\COLLISION_X_MASK )(\d+)'[01]+")
@@ -25,7 +25,14 @@ class GenerationError(RuntimeError):
 
 
 def to_rtlil(component, name):
-    """RTLIL of ``component``, its module called ``name``, ports by their paths (``i__payload``); for synthesis.
+    """RTLIL of ``component``, its module called ``name``, ports by their paths (``i__payload``); for synthesis, with
+    :func:`mark_collisions`.
+    """
+    return mark_collisions(rtlil.convert(component, name=name))
+
+
+def mark_collisions(text):
+    """The same RTLIL for synthesis.
 
     A memory whose name holds :data:`.stream.ram.UNDEFINED_COLLISION` is marked: a read of a row that is being written
     may return anything. Amaranth cannot say so itself, and yosys would put logic around each block RAM that restores
@@ -38,7 +45,7 @@ def to_rtlil(component, name):
             return text
         return COLLISION.sub(lambda mask: f"{mask[1]}'{'1' * int(mask[1])}", text)
 
-    return READ_PORT.sub(mark, rtlil.convert(component, name=name))
+    return READ_PORT.sub(mark, text)
 
 
 def to_verilog(component, name, *, undefined_collisions=False):

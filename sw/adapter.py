@@ -78,10 +78,12 @@ class Adapter:
     def _bring_up(self):
         port = self.port
         # The same device gets the same keys, so that a simulation can be repeated.
-        self.regions = Regions(self.memory, random.Random(port.mac), self._drop_key)
+        log_mpt_size = getattr(port, "log_mpt_size", LOG_MPT_SIZE)
+        self.log_eq_size = getattr(port, "log_eq_size", LOG_EQ_SIZE)
+        self.regions = Regions(self.memory, random.Random(port.mac), self._drop_key, log_mpt_size)
         mpt_bus = self.regions.bus
-        self.eq_address, eq_bus = self.memory.alloc_contiguous(EQE.size << LOG_EQ_SIZE)
-        self.memory.write(self.eq_address, bytes(EQE.size << LOG_EQ_SIZE))
+        self.eq_address, eq_bus = self.memory.alloc_contiguous(EQE.size << self.log_eq_size)
+        self.memory.write(self.eq_address, bytes(EQE.size << self.log_eq_size))
         self.eq_consumer = 0
         for name, value in (
             ("mac_low", port.mac & 0xFFFFFFFF),
@@ -89,10 +91,10 @@ class Adapter:
             ("ip", port.ip),
             ("mpt_low", mpt_bus & 0xFFFFFFFF),
             ("mpt_high", mpt_bus >> 32),
-            ("mpt_log_size", LOG_MPT_SIZE),
+            ("mpt_log_size", log_mpt_size),
             ("eq_low", eq_bus & 0xFFFFFFFF),
             ("eq_high", eq_bus >> 32),
-            ("eq_log_size", LOG_EQ_SIZE),
+            ("eq_log_size", self.log_eq_size),
             ("tick", port.tick),
             ("control", 3),
         ):
@@ -263,8 +265,8 @@ class Adapter:
         with self._lock:
             count = 0
             while True:
-                at = self.eq_address + EQE.size * (self.eq_consumer & (1 << LOG_EQ_SIZE) - 1)
-                if phase_at(self.memory, at, EQE) == self.eq_consumer >> LOG_EQ_SIZE & 1:
+                at = self.eq_address + EQE.size * (self.eq_consumer & (1 << self.log_eq_size) - 1)
+                if phase_at(self.memory, at, EQE) == self.eq_consumer >> self.log_eq_size & 1:
                     break
                 event = EQE.unpack(self.memory.read(at, EQE.size))
                 self.eq_consumer = self.eq_consumer + 1 & 0xFFFF

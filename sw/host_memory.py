@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "PAGE",
+    "Heap",
     "Window",
     "alloc",
     "alloc_contiguous",
@@ -53,8 +54,8 @@ class Window:
     mask: int
 
 
-class _Heap:
-    """First fit in ``size`` bytes; the free ranges are kept sorted and merged."""
+class Heap:
+    """Offsets, taken and given back: first fit in ``size`` bytes; the free ranges are kept sorted and merged."""
 
     def __init__(self, size):
         self.starts = [0]
@@ -92,7 +93,7 @@ class _Arena:
         )
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.mapping))
         self.memory = memoryview(self.mapping)
-        self.heaps = (_Heap(HALF), _Heap(HALF))
+        self.heaps = (Heap(HALF), Heap(HALF))
         self.sizes = {}  # by offset in the arena
         self.windows = [
             Window(SCATTERED_BUS, self.base, HALF, MASK),

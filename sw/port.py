@@ -1,7 +1,8 @@
 """The device port: all that the driver needs of a device, and how devices are found.
 
 A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
-opener, and opening gives a :class:`Port`. Nothing is built or opened before a
+opener, and opening gives a :class:`Port`. A name that ends with a colon stands for all that begin with it; its opener
+gets the rest. Nothing is built or opened before a
 :class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
@@ -11,7 +12,7 @@ import threading
 import warnings
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Port", "open_port", "port_names", "provide"]
+__all__ = ["Port", "has_port", "open_port", "port_names", "provide"]
 
 
 @runtime_checkable
@@ -24,7 +25,8 @@ class Port(Protocol):
 
     A port may have ``pushes``, a bool: whether some ten writes of registers take less time than a read of the device
     from host memory, so that it pays to push send WQEs. A port without it says yes; one that carries each write over a
-    network or a serial line says no.
+    network or a serial line says no. A port of little memory has ``log_mpt_size`` and ``log_eq_size``: the base-2
+    logarithms of how many regions and events there is room for.
     """
 
     name: str
@@ -94,15 +96,29 @@ def port_names():
     """Names of all devices that can be opened."""
     with _lock:
         _load()
-        return sorted(_openers)
+        return sorted(name for name in _openers if not name.endswith(":"))
+
+
+def _opener(name):
+    """What opens the device of this name, or None."""
+    scheme, colon, rest = name.partition(":")
+    if scheme + colon in _openers and rest and name not in _openers:
+        return lambda: _openers[scheme + colon](rest)
+    return None if name.endswith(":") else _openers.get(name)
+
+
+def has_port(name):
+    """Whether there is a device of this name, or somebody who opens all names that begin like it."""
+    with _lock:
+        _load()
+        return _opener(name) is not None
 
 
 def open_port(name):
     """The port of device ``name``, the same object for each caller. ``OSError`` (ENODEV) if there is none."""
     with _lock:
-        _load()
+        if not has_port(name):
+            raise OSError(errno.ENODEV, f"no device {name!r}; there are: {', '.join(sorted(_openers)) or 'none'}")
         if name not in _open:
-            if name not in _openers:
-                raise OSError(errno.ENODEV, f"no device {name!r}; there are: {', '.join(sorted(_openers)) or 'none'}")
-            _open[name] = _openers[name]()
+            _open[name] = _opener(name)()
         return _open[name]

@@ -30,16 +30,19 @@ class Regions:
         Where keys come from.
     drop : callable
         ``drop(index)`` makes the engine forget what it has cached of a key, and returns when it has.
+    log_size : int
+        Base-2 logarithm of the table's entries.
     """
 
-    def __init__(self, memory, random, drop):
+    def __init__(self, memory, random, drop, log_size=LOG_MPT_SIZE):
         self.memory = memory
         self.random = random
         self.by_index = {}
         self._drop = drop
+        self._log_size = log_size
         self._variants = {}  # last one of each index
-        self.address, self.bus = memory.alloc_contiguous(MPT.size << LOG_MPT_SIZE)
-        memory.write(self.address, bytes(MPT.size << LOG_MPT_SIZE))
+        self.address, self.bus = memory.alloc_contiguous(MPT.size << log_size)
+        memory.write(self.address, bytes(MPT.size << log_size))
 
     def register(self, pd, address, length, access):
         """Registers memory and returns its :class:`Region`; its pages are as large as the bus addresses allow.
@@ -103,9 +106,9 @@ class Regions:
         """MPT index and variant. A variant is never 0, so that neither a key's successor nor its predecessor is valid
         (0xff + 1 leads to variant 0 of the next index), and never the one that the index had before.
         """
-        if len(self.by_index) >= MAX_REGIONS:
-            raise MemoryError(f"all {MAX_REGIONS} keys are in use")
-        while (index := self.random.randrange(1, 1 << LOG_MPT_SIZE)) in self.by_index:
+        if len(self.by_index) >= (1 << self._log_size) - 1:
+            raise MemoryError(f"all {(1 << self._log_size) - 1} keys are in use")
+        while (index := self.random.randrange(1, 1 << self._log_size)) in self.by_index:
             pass
         last = self._variants.get(index)
         variant = self.random.randrange(1, 256) if last is None else last % 255 + 1

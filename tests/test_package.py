@@ -89,7 +89,8 @@ def test_every_module_is_in_it_and_nothing_else(files):
 
 
 def test_package_data(files):
-    native = {f"verbena/sim/native/{path.name}" for path in (ROOT / "sim/native").iterdir() if path.is_file()}
+    folders = [ROOT / part / "native" for part in ("sim", "boards")]
+    native = {f"verbena/{path.relative_to(ROOT)}" for folder in folders for path in folder.iterdir() if path.is_file()}
     assert native
     assert native <= files.keys()
 
@@ -104,7 +105,10 @@ def test_metadata(files):
     assert all("extra ==" in line for line in requirements)
     entries = configparser.ConfigParser()
     entries.read_string(files[f"{info}/entry_points.txt"].decode())
-    assert entries["verbena.devices"]["sim"] == "verbena.sim.devices:ports"
+    assert dict(entries["verbena.devices"]) == {
+        "sim": "verbena.sim.devices:ports",
+        "boards": "verbena.boards.devices:openers",
+    }
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ ReceivedByte = data.StructLayout({"data": 8, "last": 1, "error": 1})
 class FrameReceive(wiring.Component):
     """Takes preamble and FCS off each frame, and tells whether it is good.
 
-    Bytes come out as they come in, 5 bytes later; the last one 2 cycles after the frame's end. A frame begins behind an
+    Bytes come out as they come in, 5 bytes later; the last one 3 cycles after the frame's end. A frame begins behind an
     SFD, whatever number of preamble bytes are left before it; what begins otherwise is passed over. The next frame may
     begin a tick after the end of the one before.
 
@@ -117,10 +117,14 @@ class FrameReceive(wiring.Component):
                     m.next = "IDLE"
 
         # In the cycle behind a frame's end all is as it was.
-        bad = Signal(4)
-        m.d.comb += bad.eq(Cat(missing != 0, long, symbols, fcs.state != RESIDUE))
-        with m.If(ended):
-            m.d.sync += [self.o_valid.eq(whole), self.o.last.eq(1), self.o.error.eq(bad.any())]
+        judged, whole_frame, bad = Signal(), Signal(), Signal(4)
+        m.d.sync += [
+            judged.eq(ended),
+            whole_frame.eq(whole),
+            bad.eq(Cat(missing != 0, long, symbols, fcs.state != RESIDUE)),
+        ]
+        with m.If(judged):
+            m.d.sync += [self.o_valid.eq(whole_frame), self.o.last.eq(1), self.o.error.eq(bad.any())]
             m.d.comb += self.count_frames.eq(~bad.any())
             for number, name in enumerate(("short", "long", "error", "fcs")):
                 m.d.comb += getattr(self, f"count_{name}").eq(bad[number] & ~bad[:number].any())

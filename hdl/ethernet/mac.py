@@ -7,10 +7,11 @@ from amaranth.lib.fifo import AsyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from ..stream.packet import PacketBeat
+from ..stream.skid import Skid
 from .byte_lanes import BeatsToBytes, BytesToBeats
 from .crossing import EventCrossing
 from .frame_receive import FrameReceive
-from .frame_transmit import FrameTransmit
+from .frame_transmit import ByteOfFrame, FrameTransmit
 from .nibbles import BytesToNibbles, NibblesToBytes
 from .packet_crossing import PacketCrossing
 from .pause import PauseReceive, PauseTransmit
@@ -91,7 +92,7 @@ class Mac(wiring.Component):
     slow : 1
         100 Mb/s. To be changed while no frame is under way.
     pause : 1
-        Ask the link partner to send nothing. Also asked for while the receive buffer is more than half full.
+        Ask the link partner to send nothing. Also asked for while 5/8 of the receive buffer are full.
     count_<name> : 1
         Strobes of :data:`COUNTERS`.
     """
@@ -144,7 +145,9 @@ class Mac(wiring.Component):
         wiring.connect(m, wiring.flipped(self.tx), queue.i)
         wiring.connect(m, queue.o, bytes_.i)
         wiring.connect(m, bytes_.o, pause.i)
-        wiring.connect(m, pause.o, transmit.i)
+        m.submodules.skid = skid = tx(Skid(ByteOfFrame))
+        wiring.connect(m, pause.o, skid.i)
+        wiring.connect(m, skid.o, transmit.i)
         m.d.comb += [
             nibbles.slow.eq(self._level(m, "tx_slow", self.slow, TX)),
             nibbles.i_enable.eq(transmit.enable),
@@ -200,7 +203,7 @@ class Mac(wiring.Component):
         else:
             m.submodules.rx_queue = queue = PacketCrossing(width, self.receive_depth, i_domain=RX, o_domain="sync")
             m.d.comb += [queue.i.payload.eq(beats.o), queue.i.valid.eq(beats.o_valid)]
-            m.d[RX] += crowded.eq(queue.level[-1])
+            m.d[RX] += crowded.eq(queue.level[-1] & queue.level[-3:-1].any())
             wiring.connect(m, queue.o, wiring.flipped(self.rx))
             overflow = queue.count_overflow
         m.d.comb += self._pause.request.eq(

@@ -36,7 +36,7 @@ class PacketCrossing(wiring.Component):
     o : stream of ``PacketBeat``
         ``error`` is always 0.
     level : 0 to ``depth - 1``
-        Rows in use, as ``i_domain`` knows it.
+        Rows of whole packets, as ``i_domain`` knows it.
     count_overflow : 1
         A good packet found no room. In ``i_domain``.
     """
@@ -89,7 +89,7 @@ class PacketCrossing(wiring.Component):
             write.en.eq(i.valid & fits),
             ready.i.eq(shown),
         ]
-        here += [self.level.eq(tail - freed.o), room.eq((tail - freed.o)[:bits] < self.depth - 2)]
+        here += [self.level.eq(commit - freed.o), room.eq((tail - freed.o)[:bits] < self.depth - 2)]
         # What was dropped is free two cycles later: only who waits longer waits in vain.
         here += [alone.eq((freed.o == commit) & ~room), waits.eq(i.valid & ~i.ready)]
         with m.If(i.valid & ~i.ready):

@@ -1,23 +1,51 @@
 """What an Ethernet station does besides RoCE: it answers ARP requests and pings, and asks for MAC addresses."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..stream.arbiter import pick
 from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
-from .station_program import INSTRUCTION, MASKS, PROGRAMS, STEPS, Kind, Operand
+from .station_filter import StationFilter
+from .station_program import INSTRUCTION, MASKS, STEPS, Kind, Operand, programs
 
-__all__ = ["Station"]
+__all__ = ["Service", "Station"]
 
-ETHERTYPE, OPERATION, PROTOCOL = 12, 21, 23
-"""Bytes of a frame: the ethertype, the low byte of an ARP packet's operation, the protocol of an IPv4 packet."""
-
-ARP, IPV4 = 0x0806, 0x0800
 ARP_BYTES = 42
-HEADER_BYTES = 14
+ETHERNET_BYTES, IP_BYTES, UDP_BYTES = 14, 20, 8
+
+
+class Service(wiring.Signature):
+    """What a station shows to whoever answers UDP packets: the frame, in words of 16 bits as of
+    :mod:`.station_program`. Addresses and ports are turned already: words 15 and 16 are the sender's address, word 8 is
+    the length of its IP packet, which the frame holds; from word 21 on there is the payload.
+
+    Members
+    -------
+    start : 1
+        A packet is there.
+    place, r_data : 11, 16
+        A word, 3 cycles later.
+    w_data, w_en : 16, 1
+        A new value for the word at ``place``.
+    done, size : 1, 12
+        The answer stands there, so many bytes of payload; 0: there is none. The station waits for it.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": Out(1),
+                "place": In(11),
+                "r_data": Out(16),
+                "w_data": In(16),
+                "w_en": In(1),
+                "done": In(1),
+                "size": In(12),
+            }
+        )
 
 
 class Station(wiring.Component):
@@ -39,6 +67,9 @@ class Station(wiring.Component):
     data_width : int
     depth : int
         Largest frame in bytes; a power of two, 256 to 4096. 4096 take 2 block RAMs at 64 bits, and so does less.
+    udp_port : int or None
+        UDP packets to this port are answered by ``service``. Their UDP checksum is not looked at, and the answer has
+        none.
 
     Members
     -------
@@ -55,16 +86,18 @@ class Station(wiring.Component):
         Forget the last answer and send an ARP request, as soon as what is under way is done.
     neighbour_mac, neighbour_valid : 48, 1
         The answer, and whether it is there. Replies that nobody asked for are ignored, also a second one.
+    service : ``Service``, with a ``udp_port``
     count_arp_replies, count_echo_replies : 1
         One was sent.
     count_drop_station : 1
     """
 
-    def __init__(self, data_width, depth=4096):
+    def __init__(self, data_width, depth=4096, udp_port=None):
         if not isinstance(depth, int) or not 256 <= depth <= 4096 or depth & depth - 1:
             raise ValueError(f"depth must be a power of two, 256 to 4096, not {depth!r}")
         self.data_width = data_width
         self.depth = depth
+        self.udp_port = udp_port
         super().__init__(
             {
                 "enable": In(1),
@@ -77,6 +110,7 @@ class Station(wiring.Component):
                 "neighbour_ask": In(1),
                 "neighbour_mac": Out(48),
                 "neighbour_valid": Out(1),
+                **({} if udp_port is None else {"service": Out(Service())}),
                 "count_arp_replies": Out(1),
                 "count_echo_replies": Out(1),
                 "count_drop_station": Out(1),
@@ -88,24 +122,28 @@ class Station(wiring.Component):
         lanes, words = self.data_width // 8, self.data_width // 16
         lane_bits, word_bits = ceil_log2(lanes), ceil_log2(words)
         m.submodules.ram = ram = Ram(self.data_width, self.depth // lanes, granularity=16)
+        kinds = programs(self.udp_port)
         m.submodules.program = program = memory.Memory(
             shape=INSTRUCTION,
-            depth=len(Kind) * STEPS,
+            depth=len(kinds) * STEPS,
             attrs={"ram_style": "logic"},
             init=[
                 INSTRUCTION.const(steps[n].fields(last=n == len(steps) - 1) if n < len(steps) else {})
-                for steps in (PROGRAMS[kind] for kind in Kind)
+                for steps in kinds.values()
                 for n in range(STEPS)
             ],
         )
         fetch = program.read_port(domain="comb")
 
-        beat, valid, seen = self._watch(m)
+        m.submodules.filter = filter_ = StationFilter(self.data_width, self.udp_port)
+        beat, valid, seen = filter_.o, filter_.o_valid, filter_.seen
+        m.d.comb += [filter_.i.eq(self.i), filter_.i_valid.eq(self.i_valid)]
         open_ = Signal()  # an answer is waited for
         pending = Signal()  # the question has not been begun
         wanted, kind = Signal(), Signal(Kind)
         m.d.comb += wanted.eq(
-            self.enable & ((seen.arp & (seen.request | (seen.reply & open_))) | (seen.ipv4 & seen.icmp))
+            self.enable
+            & ((seen.arp & (seen.request | (seen.reply & open_))) | (seen.ipv4 & (seen.icmp | (seen.udp & seen.port))))
         )
 
         row = Signal(range(self.depth // lanes))  # of the beat that comes, or goes
@@ -130,13 +168,17 @@ class Station(wiring.Component):
         failed, done = Signal(), Signal()
         end = Signal(ceil_log2(self.depth) + 1)  # number of the last byte to send
         too_long, fits = Signal(), Signal()
+        length = Signal(16)  # of the service's answer, as an IP packet
         act = phase[4]
-        raw = pick([ram.r_data.word_select(n, 16) for n in range(words)], now.read[:word_bits])
+        # Whose word is read and written.
+        place, put_place, put_en = Signal(range(self.depth // 2)), Signal(range(self.depth // 2)), Signal()
+        m.d.comb += [place.eq(now.read), put_place.eq(now.write), put_en.eq(act & now.write_en)]
+        raw = pick([ram.r_data.word_select(n, 16) for n in range(words)], place[:word_bits])
         m.d.comb += fetch.addr.eq(Cat(step, kind))
         differ = Cat(((word ^ operand) & mask).any() & now.check[n] for n, mask in enumerate(MASKS))
         m.d.sync += [
             word.eq(Cat(raw[8:], raw[:8])),
-            operand.eq(self._operand(now)),
+            operand.eq(self._operand(now, length)),
             Cat(total, carry).eq(total + Mux(act & now.add, word, 0) + carry),
             # The frame holds the packet, and the packet what an answer needs.
             fits.eq(~too_long & (end >= ARP_BYTES - 1) & (Cat(end[:lane_bits], 0, end[lane_bits:]) < Cat(count, row))),
@@ -149,18 +191,19 @@ class Station(wiring.Component):
                 m.d.sync += Cat(total, carry).eq(operand)
             with m.If(now.size):
                 m.d.sync += [
-                    end.eq(word[: len(end) - 1] + (HEADER_BYTES - 1)),
+                    end.eq(word[: len(end) - 1] + (ETHERNET_BYTES - 1)),
                     too_long.eq(word[len(end) - 1 :].any()),
                 ]
             with m.If(now.learn):
                 m.d.sync += self.neighbour_mac.eq(Cat(word, self.neighbour_mac))
 
-        value = Mux(now.write_sum, total, Mux(now.write_operand, operand, word))
+        value = Signal(16)
         m.d.comb += [
-            ram.r_addr.eq(now.read >> word_bits),
-            ram.w_addr.eq(Mux(receiving, row, now.write >> word_bits)),
+            value.eq(Mux(now.write_sum, total, Mux(now.write_operand, operand, word))),
+            ram.r_addr.eq(place >> word_bits),
+            ram.w_addr.eq(Mux(receiving, row, put_place >> word_bits)),
             ram.w_data.eq(Mux(receiving, beat.data, Cat(value[8:], value[:8]).replicate(words))),
-            ram.w_en.eq(Mux(receiving, valid.replicate(words), (act & now.write_en) << now.write[:word_bits])),
+            ram.w_en.eq(Mux(receiving, valid.replicate(words), put_en << put_place[:word_bits])),
         ]
         sending = Signal()
         with m.If(sending):
@@ -172,7 +215,7 @@ class Station(wiring.Component):
             o.payload.count.eq(Mux(row == end[lane_bits:], end[:lane_bits] + 1, lanes)),
         ]
 
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("RECEIVE"):
                 m.d.comb += receiving.eq(1)
                 m.d.sync += [end.eq(ARP_BYTES - 1), too_long.eq(0), step.eq(0), failed.eq(0), done.eq(0)]
@@ -181,7 +224,13 @@ class Station(wiring.Component):
                 with m.If(take):
                     m.d.sync += [
                         phase.eq(1),
-                        kind.eq(Mux(seen.ipv4, Kind.ECHO, Mux(seen.reply, Kind.REPLY, Kind.REQUEST))),
+                        kind.eq(
+                            Mux(
+                                seen.ipv4,
+                                Mux(seen.icmp, Kind.ECHO, Kind.SERVICE),
+                                Mux(seen.reply, Kind.REPLY, Kind.REQUEST),
+                            )
+                        ),
                     ]
                     m.next = "RUN"
                 with m.Elif(pending & self.enable):
@@ -194,12 +243,16 @@ class Station(wiring.Component):
                 with m.If(phase[0] & (failed | done)):
                     m.d.sync += [phase.eq(0), row.eq(0)]
                     m.next = "RECEIVE"
-                    with m.If(~failed & (fits | (kind == Kind.ASK))):
+                    with m.If(~failed & (fits | kind.matches(Kind.ASK, Kind.ANSWER))):
                         with m.If(kind == Kind.REPLY):
                             m.d.sync += [self.neighbour_valid.eq(~pending), open_.eq(pending)]
                         with m.Else():
                             m.d.sync += [phase.eq(1), o.payload.first.eq(1)]
                             m.next = "SEND"
+                        if self.udp_port is not None:
+                            with m.If(kind == Kind.SERVICE):
+                                m.d.sync += phase.eq(0)
+                                m.next = "SERVE"
             with m.State("SEND"):
                 m.d.comb += sending.eq(1)
                 m.d.sync += phase.eq(Cat(0, phase[0]))
@@ -214,38 +267,40 @@ class Station(wiring.Component):
                             self.count_echo_replies.eq(kind == Kind.ECHO),
                         ]
                         m.next = "RECEIVE"
+            if self.udp_port is not None:
+                service = self.service
+                starting = Signal(init=1)
+                m.d.comb += [service.start.eq(fsm.ongoing("SERVE") & starting), service.r_data.eq(word)]
+                m.d.sync += starting.eq(~fsm.ongoing("SERVE"))
+                with m.State("SERVE"):
+                    m.d.comb += [
+                        place.eq(service.place),
+                        put_place.eq(service.place),
+                        put_en.eq(service.w_en),
+                        value.eq(service.w_data),
+                    ]
+                    m.d.sync += [
+                        kind.eq(Kind.ANSWER),
+                        step.eq(0),
+                        done.eq(0),
+                        end.eq(service.size + (ETHERNET_BYTES + IP_BYTES + UDP_BYTES - 1)),
+                        length.eq(service.size + (IP_BYTES + UDP_BYTES)),
+                    ]
+                    with m.If(service.done):
+                        m.d.sync += phase.eq(1)
+                        m.next = "RUN"
+                        with m.If(service.size == 0):
+                            m.next = "RECEIVE"
         with m.If(self.neighbour_ask):
             m.d.sync += [pending.eq(1), open_.eq(1), self.neighbour_valid.eq(0)]
         return m
 
-    def _watch(self, m):
-        """Beat and valid, a cycle after ``i``, and what the frame is as far as it is seen by then."""
-        lanes = self.data_width // 8
-        beat, valid = Signal(PacketBeat(self.data_width)), Signal()
-        seen = Signal(data.StructLayout(dict.fromkeys(("arp", "ipv4", "request", "reply", "icmp"), 1)))
-        at, next_at = Signal(PROTOCOL // lanes + 1), Signal(PROTOCOL // lanes + 1)
-        m.d.comb += at.eq(Mux(self.i.first, 1, next_at))
-        m.d.sync += valid.eq(self.i_valid)
-
-        def is_(number, value, size=1):
-            text = self.i.data.word_select(number % lanes // size, 8 * size)
-            return text == int.from_bytes(value.to_bytes(size, "big"), "little")
-
-        with m.If(self.i_valid):
-            m.d.sync += [beat.eq(self.i), next_at.eq(at << 1)]
-            with m.If(self.i.first):
-                m.d.sync += seen.eq(0)
-            with m.If(at[ETHERTYPE // lanes]):
-                m.d.sync += [seen.arp.eq(is_(ETHERTYPE, ARP, 2)), seen.ipv4.eq(is_(ETHERTYPE, IPV4, 2))]
-            with m.If(at[OPERATION // lanes]):
-                m.d.sync += [seen.request.eq(is_(OPERATION, 1)), seen.reply.eq(is_(OPERATION, 2))]
-            with m.If(at[PROTOCOL // lanes]):
-                m.d.sync += seen.icmp.eq(is_(PROTOCOL, 1))
-        return beat, valid, seen
-
-    def _operand(self, now):
+    def _operand(self, now, length):
         values = {Operand.LITERAL: now.literal}
         for first, address in (Operand.MAC_0, self.mac), (Operand.IP_0, self.ip), (Operand.TARGET_0, self.neighbour_ip):
             count = len(address) // 16
             values |= {first + n: address.word_select(count - 1 - n, 16) for n in range(count)}
+        if self.udp_port is None:
+            return pick([values[operand] for operand in Operand if operand in values], now.operand[:3])
+        values |= {Operand.LENGTH: length, Operand.NOT_LENGTH: ~length, Operand.UDP_LENGTH: (length - IP_BYTES)[:16]}
         return pick([values[operand] for operand in Operand], now.operand)

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
-__all__ = ["INSTRUCTION", "MASKS", "PROGRAMS", "STEPS", "Kind", "Operand", "Step"]
+__all__ = ["INSTRUCTION", "MASKS", "STEPS", "Kind", "Operand", "Step", "programs"]
 
 STEPS = 32
 """Most steps of a program."""
@@ -22,6 +22,8 @@ class Kind(IntEnum):
     REQUEST = 1  # an ARP request came
     REPLY = 2  # an ARP reply came
     ECHO = 3  # an ICMP packet came
+    SERVICE = 4  # a UDP packet came
+    ANSWER = 5  # the service has answered it
 
 
 class Operand(IntEnum):
@@ -35,6 +37,9 @@ class Operand(IntEnum):
     TARGET_0 = 5  # the address that is asked for
     TARGET_1 = 6
     LITERAL = 7
+    LENGTH = 8  # of the service's answer, as an IP packet
+    NOT_LENGTH = 9  # its complement
+    UDP_LENGTH = 10
 
 
 MASKS = (0xC000, 0x3E00, 0x0100, 0x00FF)
@@ -43,7 +48,7 @@ MASKS = (0xC000, 0x3E00, 0x0100, 0x00FF)
 INSTRUCTION = data.StructLayout(
     {
         "read": 5,
-        "operand": 3,
+        "operand": 4,
         "literal": 16,
         "check": len(MASKS),
         "write": 5,
@@ -142,8 +147,33 @@ FROM_US = put((3, 4, 5, 11, 12, 13, 14, 15), (*MAC, *MAC, *IP))
 
 # IPv4: 7 version, header length and TOS; 8 length; 10 fragment; 11 TTL and protocol; 12 checksum; 13, 14 source; 15, 16
 # destination. ICMP: 17 type and code; 18 checksum.
-TTL_AND_ICMP = 64 << 8 | 1
+# UDP: 17 and 18 source and destination port; 19 length; 20 checksum.
+TTL_AND_ICMP, TTL_AND_UDP = 64 << 8 | 1, 64 << 8 | 17
 ECHO_REQUEST, ECHO_REPLY = 0x0800, 0x0000
+
+
+def from_peer(protocol):
+    """An IP packet to us is right, and its sender becomes the receiver. ``protocol`` is its word 11, with any TTL."""
+    return [
+        *[equal(word, value) for word, value in zip((0, 1, 2), MAC)],
+        equal(3, 0, GROUP, write=0),
+        copy(4, 1),
+        copy(5, 2, load=True),
+        # The words of the header, its checksum among them, add up to all ones.
+        equal(7, 0x4500, 0xFF00, add=True),
+        Step(8, add=True, size=True),
+        Step(9, add=True),
+        equal(10, 0, 0x3FFF, add=True),
+        equal(11, protocol, 0x00FF, add=True),
+        Step(12, add=True),
+        equal(15, IP[0], add=True),
+        equal(16, IP[1], add=True),
+        copy(13, 15, add=True),
+        copy(14, 16, add=True),
+        Step(write=3, source="sum"),
+        equal(3, 0xFFFF),
+    ]
+
 
 PROGRAMS = {
     Kind.ASK: [
@@ -172,23 +202,7 @@ PROGRAMS = {
         Step(13, learn=True),
     ],
     Kind.ECHO: [
-        *[equal(word, value) for word, value in zip((0, 1, 2), MAC)],
-        equal(3, 0, GROUP, write=0),
-        copy(4, 1),
-        copy(5, 2, load=True),
-        # The words of the header, its checksum among them, add up to all ones.
-        equal(7, 0x4500, 0xFF00, add=True),
-        Step(8, add=True, size=True),
-        Step(9, add=True),
-        equal(10, 0, 0x3FFF, add=True),
-        equal(11, TTL_AND_ICMP, 0x00FF, add=True),
-        Step(12, add=True),
-        equal(15, IP[0], add=True),
-        equal(16, IP[1], add=True),
-        copy(13, 15, add=True),
-        copy(14, 16, add=True),
-        Step(write=3, source="sum"),
-        equal(3, 0xFFFF),
+        *from_peer(TTL_AND_ICMP),
         # A word less and another more: the checksum changes the other way (RFC 1624).
         Step(operand=~TTL_AND_ICMP & 0xFFFF, load=True),
         Step(11, TTL_AND_ICMP, add=True, write=11, source="operand"),
@@ -201,4 +215,23 @@ PROGRAMS = {
         *put((3, 4, 5, 13, 14), (*MAC, *IP)),
     ],
 }
-assert all(len(steps) <= STEPS for steps in PROGRAMS.values())
+
+
+def programs(udp_port=None):
+    """The steps of each :class:`Kind`; those of a service only if there is a port."""
+    if udp_port is None:
+        return PROGRAMS
+    service = [*from_peer(TTL_AND_UDP), equal(18, udp_port), copy(17, 18), *put((17,), (udp_port,))]
+    answer = [
+        # Word 3 lends itself: its own content comes last.
+        *put((3,), (~TTL_AND_UDP & 0xFFFF,)),
+        Step(8, Operand.NOT_LENGTH, load=True),
+        Step(8, Operand.LENGTH, add=True, write=8, source="operand"),
+        Step(11, TTL_AND_UDP, add=True, write=11, source="operand"),
+        Step(12, add=True),
+        Step(3, add=True),
+        Step(write=12, source="sum"),
+        *put((19, 20), (Operand.UDP_LENGTH, 0)),
+        *put((3, 4, 5, 13, 14), (*MAC, *IP)),
+    ]
+    return PROGRAMS | {Kind.SERVICE: service, Kind.ANSWER: answer}

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 
 from ..adapter import Adapter
-from ..port import open_port, port_names
+from ..port import has_port, open_port, port_names
 from .addr import GID
 from .base import PyverbsCM, PyverbsObject, bury, refuse
 from .device_attr import (
@@ -138,7 +138,7 @@ class Context(PyverbsCM):
         if name is None:
             raise PyverbsUserError("Device name must be provided")
         self.name = name.decode() if isinstance(name, bytes) else name
-        if self.name not in port_names():
+        if not has_port(self.name):
             refuse(f"Failed to find device {self.name}", errno.ENODEV)
         try:
             self._adapter = open_adapter(self.name)

@@ -5,7 +5,7 @@ import errno
 import pytest
 from fake_device import FakeDevice
 from verbena.sw import port
-from verbena.sw.port import Port, open_port, port_names, provide
+from verbena.sw.port import Port, has_port, open_port, port_names, provide
 
 
 @pytest.fixture
@@ -51,6 +51,19 @@ def test_unknown_device_names_those_that_exist(registry):
     with pytest.raises(OSError, match="no device 'y'; there are: x") as caught:
         open_port("y")
     assert caught.value.errno == errno.ENODEV
+
+
+def test_an_opener_of_all_names_that_begin_alike(registry):
+    registry.append(Entry("lab", lambda: {"udp:": FakeDevice, "x": lambda: FakeDevice("x")}))
+    provide("udp:own", lambda: FakeDevice("mine"))
+    assert port_names() == ["udp:own", "x"]
+    assert all(map(has_port, ("udp:a:b", "udp:own", "x")))
+    assert not any(map(has_port, ("udp:", "udp", "tcp:a", "x:a")))
+    assert open_port("udp:a:b") is open_port("udp:a:b")
+    assert (open_port("udp:a:b").name, open_port("udp:own").name) == ("a:b", "mine")
+    for name in ("udp:", "x:a"):
+        with pytest.raises(OSError, match="no device"):
+            open_port(name)
 
 
 def test_no_device_at_all(registry):

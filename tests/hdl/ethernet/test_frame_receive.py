@@ -39,7 +39,7 @@ def receive(rng, times, tick=1.0):
             ctx.set(dut.data, data)
             await ctx.tick()
         ctx.set(dut.tick, 0)
-        await ctx.tick().repeat(4)
+        await ctx.tick().repeat(5)
 
     async def reader(ctx):
         strobes = [getattr(dut, f"count_{name}") for name in COUNTS]

@@ -424,6 +424,71 @@ def test_question_in_the_middle_of_a_frame_that_stops():
     assert frames == [bytes(arp(sender=(MAC, IP_ADDRESS), target=(0, PEER_IP))), arp_answer()]
 
 
+def udp(payload, *, port=1234, ip=None, **fields):
+    return (
+        Ether(dst=mac_text(MAC), src=mac_text(PEER_MAC), type=0x800)
+        / IP(**{"src": ip_text(PEER_IP), "dst": ip_text(IP_ADDRESS), "ttl": 7, "id": 5} | (ip or {}))
+        / UDP(sport=4660, dport=port, **fields)
+        / Raw(payload)
+    )
+
+
+async def upper_case(ctx, dut, sizes, seen):
+    """A service: makes small letters large, and answers with as many bytes as ``sizes`` has for the request."""
+    service = dut.service
+    for size in sizes:
+        while not (await ctx.tick().sample(service.start))[-1]:
+            pass
+
+        async def read(place):
+            ctx.set(service.place, place)
+            await ctx.tick().repeat(3)
+            return ctx.get(service.r_data)
+
+        length = await read(8) - 28
+        payload = b""
+        for place in range(21, 21 + (length + 1) // 2):
+            value = await read(place)
+            payload += value.to_bytes(2, "big")
+            ctx.set(service.w_data, value & 0xDFDF)
+            ctx.set(service.w_en, 1)
+            await ctx.tick()
+            ctx.set(service.w_en, 0)
+        seen.append((await read(15) << 16 | await read(16), payload[:length]))
+        ctx.set(service.size, size)
+        ctx.set(service.done, 1)
+        await ctx.tick()
+        ctx.set(service.done, 0)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_service(width):
+    """Its answer goes to who asked, as long as it says; without one nothing goes out. ARP and ping go on."""
+    bench = Bench(width, udp_port=1234)
+    requests = [udp(b"abcdefgh" * n, ip={"src": ip_text(PEER_IP + n)}) for n in range(1, 6)]
+    sizes = [8, 1, 24, 0, 39]
+    seen = []
+
+    async def service(ctx):
+        await upper_case(ctx, bench.dut, sizes, seen)
+
+    script = [action for request in requests for action in (padded(request), 600)]
+    script += [padded(udp(b"x", port=1235)), LONGEST, padded(arp()), LONGEST, padded(echo(b"ping"))]
+    frames = bench.run(script, watch=[service])
+    assert seen == [(PEER_IP + n, b"abcdefgh" * n) for n in range(1, 6)]
+    assert frames[-2:] == [arp_answer(), plain(echo_answer(echo(b"ping")))]
+    asked = [(request, size) for request, size in zip(requests, sizes) if size]
+    for frame, (request, size) in zip(frames[:-2], asked, strict=True):
+        answer, length = Ether(frame), len(request[Raw].load)
+        assert internet_sum(frame[14:34]) == 0xFFFF
+        assert (answer.src, answer.dst) == (request.dst, request.src)
+        assert (answer[IP].src, answer[IP].dst, answer[IP].ttl) == (request[IP].dst, request[IP].src, 64)
+        assert (answer[UDP].sport, answer[UDP].dport, answer[UDP].chksum) == (1234, 4660, 0)
+        assert (answer[IP].len, answer[UDP].len, len(frame)) == (28 + size, 8 + size, 42 + size)
+        assert answer[Raw].load[:length] == request[Raw].load.upper()[:size]
+    assert bench.counted(arp_replies=1, echo_replies=1)
+
+
 @pytest.mark.parametrize("depth", [0, 128, 300, 8192, 512.0])
 def test_arguments(depth):
     with pytest.raises(ValueError, match=f"not {depth}"):

@@ -1,0 +1,191 @@
+"""Bitstreams: ``python -m verbena.boards.build ecpix5-85f`` writes ``build/ecpix5-85f/top.bit`` and ``report.json``.
+
+The report tells what each block takes, what the whole takes of the device, and how fast each clock can be.
+A design that does not fit is an error, and so is a clock that is missed: one line says what, and the status is 1.
+"""
+
+import argparse
+import importlib
+import ipaddress
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from verbena.hdl.generate import mark_collisions
+
+from .area import KINDS, LUTS_OF
+from .board import Top
+from .synthesis import absorb_registers, free_states
+
+__all__ = ["BuildError", "build", "find_boards", "main"]
+
+FILES = ("ecpix5", "versa", "colorlight", "butterstick", "logicbone")
+DEFAULT_MAC, DEFAULT_IP, DEFAULT_ALLOWED = "02:56:42:00:00:e1", "192.168.1.50", "192.168.1.1"
+
+
+class BuildError(RuntimeError):
+    """A tool is missing or failed, the design does not fit, or a clock is missed."""
+
+
+def find_boards():
+    """All boards by name."""
+    modules = [importlib.import_module(f".{name}", __package__) for name in FILES]
+    return {board.name: board for module in modules for board in module.BOARDS}
+
+
+def _run(tool, variable, arguments, folder):
+    """Runs a tool of YoWASP, or the one that ``variable`` names, in ``folder``."""
+    command = os.environ.get(variable) or f"yowasp-{tool}"
+    log = folder / f"{tool}.log"
+    try:
+        with log.open("w") as file:
+            done = subprocess.run([command, *arguments], cwd=folder, stdout=file, stderr=subprocess.STDOUT, check=False)
+    except OSError as error:
+        raise BuildError(f"{command} cannot be run: {error.strerror}") from None
+    if done.returncode:
+        errors = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line.upper()]
+        raise BuildError(f"{command} failed: {errors[-1] if errors else 'no message'} (see {log})")
+
+
+def build(board, folder, *, mac, ip, allowed, seed=1, blocks=True):
+    """Builds the bitstream of ``board`` in ``folder``; returns the dictionary that report.json holds, in which without
+    ``blocks`` those are left out.
+
+    ``BuildError`` if it does not come about, or misses a clock.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    for name in ("top.bit", "report.json"):
+        (folder / name).unlink(missing_ok=True)  # nobody shall take an old one for the new
+    platform = board.platform()
+    # Amaranth's own run of the tools would ask for programs that are not needed here.
+    os.environ.setdefault("AMARANTH_ENV_TRELLIS", "")
+    plan = platform.prepare(Top(board, mac=mac, ip=ip, allowed=allowed), "top")
+    files = {name: text for name, text in plan.files.items() if name.endswith((".il", ".ys", ".lpf"))}
+    for name, text in files.items():
+        text = text.decode() if isinstance(text, bytes) else text
+        (folder / name).write_text(free_states(mark_collisions(text)) if name == "top.il" else text)
+    _run("yosys", "YOSYS", ["-q", "-l", "top.rpt", "top.ys"], folder)
+    netlist = json.loads((folder / "top.json").read_text())
+    absorb_registers(netlist, "top")
+    (folder / "top.json").write_text(json.dumps(netlist))
+    package = platform._nextpnr_package_options[platform.package].upper()
+    options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
+    options += ["--json", "top.json", "--lpf", "top.lpf", "--textcfg", "top.config", "--report", "nextpnr.json"]
+    # The other router does not come to an end within a quarter of an hour.
+    options += ["--seed", str(seed), "--router", "router2", "--timing-allow-fail"]
+    _run("nextpnr-ecp5", "NEXTPNR_ECP5", options, folder)
+    _run("ecppack", "ECPPACK", ["--input", "top.config", "--bit", "top.bit"], folder)
+    report = _report(json.loads((folder / "nextpnr.json").read_text()))
+    report |= {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
+    report["blocks"] = _blocks(folder) if blocks else {}
+    report["seconds"] = round(time.monotonic() - start)
+    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    missed = [
+        f"{name}: {each['mhz']} of {each['wanted_mhz']} MHz"
+        for name, each in report["clocks"].items()
+        if each["mhz"] < each["wanted_mhz"]
+    ]
+    if missed:
+        raise BuildError(f"{board.name} misses {', '.join(missed)}")
+    return report
+
+
+def _blocks(folder):
+    """Cells of each block: those that the top and the node are made of, and those of the engine."""
+    script = "read_rtlil top.il; synth_ecp5 -noflatten -top top; tee -q -o blocks.json stat -json"
+    _run("yosys", "YOSYS", ["-q", "-l", "blocks.rpt", "-p", script], folder)
+    modules = json.loads((folder / "blocks.json").read_text())["modules"]
+    modules = {name.removeprefix("\\"): each["num_cells_by_type"] for name, each in modules.items()}
+
+    def total(name):
+        cells = {}
+        for kind, count in modules[name].items():
+            part = kind.removeprefix("\\")
+            for leaf, number in (total(part) if part in modules else {part: 1}).items():
+                cells[leaf] = cells.get(leaf, 0) + number * count
+        return cells
+
+    table = {}
+    for name in modules:
+        levels = name.split(".")
+        if len(levels) == 2 or levels[:-1] in (["top", "node"], ["top", "node", "rnic"]):
+            cells = total(name)
+            table[name] = {kind: sum(cells.get(cell, 0) for cell in of) for kind, of in KINDS.items()}
+            table[name]["lut4_sites"] = sum(cells.get(cell, 0) * sites for cell, sites in LUTS_OF.items())
+    return table
+
+
+def _report(nextpnr):
+    clocks = {
+        re.sub(r"^\$glbnet\$|\$TRELLIS_IO_IN$", "", name): {
+            "mhz": round(each["achieved"], 2),
+            "wanted_mhz": round(each["constraint"], 2),
+        }
+        for name, each in nextpnr["fmax"].items()
+    }
+    return {"clocks": clocks, "utilization": {k: v for k, v in nextpnr["utilization"].items() if v["used"]}}
+
+
+def _show(report):
+    row = "{:40} {:>8} {:>8} {:>6} {:>5} {:>10}"
+    if report["blocks"]:
+        print(row.format("block", "LUT4", "FF", "BRAM", "DSP", "LUT4 sites"))
+    for name, each in sorted(report["blocks"].items()):
+        print(row.format(name, *(each[kind] for kind in (*KINDS, "lut4_sites"))))
+    for name, each in report["clocks"].items():
+        print(f"{name:32} {each['mhz']:8} MHz, {each['wanted_mhz']} wanted")
+    for name, each in report["utilization"].items():
+        print(f"{name:32} {each['used']:8} of {each['available']}")
+    print(f"{report['board']}: {report['device']}, seed {report['seed']}, {report['seconds']} s")
+
+
+def _mac(text):
+    if not re.fullmatch(r"([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no MAC address")
+    return int(text.replace(":", ""), 16)
+
+
+def _ip(text):
+    try:
+        return int(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no IPv4 address") from None
+
+
+def main(argv=None):
+    """Command line; returns the status."""
+    parser = argparse.ArgumentParser(prog="python -m verbena.boards.build", description=__doc__.splitlines()[0])
+    parser.add_argument("board", nargs="?", help="name of a board; without one they are listed")
+    parser.add_argument("--mac", type=_mac, default=DEFAULT_MAC, help="own MAC address (%(default)s)")
+    parser.add_argument("--ip", type=_ip, default=DEFAULT_IP, help="own IPv4 address (%(default)s)")
+    parser.add_argument("--allow", type=_ip, action="append", metavar="IP", help=f"may drive it ({DEFAULT_ALLOWED})")
+    parser.add_argument("--seed", type=int, default=1, help="of nextpnr")
+    parser.add_argument("--no-blocks", action="store_true", help="spare the second synthesis, block by block")
+    parser.add_argument("--output", type=Path, default=Path("build"), help="folder above the board's (%(default)s)")
+    args = parser.parse_args(argv)
+    boards = find_boards()
+    if args.board is None:
+        print("\n".join(sorted(boards)))
+        return 0
+    try:
+        if args.board not in boards:
+            raise BuildError(f"there is no board {args.board!r}; there are {', '.join(sorted(boards))}")
+        allowed = args.allow or [_ip(DEFAULT_ALLOWED)]
+        if len(allowed) > 2:
+            raise BuildError("at most 2 addresses can be allowed")
+        folder = args.output / args.board
+        sizes = {"mac": args.mac, "ip": args.ip, "allowed": allowed, "seed": args.seed, "blocks": not args.no_blocks}
+        _show(build(boards[args.board], folder, **sizes))
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

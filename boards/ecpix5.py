@@ -1,0 +1,19 @@
+"""LambdaConcept ECPIX-5, with a KSZ9031 PHY. Delays as its data sheet suggests; not yet tried on a board."""
+
+from amaranth_boards.ecpix5 import ECPIX545Platform, ECPIX585Platform
+from verbena.hdl.config import Config
+
+from .board import Board
+
+__all__ = ["BOARDS"]
+
+SMALL = Config(qps=16, cqs=16, window=32, mpt_sets=128, mtt_sets=128)
+
+LOADER = ("--board", "ecpix5")
+
+BOARDS = [
+    Board(
+        "ecpix5-85f", ECPIX585Platform, 125_000_000, Config(qps=16, cqs=16), 65536, tx_clock_delay=2e-9, loader=LOADER
+    ),
+    Board("ecpix5-45f", ECPIX545Platform, 125_000_000, SMALL, 16384, tx_clock_delay=2e-9, loader=LOADER),
+]

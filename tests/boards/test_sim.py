@@ -1,0 +1,39 @@
+"""A node at its RGMII pins and an adapter on one network, both driven by the same driver."""
+
+import pytest
+from verbena.boards import sim
+from verbena.boards.exercise import exercise
+from verbena.sw.verbs.device import Context
+
+
+@pytest.fixture(scope="module")
+def network():
+    return sim.provide_devices()
+
+
+def test_share_of_the_line(network):
+    """WRITE, READ and fetch-and-add are right, and WRITEs of 4096 bytes fill the line."""
+    share = exercise("sim0", "sim1", messages=24)
+    counters = network.node.counters
+    assert (counters["from_bad"], counters["from_gap"], counters["from_short"]) == (0, 0, 0)
+    assert 0.95 <= share <= 1
+
+
+def test_counters(network):
+    """What was on the line is what node and adapter tell of it."""
+    context = Context(name="sim0")
+    port = context._adapter.port
+    line, told = network.node.counters, port.node_counters()
+    # The answer to the question itself is one more.
+    assert told["mac_tx_frames"] + 1 == network.node.counters["from_frames"]
+    assert told["mac_rx_frames"] == line["to_frames"] + 1
+    assert context.query_counters()["tx_naks"] == 0
+
+
+def test_nobody_else(network):
+    """Packets of another host do not reach the registers."""
+    before = sim.NodePort(network, "sim0").node_counters()["bridge_denied"]
+    stranger = sim.SimulatedUdp(network, sim.HOST_IP + 1)
+    stranger.send(bytes.fromhex("4e6f1044 00000000 100f0001 00000000 04000000"))
+    assert stranger.receive() is None
+    assert sim.NodePort(network, "sim0").node_counters()["bridge_denied"] == before + 1

@@ -1,0 +1,119 @@
+"""The serial bridge, with characters written bit by bit."""
+
+import pytest
+from streams import make_rng, pause, simulate
+from verbena.boards import uart
+from verbena.boards.uart import UartBridge
+
+
+def run(divider, text, answers, *, rest=50, gap=0.0):
+    """(characters that come back, the bus's writes) for the characters ``text``; a number in it is cycles to wait."""
+    rng = make_rng()
+    dut = UartBridge(divider)
+    got, writes = [], []
+
+    async def sender(ctx):
+        ctx.set(dut.rx, 1)
+        await ctx.tick().repeat(5)
+        for byte in text:
+            bits = [0, *(byte >> n & 1 for n in range(8)), 1]
+            for bit in bits:
+                ctx.set(dut.rx, bit)
+                await ctx.tick().repeat(divider)
+            await pause(ctx, rng, gap)
+        await ctx.tick().repeat(rest * divider)
+
+    async def listener(ctx):
+        while True:
+            *_, level = await ctx.tick().sample(dut.tx)
+            if level:
+                continue
+            await ctx.tick().repeat(divider // 2)
+            byte = 0
+            for n in range(8):
+                await ctx.tick().repeat(divider)
+                byte |= ctx.get(dut.tx) << n
+            await ctx.tick().repeat(divider)
+            assert ctx.get(dut.tx), "no stop bit"
+            got.append(byte)
+
+    async def bus(ctx):
+        port = dut.bus
+        while True:
+            await pause(ctx, rng, 0.5)
+            ctx.set(port.request.ready, 1)
+            valid = 0
+            while not valid:
+                *_, valid, request = await ctx.tick().sample(port.request.valid, port.request.payload)
+            ctx.set(port.request.ready, 0)
+            if request.write:
+                writes.append((request.address, request.data))
+            await pause(ctx, rng, 0.5)
+            known = request.address in answers
+            ctx.set(port.answer.payload, {"data": answers.get(request.address, 0xDEADBEEF), "error": not known})
+            ctx.set(port.answer.valid, 1)
+            await ctx.tick()
+            ctx.set(port.answer.valid, 0)
+
+    simulate(dut, sender, background=[listener, bus], seed=rng.seed_value, deadline=200_000)
+    return bytes(got), writes
+
+
+def words(*values):
+    return b"".join(value.to_bytes(4, "big") for value in values)
+
+
+@pytest.mark.parametrize("divider", [5, 16])
+def test_writes_and_reads(divider):
+    answers = {0x40000000 + 4 * n: 0x01020304 * (n + 1) for n in range(8)}
+    text = b"\x01\x03" + words(0x40000000 // 4, 0xCAFEF00D, 1, 0x80000000)
+    text += b"\x01\x01" + words(2, 5) + b"\x02\x03" + words(0x40000008 // 4)
+    got, writes = run(divider, text, answers, rest=140)
+    assert writes == [(0x40000000, 0xCAFEF00D), (0x40000004, 1), (0x40000008, 0x80000000), (8, 5)]
+    assert got == words(answers[0x40000008], answers[0x4000000C], answers[0x40000010])
+
+
+def test_noise_begins_nothing():
+    text = b"\x00\x7f\xff\x03" + b"\x02\x00" + words(4) + b"\x02\x01" + words(4)
+    assert run(6, text, {16: 0x55AA55AA}) == (words(0x55AA55AA), [])
+
+
+def test_an_unknown_address_reads_as_zero():
+    assert run(6, b"\x02\x02" + words(4), {20: 7}, rest=100) == (words(0, 7), [])
+
+
+def test_a_command_that_stops_is_forgotten(monkeypatch):
+    monkeypatch.setattr(uart, "PATIENCE", 512)
+    rng = make_rng()
+    dut = UartBridge(5)
+    seen = []
+
+    async def sender(ctx):
+        async def put(text):
+            for byte in text:
+                for bit in [0, *(byte >> n & 1 for n in range(8)), 1]:
+                    ctx.set(dut.rx, bit)
+                    await ctx.tick().repeat(5)
+
+        ctx.set(dut.rx, 1)
+        await put(b"\x01\x01\x00\x00")
+        await ctx.tick().repeat(600)
+        await put(b"\x01\x01" + words(3, 9))
+        await ctx.tick().repeat(50)
+
+    async def bus(ctx):
+        ctx.set(dut.bus.request.ready, 1)
+        while True:
+            *_, valid, request = await ctx.tick().sample(dut.bus.request.valid, dut.bus.request.payload)
+            ctx.set(dut.bus.answer.valid, valid)
+            if valid:
+                seen.append((request.write, request.address, request.data))
+
+    simulate(dut, sender, background=[bus], seed=rng.seed_value)
+    assert seen == [(1, 12, 9)]
+
+
+@pytest.mark.parametrize("divider", [3, 10.0])
+def test_arguments(divider):
+    with pytest.raises(ValueError, match="divider must be"):
+        UartBridge(divider)
