@@ -37,6 +37,7 @@ class BoardPort:
 
     log_mpt_size = 6
     log_eq_size = 6
+    pushes = False
 
     def __init__(self, name, transport):
         self.name = name
