@@ -4,15 +4,10 @@ import re
 import sys
 
 import pytest
-from verbena.boards import bring_up, sim
+from verbena.boards import bring_up
 from verbena.boards.bring_up import main
 from verbena.sw.port import provide
 from verbena.sw.tools.perftest.__main__ import main as perftest
-
-
-@pytest.fixture(scope="module")
-def network():
-    return sim.provide_devices()
 
 
 @pytest.fixture

@@ -1,14 +1,8 @@
 """A node at its RGMII pins and an adapter on one network, both driven by the same driver."""
 
-import pytest
 from verbena.boards import sim
 from verbena.boards.exercise import exercise
 from verbena.sw.verbs.device import Context
-
-
-@pytest.fixture(scope="module")
-def network():
-    return sim.provide_devices()
 
 
 def test_share_of_the_line(network):
