@@ -58,7 +58,7 @@ class Config:
         _power_of_two("cqs", self.cqs, 2, 512)
         _power_of_two("window", self.window, 2, 1024)
         _power_of_two("sq_area", self.sq_area, 256, 4096)
-        _power_of_two("rq_area", self.rq_area, 128, 4096)
+        _power_of_two("rq_area", self.rq_area, 256, 4096)
         _power_of_two("mpt_sets", self.mpt_sets, 4, 512)
         _power_of_two("mtt_sets", self.mtt_sets, 4, 512)
         _power_of_two("transmit_buffer", self.transmit_buffer, 4096, 1 << 16)
