@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from .abi.counters import COUNTERS
 from .abi.registers import ADDRESS_WIDTH
 from .abi.tables import MPT, MTT
+from .abi.wqe import WQE_MAX
 from .connections import fetched, link, through, told
 from .control.activity import Activity
 from .control.commands import Commands
@@ -67,9 +68,6 @@ a packet. More would be sent in vain whenever a queue has to go back."""
 
 RECEIVE_BEATS = 128
 """Beats of receive WQEs on their way, of which a quarter is kept free for a batch of 256 bytes."""
-
-WQE_MAX = 128
-"""Bytes of the largest WQE."""
 
 PIECES = 16
 """Translations ahead of the reads, and as many atomics."""

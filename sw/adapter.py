@@ -57,8 +57,10 @@ class Adapter:
                 errno.ENODEV, f"device {port.name!r} speaks interface {version}, the driver {reg.VERSION}"
             )
         capabilities = self._read("capabilities")
-        self.max_qp, self.max_cq, self.data_bytes, self.window = (1 << (capabilities >> s & 15) for s in (0, 4, 8, 12))
-        self.may_push = bool(capabilities >> 16 & 1) and getattr(port, "pushes", True)
+        sizes = {name: 1 << (capabilities >> bit & 15) for name, bit in reg.LOG_CAPABILITIES.items()}
+        self.max_qp, self.max_cq = sizes["qps"], sizes["cqs"]
+        self.data_bytes, self.window = sizes["data_bytes"], sizes["window"]
+        self.may_push = bool(capabilities & reg.CAN_PUSH) and getattr(port, "pushes", True)
         self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}
         self.pds = set()

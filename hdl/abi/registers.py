@@ -10,7 +10,9 @@ from .commands import MAILBOX_WORDS
 
 __all__ = [
     "ADDRESS_WIDTH",
+    "CAN_PUSH",
     "CQ_PAGES",
+    "LOG_CAPABILITIES",
     "MAGIC",
     "MAILBOX",
     "PAGE",
@@ -31,6 +33,12 @@ QP_PAGES = 0x100_0000
 CQ_PAGES = 0x200_0000
 QP_PUSH = 0x100
 MAILBOX = 0x800
+
+LOG_CAPABILITIES = {"qps": 0, "cqs": 4, "data_bytes": 8, "window": 12}
+"""Lowest bits of the fields of ``capabilities``, 4 bits each: base-2 logarithms."""
+
+CAN_PUSH = 1 << 16
+"""Bit of ``capabilities``: send WQEs may be pushed."""
 
 
 class QpDoorbell(IntEnum):

@@ -11,7 +11,10 @@ from enum import IntEnum
 
 from .record import Field, Record
 
-__all__ = ["INLINE_OFFSET", "RECV_SGE_MAX", "SEND_WQE", "SGE", "SGE_OFFSET", "SendFlag", "SendOpcode"]
+__all__ = ["INLINE_OFFSET", "RECV_SGE_MAX", "SEND_WQE", "SGE", "SGE_OFFSET", "WQE_MAX", "SendFlag", "SendOpcode"]
+
+WQE_MAX = 128
+"""Bytes of the largest WQE, of either queue."""
 
 SGE = Record(
     "sge",

@@ -259,8 +259,8 @@ class Registers(wiring.Component):
         return m
 
     def _capabilities(self):
-        log = [ceil_log2(x) for x in (self.qps, self.cqs, self.data_width // 8, self.window)]
-        return sum(x << 4 * i for i, x in enumerate(log)) | 1 << 16
+        sizes = {"qps": self.qps, "cqs": self.cqs, "data_bytes": self.data_width // 8, "window": self.window}
+        return sum(ceil_log2(sizes[name]) << bit for name, bit in abi.LOG_CAPABILITIES.items()) | abi.CAN_PUSH
 
     def _write_registers(self, m, register, value, busy):
         targets = {

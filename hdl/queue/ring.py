@@ -2,6 +2,8 @@
 
 from amaranth.lib import data
 
+from ..abi.wqe import WQE_MAX
+
 __all__ = ["BATCH", "PUSH_WORDS", "PushDoorbell", "PushWord", "RingIndex", "RingStatus"]
 
 BATCH = 256
@@ -13,7 +15,7 @@ RingIndex = data.StructLayout({"qp": 12, "index": 16})
 PushDoorbell = data.StructLayout({"qp": 12, "index": 16, "push": 1})
 """A producer index. ``push``: the WQE before it has been pushed."""
 
-PUSH_WORDS = 32
+PUSH_WORDS = WQE_MAX // 4
 """Words of 32 bits of the largest WQE that can be pushed."""
 
 PushWord = data.StructLayout({"qp": 12, "word": range(PUSH_WORDS), "data": 32})

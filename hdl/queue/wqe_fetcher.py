@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.contexts import QP_CONTEXT
+from ..abi.wqe import WQE_MAX
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
@@ -149,13 +150,13 @@ class RingPrefetcher(wiring.Component):
     def send(cls, data_width, qps, area=512, **kwargs):
         """For send queues, which can go back, and whose WQEs may be pushed."""
         fields = {"base": "sq_base", "size": "log_sq_size", "stride": "log_sq_stride"}
-        return cls(data_width, qps, area, **fields, min_stride=64, max_stride=128, sends=True, **kwargs)
+        return cls(data_width, qps, area, **fields, min_stride=64, max_stride=WQE_MAX, sends=True, **kwargs)
 
     @classmethod
     def receive(cls, data_width, qps, area=256, **kwargs):
         """For receive queues."""
         fields = {"base": "rq_base", "size": "log_rq_size", "stride": "log_rq_stride"}
-        return cls(data_width, qps, area, **fields, min_stride=16, max_stride=128, **kwargs)
+        return cls(data_width, qps, area, **fields, min_stride=16, max_stride=WQE_MAX, **kwargs)
 
     def _index(self, m, name, shape, reads):
         """A LUT RAM of one index a QP: its write port and its read ports."""
