@@ -183,7 +183,8 @@ class Depacketizer(wiring.Component):
                 ]
         good = ~bad_before.any()
         fields = self._capture(m, go, beat)
-        m.submodules.headers = headers = Backlog(fields.shape(), self.headers, 1 if self.data_width > 256 else 2)
+        # As many parts as the shortest frame leaves time for: it is 4 beats long at 128 bits, 2 at 256.
+        m.submodules.headers = headers = Backlog(fields.shape(), self.headers, 1 if self.data_width > 128 else 2)
         open_row = Signal()  # some of this packet's rows are in the queue
         accept = Signal()
         m.d.comb += [

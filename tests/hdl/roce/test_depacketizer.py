@@ -371,11 +371,15 @@ def test_giant_frame():
     check(result, [(header, payload)] * 2)
 
 
-def test_overflow_of_headers():
-    """Nobody takes headers: as many packets as the backlog holds come out later, whole, and the others are counted."""
+@pytest.mark.parametrize("width", WIDTHS)
+def test_overflow_of_headers(width):
+    """Nobody takes headers: as many packets as the backlog holds come out later, whole, and the others are counted.
+
+    The shortest frames follow each other without a gap.
+    """
     rng = make_rng()
     packets = [make(rng, rng.choice([ACK, WRITE_ONLY]), 8) for _ in range(30)]
-    result = blocked(packets, rng, "header", headers=16)
+    result = blocked(packets, rng, "header", width, headers=16)
     assert result.counts["overflow"] == 12
     check(result, [packet[1:] for packet in packets[:18]])
 
@@ -389,10 +393,10 @@ def test_overflow_of_payload():
     check(result, [packet[1:] for packet in packets[: 4 - lost] + packets[4:]])
 
 
-def blocked(packets, rng, port, **kwargs):
+def blocked(packets, rng, port, width=64, **kwargs):
     """Sends all packets while nobody takes from ``port``; then everything that waits is taken."""
-    dut = Depacketizer(64, **kwargs)
-    flow = [beat for frame, _, _ in packets for beat in beats(frame, 64)]
+    dut = Depacketizer(width, **kwargs)
+    flow = [beat for frame, _, _ in packets for beat in beats(frame, width)]
     result = Result()
     items = []
     sent = []
@@ -428,7 +432,7 @@ def blocked(packets, rng, port, **kwargs):
         background=(taker("header", result.headers), taker("payload", items), counters),
         seed=rng.seed_value,
     )
-    result.payloads = [payload for payload, _ in frames_of(items, 64)]
+    result.payloads = [payload for payload, _ in frames_of(items, width)]
     return result
 
 
