@@ -74,6 +74,7 @@ class Etherbone(wiring.Component):
         source, target = Signal(11), Signal(11)  # word that is read, or will be written
         wait = Signal(2)
         high, value = Signal(16), Signal(32)  # the first word of a number; an address, or what comes from there
+        number = Cat(word, high)
         allowed, bad, probe = Signal(), Signal(), Signal()
         length, needed = Signal(12), Signal(12)
         writes, reads, done = Signal(8), Signal(8), Signal(8)
@@ -98,10 +99,19 @@ class Etherbone(wiring.Component):
                 m.d.sync += target.eq(target + 1)
                 yield
 
+        @contextmanager
+        def reading_both(name):
+            """Two such states, ``name`` with _HIGH and _LOW; in the second one ``number`` is what both read."""
+            with reading(f"{name}_HIGH"):
+                m.d.sync += high.eq(word)
+                m.next = f"{name}_LOW"
+            with reading(f"{name}_LOW"):
+                yield
+
         def ask(address, write):
             payload = request.payload
             m.d.sync += [request.valid.eq(1), payload.address.eq(address), payload.write.eq(write)]
-            m.d.sync += payload.data.eq(Cat(word, high))
+            m.d.sync += payload.data.eq(number)
 
         with m.FSM():
             with m.State("IDLE"):
@@ -111,12 +121,8 @@ class Etherbone(wiring.Component):
             with reading("LENGTH"):
                 m.d.sync += [length.eq(word - IP_AND_UDP), source.eq(SENDER)]
                 m.next = "SENDER_HIGH"
-            with reading("SENDER_HIGH"):
-                m.d.sync += high.eq(word)
-                m.next = "SENDER_LOW"
-            with reading("SENDER_LOW"):
-                sender = Cat(word, high)
-                m.d.sync += [allowed.eq(Cat((each == sender) & (each != 0) for each in self.allowed).any())]
+            with reading_both("SENDER"):
+                m.d.sync += [allowed.eq(Cat((each == number) & (each != 0) for each in self.allowed).any())]
                 m.d.sync += source.eq(PAYLOAD)
                 m.next = "MAGIC"
             with reading("MAGIC"):
@@ -158,16 +164,10 @@ class Etherbone(wiring.Component):
                 with m.Else():
                     m.next = "BASE_HIGH"
 
-            with reading("WRITE_HIGH"):
-                m.d.sync += high.eq(word)
-                m.next = "WRITE_LOW"
-            with reading("WRITE_LOW"):
-                m.d.sync += value.eq(Cat(word, high))
+            with reading_both("WRITE"):
+                m.d.sync += value.eq(number)
                 m.next = "DATA_HIGH"
-            with reading("DATA_HIGH"):
-                m.d.sync += high.eq(word)
-                m.next = "DATA_LOW"
-            with reading("DATA_LOW"):
+            with reading_both("DATA"):
                 ask(value, 1)
                 m.next = "WRITTEN"
             with m.State("WRITTEN"):
@@ -184,17 +184,11 @@ class Etherbone(wiring.Component):
                             m.next = "NOTHING"
 
             # The address that the answer is for comes back, and the values take the places of their addresses.
-            with reading("BASE_HIGH"):
-                m.d.sync += high.eq(word)
-                m.next = "BASE_LOW"
-            with reading("BASE_LOW"):
-                m.d.sync += value.eq(Cat(word, high))
+            with reading_both("BASE"):
+                m.d.sync += value.eq(number)
                 m.next = "PUT_HIGH"
-            with reading("READ_HIGH"):
-                m.d.sync += high.eq(word)
-                m.next = "READ_LOW"
-            with reading("READ_LOW"):
-                ask(Cat(word, high), 0)
+            with reading_both("READ"):
+                ask(number, 0)
                 m.next = "READ"
             with m.State("READ"):
                 with m.If(answer.valid):

@@ -55,6 +55,18 @@ class UartBridge(wiring.Component):
             send_byte.eq(value[24:]),
         ]
         m.d.sync += idle.eq(idle + 1)
+
+        def gather(name, number, then):
+            """A state that takes the four bytes of ``number``, and goes to ``then``."""
+            with m.State(name):
+                with m.If(idle.all()):
+                    m.next = "COMMAND"
+                with m.If(came):
+                    m.d.sync += [number.eq(Cat(byte, number)), place.eq(place + 1), idle.eq(0)]
+                    with m.If(place == 3):
+                        m.d.sync += place.eq(0)
+                        m.next = then
+
         with m.FSM():
             with m.State("COMMAND"):
                 m.d.sync += [place.eq(0), idle.eq(0), write.eq(byte == WRITE)]
@@ -66,14 +78,7 @@ class UartBridge(wiring.Component):
                 with m.If(came):
                     m.d.sync += count.eq(byte)
                     m.next = "ADDRESS"
-            with m.State("ADDRESS"):
-                with m.If(idle.all()):
-                    m.next = "COMMAND"
-                with m.If(came):
-                    m.d.sync += [address.eq(Cat(byte, address)), place.eq(place + 1), idle.eq(0)]
-                    with m.If(place == 3):
-                        m.d.sync += place.eq(0)
-                        m.next = "NEXT"
+            gather("ADDRESS", address, "NEXT")
             with m.State("NEXT"):
                 with m.If(count == 0):
                     m.next = "COMMAND"
@@ -81,14 +86,7 @@ class UartBridge(wiring.Component):
                     m.next = "DATA"
                 with m.Else():
                     m.next = "ASK"
-            with m.State("DATA"):
-                with m.If(idle.all()):
-                    m.next = "COMMAND"
-                with m.If(came):
-                    m.d.sync += [value.eq(Cat(byte, value)), place.eq(place + 1), idle.eq(0)]
-                    with m.If(place == 3):
-                        m.d.sync += place.eq(0)
-                        m.next = "ASK"
+            gather("DATA", value, "ASK")
             with m.State("ASK"):
                 m.d.comb += request.valid.eq(1)
                 m.d.sync += idle.eq(0)

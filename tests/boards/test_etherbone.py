@@ -6,6 +6,7 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from bus_answers import serve
 from ether_frames import IP_ADDRESS, MAC, PEER_IP, PEER_MAC, beats, frames_of, ip_text, mac_text, padded
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -94,27 +95,17 @@ def run(frames, memory, *, rest=400):
     async def reader(ctx):
         await collect(ctx, dut.o, items, rng)
 
+    def respond(request):
+        assert request.address % 4 == 0
+        if request.address >= TOP:
+            return None
+        if request.write:
+            memory[request.address] = request.data
+            writes.append((request.address, request.data))
+        return memory.get(request.address, 0)
+
     async def bus(ctx):
-        port = dut.bus
-        while True:
-            await pause(ctx, rng, 0.5)
-            ctx.set(port.request.ready, 1)
-            valid = 0
-            while not valid:
-                *_, valid, request = await ctx.tick().sample(port.request.valid, port.request.payload)
-            ctx.set(port.request.ready, 0)
-            assert request.address % 4 == 0
-            if request.write and request.address < TOP:
-                memory[request.address] = request.data
-                writes.append((request.address, request.data))
-            data = memory.get(request.address, 0)
-            await pause(ctx, rng, 0.5)
-            ctx.set(port.answer.payload, {"data": data, "error": request.address >= TOP})
-            ctx.set(port.answer.valid, 1)
-            taken = 0
-            while not taken:
-                *_, taken = await ctx.tick().sample(port.answer.ready)
-            ctx.set(port.answer.valid, 0)
+        await serve(ctx, dut.bus, rng, respond)
 
     async def counter(ctx):
         strobes = [getattr(dut.bridge, f"count_{name}") for name in counts]

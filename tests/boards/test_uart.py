@@ -1,6 +1,7 @@
 """The serial bridge, with characters written bit by bit."""
 
 import pytest
+from bus_answers import serve
 from streams import make_rng, pause, simulate
 from verbena.boards import uart
 from verbena.boards.uart import UartBridge
@@ -37,23 +38,13 @@ def run(divider, text, answers, *, rest=50, gap=0.0):
             assert ctx.get(dut.tx), "no stop bit"
             got.append(byte)
 
+    def respond(request):
+        if request.write:
+            writes.append((request.address, request.data))
+        return answers.get(request.address)
+
     async def bus(ctx):
-        port = dut.bus
-        while True:
-            await pause(ctx, rng, 0.5)
-            ctx.set(port.request.ready, 1)
-            valid = 0
-            while not valid:
-                *_, valid, request = await ctx.tick().sample(port.request.valid, port.request.payload)
-            ctx.set(port.request.ready, 0)
-            if request.write:
-                writes.append((request.address, request.data))
-            await pause(ctx, rng, 0.5)
-            known = request.address in answers
-            ctx.set(port.answer.payload, {"data": answers.get(request.address, 0xDEADBEEF), "error": not known})
-            ctx.set(port.answer.valid, 1)
-            await ctx.tick()
-            ctx.set(port.answer.valid, 0)
+        await serve(ctx, dut.bus, rng, respond)
 
     simulate(dut, sender, background=[listener, bus], seed=rng.seed_value, deadline=200_000)
     return bytes(got), writes
