@@ -11,29 +11,24 @@ from .abi.counters import COUNTERS
 from .abi.registers import ADDRESS_WIDTH
 from .abi.tables import MPT, MTT
 from .abi.wqe import WQE_MAX
-from .connections import fetched, link, through, told
 from .control.activity import Activity
 from .control.commands import Commands
 from .control.counters import Counters
 from .control.port_state import PortState
 from .control.registers import Registers
-from .dma.arbiter import ReadArbiter, WriteArbiter
-from .dma.atomic import AtomicUnit
 from .dma.axi import Axi4, AxiLite
-from .dma.port import BurstRequest, WriteBeat
-from .dma.reader import PayloadReader
-from .dma.structure import StructureReader, StructureWriter
-from .dma.writer import PayloadWriter
+from .dma.engine import DmaEngine
 from .ethernet.station import Service, Station
 from .memory.access import AccessUnit
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
-from .queue.ring import BATCH
+from .queue.ring import BATCH, RingIndex
 from .queue.wqe_fetcher import RingPrefetcher
 from .roce.depacketizer import Depacketizer
 from .roce.packet_header import TransmitHeader
 from .roce.packetizer import Packetizer
 from .stream.arbiter import FirstArbiter, PacketArbiter, StreamArbiter
+from .stream.connections import link, through, told
 from .stream.fifo import Queue
 from .stream.packet import PacketBeat
 from .stream.ready import ReadyQueue
@@ -41,7 +36,7 @@ from .stream.router import TagRouter
 from .stream.run_arbiter import RunArbiter
 from .stream.skid import Skid
 from .stream.slice import Slice
-from .stream.transfer import Completion, Done, Event, Piece, ReadRequest
+from .stream.transfer import Completion, Done, Event, ReadRequest
 from .transport.acknowledger import Acknowledger
 from .transport.collector import Collector
 from .transport.completer import Completer
@@ -57,8 +52,6 @@ from .transport.transmitter import Transmitter
 
 __all__ = ["Rnic"]
 
-READ_CHANNELS = ("ar", "r")
-
 HEADERS = 32
 """Packets between their turn and their payload's arrival: 11 cycles each, they cover a memory latency of 350 cycles."""
 
@@ -66,14 +59,20 @@ RUN_AHEAD = 336
 """Beats of request payload that may wait: a translation and the payload, each with the memory's latency, and the way of
 a packet. More would be sent in vain whenever a queue has to go back."""
 
+WQE_BEATS = 256
+"""Beats of send WQEs that may be on their way: 32 messages at 64 bits, 11 cycles each, cover 350 cycles."""
+
 RECEIVE_BEATS = 128
 """Beats of receive WQEs on their way, of which a quarter is kept free for a batch of 256 bytes."""
 
-PIECES = 16
-"""Translations ahead of the reads, and as many atomics."""
-
-WQE_BEATS = 256
-"""Beats of send WQEs that may be on their way: 32 messages at 64 bits, 11 cycles each, cover 350 cycles."""
+READERS = {
+    "sq": (WQE_BEATS, BATCH),
+    "rq": (RECEIVE_BEATS, BATCH),
+    "mpt": (16, MPT.size),
+    "mtt": (4, MTT.size),
+    "entry": (32, WQE_MAX),
+}
+"""Structures that are read: beats on their way, and bytes of the largest."""
 
 RECEIVED = 256
 """Packets received and not yet looked at: with the smallest, 11 cycles each, the time of 20 reads of host memory."""
@@ -160,9 +159,7 @@ class Rnic(wiring.Component):
             "completer": Completer(qps, c.window),
             "timers": Timers(qps),
             "access": AccessUnit(width, qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets),
-            "payload_reader": PayloadReader(width, c.transmit_buffer),
-            "payload_writer": PayloadWriter(width),
-            "atomic": AtomicUnit(width),
+            "dma": DmaEngine(width, c.transmit_buffer, readers=READERS, writers=("cqe", "eqe")),
             "completions": CompletionWriter(width, c.cqs, qps),
             "events": EventWriter(width),
         }
@@ -171,17 +168,25 @@ class Rnic(wiring.Component):
             setattr(self, f"_{name}", block)
         self._blocks = blocks
 
+    @staticmethod
+    def _fetched(m, name, fetcher, user):
+        """Connects a consumer of fetched WQEs with its fetcher."""
+        told(m, user, fetcher, "status_qp", "word_addr")
+        told(m, fetcher, user, "status", "word")
+        through(m, f"{name}_consumed", Slice(RingIndex), user.consumed, fetcher.consumed)
+
     def _transmit(self, m):
         """Doorbell, fetch, turn, packet, wire."""
         c = self.config
         requester, merge, access, transmitter = self._requester, self._transmit_merge, self._access, self._transmitter
+        dma = self._dma
         m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
         link(m, self._registers.sq, self._sq_fetch.doorbell)
         link(m, self._registers.push, self._sq_fetch.push)
         for source, turn in zip((self._sq_fetch.arrived, self._completer.ready, requester.again), turns.i):
             link(m, source, turn)
         through(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
-        fetched(m, "sq", self._sq_fetch, requester)
+        self._fetched(m, "sq", self._sq_fetch, requester)
         link(m, requester.rewind, self._sq_fetch.rewind)
         link(m, self._sq_fetch.rewound, requester.rewound)
 
@@ -194,17 +199,12 @@ class Rnic(wiring.Component):
         m.d.comb += requester.hold.eq(headers.crowded)
         link(m, access.transmit.verdict, transmitter.verdict)
 
-        # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
-        m.submodules.piece_router = router = TagRouter(Piece)
-        through(m, "pieces", Queue(Piece, PIECES, bypass=True, sparse=True), access.transmit.piece, router.i)
-        link(m, router.o[0], self._payload_reader.piece)
-        through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], self._atomic.piece)
-
+        link(m, access.transmit.piece, dma.transmit_piece)
         link(m, requester.inline, transmitter.inline)
         beat = PacketBeat(c.data_width)
-        through(m, "transmit_skid", Skid(beat), self._payload_reader.payload, transmitter.payload)
-        told(m, self._payload_reader, transmitter, "soon")
-        link(m, self._atomic.payload, transmitter.atomic)
+        through(m, "transmit_skid", Skid(beat), dma.transmit_payload, transmitter.payload)
+        told(m, dma, transmitter, "soon")
+        link(m, dma.atomic_payload, transmitter.atomic)
         link(m, self._replier.inline, transmitter.replay)
         through(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
         link(m, transmitter.o, self._packetizer.payload)
@@ -226,18 +226,18 @@ class Rnic(wiring.Component):
         link(m, lookup.response, collector.response)
         link(m, self._registers.rq, self._rq_fetch.doorbell)
         through(m, "arrived_slice", Slice(12), self._rq_fetch.arrived, responder.arrived)
-        fetched(m, "rq", self._rq_fetch, responder)
+        self._fetched(m, "rq", self._rq_fetch, responder)
 
         m.submodules.runs = runs = RunArbiter(2)
         link(m, responder.access, runs.i[0])
         link(m, collector.access, runs.i[1])
         m.d.comb += runs.soon.eq(Cat(lookup.request.valid, lookup.response.valid))
         link(m, runs.o, self._access.receive.request)
-        link(m, self._access.receive.piece, self._payload_writer.piece)
+        link(m, self._access.receive.piece, self._dma.receive_piece)
         beat = PacketBeat(self.config.data_width)
-        through(m, "payload_skid", Skid(beat), depacketizer.payload, self._payload_writer.payload)
+        through(m, "payload_skid", Skid(beat), depacketizer.payload, self._dma.receive_payload)
         m.submodules.done_router = router = TagRouter(Done)
-        through(m, "done_slice", Slice(Done), self._payload_writer.done, router.i)
+        through(m, "done_slice", Slice(Done), self._dma.done, router.i)
         link(m, router.o[0], self._acknowledger.done)
         link(m, router.o[1], self._completer.done)
         through(m, "jobs", Queue(Job, JOBS, sparse=True), responder.job, self._acknowledger.job)
@@ -252,8 +252,8 @@ class Rnic(wiring.Component):
         link(m, self._transmitter.answered, replier.answered_i)
         link(m, replier.answered_o, acknowledger.answered)
         link(m, acknowledger.ack, self._transmitter.ack)
-        link(m, replier.operands, self._atomic.operands)
-        link(m, self._atomic.result, replier.result)
+        link(m, replier.operands, self._dma.operands)
+        link(m, self._dma.result, replier.result)
 
     def _complete(self, m):
         """What becomes of send queues, CQEs and events."""
@@ -340,60 +340,28 @@ class Rnic(wiring.Component):
         told(m, registers, self._events, "eq_base", "eq_log_size", "eq_reset", "eq_consumer")
 
     def _memory(self, m):
-        """The bus. A client's number is its AXI ID, and lower numbers are not better: the arbiters go round."""
-        width = self.config.data_width
-        reads, writes = [self._payload_reader.port], [self._payload_writer.port]
-        direct = ("sq_reader", "rq_reader", "cqe_writer")  # whose requests are registers that nothing hurries
-
-        def ask(name, source, user):
-            if name in direct:
-                link(m, source, user.request)
-            else:
-                through(m, f"{name}_slice", Slice(ReadRequest), source, user.request)
-
-        for name, depth, largest, request, answer in (
-            ("sq_reader", WQE_BEATS, BATCH, self._sq_fetch.read, self._sq_fetch.data),
-            ("rq_reader", RECEIVE_BEATS, BATCH, self._rq_fetch.read, self._rq_fetch.data),
-            ("mpt_reader", 16, MPT.size, self._access.mpt_read, self._access.mpt_data),
-            ("mtt_reader", 4, MTT.size, self._access.mtt_read, self._access.mtt_data),
-            ("entry_reader", 32, WQE_MAX, self._collector.read, self._collector.data),
+        """The engine's own structures, and the bus."""
+        dma, access = self._dma, self._access
+        beat = PacketBeat(self.config.data_width)
+        for name, fetcher in (("sq", self._sq_fetch), ("rq", self._rq_fetch)):
+            structure = getattr(dma, name)
+            link(m, fetcher.read, structure.request)  # from a register that nothing hurries
+            # What comes is taken at once, but far from here.
+            through(m, f"{name}_skid", Skid(beat), structure.data, fetcher.data)
+        for name, request, answer in (
+            ("mpt", access.mpt_read, access.mpt_data),
+            ("mtt", access.mtt_read, access.mtt_data),
+            ("entry", self._collector.read, self._collector.data),
         ):
-            m.submodules[name] = reader = StructureReader(width, depth, max(1, 8 * largest // width))
-            ask(name, request, reader)
-            if name in ("sq_reader", "rq_reader"):  # which are taken at once, but far from here
-                through(m, f"{name}_skid", Skid(PacketBeat(width)), reader.data, answer)
-            else:
-                link(m, reader.data, answer)
-            reads.append(reader.port)
-        for name, source in (("cqe_writer", self._completions), ("eqe_writer", self._events)):
-            m.submodules[name] = writer = StructureWriter(width)
-            ask(name, source.write, writer)
-            link(m, source.data, writer.data)
-            link(m, writer.done, source.done)
-            writes.append(writer.port)
-        reads.append(self._atomic.read)
-        writes.append(self._atomic.write)
-
-        m.submodules.read_arbiter = read_arbiter = ReadArbiter(width, len(reads))
-        m.submodules.write_arbiter = write_arbiter = WriteArbiter(width, len(writes))
-        # The slices part what a client decides from what the arbiter chooses: they stand far from each other.
-        for number, (port, client) in enumerate(zip(reads, read_arbiter.client)):
-            through(m, f"read_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
-            m.d.comb += read_arbiter.soon[number].eq(port.burst.valid)
-            told(m, client, port, "valid", "data", "error", "last")
-        for number, (port, client) in enumerate(zip(writes, write_arbiter.client)):
-            through(m, f"write_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
-            m.d.comb += write_arbiter.soon[number].eq(port.burst.valid)
-            kind = Skid if number < 2 else Slice  # payload and CQEs go at a beat a cycle
-            through(m, f"write_beat_{number}", kind(WriteBeat(width)), port.beat, client.beat)
-            told(m, client, port, "answer", "error")
-        for name, member in self.axi.signature.members.items():
-            source = (read_arbiter if name.startswith(READ_CHANNELS) else write_arbiter).axi
-            if member.flow == Out:
-                m.d.comb += getattr(self.axi, name).eq(getattr(source, name))
-            else:
-                m.d.comb += getattr(source, name).eq(getattr(self.axi, name))
-        self._blocks |= {"read_arbiter": read_arbiter, "write_arbiter": write_arbiter}
+            structure = getattr(dma, name)
+            through(m, f"{name}_slice", Slice(ReadRequest), request, structure.request)
+            link(m, structure.data, answer)
+        link(m, self._completions.write, dma.cqe.request)  # from a register that nothing hurries
+        through(m, "eqe_slice", Slice(ReadRequest), self._events.write, dma.eqe.request)
+        for source, structure in ((self._completions, dma.cqe), (self._events, dma.eqe)):
+            link(m, source.data, structure.data)
+            link(m, structure.done, source.done)
+        connect(m, dma.axi, flipped(self.axi))
 
     def _count(self, m):
         """Every ``count_…`` output of a block goes to the counter of that name."""

@@ -1,11 +1,8 @@
-"""How the top connects blocks."""
+"""How blocks are connected that make up a larger one."""
 
 from amaranth.hdl import Value
 
-from .queue.ring import RingIndex
-from .stream.slice import Slice
-
-__all__ = ["fetched", "link", "through", "told"]
+__all__ = ["link", "through", "told"]
 
 
 def link(m, source, sink):
@@ -28,10 +25,3 @@ def told(m, source, sink, *names):
     """Connects plain signals, or records, of the same name."""
     for name in names:
         m.d.comb += Value.cast(getattr(sink, name)).eq(Value.cast(getattr(source, name)))
-
-
-def fetched(m, name, fetcher, user):
-    """Connects a consumer of fetched WQEs with its :class:`.queue.wqe_fetcher.RingPrefetcher`."""
-    told(m, user, fetcher, "status_qp", "word_addr")
-    told(m, fetcher, user, "status", "word")
-    through(m, f"{name}_consumed", Slice(RingIndex), user.consumed, fetcher.consumed)

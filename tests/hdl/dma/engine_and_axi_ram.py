@@ -1,4 +1,4 @@
-"""Runs inside the simulator: the whole DMA engine against cocotbext-axi's AxiRam. :mod:`test_axi` starts it."""
+"""Runs inside the simulator: the whole DMA engine against cocotbext-axi's AxiRam. :mod:`test_engine` starts it."""
 
 import itertools
 import logging
@@ -14,21 +14,22 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # cocotbext-axi on cocotb 2
     from cocotbext.axi import AxiBus, AxiRam
 
-from dma_top import DmaTop
-from runs import beats_of, packets_of, random_run, within
+from dma_top import LARGEST, engine
+from runs import beats_of, packets_of, piece, random_run, within
 
 WIDTH = int(os.environ["DMA_WIDTH"])
 MEMORY = 1 << 20
-DUT = DmaTop(WIDTH)
-INPUTS = ["read_request__0", "read_request__1", "read_piece"]
-INPUTS += ["write_request", "write_data", "write_piece", "write_payload"]
+DUT = engine(WIDTH)
+INPUTS = ["small__request", "large__request", "transmit_piece", "operands"]
+INPUTS += ["cqe__request", "cqe__data", "eqe__request", "eqe__data", "receive_piece", "receive_payload"]
 
 
 def layout_of(name):
-    """Layout of the payload of the port ``name``; ``read_data__0`` is the first of an array."""
-    name, _, index = name.partition("__")
-    port = getattr(DUT, name)
-    return (port[int(index)] if index else port).payload.shape()
+    """Layout of the payload of the port ``name``; ``small__data`` is one of an interface."""
+    port = DUT
+    for part in name.split("__"):
+        port = getattr(port, part)
+    return port.payload.shape()
 
 
 class Port:
@@ -101,31 +102,49 @@ async def everything_at_once(dut):
     expected = bytearray(image)
     half = MEMORY // 2
 
-    async def structures(number):
+    async def structures(name):
         requests = []
         for _ in range(20):
             length = 8 * rng.randrange(1, 40)
-            block = DUT.readers[number].burst * WIDTH // 8
-            requests.append(within(rng.randrange((half - length) // 8) * 8, length, block))
-        send = Port(dut, f"read_request__{number}", rng, stall)
-        receive = Port(dut, f"read_data__{number}", rng, stall)
+            requests.append(within(rng.randrange((half - length) // 8) * 8, length, LARGEST[name]))
+        send = Port(dut, f"{name}__request", rng, stall)
+        receive = Port(dut, f"{name}__data", rng, stall)
         cocotb.start_soon(send.send([{"address": a, "length": n} for a, n in requests]))
         beats = await receive.receive(sum(-(-n // (WIDTH // 8)) for _, n in requests))
         assert packets_of(beats, WIDTH) == [(image[a : a + n], 0) for a, n in requests]
 
-    async def reads():
-        runs, packets = [], []
+    async def transmits():
+        """Payload and atomics, whose pieces come by one stream."""
+        runs, packets, operands, values = [], [], [], []
         for _ in range(40):
             run = random_run(rng, most=2000)
             for p in run:
                 p["address"] %= half - 2048
+                p["tag"] = 0
             data = b"".join(image[p["address"] : p["address"] + p["length"]] for p in run)
             runs.append(run)
             if data:
                 packets.append((data, 0))
-        cocotb.start_soon(Port(dut, "read_piece", rng, stall).send([p for run in runs for p in run]))
-        beats = await Port(dut, "read_payload", rng, stall).receive(sum(-(-len(d) // (WIDTH // 8)) for d, _ in packets))
+            if rng.random() < 0.7:
+                address = half + 8192 * 60 + 8 * rng.randrange(4)
+                value = int.from_bytes(expected[address : address + 8], "little")
+                swap, add = rng.getrandbits(64), rng.randrange(2)
+                compare = rng.choice([value, rng.getrandbits(64)])
+                if add or compare == value:
+                    new = (value + swap) % (1 << 64) if add else swap
+                    expected[address : address + 8] = new.to_bytes(8, "little")
+                runs.append([piece(address, 8, tag=1, last=1)])
+                operands.append({"swap": swap, "compare": compare, "add": add})
+                values.append(value)
+        cocotb.start_soon(Port(dut, "transmit_piece", rng, stall).send([p for run in runs for p in run]))
+        cocotb.start_soon(Port(dut, "operands", rng, stall).send(operands))
+        results = cocotb.start_soon(Port(dut, "result", rng, stall).receive(len(values)))
+        words = cocotb.start_soon(Port(dut, "atomic_payload", rng, stall).receive(len(values)))
+        count = sum(-(-len(data) // (WIDTH // 8)) for data, _ in packets)
+        beats = await Port(dut, "transmit_payload", rng, stall).receive(count)
         assert packets_of(beats, WIDTH) == packets
+        assert [(result["value"], result["ok"]) for result in await results] == [(value, 1) for value in values]
+        assert packets_of(await words, WIDTH) == [(value.to_bytes(8, "big"), 0) for value in values]
 
     async def writes():
         runs, beats, statuses = [], [], []
@@ -142,14 +161,13 @@ async def everything_at_once(dut):
                 place += p["length"] + rng.randrange(9)
             runs.append(run)
             statuses.append((run[-1]["status"], run[-1]["tag"]))
-        cocotb.start_soon(Port(dut, "write_piece", rng, stall).send([p for run in runs for p in run]))
-        cocotb.start_soon(Port(dut, "write_payload", rng, stall).send(beats))
-        dones = await Port(dut, "write_done", rng, stall).receive(len(runs))
+        cocotb.start_soon(Port(dut, "receive_piece", rng, stall).send([p for run in runs for p in run]))
+        cocotb.start_soon(Port(dut, "receive_payload", rng, stall).send(beats))
+        dones = await Port(dut, "done", rng, stall).receive(len(runs))
         assert [(d["status"], d["tag"]) for d in dones] == statuses
 
-    async def completions():
+    async def completions(name, base):
         requests, beats = [], []
-        base = half + 8192 * 50
         for number in range(60):
             length = rng.choice([16, 32, 64, 8])
             data = rng.randbytes(length)
@@ -157,12 +175,13 @@ async def everything_at_once(dut):
             requests.append({"address": address, "length": length})
             expected[address : address + length] = data
             beats += beats_of(data, WIDTH)
-        cocotb.start_soon(Port(dut, "write_request", rng, stall).send(requests))
-        cocotb.start_soon(Port(dut, "write_data", rng, stall).send(beats))
-        dones = await Port(dut, "write_answer", rng, stall).receive(len(requests))
+        cocotb.start_soon(Port(dut, f"{name}__request", rng, stall).send(requests))
+        cocotb.start_soon(Port(dut, f"{name}__data", rng, stall).send(beats))
+        dones = await Port(dut, f"{name}__done", rng, stall).receive(len(requests))
         assert {d["status"] for d in dones} == {0}
 
-    tasks = [cocotb.start_soon(job) for job in (structures(0), structures(1), reads(), writes(), completions())]
-    for task in tasks:
+    jobs = [structures("small"), structures("large"), transmits(), writes()]
+    jobs += [completions("cqe", half + 8192 * 50), completions("eqe", half + 8192 * 55)]
+    for task in [cocotb.start_soon(job) for job in jobs]:
         await with_timeout(task, 2, "ms")
     assert ram.read(0, MEMORY) == bytes(expected), "memory differs"

@@ -1,0 +1,180 @@
+"""The DMA engine: all that is read and written in host memory."""
+
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from ..stream.connections import link, through, told
+from ..stream.fifo import Queue
+from ..stream.packet import PacketBeat
+from ..stream.router import TagRouter
+from ..stream.skid import Skid
+from ..stream.slice import Slice
+from ..stream.transfer import Done, Piece, ReadRequest
+from .arbiter import ReadArbiter, WriteArbiter
+from .atomic import AtomicOperands, AtomicResult, AtomicUnit
+from .axi import Axi4
+from .port import BurstRequest, WriteBeat
+from .reader import PayloadReader
+from .structure import StructureReader, StructureWriter
+from .writer import PayloadWriter
+
+__all__ = ["DmaEngine", "StructureRead", "StructureWrite"]
+
+PIECES = 16
+"""Translations ahead of the reads, and as many atomics."""
+
+READ_CHANNELS = ("ar", "r")
+
+
+class StructureRead(wiring.Signature):
+    """Who reads structures: ``request`` and ``data`` of a :class:`.structure.StructureReader`, its user's view."""
+
+    def __init__(self, data_width):
+        self.data_width = data_width
+        beat = PacketBeat(data_width)
+        super().__init__({"request": Out(stream.Signature(ReadRequest)), "data": In(stream.Signature(beat))})
+
+
+class StructureWrite(wiring.Signature):
+    """Who writes structures: ``request``, ``data`` and ``done`` of a :class:`.structure.StructureWriter`, its user's
+    view.
+    """
+
+    def __init__(self, data_width):
+        self.data_width = data_width
+        super().__init__(
+            {
+                "request": Out(stream.Signature(ReadRequest)),
+                "data": Out(stream.Signature(PacketBeat(data_width))),
+                "done": In(stream.Signature(Done)),
+            }
+        )
+
+
+class DmaEngine(wiring.Component):
+    """Moves payload, executes atomics, reads and writes the engine's own structures, all by one AXI4 manager.
+
+    Each purpose is a client of the arbiters and has its own AXI ID: 0 is payload, then come the structures in the order
+    in which they are named, last atomics. Lower numbers are not better: the arbiters go round. What happens to each is
+    the contract of its part; between a part and its arbiter is one register more, for they stand far from each other.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512 bits.
+    buffer : int or None
+        Bytes of payload that are read ahead, see :class:`.reader.PayloadReader`.
+    readers : dict of str to (int, int)
+        Structures that are read: beats on their way or waiting, and bytes of the largest, powers of two.
+    writers : iterable of str
+        Structures that are written: the first at a beat a cycle, others every second cycle.
+    bursts : int
+        Bursts of received payload that may wait for their answer.
+
+    Members
+    -------
+    transmit_piece : stream of ``Piece``
+        What is sent: ``tag`` 0 is payload, 1 an atomic. 16 of each may wait.
+    transmit_payload : stream of ``PacketBeat``, soon : 1
+        Of the :class:`.reader.PayloadReader`.
+    operands, atomic_payload, result
+        Of the :class:`.atomic.AtomicUnit`: streams.
+    receive_piece, receive_payload, done
+        Of the :class:`.writer.PayloadWriter`: streams.
+    <reader> : ``StructureRead``, <writer> : ``StructureWrite``
+        One of each name.
+    axi : AXI4 manager
+    count_bus_errors : 2
+        Answers that were not OKAY.
+    count_stall_rx_memory : 1
+    """
+
+    def __init__(self, data_width, buffer=None, *, readers, writers, bursts=16):
+        self.data_width = data_width
+        self.buffer = buffer
+        self.readers = dict(readers)
+        self.writers = tuple(writers)
+        self.bursts = bursts
+        beat = PacketBeat(data_width)
+        super().__init__(
+            {
+                "transmit_piece": In(stream.Signature(Piece)),
+                "transmit_payload": Out(stream.Signature(beat)),
+                "soon": Out(1),
+                "operands": In(stream.Signature(AtomicOperands)),
+                "atomic_payload": Out(stream.Signature(beat)),
+                "result": Out(stream.Signature(AtomicResult)),
+                "receive_piece": In(stream.Signature(Piece)),
+                "receive_payload": In(stream.Signature(beat)),
+                "done": Out(stream.Signature(Done)),
+                **{name: In(StructureRead(data_width)) for name in self.readers},
+                **{name: In(StructureWrite(data_width)) for name in self.writers},
+                "axi": Out(Axi4(data_width)),
+                "count_bus_errors": Out(2),
+                "count_stall_rx_memory": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        width = self.data_width
+        m.submodules.payload_reader = payload_reader = PayloadReader(width, self.buffer)
+        m.submodules.payload_writer = payload_writer = PayloadWriter(width, bursts=self.bursts)
+        m.submodules.atomic = atomic = AtomicUnit(width)
+        reads, writes = [payload_reader.port], [payload_writer.port]
+
+        # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
+        m.submodules.piece_router = router = TagRouter(Piece)
+        through(m, "pieces", Queue(Piece, PIECES, bypass=True, sparse=True), flipped(self.transmit_piece), router.i)
+        link(m, router.o[0], payload_reader.piece)
+        through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], atomic.piece)
+        connect(m, payload_reader.payload, flipped(self.transmit_payload))
+        told(m, payload_reader, self, "soon")
+        connect(m, flipped(self.operands), atomic.operands)
+        connect(m, atomic.payload, flipped(self.atomic_payload))
+        connect(m, atomic.result, flipped(self.result))
+        connect(m, flipped(self.receive_piece), payload_writer.piece)
+        connect(m, flipped(self.receive_payload), payload_writer.payload)
+        connect(m, payload_writer.done, flipped(self.done))
+        told(m, payload_writer, self, "count_stall_rx_memory")
+
+        for name, (depth, largest) in self.readers.items():
+            user = getattr(self, name)
+            m.submodules[f"{name}_reader"] = reader = StructureReader(width, depth, max(1, 8 * largest // width))
+            link(m, user.request, reader.request)
+            link(m, reader.data, user.data)
+            reads.append(reader.port)
+        for name in self.writers:
+            user = getattr(self, name)
+            m.submodules[f"{name}_writer"] = writer = StructureWriter(width)
+            link(m, user.request, writer.request)
+            link(m, user.data, writer.data)
+            link(m, writer.done, user.done)
+            writes.append(writer.port)
+        reads.append(atomic.read)
+        writes.append(atomic.write)
+        self._arbitrate(m, reads, writes)
+        return m
+
+    def _arbitrate(self, m, reads, writes):
+        m.submodules.read_arbiter = read_arbiter = ReadArbiter(self.data_width, len(reads))
+        m.submodules.write_arbiter = write_arbiter = WriteArbiter(self.data_width, len(writes))
+        # The slices part what a client decides from what the arbiter chooses.
+        for kind, ports, arbiter in (("read", reads, read_arbiter), ("write", writes, write_arbiter)):
+            for number, (port, client) in enumerate(zip(ports, arbiter.client)):
+                through(m, f"{kind}_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
+                m.d.comb += arbiter.soon[number].eq(port.burst.valid)
+        for port, client in zip(reads, read_arbiter.client):
+            told(m, client, port, "valid", "data", "error", "last")
+        for number, (port, client) in enumerate(zip(writes, write_arbiter.client)):
+            queue = Skid if number < 2 else Slice
+            through(m, f"write_beat_{number}", queue(WriteBeat(self.data_width)), port.beat, client.beat)
+            told(m, client, port, "answer", "error")
+        for name, member in self.axi.signature.members.items():
+            owner = (read_arbiter if name.startswith(READ_CHANNELS) else write_arbiter).axi
+            if member.flow == Out:
+                m.d.comb += getattr(self.axi, name).eq(getattr(owner, name))
+            else:
+                m.d.comb += getattr(owner, name).eq(getattr(self.axi, name))
+        m.d.comb += self.count_bus_errors.eq(read_arbiter.count_bus_errors + write_arbiter.count_bus_errors)
