@@ -73,6 +73,7 @@ class Top(Elaboratable):
         board = self.board
         settings = pll_settings(round(platform.default_clk_frequency), board.core)
         m.submodules.clocking = clocking = Clocking(settings)
+        m.domains += clocking.domains
         node = Node(
             board.config,
             mac=self.mac,

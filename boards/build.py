@@ -19,7 +19,8 @@ from verbena.hdl.generate import mark_collisions
 
 from .area import KINDS, LUTS_OF
 from .board import Top
-from .synthesis import absorb_registers, free_states
+from .clocking import NETS
+from .synthesis import PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states
 
 __all__ = ["BuildError", "build", "find_boards", "main"]
 
@@ -65,19 +66,18 @@ def build(board, folder, *, mac, ip, allowed, seed=1, blocks=True):
     # Amaranth's own run of the tools would ask for programs that are not needed here.
     os.environ.setdefault("AMARANTH_ENV_TRELLIS", "")
     plan = platform.prepare(Top(board, mac=mac, ip=ip, allowed=allowed), "top")
-    files = {name: text for name, text in plan.files.items() if name.endswith((".il", ".ys", ".lpf"))}
+    files = {name: text for name, text in plan.files.items() if name.endswith((".il", ".lpf"))}
     for name, text in files.items():
         text = text.decode() if isinstance(text, bytes) else text
         (folder / name).write_text(free_states(mark_collisions(text)) if name == "top.il" else text)
-    _run("yosys", "YOSYS", ["-q", "-l", "top.rpt", "top.ys"], folder)
-    netlist = json.loads((folder / "top.json").read_text())
-    absorb_registers(netlist, "top")
-    (folder / "top.json").write_text(json.dumps(netlist))
+    script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json"
+    _run("yosys", "YOSYS", ["-q", "-l", "top.rpt", "-p", script], folder)
+    # Only the engine's domain: the network reaches all of the chip, but it is one.
+    finish(folder / "top.json", "top", **NETS)
     package = platform._nextpnr_package_options[platform.package].upper()
     options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
     options += ["--json", "top.json", "--lpf", "top.lpf", "--textcfg", "top.config", "--report", "nextpnr.json"]
-    # The other router does not come to an end within a quarter of an hour.
-    options += ["--seed", str(seed), "--router", "router2", "--timing-allow-fail"]
+    options += ["--seed", str(seed), "--timing-allow-fail", *PLACE_AND_ROUTE]
     _run("nextpnr-ecp5", "NEXTPNR_ECP5", options, folder)
     _run("ecppack", "ECPPACK", ["--input", "top.config", "--bit", "top.bit"], folder)
     report = _report(json.loads((folder / "nextpnr.json").read_text()))
@@ -97,7 +97,7 @@ def build(board, folder, *, mac, ip, allowed, seed=1, blocks=True):
 
 def _blocks(folder):
     """Cells of each block: those that the top and the node are made of, and those of the engine."""
-    script = "read_rtlil top.il; synth_ecp5 -noflatten -top top; tee -q -o blocks.json stat -json"
+    script = f"read_rtlil top.il; {SYNTHESIZE} -noflatten -top top; tee -q -o blocks.json stat -json"
     _run("yosys", "YOSYS", ["-q", "-l", "blocks.rpt", "-p", script], folder)
     modules = json.loads((folder / "blocks.json").read_text())["modules"]
     modules = {name.removeprefix("\\"): each["num_cells_by_type"] for name, each in modules.items()}

