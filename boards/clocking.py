@@ -17,7 +17,7 @@ PHASE_DETECTOR = range(3_125_000, 400_000_001)
 MOST = 128
 """Largest divider (Lattice FPGA-TN-02200)."""
 
-NETS = {"clock": "clocking.clk", "reset": "clocking.start.reset", "release": "clocking.start.start_clk"}
+NETS = {"clock": "clocking.engine_clock", "reset": "clocking.engine_reset", "release": "clocking.core"}
 """Nets in the synthesized design, for :func:`.synthesis.reset_globally`."""
 
 STOP, RELEASE, GO = 16, 32, 48
@@ -106,7 +106,11 @@ class Clocking(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         settings = self.settings
-        gigabit, core, locked = Signal(), Signal(), Signal()
+        gigabit, locked = Signal(), Signal()
+        # yosys drops names that are one of several of a net.
+        core = Signal(attrs={"keep": 1})
+        engine_clock = Signal(attrs={"keep": 1})
+        engine_reset = Signal(attrs={"keep": 1})
         m.submodules.pll = Instance(
             "EHXPLLL",
             p_CLKI_DIV=settings.input,
@@ -140,6 +144,6 @@ class Clocking(wiring.Component):
             m.d.comb += ClockSignal(name).eq(clock)
             m.submodules[f"{name}_reset"] = ResetSynchronizer(~locked, domain=name)
         m.submodules.start = start = DomainRenamer("start")(Start())
-        m.submodules.gate = Instance("DCCA", i_CLKI=core, i_CE=start.clock, o_CLKO=ClockSignal())
-        m.d.comb += ResetSignal().eq(start.reset)
+        m.submodules.gate = Instance("DCCA", i_CLKI=core, i_CE=start.clock, o_CLKO=engine_clock)
+        m.d.comb += [engine_reset.eq(start.reset), ClockSignal().eq(engine_clock), ResetSignal().eq(engine_reset)]
         return m
