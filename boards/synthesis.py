@@ -5,7 +5,15 @@ behind it.
 import json
 import re
 
-__all__ = ["PLACE_AND_ROUTE", "SYNTHESIZE", "absorb_registers", "finish", "free_states", "reset_globally"]
+__all__ = [
+    "PLACE_AND_ROUTE",
+    "SYNTHESIZE",
+    "absorb_registers",
+    "finish",
+    "free_states",
+    "reset_globally",
+    "spare_block_ram",
+]
 
 SYNTHESIZE = "synth_ecp5"
 """yosys' command, with the options that all designs have."""
@@ -19,6 +27,10 @@ STATE = re.compile(
     r"^  attribute \\init .*\n((?:  attribute .*\n)*  wire width \d+ \\\w+_state(?:\$\d+)?\n)", re.MULTILINE
 )
 
+MEMORY = re.compile(
+    r'^  attribute \\ram_style "block"\n(?:  attribute .*\n)*  memory width \d+ size (?P<rows>\d+) ', re.MULTILINE
+)
+
 PLAIN = {"CLKMUX": "CLK", "REGSET": "RESET"}
 """What a flip-flop must be for the block RAM's register to do the same: both are 0 after configuration."""
 
@@ -30,6 +42,20 @@ def free_states(rtlil):
     reset after configuration, as it has on a board that holds it in reset until its clock is steady.
     """
     return STATE.sub(r"\1", rtlil)
+
+
+def spare_block_ram(rtlil, rows):
+    """Lets memories of at most ``rows`` rows go to LUT RAM, also those that ask for block RAM.
+
+    36 bits of 16 rows take 9 LUT RAMs, and so 54 LUT4 sites, instead of a block RAM that is nearly empty. To do so here
+    leaves the engine the same for all devices: what block RAM does when a row is read that is being written is the
+    strictest.
+    """
+
+    def choose(found):
+        return found[0].replace('"block"', '"distributed"') if int(found["rows"]) <= rows else found[0]
+
+    return MEMORY.sub(choose, rtlil)
 
 
 def absorb_registers(netlist, top):

