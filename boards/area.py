@@ -18,7 +18,7 @@ from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 
 from .harness import Harness
-from .synthesis import absorb_registers, free_states, reset_globally
+from .synthesis import PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states
 
 __all__ = ["main", "measure"]
 
@@ -46,19 +46,16 @@ def _counts(cells):
 
 def _flat(yosys, folder):
     """Cells of the whole; leaves its netlist in ``top.json``."""
-    script = "read_rtlil top.il; synth_ecp5 -top top -json top.json; tee -q -o flat.json stat -json"
+    script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json; tee -q -o flat.json stat -json"
     _run([yosys, "-p", script], folder, "yosys.log")
     cells = json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
-    netlist = json.loads((folder / "top.json").read_text())
-    cells["TRELLIS_FF"] -= absorb_registers(netlist, "top")
-    reset_globally(netlist, "top")
-    (folder / "top.json").write_text(json.dumps(netlist))
+    cells["TRELLIS_FF"] -= finish(folder / "top.json", "top")
     return cells
 
 
 def _blocks(yosys, folder):
     """Cells of each block directly below the engine's top, those of its parts included."""
-    script = "read_rtlil blocks.il; synth_ecp5 -noflatten -top top; tee -q -o blocks.json stat -json"
+    script = f"read_rtlil blocks.il; {SYNTHESIZE} -noflatten -top top; tee -q -o blocks.json stat -json"
     _run([yosys, "-p", script], folder, "blocks.log")
     modules = json.loads((folder / "blocks.json").read_text())["modules"]
 
@@ -93,9 +90,7 @@ def measure(config, folder, seed=1, blocks=True):
         cells = _flat(yosys, folder)
         print(f"synthesized after {time.monotonic() - start:.0f} s; placing and routing", flush=True)
         command = [nextpnr, *DEVICE, "--json", "top.json", "--report", "report.json", "--seed", str(seed)]
-        command += ["--freq", str(TARGET_MHZ), "--lpf-allow-unconstrained", "--timing-allow-fail"]
-        # The other placer needs half as much wire again, the other router does not come to an end.
-        command += ["--placer", "static", "--router", "router2"]
+        command += ["--freq", str(TARGET_MHZ), "--lpf-allow-unconstrained", "--timing-allow-fail", *PLACE_AND_ROUTE]
         _run(command, folder, "nextpnr.log")
         report = json.loads((folder / "report.json").read_text())
         table = breakdown.result() if breakdown else {}

@@ -31,10 +31,14 @@ class Board:
     config : Config
     memory_size : int
         Bytes of block RAM that are host memory.
+    lut_rows : int
+        Tables of so many rows or fewer are LUT RAM: for a device with little block RAM.
     port : int
         Number of its ``eth_rgmii``.
     tx_clock_delay, rx_delay : float
         Seconds by which the FPGA delays, because the PHY does not.
+    seeds : tuple of int
+        With which :mod:`.survey` places it.
     loader : tuple of str
         By which options openFPGALoader finds it.
     """
@@ -44,9 +48,11 @@ class Board:
     core: int
     config: Config = field(default_factory=Config)
     memory_size: int = 65536
+    lut_rows: int = 0
     port: int = 0
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0
+    seeds: tuple = (1,)
     loader: tuple = ()
 
 
@@ -73,6 +79,7 @@ class Top(Elaboratable):
         board = self.board
         settings = pll_settings(round(platform.default_clk_frequency), board.core)
         m.submodules.clocking = clocking = Clocking(settings)
+        m.domains += clocking.domains
         node = Node(
             board.config,
             mac=self.mac,

@@ -19,9 +19,21 @@ from verbena.hdl.generate import mark_collisions
 
 from .area import KINDS, LUTS_OF
 from .board import Top
-from .synthesis import absorb_registers, free_states
+from .clocking import NETS
+from .synthesis import PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states, spare_block_ram
 
-__all__ = ["BuildError", "build", "find_boards", "main"]
+__all__ = [
+    "ADDRESSES",
+    "BuildError",
+    "build",
+    "check",
+    "count_blocks",
+    "find_boards",
+    "main",
+    "pack",
+    "place",
+    "synthesize",
+]
 
 FILES = ("ecpix5", "versa", "colorlight", "butterstick", "logicbone")
 DEFAULT_MAC, DEFAULT_IP, DEFAULT_ALLOWED = "02:56:42:00:00:e1", "192.168.1.50", "192.168.1.1"
@@ -51,53 +63,74 @@ def _run(tool, variable, arguments, folder):
         raise BuildError(f"{command} failed: {errors[-1] if errors else 'no message'} (see {log})")
 
 
-def build(board, folder, *, mac, ip, allowed, seed=1, blocks=True):
-    """Builds the bitstream of ``board`` in ``folder``; returns the dictionary that report.json holds, in which without
-    ``blocks`` those are left out.
-
-    ``BuildError`` if it does not come about, or misses a clock.
-    """
+def synthesize(board, folder, *, mac, ip, allowed):
+    """Leaves netlist and constraints of ``board`` in ``folder``, and nothing of an older bitstream."""
     folder.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
     for name in ("top.bit", "report.json"):
         (folder / name).unlink(missing_ok=True)  # nobody shall take an old one for the new
-    platform = board.platform()
     # Amaranth's own run of the tools would ask for programs that are not needed here.
     os.environ.setdefault("AMARANTH_ENV_TRELLIS", "")
-    plan = platform.prepare(Top(board, mac=mac, ip=ip, allowed=allowed), "top")
-    files = {name: text for name, text in plan.files.items() if name.endswith((".il", ".ys", ".lpf"))}
+    plan = board.platform().prepare(Top(board, mac=mac, ip=ip, allowed=allowed), "top")
+    files = {name: text for name, text in plan.files.items() if name.endswith((".il", ".lpf"))}
     for name, text in files.items():
         text = text.decode() if isinstance(text, bytes) else text
-        (folder / name).write_text(free_states(mark_collisions(text)) if name == "top.il" else text)
-    _run("yosys", "YOSYS", ["-q", "-l", "top.rpt", "top.ys"], folder)
-    netlist = json.loads((folder / "top.json").read_text())
-    absorb_registers(netlist, "top")
-    (folder / "top.json").write_text(json.dumps(netlist))
+        if name == "top.il":
+            text = spare_block_ram(free_states(mark_collisions(text)), board.lut_rows)
+        (folder / name).write_text(text)
+    script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json"
+    _run("yosys", "YOSYS", ["-q", "-l", "top.rpt", "-p", script], folder)
+    # Only the engine's domain: the network reaches all of the chip, but it is one.
+    finish(folder / "top.json", "top", **NETS)
+
+
+def place(board, folder, seed):
+    """Places and routes what :func:`synthesize` left; returns a dictionary: clocks, utilization, and of what."""
+    platform = board.platform()
     package = platform._nextpnr_package_options[platform.package].upper()
     options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
     options += ["--json", "top.json", "--lpf", "top.lpf", "--textcfg", "top.config", "--report", "nextpnr.json"]
-    # The other router does not come to an end within a quarter of an hour.
-    options += ["--seed", str(seed), "--router", "router2", "--timing-allow-fail"]
+    options += ["--seed", str(seed), "--timing-allow-fail", *PLACE_AND_ROUTE]
     _run("nextpnr-ecp5", "NEXTPNR_ECP5", options, folder)
-    _run("ecppack", "ECPPACK", ["--input", "top.config", "--bit", "top.bit"], folder)
     report = _report(json.loads((folder / "nextpnr.json").read_text()))
-    report |= {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
-    report["blocks"] = _blocks(folder) if blocks else {}
-    report["seconds"] = round(time.monotonic() - start)
-    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    return report | {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
+
+
+def pack(folder):
+    """Makes the bitstream of what was placed last."""
+    _run("ecppack", "ECPPACK", ["--input", "top.config", "--bit", "top.bit"], folder)
+
+
+def check(report):
+    """``BuildError`` if a clock is missed."""
     missed = [
         f"{name}: {each['mhz']} of {each['wanted_mhz']} MHz"
         for name, each in report["clocks"].items()
         if each["mhz"] < each["wanted_mhz"]
     ]
     if missed:
-        raise BuildError(f"{board.name} misses {', '.join(missed)}")
+        raise BuildError(f"{report['board']} misses {', '.join(missed)}")
+
+
+def build(board, folder, *, mac, ip, allowed, seed=1, blocks=True):
+    """Builds the bitstream of ``board`` in ``folder``; returns the dictionary that report.json holds, in which without
+    ``blocks`` those are left out.
+
+    ``BuildError`` if it does not come about, or misses a clock.
+    """
+    start = time.monotonic()
+    synthesize(board, folder, mac=mac, ip=ip, allowed=allowed)
+    report = place(board, folder, seed)
+    pack(folder)
+    report["blocks"] = count_blocks(folder) if blocks else {}
+    report["seconds"] = round(time.monotonic() - start)
+    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    check(report)
     return report
 
 
-def _blocks(folder):
+def count_blocks(folder):
     """Cells of each block: those that the top and the node are made of, and those of the engine."""
-    script = "read_rtlil top.il; synth_ecp5 -noflatten -top top; tee -q -o blocks.json stat -json"
+    script = f"read_rtlil top.il; {SYNTHESIZE} -noflatten -top top; tee -q -o blocks.json stat -json"
     _run("yosys", "YOSYS", ["-q", "-l", "blocks.rpt", "-p", script], folder)
     modules = json.loads((folder / "blocks.json").read_text())["modules"]
     modules = {name.removeprefix("\\"): each["num_cells_by_type"] for name, each in modules.items()}
@@ -157,6 +190,10 @@ def _ip(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no IPv4 address") from None
 
 
+ADDRESSES = {"mac": _mac(DEFAULT_MAC), "ip": _ip(DEFAULT_IP), "allowed": [_ip(DEFAULT_ALLOWED)]}
+"""What a node is built with if nobody says otherwise."""
+
+
 def main(argv=None):
     """Command line; returns the status."""
     parser = argparse.ArgumentParser(prog="python -m verbena.boards.build", description=__doc__.splitlines()[0])
@@ -175,7 +212,7 @@ def main(argv=None):
     try:
         if args.board not in boards:
             raise BuildError(f"there is no board {args.board!r}; there are {', '.join(sorted(boards))}")
-        allowed = args.allow or [_ip(DEFAULT_ALLOWED)]
+        allowed = args.allow or ADDRESSES["allowed"]
         if len(allowed) > 2:
             raise BuildError("at most 2 addresses can be allowed")
         folder = args.output / args.board

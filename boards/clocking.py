@@ -3,19 +3,25 @@
 from dataclasses import dataclass
 from math import gcd
 
-from amaranth.hdl import ClockDomain, ClockSignal, Const, Instance, Module, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Const, DomainRenamer, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
-from amaranth.lib.wiring import In
+from amaranth.lib.wiring import In, Out
 from verbena.hdl.ethernet.mac import RX, TX
 
-__all__ = ["Clocking", "PllSettings", "pll_settings"]
+__all__ = ["NETS", "Clocking", "PllSettings", "Start", "pll_settings"]
 
 GIGABIT = 125_000_000
 VCO = range(400_000_000, 800_000_001)
 PHASE_DETECTOR = range(3_125_000, 400_000_001)
 MOST = 128
 """Largest divider (Lattice FPGA-TN-02200)."""
+
+NETS = {"clock": "clocking.engine_clock", "reset": "clocking.engine_reset", "release": "clocking.core"}
+"""Nets in the synthesized design, for :func:`.synthesis.reset_globally`."""
+
+STOP, RELEASE, GO = 16, 32, 48
+"""Cycles after which the engine's clock stops, its reset ends, and its clock goes on."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,36 @@ def pll_settings(reference, core):
     return max(found, key=lambda each: (each.core, -each.output))
 
 
+class Start(wiring.Component):
+    """Ends the engine's reset while its clock stands still.
+
+    The chip's reset network (:func:`.synthesis.reset_globally`) lets go of a flip-flop here sooner than of one there,
+    and nextpnr does not time it. First the clock runs under reset, for registers that are reset at an edge.
+
+    Members
+    -------
+    clock : 1
+        The engine's clock runs.
+    reset : 1
+        The engine's reset; as from a register.
+    """
+
+    clock: Out(1, init=1)
+    reset: Out(1, init=1)
+
+    def elaborate(self, platform):
+        m = Module()
+        count = Signal(range(GO + 1))
+        with m.If(count != GO):
+            m.d.sync += count.eq(count + 1)
+        m.d.sync += [self.clock.eq((count < STOP) | (count == GO)), self.reset.eq(count < RELEASE)]
+        return m
+
+
 class Clocking(wiring.Component):
-    """Makes the domains ``sync`` and those of :mod:`verbena.hdl.ethernet.mac`, and keeps them reset until the PLL is
-    steady.
+    """Drives the domains ``sync`` and those of :mod:`verbena.hdl.ethernet.mac`, and keeps them reset until the PLL is
+    steady; ``sync`` begins a little later than the others (:class:`Start`). They, and one for itself, are its user's to
+    define: ``domains``.
 
     Parameters
     ----------
@@ -67,12 +100,17 @@ class Clocking(wiring.Component):
 
     def __init__(self, settings):
         self.settings = settings
+        self.domains = [ClockDomain(name) for name in ("sync", "start", TX, RX)]
         super().__init__({"reference": In(1), "received": In(1)})
 
     def elaborate(self, platform):
         m = Module()
         settings = self.settings
-        gigabit, core, locked = Signal(), Signal(), Signal()
+        gigabit, locked = Signal(), Signal()
+        # yosys drops names that are one of several of a net.
+        core = Signal(attrs={"keep": 1})
+        engine_clock = Signal(attrs={"keep": 1})
+        engine_reset = Signal(attrs={"keep": 1})
         m.submodules.pll = Instance(
             "EHXPLLL",
             p_CLKI_DIV=settings.input,
@@ -102,8 +140,10 @@ class Clocking(wiring.Component):
             o_CLKOS=core,
             o_LOCK=locked,
         )
-        for name, clock in {"sync": core, TX: gigabit, RX: self.received}.items():
-            setattr(m.domains, name, ClockDomain(name))
+        for name, clock in {"start": core, TX: gigabit, RX: self.received}.items():
             m.d.comb += ClockSignal(name).eq(clock)
             m.submodules[f"{name}_reset"] = ResetSynchronizer(~locked, domain=name)
+        m.submodules.start = start = DomainRenamer("start")(Start())
+        m.submodules.gate = Instance("DCCA", i_CLKI=core, i_CE=start.clock, o_CLKO=engine_clock)
+        m.d.comb += [engine_reset.eq(start.reset), ClockSignal().eq(engine_clock), ResetSignal().eq(engine_reset)]
         return m

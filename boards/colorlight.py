@@ -2,10 +2,28 @@
 
 import os
 
-from .board import Board
-from .ecpix5 import SMALL
+from verbena.hdl.config import Config
 
-__all__ = ["BOARDS"]
+from .board import Board
+
+__all__ = ["BOARDS", "REDUCED"]
+
+REDUCED = Config(
+    qps=4,
+    cqs=4,
+    window=16,
+    sq_area=256,
+    rq_area=256,
+    mpt_sets=16,
+    mtt_sets=4,
+    transmit_buffer=4096,
+    receive_buffer=8192,
+    headers=16,
+    address_width=32,
+    requests=False,
+)
+"""A memory node: it only responds. Requester, completer, collector and timers alone would take a quarter of the chip.
+"""
 
 
 def platform():
@@ -16,4 +34,6 @@ def platform():
     return Colorlight_5A75B_R70Platform()
 
 
-BOARDS = [Board("colorlight-5a75b", platform, 62_500_000, SMALL, 4096, loader=("--board", "colorlight"))]
+BOARDS = [
+    Board("colorlight-5a75b", platform, 62_500_000, REDUCED, 16384, lut_rows=16, loader=("--board", "colorlight")),
+]

@@ -10,10 +10,18 @@ __all__ = ["BOARDS"]
 SMALL = Config(qps=16, cqs=16, window=32, mpt_sets=128, mtt_sets=128)
 
 LOADER = ("--board", "ecpix5")
+DELAYS = {"tx_clock_delay": 2e-9}
 
 BOARDS = [
     Board(
-        "ecpix5-85f", ECPIX585Platform, 125_000_000, Config(qps=16, cqs=16), 65536, tx_clock_delay=2e-9, loader=LOADER
+        "ecpix5-85f",
+        ECPIX585Platform,
+        125_000_000,
+        Config(qps=16, cqs=16),
+        65536,
+        seeds=(1, 2, 3),
+        loader=LOADER,
+        **DELAYS,
     ),
-    Board("ecpix5-45f", ECPIX545Platform, 125_000_000, SMALL, 16384, tx_clock_delay=2e-9, loader=LOADER),
+    Board("ecpix5-45f", ECPIX545Platform, 125_000_000, SMALL, 16384, lut_rows=16, loader=LOADER, **DELAYS),
 ]

@@ -1,11 +1,34 @@
-"""What helps yosys to build a good circuit for an ECP5, before it runs and behind it."""
+"""The recipe by which a circuit for an ECP5 is built: how the tools are called, and what helps yosys before it runs and
+behind it.
+"""
 
+import json
 import re
 
-__all__ = ["absorb_registers", "free_states", "reset_globally"]
+__all__ = [
+    "PLACE_AND_ROUTE",
+    "SYNTHESIZE",
+    "absorb_registers",
+    "finish",
+    "free_states",
+    "reset_globally",
+    "spare_block_ram",
+]
+
+SYNTHESIZE = "synth_ecp5"
+"""yosys' command, with the options that all designs have."""
+
+PLACE_AND_ROUTE = ("--placer", "static", "--router", "router2")
+"""nextpnr's options for all designs: the other placer needs half as much wire again, the other router does not come to
+an end.
+"""
 
 STATE = re.compile(
     r"^  attribute \\init .*\n((?:  attribute .*\n)*  wire width \d+ \\\w+_state(?:\$\d+)?\n)", re.MULTILINE
+)
+
+MEMORY = re.compile(
+    r'^  attribute \\ram_style "block"\n(?:  attribute .*\n)*  memory width \d+ size (?P<rows>\d+) ', re.MULTILINE
 )
 
 PLAIN = {"CLKMUX": "CLK", "REGSET": "RESET"}
@@ -19,6 +42,20 @@ def free_states(rtlil):
     reset after configuration, as it has on a board that holds it in reset until its clock is steady.
     """
     return STATE.sub(r"\1", rtlil)
+
+
+def spare_block_ram(rtlil, rows):
+    """Lets memories of at most ``rows`` rows go to LUT RAM, also those that ask for block RAM.
+
+    36 bits of 16 rows take 9 LUT RAMs, and so 54 LUT4 sites, instead of a block RAM that is nearly empty. To do so here
+    leaves the engine the same for all devices: what block RAM does when a row is read that is being written is the
+    strictest.
+    """
+
+    def choose(found):
+        return found[0].replace('"block"', '"distributed"') if int(found["rows"]) <= rows else found[0]
+
+    return MEMORY.sub(choose, rtlil)
 
 
 def absorb_registers(netlist, top):
@@ -83,22 +120,27 @@ def _plain(cell, clock):
     )
 
 
-def reset_globally(netlist, top, clock="clk", reset="rst"):
+def reset_globally(netlist, top, clock="clk", reset="rst", release=None):
     """Resets the flip-flops of ``top`` in ``netlist`` by the network that the chip has for that, beside its wires;
     returns how many.
 
-    Those whose reset is ``reset`` and nothing else no longer take it as an input: 16,000 inputs are more wire than any
-    other signal needs. The network sets each flip-flop to the value it has after configuration, which is that of its
-    reset, and lets all go with the same edge of ``clock`` (SGSR).
+    Those with ``clock`` whose reset is ``reset`` and nothing else no longer take it as an input: 16,000 inputs are more
+    wire than any other signal needs. All others keep theirs, also those of another clock with this reset. The network
+    sets each flip-flop to the value it has after configuration, which is that of its reset, and lets go with an edge of
+    ``release``, else of ``clock`` (SGSR).
     """
     module = netlist["modules"][top]
     cells = module["cells"]
-    bits = {name: module["ports"][name]["bits"] for name in (clock, reset)}
+    bits = {name: _net(module, name) for name in (clock, reset, release or clock)}
     gone = 0
     for cell in cells.values():
-        if cell["type"] == "TRELLIS_FF" and cell["connections"].get("LSR") == bits[reset]:
-            cell["connections"]["LSR"] = ["0"]
-            cell["parameters"]["GSR"] = "ENABLED"
+        if cell["type"] != "TRELLIS_FF":
+            continue
+        connections, parameters = cell["connections"], cell["parameters"]
+        ours = connections["CLK"] == bits[clock] and parameters["CLKMUX"].strip() == "CLK"
+        if ours and connections.get("LSR") == bits[reset] and parameters["LSRMUX"].strip() == "LSR":
+            connections["LSR"] = ["0"]
+            parameters["GSR"] = "ENABLED"
             gone += 1
     last = max(bit for net in module["netnames"].values() for bit in net["bits"] if isinstance(bit, int))
     inverted = [last + 1]
@@ -116,7 +158,23 @@ def reset_globally(netlist, top, clock="clk", reset="rst"):
         "parameters": {},
         "attributes": {"keep": "1"},
         "port_directions": {"GSR": "input", "CLK": "input"},
-        "connections": {"GSR": inverted, "CLK": bits[clock]},
+        "connections": {"GSR": inverted, "CLK": bits[release or clock]},
     }
     module["netnames"]["reset_inverted"] = {"hide_name": 0, "bits": inverted, "attributes": {}}
     return gone
+
+
+def _net(module, name):
+    """Bits of a port, or else of a wire."""
+    return (module["ports"].get(name) or module["netnames"][name])["bits"]
+
+
+def finish(path, top, **names):
+    """Does to the netlist in the file ``path`` what stands here behind yosys; ``names`` are those of
+    :func:`reset_globally`. Returns how many flip-flops went into block RAM.
+    """
+    netlist = json.loads(path.read_text())
+    absorbed = absorb_registers(netlist, top)
+    reset_globally(netlist, top, **names)
+    path.write_text(json.dumps(netlist))
+    return absorbed

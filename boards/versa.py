@@ -7,4 +7,16 @@ from .ecpix5 import SMALL
 
 __all__ = ["BOARDS"]
 
-BOARDS = [Board("versa-5g", VersaECP55GPlatform, 125_000_000, SMALL, 16384, tx_clock_delay=2e-9, rx_delay=2e-9)]
+BOARDS = [
+    Board(
+        "versa-5g",
+        VersaECP55GPlatform,
+        125_000_000,
+        SMALL,
+        16384,
+        lut_rows=16,
+        tx_clock_delay=2e-9,
+        rx_delay=2e-9,
+        seeds=(1, 2, 3),
+    ),
+]

@@ -28,7 +28,14 @@ class Config:
         Sets of the key and the translation cache, of 2 ways each.
     transmit_buffer, receive_buffer : int
         Bytes of payload that are read ahead, and that are received and not yet written.
-
+    headers : int
+        Packets between their turn and their payload's arrival, 4 to 64: 11 cycles each, 32 cover a memory latency of
+        350 cycles.
+    address_width : int
+        Bits of bus addresses that are kept, 32 to 64: those above are 0 on the bus, whatever the driver says.
+    requests : bool
+        There are send queues. Without them the engine only responds: peers SEND, WRITE, READ and do atomics here, and
+        what is posted to a send queue is never looked at.
     udp_port : int or None
         UDP packets to this port are answered by whoever is at the engine's ``service``.
 
@@ -48,11 +55,20 @@ class Config:
     mtt_sets: int = 256
     transmit_buffer: int = 8192
     receive_buffer: int = 16384
+    headers: int = 32
+    address_width: int = 64
+    requests: bool = True
     udp_port: int | None = None
 
     def __post_init__(self):
         if self.udp_port is not None and not (isinstance(self.udp_port, int) and 0 < self.udp_port < 1 << 16):
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
+        if not (isinstance(self.headers, int) and 4 <= self.headers <= 64):
+            raise ValueError(f"headers must be 4 to 64, not {self.headers!r}")
+        if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
+            raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
+        if not isinstance(self.requests, bool):
+            raise ValueError(f"requests must be a bool, not {self.requests!r}")
         _power_of_two("data_width", self.data_width, 64, 512)
         _power_of_two("qps", self.qps, 2, 512)
         _power_of_two("cqs", self.cqs, 2, 512)

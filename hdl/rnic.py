@@ -3,7 +3,7 @@
 import functools
 import operator
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Cat, Const, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -45,6 +45,7 @@ from .transport.layouts import Job, ResponseJob
 from .transport.lookup import Lookup
 from .transport.replier import Replier
 from .transport.requester import Requester
+from .transport.respond_only import RespondOnly
 from .transport.responder import Responder
 from .transport.timers import VISIT, Timers
 from .transport.transmit_merge import TransmitMerge
@@ -52,8 +53,6 @@ from .transport.transmitter import Transmitter
 
 __all__ = ["Rnic"]
 
-HEADERS = 32
-"""Packets between their turn and their payload's arrival: 11 cycles each, they cover a memory latency of 350 cycles."""
 
 RUN_AHEAD = 336
 """Beats of request payload that may wait: a translation and the payload, each with the memory's latency, and the way of
@@ -73,6 +72,9 @@ READERS = {
     "entry": (32, WQE_MAX),
 }
 """Structures that are read: beats on their way, and bytes of the largest."""
+
+OF_REQUESTS = ("sq", "entry")
+"""Those that only requests need."""
 
 RECEIVED = 256
 """Packets received and not yet looked at: with the smallest, 11 cycles each, the time of 20 reads of host memory."""
@@ -124,6 +126,10 @@ class Rnic(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         self._instances(m)
+        if self.config.requests:
+            self._request(m)
+        else:
+            self._respond_only(m)
         self._transmit(m)
         self._receive(m)
         self._answer(m)
@@ -134,20 +140,21 @@ class Rnic(wiring.Component):
         return m
 
     def _instances(self, m):
-        """The blocks, by their names in this module."""
+        """The blocks, by their names in this module. Those that only requests need are left out with them."""
         c = self.config
-        width, qps = c.data_width, c.qps
+        width, qps, requests = c.data_width, c.qps, c.requests
+        readers = {name: sizes for name, sizes in READERS.items() if requests or name not in OF_REQUESTS}
         blocks = {
-            "registers": Registers(data_width=width, qps=qps, cqs=c.cqs, window=c.window),
+            "registers": Registers(data_width=width, qps=qps, cqs=c.cqs, window=c.window, requests=requests),
             "commands": Commands(qps, c.cqs),
             "counters": Counters(),
             "activity": Activity(VISIT * qps),
             "port_state": PortState(),
-            "sq_fetch": RingPrefetcher.send(width, qps, c.sq_area),
+            "sq_fetch": requests and RingPrefetcher.send(width, qps, c.sq_area),
             "rq_fetch": RingPrefetcher.receive(width, qps, c.rq_area),
-            "requester": Requester(qps, c.window, width, c.sq_area),
+            "requester": requests and Requester(qps, c.window, width, c.sq_area),
             "replier": Replier(qps, width),
-            "transmit_merge": TransmitMerge(),
+            "transmit_merge": requests and TransmitMerge(),
             "transmitter": Transmitter(qps, width),
             "packetizer": Packetizer(width),
             "depacketizer": Depacketizer(width, depth=c.receive_buffer, headers=RECEIVED),
@@ -155,35 +162,47 @@ class Rnic(wiring.Component):
             "lookup": Lookup(qps),
             "responder": Responder(qps, c.rq_area),
             "acknowledger": Acknowledger(qps),
-            "collector": Collector(qps, width),
-            "completer": Completer(qps, c.window),
-            "timers": Timers(qps),
+            "collector": requests and Collector(qps, width),
+            "completer": requests and Completer(qps, c.window),
+            "timers": requests and Timers(qps),
             "access": AccessUnit(width, qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets),
-            "dma": DmaEngine(width, c.transmit_buffer, readers=READERS, writers=("cqe", "eqe")),
+            "dma": DmaEngine(
+                width, c.transmit_buffer, readers=readers, writers=("cqe", "eqe"), address_width=c.address_width
+            ),
             "completions": CompletionWriter(width, c.cqs, qps),
             "events": EventWriter(width),
+            "nobody": not requests and RespondOnly(),
         }
-        for name, block in blocks.items():
+        self._blocks = {name: block for name, block in blocks.items() if block}
+        for name, block in self._blocks.items():
             m.submodules[name] = block
             setattr(self, f"_{name}", block)
-        self._blocks = blocks
+        m.submodules.headers = self._headers = DepartureQueue(c.headers, RUN_AHEAD * width // 8, width // 8)
 
-    @staticmethod
-    def _fetched(m, name, fetcher, user):
-        """Connects a consumer of fetched WQEs with its fetcher."""
+    def _fetched(self, m, name, fetcher, user):
+        """Connects a fetcher of WQEs with the bus and with their consumer."""
+        ring = getattr(self._dma, name)
+        link(m, fetcher.read, ring.request)  # from a register that nothing hurries
+        # What comes is taken at once, but far from here.
+        through(m, f"{name}_skid", Skid(PacketBeat(self.config.data_width)), ring.data, fetcher.data)
         told(m, user, fetcher, "status_qp", "word_addr")
         told(m, fetcher, user, "status", "word")
         through(m, f"{name}_consumed", Slice(RingIndex), user.consumed, fetcher.consumed)
 
-    def _transmit(self, m):
-        """Doorbell, fetch, turn, packet, wire."""
+    def _table(self, m, name, request, answer):
+        table = getattr(self._dma, name)
+        through(m, f"{name}_slice", Slice(ReadRequest), request, table.request)
+        link(m, table.data, answer)
+
+    def _request(self, m):
+        """Doorbell, fetch, turn, packet, and what becomes of it."""
         c = self.config
-        requester, merge, access, transmitter = self._requester, self._transmit_merge, self._access, self._transmitter
-        dma = self._dma
+        requester, merge, transmitter = self._requester, self._transmit_merge, self._transmitter
+        completer, collector, timers = self._completer, self._collector, self._timers
         m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
         link(m, self._registers.sq, self._sq_fetch.doorbell)
         link(m, self._registers.push, self._sq_fetch.push)
-        for source, turn in zip((self._sq_fetch.arrived, self._completer.ready, requester.again), turns.i):
+        for source, turn in zip((self._sq_fetch.arrived, completer.ready, requester.again), turns.i):
             link(m, source, turn)
         through(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
         self._fetched(m, "sq", self._sq_fetch, requester)
@@ -193,14 +212,62 @@ class Rnic(wiring.Component):
         for block, port in ((requester, merge.request), (self._replier, merge.response)):
             link(m, block.access, port.access)
             link(m, block.packet, port.packet)
-        link(m, merge.access, access.transmit.request)
-        headers = DepartureQueue(HEADERS, RUN_AHEAD * c.data_width // 8, c.data_width // 8)
-        through(m, "headers", headers, merge.packet, transmitter.packet)
-        m.d.comb += requester.hold.eq(headers.crowded)
+        m.d.comb += requester.hold.eq(self._headers.crowded)
+        link(m, requester.inline, transmitter.inline)
+
+        self._table(m, "entry", collector.read, collector.data)
+        link(m, requester.reads, collector.reads)
+        link(m, requester.outstanding, completer.outstanding)
+        link(m, requester.failed, completer.failed_requester)
+        link(m, transmitter.failed, completer.failed_transmitter)
+        link(m, requester.flush, completer.flush)
+        link(m, completer.retry, requester.retry)
+        link(m, timers.fired, completer.fired)
+        told(m, requester, completer, "sent", "sent_en", "progress_qp")
+        told(m, completer, requester, "progress")
+        told(m, requester, timers, "sent", "sent_en")
+        told(m, timers, completer, "watch_qp")
+        told(m, completer, timers, "watch")
+        through(m, "response_jobs", Queue(ResponseJob, JOBS, sparse=True), collector.job, completer.job)
+        for block in (self._registers, self._activity):
+            told(m, timers, block, "next_due")
+        told(m, self._registers, timers, "tick")
+
+        commands = self._commands
+        for name in ("requester", "collector", "completer", "sq_fetch"):
+            link(m, getattr(commands, name), self._blocks[name].control)
+        for name in ("requester", "completer"):
+            link(m, self._blocks[name].reply, getattr(commands, f"{name}_reply"))
+        m.d.comb += [
+            commands.requester_done.eq(transmitter.token_done),
+            commands.collector_done.eq(completer.token_done),
+        ]
+        link(m, completer.error, commands.completer_error)
+
+    def _respond_only(self, m):
+        """What a send queue would hear, nobody does."""
+        nobody, commands = self._nobody, self._commands
+        link(m, self._registers.sq, nobody.doorbell)
+        link(m, self._registers.push, nobody.push)
+        link(m, self._transmitter.failed, nobody.failed)
+        for name in ("requester", "collector", "completer", "sq_fetch"):
+            link(m, getattr(commands, name), getattr(nobody, name))
+        for name in ("requester", "completer"):
+            link(m, getattr(nobody, f"{name}_reply"), getattr(commands, f"{name}_reply"))
+        told(m, nobody, commands, "requester_done", "collector_done")
+        m.d.comb += [block.next_due.eq(Const(-1, 32)) for block in (self._registers, self._activity)]
+
+    def _transmit(self, m):
+        """Departure, verdict, payload, wire."""
+        c = self.config
+        access, transmitter, dma = self._access, self._transmitter, self._dma
+        source = self._transmit_merge if c.requests else self._replier
+        link(m, source.access, access.transmit.request)
+        link(m, source.packet, self._headers.i)
+        link(m, self._headers.o, transmitter.packet)
         link(m, access.transmit.verdict, transmitter.verdict)
 
         link(m, access.transmit.piece, dma.transmit_piece)
-        link(m, requester.inline, transmitter.inline)
         beat = PacketBeat(c.data_width)
         through(m, "transmit_skid", Skid(beat), dma.transmit_payload, transmitter.payload)
         told(m, dma, transmitter, "soon")
@@ -215,7 +282,8 @@ class Rnic(wiring.Component):
 
     def _receive(self, m):
         """Wire, lookup, and one run for each packet, in their order."""
-        depacketizer, lookup, responder, collector = self._depacketizer, self._lookup, self._responder, self._collector
+        depacketizer, lookup, responder = self._depacketizer, self._lookup, self._responder
+        collector = self._collector if self.config.requests else self._nobody
         link(m, flipped(self.rx), depacketizer.i)
         # The station looks on: what it does with a frame cannot hold up the next one.
         m.d.comb += [self._station.i.eq(self.rx.payload), self._station.i_valid.eq(self.rx.valid)]
@@ -226,7 +294,6 @@ class Rnic(wiring.Component):
         link(m, lookup.response, collector.response)
         link(m, self._registers.rq, self._rq_fetch.doorbell)
         through(m, "arrived_slice", Slice(12), self._rq_fetch.arrived, responder.arrived)
-        self._fetched(m, "rq", self._rq_fetch, responder)
 
         m.submodules.runs = runs = RunArbiter(2)
         link(m, responder.access, runs.i[0])
@@ -239,9 +306,8 @@ class Rnic(wiring.Component):
         m.submodules.done_router = router = TagRouter(Done)
         through(m, "done_slice", Slice(Done), self._dma.done, router.i)
         link(m, router.o[0], self._acknowledger.done)
-        link(m, router.o[1], self._completer.done)
+        link(m, router.o[1], (self._completer if self.config.requests else self._nobody).done)
         through(m, "jobs", Queue(Job, JOBS, sparse=True), responder.job, self._acknowledger.job)
-        through(m, "response_jobs", Queue(ResponseJob, JOBS, sparse=True), collector.job, self._completer.job)
 
     def _answer(self, m):
         """Acknowledgements, READ responses and atomics."""
@@ -256,26 +322,18 @@ class Rnic(wiring.Component):
         link(m, self._dma.result, replier.result)
 
     def _complete(self, m):
-        """What becomes of send queues, CQEs and events."""
-        requester, completer, collector, timers = self._requester, self._completer, self._collector, self._timers
-        link(m, requester.reads, collector.reads)
-        link(m, requester.outstanding, completer.outstanding)
-        link(m, requester.failed, completer.failed_requester)
-        link(m, self._transmitter.failed, completer.failed_transmitter)
-        link(m, requester.flush, completer.flush)
-        link(m, completer.retry, requester.retry)
-        link(m, timers.fired, completer.fired)
-        told(m, requester, completer, "sent", "sent_en", "progress_qp")
-        told(m, completer, requester, "progress")
-        told(m, requester, timers, "sent", "sent_en")
-        told(m, timers, completer, "watch_qp")
-        told(m, completer, timers, "watch")
-
-        m.submodules.completion_arbiter = completion_arbiter = StreamArbiter(Completion, 2)
+        """CQEs and events."""
         # Who completes goes on while a CQE is written.
-        for name, turn in zip(("acknowledger", "completer"), completion_arbiter.i):
-            through(m, f"{name}_completion", Slice(Completion), self._blocks[name].completion, turn)
-        through(m, "completion_slice", Slice(Completion), completion_arbiter.o, self._completions.completion)
+        m.submodules.acknowledger_completion = first = Slice(Completion)
+        link(m, self._acknowledger.completion, first.i)
+        source = first.o
+        if self.config.requests:
+            m.submodules.completion_arbiter = completion_arbiter = StreamArbiter(Completion, 2)
+            link(m, first.o, completion_arbiter.i[0])
+            second = Slice(Completion)
+            through(m, "completer_completion", second, self._completer.completion, completion_arbiter.i[1])
+            source = completion_arbiter.o
+        through(m, "completion_slice", Slice(Completion), source, self._completions.completion)
         told(m, self._acknowledger, self._completions, "soon_cq")
         m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 3)
         for source, turn in zip((self._completions, self._commands, self._port_state), event_arbiter.i):
@@ -291,9 +349,6 @@ class Rnic(wiring.Component):
         link(m, counters.data, registers.counter_data)
         told(m, commands, registers, "mailbox_addr", "mailbox_w_data", "mailbox_w_en")
         told(m, registers, commands, "mailbox_r_data")
-        for block in (registers, activity):
-            told(m, self._timers, block, "next_due")
-        told(m, registers, self._timers, "tick")
         told(m, activity, registers, "idle")
         m.d.comb += [
             registers.command_result.eq(commands.result),
@@ -307,18 +362,14 @@ class Rnic(wiring.Component):
             self.interrupt.eq(self._events.interrupt & registers.interrupt_enable),
         ]
 
-        for name in ("requester", "responder", "collector", "completer", "sq_fetch", "rq_fetch"):
-            link(m, getattr(commands, name), self._blocks[name].control)
-        for name in ("requester", "responder", "completer"):
-            link(m, self._blocks[name].reply, getattr(commands, f"{name}_reply"))
+        link(m, commands.responder, self._responder.control)
+        link(m, commands.rq_fetch, self._rq_fetch.control)
+        link(m, self._responder.reply, commands.responder_reply)
         m.d.comb += [
-            commands.requester_done.eq(self._transmitter.token_done),
             commands.responder_done.eq(self._acknowledger.token_done),
             commands.replier_done.eq(self._transmitter.response_token_done),
-            commands.collector_done.eq(self._completer.token_done),
         ]
         link(m, self._acknowledger.error, commands.responder_error)
-        link(m, self._completer.error, commands.completer_error)
         link(m, commands.cq_control, self._completions.control)
         link(m, commands.invalidate, self._access.invalidate)
         link(m, registers.consumer, self._completions.consumer)
@@ -342,20 +393,9 @@ class Rnic(wiring.Component):
     def _memory(self, m):
         """The engine's own structures, and the bus."""
         dma, access = self._dma, self._access
-        beat = PacketBeat(self.config.data_width)
-        for name, fetcher in (("sq", self._sq_fetch), ("rq", self._rq_fetch)):
-            structure = getattr(dma, name)
-            link(m, fetcher.read, structure.request)  # from a register that nothing hurries
-            # What comes is taken at once, but far from here.
-            through(m, f"{name}_skid", Skid(beat), structure.data, fetcher.data)
-        for name, request, answer in (
-            ("mpt", access.mpt_read, access.mpt_data),
-            ("mtt", access.mtt_read, access.mtt_data),
-            ("entry", self._collector.read, self._collector.data),
-        ):
-            structure = getattr(dma, name)
-            through(m, f"{name}_slice", Slice(ReadRequest), request, structure.request)
-            link(m, structure.data, answer)
+        self._fetched(m, "rq", self._rq_fetch, self._responder)
+        self._table(m, "mpt", access.mpt_read, access.mpt_data)
+        self._table(m, "mtt", access.mtt_read, access.mtt_data)
         link(m, self._completions.write, dma.cqe.request)  # from a register that nothing hurries
         through(m, "eqe_slice", Slice(ReadRequest), self._events.write, dma.eqe.request)
         for source, structure in ((self._completions, dma.cqe), (self._events, dma.eqe)):
@@ -374,4 +414,5 @@ class Rnic(wiring.Component):
         for name, strobes in sources.items():
             # A counter of cycles counts a cycle once, whoever waits in it; one that is wider adds its sources.
             merge = operator.or_ if COUNTERS[name].width == 1 else operator.add
-            m.d.comb += getattr(self._counters, f"count_{name}").eq(functools.reduce(merge, strobes))
+            if strobes:
+                m.d.comb += getattr(self._counters, f"count_{name}").eq(functools.reduce(merge, strobes))

@@ -60,6 +60,7 @@ class Adapter:
         sizes = {name: 1 << (capabilities >> bit & 15) for name, bit in reg.LOG_CAPABILITIES.items()}
         self.max_qp, self.max_cq = sizes["qps"], sizes["cqs"]
         self.data_bytes, self.window = sizes["data_bytes"], sizes["window"]
+        self.responds_only = bool(capabilities & reg.RESPONDS_ONLY)
         self.may_push = bool(capabilities & reg.CAN_PUSH) and getattr(port, "pushes", True)
         self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}

@@ -19,6 +19,7 @@ __all__ = [
     "QP_PAGES",
     "QP_PUSH",
     "REGISTERS",
+    "RESPONDS_ONLY",
     "VERSION",
     "CqDoorbell",
     "QpDoorbell",
@@ -39,6 +40,9 @@ LOG_CAPABILITIES = {"qps": 0, "cqs": 4, "data_bytes": 8, "window": 12}
 
 CAN_PUSH = 1 << 16
 """Bit of ``capabilities``: send WQEs may be pushed."""
+
+RESPONDS_ONLY = 1 << 17
+"""Bit of ``capabilities``: there are no send queues."""
 
 
 class QpDoorbell(IntEnum):
@@ -80,7 +84,7 @@ REGISTERS = {
             0x008,
             "r",
             "log2 of: QPs (bits 3:0), CQs (7:4), data width in bytes (11:8), most WQEs unacknowledged a QP (15:12); "
-            "bit 16: send WQEs may be pushed",
+            "bit 16: send WQEs may be pushed; bit 17: there are no send queues, the engine only responds",
         ),
         Register("control", 0x00C, "rw", "bit 0: enable; bit 1: interrupt enable"),
         Register("command", 0x010, "w", "see COMMAND: starts a command"),

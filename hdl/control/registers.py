@@ -59,11 +59,12 @@ class Registers(wiring.Component):
         What the register holds, and that it was written.
     """
 
-    def __init__(self, *, data_width, qps, cqs, window):
+    def __init__(self, *, data_width, qps, cqs, window, requests=True):
         self.data_width = data_width
         self.qps = qps
         self.cqs = cqs
         self.window = window
+        self.requests = requests
         super().__init__(
             {
                 "axil": In(AxiLite(abi.ADDRESS_WIDTH)),
@@ -260,7 +261,8 @@ class Registers(wiring.Component):
 
     def _capabilities(self):
         sizes = {"qps": self.qps, "cqs": self.cqs, "data_bytes": self.data_width // 8, "window": self.window}
-        return sum(ceil_log2(sizes[name]) << bit for name, bit in abi.LOG_CAPABILITIES.items()) | abi.CAN_PUSH
+        able = abi.CAN_PUSH if self.requests else abi.RESPONDS_ONLY
+        return sum(ceil_log2(sizes[name]) << bit for name, bit in abi.LOG_CAPABILITIES.items()) | able
 
     def _write_registers(self, m, register, value, busy):
         targets = {

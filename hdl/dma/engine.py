@@ -25,6 +25,7 @@ PIECES = 16
 """Translations ahead of the reads, and as many atomics."""
 
 READ_CHANNELS = ("ar", "r")
+ADDRESSES = ("araddr", "awaddr")
 
 
 class StructureRead(wiring.Signature):
@@ -71,6 +72,8 @@ class DmaEngine(wiring.Component):
         Structures that are written: the first at a beat a cycle, others every second cycle.
     bursts : int
         Bursts of received payload that may wait for their answer.
+    address_width : int
+        Bits of addresses that are kept; those above are 0 on the bus.
 
     Members
     -------
@@ -90,12 +93,13 @@ class DmaEngine(wiring.Component):
     count_stall_rx_memory : 1
     """
 
-    def __init__(self, data_width, buffer=None, *, readers, writers, bursts=16):
+    def __init__(self, data_width, buffer=None, *, readers, writers, bursts=16, address_width=64):
         self.data_width = data_width
         self.buffer = buffer
         self.readers = dict(readers)
         self.writers = tuple(writers)
         self.bursts = bursts
+        self.address_width = address_width
         beat = PacketBeat(data_width)
         super().__init__(
             {
@@ -174,7 +178,8 @@ class DmaEngine(wiring.Component):
         for name, member in self.axi.signature.members.items():
             owner = (read_arbiter if name.startswith(READ_CHANNELS) else write_arbiter).axi
             if member.flow == Out:
-                m.d.comb += getattr(self.axi, name).eq(getattr(owner, name))
+                value = getattr(owner, name)
+                m.d.comb += getattr(self.axi, name).eq(value[: self.address_width] if name in ADDRESSES else value)
             else:
                 m.d.comb += getattr(owner, name).eq(getattr(self.axi, name))
         m.d.comb += self.count_bus_errors.eq(read_arbiter.count_bus_errors + write_arbiter.count_bus_errors)

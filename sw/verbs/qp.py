@@ -209,11 +209,13 @@ class QP(PyverbsCM):
     def post_send(self, wr, bad_wr=None):
         """Posts a list of send work requests.
 
-        ENOMEM: the queue is full; EINVAL: the request or the state is wrong. What stands before the bad one is posted,
-        and ``bad_wr`` becomes a copy of it.
+        ENOMEM: the queue is full; EINVAL: the request or the state is wrong; EOPNOTSUPP: the device only responds. What
+        stands before the bad one is posted, and ``bad_wr`` becomes a copy of it.
         """
 
         def entry(wr):
+            if self._adapter.responds_only:
+                refuse("Failed to post send: the device only responds", errno.EOPNOTSUPP)
             return send_wqe(wr, self._cap, self._sq_sig_all, self._adapter.memory)
 
         never = (S.IBV_QPS_RESET, S.IBV_QPS_INIT, S.IBV_QPS_RTR)

@@ -21,8 +21,8 @@ class NodeHost:
     it is the transport, too.
     """
 
-    def __init__(self, seed, sender=HOST_IP):
-        self.node = NodeModel(seed=seed)
+    def __init__(self, seed, sender=HOST_IP, **model):
+        self.node = NodeModel(seed=seed, **model)
         self.rng = random.Random(seed)
         self.sender = sender
         self.udp, self.roce, self.other = [], [], []

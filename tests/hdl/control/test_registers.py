@@ -60,6 +60,16 @@ def make():
     return Registers(data_width=64, qps=16, cqs=8, window=64)
 
 
+def test_an_engine_that_only_responds_says_so():
+    dut = Registers(data_width=64, qps=4, cqs=2, window=16, requests=False)
+    bus = Bus(dut.axil, make_rng())
+
+    async def host(ctx):
+        assert await bus.read(ctx, REG["capabilities"].offset) == 2 | 1 << 4 | 3 << 8 | 4 << 12 | 1 << 17
+
+    simulate(dut, host)
+
+
 def test_constants_and_what_is_written_read_back():
     rng = make_rng()
     dut = make()

@@ -1,0 +1,92 @@
+"""All bitstreams, of boards that are as small as in test_build.py, with programs that say what we want."""
+
+import json
+
+import pytest
+from amaranth_boards.ecpix5 import ECPIX545Platform
+from stand_ins import PLACED, YOSYS, stand_in
+from test_build import Blinker
+from verbena.boards import build, survey
+from verbena.boards.board import Board
+
+NEXTPNR = f"""
+import json, sys
+seed = int(sys.argv[sys.argv.index("--seed") + 1])
+if seed == 9:
+    print("ERROR: no BELs remaining")
+    raise SystemExit(1)
+placed = {PLACED!r}
+placed["fmax"]["clk"]["achieved"] = 98.0 + seed
+open("top.config", "w").write(str(seed))
+open("nextpnr.json", "w").write(json.dumps(placed))
+"""
+"""Meets 100 MHz with seed 2 and above; 9 does not fit."""
+
+ECPPACK_COPY = "open('top.bit', 'w').write(open('top.config').read())"
+
+
+@pytest.fixture(autouse=True)
+def tools(monkeypatch, tmp_path):
+    boards = {
+        "one": Board("one", ECPIX545Platform, 100_000_000, seeds=(1, 2, 3)),
+        "two": Board("two", ECPIX545Platform, 100_000_000, seeds=(3,)),
+    }
+    monkeypatch.setattr(build, "Top", Blinker)
+    monkeypatch.setattr(survey, "find_boards", lambda: boards)
+    for variable, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR), ("ECPPACK", ECPPACK_COPY)):
+        stand_in(tmp_path, monkeypatch, variable, text)
+
+
+def run(folder, *arguments):
+    status = survey.main(["--no-blocks", "--output", str(folder), *arguments])
+    return status, json.loads((folder / "boards.json").read_text())
+
+
+def test_every_board_and_seed(tmp_path, capsys):
+    """The bitstream is that of the first seed that meets; a seed that misses is one line, and the rest goes on."""
+    status, boards = run(tmp_path)
+    assert status == 1
+    assert capsys.readouterr().err == "one, seed 1: one misses clk: 99.0 of 100.0 MHz\n"
+    assert {name: [(each["seed"], each["meets"]) for each in board["runs"]] for name, board in boards.items()} == {
+        "one": [(1, False), (2, True), (3, True)],
+        "two": [(3, True)],
+    }
+    assert (tmp_path / "one" / "top.bit").read_text() == "2"
+    first = boards["one"]
+    assert first["fits"]
+    assert first["config"]["qps"] == 64
+    assert first["runs"][0]["clocks"] == {"clk": {"mhz": 99.0, "wanted_mhz": 100.0}}
+    assert first["runs"][0]["utilization"] == PLACED["utilization"]
+    assert first["runs"][1]["device"] == "LFE5UM5G-45F"
+
+
+def test_what_does_not_fit(tmp_path, capsys):
+    """Nor is it placed again."""
+    status, boards = run(tmp_path, "one", "--seeds", "9", "2")
+    assert status == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "no BELs remaining" in said
+    assert not boards["one"]["fits"]
+    assert [each["seed"] for each in boards["one"]["runs"]] == [9]
+    assert set(boards) == {"one"}
+
+
+def test_synthesis_that_fails(tmp_path, capsys, monkeypatch):
+    """One board's does not stop the others."""
+    stand_in(tmp_path, monkeypatch, "YOSYS", "print('ERROR: broken'); raise SystemExit(1)")
+    status, boards = run(tmp_path)
+    assert status == 1
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["one", "two"]
+    assert not any(board["fits"] or board["runs"] for board in boards.values())
+
+
+def test_all_well(tmp_path, capsys):
+    status, boards = run(tmp_path, "two")
+    assert (status, capsys.readouterr().err) == (0, "")
+    assert boards["two"]["runs"][0]["meets"]
+
+
+def test_an_unknown_board(tmp_path, capsys):
+    assert survey.main(["three", "--output", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "there is no board 'three'; there are one, two\n"

@@ -1,0 +1,93 @@
+"""What an engine without send queues says in their place."""
+
+from amaranth.hdl import Value
+from streams import make_rng, receive_all, send_all, simulate
+from verbena.hdl.abi.commands import QpAction
+from verbena.hdl.transport.respond_only import RespondOnly
+
+TOKENS = ("requester", "collector", "completer", "sq_fetch")
+
+
+def test_whatever_comes_vanishes():
+    """Doorbells, pushed words, answers of the bus and failures are taken in their cycle."""
+    rng = make_rng()
+    dut = RespondOnly()
+    ports = (dut.doorbell, dut.push, dut.done, dut.failed)
+
+    async def testbench(ctx):
+        for _ in range(50):
+            for port in ports:
+                ctx.set(port.valid, rng.randrange(2))
+            await ctx.tick()
+            assert all(ctx.get(port.ready) for port in ports)
+
+    simulate(dut, testbench, seed=rng.seed_value)
+
+
+def test_tokens():
+    """Each is taken at once; RESET comes out of requester and collector afterwards, and QUERY has two answers."""
+    rng = make_rng()
+    dut = RespondOnly()
+    actions = [rng.choice(list(QpAction)) for _ in range(60)]
+    counts = {"requester_done": 0, "collector_done": 0}
+    replies = {"requester_reply": [], "completer_reply": []}
+
+    async def testbench(ctx):
+        for action in actions:
+            asked = action == QpAction.QUERY
+            for name in TOKENS:
+                if name == "collector" and action != QpAction.RESET:
+                    continue
+                port = getattr(dut, name)
+                ctx.set(port.payload, {"qp": rng.randrange(4), "action": action, "psn": rng.getrandbits(24)})
+                ctx.set(port.valid, 1)
+                assert ctx.get(port.ready)
+                done = getattr(dut, f"{name}_done", None)
+                before = counts.get(f"{name}_done")
+                await ctx.tick()
+                ctx.set(port.valid, 0)
+                if done is not None:
+                    assert ctx.get(done)
+                    await ctx.tick()
+                    assert not ctx.get(done)
+                    counts[f"{name}_done"] = before + 1
+            for name, taken in replies.items():
+                port = getattr(dut, name)
+                for _ in range(rng.randrange(4)):
+                    assert ctx.get(port.valid) == asked
+                    await ctx.tick()
+                if asked:
+                    assert ctx.get(Value.cast(port.payload)) == 0
+                    ctx.set(port.ready, 1)
+                    await ctx.tick()
+                    ctx.set(port.ready, 0)
+                    taken.append(action)
+                assert not ctx.get(port.valid)
+
+    simulate(dut, testbench, seed=rng.seed_value)
+    assert counts["collector_done"] == actions.count(QpAction.RESET)
+    assert [len(taken) for taken in replies.values()] == 2 * [actions.count(QpAction.QUERY)]
+
+
+def test_responses_are_discarded():
+    """A run of one access a response, in order, with its length, and nothing else of it; each is counted."""
+    rng = make_rng()
+    dut = RespondOnly()
+    responses = [{"transport": {"length": rng.randrange(4097)}, "qp": rng.randrange(4)} for _ in range(40)]
+    runs, counted = [], []
+
+    async def count(ctx):
+        async for *_, strobe in ctx.tick().sample(dut.count_drop_response):
+            counted.append(strobe)
+
+    async def sender(ctx):
+        await send_all(ctx, dut.response, responses, rng, 0.3)
+
+    async def receiver(ctx):
+        runs.extend(await receive_all(ctx, dut.access, len(responses), rng, 0.3))
+
+    simulate(dut, sender, receiver, background=[count], seed=rng.seed_value)
+    for response, access in zip(responses, runs, strict=True):
+        assert (access.length, access.qp) == (response["transport"]["length"], response["qp"])
+        assert (access.discard, access.tag, access.last, access["clear"]) == (1, 1, 1, 0)
+    assert sum(counted) == len(responses)
