@@ -9,6 +9,7 @@ from verbena.hdl.ethernet.rgmii import Rgmii
 
 from .clocking import Clocking, pll_settings
 from .node import Node
+from .sdram_pins import STROBES, SdramPads
 
 __all__ = ["Board", "Top"]
 
@@ -31,6 +32,8 @@ class Board:
     config : Config
     memory_size : int
         Bytes of block RAM that are host memory.
+    sdram : SdramChip or None
+        These chips, its ``sdram``, are host memory instead.
     lut_rows : int
         Tables of so many rows or fewer are LUT RAM: for a device with little block RAM.
     port : int
@@ -48,6 +51,7 @@ class Board:
     core: int
     config: Config = field(default_factory=Config)
     memory_size: int = 65536
+    sdram: object = None
     lut_rows: int = 0
     port: int = 0
     tx_clock_delay: float = 0.0
@@ -86,6 +90,7 @@ class Top(Elaboratable):
             ip=self.ip,
             clock=settings.core,
             memory_size=board.memory_size,
+            sdram=board.sdram,
             allowed=self.allowed,
         )
         m.submodules.node = node
@@ -119,7 +124,21 @@ class Top(Elaboratable):
             pins.output("uart_tx", uart["tx"], node.uart_tx)
         else:
             m.d.comb += node.uart_rx.eq(1)
+        if board.sdram is not None:
+            self._memory(m, pins, node)
         return m
+
+    def _memory(self, m, pins, node):
+        m.submodules.sdram_pads = pads = SdramPads(self.board.sdram)
+        wiring.connect(m, node.sdram, pads.pins)
+        ports = pins.group("sdram", 0)
+        outputs = {"clk": pads.clock, "ba": pads.bank, "a": pads.address, "clk_en": 1, "cs": 1, "dqm": 0}
+        for name, value in outputs.items():
+            if name in ports:
+                pins.output(f"sdram_{name}", ports[name], value)
+        for name in STROBES:  # a register in the pin cannot be followed by an inverter
+            pins.output(f"sdram_{name}", ~ports[name.removesuffix("_n")], getattr(pads, name))
+        m.d.comb += pads.dq_i.eq(pins.both("sdram_dq", ports["dq"], pads.dq_o, pads.dq_oe))
 
 
 class Pins:

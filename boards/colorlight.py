@@ -5,6 +5,7 @@ import os
 from verbena.hdl.config import Config
 
 from .board import Board
+from .sdram_pins import SdramChip
 
 __all__ = ["BOARDS", "REDUCED"]
 
@@ -35,5 +36,13 @@ def platform():
 
 
 BOARDS = [
-    Board("colorlight-5a75b", platform, 62_500_000, REDUCED, 16384, lut_rows=16, loader=("--board", "colorlight")),
+    Board(
+        "colorlight-5a75b",
+        platform,
+        62_500_000,
+        REDUCED,
+        sdram=SdramChip(banks=2, rows=2048, columns=256, width=32),
+        lut_rows=16,
+        loader=("--board", "colorlight"),
+    ),
 ]

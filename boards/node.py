@@ -1,4 +1,4 @@
-"""A memory node: the engine, its MAC, block RAM as host memory, and the bridges by which a driver reaches it all."""
+"""A memory node: the engine, its MAC, host memory, and the bridges by which a driver reaches it all."""
 
 from dataclasses import replace
 
@@ -15,6 +15,8 @@ from .bridge import MEMORY, BridgeArbiter, BridgeDecoder, RegisterPort
 from .etherbone import Etherbone
 from .memory import BlockMemory
 from .node_registers import NodeRegisters
+from .sdram import Sdram
+from .sdram_pins import SdramPins
 from .uart import UartBridge
 
 __all__ = ["Node"]
@@ -38,7 +40,9 @@ class Node(wiring.Component):
     clock : int
         Hz of ``sync``.
     memory_size : int
-        Bytes of host memory, a power of two; it stands at 0x40000000 of the engine's bus.
+        Bytes of host memory in block RAM, a power of two; it stands at 0x40000000 of the engine's bus.
+    sdram : SdramChip or None
+        These chips are the host memory instead.
     allowed : sequence of int
         At most 2 IPv4 addresses that may use Etherbone from the beginning. The serial line may always.
 
@@ -51,15 +55,21 @@ class Node(wiring.Component):
     slow : 1
         100 Mb/s.
     interrupt : 1
+    sdram : ``SdramPins``
+        Only with ``sdram``.
     """
 
-    def __init__(self, config, *, mac, ip, clock, memory_size=65536, allowed=()):
+    def __init__(self, config, *, mac, ip, clock, memory_size=65536, sdram=None, allowed=()):
         config = replace(config, udp_port=etherbone.PORT)
+        if sdram is None:
+            memory = BlockMemory(config.data_width, memory_size, MEMORY)
+        else:
+            memory, memory_size = Sdram(config.data_width, sdram, MEMORY, clock), sdram.size
         self.parts = {
             "rnic": Rnic(config),
             # The depacketizer stores frames itself: what is damaged is dropped there.
             "mac": Mac(config.data_width, receive_depth=None),
-            "memory": BlockMemory(config.data_width, memory_size, MEMORY),
+            "memory": memory,
             "etherbone": Etherbone(),
             "uart": UartBridge(round(clock / BAUD)),
             "mdio": Mdio(max(2, -(-clock // (2 * MDC_HZ)))),
@@ -80,6 +90,7 @@ class Node(wiring.Component):
                 "uart_tx": Out(1, init=1),
                 "slow": Out(1),
                 "interrupt": Out(1),
+                **({} if sdram is None else {"sdram": Out(SdramPins(sdram))}),
             }
         )
 
@@ -98,6 +109,8 @@ class Node(wiring.Component):
         wiring.connect(m, mac.rx, rnic.rx)
         wiring.connect(m, mac.gmii, wiring.flipped(self.gmii))
         wiring.connect(m, rnic.axi, self._memory.axi)
+        if "sdram" in self.signature.members:
+            wiring.connect(m, self._memory.pins, wiring.flipped(self.sdram))
         m.d.comb += [
             mac.mac.eq(self.station_mac),
             mac.slow.eq(registers.slow),

@@ -23,7 +23,7 @@ class SdramTop(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.pads = pads = self.pads
-        m.submodules.sdram = sdram = Sdram(64, CHIP, BASE, CLOCK, 5)
+        m.submodules.sdram = sdram = Sdram(64, CHIP, BASE, CLOCK)
         wiring.connect(m, wiring.flipped(self.axi), sdram.axi)
         wiring.connect(m, sdram.pins, pads.pins)
         for name, member in self.signature.members.items():

@@ -12,8 +12,8 @@ from verbena.boards import port as board_port
 from verbena.boards.build import find_boards
 from verbena.boards.port import BoardPort
 from verbena.boards.sim import design
-from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_state, ibv_wr_opcode
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
 CLOCK = 62_500_000
