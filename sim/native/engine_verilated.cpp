@@ -61,6 +61,8 @@ VerilatedEngine::VerilatedEngine(std::unique_ptr<VerilatedContext> context, cons
 VerilatedEngine::~VerilatedEngine() {
     trace_close();
     model_->final();
+    // A model takes leave of the context that its thread used last, which may be gone.
+    Verilated::threadContextp(model_->contextp());
 }
 
 void VerilatedEngine::sample(Outputs &outputs) {

@@ -46,6 +46,9 @@ def test_memories(tmp_path, monkeypatch):
     assert "TRELLIS_DPR16X4" in text
     # The registers behind block RAM are in the block RAM.
     assert "OUTREG" in text
+    # The reset is the chip's.
+    assert "SGSR" in text
+    assert '.GSR("ENABLED")' in text
     seed = make_rng().seed_value
     run_bench("netlist_bench", text, tmp_path, monkeypatch, CELLS, NETLIST_SEED=seed, SHAPES=json.dumps(SHAPES))
 

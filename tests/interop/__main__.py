@@ -10,22 +10,36 @@ import traceback
 from concurrent.futures import ProcessPoolExecutor
 
 from bench import CAPTURE, Bench, prepare
+from cases import ADAPTER_CASES, NODE_CASES
 from cases import groups as all_groups
 from filelock import FileLock, Timeout
 from image import ImageError, build, check_host
 from judge import judge
 from machine import GuestError
 from report import Report
+from stations import AdapterStation, NodeStation
+from verbena.boards import sim as board
 from verbena.sim.model import BuildError, build_directory, rnic
 from verbena.sim.model import build as build_model
 
 ROOT = build_directory() / "interop"
 
 
-def selected(only, seed):
-    """Groups of cases by name, those whose names match the pattern ``only``."""
+STATIONS = {
+    # What hangs on the cable, of which designs, and which cases it can bear.
+    "adapter": (AdapterStation, [rnic], ADAPTER_CASES),
+    "node": (NodeStation, [board.design, rnic], NODE_CASES),
+}
+RESULTS = {"adapter": "interop.json", "node": "node-interop.json"}
+
+
+def selected(station, only, seed):
+    """Groups of cases by name, those for this station whose names match the pattern ``only``."""
+    patterns = STATIONS[station][2], only
     chosen = {
-        name: [case for case in cases if re.search(only, f"{name}: {case.name} as {case.role}")]
+        name: [
+            case for case in cases if all(re.search(each, f"{name}: {case.name} as {case.role}") for each in patterns)
+        ]
         for name, cases in all_groups(seed).items()
     }
     return {name: cases for name, cases in chosen.items() if cases}
@@ -46,15 +60,15 @@ def run_case(bench, case, report):
     return complaint is None
 
 
-def run_group(machines, folder, name, cases, report):
-    """Runs cases on one bench, made of ``machines``; a new one after each failure, in a folder of its own. Returns the
+def run_group(make, folder, name, cases, report):
+    """Runs cases on one bench, ``make(place)``; a new one after each failure, in a folder of its own. Returns the
     captures.
     """
     captures = []
     left = list(cases)
     while left:
         place = folder / re.sub(r"\W+", "-", f"{name} {len(captures) or ''}".strip())
-        with Bench(*machines, place) as bench:
+        with make(place) as bench:
             captures.append(place / CAPTURE)
             good = True
             while left and good:
@@ -64,46 +78,52 @@ def run_group(machines, folder, name, cases, report):
     return captures
 
 
-def run(only, seed):
+def run(station, only, seed):
     """The whole suite; the exit status."""
     check_host()
-    groups = selected(only, seed)
+    kind, sources, _ = STATIONS[station]
+    groups = selected(station, only, seed)
     # Asked for once: the sources may change while this runs.
-    design = rnic()
-    model = build_model(design, verbose=True)
+    designs = [source() for source in sources]
+    models = [build_model(design, verbose=True).directory.name for design in designs]
     image = build(ROOT)
-    folder = ROOT / "run"
+    folder = ROOT / ("run" if station == "adapter" else f"run-{station}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     report = Report(sum(map(len, groups.values())))
     with ProcessPoolExecutor(1) as pool, report:
-        snapshot = prepare(image, folder)
+        snapshot = prepare(image, folder, kind.guest)
+
+        def make(place):
+            return Bench(kind(*designs), image, snapshot, place)
+
         judged = []
         for name, cases in groups.items():
-            for capture in run_group((design, image, snapshot), folder, name, cases, report):
+            for capture in run_group(make, folder, name, cases, report):
                 judged.append(pool.submit(judge, capture))
         snapshot.unlink()
         report.begin("judge the captures")
         verdicts = [future.result() for future in judged]
     report.table()
-    report.write(ROOT.parent / "interop.json")
+    report.write(ROOT.parent / RESULTS[station])
     complaints = [complaint for _, more in verdicts for complaint in more]
     for complaint in complaints[:20]:
         report.say(complaint)
     frames = sum(count for count, _ in verdicts)
     report.say(f"{frames} RoCE frames judged by scapy (ICRC) and tshark: {len(complaints)} complaints")
-    report.say(f"seed {seed}; captures and logs: {folder}; model: {model.directory.name}; guest: {image.folder.name}")
+    report.say(f"seed {seed}; captures and logs: {folder}; models: {', '.join(models)}; guest: {image.folder.name}")
     return bool(report.failed or complaints or not report.lines)
 
 
 def main():
     parser = argparse.ArgumentParser(prog="make interop", description=__doc__)
+    parser.add_argument("--station", choices=STATIONS, default="adapter", help="what talks to it (%(default)s)")
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose `group: name as role` matches this")
     parser.add_argument("--list", action="store_true", help="list the cases and end")
     parser.add_argument("--seed", type=int, default=1, help="of the random faults (%(default)s)")
     options = parser.parse_args()
     if options.list:
-        for name, cases in selected(options.only, options.seed).items():
+        for name, cases in selected(options.station, options.only, options.seed).items():
             for case in cases:
                 print(f"{name}: {case.name} as {case.role}")
         return 0
@@ -112,7 +132,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         with FileLock(ROOT / "lock", timeout=0):
-            return run(options.only, options.seed)
+            return run(options.station, options.only, options.seed)
     except Timeout:
         print("interop: another run is going on here", file=sys.stderr)
         return 1

@@ -5,7 +5,6 @@ addressed by offset.
 """
 
 import base64
-import ctypes
 import hashlib
 import importlib
 import random
@@ -39,7 +38,7 @@ class Peer:
         self.context = v["device"].Context(name=self.device)
         self.pd = v["pd"].PD(self.context)
         self.mr = v["mr"].MR(self.pd, size, access)
-        self.cq = v["cq"].CQ(self.context, 1024)
+        self.cq = v["cq"].CQ(self.context, 2 * qps * depth)
         cap = v["qp"].QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge)
         init = v["qp"].QPInitAttr(self.enums.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=0)
         self.qps = [v["qp"].QP(self.pd, init) for _ in range(qps)]
@@ -66,15 +65,15 @@ class Peer:
     def fill(self, seed):
         """Random bytes of a seed all over the region."""
         data = random.Random(seed).randbytes(self.mr.length)
-        ctypes.memmove(self.mr.buf, data, len(data))
+        self.mr.write(data, len(data))
 
     def digest(self):
         """SHA-256 of the region."""
-        return hashlib.sha256(ctypes.string_at(self.mr.buf, self.mr.length)).hexdigest()
+        return hashlib.sha256(self.mr.read(self.mr.length, 0)).hexdigest()
 
     def content(self):
         """The region, in base64."""
-        return base64.b64encode(ctypes.string_at(self.mr.buf, self.mr.length)).decode()
+        return base64.b64encode(self.mr.read(self.mr.length, 0)).decode()
 
     def _sges(self, sges):
         key = self.mr.lkey

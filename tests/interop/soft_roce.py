@@ -17,10 +17,11 @@ import threading
 import time
 import tty
 
-from bench import DEVICE, Bench, prepare
+from bench import Bench, prepare
 from connection import REQUESTER, RESPONDER, Connection
 from image import ImageError, build
-from machine import ADDRESS, GuestError
+from machine import GuestError
+from stations import DEVICE, AdapterStation
 from verbena.sim.model import BuildError, build_directory, rnic
 from verbena.sw.tools import pingpong
 from verbena.sw.tools.exchange.channel import Listener
@@ -34,8 +35,9 @@ SHELL = ROOT / "shell"
 """Link to the socket of the guest's shell."""
 
 PORT = 18515
+GUEST = AdapterStation.guest
 BANNER = f"""
-The adapter is the device {DEVICE!r} of verbena.sw.verbs, 10.0.0.1; the guest is {ADDRESS}, its device is rxe0.
+The adapter is the device {DEVICE!r} of verbena.sw.verbs, 10.0.0.1; the guest is {GUEST}, its device is rxe0.
 A shell in the guest: make soft-roce-shell, in another terminal. Ctrl-D here ends both.
 
   guest("ping -c 3 10.0.0.1")      runs a command in the guest
@@ -43,7 +45,7 @@ A shell in the guest: make soft-roce-shell, in another terminal. Ctrl-D here end
   serve("pingpong", iterations=20) our end of it; in the guest: ibv_rc_pingpong -d rxe0 -g 1 -n 20 10.0.2.2
   c = connect()                    queue pairs and 64 KiB on both sides, connected; ours requests
   c.post("RDMA_WRITE", [[0, 100]], [[200, 100]]); c.finish()     from our offset 0 to the guest's 200; checks all bytes
-  context, bench                   the open device; everything else: bench.cable, bench.guest, bench.world
+  context, bench                   the open device; everything else: bench.cable, bench.guest, bench.station.world
 """
 
 
@@ -53,8 +55,8 @@ def prompt():
     design = rnic()
     image = build(ROOT)
     folder.mkdir(parents=True, exist_ok=True)
-    snapshot = prepare(image, folder)
-    with Bench(design, image, snapshot, folder) as bench:
+    snapshot = prepare(image, folder, AdapterStation.guest)
+    with Bench(AdapterStation(design), image, snapshot, folder) as bench:
         snapshot.unlink()
         SHELL.unlink(missing_ok=True)
         SHELL.symlink_to(bench.guest.shell)

@@ -1,7 +1,12 @@
 """The world around an engine, with the stand-in as the engine."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from stand_in import MAGIC, R, stand_in
+from verbena.sim.model import build
 from verbena.sim.world import INTERRUPT, TAP, WATCH, BusError, Faults, ProtocolError, World
 from verbena.sw import host_memory
 
@@ -318,6 +323,23 @@ def test_reset_leaves_nothing_behind(block):
         # Of the frame that the reset cut off an end arrives, damaged.
         assert b.read32(R.RECEIVED) == 1 | 1 << 16
         assert copy(world, source, target, 8) == 0
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (1, 2, 0)])
+def test_worlds_end_in_any_order(order):
+    """In a process of its own: who waits there for ever cannot be interrupted."""
+    build(stand_in())  # before time runs
+    program = f"""
+from stand_in import stand_in
+from verbena.sim.world import World
+worlds = [World(2, stand_in()) for _ in {order}]
+for number in {order}:
+    worlds[number].advance(100)
+    worlds[number].close()
+with World(1, stand_in()) as another:
+    another.advance(100)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, check=True, timeout=60)
 
 
 def test_wrong_arguments_are_refused():

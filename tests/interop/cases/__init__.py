@@ -1,11 +1,24 @@
-"""The cases, in groups that share one guest and one adapter."""
+"""The cases, in groups that share one guest and one device."""
 
-from . import addresses, faults, refusals, tools, transfers
+from . import addresses, bridge, faults, refusals, tools, transfers
 
-__all__ = ["groups"]
+__all__ = ["ADAPTER_CASES", "NODE_CASES", "groups"]
+
+ADAPTER_CASES = "^(?!bridge)"
+"""Pattern of the cases for an adapter alone: it has no bridge."""
+
+NODE_CASES = "|".join(
+    (
+        "^(addresses|bridge|mtu 1024|atomics|refusals)",
+        "^shapes: .*(PSNs|entries)",
+        "^faults .*: (RDMA_WRITE|RDMA_READ|ATOMIC_FETCH_AND_ADD): each frame",
+        "^perftest: ib_(write|send|read|atomic)_(bw|lat)",
+    )
+)
+"""Those for a simulated node: it has little memory, and time passes slowly there."""
 
 
 def groups(seed):
     """Lists of cases by the name of their group; ``seed`` decides what random faults do."""
-    families = (addresses, transfers, refusals, faults, tools)
+    families = (addresses, bridge, transfers, refusals, faults, tools)
     return {name: cases for family in families for name, cases in family.groups(seed).items()}

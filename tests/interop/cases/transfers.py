@@ -26,21 +26,20 @@ MTUS = (256, 512, 1024, 2048, 4096)
 ROLES = (REQUESTER, RESPONDER)
 SMALL_MTU = 256
 LAST_PSN = 0xFFFFFF
-SOURCE, SINK = 0, 1 << 17
-"""Halves of the regions."""
-
 MANY = 1 << 18
 
 
-def sizes(mtu):
-    return 0, 1, 3, mtu - 1, mtu, mtu + 1, 5000, 65536
+def sizes(mtu, half):
+    """Of messages that fit into a half of a region."""
+    return [size for size in (0, 1, 3, mtu - 1, mtu, mtu + 1, 5000, 65536) if size + 100 < half]
 
 
 def boundaries(op, role, mtu, bench):
     """Every size around a boundary, from and to addresses of many alignments."""
-    connection = Connection(bench, role, size=1 << 18, mtu=mtu)
-    for number, size in enumerate(sizes(mtu)):
-        near, far = (SINK, SOURCE) if op == READ else (SOURCE, SINK)
+    half = bench.region // 2
+    connection = Connection(bench, role, size=bench.region, mtu=mtu)
+    for number, size in enumerate(sizes(mtu, half)):
+        near, far = (half, 0) if op == READ else (0, half)
         connection.post(op, [[near + 17 * number % 64, size]], [[far + 13 * number % 71, size]])
         connection.finish()
 
@@ -77,12 +76,12 @@ def lay(start, lengths, rng):
 
 def scattered(op, role, bench):
     """Several scatter/gather entries of any length and alignment on each side that can have them."""
-    connection = Connection(bench, role, mtu=SMALL_MTU, sge=4)
+    connection = Connection(bench, role, size=bench.region, mtu=SMALL_MTU, sge=4)
     rng = random.Random(op)
     for _ in range(12):
         total = rng.choice([0, 1, 5, 64, 255, 256, 257, 700, 3000])
         near = lay(0, pieces(total, rng.randint(1, 4), rng), rng)
-        far = lay(65536, pieces(total, rng.randint(1, 4), rng) if op == SEND else [total], rng)
+        far = lay(bench.region // 2, pieces(total, rng.randint(1, 4), rng) if op == SEND else [total], rng)
         connection.post(op, near, far)
         connection.finish()
 

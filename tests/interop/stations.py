@@ -1,0 +1,112 @@
+"""What hangs at our end of the cable: an adapter alone in its world, or a board's node on its network, reached through
+its pins and its bridge as a board is. The cases see no difference.
+"""
+
+import threading
+
+from machine import MAC
+from verbena.boards.sim import Network, NodePort
+from verbena.sim.devices import TICK, SimPort
+from verbena.sim.world import World
+
+__all__ = ["DEVICE", "AdapterStation", "NodeStation"]
+
+DEVICE = "sim0"
+
+NAP = 0.001
+"""Seconds to wait for the guest when the device has nothing to do."""
+
+SLICE = 0.002
+"""Seconds for which a guest in turns runs at a time."""
+
+QUIET = 4000
+"""Cycles without a frame after which it is such a guest's turn: more than the device takes for an answer."""
+
+
+class Cabled:
+    """For a port with a ``world``: its time passes together with the cable."""
+
+    turns = None
+    """A :class:`.machine.Guest` that runs only when the device has nothing to say: so its clock does not run away."""
+
+    busy = False
+    """Whether the device had anything left to do when time passed last."""
+
+    def plug(self, cable):
+        self.cable = cable
+        self._quiet = 0
+        self._lock = threading.RLock()
+        return self
+
+    def advance(self, max_cycles):
+        with self._lock:
+            return self._advance(max_cycles)
+
+    def _advance(self, max_cycles):
+        moved = self.cable.exchange()
+        start = self.world.cycles
+        self.busy = super().advance(max_cycles)
+        moved = self.cable.exchange() or moved
+        if self.turns is not None:
+            self._quiet = 0 if moved else self._quiet + self.world.cycles - start
+            if self._quiet >= QUIET or not self.busy:
+                self._quiet = 0
+                self.turns.cont()
+                self.cable.wait(SLICE)
+                self.turns.stop()
+        elif not self.busy and not moved:
+            self.cable.wait(NAP)
+        # A peer may always have something to say.
+        return True
+
+
+class CabledAdapter(Cabled, SimPort):
+    pass
+
+
+class CabledNode(Cabled, NodePort):
+    @property
+    def world(self):
+        return self.network.world
+
+
+class AdapterStation:
+    """The engine that ``design`` describes."""
+
+    guest = "10.0.0.240"
+    """Address of a guest that it can reach."""
+
+    region = 1 << 18
+    """Bytes that a region may have at least."""
+
+    def __init__(self, design):
+        self.world = World(adapters=1, design=design)
+        self.tap = self.world.tap(MAC)
+
+    def port(self, cable):
+        return CabledAdapter(self.world, 0).plug(cable)
+
+    def close(self):
+        self.world.close()
+
+
+class NodeStation:
+    """The node that the design ``node`` describes, the host that may use its bridge, and an adapter, ``engine``, that
+    keeps the time (:class:`verbena.boards.sim.Network`).
+    """
+
+    guest = "192.168.1.240"
+    region = 1 << 14
+
+    def __init__(self, node, engine):
+        self.network = Network(node, engine)
+        self.tap = self.network.world.tap(MAC)
+
+    def port(self, cable):
+        port = CabledNode(self.network, DEVICE).plug(cable)
+        # As the adapter's, for the sake of those who wait for timeouts.
+        port.tick = TICK
+        return port
+
+    def close(self):
+        self.network.close()
