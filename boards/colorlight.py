@@ -14,7 +14,7 @@ REDUCED = Config(
     window=16,
     sq_area=256,
     rq_area=256,
-    mpt_sets=16,
+    mpt_sets=8,
     mtt_sets=4,
     transmit_buffer=4096,
     receive_buffer=8192,
@@ -35,5 +35,5 @@ def platform():
 
 
 BOARDS = [
-    Board("colorlight-5a75b", platform, 62_500_000, REDUCED, 16384, lut_rows=16, loader=("--board", "colorlight")),
+    Board("colorlight-5a75b", platform, 62_500_000, REDUCED, 32768, lut_rows=16, loader=("--board", "colorlight")),
 ]
