@@ -23,5 +23,5 @@ BOARDS = [
         loader=LOADER,
         **DELAYS,
     ),
-    Board("ecpix5-45f", ECPIX545Platform, 125_000_000, SMALL, 16384, lut_rows=16, loader=LOADER, **DELAYS),
+    Board("ecpix5-45f", ECPIX545Platform, 125_000_000, SMALL, 32768, lut_rows=16, loader=LOADER, **DELAYS),
 ]

@@ -13,7 +13,7 @@ BOARDS = [
         VersaECP55GPlatform,
         125_000_000,
         SMALL,
-        16384,
+        32768,
         lut_rows=16,
         tx_clock_delay=2e-9,
         rx_delay=2e-9,
