@@ -148,9 +148,9 @@ class CompletionWriter(wiring.Component):
         torn = Signal(2)  # a row read while it is written is undefined
         m.d.sync += [
             before.eq(cq),
-            same.eq(looking & (cq == before) & ~consume.en & ~renewed),
+            same.eq(looking & (cq == before) & ~consume.en & ~produce.en & ~renewed),
             placed.eq(looking & known),
-            torn.eq(Cat(self.attribute_en, torn[0])),
+            torn.eq(Cat(table.writing, torn[0])),
         ]
         m.d.comb += [
             known.eq(same & (cq == before) & ~torn[1]),
@@ -161,8 +161,6 @@ class CompletionWriter(wiring.Component):
             produced.addr.eq(cq),
             consumed.addr.eq(cq),
             state.addr.eq(cq),
-            produce.addr.eq(Mux(reset, control_cq, cq)),
-            produce.data.eq(Mux(reset, 0, position + 1)),
             consume.addr.eq(Mux(reset, control_cq, self.consumer.payload.cq)),
             consume.data.eq(Mux(reset, 0, self.consumer.payload.index)),
             consume.en.eq(reset | self.consumer.valid),
@@ -171,6 +169,12 @@ class CompletionWriter(wiring.Component):
             flights.i.payload.urgent.eq(payload.solicited | (payload.status != 0)),
         ]
         quiet = Signal()
+        placing = Signal()
+        m.d.sync += [  # a cycle late: who decides it is far
+            produce.addr.eq(Mux(reset, control_cq, cq)),
+            produce.data.eq(Mux(reset, 0, position + 1)),
+            produce.en.eq(placing),
+        ]
         with m.FSM(name="cqe"):
             with m.State("LOOK"):
                 m.d.comb += [looking.eq(1), quiet.eq(~self.completion.valid & ~self.control.valid)]
@@ -199,7 +203,7 @@ class CompletionWriter(wiring.Component):
                     m.d.sync += [number.eq(number + 1), last.eq(number == beats - 2)]
                     with m.If(last):
                         m.d.sync += [number.eq(0), last.eq(beats == 1)]
-                        m.d.comb += [produce.en.eq(1), flights.i.valid.eq(1), self.completion.ready.eq(1)]
+                        m.d.comb += [placing.eq(1), flights.i.valid.eq(1), self.completion.ready.eq(1)]
                         m.next = "LOOK"
             with m.State("OVERRUN"):
                 m.d.comb += overrun.eq(1)
@@ -212,7 +216,7 @@ class CompletionWriter(wiring.Component):
                 with m.If(flights.level == 0):
                     m.next = "RESET"
             with m.State("RESET"):
-                m.d.comb += [reset.eq(1), produce.en.eq(1)]
+                m.d.comb += [reset.eq(1), placing.eq(1)]
                 with m.If(granted):
                     m.d.comb += self.control.ready.eq(1)
                     m.next = "LOOK"

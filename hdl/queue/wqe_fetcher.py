@@ -264,7 +264,7 @@ class RingPrefetcher(wiring.Component):
 
         # Who adds a QP to those that wait for a turn: the turn itself, what frees room, what brings work.
         rung = Signal()
-        ending = Signal()
+        ending, ended = Signal(), Signal()  # the last beat of a read comes; came in the last cycle
         m.d.comb += [
             doorbell.consumed.eq(consumed_look.data),
             doorbell.producer.eq(producer_look.data),
@@ -273,7 +273,7 @@ class RingPrefetcher(wiring.Component):
             doorbell.log_size.eq(turns.log_size),
             doorbell.log_stride.eq(turns.log_stride),
             doorbell.hold_accept.eq(~turns.doubting & (turns.repeat | self.consumed.valid)),
-            doorbell.hold_reject.eq(ending),
+            doorbell.hold_reject.eq(ended),
             rung.eq(doorbell.accept & ~doorbell.pushed & ~turns.doubting),
             self.consumed.ready.eq(~turns.repeat),
             ready.i.valid.eq(turns.repeat | self.consumed.valid | rung | (halt.set & ~halt.reset)),
@@ -297,7 +297,7 @@ class RingPrefetcher(wiring.Component):
             halt.clean.eq(turns.clean),
             halt.level.eq(flights.level),
             halt.pop.eq(ending),
-            halt.may.eq(doorbell.idle & ~turns.found & ~turns.repeat & ~self.consumed.valid & ~ending),
+            halt.may.eq(doorbell.idle & ~turns.found & ~turns.repeat & ~self.consumed.valid & ~ending & ~ended),
             producer.addr.eq(rung_qp),
             producer.data.eq(Mux(doorbell.idle, 0, doorbell.index)),
             producer.en.eq(doorbell.accept | halt.reset),
@@ -317,6 +317,9 @@ class RingPrefetcher(wiring.Component):
 
         # Data: the area takes all of it; `fetched` moves only over what is good, and has no hole before it.
         head = flights.o.payload
+        done = Signal.like(head)
+        spoiled = Signal()
+        m.d.sync += [ended.eq(ending), done.eq(head), spoiled.eq(self.data.payload.error)]
         alive = Signal()
         good = Signal()
         bad = Signal()
@@ -329,22 +332,22 @@ class RingPrefetcher(wiring.Component):
             store.beat_en.eq(self.data.valid),
             store.word_addr.eq(Cat(self.word_addr.word, self.word_addr.qp)),
             self.word.eq(store.word),
-            failed_head.addr.eq(head.qp),
-            alive.eq(ending & ~failed_head.data & ~(halt.halting & (head.qp == halt.qp))),
-            good.eq(alive & ~self.data.payload.error),
-            bad.eq(alive & self.data.payload.error),
-            fetched.addr.eq(Mux(ending, head.qp, ring_qp)),
-            fetched.data.eq(Mux(ending, head.end, ring_index)),
+            failed_head.addr.eq(done.qp),
+            alive.eq(ended & ~failed_head.data & ~(halt.halting & (done.qp == halt.qp))),
+            good.eq(alive & ~spoiled),
+            bad.eq(alive & spoiled),
+            fetched.addr.eq(Mux(ended, done.qp, ring_qp)),
+            fetched.data.eq(Mux(ended, done.end, ring_index)),
             fetched.en.eq(good | landed | halt.set),
             failed.addr.eq(fetched.addr),
-            failed.data.eq(ending),
+            failed.data.eq(ended),
             failed.en.eq(bad | halt.reset),
-            arrives.eq(Mux(ending, alive, doorbell.reject | landed)),
-            arrivals.i.payload.eq(Mux(ending, head.qp, doorbell.qp)),
+            arrives.eq(Mux(ended, alive, doorbell.reject | landed)),
+            arrivals.i.payload.eq(Mux(ended, done.qp, doorbell.qp)),
         ]
 
         if self.sends:
-            self._connect_push(m, halt, doorbell, turns, store, landed)
+            self._connect_push(m, halt, doorbell, turns, store, landed, ended)
 
         m.d.comb += [
             port.addr.eq(self.status_qp) for port in (producer_status, fetched_status, misrung_status, failed_status)
@@ -356,7 +359,7 @@ class RingPrefetcher(wiring.Component):
         ]
         return m
 
-    def _connect_push(self, m, halt, doorbell, turns, store, landed):
+    def _connect_push(self, m, halt, doorbell, turns, store, landed, ended):
         """From the buffer to the area, in cycles without data; while a doorbell is inside, the words wait."""
         m.submodules.pushes = pushes = WqePush(self.qps)
         wiring.connect(m, wiring.flipped(self.push), pushes.push)
@@ -372,7 +375,7 @@ class RingPrefetcher(wiring.Component):
             pushes.copy.eq(doorbell.pushed),
             pushes.wide.eq(doorbell.wide),
             pushes.room.eq(~self.data.valid),
-            pushes.end.eq(~turns.found),
+            pushes.end.eq(~turns.found & ~ended),
             store.put_en.eq(pushes.put_en),
             store.put_addr.eq(Cat(place[:area_bits], doorbell.qp)),
             store.put_word.eq(pushes.put_word),

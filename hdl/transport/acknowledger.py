@@ -123,7 +123,7 @@ class Acknowledger(wiring.Component):
         qp = turn_qp[: ceil_log2(self.qps)]
 
         torn = Signal(2)  # a row read while it is written is undefined
-        m.d.sync += torn.eq(Cat(self.attribute_en, torn[0]))
+        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
         m.d.comb += [
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
             early.eq(of_job & job.release),
