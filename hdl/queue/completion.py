@@ -33,7 +33,7 @@ class CompletionWriter(wiring.Component):
     """Writes each ``Completion`` as a CQE into the ring of its CQ, and raises an event once the CQE is visible.
 
     A CQE takes 7 cycles at 64 bits, 5 from 128 bits on, one less behind another one of the same CQ; ``writes`` CQEs are
-    in flight. ``write`` and ``data`` come in the cycle after a completion if ``soon_cq`` told of it 3 cycles before.
+    in flight. ``write`` and ``data`` come 2 cycles after a completion if ``soon_cq`` told of it 3 cycles before.
     ``done`` is taken at once (but not in the two cycles behind its own write) and waits for nobody: nor do arming and
     events ever stop CQEs.
 
@@ -143,6 +143,7 @@ class CompletionWriter(wiring.Component):
         # Whoever is idle looks up what may be needed next. `known`: row, position and notice are those of `cq`;
         # `placed`: and what derives from them is, too.
         looking, same, known, placed = Signal(), Signal(), Signal(), Signal()
+        here = Signal()  # a completion waits, and `cq` is its
         renewed = Signal()  # a CQ's life begins or ends
         before = Signal(cq_bits)
         torn = Signal(2)  # a row read while it is written is undefined
@@ -151,10 +152,11 @@ class CompletionWriter(wiring.Component):
             same.eq(looking & (cq == before) & ~consume.en & ~produce.en & ~renewed),
             placed.eq(looking & known),
             torn.eq(Cat(table.writing, torn[0])),
+            here.eq(self.completion.valid & ~self.completion.ready),
+            cq.eq(Mux(self.completion.valid, payload.cq, self.soon_cq)),
         ]
         m.d.comb += [
             known.eq(same & (cq == before) & ~torn[1]),
-            cq.eq(Mux(self.completion.valid, payload.cq, self.soon_cq)),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(cq),
@@ -177,7 +179,7 @@ class CompletionWriter(wiring.Component):
         ]
         with m.FSM(name="cqe"):
             with m.State("LOOK"):
-                m.d.comb += [looking.eq(1), quiet.eq(~self.completion.valid & ~self.control.valid)]
+                m.d.comb += [looking.eq(1), quiet.eq(~self.completion.valid & ~here & ~self.control.valid)]
                 m.d.sync += [
                     position.eq(produced.data),
                     used.eq(produced.data - consumed.data),
@@ -188,7 +190,7 @@ class CompletionWriter(wiring.Component):
                 ]
                 with m.If(self.control.valid):
                     m.next = "DRAIN"
-                with m.Elif(self.completion.valid & flights.i.ready & known):
+                with m.Elif(here & flights.i.ready & known):
                     with m.If(~row.valid | dead | (payload.cq[cq_bits:] != 0)):
                         m.next = "DROP"
                     with m.Elif((used & ~sized) != 0):

@@ -317,19 +317,21 @@ class RingPrefetcher(wiring.Component):
 
         # Data: the area takes all of it; `fetched` moves only over what is good, and has no hole before it.
         head = flights.o.payload
+        coming, beat = Signal(), Signal(PacketBeat(self.data_width))  # a register, because it comes from afar
+        m.d.sync += [coming.eq(self.data.valid), beat.eq(self.data.payload)]
         done = Signal.like(head)
         spoiled = Signal()
-        m.d.sync += [ended.eq(ending), done.eq(head), spoiled.eq(self.data.payload.error)]
+        m.d.sync += [ended.eq(ending), done.eq(head), spoiled.eq(beat.error)]
         alive = Signal()
         good = Signal()
         bad = Signal()
         m.d.comb += [
             self.data.ready.eq(1),
-            ending.eq(self.data.valid & self.data.payload.last),
+            ending.eq(coming & beat.last),
             flights.o.ready.eq(ending),
             store.start.eq(Cat(head.word, head.qp)),
-            store.beat.eq(self.data.payload),
-            store.beat_en.eq(self.data.valid),
+            store.beat.eq(beat),
+            store.beat_en.eq(coming),
             store.word_addr.eq(Cat(self.word_addr.word, self.word_addr.qp)),
             self.word.eq(store.word),
             failed_head.addr.eq(done.qp),
@@ -347,7 +349,7 @@ class RingPrefetcher(wiring.Component):
         ]
 
         if self.sends:
-            self._connect_push(m, halt, doorbell, turns, store, landed, ended)
+            self._connect_push(m, halt, doorbell, turns, store, landed, ended, coming)
 
         m.d.comb += [
             port.addr.eq(self.status_qp) for port in (producer_status, fetched_status, misrung_status, failed_status)
@@ -359,7 +361,7 @@ class RingPrefetcher(wiring.Component):
         ]
         return m
 
-    def _connect_push(self, m, halt, doorbell, turns, store, landed, ended):
+    def _connect_push(self, m, halt, doorbell, turns, store, landed, ended, coming):
         """From the buffer to the area, in cycles without data; while a doorbell is inside, the words wait."""
         m.submodules.pushes = pushes = WqePush(self.qps)
         wiring.connect(m, wiring.flipped(self.push), pushes.push)
@@ -374,7 +376,7 @@ class RingPrefetcher(wiring.Component):
             pushes.start.eq((doorbell.heard & pushes.mine) | halt.reset),
             pushes.copy.eq(doorbell.pushed),
             pushes.wide.eq(doorbell.wide),
-            pushes.room.eq(~self.data.valid),
+            pushes.room.eq(~coming),
             pushes.end.eq(~turns.found & ~ended),
             store.put_en.eq(pushes.put_en),
             store.put_addr.eq(Cat(place[:area_bits], doorbell.qp)),

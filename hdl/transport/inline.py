@@ -10,8 +10,8 @@ __all__ = ["InlineQueue", "InlineWord"]
 
 DEPTH = 16
 
-IN_FLIGHT = 4
-"""Words that may still come when ``room`` falls: three reads under way and one row of slack."""
+IN_FLIGHT = 5
+"""Words that may still come when ``room`` falls: four reads under way and one row of slack."""
 
 InlineWord = data.StructLayout({"data": 64, "count": 3, "last": 1})
 """Up to 8 bytes of inline data. ``count``: valid bytes, 0 for 8; only the last word has less."""
@@ -31,7 +31,7 @@ class InlineQueue(wiring.Component):
     Members
     -------
     word, put : ``InlineWord``
-        Never waits: who puts looks at ``room`` when it starts the read that brings the word, at most 3 cycles before.
+        Never waits: who puts looks at ``room`` when it starts the read that brings the word, at most 4 cycles before.
     room : 1
         There is place for a word whose read starts now.
     o : stream of ``PacketBeat(data_width)``
