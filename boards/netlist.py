@@ -1,7 +1,6 @@
 """The netlist that is loaded, as Verilog: ``python -m verbena.boards.netlist`` passes the demo's traffic through it."""
 
 import importlib.resources
-import json
 import os
 import shlex
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from verbena.hdl.generate import GenerationError, to_rtlil
 
-from .synthesis import absorb_registers, free_states, reset_globally
+from .synthesis import SYNTHESIZE, finish, free_states
 
 __all__ = ["CELLS", "main", "to_netlist"]
 
@@ -34,11 +33,8 @@ def to_netlist(component, name):
     with tempfile.TemporaryDirectory(prefix="verbena-") as folder:
         folder = Path(folder)
         (folder / "design.il").write_text(free_states(to_rtlil(component, name)))
-        _yosys(folder, f"read_rtlil design.il; synth_ecp5 -top {name} -json mapped.json")
-        netlist = json.loads((folder / "mapped.json").read_text())
-        absorb_registers(netlist, name)
-        reset_globally(netlist, name)
-        (folder / "mapped.json").write_text(json.dumps(netlist))
+        _yosys(folder, f"read_rtlil design.il; {SYNTHESIZE} -top {name} -json mapped.json")
+        finish(folder / "mapped.json", name)
         _yosys(folder, "read_json mapped.json; write_verilog -noattr -simple-lhs mapped.v")
         return (folder / "mapped.v").read_text()
 

@@ -202,7 +202,8 @@ class Rnic(wiring.Component):
         m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
         link(m, self._registers.sq, self._sq_fetch.doorbell)
         link(m, self._registers.push, self._sq_fetch.push)
-        for source, turn in zip((self._sq_fetch.arrived, completer.ready, requester.again), turns.i):
+        through(m, "fetched_slice", Slice(12), self._sq_fetch.arrived, turns.i[0])
+        for source, turn in zip((completer.ready, requester.again), turns.i[1:]):
             link(m, source, turn)
         through(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
         self._fetched(m, "sq", self._sq_fetch, requester)
@@ -221,7 +222,7 @@ class Rnic(wiring.Component):
         link(m, requester.failed, completer.failed_requester)
         link(m, transmitter.failed, completer.failed_transmitter)
         link(m, requester.flush, completer.flush)
-        link(m, completer.retry, requester.retry)
+        through(m, "retry_slice", Slice(range(c.qps)), completer.retry, requester.retry)
         link(m, timers.fired, completer.fired)
         told(m, requester, completer, "sent", "sent_en", "progress_qp")
         told(m, completer, requester, "progress")
@@ -305,7 +306,7 @@ class Rnic(wiring.Component):
         through(m, "payload_skid", Skid(beat), depacketizer.payload, self._dma.receive_payload)
         m.submodules.done_router = router = TagRouter(Done)
         through(m, "done_slice", Slice(Done), self._dma.done, router.i)
-        link(m, router.o[0], self._acknowledger.done)
+        through(m, "acknowledger_done", Slice(Done), router.o[0], self._acknowledger.done)
         link(m, router.o[1], (self._completer if self.config.requests else self._nobody).done)
         through(m, "jobs", Queue(Job, JOBS, sparse=True), responder.job, self._acknowledger.job)
 
@@ -336,7 +337,8 @@ class Rnic(wiring.Component):
         through(m, "completion_slice", Slice(Completion), source, self._completions.completion)
         told(m, self._acknowledger, self._completions, "soon_cq")
         m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 3)
-        for source, turn in zip((self._completions, self._commands, self._port_state), event_arbiter.i):
+        through(m, "armed_slice", Slice(Event), self._completions.event, event_arbiter.i[0])
+        for source, turn in zip((self._commands, self._port_state), event_arbiter.i[1:]):
             link(m, source.event, turn)
         link(m, event_arbiter.o, self._events.event)
 

@@ -263,6 +263,8 @@ class Commands(wiring.Component):
                 with m.If(word == 0):
                     m.next = "SETTLE_CQ"
             with m.State("SETTLE_CQ"):
+                m.next = "SETTLED_CQ"
+            with m.State("SETTLED_CQ"):
                 m.next = "CONTROL_CQ"
             with m.State("CONTROL_CQ"):
                 m.d.comb += self.cq_control.valid.eq(1)

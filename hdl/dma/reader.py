@@ -28,8 +28,8 @@ class PayloadReader(wiring.Component):
     its status is OK, else one beat of count 0 with ``error``; ``error`` also stands in the last beat of a packet of
     which a beat's RRESP was not OKAY. Pieces of length 0, and discards, read nothing.
 
-    A burst is asked for 1 cycle after its piece has arrived. A packet of one beat comes out 4 cycles after its data has
-    come (5 above 64 bits), when nothing is before it. A piece takes 1 cycle and each burst 2; one beat of memory a
+    A burst is asked for 1 cycle after its piece has arrived. A packet of one beat comes out 5 cycles after its data has
+    come (6 above 64 bits), when nothing is before it. A piece takes 1 cycle and each burst 2; one beat of memory a
     cycle.
 
     Parameters
@@ -85,32 +85,38 @@ class PayloadReader(wiring.Component):
         wiring.connect(m, realigner.o, wiring.flipped(self.payload))
 
         # Each burst is described when it is asked for; a piece without length is described only.
-        none, handed, described = Signal(), Signal(), Signal()
-        note = descriptions.w_data
+        # Both are counted a cycle later, because the buffers stand far from here.
+        none, handed, described, room = Signal(), Signal(), Signal(), Signal()
+        counted, note = Signal(), Signal(description)
+        m.d.sync += [
+            counted.eq(described),
+            descriptions.w_data.eq(note),
+            rows.reserve.eq(handed),
+            rows.length.eq(splitter.o.payload.length),
+            rows.w_en.eq(port.valid),
+            rows.w_data.data.eq(port.data),
+            rows.w_data.error.eq(port.error),
+        ]
         m.d.comb += [
+            room.eq(descriptions.room & ~counted),
             none.eq((piece.payload.length == 0) | piece.payload.discard),
             splitter.i.valid.eq(piece.valid & ~none),
             splitter.i.payload.address.eq(piece.payload.address),
             splitter.i.payload.length.eq(piece.payload.length),
-            port.burst.valid.eq(splitter.o.valid & rows.room & descriptions.room),
+            port.burst.valid.eq(splitter.o.valid & rows.room & room),
             port.burst.payload.eq(splitter.o.payload),
-            splitter.o.ready.eq(port.burst.ready & rows.room & descriptions.room),
+            splitter.o.ready.eq(port.burst.ready & rows.room & room),
             handed.eq(splitter.o.valid & splitter.o.ready),
-            piece.ready.eq(Mux(none, descriptions.room, splitter.i.ready)),
-            described.eq(handed | (piece.valid & none & descriptions.room)),
-            descriptions.reserve.eq(described),
-            descriptions.w_en.eq(described),
+            piece.ready.eq(Mux(none, room, splitter.i.ready)),
+            described.eq(handed | (piece.valid & none & room)),
+            descriptions.reserve.eq(counted),
+            descriptions.w_en.eq(counted),
             note.length.eq(splitter.o.payload.length),
             note.start.eq(splitter.start),
             note.end.eq(splitter.end),
             note.empty.eq(none),
             note.last.eq(piece.payload.last & (none | splitter.last)),
             note.error.eq(piece.payload.status != AccessStatus.OK),
-            rows.reserve.eq(handed),
-            rows.length.eq(splitter.o.payload.length),
-            rows.w_en.eq(port.valid),
-            rows.w_data.data.eq(port.data),
-            rows.w_data.error.eq(port.error),
         ]
 
         # Description and data meet again. The register parts what takes the data from what counts the descriptions.

@@ -82,14 +82,22 @@ class WqePush(wiring.Component):
             step.eq(~self.put_en | (self.room & (~last | self.end))),
             self.put_row.eq(row),
         ]
-        # All is cleared but word 0, which is there when the buffer is opened.
+        # All is cleared but word 0, which is there when the buffer is opened. Written out of registers, in order: who
+        # reads a row comes later.
+        place, pushed = Signal.like(row), Signal(32)
+        m.d.sync += [
+            place.eq(Mux(walking, row, word[1:])),
+            pushed.eq(Mux(walking, 0, self.push.payload.data)),
+        ]
         for half in range(2):
             m.submodules[f"half{half}"] = rows = memory.Memory(shape=32, depth=ROWS, init=[])
             write, read = rows.write_port(), rows.read_port(domain="comb")
+            enable = Signal(name=f"enable_{half}")
+            m.d.sync += enable.eq(Mux(walking, step if half else step & (row != 0), takes & (word[0] == half)))
             m.d.comb += [
-                write.addr.eq(Mux(walking, row, word[1:])),
-                write.data.eq(Mux(walking, 0, self.push.payload.data)),
-                write.en.eq(Mux(walking, step if half else step & (row != 0), takes & (word[0] == half))),
+                write.addr.eq(place),
+                write.data.eq(pushed),
+                write.en.eq(enable),
                 read.addr.eq(row),
                 self.put_word.word_select(half, 32).eq(read.data),
             ]

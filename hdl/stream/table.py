@@ -1,6 +1,6 @@
 """A copy of some fields of a context, for the one block that reads them."""
 
-from amaranth.hdl import Cat, Const, Module
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,8 +21,9 @@ RINGS = ("sq_base", "rq_base", "base")
 class Table(wiring.Component):
     """Keeps the fields ``names`` of ``record`` for ``depth`` objects; listens to the command block's broadcast.
 
-    Reading takes 2 cycles, as of :class:`.ram.Ram`. A write is never stalled. Of each 32-bit word only what is wanted
-    is kept, in lanes of 9 bits; ring addresses without their low 12 bits, which read as zero.
+    Reading takes 2 cycles, as of :class:`.ram.Ram`. A write is never stalled, and reaches the memory a cycle after the
+    broadcast, out of registers: the block RAMs of all tables stand far from each other. Of each 32-bit word only what
+    is wanted is kept, in lanes of 9 bits; ring addresses without their low 12 bits, which read as zero.
 
     Parameters
     ----------
@@ -36,6 +37,8 @@ class Table(wiring.Component):
     -------
     write : ``AttributeWrite`` with ``write_en``
         Broadcast. Words not kept are ignored.
+    writing : 1
+        Something is written in this cycle, perhaps: a row that is read meanwhile is undefined.
     index, row
         Read address and, 2 cycles later, the fields.
     """
@@ -46,7 +49,13 @@ class Table(wiring.Component):
         self.depth = depth
         self.layout = data.StructLayout({name: record.fields[name].width for name in self.names})
         super().__init__(
-            {"write": In(AttributeWrite), "write_en": In(1), "index": In(range(max(2, depth))), "row": Out(self.layout)}
+            {
+                "write": In(AttributeWrite),
+                "write_en": In(1),
+                "writing": Out(1),
+                "index": In(range(max(2, depth))),
+                "row": Out(self.layout),
+            }
         )
 
     def _places(self):
@@ -66,16 +75,18 @@ class Table(wiring.Component):
         words = self._places()
         lanes = {word: -(-sum(width for *_, width in parts) // LANE) for word, parts in words.items()}
         m.submodules.ram = ram = Ram(LANE * sum(lanes.values()), self.depth, granularity=LANE)
-        m.d.comb += [ram.w_addr.eq(self.write.index), ram.r_addr.eq(self.index)]
+        place, data_ = Signal.like(self.write.index), Signal.like(self.write.data)
+        m.d.sync += [place.eq(self.write.index), data_.eq(self.write.data), self.writing.eq(self.write_en)]
+        m.d.comb += [ram.w_addr.eq(place), ram.r_addr.eq(self.index)]
         for name in set(self.names).intersection(RINGS):
             m.d.comb += self.row[name][:PAGE_BITS].eq(0)
         written, lane = [], 0
         for word, parts in words.items():
-            taken = Cat(self.write.data[bit : bit + width] for _name, _first, bit, width in parts)
+            taken = Cat(data_[bit : bit + width] for _name, _first, bit, width in parts)
             written += [taken, Const(0, LANE * lanes[word] - len(taken))]
-            m.d.comb += ram.w_en[lane : lane + lanes[word]].eq(
-                (self.write_en & (self.write.word == word)).replicate(lanes[word])
-            )
+            enable = Signal(name=f"enable_{word}")
+            m.d.sync += enable.eq(self.write_en & (self.write.word == word))
+            m.d.comb += ram.w_en[lane : lane + lanes[word]].eq(enable.replicate(lanes[word]))
             at = LANE * lane
             for name, first, _bit, width in parts:
                 m.d.comb += self.row[name][first : first + width].eq(ram.r_data[at : at + width])

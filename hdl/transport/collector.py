@@ -63,10 +63,10 @@ class Collector(wiring.Component):
     TOKEN     none: control token RESET
     ========= ==========================================================================================
 
-    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 9 the first
+    *Cycles* from ``response.valid`` until it is taken: 2 an ACK; 9 the first
     response of a READ or atomic, 7 another; each further entry 6, an empty one 5, and once a message, or once a packet
     if several QPs need it, the time to read the WQE (:class:`.entry_cache.EntryCache`). Between two packets a cycle
-    passes if the first had data.
+    passes.
 
     *Buffering*: none but ``job``'s register, and 16 targets a QP. A target is taken within 4 cycles, 7 if packets come
     in the way.
@@ -134,7 +134,7 @@ class Collector(wiring.Component):
         store = Signal()
         finish = Signal()
         torn = Signal(3)  # a row read while it is written is undefined, and so is `mtu` a cycle later
-        m.d.sync += [torn.eq(Cat(self.attribute_en, torn[:2])), store.eq(0)]
+        m.d.sync += [torn.eq(Cat(table.writing, torn[:2])), store.eq(0)]
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
@@ -182,10 +182,11 @@ class Collector(wiring.Component):
             wrong_opcode.eq(is_atomic != target.atomic),
             wrong_length.eq(~Mux(is_last, fits_left, fits_mtu)),
         ]
-        m.d.sync += accepted.eq(pending & equal & ~wrong_opcode & ~wrong_length)
+        m.d.sync += accepted.eq(packet.accept & pending & equal & ~wrong_opcode & ~wrong_length)
 
         with m.FSM():
             with m.State("IDLE"):
+                m.d.comb += walk.discard.eq(1)
                 m.d.sync += [
                     qp.eq(Mux(self.control.valid, self.control.payload.qp, packet.qp)),
                     kind.eq(
@@ -198,17 +199,15 @@ class Collector(wiring.Component):
                 ]
                 with m.If(self.control.valid & (self.control.payload.action != QpAction.RESET)):
                     m.d.comb += self.control.ready.eq(1)
-                with m.Elif(targets.free & ~store):
+                with m.Elif(targets.free & ~store & ~self.job.valid):
                     with m.If(self.control.valid):
-                        m.d.comb += targets.look.eq(1)
                         m.d.sync += resetting.eq(1)
                         m.next = "TOKEN"
                     with m.Elif(self.response.valid):
-                        m.d.comb += targets.look.eq(1)
-                        with m.If(packet.accept & (transport.opcode[:5] != ACKNOWLEDGE)):
+                        with m.If(transport.opcode[:5] != ACKNOWLEDGE):
                             m.next = "READ"
                         with m.Else():
-                            m.d.comb += [walk.go.eq(1), walk.discard.eq(1)]
+                            m.d.comb += walk.go.eq(1)
                             m.next = "SEND"
             with m.State("TOKEN"):
                 m.d.comb += [walk.go.eq(1), walk.discard.eq(1)]
@@ -251,7 +250,7 @@ class Collector(wiring.Component):
                     state.expected.eq(psn_next(state.expected)),
                     state.left.eq(state.left - transport.length),
                 ]
-                with m.If(~pending | behind):
+                with m.If(~packet.accept | ~pending | behind):
                     m.d.sync += kind.eq(ResponseJobKind.NOTHING)
                 with m.Elif(~equal):
                     m.d.sync += kind.eq(ResponseJobKind.SKIPPED)
@@ -274,14 +273,12 @@ class Collector(wiring.Component):
                     ]
                     m.next = "IDLE"
 
-        # -- Run and job. The last access waits for the job before.
+        # -- Run and job. A packet waits for the job before: then there is room for its own.
         portion = walk.portion.payload
         access = self.access.payload
-        blocked = Signal()
         m.d.comb += [
-            blocked.eq(portion.last & self.job.valid),
-            self.access.valid.eq(walk.portion.valid & ~blocked),
-            walk.portion.ready.eq(self.access.ready & ~blocked),
+            self.access.valid.eq(walk.portion.valid),
+            walk.portion.ready.eq(self.access.ready),
             access.key.eq(portion.key),
             access.address.eq(portion.address),
             access.length.eq(portion.length),

@@ -54,8 +54,8 @@ class ReceiveBuffer(wiring.Component):
     RETH announces, at most 2^31 bytes, and only the last packet exhausts it. A SEND fills the entries of its receive
     WQE one after the other, with LOCAL_WRITE; what does not fit is discarded.
 
-    A packet takes 2 cycles, from ``i.valid`` on; of a SEND 3 if it goes on in a receive WQE, or begins one and fits its
-    first entry, otherwise 4; each entry more takes 6 cycles, 5 if it is empty or the last.
+    A packet takes 2 cycles, from ``i.valid`` on; of a SEND 3 if it goes on in a receive WQE, 5 if it begins one; each
+    entry more takes 6 cycles, 5 if it is empty.
 
     Parameters
     ----------
@@ -68,9 +68,11 @@ class ReceiveBuffer(wiring.Component):
     -------
     qp
         Whose place to look up; must show the packet's QP since 2 cycles before ``load``, until 1 cycle after the run.
+    look : 1
+        Strobe in the cycle before ``load``: ``index`` and ``log_stride`` hold.
     load : 1
-        Strobe: ``i.payload`` shows the packet, but for ``kind``, and did so in the cycle before; and the run before is
-        over. ``i.valid`` must rise in the next cycle, or the strobe be repeated. Not needed for a discard.
+        Strobe: ``i.payload`` shows the packet, but for ``kind``; and the run before is over. ``i.valid`` must rise in
+        the next cycle, or the strobe be repeated. Not needed for a discard.
     i : stream of ``Placement``
         Taken together with the run's last access.
     access : stream of ``AccessRequest``
@@ -93,6 +95,7 @@ class ReceiveBuffer(wiring.Component):
         super().__init__(
             {
                 "qp": In(range(qps)),
+                "look": In(1),
                 "load": In(1),
                 "i": In(stream.Signature(Placement)),
                 "access": Out(stream.Signature(AccessRequest)),
@@ -137,20 +140,22 @@ class ReceiveBuffer(wiring.Component):
         m.d.sync += store.eq(0)
 
         offset_bits = ceil_log2(self.area // 8)
-        base = Signal(offset_bits)
+        base = Signal(offset_bits)  # of the receive WQE
         exhausted = Signal()
-        stride = Signal.like(packet.log_stride)  # of the packet that has begun
+        stride = Signal.like(packet.log_stride)
         empty = Signal()  # `rest` is 0, before anything is taken from it
         m.d.comb += [
             sge.eq(Mux(fresh, 0, place.sge)),
             self.word_addr.qp.eq(packet.qp),
             self.word_addr.word.eq(base | Cat(half, sge[:3])),
         ]
-        with m.Switch(packet.log_stride):
-            for log_stride in range(4, 8):
-                with m.Case(log_stride):
-                    shift = log_stride - 3
-                    m.d.comb += base.eq(packet.index[: offset_bits - shift] << shift)
+        with m.If(self.look):
+            m.d.sync += stride.eq(packet.log_stride)
+            with m.Switch(packet.log_stride):
+                for log_stride in range(4, 8):
+                    with m.Case(log_stride):
+                        shift = log_stride - 3
+                        m.d.sync += base.eq(packet.index[: offset_bits - shift] << shift)
         with m.Switch(stride):
             for log_stride in range(4, 8):
                 with m.Case(log_stride):
@@ -158,9 +163,14 @@ class ReceiveBuffer(wiring.Component):
         sge_layout = {name: field.offset for name, field in SGE.fields.items()}
         entry_length = self.word[sge_layout["length"] - 64 :][:32]
 
-        def holds_rest(left):
-            """Whether the rest of the packet fits; cheaper than a comparison of 32 bits."""
-            return left[LENGTH_BITS:].any() | (left[:LENGTH_BITS] >= rest)
+        # Known a cycle after the entry: whether the rest of the packet fits, or nothing does.
+        taking, left = Signal(), Signal(32)
+        enough, full = Signal(), Signal()
+        m.d.comb += left.eq(Mux(taking, entry_length, place.left))
+        m.d.sync += [
+            enough.eq(left[LENGTH_BITS:].any() | (left[:LENGTH_BITS] >= rest)),
+            full.eq(left == 0),
+        ]
 
         def send():
             m.d.sync += self.access.valid.eq(1)
@@ -169,13 +179,12 @@ class ReceiveBuffer(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 old = ram.r_data
-                # The first entry is asked for before it is known whether anybody needs it: its address in the cycle
-                # before `load`, its length with `load`.
-                m.d.comb += [fresh.eq(1), half.eq(self.load)]
+                # The first entry is asked for before it is known whether anybody needs it: its address with `load`,
+                # its length in the next cycle.
+                m.d.comb += [fresh.eq(1), half.eq(self.i.valid)]
                 m.d.sync += [
                     rest.eq(packet.length),
                     empty.eq(packet.length == 0),
-                    stride.eq(packet.log_stride),
                     length.eq(packet.length),
                     last.eq(1),
                     discard.eq(0),
@@ -206,8 +215,8 @@ class ReceiveBuffer(wiring.Component):
                             with m.If(empty):
                                 send()
                             with m.Elif(packet.begin):
-                                m.d.sync += [place.address.eq(self.word[sge_layout["address"] :]), place.sge.eq(0)]
-                                m.next = "TAKE_LENGTH"
+                                m.d.sync += place.sge.eq(0)
+                                m.next = "TAKE_ADDRESS"
                             with m.Else():
                                 m.next = "CUT"
                         with m.Default():
@@ -226,21 +235,16 @@ class ReceiveBuffer(wiring.Component):
                 m.d.sync += place.address.eq(self.word[sge_layout["address"] :])
                 m.next = "TAKE_LENGTH"
             with m.State("TAKE_LENGTH"):
+                m.d.comb += taking.eq(1)
                 m.d.sync += [
                     place.left.eq(entry_length),
                     place.key.eq(self.word[sge_layout["lkey"] - 64 :][:32]),
                     place.sge.eq(place.sge + 1),
-                    length.eq(rest),
-                    last.eq(1),
                 ]
-                with m.If(holds_rest(entry_length)):
-                    send()
-                with m.Else():
-                    m.next = "CUT"
+                m.next = "CUT"
             with m.State("CUT"):
-                enough = holds_rest(place.left)
                 m.d.sync += [last.eq(enough), length.eq(Mux(enough, rest, place.left[:LENGTH_BITS]))]
-                with m.If(place.left == 0):
+                with m.If(full):
                     m.next = "ENTRY"
                 with m.Else():
                     send()

@@ -104,7 +104,6 @@ class ReplayCache(wiring.Component):
             needs_read.addr.eq(given),
             owners_read.addr.eq(head),
             self.operands.payload.eq(needs_read.data),
-            self.operands.valid.eq(given != tail),
             result.ready.eq(head != tail),
             taken.eq(result.valid & result.ready),
             kept.w_addr.eq(Cat(owners_read.data.slot, owners_read.data.qp)),
@@ -117,6 +116,7 @@ class ReplayCache(wiring.Component):
         m.d.sync += [
             tail.eq(tail + self.put),
             given.eq(given + (self.operands.valid & self.operands.ready)),
+            self.operands.valid.eq((given != tail) & ~(self.operands.valid & self.operands.ready)),
             head.eq(head + taken),
             self.room.eq((tail - head)[:bits] != IN_FLIGHT - 1),
         ]
@@ -126,10 +126,11 @@ class ReplayCache(wiring.Component):
         left = Signal(5)
         running = Signal()
         coming = Signal(3)  # rows on their way to `value` and `hit`
-        hit = Signal()
+        hit, over = Signal(), Signal()
+        m.d.sync += self.done.eq(over)
         m.d.comb += [
             kept.r_addr.eq(Cat(slot, self.qp)),
-            self.done.eq(running & (self.found | ((left == 0) & ~coming.any()))),
+            over.eq(running & (self.found | ((left == 0) & ~coming.any()))),
         ]
         m.d.sync += [
             coming.eq(Cat(running & (left != 0), coming[:2])),
@@ -142,7 +143,7 @@ class ReplayCache(wiring.Component):
             m.d.sync += self.value.eq(kept.r_data.value)
         with m.If(running & hit):
             m.d.sync += self.found.eq(1)
-        with m.If(self.done):
+        with m.If(over):
             m.d.sync += [running.eq(0), coming.eq(0), hit.eq(0)]
         with m.If(self.search):
             m.d.sync += [

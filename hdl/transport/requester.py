@@ -35,10 +35,10 @@ class Requester(wiring.Component):
     A QP index from ``ready`` is one turn. If its QP has more to do afterwards, the index goes to ``again``, so that a
     long message and other QPs alternate. The next turn reads its QP's state while the present one cuts its packet.
 
-    *Cycles*: 9 a packet if several QPs are ready, 10 for the last of a message; 11 if only one is and ``again`` comes
-    back after 1. From ``ready`` to ``access`` 9; to ``packet`` 10, and 11 at the end of a message. A further
+    *Cycles*: 11 a packet if several QPs are ready, 12 for the last of a message; 15 if only one is and ``again`` comes
+    back after 1. From ``ready`` to ``access`` 11; to ``packet`` 12, and 13 at the end of a message. A further
     scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that sends
-    nothing takes 4.
+    nothing takes 4, or 5.
 
     *Buffering*: 16 accesses and 16 words of inline data. A packet is not begun before the header of the one before has
     been taken, and its message by ``outstanding``.
@@ -177,7 +177,14 @@ class Requester(wiring.Component):
         progress = Signal(Progress)
         settled = Signal()  # nothing of a packet is under way, and what it reported is taken
         idle, was_idle, was_busy = Signal(), Signal(), Signal()
-        m.d.sync += [was_idle.eq(idle), was_busy.eq(segmenter.busy)]
+        changed = Signal()  # in the last cycle, and the state is not to be read in this one
+        behind = Signal()  # a packet of the QP that is looked up was just under way
+        m.d.sync += [
+            was_idle.eq(idle),
+            was_busy.eq(segmenter.busy),
+            changed.eq(states.change_en),
+            behind.eq(was_busy & (segmenter.qp == at)),
+        ]
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
@@ -186,7 +193,6 @@ class Requester(wiring.Component):
             self.status_qp.eq(at),
             self.progress_qp.eq(at),
             self.word_addr.eq(segmenter.word_address),
-            segmenter.word.eq(self.word),
             settled.eq(~self.consumed.valid & ~self.failed.valid & ~self.again.valid & ~self.flush.valid),
             idle.eq(settled & ~segmenter.busy),
             orders.idle.eq(idle),
@@ -195,10 +201,12 @@ class Requester(wiring.Component):
             at.eq(qp),
         ]
 
+        m.d.sync += segmenter.word.eq(self.word)  # a register, because many block RAMs stand far from each other
+
         # -- What may be done, from the registers that the reading left.
         drain, drain_en, drains = Signal(), Signal(), Signal()
         m.d.sync += drains.eq(draining.data)
-        todo, sends, others, started = Signal(Turn), Signal(), Signal(), Signal()
+        todo, started = Signal(Turn), Signal()
         skipped = Signal(BLOCKS_BITS)  # of the message, those that are acknowledged
         steps = Signal(4)
         m.d.comb += [
@@ -298,13 +306,13 @@ class Requester(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += [orders.open.eq(1), at.eq(orders.qp)]
+                m.d.comb += [orders.open.eq(~changed), at.eq(orders.qp)]
                 m.d.sync += qp.eq(orders.qp)
                 with m.If(orders.take):
                     m.next = "READ"
             with m.State("READ"):
                 m.d.sync += [status.eq(self.status), progress.eq(self.progress)]
-                with m.If(was_busy & (segmenter.qp == qp)):
+                with m.If((was_busy & (segmenter.qp == qp)) | behind):
                     m.next = "BEHIND"
                 with m.Else(), m.Switch(orders.order):
                     for order in Order:
@@ -361,19 +369,15 @@ class Requester(wiring.Component):
             with m.State("TURN"):
                 # A packet is begun before it is known whether it is to be sent: that takes the whole cycle.
                 m.d.comb += segment.valid.eq(settled & ~held)
-                m.d.sync += [
-                    todo.eq(choice.o),
-                    sends.eq(choice.send),
-                    others.eq(choice.several | drains),
-                    started.eq(settled & ~held & segment.ready),
-                ]
+                m.d.sync += started.eq(settled & ~held & segment.ready)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
-                m.d.comb += segmenter.cancel.eq(started & ~sends)
-                with m.If(sends & started):
-                    m.d.sync += several.eq(others)
+                m.d.comb += segmenter.cancel.eq(started & ~choice.send)
+                m.d.sync += todo.eq(choice.o)
+                with m.If(choice.send & started):
+                    m.d.sync += several.eq(choice.several)
                     m.next = "IDLE"
-                with m.Elif(sends):
+                with m.Elif(choice.send):
                     m.next = "START"
                 with m.Else():
                     m.next = "ACT"
@@ -384,7 +388,7 @@ class Requester(wiring.Component):
                         once_more()
                         m.next = "IDLE"
                 with m.Elif(settled & segment.ready):
-                    m.d.sync += several.eq(others)
+                    m.d.sync += several.eq(choice.several)
                     m.next = "IDLE"
             with m.State("ACT"):  # what is rarer has a cycle of its own
                 m.d.sync += [

@@ -47,10 +47,10 @@ class Responder(wiring.Component):
 
     Each packet has exactly one run on ``access`` and exactly one job on ``job``, the run first, in order.
 
-    A packet takes 8 cycles; a SEND 9 if it begins in an entry of its receive WQE, and 5 cycles more for a second one, 6
-    for each further one. 3 less if there was nothing to do before, and ``soon`` told of the QP 3 cycles ahead. Nothing
-    is buffered: the request stays at the input until it is done with. A receive WQE that is posted but not yet fetched
-    is waited for.
+    A packet takes 8 cycles; a SEND 11 if it begins in an entry of its receive WQE, and 6 cycles more for each further
+    one. 3 less if there was nothing to do before, and ``soon`` told of the QP 3 cycles ahead.
+    Nothing is buffered: the request stays at the input until it is done with. A receive WQE that is posted but not yet
+    fetched is waited for.
 
     ACKs and responses carry credits: the receive WQEs that are posted and not used, of which a message under way uses
     one. (A QP with a shared receive queue would have to say :data:`.aeth.NO_CREDITS`.)
@@ -137,42 +137,37 @@ class Responder(wiring.Component):
         state = ram.r_data
 
         work = Signal(Work)
-        qp = Signal(range(self.qps))
-        qp_now = Signal.like(qp)  # whose rows are read
+        qp = Signal(range(self.qps))  # whose rows are read: a register, because they stand far from each other
         qp_next = Signal.like(qp)
         pd = Signal(24)
-        log_stride = Signal(4)
         consumable = Signal()
         packets_turn = Signal()
         consumed_sent = Signal()
         finish = Signal()
-        torn = Signal(3)  # a row read while it is written is undefined, and `log_stride` is not taken from it
-        m.d.sync += torn.eq(Cat(self.attribute_en, torn[:2]))
-        # Whoever is idle reads what may be needed next. `shown`: whose rows are there, after 2 idle cycles; after 3, if
-        # it is the `same` as in the cycle before, `log_stride` is there, too.
-        idle, rested = Signal(), Signal(3)
+        torn = Signal(2)  # a row read while it is written is undefined
+        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
+        # Whoever is idle reads what may be needed next: rows are there if `qp` was the `same` in this cycle and in the
+        # two before, and nothing was written meanwhile.
+        idle, rested = Signal(), Signal(2)
         shown, same = Signal.like(qp), Signal()
         prepared = Signal()
-        m.d.sync += [rested.eq(Cat(idle, rested[:2])), shown.eq(qp), same.eq(qp == shown)]
+        m.d.sync += [rested.eq(Cat(idle, rested[0])), shown.eq(qp), same.eq(qp == shown)]
         m.d.comb += prepared.eq(
-            rested.all() & same & (qp == self.request.payload.qp) & (shown == self.request.payload.qp) & ~torn[1:].any()
+            rested.all() & same & (qp == self.request.payload.qp) & (shown == self.request.payload.qp) & ~torn[1]
         )
-        with m.If(~torn[1]):
-            m.d.sync += log_stride.eq(table.row.log_rq_stride)
 
         m.d.comb += [
-            qp_now.eq(qp),
             qp_next.eq(qp),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
-            table.index.eq(qp_now),
-            ram.r_addr.eq(qp_now),
+            table.index.eq(qp),
+            ram.r_addr.eq(qp),
             ram.w_addr.eq(qp),
             ram.w_data.eq(judge.next),
-            buffer.qp.eq(qp_now),
+            buffer.qp.eq(qp),
             flushes.qp.eq(qp_next),
-            self.status_qp.eq(qp_now),
-            self.served_qp.eq(qp_now),
+            self.status_qp.eq(qp),
+            self.served_qp.eq(qp),
             judge.request.eq(self.request.payload),
             judge.qp.eq(qp),
             judge.row.eq(table.row),
@@ -200,7 +195,8 @@ class Responder(wiring.Component):
             packet.rkey.eq(transport.rkey),
             packet.total.eq(transport.dma_length),
             packet.index.eq(state.index),
-            packet.log_stride.eq(log_stride),
+            packet.log_stride.eq(table.row.log_rq_stride),
+            buffer.look.eq(judge.look),
         ]
         with m.If(judge.execute):
             m.d.comb += packet.kind.eq(Mux(judge.write, PlacementKind.WRITE, PlacementKind.SEND))
@@ -228,8 +224,7 @@ class Responder(wiring.Component):
                 # Looks whether or not the right rows are there: if not, it looks again.
                 m.d.comb += [
                     idle.eq(1),
-                    qp_now.eq(Mux(self.request.valid, self.request.payload.qp, self.soon)),
-                    qp_next.eq(qp_now),
+                    qp_next.eq(Mux(self.request.valid, self.request.payload.qp, self.soon)),
                     judge.look.eq(1),
                 ]
                 m.d.sync += [qp.eq(qp_next), consumed_sent.eq(0)]
@@ -268,7 +263,7 @@ class Responder(wiring.Component):
                 m.next = "CHECK"
             with m.State("CHECK"):
                 m.d.comb += judge.look.eq(1)
-                with m.If(~torn[1:].any()):
+                with m.If(~torn[1]):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += [judge.decide.eq(1), buffer.load.eq(1)]

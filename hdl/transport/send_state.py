@@ -56,7 +56,9 @@ class StateChange(enum.Enum):
 class SendStates(wiring.Component):
     """Memory of ``qps`` states, written by packets and by changes, not both in one cycle.
 
-    Reading takes 2 cycles, as of :class:`verbena.hdl.stream.ram.Ram`.
+    Reading takes 2 cycles, as of :class:`verbena.hdl.stream.ram.Ram`. A write reaches the memory a cycle late, out of
+    registers, because what is written depends on what was read: a state may be read again in the second cycle after it,
+    at the earliest.
 
     Parameters
     ----------
@@ -106,14 +108,19 @@ class SendStates(wiring.Component):
         parts = {"main": MAIN, "top": ("top", "reads"), "top_psn": ("top_psn",)}
         after = Signal(SendState)
         enables = {name: Signal(name=f"{name}_en") for name in parts}
+        w_addr = Signal(range(self.qps))
+        m.d.sync += w_addr.eq(Mux(self.of_packet, self.packet_qp, self.qp))
         for name, fields in parts.items():
             m.submodules[name] = ram = Ram(data.StructLayout({field: members[field] for field in fields}), self.qps)
+            w_en = Signal(name=f"{name}_w_en")
+            w_data = Signal.like(ram.w_data, name=f"{name}_w_data", reset_less=True)
+            m.d.sync += [w_en.eq(enables[name]), *(w_data[field].eq(after[field]) for field in fields)]
             m.d.comb += [
                 ram.r_addr.eq(self.at),
-                ram.w_addr.eq(Mux(self.of_packet, self.packet_qp, self.qp)),
-                ram.w_en.eq(enables[name]),
+                ram.w_addr.eq(w_addr),
+                ram.w_en.eq(w_en),
+                ram.w_data.eq(w_data),
                 *(self.row[field].eq(ram.r_data[field]) for field in fields),
-                *(ram.w_data[field].eq(after[field]) for field in fields),
             ]
 
         # What is undefined after a change is written with what costs least.

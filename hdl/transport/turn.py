@@ -25,7 +25,7 @@ class Turn(enum.Enum):
 
 
 class TurnChoice(wiring.Component):
-    """Decides; combinational.
+    """Decides, on registers: all outputs but ``alive`` belong to the inputs of the cycle before.
 
     A message *starts* in RTS if fewer than ``window`` are begun and not complete. In SQD, or with ``draining``, only
     what was sent before goes on, to the end of its message. Nothing is sent while ``waiting``.
@@ -48,9 +48,9 @@ class TurnChoice(wiring.Component):
     o : ``Turn``
         If not.
     alive : 1
-        The QP is in RTS or SQD.
+        The QP is in RTS or SQD; in the same cycle.
     several : 1
-        With ``send``: another WQE is there behind this one.
+        With ``send``: another WQE is there behind this one, or the queue is ``draining``.
     """
 
     def __init__(self, window):
@@ -73,39 +73,51 @@ class TurnChoice(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        phase = self.state.phase
         fetched = Signal(16)
-        stopping, pending, closed = Signal(), Signal(), Signal()
         bits = ceil_log2(self.window)
         place = self.state.index[:bits]
-        middle = phase == Phase.MIDDLE
         m.d.comb += [
             fetched.eq(self.status.fetched - self.state.index),
-            stopping.eq((self.qp_state == QpState.SQD) | self.draining),
             self.alive.eq((self.qp_state == QpState.RTS) | (self.qp_state == QpState.SQD)),
+        ]
+
+        # One bit for each question ...
+        dead, alive, waiting, broken, draining, fresh = (Signal() for _ in range(6))
+        stopping, pending, closed, at_oldest = Signal(), Signal(), Signal(), Signal()
+        phase = Signal(Phase)
+        m.d.sync += [
+            phase.eq(self.state.phase),
+            dead.eq(self.qp_state == QpState.ERR),
+            alive.eq(self.alive),
+            waiting.eq(self.waiting),
+            broken.eq(self.status.error),
+            draining.eq(self.draining),
+            fresh.eq(self.fresh),
+            stopping.eq((self.qp_state == QpState.SQD) | self.draining),
             pending.eq(self.status.fetched != self.state.index),
-            self.several.eq(fetched[1:] != 0),
+            self.several.eq((fetched[1:] != 0) | self.draining),
+            at_oldest.eq(self.state.index == self.oldest),
             # An index behind the oldest is no case of a closed window: the packet will turn out to be acknowledged.
             closed.eq((place == self.oldest[:bits]) & ((self.state.index[bits:] - self.oldest[bits:])[:2] == 1)),
         ]
+
+        # ... and what follows from them.
+        middle = phase == Phase.MIDDLE
         m.d.comb += self.send.eq(
-            self.alive
-            & pending
-            & ~self.waiting
-            & (middle | ((phase == Phase.BETWEEN) & Mux(stopping, ~self.fresh, ~closed)))
+            alive & pending & ~waiting & (middle | ((phase == Phase.BETWEEN) & Mux(stopping, ~fresh, ~closed)))
         )
-        with m.If(self.qp_state == QpState.ERR):
+        with m.If(dead):
             m.d.comb += self.o.eq(Turn.GIVE_UP)
-        with m.Elif(~self.alive | (phase == Phase.HALTED) | (phase == Phase.REWINDING)):
+        with m.Elif(~alive | (phase == Phase.HALTED) | (phase == Phase.REWINDING)):
             m.d.comb += self.o.eq(Turn.NOTHING)
-        with m.Elif((phase == Phase.RESUME) & (self.state.index == self.oldest)):
+        with m.Elif((phase == Phase.RESUME) & at_oldest):
             m.d.comb += self.o.eq(Turn.RESUME)
         with m.Elif((phase == Phase.RESUME) & pending):
             m.d.comb += self.o.eq(Turn.PASS)
-        with m.Elif(self.draining & (phase == Phase.BETWEEN) & self.fresh):
+        with m.Elif(draining & (phase == Phase.BETWEEN) & fresh):
             m.d.comb += self.o.eq(Turn.DRAINED)
         with m.Elif(pending & closed & ~stopping):
             m.d.comb += self.o.eq(Turn.CLOSED)
-        with m.Elif(~pending & self.status.error & (~stopping | (phase == Phase.RESUME) | ~self.fresh)):
+        with m.Elif(~pending & broken & (~stopping | (phase == Phase.RESUME) | ~fresh)):
             m.d.comb += self.o.eq(Turn.BROKEN)
         return m

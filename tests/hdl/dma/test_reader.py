@@ -119,7 +119,7 @@ def test_small_pieces_and_latency():
     first_piece, first_read = times["piece"][0][0], memory.reads[0][0]
     print(f"piece to ARVALID {first_read - first_piece}, R to payload {times['payload'][0] - memory.beats[0]}")
     assert first_read - first_piece <= 3
-    assert times["payload"][0] - memory.beats[0] == 4
+    assert times["payload"][0] - memory.beats[0] == 5
 
     runs = [[piece(0x1005 + 24 * n, 8, last=1)] for n in range(200)]  # each in two beats of memory
     _, _, times = read(runs, rng=rng, stall=0, shuffle=False)

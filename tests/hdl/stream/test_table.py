@@ -33,6 +33,7 @@ def test_listens_to_the_broadcast(record, names, depth):
                 if enable:
                     contexts[write["index"]][write["word"]] = write["data"]
             ctx.set(dut.write_en, 0)
+            await ctx.tick()  # it is written
             index = rng.randrange(depth)
             ctx.set(dut.index, index)
             await ctx.tick().repeat(2)

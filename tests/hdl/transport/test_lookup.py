@@ -148,7 +148,7 @@ def test_latency(hint, wait):
         for _ in range(5):
             await ctx.tick()
         await write_attributes(ctx, dut, 3, **attributes())
-        for _ in range(2):
+        for _ in range(3):
             await ctx.tick()
         ctx.set(dut.header.payload, header(qp=3))
         ctx.set(dut.header.valid, 1)

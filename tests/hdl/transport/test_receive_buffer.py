@@ -41,7 +41,9 @@ def run(packets, words, *, stall=0.0, rng=None):
             await ctx.tick()
             # Sometimes there is no verdict at the first look.
             for _ in range(rng.choice([1, 1, 2]) if packet["kind"] != DISCARD else rng.randrange(2)):
+                ctx.set(dut.look, 1)
                 await ctx.tick()
+                ctx.set(dut.look, 0)
                 ctx.set(dut.load, 1)
                 await ctx.tick()
                 ctx.set(dut.load, 0)
@@ -184,7 +186,7 @@ def test_cycles():
         common | {"kind": SEND, "length": 101},
     ]
     _, results = run(packets, words)
-    assert [cycles for *_, cycles in results] == [2, 2, 2, 3, 3, 4 + 5 + 5]
+    assert [cycles for *_, cycles in results] == [2, 2, 2, 5, 3, 5 + 5 + 6]
 
 
 def test_arguments():
