@@ -222,7 +222,7 @@ class Rnic(wiring.Component):
         link(m, requester.failed, completer.failed_requester)
         link(m, transmitter.failed, completer.failed_transmitter)
         link(m, requester.flush, completer.flush)
-        through(m, "retry_slice", Slice(range(c.qps)), completer.retry, requester.retry)
+        link(m, completer.retry, requester.retry)
         link(m, timers.fired, completer.fired)
         told(m, requester, completer, "sent", "sent_en", "progress_qp")
         told(m, completer, requester, "progress")

@@ -39,7 +39,7 @@ class AtomicUnit(wiring.Component):
     folded with bits 18:11 and 26:19.
     Accesses that do not come through this unit are not kept apart.
 
-    A read is asked for 2 cycles after piece and operands are there. A write is asked for 4 cycles after the data has
+    A read is asked for 1 cycle after piece and operands are there. A write is asked for 4 cycles after the data has
     come, its beat stands ready in the next; the packet comes out 3 cycles after the write's answer. One atomic every 7
     cycles.
 
@@ -99,8 +99,9 @@ class AtomicUnit(wiring.Component):
         hashes = Signal(data.ArrayLayout(HASH_BITS, SLOTS))
         fold = Signal(HASH_BITS)
         here, good, conflict, clear, asked = Signal(), Signal(), Signal(), Signal(), Signal()
-        taken = Signal()  # the operands have been, in the cycle before: they come from afar
         m.d.comb += [
+            here.eq(piece.valid & operands.valid),
+            good.eq(piece.payload.status == AccessStatus.OK),
             fold.eq(word[:HASH_BITS] ^ word[HASH_BITS : 2 * HASH_BITS] ^ word[2 * HASH_BITS : 3 * HASH_BITS]),
             conflict.eq(Cat(busy[i] & (hashes[i] == fold) for i in range(SLOTS)).any()),
             self.read.burst.valid.eq(clear),
@@ -112,11 +113,6 @@ class AtomicUnit(wiring.Component):
             rows_write.data.compare.eq(operands.payload.compare),
             rows_write.data.add.eq(operands.payload.add),
             rows_write.en.eq(asked),
-        ]
-        m.d.sync += [
-            taken.eq(piece.ready),
-            here.eq(piece.valid & operands.valid & ~piece.ready & ~taken),
-            good.eq(piece.payload.status == AccessStatus.OK),
         ]
         m.d.sync += clear.eq(Mux(clear, ~asked, here & good & ~conflict & ((tail ^ head) != SLOTS)))
         with m.If(asked):
@@ -168,7 +164,7 @@ class AtomicUnit(wiring.Component):
             over.eq((head != decided) & (~written.bit_select(head[:slot_bits], 1) | answers.o.valid)),
             go.eq(~failed & (adding | equal.all())),
             piece.ready.eq(asked | refused),
-            operands.ready.eq(taken),
+            operands.ready.eq(asked | refused),
             *self._burst(self.write.burst.payload, rows_read.data.word),
             self.write.beat.valid.eq(beat),
             self.write.beat.payload.data.eq(changed.replicate(1 << lane_bits)),

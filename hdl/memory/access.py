@@ -17,7 +17,7 @@ class AccessUnit(wiring.Component):
     """Turns runs of accesses into runs of pieces: key check (:class:`.protection.Protection`), then translation
     (:class:`.translation.Translation`), for two clients.
 
-    On hits a piece comes 9 cycles after its request, and a client is served every 4 cycles, also if both are busy; an
+    On hits a piece comes 8 cycles after its request, and a client is served every 4 cycles, also if both are busy; an
     access that crosses a page boundary takes 8. A miss costs the read and about 10 cycles more,
     and delays only its own client. Each client has one miss under way in each of the two caches. After reset, accesses
     wait until the caches and the poison bits are cleared: a cycle a set or, if that is more, two a QP.
@@ -40,7 +40,7 @@ class AccessUnit(wiring.Component):
     Members
     -------
     transmit : ``request``, ``piece``, ``verdict``
-        Streams of ``AccessRequest``, ``Piece`` and, one a run, ``status``: with the run's last piece.
+        Streams of ``AccessRequest``, ``Piece`` and, one a run, ``status``: 1 cycle after the run's last piece.
         Up to 16 verdicts wait until they are taken.
     receive : ``request``, ``piece``
     mpt_read, mtt_read : stream of ``ReadRequest``

@@ -37,10 +37,10 @@ class Translation(wiring.Component):
     A failed run, on transmit, ends in one piece of length 0 with ``status`` and ``last``, when its last access comes;
     pieces of its accesses before the refused one are out by then. On receive the refused access, or what of it lies
     behind its good first page, and the rest of the run become discards of the same lengths, and the piece with ``last``
-    carries ``status``. The verdict of a run on transmit comes with its last piece.
+    carries ``status``. The verdict of a run on transmit comes 1 cycle after its last piece.
 
     The two clients share one pipeline; each has its order kept, and one client's miss, or a piece or verdict not
-    taken, does not delay the other. ``piece`` is valid 5 cycles after the access (hits), and a client gets a piece
+    taken, does not delay the other. ``piece`` is valid 4 cycles after the access (hits), and a client gets a piece
     every 4 cycles.
 
     Parameters
@@ -235,7 +235,7 @@ class Translation(wiring.Component):
         with m.Elif(missing):
             m.d.comb += status.eq(AccessStatus.PAGE)
 
-        # Stage 3: what follows.
+        # Stage 3: what follows, but the piece, which is in a hurry.
         valid3, finish3, good3, whole3, final3 = Signal(), Signal(), Signal(), Signal(), Signal()
         clear3, error3, client3 = Signal(), Signal(), Signal()
         qp3 = Signal(ceil_log2(self.qps))
@@ -267,7 +267,7 @@ class Translation(wiring.Component):
             poisoned.w_en.eq(~cleared | (finish3 & (~good3 | clear3))),
         ]
 
-        # The piece's place is free since the access started. Only `valid` depends on the tag comparison, a cycle later.
+        # The piece's place is free since the access started. Only `valid` depends on the tag comparison.
         length = Mux(access2.cross & (good | undivided2), part2, access2.length)
         page = Cat(Const(0, PAGE_BITS_MIN), cache.line.page)
         address = Cat((page[:PAGE_BITS_MAX] & ~in_page2) | access2.offset, page[PAGE_BITS_MAX:])
@@ -276,9 +276,7 @@ class Translation(wiring.Component):
             swallow = ~good & (~final if index == TRANSMIT else 0)
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
-            shows = Signal(name=f"shows{index}")
-            m.d.sync += shows.eq(mine & ~swallow)
-            with m.If(finish3 & shows):
+            with m.If(finish & mine & ~swallow):
                 m.d.sync += port.valid.eq(1)
             with m.If(valid2 & mine):
                 m.d.sync += [

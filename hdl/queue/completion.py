@@ -33,7 +33,7 @@ class CompletionWriter(wiring.Component):
     """Writes each ``Completion`` as a CQE into the ring of its CQ, and raises an event once the CQE is visible.
 
     A CQE takes 7 cycles at 64 bits, 5 from 128 bits on, one less behind another one of the same CQ; ``writes`` CQEs are
-    in flight. ``write`` and ``data`` come 2 cycles after a completion if ``soon_cq`` told of it 3 cycles before.
+    in flight. ``write`` and ``data`` come in the cycle after a completion if ``soon_cq`` told of it 3 cycles before.
     ``done`` is taken at once (but not in the two cycles behind its own write) and waits for nobody: nor do arming and
     events ever stop CQEs.
 
@@ -143,26 +143,26 @@ class CompletionWriter(wiring.Component):
         # Whoever is idle looks up what may be needed next. `known`: row, position and notice are those of `cq`;
         # `placed`: and what derives from them is, too.
         looking, same, known, placed = Signal(), Signal(), Signal(), Signal()
-        here = Signal()  # a completion waits, and `cq` is its
         renewed = Signal()  # a CQ's life begins or ends
         before = Signal(cq_bits)
         torn = Signal(2)  # a row read while it is written is undefined
         m.d.sync += [
             before.eq(cq),
-            same.eq(looking & (cq == before) & ~consume.en & ~produce.en & ~renewed),
+            same.eq(looking & (cq == before) & ~consume.en & ~renewed),
             placed.eq(looking & known),
             torn.eq(Cat(table.writing, torn[0])),
-            here.eq(self.completion.valid & ~self.completion.ready),
-            cq.eq(Mux(self.completion.valid, payload.cq, self.soon_cq)),
         ]
         m.d.comb += [
             known.eq(same & (cq == before) & ~torn[1]),
+            cq.eq(Mux(self.completion.valid, payload.cq, self.soon_cq)),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(cq),
             produced.addr.eq(cq),
             consumed.addr.eq(cq),
             state.addr.eq(cq),
+            produce.addr.eq(Mux(reset, control_cq, cq)),
+            produce.data.eq(Mux(reset, 0, position + 1)),
             consume.addr.eq(Mux(reset, control_cq, self.consumer.payload.cq)),
             consume.data.eq(Mux(reset, 0, self.consumer.payload.index)),
             consume.en.eq(reset | self.consumer.valid),
@@ -171,15 +171,9 @@ class CompletionWriter(wiring.Component):
             flights.i.payload.urgent.eq(payload.solicited | (payload.status != 0)),
         ]
         quiet = Signal()
-        placing = Signal()
-        m.d.sync += [  # a cycle late: who decides it is far
-            produce.addr.eq(Mux(reset, control_cq, cq)),
-            produce.data.eq(Mux(reset, 0, position + 1)),
-            produce.en.eq(placing),
-        ]
         with m.FSM(name="cqe"):
             with m.State("LOOK"):
-                m.d.comb += [looking.eq(1), quiet.eq(~self.completion.valid & ~here & ~self.control.valid)]
+                m.d.comb += [looking.eq(1), quiet.eq(~self.completion.valid & ~self.control.valid)]
                 m.d.sync += [
                     position.eq(produced.data),
                     used.eq(produced.data - consumed.data),
@@ -190,7 +184,7 @@ class CompletionWriter(wiring.Component):
                 ]
                 with m.If(self.control.valid):
                     m.next = "DRAIN"
-                with m.Elif(here & flights.i.ready & known):
+                with m.Elif(self.completion.valid & flights.i.ready & known):
                     with m.If(~row.valid | dead | (payload.cq[cq_bits:] != 0)):
                         m.next = "DROP"
                     with m.Elif((used & ~sized) != 0):
@@ -205,7 +199,7 @@ class CompletionWriter(wiring.Component):
                     m.d.sync += [number.eq(number + 1), last.eq(number == beats - 2)]
                     with m.If(last):
                         m.d.sync += [number.eq(0), last.eq(beats == 1)]
-                        m.d.comb += [placing.eq(1), flights.i.valid.eq(1), self.completion.ready.eq(1)]
+                        m.d.comb += [produce.en.eq(1), flights.i.valid.eq(1), self.completion.ready.eq(1)]
                         m.next = "LOOK"
             with m.State("OVERRUN"):
                 m.d.comb += overrun.eq(1)
@@ -218,7 +212,7 @@ class CompletionWriter(wiring.Component):
                 with m.If(flights.level == 0):
                     m.next = "RESET"
             with m.State("RESET"):
-                m.d.comb += [reset.eq(1), placing.eq(1)]
+                m.d.comb += [reset.eq(1), produce.en.eq(1)]
                 with m.If(granted):
                     m.d.comb += self.control.ready.eq(1)
                     m.next = "LOOK"

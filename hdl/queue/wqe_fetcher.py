@@ -264,7 +264,7 @@ class RingPrefetcher(wiring.Component):
 
         # Who adds a QP to those that wait for a turn: the turn itself, what frees room, what brings work.
         rung = Signal()
-        ending, ended = Signal(), Signal()  # the last beat of a read comes; came in the last cycle
+        ending = Signal()
         m.d.comb += [
             doorbell.consumed.eq(consumed_look.data),
             doorbell.producer.eq(producer_look.data),
@@ -273,7 +273,7 @@ class RingPrefetcher(wiring.Component):
             doorbell.log_size.eq(turns.log_size),
             doorbell.log_stride.eq(turns.log_stride),
             doorbell.hold_accept.eq(~turns.doubting & (turns.repeat | self.consumed.valid)),
-            doorbell.hold_reject.eq(ended),
+            doorbell.hold_reject.eq(ending),
             rung.eq(doorbell.accept & ~doorbell.pushed & ~turns.doubting),
             self.consumed.ready.eq(~turns.repeat),
             ready.i.valid.eq(turns.repeat | self.consumed.valid | rung | (halt.set & ~halt.reset)),
@@ -297,7 +297,7 @@ class RingPrefetcher(wiring.Component):
             halt.clean.eq(turns.clean),
             halt.level.eq(flights.level),
             halt.pop.eq(ending),
-            halt.may.eq(doorbell.idle & ~turns.found & ~turns.repeat & ~self.consumed.valid & ~ending & ~ended),
+            halt.may.eq(doorbell.idle & ~turns.found & ~turns.repeat & ~self.consumed.valid & ~ending),
             producer.addr.eq(rung_qp),
             producer.data.eq(Mux(doorbell.idle, 0, doorbell.index)),
             producer.en.eq(doorbell.accept | halt.reset),
@@ -317,39 +317,34 @@ class RingPrefetcher(wiring.Component):
 
         # Data: the area takes all of it; `fetched` moves only over what is good, and has no hole before it.
         head = flights.o.payload
-        coming, beat = Signal(), Signal(PacketBeat(self.data_width))  # a register, because it comes from afar
-        m.d.sync += [coming.eq(self.data.valid), beat.eq(self.data.payload)]
-        done = Signal.like(head)
-        spoiled = Signal()
-        m.d.sync += [ended.eq(ending), done.eq(head), spoiled.eq(beat.error)]
         alive = Signal()
         good = Signal()
         bad = Signal()
         m.d.comb += [
             self.data.ready.eq(1),
-            ending.eq(coming & beat.last),
+            ending.eq(self.data.valid & self.data.payload.last),
             flights.o.ready.eq(ending),
             store.start.eq(Cat(head.word, head.qp)),
-            store.beat.eq(beat),
-            store.beat_en.eq(coming),
+            store.beat.eq(self.data.payload),
+            store.beat_en.eq(self.data.valid),
             store.word_addr.eq(Cat(self.word_addr.word, self.word_addr.qp)),
             self.word.eq(store.word),
-            failed_head.addr.eq(done.qp),
-            alive.eq(ended & ~failed_head.data & ~(halt.halting & (done.qp == halt.qp))),
-            good.eq(alive & ~spoiled),
-            bad.eq(alive & spoiled),
-            fetched.addr.eq(Mux(ended, done.qp, ring_qp)),
-            fetched.data.eq(Mux(ended, done.end, ring_index)),
+            failed_head.addr.eq(head.qp),
+            alive.eq(ending & ~failed_head.data & ~(halt.halting & (head.qp == halt.qp))),
+            good.eq(alive & ~self.data.payload.error),
+            bad.eq(alive & self.data.payload.error),
+            fetched.addr.eq(Mux(ending, head.qp, ring_qp)),
+            fetched.data.eq(Mux(ending, head.end, ring_index)),
             fetched.en.eq(good | landed | halt.set),
             failed.addr.eq(fetched.addr),
-            failed.data.eq(ended),
+            failed.data.eq(ending),
             failed.en.eq(bad | halt.reset),
-            arrives.eq(Mux(ended, alive, doorbell.reject | landed)),
-            arrivals.i.payload.eq(Mux(ended, done.qp, doorbell.qp)),
+            arrives.eq(Mux(ending, alive, doorbell.reject | landed)),
+            arrivals.i.payload.eq(Mux(ending, head.qp, doorbell.qp)),
         ]
 
         if self.sends:
-            self._connect_push(m, halt, doorbell, turns, store, landed, ended, coming)
+            self._connect_push(m, halt, doorbell, turns, store, landed)
 
         m.d.comb += [
             port.addr.eq(self.status_qp) for port in (producer_status, fetched_status, misrung_status, failed_status)
@@ -361,7 +356,7 @@ class RingPrefetcher(wiring.Component):
         ]
         return m
 
-    def _connect_push(self, m, halt, doorbell, turns, store, landed, ended, coming):
+    def _connect_push(self, m, halt, doorbell, turns, store, landed):
         """From the buffer to the area, in cycles without data; while a doorbell is inside, the words wait."""
         m.submodules.pushes = pushes = WqePush(self.qps)
         wiring.connect(m, wiring.flipped(self.push), pushes.push)
@@ -376,8 +371,8 @@ class RingPrefetcher(wiring.Component):
             pushes.start.eq((doorbell.heard & pushes.mine) | halt.reset),
             pushes.copy.eq(doorbell.pushed),
             pushes.wide.eq(doorbell.wide),
-            pushes.room.eq(~coming),
-            pushes.end.eq(~turns.found & ~ended),
+            pushes.room.eq(~self.data.valid),
+            pushes.end.eq(~turns.found),
             store.put_en.eq(pushes.put_en),
             store.put_addr.eq(Cat(place[:area_bits], doorbell.qp)),
             store.put_word.eq(pushes.put_word),

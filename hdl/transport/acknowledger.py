@@ -51,7 +51,7 @@ class Acknowledger(wiring.Component):
 
     A silent job takes 1 cycle, all others 4, one that was refused 5, and 2 more for an error; an answered response
     takes 5, likewise. While a job waits for its ``done``, what it needs is looked up already: a completion is said in
-    the cycle of a ``done`` that is OK, otherwise 2 cycles later, and an ACK stands at ``ack`` after 3, a NAK after 4.
+    the cycle of a ``done`` that is OK, otherwise 2 cycles later, and an ACK stands at ``ack`` after 2, a NAK after 3.
     Answers wait in :class:`.ack_queue.AckQueue`.
 
     Parameters
@@ -186,14 +186,7 @@ class Acknowledger(wiring.Component):
                     pending.eq(Mux(job.token, 0, memory.pending + (job.release & ~is_gone))),
                 ]
 
-        # To the queue of answers out of registers.
-        answer, action, put = Signal.like(acks.answer), Signal(AckAction), Signal()
-        m.d.sync += [
-            acks.answer.eq(answer),
-            acks.action.eq(action),
-            acks.put.eq(put),
-            acks.hold.eq(pending != 0),
-        ]
+        answer = acks.answer
         m.d.comb += [
             completion.cq.eq(cq),
             self.soon_cq.eq(cq),
@@ -209,6 +202,7 @@ class Acknowledger(wiring.Component):
             completion.solicited.eq(job.solicited | (completion.status != WcStatus.SUCCESS)),
             self.release.payload.qp.eq(job.qp),
             self.release.payload.token.eq(job.token),
+            acks.hold.eq(pending != 0),
             answer.qp.eq(turn_qp),
             answer.psn.eq(Mux(response, answered.psn, job.psn)),
             answer.msn.eq(Mux(response, answered.msn, Mux(refused, memory.msn, job.msn))),
@@ -217,11 +211,11 @@ class Acknowledger(wiring.Component):
             self.error.payload.event.eq(job.event),
         ]
         with m.If(response & ~refused):
-            m.d.comb += action.eq(AckAction.HOLD)
+            m.d.comb += acks.action.eq(AckAction.HOLD)
         with m.Elif(~response & job.token):
-            m.d.comb += action.eq(AckAction.CLEAR)
+            m.d.comb += acks.action.eq(AckAction.CLEAR)
         with m.Elif(~response & releases):
-            m.d.comb += action.eq(AckAction.RELEASE)
+            m.d.comb += acks.action.eq(AckAction.RELEASE)
         with m.If(gone):
             m.d.comb += [completion.status.eq(WcStatus.WR_FLUSH_ERR), completion.syndrome.eq(Syndrome.FLUSHED)]
         with m.Elif(refused):
@@ -324,7 +318,7 @@ class Acknowledger(wiring.Component):
                     over.eq(~((refused & ~gone) | failed)),
                     self.completion.valid.eq(completes),
                     self.release.valid.eq(releases),
-                    put.eq(speaks & ~spoken),
+                    acks.put.eq(speaks & ~spoken),
                     ram.w_en.eq(said),
                 ]
                 m.d.sync += spoken.eq(~said)
@@ -333,7 +327,7 @@ class Acknowledger(wiring.Component):
                     with m.If((refused & ~gone) | failed):
                         m.next = "ERROR"
                     with m.Elif(of_job & job.token):
-                        m.next = "TOLD"
+                        m.next = "TOKEN"
                     with m.Else():
                         m.d.comb += leave.eq(1)
                         m.next = "PAIR"
@@ -344,8 +338,6 @@ class Acknowledger(wiring.Component):
             with m.State("LEAVE"):
                 m.d.comb += [leave.eq(1), over.eq(1)]
                 m.next = "PAIR"
-            with m.State("TOLD"):
-                m.next = "TOKEN"
             with m.State("TOKEN"):
                 # What is on its way out belongs to the QP's past.
                 m.d.comb += [self.token_done.eq(~acks.holds), leave.eq(~acks.holds)]

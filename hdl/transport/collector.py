@@ -63,7 +63,7 @@ class Collector(wiring.Component):
     TOKEN     none: control token RESET
     ========= ==========================================================================================
 
-    *Cycles* from ``response.valid`` until it is taken: 2 an ACK; 9 the first
+    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 9 the first
     response of a READ or atomic, 7 another; each further entry 6, an empty one 5, and once a message, or once a packet
     if several QPs need it, the time to read the WQE (:class:`.entry_cache.EntryCache`). Between two packets a cycle
     passes.
@@ -182,7 +182,7 @@ class Collector(wiring.Component):
             wrong_opcode.eq(is_atomic != target.atomic),
             wrong_length.eq(~Mux(is_last, fits_left, fits_mtu)),
         ]
-        m.d.sync += accepted.eq(packet.accept & pending & equal & ~wrong_opcode & ~wrong_length)
+        m.d.sync += accepted.eq(pending & equal & ~wrong_opcode & ~wrong_length)
 
         with m.FSM():
             with m.State("IDLE"):
@@ -201,10 +201,12 @@ class Collector(wiring.Component):
                     m.d.comb += self.control.ready.eq(1)
                 with m.Elif(targets.free & ~store & ~self.job.valid):
                     with m.If(self.control.valid):
+                        m.d.comb += targets.look.eq(1)
                         m.d.sync += resetting.eq(1)
                         m.next = "TOKEN"
                     with m.Elif(self.response.valid):
-                        with m.If(transport.opcode[:5] != ACKNOWLEDGE):
+                        m.d.comb += targets.look.eq(1)
+                        with m.If(packet.accept & (transport.opcode[:5] != ACKNOWLEDGE)):
                             m.next = "READ"
                         with m.Else():
                             m.d.comb += walk.go.eq(1)
@@ -250,7 +252,7 @@ class Collector(wiring.Component):
                     state.expected.eq(psn_next(state.expected)),
                     state.left.eq(state.left - transport.length),
                 ]
-                with m.If(~packet.accept | ~pending | behind):
+                with m.If(~pending | behind):
                     m.d.sync += kind.eq(ResponseJobKind.NOTHING)
                 with m.Elif(~equal):
                     m.d.sync += kind.eq(ResponseJobKind.SKIPPED)

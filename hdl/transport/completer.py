@@ -39,7 +39,7 @@ class Completer(wiring.Component):
     (a failure in ERR is kept for the flush), flushes in ERR, drains in SQD.
 
     *Cycles*: a response 6, and 3 for each message that it completes; 3 more if something is to be done about it, or a
-    drain waits. A completion comes 7 cycles after its ``done``. Jobs NOTHING and TOKEN 3. A flush 8 and 2 for each WQE.
+    drain waits. A completion comes 7 cycles after its ``done``. Jobs NOTHING and TOKEN 2. A flush 8 and 2 for each WQE.
     ``outstanding`` is taken at once, one every 2 cycles, also while something else is dealt with; an ACK must not
     follow its message sooner than 4 cycles later. One completion, one error and one kick are buffered.
 

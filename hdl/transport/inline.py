@@ -10,8 +10,8 @@ __all__ = ["InlineQueue", "InlineWord"]
 
 DEPTH = 16
 
-IN_FLIGHT = 5
-"""Words that may still come when ``room`` falls: four reads under way and one row of slack."""
+IN_FLIGHT = 4
+"""Words that may still come when ``room`` falls: three reads under way and one row of slack."""
 
 InlineWord = data.StructLayout({"data": 64, "count": 3, "last": 1})
 """Up to 8 bytes of inline data. ``count``: valid bytes, 0 for 8; only the last word has less."""
@@ -20,8 +20,8 @@ InlineWord = data.StructLayout({"data": 64, "count": 3, "last": 1})
 class InlineQueue(wiring.Component):
     """Collects words of 64 bits into beats of ``data_width``.
 
-    Holds 16 words. A word comes out 2 cycles after ``put`` with ``data_width`` 64; a wider beat 3 cycles after its
-    last word. One word a cycle; one beat every ``data_width // 64`` + 1 cycles if wider than 64 bits.
+    Holds 16 words. A word comes out in the cycle after ``put`` with ``data_width`` 64; a wider beat two cycles after
+    its last word. One word a cycle; one beat every ``data_width // 64`` + 1 cycles if wider than 64 bits.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class InlineQueue(wiring.Component):
     Members
     -------
     word, put : ``InlineWord``
-        Never waits: who puts looks at ``room`` when it starts the read that brings the word, at most 4 cycles before.
+        Never waits: who puts looks at ``room`` when it starts the read that brings the word, at most 3 cycles before.
     room : 1
         There is place for a word whose read starts now.
     o : stream of ``PacketBeat(data_width)``
@@ -55,17 +55,17 @@ class InlineQueue(wiring.Component):
         write, read = rows.write_port(), rows.read_port(domain="comb")
         head, tail = Signal(5), Signal(5)
         word = InlineWord(read.data)
-        some, take = Signal(), Signal()
+        empty, take = Signal(), Signal()
         m.d.comb += [
             write.addr.eq(tail),
             write.data.eq(self.word),
             write.en.eq(self.put),
             read.addr.eq(head),
+            empty.eq(head == tail),
         ]
         m.d.sync += [
             tail.eq(tail + self.put),
             head.eq(head + take),
-            some.eq((head + take)[:5] != tail),
             self.room.eq((tail - head)[:5] <= DEPTH - IN_FLIGHT - 1),
         ]
         bytes_here = Cat(word.count, word.count == 0)
@@ -76,7 +76,7 @@ class InlineQueue(wiring.Component):
         m.d.comb += beat.first.eq(first)
         if lanes == 1:
             m.d.comb += [
-                self.o.valid.eq(some),
+                self.o.valid.eq(~empty),
                 beat.data.eq(word.data),
                 beat.count.eq(bytes_here),
                 beat.last.eq(word.last),
@@ -92,7 +92,7 @@ class InlineQueue(wiring.Component):
             beat.count.eq(count),
             beat.last.eq(last),
             self.o.valid.eq(full),
-            take.eq(some & ~full),
+            take.eq(~empty & ~full),
         ]
         with m.If(take):
             m.d.sync += [

@@ -88,8 +88,7 @@ class Lookup(wiring.Component):
         m.d.sync += [asked.eq(table.index), shown.eq(asked), torn.eq(Cat(table.writing, torn[0]))]
 
         found = Signal(LookedUp)
-        is_response, known, receives = Signal(), Signal(), Signal()
-        permitted, of_peer = Signal(), Signal()  # of the packet found
+        is_response, accept, known, receives = Signal(), Signal(), Signal(), Signal()
         free, take = Signal(), Signal()
         m.d.comb += [
             is_response.eq((transport.opcode >= RESPONSES.start) & (transport.opcode < RESPONSES.stop)),
@@ -102,23 +101,27 @@ class Lookup(wiring.Component):
             receives.eq(
                 (row.state == QpState.RTS) | (row.state == QpState.SQD) | ((row.state == QpState.RTR) & ~is_response)
             ),
+            accept.eq(
+                known
+                & receives
+                & (row.type == QpType.RC)
+                & (transport.pkey[:15] == row.pkey[:15])
+                & (header.source_ip == row.dest_ip)
+            ),
             free.eq(~self.request.valid & ~self.response.valid),
             take.eq(self.header.valid & free & (shown == transport.dest_qpn[:bits]) & ~torn[1]),
             self.header.ready.eq(take),
-            found.accept.eq(permitted & of_peer),
             self.request.payload.eq(found),
             self.response.payload.eq(found),
         ]
-        taken = Signal()
-        m.d.sync += [taken.eq(take), self.count_drop_qp.eq(taken & ~found.accept)]
+        m.d.sync += self.count_drop_qp.eq(take & ~accept)
         with m.If(free):
             m.d.sync += [
                 found.transport.eq(transport),
                 found.swap.eq(header.swap),
                 found.compare.eq(header.compare),
                 found.qp.eq(transport.dest_qpn[:bits]),
-                permitted.eq(known & receives & (row.type == QpType.RC) & (transport.pkey[:15] == row.pkey[:15])),
-                of_peer.eq(header.source_ip == row.dest_ip),
+                found.accept.eq(accept),
                 self.request.valid.eq(take & ~is_response),
                 self.response.valid.eq(take & is_response),
             ]

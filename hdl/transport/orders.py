@@ -73,27 +73,23 @@ class Orders(wiring.Component):
         m = Module()
         control = self.control.payload
         told, again, calm = Signal(), Signal(), Signal()
-        token = Signal()  # a control token waits, seen a cycle late: it comes from afar
-        m.d.sync += token.eq(self.control.valid & ~self.control.ready)
         chosen, chosen_qp = Signal(), Signal(range(self.qps))  # one of the first three
         m.d.comb += [
-            told.eq(self.rewound.valid | token),
+            told.eq(self.rewound.valid | self.control.valid),
             again.eq(self.retry.valid & self.rewind_free),
             calm.eq(self.open & self.idle & ~chosen),
             self.rewound.ready.eq(calm),
             self.control.ready.eq(
-                calm
-                & token
-                & ~self.rewound.valid
-                & self.rewind_free
-                & (self.reply_free | (control.action != QpAction.QUERY))
+                calm & ~self.rewound.valid & self.rewind_free & (self.reply_free | (control.action != QpAction.QUERY))
             ),
             self.retry.ready.eq(calm & ~told & self.rewind_free),
             self.ready.ready.eq(self.open & ~told & ~again & ~chosen),
             self.qp.eq(Mux(chosen, chosen_qp, self.ready.payload)),
             self.take.eq(chosen | (self.ready.valid & self.ready.ready)),
         ]
-        m.d.sync += chosen.eq(Mux(self.rewound.valid, calm, Mux(token, self.control.ready, again & self.retry.ready)))
+        m.d.sync += chosen.eq(
+            Mux(self.rewound.valid, calm, Mux(self.control.valid, self.control.ready, again & self.retry.ready))
+        )
         with m.If(~chosen):
             m.d.sync += chosen_qp.eq(
                 Mux(told, Mux(self.rewound.valid, self.rewound.payload.qp, control.qp), self.retry.payload)
@@ -102,7 +98,7 @@ class Orders(wiring.Component):
             m.d.sync += [self.action.eq(control.action), self.operand.eq(control.psn)]
             with m.If(self.rewound.valid):
                 m.d.sync += [self.order.eq(Order.REWOUND), self.operand.eq(self.rewound.payload.index)]
-            with m.Elif(token):
+            with m.Elif(self.control.valid):
                 m.d.sync += self.order.eq(Order.CONTROL)
                 with m.If(control.action == QpAction.RESET):
                     m.d.sync += self.operand.eq(0)

@@ -54,8 +54,8 @@ class ReceiveBuffer(wiring.Component):
     RETH announces, at most 2^31 bytes, and only the last packet exhausts it. A SEND fills the entries of its receive
     WQE one after the other, with LOCAL_WRITE; what does not fit is discarded.
 
-    A packet takes 2 cycles, from ``i.valid`` on; of a SEND 3 if it goes on in a receive WQE, 5 if it begins one; each
-    entry more takes 6 cycles, 5 if it is empty.
+    A packet takes 2 cycles, from ``i.valid`` on; of a SEND 3 if it goes on in a receive WQE, 4 if it begins one and
+    fits its first entry, otherwise 5; each entry more takes 6 cycles, 5 if it is empty or the last.
 
     Parameters
     ----------
@@ -163,14 +163,9 @@ class ReceiveBuffer(wiring.Component):
         sge_layout = {name: field.offset for name, field in SGE.fields.items()}
         entry_length = self.word[sge_layout["length"] - 64 :][:32]
 
-        # Known a cycle after the entry: whether the rest of the packet fits, or nothing does.
-        taking, left = Signal(), Signal(32)
-        enough, full = Signal(), Signal()
-        m.d.comb += left.eq(Mux(taking, entry_length, place.left))
-        m.d.sync += [
-            enough.eq(left[LENGTH_BITS:].any() | (left[:LENGTH_BITS] >= rest)),
-            full.eq(left == 0),
-        ]
+        def holds_rest(left):
+            """Whether the rest of the packet fits; cheaper than a comparison of 32 bits."""
+            return left[LENGTH_BITS:].any() | (left[:LENGTH_BITS] >= rest)
 
         def send():
             m.d.sync += self.access.valid.eq(1)
@@ -235,16 +230,21 @@ class ReceiveBuffer(wiring.Component):
                 m.d.sync += place.address.eq(self.word[sge_layout["address"] :])
                 m.next = "TAKE_LENGTH"
             with m.State("TAKE_LENGTH"):
-                m.d.comb += taking.eq(1)
                 m.d.sync += [
                     place.left.eq(entry_length),
                     place.key.eq(self.word[sge_layout["lkey"] - 64 :][:32]),
                     place.sge.eq(place.sge + 1),
+                    length.eq(rest),
+                    last.eq(1),
                 ]
-                m.next = "CUT"
+                with m.If(holds_rest(entry_length)):
+                    send()
+                with m.Else():
+                    m.next = "CUT"
             with m.State("CUT"):
+                enough = holds_rest(place.left)
                 m.d.sync += [last.eq(enough), length.eq(Mux(enough, rest, place.left[:LENGTH_BITS]))]
-                with m.If(full):
+                with m.If(place.left == 0):
                     m.next = "ENTRY"
                 with m.Else():
                     send()

@@ -126,11 +126,10 @@ class ReplayCache(wiring.Component):
         left = Signal(5)
         running = Signal()
         coming = Signal(3)  # rows on their way to `value` and `hit`
-        hit, over = Signal(), Signal()
-        m.d.sync += self.done.eq(over)
+        hit = Signal()
         m.d.comb += [
             kept.r_addr.eq(Cat(slot, self.qp)),
-            over.eq(running & (self.found | ((left == 0) & ~coming.any()))),
+            self.done.eq(running & (self.found | ((left == 0) & ~coming.any()))),
         ]
         m.d.sync += [
             coming.eq(Cat(running & (left != 0), coming[:2])),
@@ -143,7 +142,7 @@ class ReplayCache(wiring.Component):
             m.d.sync += self.value.eq(kept.r_data.value)
         with m.If(running & hit):
             m.d.sync += self.found.eq(1)
-        with m.If(over):
+        with m.If(self.done):
             m.d.sync += [running.eq(0), coming.eq(0), hit.eq(0)]
         with m.If(self.search):
             m.d.sync += [

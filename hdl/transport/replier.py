@@ -55,8 +55,8 @@ class Replier(wiring.Component):
     A token makes its QP forget its entries; it goes down the transmit path as a RESPONSE_TOKEN whose run has ``clear``.
     See :class:`.response_ledger.ResponseLedger` for what becomes of answers meanwhile.
 
-    *Cycles*: from ``release`` to ``access`` 9 for an atomic, 10 for a READ. A small READ or atomic takes 11, or 10 if
-    several QPs have some: the ledger's four operations. A packet of a large READ takes 11. A replay takes up to 38
+    *Cycles*: from ``release`` to ``access`` 8 for an atomic, 9 for a READ. A small READ or atomic takes 10, or 9 if
+    several QPs have some: the ledger's four operations. A packet of a large READ takes 10. A replay takes up to 37
     more. The operands of 15 atomics may wait for the atomic unit.
 
     Parameters
@@ -129,8 +129,6 @@ class Replier(wiring.Component):
 
         torn = Signal(2)  # a row read while it is written is undefined
         m.d.sync += torn.eq(Cat(table.writing, torn[0]))
-        # A register, because the ring is many block RAMs.
-        m.d.sync += ring.r_addr.eq(Cat(ledger.slot, ledger.qp))
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
@@ -138,6 +136,7 @@ class Replier(wiring.Component):
             ring.w_addr.eq(Cat(self.entry.slot, self.entry.qp[: ceil_log2(self.qps)])),
             ring.w_data.eq(self.entry.entry),
             ring.w_en.eq(self.entry_en),
+            ring.r_addr.eq(Cat(ledger.slot, ledger.qp)),
             states.r_addr.eq(ledger.qp),
             ledger.served_qp.eq(self.served_qp),
             self.served.eq(ledger.served),
@@ -237,8 +236,6 @@ class Replier(wiring.Component):
                 with m.If(ledger.begun):
                     m.next = "READ"
             with m.State("READ"):
-                m.next = "ROW"
-            with m.State("ROW"):
                 m.next = "WEIGH"
             with m.State("WEIGH"):
                 m.next = "DECIDE"

@@ -35,8 +35,8 @@ class Requester(wiring.Component):
     A QP index from ``ready`` is one turn. If its QP has more to do afterwards, the index goes to ``again``, so that a
     long message and other QPs alternate. The next turn reads its QP's state while the present one cuts its packet.
 
-    *Cycles*: 11 a packet if several QPs are ready, 12 for the last of a message; 15 if only one is and ``again`` comes
-    back after 1. From ``ready`` to ``access`` 11; to ``packet`` 12, and 13 at the end of a message. A further
+    *Cycles*: 10 a packet if several QPs are ready, 11 for the last of a message; 14 if only one is and ``again`` comes
+    back after 1. From ``ready`` to ``access`` 10; to ``packet`` 11, and 12 at the end of a message. A further
     scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that sends
     nothing takes 4, or 5.
 
@@ -193,6 +193,7 @@ class Requester(wiring.Component):
             self.status_qp.eq(at),
             self.progress_qp.eq(at),
             self.word_addr.eq(segmenter.word_address),
+            segmenter.word.eq(self.word),
             settled.eq(~self.consumed.valid & ~self.failed.valid & ~self.again.valid & ~self.flush.valid),
             idle.eq(settled & ~segmenter.busy),
             orders.idle.eq(idle),
@@ -200,8 +201,6 @@ class Requester(wiring.Component):
             orders.reply_free.eq(~self.reply.valid),
             at.eq(qp),
         ]
-
-        m.d.sync += segmenter.word.eq(self.word)  # a register, because many block RAMs stand far from each other
 
         # -- What may be done, from the registers that the reading left.
         drain, drain_en, drains = Signal(), Signal(), Signal()

@@ -47,8 +47,8 @@ class Responder(wiring.Component):
 
     Each packet has exactly one run on ``access`` and exactly one job on ``job``, the run first, in order.
 
-    A packet takes 8 cycles; a SEND 11 if it begins in an entry of its receive WQE, and 6 cycles more for each further
-    one. 3 less if there was nothing to do before, and ``soon`` told of the QP 3 cycles ahead.
+    A packet takes 8 cycles; a SEND 10 if it begins in an entry of its receive WQE, and 5 cycles more for a second one,
+    6 for each further one. 3 less if there was nothing to do before, and ``soon`` told of the QP 3 cycles ahead.
     Nothing is buffered: the request stays at the input until it is done with. A receive WQE that is posted but not yet
     fetched is waited for.
 

@@ -56,10 +56,10 @@ class Segmenter(wiring.Component):
 
     The accesses of a packet come out once the run is known to be complete, the header once ``outstanding`` has taken
     the message that it ends, and ``reads`` the READ or atomic. A malformed WQE emits nothing, nor does one that must
-    wait (``blocked``). From ``i`` to ``access``: 9 cycles; to ``packet``: 9, or 10 for the last packet of a message. A
+    wait (``blocked``). From ``i`` to ``access``: 8 cycles; to ``packet``: 8, or 9 for the last packet of a message. A
     further scatter/gather entry takes 2 or 3 more, also one that is passed over after a retry; the first word of inline
-    data 3, a further one 1; an atomic 4. The next segment is taken when header, message and READ are gone: one every 10
-    or 11 cycles.
+    data 2, a further one 1; an atomic 3. The next segment is taken when header, message and READ are gone: one every 9
+    or 10 cycles.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Segmenter(wiring.Component):
     failed, syndrome : 1, 8
         The WQE is malformed, and how (:class:`verbena.hdl.abi.cqe.Syndrome`).
     word_address, word
-        Words of fetched WQEs; a word comes three cycles after its address.
+        Words of fetched WQEs; a word comes two cycles after its address.
     packet, access, inline, outstanding, reads
         As of :class:`verbena.hdl.transport.requester.Requester`.
     """
@@ -141,7 +141,7 @@ class Segmenter(wiring.Component):
         header, message, read = self.packet.payload, self.outstanding.payload, self.reads.payload
         transport, target = header.transport, read.target
         have = Signal()  # the header waits to leave
-        active, finish, take, taken = Signal(), Signal(), Signal(), Signal(2)
+        active, finish, take, taken = Signal(), Signal(), Signal(), Signal()
         open_ = Signal()  # not in the cycle after `finish`: words asked for in vain are still to come
         job = Signal(Segment)
         state, coming = job.state, self.i.payload
@@ -253,13 +253,11 @@ class Segmenter(wiring.Component):
         m.d.sync += open_.eq(~active & ~take & ~staying & ~hidden & runs.room)
         with m.If(open_):
             # Loaded whether or not something comes, so that nothing as late as `valid` enables so many registers.
-            m.d.sync += [job.eq(coming), middle.eq(starts_middle), waiting.eq(0)]
-        m.d.sync += taken.eq(Cat(take, taken[0]))
+            m.d.sync += [job.eq(coming), middle.eq(starts_middle), waiting.eq(0), inlined.eq(0)]
+        m.d.sync += taken.eq(take)
         with m.If(take):
             m.d.sync += active.eq(1)
-        with m.If(taken[0]):
-            m.d.sync += inlined.eq(0)  # the last of the words that are put out have just come
-        with m.If(taken[1]):  # until now words may come that the segment before has asked for in vain
+        with m.If(taken):  # until now words may come that the segment before has asked for in vain
             m.d.sync += listening.eq(1)
         with m.If(finish):
             m.d.sync += [

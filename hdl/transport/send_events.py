@@ -41,8 +41,7 @@ class SendEvents(wiring.Component):
     """Takes the next event while ``idle``: a control token first, then failures, flushes, timers, and responses last,
     so that what stops a queue comes before what feeds it.
 
-    Whose turn it is, is chosen two cycles before it counts, and what it says stands in registers before: the sources
-    are far from each other. A response is a job with its ``Done``. Those that need no QP,
+    Whose turn it is, is chosen a cycle before it counts. A response is a job with its ``Done``. Those that need no QP,
     NOTHING and TOKEN, go by without an event. A control
     token stays where it is until ``control_taken``; a QUERY waits while ``replying`` and lets others pass.
 
@@ -52,7 +51,7 @@ class SendEvents(wiring.Component):
         See :class:`.completer.Completer`.
     idle : 1
     begin : 1
-        An event is taken in this cycle: 2 cycles behind that in which it came, at the earliest.
+        An event is taken in this cycle: in that behind the one in which it came, at the earliest.
     next, event : ``SendEvent``
         The one that is taken now, or would be; the last one taken, from the cycle after ``begin`` on.
     control_taken, replying : 1
@@ -101,7 +100,7 @@ class SendEvents(wiring.Component):
             (EventKind.RESPONSE, self.job),
         )
         count = len(sources)
-        choice, turn, waiting = Signal(count + 1), Signal(count + 1), Signal(count + 1)
+        turn, waiting = Signal(count + 1), Signal(count + 1)
         m.d.comb += waiting.eq(
             Cat(
                 control & ~self.control_taken,
@@ -110,11 +109,7 @@ class SendEvents(wiring.Component):
                 response,
             )
         )
-        m.d.sync += [choice.eq(waiting & -waiting), turn.eq(choice)]
-        with m.If(self.idle & turn.any()):
-            m.d.sync += [choice.eq(0), turn.eq(0)]
-        with m.If(self.control_taken):
-            m.d.sync += turn.eq(0)
+        m.d.sync += turn.eq(Mux(self.idle & turn.any(), 0, waiting & -waiting))
         m.d.comb += [
             self.begin.eq(self.idle & turn[:count].any()),
             self.job.ready.eq(self.idle & turn[count - 1 :].any()),
@@ -123,16 +118,16 @@ class SendEvents(wiring.Component):
         ]
         m.d.sync += self.token_done.eq(self.idle & turn[count] & token)
         fields = {name: [] for name in SendEvent.members}
-        for bit, chosen_bit, (kind, port) in zip(turn, choice, sources):
+        for bit, (kind, port) in zip(turn, sources):
             if kind not in (EventKind.CONTROL, EventKind.RESPONSE):
                 m.d.comb += port.ready.eq(self.idle & bit)
             members = port.payload.shape().members
-            fields["kind"].append(Mux(chosen_bit, kind, 0))
+            fields["kind"].append(Mux(bit, kind, 0))
             for name in set(fields) - {"kind"}:
                 member = "wqe_index" if name == "index" and "wqe_index" in members else name
                 if member in members:
-                    fields[name].append(Mux(chosen_bit, port.payload[member], 0))
-        m.d.sync += [Value.cast(chosen[name]).eq(reduce(or_, terms)) for name, terms in fields.items()]
+                    fields[name].append(Mux(bit, port.payload[member], 0))
+        m.d.comb += [Value.cast(chosen[name]).eq(reduce(or_, terms)) for name, terms in fields.items()]
         with m.If(self.begin):
             m.d.sync += event.eq(chosen)
         return m

@@ -31,8 +31,8 @@ class Transmitter(wiring.Component):
     in their turn.
 
     *Cycles*: 3 a packet; from all there to ``header`` 2. A packet's header waits until the payload of the one before
-    has gone, and what is to be said about that (``failed``, ``answered``) is taken; it is there 2 cycles later. So a
-    small response that is the last of its request takes 5 if ``answered`` is taken in its second cycle. Nothing is
+    has gone, and what is to be said about that (``failed``, ``answered``) is taken; it is there in the next cycle. So a
+    small response that is the last of its request takes 4 if ``answered`` is taken in its second cycle. Nothing is
     buffered.
 
     *Errors*: a request's verdict other than OK is a LOC_PROT_ERR with the verdict as its syndrome, on ``failed``;
@@ -214,14 +214,12 @@ class Transmitter(wiring.Component):
 
         # -- Who goes next.
         present, sends = Signal(), Signal()
-        ready = Signal()  # it was `present` in the cycle before, after all of the packet before had gone
         m.d.comb += [
             present.eq(~has_payload | pick([self.payload.valid | self.soon, *valids[1:]], coming)),
-            sends.eq(idle & fine & (is_request | is_response) & ready),
+            sends.eq(idle & fine & (is_request | is_response) & present),
             self.packet.ready.eq(leave),
             self.verdict.ready.eq(leave),
         ]
-        m.d.sync += ready.eq(present & idle)
         with m.FSM():
             with m.State("CHOOSE"):
                 m.d.comb += look.eq(self.ack.valid)

@@ -34,8 +34,8 @@ class WqeWords(wiring.Component):
     or, with ``is_inline``, the inline data.
 
     Sizes come before addresses because more follows from them. The first address goes out in the cycle after ``start``,
-    out of a register, because it goes to many block RAMs; and a word arrives three cycles after its address. Entries
-    are asked for ahead of need; those that arrive after ``stop`` are to be ignored. An atomic's operands are its inline
+    out of a register, because it goes to many block RAMs; and a word arrives two cycles after its address. Entries are
+    asked for ahead of need; those that arrive after ``stop`` are to be ignored. An atomic's operands are its inline
     data: swap and compare; or the addend and a word that means nothing.
 
     Parameters
@@ -50,8 +50,8 @@ class WqeWords(wiring.Component):
     qp, index, large
         The WQE, and whether WQEs are 128 bytes instead of 64; they stay until ``stop``.
     is_inline, is_atomic, is_swap : 1
-        Looked at from the second cycle after REMOTE's, 6 cycles after ``start``. ``is_atomic`` and ``is_swap`` only
-        with ``is_inline``.
+        Looked at from the cycle after REMOTE's, 5 cycles after ``start``. ``is_atomic`` and ``is_swap`` only with
+        ``is_inline``.
     inline_words : 4
         Looked at from the next cycle on: words of inline data.
     inline_room : 1
@@ -88,12 +88,12 @@ class WqeWords(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         turn = Signal(WqeWord)  # to be asked for next; NONE: idle
-        want, asking, asked, read = (Signal(WqeWord) for _ in range(4))
+        want, asking, asked = Signal(WqeWord), Signal(WqeWord), Signal(WqeWord)
         place = Signal(4)  # word of the WQE
         entry = Signal(3)
         remote_asked = Signal()
         count = Signal(4)  # of inline words asked for
-        last, asking_last, asked_last, read_last = Signal(), Signal(), Signal(), Signal()
+        last, asking_last, asked_last = Signal(), Signal(), Signal()
         payload = SGE_OFFSET // 8
         place_of = {name: SEND_WQE.fields[name].offset // 64 for name in ("opcode", "rkey", "remote_address")}
         m.d.comb += [last.eq(count + 1 == self.inline_words), want.eq(turn)]
@@ -102,9 +102,8 @@ class WqeWords(wiring.Component):
             self.address.word.eq(Mux(self.large, Cat(place, self.index), Cat(place[:3], self.index))),
             asking.eq(want),
             asked.eq(asking),
-            read.eq(asked),
-            self.arriving.eq(read),
-            Cat(asking_last, asked_last, read_last, self.inline_last).eq(Cat(last, asking_last, asked_last, read_last)),
+            self.arriving.eq(asked),
+            Cat(asking_last, asked_last, self.inline_last).eq(Cat(last, asking_last, asked_last)),
         ]
         with m.Switch(turn):
             with m.Case(WqeWord.NONE):
@@ -119,12 +118,12 @@ class WqeWords(wiring.Component):
             with m.Case(WqeWord.ENTRY_SIZE):
                 m.d.comb += place.eq(Cat(1, entry)[:4] + payload)
                 m.d.sync += turn.eq(WqeWord.ENTRY_ADDRESS)
+                with m.If(remote_asked & self.is_inline):  # there is no entry
+                    m.d.comb += want.eq(WqeWord.NONE)
+                    m.d.sync += turn.eq(WqeWord.INLINE)
             with m.Case(WqeWord.ENTRY_ADDRESS):
                 m.d.comb += place.eq(Cat(0, entry)[:4] + payload)
                 m.d.sync += [entry.eq(entry + 1), turn.eq(Mux(remote_asked, WqeWord.ENTRY_SIZE, WqeWord.REMOTE))]
-                with m.If(remote_asked & self.is_inline):  # there is no such entry
-                    m.d.comb += want.eq(WqeWord.NONE)
-                    m.d.sync += turn.eq(WqeWord.INLINE)
             with m.Case(WqeWord.REMOTE):
                 m.d.comb += place.eq(place_of["remote_address"])
                 m.d.sync += [remote_asked.eq(1), turn.eq(WqeWord.ENTRY_SIZE)]

@@ -385,7 +385,7 @@ def test_rate(data_width, most):
     world.run(testbench)
 
 
-@pytest.mark.parametrize(("hint", "wait"), [(0, 5), (1, 2)])
+@pytest.mark.parametrize(("hint", "wait"), [(0, 4), (1, 1)])
 def test_latency(hint, wait):
     world = World(CompletionWriter(64, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
     world.hints = 0

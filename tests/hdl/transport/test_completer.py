@@ -587,7 +587,7 @@ def test_cycles():
         first, second, third, *fleeting, _ = cycles[7 * number : 7 * number + 7]
         assert second - first == 6 + 3 * count
         assert third - second == 6
-        assert fleeting == [third + 6, third + 9, third + 12]
+        assert fleeting == [third + 6, third + 8, third + 10]
     last = max(cycle for cycle, name in world.given if name == "completion")
     assert last - cycles[-1] == 6
 

@@ -186,7 +186,7 @@ def test_cycles():
         common | {"kind": SEND, "length": 101},
     ]
     _, results = run(packets, words)
-    assert [cycles for *_, cycles in results] == [2, 2, 2, 5, 3, 5 + 5 + 6]
+    assert [cycles for *_, cycles in results] == [2, 2, 2, 4, 3, 5 + 5 + 5]
 
 
 def test_arguments():

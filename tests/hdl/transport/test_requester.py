@@ -183,8 +183,8 @@ def test_large_packets_one_by_one(qps):
 
 
 def test_cycles():
-    """12 cycles a small message if several QPs are ready, 15 if one is; 11 from turn to access, 13 to packet."""
-    for qps, limit in ((range(4), 12), (range(1), 15)):
+    """11 cycles a small message if several QPs are ready, 14 if one is; 10 from turn to access, 12 to packet."""
+    for qps, limit in ((range(4), 11), (range(1), 14)):
         world = World(make_rng(1), stall=0)
 
         async def testbench(ctx, world=world, qps=qps):
@@ -199,8 +199,8 @@ def test_cycles():
         packets = [cycle for cycle, name, _ in world.log if name == "packet"]
         accesses = [cycle for cycle, name, _ in world.log if name == "access"]
         assert max(intervals(packets)[3:-2]) == limit
-        assert packets[0] - world.turns[0][0] == 13
-        assert accesses[0] - world.turns[0][0] == 11
+        assert packets[0] - world.turns[0][0] == 12
+        assert accesses[0] - world.turns[0][0] == 10
 
 
 def test_cycles_inline():
@@ -216,8 +216,8 @@ def test_cycles_inline():
 
     world.run(testbench)
     packets = [cycle for cycle, name, _ in world.log if name == "packet"]
-    assert max(intervals(packets)[3:-2]) == 12
-    assert packets[0] - world.turns[0][0] == 13
+    assert max(intervals(packets)[3:-2]) == 11
+    assert packets[0] - world.turns[0][0] == 12
 
 
 def test_fairness():

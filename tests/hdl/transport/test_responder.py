@@ -771,9 +771,9 @@ def test_a_broadcast_tears_nothing():
 CYCLES = {
     "WRITE": (WRITE_ONLY, 8, {"dma_length": 8}, 8),
     "WRITE of nothing": (WRITE_ONLY, 0, {}, 8),
-    "SEND": (SEND_ONLY, 8, {}, 11),
+    "SEND": (SEND_ONLY, 8, {}, 10),
     "SEND of nothing": (SEND_ONLY, 0, {}, 8),
-    "SEND into 2 entries": (SEND_ONLY, 200, {}, 17),
+    "SEND into 2 entries": (SEND_ONLY, 200, {}, 16),
     "READ": (READ_REQUEST, 0, {"dma_length": 1000}, 8),
     "atomic": (FETCH_ADD, 0, {}, 8),
     "duplicate": (WRITE_ONLY, 8, {"dma_length": 8, "psn": 5}, 8),

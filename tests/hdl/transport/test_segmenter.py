@@ -31,7 +31,7 @@ class Driver:
         self.fixed = {"qp": 9, "path_mtu": path_mtu, "type": type_, "pd": 77, "large": large}
         self.inline = wqe.data is not None or wqe.opcode in ATOMICS
         self.log = []  # (cycle since the segment was taken, stream, payload)
-        self.pipe = [0, 0, 0]
+        self.pipe = [0, 0]
 
     async def tick(self, ctx, cycle):
         dut = self.dut
@@ -302,18 +302,18 @@ def test_changed_wqe(change):
 
 
 def test_latency():
-    """9 cycles to the access, 10 to the packet, 11 at a message's end; further entries cost 3, then 2, also to pass."""
+    """8 cycles to the access, 9 to the packet, 10 at a message's end; further entries cost 3, then 2, also to pass."""
     sges = [(0, 100, 1), (0, 100, 1), (0, 100, 1), (0, 100, 1)]
     driver = Driver(Wqe(sges=sges), 3)
 
     async def testbench(ctx):
         _, _, _, state = await driver.cut(ctx, {"index": 3})
-        assert [cycle for cycle, name, _ in driver.log if name == "access"] == [14, 15, 16]
-        assert [cycle for cycle, name, _ in driver.log if name == "packet"] == [15]
+        assert [cycle for cycle, name, _ in driver.log if name == "access"] == [13, 14, 15]
+        assert [cycle for cycle, name, _ in driver.log if name == "packet"] == [14]
         driver.log = []
         await driver.cut(ctx, state)
-        assert [cycle for cycle, name, _ in driver.log if name == "access"] == [16, 17]
-        assert [cycle for cycle, name, _ in driver.log if name == "packet"] == [18]
+        assert [cycle for cycle, name, _ in driver.log if name == "access"] == [15, 16]
+        assert [cycle for cycle, name, _ in driver.log if name == "packet"] == [17]
 
     simulate(driver.dut, testbench)
 
