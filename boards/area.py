@@ -23,7 +23,11 @@ from .synthesis import PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states
 __all__ = ["main", "measure"]
 
 DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
-TARGET_MHZ = 125
+TARGET_MHZ = 128
+"""More than the 125 that are the aim: what nextpnr believes while it routes is a little better than what it finds
+afterwards.
+"""
+
 SEED = 3
 """Placements differ by a tenth, by luck: the one of seeds 1 to 3 that the placer's own estimate says is best."""
 
