@@ -1,20 +1,21 @@
 """The send queues: whose turn it is, and what it does."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
-from ..abi.cqe import Syndrome, WcStatus
 from ..queue.ring import RingIndex, RingStatus
+from ..stream.connections import told
 from ..stream.packet import PacketBeat
 from ..stream.table import Table
 from ..stream.transfer import AccessRequest, AttributeWrite, QpControl
 from .admission import AdmissionCheck
+from .announcements import Announcements, Reply, Said
 from .layouts import Departure, DepartureKind, Failure, Flush, Outstanding, Progress
 from .orders import Order, Orders
-from .psn import PSN_BITS, Sent
+from .psn import Sent
 from .segmenter import ReadBegun, Segmenter
 from .send_state import BLOCKS_BITS, Phase, SendStates, StateChange
 from .turn import Turn, TurnChoice
@@ -24,8 +25,6 @@ __all__ = ["Requester"]
 
 LARGE_BITS = 10
 """From 2**10 bytes on a packet counts as large: only of those one too many would matter."""
-
-Reply = data.StructLayout({"psn": PSN_BITS, "index": 16})
 
 
 class Requester(wiring.Component):
@@ -164,10 +163,13 @@ class Requester(wiring.Component):
         m.submodules.admission = admission = AdmissionCheck()
         m.submodules.choice = choice = TurnChoice(self.window)
         m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.area)
+        m.submodules.announcements = announcements = Announcements(self.qps)
         for name in ("ready", "control", "retry", "rewound"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(orders, name))
         for name in ("packet", "access", "inline", "outstanding", "reads"):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
+        for name in Said.members:
+            wiring.connect(m, getattr(announcements, name), wiring.flipped(getattr(self, name)))
         state, row = states.row, table.row
         segment = segmenter.i
 
@@ -194,7 +196,6 @@ class Requester(wiring.Component):
             self.progress_qp.eq(at),
             self.word_addr.eq(segmenter.word_address),
             segmenter.word.eq(self.word),
-            settled.eq(~self.consumed.valid & ~self.failed.valid & ~self.again.valid & ~self.flush.valid),
             idle.eq(settled & ~segmenter.busy),
             orders.idle.eq(idle),
             orders.rewind_free.eq(~self.rewind.valid),
@@ -251,9 +252,23 @@ class Requester(wiring.Component):
 
         # -- What is said, by the packet or by this side.
         several = Signal()  # there will be something to do behind the packet being cut
-        for port in (self.again, self.consumed, self.rewind, self.failed, self.flush, self.reply):
-            with m.If(port.ready):
-                m.d.sync += port.valid.eq(0)
+        end = announcements.packet
+        told(m, segmenter, end, "qp", "syndrome", "more", "ended", "failed", "done", "good", "lost")
+        m.d.comb += [
+            end.index.eq(segmenter.next.index),
+            announcements.several.eq(several),
+            announcements.of_packet.eq(was_busy),
+            announcements.qp.eq(qp),
+            announcements.state.eq(state),
+            announcements.status.eq(status),
+            announcements.progress.eq(progress),
+            announcements.target.eq(states.target),
+            announcements.todo.eq(todo),
+            settled.eq(announcements.settled),
+            self.sent.qp.eq(segmenter.qp),
+            self.sent.psn.eq(segmenter.last_psn),
+            self.sent_en.eq(segmenter.done & segmenter.fresh),
+        ]
         held = Signal()
         uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
         with m.If(self.packet.valid & self.packet.ready & (self.packet.payload.transport.length[LARGE_BITS:] != 0)):
@@ -261,44 +276,9 @@ class Requester(wiring.Component):
         with m.Elif(uncounted != 0):
             m.d.sync += uncounted.eq(uncounted - 1)
         m.d.comb += held.eq(self.hold | (uncounted != 0))
-        with m.If(segmenter.good | segmenter.lost):
-            m.d.sync += self.again.valid.eq(segmenter.more | several | segmenter.lost)
-        with m.If(segmenter.done):
-            m.d.sync += [self.consumed.valid.eq(segmenter.ended), self.failed.valid.eq(segmenter.failed)]
-        # What is said about is known before it is known that something is to be said: this side speaks only while no
-        # packet is under way.
-        speaker = Mux(was_busy, segmenter.qp, qp)
-        with m.If(~self.again.valid):
-            m.d.sync += self.again.payload.eq(speaker)
-        with m.If(~self.consumed.valid):
-            m.d.sync += [
-                self.consumed.payload.qp.eq(speaker),
-                self.consumed.payload.index.eq(
-                    Mux(was_busy, segmenter.next.index, Mux(todo == Turn.GIVE_UP, status.fetched, state.index + 1))
-                ),
-            ]
-        with m.If(~self.failed.valid):
-            place = Mux(state.phase == Phase.RESUME, progress.oldest, state.index)
-            m.d.sync += [
-                self.failed.payload.qp.eq(speaker),
-                self.failed.payload.wqe_index.eq(Mux(was_busy, segmenter.next.index, place)),
-                self.failed.payload.syndrome.eq(Mux(was_busy, segmenter.syndrome, Syndrome.RING_BUS)),
-            ]
-        with m.If(~self.flush.valid):
-            m.d.sync += [
-                self.flush.payload.qp.eq(qp),
-                self.flush.payload.index.eq(Mux(todo == Turn.DRAINED, state.index, states.target)),
-                self.flush.payload.drain.eq(todo == Turn.DRAINED),
-            ]
-        m.d.comb += [
-            self.failed.payload.status.eq(WcStatus.LOC_QP_OP_ERR),
-            self.sent.qp.eq(segmenter.qp),
-            self.sent.psn.eq(segmenter.last_psn),
-            self.sent_en.eq(segmenter.done & segmenter.fresh),
-        ]
 
-        def once_more():
-            m.d.sync += self.again.valid.eq(1)
+        def say(*names):
+            m.d.comb += [announcements.say[name].eq(1) for name in names]
 
         def change(what):
             m.d.comb += [states.change_en.eq(1), states.change.eq(what)]
@@ -334,34 +314,26 @@ class Requester(wiring.Component):
                         m.d.comb += drain_en.eq(1)
                     with m.Case(QpAction.DRAIN):
                         m.d.comb += [drain.eq(1), drain_en.eq(1)]
-                        once_more()
+                        say("again")
                     with m.Case(QpAction.RESUME):
                         m.d.comb += drain_en.eq(1)
-                        once_more()
+                        say("again")
                     with m.Case(QpAction.ERROR):
-                        once_more()
+                        say("again")
                     with m.Case(QpAction.QUERY):
-                        m.d.sync += [
-                            self.reply.valid.eq(1),
-                            self.reply.payload.psn.eq(state.psn),
-                            self.reply.payload.index.eq(state.index),
-                        ]
+                        say("reply")
             with m.State("RETRY"):
                 m.next = "IDLE"
                 with m.If(choice.alive & (state.phase != Phase.REWINDING)):
                     m.d.comb += segment.valid.eq(1)
                     with m.If(segment.ready):
                         change(StateChange.REWIND)
-                        m.d.sync += [
-                            self.rewind.valid.eq(1),
-                            self.rewind.payload.qp.eq(qp),
-                            self.rewind.payload.index.eq(progress.oldest),
-                        ]
+                        say("rewind")
                     with m.Else():
                         m.next = "RETRY"
             with m.State("REWOUND"):
                 # The turn is for a QP in ERR, too: what was said to be consumed meanwhile did not count.
-                once_more()
+                say("again")
                 m.next = "IDLE"
                 with m.If(state.phase == Phase.REWINDING):
                     change(StateChange.REWOUND)
@@ -384,7 +356,7 @@ class Requester(wiring.Component):
                 m.d.comb += segment.valid.eq(settled & ~held)
                 with m.If(held):
                     with m.If(was_idle & (uncounted == 0)):  # otherwise its turn would always be too early
-                        once_more()
+                        say("again")
                         m.next = "IDLE"
                 with m.Elif(settled & segment.ready):
                     m.d.sync += several.eq(choice.several)
@@ -400,27 +372,26 @@ class Requester(wiring.Component):
                         with m.Case(Turn.GIVE_UP):
                             change(StateChange.GIVE_UP)
                             m.d.comb += drain_en.eq(1)
-                            m.d.sync += [self.flush.valid.eq(1), self.consumed.valid.eq(1)]
+                            say("flush", "consumed")
                         with m.Case(Turn.RESUME):
                             m.next = "RESUME"
                         with m.Case(Turn.PASS):
                             change(StateChange.PASS)
-                            m.d.sync += self.consumed.valid.eq(1)
-                            once_more()
+                            say("consumed", "again")
                         with m.Case(Turn.DRAINED):
                             m.d.comb += drain_en.eq(1)
-                            m.d.sync += self.flush.valid.eq(1)
+                            say("flush")
                         with m.Case(Turn.CLOSED):
                             m.d.comb += self.count_stall_window.eq(1)
                         with m.Case(Turn.BROKEN):
                             change(StateChange.HALT)
-                            m.d.sync += self.failed.valid.eq(1)
+                            say("failed")
             with m.State("RESUME"):
                 # A packet is 256 bytes, twice that for each step: nobody waits for this.
                 with m.If(steps[1:] != 0):
                     m.d.sync += [skipped.eq(skipped << 1), steps.eq(steps - 1)]
                 with m.Else():
                     change(StateChange.RESUME)
-                    once_more()
+                    say("again")
                     m.next = "IDLE"
         return m
