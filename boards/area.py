@@ -35,6 +35,9 @@ KINDS = {"lut4": ("LUT4",), "ff": ("TRELLIS_FF",), "bram": ("DP16KD", "PDPW16KD"
 LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
 """LUT4 sites that a cell takes: a carry cell two, a LUT RAM of 16 x 4 six (four of data, two of its write port)."""
 
+COMPOSED = ("send",)
+"""Parts of the engine that are no more than blocks of their own: those are told one by one."""
+
 
 def _run(command, folder, log):
     """Runs a tool in ``folder``, its output in ``log``; an error ends with the last lines of that."""
@@ -61,7 +64,7 @@ def _flat(yosys, folder):
 
 
 def _blocks(yosys, folder):
-    """Cells of each block directly below the engine's top, those of its parts included."""
+    """Cells of each block of the engine, those of its parts included."""
     script = f"read_rtlil blocks.il; {SYNTHESIZE} -noflatten -top top; tee -q -o blocks.json stat -json"
     _run([yosys, "-p", script], folder, "blocks.log")
     modules = json.loads((folder / "blocks.json").read_text())["modules"]
@@ -75,12 +78,13 @@ def _blocks(yosys, folder):
                 cells[part] = cells.get(part, 0) + number * count
         return cells
 
-    core = next(name for name in modules if name.lstrip("\\") == "top.core")
-    return {
-        name.removeprefix("\\").removeprefix("top.core."): _counts(total(name))
-        for name in modules
-        if name.startswith(core + ".") and name.count(".") == core.count(".") + 1
-    }
+    table = {}
+    for name in modules:
+        path = name.lstrip("\\").split(".")[2:]
+        inner = path and path[0] in COMPOSED
+        if name.lstrip("\\").startswith("top.core.") and len(path) == (2 if inner else 1):
+            table[".".join(path)] = _counts(total(name))
+    return table
 
 
 def measure(config, folder, seed=SEED, blocks=True):

@@ -1,15 +1,12 @@
 """What stands in the place of the whole requesting side, in an engine that only responds."""
 
 from amaranth.hdl import Module
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from ..abi.commands import QpAction
 from ..abi.tables import Access
-from ..queue.ring import PushDoorbell, PushWord
-from ..stream.transfer import AccessRequest, Done, QpControl
-from .layouts import Failure, LookedUp
-from .responder import ResponderReply as Reply
+from .send_side import send_side_members
+from .timers import NEVER
 
 __all__ = ["RespondOnly"]
 
@@ -21,41 +18,19 @@ class RespondOnly(wiring.Component):
     answered with zeros. A response, which nobody has asked for, has a run that discards its payload, with ``tag`` 1; it
     passes in its cycle, and is counted.
 
-    Members
-    -------
-    doorbell, push : streams of ``PushDoorbell`` and ``PushWord``
-    requester, collector, completer, sq_fetch : streams of ``QpControl``
-    requester_done, collector_done : 1
-        Strobes: a token has come out.
-    requester_reply : stream of ``{psn, index}``, completer_reply : stream of ``{index}``
-    response : stream of ``LookedUp``
-    access : stream of ``AccessRequest``
-        A run of one access for each response.
-    done : stream of ``Done``; failed : stream of ``Failure``
-    count_drop_response : 1
+    Its members mean what they mean at a :class:`.send_side.SendSide`.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512 bits.
     """
 
-    def __init__(self):
-        token = stream.Signature(QpControl)
-        super().__init__(
-            {
-                "doorbell": In(stream.Signature(PushDoorbell)),
-                "push": In(stream.Signature(PushWord)),
-                "requester": In(token),
-                "collector": In(token),
-                "completer": In(token),
-                "sq_fetch": In(token),
-                "requester_done": Out(1),
-                "collector_done": Out(1),
-                "requester_reply": Out(stream.Signature(Reply)),
-                "completer_reply": Out(stream.Signature(data.StructLayout({"index": 16}))),
-                "response": In(stream.Signature(LookedUp)),
-                "access": Out(stream.Signature(AccessRequest)),
-                "done": In(stream.Signature(Done)),
-                "failed": In(stream.Signature(Failure)),
-                "count_drop_response": Out(1),
-            }
-        )
+    READERS = {}
+    """No structures are read."""
+
+    def __init__(self, data_width):
+        super().__init__(send_side_members(data_width))
 
     def elaborate(self, platform):
         m = Module()
@@ -67,6 +42,8 @@ class RespondOnly(wiring.Component):
                 m.d.sync += reply.valid.eq(0)
             with m.If(token.valid & (token.payload.action == QpAction.QUERY)):
                 m.d.sync += reply.valid.eq(1)
+        wiring.connect(m, wiring.flipped(self.replier), wiring.flipped(self.o))
+        m.d.comb += self.next_due.eq(NEVER)
 
         response, access = self.response, self.access.payload
         m.d.comb += [

@@ -7,9 +7,10 @@ from amaranth.lib.wiring import In, Out
 from ..stream.transfer import AccessRequest
 from .layouts import Departure
 
-__all__ = ["TransmitMerge"]
+__all__ = ["Source", "TransmitMerge"]
 
 Source = wiring.Signature({"access": Out(stream.Signature(AccessRequest)), "packet": Out(stream.Signature(Departure))})
+"""Who sends packets: for each a run of accesses and a departure."""
 
 
 class TransmitMerge(wiring.Component):

@@ -49,6 +49,26 @@ def test_blocks_are_counted_with_what_is_inside_them(folder):
     assert blocks["queue"]["lut4_sites"] >= 8 * 4  # 32 bits of LUT RAM, 4 sites for 4 bits
 
 
+def test_parts_of_a_composed_block_are_counted_one_by_one(tmp_path):
+    class Engine(wiring.Component):
+        i: In(stream.Signature(32))
+        o: Out(stream.Signature(32))
+
+        def elaborate(self, platform):
+            m = Module()
+            m.submodules.send = send = Core()
+            m.submodules.other = other = Core()
+            wiring.connect(m, wiring.flipped(self.i), send.i)
+            wiring.connect(m, send.o, other.i)
+            wiring.connect(m, other.o, wiring.flipped(self.o))
+            return m
+
+    (tmp_path / "blocks.il").write_text(to_rtlil(Harness(Engine()), "top"))
+    blocks = area._blocks(str(YOSYS), tmp_path)
+    assert set(blocks) == {"send.register", "send.queue", "other"}
+    assert blocks["other"]["ff"] == blocks["send.register"]["ff"] + blocks["send.queue"]["ff"]
+
+
 def test_the_whole_includes_the_harness(folder):
     counts = area._counts(area._flat(str(YOSYS), folder))
     # 34 bits of inputs (one of them `ready`) shift, and as many of outputs are held, besides what folds them.

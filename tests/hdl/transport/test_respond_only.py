@@ -11,7 +11,7 @@ TOKENS = ("requester", "collector", "completer", "sq_fetch")
 def test_whatever_comes_vanishes():
     """Doorbells, pushed words, answers of the bus and failures are taken in their cycle."""
     rng = make_rng()
-    dut = RespondOnly()
+    dut = RespondOnly(64)
     ports = (dut.doorbell, dut.push, dut.done, dut.failed)
 
     async def testbench(ctx):
@@ -27,7 +27,7 @@ def test_whatever_comes_vanishes():
 def test_tokens():
     """Each is taken at once; RESET comes out of requester and collector afterwards, and QUERY has two answers."""
     rng = make_rng()
-    dut = RespondOnly()
+    dut = RespondOnly(64)
     actions = [rng.choice(list(QpAction)) for _ in range(60)]
     counts = {"requester_done": 0, "collector_done": 0}
     replies = {"requester_reply": [], "completer_reply": []}
@@ -72,7 +72,7 @@ def test_tokens():
 def test_responses_are_discarded():
     """A run of one access a response, in order, with its length, and nothing else of it; each is counted."""
     rng = make_rng()
-    dut = RespondOnly()
+    dut = RespondOnly(64)
     responses = [{"transport": {"length": rng.randrange(4097)}, "qp": rng.randrange(4)} for _ in range(40)]
     runs, counted = [], []
 
@@ -91,3 +91,30 @@ def test_responses_are_discarded():
         assert (access.length, access.qp) == (response["transport"]["length"], response["qp"])
         assert (access.discard, access.tag, access.last, access["clear"]) == (1, 1, 1, 0)
     assert sum(counted) == len(responses)
+
+
+def test_responses_depart():
+    """What the replier sends passes in its cycle; nothing else departs, completes or is read, and no timer runs."""
+    rng = make_rng()
+    dut = RespondOnly(64)
+
+    async def testbench(ctx):
+        for _ in range(100):
+            for name in ("access", "packet"):
+                source, sink = getattr(dut.replier, name), getattr(dut.o, name)
+                valid, ready, payload = (
+                    rng.randrange(2),
+                    rng.randrange(2),
+                    rng.getrandbits(len(Value.cast(sink.payload))),
+                )
+                ctx.set(source.valid, valid)
+                ctx.set(Value.cast(source.payload), payload)
+                ctx.set(sink.ready, ready)
+                assert (ctx.get(sink.valid), ctx.get(source.ready)) == (valid, ready)
+                assert ctx.get(Value.cast(sink.payload)) == payload
+            await ctx.tick()
+            for port in (dut.completion, dut.inline, dut.completer_error):
+                assert not ctx.get(port.valid)
+            assert ctx.get(dut.next_due) == (1 << 32) - 1
+
+    simulate(dut, testbench, seed=rng.seed_value)

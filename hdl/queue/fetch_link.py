@@ -1,0 +1,21 @@
+"""How a prefetcher of WQEs stands between the memory and who uses them."""
+
+from ..stream.connections import link, through, told
+from ..stream.packet import PacketBeat
+from ..stream.skid import Skid
+from ..stream.slice import Slice
+from .ring import RingIndex
+
+__all__ = ["link_fetcher"]
+
+
+def link_fetcher(m, name, fetcher, user, structure, data_width):
+    """Connects a :class:`.wqe_fetcher.RingPrefetcher` with the structure reader that it uses, and with the block that
+    uses its WQEs: that has ``status_qp``, ``status``, ``word_addr``, ``word`` and ``consumed``.
+    """
+    link(m, fetcher.read, structure.request)  # from a register that nothing hurries
+    # What comes is taken at once, but far from here.
+    through(m, f"{name}_skid", Skid(PacketBeat(data_width)), structure.data, fetcher.data)
+    told(m, user, fetcher, "status_qp", "word_addr")
+    told(m, fetcher, user, "status", "word")
+    through(m, f"{name}_consumed", Slice(RingIndex), user.consumed, fetcher.consumed)

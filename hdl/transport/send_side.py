@@ -1,0 +1,190 @@
+"""The requesting side of the engine: instances and connections, no logic."""
+
+from amaranth.hdl import Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from ..abi.wqe import WQE_MAX
+from ..dma.engine import StructureRead
+from ..queue.fetch_link import link_fetcher
+from ..queue.ring import BATCH, PushDoorbell, PushWord
+from ..queue.wqe_fetcher import RingPrefetcher
+from ..stream.arbiter import FirstArbiter
+from ..stream.connections import link, through, told
+from ..stream.fifo import Queue
+from ..stream.packet import PacketBeat
+from ..stream.ready import ReadyQueue
+from ..stream.slice import Slice
+from ..stream.transfer import AccessRequest, AttributeWrite, Completion, Done, QpControl, QpError, ReadRequest
+from .announcements import Reply
+from .collector import Collector
+from .completer import Completer
+from .layouts import Failure, LookedUp, ResponseJob
+from .requester import Requester
+from .timers import Timers
+from .transmit_merge import Source, TransmitMerge
+
+__all__ = ["JOBS", "SendSide", "send_side_members"]
+
+WQE_BEATS = 256
+"""Beats of send WQEs that may be on their way: 32 messages at 64 bits, 11 cycles each, cover 350 cycles."""
+
+JOBS = 16
+"""Packets between their check and the answer to their last write: 11 cycles each, a write latency of 170 cycles."""
+
+
+def send_side_members(data_width):
+    """Members that :class:`SendSide` and :class:`.respond_only.RespondOnly` have both."""
+    token = stream.Signature(QpControl)
+    return {
+        "doorbell": In(stream.Signature(PushDoorbell)),
+        "push": In(stream.Signature(PushWord)),
+        "requester": In(token),
+        "collector": In(token),
+        "completer": In(token),
+        "sq_fetch": In(token),
+        "requester_done": Out(1),
+        "collector_done": Out(1),
+        "requester_reply": Out(stream.Signature(Reply)),
+        "completer_reply": Out(stream.Signature(data.StructLayout({"index": 16}))),
+        "completer_error": Out(stream.Signature(QpError)),
+        "tick": In(32),
+        "next_due": Out(32),
+        "replier": In(Source),
+        "o": Out(Source),
+        "crowded": In(1),
+        "inline": Out(stream.Signature(PacketBeat(data_width))),
+        "failed": In(stream.Signature(Failure)),
+        "token_done": In(1),
+        "response": In(stream.Signature(LookedUp)),
+        "access": Out(stream.Signature(AccessRequest)),
+        "done": In(stream.Signature(Done)),
+        "completion": Out(stream.Signature(Completion)),
+        "count_drop_response": Out(1),
+    }
+
+
+class SendSide(wiring.Component):
+    """Send queues, from the doorbell to the completion: prefetcher, scheduler, requester, collector, completer, timers.
+
+    What each part does, and in how many cycles, is its own contract.
+
+    Parameters
+    ----------
+    config : Config
+
+    Members
+    -------
+    attribute, attribute_en : ``AttributeWrite``
+        The command block's broadcast.
+    doorbell, push : streams of ``PushDoorbell`` and ``PushWord``
+    requester, collector, completer, sq_fetch : streams of ``QpControl``
+        Tokens for the part of that name.
+    requester_done, collector_done : 1
+        Strobes: a token has come out at the end.
+    requester_reply : stream of ``{psn, index}``, completer_reply : stream of ``{index}``
+        Answers to QUERY.
+    completer_error : stream of ``QpError``
+    tick, next_due : 32
+        Of the :class:`.timers.Timers`.
+    replier : ``Source``
+        Responses that are to depart.
+    o : ``Source``
+        Departures and their runs, requests and responses.
+    crowded : 1
+        Departures enough wait for their payload.
+    inline : stream of ``PacketBeat``
+    failed : stream of ``Failure``
+        Departures that came to nothing, because their payload could not be read.
+    token_done : 1
+        A REQUEST_TOKEN has come out of the transmitter.
+    response : stream of ``LookedUp``; access : stream of ``AccessRequest``; done : stream of ``Done``
+        Responses received, their runs, with ``tag`` 1, and what came of these.
+    completion : stream of ``Completion``
+    sq, entry : ``StructureRead``
+        Send WQEs; scatter/gather entries of READs.
+    count_… : 1
+        Counters, see :data:`verbena.hdl.abi.counters.COUNTERS`.
+    """
+
+    READERS = {"sq": (WQE_BEATS, BATCH), "entry": (32, WQE_MAX)}
+    """Structures that are read: beats on their way, and bytes of the largest."""
+
+    def __init__(self, config):
+        self.config = config
+        counts = ("pushes", "push_fetches", "stall_window", "rx_acks", "rx_naks", "retries", "implied_naks", "timeouts")
+        super().__init__(
+            send_side_members(config.data_width)
+            | {"attribute": In(AttributeWrite), "attribute_en": In(1)}
+            | {name: Out(StructureRead(config.data_width)) for name in self.READERS}
+            | {f"count_{name}": Out(1) for name in counts}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        c = self.config
+        m.submodules.fetcher = fetcher = RingPrefetcher.send(c.data_width, c.qps, c.sq_area)
+        m.submodules.requester = requester = Requester(c.qps, c.window, c.data_width, c.sq_area)
+        m.submodules.merge = merge = TransmitMerge()
+        m.submodules.collector = collector = Collector(c.qps, c.data_width)
+        m.submodules.completer = completer = Completer(c.qps, c.window)
+        m.submodules.timers = timers = Timers(c.qps)
+
+        # -- Doorbell, fetch, turn.
+        m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
+        connect(m, flipped(self.doorbell), fetcher.doorbell)
+        connect(m, flipped(self.push), fetcher.push)
+        through(m, "fetched_slice", Slice(12), fetcher.arrived, turns.i[0])
+        for source, turn in zip((completer.ready, requester.again), turns.i[1:]):
+            link(m, source, turn)
+        through(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
+        link_fetcher(m, "sq", fetcher, requester, flipped(self.sq), c.data_width)
+        link(m, requester.rewind, fetcher.rewind)
+        link(m, fetcher.rewound, requester.rewound)
+
+        # -- Packet.
+        link(m, requester.access, merge.request.access)
+        link(m, requester.packet, merge.request.packet)
+        connect(m, flipped(self.replier), merge.response)
+        connect(m, merge.access, flipped(self.o.access))
+        connect(m, merge.packet, flipped(self.o.packet))
+        m.d.comb += requester.hold.eq(self.crowded)
+        connect(m, requester.inline, flipped(self.inline))
+
+        # -- What becomes of it.
+        through(m, "entry_slice", Slice(ReadRequest), collector.read, flipped(self.entry.request))
+        link(m, flipped(self.entry.data), collector.data)
+        connect(m, flipped(self.response), collector.response)
+        connect(m, collector.access, flipped(self.access))
+        connect(m, flipped(self.done), completer.done)
+        link(m, requester.reads, collector.reads)
+        link(m, requester.outstanding, completer.outstanding)
+        link(m, requester.failed, completer.failed_requester)
+        link(m, flipped(self.failed), completer.failed_transmitter)
+        link(m, requester.flush, completer.flush)
+        link(m, completer.retry, requester.retry)
+        link(m, timers.fired, completer.fired)
+        told(m, requester, completer, "sent", "sent_en", "progress_qp")
+        told(m, completer, requester, "progress")
+        told(m, requester, timers, "sent", "sent_en")
+        told(m, timers, completer, "watch_qp")
+        told(m, completer, timers, "watch")
+        through(m, "response_jobs", Queue(ResponseJob, JOBS, sparse=True), collector.job, completer.job)
+        # Who completes goes on while a CQE is written.
+        through(m, "completion_slice", Slice(Completion), completer.completion, flipped(self.completion))
+
+        # -- Tokens, timers, attributes, counters.
+        parts = {"sq_fetch": fetcher, "requester": requester, "collector": collector, "completer": completer}
+        for name, part in parts.items():
+            connect(m, flipped(getattr(self, name)), part.control)
+        connect(m, requester.reply, flipped(self.requester_reply))
+        connect(m, completer.reply, flipped(self.completer_reply))
+        connect(m, completer.error, flipped(self.completer_error))
+        m.d.comb += [self.requester_done.eq(self.token_done), self.collector_done.eq(completer.token_done)]
+        told(m, self, timers, "tick")
+        told(m, timers, self, "next_due")
+        for part in (*parts.values(), timers):
+            if "attribute" in part.signature.members:
+                told(m, self, part, "attribute", "attribute_en")
+            told(m, part, self, *(name for name in part.signature.members if name.startswith("count_")))
+        return m
