@@ -201,11 +201,9 @@ class Collector(wiring.Component):
                     m.d.comb += self.control.ready.eq(1)
                 with m.Elif(targets.free & ~store & ~self.job.valid):
                     with m.If(self.control.valid):
-                        m.d.comb += targets.look.eq(1)
                         m.d.sync += resetting.eq(1)
                         m.next = "TOKEN"
                     with m.Elif(self.response.valid):
-                        m.d.comb += targets.look.eq(1)
                         with m.If(packet.accept & (transport.opcode[:5] != ACKNOWLEDGE)):
                             m.next = "READ"
                         with m.Else():

@@ -20,9 +20,8 @@ ReadTold = data.StructLayout({"qp": 12, "slot": ceil_log2(READS), "target": Read
 class ReadTargets(wiring.Component):
     """A ring of 16 targets a QP, and how many were ever put in.
 
-    Counts are taken modulo 32, so that a full ring can be told from an empty one. An item of ``reads`` is taken at
-    once, but in the cycles in which ``look`` or ``reset`` is set, and counts 2 cycles later; until then nothing else is
-    free.
+    Counts are taken modulo 32, so that a full ring can be told from an empty one. An item of ``reads`` is taken in the
+    cycle after it came, unless ``reset`` is set, and counts 2 cycles later; until then nothing is free.
 
     Parameters
     ----------
@@ -33,15 +32,13 @@ class ReadTargets(wiring.Component):
     -------
     reads : stream of ``ReadTold``
     free : 1
-        ``look`` may be set, or ``reset`` in the next cycle.
-    look : 1
-        The count of ``qp`` is asked for, or is about to be reset; only if ``free``.
+        The count of ``qp`` is looked at, and ``reset`` may be set in the next cycle.
     qp, head, target : QP index, 5, ``ReadTarget``
         The target in row ``head`` modulo 16, 2 cycles later.
     told : 5
-        2 cycles after ``look``, for one cycle: READs and atomics that were ever told, modulo 32.
+        2 cycles after a cycle in which ``free`` is set: READs and atomics that were ever told, modulo 32.
     reset, reset_qp
-        Zero the count. Begins in the cycle after ``look``, and may last.
+        Zero the count. Begins in the cycle after one in which ``free`` is set, and may last.
     """
 
     def __init__(self, qps):
@@ -50,7 +47,6 @@ class ReadTargets(wiring.Component):
             {
                 "reads": In(stream.Signature(ReadTold)),
                 "free": Out(1),
-                "look": In(1),
                 "qp": In(range(qps)),
                 "head": In(ceil_log2(2 * READS)),
                 "target": Out(ReadTarget),
@@ -67,12 +63,14 @@ class ReadTargets(wiring.Component):
         m.submodules.ring = ring = Ram(ReadTarget, self.qps * READS)
         m.submodules.counts = counts = Ram(ceil_log2(2 * READS), self.qps)
         qp = Signal(bits)
+        waits = Signal()  # an item does; in the first cycle of IDLE nobody, so that the other side has its turn, too
+        m.d.sync += waits.eq(0)
         m.d.comb += [
             ring.r_addr.eq(Cat(self.head[: ceil_log2(READS)], self.qp)),
             ring.w_addr.eq(Cat(told.slot, told.qp[:bits])),
             ring.w_data.eq(told.target),
             self.target.eq(ring.r_data),
-            counts.r_addr.eq(Mux(self.look, self.qp, told.qp)),
+            counts.r_addr.eq(Mux(waits, told.qp, self.qp)),
             counts.w_addr.eq(Mux(self.reset, self.reset_qp, qp)),
             counts.w_data.eq(Mux(self.reset, 0, counts.r_data + 1)),
             self.told.eq(counts.r_data),
@@ -80,12 +78,11 @@ class ReadTargets(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 # Nobody looks at the row until it is counted.
-                m.d.comb += [self.free.eq(1), counts.w_en.eq(self.reset), ring.w_en.eq(self.reads.valid)]
-                m.d.sync += qp.eq(told.qp)
-                with m.If(~self.look & ~self.reset):
+                m.d.comb += [self.free.eq(~waits), counts.w_en.eq(self.reset), ring.w_en.eq(waits)]
+                m.d.sync += [qp.eq(told.qp), waits.eq(self.reads.valid & ~self.reads.ready)]
+                with m.If(waits & ~self.reset):
                     m.d.comb += self.reads.ready.eq(1)
-                    with m.If(self.reads.valid):
-                        m.next = "READ"
+                    m.next = "READ"
             with m.State("READ"):
                 m.next = "WRITE"
             with m.State("WRITE"):

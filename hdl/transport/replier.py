@@ -55,8 +55,8 @@ class Replier(wiring.Component):
     A token makes its QP forget its entries; it goes down the transmit path as a RESPONSE_TOKEN whose run has ``clear``.
     See :class:`.response_ledger.ResponseLedger` for what becomes of answers meanwhile.
 
-    *Cycles*: from ``release`` to ``access`` 8 for an atomic, 9 for a READ. A small READ or atomic takes 10, or 9 if
-    several QPs have some: the ledger's four operations. A packet of a large READ takes 10. A replay takes up to 37
+    *Cycles*: from ``release`` to ``access`` 9 for an atomic, 10 for a READ. A small READ or atomic takes 10, or 9 if
+    several QPs have some: the ledger's four operations. A packet of a large READ takes 11. A replay takes up to 37
     more. The operands of 15 atomics may wait for the atomic unit.
 
     Parameters
@@ -236,6 +236,8 @@ class Replier(wiring.Component):
                 with m.If(ledger.begun):
                     m.next = "READ"
             with m.State("READ"):
+                m.next = "ROW"
+            with m.State("ROW"):
                 m.next = "WEIGH"
             with m.State("WEIGH"):
                 m.next = "DECIDE"

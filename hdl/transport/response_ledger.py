@@ -54,10 +54,11 @@ class ResponseLedger(wiring.Component):
         A turn may begin.
     begun : 1
         Strobe: a turn begins.
-    qp, slot, token
-        Of the turn, from ``begun`` to the next: place of the QP's next entry; or the turn is for a token.
-    open, flying : 1
-        From the cycle after ``begun``: the entry may be cut; others of the QP are cut and not answered.
+    qp, token
+        Of the turn, from ``begun`` to the next; ``token``: it is for a token.
+    slot, open, flying : 4, 1, 1
+        From the cycle after ``begun``: place of the QP's next entry; it may be cut; others of the QP are cut and not
+        answered.
     end : 1
         Something was cut, or the token sent. Stands until ``ended``; if nothing was cut, a turn ends without.
     complete : 1
@@ -137,7 +138,6 @@ class ResponseLedger(wiring.Component):
                     applying.eq(1),
                     self.begun.eq(1),
                     self.qp.eq(rows_read.addr),
-                    self.slot.eq(rows_read.data.cut),
                     self.token.eq(token_due),
                     token_due.eq(0),
                 ]
@@ -178,6 +178,7 @@ class ResponseLedger(wiring.Component):
                 ]
         with m.If(self.begun):
             m.d.sync += [
+                self.slot.eq(row.cut),
                 self.open.eq(~row.dead & (row.released != row.cut)),
                 self.flying.eq(row.served[:5] != row.cut),
             ]

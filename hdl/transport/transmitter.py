@@ -75,7 +75,7 @@ class Transmitter(wiring.Component):
         or on their way behind ``header``.
     count_tx_packets, count_tx_bytes, count_tx_messages, count_tx_acks, count_tx_naks, count_read_responses,
     count_stall_tx_payload
-        What happened in this cycle; bytes are a number.
+        What happened in this cycle; bytes are a number, and come in the next.
     """
 
     def __init__(self, qps, data_width=64):
@@ -220,6 +220,7 @@ class Transmitter(wiring.Component):
             self.packet.ready.eq(leave),
             self.verdict.ready.eq(leave),
         ]
+        counted = Signal()
         with m.FSM():
             with m.State("CHOOSE"):
                 m.d.comb += look.eq(self.ack.valid)
@@ -241,7 +242,7 @@ class Transmitter(wiring.Component):
                     m.d.comb += [self.header.valid.eq(1), leave.eq(self.header.ready)]
                     with m.If(self.header.ready):
                         m.d.comb += [
-                            self.count_tx_bytes.eq(packet.transport.length),
+                            counted.eq(1),
                             self.count_tx_messages.eq(packet.message_last & is_request),
                             self.count_read_responses.eq(is_response & (coming == MEMORY)),
                         ]
@@ -270,7 +271,11 @@ class Transmitter(wiring.Component):
                         m.next = "AIM"
             with m.State("AIM"):
                 m.next = "LOOK"
+        # Out of registers: a number has many bits, and the decision to send comes late.
+        gone, length = Signal(), Signal(LENGTH_BITS)
+        m.d.sync += [gone.eq(counted), length.eq(packet.transport.length)]
         m.d.comb += [
+            self.count_tx_bytes.eq(Mux(gone, length, 0)),
             self.count_tx_packets.eq(self.header.valid & self.header.ready),
             self.response_token_done.eq(
                 self.answered.valid & self.answered.ready & (answer.status == AccessStatus.OK) & ~answer.last

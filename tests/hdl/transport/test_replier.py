@@ -391,7 +391,7 @@ READ = {"kind": ResponseKind.READ}
 ATOMIC = {"kind": ResponseKind.FETCH_ADD}
 
 
-@pytest.mark.parametrize(("entry", "cycles"), [(ATOMIC, 8), (READ | {"swap": 8}, 9)])
+@pytest.mark.parametrize(("entry", "cycles"), [(ATOMIC, 9), (READ | {"swap": 8}, 10)])
 def test_latency(entry, cycles):
     """Cycles from `release` to `access`, in an idle replier."""
     dut = Replier(QPS)
