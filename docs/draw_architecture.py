@@ -66,6 +66,9 @@ BLOCKS = [
     (C[6], RECEIVE, W, H, "depacketizer\n+ ICRC, store", "roce"),
 ]
 
+SEND_SIDE = ("send WQE", "ready queue", "requester", "transmit", "timers", "completer", "collector")
+"""How the texts of those blocks begin that an engine without requests does not have."""
+
 STYLES = {
     "payload": {"color": "#c0392b", "lw": 2.6},
     "message": {"color": "#34495e", "lw": 1.4},
@@ -78,7 +81,7 @@ ARROWS = [
     # points, kind, label, where it stands (its centre); "<" in the kind: a head at both ends
     ([(1.6, CTL), (C[0], CTL)], "message", "AXI4-Lite", (2.17, CTL + 0.17)),
     ([(C[0] + W, CTL), (C[1], CTL)], "message", "", None),
-    ([(C[0] + W / 2, TOP), (C[0] + W / 2, SEND + H)], "message", "doorbells", (C[0] + W / 2 + 0.55, 11.95)),
+    ([(C[0] + W / 2, TOP), (C[0] + W / 2, SEND + H)], "message", "doorbells, WQEs", (C[0] + W / 2 + 0.8, 11.95)),
     ([(C[0] + 0.25, TOP), (C[0] + 0.25, 11.95), (2.3, 11.95), (2.3, RX), (C[0], RX)], "message", "", None),
     ([(C[1] + W, CTL), (C[1] + W + 0.8, CTL)], "feedback", "", None),
     ([(C[5] - 0.8, CTL), (C[5], CTL)], "feedback", "", None),
@@ -261,11 +264,14 @@ def legend(axes):
     for floor, colour in FLOORS.items():
         axes.add_patch(Rectangle((x, -0.38), 0.36, 0.28, facecolor=colour, edgecolor="#555", lw=0.9))
         axes.text(x + 0.48, -0.24, f"hdl/{floor}", fontsize=9, va="center")
-        x += 1.72
+        x += 1.6
+    axes.add_patch(Rectangle((x, -0.38), 0.36, 0.28, facecolor=OUTSIDE, edgecolor="#555", lw=2.6))
+    axes.text(x + 0.48, -0.24, "only to send", fontsize=9, va="center")
+    x += 1.75
     for kind, text in (("payload", "payload"), ("message", "headers, requests"), ("feedback", "back or aside")):
         axes.plot([x + 0.1, x + 0.65], [-0.24, -0.24], **STYLES[kind])
-        axes.text(x + 0.8, -0.24, text, fontsize=9, va="center")
-        x += 1.85 if kind == "payload" else 2.35
+        axes.text(x + 0.75, -0.24, text, fontsize=9, va="center")
+        x += 1.6 if kind == "payload" else 2.2
 
 
 def main():
@@ -280,7 +286,8 @@ def main():
         shape = FancyBboxPatch(
             (x + 0.06, y + 0.06), width - 0.12, height - 0.12, boxstyle="round,pad=0.06,rounding_size=0.12"
         )
-        shape.set(facecolor=colour, edgecolor="#555", linewidth=1.1, zorder=1.1)
+        send_side = text.startswith(SEND_SIDE) and text != "transmitter"
+        shape.set(facecolor=colour, edgecolor="#555", linewidth=2.6 if send_side else 1.1, zorder=1.1)
         axes.add_patch(shape)
         axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=10, zorder=3)
     for _, _, label, place in ARROWS:
