@@ -20,7 +20,7 @@ from verbena.hdl.rnic import Rnic
 from .harness import Harness
 from .synthesis import PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states
 
-__all__ = ["main", "measure"]
+__all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
 
 DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
 TARGET_MHZ = 128

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from verbena.hdl.generate import mark_collisions
 
+from .area import COMPOSED as ENGINE_COMPOSED
 from .area import KINDS, LUTS_OF
 from .board import Top
 from .clocking import NETS
@@ -37,6 +38,9 @@ __all__ = [
 
 FILES = ("ecpix5", "versa", "colorlight", "butterstick", "logicbone")
 DEFAULT_MAC, DEFAULT_IP, DEFAULT_ALLOWED = "02:56:42:00:00:e1", "192.168.1.50", "192.168.1.1"
+
+COMPOSED = (["top", "node"], ["top", "node", "rnic"], *(["top", "node", "rnic", name] for name in ENGINE_COMPOSED))
+"""What is no more than blocks of its own."""
 
 
 class BuildError(RuntimeError):
@@ -146,7 +150,7 @@ def count_blocks(folder):
     table = {}
     for name in modules:
         levels = name.split(".")
-        if len(levels) == 2 or levels[:-1] in (["top", "node"], ["top", "node", "rnic"]):
+        if len(levels) == 2 or levels[:-1] in COMPOSED:
             cells = total(name)
             table[name] = {kind: sum(cells.get(cell, 0) for cell in of) for kind, of in KINDS.items()}
             table[name]["lut4_sites"] = sum(cells.get(cell, 0) * sites for cell, sites in LUTS_OF.items())
