@@ -100,8 +100,8 @@ class Top(Elaboratable):
         pins = Pins(m, platform)
         m.d.comb += clocking.reference.eq(pins.input("clock", platform.request(platform.default_clk, dir="-")))
         ethernet = pins.group("eth_rgmii", board.port)
-        # A constraint on a net without a name would be lost.
-        received = Signal(name="ethernet_rx_pin")
+        # A constraint on a net without a name would be lost, and yosys drops names that are one of several of a net.
+        received = Signal(name="ethernet_rx_pin", attrs={"keep": 1})
         m.d.comb += [received.eq(pins.input("rx_clk", ethernet["rx_clk"])), clocking.received.eq(received)]
         platform.add_clock_constraint(received, GIGABIT)
         m.d.comb += [

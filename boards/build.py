@@ -42,6 +42,9 @@ DEFAULT_MAC, DEFAULT_IP, DEFAULT_ALLOWED = "02:56:42:00:00:e1", "192.168.1.50", 
 COMPOSED = (["top", "node"], ["top", "node", "rnic"], *(["top", "node", "rnic", name] for name in ENGINE_COMPOSED))
 """What is no more than blocks of its own."""
 
+UNCONSTRAINED = 12.0
+"""MHz: nextpnr's aim for a clock without a constraint."""
+
 
 class BuildError(RuntimeError):
     """A tool is missing or failed, the design does not fit, or a clock is missed."""
@@ -105,7 +108,10 @@ def pack(folder):
 
 
 def check(report):
-    """``BuildError`` if a clock is missed."""
+    """``BuildError`` if a clock is missed, or nobody has said how fast it is."""
+    unknown = [name for name, each in report["clocks"].items() if each["wanted_mhz"] == UNCONSTRAINED]
+    if unknown:
+        raise BuildError(f"{report['board']} has no constraint for {', '.join(unknown)}")
     missed = [
         f"{name}: {each['mhz']} of {each['wanted_mhz']} MHz"
         for name, each in report["clocks"].items()

@@ -23,6 +23,7 @@ class BeatsToBytes(wiring.Component):
     i : stream of ``PacketBeat(data_width)``
         None that is empty. ``error`` is not looked at.
     o : stream of ``ByteOfFrame``
+        Registers.
     """
 
     def __init__(self, data_width):
@@ -32,20 +33,28 @@ class BeatsToBytes(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bytes_, left, last = Signal(self.data_width), Signal(range(self.data_width // 8 + 1)), Signal()
+        only = Signal()  # one is left
         m.d.comb += [
-            self.o.valid.eq(left != 0),
             self.o.payload.data.eq(bytes_[:8]),
-            self.o.payload.last.eq(last & (left == 1)),
-            self.i.ready.eq((left == 0) | ((left == 1) & self.o.ready)),
+            self.i.ready.eq(~self.o.valid | (only & self.o.ready)),
         ]
         with m.If(self.i.ready):
+            one = self.i.payload.count == 1
             m.d.sync += [
                 bytes_.eq(self.i.payload.data),
-                left.eq(Mux(self.i.valid, self.i.payload.count, 0)),
+                left.eq(self.i.payload.count),
                 last.eq(self.i.payload.last),
+                self.o.valid.eq(self.i.valid),
+                only.eq(one),
+                self.o.payload.last.eq(self.i.payload.last & one),
             ]
         with m.Elif(self.o.ready):
-            m.d.sync += [bytes_.eq(bytes_ >> 8), left.eq(left - 1)]
+            m.d.sync += [
+                bytes_.eq(bytes_ >> 8),
+                left.eq(left - 1),
+                only.eq(left == 2),
+                self.o.payload.last.eq(last & (left == 2)),
+            ]
         return m
 
 

@@ -22,7 +22,7 @@ ByteOfFrame = data.StructLayout({"data": 8, "last": 1})
 class FrameTransmit(wiring.Component):
     """Puts preamble and SFD before each frame, fills it up to 60 bytes with zeros, and adds FCS and gap.
 
-    A byte each ``tick``: the first of the preamble is there in the cycle after the tick in which ``i`` is valid.
+    A byte each ``tick``: the first of the preamble is there behind the second tick with ``i`` valid.
 
     Members
     -------
@@ -49,50 +49,59 @@ class FrameTransmit(wiring.Component):
         m = Module()
         m.submodules.fcs = fcs = Fcs()
         left = Signal(range(LEAST))  # bytes until the frame is large enough, or of the part that is sent
+        # A byte is chosen in one tick, and checked in the next, when the FCS knows all before it.
+        choice = data.StructLayout({"enable": 1, "data": 8, "covered": 1, "begin": 1, "fcs": 1, "first": 1})
+        chosen, byte = Signal(choice), Signal(choice)
         rest = Signal(32)
-        enable, byte = Signal(), Signal(8)
-        m.d.comb += [fcs.data.eq(byte)]
+        check = Mux(byte.first, ~fcs.state, rest)
+        m.d.comb += [fcs.data.eq(byte.data), fcs.valid.eq(self.tick & byte.covered), fcs.start.eq(byte.begin)]
         with m.If(self.tick):
-            m.d.sync += [self.enable.eq(enable), self.data.eq(byte)]
+            m.d.sync += [
+                byte.eq(chosen),
+                rest.eq(check >> 8),
+                self.enable.eq(byte.enable),
+                self.data.eq(Mux(byte.fcs, check[:8], byte.data)),
+            ]
             with m.If(left != 0):
                 m.d.sync += left.eq(left - 1)
 
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(self.tick & self.i.valid):
-                    m.d.comb += [enable.eq(1), byte.eq(PREAMBLE)]
+                    m.d.comb += [chosen.enable.eq(1), chosen.data.eq(PREAMBLE)]
                     m.d.sync += left.eq(PREAMBLE_BYTES - 2)
                     m.next = "PREAMBLE"
             with m.State("PREAMBLE"):
-                m.d.comb += [enable.eq(1), byte.eq(PREAMBLE)]
+                m.d.comb += [chosen.enable.eq(1), chosen.data.eq(PREAMBLE)]
                 with m.If(self.tick & (left == 0)):
                     m.next = "SFD"
             with m.State("SFD"):
-                m.d.comb += [enable.eq(1), byte.eq(SFD), fcs.start.eq(1)]
+                m.d.comb += [chosen.enable.eq(1), chosen.data.eq(SFD), chosen.begin.eq(1)]
                 with m.If(self.tick):
                     m.d.sync += left.eq(LEAST - 1)
                     m.next = "DATA"
             with m.State("DATA"):
-                m.d.comb += [enable.eq(1), byte.eq(self.i.payload.data), self.i.ready.eq(self.tick)]
-                m.d.comb += fcs.valid.eq(self.tick)
+                m.d.comb += [
+                    chosen.enable.eq(1),
+                    chosen.covered.eq(1),
+                    chosen.data.eq(self.i.payload.data),
+                    self.i.ready.eq(self.tick),
+                ]
                 with m.If(self.tick & self.i.payload.last):
                     m.next = "PAD"
                     with m.If(left == 0):
                         m.d.sync += left.eq(FCS_BYTES - 1)
                         m.next = "FCS"
             with m.State("PAD"):
-                m.d.comb += [enable.eq(1), fcs.valid.eq(self.tick)]
+                m.d.comb += [chosen.enable.eq(1), chosen.covered.eq(1)]
                 with m.If(self.tick & (left == 0)):
                     m.d.sync += left.eq(FCS_BYTES - 1)
                     m.next = "FCS"
             with m.State("FCS"):
-                first = left == FCS_BYTES - 1
-                m.d.comb += [enable.eq(1), byte.eq(Mux(first, ~fcs.state[:8], rest[:8]))]
-                with m.If(self.tick):
-                    m.d.sync += rest.eq(Mux(first, ~fcs.state, rest) >> 8)
-                    with m.If(left == 0):
-                        m.d.sync += left.eq(GAP - 1)
-                        m.next = "GAP"
+                m.d.comb += [chosen.enable.eq(1), chosen.fcs.eq(1), chosen.first.eq(left == FCS_BYTES - 1)]
+                with m.If(self.tick & (left == 0)):
+                    m.d.sync += left.eq(GAP - 1)
+                    m.next = "GAP"
             with m.State("GAP"):
                 with m.If(self.tick & (left == 0)):
                     m.next = "IDLE"

@@ -18,7 +18,7 @@ class BytesToNibbles(wiring.Component):
     slow : 1
         100 Mb/s. To be changed while nothing is sent.
     tick : 1
-        The transmitter's byte time is over.
+        The transmitter's byte time is over. A register.
     i_enable, i_data : 1, 8
         What the transmitter sends.
     enable, data : 1, 8
@@ -43,7 +43,8 @@ class BytesToNibbles(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cycle, high = Signal(range(CYCLES)), Signal()
-        m.d.comb += self.tick.eq(~self.slow | ((cycle == CYCLES - 1) & high))
+        # A register: much depends on it.
+        m.d.sync += self.tick.eq(~self.slow | ((cycle == CYCLES - 2) & high))
         nibble = self.i_data.word_select(high, 4)
         with m.If(self.slow):
             m.d.sync += cycle.eq(cycle + 1)

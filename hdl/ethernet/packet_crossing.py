@@ -15,7 +15,7 @@ class PacketCrossing(wiring.Component):
     """Stores packets in one clock domain, and gives out those that are whole and good in another, in order.
 
     As in :class:`..stream.queue.PacketQueue` a packet that finds no room or that ends in ``error`` leaves no trace. A
-    beat comes out every second cycle of ``o_domain`` at most, the first one about 6 of them after its packet's last
+    beat comes out every third cycle of ``o_domain`` at most, the first one about 7 of them after its packet's last
     went in. A packet comes out without a pause, if ``i_domain`` has at least as many cycles as beats are taken.
 
     Room is looked at one cycle late, as there. Both domains are to be reset together.
@@ -109,7 +109,8 @@ class PacketCrossing(wiring.Component):
         there = m.d[self.o_domain]
         head = Signal(bits)  # next row to read
         out = Signal(row)
-        got = Signal()  # the memory shows it
+        got, passed = Signal(), Signal()  # the memory shows it; its register does
+        shown_row = Signal(row)
         first = Signal(init=1)
         m.d.comb += [
             read.addr.eq(head),
@@ -120,11 +121,17 @@ class PacketCrossing(wiring.Component):
             o.payload.last.eq(~out.end.all()),
             o.payload.count.eq(Mux(o.payload.last, out.end, size)),
         ]
-        there += got.eq((head != ready.o) & ~got & (~o.valid | o.ready))
+        there += [
+            got.eq((head != ready.o) & ~got & ~passed & (~o.valid | o.ready)),
+            passed.eq(got),
+            shown_row.eq(read.data),
+        ]
         with m.If(o.ready):
             there += o.valid.eq(0)
         with m.If(o.valid & o.ready):
             there += first.eq(o.payload.last)
         with m.If(got):
-            there += [out.eq(read.data), o.valid.eq(1), head.eq(head + 1)]
+            there += head.eq(head + 1)
+        with m.If(passed):
+            there += [out.eq(shown_row), o.valid.eq(1)]
         return m
