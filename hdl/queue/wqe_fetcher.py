@@ -208,7 +208,8 @@ class RingPrefetcher(wiring.Component):
         ]
 
         # A turn: pick a QP, read its indices, and its attributes a cycle later. Doorbells use the look-up in between,
-        # or are a turn themselves. `again` is a turn that met another one before it.
+        # or are a turn themselves. `again` is a turn that met another one before it. Nobody begins while attributes are
+        # written: a row that is read while it is written is undefined.
         turn = Signal(qp_bits)
         again = Signal()
         rings = Signal()  # the turn is a doorbell's
@@ -239,12 +240,12 @@ class RingPrefetcher(wiring.Component):
         with m.FSM(name="turn"):
             with m.State("PICK"):
                 m.d.comb += [
-                    ready.o.ready.eq(~again),
-                    doorbell.open.eq(idle & ~halt.setting),
+                    ready.o.ready.eq(~again & ~table.writing),
+                    doorbell.open.eq(idle & ~halt.setting & ~table.writing),
                     table.index.eq(Mux(again, turn, Mux(ready.o.valid, ready.o.payload, self.doorbell.payload.qp))),
                 ]
                 m.d.sync += [turn.eq(table.index), rings.eq(idle)]
-                with m.If(~idle | doorbell.take):
+                with m.If((~idle & ~table.writing) | doorbell.take):
                     m.next = "READ"
             with m.State("READ"):
                 m.d.comb += table.index.eq(turn)
@@ -255,7 +256,7 @@ class RingPrefetcher(wiring.Component):
                 m.next = "LOOK"
             with m.State("LOOK"):
                 m.d.comb += [
-                    doorbell.open.eq(~halt.setting),
+                    doorbell.open.eq(~halt.setting & ~table.writing),
                     table.index.eq(self.doorbell.payload.qp),
                     turns.en.eq(turns.clean & ~late & ~stop),
                 ]

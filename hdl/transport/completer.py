@@ -1,6 +1,6 @@
 """When send WQEs are complete, and how: answers, local failures, timeouts and flushing, in the order of the queue."""
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,7 +41,8 @@ class Completer(wiring.Component):
     *Cycles*: a response 6, and 3 for each message that it completes; 3 more if something is to be done about it, or a
     drain waits. A completion comes 7 cycles after its ``done``. Jobs NOTHING and TOKEN 2. A flush 8 and 2 for each WQE.
     ``outstanding`` is taken at once, one every 2 cycles, also while something else is dealt with; an ACK must not
-    follow its message sooner than 4 cycles later. One completion, one error and one kick are buffered.
+    follow its message sooner than 4 cycles later. Events wait while attributes are written. One completion, one error
+    and one kick are buffered.
 
     Source: IBA volume 1, 9.7.5 (acknowledgement), 9.7.7.2 (credits), 9.9.2 and 10.8 (completion errors), C9-148.
 
@@ -151,6 +152,9 @@ class Completer(wiring.Component):
         ):
             m.d.comb += [getattr(steps, name).eq(getattr(block, name)) for name in names]
 
+        torn = Signal(2)  # a row read while it is written is undefined
+        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
+        m.d.comb += [steps.torn.eq(torn[1]), reports.torn.eq(torn[1])]
         qp = events.event.qp
         at = Mux(events.idle, events.next.qp, qp)
         m.d.comb += [

@@ -40,6 +40,8 @@ class CompleterSteps(wiring.Component):
         The event is of the same QP as the one before: ``stored`` may not be right yet, and ``row`` is.
     state, retry_count, rnr_retry
         Attributes of the QP.
+    torn : 1
+        They are undefined in this cycle.
     meaning : ``Meaning``
     load, judge, within, newest, none : 1
         See :class:`.psn_window.PsnWindow`.
@@ -67,6 +69,7 @@ class CompleterSteps(wiring.Component):
     state: In(4)
     retry_count: In(3)
     rnr_retry: In(3)
+    torn: In(1)
     meaning: In(Meaning)
     load: Out(1)
     judge: Out(1)
@@ -106,12 +109,16 @@ class CompleterSteps(wiring.Component):
         ]
 
         # -- Known a cycle after the attributes, the row, or its oldest WQE.
-        sending, alive, broken = Signal(), Signal(), Signal()
+        sending, stopping, alive, broken = Signal(), Signal(), Signal(), Signal()
         at_failed, at_bound, beyond = Signal(), Signal(), Signal()
         past, far, earlier, current = Signal(), Signal(), Signal(), Signal()
+        with m.If(~self.torn):
+            m.d.sync += [
+                sending.eq((self.state == QpState.RTS) | (self.state == QpState.SQD)),
+                stopping.eq(self.state == QpState.SQD),
+                broken.eq(self.state == QpState.ERR),
+            ]
         m.d.sync += [
-            sending.eq((self.state == QpState.RTS) | (self.state == QpState.SQD)),
-            broken.eq(self.state == QpState.ERR),
             at_failed.eq(row.failed & (progress.oldest == row.index)),
             at_bound.eq(progress.oldest == row.bound),
             beyond.eq(meaning.target != progress.unacked),
@@ -120,7 +127,7 @@ class CompleterSteps(wiring.Component):
         # The response counts. The QP may have gone to ERR meanwhile: what is complete must not be forgotten.
         counts, moved = Signal(), Signal()
         m.d.sync += counts.eq((self.within & meaning.known & alive) | moved)
-        draining = alive & (self.state == QpState.SQD)
+        draining = alive & stopping
         cause = Signal(RetryCause)
         m.d.comb += [
             effect.meaning.eq(meaning),
@@ -184,7 +191,7 @@ class CompleterSteps(wiring.Component):
                     cause.eq(meaning.cause),
                     moved.eq(0),
                 ]
-                with m.If(self.free & ~self.busy):
+                with m.If(self.free & ~self.busy & ~self.torn):
                     with m.Switch(event.kind):
                         for kind in EventKind:
                             with m.Case(kind):
@@ -253,7 +260,7 @@ class CompleterSteps(wiring.Component):
                 m.next = "IDLE"
                 with m.If(alive & current & (progress.waiting | ~self.none)):
                     m.next = "LOOK"
-            with m.State("LOOK"):
+            with m.State("LOOK"), m.If(~self.torn):
                 m.next = "SETTLE"
             with m.State("SETTLE"):
                 with m.If(at_failed | meaning.fatal | exhausted):

@@ -39,6 +39,8 @@ class SendReports(wiring.Component):
     Members
     -------
     qp, cq : 12
+    torn : 1
+        ``cq`` is undefined in this cycle: that of the last one with ``free`` counts.
     wqe_index, opcode, status, syndrome : 16, 4, 8, 8
         Of the completion. ``opcode`` is the SendOpcode.
     emit : 1
@@ -61,6 +63,7 @@ class SendReports(wiring.Component):
             {
                 "qp": In(12),
                 "cq": In(12),
+                "torn": In(1),
                 "wqe_index": In(16),
                 "opcode": In(4),
                 "status": In(8),
@@ -101,7 +104,6 @@ class SendReports(wiring.Component):
         with m.If(self.free):
             m.d.sync += [
                 self.completion.valid.eq(self.emit),
-                item.cq.eq(self.cq),
                 item.qp.eq(self.qp),
                 item.wqe_index.eq(self.wqe_index),
                 item.opcode.eq(opcode),
@@ -110,6 +112,8 @@ class SendReports(wiring.Component):
                 item.byte_length.eq(Mux(atomic, ATOMIC_BYTES, 0)),
                 item.solicited.eq(self.status != 0),
             ]
+        with m.If(self.free & ~self.torn):
+            m.d.sync += item.cq.eq(self.cq)
         for port, say in ((self.error, self.fail | self.drained), (self.ready, self.kick), (self.reply, self.answer)):
             with m.If(say):
                 m.d.sync += port.valid.eq(1)

@@ -288,10 +288,15 @@ class Model:
 
 
 class World:
-    """Drives a completer and the model with the same events, in the order in which the completer takes them."""
+    """Drives a completer and the model with the same events, in the order in which the completer takes them.
 
-    def __init__(self, rng, stall=0.3, window=WINDOW):
-        self.rng, self.stall = rng, stall
+    ``renew`` is how often, of all cycles, a word of some QP's attributes is written once more, as it is.
+    """
+
+    def __init__(self, rng, stall=0.3, window=WINDOW, renew=0):
+        self.rng, self.stall, self.renew = rng, stall, renew
+        self.changing = False  # attributes are being written
+        self.changed = 0  # until this cycle
         self.dut = Completer(QPS, window)
         self.model = Model()
         self.pending = defaultdict(list)
@@ -314,6 +319,11 @@ class World:
                 ctx.set(port.valid, 1)
         for name in OUTPUTS:
             ctx.set(getattr(dut, name).ready, rng.random() >= self.stall)
+        if self.renew and not self.changing:
+            qp = rng.randrange(QPS)
+            word, value = rng.choice(list(enumerate(self.attributes(qp, self.model.queues[qp].state))))
+            ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
+            ctx.set(dut.attribute_en, rng.random() < self.renew)
         ask = rng.randrange(QPS)
         ctx.set(dut.progress_qp, ask)
         ctx.set(dut.watch_qp, ask)
@@ -374,7 +384,7 @@ class World:
         """Until all pending events are taken and nothing more comes out."""
         for _ in range(5000):
             await self.tick(ctx)
-            last = max([cycle for cycle, _ in (*self.taken[-1:], *self.given[-1:])], default=0)
+            last = max([self.changed, *(cycle for cycle, _ in (*self.taken[-1:], *self.given[-1:]))])
             if not any(self.pending.values()) and self.cycle > last + 25:
                 break
         else:
@@ -413,14 +423,20 @@ class World:
         assert self.tokens == self.model.tokens
 
     async def state(self, ctx, qp, state):
-        queue = self.model.queues[qp]
-        fields = {"retry_count": queue.retry_count, "rnr_retry": queue.rnr_retry}
-        for word, value in enumerate(QP_CONTEXT.words(state=state, sq_cqn=100 + qp, **fields)):
+        self.changing = True
+        for word, value in enumerate(self.attributes(qp, state)):
             ctx.set(self.dut.attribute, {"index": qp, "word": word, "data": value})
             ctx.set(self.dut.attribute_en, 1)
             await self.tick(ctx)
         ctx.set(self.dut.attribute_en, 0)
-        queue.state = state
+        self.changing = False
+        self.changed = self.cycle
+        self.model.queues[qp].state = state
+
+    def attributes(self, qp, state):
+        queue = self.model.queues[qp]
+        fields = {"retry_count": queue.retry_count, "rnr_retry": queue.rnr_retry}
+        return QP_CONTEXT.words(state=state, sq_cqn=100 + qp, **fields)
 
     def control(self, qp, action, psn=0):
         self.pending["control"].append({"qp": qp, "action": action, "psn": psn})

@@ -4,6 +4,7 @@ import pytest
 from amaranth.back import rtlil
 from amaranth.lib import memory
 from streams import make_rng, pause, plain, send_all, simulate
+from torn_ram import tear
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
@@ -56,6 +57,7 @@ class World:
         self.once = False  # no ring goes back: nothing is read twice
         self.may_push = 0.0  # how often the newest WQE is pushed with its doorbell
         self.pushes = self.push_fetches = 0
+        self.attributes = {}  # words by QP, once they are all written
 
     def add(self, qp, base, log_size, log_stride):
         first = self.dut.first if isinstance(self.dut, Late) else 0
@@ -70,11 +72,28 @@ class World:
             f"log_{k}_stride": ring.log_stride,
             "state": state,
         }
+        words = QP_CONTEXT.words(**fields)
         ctx.set(self.dut.attribute_en, 1)
-        for number, word in enumerate(QP_CONTEXT.words(**fields)):
+        for number, word in enumerate(words):
             ctx.set(self.dut.attribute, {"index": ring.qp, "word": number, "data": word})
             await ctx.tick()
         ctx.set(self.dut.attribute_en, 0)
+        self.attributes[ring.qp] = words
+
+    async def renew(self, ctx):
+        """Writes attributes once more as they are, one here and one there, or all of a QP, once all QPs have them."""
+        while True:
+            await pause(ctx, self.rng, 0.8)
+            await ctx.tick()
+            if len(self.attributes) < len(self.rings):
+                continue
+            qp, words = self.rng.choice(list(self.attributes.items()))
+            some = list(enumerate(words))
+            ctx.set(self.dut.attribute_en, 1)
+            for number, word in some if self.rng.random() < 0.1 else [self.rng.choice(some)]:
+                ctx.set(self.dut.attribute, {"index": qp, "word": number, "data": word})
+                await ctx.tick()
+            ctx.set(self.dut.attribute_en, 0)
 
     def post(self, ring):
         assert ring.posted - ring.freed < ring.size
@@ -270,6 +289,36 @@ def test_rings(width, kind, area, geometries):
 
     world.run(driver, consumer, deadline=30_000)
     assert (world.pushes > 0) == (kind == "sq")
+
+
+@pytest.mark.parametrize("kind", ["sq", "rq"])
+def test_attributes_are_renewed(kind, monkeypatch):
+    """Attributes that are written while doorbells are rung and WQEs are fetched: nothing is read from elsewhere, and
+    neither a doorbell nor a turn is lost.
+    """
+    tear(monkeypatch)
+    rng = make_rng()
+    world = World(make(64, kind, 256), kind, rng, latency=(1, 20), stall=0)
+    world.may_push = 0.3 if kind == "sq" else 0
+    for qp in range(4):
+        world.add(qp, BASES[qp], 2 + qp, 6)
+
+    async def driver(ctx):
+        for ring in world.rings.values():
+            await world.configure(ctx, ring)
+        while any(ring.posted < 40 for ring in world.rings.values()):
+            await pause(ctx, rng, 0.8)
+            ring = rng.choice(list(world.rings.values()))
+            for _ in range(rng.choice([1, 1, 2, 5, 16])):
+                if ring.posted < 40 and ring.posted - ring.freed < ring.size:
+                    world.post(ring)
+            await world.ring(ctx, ring)
+
+    async def consumer(ctx):
+        while any(ring.seen < 40 for ring in world.rings.values()):
+            await world.consume(ctx, await world.arrival(ctx))
+
+    world.run(driver, consumer, background=(world.renew,), deadline=30_000)
 
 
 @pytest.mark.parametrize("log_size", [0, 3, 12, 14, 15])

@@ -3,6 +3,7 @@
 import pytest
 from completer_world import FATAL, OUTPUTS, PSNS, QPS, WINDOW, Kind, World
 from streams import make_rng
+from torn_ram import tear
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus
@@ -32,10 +33,11 @@ EVENTS = {
 }
 
 
-@pytest.mark.parametrize("stall", [0, 0.5])
-def test_random(stall):
+@pytest.mark.parametrize(("stall", "renew"), [(0, 0), (0.5, 0), (0.3, 0.2)])
+def test_random(stall, renew, monkeypatch):
+    tear(monkeypatch)
     rng = make_rng()
-    world = World(rng, stall)
+    world = World(rng, stall, renew=renew)
     model = world.model
 
     async def event(ctx):
@@ -458,6 +460,29 @@ def test_failure_kept_for_flush():
     flushed = (WcStatus.WR_FLUSH_ERR, Syndrome.FLUSHED)
     assert world.statuses(3) == [(0, *flushed), (1, 4, 3), (2, *flushed)]
     assert world.out["error"] == []
+
+
+@pytest.mark.parametrize("delay", range(0, 40, 3))
+def test_error_once_more(delay, monkeypatch):
+    """A host moves a QP to ERR that has gone there by itself: its WQEs are being flushed while its attributes are
+    written, and each completion goes to the CQ of its queue all the same."""
+    tear(monkeypatch)
+
+    async def script(world, ctx):
+        await world.start(ctx, 3)
+        await world.send(ctx, 3)
+        world.ack(3, 0, 0x62)
+        await world.settle(ctx)
+        await world.state(ctx, 3, QpState.ERR)
+        world.pending["flush"] = [{"qp": 3, "index": 20, "drain": 0}]
+        for _ in range(delay):
+            await world.tick(ctx)
+        await world.state(ctx, 3, QpState.ERR)
+
+    world = run(script, stall=0.2)
+    flushed = [(k, WcStatus.WR_FLUSH_ERR, Syndrome.FLUSHED) for k in range(1, 20)]
+    assert world.statuses(3) == [(0, WcStatus.REM_ACCESS_ERR, Syndrome.REMOTE_NAK), *flushed]
+    assert {item["cq"] for item in world.out["completion"]} == {103}
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -6,11 +6,13 @@ from verbena.hdl.transport.send_reports import SendReports
 
 
 def test_completions():
+    """What is said when there is room is what comes; of the CQ, what was last said and not torn."""
     rng = make_rng()
     dut = SendReports(4)
     want, seen = [], []
 
     async def testbench(ctx):
+        cq = 0
         while len(want) < 100 or ctx.get(dut.completion.valid):
             ctx.set(dut.completion.ready, rng.random() < 0.5)
             if ctx.get(dut.completion.valid) and ctx.get(dut.completion.ready):
@@ -25,9 +27,13 @@ def test_completions():
             ctx.set(dut.opcode, opcode)
             ctx.set(dut.status, status)
             ctx.set(dut.emit, emit)
+            torn = rng.random() < 0.3
+            ctx.set(dut.torn, torn)
+            if ctx.get(dut.free) and not torn:
+                cq = values["cq"]
             if emit:
                 code, length = OPCODES[opcode]
-                values |= {"opcode": code, "byte_length": length, "status": status, "solicited": status != 0}
+                values |= {"opcode": code, "byte_length": length, "status": status, "solicited": status != 0, "cq": cq}
                 want.append(values)
             await ctx.tick()
         assert len(seen) == len(want)
