@@ -15,6 +15,8 @@ from verbena.hdl.abi.counters import COUNTERS
 from verbena.hdl.abi.eqe import EQE, EventType
 from verbena.hdl.abi.registers import REGISTERS
 
+from .errors import AdapterError
+from .reach import Reach
 from .regions import LOG_MPT_SIZE, Regions
 
 __all__ = ["Adapter", "AdapterError", "phase_at"]
@@ -24,10 +26,6 @@ COMMAND_CYCLES = 4_000_000
 ARP_TRIES = 3
 ARP_CYCLES = 100_000
 ARP_KNOWN = 1 << 31
-
-
-class AdapterError(OSError):
-    """The adapter refused a command, has no queue left, or does not answer."""
 
 
 class Adapter:
@@ -43,12 +41,12 @@ class Adapter:
     Raises
     ------
     AdapterError
-        The device is not a Verbena engine, or speaks another version of the interface.
+        The device is not a Verbena engine, speaks another version of the interface, or does not reach the memory that
+        it gets for its tables.
     """
 
     def __init__(self, port):
         self.port = port
-        self.memory = port.memory
         magic, version = self._read("magic"), self._read("version")
         if magic != reg.MAGIC:
             raise AdapterError(errno.ENODEV, f"device {port.name!r} is no Verbena engine: magic {magic:#010x}")
@@ -61,6 +59,8 @@ class Adapter:
         self.max_qp, self.max_cq = sizes["qps"], sizes["cqs"]
         self.data_bytes, self.window = sizes["data_bytes"], sizes["window"]
         self.responds_only = bool(capabilities & reg.RESPONDS_ONLY)
+        reach = capabilities >> reg.REACH & reg.REACH_MASK
+        self.memory = Reach(port.memory, reach) if reach < 64 else port.memory
         self.may_push = bool(capabilities & reg.CAN_PUSH) and getattr(port, "pushes", True)
         self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}
