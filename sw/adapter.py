@@ -66,6 +66,8 @@ class Adapter:
         self.cqs = {}
         self.pds = set()
         self.contexts = weakref.WeakSet()  # who hears of the port
+        self._read_block = getattr(port, "read_block", self._read_words)
+        self._write_block = getattr(port, "write_block", self._write_words)
         self._turns = {}  # number given last, of QPs and CQs
         self._lock = threading.RLock()
         self._bring_up()
@@ -77,6 +79,13 @@ class Adapter:
 
     def _write(self, name, value):
         self.port.write32(REGISTERS[name].offset, value)
+
+    def _read_words(self, offset, count):
+        return [self.port.read32(offset + 4 * i) for i in range(count)]
+
+    def _write_words(self, offset, values):
+        for i, value in enumerate(values):
+            self.port.write32(offset + 4 * i, value)
 
     def _bring_up(self):
         port = self.port
@@ -116,8 +125,8 @@ class Adapter:
             if self._read("command_status") >> 31:
                 # The mailbox belongs to the command that runs: touching it would hang the bus.
                 raise AdapterError(errno.EBUSY, f"{name}: an earlier command does not end")
-            for i, word in enumerate(words):
-                self.port.write32(reg.MAILBOX + 4 * i, word)
+            if words:
+                self._write_block(reg.MAILBOX, list(words))
             self._write("command", COMMAND.words(opcode=opcode, action=action, number=number)[0])
             waited = 0
             while (status := self._read("command_status")) >> 31:
@@ -129,7 +138,7 @@ class Adapter:
             if status & 15:
                 why = next((s.name for s in CommandStatus if s == status & 15), status & 15)
                 raise AdapterError(errno.EINVAL, f"{name} was refused: {why}")
-            return [self.port.read32(reg.MAILBOX + 4 * i) for i in range(results)]
+            return self._read_block(reg.MAILBOX, results) if results else []
 
     def counters(self):
         """All counters of the engine by name."""
