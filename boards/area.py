@@ -18,7 +18,7 @@ from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 
 from .harness import Harness
-from .synthesis import PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states
+from .synthesis import PLACE_AND_ROUTE, SEED, SYNTHESIZE, finish, free_states
 
 __all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
 
@@ -27,9 +27,6 @@ TARGET_MHZ = 128
 """More than the 125 that are the aim: what nextpnr believes while it routes is a little better than what it finds
 afterwards.
 """
-
-SEED = 3
-"""Placements differ by a tenth, by luck: the one of seeds 1 to 3 that the placer's own estimate says is best."""
 
 KINDS = {"lut4": ("LUT4",), "ff": ("TRELLIS_FF",), "bram": ("DP16KD", "PDPW16KD"), "dsp": ("MULT18X18D",)}
 LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}

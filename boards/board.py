@@ -10,6 +10,7 @@ from verbena.hdl.ethernet.rgmii import Rgmii
 from .clocking import Clocking, pll_settings
 from .node import Node
 from .sdram_pins import STROBES, SdramPads
+from .synthesis import SEED
 
 __all__ = ["Board", "Top"]
 
@@ -41,7 +42,7 @@ class Board:
     tx_clock_delay, rx_delay : float
         Seconds by which the FPGA delays, because the PHY does not.
     seeds : tuple of int
-        With which :mod:`.survey` places it.
+        With which :mod:`.survey` places it; the first one is that of a single bitstream.
     loader : tuple of str
         By which options openFPGALoader finds it.
     """
@@ -56,7 +57,7 @@ class Board:
     port: int = 0
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0
-    seeds: tuple = (1,)
+    seeds: tuple = (SEED,)
     loader: tuple = ()
 
 

@@ -121,15 +121,15 @@ def check(report):
         raise BuildError(f"{report['board']} misses {', '.join(missed)}")
 
 
-def build(board, folder, *, mac, ip, allowed, seed=1, blocks=True):
-    """Builds the bitstream of ``board`` in ``folder``; returns the dictionary that report.json holds, in which without
-    ``blocks`` those are left out.
+def build(board, folder, *, mac, ip, allowed, seed=None, blocks=True):
+    """Builds the bitstream of ``board`` in ``folder``, without a ``seed`` with the board's first one; returns the
+    dictionary that report.json holds, in which without ``blocks`` those are left out.
 
     ``BuildError`` if it does not come about, or misses a clock.
     """
     start = time.monotonic()
     synthesize(board, folder, mac=mac, ip=ip, allowed=allowed)
-    report = place(board, folder, seed)
+    report = place(board, folder, board.seeds[0] if seed is None else seed)
     pack(folder)
     report["blocks"] = count_blocks(folder) if blocks else {}
     report["seconds"] = round(time.monotonic() - start)
@@ -211,7 +211,7 @@ def main(argv=None):
     parser.add_argument("--mac", type=_mac, default=DEFAULT_MAC, help="own MAC address (%(default)s)")
     parser.add_argument("--ip", type=_ip, default=DEFAULT_IP, help="own IPv4 address (%(default)s)")
     parser.add_argument("--allow", type=_ip, action="append", metavar="IP", help=f"may drive it ({DEFAULT_ALLOWED})")
-    parser.add_argument("--seed", type=int, default=1, help="of nextpnr")
+    parser.add_argument("--seed", type=int, help="of nextpnr (the board's first)")
     parser.add_argument("--no-blocks", action="store_true", help="spare the second synthesis, block by block")
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder above the board's (%(default)s)")
     args = parser.parse_args(argv)

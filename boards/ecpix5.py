@@ -4,6 +4,7 @@ from amaranth_boards.ecpix5 import ECPIX545Platform, ECPIX585Platform
 from verbena.hdl.config import Config
 
 from .board import Board
+from .synthesis import SEED
 
 __all__ = ["BOARDS"]
 
@@ -19,7 +20,7 @@ BOARDS = [
         125_000_000,
         Config(qps=16, cqs=16),
         65536,
-        seeds=(1, 2, 3),
+        seeds=(SEED, 1, 2),
         loader=LOADER,
         **DELAYS,
     ),

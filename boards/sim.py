@@ -13,14 +13,17 @@ from collections import deque
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
-from verbena.hdl.abi.registers import REGISTERS
+from verbena.hdl.abi.registers import LOG_CAPABILITIES, REGISTERS
 from verbena.hdl.config import Config
+from verbena.hdl.control.activity import QUIET
+from verbena.hdl.transport.timers import VISIT
 from verbena.sim import model
 from verbena.sim.devices import SimPort
 from verbena.sim.world import INTERRUPT, WATCH, World
 from verbena.sw.port import provide
 
 from . import etherbone
+from .bridge import ENGINE
 from .pin_node import PinNode
 from .port import BoardPort
 
@@ -52,6 +55,12 @@ QUANTUM = 32
 
 ANSWER_NS = 400_000
 """How long a driver waits for an answer: 255 words take less."""
+
+STATION_CYCLES = 500
+"""For an answer, beside two times that of its frame on the line."""
+
+ASK_CYCLES = 28
+"""From one word to the next in the answer to an Etherbone packet that reads registers."""
 
 ARP = struct.Struct(">HHBBH6sI6sI")
 
@@ -154,18 +163,27 @@ class Network:
 
     Time is that of the adapter's world; the node follows. Who else is on the network has a tap of that world.
 
+    A driver here asks again as soon as it has an answer, while one of a board takes a hundred times longer; so what is
+    no UDP packet, and would be dropped by the node's station beside an Etherbone packet, waits until none is under way,
+    and Etherbone packets wait for it.
+
     Parameters
     ----------
-    node, engine : Design, optional
-        Of the node (:func:`design`), and of the adapter.
+    node : Design, optional
+        By default :func:`design` as it is.
+    world : World, optional
+        With one adapter, by default; or who knows what this wants of a world, and has none, which takes half the time.
     """
 
-    def __init__(self, node=None, engine=None):
+    def __init__(self, node=None, world=None):
         self.node = NodeModel(node)
-        self.world = World(1, engine, clock_hz=CLOCK)
+        self.world = world or World(1, clock_hz=CLOCK)
         self.tap = self.world.tap(NODE_MAC)
-        self.adapter = self.world.adapters[0]
         self.udp = deque()
+        self.asked = False
+        """An Etherbone packet is under way."""
+        self._held = deque()
+        self._free = 0  # when the station is
 
     @property
     def time_ns(self):
@@ -174,7 +192,7 @@ class Network:
     @property
     def quiet(self):
         """Nothing is on the lines."""
-        return self.world.idle and not self.node.waiting
+        return self.world.idle and not self.node.waiting and not self._held
 
     def run(self, cycles, until=lambda: False, stop=0):
         """Lets up to ``cycles`` pass, less if ``until()``, or something of ``stop`` has happened in the world."""
@@ -183,12 +201,21 @@ class Network:
             self.world.advance(min(left, QUANTUM), 0)
             happened = self.world.events & stop
             while (frame := self.tap.receive()) is not None:
+                (self.node.send if _is_udp(frame) else self._held.append)(frame)
+            if self._held and not self.asked and self.world.cycles >= self._free:
+                frame = self._held.popleft()
                 self.node.send(frame)
+                self._free = self.world.cycles + STATION_CYCLES + 2 * len(frame)
             self.node.advance_to(self.world.cycles * (FEMTOSECONDS // CLOCK))
             while (frame := self.node.receive()) is not None:
                 self._route(frame)
             if happened or until():
                 return
+
+    def let_in(self):
+        """Lets time pass until the station has got what waits for it, and answered it."""
+        while self._held or self.world.cycles < self._free:
+            self.run(QUANTUM)
 
     def close(self):
         self.node.close()
@@ -207,10 +234,14 @@ class Network:
                 ours = HOST_MAC.to_bytes(6, "big")
                 reply = ARP.pack(1, 0x0800, 6, 4, 2, ours, HOST_IP, mac, ip)
                 self.node.send(mac + ours + ethertype + reply)
-        elif ethertype == b"\x08\x00" and frame[23] == 17:
+        elif _is_udp(frame):
             port, length = struct.unpack_from(">HH", frame, 36)
             if port == etherbone.PORT:
                 self.udp.append(frame[42 : 34 + length])
+
+
+def _is_udp(frame):
+    return frame[12:14] == b"\x08\x00" and frame[23] == 17
 
 
 def udp_frame(payload, source, target, port):
@@ -233,12 +264,15 @@ class SimulatedUdp:
         self.ip = ip
 
     def send(self, packet):
+        self.network.let_in()
         frame = udp_frame(packet, (HOST_MAC, self.ip), (NODE_MAC, NODE_IP), etherbone.PORT)
         self.network.node.send(frame)
 
     def receive(self):
         network = self.network
+        network.asked = True
         network.run(ANSWER_NS * CLOCK // 10**9, lambda: network.udp)
+        network.asked = False
         return network.udp.popleft() if network.udp else None
 
 
@@ -248,10 +282,13 @@ class NodePort(BoardPort):
     def __init__(self, network, name="sim0"):
         self.network = network
         super().__init__(name, SimulatedUdp(network))
+        log_qps = self.read32(REGISTERS["capabilities"].offset) >> LOG_CAPABILITIES["qps"] & 15
+        self._asks = -(-(QUIET + (2 * VISIT << log_qps)) // ASK_CYCLES) + 1
 
     def advance(self, max_cycles):
         self.network.run(max_cycles, stop=INTERRUPT | WATCH)
-        status = self.read32(REGISTERS["status"].offset)
+        # The packet that asks is one that the engine receives; so the last answer in it counts.
+        status = self.client.read([ENGINE + REGISTERS["status"].offset] * self._asks)[-1]
         return not status & 1 or not self.network.quiet
 
     def time_ns(self):

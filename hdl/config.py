@@ -32,7 +32,8 @@ class Config:
         Packets between their turn and their payload's arrival, 4 to 64: 11 cycles each, 32 cover a memory latency of
         350 cycles.
     address_width : int
-        Bits of bus addresses that are kept, 32 to 64: those above are 0 on the bus, whatever the driver says.
+        Bits of bus addresses that are kept, 32 to 64: those above are 0 on the bus, whatever the driver says. It learns
+        from ``capabilities`` how many these are.
     requests : bool
         There are send queues. Without them the engine only responds: peers SEND, WRITE, READ and do atomics here, and
         what is posted to a send queue is never looked at.

@@ -15,6 +15,8 @@ from verbena.hdl.abi.counters import COUNTERS
 from verbena.hdl.abi.eqe import EQE, EventType
 from verbena.hdl.abi.registers import REGISTERS
 
+from .errors import AdapterError
+from .reach import Reach
 from .regions import LOG_MPT_SIZE, Regions
 
 __all__ = ["Adapter", "AdapterError", "phase_at"]
@@ -24,10 +26,6 @@ COMMAND_CYCLES = 4_000_000
 ARP_TRIES = 3
 ARP_CYCLES = 100_000
 ARP_KNOWN = 1 << 31
-
-
-class AdapterError(OSError):
-    """The adapter refused a command, has no queue left, or does not answer."""
 
 
 class Adapter:
@@ -43,12 +41,12 @@ class Adapter:
     Raises
     ------
     AdapterError
-        The device is not a Verbena engine, or speaks another version of the interface.
+        The device is not a Verbena engine, speaks another version of the interface, or does not reach the memory that
+        it gets for its tables.
     """
 
     def __init__(self, port):
         self.port = port
-        self.memory = port.memory
         magic, version = self._read("magic"), self._read("version")
         if magic != reg.MAGIC:
             raise AdapterError(errno.ENODEV, f"device {port.name!r} is no Verbena engine: magic {magic:#010x}")
@@ -61,11 +59,15 @@ class Adapter:
         self.max_qp, self.max_cq = sizes["qps"], sizes["cqs"]
         self.data_bytes, self.window = sizes["data_bytes"], sizes["window"]
         self.responds_only = bool(capabilities & reg.RESPONDS_ONLY)
+        reach = capabilities >> reg.REACH & reg.REACH_MASK
+        self.memory = Reach(port.memory, reach) if reach < 64 else port.memory
         self.may_push = bool(capabilities & reg.CAN_PUSH) and getattr(port, "pushes", True)
         self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}
         self.pds = set()
         self.contexts = weakref.WeakSet()  # who hears of the port
+        self._read_block = getattr(port, "read_block", self._read_words)
+        self._write_block = getattr(port, "write_block", self._write_words)
         self._turns = {}  # number given last, of QPs and CQs
         self._lock = threading.RLock()
         self._bring_up()
@@ -77,6 +79,13 @@ class Adapter:
 
     def _write(self, name, value):
         self.port.write32(REGISTERS[name].offset, value)
+
+    def _read_words(self, offset, count):
+        return [self.port.read32(offset + 4 * i) for i in range(count)]
+
+    def _write_words(self, offset, values):
+        for i, value in enumerate(values):
+            self.port.write32(offset + 4 * i, value)
 
     def _bring_up(self):
         port = self.port
@@ -116,8 +125,8 @@ class Adapter:
             if self._read("command_status") >> 31:
                 # The mailbox belongs to the command that runs: touching it would hang the bus.
                 raise AdapterError(errno.EBUSY, f"{name}: an earlier command does not end")
-            for i, word in enumerate(words):
-                self.port.write32(reg.MAILBOX + 4 * i, word)
+            if words:
+                self._write_block(reg.MAILBOX, list(words))
             self._write("command", COMMAND.words(opcode=opcode, action=action, number=number)[0])
             waited = 0
             while (status := self._read("command_status")) >> 31:
@@ -129,7 +138,7 @@ class Adapter:
             if status & 15:
                 why = next((s.name for s in CommandStatus if s == status & 15), status & 15)
                 raise AdapterError(errno.EINVAL, f"{name} was refused: {why}")
-            return [self.port.read32(reg.MAILBOX + 4 * i) for i in range(results)]
+            return self._read_block(reg.MAILBOX, results) if results else []
 
     def counters(self):
         """All counters of the engine by name."""

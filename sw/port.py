@@ -25,7 +25,9 @@ class Port(Protocol):
 
     A port may have ``pushes``, a bool: whether some ten writes of registers take less time than a read of the device
     from host memory, so that it pays to push send WQEs. A port without it says yes; one that carries each write over a
-    network or a serial line says no. A port of little memory has ``log_mpt_size`` and ``log_eq_size``: the base-2
+    network or a serial line says no; such a port may also have ``read_block(offset, count)`` and
+    ``write_block(offset, values)``, which do with consecutive registers at once what ``read32`` and ``write32`` do with
+    one. A port of little memory has ``log_mpt_size`` and ``log_eq_size``: the base-2
     logarithms of how many regions and events there is room for.
     """
 

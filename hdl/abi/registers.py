@@ -18,6 +18,8 @@ __all__ = [
     "PAGE",
     "QP_PAGES",
     "QP_PUSH",
+    "REACH",
+    "REACH_MASK",
     "REGISTERS",
     "RESPONDS_ONLY",
     "VERSION",
@@ -43,6 +45,9 @@ CAN_PUSH = 1 << 16
 
 RESPONDS_ONLY = 1 << 17
 """Bit of ``capabilities``: there are no send queues."""
+
+REACH, REACH_MASK = 24, 0x7F
+"""Lowest bit and largest value of a field of ``capabilities``: how many bits of bus addresses the engine keeps."""
 
 
 class QpDoorbell(IntEnum):
@@ -84,7 +89,8 @@ REGISTERS = {
             0x008,
             "r",
             "log2 of: QPs (bits 3:0), CQs (7:4), data width in bytes (11:8), most WQEs unacknowledged a QP (15:12); "
-            "bit 16: send WQEs may be pushed; bit 17: there are no send queues, the engine only responds",
+            "bit 16: send WQEs may be pushed; bit 17: there are no send queues, the engine only responds; "
+            "bits of bus addresses that are kept, 32 to 64 (30:24)",
         ),
         Register("control", 0x00C, "rw", "bit 0: enable; bit 1: interrupt enable"),
         Register("command", 0x010, "w", "see COMMAND: starts a command"),

@@ -59,12 +59,13 @@ class Registers(wiring.Component):
         What the register holds, and that it was written.
     """
 
-    def __init__(self, *, data_width, qps, cqs, window, requests=True):
+    def __init__(self, *, data_width, qps, cqs, window, requests=True, address_width=64):
         self.data_width = data_width
         self.qps = qps
         self.cqs = cqs
         self.window = window
         self.requests = requests
+        self.address_width = address_width
         super().__init__(
             {
                 "axil": In(AxiLite(abi.ADDRESS_WIDTH)),
@@ -262,6 +263,7 @@ class Registers(wiring.Component):
     def _capabilities(self):
         sizes = {"qps": self.qps, "cqs": self.cqs, "data_bytes": self.data_width // 8, "window": self.window}
         able = abi.CAN_PUSH if self.requests else abi.RESPONDS_ONLY
+        able |= self.address_width << abi.REACH
         return sum(ceil_log2(sizes[name]) << bit for name, bit in abi.LOG_CAPABILITIES.items()) | able
 
     def _write_registers(self, m, register, value, busy):

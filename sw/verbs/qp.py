@@ -89,7 +89,7 @@ class QP(PyverbsCM):
         self._sq = WorkQueue(memory, max(1, cap.max_send_wr), send_stride)
         try:
             self._rq = WorkQueue(memory, max(1, cap.max_recv_wr), recv_stride)
-        except MemoryError:
+        except Exception:
             self._sq.close()
             raise
         wide = send_stride == 7

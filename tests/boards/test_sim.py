@@ -2,7 +2,11 @@
 
 from verbena.boards import sim
 from verbena.boards.exercise import exercise
+from verbena.hdl.abi.wqe import SendOpcode
+from verbena.sim.pair import End, connect
 from verbena.sw.verbs.device import Context
+from verbena.sw.verbs.libibverbs_enums import ibv_wc_status
+from verbena.sw.verbs.wr import SGE, SendWR
 
 
 def test_share_of_the_line(network):
@@ -22,6 +26,23 @@ def test_counters(network):
     assert told["mac_tx_frames"] + 1 == network.node.counters["from_frames"]
     assert told["mac_rx_frames"] == line["to_frames"] + 1
     assert context.query_counters()["tx_naks"] == 0
+
+
+def test_idle(network):
+    """A node that waits for an answer is not idle; to ask whether it is makes it none the less so."""
+    with End("sim0", 4096, depth=16, cqe=32) as node, End("sim1", 4096, depth=16, cqe=32) as far:
+        connect(node, far, timeout=8, retry_cnt=1)
+        port = node.context._adapter.port
+        port.advance(5000)
+        assert not port.advance(1)
+        far.qp.close()
+        wr = SendWR(0, SendOpcode.RDMA_WRITE, num_sge=1, sg=[SGE(node.mr.buf, 8, node.mr.lkey)])
+        wr.set_wr_rdma(far.mr.rkey, far.mr.buf)
+        node.qp.post_send(wr)
+        assert port.advance(5000)
+        while port.advance(50_000):
+            pass
+        assert node.cq.poll(1)[1][0].status == ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 
 
 def test_nobody_else(network):

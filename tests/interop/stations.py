@@ -3,9 +3,10 @@ its pins and its bridge as a board is. The cases see no difference.
 """
 
 import threading
+from collections import deque
 
 from machine import MAC
-from verbena.boards.sim import Network, NodePort
+from verbena.boards.sim import CLOCK, Network, NodePort
 from verbena.sim.devices import TICK, SimPort
 from verbena.sim.world import World
 
@@ -21,6 +22,10 @@ SLICE = 0.002
 
 QUIET = 4000
 """Cycles without a frame after which it is such a guest's turn: more than the device takes for an answer."""
+
+
+EXCHANGE = 512
+"""Cycles after which frames pass between cable and switch."""
 
 
 class Cabled:
@@ -79,6 +84,9 @@ class AdapterStation:
     region = 1 << 18
     """Bytes that a region may have at least."""
 
+    packets = 5
+    """Of a message of which each is harmed in turn."""
+
     def __init__(self, design):
         self.world = World(adapters=1, design=design)
         self.tap = self.world.tap(MAC)
@@ -90,19 +98,63 @@ class AdapterStation:
         self.world.close()
 
 
-class NodeStation:
-    """The node that the design ``node`` describes, the host that may use its bridge, and an adapter, ``engine``, that
-    keeps the time (:class:`verbena.boards.sim.Network`).
+class Switch:
+    """A :class:`verbena.sim.world.World` without adapters: frames of each tap go to all others at once. Whenever time
+    passes there, it passes for the cable: a driver may read and write a node's memory for seconds.
     """
 
-    guest = "192.168.1.240"
-    region = 1 << 14
+    events = 0
+    idle = True
+    cable = None
 
-    def __init__(self, node, engine):
-        self.network = Network(node, engine)
+    def __init__(self):
+        self.cycles = 0
+        self.taps = []
+
+    @property
+    def time_ns(self):
+        return self.cycles * 1e9 / CLOCK
+
+    def tap(self, mac):
+        self.taps.append(SwitchTap(self))
+        return self.taps[-1]
+
+    def advance(self, max_cycles, stop=0):
+        self.cycles += max_cycles
+        if self.cable is not None and self.cycles % EXCHANGE < max_cycles:
+            self.cable.exchange()
+
+    def close(self):
+        pass
+
+
+class SwitchTap:
+    def __init__(self, switch):
+        self._switch = switch
+        self._frames = deque()
+
+    def send(self, frame):
+        for tap in self._switch.taps:
+            if tap is not self:
+                tap._frames.append(frame)
+
+    def receive(self):
+        return self._frames.popleft() if self._frames else None
+
+
+class NodeStation:
+    """The node that the design ``node`` describes, and the host that may use its bridge."""
+
+    guest = "192.168.1.240"
+    region = 1 << 12
+    packets = 3
+
+    def __init__(self, node):
+        self.network = Network(node, Switch())
         self.tap = self.network.world.tap(MAC)
 
     def port(self, cable):
+        self.network.world.cable = cable
         port = CabledNode(self.network, DEVICE).plug(cable)
         # As the adapter's, for the sake of those who wait for timeouts.
         port.tick = TICK

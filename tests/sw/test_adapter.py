@@ -122,6 +122,28 @@ def test_operands_and_results(fake, adapter):
     )
 
 
+def test_blocks_of_words(fake):
+    """A port that can reads and writes the mailbox at once."""
+    blocks = []
+
+    def read_block(offset, count):
+        blocks.append((offset, count))
+        return [fake.read32(offset + 4 * i) for i in range(count)]
+
+    def write_block(offset, values):
+        blocks.append((offset, len(values)))
+        for i, value in enumerate(values):
+            fake.write32(offset + 4 * i, value)
+
+    fake.read_block, fake.write_block = read_block, write_block
+    adapter = Adapter(fake)
+    number = adapter.create_qp(Owner(), state=1, pkey=0x1234)
+    assert blocks == [(0x800, 32)]
+    assert adapter.query_qp(number)["pkey"] == 0x1234
+    adapter.destroy_qp(number)
+    assert blocks[1:] == [(0x800, 36)]
+
+
 def test_a_command_that_is_refused(fake, adapter):
     fake.refuse[NOP] = 4
     assert refused(errno.EINVAL, adapter.command, Command.NOP, 0x12) == "NOP of 0x12 was refused: BAD_PARAMETER"

@@ -61,11 +61,11 @@ def make():
 
 
 def test_an_engine_that_only_responds_says_so():
-    dut = Registers(data_width=64, qps=4, cqs=2, window=16, requests=False)
+    dut = Registers(data_width=64, qps=4, cqs=2, window=16, requests=False, address_width=33)
     bus = Bus(dut.axil, make_rng())
 
     async def host(ctx):
-        assert await bus.read(ctx, REG["capabilities"].offset) == 2 | 1 << 4 | 3 << 8 | 4 << 12 | 1 << 17
+        assert await bus.read(ctx, REG["capabilities"].offset) == 2 | 1 << 4 | 3 << 8 | 4 << 12 | 1 << 17 | 33 << 24
 
     simulate(dut, host)
 
@@ -86,7 +86,7 @@ def test_constants_and_what_is_written_read_back():
     async def host(ctx):
         assert await bus.read(ctx, REG["magic"].offset) == abi.MAGIC
         assert await bus.read(ctx, REG["version"].offset) == abi.VERSION
-        assert await bus.read(ctx, REG["capabilities"].offset) == 4 | 3 << 4 | 3 << 8 | 6 << 12 | 1 << 16
+        assert await bus.read(ctx, REG["capabilities"].offset) == 4 | 3 << 4 | 3 << 8 | 6 << 12 | 1 << 16 | 64 << 24
         assert await bus.read(ctx, REG["tick"].offset) == 512
         for name, value in written.items():
             await bus.write(ctx, REG[name].offset, value)

@@ -4,15 +4,15 @@ from . import addresses, bridge, faults, refusals, tools, transfers
 
 __all__ = ["ADAPTER_CASES", "NODE_CASES", "groups"]
 
-ADAPTER_CASES = "^(?!bridge)"
-"""Pattern of the cases for an adapter alone: it has no bridge."""
+ADAPTER_CASES = f"^(?!bridge|{tools.SMALL})"
+"""Pattern of the cases for an adapter alone: it has no bridge, and memory enough."""
 
 NODE_CASES = "|".join(
     (
-        "^(addresses|bridge|mtu 1024|atomics|refusals)",
+        "^(addresses|bridge|mtu 256|atomics|refusals)",
         "^shapes: .*(PSNs|entries)",
         "^faults .*: (RDMA_WRITE|RDMA_READ|ATOMIC_FETCH_AND_ADD): each frame",
-        "^perftest: ib_(write|send|read|atomic)_(bw|lat)",
+        f"^{tools.SMALL}",
     )
 )
 """Those for a simulated node: it has little memory, and time passes slowly there."""

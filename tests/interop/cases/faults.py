@@ -29,9 +29,7 @@ ROLES = (REQUESTER, RESPONDER)
 MTU = 256
 LENGTH = 4 * MTU + 76
 """Five packets."""
-
-PACKETS = {SEND: (5, 1), WRITE: (5, 1), READ: (1, 5), FETCH_ADD: (1, 1), CMP_SWP: (1, 1)}
-"""Frames that requester and responder send."""
+HALF = 2048
 
 TIMED = {"here": PATIENT | {"timeout": 12}, "there": UNTIMED | {"timeout": 15}}
 """Short, for there are many; what comes too late does no harm, either."""
@@ -39,17 +37,24 @@ TIMED = {"here": PATIENT | {"timeout": 12}, "there": UNTIMED | {"timeout": 15}}
 RETRY_EXC_ERR = 12
 
 
+def frames(op, packets):
+    """How many requester and responder send for a message of so many packets."""
+    return {SEND: (packets, 1), WRITE: (packets, 1), READ: (1, packets)}.get(op, (1, 1))
+
+
 def one(op, role, fault, bench):
     """Each frame of an operation in turn, of both sides."""
-    connection = Connection(bench, role, mtu=MTU, size=1 << 15, **TIMED)
+    connection = Connection(bench, role, mtu=MTU, size=2 * HALF, **TIMED)
     sides = connection.near.name, connection.far.name
-    aims = [(side, number) for side, count in zip(sides, PACKETS[op]) for number in range(count)]
+    packets = bench.station.packets
+    length = (packets - 1) * MTU + 76
+    aims = [(side, number) for side, count in zip(sides, frames(op, packets)) for number in range(count)]
     for turn, (side, number) in enumerate(aims):
         bench.settle()
         bench.cable.harm(turn, aimed=[(side, fault, number)])
-        size, place = (8, 8 * turn) if op in ATOMICS else (LENGTH, 1200 * turn)
+        size, place = (8, 8 * turn) if op in ATOMICS else (length, 252 * turn % (HALF - length))
         operands = (connection.far.word(place), 77)
-        connection.post(op, [[(1 << 14) + place, size]], [[place, size]], operands=operands)
+        connection.post(op, [[HALF + place, size]], [[place, size]], operands=operands)
         connection.finish()
     assert bench.cable.harmed[fault] == len(aims), f"{fault} was done {bench.cable.harmed[fault]} times"
 

@@ -22,7 +22,8 @@ from .case import Case
 __all__ = ["groups"]
 
 ROLES = (REQUESTER, RESPONDER)
-SIZE = 1 << 14
+SIZE = 4096
+AT, BEHIND = 1000, 4080
 LOC_LEN_ERR, LOC_QP_OP_ERR, LOC_ACCESS_ERR = 1, 2, 8
 REM_INV_REQ_ERR, REM_ACCESS_ERR, REM_OP_ERR, RNR_RETRY_EXC_ERR = 9, 10, 11, 13
 RTS, ERR = 3, 6
@@ -87,8 +88,8 @@ def refused(name, role, bench):
         status = REM_ACCESS_ERR
         if name in BY_LINUX and connection.far.name == GUEST:
             status, _ = BY_LINUX[name]
-        connection.post_bad(op, [[0, size]], [[4096, size]], status, **wrong(connection.far.info))
-        connection.post_bad(WRITE if op == WRITE or options else READ, [[0, 8]], [[8192, 8]], FLUSHED)
+        connection.post_bad(op, [[0, size]], [[AT, size]], status, **wrong(connection.far.info))
+        connection.post_bad(WRITE if op == WRITE or options else READ, [[0, 8]], [[BEHIND, 8]], FLUSHED)
         connection.finish()
         states = [side.peer.state() for side in connection.sides]
         assert states == [ERR, ERR], f"states of requester and responder after {op}: {states}"
@@ -107,7 +108,7 @@ def too_long(role, bench):
     connection = Connection(bench, role, size=SIZE)
     statuses = {ADAPTER: (LOC_LEN_ERR, REM_INV_REQ_ERR), GUEST: (LOC_QP_OP_ERR, REM_OP_ERR)}
     received, status = statuses[connection.far.name]
-    connection.post_bad(SEND, [[0, 1]], [[4096, 0]], status, received=received)
+    connection.post_bad(SEND, [[0, 1]], [[AT, 0]], status, received=received)
     connection.finish()
 
 
@@ -116,7 +117,7 @@ def receiver_hears(role, bench):
     connection = Connection(bench, role, size=SIZE)
     received = {ADAPTER: LOC_ACCESS_ERR, GUEST: REM_ACCESS_ERR}[connection.far.name]
     wrong = unknown_key(connection.far.info)
-    connection.post_bad(WRITE_IMM, [[0, 100]], [[4096, 100]], REM_ACCESS_ERR, received=received, **wrong)
+    connection.post_bad(WRITE_IMM, [[0, 100]], [[AT, 100]], REM_ACCESS_ERR, received=received, **wrong)
     connection.finish()
 
 
@@ -125,7 +126,7 @@ def late_receives(role, bench):
     connection = Connection(bench, role, size=SIZE)
     for op in (SEND, WRITE_IMM):
         known = bench.cable.retries
-        connection.post(op, [[0, 3000]], [[4096, 3000]], late=True)
+        connection.post(op, [[0, 3000]], [[AT, 3000]], late=True)
         bench.until(lambda known=known: bench.cable.retries > known)
         connection.receive()
         connection.finish()
@@ -135,7 +136,7 @@ def no_receive(role, bench):
     """The receiver is never ready: the requester gives up after its retries, the receiver stays as it is."""
     few = {"rnr_retry": 2}
     connection = Connection(bench, role, size=SIZE, here=PATIENT | few, there=UNTIMED | few)
-    connection.post_bad(SEND, [[0, 10]], [[4096, 10]], RNR_RETRY_EXC_ERR, late=True)
+    connection.post_bad(SEND, [[0, 10]], [[AT, 10]], RNR_RETRY_EXC_ERR, late=True)
     connection.finish()
     states = [side.peer.state() for side in connection.sides]
     assert states == [ERR, RTS], f"states of requester and responder: {states}"

@@ -14,7 +14,7 @@ from verbena.sw.tools.session import run
 
 from .case import Case
 
-__all__ = ["groups"]
+__all__ = ["SMALL", "groups"]
 
 ROLES = ("server", "client")
 HOST = "10.0.2.2"
@@ -22,6 +22,9 @@ HOST = "10.0.2.2"
 
 LISTENS = "grep -q ':4853 .* 0A ' /proc/net/tcp"
 """Somebody in the guest listens on port 18515."""
+
+SMALL = "perftest in 64 KiB"
+"""Group of the tests that leave out what needs more memory."""
 
 PATIENCE = 60
 LATE = 0.15
@@ -90,18 +93,22 @@ def rc_pingpong(options, role, late, bench):
     assert bench.cable.retries or not late, "no request came twice"
 
 
-def perftests():
+SEVERAL = {
+    # What else is told to the tests of bandwidth, by MTU, and bytes and number of their messages.
+    "perftest": ({4096: {"qps": 4}, 256: {"bidirectional": True}, 512: {"qps": 3, "bidirectional": True}}, 5000, 40),
+    SMALL: ({512: {"qps": 2, "bidirectional": True}}, 4000, 16),
+}
+
+
+def perftests(several, length, count):
     """Tools, what they are told, and the same in our words."""
     for name, kind in KINDS.items():
-        size = 8 if kind.reading and "atomic" in name else 2000 if kind.latency else 5000
-        iterations = 10 if kind.latency else 40
-        variants = [{}]
-        if not kind.latency:
-            variants += [{"qps": 4}, {"bidirectional": True}, {"qps": 3, "bidirectional": True}]
+        size = 8 if kind.reading and "atomic" in name else 2000 if kind.latency else length
+        iterations = 10 if kind.latency else count
+        variants = {1024: {}} | ({} if kind.latency else several)
         if "atomic" in name:
-            variants.append({"compare_and_swap": True})
-        for index, variant in enumerate(variants):
-            mtu = (1024, 4096, 256, 512, 2048)[index]
+            variants[2048] = {"compare_and_swap": True}
+        for mtu, variant in variants.items():
             options = Options(size=size, iterations=iterations, mtu=mtu, patience=PATIENCE, **variant)
             yield name, options
 
@@ -121,17 +128,20 @@ def spelled(name, options):
 
 
 def groups(seed):
-    tests = [
-        Case(
-            f"ib_{name} {spelled(name, options)}",
-            role,
-            partial(perftest, name, options, spelled(name, options), role),
-            options.mtu,
-            tool=True,
-        )
-        for name, options in perftests()
-        for role in ROLES
-    ]
+    tests = {
+        group: [
+            Case(
+                f"ib_{name} {spelled(name, options)}",
+                role,
+                partial(perftest, name, options, spelled(name, options), role),
+                options.mtu,
+                tool=True,
+            )
+            for name, options in perftests(*told)
+            for role in ROLES
+        ]
+        for group, told in SEVERAL.items()
+    }
     plays = [
         Case(
             f"ibv_rc_pingpong -s {size} -m {mtu}",
@@ -147,4 +157,4 @@ def groups(seed):
         for size, mtu, count, late in ((4096, 1024, 20, False), (1000, 256, 20, False), (4096, 1024, 5, True))
         for role in ROLES
     ]
-    return {"perftest": tests, "pingpong": plays}
+    return {**tests, "pingpong": plays}

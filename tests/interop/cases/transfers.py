@@ -31,7 +31,7 @@ MANY = 1 << 18
 
 def sizes(mtu, half):
     """Of messages that fit into a half of a region."""
-    return [size for size in (0, 1, 3, mtu - 1, mtu, mtu + 1, 5000, 65536) if size + 100 < half]
+    return [size for size in (0, 1, 3, mtu - 1, mtu, mtu + 1, 5 * mtu - 33, 65536) if size + 100 < half]
 
 
 def boundaries(op, role, mtu, bench):
@@ -78,8 +78,9 @@ def scattered(op, role, bench):
     """Several scatter/gather entries of any length and alignment on each side that can have them."""
     connection = Connection(bench, role, size=bench.region, mtu=SMALL_MTU, sge=4)
     rng = random.Random(op)
+    room = bench.region // 2 - 200
     for _ in range(12):
-        total = rng.choice([0, 1, 5, 64, 255, 256, 257, 700, 3000])
+        total = rng.choice([size for size in (0, 1, 5, 64, 255, 256, 257, 700, 1500, 3000) if size < room])
         near = lay(0, pieces(total, rng.randint(1, 4), rng), rng)
         far = lay(bench.region // 2, pieces(total, rng.randint(1, 4), rng) if op == SEND else [total], rng)
         connection.post(op, near, far)
@@ -89,10 +90,10 @@ def scattered(op, role, bench):
 def wrap(op, role, bench):
     """The PSN passes its end in the midst of a message, and between two."""
     for first in (LAST_PSN - 2, LAST_PSN):
-        connection = Connection(bench, role, mtu=SMALL_MTU, psn=first, size=1 << 14)
+        connection = Connection(bench, role, mtu=SMALL_MTU, psn=first, size=4096)
         for number in range(4):
             size = 8 if op in ATOMICS else (1200, 0, 256, 3)[number]
-            connection.post(op, [[64 * number, size]], [[8192 + 64 * number, size]], operands=(5, 6))
+            connection.post(op, [[64 * number, size]], [[2048 + 64 * number, size]], operands=(5, 6))
         connection.finish()
 
 
