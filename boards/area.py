@@ -18,6 +18,7 @@ from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 
 from .harness import Harness
+from .placement import place_and_route
 from .synthesis import PLACE_AND_ROUTE, SEED, SYNTHESIZE, finish, free_states
 
 __all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
@@ -97,9 +98,10 @@ def measure(config, folder, seed=SEED, blocks=True):
         breakdown = pool.submit(_blocks, yosys, folder) if blocks else None
         cells = _flat(yosys, folder)
         print(f"synthesized after {time.monotonic() - start:.0f} s; placing and routing", flush=True)
-        command = [nextpnr, *DEVICE, "--json", "top.json", "--report", "report.json", "--seed", str(seed)]
-        command += ["--freq", str(TARGET_MHZ), "--lpf-allow-unconstrained", "--timing-allow-fail", *PLACE_AND_ROUTE]
-        _run(command, folder, "nextpnr.log")
+        options = [*DEVICE, "--seed", str(seed), "--freq", str(TARGET_MHZ)]
+        options += ["--lpf-allow-unconstrained", "--timing-allow-fail", *PLACE_AND_ROUTE]
+        results = ["--report", "report.json"]
+        place_and_route(lambda each: _run([nextpnr, *each], folder, "nextpnr.log"), folder, options, results)
         report = json.loads((folder / "report.json").read_text())
         table = breakdown.result() if breakdown else {}
     clocks = report["fmax"]

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from verbena.hdl.generate import mark_collisions
@@ -21,6 +22,7 @@ from .area import COMPOSED as ENGINE_COMPOSED
 from .area import KINDS, LUTS_OF
 from .board import Top
 from .clocking import NETS
+from .placement import place_and_route
 from .synthesis import PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states, spare_block_ram
 
 __all__ = [
@@ -95,9 +97,9 @@ def place(board, folder, seed):
     platform = board.platform()
     package = platform._nextpnr_package_options[platform.package].upper()
     options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
-    options += ["--json", "top.json", "--lpf", "top.lpf", "--textcfg", "top.config", "--report", "nextpnr.json"]
-    options += ["--seed", str(seed), "--timing-allow-fail", *PLACE_AND_ROUTE]
-    _run("nextpnr-ecp5", "NEXTPNR_ECP5", options, folder)
+    options += ["--lpf", "top.lpf", "--seed", str(seed), "--timing-allow-fail", *PLACE_AND_ROUTE]
+    results = ["--textcfg", "top.config", "--report", "nextpnr.json"]
+    place_and_route(partial(_run, "nextpnr-ecp5", "NEXTPNR_ECP5", folder=folder), folder, options, results)
     report = _report(json.loads((folder / "nextpnr.json").read_text()))
     return report | {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
 
