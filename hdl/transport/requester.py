@@ -1,6 +1,6 @@
 """The send queues: whose turn it is, and what it does."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -203,6 +203,9 @@ class Requester(wiring.Component):
             at.eq(qp),
         ]
 
+        torn = Signal(2)  # a row read while it is written is undefined
+        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
+
         # -- What may be done, from the registers that the reading left.
         drain, drain_en, drains = Signal(), Signal(), Signal()
         m.d.sync += drains.eq(draining.data)
@@ -293,6 +296,8 @@ class Requester(wiring.Component):
                 m.d.sync += [status.eq(self.status), progress.eq(self.progress)]
                 with m.If((was_busy & (segmenter.qp == qp)) | behind):
                     m.next = "BEHIND"
+                with m.Elif(torn[0]):
+                    m.next = "READ"
                 with m.Else(), m.Switch(orders.order):
                     for order in Order:
                         with m.Case(order):
@@ -324,7 +329,9 @@ class Requester(wiring.Component):
                         say("reply")
             with m.State("RETRY"):
                 m.next = "IDLE"
-                with m.If(choice.alive & (state.phase != Phase.REWINDING)):
+                with m.If(torn[1]):
+                    m.next = "RETRY"
+                with m.Elif(choice.alive & (state.phase != Phase.REWINDING)):
                     m.d.comb += segment.valid.eq(1)
                     with m.If(segment.ready):
                         change(StateChange.REWIND)
@@ -353,8 +360,10 @@ class Requester(wiring.Component):
                 with m.Else():
                     m.next = "ACT"
             with m.State("START"):
-                m.d.comb += segment.valid.eq(settled & ~held)
-                with m.If(held):
+                m.d.comb += segment.valid.eq(settled & ~held & ~torn[1])
+                with m.If(torn[1]):
+                    pass
+                with m.Elif(held):
                     with m.If(was_idle & (uncounted == 0)):  # otherwise its turn would always be too early
                         say("again")
                         m.next = "IDLE"
@@ -366,7 +375,7 @@ class Requester(wiring.Component):
                     skipped.eq(progress.unacked - progress.first),
                     steps.eq(row.path_mtu),
                 ]
-                with m.If(was_idle | (todo == Turn.NOTHING)):
+                with m.If((was_idle | (todo == Turn.NOTHING)) & ~torn[1]):
                     m.next = "IDLE"
                     with m.Switch(todo):
                         with m.Case(Turn.GIVE_UP):

@@ -1,6 +1,6 @@
 """Where packets meet their verdicts and payload, and acknowledgements overtake them."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -117,6 +117,8 @@ class Transmitter(wiring.Component):
         path = ("dest_qpn", "traffic_class", "pkey", "source_port", "dest_mac", "hop_limit", "dest_ip")
         m.submodules.table = table = Table(QP_CONTEXT, path, self.qps)
         packet, ack = self.packet.payload, self.ack.payload
+        torn = Signal(2)  # a row read while it is written is undefined
+        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
         is_ack = Signal()  # whose turn it is
         look = Signal()  # whose path is looked up
         transport, row = self.header.payload.transport, table.row
@@ -149,13 +151,13 @@ class Transmitter(wiring.Component):
         # -- What the packet is, a cycle after it has come: nothing decides on it before the second.
         is_request, is_response, has_payload = Signal(), Signal(), Signal()
         coming = Signal(2)  # the stream of its payload
-        fine, bad = Signal(), Signal()  # the verdict is there
+        fine, bad = Signal(), Signal()  # the verdict is there; and the path is no torn one
         m.d.sync += [
             is_request.eq(packet.kind == DepartureKind.REQUEST),
             is_response.eq(packet.kind == DepartureKind.RESPONSE),
             has_payload.eq(packet.transport.length != 0),
             coming.eq(packet.source),
-            fine.eq(self.verdict.valid & (self.verdict.payload.status == AccessStatus.OK)),
+            fine.eq(self.verdict.valid & (self.verdict.payload.status == AccessStatus.OK) & ~torn[0]),
             bad.eq(self.verdict.valid & (self.verdict.payload.status != AccessStatus.OK)),
         ]
         with m.If((packet.source == PayloadSource.INLINE) & (packet.kind == DepartureKind.RESPONSE)):
@@ -231,8 +233,8 @@ class Transmitter(wiring.Component):
                 m.next = "SEND"
             with m.State("SEND"):
                 with m.If(is_ack):
-                    m.d.comb += [self.header.valid.eq(1), self.ack.ready.eq(self.header.ready)]
-                    with m.If(self.header.ready):
+                    m.d.comb += [self.header.valid.eq(~torn[1]), self.ack.ready.eq(self.header.ready & ~torn[1])]
+                    with m.If(self.ack.ready):
                         m.d.comb += [
                             self.count_tx_acks.eq(ack.syndrome[5:8] == 0),
                             self.count_tx_naks.eq(ack.syndrome[5:8] != 0),

@@ -73,6 +73,8 @@ class World:
         self.turns = []  # (cycle, qp)
         self.stalls = 0
         self.sent = []
+        self.words = {}  # of each QP, its attributes
+        self.renew = 0  # how often, of all cycles, one of them is written once more, as it is
 
     def of(self, name, qp=None):
         return [item for _, stream, item in self.log if stream == name and (qp is None or item["qp"] == qp)]
@@ -131,8 +133,13 @@ class World:
     def unwrap(index, near):
         return near - (near - index) % 65536
 
-    async def tick(self, ctx):
+    async def tick(self, ctx, changing=False):
         dut, queue = self.dut, self.bench.queue
+        if self.renew and self.words and not changing:
+            qp = self.rng.choice(list(self.words))
+            word, value = self.rng.choice(list(enumerate(self.words[qp])))
+            ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
+            ctx.set(dut.attribute_en, self.rng.random() < self.renew)
         for name in STREAMS:
             ctx.set(getattr(dut, name).ready, self.rng.random() >= self.stall)
         kick = not ctx.get(dut.again.valid) and self.kicks
@@ -198,11 +205,13 @@ class World:
         ctx.set(port.valid, 0)
 
     async def attributes(self, ctx, qp, **fields):
+        self.words.pop(qp, None)
         for word, value in enumerate(QP_CONTEXT.words(**fields)):
             ctx.set(self.dut.attribute, {"index": qp, "word": word, "data": value})
             ctx.set(self.dut.attribute_en, 1)
-            await self.tick(ctx)
+            await self.tick(ctx, changing=True)
         ctx.set(self.dut.attribute_en, 0)
+        self.words[qp] = QP_CONTEXT.words(**fields)
 
     async def set_up(self, ctx, qp, *, psn=0, mtu=1, stride=64, state=QpState.RTS, **fields):
         self.stride[qp] = stride

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 from streams import collect, make_rng, receive_all, send_all, simulate
+from torn_ram import tear
 from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.abi.tables import AccessStatus
@@ -175,7 +176,9 @@ class Plan:
 
 @pytest.mark.parametrize("stall", [0, 0.3, 0.7])
 @pytest.mark.parametrize("width", [64, 512])
-def test_random(width, stall):
+def test_random(width, stall, monkeypatch):
+    """While attributes are written once more, as they are: what is read in that cycle is undefined."""
+    tear(monkeypatch)
     rng = make_rng()
     dut = Transmitter(QPS, width)
     plan = Plan(rng, 160, width)
@@ -189,6 +192,15 @@ def test_random(width, stall):
     async def producer(ctx):
         await attributes(ctx, dut)
         started.append(1)
+
+    async def renew(ctx):
+        while True:
+            await ctx.tick()
+            qp = rng.randrange(QPS)
+            if started:
+                word, value = rng.choice(list(enumerate(QP_CONTEXT.words(**context(qp)))))
+                ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
+                ctx.set(dut.attribute_en, rng.random() < 0.3)
 
     def feeder(port, items, slow=stall):
         async def feed(ctx):
@@ -223,6 +235,7 @@ def test_random(width, stall):
             background(collect, dut.failed, failed, rng, stall),
             background(collect, dut.answered, answered, rng, stall),
             count,
+            renew,
         ],
         seed=rng.seed_value,
         deadline=30_000,
