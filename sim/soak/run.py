@@ -20,7 +20,7 @@ from ..ports import Faults
 from .flow import DEPTH, ENTRIES, INLINE, WEIGHTS, Flow
 from .model import Difference
 
-__all__ = ["Soak", "main"]
+__all__ = ["Soak", "first_psn", "main"]
 
 KINDS = ("lose", "duplicate", "reorder", "corrupt", "delay", "damage")
 MTUS = (256, 512, 1024, 2048, 4096)
@@ -31,8 +31,24 @@ RETRIES = ("retries", "timeouts", "implied_naks", "tx_naks", "replays", "drop_du
 HANG = 4_000_000
 """Cycles without any completion after which the engine counts as hung."""
 
+APART = 1 << 22
+"""PSNs between the first ones of a connection's lives: more than a life has."""
+
 WINDOW = 3000
 """Operations in one of the two capture files that are kept."""
+
+
+def first_psn(random, before=None):
+    """First PSN of a life, often next to where PSNs wrap, and far from ``before``, that of the life before.
+
+    Frames may still be under way when a life is over: where two adapters send to one, the queue before that grows to
+    tens of thousands of cycles, and a connection begins anew in half of that. With the same PSNs nobody could tell them
+    from the new life's; whoever connects by InfiniBand's connection manager waits until they have died out (TimeWait).
+    """
+    while True:
+        psn = random.choice((0, 0xFFFFF0, random.getrandbits(24)))
+        if before is None or APART <= (psn - before) % (1 << 24) <= (1 << 24) - APART:
+            return psn
 
 
 class Pair:
@@ -48,10 +64,11 @@ class Pair:
             for i in (0, 1)
         ]
         self.breaks = 0
+        self.psns = [None, None]
         self.connect()
 
     def connect(self):
-        psns = [self.soak.random.choice((0, 0xFFFFF0, self.soak.random.getrandbits(24))) for _ in self.qps]
+        self.psns = psns = [first_psn(self.soak.random, before) for before in self.psns]
         for i in (0, 1):
             join(
                 self.qps[i],
