@@ -45,6 +45,23 @@ def test_idle(network):
         assert node.cq.poll(1)[1][0].status == ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 
 
+def test_a_neighbour_is_heard_beside_the_driver(network):
+    """Each of its ARP requests is answered, though Etherbone packets come one behind the other."""
+    mac, ip = 0x0256420000CC, 0xC0A801CC
+    port, tap = sim.NodePort(network, "sim0"), network.world.tap(mac)
+    source, anybody = mac.to_bytes(6, "big"), b"\xff" * 6
+    request = anybody + source + b"\x08\x06" + sim.ARP.pack(1, 0x0800, 6, 4, 1, source, ip, bytes(6), sim.NODE_IP)
+    for _ in range(5):
+        tap.send(request.ljust(60, b"\0"))
+        port.node_counters()
+    network.run(5000)
+    replies = []
+    while (frame := tap.receive()) is not None:
+        replies.append(frame[:22])
+    node = sim.NODE_MAC.to_bytes(6, "big")
+    assert replies == [source + node + b"\x08\x06" + bytes.fromhex("0001 0800 06 04 0002")] * 5
+
+
 def test_nobody_else(network):
     """Packets of another host do not reach the registers."""
     before = sim.NodePort(network, "sim0").node_counters()["bridge_denied"]
