@@ -60,7 +60,7 @@ def test_without_block_ram_it_is_placed_once(tmp_path):
 
 
 def test_each_round_begins_with_the_sites_of_the_one_before(tmp_path, crossed):
-    """Two placements without routing, and then the whole; each reads the sites found last."""
+    """A placement without routing, another with the sites that suit it, and, as those suit it still, the whole."""
 
     def bare(module):
         for each in module["cells"].values():
