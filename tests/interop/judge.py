@@ -14,6 +14,9 @@ __all__ = ["judge"]
 EXPERT_ERROR = 8388608
 """``PI_ERROR`` of Wireshark."""
 
+ETHERNET_GUESS = "eth_over_ib"
+"""Takes one byte with its pad for an EtherType and two reserved bytes; it is no protocol that could be switched off."""
+
 
 def judge(path):
     """``(frames, complaints)`` of a capture. What was corrupted on purpose, on an interface of its own, is left out."""
@@ -64,6 +67,7 @@ def _dissect(path):
     command = ["tshark", "-n", "-r", path, "-Y", f"udp.dstport == {ROCE_PORT}", "-T", "fields"]
     command += [word for field in fields for word in ("-e", field)]
     command += [word for protocol in _guessed() for word in ("--disable-protocol", protocol)]
+    command += ["--disable-heuristic", ETHERNET_GUESS]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return 0, [f"tshark: {done.stderr.strip()}"]

@@ -12,7 +12,7 @@ from scapy.utils import PcapReader
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 BTH = 14 + 20 + 8
-WRITE_ONLY, ACKNOWLEDGE = 0x0A, 0x11
+SEND_ONLY, WRITE_ONLY, ACKNOWLEDGE = 0x04, 0x0A, 0x11
 
 pytestmark = pytest.mark.skipif(not shutil.which("tshark") and not os.environ.get("CI"), reason="needs tshark")
 
@@ -50,3 +50,11 @@ def test_what_cannot_be_dissected_is_found(tmp_path, frames):
     short[BTH] = WRITE_ONLY
     _, complaints = judged(tmp_path, (ADAPTER, with_icrc(bytes(short))))
     assert [complaint.split(": ")[1:] for complaint in complaints] == [["frame 1", "tshark complains"]]
+
+
+def test_nothing_is_guessed_of_a_payload(tmp_path):
+    """One byte, and three of its pad, could be the beginning of anything."""
+    with PcapReader(str(CAPTURES / "rc_send_1.pcap")) as reader:
+        frame = next(bytes(packet) for packet in reader if bytes(packet)[BTH] == SEND_ONLY)
+    sent = [(ADAPTER, with_icrc(frame[: BTH + 12] + bytes([n]) + frame[BTH + 13 :])) for n in range(256)]
+    assert judged(tmp_path, *sent) == (256, [])
