@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 __all__ = ["ROUNDS", "assign_block_ram", "place_and_route"]
 
 ROUNDS = 2
-"""Most placements before the one that counts. The second makes a tenth of the wires' length less, further ones nothing."""
+"""Most placements before the one that counts. The second makes the wires a tenth shorter, further ones do nothing."""
 
 ENOUGH = 0.95
 """Sites that still cost so much of what those before did are no better, and it is placed only once more."""
