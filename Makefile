@@ -40,7 +40,7 @@ test: $(READY) ## Run all tests but the proofs
 interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 10 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
 
-node-interop: $(READY) ## Run a simulated board, at its RGMII pins, against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=)
+node-interop: $(READY) ## Run a simulated board, at its RGMII pins, against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 25 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop --station node $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
 
 soft-roce: $(READY) ## Run Soft-RoCE in QEMU and an adapter on one cable, with a Python prompt
