@@ -79,25 +79,26 @@ def _bits(cell):
 
 
 def place_and_route(run, folder, options, results):
-    """Places and routes the netlist ``top.json`` in ``folder``.
+    """Places and routes the netlist ``top.json`` in ``folder``, which stays as it is.
 
     Parameters
     ----------
     run : callable
         Runs nextpnr in ``folder`` with the arguments that it is given.
     options : list of str
-        What all runs have; ``--json top.json`` is added.
+        What all runs have; ``--json`` is added.
     results : list of str
         What the last one has besides.
     """
-    netlist, placed = folder / "top.json", folder / "placed.json"
-    cells = json.loads(netlist.read_text())["modules"]["top"]["cells"]
-    rounds = ROUNDS if any(cell["type"] == BLOCK_RAM for cell in cells.values()) else 0
+    netlist, placed, sited = (folder / name for name in ("top.json", "placed.json", "sited.json"))
+    design = json.loads(netlist.read_text())
+    module = design["modules"]["top"]
+    rounds = ROUNDS if any(cell["type"] == BLOCK_RAM for cell in module["cells"].values()) else 0
     for _ in range(rounds):
         run([*options, "--json", netlist.name, "--no-route", "--write", placed.name])
-        design = json.loads(netlist.read_text())
-        before, after = assign_block_ram(json.loads(placed.read_text())["modules"]["top"], design["modules"]["top"])
-        netlist.write_text(json.dumps(design))
+        before, after = assign_block_ram(json.loads(placed.read_text())["modules"]["top"], module)
+        sited.write_text(json.dumps(design))
+        netlist = sited
         ratio = after / max(before, 1)
         print(f"placed; the wires of block RAM cost {ratio:.2f} of before with better sites", flush=True)
         if ratio > ENOUGH:

@@ -25,10 +25,8 @@ an end. With ripup, what misses the target is routed again: without, the longest
 accident, and the same placement reached 103 instead of 125 MHz.
 """
 
-SEED = 3
-"""nextpnr's, if nobody says otherwise. Placements differ by a tenth, by luck: of seeds 1 to 3 the placer's own estimate
-says that this is the engine's best.
-"""
+SEED = 4
+"""nextpnr's, if nobody says otherwise. Placements differ by a tenth, by luck."""
 
 STATE = re.compile(
     r"^  attribute \\init .*\n((?:  attribute .*\n)*  wire width \d+ \\\w+_state(?:\$\d+)?\n)", re.MULTILINE

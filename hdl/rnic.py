@@ -127,7 +127,14 @@ class Rnic(wiring.Component):
         width, qps = c.data_width, c.qps
         send = SendSide(c) if c.requests else RespondOnly(width)
         self._blocks = {
-            "registers": Registers(data_width=width, qps=qps, cqs=c.cqs, window=c.window, requests=c.requests),
+            "registers": Registers(
+                data_width=width,
+                qps=qps,
+                cqs=c.cqs,
+                window=c.window,
+                requests=c.requests,
+                address_width=c.address_width,
+            ),
             "commands": Commands(qps, c.cqs),
             "counters": Counters(),
             "activity": Activity(VISIT * qps),

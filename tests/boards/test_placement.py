@@ -71,7 +71,8 @@ def test_each_round_begins_with_the_sites_of_the_one_before(tmp_path, crossed):
     (tmp_path / "top.json").write_text(json.dumps({"modules": {"top": bare(copy.deepcopy(crossed))}}))
 
     def run(arguments):
-        module = json.loads((tmp_path / "top.json").read_text())["modules"]["top"]
+        source = tmp_path / arguments[arguments.index("--json") + 1]
+        module = json.loads(source.read_text())["modules"]["top"]
         runs.append((arguments, module["cells"]["near"]["attributes"].get("BEL")))
         if "--write" in arguments:
             placed = copy.deepcopy(crossed)
@@ -85,3 +86,5 @@ def test_each_round_begins_with_the_sites_of_the_one_before(tmp_path, crossed):
     assert [arguments[:2] for arguments, _ in runs] == [["--seed", "3"]] * 3
     assert ["--no-route" in arguments for arguments, _ in runs] == [True, True, False]
     assert runs[-1][0][-2:] == ["--report", "x.json"]
+    # Another seed begins anew.
+    assert "BEL" not in (tmp_path / "top.json").read_text().replace("NEXTPNR_BEL", "")
