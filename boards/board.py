@@ -35,8 +35,9 @@ class Board:
         Bytes of block RAM that are host memory.
     sdram : SdramChip or None
         These chips, its ``sdram``, are host memory instead.
-    lut_rows : int
-        Tables of so many rows or fewer are LUT RAM: for a device with little block RAM.
+    lut_rows, lut_width : int
+        Tables of so many rows or fewer, and of less than so many bits a row, are LUT RAM: for a device with little
+        block RAM. ``lut_width`` is for one with few LUTs as well.
     port : int
         Number of its ``eth_rgmii``.
     tx_clock_delay, rx_delay : float
@@ -54,6 +55,7 @@ class Board:
     memory_size: int = 65536
     sdram: object = None
     lut_rows: int = 0
+    lut_width: int = 1 << 20
     port: int = 0
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0

@@ -84,7 +84,7 @@ def synthesize(board, folder, *, mac, ip, allowed):
     for name, text in files.items():
         text = text.decode() if isinstance(text, bytes) else text
         if name == "top.il":
-            text = spare_block_ram(free_states(mark_collisions(text)), board.lut_rows)
+            text = spare_block_ram(free_states(mark_collisions(text)), board.lut_rows, board.lut_width)
         (folder / name).write_text(text)
     script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json"
     _run("yosys", "YOSYS", ["-q", "-l", "top.rpt", "-p", script], folder)

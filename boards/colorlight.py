@@ -43,6 +43,7 @@ BOARDS = [
         REDUCED,
         sdram=SdramChip(banks=2, rows=2048, columns=256, width=32),
         lut_rows=16,
+        lut_width=160,
         loader=("--board", "colorlight"),
     ),
 ]

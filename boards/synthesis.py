@@ -33,7 +33,8 @@ STATE = re.compile(
 )
 
 MEMORY = re.compile(
-    r'^  attribute \\ram_style "block"\n(?:  attribute .*\n)*  memory width \d+ size (?P<rows>\d+) ', re.MULTILINE
+    r'^  attribute \\ram_style "block"\n(?:  attribute .*\n)*  memory width (?P<width>\d+) size (?P<rows>\d+) ',
+    re.MULTILINE,
 )
 
 PLAIN = {"CLKMUX": "CLK", "REGSET": "RESET"}
@@ -49,8 +50,9 @@ def free_states(rtlil):
     return STATE.sub(r"\1", rtlil)
 
 
-def spare_block_ram(rtlil, rows):
-    """Lets memories of at most ``rows`` rows go to LUT RAM, also those that ask for block RAM.
+def spare_block_ram(rtlil, rows, width=1 << 20):
+    """Lets memories of at most ``rows`` rows of less than ``width`` bits go to LUT RAM, also those that ask for block
+    RAM.
 
     36 bits of 16 rows take 9 LUT RAMs, and so 54 LUT4 sites, instead of a block RAM that is nearly empty. To do so here
     leaves the engine the same for all devices: what block RAM does when a row is read that is being written is the
@@ -58,7 +60,8 @@ def spare_block_ram(rtlil, rows):
     """
 
     def choose(found):
-        return found[0].replace('"block"', '"distributed"') if int(found["rows"]) <= rows else found[0]
+        spared = int(found["rows"]) <= rows and int(found["width"]) < width
+        return found[0].replace('"block"', '"distributed"') if spared else found[0]
 
     return MEMORY.sub(choose, rtlil)
 

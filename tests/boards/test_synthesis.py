@@ -94,14 +94,14 @@ def test_output_used_twice(tmp_path):
     assert len(cells(design, "TRELLIS_FF")) == before
 
 
-@pytest.mark.parametrize("rows", [0, 15, 16, 17])
-def test_shallow_memories_go_to_luts(rows, tmp_path):
-    """Of 16 rows or fewer, where that is wanted; a deeper one stays."""
-    (tmp_path / "top.il").write_text(spare_block_ram(to_rtlil(Reader("both"), "top"), rows))
+@pytest.mark.parametrize(("rows", "width"), [(0, 37), (15, 37), (16, 37), (17, 37), (16, 36)])
+def test_shallow_memories_go_to_luts(rows, width, tmp_path):
+    """Of 16 rows or fewer, and 36 bits or less, where that is wanted; a deeper or wider one stays."""
+    (tmp_path / "top.il").write_text(spare_block_ram(to_rtlil(Reader("both"), "top"), rows, width))
     script = "read_rtlil top.il; synth_ecp5 -top top -json top.json"
     subprocess.run([YOSYS, "-q", "-p", script], cwd=tmp_path, check=True)
     design = json.loads((tmp_path / "top.json").read_text())
-    spared = rows >= 16
+    spared = rows >= 16 and width > 36
     assert len(cells(design, "DP16KD")) == 2 - spared
     assert len(cells(design, "TRELLIS_DPR16X4")) == 9 * spared
 
