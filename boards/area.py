@@ -19,15 +19,12 @@ from verbena.hdl.rnic import Rnic
 
 from .harness import Harness
 from .placement import place_and_route
-from .synthesis import PLACE_AND_ROUTE, SEED, SYNTHESIZE, finish, free_states
+from .synthesis import MARGIN, PLACE_AND_ROUTE, SEED, SYNTHESIZE, finish, free_states
 
 __all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
 
 DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
-TARGET_MHZ = 128
-"""More than the 125 that are the aim: what nextpnr believes while it routes is a little better than what it finds
-afterwards.
-"""
+AIM_MHZ = 125
 
 KINDS = {"lut4": ("LUT4",), "ff": ("TRELLIS_FF",), "bram": ("DP16KD", "PDPW16KD"), "dsp": ("MULT18X18D",)}
 LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
@@ -98,7 +95,7 @@ def measure(config, folder, seed=SEED, blocks=True):
         breakdown = pool.submit(_blocks, yosys, folder) if blocks else None
         cells = _flat(yosys, folder)
         print(f"synthesized after {time.monotonic() - start:.0f} s; placing and routing", flush=True)
-        options = [*DEVICE, "--seed", str(seed), "--freq", str(TARGET_MHZ)]
+        options = [*DEVICE, "--seed", str(seed), "--freq", str(AIM_MHZ * MARGIN)]
         options += ["--lpf-allow-unconstrained", "--timing-allow-fail", *PLACE_AND_ROUTE]
         results = ["--report", "report.json"]
         place_and_route(lambda each: _run([nextpnr, *each], folder, "nextpnr.log"), folder, options, results)

@@ -23,7 +23,7 @@ from .area import KINDS, LUTS_OF
 from .board import Top
 from .clocking import NETS
 from .placement import place_and_route
-from .synthesis import PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states, spare_block_ram
+from .synthesis import MARGIN, PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states, spare_block_ram
 
 __all__ = [
     "ADDRESSES",
@@ -44,7 +44,9 @@ DEFAULT_MAC, DEFAULT_IP, DEFAULT_ALLOWED = "02:56:42:00:00:e1", "192.168.1.50", 
 COMPOSED = (["top", "node"], ["top", "node", "rnic"], *(["top", "node", "rnic", name] for name in ENGINE_COMPOSED))
 """What is no more than blocks of its own."""
 
-UNCONSTRAINED = 12.0
+FREQUENCY = re.compile(r"^(FREQUENCY .*? )([\d.]+)( HZ;)$", re.MULTILINE)
+
+UNCONSTRAINED = 12
 """MHz: nextpnr's aim for a clock without a constraint."""
 
 
@@ -83,7 +85,9 @@ def synthesize(board, folder, *, mac, ip, allowed):
     files = {name: text for name, text in plan.files.items() if name.endswith((".il", ".lpf"))}
     for name, text in files.items():
         text = text.decode() if isinstance(text, bytes) else text
-        if name == "top.il":
+        if name.endswith(".lpf"):
+            text = FREQUENCY.sub(lambda line: f"{line[1]}{float(line[2]) * MARGIN:.0f}{line[3]}", text)
+        else:
             text = spare_block_ram(free_states(mark_collisions(text)), board.lut_rows, board.lut_width)
         (folder / name).write_text(text)
     script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json"
@@ -165,11 +169,16 @@ def count_blocks(folder):
     return table
 
 
+def _wanted(constraint):
+    """MHz that were asked for; nextpnr counts in whole picoseconds."""
+    return constraint if constraint == UNCONSTRAINED else round(constraint / MARGIN, 1)
+
+
 def _report(nextpnr):
     clocks = {
         re.sub(r"^\$glbnet\$|\$TRELLIS_IO_IN$", "", name): {
             "mhz": round(each["achieved"], 2),
-            "wanted_mhz": round(each["constraint"], 2),
+            "wanted_mhz": _wanted(each["constraint"]),
         }
         for name, each in nextpnr["fmax"].items()
     }

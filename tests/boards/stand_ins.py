@@ -19,6 +19,6 @@ def stand_in(tmp_path, monkeypatch, variable, text):
 NETS_OF_NETLIST = {net: {"bits": [number]} for number, net in enumerate(NETS.values(), 2)}
 NETLIST = {"modules": {"top": {"ports": {}, "cells": {}, "netnames": NETS_OF_NETLIST}}}
 YOSYS = f"open('top.json', 'w').write({json.dumps(NETLIST)!r})"
-PLACED = {"fmax": {"clk": {"achieved": 99.5, "constraint": 100.0}}, "utilization": {"TRELLIS_COMB": {"used": 3}}}
+PLACED = {"fmax": {"clk": {"achieved": 99.5, "constraint": 102.4}}, "utilization": {"TRELLIS_COMB": {"used": 3}}}
 NEXTPNR = f"open('nextpnr.json', 'w').write({json.dumps(PLACED)!r})"
 ECPPACK = "open('top.bit', 'w').write('bits')"

@@ -150,3 +150,10 @@ def test_real_boards(monkeypatch):
     monkeypatch.undo()
     boards = build.find_boards()
     assert set(boards) == {"ecpix5-85f", "ecpix5-45f", "versa-5g", "colorlight-5a75b", "butterstick", "logicbone"}
+
+
+def test_a_clock_without_a_constraint():
+    """nextpnr aims at 12 MHz then: to reach that says nothing."""
+    report = build._report({"fmax": {"clk": {"achieved": 99, "constraint": 12}}, "utilization": {}})
+    with pytest.raises(build.BuildError, match="tiny has no constraint for clk"):
+        build.check(report | {"board": "tiny"})
