@@ -3,6 +3,8 @@
 import pytest
 from verbena.hdl.config import Config
 from verbena.hdl.rnic import Rnic
+from verbena.hdl.transport.respond_only import RespondOnly
+from verbena.hdl.transport.send_side import SendSide
 
 
 @pytest.mark.parametrize(
@@ -31,15 +33,22 @@ def test_what_is_refused(name, values):
 
 
 def blocks(config):
-    """Names of the engine's blocks."""
+    """The engine's blocks by their names."""
     rnic = Rnic(config)
     rnic.elaborate(None)
-    return set(rnic._blocks)
+    return dict(rnic._blocks)
 
 
 def test_an_engine_that_only_responds():
-    """It has no block that only requests need, and one that answers for them."""
+    """It has the same blocks, but for the sending side: what answers in its place has the same members, but for those
+    that lead to the memory, attributes and counters of what is not there.
+    """
     everything, responding = blocks(Config()), blocks(Config(requests=False))
-    gone = {"sq_fetch", "requester", "transmit_merge", "collector", "completer", "timers"}
-    assert everything - responding == gone
-    assert responding - everything == {"nobody"}
+    assert set(everything) == set(responding)
+    send, instead = everything.pop("send"), responding.pop("send")
+    assert (type(send), type(instead)) == (SendSide, RespondOnly)
+    more = set(send.signature.members) - set(instead.signature.members)
+    assert set(instead.signature.members) <= set(send.signature.members)
+    assert {"attribute", "attribute_en", *SendSide.READERS} == {name for name in more if not name.startswith("count_")}
+    assert set(SendSide.READERS) == set(everything["dma"].readers) - set(responding["dma"].readers)
+    assert [type(block) for block in everything.values()] == [type(block) for block in responding.values()]

@@ -268,7 +268,7 @@ def test_many(stall):
                     )
         assert len({qp for _, qp, _ in bench.fired}) == 8
 
-    simulate(bench.dut, testbench, background=[bench.clock], seed=rng.seed_value)
+    simulate(bench.dut, testbench, background=[bench.clock], seed=rng.seed_value, deadline=120_000)
     assert 0 < bench.timeouts < len(bench.fired)
 
 
