@@ -33,6 +33,7 @@ LUTS_OF = {kind: number for number, kinds in LUTS.items() for kind in kinds.spli
 OTHERS = {
     "ff": r"FD[RSCP]E(_1)?",
     "carry8": r"CARRY8",
+    "carry4": r"CARRY4",  # what yosys writes for this family, too: two make a CARRY8
     "bram36": r"RAMB36E2",
     "bram18": r"RAMB18E2",
     "uram": r"URAM288",

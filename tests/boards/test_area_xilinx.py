@@ -42,8 +42,9 @@ def test_a_small_design():
 
 
 def test_sizes():
-    counts = count({"LUT6": 3, "LUT2": 1, "RAM32M16": 2, "SRL16E": 1, "FDRE": 5, "FDSE": 1, "RAMB18E2": 4})
+    counts = count({"LUT6": 3, "LUT2": 1, "RAM32M16": 2, "SRL16E": 1, "FDRE": 5, "FDSE": 1, "RAMB18E2": 4, "CARRY4": 7})
     assert (counts["lut"], counts["lutram"], counts["ff"], counts["bram18"]) == (3 + 1 + 16 + 1, 17, 6, 4)
+    assert (counts["carry4"], counts["carry8"]) == (7, 0)
 
 
 def test_a_cell_that_nobody_knows():
