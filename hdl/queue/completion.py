@@ -145,15 +145,13 @@ class CompletionWriter(wiring.Component):
         looking, same, known, placed = Signal(), Signal(), Signal(), Signal()
         renewed = Signal()  # a CQ's life begins or ends
         before = Signal(cq_bits)
-        torn = Signal(2)  # a row read while it is written is undefined
         m.d.sync += [
             before.eq(cq),
             same.eq(looking & (cq == before) & ~consume.en & ~renewed),
             placed.eq(looking & known),
-            torn.eq(Cat(table.writing, torn[0])),
         ]
         m.d.comb += [
-            known.eq(same & (cq == before) & ~torn[1]),
+            known.eq(same & (cq == before) & ~table.torn[1]),
             cq.eq(Mux(self.completion.valid, payload.cq, self.soon_cq)),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),

@@ -1,6 +1,6 @@
 """What is said once a request's payload is in memory, or refused."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -122,8 +122,7 @@ class Acknowledger(wiring.Component):
         bad = Signal()  # and is not OK
         qp = turn_qp[: ceil_log2(self.qps)]
 
-        torn = Signal(2)  # a row read while it is written is undefined
-        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
+        torn = table.torn
         m.d.comb += [
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
             early.eq(of_job & job.release),

@@ -1,6 +1,6 @@
 """What comes back for the send queues: acknowledgements, READ responses, atomic acknowledgements."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -133,8 +133,8 @@ class Collector(wiring.Component):
         resetting = Signal()
         store = Signal()
         finish = Signal()
-        torn = Signal(3)  # a row read while it is written is undefined, and so is `mtu` a cycle later
-        m.d.sync += [torn.eq(Cat(table.writing, torn[:2])), store.eq(0)]
+        torn = Signal()  # `mtu` is undefined, a cycle after the row
+        m.d.sync += [torn.eq(table.torn[1]), store.eq(0)]
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
@@ -161,7 +161,7 @@ class Collector(wiring.Component):
             walk.take_address.eq(cache.take_address),
             walk.take_size.eq(cache.take_size),
             walk.exhausted.eq(cache.exhausted),
-            cache.want.eq(walk.want & (torn == 0)),
+            cache.want.eq(walk.want & ~table.torn.any() & ~torn),
             cache.qp.eq(qp),
             cache.index.eq(target.wqe_index),
             cache.large.eq(target.large),
@@ -238,7 +238,7 @@ class Collector(wiring.Component):
                     fits_mtu.eq(mtu == transport.length),
                     is_atomic.eq(transport.opcode[:5] == ATOMIC_ACKNOWLEDGE),
                 ]
-                with m.If(~torn[1:].any()):
+                with m.If(~table.torn[1] & ~torn):
                     m.next = "WEIGH"
             with m.State("WEIGH"):
                 m.next = "DECIDE"

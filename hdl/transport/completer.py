@@ -1,6 +1,6 @@
 """When send WQEs are complete, and how: answers, local failures, timeouts and flushing, in the order of the queue."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -152,9 +152,7 @@ class Completer(wiring.Component):
         ):
             m.d.comb += [getattr(steps, name).eq(getattr(block, name)) for name in names]
 
-        torn = Signal(2)  # a row read while it is written is undefined
-        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
-        m.d.comb += [steps.torn.eq(torn[1]), reports.torn.eq(torn[1])]
+        m.d.comb += [steps.torn.eq(table.torn[1]), reports.torn.eq(table.torn[1])]
         qp = events.event.qp
         at = Mux(events.idle, events.next.qp, qp)
         m.d.comb += [

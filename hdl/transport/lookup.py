@@ -1,6 +1,6 @@
 """Whom a packet is for."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -79,13 +79,12 @@ class Lookup(wiring.Component):
 
         # The table always reads: whose row has come is known two cycles later.
         asked, shown = Signal(range(self.qps)), Signal(range(self.qps))
-        torn = Signal(2)  # a row read while it is written is undefined
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(Mux(self.header.valid, transport.dest_qpn[:bits], self.soon)),
         ]
-        m.d.sync += [asked.eq(table.index), shown.eq(asked), torn.eq(Cat(table.writing, torn[0]))]
+        m.d.sync += [asked.eq(table.index), shown.eq(asked)]
 
         found = Signal(LookedUp)
         is_response, accept, known, receives = Signal(), Signal(), Signal(), Signal()
@@ -109,7 +108,7 @@ class Lookup(wiring.Component):
                 & (header.source_ip == row.dest_ip)
             ),
             free.eq(~self.request.valid & ~self.response.valid),
-            take.eq(self.header.valid & free & (shown == transport.dest_qpn[:bits]) & ~torn[1]),
+            take.eq(self.header.valid & free & (shown == transport.dest_qpn[:bits]) & ~table.torn[1]),
             self.header.ready.eq(take),
             self.request.payload.eq(found),
             self.response.payload.eq(found),

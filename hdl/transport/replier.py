@@ -127,8 +127,6 @@ class Replier(wiring.Component):
         wiring.connect(m, cache.operands, wiring.flipped(self.operands))
         wiring.connect(m, wiring.flipped(self.result), cache.result)
 
-        torn = Signal(2)  # a row read while it is written is undefined
-        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
@@ -257,7 +255,7 @@ class Replier(wiring.Component):
                 with m.If(ledger.token):
                     m.d.sync += [ledger.end.eq(1), waits.eq(-1)]
                     m.next = "SAY"
-                with m.Elif(torn[1]):
+                with m.Elif(table.torn[1]):
                     pass
                 with m.Elif(~may):
                     m.next = "IDLE"

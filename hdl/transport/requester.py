@@ -1,7 +1,7 @@
 """The send queues: whose turn it is, and what it does."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import memory, stream, wiring
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.commands import QpAction
@@ -157,8 +157,6 @@ class Requester(wiring.Component):
         names = ("state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic")
         m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.states = states = SendStates(self.qps)
-        m.submodules.draining = drains = memory.Memory(shape=1, depth=self.qps, init=[])
-        drains_write, draining = drains.write_port(), drains.read_port(domain="comb")
         m.submodules.orders = orders = Orders(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
         m.submodules.choice = choice = TurnChoice(self.window)
@@ -170,7 +168,7 @@ class Requester(wiring.Component):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
         for name in Said.members:
             wiring.connect(m, getattr(announcements, name), wiring.flipped(getattr(self, name)))
-        state, row = states.row, table.row
+        state, row, torn = states.row, table.row, table.torn
         segment = segmenter.i
 
         # -- A turn, or an order, reads everything about its QP; `at` is its address while it does.
@@ -203,20 +201,11 @@ class Requester(wiring.Component):
             at.eq(qp),
         ]
 
-        torn = Signal(2)  # a row read while it is written is undefined
-        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
-
         # -- What may be done, from the registers that the reading left.
-        drain, drain_en, drains = Signal(), Signal(), Signal()
-        m.d.sync += drains.eq(draining.data)
         todo, started = Signal(Turn), Signal()
         skipped = Signal(BLOCKS_BITS)  # of the message, those that are acknowledged
         steps = Signal(4)
         m.d.comb += [
-            draining.addr.eq(qp),
-            drains_write.addr.eq(qp),
-            drains_write.data.eq(drain),
-            drains_write.en.eq(drain_en),
             admission.state.eq(state),
             admission.progress.eq(progress),
             admission.max_rd_atomic.eq(row.max_rd_atomic),
@@ -224,7 +213,7 @@ class Requester(wiring.Component):
             choice.status.eq(status),
             choice.qp_state.eq(row.state),
             choice.waiting.eq(progress.waiting),
-            choice.draining.eq(drains),
+            choice.draining.eq(states.draining),
             choice.oldest.eq(progress.oldest),
             choice.fresh.eq(admission.o.fresh),
             segment.payload.qp.eq(qp),
@@ -311,17 +300,17 @@ class Requester(wiring.Component):
                 with m.Switch(orders.action):
                     with m.Case(QpAction.RESET):
                         change(StateChange.RESET)
-                        m.d.comb += [segment.valid.eq(1), drain_en.eq(1)]
+                        m.d.comb += [segment.valid.eq(1), states.drain_en.eq(1)]
                         with m.If(~segment.ready):
                             m.next = "CONTROL"
                     with m.Case(QpAction.START_SEND):
                         change(StateChange.START)
-                        m.d.comb += drain_en.eq(1)
+                        m.d.comb += states.drain_en.eq(1)
                     with m.Case(QpAction.DRAIN):
-                        m.d.comb += [drain.eq(1), drain_en.eq(1)]
+                        m.d.comb += [states.drain.eq(1), states.drain_en.eq(1)]
                         say("again")
                     with m.Case(QpAction.RESUME):
-                        m.d.comb += drain_en.eq(1)
+                        m.d.comb += states.drain_en.eq(1)
                         say("again")
                     with m.Case(QpAction.ERROR):
                         say("again")
@@ -380,7 +369,7 @@ class Requester(wiring.Component):
                     with m.Switch(todo):
                         with m.Case(Turn.GIVE_UP):
                             change(StateChange.GIVE_UP)
-                            m.d.comb += drain_en.eq(1)
+                            m.d.comb += states.drain_en.eq(1)
                             say("flush", "consumed")
                         with m.Case(Turn.RESUME):
                             m.next = "RESUME"
@@ -388,7 +377,7 @@ class Requester(wiring.Component):
                             change(StateChange.PASS)
                             say("consumed", "again")
                         with m.Case(Turn.DRAINED):
-                            m.d.comb += drain_en.eq(1)
+                            m.d.comb += states.drain_en.eq(1)
                             say("flush")
                         with m.Case(Turn.CLOSED):
                             m.d.comb += self.count_stall_window.eq(1)

@@ -144,8 +144,7 @@ class Responder(wiring.Component):
         packets_turn = Signal()
         consumed_sent = Signal()
         finish = Signal()
-        torn = Signal(2)  # a row read while it is written is undefined
-        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
+        torn = table.torn
         # Whoever is idle reads what may be needed next: rows are there if `qp` was the `same` in this cycle and in the
         # two before, and nothing was written meanwhile.
         idle, rested = Signal(), Signal(2)

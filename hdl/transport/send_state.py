@@ -1,7 +1,7 @@
 """Where each send queue stands, and what happens to that besides the cutting of packets."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, enum, wiring
+from amaranth.lib import data, enum, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..stream.ram import Ram
@@ -78,6 +78,10 @@ class SendStates(wiring.Component):
         ``qp`` has stood at ``at`` for 2 cycles.
     operand, target, unacked, skipped : 24, 16, 24, 23
         As the change says.
+    drain_en, drain : 1
+        Whether the queue with index ``qp`` drains: it is to begin no message. At any time.
+    draining : 1
+        It does; one cycle after ``qp``.
     """
 
     def __init__(self, qps):
@@ -99,6 +103,9 @@ class SendStates(wiring.Component):
                 "target": In(16),
                 "unacked": In(PSN_BITS),
                 "skipped": In(BLOCKS_BITS),
+                "drain_en": In(1),
+                "drain": In(1),
+                "draining": Out(1),
             }
         )
 
@@ -122,6 +129,16 @@ class SendStates(wiring.Component):
                 ram.w_data.eq(w_data),
                 *(self.row[field].eq(ram.r_data[field]) for field in fields),
             ]
+
+        m.submodules.drains = drains = memory.Memory(shape=1, depth=self.qps, init=[])
+        drains_write, drains_read = drains.write_port(), drains.read_port(domain="comb")
+        m.d.comb += [
+            drains_write.addr.eq(self.qp),
+            drains_write.data.eq(self.drain),
+            drains_write.en.eq(self.drain_en),
+            drains_read.addr.eq(self.qp),
+        ]
+        m.d.sync += self.draining.eq(drains_read.data)
 
         # What is undefined after a change is written with what costs least.
         changing = self.change_en

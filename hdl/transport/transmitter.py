@@ -1,6 +1,6 @@
 """Where packets meet their verdicts and payload, and acknowledgements overtake them."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -117,11 +117,9 @@ class Transmitter(wiring.Component):
         path = ("dest_qpn", "traffic_class", "pkey", "source_port", "dest_mac", "hop_limit", "dest_ip")
         m.submodules.table = table = Table(QP_CONTEXT, path, self.qps)
         packet, ack = self.packet.payload, self.ack.payload
-        torn = Signal(2)  # a row read while it is written is undefined
-        m.d.sync += torn.eq(Cat(table.writing, torn[0]))
         is_ack = Signal()  # whose turn it is
         look = Signal()  # whose path is looked up
-        transport, row = self.header.payload.transport, table.row
+        transport, row, torn = self.header.payload.transport, table.row, table.torn
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),

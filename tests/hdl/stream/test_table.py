@@ -51,3 +51,21 @@ def test_keeps_what_is_wanted_in_few_bits():
         0: ["path_mtu"],
         1: ["pd"],
     }
+
+
+def test_what_is_read_while_it_is_written_is_told():
+    """`torn` follows the write, and says so of the row that was read in its cycle."""
+    rng = make_rng()
+    dut = Table(QP_CONTEXT, ["state", "pd"], 4)
+    writes, told = [], []
+
+    async def testbench(ctx):
+        for _ in range(100):
+            writes.append(rng.randrange(2))
+            ctx.set(dut.write_en, writes[-1])
+            _, _, writing, torn = await ctx.tick().sample(dut.writing, dut.torn)
+            told.append((writing, torn & 1, torn >> 1))
+
+    simulate(dut, testbench, seed=rng.seed_value)
+    # The memory is written a cycle after the broadcast, and a row that is read meanwhile comes out 2 cycles later.
+    assert told[3:] == list(zip(writes[2:-1], writes[1:-2], writes[:-3]))
