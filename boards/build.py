@@ -10,7 +10,6 @@ import ipaddress
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from functools import partial
@@ -22,8 +21,9 @@ from .area import COMPOSED as ENGINE_COMPOSED
 from .area import KINDS, LUTS_OF
 from .board import Top
 from .clocking import NETS
-from .placement import place_and_route
-from .synthesis import MARGIN, PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states, spare_block_ram
+from .placement import place_and_route, site
+from .synthesis import MARGIN, PLACE, ROUTE, SEED, SYNTHESIZE, finish, free_states, spare_block_ram
+from .tools import BuildError, run_tool
 
 __all__ = [
     "ADDRESSES",
@@ -50,34 +50,21 @@ UNCONSTRAINED = 12
 """MHz: nextpnr's aim for a clock without a constraint."""
 
 
-class BuildError(RuntimeError):
-    """A tool is missing or failed, the design does not fit, or a clock is missed."""
-
-
 def find_boards():
     """All boards by name."""
     modules = [importlib.import_module(f".{name}", __package__) for name in FILES]
     return {board.name: board for module in modules for board in module.BOARDS}
 
 
-def _run(tool, variable, arguments, folder):
+def _run(tool, variable, arguments, folder, stalled=None):
     """Runs a tool of YoWASP, or the one that ``variable`` names, in ``folder``."""
-    command = os.environ.get(variable) or f"yowasp-{tool}"
-    log = folder / f"{tool}.log"
-    try:
-        with log.open("w") as file:
-            done = subprocess.run([command, *arguments], cwd=folder, stdout=file, stderr=subprocess.STDOUT, check=False)
-    except OSError as error:
-        raise BuildError(f"{command} cannot be run: {error.strerror}") from None
-    if done.returncode:
-        errors = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line.upper()]
-        raise BuildError(f"{command} failed: {errors[-1] if errors else 'no message'} (see {log})")
+    run_tool([os.environ.get(variable) or f"yowasp-{tool}", *arguments], folder, f"{tool}.log", stalled)
 
 
 def synthesize(board, folder, *, mac, ip, allowed):
     """Leaves netlist and constraints of ``board`` in ``folder``, and nothing of an older bitstream."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("top.bit", "report.json"):
+    for name in ("top.bit", "report.json", "sited.json"):
         (folder / name).unlink(missing_ok=True)  # nobody shall take an old one for the new
     # Amaranth's own run of the tools would ask for programs that are not needed here.
     os.environ.setdefault("AMARANTH_ENV_TRELLIS", "")
@@ -97,13 +84,20 @@ def synthesize(board, folder, *, mac, ip, allowed):
 
 
 def place(board, folder, seed):
-    """Places and routes what :func:`synthesize` left; returns a dictionary: clocks, utilization, and of what."""
+    """Places and routes what :func:`synthesize` left; returns a dictionary: clocks, utilization, and of what.
+
+    Block RAM has its sites for all seeds from the first one.
+    """
     platform = board.platform()
     package = platform._nextpnr_package_options[platform.package].upper()
     options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
-    options += ["--lpf", "top.lpf", "--seed", str(seed), "--timing-allow-fail", *PLACE_AND_ROUTE]
+    options += ["--lpf", "top.lpf", "--timing-allow-fail", *PLACE, *ROUTE[board.router]]
+    run = partial(_run, "nextpnr-ecp5", "NEXTPNR_ECP5", folder=folder)
+    if not (folder / "sited.json").exists():
+        site(run, folder, [*options, "--seed", str(SEED)])
     results = ["--textcfg", "top.config", "--report", "nextpnr.json"]
-    place_and_route(partial(_run, "nextpnr-ecp5", "NEXTPNR_ECP5", folder=folder), folder, options, results)
+    grade = "5G" if "UM5G" in platform.device else int(platform.speed)
+    place_and_route(run, folder, [*options, "--seed", str(seed)], results, grade)
     report = _report(json.loads((folder / "nextpnr.json").read_text()))
     return report | {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
 

@@ -1,107 +1,137 @@
-"""Where block RAM stands.
+"""Placement and routing: nextpnr, several times, and what is done in between.
 
-nextpnr's static placer puts block RAM onto its sites once, early, and roughly: on a chip of which most block RAM is
-used, some ends up half a chip from its logic, which then has to follow. So the whole is placed several times, and each
-time the block RAM gets the sites that suit what stood around it the time before.
+Block RAM gets its sites from placements that are thrown away (:mod:`.block_ram`); then the whole is placed, what stands
+on the longest ways is moved (:mod:`.refinement`), and that is routed.
 """
 
 import json
 import re
 
-import numpy as np
-from scipy.optimize import linear_sum_assignment
+from .block_ram import BLOCK_RAM, assign_block_ram
+from .estimate import main_clock
+from .refinement import refine
+from .tools import StalledError
 
-__all__ = ["ROUNDS", "assign_block_ram", "place_and_route"]
+__all__ = ["Stall", "place_and_route", "site"]
 
 ROUNDS = 2
-"""Most placements before the one that counts. The second makes the wires a tenth shorter, further ones do nothing."""
+"""Most placements for the sites of block RAM. The second makes the wires a tenth shorter, further ones do nothing."""
 
 ENOUGH = 0.95
-"""Sites that still cost so much of what those before did are no better, and it is placed only once more."""
+"""Sites that still cost so much of what those before did are no better."""
 
-BLOCK_RAM = "DP16KD"
+GOAL = 0.9
+"""Of the period: what no way should be longer than by the estimate, before it is routed."""
 
-MANY = 60
-"""Users of a signal from which on it says nothing about where its source should be."""
+AGAIN = (1.0, 0.95)
+"""Of each clock's aim, what the router is told, and again, if it comes to no end."""
 
-REACH = 50
-"""Tiles from which on the square of a distance counts for more than the distance: the longest way makes the clock."""
-
-SITE = re.compile(r"X(\d+)/Y(\d+)/(.*)")
-
-
-def assign_block_ram(placed, netlist):
-    """Gives each block RAM of the module ``netlist`` the site that suits its neighbours best, as ``BEL`` attribute;
-    returns the cost of the sites that they had, and of those that they get.
-
-    ``placed`` is the same module as nextpnr has written it after placement. Choice is among the crossings of the
-    columns and rows where block RAM stands in it. The cost of a site is the sum, over the signals of the block RAM, of
-    the distance to the box around the others of the signal, ``d + d ** 2 / REACH``; block RAMs do not count as others.
-    """
-    cells, places = placed["cells"], {}
-    for name, cell in cells.items():
-        if found := SITE.fullmatch(cell["attributes"].get("NEXTPNR_BEL", "")):
-            places[name] = (int(found[1]), int(found[2]), found[3])
-    rams = [name for name in places if cells[name]["type"] == BLOCK_RAM]
-    if not rams:
-        return 0, 0
-    users = {}  # of a signal: the places of all but block RAM
-    for name, place in places.items():
-        if cells[name]["type"] != BLOCK_RAM:
-            for bit in _bits(cells[name]):
-                users.setdefault(bit, []).append(place[:2])
-
-    kinds = {places[name][0]: places[name][2] for name in rams}  # of site, by column
-    sites = [(x, y, kinds[x]) for x in sorted(kinds) for y in sorted({places[name][1] for name in rams})]
-    across, down = (np.array([site[axis] for site in sites]) for axis in (0, 1))
-    cost = np.zeros((len(rams), len(sites)))
-    for row, name in enumerate(rams):
-        for bit in _bits(cells[name]):
-            others = np.array(users.get(bit, ()))
-            if 0 < len(others) <= MANY:
-                low, high = others.min(0), others.max(0)
-                distance = sum(
-                    np.maximum(np.maximum(low[axis] - place, place - high[axis]), 0)
-                    for axis, place in enumerate((across, down))
-                )
-                cost[row] += distance + distance**2 / REACH
-    before = sum(cost[row, sites.index(places[name])] for row, name in enumerate(rams))
-    rows, columns = linear_sum_assignment(cost)
-    for row, column in zip(rows, columns):
-        x, y, kind = sites[column]
-        netlist["cells"][rams[row]]["attributes"]["BEL"] = f"X{x}/Y{y}/{kind}"
-    return before, cost[rows, columns].sum()
+GRADES = {"5G": 54, 8: 76, 7: 98, 6: 120}
+"""How slow each speed grade is; the estimate is that of the first."""
 
 
-def _bits(cell):
-    """Signals of a cell, each once; constants are none."""
-    return {bit for bits in cell["connections"].values() for bit in bits if isinstance(bit, int)}
+AIM = re.compile(r"Max frequency for clock +'(.+)': [\d.]+ MHz \(\w+ at ([\d.]+) MHz\)")
+"""Of each clock, as nextpnr says it; those of a PLL it knows by itself, and without routing no report has them."""
 
 
-def place_and_route(run, folder, options, results):
-    """Places and routes the netlist ``top.json`` in ``folder``, which stays as it is.
+def site(run, folder, options):
+    """Leaves the netlist ``top.json`` in ``folder`` as ``sited.json``, in which block RAM has its sites.
 
-    Parameters
-    ----------
-    run : callable
-        Runs nextpnr in ``folder`` with the arguments that it is given.
-    options : list of str
-        What all runs have; ``--json`` is added.
-    results : list of str
-        What the last one has besides.
+    ``run`` runs nextpnr in ``folder`` with the arguments that it is given, and ``options`` are those of all runs. The
+    sites are the same for all seeds from then on.
     """
     netlist, placed, sited = (folder / name for name in ("top.json", "placed.json", "sited.json"))
     design = json.loads(netlist.read_text())
     module = design["modules"]["top"]
-    rounds = ROUNDS if any(cell["type"] == BLOCK_RAM for cell in module["cells"].values()) else 0
-    for _ in range(rounds):
-        run([*options, "--json", netlist.name, "--no-route", "--write", placed.name])
-        before, after = assign_block_ram(json.loads(placed.read_text())["modules"]["top"], module)
+    sited.write_text(json.dumps(design))
+    if not any(cell["type"] == BLOCK_RAM for cell in module["cells"].values()):
+        return
+    for _ in range(ROUNDS):
+        run([*options, "--json", sited.name, "--no-route", "--write", placed.name])
+        before, after = assign_block_ram(_top(placed), module)
         sited.write_text(json.dumps(design))
-        netlist = sited
         ratio = after / max(before, 1)
         print(f"placed; the wires of block RAM cost {ratio:.2f} of before with better sites", flush=True)
         if ratio > ENOUGH:
             break
-    placed.unlink(missing_ok=True)
-    run([*options, "--json", netlist.name, *results])
+    placed.unlink()
+
+
+def place_and_route(run, folder, options, results, grade="5G"):
+    """Places and routes what :func:`site` left.
+
+    Parameters
+    ----------
+    run : callable
+        Runs nextpnr, as for :func:`site`; ``stalled`` is a :class:`Stall`, which may stop it.
+    folder : Path
+    options : list of str
+        What all runs have, ``--lpf`` with its file among it, if there is one.
+    results : list of str
+        What the last one has besides.
+    grade : int or "5G"
+        Speed grade of the device.
+
+    Raises
+    ------
+    StalledError
+        The router comes to no end, whatever it is told.
+    """
+    placed, refined, log = (folder / name for name in ("placed.json", "refined.json", "placed.log"))
+    run([*options, "--json", "sited.json", "--no-route", "--write", placed.name, "--log", log.name])
+    design = json.loads(placed.read_text())
+    module = design["modules"]["top"]
+    clocks = {name: float(aim) for name, aim in AIM.findall(log.read_text())}
+    main = [main_clock(module)]
+    for aim in (aim for name, aim in clocks.items() if module["netnames"].get(name, {}).get("bits") == main):
+        before, after, moves = refine(module, GOAL * 1000 / aim * GRADES["5G"] / GRADES[grade])
+        print(f"placed; {moves} moves make the longest way {before:.1f}, then {after:.1f} ns by estimate", flush=True)
+    refined.write_text(json.dumps(design))
+    placed.unlink()
+    # What is loaded as placed has lost the clocks' constraints.
+    options, constraints = list(options), ""
+    if "--lpf" in options:
+        file = options.index("--lpf") + 1
+        lines = (folder / options[file]).read_text().splitlines(keepends=True)
+        constraints = "".join(line for line in lines if not line.startswith("FREQUENCY")) + "\n"
+        del options[file - 1 : file + 1]
+    for part in AGAIN:
+        lines = "".join(f'FREQUENCY NET "{name}" {aim * part:.3f} MHZ;\n' for name, aim in clocks.items())
+        (folder / "refined.lpf").write_text(constraints + lines)
+        routing = ["--lpf", "refined.lpf", "--no-pack", "--no-place", "--json", refined.name]
+        try:
+            run([*options, *routing, *results], stalled=Stall())
+            break
+        except StalledError:
+            print(f"does not route with {part} of each clock's aim", flush=True)
+            if part == AGAIN[-1]:
+                raise
+    refined.unlink()
+
+
+def _top(path):
+    return json.loads(path.read_text())["modules"]["top"]
+
+
+class Stall:
+    """Whether a router has come to where it goes round in circles; called with each line that it says.
+
+    A wire too slow for its clock is ripped up again and again, though nothing else is wrong.
+    """
+
+    QUIET, LATER, LAST = 20, 100, 300
+    """So many wires used twice are nearly none; iterations that are enough from then on, and in all."""
+
+    ITERATION = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) ")
+
+    def __init__(self):
+        self.quiet = None
+
+    def __call__(self, line):
+        found = self.ITERATION.search(line)
+        if found is None:
+            return False
+        iteration, overused = map(int, found.groups())
+        if self.quiet is None and overused <= self.QUIET:
+            self.quiet = iteration
+        return iteration >= self.LAST or (self.quiet is not None and iteration - self.quiet >= self.LATER)

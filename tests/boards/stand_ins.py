@@ -5,7 +5,7 @@ import sys
 
 from verbena.boards.clocking import NETS
 
-__all__ = ["ECPPACK", "NEXTPNR", "PLACED", "YOSYS", "stand_in"]
+__all__ = ["ECPPACK", "NEXTPNR", "NEXTPNR_SAYS", "PLACED", "REPORT", "YOSYS", "stand_in"]
 
 
 def stand_in(tmp_path, monkeypatch, variable, text):
@@ -20,5 +20,19 @@ NETS_OF_NETLIST = {net: {"bits": [number]} for number, net in enumerate(NETS.val
 NETLIST = {"modules": {"top": {"ports": {}, "cells": {}, "netnames": NETS_OF_NETLIST}}}
 YOSYS = f"open('top.json', 'w').write({json.dumps(NETLIST)!r})"
 PLACED = {"fmax": {"clk": {"achieved": 99.5, "constraint": 102.4}}, "utilization": {"TRELLIS_COMB": {"used": 3}}}
-NEXTPNR = f"open('nextpnr.json', 'w').write({json.dumps(PLACED)!r})"
+NEXTPNR = f"""
+import json, shutil, sys
+given = dict(zip(sys.argv, sys.argv[1:]))
+if "--write" in given:
+    shutil.copy(given["--json"], given["--write"])
+    open(given["--log"], "w").write("")
+placed = {PLACED!r}
+"""
+"""Its arguments are in ``given``, and it has written what was placed; a report is to be written after it."""
+
+REPORT = """
+if "--report" in given:
+    open(given["--report"], "w").write(json.dumps(placed))
+"""
+NEXTPNR_SAYS = NEXTPNR + REPORT
 ECPPACK = "open('top.bit', 'w').write('bits')"

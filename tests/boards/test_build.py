@@ -9,7 +9,7 @@ import pytest
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import io
 from amaranth_boards.ecpix5 import ECPIX545Platform
-from stand_ins import ECPPACK, NEXTPNR, YOSYS, stand_in
+from stand_ins import ECPPACK, NEXTPNR_SAYS, YOSYS, stand_in
 from verbena.boards import build
 from verbena.boards.board import Board
 from verbena.boards.clocking import Clocking, pll_settings
@@ -102,7 +102,7 @@ def test_an_unknown_board(capsys):
 
 @pytest.mark.parametrize("variable", TOOLS)
 def test_a_missing_tool(variable, tmp_path, capsys, monkeypatch):
-    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR), ("ECPPACK", ECPPACK)):
+    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
         stand_in(tmp_path, monkeypatch, name, text)
     monkeypatch.setenv(variable, "/nowhere/tool")
     assert fail(tmp_path, capsys, "--no-blocks") == "/nowhere/tool cannot be run: No such file or directory\n"
@@ -116,7 +116,7 @@ def test_a_design_that_does_not_fit(tmp_path, capsys, monkeypatch):
 
 
 def test_a_clock_that_is_missed(tmp_path, capsys, monkeypatch):
-    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR), ("ECPPACK", ECPPACK)):
+    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
         stand_in(tmp_path, monkeypatch, name, text)
     assert fail(tmp_path, capsys, "--no-blocks") == "tiny misses clk: 99.5 of 100.0 MHz\n"
     report = json.loads((tmp_path / "tiny" / "report.json").read_text())
@@ -126,7 +126,7 @@ def test_a_clock_that_is_missed(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(("arguments", "seed"), [((), SEED), (("--seed", "7"), 7)])
 def test_seeds(arguments, seed, tmp_path, capsys, monkeypatch):
     """Its own first one, which is nobody's in particular, or the one that is asked for."""
-    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR), ("ECPPACK", ECPPACK)):
+    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
         stand_in(tmp_path, monkeypatch, name, text)
     fail(tmp_path, capsys, "--no-blocks", *arguments)
     assert json.loads((tmp_path / "tiny" / "report.json").read_text())["seed"] == seed

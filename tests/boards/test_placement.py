@@ -1,90 +1,139 @@
-"""Sites of block RAM, on a chip small enough to see the best ones."""
+"""What nextpnr is told, and in which order, by a stand-in for it."""
 
 import copy
 import json
+import re
+from itertools import pairwise
 
 import pytest
-from verbena.boards.placement import assign_block_ram, place_and_route
+from placed import Placed
+from verbena.boards.placement import Stall, place_and_route, site
+from verbena.boards.tools import StalledError
 
-
-def cell(kind, bel, **connections):
-    attributes = {"NEXTPNR_BEL": bel} if bel else {}
-    return {"type": kind, "attributes": attributes, "connections": {k: [v] for k, v in connections.items()}}
+AIMS = {"'clk'": "250.00", "'other'": "125.00"}
+OPTIONS = ["--seed", "3", "--lpf", "top.lpf"]
+LPF = 'LOCATE COMP "clk__io" SITE "K23";\nFREQUENCY PORT "clk__io" 25000000.0 HZ;\n'
 
 
 @pytest.fixture
 def crossed():
-    """Two block RAMs, each at the other's logic; one site of four is the best for each."""
-    return {
-        "cells": {
-            "near": cell("DP16KD", "X40/Y22/EBR1", DOA0=1, CLKA=9, ADA0="0", DIA0=3),
-            "far": cell("DP16KD", "X4/Y46/EBR0", DOA0=2, CLKA=9, DIA0=3),
-            "left": cell("TRELLIS_COMB", "X5/Y20/SLICEA", A=1),
-            "right": cell("TRELLIS_COMB", "X38/Y50/SLICEB", A=2),
-            "packed": cell("TRELLIS_IO", None, I=2),
-            **{f"flop{n}": cell("TRELLIS_FF", f"X{n}/Y60/FF", CLK=9) for n in range(70)},
-        }
-    }
+    """Placed: two block RAMs, each at the other's logic, and a way that is too long."""
+    placed = Placed()
+    placed.add("near", "DP16KD", "X40/Y6/EBR1", DOA0="near.D")
+    placed.add("far", "DP16KD", "X4/Y9/EBR0", DOA0="far.D")
+    placed.flop("left", "X5/Y5/SLICEA.FF0", M="near.D", LSR="reset")
+    placed.flop("right", "X38/Y10/SLICEB.FF0", M="far.D", LSR="reset")
+    placed.lut("lut", "X38/Y10/SLICEC.K0", "left.Q")
+    placed.flop("back", "X6/Y5/SLICEA.FF0", M="lut.F", LSR="reset")
+    return placed.module
 
 
-def test_block_ram_goes_to_its_logic(crossed):
-    netlist = copy.deepcopy(crossed)
-    before, after = assign_block_ram(crossed, netlist)
-    assert netlist["cells"]["near"]["attributes"]["BEL"] == "X4/Y22/EBR0"
-    assert netlist["cells"]["far"]["attributes"]["BEL"] == "X40/Y46/EBR1"
-    assert after < before
+class Nextpnr:
+    """Places everything where ``placed`` says, but block RAM where it is told to; says nothing of routing.
+
+    ``stalls`` is how often it comes to no end.
+    """
+
+    def __init__(self, folder, placed, stalls=0):
+        self.folder = folder
+        self.placed = placed
+        self.stalls = stalls
+        self.runs = []  # arguments, netlist, constraints
+        bare = copy.deepcopy(placed)
+        for cell in bare["cells"].values():
+            del cell["attributes"]["NEXTPNR_BEL"]
+        (folder / "top.json").write_text(json.dumps({"modules": {"top": bare}}))
+        (folder / "top.lpf").write_text(LPF)
+
+    def __call__(self, arguments, stalled=None):
+        given = dict(pairwise(arguments))
+        module = json.loads((self.folder / given["--json"]).read_text())["modules"]["top"]
+        self.runs.append((arguments, module, (self.folder / given["--lpf"]).read_text()))
+        if "--write" in given:
+            result = copy.deepcopy(self.placed)
+            for name, cell in module["cells"].items():
+                if "BEL" in cell["attributes"]:
+                    result["cells"][name]["attributes"]["NEXTPNR_BEL"] = cell["attributes"]["BEL"]
+            (self.folder / given["--write"]).write_text(json.dumps({"modules": {"top": result}}))
+        if "--log" in given:
+            said = [f"Info: Max frequency for clock {n:>9}: 99.12 MHz (FAIL at {aim} MHz)" for n, aim in AIMS.items()]
+            (self.folder / given["--log"]).write_text("\n".join(said))
+        if "--no-place" in arguments and self.stalls:
+            self.stalls -= 1
+            raise StalledError("no end")
+
+    def sites(self):
+        return [module["cells"]["near"]["attributes"].get("BEL") for _, module, _ in self.runs]
 
 
-def test_costs(crossed):
-    """Distances are counted to the box around the others, and a signal with many users does not count."""
-    for n in range(3):
-        crossed["cells"][f"other{n}"] = cell("TRELLIS_COMB", "X16/Y22/SLICEA", A=20 + n)
-        crossed["cells"]["near"]["connections"][f"DOB{n}"] = [20 + n]
-    before, after = assign_block_ram(crossed, netlist := copy.deepcopy(crossed))
-    # At X4: 1 + 2 to the left one and 3 x 12 to the others; at X40: 35 + 2 and 3 x 24.
-    assert netlist["cells"]["near"]["attributes"]["BEL"] == "X4/Y22/EBR0"
-    assert after == pytest.approx(3 + 9 / 50 + 3 * (12 + 144 / 50) + 6 + 36 / 50)
-    assert before > after
+def test_sites(tmp_path, crossed):
+    """A placement without routing, and another with the sites that suit it; as those suit it still, no more."""
+    nextpnr = Nextpnr(tmp_path, crossed)
+    site(nextpnr, tmp_path, OPTIONS)
+    assert nextpnr.sites() == [None, "X4/Y6/EBR0"]
+    assert all(arguments[:4] == OPTIONS and "--no-route" in arguments for arguments, _, _ in nextpnr.runs)
+    sited = json.loads((tmp_path / "sited.json").read_text())["modules"]["top"]["cells"]
+    assert (sited["near"]["attributes"]["BEL"], sited["far"]["attributes"]["BEL"]) == ("X4/Y6/EBR0", "X40/Y9/EBR1")
+    assert not (tmp_path / "placed.json").exists()
 
 
-def test_a_design_without_block_ram(crossed):
-    crossed["cells"] = {"left": crossed["cells"]["left"]}
-    assert assign_block_ram(crossed, crossed) == (0, 0)
+def test_sites_without_block_ram(tmp_path, crossed):
+    for name in ("near", "far"):
+        del crossed["cells"][name]
+    nextpnr = Nextpnr(tmp_path, crossed)
+    site(nextpnr, tmp_path, OPTIONS)
+    assert not nextpnr.runs
+    assert (tmp_path / "sited.json").exists()
 
 
-def test_without_block_ram_it_is_placed_once(tmp_path):
-    runs = []
-    (tmp_path / "top.json").write_text(json.dumps({"modules": {"top": {"cells": {"a": cell("LUT4", None, A=1)}}}}))
-    place_and_route(runs.append, tmp_path, ["--seed", "3"], ["--report", "x.json"])
-    assert runs == [["--seed", "3", "--json", "top.json", "--report", "x.json"]]
+def run(tmp_path, crossed, stalls=0):
+    nextpnr = Nextpnr(tmp_path, crossed, stalls)
+    (tmp_path / "sited.json").write_bytes((tmp_path / "top.json").read_bytes())
+    place_and_route(nextpnr, tmp_path, OPTIONS, ["--report", "x.json"])
+    return nextpnr.runs
 
 
-def test_each_round_begins_with_the_sites_of_the_one_before(tmp_path, crossed):
-    """A placement without routing, another with the sites that suit it, and, as those suit it still, the whole."""
+def aims(constraints):
+    return {name: float(mhz) for name, mhz in re.findall(r'FREQUENCY NET "(\w+)" ([\d.]+) MHZ;', constraints)}
 
-    def bare(module):
-        for each in module["cells"].values():
-            each["attributes"].pop("NEXTPNR_BEL", None)
-        return module
 
-    runs = []
-    (tmp_path / "top.json").write_text(json.dumps({"modules": {"top": bare(copy.deepcopy(crossed))}}))
+def test_placed_refined_and_routed(tmp_path, crossed):
+    (placing, _, _), (routing, refined, constraints) = run(tmp_path, crossed)
+    assert placing[:4] == OPTIONS
+    assert "--no-route" in placing
+    assert {"--no-pack", "--no-place"} <= set(routing)
+    assert routing[:2] == ["--seed", "3"]
+    assert routing[-2:] == ["--report", "x.json"]
+    # The way from left to back went over the other side; a period is 4 ns.
+    assert refined["cells"]["lut"]["attributes"]["NEXTPNR_BEL"] != "X38/Y10/SLICEC.K0"
+    # Pins keep their places, and all clocks their aims, by the names of their nets.
+    assert constraints.splitlines()[0] == LPF.splitlines()[0]
+    assert "PORT" not in constraints
+    assert aims(constraints) == {"clk": 250, "other": 125}
+    assert not (tmp_path / "placed.json").exists()
+    assert not (tmp_path / "refined.json").exists()
 
-    def run(arguments):
-        source = tmp_path / arguments[arguments.index("--json") + 1]
-        module = json.loads(source.read_text())["modules"]["top"]
-        runs.append((arguments, module["cells"]["near"]["attributes"].get("BEL")))
-        if "--write" in arguments:
-            placed = copy.deepcopy(crossed)
-            for name, each in module["cells"].items():
-                if "BEL" in each["attributes"]:
-                    placed["cells"][name]["attributes"]["NEXTPNR_BEL"] = each["attributes"]["BEL"]
-            (tmp_path / "placed.json").write_text(json.dumps({"modules": {"top": placed}}))
 
-    place_and_route(run, tmp_path, ["--seed", "3"], ["--report", "x.json"])
-    assert [sites for _, sites in runs] == [None, "X4/Y22/EBR0", "X4/Y22/EBR0"]
-    assert [arguments[:2] for arguments, _ in runs] == [["--seed", "3"]] * 3
-    assert ["--no-route" in arguments for arguments, _ in runs] == [True, True, False]
-    assert runs[-1][0][-2:] == ["--report", "x.json"]
-    # Another seed begins anew.
-    assert "BEL" not in (tmp_path / "top.json").read_text().replace("NEXTPNR_BEL", "")
+def test_a_router_that_comes_to_no_end(tmp_path, crossed):
+    """It is told to aim lower; and if that does not help, there is no more to be done."""
+    runs = run(tmp_path, crossed, stalls=1)
+    assert [aims(constraints) for _, _, constraints in runs[1:]] == [
+        {"clk": 250, "other": 125},
+        {"clk": 237.5, "other": 118.75},
+    ]
+    with pytest.raises(StalledError):
+        run(tmp_path, crossed, stalls=2)
+
+
+def test_stall():
+    """When nearly no wire is used twice, it has a hundred iterations more; and three hundred in all."""
+
+    def stalls(overused):
+        stall = Stall()
+        lines = [f"Info:     iter={n} wires=9 overused={u} overuse=9 tmgfail=8" for n, u in enumerate(overused, 1)]
+        return next((n for n, line in enumerate(lines, 1) if stall(line)), None)
+
+    assert stalls([500] * 50 + [20] + [30] * 200) == 151
+    assert stalls([500] * 400) == 300
+    assert stalls([500] * 50 + [3] * 90) is None
+    assert not Stall()("Info: Routing complete.")
