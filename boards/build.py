@@ -122,14 +122,22 @@ def check(report):
 
 
 def build(board, folder, *, mac, ip, allowed, seed=None, blocks=True):
-    """Builds the bitstream of ``board`` in ``folder``, without a ``seed`` with the board's first one; returns the
-    dictionary that report.json holds, in which without ``blocks`` those are left out.
+    """Builds the bitstream of ``board`` in ``folder``, without a ``seed`` with the first of the board's that meets all
+    clocks; returns the dictionary that report.json holds, in which without ``blocks`` those are left out.
 
     ``BuildError`` if it does not come about, or misses a clock.
     """
     start = time.monotonic()
     synthesize(board, folder, mac=mac, ip=ip, allowed=allowed)
-    report = place(board, folder, board.seeds[0] if seed is None else seed)
+    seeds = board.seeds if seed is None else (seed,)
+    for each in seeds:
+        report = place(board, folder, each)
+        try:
+            check(report)
+            break
+        except BuildError as error:
+            if each != seeds[-1]:
+                print(f"seed {each}: {error}", flush=True)
     pack(folder)
     report["blocks"] = count_blocks(folder) if blocks else {}
     report["seconds"] = round(time.monotonic() - start)
@@ -216,7 +224,7 @@ def main(argv=None):
     parser.add_argument("--mac", type=_mac, default=DEFAULT_MAC, help="own MAC address (%(default)s)")
     parser.add_argument("--ip", type=_ip, default=DEFAULT_IP, help="own IPv4 address (%(default)s)")
     parser.add_argument("--allow", type=_ip, action="append", metavar="IP", help=f"may drive it ({DEFAULT_ALLOWED})")
-    parser.add_argument("--seed", type=int, help="of nextpnr (the board's first)")
+    parser.add_argument("--seed", type=int, help="of nextpnr (the first of the board's that does)")
     parser.add_argument("--no-blocks", action="store_true", help="spare the second synthesis, block by block")
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder above the board's (%(default)s)")
     args = parser.parse_args(argv)

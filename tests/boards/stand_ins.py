@@ -19,7 +19,10 @@ def stand_in(tmp_path, monkeypatch, variable, text):
 NETS_OF_NETLIST = {net: {"bits": [number]} for number, net in enumerate(NETS.values(), 2)}
 NETLIST = {"modules": {"top": {"ports": {}, "cells": {}, "netnames": NETS_OF_NETLIST}}}
 YOSYS = f"open('top.json', 'w').write({json.dumps(NETLIST)!r})"
-PLACED = {"fmax": {"clk": {"achieved": 99.5, "constraint": 102.4}}, "utilization": {"TRELLIS_COMB": {"used": 3}}}
+PLACED = {
+    "fmax": {"clk": {"achieved": 99.5, "constraint": 102.4}},
+    "utilization": {"TRELLIS_COMB": {"used": 3, "available": 9}},
+}
 NEXTPNR = f"""
 import json, shutil, sys
 given = dict(zip(sys.argv, sys.argv[1:]))

@@ -9,7 +9,7 @@ import pytest
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import io
 from amaranth_boards.ecpix5 import ECPIX545Platform
-from stand_ins import ECPPACK, NEXTPNR_SAYS, YOSYS, stand_in
+from stand_ins import ECPPACK, NEXTPNR, NEXTPNR_SAYS, REPORT, YOSYS, stand_in
 from verbena.boards import build
 from verbena.boards.board import Board
 from verbena.boards.clocking import Clocking, pll_settings
@@ -130,6 +130,18 @@ def test_seeds(arguments, seed, tmp_path, capsys, monkeypatch):
         stand_in(tmp_path, monkeypatch, name, text)
     fail(tmp_path, capsys, "--no-blocks", *arguments)
     assert json.loads((tmp_path / "tiny" / "report.json").read_text())["seed"] == seed
+
+
+def test_the_first_seed_that_does(tmp_path, capsys, monkeypatch):
+    """One after the other, until all clocks are met."""
+    board = Board("tiny", ECPIX545Platform, 100_000_000, seeds=(1, 2, 3))
+    monkeypatch.setattr(build, "find_boards", lambda: {"tiny": board})
+    luck = NEXTPNR + "placed['fmax']['clk']['achieved'] = 98.5 + int(given['--seed'])\n" + REPORT
+    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", luck), ("ECPPACK", ECPPACK)):
+        stand_in(tmp_path, monkeypatch, name, text)
+    assert run(tmp_path, "--no-blocks") == 0
+    assert "seed 1: tiny misses clk: 99.5 of 100.0 MHz\n" in capsys.readouterr().out
+    assert json.loads((tmp_path / "tiny" / "report.json").read_text())["seed"] == 2
 
 
 def test_too_many_friends(tmp_path, capsys):
