@@ -93,9 +93,8 @@ def measure(config, folder, seed=SEED, blocks=True):
         def run(arguments, stalled=None):
             run_tool([nextpnr, *arguments], folder, "nextpnr.log", stalled)
 
-        site(run, folder, [*options, "--seed", str(SEED)])
-        place_and_route(run, folder, [*options, "--seed", str(seed)], ["--report", "report.json"])
-        report = json.loads((folder / "report.json").read_text())
+        site(run, folder, options, SEED)
+        report = place_and_route(run, folder, options, [], seed)
         table = breakdown.result() if breakdown else {}
     clocks = report["fmax"]
     if len(clocks) != 1:

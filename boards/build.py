@@ -94,11 +94,9 @@ def place(board, folder, seed):
     options += ["--lpf", "top.lpf", "--timing-allow-fail", *PLACE, *ROUTE[board.router]]
     run = partial(_run, "nextpnr-ecp5", "NEXTPNR_ECP5", folder=folder)
     if not (folder / "sited.json").exists():
-        site(run, folder, [*options, "--seed", str(SEED)])
-    results = ["--textcfg", "top.config", "--report", "nextpnr.json"]
+        site(run, folder, options, SEED)
     grade = "5G" if "UM5G" in platform.device else int(platform.speed)
-    place_and_route(run, folder, [*options, "--seed", str(seed)], results, grade)
-    report = _report(json.loads((folder / "nextpnr.json").read_text()))
+    report = _report(place_and_route(run, folder, options, ["--textcfg", "top.config"], seed, grade))
     return report | {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
 
 
