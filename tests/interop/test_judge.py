@@ -14,7 +14,9 @@ CAPTURES = Path(__file__).parent.parent / "captures"
 BTH = 14 + 20 + 8
 SEND_ONLY, WRITE_ONLY, ACKNOWLEDGE = 0x04, 0x0A, 0x11
 
-pytestmark = pytest.mark.skipif(not shutil.which("tshark") and not os.environ.get("CI"), reason="needs tshark")
+pytestmark = pytest.mark.skipif(
+    not shutil.which("tshark") and not os.environ.get("CI"), reason="tshark is missing: sudo apt install tshark"
+)
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from verbena.sw import host_memory
 
 TSHARK = shutil.which("tshark")
 # A user may lack it; in CI, where .ci/run installs it, its absence is a failure.
-without_tshark = pytest.mark.skipif(TSHARK is None and not os.environ.get("CI"), reason="needs tshark")
+without_tshark = pytest.mark.skipif(
+    TSHARK is None and not os.environ.get("CI"), reason="tshark is missing: sudo apt install tshark"
+)
 
 
 def tshark(path, *fields, read_filter=None):
