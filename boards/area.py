@@ -19,7 +19,7 @@ from verbena.hdl.rnic import Rnic
 
 from .harness import Harness
 from .placement import place_and_route
-from .synthesis import MARGIN, PLACE_AND_ROUTE, SEED, SYNTHESIZE, finish, free_states
+from .synthesis import MARGIN, PLACE, ROUTE, SEED, SYNTHESIZE, finish, free_states
 
 __all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
 
@@ -96,7 +96,7 @@ def measure(config, folder, seed=SEED, blocks=True):
         cells = _flat(yosys, folder)
         print(f"synthesized after {time.monotonic() - start:.0f} s; placing and routing", flush=True)
         options = [*DEVICE, "--seed", str(seed), "--freq", str(AIM_MHZ * MARGIN)]
-        options += ["--lpf-allow-unconstrained", "--timing-allow-fail", *PLACE_AND_ROUTE]
+        options += ["--lpf-allow-unconstrained", "--timing-allow-fail", *PLACE, *ROUTE["router2"]]
         results = ["--report", "report.json"]
         place_and_route(lambda each: _run([nextpnr, *each], folder, "nextpnr.log"), folder, options, results)
         report = json.loads((folder / "report.json").read_text())

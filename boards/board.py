@@ -42,6 +42,8 @@ class Board:
         Number of its ``eth_rgmii``.
     tx_clock_delay, rx_delay : float
         Seconds by which the FPGA delays, because the PHY does not.
+    router : str
+        nextpnr's, one of :data:`.synthesis.ROUTE`.
     seeds : tuple of int
         With which :mod:`.survey` places it; the first one is that of a single bitstream.
     loader : tuple of str
@@ -59,6 +61,7 @@ class Board:
     port: int = 0
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0
+    router: str = "router2"
     seeds: tuple = (SEED,)
     loader: tuple = ()
 

@@ -23,7 +23,7 @@ from .area import KINDS, LUTS_OF
 from .board import Top
 from .clocking import NETS
 from .placement import place_and_route
-from .synthesis import MARGIN, PLACE_AND_ROUTE, SYNTHESIZE, finish, free_states, spare_block_ram
+from .synthesis import MARGIN, PLACE, ROUTE, SYNTHESIZE, finish, free_states, spare_block_ram
 
 __all__ = [
     "ADDRESSES",
@@ -101,7 +101,7 @@ def place(board, folder, seed):
     platform = board.platform()
     package = platform._nextpnr_package_options[platform.package].upper()
     options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
-    options += ["--lpf", "top.lpf", "--seed", str(seed), "--timing-allow-fail", *PLACE_AND_ROUTE]
+    options += ["--lpf", "top.lpf", "--seed", str(seed), "--timing-allow-fail", *PLACE, *ROUTE[board.router]]
     results = ["--textcfg", "top.config", "--report", "nextpnr.json"]
     place_and_route(partial(_run, "nextpnr-ecp5", "NEXTPNR_ECP5", folder=folder), folder, options, results)
     report = _report(json.loads((folder / "nextpnr.json").read_text()))

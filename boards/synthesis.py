@@ -7,7 +7,8 @@ import re
 
 __all__ = [
     "MARGIN",
-    "PLACE_AND_ROUTE",
+    "PLACE",
+    "ROUTE",
     "SEED",
     "SYNTHESIZE",
     "absorb_registers",
@@ -20,10 +21,14 @@ __all__ = [
 SYNTHESIZE = "synth_ecp5"
 """yosys' command, with the options that all designs have."""
 
-PLACE_AND_ROUTE = ("--placer", "static", "--router", "router2", "--tmg-ripup")
-"""nextpnr's options for all designs: the other placer needs half as much wire again, the other router does not come to
-an end. With ripup, what misses the target is routed again: without, the longest way of a signal with many users is an
-accident, and the same placement reached 103 instead of 125 MHz.
+PLACE = ("--placer", "static")
+"""nextpnr's options for all designs: the other placer needs half as much wire again."""
+
+ROUTE = {"router1": ("--router", "router1"), "router2": ("--router", "router2", "--tmg-ripup")}
+"""Its options by router. ``router2`` takes minutes, and with ripup routes again what misses the target: without, the
+longest way of a signal with many users is an accident, and the same placement reached 103 instead of 125 MHz.
+``router1`` comes to an end on a device that is nearly full, where ``router2`` leaves wires that are used twice; on a
+large one it takes hours.
 """
 
 MARGIN = 1.024
