@@ -7,7 +7,6 @@ clock; the engine's ports hang on shift registers (:mod:`.harness`), which the t
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from verbena.hdl.rnic import Rnic
 from .harness import Harness
 from .placement import place_and_route
 from .synthesis import MARGIN, PLACE, ROUTE, SEED, SYNTHESIZE, finish, free_states
+from .tools import BuildError, run_tool
 
 __all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
 
@@ -34,15 +34,6 @@ COMPOSED = ("send",)
 """Parts of the engine that are no more than blocks of their own: those are told one by one."""
 
 
-def _run(command, folder, log):
-    """Runs a tool in ``folder``, its output in ``log``; an error ends with the last lines of that."""
-    with (folder / log).open("w") as file:
-        done = subprocess.run(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT, check=False)
-    if done.returncode:
-        tail = "\n".join((folder / log).read_text().splitlines()[-15:])
-        raise SystemExit(f"{' '.join(command[:2])} failed with status {done.returncode}; {folder / log} ends:\n{tail}")
-
-
 def _counts(cells):
     counts = {name: sum(cells.get(kind, 0) for kind in kinds) for name, kinds in KINDS.items()}
     counts["lut4_sites"] = sum(cells.get(kind, 0) * sites for kind, sites in LUTS_OF.items())
@@ -52,7 +43,7 @@ def _counts(cells):
 def _flat(yosys, folder):
     """Cells of the whole; leaves its netlist in ``top.json``."""
     script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json; tee -q -o flat.json stat -json"
-    _run([yosys, "-p", script], folder, "yosys.log")
+    run_tool([yosys, "-p", script], folder, "yosys.log")
     cells = json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
     cells["TRELLIS_FF"] -= finish(folder / "top.json", "top")
     return cells
@@ -61,7 +52,7 @@ def _flat(yosys, folder):
 def _blocks(yosys, folder):
     """Cells of each block of the engine, those of its parts included."""
     script = f"read_rtlil blocks.il; {SYNTHESIZE} -noflatten -top top; tee -q -o blocks.json stat -json"
-    _run([yosys, "-p", script], folder, "blocks.log")
+    run_tool([yosys, "-p", script], folder, "blocks.log")
     modules = json.loads((folder / "blocks.json").read_text())["modules"]
 
     def total(name):
@@ -98,7 +89,11 @@ def measure(config, folder, seed=SEED, blocks=True):
         options = [*DEVICE, "--seed", str(seed), "--freq", str(AIM_MHZ * MARGIN)]
         options += ["--lpf-allow-unconstrained", "--timing-allow-fail", *PLACE, *ROUTE["router2"]]
         results = ["--report", "report.json"]
-        place_and_route(lambda each: _run([nextpnr, *each], folder, "nextpnr.log"), folder, options, results)
+
+        def run(arguments, stalled=None):
+            run_tool([nextpnr, *arguments], folder, "nextpnr.log", stalled)
+
+        place_and_route(run, folder, options, results)
         report = json.loads((folder / "report.json").read_text())
         table = breakdown.result() if breakdown else {}
     clocks = report["fmax"]
@@ -139,7 +134,11 @@ def main(argv=None):
     parser.add_argument("--output", type=Path, default=Path("build/area.json"))
     args = parser.parse_args(argv)
     config = Config(data_width=args.data_width, qps=args.qps, cqs=args.cqs)
-    result = measure(config, args.output.parent / "area", args.seed, not args.no_blocks)
+    try:
+        result = measure(config, args.output.parent / "area", args.seed, not args.no_blocks)
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
     args.output.write_text(json.dumps(result, indent=1) + "\n")
     _show(result)
     return 0

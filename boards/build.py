@@ -10,7 +10,6 @@ import ipaddress
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from functools import partial
@@ -24,6 +23,7 @@ from .board import Top
 from .clocking import NETS
 from .placement import place_and_route
 from .synthesis import MARGIN, PLACE, ROUTE, SYNTHESIZE, finish, free_states, spare_block_ram
+from .tools import BuildError, run_tool
 
 __all__ = [
     "ADDRESSES",
@@ -50,28 +50,15 @@ UNCONSTRAINED = 12
 """MHz: nextpnr's aim for a clock without a constraint."""
 
 
-class BuildError(RuntimeError):
-    """A tool is missing or failed, the design does not fit, or a clock is missed."""
-
-
 def find_boards():
     """All boards by name."""
     modules = [importlib.import_module(f".{name}", __package__) for name in FILES]
     return {board.name: board for module in modules for board in module.BOARDS}
 
 
-def _run(tool, variable, arguments, folder):
+def _run(tool, variable, arguments, folder, stalled=None):
     """Runs a tool of YoWASP, or the one that ``variable`` names, in ``folder``."""
-    command = os.environ.get(variable) or f"yowasp-{tool}"
-    log = folder / f"{tool}.log"
-    try:
-        with log.open("w") as file:
-            done = subprocess.run([command, *arguments], cwd=folder, stdout=file, stderr=subprocess.STDOUT, check=False)
-    except OSError as error:
-        raise BuildError(f"{command} cannot be run: {error.strerror}") from None
-    if done.returncode:
-        errors = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line.upper()]
-        raise BuildError(f"{command} failed: {errors[-1] if errors else 'no message'} (see {log})")
+    run_tool([os.environ.get(variable) or f"yowasp-{tool}", *arguments], folder, f"{tool}.log", stalled)
 
 
 def synthesize(board, folder, *, mac, ip, allowed):

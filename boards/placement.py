@@ -11,7 +11,7 @@ import re
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-__all__ = ["ROUNDS", "assign_block_ram", "place_and_route"]
+__all__ = ["ROUNDS", "Stall", "assign_block_ram", "place_and_route"]
 
 ROUNDS = 2
 """Most placements before the one that counts. The second makes the wires a tenth shorter, further ones do nothing."""
@@ -84,7 +84,8 @@ def place_and_route(run, folder, options, results):
     Parameters
     ----------
     run : callable
-        Runs nextpnr in ``folder`` with the arguments that it is given.
+        Runs nextpnr in ``folder`` with the arguments that it is given, the last time with a :class:`Stall` as well, as
+        ``stalled``, which may stop it.
     options : list of str
         What all runs have; ``--json`` is added.
     results : list of str
@@ -104,4 +105,30 @@ def place_and_route(run, folder, options, results):
         if ratio > ENOUGH:
             break
     placed.unlink(missing_ok=True)
-    run([*options, "--json", netlist.name, *results])
+    run([*options, "--json", netlist.name, *results], stalled=Stall())
+
+
+class Stall:
+    """Whether a router has come to where it goes round in circles; called with each line that it says.
+
+    A wire too slow for its clock is ripped up again and again, though nothing else is wrong.
+    """
+
+    QUIET, LATER, LAST = 20, 200, 500
+    """So many wires used twice are nearly none; iterations that are enough from then on, and in all. Whatever came to
+    an end had at most 62 then, and 93 in all.
+    """
+
+    ITERATION = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) ")
+
+    def __init__(self):
+        self.quiet = None
+
+    def __call__(self, line):
+        found = self.ITERATION.search(line)
+        if found is None:
+            return False
+        iteration, overused = map(int, found.groups())
+        if self.quiet is None and overused <= self.QUIET:
+            self.quiet = iteration
+        return iteration >= self.LAST or (self.quiet is not None and iteration - self.quiet >= self.LATER)

@@ -8,6 +8,7 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from stand_ins import stand_in
 from verbena.boards import area
 from verbena.boards.harness import Harness
 from verbena.hdl.generate import to_rtlil
@@ -76,6 +77,8 @@ def test_the_whole_includes_the_harness(folder):
     assert counts["bram"] == counts["dsp"] == 0
 
 
-def test_a_tool_that_fails_says_why(tmp_path):
-    with pytest.raises(SystemExit, match=r"failed with status 3[\s\S]*no such design"):
-        area._run([sys.executable, "-c", "print('no such design'); raise SystemExit(3)"], tmp_path, "log")
+def test_a_tool_that_fails_says_why(tmp_path, monkeypatch, capsys):
+    stand_in(tmp_path, monkeypatch, "YOSYS", "print('ERROR: no such design'); raise SystemExit(3)")
+    assert area.main(["--no-blocks", "--qps", "2", "--cqs", "2", "--output", str(tmp_path / "area.json")]) == 1
+    assert "failed: ERROR: no such design" in capsys.readouterr().err
+    assert not (tmp_path / "area.json").exists()

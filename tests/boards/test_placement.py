@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from verbena.boards.placement import assign_block_ram, place_and_route
+from verbena.boards.placement import Stall, assign_block_ram, place_and_route
 
 
 def cell(kind, bel, **connections):
@@ -53,10 +53,16 @@ def test_a_design_without_block_ram(crossed):
 
 
 def test_without_block_ram_it_is_placed_once(tmp_path):
-    runs = []
+    runs, stops = [], []
+
+    def run(arguments, stalled=None):
+        runs.append(arguments)
+        stops.append(stalled)
+
     (tmp_path / "top.json").write_text(json.dumps({"modules": {"top": {"cells": {"a": cell("LUT4", None, A=1)}}}}))
-    place_and_route(runs.append, tmp_path, ["--seed", "3"], ["--report", "x.json"])
+    place_and_route(run, tmp_path, ["--seed", "3"], ["--report", "x.json"])
     assert runs == [["--seed", "3", "--json", "top.json", "--report", "x.json"]]
+    assert [type(each) for each in stops] == [Stall]
 
 
 def test_each_round_begins_with_the_sites_of_the_one_before(tmp_path, crossed):
@@ -70,7 +76,8 @@ def test_each_round_begins_with_the_sites_of_the_one_before(tmp_path, crossed):
     runs = []
     (tmp_path / "top.json").write_text(json.dumps({"modules": {"top": bare(copy.deepcopy(crossed))}}))
 
-    def run(arguments):
+    def run(arguments, stalled=None):
+        assert (stalled is None) == ("--no-route" in arguments)
         source = tmp_path / arguments[arguments.index("--json") + 1]
         module = json.loads(source.read_text())["modules"]["top"]
         runs.append((arguments, module["cells"]["near"]["attributes"].get("BEL")))
@@ -88,3 +95,17 @@ def test_each_round_begins_with_the_sites_of_the_one_before(tmp_path, crossed):
     assert runs[-1][0][-2:] == ["--report", "x.json"]
     # Another seed begins anew.
     assert "BEL" not in (tmp_path / "top.json").read_text().replace("NEXTPNR_BEL", "")
+
+
+def test_stall():
+    """When nearly no wire is used twice, it has 200 iterations more; and 500 in all."""
+
+    def stalls(overused):
+        stall = Stall()
+        lines = [f"Info:     iter={n} wires=9 overused={u} overuse=9 tmgfail=8" for n, u in enumerate(overused, 1)]
+        return next((n for n, line in enumerate(lines, 1) if stall(line)), None)
+
+    assert stalls([500] * 50 + [20] + [30] * 300) == 251
+    assert stalls([500] * 600) == 500
+    assert stalls([500] * 50 + [3] * 190) is None
+    assert not Stall()("Info: Routing complete.")

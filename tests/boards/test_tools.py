@@ -1,0 +1,54 @@
+"""Programs that are run, that fail, and that do not end."""
+
+import sys
+
+import pytest
+from verbena.boards import tools
+
+
+def python(text):
+    return [sys.executable, "-u", "-c", text]
+
+
+def test_what_it_says_is_kept(tmp_path):
+    tools.run_tool(python("import os; print(os.getcwd())"), tmp_path, "log")
+    assert (tmp_path / "log").read_text() == f"{tmp_path}\n"
+
+
+def test_a_program_that_is_missing(tmp_path):
+    with pytest.raises(tools.BuildError, match="/nowhere/tool cannot be run: No such file"):
+        tools.run_tool(["/nowhere/tool"], tmp_path, "log")
+
+
+@pytest.mark.parametrize(("said", "message"), [("ERROR: too large", "ERROR: too large"), ("?", "no message")])
+def test_a_program_that_fails(said, message, tmp_path):
+    with pytest.raises(tools.BuildError, match=f"failed: {message} .see .*log"):
+        tools.run_tool(python(f"print({said!r}); raise SystemExit(3)"), tmp_path, "log")
+
+
+def test_a_program_that_comes_to_no_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "LOOK", 0.01)
+    lines = []
+
+    def stalled(line):
+        lines.append(line)
+        return line == "3\n"
+
+    endless = "import itertools, time\nfor n in itertools.count(): print(n); time.sleep(0.01)"
+    with pytest.raises(tools.StalledError, match="comes to no end"):
+        tools.run_tool(python(endless), tmp_path, "log", stalled)
+    assert lines == ["0\n", "1\n", "2\n", "3\n"]
+
+
+def test_lines_are_whole(tmp_path, monkeypatch):
+    """Whoever watches sees each line once, also the last ones of a program that has ended."""
+    monkeypatch.setattr(tools, "LOOK", 0.01)
+    lines = []
+    slow = "import sys, time\nfor piece in ('a', 'b\\nc', '\\nd\\n'): sys.stdout.write(piece); time.sleep(0.05)"
+    tools.run_tool(python(slow), tmp_path, "log", lines.append)
+    assert lines == ["ab\n", "c\n", "d\n"]
+
+
+def test_a_watched_program_may_fail(tmp_path):
+    with pytest.raises(tools.BuildError, match="ERROR: no way"):
+        tools.run_tool(python("print('ERROR: no way'); raise SystemExit(1)"), tmp_path, "log", lambda line: False)
