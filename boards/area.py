@@ -25,6 +25,7 @@ __all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
 
 DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
 AIM_MHZ = 125
+"""What the engine is to reach on this device."""
 
 KINDS = {"lut4": ("LUT4",), "ff": ("TRELLIS_FF",), "bram": ("DP16KD", "PDPW16KD"), "dsp": ("MULT18X18D",)}
 LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
