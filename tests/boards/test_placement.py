@@ -106,6 +106,7 @@ def test_stall():
         return next((n for n, line in enumerate(lines, 1) if stall(line)), None)
 
     assert stalls([500] * 50 + [20] + [30] * 300) == 251
+    assert stalls([500] * 50 + [20] * 300) == 251
     assert stalls([500] * 600) == 500
     assert stalls([500] * 50 + [3] * 190) is None
     assert not Stall()("Info: Routing complete.")
