@@ -78,7 +78,7 @@ def synthesize(board, folder, *, mac, ip, allowed):
             text = spare_block_ram(free_states(mark_collisions(text)), board.lut_rows, board.lut_width)
         (folder / name).write_text(text)
     script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json"
-    _run("yosys", "YOSYS", ["-q", "-l", "top.rpt", "-p", script], folder)
+    _run("yosys", "YOSYS", ["-p", script], folder)
     # Only the engine's domain: the network reaches all of the chip, but it is one.
     finish(folder / "top.json", "top", **NETS)
 
@@ -147,7 +147,7 @@ def build(board, folder, *, mac, ip, allowed, seed=None, blocks=True):
 def count_blocks(folder):
     """Cells of each block: those that the top and the node are made of, and those of the engine."""
     script = f"read_rtlil top.il; {SYNTHESIZE} -noflatten -top top; tee -q -o blocks.json stat -json"
-    _run("yosys", "YOSYS", ["-q", "-l", "blocks.rpt", "-p", script], folder)
+    _run("yosys", "YOSYS", ["-p", script], folder)
     modules = json.loads((folder / "blocks.json").read_text())["modules"]
     modules = {name.removeprefix("\\"): each["num_cells_by_type"] for name, each in modules.items()}
 

@@ -14,7 +14,7 @@ class EventCounters(wiring.Component):
     Parameters
     ----------
     count : int
-        Counters, at least 2: what a visit adds is written in the cycle after it.
+        Counters.
 
     Members
     -------
@@ -25,8 +25,6 @@ class EventCounters(wiring.Component):
     """
 
     def __init__(self, count):
-        if not isinstance(count, int) or count < 2:
-            raise ValueError(f"count must be at least 2, not {count!r}")
         self.count = count
         super().__init__({"strobe": In(count), "scan": Out(range(count)), "value": Out(32)})
 
@@ -41,14 +39,12 @@ class EventCounters(wiring.Component):
                 m.d.sync += each.eq(strobe)
             with m.Elif(strobe & (each != 3)):
                 m.d.sync += each.eq(each + 1)
-        held, more = Signal(32), Signal(2)
-        m.d.comb += [read.addr.eq(self.scan), self.value.eq(read.data), write.data.eq(held + more)]
-        # `write.addr` and `write.en` are registers.
-        m.d.sync += [
-            held.eq(read.data),
-            more.eq(pending[self.scan]),
+        m.d.comb += [
+            read.addr.eq(self.scan),
             write.addr.eq(self.scan),
             write.en.eq(1),
-            self.scan.eq(Mux(self.scan == self.count - 1, 0, self.scan + 1)),
+            write.data.eq(read.data + pending[self.scan]),
+            self.value.eq(read.data),
         ]
+        m.d.sync += self.scan.eq(Mux(self.scan == self.count - 1, 0, self.scan + 1))
         return m

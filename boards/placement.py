@@ -140,8 +140,10 @@ class Stall:
     A wire too slow for its clock is ripped up again and again, though nothing else is wrong.
     """
 
-    QUIET, LATER, LAST = 20, 100, 300
-    """So many wires used twice are nearly none; iterations that are enough from then on, and in all."""
+    QUIET, LATER, LAST = 20, 200, 500
+    """So many wires used twice are nearly none; iterations that are enough from then on, and in all. Whatever came to
+    an end had at most 62 then, and 93 in all.
+    """
 
     ITERATION = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) ")
 

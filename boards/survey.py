@@ -11,7 +11,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from .build import ADDRESSES, BuildError, check, count_blocks, find_boards, pack, place, synthesize
+from .build import ADDRESSES, check, count_blocks, find_boards, pack, place, synthesize
+from .tools import BuildError, StalledError
 
 __all__ = ["main", "survey"]
 
@@ -39,6 +40,8 @@ def survey(board, folder, seeds, *, blocks=True):
                 pack(folder)
             check(report)
             run["meets"] = packed = True
+        except StalledError as error:
+            run["error"] = str(error)
         except BuildError as error:
             run["error"] = str(error)
             result["fits"] = "clocks" in run
@@ -83,7 +86,7 @@ def main(argv=None):
     for name, result in results.items():
         for run in result["runs"]:
             clocks = ", ".join(f"{clock} {each['mhz']} MHz" for clock, each in run.get("clocks", {}).items())
-            print(f"{name}, seed {run['seed']}, {run['seconds']} s: {clocks or 'does not fit'}")
+            print(f"{name}, seed {run['seed']}, {run['seconds']} s: {clocks or run['error']}")
     return failed
 
 

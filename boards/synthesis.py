@@ -28,7 +28,7 @@ ROUTE = {"router1": ("--router", "router1"), "router2": ("--router", "router2", 
 """Its options by router. ``router2`` takes minutes, and with ripup routes again what misses the target: without, the
 longest way of a signal with many users is an accident, and the same placement reached 103 instead of 125 MHz.
 ``router1`` comes to an end on a device that is nearly full, where ``router2`` leaves wires that are used twice; on a
-large one it takes hours.
+large one it has not come to an end.
 """
 
 MARGIN = 1.024

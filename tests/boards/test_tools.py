@@ -41,12 +41,42 @@ def test_a_program_that_comes_to_no_end(tmp_path, monkeypatch):
 
 
 def test_lines_are_whole(tmp_path, monkeypatch):
-    """Whoever watches sees each line once, also the last ones of a program that has ended."""
+    """Whoever watches sees each line once, in one piece, however it was written."""
     monkeypatch.setattr(tools, "LOOK", 0.01)
     lines = []
-    slow = "import sys, time\nfor piece in ('a', 'b\\nc', '\\nd\\n'): sys.stdout.write(piece); time.sleep(0.05)"
+    slow = "import os, time\nfor piece in (b'a', b'b\\nc', b'\\nd\\n'): os.write(1, piece); time.sleep(0.2)"
     tools.run_tool(python(slow), tmp_path, "log", lines.append)
     assert lines == ["ab\n", "c\n", "d\n"]
+
+
+def test_the_last_words_of_a_program_are_heard(tmp_path, monkeypatch):
+    """What it says between the last look at its log and its end."""
+    log = tmp_path / "log"
+
+    class Program:
+        returncode = 0
+
+        def __init__(self, command, stdout, **_):
+            self.log = stdout
+
+        def poll(self):
+            self.log.write("last\n")
+            self.log.flush()
+            return 0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def wait(self):
+            pass
+
+    monkeypatch.setattr(tools.subprocess, "Popen", Program)
+    lines = []
+    tools.run_tool(["program"], tmp_path, log.name, lines.append)
+    assert lines == ["last\n"]
 
 
 def test_a_watched_program_may_fail(tmp_path):

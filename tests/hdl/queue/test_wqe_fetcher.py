@@ -449,7 +449,7 @@ def test_reset_in_flight():
     async def driver(ctx):
         for ring in world.rings.values():
             await world.configure(ctx, ring)
-        while min(lives) < 2:
+        while min(lives) < 2 or not all(total):  # each has been served as well
             await pause(ctx, rng, 0.9)
             ring = rng.choice(list(world.rings.values()))
             if rng.random() < 0.15:
