@@ -24,9 +24,10 @@ ENOUGH = 0.95
 GOAL = 0.896
 """Of the period: what no way should be longer than by the estimate, before it is routed."""
 
-AGAIN = (1.0, 1.0, 0.99, 0.98)
-"""Of each clock's aim, what the router is told, one time after the other, until all clocks are met; each time it has
-another seed, and so other luck. The last one that comes to an end stands, whatever comes of it.
+TRIES, STEP = 5, 0.006
+"""The router is told each clock's aim, and has so many tries to meet all clocks. Each has another seed; one that came
+to no end makes the next one's aim this part of it lower, one that missed a clock makes it higher. The last that came to
+an end stands.
 """
 
 ROUTED = "routed.json"
@@ -102,32 +103,44 @@ def place_and_route(run, folder, options, results, seed, grade="5G"):
         lines = (folder / options[file]).read_text().splitlines(keepends=True)
         constraints = "".join(line for line in lines if not line.startswith("FREQUENCY")) + "\n"
         del options[file - 1 : file + 1]
-    report = None
-    for attempt, part in enumerate(AGAIN):
+
+    def route(seed, part):
         lines = "".join(f'FREQUENCY NET "{name}" {aim * part:.3f} MHZ;\n' for name, aim in clocks.items())
         (folder / "refined.lpf").write_text(constraints + lines)
-        again = ["--seed", str(seed + 100 * attempt)]
         routing = ["--lpf", "refined.lpf", "--no-pack", "--no-place", "--json", refined.name, "--report", ROUTED]
-        try:
-            run([*options, *again, *routing, *results], stalled=Stall())
-        except StalledError:
-            print(f"routing comes to no end with {part} of each clock's aim", flush=True)
-            if attempt == len(AGAIN) - 1 and report is None:
-                raise
-            continue
+        run([*options, "--seed", str(seed), *routing, *results], stalled=Stall())
         report = json.loads((folder / ROUTED).read_text())
-        short = [f"{name} {each['achieved']:.1f} MHz" for name, each in report["fmax"].items() if _misses(each, part)]
-        if not short:
-            break
-        print(f"routed, but {', '.join(short)}", flush=True)
+        for name, each in report["fmax"].items():
+            each["constraint"] = clocks.get(name, each["constraint"])  # whatever the router was told
+        return report
+
+    report = _until_met(route, seed)
     refined.unlink()
-    for name, each in report["fmax"].items():
-        each["constraint"] = clocks.get(name, each["constraint"])  # whatever the router was told
     return report
 
 
-def _misses(clock, part):
-    return clock["achieved"] < clock["constraint"] / part / MARGIN
+def _until_met(route, seed):
+    """The report of the last of some tries that came to an end."""
+    report, part = None, 1.0
+    for attempt in range(TRIES):
+        try:
+            report = route(seed + 100 * attempt, part)
+        except StalledError:
+            print(f"routing comes to no end with {part:.3f} of each clock's aim", flush=True)
+            if attempt == TRIES - 1 and report is None:
+                raise
+            part -= STEP
+            continue
+        missed = [f"{name} {each['achieved']:.1f} MHz" for name, each in report["fmax"].items() if _misses(each)]
+        if not missed:
+            break
+        print(f"routed with {part:.3f} of each clock's aim, but {', '.join(missed)}", flush=True)
+        part += STEP
+    return report
+
+
+def _misses(clock):
+    return clock["achieved"] < clock["constraint"] / MARGIN
 
 
 def _top(path):
@@ -140,7 +153,7 @@ class Stall:
     A wire too slow for its clock is ripped up again and again, though nothing else is wrong.
     """
 
-    QUIET, LATER, LAST = 20, 200, 500
+    QUIET, LATER, LAST = 20, 120, 400
     """So many wires used twice are nearly none; iterations that are enough from then on, and in all. Whatever came to
     an end had at most 62 then, and 93 in all.
     """

@@ -131,19 +131,19 @@ def told(runs):
 
 
 def test_routed_until_it_is_fast_enough(tmp_path, crossed):
-    """What was asked is 2.4 % less than the aim, whatever the router is told."""
-    runs, report = run(tmp_path, crossed, 244.0, None, 244.2)
-    assert told(runs) == [("7", 250), ("107", 250), ("207", 247.5)]
-    assert report["fmax"]["clk"] == {"achieved": 244.2, "constraint": 250}
+    """What was asked is 0.8 % less than the aim, whatever the router is told."""
+    runs, report = run(tmp_path, crossed, 248.0, None, None, 248.1)
+    assert told(runs) == [("7", 250), ("107", 251.5), ("207", 250), ("307", 248.5)]
+    assert report["fmax"]["clk"] == {"achieved": 248.1, "constraint": 250}
 
 
 def test_a_router_that_comes_to_no_end(tmp_path, crossed):
     """What has come to one stands; if nothing has, that is an error."""
-    runs, report = run(tmp_path, crossed, None, 240.0, None, None)
-    assert told(runs) == [("7", 250), ("107", 250), ("207", 247.5), ("307", 245)]
+    runs, report = run(tmp_path, crossed, None, 240.0, None, None, None)
+    assert told(runs) == [("7", 250), ("107", 248.5), ("207", 250), ("307", 248.5), ("407", 247)]
     assert report["fmax"]["clk"]["achieved"] == 240
     with pytest.raises(StalledError):
-        run(tmp_path, crossed, *[None] * 4)
+        run(tmp_path, crossed, *[None] * 5)
 
 
 def test_stall():
@@ -154,8 +154,8 @@ def test_stall():
         lines = [f"Info:     iter={n} wires=9 overused={u} overuse=9 tmgfail=8" for n, u in enumerate(overused, 1)]
         return next((n for n, line in enumerate(lines, 1) if stall(line)), None)
 
-    assert stalls([500] * 50 + [20] + [30] * 300) == 251
-    assert stalls([500] * 50 + [20] * 300) == 251
-    assert stalls([500] * 600) == 500
-    assert stalls([500] * 50 + [3] * 190) is None
+    assert stalls([500] * 50 + [20] + [30] * 300) == 171
+    assert stalls([500] * 50 + [20] * 300) == 171
+    assert stalls([500] * 600) == 400
+    assert stalls([500] * 50 + [3] * 110) is None
     assert not Stall()("Info: Routing complete.")
