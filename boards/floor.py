@@ -1,6 +1,6 @@
 """Where the cells of a placed circuit may go: what moves together, and which slices are empty."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 
@@ -22,8 +22,10 @@ class Floor:
 
     A unit is what moves as one: a block RAM; a LUT with the flip-flop behind it; a flip-flop; all of a slice whose LUTs
     are one; all of the slices of a carry chain or of a wider LUT. LUT RAM stays where it is, and so do flip-flops of
-    other clocks or with a reset of their own. Slices go to empty slices, so nothing that a slice has in common can be
-    in conflict, but not to a tile with LUT RAM or another clock. A block RAM changes places with the one that is there.
+    other clocks, and cells with a place by constraint (``BEL``). Slices go to empty slices, so nothing that a slice has
+    in common can be in conflict, but not to a tile with LUT RAM or another clock, and those with a reset (LSR) not to
+    one with another reset: a tile could have two of them, and one is used here. A block RAM changes places with the one
+    that is there.
 
     Members
     -------
@@ -41,6 +43,9 @@ class Floor:
         for index, cell in enumerate(estimate.cells):
             if cell["type"] in SLICED and estimate.bel[index]:
                 self._slices[self._slice(index)].append(index)
+        self._resets = defaultdict(Counter)  # how many flip-flops have each, by tile
+        for (x, y, _), cells in self._slices.items():
+            self._resets[x, y] += self._resets_of(cells)
         self._find_units()
         self._rams = {}  # unit by place
         for index, cell in enumerate(estimate.cells):
@@ -80,13 +85,13 @@ class Floor:
         for places in together.values():
             cells = [cell for place in places for cell in self._slices[place]]
             if len(places) > 1:
-                if all(self._moves(cell) for cell in cells):
+                if self._move(cells):
                     left, row = min(x for x, _, _ in places), places[0][1]
                     if all(y == row for _, y, _ in places):
                         self._add(tuple((x - left, letter) for x, _, letter in places), cells)
                 continue
             for part in self._parts(cells):
-                if all(self._moves(cell) for cell in part):
+                if self._move(part):
                     self._add(ANY, part)
 
     def _parts(self, cells):
@@ -101,11 +106,19 @@ class Floor:
             else:
                 yield from ([cell] for cell in part)
 
+    def _move(self, cells):
+        return len(self._resets_of(cells)) <= 1 and all(self._moves(self.estimate.cells[cell]) for cell in cells)
+
     def _moves(self, cell):
-        cell = self.estimate.cells[cell]
+        if "BEL" in cell["attributes"]:
+            return False
         if cell["type"] == "TRELLIS_FF":
-            return cell["connections"]["CLK"] == [self.estimate.clock] and not cell["connections"].get("LSR")
+            return cell["connections"]["CLK"] == [self.estimate.clock]
         return cell["type"] == "TRELLIS_COMB" and cell["parameters"].get("MODE") not in LUT_RAM
+
+    def _resets_of(self, cells):
+        found = (self.estimate.cells[cell]["connections"].get("LSR") for cell in cells)
+        return Counter(bits[0] for bits in found if bits)
 
     def _find_room(self):
         """Empty slices, where a column of slices crosses a row of them; sites of block RAM."""
@@ -138,6 +151,10 @@ class Floor:
         if slots == RAM:
             return self._sites
         empty = self._empty & ~self._barred
+        for reset in self._resets_of(self.members[unit]):
+            for (x, y), others in self._resets.items():
+                if others.keys() - {reset}:
+                    empty[:, x, y] = False
         if slots == ANY:
             return empty.any(0)
         room = np.ones_like(empty[0])
@@ -187,6 +204,9 @@ class Floor:
         right = x - self.corner(unit)[0]
         for cell in self.members[unit]:
             old = self._slice(cell)
+            resets = self._resets_of([cell])
+            self._resets[old[0], old[1]] -= resets
+            self._resets[old[0] + right, y] += resets
             new = old[0] + right, y, old[2] if letter is None else letter
             self._slices[old].remove(cell)
             if not self._slices[old]:

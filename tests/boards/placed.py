@@ -43,8 +43,11 @@ class Placed:
         ports = dict(zip("ABCD", inputs))
         self.add(name, "TRELLIS_COMB", bel, F=f"{name}.F", **ports, **connections)
 
-    def flop(self, name, bel, clock=CLOCK, **connections):
+    def flop(self, name, bel, clock=CLOCK, fixed=False, **connections):
+        """``fixed``: it has its place by a constraint."""
         self.add(name, "TRELLIS_FF", bel, CLK=clock, Q=f"{name}.Q", **connections)
+        if fixed:
+            self.module["cells"][name]["attributes"]["BEL"] = bel
 
     def place(self, name):
         return self.module["cells"][name]["attributes"]["NEXTPNR_BEL"]

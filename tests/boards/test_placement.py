@@ -21,10 +21,10 @@ def crossed():
     placed = Placed()
     placed.add("near", "DP16KD", "X40/Y6/EBR1", DOA0="near.D")
     placed.add("far", "DP16KD", "X4/Y9/EBR0", DOA0="far.D")
-    placed.flop("left", "X5/Y5/SLICEA.FF0", M="near.D", LSR="reset")
-    placed.flop("right", "X38/Y10/SLICEB.FF0", M="far.D", LSR="reset")
+    placed.flop("left", "X5/Y5/SLICEA.FF0", M="near.D", fixed=True)
+    placed.flop("right", "X38/Y10/SLICEB.FF0", M="far.D", fixed=True)
     placed.lut("lut", "X38/Y10/SLICEC.K0", "left.Q")
-    placed.flop("back", "X6/Y5/SLICEA.FF0", M="lut.F", LSR="reset")
+    placed.flop("back", "X6/Y5/SLICEA.FF0", M="lut.F", fixed=True)
     return placed.module
 
 

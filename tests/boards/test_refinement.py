@@ -1,5 +1,7 @@
 """Cells on long ways, in circuits small enough to see where they should go."""
 
+from collections import defaultdict
+
 import pytest
 from placed import Placed
 from streams import make_rng
@@ -41,17 +43,17 @@ def test_a_cell_beside_its_way(placed):
 
 def test_cells_that_gain_nothing_alone(placed):
     """Three in one tile, between two that stay in another: wherever one of them goes, its wires are as long."""
-    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", LSR="reset")
+    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", fixed=True)
     for letter, name, source in (("A", "one", "first.Q"), ("B", "two", "one.F"), ("C", "three", "two.F")):
         placed.lut(name, f"X55/Y5/SLICE{letter}.K0", source)
-    placed.flop("last", "X10/Y2/SLICEB.FF0", M="three.F", LSR="reset")
+    placed.flop("last", "X10/Y2/SLICEB.FF0", M="three.F", fixed=True)
     before, after, _ = refine(placed.module, 2.5)
     assert before > 6
     assert after < 2.5
 
 
 def test_a_lut_takes_its_flip_flop_along(placed):
-    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", LSR="reset")  # stays
+    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", fixed=True)  # stays
     placed.lut("lut", "X55/Y9/SLICEC.K1", "first.Q")
     placed.flop("behind", "X55/Y9/SLICEC.FF1", DI="lut.F")
     refine(placed.module, 1.0)
@@ -75,9 +77,9 @@ def chain(placed, name, slices, source):
 
 def test_a_carry_chain_keeps_its_shape(placed):
     """It needs a row of empty slices, over tiles' edges; and it is its last tile that should be near."""
-    placed.flop("first", "X30/Y2/SLICEA.FF0", M="elsewhere", LSR="reset")
+    placed.flop("first", "X30/Y2/SLICEA.FF0", M="elsewhere", fixed=True)
     for y in set(range(2, 12)) - {6}:
-        placed.flop(f"in_the_way{y}", f"X26/Y{y}/SLICEB.FF0", M="elsewhere", LSR="reset")
+        placed.flop(f"in_the_way{y}", f"X26/Y{y}/SLICEB.FF0", M="elsewhere", fixed=True)
     chain(placed, "sum", [(x, 9, letter) for x in range(51, 59) for letter in "ABCD"][2:-2], "first.Q")
     placed.flop("last", "X58/Y9/SLICEB.FF1", DI="sum")
     refine(placed.module, 0.5)
@@ -92,7 +94,7 @@ def test_a_carry_chain_keeps_its_shape(placed):
 def test_block_ram_changes_places(placed):
     placed.add("wrong", "DP16KD", "X41/Y6/EBR1", {"REGMODE_A": "OUTREG"}, CLKA="clk", DOA0="wrong.D")
     placed.add("idle", "DP16KD", "X21/Y6/EBR0", CLKA="clk", DOA0="idle.D")
-    placed.flop("user", "X19/Y2/SLICEA.FF0", M="wrong.D", LSR="reset")
+    placed.flop("user", "X19/Y2/SLICEA.FF0", M="wrong.D", fixed=True)
     refine(placed.module, 0.8)
     assert placed.place("wrong") == "X21/Y6/EBR0"
     assert placed.place("idle") == "X41/Y6/EBR1"
@@ -100,25 +102,25 @@ def test_block_ram_changes_places(placed):
 
 def test_a_move_that_makes_it_worse(placed, monkeypatch):
     """Whatever was expected of it, it is taken back."""
-    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", LSR="reset")
+    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", fixed=True)
     placed.lut("lut", "X35/Y2/SLICEA.K0", "first.Q")
-    placed.flop("last", "X40/Y2/SLICEA.FF0", M="lut.F", LSR="reset")
+    placed.flop("last", "X40/Y2/SLICEA.FF0", M="lut.F", fixed=True)
     monkeypatch.setattr(refinement, "_best", lambda estimate, floor, way, goal: ([floor.unit[way[1]]], (59, 11)))
     before, after, moves = refine(placed.module, 1.0)
     assert (after, moves) == (before, 0)
     assert placed.place("lut") == "X35/Y2/SLICEA.K0"
 
 
-@pytest.mark.parametrize("kind", ["LUT RAM", "reset", "clock"])
+@pytest.mark.parametrize("kind", ["LUT RAM", "constraint", "clock"])
 def test_what_stays(kind, placed):
-    """LUT RAM, and a LUT whose flip-flop has a reset or another clock, though they make a way too long."""
-    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", LSR="reset")
+    """LUT RAM; a LUT whose flip-flop has a place by constraint, or another clock; though they make a way too long."""
+    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", fixed=True)
     parameters = {"MODE": "DPRAM"} if kind == "LUT RAM" else {}
     placed.add("stays", "TRELLIS_COMB", "X55/Y9/SLICEA.K0", parameters, A="first.Q", F="stays.F")
     if kind != "LUT RAM":
-        ports = {"LSR": "reset"} if kind == "reset" else {"clock": "rx"}
+        ports = {"fixed": True} if kind == "constraint" else {"clock": "rx"}
         placed.flop("behind", "X55/Y9/SLICEA.FF0", DI="stays.F", **ports)
-    placed.flop("last", "X12/Y2/SLICEA.FF0", M="stays.F", LSR="reset")
+    placed.flop("last", "X12/Y2/SLICEA.FF0", M="stays.F", fixed=True)
     before, after, _ = refine(placed.module, 1.0)
     assert before == after > 5
     assert placed.place("stays") == "X55/Y9/SLICEA.K0"
@@ -127,8 +129,8 @@ def test_what_stays(kind, placed):
 @pytest.mark.parametrize("kind", ["LUT RAM", "clock"])
 def test_tiles_that_take_nothing(kind, placed):
     """Between the two ends all tiles have LUT RAM, or another clock: the cell goes to what is beside them."""
-    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", LSR="reset")
-    placed.flop("last", "X10/Y3/SLICEA.FF0", M="lut.F", LSR="reset")
+    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", fixed=True)
+    placed.flop("last", "X10/Y3/SLICEA.FF0", M="lut.F", fixed=True)
     placed.lut("lut", "X55/Y9/SLICEA.K0", "first.Q")
     barred = {(x, y) for x in range(9, 12) for y in range(2, 5)}
     for x, y in barred:
@@ -139,6 +141,22 @@ def test_tiles_that_take_nothing(kind, placed):
     refine(placed.module, 1.0)
     x, y, _ = placed.place("lut").split("/")
     assert (int(x[1:]), int(y[1:])) not in barred
+    assert longest(placed) < 2
+
+
+def test_a_tile_has_one_reset(placed):
+    """A flip-flop with a reset goes to a tile without one or with the same, and takes it along."""
+    placed.flop("first", "X10/Y2/SLICEA.FF0", M="elsewhere", fixed=True)
+    placed.flop("last", "X10/Y3/SLICEA.FF0", M="two.Q", fixed=True)
+    placed.flop("one", "X55/Y9/SLICEA.FF0", M="first.Q", LSR="one")
+    placed.flop("two", "X45/Y9/SLICEA.FF0", M="one.Q", LSR="two")
+    near = {(x, y) for x in range(8, 13) for y in range(2, 6)}
+    for x, y in near - {(10, 4)}:
+        placed.flop(f"other{x}_{y}", f"X{x}/Y{y}/SLICEB.FF0", M="elsewhere", LSR="two")
+    refine(placed.module, 1.0)
+    tiles = {name: tuple(int(each[1:]) for each in placed.place(name).split("/")[:2]) for name in ("one", "two")}
+    assert tiles["one"] not in near - {(10, 4)}
+    assert tiles["two"] != tiles["one"]
     assert longest(placed) < 2
 
 
@@ -175,11 +193,12 @@ def test_random_circuits(room):
                 placed.flop(f"m{n}", f"X{x}/Y{y}/SLICE{letter}.FF{half}", DI=f"n{n}.F")
                 signals.append(f"m{n}.Q")
         else:
-            placed.flop(f"n{n}", f"X{x}/Y{y}/SLICE{letter}.FF{half}", M=rng.choice(signals))
+            reset = {"LSR": rng.choice(("one", "two"))} if rng.random() < 0.3 and letter == "A" else {}
+            placed.flop(f"n{n}", f"X{x}/Y{y}/SLICE{letter}.FF{half}", M=rng.choice(signals), **reset)
             signals.append(f"n{n}.Q")
     for x, y, letter in free:
         if rng.random() > room:
-            placed.flop(f"full{x}_{y}{letter}", f"X{x}/Y{y}/SLICE{letter}.FF0", M="elsewhere", LSR="reset")
+            placed.flop(f"full{x}_{y}{letter}", f"X{x}/Y{y}/SLICE{letter}.FF0", M="elsewhere", fixed=True)
     names = list(placed.module["cells"])
     kinds = {name: placed.place(name).split(".")[1] for name in names}
     before = longest(placed)
@@ -188,6 +207,11 @@ def test_random_circuits(room):
     assert after <= before
     assert list(placed.module["cells"]) == names
     assert {name: placed.place(name).split(".")[1] for name in names} == kinds
+    resets = defaultdict(set)
+    for name in names:
+        if reset := placed.module["cells"][name]["connections"].get("LSR"):
+            resets[placed.place(name).split("/SLICE")[0]].add(reset[0])
+    assert max((len(each) for each in resets.values()), default=0) <= 1
     assert len({placed.place(name) for name in names}) == len(names)
     for n in range(60):
         if f"m{n}" in placed.module["cells"]:
