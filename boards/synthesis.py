@@ -32,8 +32,8 @@ large one it has not come to an end.
 """
 
 MARGIN = 1.008
-"""Of each clock's aim, what nextpnr is told: what it believes while it routes is a little better than what it finds
-afterwards. Told much more than the placement can give, it comes to no end, or to a bad one (117 instead of 126 MHz).
+"""Of each clock's aim, what nextpnr is told: its router counts no users of a wire before all is routed, and finds its
+ways a little longer afterwards than it believed.
 """
 
 SEED = 4

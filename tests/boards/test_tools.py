@@ -15,6 +15,12 @@ def test_what_it_says_is_kept(tmp_path):
     assert (tmp_path / "log").read_text() == f"{tmp_path}\n"
 
 
+def test_its_environment(tmp_path):
+    program = python("import os; print(os.environ['GREETING'])")
+    tools.run_tool(program, tmp_path, "log", environment={"GREETING": "hello"})
+    assert (tmp_path / "log").read_text() == "hello\n"
+
+
 def test_a_program_that_is_missing(tmp_path):
     with pytest.raises(tools.BuildError, match="/nowhere/tool cannot be run: No such file"):
         tools.run_tool(["/nowhere/tool"], tmp_path, "log")
