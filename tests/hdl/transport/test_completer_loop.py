@@ -9,7 +9,8 @@ from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.transport.layouts import ResponseJobKind
 
 MESSAGES = 10
-TIMEOUT = 150
+TIMEOUT = 400
+"""Cycles; with these stalls, an answer that is not lost takes up to 190 (60 seeds)."""
 
 
 class Peer:
