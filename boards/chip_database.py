@@ -121,7 +121,6 @@ def environment(folder):
             except OSError:  # somebody else was faster
                 if not place.exists():
                     raise
-            Path(new).mkdir(exist_ok=True)  # for its end
     paths = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
