@@ -30,7 +30,7 @@ to no end makes the next one's aim this part of it lower, one that missed a cloc
 an end stands.
 """
 
-ROUTED = "routed.json"
+REFINED, ROUTED = "refined.json", "routed.json"
 
 GRADES = {"5G": 54, 8: 76, 7: 98, 6: 120}
 """How slow each speed grade is; the estimate is that of the first."""
@@ -84,30 +84,13 @@ def place_and_route(run, folder, options, results, seed, grade="5G"):
     StalledError
         The router comes to no end, whatever it is told.
     """
-    placed, refined, log = (folder / name for name in ("placed.json", "refined.json", "placed.log"))
-    placing = ["--seed", str(seed), "--json", "sited.json", "--no-route", "--write", placed.name, "--log", log.name]
-    run([*options, *placing])
-    design = json.loads(placed.read_text())
-    module = design["modules"]["top"]
-    clocks = {name: float(aim) for name, aim in AIM.findall(log.read_text())}
-    main = [main_clock(module)]
-    for aim in (aim for name, aim in clocks.items() if module["netnames"].get(name, {}).get("bits") == main):
-        before, after, moves = refine(module, GOAL * 1000 / aim * GRADES["5G"] / GRADES[grade])
-        print(f"placed; {moves} moves make the longest way {before:.1f}, then {after:.1f} ns by estimate", flush=True)
-    refined.write_text(json.dumps(design))
-    placed.unlink()
-    # What is loaded as placed has lost the clocks' constraints.
-    options, constraints = list(options), ""
-    if "--lpf" in options:
-        file = options.index("--lpf") + 1
-        lines = (folder / options[file]).read_text().splitlines(keepends=True)
-        constraints = "".join(line for line in lines if not line.startswith("FREQUENCY")) + "\n"
-        del options[file - 1 : file + 1]
+    clocks = _place(run, folder, options, seed, GRADES[grade])
+    options, constraints = _without_clocks(folder, options)
 
     def route(seed, part):
         lines = "".join(f'FREQUENCY NET "{name}" {aim * part:.3f} MHZ;\n' for name, aim in clocks.items())
         (folder / "refined.lpf").write_text(constraints + lines)
-        routing = ["--lpf", "refined.lpf", "--no-pack", "--no-place", "--json", refined.name, "--report", ROUTED]
+        routing = ["--lpf", "refined.lpf", "--no-pack", "--no-place", "--json", REFINED, "--report", ROUTED]
         run([*options, "--seed", str(seed), *routing, *results], stalled=Stall())
         report = json.loads((folder / ROUTED).read_text())
         for name, each in report["fmax"].items():
@@ -115,8 +98,38 @@ def place_and_route(run, folder, options, results, seed, grade="5G"):
         return report
 
     report = _until_met(route, seed)
-    refined.unlink()
+    (folder / REFINED).unlink()
     return report
+
+
+def _place(run, folder, options, seed, slow):
+    """Leaves what is placed and refined; returns the aim of each clock, in MHz."""
+    placed, log = folder / "placed.json", folder / "placed.log"
+    placing = ["--seed", str(seed), "--json", "sited.json", "--no-route", "--write", placed.name, "--log", log.name]
+    run([*options, *placing])
+    design = json.loads(placed.read_text())
+    placed.unlink()
+    module = design["modules"]["top"]
+    clocks = {name: float(aim) for name, aim in AIM.findall(log.read_text())}
+    main = [main_clock(module)]
+    for aim in (aim for name, aim in clocks.items() if module["netnames"].get(name, {}).get("bits") == main):
+        before, after, moves = refine(module, GOAL * 1000 / aim * GRADES["5G"] / slow)
+        print(f"placed; {moves} moves make the longest way {before:.1f}, then {after:.1f} ns by estimate", flush=True)
+    (folder / REFINED).write_text(json.dumps(design))
+    return clocks
+
+
+def _without_clocks(folder, options):
+    """``options`` without the file of constraints, and what that has besides clocks: what is loaded as placed has lost
+    these, and needs them by the names of their nets.
+    """
+    options = list(options)
+    if "--lpf" not in options:
+        return options, ""
+    file = options.index("--lpf") + 1
+    lines = (folder / options[file]).read_text().splitlines(keepends=True)
+    del options[file - 1 : file + 1]
+    return options, "".join(line for line in lines if not line.startswith("FREQUENCY")) + "\n"
 
 
 def _until_met(route, seed):
