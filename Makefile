@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test interop node-interop soft-roce soft-roce-shell soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
+.PHONY: help venv tools demo test interop node-interop soft-roce soft-roce-shell captures soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -32,10 +32,10 @@ venv: $(READY) ## Set up .venv with all that development needs
 demo: $(READY) ## Move a file between two simulated adapters (FILE=path)
 	$(BIN)/python -m verbena.sim.demo $(if $(FILE),'$(FILE)')
 
-test: $(READY) ## Run all tests but the proofs
+test: $(READY) ## Run all tests but the proofs and those that need tshark
 	$(BIN)/python -m verbena.sim.model
 	$(BIN)/python -m verbena.boards.sim --compile
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal tests
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark tests
 
 interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 10 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
@@ -48,6 +48,10 @@ soft-roce: $(READY) ## Run Soft-RoCE in QEMU and an adapter on one cable, with a
 
 soft-roce-shell: ## Open a shell in the guest of `make soft-roce`
 	@$(BIN)/python tests/interop/soft_roce.py --shell
+
+captures: $(READY) ## Have tshark read captures, and test what judges those of `make interop`
+	@command -v tshark >/dev/null || { echo "tshark is missing: sudo apt install tshark" >&2; exit 1; }
+	$(BIN)/python -m pytest -q tests/tshark
 
 formal: $(READY) ## Prove properties of the PSN and ACK logic with an SMT solver (takes 2 to 4 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal
