@@ -4,22 +4,19 @@ nextpnr's static placer puts block RAM onto its sites once, early, and roughly: 
 used, some ends up half a chip from its logic, which then has to follow.
 """
 
-import re
-
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-__all__ = ["BLOCK_RAM", "assign_block_ram"]
+from .estimate import place_of
+from .synthesis import BLOCK_RAM
 
-BLOCK_RAM = "DP16KD"
+__all__ = ["assign_block_ram"]
 
 MANY = 60
 """Users of a signal from which on it says nothing about where its source should be."""
 
 REACH = 50
 """Tiles from which on the square of a distance counts for more than the distance: the longest way makes the clock."""
-
-SITE = re.compile(r"X(\d+)/Y(\d+)/(.*)")
 
 
 def assign_block_ram(placed, netlist):
@@ -30,10 +27,8 @@ def assign_block_ram(placed, netlist):
     columns and rows where block RAM stands in it. The cost of a site is the sum, over the signals of the block RAM, of
     the distance to the box around the others of the signal, ``d + d ** 2 / REACH``; block RAMs do not count as others.
     """
-    cells, places = placed["cells"], {}
-    for name, cell in cells.items():
-        if found := SITE.fullmatch(cell["attributes"].get("NEXTPNR_BEL", "")):
-            places[name] = (int(found[1]), int(found[2]), found[3])
+    cells = placed["cells"]
+    places = {name: place for name, cell in cells.items() if (place := place_of(cell))}
     rams = [name for name in places if cells[name]["type"] == BLOCK_RAM]
     if not rams:
         return 0, 0

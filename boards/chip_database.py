@@ -1,4 +1,4 @@
-"""nextpnr with a chip database of ours, in which wires are missing whose timing misleads its router.
+"""nextpnr with a chip database of ours, without connections whose timing misleads its router.
 
 Of an LFE5UM5G the database says of one kind of connection (``span1vn_to_a_s1``: from a wire that comes from the tile
 above to input A of a LUT) that it takes no time, and 0.32 ns for each user of the wire; other speed grades have 0.3 to
@@ -76,7 +76,7 @@ class _Database:
 
 
 def without_misleading(data):
-    """The bytes of a chip database without the connections that mislead, and how many these are.
+    """The bytes of a chip database without the connections that mislead.
 
     ``ValueError`` if it does not have the form that is expected.
     """
@@ -85,14 +85,13 @@ def without_misleading(data):
         database = _Database(data)
         classes = database.misleading()
         pips = {}  # by kind of tile
-        done, found = set(), 0
+        done = set()
         for y in range(database.height):
             for x in range(database.width):
                 kind = database.kind(x, y)
                 if kind not in pips:
                     pips[kind] = list(database.pips(kind, classes))
                 for index, *ends in pips[kind]:
-                    found += 1
                     for downhill, (right, down, wire) in zip((True, False), ends):
                         removal = database.kind(x + right, y + down), wire, downhill, (-right, -down, index)
                         if removal not in done:
@@ -100,7 +99,7 @@ def without_misleading(data):
                             done.add(removal)
     except (struct.error, IndexError) as error:
         raise ValueError(f"not a chip database of nextpnr-ecp5 as it was in 0.11: {error}") from None
-    return bytes(data), found
+    return bytes(data)
 
 
 def environment(folder):
@@ -131,5 +130,4 @@ def _copy(theirs, ours):
     for name in ("__init__.py", "nextpnr-ecp5.wasm"):
         (ours / name).write_bytes((theirs / name).read_bytes())
     for each in (theirs / databases).iterdir():
-        data, _ = without_misleading(each.read_bytes())
-        (ours / databases / each.name).write_bytes(data)
+        (ours / databases / each.name).write_bytes(without_misleading(each.read_bytes()))

@@ -9,7 +9,9 @@ from collections import Counter
 
 import numpy as np
 
-__all__ = ["NEVER", "SLICED", "START", "Estimate", "distance", "main_clock"]
+from .synthesis import BLOCK_RAM
+
+__all__ = ["NEVER", "SLICED", "START", "Estimate", "distance", "main_clock", "place_of"]
 
 SLICED = ("TRELLIS_COMB", "TRELLIS_FF", "TRELLIS_RAMW")
 """Cells that stand in slices."""
@@ -37,8 +39,14 @@ DIRECT = {"F1", "FXA", "FXB", "FCI", "DI", "DI0", "DI1", "WD", "WAD0", "WAD1", "
 NEVER = -1e3
 """Arrival of what is no start: a constant, another clock's signal."""
 
-PLACE = re.compile(r"X(\d+)/Y(\d+)/(.*)")
+SITE = re.compile(r"X(\d+)/Y(\d+)/(.*)")
 RAM_PORT = re.compile(r"(?:DI|DO|AD|CE|OCE|WE|CS|RST)([AB])\d*")
+
+
+def place_of(cell):
+    """Tile, and where in it, of a cell as nextpnr has written it: ``(x, y, bel)``; None if it has none."""
+    found = SITE.fullmatch(cell["attributes"].get("NEXTPNR_BEL", ""))
+    return found and (int(found[1]), int(found[2]), found[3])
 
 
 def main_clock(module):
@@ -89,8 +97,8 @@ class Estimate:
         self.y = np.zeros(len(cells), int)
         self.bel = [""] * len(cells)
         for index, cell in enumerate(self.cells):
-            if found := PLACE.fullmatch(cell["attributes"].get("NEXTPNR_BEL", "")):
-                self.x[index], self.y[index], self.bel[index] = int(found[1]), int(found[2]), found[3]
+            if found := place_of(cell):
+                self.x[index], self.y[index], self.bel[index] = found
         self.clock = main_clock(module)
         self._nets()
         self._arcs()
@@ -100,7 +108,7 @@ class Estimate:
     def _nets(self):
         self.net_of, source, start = {}, [], []  # net by signal
         for index, cell in enumerate(self.cells):
-            if cell["type"] not in ("TRELLIS_COMB", "TRELLIS_FF", "DP16KD"):
+            if cell["type"] not in ("TRELLIS_COMB", "TRELLIS_FF", BLOCK_RAM):
                 continue
             for port, bits in cell["connections"].items():
                 if bits and cell["port_directions"][port] == "output":
@@ -121,7 +129,7 @@ class Estimate:
 
     def _ours(self, cell, port):
         """The port belongs to the clock."""
-        found = RAM_PORT.fullmatch(port) if cell["type"] == "DP16KD" else None
+        found = RAM_PORT.fullmatch(port) if cell["type"] == BLOCK_RAM else None
         return cell["connections"].get(f"CLK{found[1]}" if found else "CLK") == [self.clock]
 
     def _ends(self, cell):
@@ -131,7 +139,7 @@ class Estimate:
             return ["WRE"] if cell["parameters"].get("MODE") == "DPRAM" else []
         if kind == "TRELLIS_FF":
             return [port for port in ("DI", "M", "CE", "LSR") if self._ours(cell, port)]
-        if kind == "DP16KD":
+        if kind == BLOCK_RAM:
             return [port for port in connections if RAM_PORT.fullmatch(port) and self._ours(cell, port)]
         if kind == "TRELLIS_RAMW":
             return list(connections)

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from .estimate import SLICED
+from .synthesis import BLOCK_RAM
 
 __all__ = ["Floor"]
 
@@ -49,7 +50,7 @@ class Floor:
         self._find_units()
         self._rams = {}  # unit by place
         for index, cell in enumerate(estimate.cells):
-            if cell["type"] == "DP16KD" and estimate.bel[index]:
+            if cell["type"] == BLOCK_RAM and estimate.bel[index]:
                 self._rams[self._place(index)] = len(self.members)
                 self._add(RAM, [index])
         self._find_room()

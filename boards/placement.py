@@ -7,10 +7,10 @@ on the longest ways is moved (:mod:`.refinement`), and that is routed.
 import json
 import re
 
-from .block_ram import BLOCK_RAM, assign_block_ram
+from .block_ram import assign_block_ram
 from .estimate import main_clock
 from .refinement import refine
-from .synthesis import MARGIN
+from .synthesis import BLOCK_RAM, MARGIN
 from .tools import StalledError
 
 __all__ = ["Stall", "place_and_route", "site"]

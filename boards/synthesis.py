@@ -6,6 +6,7 @@ import json
 import re
 
 __all__ = [
+    "BLOCK_RAM",
     "MARGIN",
     "PLACE",
     "ROUTE",
@@ -20,6 +21,8 @@ __all__ = [
 
 SYNTHESIZE = "synth_ecp5"
 """yosys' command, with the options that all designs have."""
+
+BLOCK_RAM = "DP16KD"
 
 PLACE = ("--placer", "static")
 """nextpnr's options for all designs: the other placer needs half as much wire again."""
@@ -100,7 +103,7 @@ def absorb_registers(netlist, top):
 
     gone = 0
     for cell in list(cells.values()):
-        if cell["type"] != "DP16KD":
+        if cell["type"] != BLOCK_RAM:
             continue
         # A port of 36 bits has the data outputs of both sides, and so both sides' registers.
         wide = any(int(str(cell["parameters"][f"DATA_WIDTH_{side}"]), 2) == 36 for side in "AB")

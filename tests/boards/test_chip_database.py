@@ -103,8 +103,7 @@ def test_without_the_package(tmp_path, monkeypatch):
 def test_all_else_stays():
     """Some two thousand bytes change, none of them where delays are; once gone, they are gone."""
     before = DATABASE.read_bytes()
-    after, found = without_misleading(before)
-    assert found > 10_000
+    after = without_misleading(before)
     assert len(after) == len(before)
     changed = np.frombuffer(before, np.uint8) != np.frombuffer(after, np.uint8)
     assert 0 < changed.sum() < 5_000
