@@ -163,24 +163,36 @@ def _top(path):
 class Stall:
     """Whether a router has come to where it goes round in circles; called with each line that it says.
 
-    A wire too slow for its clock is ripped up again and again, though nothing else is wrong.
+    A wire too slow for its clock is ripped up again and again, though nothing else is wrong; where wires are scarce,
+    what is ripped up leaves more and more of them used twice.
     """
 
     QUIET, LATER, LAST = 20, 120, 400
     """So many wires used twice are nearly none; iterations that are enough from then on, and in all. Whatever came to
     an end had at most 62 then, and 93 in all.
     """
+    MANY, WORSE = 500, 10
+    """With more than so many wires used twice, iterations that are enough without fewer of them than ever before.
+    Whatever came to an end had none.
+    """
 
     ITERATION = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) ")
 
     def __init__(self):
         self.quiet = None
+        self.fewest, self.best = None, 0
 
     def __call__(self, line):
         found = self.ITERATION.search(line)
         if found is None:
             return False
         iteration, overused = map(int, found.groups())
+        if self.fewest is None or overused < self.fewest:
+            self.fewest, self.best = overused, iteration
         if self.quiet is None and overused <= self.QUIET:
             self.quiet = iteration
-        return iteration >= self.LAST or (self.quiet is not None and iteration - self.quiet >= self.LATER)
+        return (
+            iteration >= self.LAST
+            or (self.quiet is not None and iteration - self.quiet >= self.LATER)
+            or (self.fewest > self.MANY and iteration - self.best >= self.WORSE)
+        )
