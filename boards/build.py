@@ -1,6 +1,8 @@
-"""Bitstreams: ``python -m verbena.boards.build ecpix5-85f`` writes ``build/ecpix5-85f/top.bit`` and ``report.json``.
+"""Bitstreams: ``python -m verbena.boards.build ecpix5-85f`` writes ``build/ecpix5-85f/top.bit``, ``report.json`` and
+``floorplan.png``.
 
-The report tells what each block takes, what the whole takes of the device, and how fast each clock can be.
+The report tells what each block takes, what the whole takes of the device, and how fast each clock can be; the picture
+where each block stands.
 A design that does not fit is an error, and so is a clock that is missed: one line says what, and the status is 1.
 """
 
@@ -21,9 +23,10 @@ from .area import COMPOSED as ENGINE_COMPOSED
 from .area import KINDS, LUTS_OF
 from .board import Top
 from .clocking import NETS
+from .floorplan import draw
 from .nextpnr import run_nextpnr
-from .placement import place_and_route, site
-from .synthesis import MARGIN, PLACE, ROUTE, SEED, SYNTHESIZE, finish, free_states, spare_block_ram
+from .placement import REFINED, ROUTED, place_and_route, site
+from .synthesis import MARGIN, PLACE, ROUTE, SYNTHESIZE, finish, free_states, spare_block_ram
 from .tools import BuildError, run_tool
 
 __all__ = [
@@ -65,7 +68,7 @@ def _run(tool, variable, arguments, folder):
 def synthesize(board, folder, *, mac, ip, allowed):
     """Leaves netlist and constraints of ``board`` in ``folder``, and nothing of an older bitstream."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("top.bit", "report.json", "sited.json"):
+    for name in ("top.bit", "report.json", "sited.json", "floorplan.png"):
         (folder / name).unlink(missing_ok=True)  # nobody shall take an old one for the new
     # Amaranth's own run of the tools would ask for programs that are not needed here.
     os.environ.setdefault("AMARANTH_ENV_TRELLIS", "")
@@ -87,7 +90,7 @@ def synthesize(board, folder, *, mac, ip, allowed):
 def place(board, folder, seed):
     """Places and routes what :func:`synthesize` left; returns a dictionary: clocks, utilization, and of what.
 
-    Block RAM has its sites for all seeds from the first one.
+    Block RAM has its sites for all seeds from the board's first one.
     """
     platform = board.platform()
     package = platform._nextpnr_package_options[platform.package].upper()
@@ -95,15 +98,20 @@ def place(board, folder, seed):
     options += ["--lpf", "top.lpf", "--timing-allow-fail", *PLACE, *ROUTE[board.router]]
     run = partial(run_nextpnr, folder)
     if not (folder / "sited.json").exists():
-        site(run, folder, options, SEED)
+        site(run, folder, options, board.seeds[0])
     grade = "5G" if "UM5G" in platform.device else int(platform.speed)
     report = _report(place_and_route(run, folder, options, ["--textcfg", "top.config"], seed, grade))
     return report | {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
 
 
-def pack(folder):
-    """Makes the bitstream of what was placed last."""
+def pack(folder, report):
+    """Makes the bitstream of what was placed last, of which ``report`` tells, and draws it."""
     _run("ecppack", "ECPPACK", ["--input", "top.config", "--bit", "top.bit"], folder)
+    module = json.loads((folder / REFINED).read_text())["modules"]["top"]
+    (folder / REFINED).unlink()
+    title = "{board}: {device}, seed {seed}".format_map(report)
+    composed = {".".join(levels[1:]) for levels in COMPOSED}
+    draw(module, json.loads((folder / ROUTED).read_text()), composed, title, folder / "floorplan.png")
 
 
 def check(report):
@@ -137,7 +145,7 @@ def build(board, folder, *, mac, ip, allowed, seed=None, blocks=True):
         except BuildError as error:
             if each != seeds[-1]:
                 print(f"seed {each}: {error}", flush=True)
-    pack(folder)
+    pack(folder, report)
     report["blocks"] = count_blocks(folder) if blocks else {}
     report["seconds"] = round(time.monotonic() - start)
     (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")

@@ -13,7 +13,7 @@ from .refinement import refine
 from .synthesis import BLOCK_RAM, MARGIN
 from .tools import StalledError
 
-__all__ = ["Stall", "place_and_route", "site"]
+__all__ = ["REFINED", "ROUTED", "Stall", "place_and_route", "site"]
 
 ROUNDS = 2
 """Most placements for the sites of block RAM. The second makes the wires a tenth shorter, further ones do nothing."""
@@ -31,6 +31,7 @@ an end stands.
 """
 
 REFINED, ROUTED = "refined.json", "routed.json"
+"""What is routed, and nextpnr's report of it."""
 
 GRADES = {"5G": 54, 8: 76, 7: 98, 6: 120}
 """How slow each speed grade is; the estimate is that of the first."""
@@ -66,6 +67,8 @@ def site(run, folder, options, seed):
 def place_and_route(run, folder, options, results, seed, grade="5G"):
     """Places and routes what :func:`site` left; returns nextpnr's report, each ``constraint`` in it the aim.
 
+    In ``folder`` remains, as ``REFINED``, what was routed, each cell with its place.
+
     Parameters
     ----------
     run : callable
@@ -97,9 +100,7 @@ def place_and_route(run, folder, options, results, seed, grade="5G"):
             each["constraint"] = clocks.get(name, each["constraint"])  # whatever the router was told
         return report
 
-    report = _until_met(route, seed)
-    (folder / REFINED).unlink()
-    return report
+    return _until_met(route, seed)
 
 
 def _place(run, folder, options, seed, slow):

@@ -37,7 +37,7 @@ def survey(board, folder, seeds, *, blocks=True):
             report = place(board, folder, seed)
             run |= {name: report[name] for name in ("device", "speed", "clocks", "utilization")}
             if not packed:
-                pack(folder)
+                pack(folder, report)
             check(report)
             run["meets"] = packed = True
         except StalledError as error:

@@ -74,6 +74,7 @@ def test_bitstream(tmp_path, capsys):
     assert run(tmp_path, "--seed", "3") == 0
     folder = tmp_path / "tiny"
     assert (folder / "top.bit").stat().st_size > 100_000
+    assert (folder / "floorplan.png").read_bytes().startswith(b"\x89PNG")
     report = json.loads((folder / "report.json").read_text())
     assert (report["board"], report["seed"], report["device"]) == ("tiny", 3, "LFE5UM5G-45F")
     assert len(report["clocks"]) == 2  # the engine's, and that from the PLL
