@@ -26,7 +26,7 @@ from .clocking import NETS
 from .floorplan import draw
 from .nextpnr import run_nextpnr
 from .placement import REFINED, ROUTED, place_and_route, site
-from .synthesis import MARGIN, PLACE, ROUTE, SYNTHESIZE, finish, free_states, spare_block_ram
+from .synthesis import MARGIN, PLACE, ROUTE, SEED, SYNTHESIZE, finish, free_states, spare_block_ram
 from .tools import BuildError, run_tool
 
 __all__ = [
@@ -90,7 +90,7 @@ def synthesize(board, folder, *, mac, ip, allowed):
 def place(board, folder, seed):
     """Places and routes what :func:`synthesize` left; returns a dictionary: clocks, utilization, and of what.
 
-    Block RAM has its sites for all seeds from the board's first one.
+    Block RAM has its sites for all seeds from the first one.
     """
     platform = board.platform()
     package = platform._nextpnr_package_options[platform.package].upper()
@@ -98,7 +98,7 @@ def place(board, folder, seed):
     options += ["--lpf", "top.lpf", "--timing-allow-fail", *PLACE, *ROUTE[board.router]]
     run = partial(run_nextpnr, folder)
     if not (folder / "sited.json").exists():
-        site(run, folder, options, board.seeds[0])
+        site(run, folder, options, SEED)
     grade = "5G" if "UM5G" in platform.device else int(platform.speed)
     report = _report(place_and_route(run, folder, options, ["--textcfg", "top.config"], seed, grade))
     return report | {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
