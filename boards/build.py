@@ -24,7 +24,7 @@ from .area import KINDS, LUTS_OF
 from .board import Top
 from .clocking import NETS
 from .floorplan import draw
-from .nextpnr import run_nextpnr
+from .nextpnr import run_nextpnr, signal_of
 from .placement import REFINED, ROUTED, place_and_route, site
 from .synthesis import MARGIN, PLACE, ROUTE, SEED, SYNTHESIZE, finish, free_states, spare_block_ram
 from .tools import BuildError, run_tool
@@ -185,7 +185,7 @@ def _wanted(constraint):
 
 def _report(nextpnr):
     clocks = {
-        re.sub(r"^\$glbnet\$|\$TRELLIS_IO_IN$", "", name): {
+        signal_of(name): {
             "mhz": round(each["achieved"], 2),
             "wanted_mhz": _wanted(each["constraint"]),
         }

