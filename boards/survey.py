@@ -2,6 +2,7 @@
 
 A board is synthesized once, and placed with each of its seeds; ``build/BOARD/top.bit`` is that of the first seed that
 meets all clocks. A board that does not fit, or misses a clock, stops nothing: one line says what, and the status is 1.
+What the file says of boards that are not built this time stays, each with the day of its own.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 
 from .build import ADDRESSES, check, count_blocks, find_boards, pack, place, synthesize
@@ -19,7 +21,8 @@ __all__ = ["main", "survey"]
 
 def survey(board, folder, seeds, *, blocks=True):
     """What boards.json says of a board, after each step of its: synthesis, and each seed."""
-    result = {"core_mhz": board.core / 1e6, "memory_size": board.memory_size, "config": asdict(board.config)}
+    result = {"built": date.today().isoformat(), "core_mhz": board.core / 1e6}
+    result |= {"memory_size": board.memory_size, "config": asdict(board.config)}
     start = time.monotonic()
     try:
         synthesize(board, folder, **ADDRESSES)
@@ -52,6 +55,15 @@ def survey(board, folder, seeds, *, blocks=True):
             return  # with no seed
 
 
+def _earlier(path):
+    """What ``path`` says of boards, but for those that are no more."""
+    try:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return {name: result for name, result in found.items() if name in find_boards()}
+
+
 def _failures(name, result):
     """A line for each thing that is not as it should be."""
     if "error" in result:
@@ -73,18 +85,19 @@ def main(argv=None):
     if unknown := sorted(set(args.boards) - set(boards)):
         print(f"there is no board {unknown[0]!r}; there are {', '.join(sorted(boards))}", file=sys.stderr)
         return 1
-    results, failed = {}, 0
     args.output.mkdir(parents=True, exist_ok=True)
-    for name in args.boards or sorted(boards):
+    names, summary = args.boards or sorted(boards), args.output / "boards.json"
+    results, failed = _earlier(summary), 0
+    for name in names:
         board = boards[name]
         for result in survey(board, args.output / name, args.seeds or board.seeds, blocks=not args.no_blocks):
             results[name] = result
-            (args.output / "boards.json").write_text(json.dumps(results, indent=1) + "\n")
+            summary.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
         for line in _failures(name, results[name]):
             print(line, file=sys.stderr)
             failed = 1
-    for name, result in results.items():
-        for run in result["runs"]:
+    for name in names:
+        for run in results[name]["runs"]:
             clocks = ", ".join(f"{clock} {each['mhz']} MHz" for clock, each in run.get("clocks", {}).items())
             print(f"{name}, seed {run['seed']}, {run['seconds']} s: {clocks or run['error']}")
     return failed

@@ -1,6 +1,7 @@
 """All bitstreams, of boards that are as small as in test_build.py, with programs that say what we want."""
 
 import json
+from datetime import date
 
 import pytest
 from amaranth_boards.ecpix5 import ECPIX545Platform
@@ -106,6 +107,24 @@ def test_all_well(tmp_path, capsys):
     status, boards = run(tmp_path, "two")
     assert (status, capsys.readouterr().err) == (0, "")
     assert boards["two"]["runs"][0]["meets"]
+
+
+def test_boards_built_before(tmp_path, capsys):
+    """What is known of them stays, unless they are built again or are no more; a file in pieces is made anew."""
+    run(tmp_path, "two")
+    _, boards = run(tmp_path, "one", "--seeds", "2")
+    assert set(boards) == {"one", "two"}
+    assert "two" not in capsys.readouterr().out.splitlines()[-1]
+    before = boards["two"]
+    _, boards = run(tmp_path, "one", "--seeds", "3")
+    assert [each["seed"] for each in boards["one"]["runs"]] == [3]
+    assert boards["two"] == before
+    assert date.fromisoformat(before["built"]) <= date.today()
+
+    (tmp_path / "boards.json").write_text(json.dumps({"gone": before, "two": before}))
+    assert set(run(tmp_path, "one")[1]) == {"one", "two"}
+    (tmp_path / "boards.json").write_text('{"two": ')
+    assert set(run(tmp_path, "one")[1]) == {"one"}
 
 
 def test_an_unknown_board(tmp_path, capsys):
