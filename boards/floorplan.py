@@ -97,6 +97,5 @@ def draw(module, report, composed, title, path):
     axes.set_xlabel("column of tiles")
     axes.set_ylabel("row")
     axes.legend(handles=handles, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0), title="cells")
-    figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, bbox_inches="tight")  # with the legend, however long its names are
     plt.close(figure)

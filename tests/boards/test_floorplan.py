@@ -69,3 +69,14 @@ def test_picture(tmp_path):
     assert len(shades) > 6
     assert not np.array_equal(pictures[0], pictures[1])
     assert (pictures[0] != pictures[2]).any(axis=2).sum() > 200
+
+
+def test_long_names(tmp_path):
+    """The legend is whole: nothing touches the picture's edge."""
+    placed = Placed()
+    placed.lut(f"node.{'long' * 20}.a", "X5/Y2/SLICEA.K0")
+    placed.lut("node.mac.a", "X40/Y30/SLICEA.K0")
+    draw(placed.module, REPORT, COMPOSED, "a board", tmp_path / "floorplan.png")
+    picture = imread(tmp_path / "floorplan.png")[..., :3]
+    for edge in (picture[0], picture[-1], picture[:, 0], picture[:, -1]):
+        assert (edge == 1).all()
