@@ -35,13 +35,14 @@ HOST_MAC, HOST_IP = 0x02_56_42_00_00_F1, 0xC0A80101
 ADAPTER_IP = 0xC0A80133
 CLOCK = 125_000_000
 SIZES = {
-    "config": Config(qps=16, cqs=16, window=32, mpt_sets=32, mtt_sets=32),
+    "config": Config(qps=16, cqs=16, window=32, mpt_sets=32, mtt_sets=32, headers=16, address_width=32),
     "mac": NODE_MAC,
     "ip": NODE_IP,
     "memory_size": 65536,
     "allowed": (HOST_IP,),
     "clock": CLOCK,
 }
+"""The node's. Its engine is the narrowest of those with send queues, that of `ecpix5-45f`, with smaller caches."""
 
 HERE = Path(__file__).parent
 NATIVE = HERE / "native"
