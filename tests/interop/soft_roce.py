@@ -41,7 +41,7 @@ The adapter is the device {DEVICE!r} of verbena.sw.verbs, 10.0.0.1; the guest is
 A shell in the guest: make soft-roce-shell, in another terminal. Ctrl-D here ends both.
 
   guest("ping -c 3 10.0.0.1")      runs a command in the guest
-  serve("write_bw", size=5000)     our end of perftest; in the guest: ib_write_bw -d rxe0 -x 1 -F -u 31 -s 5000 10.0.2.2
+  serve("write_bw", size=5000)     our end of perftest; in the guest: ib_write_bw -d rxe0 -x 1 -F -u 22 -s 5000 10.0.2.2
   serve("pingpong", iterations=20) our end of it; in the guest: ibv_rc_pingpong -d rxe0 -g 1 -n 20 10.0.2.2
   c = connect()                    queue pairs and 64 KiB on both sides, connected; ours requests
   c.post("RDMA_WRITE", [[0, 100]], [[200, 100]]); c.finish()     from our offset 0 to the guest's 200; checks all bytes

@@ -15,7 +15,7 @@ from connection import (
     REQUESTER,
     RESPONDER,
     SEND,
-    UNTIMED,
+    UNHURRIED,
     WRITE,
     Connection,
 )
@@ -31,7 +31,7 @@ LENGTH = 4 * MTU + 76
 """Five packets."""
 HALF = 2048
 
-TIMED = {"here": PATIENT | {"timeout": 12}, "there": UNTIMED | {"timeout": 15}}
+TIMED = {"here": PATIENT | {"timeout": 12}, "there": UNHURRIED | {"timeout": 15}}
 """Short, for there are many; what comes too late does no harm, either."""
 
 RETRY_EXC_ERR = 12

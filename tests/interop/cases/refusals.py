@@ -10,7 +10,7 @@ from connection import (
     REQUESTER,
     RESPONDER,
     SEND,
-    UNTIMED,
+    UNHURRIED,
     WRITE,
     WRITE_IMM,
     Connection,
@@ -135,7 +135,7 @@ def late_receives(role, bench):
 def no_receive(role, bench):
     """The receiver is never ready: the requester gives up after its retries, the receiver stays as it is."""
     few = {"rnr_retry": 2}
-    connection = Connection(bench, role, size=SIZE, here=PATIENT | few, there=UNTIMED | few)
+    connection = Connection(bench, role, size=SIZE, here=PATIENT | few, there=UNHURRIED | few)
     connection.post_bad(SEND, [[0, 10]], [[AT, 10]], RNR_RETRY_EXC_ERR, late=True)
     connection.finish()
     states = [side.peer.state() for side in connection.sides]

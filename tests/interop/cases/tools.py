@@ -66,7 +66,7 @@ def converse(bench, role, command, client, server):
 def perftest(name, options, arguments, role, bench):
     """One of perftest's programs."""
     kind = KINDS[name]
-    command = f"ib_{name} -d rxe0 -x 1 -F -u 31 {arguments}"
+    command = f"ib_{name} -d rxe0 -x 1 -F -u 22 {arguments}"
     converse(
         bench,
         role,
