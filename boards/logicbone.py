@@ -8,5 +8,13 @@ from .board import Board
 __all__ = ["BOARDS"]
 
 BOARDS = [
-    Board("logicbone", Logicbone85FPlatform, 125_000_000, Config(qps=16, cqs=16), 65536, tx_clock_delay=2e-9),
+    Board(
+        "logicbone",
+        Logicbone85FPlatform,
+        125_000_000,
+        Config(qps=16, cqs=16),
+        65536,
+        seeds=(1, 2),  # that of SEED comes to no end
+        tx_clock_delay=2e-9,
+    ),
 ]
