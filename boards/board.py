@@ -10,7 +10,6 @@ from verbena.hdl.ethernet.rgmii import Rgmii
 from .clocking import Clocking, pll_settings
 from .node import Node
 from .sdram_pins import STROBES, SdramPads
-from .synthesis import SEED
 
 __all__ = ["Board", "Top"]
 
@@ -42,10 +41,10 @@ class Board:
         Number of its ``eth_rgmii``.
     tx_clock_delay, rx_delay : float
         Seconds by which the FPGA delays, because the PHY does not.
-    router : str
-        nextpnr's, one of :data:`.synthesis.ROUTE`.
-    seeds : tuple of int
-        With which :mod:`.survey` places it; the first one is that of a single bitstream.
+    options : tuple of str
+        Of nextpnr, where its defaults are not best.
+    minutes : int
+        How long its bitstream usually takes.
     loader : tuple of str
         By which options openFPGALoader finds it.
     """
@@ -61,8 +60,8 @@ class Board:
     port: int = 0
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0
-    router: str = "router2"
-    seeds: tuple = (SEED,)
+    options: tuple = ()
+    minutes: int = 30
     loader: tuple = ()
 
 

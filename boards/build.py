@@ -1,9 +1,10 @@
 """Bitstreams: ``python -m verbena.boards.build ecpix5-85f`` writes ``build/ecpix5-85f/top.bit``, ``report.json`` and
 ``floorplan.png``.
 
-The report tells what each block takes, what the whole takes of the device, and how fast each clock can be; the picture
-where each block stands.
-A design that does not fit is an error, and so is a clock that is missed: one line says what, and the status is 1.
+yosys makes a netlist of the board, nextpnr places and routes it by its defaults, ecppack packs it. The report tells
+what each block takes, what the whole takes of the device, and how fast each clock can be; the picture where each block
+stands. A design that does not fit is an error, and so is a clock that is missed: one line says what, and the status
+is 1.
 """
 
 import argparse
@@ -12,9 +13,8 @@ import ipaddress
 import json
 import os
 import re
+import shutil
 import sys
-import time
-from functools import partial
 from pathlib import Path
 
 from verbena.hdl.generate import mark_collisions
@@ -24,9 +24,9 @@ from .area import KINDS, LUTS_OF
 from .board import Top
 from .clocking import NETS
 from .floorplan import draw
-from .nextpnr import run_nextpnr, signal_of
-from .placement import REFINED, ROUTED, place_and_route, site
-from .synthesis import MARGIN, PLACE, ROUTE, SEED, SYNTHESIZE, finish, free_states, spare_block_ram
+from .nextpnr import LOG, PLACED, place_and_route, signal_of
+from .progress import Stages
+from .synthesis import SEED, SYNTHESIZE, finish, free_states, spare_block_ram
 from .tools import BuildError, run_tool
 
 __all__ = [
@@ -37,8 +37,8 @@ __all__ = [
     "count_blocks",
     "find_boards",
     "main",
-    "pack",
     "place",
+    "publish",
     "synthesize",
 ]
 
@@ -48,7 +48,7 @@ DEFAULT_MAC, DEFAULT_IP, DEFAULT_ALLOWED = "02:56:42:00:00:e1", "192.168.1.50", 
 COMPOSED = (["top", "node"], ["top", "node", "rnic"], *(["top", "node", "rnic", name] for name in ENGINE_COMPOSED))
 """What is no more than blocks of its own."""
 
-FREQUENCY = re.compile(r"^(FREQUENCY .*? )([\d.]+)( HZ;)$", re.MULTILINE)
+RESULTS = ("top.bit", "report.json", "floorplan.png")
 
 UNCONSTRAINED = 12
 """MHz: nextpnr's aim for a clock without a constraint."""
@@ -68,7 +68,7 @@ def _run(tool, variable, arguments, folder):
 def synthesize(board, folder, *, mac, ip, allowed):
     """Leaves netlist and constraints of ``board`` in ``folder``, and nothing of an older bitstream."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("top.bit", "report.json", "sited.json", "floorplan.png"):
+    for name in RESULTS:
         (folder / name).unlink(missing_ok=True)  # nobody shall take an old one for the new
     # Amaranth's own run of the tools would ask for programs that are not needed here.
     os.environ.setdefault("AMARANTH_ENV_TRELLIS", "")
@@ -76,9 +76,7 @@ def synthesize(board, folder, *, mac, ip, allowed):
     files = {name: text for name, text in plan.files.items() if name.endswith((".il", ".lpf"))}
     for name, text in files.items():
         text = text.decode() if isinstance(text, bytes) else text
-        if name.endswith(".lpf"):
-            text = FREQUENCY.sub(lambda line: f"{line[1]}{float(line[2]) * MARGIN:.0f}{line[3]}", text)
-        else:
+        if name.endswith(".il"):
             text = spare_block_ram(free_states(mark_collisions(text)), board.lut_rows, board.lut_width)
         (folder / name).write_text(text)
     script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json"
@@ -87,31 +85,42 @@ def synthesize(board, folder, *, mac, ip, allowed):
     finish(folder / "top.json", "top", **NETS)
 
 
-def place(board, folder, seed):
-    """Places and routes what :func:`synthesize` left; returns a dictionary: clocks, utilization, and of what.
-
-    Block RAM has its sites for all seeds from the first one.
+def place(board, folder, seed, say=lambda text: None):
+    """Places, routes, packs and draws what :func:`synthesize` left in ``folder``; returns what the report says of it:
+    clocks, utilization, and of what. The files are in ``folder / f"seed-{seed}"``.
     """
     platform = board.platform()
     package = platform._nextpnr_package_options[platform.package].upper()
     options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
-    options += ["--lpf", "top.lpf", "--timing-allow-fail", *PLACE, *ROUTE[board.router]]
-    run = partial(run_nextpnr, folder)
-    if not (folder / "sited.json").exists():
-        site(run, folder, options, SEED)
-    grade = "5G" if "UM5G" in platform.device else int(platform.speed)
-    report = _report(place_and_route(run, folder, options, ["--textcfg", "top.config"], seed, grade))
-    return report | {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
-
-
-def pack(folder, report):
-    """Makes the bitstream of what was placed last, of which ``report`` tells, and draws it."""
-    _run("ecppack", "ECPPACK", ["--input", "top.config", "--bit", "top.bit"], folder)
-    module = json.loads((folder / REFINED).read_text())["modules"]["top"]
-    (folder / REFINED).unlink()
+    options += ["--lpf", "top.lpf", "--textcfg", "top.config", *board.options]
+    own = folder / f"seed-{seed}"
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir()
+    for name in ("top.json", "top.lpf"):
+        (own / name).hardlink_to(folder / name)
+    routed = place_and_route(own, options, seed, say)
+    report = _report(routed) | {
+        "board": board.name,
+        "device": platform.device,
+        "speed": platform.speed,
+        "seed": seed,
+        "options": list(board.options),
+    }
+    say("packing the bitstream")
+    _run("ecppack", "ECPPACK", ["--input", "top.config", "--bit", "top.bit"], own)
+    module = json.loads((own / PLACED).read_text())["modules"]["top"]
     title = "{board}: {device}, seed {seed}".format_map(report)
-    composed = {".".join(levels[1:]) for levels in COMPOSED}
-    draw(module, json.loads((folder / ROUTED).read_text()), composed, title, folder / "floorplan.png")
+    draw(module, routed, {".".join(levels[1:]) for levels in COMPOSED}, title, own / "floorplan.png")
+    (own / PLACED).unlink()  # large, and of no further use
+    return report
+
+
+def publish(folder, report):
+    """Makes what was placed with a seed the result in ``folder``, and ``report`` its report.json."""
+    own = folder / f"seed-{report['seed']}"
+    for name in ("top.bit", "floorplan.png"):
+        shutil.copyfile(own / name, folder / name)
+    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
 
 
 def check(report):
@@ -128,27 +137,26 @@ def check(report):
         raise BuildError(f"{report['board']} misses {', '.join(missed)}")
 
 
-def build(board, folder, *, mac, ip, allowed, seed=None, blocks=True):
-    """Builds the bitstream of ``board`` in ``folder``, without a ``seed`` with the first of the board's that meets all
-    clocks; returns the dictionary that report.json holds, in which without ``blocks`` those are left out.
+def build(board, folder, *, mac, ip, allowed, seed=SEED, blocks=True):
+    """Builds the bitstream of ``board`` in ``folder``; returns the dictionary that report.json holds, in which without
+    ``blocks`` those are left out.
 
     ``BuildError`` if it does not come about, or misses a clock.
     """
-    start = time.monotonic()
-    synthesize(board, folder, mac=mac, ip=ip, allowed=allowed)
-    seeds = board.seeds if seed is None else (seed,)
-    for each in seeds:
-        report = place(board, folder, each)
-        try:
-            check(report)
-            break
-        except BuildError as error:
-            if each != seeds[-1]:
-                print(f"seed {each}: {error}", flush=True)
-    pack(folder, report)
-    report["blocks"] = count_blocks(folder) if blocks else {}
-    report["seconds"] = round(time.monotonic() - start)
-    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    say = Stages(board.name)
+    print(f"{board.name}: usually takes {board.minutes} minutes; logs: {folder}/yosys.log, {folder}/seed-{seed}/{LOG}")
+    sys.stdout.flush()
+    try:
+        say("synthesizing")
+        synthesize(board, folder, mac=mac, ip=ip, allowed=allowed)
+        report = place(board, folder, seed, say)
+        if blocks:
+            say("counting the cells of each block")
+        report["blocks"] = count_blocks(folder) if blocks else {}
+        report["seconds"] = round(say.seconds)
+    finally:
+        say.close()
+    publish(folder, report)
     check(report)
     return report
 
@@ -178,16 +186,11 @@ def count_blocks(folder):
     return table
 
 
-def _wanted(constraint):
-    """MHz that were asked for; nextpnr counts in whole picoseconds."""
-    return constraint if constraint == UNCONSTRAINED else round(constraint / MARGIN, 1)
-
-
 def _report(nextpnr):
     clocks = {
         signal_of(name): {
             "mhz": round(each["achieved"], 2),
-            "wanted_mhz": _wanted(each["constraint"]),
+            "wanted_mhz": round(each["constraint"], 1),  # nextpnr counts in whole picoseconds
         }
         for name, each in nextpnr["fmax"].items()
     }
@@ -231,7 +234,7 @@ def main(argv=None):
     parser.add_argument("--mac", type=_mac, default=DEFAULT_MAC, help="own MAC address (%(default)s)")
     parser.add_argument("--ip", type=_ip, default=DEFAULT_IP, help="own IPv4 address (%(default)s)")
     parser.add_argument("--allow", type=_ip, action="append", metavar="IP", help=f"may drive it ({DEFAULT_ALLOWED})")
-    parser.add_argument("--seed", type=int, help="of nextpnr (the first of the board's that does)")
+    parser.add_argument("--seed", type=int, default=SEED, help="of nextpnr (%(default)s)")
     parser.add_argument("--no-blocks", action="store_true", help="spare the second synthesis, block by block")
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder above the board's (%(default)s)")
     args = parser.parse_args(argv)
@@ -251,6 +254,9 @@ def main(argv=None):
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -44,7 +44,6 @@ BOARDS = [
         sdram=SdramChip(banks=2, rows=2048, columns=256, width=32),
         lut_rows=16,
         lut_width=160,
-        router="router1",
         loader=("--board", "colorlight"),
     ),
 ]

@@ -8,7 +8,9 @@ def _open(address):
     from .etherbone_client import UdpTransport
     from .port import BoardPort
 
-    return BoardPort(f"etherbone:{address}", UdpTransport(address))
+    port = BoardPort(f"etherbone:{address}", UdpTransport(address))
+    port.key = port.name  # other processes can open it, too
+    return port
 
 
 def openers():

@@ -6,7 +6,6 @@ from amaranth_boards.ecpix5 import ECPIX545Platform, ECPIX585Platform
 from verbena.hdl.config import Config
 
 from .board import Board
-from .synthesis import SEED
 
 __all__ = ["BOARDS"]
 
@@ -23,7 +22,6 @@ BOARDS = [
         125_000_000,
         Config(qps=16, cqs=16),
         65536,
-        seeds=(SEED, 1, 2),
         loader=LOADER,
         **DELAYS,
     ),
@@ -33,7 +31,6 @@ BOARDS = [
         125_000_000,
         NARROW,
         32768,
-        seeds=(2,),
         lut_rows=16,
         lut_width=160,
         loader=LOADER,

@@ -1,11 +1,11 @@
 """A picture of a placed chip: which block stands where, and the longest way."""
 
+import re
 from collections import Counter
 
 import matplotlib
 import numpy as np
 
-from .estimate import SLICED, place_of
 from .nextpnr import signal_of
 from .synthesis import BLOCK_RAM
 
@@ -14,7 +14,12 @@ import matplotlib.pyplot as plt
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch, Rectangle
 
-__all__ = ["OTHERS", "block_of", "draw", "longest_way"]
+__all__ = ["OTHERS", "block_of", "draw", "longest_way", "place_of"]
+
+SLICED = ("TRELLIS_COMB", "TRELLIS_FF", "TRELLIS_RAMW")
+"""Cells that stand in slices."""
+
+SITE = re.compile(r"X(\d+)/Y(\d+)/(.*)")
 
 MOST = 19
 """Blocks that have a colour of their own; the others share one."""
@@ -23,6 +28,12 @@ OTHERS, GREY, EMPTY = "all else", "#9a9a9a", "#ffffff"
 
 RAM_WIDTH = 2.2
 """Tiles; so much room has each block RAM in its row."""
+
+
+def place_of(cell):
+    """Tile, and where in it, of a cell as nextpnr has written it: ``(x, y, bel)``; None if it has none."""
+    found = SITE.fullmatch(cell["attributes"].get("NEXTPNR_BEL", ""))
+    return found and (int(found[1]), int(found[2]), found[3])
 
 
 def block_of(name, composed):

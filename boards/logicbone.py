@@ -14,7 +14,6 @@ BOARDS = [
         125_000_000,
         Config(qps=16, cqs=16),
         65536,
-        seeds=(1, 2),  # that of SEED comes to no end
         tx_clock_delay=2e-9,
     ),
 ]

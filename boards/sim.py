@@ -18,7 +18,7 @@ from verbena.hdl.config import Config
 from verbena.hdl.control.activity import QUIET
 from verbena.hdl.transport.timers import VISIT
 from verbena.sim import model
-from verbena.sim.devices import SimPort
+from verbena.sim.devices import SimPort, second_ns
 from verbena.sim.world import INTERRUPT, WATCH, World
 from verbena.sw.port import provide
 
@@ -294,6 +294,10 @@ class NodePort(BoardPort):
 
     def time_ns(self):
         return round(self.network.time_ns)
+
+    @property
+    def second_ns(self):
+        return second_ns(self.tick, CLOCK)
 
 
 class AdapterPort(SimPort):

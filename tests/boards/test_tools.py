@@ -1,6 +1,8 @@
-"""Programs that are run, that fail, and that do not end."""
+"""Programs that are run, that fail, and that are stopped."""
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from verbena.boards import tools
@@ -32,18 +34,16 @@ def test_a_program_that_fails(said, message, tmp_path):
         tools.run_tool(python(f"print({said!r}); raise SystemExit(3)"), tmp_path, "log")
 
 
-def test_a_program_that_comes_to_no_end(tmp_path, monkeypatch):
+def test_programs_of_other_threads_are_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(tools, "LOOK", 0.01)
-    lines = []
-
-    def stalled(line):
-        lines.append(line)
-        return line == "3\n"
-
-    endless = "import itertools, time\nfor n in itertools.count(): print(n); time.sleep(0.01)"
-    with pytest.raises(tools.StalledError, match="comes to no end"):
-        tools.run_tool(python(endless), tmp_path, "log", stalled)
-    assert lines == ["0\n", "1\n", "2\n", "3\n"]
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        endless = python("import time; print('here')\nwhile True: time.sleep(1)")
+        run = pool.submit(tools.run_tool, endless, tmp_path, "log", lambda line: begun.set())
+        assert begun.wait(60)
+        tools.stop_tools()
+        with pytest.raises(tools.BuildError, match="no message"):
+            run.result()
 
 
 def test_lines_are_whole(tmp_path, monkeypatch):
@@ -87,4 +87,4 @@ def test_the_last_words_of_a_program_are_heard(tmp_path, monkeypatch):
 
 def test_a_watched_program_may_fail(tmp_path):
     with pytest.raises(tools.BuildError, match="ERROR: no way"):
-        tools.run_tool(python("print('ERROR: no way'); raise SystemExit(1)"), tmp_path, "log", lambda line: False)
+        tools.run_tool(python("print('ERROR: no way'); raise SystemExit(1)"), tmp_path, "log", lambda line: None)
