@@ -2,7 +2,29 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Config"]
+__all__ = ["DATA_WIDTHS", "Config"]
+
+DATA_WIDTHS = (64, 128, 256, 512)
+
+BURST = 4096
+"""Bytes of the largest packet, and of the largest burst, for which the payload reader keeps room free. (AXI lets no
+burst cross a multiple of 4 KiB; at 64 bits 256 beats are half of that.)"""
+
+READ_PATH = 16
+"""Cycles that a read of payload takes in the engine besides the memory's."""
+
+PACKET_PATH = 80
+"""Cycles of a packet from its turn to the wire besides the memory's."""
+
+PACKET = 11
+"""Cycles in which the engine does a packet: the budget of its blocks, whatever the width."""
+
+QUEUE_MAX = 64
+"""Most items of a queue in LUT RAM."""
+
+
+def _least_power(value):
+    return 1 << max(0, value - 1).bit_length()
 
 
 def _power_of_two(name, value, low, high):
@@ -26,11 +48,21 @@ class Config:
         Bytes a QP of fetched send and receive WQEs on chip.
     mpt_sets, mtt_sets : int
         Sets of the key and the translation cache, of 2 ways each.
-    transmit_buffer, receive_buffer : int
-        Bytes of payload that are read ahead, and that are received and not yet written.
-    headers : int
-        Packets between their turn and their payload's arrival, 4 to 64: 11 cycles each, 32 cover a memory latency of
-        350 cycles.
+    memory_latency : int
+        Cycles, 16 to 4096, that the memory may take for a read or a write while the engine runs at full rate. What
+        follows is derived from it where it is None.
+    transmit_buffer : int or None
+        Bytes of payload that are read ahead, a power of two, at least 4096 and two of the largest bursts. Derived: what
+        the bus moves in ``memory_latency`` and 16 cycles, and a burst, rounded up.
+    receive_buffer : int
+        Bytes of payload that are received and not yet written.
+    headers : int or None
+        Packets between their turn and their payload's arrival, 4 to 64, 11 cycles each. Derived: those of
+        ``run_ahead``, rounded up to a power of two; 64 cover 704 cycles, so beyond a latency of 312 small packets are
+        slower.
+    unanswered : int or None
+        Received packets whose writes the memory has not answered, a power of two from 16 to 64, 11 cycles each.
+        Derived: those of ``memory_latency``, rounded up; 64 cover 704 cycles.
     address_width : int
         Bits of bus addresses that are kept, 32 to 64: those above are 0 on the bus, whatever the driver says. It learns
         from ``capabilities`` how many these are.
@@ -39,6 +71,13 @@ class Config:
         what is posted to a send queue is never looked at.
     udp_port : int or None
         UDP packets to this port are answered by whoever is at the engine's ``service``.
+
+    Attributes
+    ----------
+    run_ahead : int
+        Beats of payload that may wait, of requests and of responses: a translation and the payload, each with the
+        memory's latency, and the way of a packet. More would be sent in vain whenever a queue has to go back, and would
+        only delay what comes behind it.
 
     Raises
     ------
@@ -54,14 +93,32 @@ class Config:
     rq_area: int = 256
     mpt_sets: int = 256
     mtt_sets: int = 256
-    transmit_buffer: int = 8192
+    memory_latency: int = 128
+    transmit_buffer: int | None = None
     receive_buffer: int = 16384
-    headers: int = 32
+    headers: int | None = None
+    unanswered: int | None = None
     address_width: int = 64
     requests: bool = True
     udp_port: int | None = None
 
+    @property
+    def run_ahead(self):
+        return 2 * self.memory_latency + PACKET_PATH
+
+    def _derive(self, name, value):
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
     def __post_init__(self):
+        _power_of_two("data_width", self.data_width, 64, 512)
+        if not (isinstance(self.memory_latency, int) and 16 <= self.memory_latency <= 4096):
+            raise ValueError(f"memory_latency must be 16 to 4096, not {self.memory_latency!r}")
+        size = self.data_width // 8
+        moved = (self.memory_latency + READ_PATH) * size
+        self._derive("transmit_buffer", _least_power(moved + BURST))
+        self._derive("headers", min(QUEUE_MAX, _least_power(-(-self.run_ahead // PACKET))))
+        self._derive("unanswered", min(QUEUE_MAX, max(16, _least_power(-(-self.memory_latency // PACKET)))))
         if self.udp_port is not None and not (isinstance(self.udp_port, int) and 0 < self.udp_port < 1 << 16):
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.headers, int) and 4 <= self.headers <= 64):
@@ -70,7 +127,6 @@ class Config:
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
         if not isinstance(self.requests, bool):
             raise ValueError(f"requests must be a bool, not {self.requests!r}")
-        _power_of_two("data_width", self.data_width, 64, 512)
         _power_of_two("qps", self.qps, 2, 512)
         _power_of_two("cqs", self.cqs, 2, 512)
         _power_of_two("window", self.window, 2, 1024)
@@ -78,5 +134,6 @@ class Config:
         _power_of_two("rq_area", self.rq_area, 256, 4096)
         _power_of_two("mpt_sets", self.mpt_sets, 4, 512)
         _power_of_two("mtt_sets", self.mtt_sets, 4, 512)
-        _power_of_two("transmit_buffer", self.transmit_buffer, 4096, 1 << 16)
+        _power_of_two("transmit_buffer", self.transmit_buffer, 2 * min(BURST, 256 * size), 1 << 19)
+        _power_of_two("unanswered", self.unanswered, 16, QUEUE_MAX)
         _power_of_two("receive_buffer", self.receive_buffer, 8192, 1 << 18)

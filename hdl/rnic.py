@@ -3,7 +3,7 @@
 import functools
 import operator
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -13,6 +13,8 @@ from .abi.tables import MPT, MTT
 from .control.activity import Activity
 from .control.commands import Commands
 from .control.counters import Counters
+from .control.device_fatal import DeviceFatal
+from .control.device_reset import DeviceReset
 from .control.port_state import PortState
 from .control.registers import Registers
 from .dma.axi import Axi4, AxiLite
@@ -30,6 +32,7 @@ from .roce.packetizer import Packetizer
 from .stream.arbiter import PacketArbiter, StreamArbiter
 from .stream.connections import link, through, told
 from .stream.fifo import Queue
+from .stream.frame_gate import ReceiveGate, TransmitGate
 from .stream.packet import PacketBeat
 from .stream.router import TagRouter
 from .stream.run_arbiter import RunArbiter
@@ -43,16 +46,12 @@ from .transport.lookup import Lookup
 from .transport.replier import Replier
 from .transport.respond_only import RespondOnly
 from .transport.responder import Responder
-from .transport.send_side import JOBS, SendSide
+from .transport.send_side import SendSide
 from .transport.timers import VISIT
 from .transport.transmitter import Transmitter
 
 __all__ = ["Rnic"]
 
-
-RUN_AHEAD = 336
-"""Beats of request payload that may wait: a translation and the payload, each with the memory's latency, and the way of
-a packet. More would be sent in vain whenever a queue has to go back."""
 
 RECEIVE_BEATS = 128
 """Beats of receive WQEs on their way, of which a quarter is kept free for a batch of 256 bytes."""
@@ -68,8 +67,28 @@ RECEIVED = 256
 """Packets received and not yet looked at: with the smallest, 11 cycles each, the time of 20 reads of host memory."""
 
 
+BORDER = (
+    "registers",
+    "counters",
+    "activity",
+    "device_reset",
+    "station",
+    "tx_arbiter",
+    "transmit_gate",
+    "receive_gate",
+)
+"""Blocks that go on through a DEVICE_RESET; and so do the arbiters of the bus, which the DMA engine holds."""
+
+HOST = "host"
+"""Clock domain of those while the engine is put together; it becomes ``sync``, which the hardware alone resets."""
+
+
 class Rnic(wiring.Component):
     """RoCEv2 engine.
+
+    DEVICE_RESET resets all but the borders, :data:`BORDER`, and so does the hardware's reset, a cycle later than those.
+    Each block has a register of its own for its reset, and so a clock domain of its own, with the one clock: one reset
+    for all would go to 16,000 inputs.
 
     Parameters
     ----------
@@ -119,7 +138,16 @@ class Rnic(wiring.Component):
         self._control(m)
         self._memory(m)
         self._count(m)
-        return m
+        return DomainRenamer({"sync": self._domain(m, "connections"), HOST: "sync"})(m)
+
+    def _domain(self, m, part):
+        """Name of the clock domain of a part of the engine: the same clock, and a register for its reset alone."""
+        name = f"{part}_core"
+        reset = Signal(name=f"{part}_reset", init=1)
+        m.domains += ClockDomain(name, local=True)
+        m.d.comb += [ClockSignal(name).eq(ClockSignal(HOST)), ResetSignal(name).eq(reset)]
+        m.d[HOST] += reset.eq(self._device_reset.cut)
+        return name
 
     def _instances(self, m):
         """The blocks, by their names in this module."""
@@ -139,6 +167,11 @@ class Rnic(wiring.Component):
             "counters": Counters(),
             "activity": Activity(VISIT * qps),
             "port_state": PortState(),
+            "device_fatal": DeviceFatal(),
+            "device_reset": DeviceReset(),
+            "tx_arbiter": PacketArbiter(width, 2),
+            "transmit_gate": TransmitGate(width),
+            "receive_gate": ReceiveGate(width),
             "send": send,
             "rq_fetch": RingPrefetcher.receive(width, qps, c.rq_area),
             "replier": Replier(qps, width),
@@ -155,15 +188,18 @@ class Rnic(wiring.Component):
                 c.transmit_buffer,
                 readers=send.READERS | READERS,
                 writers=("cqe", "eqe"),
+                bursts=c.unanswered,
                 address_width=c.address_width,
+                bus_domain=HOST,
             ),
             "completions": CompletionWriter(width, c.cqs, qps),
             "events": EventWriter(width),
         }
         for name, block in self._blocks.items():
-            m.submodules[name] = block
             setattr(self, f"_{name}", block)
-        m.submodules.headers = self._headers = DepartureQueue(c.headers, RUN_AHEAD * width // 8, width // 8)
+        for name, block in self._blocks.items():
+            m.submodules[name] = DomainRenamer(HOST if name in BORDER else self._domain(m, name))(block)
+        m.submodules.headers = self._headers = DepartureQueue(c.headers, c.run_ahead * width // 8, width // 8)
 
     def _request(self, m):
         """Doorbells, tokens and time of the send queues, or of what stands in their place."""
@@ -189,7 +225,10 @@ class Rnic(wiring.Component):
             link(m, getattr(self._replier, name), getattr(send.replier, name))
         link(m, send.o.access, access.transmit.request)
         link(m, send.o.packet, self._headers.i)
-        m.d.comb += send.crowded.eq(self._headers.crowded)
+        m.d.comb += [
+            send.crowded.eq(self._headers.request_crowded),
+            self._replier.hold.eq(self._headers.response_crowded),
+        ]
         link(m, self._headers.o, transmitter.packet)
         link(m, access.transmit.verdict, transmitter.verdict)
 
@@ -204,15 +243,16 @@ class Rnic(wiring.Component):
         told(m, transmitter, send, "token_done")
         through(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
         link(m, transmitter.o, self._packetizer.payload)
-        m.submodules.tx_arbiter = tx = PacketArbiter(c.data_width, 2)
-        link(m, self._packetizer.o, tx.i[0])
-        link(m, self._station.o, tx.i[1])
-        link(m, tx.o, flipped(self.tx))
+        link(m, self._packetizer.o, self._transmit_gate.i)
+        link(m, self._transmit_gate.o, self._tx_arbiter.i[0])
+        link(m, self._station.o, self._tx_arbiter.i[1])
+        link(m, self._tx_arbiter.o, flipped(self.tx))
 
     def _receive(self, m):
         """Wire, lookup, and one run for each packet, in their order."""
         depacketizer, lookup, responder, send = self._depacketizer, self._lookup, self._responder, self._send
-        link(m, flipped(self.rx), depacketizer.i)
+        link(m, flipped(self.rx), self._receive_gate.i)
+        link(m, self._receive_gate.o, depacketizer.i)
         # The station looks on: what it does with a frame cannot hold up the next one.
         m.d.comb += [self._station.i.eq(self.rx.payload), self._station.i_valid.eq(self.rx.valid)]
         link(m, depacketizer.header, lookup.header)
@@ -235,17 +275,18 @@ class Rnic(wiring.Component):
         through(m, "done_slice", Slice(Done), self._dma.done, router.i)
         through(m, "acknowledger_done", Slice(Done), router.o[0], self._acknowledger.done)
         link(m, router.o[1], send.done)
-        through(m, "jobs", Queue(Job, JOBS, sparse=True), responder.job, self._acknowledger.job)
+        through(m, "jobs", Queue(Job, self.config.unanswered, sparse=True), responder.job, self._acknowledger.job)
 
     def _answer(self, m):
         """Acknowledgements, READ responses and atomics."""
         responder, replier, acknowledger = self._responder, self._replier, self._acknowledger
-        told(m, responder, replier, "entry", "entry_en", "served_qp")
-        told(m, replier, responder, "served")
+        told(m, responder, replier, "entry", "entry_en", "served_qp", "recall", "recall_en")
+        told(m, replier, responder, "served", "recalled")
         link(m, acknowledger.release, replier.release)
         link(m, self._transmitter.answered, replier.answered_i)
         link(m, replier.answered_o, acknowledger.answered)
         link(m, acknowledger.ack, self._transmitter.ack)
+        m.d.comb += acknowledger.backlog.eq(self._headers.o.valid)
         link(m, replier.operands, self._dma.operands)
         link(m, self._dma.result, replier.result)
 
@@ -258,9 +299,9 @@ class Rnic(wiring.Component):
         link(m, self._send.completion, completion_arbiter.i[1])
         through(m, "completion_slice", Slice(Completion), completion_arbiter.o, self._completions.completion)
         told(m, self._acknowledger, self._completions, "soon_cq")
-        m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 3)
+        m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 4)
         through(m, "armed_slice", Slice(Event), self._completions.event, event_arbiter.i[0])
-        for source, turn in zip((self._commands, self._port_state), event_arbiter.i[1:]):
+        for source, turn in zip((self._commands, self._port_state, self._device_fatal), event_arbiter.i[1:]):
             link(m, source.event, turn)
         link(m, event_arbiter.o, self._events.event)
 
@@ -274,15 +315,13 @@ class Rnic(wiring.Component):
         told(m, commands, registers, "mailbox_addr", "mailbox_w_data", "mailbox_w_en")
         told(m, registers, commands, "mailbox_r_data")
         told(m, activity, registers, "idle")
+        self._lives(m)
         m.d.comb += [
             registers.command_result.eq(commands.result),
+            commands.completions_move.eq(self._completions.moves),
             registers.link.eq(self.link),
             self._port_state.link.eq(self.link),
-            activity.read_start.eq(self.axi.arvalid & self.axi.arready),
-            activity.read_end.eq(self.axi.rvalid & self.axi.rready & self.axi.rlast),
-            activity.write_start.eq(self.axi.awvalid & self.axi.awready),
-            activity.write_end.eq(self.axi.bvalid & self.axi.bready),
-            activity.busy.eq(self.tx.valid | self.rx.valid | registers.command.valid),
+            activity.busy.eq(self.tx.valid | self.rx.valid | registers.command.valid | ~commands.swept),
             self.interrupt.eq(self._events.interrupt & registers.interrupt_enable),
         ]
 
@@ -294,8 +333,10 @@ class Rnic(wiring.Component):
             commands.replier_done.eq(self._transmitter.response_token_done),
         ]
         link(m, self._acknowledger.error, commands.responder_error)
+        link(m, self._completions.error, commands.completion_error)
         link(m, commands.cq_control, self._completions.control)
         link(m, commands.invalidate, self._access.invalidate)
+        told(m, self._dma, self._access, "over")
         link(m, registers.consumer, self._completions.consumer)
         link(m, registers.arm, self._completions.arm)
         for block in self._blocks.values():
@@ -307,12 +348,35 @@ class Rnic(wiring.Component):
                 ]
         for block in (self._packetizer, self._depacketizer, self._station):
             told(m, registers, block, "mac", "ip")
-        told(m, registers, self._station, "enable", "neighbour_ip", "neighbour_ask")
+        told(m, registers, self._station, "neighbour_ip", "neighbour_ask")
+        # The host may come by the service, and be who has to enable the engine.
+        m.d.comb += self._station.enable.eq(registers.enable if self.config.udp_port is None else 1)
         told(m, self._station, registers, "neighbour_mac", "neighbour_valid")
         if self.config.udp_port is not None:
             connect(m, self._station.service, flipped(self.service))
         told(m, registers, self._access, "mpt_base", "mpt_log_size")
         told(m, registers, self._events, "eq_base", "eq_log_size", "eq_reset", "eq_consumer")
+
+    def _lives(self, m):
+        """DEVICE_RESET, and what it does at the borders."""
+        reset, registers, activity, dma = self._device_reset, self._registers, self._activity, self._dma
+        told(m, registers, reset, "enable")
+        told(m, self._commands, reset, "swept")
+        told(m, self._transmit_gate, reset, "closed")
+        told(m, reset, dma, "stop", "life", "cut")
+        told(m, reset, activity, "forget")
+        told(m, dma, activity, "begun", "ended")
+        for block in (self._device_fatal, registers):
+            told(m, dma, block, "overdue")
+        m.d.comb += dma.limit.eq(registers.bus_timeout)
+        m.d.comb += [
+            reset.request.eq(registers.device_reset),
+            registers.resetting.eq(reset.busy),
+            reset.open.eq(activity.open | self.axi.arvalid | self.axi.awvalid),
+            self._send.rest.eq(~self._commands.swept),
+        ]
+        for gate in (self._transmit_gate, self._receive_gate):
+            m.d.comb += [gate.stop.eq(reset.stop), gate.cut.eq(reset.cut_wire)]
 
     def _memory(self, m):
         """The engine's own structures, and the bus."""

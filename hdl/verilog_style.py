@@ -2,7 +2,7 @@
 
 What both mean stays the same; Verilog only wants it said in other words. Before yosys, in RTLIL, operands get the width
 that the operator works at. After it, in Verilog, choices by one-hot bits exclude each other, initial values stand in
-``initial``, and rows of zeros in a loop.
+``initial``, and rows of zeros in a loop. What remains is switched off by name, with the reason.
 """
 
 import re
@@ -33,6 +33,17 @@ ONE_HOT = re.compile(r"(?<=')b(\?*)1(\?+):$", re.MULTILINE)
 ZERO_ROWS = re.compile(r"^    (\S+ ?)\[(\d+)\] = (\d+'h0+);\n(?:    \1\[\d+\] = \3;\n)+", re.MULTILINE)
 
 
+PRAGMAS = """\
+// A record's fields, a sum's carry and a submodule's ports have names here even where nobody reads them.
+/* verilator lint_off UNUSEDSIGNAL */
+// All modules stand in one file.
+/* verilator lint_off DECLFILENAME */
+"""
+
+INTERRUPT = re.compile(r"^  (?:output|wire) interrupt;$", re.MULTILINE)
+"""The usual name of the port, and a word of some C++ compilers: Verilator renames it in the model."""
+
+
 def even_widths(rtlil):
     """RTLIL in which no operator has operands, or a result, of another width than it works at."""
     return MODULE.sub(_module, rtlil)
@@ -42,7 +53,9 @@ def tidy(verilog):
     """Verilog, as ``write_verilog -sv`` writes it, without what linters warn of."""
     verilog = ZERO_ROWS.sub(_zero_loop, verilog)
     verilog = INITIAL.sub(lambda m: f"  reg {m[1] or ''}{m[2]};\n  initial {m[2]} = {m[3]};", verilog)
-    return ONE_HOT.sub(lambda m: f"b{m[1]}1{'0' * len(m[2])}:", verilog)
+    verilog = ONE_HOT.sub(lambda m: f"b{m[1]}1{'0' * len(m[2])}:", verilog)
+    off, on = (f"  /* verilator lint_{state} SYMRSVDWORD */" for state in ("off", "on"))
+    return PRAGMAS + INTERRUPT.sub(lambda m: f"{off}\n{m[0]}\n{on}", verilog)
 
 
 def _module(module):

@@ -37,6 +37,9 @@ class Command(IntEnum):
     CREATE_CQ = 5
     DESTROY_CQ = 6
     INVALIDATE_KEY = 7
+    MODIFY_CQ = 8  # another ring, from its first entry on; how the CQ is armed, and its events, stay
+    INVALIDATE_MTT = 9
+    DEVICE_RESET = 10  # taken at any time, also while another command runs, which it ends
 
 
 class QpAction(IntEnum):
@@ -66,6 +69,7 @@ OPERANDS = {
     Command.CREATE_QP: QP_CONTEXT,
     Command.MODIFY_QP: QP_CONTEXT,
     Command.CREATE_CQ: CQ_CONTEXT,
+    Command.MODIFY_CQ: CQ_CONTEXT,
 }
 """Record that the mailbox holds, from word 0 on, when the command starts. All words are written to the context."""
 

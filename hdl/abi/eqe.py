@@ -31,6 +31,7 @@ class EventType(IntEnum):
     QP_ACCESS_ERR = 3
     COMM_EST = 4
     SQ_DRAINED = 5
+    DEVICE_FATAL = 8
     PORT_ACTIVE = 9
     PORT_ERR = 10
     COMPLETION = 128

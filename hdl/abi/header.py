@@ -8,6 +8,7 @@ import re
 from enum import IntEnum
 from inspect import cleandoc
 
+from . import registers
 from .commands import OPERANDS, RESULTS, Command
 from .counters import COUNTERS
 from .record import Record
@@ -138,10 +139,16 @@ def _prose(text):
     return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", cleandoc(text)).replace("``", "`")
 
 
+def _paragraphs(text):
+    """What a docstring says below its first line, a line each."""
+    return [" ".join(_prose(part).split()) for part in text.split("\n\n")[1:]]
+
+
 def markdown():
     """The reference of registers, commands, records and enumerations, as Markdown from second-level headings down."""
     parts = [
         "## Registers",
+        *_paragraphs(registers.__doc__),
         _table(
             ("offset", "register", "access", "meaning"),
             ((f"`0x{r.offset:03x}`", f"`{r.name}`", r.access, r.doc) for r in REGISTERS.values()),

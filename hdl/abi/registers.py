@@ -1,6 +1,11 @@
 """The register map, behind AXI4-Lite, 32 bits a register; all offsets in bytes.
 
 One page of 4 KiB a QP and one a CQ hold the doorbells, so that a process maps only what is its own.
+
+A write is of all 32 bits. One without strobes does nothing; one with some of its four strobes is answered with SLVERR
+and changes nothing. The mailbox belongs to the command that runs: until that is done, reads and writes of the mailbox
+are answered with SLVERR, and change nothing; a write of ``command`` does nothing. All else is answered with OKAY;
+unknown addresses read as 0.
 """
 
 from dataclasses import dataclass
@@ -10,8 +15,10 @@ from .commands import MAILBOX_WORDS
 
 __all__ = [
     "ADDRESS_WIDTH",
+    "BUS_TIMEOUT",
     "CAN_PUSH",
     "CQ_PAGES",
+    "FATAL",
     "LOG_CAPABILITIES",
     "MAGIC",
     "MAILBOX",
@@ -29,7 +36,7 @@ __all__ = [
 ]
 
 MAGIC = 0x56524231
-VERSION = 1
+VERSION = 2
 ADDRESS_WIDTH = 26
 PAGE = 4096
 QP_PAGES = 0x100_0000
@@ -42,6 +49,12 @@ LOG_CAPABILITIES = {"qps": 0, "cqs": 4, "data_bytes": 8, "window": 12}
 
 CAN_PUSH = 1 << 16
 """Bit of ``capabilities``: send WQEs may be pushed."""
+
+BUS_TIMEOUT = 4096
+"""Value of ``bus_timeout`` after a hardware reset."""
+
+FATAL = 1 << 2
+"""Bit of ``status``: the host's memory does not answer."""
 
 RESPONDS_ONLY = 1 << 17
 """Bit of ``capabilities``: there are no send queues."""
@@ -92,10 +105,23 @@ REGISTERS = {
             "bit 16: send WQEs may be pushed; bit 17: there are no send queues, the engine only responds; "
             "bits of bus addresses that are kept, 32 to 64 (30:24)",
         ),
-        Register("control", 0x00C, "rw", "bit 0: enable; bit 1: interrupt enable"),
+        Register(
+            "control",
+            0x00C,
+            "rw",
+            "bit 0: enable; without it no frame is sent or received, and the host's memory is not touched: what was "
+            "begun is brought to its end, what waits goes on when it is set again; bit 1: interrupt enable. "
+            "DEVICE_RESET clears both",
+        ),
         Register("command", 0x010, "w", "see COMMAND: starts a command"),
         Register("command_status", 0x014, "r", "bit 31: busy; bits 3:0: status of the last command"),
-        Register("status", 0x018, "r", "bit 0: idle, nothing in flight, no timer running; bit 1: the port has a link"),
+        Register(
+            "status",
+            0x018,
+            "r",
+            "bit 0: idle, nothing in flight, no timer running; bit 1: the port has a link; bit 2: host memory has not "
+            "answered for bus_timeout; until DEVICE_RESET",
+        ),
         Register("clock", 0x01C, "r", "cycles since reset, low 32 bits"),
         Register(
             "mac_low", 0x020, "rw", "own MAC address, low 32 bits; its first byte on the wire is the most significant"
@@ -124,6 +150,20 @@ REGISTERS = {
         ),
         Register("neighbour_mac_low", 0x05C, "r", "the answer, low 32 bits; as mac_low"),
         Register("neighbour_mac_high", 0x060, "r", "bits 15:0: the answer, high 16 bits; bit 31: it is there"),
+        Register(
+            "owner",
+            0x064,
+            "rw",
+            "who drives the adapter; bit 0: somebody does. While it is set, a write that sets it, too, changes "
+            "nothing: who reads back what was written has claimed the adapter. Only a hardware reset clears it",
+        ),
+        Register(
+            "bus_timeout",
+            0x068,
+            "rw",
+            "for how long the host's memory may leave a read or a write without an answer, in 1024 cycles, 0 to "
+            "65,535; then comes the event DEVICE_FATAL, once. 0: for ever. After a hardware reset 4096",
+        ),
     ]
 }
 """Everything but mailbox, counters and doorbells."""

@@ -13,11 +13,11 @@ MPT = Record(
     "mpt_entry",
     32,
     [
-        Field("address", 64, "virtual address of the region's first byte"),
         Field("length", 48, "bytes of the region"),
         Field("log_page_size", 6, "12 (4 KiB) to 30 (1 GiB)"),
         Field("_", 9),
-        Field("valid", 1, "0: the key means nothing"),
+        Field("valid", 1, "0: the key means nothing; written last, and cleared first"),
+        Field("address", 64, "virtual address of the region's first byte"),
         Field(
             "mtt_address",
             64,
@@ -28,7 +28,10 @@ MPT = Record(
         Field("access", 8, "enum ibv_access_flags, low 5 bits"),
         Field("_", 24),
     ],
-    "Memory protection table entry: one memory region.",
+    "Memory protection table entry: one memory region. The first 8 bytes are read first, then the others. An entry"
+    " becomes valid by its first 8 bytes, when the others stand. It is changed by 8 aligned bytes at once; or it is"
+    " made invalid, INVALIDATE_KEY follows, then the others are changed, and it becomes valid. After any change"
+    " INVALIDATE_KEY waits for all accesses that have seen the old entry.",
 )
 
 MTT = Record(
@@ -39,7 +42,9 @@ MTT = Record(
         Field("_", 11),
         Field("page", 52, "bits 63:12 of the page's bus address, aligned to the region's page size"),
     ],
-    "Memory translation table entry: one page.",
+    "Memory translation table entry: one page. An entry that has been present is not changed as long as a region has"
+    " it, and its memory becomes an entry of another region only after an INVALIDATE_MTT that follows the region's"
+    " INVALIDATE_KEY.",
 )
 
 

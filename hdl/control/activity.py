@@ -21,26 +21,30 @@ class Activity(wiring.Component):
 
     Members
     -------
-    read_start, read_end, write_start, write_end : 1
-        An address was taken, an answer's last beat came.
+    begun, ended : 2
+        Of reads (bit 0) and writes: an address was taken, an answer's last beat came.
+    forget : 1
+        What is open is none of the present life.
     busy : 1
         Any other sign of life.
     next_due : 32
         The timers'; all ones: none runs.
     idle : 1
+    open : 1
+        A transaction is.
     """
 
     def __init__(self, scan):
         self.scan = scan
         super().__init__(
             {
-                "read_start": In(1),
-                "read_end": In(1),
-                "write_start": In(1),
-                "write_end": In(1),
+                "begun": In(2),
+                "ended": In(2),
+                "forget": In(1),
                 "busy": In(1),
                 "next_due": In(32),
                 "idle": Out(1),
+                "open": Out(1),
             }
         )
 
@@ -50,14 +54,17 @@ class Activity(wiring.Component):
         enough = QUIET + 2 * self.scan
         quiet = Signal(range(enough + 1))
         moves, timing = Signal(), Signal()
+        m.d.comb += self.open.eq((reads != 0) | (writes != 0))
         m.d.sync += [
-            reads.eq(reads + self.read_start - self.read_end),
-            writes.eq(writes + self.write_start - self.write_end),
+            reads.eq(reads + self.begun[0] - self.ended[0]),
+            writes.eq(writes + self.begun[1] - self.ended[1]),
             timing.eq(~self.next_due.all()),
-            moves.eq(self.read_start | self.write_start | self.busy | timing),
-            self.idle.eq((reads == 0) & (writes == 0) & (quiet == enough)),
+            moves.eq(self.begun.any() | self.busy | timing),
+            self.idle.eq(~self.open & (quiet == enough)),
         ]
-        with m.If(moves | (reads != 0) | (writes != 0)):
+        with m.If(self.forget):
+            m.d.sync += [reads.eq(0), writes.eq(0)]
+        with m.If(moves | self.open):
             m.d.sync += quiet.eq(0)
         with m.Elif(quiet != enough):
             m.d.sync += quiet.eq(quiet + 1)

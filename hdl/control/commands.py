@@ -5,12 +5,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..abi.commands import MAILBOX_WORDS, CommandStatus, QpAction
-from ..abi.contexts import QP_CONTEXT, QP_CONTEXT_WORDS, QpState
+from ..abi.commands import MAILBOX_WORDS, Command, CommandStatus, QpAction
+from ..abi.contexts import CQ_CONTEXT_WORDS, QP_CONTEXT, QP_CONTEXT_WORDS, QpState
 from ..abi.eqe import EventType
 from ..stream.fifo import Queue
 from ..stream.record import word_layout
-from ..stream.transfer import AttributeWrite, Event, QpControl, QpError
+from ..stream.transfer import AttributeWrite, CqControl, Event, QpControl, QpError
 from .contexts import Contexts
 from .decoder import Decoder, Plan
 from .registers import CommandWord
@@ -21,6 +21,10 @@ from .tokens import Tokens
 __all__ = ["Commands"]
 
 NO_EVENT = 255
+
+COMPLETIONS = 32
+"""Cycles in which the completions move, until those that were under way are written or lost: at most 5 of them, each
+with 3 cycles behind it in which the next one is handed on, and 12 to spare."""
 
 
 class Commands(wiring.Component):
@@ -37,12 +41,17 @@ class Commands(wiring.Component):
     RESET, and with it CREATE_QP and DESTROY_QP, ends when nothing of the QP's old life is left in any pipeline:
     :class:`.tokens.Tokens`.
 
+    After a reset, which does not reach block RAM, all CQs and QPs are destroyed, one after the other, before the first
+    command: some 20 cycles a CQ and 130 a QP.
+
     Members
     -------
     command : stream of ``CommandWord``, ``result`` : 4
         ``ready`` says that it is done; then ``result`` is a :class:`verbena.hdl.abi.commands.CommandStatus`.
     mailbox_addr, mailbox_r_data, mailbox_w_data, mailbox_w_en
         The mailbox; read data in the same cycle.
+    swept : 1
+        All QPs and CQs have been destroyed since the reset.
     qp_attribute, qp_attribute_en, cq_attribute, cq_attribute_en
         Broadcast of ``AttributeWrite``: registers.
     requester, responder, collector, completer, sq_fetch, rq_fetch : streams of ``QpControl``
@@ -50,13 +59,17 @@ class Commands(wiring.Component):
         token has left the pipeline.
     requester_reply, responder_reply : streams of ``{psn, index}``, completer_reply : stream of ``{index}``
         Answers to QUERY.
-    cq_control : stream of ``{cq}``
-        Resets the indices of a CQ.
-    invalidate : stream of ``{index}``
-        Drops an MPT entry and all translations from the caches; ``ready`` says that it is done.
-    responder_error, completer_error : streams of ``QpError``
+    cq_control : stream of :data:`verbena.hdl.stream.transfer.CqControl`
+        Around the writes of a CQ's attributes: the first holds completions, the second lets them go on.
+    invalidate : stream of ``{index, translations}``
+        Drops the MPT entry ``index`` from its cache, and waits for what has seen it; or drops all MTT entries.
+        ``ready`` says that it is done.
+    responder_error, completer_error, completion_error : streams of ``QpError``
         Queued in :class:`.reports.Reports`, so that no pipeline ever waits. SQ_DRAINED is no error: it becomes an event
         if the QP is in SQD, and changes nothing.
+    completions_move : 1
+        No completion waits to be written, or one is taken. RESET waits for so many such cycles that all completions of
+        the QP's old life, which could still be lost and reported, are out of the queues.
     event : stream of ``Event``
         Asynchronous events, 16 deep.
     """
@@ -69,6 +82,7 @@ class Commands(wiring.Component):
             {
                 "command": In(stream.Signature(CommandWord)),
                 "result": Out(4),
+                "swept": Out(1),
                 "mailbox_addr": Out(ceil_log2(MAILBOX_WORDS)),
                 "mailbox_r_data": In(32),
                 "mailbox_w_data": Out(32),
@@ -90,10 +104,12 @@ class Commands(wiring.Component):
                 "requester_reply": In(stream.Signature(Reply)),
                 "responder_reply": In(stream.Signature(Reply)),
                 "completer_reply": In(stream.Signature(data.StructLayout({"index": 16}))),
-                "cq_control": Out(stream.Signature(data.StructLayout({"cq": 12}))),
-                "invalidate": Out(stream.Signature(data.StructLayout({"index": 24}))),
+                "cq_control": Out(stream.Signature(CqControl)),
+                "invalidate": Out(stream.Signature(data.StructLayout({"index": 24, "translations": 1}))),
                 "responder_error": In(stream.Signature(QpError)),
                 "completer_error": In(stream.Signature(QpError)),
+                "completion_error": In(stream.Signature(QpError)),
+                "completions_move": In(1),
                 "event": Out(stream.Signature(Event)),
             }
         )
@@ -114,6 +130,7 @@ class Commands(wiring.Component):
             wiring.connect(m, wiring.flipped(getattr(self, f"{name}_reply")), getattr(replies, name))
         wiring.connect(m, wiring.flipped(self.responder_error), reports.responder)
         wiring.connect(m, wiring.flipped(self.completer_error), reports.completer)
+        wiring.connect(m, wiring.flipped(self.completion_error), reports.completions)
         wiring.connect(m, events.o, wiring.flipped(self.event))
         for name in ("qp_attribute", "qp_attribute_en", "cq_attribute", "cq_attribute_en"):
             m.d.comb += getattr(self, name).eq(getattr(contexts, name))
@@ -127,9 +144,14 @@ class Commands(wiring.Component):
         plan = Signal(Plan)
         result = Signal(CommandStatus)
         destroy = Signal()
+        keep = Signal()
+        holding = Signal()  # completions wait: the attributes of their CQ may be changed
         reporting = Signal()  # the step belongs to a report, not to a command
         starting = Signal()  # the token goes before the attributes
         resetting = Signal()  # the command is done once the reports of the old life are out of the queues
+        left = Signal(range(COMPLETIONS + 1))
+        with m.If(self.completions_move & (left != 0)):
+            m.d.sync += left.eq(left - 1)
         m.d.comb += [
             self.result.eq(result),
             decoder.command.eq(self.command.payload),
@@ -142,14 +164,48 @@ class Commands(wiring.Component):
             tokens.request.payload.action.eq(action),
             tokens.request.payload.psn.eq(psn),
             self.cq_control.payload.cq.eq(number),
+            self.cq_control.payload.hold.eq(~holding),
+            self.cq_control.payload.keep.eq(keep),
             self.invalidate.payload.index.eq(self.command.payload.number),
+            self.invalidate.payload.translations.eq(self.command.payload.opcode == Command.INVALIDATE_MTT),
             events.i.payload.type.eq(report.event),
             events.i.payload.number.eq(number | self.qps),
         ]
+        # A reset does not reach the memories. First the sets that wait in memory are taken out, a cycle a QP.
+        most = max(self.qps, self.cqs)
+        sweep = Signal(range(most))
+        sweeps_qps = Signal()
         old, err = Signal(word_layout(QP_CONTEXT, [0])), Signal(word_layout(QP_CONTEXT, [0]))
         m.d.comb += [old.eq(contexts.row), err.eq(contexts.row), err.state.eq(QpState.ERR)]
 
         with m.FSM():
+            with m.State("RESET"):
+                m.d.sync += sweep.eq(sweep + 1)
+                with m.If(sweep.all()):
+                    m.d.sync += sweep.eq(0)
+                    m.next = "SWEEP"
+            with m.State("SWEEP"):
+                m.d.sync += [
+                    number.eq(sweep),
+                    action.eq(QpAction.RESET),
+                    word.eq(Mux(sweeps_qps, QP_CONTEXT_WORDS - 1, CQ_CONTEXT_WORDS - 1)),
+                    destroy.eq(1),
+                    keep.eq(0),
+                    holding.eq(0),
+                    reporting.eq(0),
+                    starting.eq(0),
+                    resetting.eq(0),
+                ]
+                m.next = "CONTROL_CQ"
+                with m.If(sweeps_qps):
+                    m.next = "WRITE_QP"
+            with m.State("SWEPT"):
+                m.d.sync += sweep.eq(sweep + 1)
+                m.next = "SWEEP"
+                with m.If(sweep == Mux(sweeps_qps, self.qps - 1, self.cqs - 1)):
+                    m.d.sync += [sweep.eq(0), sweeps_qps.eq(1), self.swept.eq(sweeps_qps)]
+                    with m.If(sweeps_qps):
+                        m.next = "IDLE"
             with m.State("IDLE"):
                 m.d.sync += [
                     number.eq(decoder.number),
@@ -158,6 +214,8 @@ class Commands(wiring.Component):
                     plan.eq(decoder.plan),
                     result.eq(decoder.status),
                     destroy.eq(decoder.destroy),
+                    keep.eq(decoder.keep),
+                    holding.eq(0),
                     reporting.eq(0),
                     starting.eq(0),
                     resetting.eq(0),
@@ -179,7 +237,7 @@ class Commands(wiring.Component):
                         m.d.comb += replies.clear.eq(1)
                         m.next = "READ_ADDRESS"
                     with m.Case(Plan.WRITE_CQ):
-                        m.next = "WRITE_CQ"
+                        m.next = "CONTROL_CQ"
                     with m.Case(Plan.INVALIDATE):
                         m.next = "INVALIDATE"
 
@@ -233,12 +291,12 @@ class Commands(wiring.Component):
                     with m.Elif(starting):
                         m.next = "WRITE_QP"
                     with m.Elif(action == QpAction.RESET):
-                        m.d.sync += resetting.eq(1)
+                        m.d.sync += [resetting.eq(1), left.eq(COMPLETIONS)]
                         m.next = "PURGE"
                     with m.Elif(action == QpAction.QUERY):
                         m.next = "REPLIES"
             with m.State("PURGE"):
-                with m.If(reports.empty):
+                with m.If(reports.empty & (left == 0)):
                     m.next = "FINISH"
                 with m.Elif(reports.o.valid):
                     m.next = "REPORT"
@@ -269,7 +327,10 @@ class Commands(wiring.Component):
             with m.State("CONTROL_CQ"):
                 m.d.comb += self.cq_control.valid.eq(1)
                 with m.If(self.cq_control.ready):
-                    m.next = "FINISH"
+                    m.d.sync += holding.eq(1)
+                    m.next = "WRITE_CQ"
+                    with m.If(holding):
+                        m.next = "FINISH"
 
             with m.State("INVALIDATE"):
                 m.d.comb += self.invalidate.valid.eq(1)
@@ -277,8 +338,10 @@ class Commands(wiring.Component):
                     m.next = "FINISH"
 
             with m.State("FINISH"):
-                m.d.comb += self.command.ready.eq(1)
+                m.d.comb += self.command.ready.eq(self.swept)
                 m.next = "IDLE"
+                with m.If(~self.swept):
+                    m.next = "SWEPT"
 
             # A pipeline reports an error: to ERR, unless the QP is there or gone already.
             with m.State("REPORT"):

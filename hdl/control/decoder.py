@@ -40,6 +40,8 @@ class Decoder(wiring.Component):
         First word: of the context, from which it is written downwards; READ_QP: read upwards; MODIFY_QP: with the PSN.
     destroy : 1
         Zeros are written.
+    keep : 1
+        What the CQ has to say stays: MODIFY_CQ.
     """
 
     def __init__(self, qps, cqs):
@@ -54,6 +56,7 @@ class Decoder(wiring.Component):
                 "action": Out(QpAction),
                 "word": Out(range(max(QP_CONTEXT_WORDS, CQ_CONTEXT_WORDS))),
                 "destroy": Out(1),
+                "keep": Out(1),
             }
         )
 
@@ -85,15 +88,16 @@ class Decoder(wiring.Component):
                 m.d.comb += [plan.eq(Plan.READ_QP), self.action.eq(QpAction.QUERY)]
             with m.Case(Command.DESTROY_QP):
                 m.d.comb += [plan.eq(Plan.WRITE_QP), self.destroy.eq(1)]
-            with m.Case(Command.CREATE_CQ, Command.DESTROY_CQ):
+            with m.Case(Command.CREATE_CQ, Command.DESTROY_CQ, Command.MODIFY_CQ):
                 m.d.comb += [
                     plan.eq(Plan.WRITE_CQ),
                     self.number.eq(number),
                     in_range.eq(number < self.cqs),
                     self.word.eq(CQ_CONTEXT_WORDS - 1),
                     self.destroy.eq(opcode == Command.DESTROY_CQ),
+                    self.keep.eq(opcode == Command.MODIFY_CQ),
                 ]
-            with m.Case(Command.INVALIDATE_KEY):
+            with m.Case(Command.INVALIDATE_KEY, Command.INVALIDATE_MTT):
                 m.d.comb += [plan.eq(Plan.INVALIDATE), in_range.eq(1)]
             with m.Default():
                 m.d.comb += known.eq(0)

@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi import registers as abi
-from ..abi.commands import COMMAND, MAILBOX_WORDS
-from ..dma.axi import AxiLite
+from ..abi.commands import COMMAND, MAILBOX_WORDS, Command
+from ..dma.axi import AxiLite, Response
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
 from ..stream.record import word_layout
 
@@ -22,16 +22,29 @@ ConsumerDoorbell = {"cq": 12, "index": 16}
 REG = abi.REGISTERS
 REGISTERS_END = 0x80
 PUSH_BITS = ceil_log2(4 * PUSH_WORDS)
+TICK = 512
+"""Cycles of a timer tick after reset: 4.096 us at 125 MHz."""
 
 
 class Registers(wiring.Component):
     """AXI4-Lite subordinate; see :mod:`verbena.hdl.abi.registers` for the map.
 
-    One transaction at a time. A doorbell reaches its stream 2 cycles after the write's address and data are both there;
-    a read takes 6 cycles, of a counter as long as the counters take. Reads of unknown addresses give 0, writes to them
-    do nothing; both are answered OKAY. Write strobes are not looked at: registers are written whole. A word of a pushed
-    WQE is passed on, and answered, in the cycle after its address and data, if it is taken then.
-    An access to the mailbox waits while a command runs; nothing else does.
+    One access at a time, reads and writes in turns if both wait. An answer that is not taken holds up its own channel
+    only. A doorbell reaches its stream 2 cycles after the write's address and data are both there; a read is answered
+    after 4 cycles, of a counter as long as the counters take. A word of a pushed WQE is passed on, and answered, in the
+    cycle after its address and data, if it is taken then.
+
+    *Answers*: a write is 32 bits, or nothing: without strobes it does nothing, with some of the four it is refused.
+    Reads of unknown addresses give 0, writes to them do nothing. While a command runs the mailbox is the command's:
+    accesses to it are refused. What is refused is answered with SLVERR, changes nothing, and reads as anything; all
+    else is OKAY.
+
+    *Bound*: an access is taken and answered within 128 cycles, if the manager takes the answers before it. No access
+    waits for a command, an event or host memory. Doorbells and pushed words behind a pushed WQE that is moved to its
+    place also wait for the cycles in which other send WQEs come in from memory without a gap.
+
+    *After reset* a register reads as what it holds then, not as what was written before. Bits that a register has no
+    use for read back as they were written.
 
     Members
     -------
@@ -43,16 +56,21 @@ class Registers(wiring.Component):
         Words of WQEs.
     command : stream of :data:`CommandWord`
         A command to run; ``ready`` comes when it is done, with ``command_result``.
+    device_reset : 1
+        Strobe: DEVICE_RESET was written, perhaps while another command runs, of which nothing more is said then.
+        ``enable`` and ``interrupt_enable`` are cleared.
+    resetting : 1
+        It goes on; a command, too, for whoever reads ``command_status``. Doorbells and words of WQEs are dropped.
     mailbox_addr, mailbox_r_data, mailbox_w_data, mailbox_w_en
         The command block's port, served while a command runs; read data in the same cycle.
     counter_addr : stream of 8; counter_data : stream of 32
         Index of a 32-bit word of the counters, and the word.
     mac, ip, mpt_base, mpt_log_size, eq_base, eq_log_size, eq_reset, eq_consumer, enable, interrupt_enable, tick
         What the registers hold.
-    idle : 1
+    idle, link, overdue : 1
         Shown in the status register.
-    link : 1
-        Likewise.
+    bus_timeout : 16
+        What the register holds.
     next_due, neighbour_mac, neighbour_valid : 32, 48, 1
         Shown in the registers of those names.
     neighbour_ip, neighbour_ask : 32, 1
@@ -76,6 +94,8 @@ class Registers(wiring.Component):
                 "arm": Out(stream.Signature(data.StructLayout({"cq": 12, "flags": 2}))),
                 "command": Out(stream.Signature(CommandWord)),
                 "command_result": In(4),
+                "device_reset": Out(1),
+                "resetting": In(1),
                 "mailbox_addr": In(ceil_log2(MAILBOX_WORDS)),
                 "mailbox_r_data": Out(32),
                 "mailbox_w_data": In(32),
@@ -92,9 +112,11 @@ class Registers(wiring.Component):
                 "eq_consumer": Out(16),
                 "enable": Out(1),
                 "interrupt_enable": Out(1),
-                "tick": Out(32, init=512),
+                "tick": Out(32, init=TICK),
                 "idle": In(1),
                 "link": In(1),
+                "overdue": In(1),
+                "bus_timeout": Out(16, init=abi.BUS_TIMEOUT),
                 "next_due": In(32),
                 "neighbour_ip": Out(32),
                 "neighbour_ask": Out(1),
@@ -111,19 +133,20 @@ class Registers(wiring.Component):
         result = Signal(32)
         clock = Signal(32)
         status = Signal(4)
-        m.d.sync += [clock.eq(clock + 1), self.eq_reset.eq(0), self.neighbour_ask.eq(0)]
+        m.d.sync += [clock.eq(clock + 1), self.eq_reset.eq(0), self.neighbour_ask.eq(0), self.device_reset.eq(0)]
 
-        # What can be written can be read back: from a copy, which is cheaper than a multiplexer over the registers.
-        m.submodules.shadow = shadow = memory.Memory(
-            shape=32, depth=32, init=[512 if i == REG["tick"].offset // 4 else 0 for i in range(32)]
-        )
+        # What can be written can be read back: from a copy, which is cheaper than a multiplexer over the registers. A
+        # reset does not reach the copy, but what says of which registers it is one.
+        m.submodules.shadow = shadow = memory.Memory(shape=32, depth=32, init=[])
+        copied = Signal(REGISTERS_END // 4)
         shadow_write = shadow.write_port()
         shadow_read = shadow.read_port(domain="comb")
         m.submodules.words = mailbox = memory.Memory(shape=32, depth=MAILBOX_WORDS, init=[])
         mailbox_write = mailbox.write_port()
         mailbox_read = mailbox.read_port(domain="comb")
-        busy = self.command.valid
+        busy = Signal()
         m.d.comb += [
+            busy.eq(self.command.valid | self.device_reset | self.resetting),
             shadow_write.addr.eq(address[2:7]),
             shadow_write.data.eq(value),
             shadow_read.addr.eq(address[2:7]),
@@ -141,6 +164,8 @@ class Registers(wiring.Component):
         for doorbell in (self.sq, self.rq, self.consumer, self.arm):
             with m.If(doorbell.ready):
                 m.d.sync += doorbell.valid.eq(0)
+        pushed = Signal()
+        m.d.comb += pushed.eq(self.push.ready | self.resetting)
 
         # Known with the address: which doorbell it is. One bit of it tells SQ_PUSH from SQ_PRODUCER.
         number, page = address[12:24], address[:12]
@@ -154,8 +179,8 @@ class Registers(wiring.Component):
             "arm": in_cqs & (axil.awaddr[:12] == abi.CqDoorbell.ARM),
         }
         rings = {name: Signal(name=f"rings_{name}") for name in hits}
-        m.d.sync += [rings[name].eq(hit) for name, hit in hits.items()]
-        m.d.sync += in_push.eq(in_qps & (axil.awaddr[PUSH_BITS:12] == abi.QP_PUSH >> PUSH_BITS))
+        strobed = axil.wstrb.all()
+        in_pushes = in_qps & (axil.awaddr[PUSH_BITS:12] == abi.QP_PUSH >> PUSH_BITS)
         m.d.comb += Value.cast(self.push.payload).eq(Cat(number, address[2:PUSH_BITS], value))
         # Known a cycle after the address.
         in_registers = Signal()
@@ -175,30 +200,63 @@ class Registers(wiring.Component):
             "version": Const(abi.VERSION, 32),
             "capabilities": Const(self._capabilities(), 32),
             "command_status": Cat(status, Const(0, 27), busy),
-            "status": Cat(self.idle, self.link),
+            "status": Cat(self.idle, self.link, self.overdue),
             "clock": clock,
             "next_due": self.next_due,
             "neighbour_mac_low": self.neighbour_mac[:32],
             "neighbour_mac_high": Cat(self.neighbour_mac[32:], Const(0, 15), self.neighbour_valid),
+            "tick": Const(TICK, 32),  # as long as nobody has written it
+            "bus_timeout": Const(abi.BUS_TIMEOUT, 32),  # likewise
         }
-        is_live, living, mail = Signal(), Signal(32), Signal(32)
+        is_copied, living, mail = Signal(), Signal(32), Signal(32)
         chosen = [Mux(register[REG[name].offset // 4], expression, 0) for name, expression in live.items()]
         m.d.sync += [
-            is_live.eq(Cat(register[REG[name].offset // 4] for name in live).any()),
+            is_copied.eq((register & copied).any()),
             living.eq(reduce(or_, chosen)),
             mail.eq(mailbox_read.data),
         ]
         asked = Signal()  # the counters know which word is wanted
+        whole = Signal()  # the write has all its strobes
+        answered, refused = Signal(), Signal()  # B waits to be taken
+        given, denied = Signal(), Signal()  # R likewise
+        m.d.comb += [
+            axil.bvalid.eq(answered),
+            axil.bresp.eq(Mux(refused, Response.SLVERR, Response.OKAY)),
+            axil.rvalid.eq(given),
+            axil.rresp.eq(Mux(denied, Response.SLVERR, Response.OKAY)),
+            axil.rdata.eq(result),
+        ]
+        with m.If(axil.bready):
+            m.d.sync += answered.eq(0)
+        with m.If(axil.rready):
+            m.d.sync += given.eq(0)
+        owned = Signal()  # bit 0 of `owner`
+        is_owner = register[REG["owner"].offset // 4]
+        claimed = is_owner & owned & value[0]
+        with m.If(shadow_write.en & is_owner):
+            m.d.sync += [owned.eq(value[0]), copied[REG["owner"].offset // 4].eq(1)]
 
+        writes, reads, reads_first = Signal(), Signal(), Signal()
+        m.d.comb += [
+            writes.eq(axil.awvalid & axil.wvalid & ~answered),
+            reads.eq(axil.arvalid & ~given),
+        ]
         with m.FSM():
             with m.State("IDLE"):
-                with m.If(axil.awvalid & axil.wvalid):
+                m.d.sync += [whole.eq(strobed), in_push.eq(in_pushes & strobed)]
+                m.d.sync += [rings[name].eq(hit & strobed) for name, hit in hits.items()]
+                with m.If(writes & ~(reads & reads_first)):
                     m.d.comb += [axil.awready.eq(1), axil.wready.eq(1)]
-                    m.d.sync += [address.eq(axil.awaddr), value.eq(axil.wdata)]
+                    m.d.sync += [
+                        address.eq(axil.awaddr),
+                        value.eq(axil.wdata),
+                        refused.eq(axil.wstrb.any() & ~strobed),
+                        reads_first.eq(1),
+                    ]
                     m.next = "WRITE"
-                with m.Elif(axil.arvalid):
+                with m.Elif(reads):
                     m.d.comb += axil.arready.eq(1)
-                    m.d.sync += [address.eq(axil.araddr), asked.eq(0)]
+                    m.d.sync += [address.eq(axil.araddr), asked.eq(0), reads_first.eq(0)]
                     m.next = "READ"
             # Doorbells are on the way of every message, and are written at once.
             with m.State("WRITE"):
@@ -211,36 +269,30 @@ class Registers(wiring.Component):
                     with m.Elif(hit):  # the block behind has not taken it
                         m.next = "WRITE"
                 with m.If(in_push):
-                    m.d.comb += [self.push.valid.eq(1), axil.bvalid.eq(self.push.ready)]
-                    with m.If(~self.push.ready):
-                        m.next = "WRITE"
-                    with m.Else():
-                        m.next = "WRITTEN"
-                        with m.If(axil.bready):
-                            m.next = "IDLE"
+                    m.d.comb += [self.push.valid.eq(1), axil.bvalid.eq(pushed)]
+                    m.next = "WRITE"
+                    with m.If(pushed):
+                        m.d.sync += answered.eq(~axil.bready)
+                        m.next = "IDLE"
             with m.State("WRITE_REGISTER"):
-                m.next = "WRITTEN"
-                with m.If(in_registers):
-                    m.d.comb += shadow_write.en.eq(1)
-                    self._write_registers(m, register, value, busy)
-                with m.If(in_mailbox):
-                    with m.If(busy):
-                        m.next = "WRITE_REGISTER"
-                    with m.Else():
+                m.d.sync += answered.eq(1)
+                m.next = "IDLE"
+                with m.If(in_registers & whole):
+                    m.d.comb += shadow_write.en.eq(~claimed)
+                    self._write_registers(m, register, value, busy, copied)
+                with m.If(in_mailbox & whole):
+                    m.d.sync += refused.eq(busy)
+                    with m.If(~busy):
                         m.d.comb += mailbox_write.en.eq(1)
-            with m.State("WRITTEN"):
-                m.d.comb += axil.bvalid.eq(1)
-                with m.If(axil.bready):
-                    m.next = "IDLE"
             with m.State("READ"):
                 m.next = "READ_LIVE"
             with m.State("READ_LIVE"):
-                with m.If(~(in_mailbox & busy)):
-                    m.next = "READ_REGISTER"
+                m.d.sync += denied.eq(in_mailbox & busy)
+                m.next = "READ_REGISTER"
             with m.State("READ_REGISTER"):
                 done = Signal(init=1)
                 with m.If(in_registers):
-                    m.d.sync += result.eq(Mux(is_live, living, shadow_read.data))
+                    m.d.sync += result.eq(Mux(is_copied, shadow_read.data, living))
                 with m.Elif(in_counters):
                     m.d.comb += [
                         self.counter_addr.valid.eq(~asked),
@@ -253,12 +305,19 @@ class Registers(wiring.Component):
                 with m.Else():
                     m.d.sync += result.eq(Mux(in_mailbox, mail, 0))
                 with m.If(done):
-                    m.next = "DATA"
-            with m.State("DATA"):
-                m.d.comb += [axil.rvalid.eq(1), axil.rdata.eq(result)]
-                with m.If(axil.rready):
+                    m.d.sync += given.eq(1)
                     m.next = "IDLE"
+        self._reset_device(m, status, copied)
         return m
+
+    def _reset_device(self, m, status, copied):
+        """What DEVICE_RESET changes here. What it interrupts is not heard of any more."""
+        with m.If(self.device_reset):
+            m.d.sync += [self.command.valid.eq(0), status.eq(0), self.enable.eq(0), self.interrupt_enable.eq(0)]
+            m.d.sync += copied[REG["control"].offset // 4].eq(0)
+        with m.If(self.device_reset | self.resetting):
+            for doorbell in (self.sq, self.rq, self.consumer, self.arm):
+                m.d.sync += doorbell.valid.eq(0)
 
     def _capabilities(self):
         sizes = {"qps": self.qps, "cqs": self.cqs, "data_bytes": self.data_width // 8, "window": self.window}
@@ -266,7 +325,7 @@ class Registers(wiring.Component):
         able |= self.address_width << abi.REACH
         return sum(ceil_log2(sizes[name]) << bit for name, bit in abi.LOG_CAPABILITIES.items()) | able
 
-    def _write_registers(self, m, register, value, busy):
+    def _write_registers(self, m, register, value, busy, copied):
         targets = {
             "control": Cat(self.enable, self.interrupt_enable),
             "mac_low": self.mac[:32],
@@ -281,14 +340,20 @@ class Registers(wiring.Component):
             "eq_consumer": self.eq_consumer,
             "tick": self.tick,
             "neighbour_ip": self.neighbour_ip,
+            "bus_timeout": self.bus_timeout,
         }
         for name, target in targets.items():
             with m.If(register[REG[name].offset // 4]):
-                m.d.sync += target.eq(value)
+                m.d.sync += [target.eq(value), copied[REG[name].offset // 4].eq(1)]
                 if name == "eq_log_size":
                     m.d.sync += [self.eq_reset.eq(1), self.eq_consumer.eq(0)]
+                    m.d.sync += copied[REG["eq_consumer"].offset // 4].eq(0)
                 if name == "neighbour_ip":
                     m.d.sync += self.neighbour_ask.eq(1)
         # A command written while one runs is ignored: the driver waits for `busy` to clear.
-        with m.If(register[REG["command"].offset // 4] & ~busy):
-            m.d.sync += [self.command.valid.eq(1), self.command.payload.as_value().eq(value)]
+        command = data.View(CommandWord, value)
+        with m.If(register[REG["command"].offset // 4]):
+            with m.If(command.opcode == Command.DEVICE_RESET):
+                m.d.sync += self.device_reset.eq(1)
+            with m.Elif(~busy):
+                m.d.sync += [self.command.valid.eq(1), self.command.payload.as_value().eq(value)]

@@ -4,8 +4,10 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..abi.eqe import EventType
 from ..stream.arbiter import StreamArbiter
 from ..stream.fifo import Queue
+from ..stream.ready import ReadyQueue
 from ..stream.slice import Slice
 from ..stream.transfer import QpError
 
@@ -13,12 +15,15 @@ __all__ = ["Reports"]
 
 
 class Reports(wiring.Component):
-    """Keeps what responder and completer report while a command runs, ``qps`` items each, so that no pipeline waits: a
-    QP has one error a life. An item comes out 4 to 5 cycles after it went in.
+    """Keeps what is reported while a command runs, so that no pipeline waits. An item comes out 3 to 6 cycles after it
+    went in.
+
+    Responder and completer report a QP once a life; there is room for ``qps`` items of each. The completion writer
+    reports a QP for each completion that is lost; of these the QP is kept, once, and comes out with QP_FATAL.
 
     Members
     -------
-    responder, completer : streams of ``QpError``
+    responder, completer, completions : streams of ``QpError``
     o : stream of ``QpError``
     empty : 1
         Nothing is inside.
@@ -27,18 +32,30 @@ class Reports(wiring.Component):
     def __init__(self, qps):
         self.qps = qps
         port = stream.Signature(QpError)
-        super().__init__({"responder": In(port), "completer": In(port), "o": Out(port), "empty": Out(1)})
+        super().__init__(
+            {"responder": In(port), "completer": In(port), "completions": In(port), "o": Out(port), "empty": Out(1)}
+        )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.merge = merge = StreamArbiter(QpError, 2)
+        m.submodules.merge = merge = StreamArbiter(QpError, 3)
         m.submodules.slice = out = Slice(QpError)
         queues = [Queue(QpError, self.qps) for _ in range(2)]
         for number, (queue, port) in enumerate(zip(queues, (self.responder, self.completer), strict=True)):
             m.submodules[f"queue_{number}"] = queue
             wiring.connect(m, wiring.flipped(port), queue.i)
             wiring.connect(m, queue.o, merge.i[number])
-        m.d.comb += self.empty.eq((queues[0].level == 0) & (queues[1].level == 0) & ~out.o.valid)
+        m.submodules.losers = losers = ReadyQueue(self.qps)
+        m.d.comb += [
+            losers.i.valid.eq(self.completions.valid),
+            losers.i.payload.eq(self.completions.payload.qp),
+            self.completions.ready.eq(losers.i.ready),
+            merge.i[2].valid.eq(losers.o.valid),
+            merge.i[2].payload.qp.eq(losers.o.payload),
+            merge.i[2].payload.event.eq(EventType.QP_FATAL),
+            losers.o.ready.eq(merge.i[2].ready),
+            self.empty.eq((queues[0].level == 0) & (queues[1].level == 0) & losers.empty & ~out.o.valid),
+        ]
         wiring.connect(m, merge.o, out.i)
         wiring.connect(m, out.o, wiring.flipped(self.o))
         return m

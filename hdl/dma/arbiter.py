@@ -1,6 +1,6 @@
 """Merging the clients' bursts on the AXI channels, and bringing the answers back."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,15 +10,16 @@ from .port import BurstRequest, ReadPort, WriteBeat, WritePort
 
 __all__ = ["BurstArbiter", "ReadArbiter", "WriteArbiter"]
 
-CACHE = 0b0011
-"""AxCACHE of all bursts: normal memory, not cacheable, bufferable."""
+CACHE = 0b0010
+"""AxCACHE of all bursts: normal memory, not cacheable, not bufferable (AXI4, A4.4). A bufferable write may be answered
+before others can see it, and the order of visibility rests on the answer: payload before ACK, payload before CQE."""
 
 
 def check_clients(clients, id_width=None):
     if not isinstance(clients, int) or clients < 1:
         raise ValueError(f"clients must be a positive int, not {clients!r}")
-    if id_width is not None and clients > 1 << id_width:
-        raise ValueError(f"{clients!r} clients need more than {id_width!r} bits of ID")
+    if id_width is not None and clients > 1 << id_width - 1:
+        raise ValueError(f"{clients!r} clients need more than {id_width!r} bits of ID, of which one is the life")
 
 
 def encode(choice):
@@ -64,12 +65,14 @@ class BurstArbiter(wiring.Component):
         A burst is there in the next cycle.
     enable : 1
         Bursts may be taken.
+    life : 1
+        The life of those who ask.
     turn : ``clients`` bits
         Whose burst would be taken, one bit.
     chosen : ``clients`` bits
         The client whose burst is taken in this cycle, one bit; 0: none is.
-    address, length, client, valid, ready
-        Address channel: registers.
+    address, length, client, of_life, valid, ready
+        Address channel: registers. ``of_life`` is ``life`` as it was when the burst was taken.
     """
 
     def __init__(self, clients):
@@ -80,11 +83,13 @@ class BurstArbiter(wiring.Component):
                 "i": In(stream.Signature(BurstRequest)).array(clients),
                 "soon": In(clients),
                 "enable": In(1),
+                "life": In(1),
                 "turn": Out(clients, init=1),
                 "chosen": Out(clients),
                 "address": Out(64),
                 "length": Out(8),
                 "client": Out(range(max(2, clients))),
+                "of_life": Out(1),
                 "valid": Out(1),
                 "ready": In(1),
             }
@@ -115,22 +120,33 @@ class BurstArbiter(wiring.Component):
                 self.valid.eq(self.chosen.any()),
                 Cat(self.address, self.length).eq(select(turn, [port.payload for port in self.i])),
                 self.client.eq(encode(turn)),
+                self.of_life.eq(self.life),
             ]
         return m
 
 
+def identity(bursts, id_width):
+    """The AXI ID of what ``bursts`` offers."""
+    return Cat(bursts.client, Const(0, id_width - 1 - len(bursts.client)), bursts.of_life)
+
+
 class ReadArbiter(wiring.Component):
-    """Brings the clients' reads to AR and their data back from R. The AXI ID is the client's number.
+    """Brings the clients' reads to AR and their data back from R. The AXI ID is the client's number and, in its highest
+    bit, ``life``.
 
     ARVALID comes 1 or 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. Data goes from R
     to the client in the same cycle, since clients have room for all they ask for: RREADY is always 1. Beats of
     different clients may be interleaved.
 
+    The clients may be reset while this block goes on, and the bus sees nothing of it. With ``stop`` no burst is taken,
+    and those that were are completed. If their answers do not come, ``life`` changes before the clients ask again:
+    beats of the other life are taken from the bus, and go to nobody.
+
     Parameters
     ----------
     data_width : int
     clients : int
-        At most ``1 << id_width``.
+        At most half of ``1 << id_width``.
     id_width : int
 
     Members
@@ -138,8 +154,14 @@ class ReadArbiter(wiring.Component):
     client : array of ``ReadPort``
     soon : a bit a client
         A burst is there in the next cycle: saves one, if nobody else wants the bus.
+    stop : 1
+        No further burst is taken.
+    life : 1
+        Changes only while the clients are in reset.
     axi : ``Axi4``
         AR and R; the other channels rest.
+    begun, ended : 1
+        Strobes: the bus has taken an address of this life, or given the last beat of its data. Registers.
     count_bus_errors : 1
         A beat came whose RRESP was not OKAY.
     """
@@ -153,7 +175,11 @@ class ReadArbiter(wiring.Component):
             {
                 "client": In(ReadPort(data_width)).array(clients),
                 "soon": In(clients),
+                "stop": In(1),
+                "life": In(1),
                 "axi": Out(Axi4(data_width, id_width)),
+                "begun": Out(1),
+                "ended": Out(1),
                 "count_bus_errors": Out(1),
             }
         )
@@ -165,17 +191,18 @@ class ReadArbiter(wiring.Component):
         for number, client in enumerate(self.client):
             wiring.connect(m, wiring.flipped(client.burst), bursts.i[number])
             m.d.comb += [
-                client.valid.eq(axi.rvalid & (axi.rid == number)),
+                client.valid.eq(axi.rvalid & (axi.rid == Cat(Const(number, self.id_width - 1), self.life))),
                 client.data.eq(axi.rdata),
                 client.error.eq(axi.rresp != Response.OKAY),
                 client.last.eq(axi.rlast),
             ]
         m.d.comb += [
             bursts.soon.eq(self.soon),
-            bursts.enable.eq(1),
+            bursts.enable.eq(~self.stop),
+            bursts.life.eq(self.life),
             axi.araddr.eq(bursts.address),
             axi.arlen.eq(bursts.length),
-            axi.arid.eq(bursts.client),
+            axi.arid.eq(identity(bursts, self.id_width)),
             axi.arsize.eq(axi.signature.size),
             axi.arburst.eq(Burst.INCR),
             axi.arcache.eq(CACHE),
@@ -183,23 +210,30 @@ class ReadArbiter(wiring.Component):
             bursts.ready.eq(axi.arready),
             axi.rready.eq(1),
         ]
-        m.d.sync += self.count_bus_errors.eq(axi.rvalid & (axi.rresp != Response.OKAY))
+        m.d.sync += [
+            self.begun.eq(axi.arvalid & axi.arready & (bursts.of_life == self.life)),
+            self.ended.eq(axi.rvalid & axi.rlast & (axi.rid[-1] == self.life)),
+            self.count_bus_errors.eq(axi.rvalid & (axi.rresp != Response.OKAY)),
+        ]
         return m
 
 
 class WriteArbiter(wiring.Component):
-    """Brings the clients' writes to AW and W and the answers back from B. The AXI ID is the client's number.
+    """Brings the clients' writes to AW and W and the answers back from B. The AXI ID is as of the :class:`ReadArbiter`.
 
     AWVALID comes 1 or 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. W follows the
     order of AW; a client's beats are at W a cycle later, and are taken from the cycle on after that in which its burst
     is taken: so a burst's first beat comes a cycle after its address at the earliest. Up to two bursts may have been
     taken whose data is not complete. BREADY is always 1. W is a register, and no path leads from WREADY to a client.
 
+    The clients may be reset while this block goes on, as of the :class:`ReadArbiter`. Data that is still to come then
+    is made up, without strobes: it changes no memory.
+
     Parameters
     ----------
     data_width : int
     clients : int
-        At most ``1 << id_width``.
+        At most half of ``1 << id_width``.
     id_width : int
 
     Members
@@ -207,8 +241,14 @@ class WriteArbiter(wiring.Component):
     client : array of ``WritePort``
     soon : a bit a client
         As of the :class:`ReadArbiter`.
+    stop, life : 1
+        Likewise.
+    cut : 1
+        The clients are in reset from the next cycle on; only with ``stop``.
     axi : ``Axi4``
         AW, W and B; the other channels rest.
+    begun, ended : 1
+        Strobes: the bus has taken an address of this life, or answered a burst. Registers.
     count_bus_errors : 1
         An answer came that was not OKAY.
     """
@@ -222,7 +262,12 @@ class WriteArbiter(wiring.Component):
             {
                 "client": In(WritePort(data_width)).array(clients),
                 "soon": In(clients),
+                "stop": In(1),
+                "life": In(1),
+                "cut": In(1),
                 "axi": Out(Axi4(data_width, id_width)),
+                "begun": Out(1),
+                "ended": Out(1),
                 "count_bus_errors": Out(1),
             }
         )
@@ -234,36 +279,62 @@ class WriteArbiter(wiring.Component):
         m.submodules.skid = skid = Skid(WriteBeat(self.data_width))
         beat = skid.i.payload
         now, then = Signal(self.clients), Signal(self.clients)  # whose data is next on W, one bit each
+        made_up = Signal()  # the data of `now` and `then`
         for number, client in enumerate(self.client):
             wiring.connect(m, wiring.flipped(client.burst), bursts.i[number])
             m.d.comb += [
-                client.beat.ready.eq(skid.i.ready & now[number]),
-                client.answer.eq(axi.bvalid & (axi.bid == number)),
+                client.beat.ready.eq(skid.i.ready & now[number] & ~made_up),
+                client.answer.eq(axi.bvalid & (axi.bid == Cat(Const(number, self.id_width - 1), self.life))),
                 client.error.eq(axi.bresp != Response.OKAY),
             ]
         beats = [client.beat for client in self.client]
-        done = skid.i.valid & skid.i.ready & beat.last
+        given = skid.i.valid & skid.i.ready
+        done = given & beat.last
+
+        # What is left of `now` matters when it is made up; a burst's length is known a cycle after it was taken.
+        taken = Signal(8)
+        length, next_length = Signal(8), Signal(8)
+        chosen, chosen_now = Signal(), Signal()
+        m.d.sync += [chosen.eq(bursts.chosen.any()), chosen_now.eq(done | ~now.any())]
+        with m.If(given):
+            m.d.sync += taken.eq(Mux(beat.last, 0, taken + 1))
+        with m.If(chosen):
+            m.d.sync += next_length.eq(bursts.length)
+        with m.If(chosen & chosen_now):
+            m.d.sync += length.eq(bursts.length)
+        with m.Elif(done):
+            m.d.sync += length.eq(Mux(chosen, bursts.length, next_length))
+
+        wanted = select(now, [beat.payload for beat in beats])
         m.d.comb += [
             bursts.soon.eq(self.soon),
-            bursts.enable.eq(~then.any()),
+            bursts.enable.eq(~then.any() & ~self.stop & ~made_up),
+            bursts.life.eq(self.life),
             axi.awaddr.eq(bursts.address),
             axi.awlen.eq(bursts.length),
-            axi.awid.eq(bursts.client),
+            axi.awid.eq(identity(bursts, self.id_width)),
             axi.awsize.eq(axi.signature.size),
             axi.awburst.eq(Burst.INCR),
             axi.awcache.eq(CACHE),
             axi.awvalid.eq(bursts.valid),
             bursts.ready.eq(axi.awready),
-            beat.as_value().eq(select(now, [beat.payload for beat in beats])),
+            beat.as_value().eq(wanted),
             skid.i.valid.eq((now & Cat(beat.valid for beat in beats)).any()),
             Cat(axi.wdata, axi.wstrb, axi.wlast).eq(skid.o.payload),
             axi.wvalid.eq(skid.o.valid),
             skid.o.ready.eq(axi.wready),
             axi.bready.eq(1),
         ]
+        with m.If(made_up):
+            m.d.comb += [skid.i.valid.eq(now.any()), beat.strobe.eq(0), beat.last.eq(taken == length)]
+        m.d.sync += made_up.eq(self.cut | (made_up & now.any()))
         with m.If(done | ~now.any()):
             m.d.sync += [now.eq(then | bursts.chosen), then.eq(0)]  # nothing is chosen while one waits
         with m.Else():
             m.d.sync += then.eq(then | bursts.chosen)
-        m.d.sync += self.count_bus_errors.eq(axi.bvalid & (axi.bresp != Response.OKAY))
+        m.d.sync += [
+            self.begun.eq(axi.awvalid & axi.awready & (bursts.of_life == self.life)),
+            self.ended.eq(axi.bvalid & (axi.bid[-1] == self.life)),
+            self.count_bus_errors.eq(axi.bvalid & (axi.bresp != Response.OKAY)),
+        ]
         return m

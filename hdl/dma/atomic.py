@@ -57,6 +57,8 @@ class AtomicUnit(wiring.Component):
         The value before, most significant byte first, after the write's answer.
     result : stream of :data:`AtomicResult`
         Comes with the packet.
+    over : 1
+        Strobe, one a piece, in order: it will not touch memory any more.
     read : ``ReadPort``, write : ``WritePort``
         To the arbiters; single beats.
     """
@@ -69,6 +71,7 @@ class AtomicUnit(wiring.Component):
                 "operands": In(stream.Signature(AtomicOperands)),
                 "payload": Out(stream.Signature(PacketBeat(data_width))),
                 "result": Out(stream.Signature(AtomicResult)),
+                "over": Out(1),
                 "read": Out(ReadPort(data_width)),
                 "write": Out(WritePort(data_width)),
             }
@@ -184,6 +187,7 @@ class AtomicUnit(wiring.Component):
         for port in (payload, result):
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
+        m.d.sync += self.over.eq(0)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [
@@ -198,7 +202,7 @@ class AtomicUnit(wiring.Component):
                         m.next = "REFUSE"
             with m.State("REFUSE"):
                 m.d.comb += refused.eq(1)
-                m.d.sync += [failed.eq(1), none.eq(1), payload.valid.eq(1), result.valid.eq(1)]
+                m.d.sync += [failed.eq(1), none.eq(1), payload.valid.eq(1), result.valid.eq(1), self.over.eq(1)]
                 m.next = "IDLE"
             with m.State("LOAD"):
                 m.d.sync += [value.eq(old.value), failed.eq(old.error), none.eq(0), adding.eq(rows_read.data.add)]
@@ -210,6 +214,7 @@ class AtomicUnit(wiring.Component):
                         busy.bit_select(at, 1).eq(0),
                         payload.valid.eq(1),
                         result.valid.eq(1),
+                        self.over.eq(1),
                     ]
                     m.next = "IDLE"
                 with m.Else():

@@ -1,6 +1,6 @@
 """The DMA engine: all that is read and written in host memory."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, DomainRenamer, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -12,11 +12,12 @@ from ..stream.skid import Skid
 from ..stream.slice import Slice
 from ..stream.transfer import Done, Piece, ReadRequest
 from .arbiter import ReadArbiter, WriteArbiter
-from .atomic import AtomicOperands, AtomicResult, AtomicUnit
+from .atomic import SLOTS, AtomicOperands, AtomicResult, AtomicUnit
 from .axi import Axi4
+from .bus_watch import BusWatch
 from .port import BurstRequest, WriteBeat
-from .reader import PayloadReader
-from .structure import StructureReader, StructureWriter
+from .reader import BURSTS, PayloadReader
+from .structure import UNANSWERED, StructureReader, StructureWriter
 from .writer import PayloadWriter
 
 __all__ = ["DmaEngine", "StructureRead", "StructureWrite"]
@@ -60,6 +61,9 @@ class DmaEngine(wiring.Component):
     in which they are named, last atomics. Lower numbers are not better: the arbiters go round. What happens to each is
     the contract of its part; between a part and its arbiter is one register more, for they stand far from each other.
 
+    All but the arbiters may be reset while the bus goes on: what was asked of it is completed, and nothing of it comes
+    to the new life (:class:`.arbiter.ReadArbiter`, :class:`.arbiter.WriteArbiter`).
+
     Parameters
     ----------
     data_width : int
@@ -74,6 +78,8 @@ class DmaEngine(wiring.Component):
         Bursts of received payload that may wait for their answer.
     address_width : int
         Bits of addresses that are kept; those above are 0 on the bus.
+    bus_domain : str
+        Clock domain of the arbiters: that of the others, perhaps with another reset.
 
     Members
     -------
@@ -85,21 +91,29 @@ class DmaEngine(wiring.Component):
         Of the :class:`.atomic.AtomicUnit`: streams.
     receive_piece, receive_payload, done
         Of the :class:`.writer.PayloadWriter`: streams.
+    over : 3
+        Strobes: a run of pieces has ended and touches memory no more. What is sent with ``tag`` 0, with ``tag`` 1, what
+        is received; each in the order of its runs.
     <reader> : ``StructureRead``, <writer> : ``StructureWrite``
         One of each name.
     axi : AXI4 manager
+    stop, life, cut, begun, ended
+        Of the arbiters; the last two have bit 0 for reads and bit 1 for writes.
+    limit : 16, overdue : 1
+        Of a :class:`.bus_watch.BusWatch` over all purposes.
     count_bus_errors : 2
         Answers that were not OKAY.
     count_stall_rx_memory : 1
     """
 
-    def __init__(self, data_width, buffer=None, *, readers, writers, bursts=16, address_width=64):
+    def __init__(self, data_width, buffer=None, *, readers, writers, bursts=16, address_width=64, bus_domain="sync"):
         self.data_width = data_width
         self.buffer = buffer
         self.readers = dict(readers)
         self.writers = tuple(writers)
         self.bursts = bursts
         self.address_width = address_width
+        self.bus_domain = bus_domain
         beat = PacketBeat(data_width)
         super().__init__(
             {
@@ -112,9 +126,17 @@ class DmaEngine(wiring.Component):
                 "receive_piece": In(stream.Signature(Piece)),
                 "receive_payload": In(stream.Signature(beat)),
                 "done": Out(stream.Signature(Done)),
+                "over": Out(3),
                 **{name: In(StructureRead(data_width)) for name in self.readers},
                 **{name: In(StructureWrite(data_width)) for name in self.writers},
                 "axi": Out(Axi4(data_width)),
+                "stop": In(1),
+                "life": In(1),
+                "cut": In(1),
+                "begun": Out(2),
+                "ended": Out(2),
+                "limit": In(16),
+                "overdue": Out(1),
                 "count_bus_errors": Out(2),
                 "count_stall_rx_memory": Out(1),
             }
@@ -142,6 +164,7 @@ class DmaEngine(wiring.Component):
         connect(m, flipped(self.receive_payload), payload_writer.payload)
         connect(m, payload_writer.done, flipped(self.done))
         told(m, payload_writer, self, "count_stall_rx_memory")
+        m.d.comb += self.over.eq(Cat(payload_reader.over, atomic.over, payload_writer.over))
 
         for name, (depth, largest) in self.readers.items():
             user = getattr(self, name)
@@ -159,11 +182,30 @@ class DmaEngine(wiring.Component):
         reads.append(atomic.read)
         writes.append(atomic.write)
         self._arbitrate(m, reads, writes)
+        self._watch(m, reads, writes)
         return m
 
+    def _watch(self, m, reads, writes):
+        most = [BURSTS, *(depth for depth, _ in self.readers.values()), SLOTS]
+        most += [self.bursts, *(UNANSWERED for _ in self.writers), SLOTS]
+        m.submodules.watch = watch = BusWatch(most)
+        m.d.comb += [
+            watch.taken.eq(Cat(port.burst.valid & port.burst.ready for port in (*reads, *writes))),
+            watch.answered.eq(Cat(*(port.valid & port.last for port in reads), *(port.answer for port in writes))),
+        ]
+        told(m, self, watch, "stop", "limit")
+        told(m, watch, self, "overdue")
+
     def _arbitrate(self, m, reads, writes):
-        m.submodules.read_arbiter = read_arbiter = ReadArbiter(self.data_width, len(reads))
-        m.submodules.write_arbiter = write_arbiter = WriteArbiter(self.data_width, len(writes))
+        read_arbiter, write_arbiter = (
+            ReadArbiter(self.data_width, len(reads)),
+            WriteArbiter(self.data_width, len(writes)),
+        )
+        m.submodules.read_arbiter = DomainRenamer(self.bus_domain)(read_arbiter)
+        m.submodules.write_arbiter = DomainRenamer(self.bus_domain)(write_arbiter)
+        for arbiter in (read_arbiter, write_arbiter):
+            told(m, self, arbiter, "stop", "life")
+        told(m, self, write_arbiter, "cut")
         # The slices part what a client decides from what the arbiter chooses.
         for kind, ports, arbiter in (("read", reads, read_arbiter), ("write", writes, write_arbiter)):
             for number, (port, client) in enumerate(zip(ports, arbiter.client)):
@@ -182,4 +224,8 @@ class DmaEngine(wiring.Component):
                 m.d.comb += getattr(self.axi, name).eq(value[: self.address_width] if name in ADDRESSES else value)
             else:
                 m.d.comb += getattr(owner, name).eq(getattr(self.axi, name))
+        m.d.comb += [
+            self.begun.eq(Cat(read_arbiter.begun, write_arbiter.begun)),
+            self.ended.eq(Cat(read_arbiter.ended, write_arbiter.ended)),
+        ]
         m.d.comb += self.count_bus_errors.eq(read_arbiter.count_bus_errors + write_arbiter.count_bus_errors)

@@ -47,6 +47,9 @@ class PayloadReader(wiring.Component):
     soon : 1
         If nothing of the packet before is inside: the first data of the next one has come, and is at ``payload`` in a
         few cycles.
+    over : 1
+        Strobe, one a run, in order: nothing of it will be read any more. It comes a cycle after the run's last beat has
+        left the buffer.
     port : ``ReadPort``
         To a :class:`.arbiter.ReadArbiter`.
     """
@@ -65,6 +68,7 @@ class PayloadReader(wiring.Component):
                 "piece": In(stream.Signature(Piece)),
                 "payload": Out(stream.Signature(beat)),
                 "soon": Out(1),
+                "over": Out(1),
                 "port": Out(ReadPort(data_width)),
             }
         )
@@ -145,6 +149,7 @@ class PayloadReader(wiring.Component):
             fragment.last.eq(final & burst.last),
             fragment.error.eq(burst.error | (rows.o.payload.error & ~burst.empty)),
         ]
+        m.d.sync += self.over.eq(given & final & burst.last)
         with m.If(next_):
             m.d.sync += [
                 active.eq(coming.o.valid),

@@ -16,7 +16,7 @@ from .split import Splitter
 __all__ = ["PayloadWriter"]
 
 RUNS = 16
-"""Runs that may wait for the bus's answers."""
+"""Runs that may wait for the bus's answers, or as many as bursts if these are more: a run may have none."""
 
 
 class PayloadWriter(wiring.Component):
@@ -46,6 +46,8 @@ class PayloadWriter(wiring.Component):
     done : stream of ``Done``
         One a run, in order, after all answers; the status is that of the run's last piece, or BUS if that is OK and an
         answer is not; the tag is that of its last piece.
+    over : 1
+        Strobe: a run has been said to be ``done``.
     port : ``WritePort``
         To a :class:`.arbiter.WriteArbiter`.
     count_stall_rx_memory : 1
@@ -62,6 +64,7 @@ class PayloadWriter(wiring.Component):
                 "piece": In(stream.Signature(Piece)),
                 "payload": In(stream.Signature(PacketBeat(data_width))),
                 "done": Out(stream.Signature(Done)),
+                "over": Out(1),
                 "port": Out(WritePort(data_width)),
                 "count_stall_rx_memory": Out(1),
             }
@@ -71,10 +74,11 @@ class PayloadWriter(wiring.Component):
         m = Module()
         piece, port = self.piece, self.port
         count_bits = ceil_log2(self.bursts) + 1
+        most = max(RUNS, self.bursts)
         m.submodules.splitter = splitter = Splitter(self.data_width)
         m.submodules.scatter = scatter = Scatter(self.data_width, 1)
         m.submodules.runs = runs = Queue(
-            data.StructLayout({"status": 3, "tag": 1, "count": count_bits}), RUNS, bypass=True
+            data.StructLayout({"status": 3, "tag": 1, "count": count_bits}), most, bypass=True
         )
         m.submodules.answers = answers = Queue(1, self.bursts, bypass=True)
         wiring.connect(m, wiring.flipped(self.payload), scatter.payload)
@@ -106,7 +110,7 @@ class PayloadWriter(wiring.Component):
             scatter.i.payload.last.eq(piece.payload.last & Mux(none, some | ~zero, splitter.last)),
             ends.eq(piece.valid & piece.ready & piece.payload.last),
         ]
-        m.d.sync += room.eq(runs.level < RUNS - 1)
+        m.d.sync += room.eq(runs.level < most - 1)
         with m.If(ends):
             m.d.sync += some.eq(0)
         with m.Elif(scatter.i.valid & ~zero):
@@ -136,6 +140,7 @@ class PayloadWriter(wiring.Component):
             full.eq(waiting[-1]),
         ]
         m.d.sync += [asked.eq(asked + handed), counted.eq(counted + count), waiting.eq(waiting + handed - count)]
+        m.d.sync += self.over.eq(over & self.done.ready)
         with m.If(over & self.done.ready):
             m.d.sync += failed.eq(0)
         with m.Elif(count):

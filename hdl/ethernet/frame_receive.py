@@ -126,6 +126,8 @@ class FrameReceive(wiring.Component):
         with m.If(judged):
             m.d.sync += [self.o_valid.eq(whole_frame), self.o.last.eq(1), self.o.error.eq(bad.any())]
             m.d.comb += self.count_frames.eq(~bad.any())
+            before = 0  # whether an earlier one is counted already
             for number, name in enumerate(("short", "long", "error", "fcs")):
-                m.d.comb += getattr(self, f"count_{name}").eq(bad[number] & ~bad[:number].any())
+                m.d.comb += getattr(self, f"count_{name}").eq(bad[number] & ~before)
+                before |= bad[number]
         return m

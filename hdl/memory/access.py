@@ -1,16 +1,23 @@
 """The access check: every access of the engine to registered memory passes here."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.tables import KEY_INDEX_BITS
 from ..stream.packet import PacketBeat
 from ..stream.transfer import AccessRequest, Piece, ReadRequest
+from .fence import Fence
 from .protection import Protection
 from .translation import RECEIVE, TRANSMIT, Translation, Verdict
 
-__all__ = ["AccessUnit"]
+__all__ = ["LANES", "AccessUnit", "Invalidation"]
+
+LANES = 3
+"""Ways that runs take behind this unit, each in order: transmit with tag 0, transmit with tag 1, receive."""
+
+Invalidation = data.StructLayout({"index": KEY_INDEX_BITS, "translations": 1})
+"""What shall be forgotten: the MPT entry ``index``; or, with ``translations``, all MTT entries."""
 
 
 class AccessUnit(wiring.Component):
@@ -22,11 +29,14 @@ class AccessUnit(wiring.Component):
     and delays only its own client. Each client has one miss under way in each of the two caches. After reset, accesses
     wait until the caches and the poison bits are cleared: a cycle a set or, if that is more, two a QP.
 
-    An invalidation waits until all accesses under way are over, their pieces taken, then clears the lines; meanwhile no
-    access starts. It says nothing about pieces that were handed out before: their transfers may go on.
+    Neither cache knows the host's writes. An MPT entry that is changed must be invalidated, one that becomes valid need
+    not. Its invalidation takes the entry out of the cache (6 cycles or a few more, in which no access starts), then
+    waits for a :class:`.fence.Fence`: it is accepted when all runs are ``over`` of which an access has seen the old
+    entry. So nothing is read or written any more by what that entry said. All other accesses go on meanwhile.
 
-    Neither cache knows the host's writes: an entry that is changed must be invalidated, one that becomes valid or
-    present need not.
+    The MTT entries of a region that is gone stay in their cache, and harm nobody as long as no other region's entries
+    stand at these addresses. Before they do, all MTT entries are invalidated: 4 cycles a line, in which accesses go on.
+    What changes an entry of a region that is in use shall use other addresses; an entry that becomes present need not.
 
     Parameters
     ----------
@@ -47,8 +57,10 @@ class AccessUnit(wiring.Component):
     mpt_data, mtt_data : stream of ``PacketBeat``
         One packet a read, in order: 32 bytes an MPT entry, 8 an MTT entry. Always ready. A packet with ``error`` makes
         the entry invalid this once.
-    invalidate : stream of ``index``
-        An MPT index. When it is taken, the entry and all MTT entries are out.
+    over : a bit of each of :data:`LANES`
+        Strobe: the oldest run on that way has ended, and with it all transfers of its pieces.
+    invalidate : stream of :data:`Invalidation`
+        Taken when it is done.
     mpt_base, mpt_log_size
         Where the MPT stands and how large it is.
     count_mpt_hits, count_mpt_misses, count_mtt_hits, count_mtt_misses : 1
@@ -75,7 +87,8 @@ class AccessUnit(wiring.Component):
                 "mpt_data": In(stream.Signature(PacketBeat(data_width))),
                 "mtt_read": Out(stream.Signature(ReadRequest)),
                 "mtt_data": In(stream.Signature(PacketBeat(data_width))),
-                "invalidate": In(stream.Signature(data.StructLayout({"index": KEY_INDEX_BITS}))),
+                "over": In(LANES),
+                "invalidate": In(stream.Signature(Invalidation)),
                 "mpt_base": In(64),
                 "mpt_log_size": In(5),
                 "count_mpt_hits": Out(1),
@@ -101,32 +114,42 @@ class AccessUnit(wiring.Component):
         wiring.connect(m, flipped(self.mtt_read), translation.read)
         wiring.connect(m, flipped(self.mtt_data), translation.fill)
 
-        # Both caches invalidate at the same time; the one that is ready first waits for the other.
-        mpt_done, mtt_done = Signal(), Signal()
-        empty = protection.idle & translation.idle
-        go = Signal()  # nothing was inside when it rose, and nothing comes in while it is high
+        # A run is under way from its first access on.
+        m.submodules.fence = fence = Fence(LANES)
+        begins = []
+        for client, port in enumerate((self.transmit.request, self.receive.request)):
+            inside = Signal(name=f"inside{client}")
+            taken = Signal(name=f"taken{client}")
+            m.d.comb += taken.eq(port.valid & port.ready)
+            with m.If(taken):
+                m.d.sync += inside.eq(~port.payload.last)
+            begins.append(taken & ~inside)
+        tag = self.transmit.request.payload.tag
         m.d.comb += [
-            protection.room.eq(translation.room),
-            protection.hold.eq(self.invalidate.valid),
+            fence.enter.eq(Cat(begins[TRANSMIT] & ~tag, begins[TRANSMIT] & tag, begins[RECEIVE])),
+            fence.leave.eq(self.over),
+            protection.room.eq(translation.room & Cat(fence.room[:2].all(), fence.room[2])),
+        ]
+
+        # An MPT entry goes first, then what has seen it.
+        invalidate = self.invalidate
+        waiting = Signal()
+        m.d.comb += [
             protection.mpt_base.eq(self.mpt_base),
             protection.mpt_log_size.eq(self.mpt_log_size),
-            protection.invalidate.valid.eq(go & ~mpt_done),
-            protection.invalidate.payload.index.eq(self.invalidate.payload.index),
-            translation.invalidate.valid.eq(go & ~mtt_done),
-            self.invalidate.ready.eq(go & mpt_done & mtt_done),
+            protection.invalidate.valid.eq(invalidate.valid & ~invalidate.payload.translations & ~waiting),
+            protection.invalidate.payload.index.eq(invalidate.payload.index),
+            translation.invalidate.valid.eq(invalidate.valid & invalidate.payload.translations),
+            fence.start.eq(protection.invalidate.valid & protection.invalidate.ready),
+            invalidate.ready.eq(translation.invalidate.ready | (waiting & fence.done)),
             self.count_mpt_hits.eq(protection.count_hit),
             self.count_mpt_misses.eq(protection.count_miss),
             self.count_mtt_hits.eq(translation.count_hit),
             self.count_mtt_misses.eq(translation.count_miss),
             self.count_access_errors.eq(translation.count_error),
         ]
-        with m.If(self.invalidate.ready):
-            m.d.sync += [go.eq(0), mpt_done.eq(0), mtt_done.eq(0)]
-        with m.Elif(go):
-            with m.If(protection.invalidate.ready):
-                m.d.sync += mpt_done.eq(1)
-            with m.If(translation.invalidate.ready):
-                m.d.sync += mtt_done.eq(1)
-        with m.Elif(self.invalidate.valid & empty):
-            m.d.sync += go.eq(1)
+        with m.If(fence.start):
+            m.d.sync += waiting.eq(1)
+        with m.Elif(fence.done):
+            m.d.sync += waiting.eq(0)
         return m

@@ -39,9 +39,13 @@ class Cache(wiring.Component):
     one of the two answers, and an invalidation clears all ways of the index, so this does no harm. A fill goes to a
     way that is empty, else the ways take turns.
 
-    While ``invalidate.valid`` is high no lookup is taken. It is accepted when all fills have arrived and the lines are
-    cleared thereafter: no older record can come back. It takes 2 cycles for an index and ``sets + 1`` for all. After
-    reset, all lines are cleared likewise before the first lookup is taken.
+    An invalidation of an ``index`` is accepted when its lines are cleared: no older record can come back. Until then no
+    lookup is taken, which is 6 cycles at most, and one more for each fill that arrives. Reads under way do not delay
+    it: their records may be older, so they are thrown away, and the clients read again.
+
+    An invalidation of ``all`` is accepted when each line that was there when it began is cleared. It takes a cycle of
+    every 4, and lookups go on in the others. What is looked up meanwhile may be older, so it is for records that are no
+    longer looked up. After reset, all lines are cleared before the first lookup is taken, one a cycle.
 
     Parameters
     ----------
@@ -139,8 +143,11 @@ class Cache(wiring.Component):
         missed = Signal(self.clients)  # the client's next lookup repeats one
         way1, way2, second2, absent2, missed2 = Signal(), Signal(), Signal(), Signal(), Signal()
         look = way.bit_select(self.lookup.payload.client, 1)
+        initial = Signal(init=1)
+        invalidate = self.invalidate
+        clear = Signal()  # a line is cleared in this cycle
         m.d.comb += [
-            self.lookup.ready.eq(~clearing & ~write & ~self.invalidate.valid),
+            self.lookup.ready.eq(~initial & ~clear & ~write & ~(invalidate.valid & ~invalidate.payload.all)),
             ram.r_addr.eq(Cat(self.lookup.payload.index, look[:way_bits])),
         ]
         m.d.sync += [
@@ -266,37 +273,43 @@ class Cache(wiring.Component):
             with m.Elif(write & (oldest == client)):
                 m.d.sync += self.blocked[client].eq(0)
         filled_way = victim.bit_select(oldest, 1)
+        spoiled = Signal(self.clients)  # the client's read began before an invalidation
+        fresh = ~spoiled.bit_select(oldest, 1)
         with m.If(write):
-            m.d.sync += [absent.bit_select(oldest, 1).eq(~found), way.bit_select(oldest, 1).eq(filled_way)]
+            m.d.sync += [
+                absent.bit_select(oldest, 1).eq(~found & fresh),
+                way.bit_select(oldest, 1).eq(filled_way),
+                spoiled.bit_select(oldest, 1).eq(0),
+            ]
 
-        # Clearing: one line or all.
-        initial = Signal(init=1)
-        clear_all = Signal(init=1)
+        # Clearing: the lines of one index, or all. A set's ways one after the other, then the next set.
+        pace = Signal(2)
         clear_row = Signal(range(self.sets * self.ways))
         clear_index, clear_way = clear_row[:index_bits], clear_row[-1] if way_bits else Const(1)
+        everything = invalidate.payload.all
         clear_last = Signal()
+        m.d.sync += pace.eq(pace + 1)
         m.d.comb += [
-            clear_last.eq(clearing & (~clear_all | clear_index.all()) & clear_way),
-            self.invalidate.ready.eq(clear_last & ~initial),
+            clear.eq(clearing & ~write & (initial | ~everything | (pace == 0))),
+            clear_last.eq(clear & (~(initial | everything) | clear_index.all()) & clear_way),
+            invalidate.ready.eq(clear_last & ~initial),
         ]
-        with m.If(clearing):
-            # A set's ways one after the other, then the next set.
+        with m.If(clear):
             m.d.sync += clear_row.eq(Cat((clear_index + clear_way)[:index_bits], ~clear_way))
-            with m.If(clear_last):
-                m.d.sync += [clearing.eq(0), initial.eq(0)]
-        with m.Elif(self.invalidate.valid & ~valid1 & ~valid2 & ~valid3 & ~self.blocked.any()):
-            m.d.sync += [
-                clearing.eq(1),
-                clear_all.eq(self.invalidate.payload.all),
-                clear_row.eq(Mux(self.invalidate.payload.all, 0, self.invalidate.payload.index)),
+        with m.If(clear_last):
+            m.d.sync += [clearing.eq(0), initial.eq(0)]
+        with m.If(~clearing & invalidate.valid & (everything | ~(valid1 | valid2 | valid3))):
+            m.d.sync += [clearing.eq(1), clear_row.eq(Mux(everything, 0, invalidate.payload.index))]
+            with m.If(~everything):
                 # What was not there before may be there now.
-                absent.eq(0),
-            ]
+                m.d.sync += absent.eq(0)
+                for client in range(self.clients):
+                    m.d.sync += spoiled[client].eq(self.blocked[client] & ~(write & (oldest == client)))
         m.d.comb += [
-            ram.w_addr.eq(Mux(clearing, clear_row, Cat(miss_read.data.index, filled_way[:way_bits]))),
-            ram.w_data.valid.eq(~clearing),
+            ram.w_addr.eq(Mux(clear, clear_row, Cat(miss_read.data.index, filled_way[:way_bits]))),
+            ram.w_data.valid.eq(~clear),
             ram.w_data.tag.eq(miss_read.data.tag),
             ram.w_data.line.as_value().eq(Cat(filled[name] for name in self.layout.members)),
-            ram.w_en.eq(clearing | (write & found)),
+            ram.w_en.eq(clear | (write & found & fresh)),
         ]
         return m

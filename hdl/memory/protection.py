@@ -31,14 +31,14 @@ class CheckedAccess(data.StructLayout):
         Low bits of the virtual address.
     page_bits : 5
         12 to 30.
-    length, discard, clear, tag, last, qp
+    length, quiet, discard, clear, tag, last, qp
         As in ``AccessRequest``.
     cross : 1
         The access ends in the page behind its first one.
     lookup : 1
         It needs translation: it is neither unchecked nor refused.
     status : ``AccessStatus``
-        OK, KEY, PD, RIGHTS or RANGE.
+        OK, KEY, PD, RIGHTS or RANGE; POISONED in place of the last four if ``quiet``.
     """
 
     def __init__(self, qps):
@@ -53,6 +53,7 @@ class CheckedAccess(data.StructLayout):
                 "cross": 1,
                 "lookup": 1,
                 "status": 3,
+                "quiet": 1,
                 "discard": 1,
                 "clear": 1,
                 "tag": 1,
@@ -66,9 +67,9 @@ class Protection(wiring.Component):
     """Finds the MPT entry of each access in its :class:`.cache.Cache`, and checks the access against it.
 
     Checks, the first that fails gives ``status``: key index in the table, entry valid and variant equal (KEY); PD
-    (PD); rights wanted are granted, none always are (RIGHTS); the bytes lie in the region and do not wrap around 2^64
-    (RANGE). An access of length 0 or with ``discard`` passes unchecked. ``length`` is at most 4096, and an entry's
-    ``log_page_size`` is 12 to 30.
+    (PD); rights wanted are granted, none always are (RIGHTS); the ``span`` bytes from the address on lie in the region,
+    and the ``length`` bytes do not wrap around 2^64 (RANGE). An access of length 0 or with ``discard`` passes
+    unchecked. ``length`` is at most 4096 and at most ``span``, and an entry's ``log_page_size`` is 12 to 30.
 
     The two clients share one pipeline, in which nothing waits; each has its order kept, and one client's miss does
     not delay the other. ``o`` is valid 4 cycles after the request (hits), and a client is served every 4 cycles. A
@@ -89,16 +90,13 @@ class Protection(wiring.Component):
         ``ready`` is not looked at; see ``room``.
     room : a bit a client
         ``o`` will take two more accesses of the client.
-    hold : 1
-        No access starts.
-    idle : 1
-        No access is between ``request`` and ``o``.
     mpt_base, mpt_log_size
         The table.
     read, fill
         Reads of MPT entries, and their data.
     invalidate : stream of ``index``
-        As of the cache: accepted when the entry is out of it.
+        As of the cache: accepted when the entry is out of it. No request is taken in that cycle: those taken before may
+        have seen the entry, those taken later have not.
     count_hit, count_miss : 1
         Strobes.
     """
@@ -118,8 +116,6 @@ class Protection(wiring.Component):
                 "request": In(stream.Signature(AccessRequest)).array(2),
                 "o": Out(stream.Signature(CheckedAccess(qps))),
                 "room": In(2),
-                "hold": In(1),
-                "idle": Out(1),
                 "mpt_base": In(64),
                 "mpt_log_size": In(5),
                 "read": Out(stream.Signature(ReadRequest)),
@@ -154,7 +150,7 @@ class Protection(wiring.Component):
         m.d.comb += [
             want.eq(Cat(port.valid for port in self.request) & self.room & ~busy & ~cache.blocked),
             client0.eq(Mux(favoured, want[1], ~want[0])),
-            cache.lookup.valid.eq(want.any() & ~self.hold),
+            cache.lookup.valid.eq(want.any()),
             cache.lookup.payload.client.eq(client0),
             cache.lookup.payload.index.eq(Mux(client0, request[1].key[8:], request[0].key[8:])),
         ]
@@ -202,7 +198,7 @@ class Protection(wiring.Component):
         key_bad, pd_bad, rights_bad, top = Signal(), Signal(), Signal(), Signal()
         from_start = Signal(65)  # of the region; negative if before it
         from_page = Signal(49)  # of the region's first page; 49 bits are enough if the access is in the region
-        slack = Signal(49)  # largest `from_start` that leaves room for the length; negative if none
+        slack = Signal(49)  # largest `from_start` that leaves room for the span; negative if none
         end = Signal(14)  # of the access, counted from the 4 KiB boundary below it
         page_mask = Signal(PAGE_BITS_MAX - PAGE_BITS_MIN)
         m.d.sync += [
@@ -212,7 +208,7 @@ class Protection(wiring.Component):
             rights_bad.eq((taken.access & ~entry.access[:5]).any()),
             from_start.eq(taken.address - entry.address),
             from_page.eq(taken.address[:49] - first_page[:49]),
-            slack.eq(entry.length - taken.length),
+            slack.eq(entry.length - taken.span),
             end.eq(taken.address[:PAGE_BITS_MIN] + taken.length),
             top.eq(taken.address[PAGE_BITS_MIN:].all()),
             page_mask.eq(in_page),
@@ -222,6 +218,7 @@ class Protection(wiring.Component):
             checked.page_bits.eq(entry.log_page_size),
             checked.length.eq(taken.length),
             checked.lookup.eq(~unchecked3),
+            checked.quiet.eq(taken.quiet),
             checked.discard.eq(taken.discard),
             checked.clear.eq(taken.clear),
             checked.tag.eq(taken.tag),
@@ -245,14 +242,15 @@ class Protection(wiring.Component):
             m.d.comb += status.eq(AccessStatus.RIGHTS)
         with m.Elif(range_bad):
             m.d.comb += status.eq(AccessStatus.RANGE)
-        good = checked.lookup & (status == AccessStatus.OK)
+        refused = Signal()
+        m.d.comb += refused.eq(checked.lookup & (key_bad | pd_bad | rights_bad | range_bad))
+        good = checked.lookup & ~refused
         m.d.comb += [
             self.o.valid.eq(valid4),
             self.o.payload.eq(checked),
             self.o.payload.page.eq(from_page[PAGE_BITS_MIN:] >> (checked.page_bits - PAGE_BITS_MIN)[:5]),
-            self.o.payload.status.eq(status),
+            self.o.payload.status.eq(Mux(checked.quiet & refused, AccessStatus.POISONED, status)),
             self.o.payload.lookup.eq(good),
             self.o.payload.cross.eq(good & over & (checked.offset[PAGE_BITS_MIN:] | ~page_mask).all()),
-            self.idle.eq(~(valid1 | valid2 | valid3 | valid4)),
         ]
         return m

@@ -32,7 +32,8 @@ class Translation(wiring.Component):
 
     An access that crosses a page boundary becomes two pieces, any other one. A page that is not present fails with
     PAGE. The first access of a run that is not OK makes the run fail and poisons its QP for the client: all its later
-    runs fail with POISONED, until an access with ``clear``.
+    runs fail with POISONED, until an access with ``clear``. A refused access with ``quiet`` makes its run
+    fail with POISONED, and poisons nobody.
 
     A failed run, on transmit, ends in one piece of length 0 with ``status`` and ``last``, when its last access comes;
     pieces of its accesses before the refused one are out by then. On receive the refused access, or what of it lies
@@ -59,12 +60,10 @@ class Translation(wiring.Component):
         Two more accesses of the client can come.
     piece : 2 streams of ``Piece``
     verdict : stream of ``Verdict``
-    idle : 1
-        No access is inside, and no piece waits.
     read, fill
         Reads of MTT entries, and their data.
     invalidate : stream
-        As of the cache: accepted when all its entries are out.
+        As of the cache: accepted when all entries are out that were there when it began; accesses go on meanwhile.
     count_hit, count_miss, count_error : 1
         Strobes; ``count_error`` once a run that is refused for its own sake (not for poison).
     """
@@ -83,7 +82,6 @@ class Translation(wiring.Component):
                 "room": Out(2),
                 "piece": Out(stream.Signature(Piece)).array(2),
                 "verdict": Out(stream.Signature(Verdict)),
-                "idle": Out(1),
                 "read": Out(stream.Signature(ReadRequest)),
                 "fill": In(stream.Signature(PacketBeat(data_width))),
                 "invalidate": In(stream.Signature(0)),
@@ -233,11 +231,11 @@ class Translation(wiring.Component):
         with m.If(poison):
             m.d.comb += status.eq(AccessStatus.POISONED)
         with m.Elif(missing):
-            m.d.comb += status.eq(AccessStatus.PAGE)
+            m.d.comb += status.eq(Mux(access2.quiet, AccessStatus.POISONED, AccessStatus.PAGE))
 
         # Stage 3: what follows, but the piece, which is in a hurry.
         valid3, finish3, good3, whole3, final3 = Signal(), Signal(), Signal(), Signal(), Signal()
-        clear3, error3, client3 = Signal(), Signal(), Signal()
+        clear3, quiet3, error3, client3 = Signal(), Signal(), Signal(), Signal()
         qp3 = Signal(ceil_log2(self.qps))
         status3 = Signal(AccessStatus)
         m.d.sync += [
@@ -247,6 +245,7 @@ class Translation(wiring.Component):
             whole3.eq(whole),
             final3.eq(final),
             clear3.eq(access2.clear),
+            quiet3.eq(access2.quiet),
             error3.eq(~good & ~failed2 & ~poison),
             client3.eq(client),
             qp3.eq(access2.qp),
@@ -264,7 +263,7 @@ class Translation(wiring.Component):
             self.count_error.eq(finish3 & error3),
             poisoned.w_addr.eq(Mux(cleared, Cat(qp3, client3), poison_clear)),
             poisoned.w_data.eq(cleared & ~clear3),
-            poisoned.w_en.eq(~cleared | (finish3 & (~good3 | clear3))),
+            poisoned.w_en.eq(~cleared | (finish3 & ((~good3 & ~quiet3) | clear3))),
         ]
 
         # The piece's place is free since the access started. Only `valid` depends on the tag comparison.
@@ -306,6 +305,4 @@ class Translation(wiring.Component):
             m.d.sync += verdict_tail.eq(verdict_tail + 1)
         with m.If(self.verdict.valid & self.verdict.ready):
             m.d.sync += verdict_head.eq(verdict_head + 1)
-
-        m.d.comb += self.idle.eq(~waits.any() & ~Cat(port.valid for port in self.piece).any() & ~self.i.valid)
         return m

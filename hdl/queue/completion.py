@@ -6,24 +6,21 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.contexts import CQ_CONTEXT
-from ..abi.cqe import CQE
+from ..abi.cqe import CQE, WcStatus
 from ..abi.eqe import EventType
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.record import record_layout
 from ..stream.table import Table
-from ..stream.transfer import AttributeWrite, Completion, Done, Event, ReadRequest
+from ..stream.transfer import AttributeWrite, Completion, CqControl, Done, Event, QpError, ReadRequest
 
-__all__ = ["CompletionWriter", "CqArm", "CqControl", "CqIndex"]
+__all__ = ["CompletionWriter", "CqArm", "CqIndex"]
 
 CqIndex = data.StructLayout({"cq": 12, "index": 16})
 """Consumer index of a CQ, free-running."""
 
 CqArm = data.StructLayout({"cq": 12, "flags": 2})
 """Bit 0: an event at the next completion; bit 1: at the next one that is solicited or in error."""
-
-CqControl = data.StructLayout({"cq": 12})
-"""A CQ begins anew: indices, arm state and error are zero."""
 
 _Notice = data.StructLayout({"armed": 2, "completion": 1, "error": 1, "waiting": 1, "dead": 1})
 """What is to be said of a CQ: how it is armed, which events are due, if it waits for its turn, if it is dead."""
@@ -43,9 +40,11 @@ class CompletionWriter(wiring.Component):
     *Errors*: a CQE for which the ring has no room (``consumer`` is a whole ring behind, or nonsense) is not written,
     nor is any later one: the CQ is dead until ``control``, and a CQ_ERR event says so once. A write that ends in an
     error does the same. Completions for a CQ that is dead, not ``valid`` or beyond ``cqs`` are dropped. Each CQE not
-    written strobes ``count_cq_overruns``.
+    written strobes ``count_cq_overruns``, and if it would have told of success, its QP is reported with QP_FATAL: one
+    that failed is on its way to ERR without that.
 
-    *Control*: accepted when no write is in flight any more: the ring's memory is then free. All CQEs wait meanwhile.
+    *Control*: accepted when no write is in flight any more: the ring's memory is then free. All CQEs wait meanwhile,
+    and after a ``hold`` until the next control is accepted: between the two the CQ's attributes may be written.
 
     Parameters
     ----------
@@ -71,6 +70,10 @@ class CompletionWriter(wiring.Component):
     control : stream of ``CqControl``
     event : stream of ``Event``
         COMPLETION and CQ_ERR, ``number`` is the CQ.
+    error : stream of ``QpError``
+        A QP has lost a completion. CQEs wait for whoever takes it.
+    moves : 1
+        No completion waits, or one is taken.
     idle : 1
         Nothing is to be written, to be answered or to be said.
     count_cqes, count_cq_overruns : 1
@@ -101,6 +104,8 @@ class CompletionWriter(wiring.Component):
                 "arm": In(stream.Signature(CqArm)),
                 "control": In(stream.Signature(CqControl)),
                 "event": Out(stream.Signature(Event)),
+                "error": Out(stream.Signature(QpError)),
+                "moves": Out(1),
                 "idle": Out(1),
                 "count_cqes": Out(1),
                 "count_cq_overruns": Out(1),
@@ -165,6 +170,9 @@ class CompletionWriter(wiring.Component):
             consume.data.eq(Mux(reset, 0, self.consumer.payload.index)),
             consume.en.eq(reset | self.consumer.valid),
             self.consumer.ready.eq(~reset),
+            self.error.payload.qp.eq(payload.qp),
+            self.error.payload.event.eq(EventType.QP_FATAL),
+            self.moves.eq(~self.completion.valid | self.completion.ready),
             flights.i.payload.cq.eq(cq),
             flights.i.payload.urgent.eq(payload.solicited | (payload.status != 0)),
         ]
@@ -204,8 +212,10 @@ class CompletionWriter(wiring.Component):
                 with m.If(granted):
                     m.next = "DROP"
             with m.State("DROP"):
-                m.d.comb += [self.completion.ready.eq(1), self.count_cq_overruns.eq(1)]
-                m.next = "LOOK"
+                m.d.comb += self.error.valid.eq(payload.status == WcStatus.SUCCESS)
+                with m.If(self.error.ready | ~self.error.valid):
+                    m.d.comb += [self.completion.ready.eq(1), self.count_cq_overruns.eq(1)]
+                    m.next = "LOOK"
             with m.State("DRAIN"):
                 with m.If(flights.level == 0):
                     m.next = "RESET"
@@ -214,6 +224,10 @@ class CompletionWriter(wiring.Component):
                 with m.If(granted):
                     m.d.comb += self.control.ready.eq(1)
                     m.next = "LOOK"
+                    with m.If(self.control.payload.hold):
+                        m.next = "HELD"
+            with m.State("HELD"), m.If(self.control.valid):
+                m.next = "RESET"
 
         cqe = Signal(record_layout(CQE))
         m.d.comb += [
@@ -263,7 +277,11 @@ class CompletionWriter(wiring.Component):
         with m.If(answer):
             m.d.sync += [chosen.answer.eq(1), chosen_cq.eq(flights.o.payload.cq)]
         with m.Elif(overrun | reset):
-            m.d.sync += [chosen.verdict.eq(~reset), chosen.reset.eq(reset), chosen_cq.eq(Mux(reset, control_cq, cq))]
+            m.d.sync += [
+                chosen.verdict.eq(~reset),
+                chosen.reset.eq(reset & ~self.control.payload.keep),
+                chosen_cq.eq(Mux(reset, control_cq, cq)),
+            ]
         with m.Elif(say):
             m.d.sync += [chosen.say.eq(1), chosen_cq.eq(due.o.payload)]
         with m.Else():
@@ -271,6 +289,9 @@ class CompletionWriter(wiring.Component):
 
         old, new = Signal(_Notice), Signal(_Notice)
         push = Signal()
+        fresh = Signal(init=1)  # since a reset, which does not reach the notices, nobody was put into `due`
+        with m.If(push):
+            m.d.sync += fresh.eq(0)
         m.d.comb += [
             noted.addr.eq(chosen_cq),
             note.addr.eq(chosen_cq),
@@ -288,7 +309,7 @@ class CompletionWriter(wiring.Component):
         with m.If(chosen.answer & ~failed & (old.armed[0] | (old.armed[1] & urgent))):
             m.d.comb += [new.completion.eq(1), new.armed.eq(0), new.waiting.eq(1), push.eq(1)]
         with m.If(chosen.reset):
-            m.d.comb += [new.eq(0), new.waiting.eq(old.waiting)]
+            m.d.comb += [new.eq(0), new.waiting.eq(old.waiting & ~fresh)]
         with m.If(chosen.arm):
             m.d.comb += new.armed.eq(old.armed | flags)
         with m.If(chosen.say):

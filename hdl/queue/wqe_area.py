@@ -79,7 +79,7 @@ class WqeArea(wiring.Component):
             m.d.comb += [lane.eq(bank - first), ram.r_addr.eq(self.word_addr[bank_bits:])]
             m.d.sync += [  # registers, because many block RAMs stand far from each other
                 ram.w_addr.eq(row + (first > bank)),
-                ram.w_data.eq(self.beat.data.word_select(lane, 64)),
+                ram.w_data.eq(self.beat.data.word_select(lane, 64) if banks > 1 else self.beat.data),
                 ram.w_en.eq(self.beat_en & (self.beat.count[3:] > lane)),
             ]
             if self.puts:
@@ -93,5 +93,5 @@ class WqeArea(wiring.Component):
         chosen = Signal(bank_bits)
         before = Signal(bank_bits)
         m.d.sync += Cat(before, chosen).eq(Cat(self.word_addr[:bank_bits], before))
-        m.d.comb += self.word.eq(Array(outputs)[chosen])
+        m.d.comb += self.word.eq(Array(outputs)[chosen] if banks > 1 else outputs[0])
         return m

@@ -14,7 +14,7 @@ from .ethernet_header import EthernetStrip
 from .headers import ENCAPSULATIONS, HEADERS
 from .icrc import Icrc
 from .layout import RECEIVE_CARRIED, PacketMap, wire_field
-from .opcodes import SUPPORTED
+from .opcodes import REFUSED, SUPPORTED
 from .packet_header import ReceiveHeader
 from .parser import PacketParser, parsed_layout
 
@@ -46,7 +46,9 @@ class Depacketizer(wiring.Component):
     headers : int
         Packets whose headers can wait, in block RAM, besides two; a power of two.
     opcodes : iterable of int
-        What is accepted; each with extended headers of the flat layout only.
+        What is served; each with extended headers of the flat layout only.
+    refused : iterable of int
+        What is let through besides, for somebody to refuse it: of the extended headers nothing is told.
 
     Members
     -------
@@ -67,13 +69,14 @@ class Depacketizer(wiring.Component):
     count_drop_not_roce, count_drop_malformed, count_drop_icrc, count_drop_overflow : 1
     """
 
-    def __init__(self, data_width, *, depth=16384, headers=16, opcodes=SUPPORTED):
+    def __init__(self, data_width, *, depth=16384, headers=16, opcodes=SUPPORTED, refused=REFUSED):
         self.data_width = data_width
         self.depth = depth
         self.headers = headers
         self.opcodes = frozenset(opcodes)
+        self.refused = frozenset(refused)
         self.encapsulation = ENCAPSULATIONS["RoCEv2/IPv4"]
-        self._map = PacketMap(self.encapsulation, self.opcodes, RECEIVE_CARRIED)
+        self._map = PacketMap(self.encapsulation, self.opcodes, RECEIVE_CARRIED, self.refused)
         if not isinstance(depth, int) or depth < 8192 or depth & depth - 1:
             raise ValueError(f"depth must be a power of two, at least 8192, not {depth!r}")
         if not isinstance(headers, int) or headers < 2 or headers & headers - 1:

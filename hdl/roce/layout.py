@@ -4,7 +4,7 @@ On the wire byte 0 comes first, and in a byte, and in a number, the most signifi
 significant, so wire bit *n* (0 is the most significant of byte 0) stands in bit ``n - n % 8 + 7 - n % 8`` of the beat.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth.hdl import Cat, Const, Value
 
@@ -71,6 +71,7 @@ def header_bits(header, **values):
 class HeaderSequence:
     """A kind of packet: the extended ``headers``, in order, that the opcodes ``codes`` share; ``words`` is where, in
     32-bit words behind the Ethernet header, the payload begins, or the ``carried`` bytes of headers that count as such.
+    Opcodes that are refused stand with others whose headers are as long, or where ``headers`` is empty.
     """
 
     headers: tuple
@@ -91,6 +92,8 @@ class PacketMap:
         Rows of :data:`.opcodes.OPCODES` whose extended headers are all flat.
     carried : dict
         Name of a header, the last of its packets, to the bytes at its end that count as payload.
+    refused : iterable of int
+        Further rows, with any headers. Of these packets only the BTH and the length of the payload count.
 
     Attributes
     ----------
@@ -103,9 +106,10 @@ class PacketMap:
         Words up to the end of the longest headers.
     """
 
-    def __init__(self, encapsulation, opcodes, carried):
+    def __init__(self, encapsulation, opcodes, carried, refused=()):
         self.encapsulation = encapsulation
         self.opcodes = tuple(sorted(opcodes))
+        self.refused = tuple(sorted(refused))
         for code in self.opcodes:
             if code not in OPCODES or not OPCODES[code].flat:
                 raise ValueError(f"opcodes must be rows whose headers are flat, not {code!r}")
@@ -122,6 +126,14 @@ class PacketMap:
             moved = carried.get(headers[-1], 0) if headers else 0
             size = sum(HEADERS[header].size for header in headers) - moved
             self.sequences.append(HeaderSequence(headers, fixed + size // 4, moved, tuple(members)))
+        for code in self.refused:
+            words = fixed + OPCODES[code].header_words
+            for index, sequence in enumerate(self.sequences):
+                if sequence.words == words and not sequence.carried:
+                    self.sequences[index] = replace(sequence, codes=(*sequence.codes, code))
+                    break
+            else:
+                self.sequences.append(HeaderSequence((), words, 0, (code,)))
         self.words = max(sequence.words for sequence in self.sequences)
 
     def start(self, name):
@@ -168,4 +180,4 @@ class PacketMap:
     @property
     def payload_codes(self):
         """Opcodes that may carry payload."""
-        return tuple(code for code in self.opcodes if OPCODES[code].payload)
+        return tuple(code for code in (*self.opcodes, *self.refused) if OPCODES[code].payload)

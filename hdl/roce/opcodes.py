@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from .headers import HEADERS
 
-__all__ = ["FLAT_HEADERS", "OPCODES", "SUPPORTED", "Kind", "Opcode", "Transport", "opcode"]
+__all__ = ["FLAT_HEADERS", "OPCODES", "REFUSED", "SUPPORTED", "Kind", "Opcode", "Transport", "opcode"]
 
 
 class Transport(IntEnum):
@@ -32,6 +32,8 @@ class Kind(IntEnum):
     ATOMIC_REQUEST = 5
     ATOMIC_RESPONSE = 6
     CONGESTION = 7
+    FLUSH = 8
+    ATOMIC_WRITE = 9
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,9 @@ _RELIABLE = [
     (0x14, "FETCH_ADD", Kind.ATOMIC_REQUEST, ("atomiceth",), False, True, True),
     (0x16, "SEND_LAST_WITH_INVALIDATE", Kind.SEND, ("ieth",), True, False, True),
     (0x17, "SEND_ONLY_WITH_INVALIDATE", Kind.SEND, ("ieth",), True, True, True),
+    # Of the specification's annex about memory placement; the 8 bytes of ATOMIC_WRITE are its payload.
+    (0x1C, "FLUSH", Kind.FLUSH, ("feth", "reth"), False, True, True),
+    (0x1D, "ATOMIC_WRITE", Kind.ATOMIC_WRITE, ("reth",), True, True, True),
 ]
 
 
@@ -125,5 +130,10 @@ def opcode(name):
     return _BY_NAME[name].code
 
 
-SUPPORTED = frozenset(row.code for row in OPCODES.values() if row.transport is Transport.RC and row.flat)
-"""Opcodes that the engine sends and accepts; all others are dropped as malformed."""
+_RC = [row for row in OPCODES.values() if row.transport is Transport.RC]
+
+SUPPORTED = frozenset(row.code for row in _RC if row.flat and row.kind not in (Kind.FLUSH, Kind.ATOMIC_WRITE))
+"""Opcodes that the engine sends and serves."""
+
+REFUSED = frozenset(row.code for row in _RC) - SUPPORTED
+"""Opcodes that the responder refuses, as invalid requests. All others are dropped as malformed."""

@@ -165,7 +165,8 @@ class Packetizer(wiring.Component):
             self.count_stall_tx_payload.eq(prepared & landing.room & waits & ~skid.o.valid),
             self.count_stall_tx_wire.eq(self.o.valid & ~self.o.ready),
         ]
-        starts = Cat(begin[n] & at[n - 1] for n in begins if n).any()
+        later = [begin[n] & at[n - 1] for n in begins if n]
+        starts = Cat(later).any() if later else 0
         with m.If(fire):
             pulls_on = (pulls & ~flow.last) | (starts & some)
             m.d.sync += [waits.eq(pulls_on), pulls.eq(pulls_on), failed.eq(failed_now)]

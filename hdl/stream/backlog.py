@@ -1,6 +1,6 @@
 """A queue that is nearly always empty, and deep when it is not."""
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -52,7 +52,7 @@ class Backlog(wiring.Component):
         slices = [slice(n * part_width, min(width, (n + 1) * part_width)) for n in range(parts)]
         m.submodules.ram = ram = Ram(part_width, self.depth * parts)
         bits = ceil_log2(self.depth * parts)
-        step_bits = ceil_log2(parts)
+        step_bits = ceil_log2(parts)  # may be 0: what a step is compared with, it equals then
         item, out = Value.cast(self.i.payload), Value.cast(self.o.payload)
 
         # An item that cannot go straight to the output is held until it is stored.
@@ -66,16 +66,14 @@ class Backlog(wiring.Component):
         m.d.comb += [
             straight.eq(~held_valid & ~some & ~self.o.valid),
             store.eq(held_valid & ~full),
-            stored.eq(store & tail[:step_bits].all()),
+            stored.eq(store & (tail[:step_bits] == parts - 1)),
             self.i.ready.eq(~held_valid | (~full if parts == 1 else 0)),
             ram.w_addr.eq(tail),
             ram.w_en.eq(store),
             self.empty.eq(straight),
         ]
-        with m.Switch(tail[:step_bits]):
-            for n, part in enumerate(slices):
-                with m.Case(n):
-                    m.d.comb += ram.w_data.eq(held[part])
+        rows = Array(held[part] for part in slices)
+        m.d.comb += ram.w_data.eq(rows[tail[:step_bits]] if parts > 1 else held)
         with m.If(stored):
             m.d.sync += held_valid.eq(0)
         with m.If(self.i.ready):
@@ -91,11 +89,11 @@ class Backlog(wiring.Component):
             load.eq(asking | (some & ~self.o.valid & ~arriving.any())),
             place.eq(head[:step_bits]),
             ram.r_addr.eq(head),
-            loaded.eq(arriving[1] & place2.all()),
+            loaded.eq(arriving[1] & (place2 == parts - 1)),
         ]
         m.d.sync += [
             arriving.eq(Cat(load, arriving)),
-            asking.eq(load & ~place.all()),
+            asking.eq(load & (place != parts - 1)),
             Cat(place1, place2).eq(Cat(place, place1)),
         ]
         with m.If(load):

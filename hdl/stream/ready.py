@@ -1,6 +1,6 @@
 """Who wants to be served next."""
 
-from amaranth.hdl import Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -68,13 +68,16 @@ class ReadyQueue(wiring.Component):
         moved_mark = Signal()
 
         # A reset does not reach the memories, so ids that waited are taken out one by one: `coming_id` counts.
-        stale = Signal(reset_less=True)
-        stale_mark = Signal()
-        with m.If(ResetSignal(allow_reset_less=True)):
-            m.d.sync += stale.eq(1)
-        with m.Elif(stale):
-            m.d.sync += stale.eq(coming_id != self.count - 1)
-        m.d.sync += stale_mark.eq(stale)
+        stale, stale_mark = Signal(), Signal()
+        running, ran = Signal(), Signal(reset_less=True)  # since the last reset, since the first cycle of all
+        leaving = Signal()
+        m.d.comb += stale.eq(leaving | (ran & ~running))
+        m.d.sync += [
+            running.eq(1),
+            ran.eq(ran | running),
+            leaving.eq(stale & (coming_id != self.count - 1)),
+            stale_mark.eq(stale),
+        ]
 
         m.d.comb += [
             self.i.ready.eq(1),

@@ -14,6 +14,7 @@ __all__ = [
     "AccessRequest",
     "AttributeWrite",
     "Completion",
+    "CqControl",
     "Done",
     "Event",
     "Piece",
@@ -30,9 +31,11 @@ AccessRequest = data.StructLayout(
         "key": 32,
         "address": 64,  # virtual
         "length": LENGTH_BITS,  # bytes; 0: unchecked
+        "span": 32,  # bytes from `address` on that must lie in the region: `length`, or all that is left of a message
         "pd": 24,
         "access": 5,  # rights wanted (abi.tables.Access); 0 is local read, which needs none
         "qp": 12,  # QP index, for poisoning
+        "quiet": 1,  # a refusal poisons nobody, and is told as POISONED
         "discard": 1,  # the payload of this length is thrown away and nothing is checked
         "clear": 1,  # a control token passes (length 0): the QP's poison is cleared
         "tag": 1,  # whose run it is: goes with its pieces, and comes back with `Done`
@@ -76,6 +79,10 @@ QpControl = data.StructLayout({"qp": 12, "action": 3, "psn": 24})
 """A token that the command block sends to each block with state of a QP; the block resets or starts that state, in
 order with its packets.
 ``action`` is :class:`verbena.hdl.abi.commands.QpAction`."""
+
+CqControl = data.StructLayout({"cq": 12, "hold": 1, "keep": 1})
+"""A CQ begins anew: its indices are zero, and without ``keep`` its arm state and its death, too. With ``hold`` no
+completion of any CQ goes on until the next one without."""
 
 AttributeWrite = data.StructLayout({"index": 12, "word": 5, "data": 32})
 """One word of a context (:mod:`verbena.hdl.abi.contexts`) is written; broadcast to every table, never stalled."""

@@ -9,7 +9,15 @@ from ..stream.ready import ReadyQueue
 from .layouts import Ack
 from .psn import psn_before
 
-__all__ = ["AckAction", "AckQueue"]
+__all__ = ["PACE", "AckAction", "AckQueue"]
+
+PACE = 112
+"""Cycles from one answer to the next while other packets wait: what 8 of the smallest messages and an ACK take on a
+wire of 64 bits a cycle, so that one ACK answers for 8 of them, however many QPs there are, and no stream of larger
+messages is held up."""
+
+LULL = 15
+"""Cycles for which no packet waits, until ACKs go freely: more than there are between two packets of a backlog."""
 
 Entry = data.StructLayout({"psn": 24, "msn": 24, "syndrome": 8, "void": 1})
 Before = data.StructLayout({"nak": 1, "psn": 24, "turn": 1})
@@ -37,6 +45,10 @@ class AckQueue(wiring.Component):
     No ACK may overtake a response of its QP, for which it would answer, too: as long as a QP is on hold, its answer
     waits, and others go on. A response answers for what waits, if that is not for a later packet.
 
+    While there is a ``backlog``, the next answer is looked for :data:`PACE` cycles after the last one has gone: newer
+    ones take its place meanwhile, and one frame answers for several messages. An answer that is alone does not wait,
+    nor does anything once a NAK has come, until the queue is empty.
+
     Parameters
     ----------
     qps : int
@@ -52,8 +64,11 @@ class AckQueue(wiring.Component):
     action : AckAction
     hold : 1
         With ``put``: from now on, responses of the QP are on their way.
+    backlog : 1
+        Other packets wait for the wire.
     o : stream of ``Ack``
-        An answer comes out 1 cycle after it went in, if nobody waits, otherwise 4; and there is one each 4 cycles.
+        An answer comes out 1 cycle after it went in, if nobody waits, otherwise 4; and there is one each 4 cycles, or
+        each 116 with ``backlog``.
     holds : 1
         The answer that is fetched, or waits at ``o``, is of ``answer.qp``; a cycle late.
     """
@@ -68,6 +83,7 @@ class AckQueue(wiring.Component):
                 "put": In(1),
                 "action": In(AckAction),
                 "hold": In(1),
+                "backlog": In(1),
                 "o": Out(stream.Signature(Ack)),
                 "holds": Out(1),
             }
@@ -136,6 +152,23 @@ class AckQueue(wiring.Component):
         # What waited and is void now goes on waiting, until it is its turn.
         m.d.comb += turn.eq(Mux(is_answer & ~direct, ~sent, before.r_data.turn))
 
+        # When the next answer may be looked for.
+        pace, lull = Signal(range(PACE + 1)), Signal(range(LULL + 1), init=LULL)
+        urgent, go = Signal(), Signal(init=1)
+        m.d.sync += go.eq((pace == 0) | (lull == LULL) | urgent)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += [pace.eq(PACE), go.eq((lull == LULL) | urgent)]
+        with m.Elif(pace != 0):
+            m.d.sync += pace.eq(pace - 1)
+        with m.If(self.backlog):
+            m.d.sync += lull.eq(0)
+        with m.Elif(lull != LULL):
+            m.d.sync += lull.eq(lull + 1)
+        with m.If(self.put & is_answer & is_nak):
+            m.d.sync += urgent.eq(1)
+        with m.Elif(order.empty):
+            m.d.sync += urgent.eq(0)
+
         qp = Signal(range(self.qps))
         taken = Signal()
         m.d.sync += sent.eq(Mux(sent_write.en & taken, sent_write.data, sent_asked.data))
@@ -160,13 +193,13 @@ class AckQueue(wiring.Component):
                 ]
                 with m.If(order.o.valid):
                     # An entry that is read while it is written is undefined.
-                    with m.If(~(self.put & taken)):
+                    with m.If(go & ~(self.put & taken)):
                         m.d.comb += order.o.ready.eq(1)
                         # One on hold comes again when it is free.
                         with m.If(~held_next.data & (given_next.data != sent_next.data)):
                             m.d.comb += sent_write.en.eq(1)
                             m.next = "READ"
-                with m.Elif(order.empty & self.put & is_answer & ~self.hold & ~waits):
+                with m.Elif(order.empty & go & self.put & is_answer & ~self.hold & ~waits):
                     m.d.comb += direct.eq(1)
                     m.next = "SEND"
             with m.State("READ"):

@@ -45,9 +45,9 @@ class Acknowledger(wiring.Component):
     The job of a READ or an atomic is not acknowledged: it releases the response, for which everything before it is in
     memory now. Nothing of its own has to be written, so it does not wait for its ``done``, which is taken later. Until
     the last packet of the response has left, or vanished, later answers of the QP wait. A response whose access was
-    refused ends the QP's life like a refused run whose key came from the wire, with the response's PSN and MSN in the
-    NAK. That NAK waits for nothing, as no later response follows, and takes the place of one for a later request, if
-    that has ended the QP's life already: the peer must hear of the first request that failed.
+    refused ends the QP's life like a refused run whose key came from the wire; the NAK has the response's PSN, and its
+    MSN less the message itself. That NAK waits for nothing, as no later response follows, and takes the place of one
+    for a later request, if that has ended the QP's life already: the peer must hear of the first request that failed.
 
     A silent job takes 1 cycle, all others 4, one that was refused 5, and 2 more for an error; an answered response
     takes 5, likewise. While a job waits for its ``done``, what it needs is looked up already: a completion is said in
@@ -71,6 +71,8 @@ class Acknowledger(wiring.Component):
         Probably that of the next completion.
     ack : stream of ``Ack``
         To the transmitter.
+    backlog : 1
+        Packets other than these wait for the wire, see :class:`.ack_queue.AckQueue`.
     release : stream of ``Release``
         To the replier, which must take it also while it offers something at ``answered``. A RESET token is passed on
         here, too; nothing that was answered before is counted after it.
@@ -96,6 +98,7 @@ class Acknowledger(wiring.Component):
                 "completion": Out(stream.Signature(Completion)),
                 "soon_cq": Out(Completion.members["cq"]),
                 "ack": Out(stream.Signature(Ack)),
+                "backlog": In(1),
                 "release": Out(stream.Signature(Release)),
                 "answered": In(stream.Signature(Answered)),
                 "error": Out(stream.Signature(QpError)),
@@ -135,6 +138,7 @@ class Acknowledger(wiring.Component):
             ram.w_addr.eq(qp),
         ]
         wiring.connect(m, acks.o, wiring.flipped(self.ack))
+        m.d.sync += acks.backlog.eq(self.backlog)
         completion = self.completion.payload
         cq = Signal.like(completion.cq)
         source_qpn = Signal.like(completion.source_qpn)
@@ -149,6 +153,8 @@ class Acknowledger(wiring.Component):
         drops = Signal()
         bus = Signal()
         pending = Signal(5)
+        messages_before = Signal(24)  # the response's own; a response is answered with a NAK or not at all
+        m.d.sync += messages_before.eq(answered.msn - 1)
         is_gone = memory.dead | (~response & (status == AccessStatus.POISONED))
         is_refused = (status != AccessStatus.OK) & (status != AccessStatus.POISONED)
         # A response still counts in a QP that a later request has killed; of a past life, or behind a refused one, not.
@@ -204,7 +210,7 @@ class Acknowledger(wiring.Component):
             acks.hold.eq(pending != 0),
             answer.qp.eq(turn_qp),
             answer.psn.eq(Mux(response, answered.psn, job.psn)),
-            answer.msn.eq(Mux(response, answered.msn, Mux(refused, memory.msn, job.msn))),
+            answer.msn.eq(Mux(response, messages_before, Mux(refused, memory.msn, job.msn))),
             answer.syndrome.eq(job.syndrome),
             self.error.payload.qp.eq(turn_qp),
             self.error.payload.event.eq(job.event),

@@ -21,7 +21,8 @@ from .scatter_walk import Place, ScatterWalk
 
 __all__ = ["NO_AETH", "Collector"]
 
-READ_RESPONSE_MIDDLE, ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE = 0x0E, 0x11, 0x12
+READ_RESPONSE_FIRST, READ_RESPONSE_MIDDLE, READ_RESPONSE_LAST, READ_RESPONSE_ONLY = range(0x0D, 0x11)
+ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE = 0x11, 0x12
 
 NO_AETH = 0x40
 """Syndrome in the job of a response that has no AETH: bits 6:5 are reserved on the wire."""
@@ -43,9 +44,11 @@ class Collector(wiring.Component):
     completer what it was.
 
     Responses are accepted in PSN order, for the oldest READ or atomic that is not finished; a response has the length
-    of the path MTU, or, if it is the last, what is left. Whether it calls itself first or last does not matter, because
-    a READ that is sent again goes on in its middle; but an atomic is answered by an ATOMIC_ACKNOWLEDGE, and a READ by
-    READ responses. What is accepted goes into the WQE's scatter/gather entries, one after the other, with LOCAL_WRITE.
+    of the path MTU, or, if it is the last, what is left. An atomic is answered by an ATOMIC_ACKNOWLEDGE, and a READ by
+    READ responses: LAST or ONLY is the one that is the last, and no other, and the first one is FIRST or ONLY. Those
+    may stand in the middle of a READ, too, because there a READ that is sent again goes on. An AETH says ACK
+    (InfiniBand volume 1, 9.7.5.1 and 9.9.2). What is accepted goes into the WQE's scatter/gather entries, one after the
+    other, with LOCAL_WRITE.
 
     Each response has exactly one run on ``access``, with ``tag`` 1, and exactly one job on ``job``, in the same order.
     It is taken in the cycle in which its run's last access is; the job comes a cycle later. Payload that is not
@@ -56,8 +59,8 @@ class Collector(wiring.Component):
     ========= ==========================================================================================
     ACK       ACKNOWLEDGE
     DATA      the one that is expected; without AETH the syndrome is ``NO_AETH``
-    FAILED    it is the expected one, but has the wrong length or opcode (BAD_RESP_ERR), does not fit the entries
-              (LOC_LEN_ERR), or needs entries that cannot be read (GENERAL_ERR)
+    FAILED    it is the expected one, but has the wrong length or opcode, or its AETH is no ACK (BAD_RESP_ERR), does
+              not fit the entries (LOC_LEN_ERR), or needs entries that cannot be read (GENERAL_ERR)
     SKIPPED   later than the one that is expected
     NOTHING   earlier, or nothing is expected; not accepted by the lookup
     TOKEN     none: control token RESET
@@ -126,6 +129,7 @@ class Collector(wiring.Component):
 
         packet = self.response.payload
         transport = packet.transport
+        opcode = transport.opcode[:5]
         target = targets.target
         qp = Signal(12)  # in the cycle in which the row is written the packet is gone
         state = Signal(CollectState)  # its place is the walk's
@@ -177,12 +181,13 @@ class Collector(wiring.Component):
                     m.d.sync += mtu.eq(128 << code)
         pd = Signal(24)
         pending, equal, behind, is_last, fits_left, fits_mtu, is_atomic = (Signal() for _ in range(7))
+        begins, ends, begun, refuses = Signal(), Signal(), Signal(), Signal()
         wrong_opcode, wrong_length, accepted = (Signal() for _ in range(3))
         m.d.comb += [
-            wrong_opcode.eq(is_atomic != target.atomic),
+            wrong_opcode.eq((is_atomic != target.atomic) | (~is_atomic & ((ends != is_last) | ~(begins | begun)))),
             wrong_length.eq(~Mux(is_last, fits_left, fits_mtu)),
         ]
-        m.d.sync += accepted.eq(pending & equal & ~wrong_opcode & ~wrong_length)
+        m.d.sync += accepted.eq(pending & equal & ~wrong_opcode & ~wrong_length & ~refuses)
 
         with m.FSM():
             with m.State("IDLE"):
@@ -204,7 +209,7 @@ class Collector(wiring.Component):
                         m.d.sync += resetting.eq(1)
                         m.next = "TOKEN"
                     with m.Elif(self.response.valid):
-                        with m.If(packet.accept & (transport.opcode[:5] != ACKNOWLEDGE)):
+                        with m.If(packet.accept & (opcode != ACKNOWLEDGE)):
                             m.next = "READ"
                         with m.Else():
                             m.d.comb += walk.go.eq(1)
@@ -236,7 +241,11 @@ class Collector(wiring.Component):
                     is_last.eq(state.left <= mtu),
                     fits_left.eq(state.left == transport.length),
                     fits_mtu.eq(mtu == transport.length),
-                    is_atomic.eq(transport.opcode[:5] == ATOMIC_ACKNOWLEDGE),
+                    is_atomic.eq(opcode == ATOMIC_ACKNOWLEDGE),
+                    begins.eq((opcode == READ_RESPONSE_FIRST) | (opcode == READ_RESPONSE_ONLY)),
+                    ends.eq((opcode == READ_RESPONSE_LAST) | (opcode == READ_RESPONSE_ONLY)),
+                    begun.eq(state.active),
+                    refuses.eq((opcode != READ_RESPONSE_MIDDLE) & (transport.syndrome[5:] != 0)),
                 ]
                 with m.If(~table.torn[1] & ~torn):
                     m.next = "WEIGH"
@@ -282,6 +291,7 @@ class Collector(wiring.Component):
             access.key.eq(portion.key),
             access.address.eq(portion.address),
             access.length.eq(portion.length),
+            access.span.eq(portion.length),
             access.pd.eq(pd),
             access.access.eq(Access.LOCAL_WRITE),
             access.qp.eq(qp),
@@ -297,7 +307,7 @@ class Collector(wiring.Component):
                 job.kind.eq(Mux(walk.short, ResponseJobKind.FAILED, kind)),
                 job.psn.eq(transport.psn),
                 job.msn.eq(transport.msn),
-                job.syndrome.eq(Mux(transport.opcode[:5] == READ_RESPONSE_MIDDLE, NO_AETH, transport.syndrome)),
+                job.syndrome.eq(Mux(opcode == READ_RESPONSE_MIDDLE, NO_AETH, transport.syndrome)),
                 job.status.eq(WcStatus.BAD_RESP_ERR),
                 job.wqe_index.eq(target.wqe_index),
             ]
@@ -307,7 +317,9 @@ class Collector(wiring.Component):
                     job.status.eq(Mux(cache.failed, WcStatus.GENERAL_ERR, WcStatus.LOC_LEN_ERR)),
                 ]
             with m.Elif(kind == ResponseJobKind.FAILED):
-                m.d.sync += job.syndrome.eq(Mux(wrong_opcode, Syndrome.OPCODE, Syndrome.LENGTH))
+                m.d.sync += job.syndrome.eq(
+                    Mux(wrong_opcode, Syndrome.OPCODE, Mux(refuses, Syndrome.REMOTE_NAK, Syndrome.LENGTH))
+                )
             m.d.sync += self.job.valid.eq(finish)
         with m.Elif(self.job.ready):
             m.d.sync += self.job.valid.eq(0)

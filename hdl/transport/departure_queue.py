@@ -13,10 +13,11 @@ __all__ = ["DepartureQueue"]
 
 
 class DepartureQueue(wiring.Component):
-    """A :class:`verbena.hdl.stream.fifo.Queue` of departures that knows how much payload its requests have.
+    """A :class:`verbena.hdl.stream.fifo.Queue` of departures that knows how much payload its requests and its responses
+    have.
 
-    What is in it is sent even if a queue pair goes back meanwhile. So it should hold no more than covers the memory's
-    latency.
+    What is in it is sent even if a queue pair goes back meanwhile, and before all that comes later. So it should hold
+    no more than covers the memory's latency. Requests and responses are counted apart: neither waits for the other.
 
     Parameters
     ----------
@@ -31,9 +32,9 @@ class DepartureQueue(wiring.Component):
     -------
     i, o : stream of ``Departure``
         2 cycles through; one every second cycle at most.
-    crowded : 1
-        The requests inside, and what the wire has not carried of the one that left last, have ``limit`` bytes of
-        payload or more; 4 cycles behind. The wire is taken to carry a beat a cycle.
+    request_crowded, response_crowded : 1
+        The requests (the responses) inside, and what the wire has not carried of the one that left last, have ``limit``
+        bytes of payload or more; 4 cycles behind. The wire is taken to carry a beat a cycle.
     """
 
     def __init__(self, depth, limit, width):
@@ -43,27 +44,37 @@ class DepartureQueue(wiring.Component):
         self.limit = limit
         self.width = width
         departure = stream.Signature(Departure)
-        super().__init__({"i": In(departure), "o": Out(departure), "crowded": Out(1)})
+        super().__init__(
+            {"i": In(departure), "o": Out(departure), "request_crowded": Out(1), "response_crowded": Out(1)}
+        )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.queue = queue = Queue(Departure, self.depth, sparse=True)
         wiring.connect(m, wiring.flipped(self.i), queue.i)
         wiring.connect(m, queue.o, wiring.flipped(self.o))
+        for kind, crowded in (
+            (DepartureKind.REQUEST, self.request_crowded),
+            (DepartureKind.RESPONSE, self.response_crowded),
+        ):
+            self._count(m, kind, crowded)
+        return m
+
+    def _count(self, m, kind, crowded):
+        """Counts the payload of one kind."""
         more, less = Signal(LENGTH_BITS), Signal(LENGTH_BITS)
         inside = Signal(LENGTH_BITS + ceil_log2(self.depth))
         leaving = Signal(LENGTH_BITS)
         for change, port in ((more, self.i), (less, self.o)):
-            counts = port.valid & port.ready & (port.payload.kind == DepartureKind.REQUEST)
+            counts = port.valid & port.ready & (port.payload.kind == kind)
             m.d.sync += change.eq(Mux(counts, port.payload.transport.length, 0))
         total = Signal(len(inside) + 1)
         m.d.sync += [
             inside.eq(inside + more - less),
             total.eq(inside + leaving),
-            self.crowded.eq(total >= self.limit),
+            crowded.eq(total >= self.limit),
         ]
         with m.If(less != 0):
             m.d.sync += leaving.eq(less)
         with m.Elif(leaving[ceil_log2(self.width) :] != 0):
             m.d.sync += leaving.eq(leaving - self.width)
-        return m

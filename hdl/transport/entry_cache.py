@@ -88,7 +88,7 @@ class EntryCache(wiring.Component):
             self.word.eq(read.data),
             self.failed.eq(~kept),
             write.addr.eq(place),
-            write.data.eq(beat.data.word_select(lane, 64)),
+            write.data.eq(beat.data.word_select(lane, 64) if lanes > 1 else beat.data),
             masked.eq(self.index & ~(Const((1 << 15) - 1, 15) << self.log_size)),
         ]
         sge_count = SEND_WQE.fields["sge_count"]

@@ -47,6 +47,8 @@ class Judge(wiring.Component):
         With ``decide``, or ``token`` alone: it is no packet, it is a receive WQE to be flushed, or a token.
     wait : 1
         In the cycle of ``decide``: there is no verdict yet, because the receive WQE is on its way.
+    again : 1
+        In the cycle of ``decide``: it is a READ or an atomic that is asked for again.
     flushable : 1
         In the cycle of ``decide``: the QP is in ERR, and has a receive WQE to be flushed.
     execute : 1
@@ -83,6 +85,7 @@ class Judge(wiring.Component):
                 "flush": In(1),
                 "token": In(1),
                 "wait": Out(1),
+                "again": Out(1),
                 "flushable": Out(1),
                 "execute": Out(1),
                 "write": Out(1),
@@ -141,6 +144,7 @@ class Judge(wiring.Component):
             check.access.eq(row.access),
             check.status.eq(self.status),
             self.wait.eq(check.wait),
+            self.again.eq(check.again),
             self.flushable.eq(check.flush),
             self.write.eq(check.write),
             self.begin.eq(check.begin),

@@ -18,6 +18,7 @@ __all__ = [
     "PayloadSource",
     "Progress",
     "ReadTarget",
+    "Recall",
     "Release",
     "ResponseEntry",
     "ResponseJob",
@@ -170,6 +171,9 @@ ResponseEntry = data.StructLayout(
 Release = data.StructLayout({"qp": 12, "token": 1})
 """Acknowledger to replier: what came before the QP's next entry is in memory, and the entry may be served. ``token``:
 forget all entries of the QP, and send a token down the transmit path."""
+
+Recall = data.StructLayout({"qp": 12, "psn": PSN_BITS})
+"""Responder to replier: the peer asks again from ``psn`` on."""
 
 Answered = data.StructLayout({"qp": 12, "status": 3, "psn": PSN_BITS, "msn": 24, "last": 1})
 """Transmitter to replier, and from there to the acknowledger: a response has left (``status`` OK; only said with

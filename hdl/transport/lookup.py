@@ -21,8 +21,9 @@ class Lookup(wiring.Component):
     """Finds the QP of each packet, and sends requests to the responder and responses to the collector.
 
     A packet is accepted if its QP number is one of this engine's, the QP is RC and in RTR, RTS or SQD (RTS or SQD for
-    a response), its P_Key's low 15 bits are the QP's and it comes from the QP's peer: the checks that come first, and
-    that fail in silence (kernel ``rxe_recv.c``). An ACK has no payload.
+    a response), its P_Key matches the QP's and it comes from the QP's peer: the checks that come first, and that
+    fail in silence (kernel ``rxe_recv.c``). P_Keys match if their low 15 bits are equal and one of them, or
+    both, has bit 15, full membership (IBA 10.9.3). An ACK has no payload.
 
     Opcodes 0x0D to 0x12 go to ``response``, all others to ``request``, also of other transports. Packets that are not
     accepted go there, too, with ``accept`` 0, because their payload has to be taken away even if nobody wants it.
@@ -105,6 +106,7 @@ class Lookup(wiring.Component):
                 & receives
                 & (row.type == QpType.RC)
                 & (transport.pkey[:15] == row.pkey[:15])
+                & (transport.pkey[15] | row.pkey[15])
                 & (header.source_ip == row.dest_ip)
             ),
             free.eq(~self.request.valid & ~self.response.valid),

@@ -52,7 +52,8 @@ class ReceiveBuffer(wiring.Component):
 
     A WRITE goes where its RETH says, with REMOTE_WRITE, if the lengths agree: the payload of its packets is what the
     RETH announces, at most 2^31 bytes, and only the last packet exhausts it. A SEND fills the entries of its receive
-    WQE one after the other, with LOCAL_WRITE; what does not fit is discarded.
+    WQE one after the other, with LOCAL_WRITE; what does not fit is discarded, and so is the packet that brings it
+    beyond 2^31 bytes.
 
     A packet takes 2 cycles, from ``i.valid`` on; of a SEND 3 if it goes on in a receive WQE, 4 if it begins one and
     fits its first entry, otherwise 5; each entry more takes 6 cycles, 5 if it is empty or the last.
@@ -78,8 +79,8 @@ class ReceiveBuffer(wiring.Component):
     access : stream of ``AccessRequest``
         Exactly one run for each packet.
     misfit, too_long, byte_length
-        Valid from the last access on until the next ``load``: the WRITE's lengths disagree (and its payload is
-        discarded); the SEND did not fit; bytes of the message up to here.
+        Valid from the last access on until the next ``load``: the WRITE's lengths disagree, or the SEND is longer than
+        2^31 bytes (and the packet's payload is discarded); the SEND did not fit; bytes of the message up to here.
     word_addr, word
         Fetched receive WQEs, 64 bits a word, 2 cycles after the address. WQE ``i`` starts at byte
         ``(i << log_stride) % area`` of the QP's area.
@@ -130,6 +131,8 @@ class ReceiveBuffer(wiring.Component):
             self.access.payload.key.eq(place.key),
             self.access.payload.address.eq(place.address),
             self.access.payload.length.eq(length),
+            # Of a WRITE all that is left of the message: if that does not fit, not one byte moves.
+            self.access.payload.span.eq(Mux(write, place.left, length)),
             self.access.payload.pd.eq(packet.pd),
             self.access.payload.access.eq(Mux(write, Access.REMOTE_WRITE, Access.LOCAL_WRITE)),
             self.access.payload.qp.eq(packet.qp),
@@ -207,7 +210,11 @@ class ReceiveBuffer(wiring.Component):
                             with m.If(~fits | (place.left > LONGEST)):
                                 m.d.sync += [self.misfit.eq(1), discard.eq(~empty)]
                         with m.Case(PlacementKind.SEND):
-                            with m.If(empty):
+                            # Packets but the last are of the path MTU, which divides 2^31.
+                            with m.If(place.received[31] & place.received[:LENGTH_BITS].any()):
+                                m.d.sync += [self.misfit.eq(1), discard.eq(1)]
+                                send()
+                            with m.Elif(empty):
                                 send()
                             with m.Elif(packet.begin):
                                 m.d.sync += place.sge.eq(0)

@@ -13,8 +13,8 @@ from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
 from ..stream.table import Table
 from ..stream.transfer import LENGTH_BITS, AccessRequest, AttributeWrite
-from .layouts import Answered, Departure, DepartureKind, PayloadSource, Release, ResponseEntry, ResponseKind
-from .psn import psn_next
+from .layouts import Answered, Departure, DepartureKind, PayloadSource, Recall, Release, ResponseEntry, ResponseKind
+from .psn import psn_before, psn_next
 from .replay_cache import ReplayCache, ReplaySlot
 from .response_ledger import ResponseLedger
 
@@ -27,6 +27,9 @@ EntryWrite = data.StructLayout({"qp": 12, "slot": 4, "entry": ResponseEntry})
 """Responder to replier. ``slot`` counts the QP's entries from 0 at its RESET."""
 
 ATOMIC_BYTES = 8
+
+LARGE_BITS = 10
+"""From 2**10 bytes on a packet counts as large: only of those one too many would matter."""
 
 CutState = data.StructLayout(
     {
@@ -49,6 +52,10 @@ class Replier(wiring.Component):
     key, bounds and rights of each packet; the first that is refused stops its QP until a token. A QP in ERR goes on:
     the peer was right to ask before the error, and the NAK waits behind the answers.
 
+    *A recall*: the peer asks again from a PSN on, and will ask again for all that is behind it. So READs and replays
+    whose next packet is at that PSN or later are given up, from the oldest entry of the QP on, a READ in its middle,
+    too, and count as answered. An atomic that is not yet executed is not given up, nor is what is behind it.
+
     A replay is answered with what the atomic of the same PSN has found, if it is among the last 16 of its QP. If not,
     nothing is sent, and the entry counts as answered.
 
@@ -56,8 +63,9 @@ class Replier(wiring.Component):
     See :class:`.response_ledger.ResponseLedger` for what becomes of answers meanwhile.
 
     *Cycles*: from ``release`` to ``access`` 9 for an atomic, 10 for a READ. A small READ or atomic takes 10, or 9 if
-    several QPs have some: the ledger's four operations. A packet of a large READ takes 11. A replay takes up to 37
-    more. The operands of 15 atomics may wait for the atomic unit.
+    several QPs have some: the ledger's four operations. A packet of a large READ takes 11, or 14 from 1024 bytes on. A
+    replay takes up to 37 more. A recall takes 7 as soon as the packet being cut has gone, and 15 or more an entry that
+    is given up. The operands of 15 atomics may wait for the atomic unit.
 
     Parameters
     ----------
@@ -75,6 +83,11 @@ class Replier(wiring.Component):
     release : stream of ``Release``
     served_qp, served : 12, 8
         Entries of the QP that are answered, free-running; 1 cycle later.
+    recall, recall_en, recalled : ``Recall``, 1, 1
+        As long as ``recall_en`` is on; when nothing is left to be given up, ``recalled`` strobes.
+    hold : 1
+        Responses enough wait for their payload: no further one is begun. It may come 4 cycles behind the packet that
+        causes it, if that has at least 1024 bytes.
     answered_i, answered_o : stream of ``Answered``
         From the transmitter; and on to the acknowledger, with no register behind.
     packet : stream of ``Departure``; access : stream of ``AccessRequest``
@@ -101,6 +114,10 @@ class Replier(wiring.Component):
                 "release": In(stream.Signature(Release)),
                 "served_qp": In(12),
                 "served": Out(8),
+                "recall": In(Recall),
+                "recall_en": In(1),
+                "recalled": Out(1),
+                "hold": In(1),
                 "answered_i": In(stream.Signature(Answered)),
                 "answered_o": Out(stream.Signature(Answered)),
                 "packet": Out(stream.Signature(Departure)),
@@ -137,6 +154,9 @@ class Replier(wiring.Component):
             ring.r_addr.eq(Cat(ledger.slot, ledger.qp)),
             states.r_addr.eq(ledger.qp),
             ledger.served_qp.eq(self.served_qp),
+            ledger.recall.eq(self.recall_en),
+            ledger.recall_qp.eq(self.recall.qp),
+            ledger.hold.eq(self.hold),
             self.served.eq(ledger.served),
             cache.qp.eq(ledger.qp),
             cache.place.eq(state.place),
@@ -180,6 +200,7 @@ class Replier(wiring.Component):
             self.access.valid.eq(waits[0]),
             access.key.eq(entry.rkey),
             access.length.eq(Mux(replay, 0, length)),
+            access.span.eq(Mux(atomic, ATOMIC_BYTES, left)),
             access.access.eq(Mux(atomic, Access.REMOTE_ATOMIC, Access.REMOTE_READ)),
             access.qp.eq(ledger.qp),
             access.clear.eq(ledger.token),
@@ -215,6 +236,8 @@ class Replier(wiring.Component):
                     following.place.slot.eq(state.place.slot + 1),
                     following.place.wrapped.eq(state.place.wrapped | state.place.slot.all()),
                 ]
+        with m.If(ledger.lost):
+            m.d.comb += following.atomic.eq(state.atomic)  # none was begun
         beat = self.inline.payload
         m.d.comb += [
             beat.data.eq(Cat(cache.value.word_select(7 - byte, 8) for byte in range(8))),
@@ -228,9 +251,14 @@ class Replier(wiring.Component):
         m.d.comb += ledger.complete.eq(last)
         with m.If(ledger.ended):
             m.d.sync += ledger.end.eq(0)
+        uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
+        with m.If(waits[1] & (length[LARGE_BITS:] != 0)):
+            m.d.sync += uncounted.eq(-1)
+        with m.Elif(uncounted != 0):
+            m.d.sync += uncounted.eq(uncounted - 1)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += ledger.free.eq(1)
+                m.d.comb += ledger.free.eq(uncounted == 0)
                 with m.If(ledger.begun):
                     m.next = "READ"
             with m.State("READ"):
@@ -255,6 +283,8 @@ class Replier(wiring.Component):
                 with m.If(ledger.token):
                     m.d.sync += [ledger.end.eq(1), waits.eq(-1)]
                     m.next = "SAY"
+                with m.Elif(ledger.recalling):
+                    m.next = "RECALL"
                 with m.Elif(table.torn[1]):
                     pass
                 with m.Elif(~may):
@@ -270,6 +300,15 @@ class Replier(wiring.Component):
                     m.d.comb += cache.put.eq(1)
                     m.d.sync += [ledger.end.eq(1), waits.eq(-1)]
                     m.next = "SAY"
+            with m.State("RECALL"):
+                # Who asked may have given up, and another may ask.
+                m.next = "IDLE"
+                with m.If(self.recall_en & (self.recall.qp == ledger.qp)):
+                    given_up = ~psn_before(header.psn, self.recall.psn)
+                    with m.If(ledger.open & (is_read | is_replay) & given_up):
+                        m.next = "LOST"
+                    with m.Else():
+                        m.d.comb += self.recalled.eq(1)
             with m.State("MEASURE"):
                 m.d.sync += [last.eq(fits), length.eq(Mux(fits, left, mtu)), waits.eq(-1)]
                 m.next = "SAY"
@@ -283,6 +322,7 @@ class Replier(wiring.Component):
             with m.State("LOST"):
                 m.d.comb += ledger.lost.eq(1)
                 with m.If(ledger.lost_told):
+                    m.d.comb += written.eq(1)
                     m.d.sync += [ledger.end.eq(1), ledger.skip.eq(1)]
                     m.next = "IDLE"
             with m.State("SAY"):

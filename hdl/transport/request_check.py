@@ -97,6 +97,8 @@ class RequestCheck(wiring.Component):
         EXECUTE to RING.
     wait : 1
         No verdict yet: the receive WQE is on its way. Sample again.
+    again : 1
+        A READ or an atomic that is asked for again.
     write, begin, end, immediate, responds : 1
         What the opcode says, if it is served. ``responds``: a READ or an atomic, of ``kind``.
     allowed : 1
@@ -118,6 +120,7 @@ class RequestCheck(wiring.Component):
 
     verdict: Out(Verdict)
     wait: Out(1)
+    again: Out(1)
     write: Out(1)
     begin: Out(1)
     end: Out(1)
@@ -219,6 +222,8 @@ class RequestCheck(wiring.Component):
             m.d.sync += misfit.eq(transport.length != 0)
         with m.Else():
             m.d.sync += misfit.eq((transport.length > mtu) | ((transport.length == 0) & ~begin))
+
+        m.d.comb += self.again.eq(~rejected & ~dead & behind & known & self.responds & self.allowed)
 
         # ... and the first that objects decides.
         with m.If(rejected):

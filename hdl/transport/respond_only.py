@@ -50,6 +50,7 @@ class RespondOnly(wiring.Component):
             self.access.valid.eq(response.valid),
             response.ready.eq(self.access.ready),
             access.length.eq(response.payload.transport.length),
+            access.span.eq(response.payload.transport.length),
             access.access.eq(Access.LOCAL_WRITE),
             access.qp.eq(response.payload.qp),
             access.discard.eq(1),

@@ -13,7 +13,7 @@ from ..stream.table import Table
 from ..stream.transfer import AccessRequest, AttributeWrite, QpControl
 from .flush_queue import FlushQueue
 from .judge import Judge
-from .layouts import Job, LookedUp, ResponseEntry
+from .layouts import Job, LookedUp, Recall, ResponseEntry
 from .receive_buffer import PlacementKind, ReceiveBuffer
 from .request_check import READS_MAX, ReceiveState
 
@@ -27,6 +27,10 @@ ATTRIBUTES = ("state", "path_mtu", "access", "min_rnr_timer", "pd", "log_rq_stri
 
 RingEntry = data.StructLayout({"qp": 12, "slot": ceil_log2(READS_MAX), "entry": ResponseEntry})
 """A row of a response ring."""
+
+
+RECALL_LIMIT = 511
+"""Cycles for which a request waits while the replier gives up responses: reception must not wait for transmission."""
 
 
 class Work(enum.Enum, shape=2):
@@ -43,7 +47,9 @@ class Responder(wiring.Component):
     (:class:`.receive_buffer.ReceiveBuffer`), and leaves to the acknowledger what is to be answered once the payload is
     there. Serves SEND and WRITE, with and without immediate, RDMA READ, and atomics; other requests are invalid (NAK
     0x61). A READ or an atomic, also an old one that is asked for again, goes into the QP's response ring, and its job
-    releases it.
+    releases it. When one is asked for again the requester has gone back, and will ask for all behind it again, too. So
+    first what is behind it is recalled from the ring; the request waits for that, but no longer than
+    :data:`RECALL_LIMIT`.
 
     Each packet has exactly one run on ``access`` and exactly one job on ``job``, the run first, in order.
 
@@ -80,6 +86,8 @@ class Responder(wiring.Component):
         Write port of the response rings, :data:`READS_MAX` rows a QP; on while the job waits to be taken, too.
     served_qp, served
         Entries of the QP that are answered, modulo 256, 1 cycle later; they are counted from 0 after RESET.
+    recall, recall_en, recalled : ``Recall``, 1, 1
+        As long as ``recall_en`` is on, the replier gives up responses from this PSN on; ``recalled`` when it has.
     status_qp, status : RingStatus
         The QP's receive ring, 1 cycle later, followed while the QP is looked at.
     word_addr, word
@@ -113,6 +121,9 @@ class Responder(wiring.Component):
                 "entry_en": Out(1),
                 "served_qp": Out(12),
                 "served": In(8),
+                "recall": Out(Recall),
+                "recall_en": Out(1),
+                "recalled": In(1),
                 "status_qp": Out(12),
                 "status": In(RingStatus),
                 "word_addr": Out(self._buffer.word_addr.shape()),
@@ -144,6 +155,8 @@ class Responder(wiring.Component):
         packets_turn = Signal()
         consumed_sent = Signal()
         finish = Signal()
+        has_recalled = Signal()
+        patience = Signal(range(RECALL_LIMIT + 1))
         torn = table.torn
         # Whoever is idle reads what may be needed next: rows are there if `qp` was the `same` in this cycle and in the
         # two before, and nothing was written meanwhile.
@@ -205,6 +218,8 @@ class Responder(wiring.Component):
             self.entry.qp.eq(qp),
             self.entry.slot.eq(judge.slot),
             self.entry.entry.eq(judge.entry),
+            self.recall.qp.eq(qp),
+            self.recall.psn.eq(transport.psn),
             self.consumed.payload.qp.eq(qp),
             self.consumed.payload.index.eq(judge.next.index),
             self.reply.payload.psn.eq(state.epsn),
@@ -226,7 +241,7 @@ class Responder(wiring.Component):
                     qp_next.eq(Mux(self.request.valid, self.request.payload.qp, self.soon)),
                     judge.look.eq(1),
                 ]
-                m.d.sync += [qp.eq(qp_next), consumed_sent.eq(0)]
+                m.d.sync += [qp.eq(qp_next), consumed_sent.eq(0), has_recalled.eq(0), patience.eq(RECALL_LIMIT)]
                 with m.If(self.control.valid):
                     m.d.comb += qp_next.eq(self.control.payload.qp)
                     with m.Switch(self.control.payload.action):
@@ -271,12 +286,21 @@ class Responder(wiring.Component):
                         m.next = "PLACE"
                         with m.If(judge.wait):
                             m.next = "CHECK"
+                        with m.If(judge.again & ~has_recalled):
+                            m.next = "RECALL"
                     with m.Case(Work.FLUSH):
                         m.next = "IDLE"
                         with m.If(judge.flushable):
                             m.next = "PLACE"
                     with m.Default():
                         m.next = "REPLY"
+
+            with m.State("RECALL"):
+                m.d.comb += self.recall_en.eq(1)
+                m.d.sync += patience.eq(patience - 1)
+                with m.If(self.recalled | (patience == 0)):
+                    m.d.sync += has_recalled.eq(1)
+                    m.next = "CHECK"
 
             with m.State("PLACE"):
                 m.d.comb += [judge.place.eq(1), buffer.i.valid.eq(1)]

@@ -28,7 +28,8 @@ class ResponseLedger(wiring.Component):
 
     A QP has a turn when an entry is released, after a turn if there is more to do, and when the last of its responses
     on their way is answered, if others wait for that. One operation on a row every 2 cycles: a turn's begin and end
-    first, then answers, then releases. From ``release`` to ``begun`` 5 cycles.
+    first, then answers, then releases. From ``release`` to ``begun`` 5 cycles. A token has its turn first, then a
+    recall.
 
     *Answers* pass on their way from transmitter to acknowledger: they are shown in the second cycle after they come,
     and taken in the third or later. A refused one, but for poison, stops its QP until a token.
@@ -50,12 +51,14 @@ class ResponseLedger(wiring.Component):
         From the transmitter, and to the acknowledger.
     served_qp, served
         Entries of the QP that are answered, 1 cycle later.
-    free : 1
-        A turn may begin.
+    free, hold : 1
+        A turn may begin; ``hold``: only that of a recall.
+    recall, recall_qp
+        This QP is to have a turn, whatever it has to do.
     begun : 1
         Strobe: a turn begins.
-    qp, token
-        Of the turn, from ``begun`` to the next; ``token``: it is for a token.
+    qp, token, recalling
+        Of the turn, from ``begun`` to the next; ``token``, ``recalling``: it is for a token, for ``recall``.
     slot, open, flying : 4, 1, 1
         From the cycle after ``begun``: place of the QP's next entry; it may be cut; others of the QP are cut and not
         answered.
@@ -66,7 +69,8 @@ class ResponseLedger(wiring.Component):
     skip : 1
         Of ``end``, likewise: and counts as answered.
     lost : 1
-        The entry has no answer: the acknowledger is told that it is answered. Stands until ``lost_told``.
+        The entry has no answer, or no further one: the acknowledger is told that it is answered. Stands until
+        ``lost_told``.
     ended, lost_told : 1
         Strobes.
     """
@@ -81,10 +85,14 @@ class ResponseLedger(wiring.Component):
                 "served_qp": In(12),
                 "served": Out(8),
                 "free": In(1),
+                "hold": In(1),
+                "recall": In(1),
+                "recall_qp": In(range(qps)),
                 "begun": Out(1),
                 "qp": Out(range(qps)),
                 "slot": Out(4),
                 "token": Out(1),
+                "recalling": Out(1),
                 "open": Out(1),
                 "flying": Out(1),
                 "end": In(1),
@@ -113,8 +121,11 @@ class ResponseLedger(wiring.Component):
         token_due, token_out = Signal(), Signal()  # it has no turn yet; it has not arrived
         token_qp = Signal(range(self.qps))
         wants_answer, counting = Signal(), Signal()  # `counting`: an answer's operation is applied
+        turn, special = Signal(), Signal()
         m.d.comb += [
-            ready.o.ready.eq(~applying & ~self.end & self.free & ~token_due),
+            special.eq(token_due | self.recall),
+            turn.eq(self.free & (special | (ready.o.valid & ~self.hold))),
+            ready.o.ready.eq(~applying & ~self.end & self.free & ~special & ~self.hold),
             rows_write.addr.eq(at),
             rows_write.data.eq(changed),
             rows_write.en.eq(applying),
@@ -131,14 +142,17 @@ class ResponseLedger(wiring.Component):
             with m.If(self.end):
                 m.d.comb += rows_read.addr.eq(self.qp)
                 m.d.sync += [operation.eq(Operation.END), applying.eq(1), self.ended.eq(1)]
-            with m.Elif(self.free & (token_due | ready.o.valid)):
-                m.d.comb += rows_read.addr.eq(Mux(token_due, token_qp, ready.o.payload))
+            with m.Elif(turn):
+                m.d.comb += rows_read.addr.eq(
+                    Mux(token_due, token_qp, Mux(self.recall, self.recall_qp, ready.o.payload))
+                )
                 m.d.sync += [
                     operation.eq(Operation.TURN),
                     applying.eq(1),
                     self.begun.eq(1),
                     self.qp.eq(rows_read.addr),
                     self.token.eq(token_due),
+                    self.recalling.eq(~token_due & self.recall),
                     token_due.eq(0),
                 ]
             with m.Elif(wants_answer):

@@ -8,7 +8,7 @@ from ..abi.contexts import QpType
 from ..abi.wqe import SEND_WQE, SendFlag, SendOpcode
 from ..roce.opcodes import opcode as wire_opcode
 from ..stream.packet import PacketBeat
-from ..stream.transfer import AccessRequest
+from ..stream.transfer import LENGTH_BITS, AccessRequest
 from .admission import Admission
 from .gather import Gather
 from .inline import InlineQueue
@@ -217,6 +217,7 @@ class Segmenter(wiring.Component):
         # -- Piece by piece, until the packet is complete, or found not to be sent.
         # The run may leave at once; what else follows, follows a cycle later.
         complete, failing, refused = Signal(), Signal(), Signal()
+        length = Signal(LENGTH_BITS)
         m.d.comb += [
             refused.eq(gather.cut & head.blocked),
             failing.eq(gather.cut & ~head.blocked & (head.wrong | gather.unfit)),
@@ -232,7 +233,9 @@ class Segmenter(wiring.Component):
             runs.drop.eq(refused | failing),
             runs.access.key.eq(gather.key),
             runs.access.address.eq(gather.address),
-            runs.access.length.eq(Mux(gather.whole | marking, 0, gather.length)),
+            length.eq(Mux(gather.whole | marking, 0, gather.length)),
+            runs.access.length.eq(length),
+            runs.access.span.eq(length),
             runs.access.pd.eq(job.pd),
             runs.access.qp.eq(job.qp),
             runs.access.clear.eq(marking),

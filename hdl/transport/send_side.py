@@ -1,6 +1,6 @@
 """The requesting side of the engine: instances and connections, no logic."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, ResetInserter
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -24,13 +24,10 @@ from .requester import Requester
 from .timers import Timers
 from .transmit_merge import Source, TransmitMerge
 
-__all__ = ["JOBS", "SendSide", "send_side_members"]
+__all__ = ["SendSide", "send_side_members"]
 
 WQE_BEATS = 256
 """Beats of send WQEs that may be on their way: 32 messages at 64 bits, 11 cycles each, cover 350 cycles."""
-
-JOBS = 16
-"""Packets between their check and the answer to their last write: 11 cycles each, a write latency of 170 cycles."""
 
 
 def send_side_members(data_width):
@@ -49,6 +46,7 @@ def send_side_members(data_width):
         "completer_reply": Out(stream.Signature(data.StructLayout({"index": 16}))),
         "completer_error": Out(stream.Signature(QpError)),
         "tick": In(32),
+        "rest": In(1),
         "next_due": Out(32),
         "replier": In(Source),
         "o": Out(Source),
@@ -87,6 +85,8 @@ class SendSide(wiring.Component):
     completer_error : stream of ``QpError``
     tick, next_due : 32
         Of the :class:`.timers.Timers`.
+    rest : 1
+        The timers rest, and have forgotten everything: what they watch is of a former life.
     replier : ``Source``
         Responses that are to depart.
     o : ``Source``
@@ -128,7 +128,8 @@ class SendSide(wiring.Component):
         m.submodules.merge = merge = TransmitMerge()
         m.submodules.collector = collector = Collector(c.qps, c.data_width)
         m.submodules.completer = completer = Completer(c.qps, c.window)
-        m.submodules.timers = timers = Timers(c.qps)
+        timers = Timers(c.qps)
+        m.submodules.timers = ResetInserter(self.rest)(timers)
 
         # -- Doorbell, fetch, turn.
         m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
@@ -169,7 +170,9 @@ class SendSide(wiring.Component):
         told(m, requester, timers, "sent", "sent_en")
         told(m, timers, completer, "watch_qp")
         told(m, completer, timers, "watch")
-        through(m, "response_jobs", Queue(ResponseJob, JOBS, sparse=True), collector.job, completer.job)
+        through(
+            m, "response_jobs", Queue(ResponseJob, self.config.unanswered, sparse=True), collector.job, completer.job
+        )
         # Who completes goes on while a CQE is written.
         through(m, "completion_slice", Slice(Completion), completer.completion, flipped(self.completion))
 

@@ -21,19 +21,21 @@ class Answers(wiring.Component):
     Assumed: ``qp`` stands 3 cycles before ``put``, ``psn`` 1 cycle, strobes are at least 4 cycles apart. Of QP 0: PSNs
     do not go back, but that a duplicate is answered with an ACK for a packet that was executed, and that a response
     which is refused brings a NAK for its own packet; a RELEASE puts it on hold, and HOLD or such a NAK ends that; there
-    is no CLEAR. All else is free: when what is put, QP 1, and when ``o`` is taken.
+    is no CLEAR. All else is free: when what is put, QP 1, when ``o`` is taken, and ``backlog``.
     """
 
     def __init__(self):
         self.queue = AckQueue(QPS)
         members = self.queue.signature.members
-        super().__init__({name: members[name] for name in ("answer", "put", "action", "hold", "o")})
+        super().__init__({name: members[name] for name in ("answer", "put", "action", "hold", "backlog", "o")})
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.queue = dut = self.queue
         wiring.connect(m, dut.o, wiring.flipped(self.o))
-        m.d.comb += [getattr(dut, name).eq(getattr(self, name)) for name in ("answer", "put", "action", "hold")]
+        m.d.comb += [
+            getattr(dut, name).eq(getattr(self, name)) for name in ("answer", "put", "action", "hold", "backlog")
+        ]
         answer, out = self.answer, self.o.payload
 
         # -- How it is driven.

@@ -18,7 +18,9 @@ from verbena.hdl.transport.send_side import SendSide
         ("rq_area", (300,)),
         ("mpt_sets", (2, 1024)),
         ("mtt_sets", (2, 1024)),
-        ("transmit_buffer", (2048,)),
+        ("transmit_buffer", (2048, 1 << 20)),
+        ("memory_latency", (8, 8192, 100.0)),
+        ("unanswered", (8, 24, 128)),
         ("receive_buffer", (4096,)),
         ("headers", (3, 65, 8.0)),
         ("address_width", (31, 65, "64")),
@@ -30,6 +32,48 @@ def test_what_is_refused(name, values):
     for value in values:
         with pytest.raises(ValueError, match=name):
             Config(**{name: value})
+
+
+def test_two_bursts_fit_the_transmit_buffer():
+    assert Config(transmit_buffer=4096).transmit_buffer == 4096
+    with pytest.raises(ValueError, match="transmit_buffer must be a power of two from 8192 to"):
+        Config(data_width=128, transmit_buffer=4096)
+
+
+@pytest.mark.parametrize(
+    ("data_width", "memory_latency", "transmit_buffer", "headers", "unanswered", "run_ahead"),
+    [
+        (64, 128, 8192, 32, 16, 336),
+        (128, 128, 8192, 32, 16, 336),
+        (256, 128, 16384, 32, 16, 336),
+        (512, 128, 16384, 32, 16, 336),
+        (64, 16, 8192, 16, 16, 112),
+        (64, 1000, 16384, 64, 64, 2080),
+        (512, 1000, 1 << 17, 64, 64, 2080),
+        (512, 4096, 1 << 19, 64, 64, 8272),
+    ],
+)
+def test_what_follows_from_width_and_latency(
+    data_width, memory_latency, transmit_buffer, headers, unanswered, run_ahead
+):
+    config = Config(data_width=data_width, memory_latency=memory_latency)
+    assert (config.transmit_buffer, config.headers, config.unanswered, config.run_ahead) == (
+        transmit_buffer,
+        headers,
+        unanswered,
+        run_ahead,
+    )
+    assert config.transmit_buffer >= (memory_latency * data_width // 8) + 4096
+
+
+def test_what_is_given_counts():
+    config = Config(data_width=512, memory_latency=1000, transmit_buffer=8192, headers=5, unanswered=32)
+    assert (config.transmit_buffer, config.headers, config.unanswered) == (8192, 5, 32)
+
+
+def test_depths_reach_the_blocks():
+    made = blocks(Config(memory_latency=1000))
+    assert (made["dma"].buffer, made["dma"].bursts) == (16384, 64)
 
 
 def blocks(config):

@@ -16,14 +16,18 @@ from verbena.hdl.stream.ram import Ram
 
 
 def lint(text, folder):
-    """What Verilator says about ``text``; blocks may ignore members of records, and modules
-    share a file."""
+    """What Verilator warns of in ``text``."""
     Path(folder, "dut.sv").write_text(text)
+    return verilate(folder, "dut.sv")
+
+
+def verilate(folder, name):
+    """Warnings and errors of ``verilator --lint-only -Wall NAME``."""
     root = Path(verilator.__file__).parent
-    command = [root / "bin" / "verilator", "--lint-only", "-Wall", "-Wno-UNUSEDSIGNAL", "-Wno-DECLFILENAME", "dut.sv"]
+    command = [root / "bin" / "verilator", "--lint-only", "-Wall", name]
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    return done.stderr
+    return done.stderr or f"status {done.returncode}" * bool(done.returncode)
 
 
 class Plain(wiring.Component):
@@ -53,6 +57,18 @@ def test_verilator_takes_it(make, undefined_collisions, tmp_path):
     assert "always_comb" not in text
     assert "[-1:0]" not in text
     assert lint(text, tmp_path) == ""
+
+
+@pytest.mark.parametrize("data_width", [64, 512])
+def test_verilator_takes_the_whole_engine(data_width, tmp_path):
+    main(["--data-width", str(data_width), "--output", str(tmp_path / "rnic.sv")])
+    assert verilate(tmp_path, "rnic.sv") == ""
+
+
+def test_a_warning_is_not_hidden(tmp_path):
+    """What is switched off are names, not warnings as such."""
+    text = to_verilog(Queue(8, 4), "dut").replace("endmodule", "wire [3:0] narrow = 5'd1;\nendmodule", 1)
+    assert "WIDTHTRUNC" in lint(text, tmp_path)
 
 
 def test_marked_memories_only():

@@ -4,7 +4,7 @@ from streams import Item, collect, make_rng, plain, send_all, simulate
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_CONTEXT_WORDS, QpState
 from verbena.hdl.abi.eqe import EventType
-from verbena.hdl.control.commands import Commands
+from verbena.hdl.control.commands import COMPLETIONS, Commands
 
 QPS, CQS = 8, 4
 TOKENS = ("requester", "responder", "collector", "completer", "sq_fetch", "rq_fetch")
@@ -23,6 +23,7 @@ class Bench:
         self.log = []
         self.drain = drain
         self.events = []
+        self.moving = 1
 
     async def memory(self, ctx):
         dut = self.dut
@@ -79,19 +80,24 @@ class Bench:
         ctx.set(port.valid, 0)
         return CommandStatus(result)
 
-    def run(self, host, deadline=20_000):
+    def run(self, *hosts, deadline=20_000):
         async def accept_cq(ctx):
             ctx.set(self.dut.cq_control.ready, 1)
-            async for _, _, valid, cq in ctx.tick().sample(self.dut.cq_control.valid, self.dut.cq_control.payload.cq):
+            async for _, _, valid, control in ctx.tick().sample(self.dut.cq_control.valid, self.dut.cq_control.payload):
                 if valid:
-                    self.log.append(("cq_control", cq))
+                    self.log.append(("cq_control", control.cq, control.hold, control.keep))
 
         async def accept_invalidate(ctx):
             port = self.dut.invalidate
             ctx.set(port.ready, 1)
-            async for _, _, valid, index in ctx.tick().sample(port.valid, port.payload.index):
+            async for _, _, valid, what in ctx.tick().sample(port.valid, port.payload):
                 if valid:
-                    self.log.append(("invalidate", index))
+                    self.log.append(("translations",) if what.translations else ("invalidate", what.index))
+
+        async def completions(ctx):
+            while True:
+                ctx.set(self.dut.completions_move, self.moving)
+                await ctx.tick()
 
         async def take_events(ctx):
             await collect(ctx, self.dut.event, self.events)
@@ -103,13 +109,52 @@ class Bench:
             accept_cq,
             accept_invalidate,
             take_events,
+            completions,
             *tokens,
         ]
-        simulate(self.dut, host, background=background, seed=self.rng.seed_value, deadline=deadline)
+
+        def swept(host):
+            async def bench(ctx):
+                while not ctx.get(self.dut.swept):
+                    await ctx.tick()
+                if host is hosts[0]:
+                    self.sweep = self.log[:]
+                    del self.log[:]
+                await host(ctx)
+
+            return bench
+
+        hosts_swept = [swept(host) for host in hosts]
+        simulate(self.dut, *hosts_swept, background=background, seed=self.rng.seed_value, deadline=deadline)
 
 
 def _words(**values):
     return QP_CONTEXT.words(**values)
+
+
+def test_after_a_reset_everything_is_destroyed_before_the_first_command():
+    bench = Bench()
+
+    async def host(ctx):
+        pass
+
+    bench.run(host)
+    cqs = [entry for entry in bench.sweep if entry[0] in ("cq", "cq_control")]
+    assert cqs == [
+        entry
+        for cq in range(CQS)
+        for entry in (
+            ("cq_control", cq, 1, 0),
+            *(("cq", cq, word, 0) for word in (3, 2, 1, 0)),
+            ("cq_control", cq, 0, 0),
+        )
+    ]
+    assert [entry for entry in bench.sweep if entry[0] == "qp"] == [
+        ("qp", qp, word, 0) for qp in range(QPS) for word in reversed(range(QP_CONTEXT_WORDS))
+    ]
+    for name in TOKENS:
+        said = [entry for entry in bench.sweep if entry[0] == name and entry[1] != "out"]
+        assert said == [(name, qp, QpAction.RESET, 0) for qp in range(QPS)]
 
 
 def test_create_writes_all_words_and_ends_when_both_pipelines_are_empty():
@@ -185,13 +230,25 @@ def test_completion_queues_and_invalidation():
 
     async def host(ctx):
         assert await bench.command(ctx, Command.CREATE_CQ, 3, words=words) == CommandStatus.OK
+        assert await bench.command(ctx, Command.MODIFY_CQ, 2, words=words) == CommandStatus.OK
         assert await bench.command(ctx, Command.INVALIDATE_KEY, 0x1234) == CommandStatus.OK
+        assert await bench.command(ctx, Command.INVALIDATE_MTT, 0) == CommandStatus.OK
         assert await bench.command(ctx, Command.DESTROY_CQ, 3) == CommandStatus.OK
 
     bench.run(host)
-    writes = [("cq", 3, i, words[i]) for i in (3, 2, 1, 0)]
-    zeros = [("cq", 3, i, 0) for i in (3, 2, 1, 0)]
-    assert bench.log == [*writes, ("cq_control", 3), ("invalidate", 0x1234), *zeros, ("cq_control", 3)]
+
+    def changed(cq, words, keep=0):
+        """Completions are held while the words change."""
+        writes = [("cq", cq, i, words[i]) for i in (3, 2, 1, 0)]
+        return [("cq_control", cq, 1, keep), *writes, ("cq_control", cq, 0, keep)]
+
+    assert bench.log == [
+        *changed(3, words),
+        *changed(2, words, keep=1),
+        ("invalidate", 0x1234),
+        ("translations",),
+        *changed(3, [0] * 4),
+    ]
 
 
 def test_an_error_moves_the_qp_to_err_once_keeps_the_rest_and_tells_the_host():
@@ -204,6 +261,7 @@ def test_an_error_moves_the_qp_to_err_once_keeps_the_rest_and_tells_the_host():
         report = Item(qp=4, event=EventType.QP_ACCESS_ERR)
         await send_all(ctx, bench.dut.responder_error, [report])
         await send_all(ctx, bench.dut.completer_error, [Item(qp=4, event=255)])
+        await send_all(ctx, bench.dut.completion_error, [Item(qp=4, event=EventType.QP_FATAL)])
         for _ in range(100):
             await ctx.tick()
 
@@ -211,6 +269,23 @@ def test_an_error_moves_the_qp_to_err_once_keeps_the_rest_and_tells_the_host():
     moved = _words(state=QpState.ERR, path_mtu=3, access=14, rnr_retry=7)[0]
     assert bench.log == [("qp", 4, 0, moved), *[(name, 4, QpAction.ERROR, 0) for name in MOST]]
     assert bench.events == [{"type": EventType.QP_ACCESS_ERR, "number": QPS + 4}]
+
+
+def test_a_lost_completion_moves_the_qp_to_err_once():
+    bench = Bench()
+    words = _words(state=QpState.RTS, path_mtu=3)
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=words)
+        del bench.log[:]
+        await send_all(ctx, bench.dut.completion_error, [Item(qp=4, event=EventType.QP_FATAL)] * 20)
+        for _ in range(150):
+            await ctx.tick()
+
+    bench.run(host)
+    moved = _words(state=QpState.ERR, path_mtu=3)[0]
+    assert bench.log == [("qp", 4, 0, moved), *[(name, 4, QpAction.ERROR, 0) for name in MOST]]
+    assert bench.events == [{"type": EventType.QP_FATAL, "number": QPS + 4}]
 
 
 def test_an_error_of_the_old_life_does_not_touch_the_new_one():
@@ -242,6 +317,41 @@ def test_an_error_of_the_old_life_does_not_touch_the_new_one():
         assert bench.events == []
 
     bench.run(host)
+
+
+def test_a_completion_of_the_old_life_that_is_lost_late_does_not_touch_the_new_one():
+    """It waits before the completion writer, which waits for the bus, when all tokens are out."""
+    bench = Bench(drain=5)
+    words = _words(state=QpState.RTS)
+    done = []
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=words)
+        bench.moving = 0
+        assert await bench.command(ctx, Command.DESTROY_QP, QPS + 4) == CommandStatus.OK
+        assert done
+        await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=words)
+        del bench.log[:]
+        for _ in range(100):
+            await ctx.tick()
+        assert bench.log == []
+        assert bench.events == []
+
+    async def writer(ctx):
+        while bench.log.count(("rq_fetch", 4, QpAction.RESET, 0)) < 2:
+            await ctx.tick()
+        for _ in range(50):
+            await ctx.tick()
+        for _ in range(COMPLETIONS - 2):
+            bench.moving = 1
+            await ctx.tick()
+            bench.moving = 0
+            await ctx.tick()
+        await send_all(ctx, bench.dut.completion_error, [Item(qp=4, event=EventType.QP_FATAL)])
+        done.append(True)
+        bench.moving = 1
+
+    bench.run(host, writer)
 
 
 def test_a_qp_in_err_is_not_brought_back_by_a_host_that_does_not_know():

@@ -37,12 +37,14 @@ def test_every_command():
             if legal:
                 psn = "sq_psn" if action == QpAction.START_SEND else "rq_psn"
                 assert (ctx.get(dut.action), ctx.get(dut.word)) == (action, QP_CONTEXT.fields[psn].word)
-        for opcode in (Command.CREATE_CQ, Command.DESTROY_CQ):
+        for opcode in (Command.CREATE_CQ, Command.MODIFY_CQ, Command.DESTROY_CQ):
             assert decode(opcode, CQS - 1) == (good, Plan.WRITE_CQ)
             assert ctx.get(dut.number) == CQS - 1
+            assert ctx.get(dut.keep) == (opcode == Command.MODIFY_CQ)
             assert decode(opcode, CQS) == bad
         assert decode(Command.INVALIDATE_KEY, 0xFFFFFF) == (good, Plan.INVALIDATE)
-        for opcode in range(8, 16):
+        assert decode(Command.INVALIDATE_MTT, 0) == (good, Plan.INVALIDATE)
+        for opcode in sorted(set(range(16)) - set(Command)):
             assert decode(opcode, QPS) == (CommandStatus.BAD_OPCODE, Plan.NOTHING)
 
     simulate(dut, check)

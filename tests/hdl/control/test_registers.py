@@ -1,6 +1,7 @@
-"""Registers behind AXI4-Lite: what is written reads back, doorbells come out, the mailbox waits for commands."""
+"""Registers behind AXI4-Lite: what is written reads back, doorbells come out, and every access is answered in time."""
 
 import pytest
+from amaranth.hdl import Module, ResetInserter, Signal
 from streams import make_rng, pause, plain, receive_all, send_all, simulate
 from verbena.hdl.abi import registers as abi
 from verbena.hdl.abi.commands import COMMAND, Command
@@ -9,50 +10,57 @@ from verbena.hdl.control.registers import Registers
 REG = abi.REGISTERS
 
 
+OKAY, SLVERR = 0, 2
+BOUND = 128
+
+
 class Bus:
-    """A small AXI4-Lite manager with random gaps."""
+    """A small AXI4-Lite manager with random gaps. What it does not offer it does not keep; no answer comes late."""
 
-    def __init__(self, port, rng):
-        self.port, self.rng = port, rng
+    def __init__(self, port, rng, stall=0.3):
+        self.port, self.rng, self.stall = port, rng, stall
 
-    async def write(self, ctx, address, value):
+    async def offer(self, ctx, **channels):
+        """Payloads of several channels at once, each begun when it likes, until all are taken."""
+        port, rng = self.port, self.rng
+        begun, cycles = [], 0
+        while channels:
+            for channel in channels:
+                if channel not in begun and rng.random() >= self.stall:
+                    begun.append(channel)
+                    ctx.set(getattr(port, f"{channel}valid"), 1)
+                    for name, value in channels[channel].items():
+                        ctx.set(getattr(port, channel + name), value)
+            _, _, *ready = await ctx.tick().sample(*(getattr(port, f"{channel}ready") for channel in channels))
+            for channel, taken in zip(list(channels), ready, strict=True):
+                if taken and channel in begun:
+                    ctx.set(getattr(port, f"{channel}valid"), 0)
+                    for name in channels.pop(channel):
+                        signal = getattr(port, channel + name)
+                        ctx.set(signal, rng.getrandbits(len(signal)))
+            cycles += set(channels) <= set(begun)
+            assert cycles < BOUND, "not taken"
+
+    async def answer(self, ctx, valid, ready, *signals):
+        await pause(ctx, self.rng, self.stall)
+        ctx.set(ready, 1)
+        for _ in range(BOUND):
+            _, _, done, *values = await ctx.tick().sample(valid, *signals)
+            if done:
+                ctx.set(ready, 0)
+                return values
+        raise AssertionError("no answer")
+
+    async def write(self, ctx, address, value, strobes=15, response=OKAY):
         port = self.port
-        await pause(ctx, self.rng, 0.3)
-        ctx.set(port.awaddr, address)
-        ctx.set(port.wdata, value)
-        ctx.set(port.wstrb, 15)
-        late = self.rng.random() < 0.5
-        ctx.set(port.awvalid, 1)
-        if late:
-            await ctx.tick()
-        ctx.set(port.wvalid, 1)
-        taken = False
-        while not taken:
-            _, _, taken = await ctx.tick().sample(port.awready & port.wready)
-        ctx.set(port.awvalid, 0)
-        ctx.set(port.wvalid, 0)
-        await pause(ctx, self.rng, 0.3)
-        ctx.set(port.bready, 1)
-        done = False
-        while not done:
-            _, _, done, response = await ctx.tick().sample(port.bvalid, port.bresp)
-        assert response == 0
-        ctx.set(port.bready, 0)
+        await self.offer(ctx, aw={"addr": address}, w={"data": value, "strb": strobes})
+        assert await self.answer(ctx, port.bvalid, port.bready, port.bresp) == [response]
 
-    async def read(self, ctx, address):
+    async def read(self, ctx, address, response=OKAY):
         port = self.port
-        ctx.set(port.araddr, address)
-        ctx.set(port.arvalid, 1)
-        taken = False
-        while not taken:
-            _, _, taken = await ctx.tick().sample(port.arready)
-        ctx.set(port.arvalid, 0)
-        await pause(ctx, self.rng, 0.3)
-        ctx.set(port.rready, 1)
-        done = False
-        while not done:
-            _, _, done, value = await ctx.tick().sample(port.rvalid, port.rdata)
-        ctx.set(port.rready, 0)
+        await self.offer(ctx, ar={"addr": address})
+        answer, value = await self.answer(ctx, port.rvalid, port.rready, port.rresp, port.rdata)
+        assert answer == response
         return value
 
 
@@ -219,6 +227,7 @@ def test_a_pushed_word_every_two_cycles():
         port = dut.axil
         ctx.set(dut.push.ready, 1)
         ctx.set(port.awaddr, abi.QP_PAGES + abi.QP_PUSH + 4)
+        ctx.set(port.wstrb, 15)
         ctx.set(port.awvalid, 1)
         ctx.set(port.wvalid, 1)
         ctx.set(port.bready, 1)
@@ -233,19 +242,28 @@ def test_a_pushed_word_every_two_cycles():
     simulate(dut, host)
 
 
-def test_mailbox_waits_while_a_command_runs_and_status_does_not():
+def test_the_mailbox_is_the_commands_while_one_runs():
     rng = make_rng()
     dut = make()
     bus = Bus(dut.axil, rng)
     word = COMMAND.words(opcode=Command.QUERY_QP, number=17, action=0)[0]
+    tried = []
 
     async def host(ctx):
         await bus.write(ctx, abi.MAILBOX + 4 * 5, 0xABCD)
         assert await bus.read(ctx, abi.MAILBOX + 4 * 5) == 0xABCD
         await bus.write(ctx, REG["command"].offset, word)
         assert await bus.read(ctx, REG["command_status"].offset) >> 31 == 1
-        assert await bus.read(ctx, abi.MAILBOX + 4 * 5) == 0x1234
+        await bus.read(ctx, abi.MAILBOX + 4 * 5, SLVERR)
+        for index in range(64):
+            await bus.write(ctx, abi.MAILBOX + 4 * index, 0xBAD, response=SLVERR)
+        tried.append(True)
+        while await bus.read(ctx, REG["command_status"].offset) >> 31:
+            pass
         assert await bus.read(ctx, REG["command_status"].offset) == 2
+        assert await bus.read(ctx, abi.MAILBOX + 4 * 5) == 0x1234
+        await bus.write(ctx, abi.MAILBOX + 4 * 5, 7)
+        assert await bus.read(ctx, abi.MAILBOX + 4 * 5) == 7
 
     async def block(ctx):
         ctx.set(dut.mailbox_addr, 5)
@@ -256,8 +274,9 @@ def test_mailbox_waits_while_a_command_runs_and_status_does_not():
         assert plain(payload)["number"] == 17
         assert plain(payload)["opcode"] == Command.QUERY_QP
         assert ctx.get(dut.mailbox_r_data) == 0xABCD
-        for _ in range(30):
+        while not tried:
             await ctx.tick()
+        assert ctx.get(dut.mailbox_r_data) == 0xABCD
         ctx.set(dut.mailbox_w_data, 0x1234)
         ctx.set(dut.mailbox_w_en, 1)
         await ctx.tick()
@@ -270,6 +289,245 @@ def test_mailbox_waits_while_a_command_runs_and_status_does_not():
         ctx.set(dut.command.ready, 0)
 
     simulate(dut, host, block, seed=rng.seed_value)
+
+
+CLASSES = {
+    "register": REG["mac_low"].offset,
+    "constant": REG["magic"].offset,
+    "command": REG["command"].offset,
+    "nothing": 0x700,
+    "mailbox": abi.MAILBOX + 8,
+    "counter": abi.COUNTERS + 4,
+    "sq": abi.QP_PAGES + abi.QpDoorbell.SQ_PRODUCER,
+    "sq_push": abi.QP_PAGES + 3 * abi.PAGE + abi.QpDoorbell.SQ_PUSH,
+    "rq": abi.QP_PAGES + abi.QpDoorbell.RQ_PRODUCER,
+    "push": abi.QP_PAGES + abi.QP_PUSH + 4,
+    "consumer": abi.CQ_PAGES + abi.CqDoorbell.CONSUMER,
+    "arm": abi.CQ_PAGES + abi.CqDoorbell.ARM,
+    "nobody": abi.CQ_PAGES + 100 * abi.PAGE,
+}
+"""An address of each kind."""
+
+DOORBELLS = "sq", "rq", "consumer", "arm"
+
+
+class Behind:
+    """The blocks behind the registers, none of which is quick: what they are told, and counters."""
+
+    def __init__(self, dut, rng, stall=0.9):
+        self.dut, self.rng, self.stall = dut, rng, stall
+        self.heard = []
+
+    def doorbell(self, name):
+        async def take(ctx):
+            port = getattr(self.dut, name)
+            while True:
+                ready = self.rng.random() > self.stall
+                ctx.set(port.ready, ready)
+                _, _, valid, item = await ctx.tick().sample(port.valid, port.payload)
+                if valid and ready:
+                    self.heard.append((name, plain(item)))
+
+        return take
+
+    async def counters(self, ctx):
+        while True:
+            [address] = await receive_all(ctx, self.dut.counter_addr, 1, self.rng)
+            for _ in range(40):
+                await ctx.tick()
+            await send_all(ctx, self.dut.counter_data, [1000 + address], self.rng)
+
+    def testbenches(self):
+        return [*(self.doorbell(name) for name in (*DOORBELLS, "push")), self.counters]
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_every_access_is_answered_in_time(running):
+    """Reads and writes of all kinds, each on its own, in all orders, while a command runs that never ends, and not."""
+    rng = make_rng()
+    dut = make()
+    bus = Bus(dut.axil, rng, stall=rng.choice([0, 0.5, 0.9]))
+    behind = Behind(dut, rng)
+    began = []
+
+    def refused(name):
+        return SLVERR if running and name == "mailbox" else OKAY
+
+    async def writer(ctx):
+        if running:
+            await bus.write(ctx, REG["command"].offset, 1)
+        began.append(True)
+        for _ in range(150):
+            name = rng.choice(list(CLASSES))
+            if name != "command" or running:
+                value = rng.getrandbits(32) & ~(15 << 24)  # no command that ends the one that runs
+                await bus.write(ctx, CLASSES[name], value, response=refused(name))
+
+    async def reader(ctx):
+        while not began:
+            await ctx.tick()
+        for _ in range(150):
+            name = rng.choice(list(CLASSES))
+            await bus.read(ctx, CLASSES[name], response=refused(name))
+
+    simulate(dut, writer, reader, background=behind.testbenches(), seed=rng.seed_value, deadline=40_000)
+
+
+@pytest.mark.parametrize("name", [*DOORBELLS, "push"])
+def test_a_doorbell_that_must_wait_is_not_mistaken(name):
+    """What the manager shows behind it, before it is answered, is none of its business."""
+    rng = make_rng()
+    dut = make()
+    bus = Bus(dut.axil, rng)
+    behind = Behind(dut, rng)
+    values = [rng.randrange(4) for _ in range(12)]
+
+    async def host(ctx):
+        for value in values:
+            await bus.write(ctx, CLASSES[name], value)
+        while len(behind.heard) < len(values):
+            await ctx.tick()
+
+    simulate(dut, host, background=behind.testbenches(), seed=rng.seed_value)
+    field = {"arm": "flags", "push": "data"}.get(name, "index")
+    assert [(who, item[field]) for who, item in behind.heard] == [(name, value) for value in values]
+
+
+@pytest.mark.parametrize("name", ["rq", "push", "register"])
+def test_reads_and_writes_take_turns(name):
+    """Neither a page that is rung without pause nor a register that is polled without pause keeps the other out."""
+    dut = make()
+    behind = Behind(dut, make_rng(), stall=0)
+    counts = {"b": 0, "r": 0}
+
+    async def host(ctx):
+        port = dut.axil
+        for signal, value in (
+            (port.awaddr, CLASSES[name]),
+            (port.araddr, CLASSES["constant"]),
+            (port.wstrb, 15),
+            *((signal, 1) for signal in (port.awvalid, port.wvalid, port.arvalid, port.bready, port.rready)),
+        ):
+            ctx.set(signal, value)
+        for _ in range(1000):
+            _, _, written, read, value = await ctx.tick().sample(port.bvalid, port.rvalid, port.rdata)
+            counts["b"] += written
+            counts["r"] += read
+            assert not read or value == abi.MAGIC
+
+    simulate(dut, host, background=behind.testbenches())
+    assert counts["r"] >= 100
+    assert abs(counts["b"] - counts["r"]) <= 1
+
+
+def test_cycles_of_a_read_and_of_a_doorbell():
+    dut = make()
+
+    async def host(ctx):
+        port = dut.axil
+        for signal, value in ((port.araddr, CLASSES["constant"]), (port.awaddr, CLASSES["rq"]), (port.wstrb, 15)):
+            ctx.set(signal, value)
+        for valids, answer, latency in (
+            ((port.arvalid,), port.rvalid, 4),
+            ((port.awvalid, port.wvalid), dut.rq.valid, 2),
+        ):
+            for valid in valids:
+                ctx.set(valid, 1)
+            await ctx.tick()
+            for valid in valids:
+                ctx.set(valid, 0)
+            for cycle in range(1, latency + 1):
+                assert ctx.get(answer) == (cycle == latency)
+                await ctx.tick()
+            ctx.set(port.rready, 1)
+            await ctx.tick()
+
+    simulate(dut, host)
+
+
+@pytest.mark.parametrize("first", ["b", "r"])
+def test_an_answer_that_is_not_taken_holds_up_its_own_channel_only(first):
+    rng = make_rng()
+    dut = make()
+    bus = Bus(dut.axil, rng)
+
+    async def host(ctx):
+        port = dut.axil
+        if first == "b":
+            await bus.offer(ctx, aw={"addr": CLASSES["register"]}, w={"data": 5, "strb": 15})
+            for _ in range(5):
+                assert await bus.read(ctx, CLASSES["register"]) == 5
+            assert await bus.answer(ctx, port.bvalid, port.bready, port.bresp) == [OKAY]
+        else:
+            await bus.offer(ctx, ar={"addr": CLASSES["constant"]})
+            for value in range(5):
+                await bus.write(ctx, CLASSES["register"], value)
+            assert await bus.answer(ctx, port.rvalid, port.rready, port.rresp, port.rdata) == [OKAY, abi.MAGIC]
+
+    simulate(dut, host, seed=rng.seed_value)
+
+
+@pytest.mark.parametrize("name", [*DOORBELLS, "sq_push", "push", "register", "mailbox", "command"])
+def test_a_write_without_all_its_strobes_does_nothing(name):
+    """None at all is no access, as AXI's converters of widths make them; some are refused."""
+    rng = make_rng()
+    dut = make()
+    bus = Bus(dut.axil, rng)
+    behind = Behind(dut, rng)
+
+    async def host(ctx):
+        for word in (CLASSES["register"], CLASSES["mailbox"]):
+            await bus.write(ctx, word, 0x01020304)
+        for strobes in range(15):
+            await bus.write(ctx, CLASSES[name], rng.getrandbits(32), strobes, SLVERR if strobes else OKAY)
+        for word in (CLASSES["register"], CLASSES["mailbox"]):
+            assert await bus.read(ctx, word) == 0x01020304
+        assert ctx.get(dut.mac) == 0x01020304
+        assert await bus.read(ctx, REG["command_status"].offset) == 0
+        for _ in range(100):
+            await ctx.tick()
+
+    simulate(dut, host, background=behind.testbenches(), seed=rng.seed_value)
+    assert not behind.heard
+
+
+def test_after_a_reset_registers_read_as_what_they_hold():
+    rng = make_rng()
+    reset = Signal()
+    dut = make()
+    bus = Bus(dut.axil, rng)
+    written = [name for name, register in REG.items() if register.access == "rw"]
+
+    async def host(ctx):
+        before = {name: await bus.read(ctx, REG[name].offset) for name in written}
+        assert before == {name: {"tick": 512, "bus_timeout": 4096}.get(name, 0) for name in written}
+        for name in written:
+            await bus.write(ctx, REG[name].offset, 0xFFFFFFFF)
+        ctx.set(reset, 1)
+        await ctx.tick()
+        ctx.set(reset, 0)
+        assert {name: await bus.read(ctx, REG[name].offset) for name in written} == before
+        assert (ctx.get(dut.enable), ctx.get(dut.mpt_base), ctx.get(dut.tick)) == (0, 0, 512)
+        await bus.write(ctx, REG["tick"].offset, 77)
+        assert await bus.read(ctx, REG["tick"].offset) == 77
+
+    m = Module()
+    m.submodules.dut = ResetInserter(reset)(dut)
+    simulate(m, host, seed=rng.seed_value)
+
+
+def test_a_new_event_ring_begins_at_0():
+    rng = make_rng()
+    dut = make()
+    bus = Bus(dut.axil, rng)
+
+    async def host(ctx):
+        await bus.write(ctx, REG["eq_consumer"].offset, 9)
+        assert await bus.read(ctx, REG["eq_consumer"].offset) == 9
+        await bus.write(ctx, REG["eq_log_size"].offset, 3)
+        assert await bus.read(ctx, REG["eq_consumer"].offset) == ctx.get(dut.eq_consumer) == 0
+
+    simulate(dut, host, seed=rng.seed_value)
 
 
 @pytest.mark.parametrize("word", [0, 57])
@@ -286,3 +544,82 @@ def test_counters_are_read(word):
         await send_all(ctx, dut.counter_data, [1000 + address], rng)
 
     simulate(dut, host, counters)
+
+
+def test_the_owner_is_who_came_first():
+    dut = make()
+    bus = Bus(dut.axil, make_rng())
+    owner = REG["owner"].offset
+
+    async def host(ctx):
+        assert await bus.read(ctx, owner) == 0
+        for first, second in ((0x12345679, 0x9ABCDEF1), (0xFFFFFFFF, 1), (1, 3)):
+            await bus.write(ctx, owner, first)
+            await bus.write(ctx, owner, second)
+            assert await bus.read(ctx, owner) == first
+            await bus.write(ctx, owner, 0x40)  # bit 0 is clear: given up
+            assert await bus.read(ctx, owner) == 0x40
+
+    simulate(dut, host)
+
+
+def test_bus_timeout_and_what_comes_of_it():
+    dut = make()
+    bus = Bus(dut.axil, make_rng())
+
+    async def host(ctx):
+        assert ctx.get(dut.bus_timeout) == await bus.read(ctx, REG["bus_timeout"].offset) == 4096
+        await bus.write(ctx, REG["bus_timeout"].offset, 77)
+        assert ctx.get(dut.bus_timeout) == await bus.read(ctx, REG["bus_timeout"].offset) == 77
+        for overdue in (0, 1):
+            ctx.set(dut.overdue, overdue)
+            assert await bus.read(ctx, REG["status"].offset) == overdue << 2
+
+    simulate(dut, host)
+
+
+def test_device_reset_interrupts_everything():
+    """It is taken while a command runs, which is not heard of again; doorbells that nobody takes hold up nothing; and
+    ``busy`` until it is over. The owner, and what the adapter is told, stay.
+    """
+    dut = make()
+    bus = Bus(dut.axil, make_rng())
+    doorbells = {"sq": abi.QP_PAGES, "rq": abi.QP_PAGES + 4, "consumer": abi.CQ_PAGES, "arm": abi.CQ_PAGES + 4}
+    strobes = []
+
+    async def watch(ctx):
+        async for _, _, strobe in ctx.tick().sample(dut.device_reset):
+            strobes.append(strobe)
+
+    async def host(ctx):
+        await bus.write(ctx, REG["control"].offset, 3)
+        await bus.write(ctx, REG["ip"].offset, 0x0A000001)
+        await bus.write(ctx, REG["owner"].offset, 0x55)
+        await bus.write(ctx, REG["command"].offset, COMMAND.words(opcode=Command.CREATE_QP, number=17)[0])
+        for offset in doorbells.values():
+            await bus.write(ctx, offset, 1)  # stays in its register
+        assert ctx.get(dut.command.valid)
+        await bus.write(ctx, REG["command"].offset, COMMAND.words(opcode=Command.DEVICE_RESET)[0])
+        for _ in range(2):
+            await ctx.tick()
+        ctx.set(dut.resetting, 1)
+        assert sum(strobes) == 1
+        assert not ctx.get(dut.command.valid)
+        assert (ctx.get(dut.enable), ctx.get(dut.interrupt_enable), ctx.get(dut.ip)) == (0, 0, 0x0A000001)
+        for _ in range(3):  # nobody takes these
+            for name, offset in doorbells.items():
+                await bus.write(ctx, offset, 1)
+                await ctx.tick()
+                assert not ctx.get(getattr(dut, name).valid)
+            await bus.write(ctx, abi.QP_PAGES + abi.QP_PUSH, 5)
+        assert await bus.read(ctx, REG["command_status"].offset) >> 31
+        # A command is ignored meanwhile.
+        await bus.write(ctx, REG["command"].offset, COMMAND.words(opcode=Command.NOP)[0])
+        assert not ctx.get(dut.command.valid)
+        ctx.set(dut.resetting, 0)
+        assert await bus.read(ctx, REG["command_status"].offset) == 0
+        assert await bus.read(ctx, REG["owner"].offset) == 0x55
+        await bus.write(ctx, abi.QP_PAGES, 1)
+        assert ctx.get(dut.sq.valid)
+
+    simulate(dut, host, background=[watch])

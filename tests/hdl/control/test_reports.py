@@ -1,6 +1,7 @@
 """Reports wait as long as they have to, and none is lost."""
 
 from streams import make_rng, receive_all, send_all, simulate
+from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.control.reports import Reports
 
 
@@ -41,3 +42,25 @@ def test_takes_a_report_of_each_qp_while_nobody_reads_and_is_not_empty_meanwhile
             assert ctx.get(dut.empty) == (left == 0)
 
     simulate(dut, send)
+
+
+def test_a_qp_that_loses_many_completions_is_told_once_until_it_is_taken():
+    rng = make_rng()
+    dut = Reports(8)
+    lost = [rng.randrange(8) for _ in range(60)]
+
+    async def send(ctx):
+        for _ in range(2):
+            await send_all(ctx, dut.completions, [{"qp": qp, "event": EventType.QP_FATAL} for qp in lost])
+            for _ in range(10):
+                await ctx.tick()
+            assert not ctx.get(dut.empty)
+            got = []
+            while not ctx.get(dut.empty):
+                got += await receive_all(ctx, dut.o, 1, rng)
+                await ctx.tick()
+            assert {item["event"] for item in got} == {EventType.QP_FATAL}
+            assert {item["qp"] for item in got} == set(lost)
+            assert len(got) <= len(set(lost)) + 2  # one that stands at the output may be there once more
+
+    simulate(dut, send, seed=rng.seed_value)

@@ -80,7 +80,7 @@ def execute(atomics, data_width=64, *, rng, stall=0.3, deadline=60_000, **option
     for atomic in atomics:
         atomic.run(model, bus.broken, bus.broken_writes)
     times = {"piece": [], "ar": [], "r": [], "aw": [], "b": [], "payload": []}
-    beats, results = [], []
+    beats, results, over = [], [], []
 
     async def pieces(ctx):
         items = [piece(a.address, 0 if a.status else 8, status=a.status, tag=1, last=1) for a in atomics]
@@ -104,10 +104,15 @@ def execute(atomics, data_width=64, *, rng, stall=0.3, deadline=60_000, **option
         unanswered = []
         cycle = 0
         while True:
-            _, _, ar, araddr, r, aw, awaddr, b, p, o = await ctx.tick().sample(
+            _, _, ar, araddr, r, aw, awaddr, b, p, o, ended = await ctx.tick().sample(
                 axi.arvalid & axi.arready, axi.araddr, axi.rvalid, axi.awvalid & axi.awready, axi.awaddr, axi.bvalid,
-                dut.piece.valid & dut.operands.valid, dut.payload.valid & dut.payload.ready,
+                dut.piece.valid & dut.operands.valid, dut.payload.valid & dut.payload.ready, dut.unit.over,
             )  # fmt: skip
+            if ended:
+                over.append(cycle)
+                ours = atomics[: len(over)]
+                assert len(times["r"]) >= sum(not a.status for a in ours), "over before its data has come"
+                assert len(times["b"]) >= sum(a.writes for a in ours), "over before its write is answered"
             if ar:
                 address = to_read.pop(0)
                 assert address // (data_width // 8) * (data_width // 8) == araddr
@@ -131,6 +136,7 @@ def execute(atomics, data_width=64, *, rng, stall=0.3, deadline=60_000, **option
     for (packet, _), atomic in zip(packets, atomics, strict=True):
         assert atomic.packet is None or packet == atomic.packet
     assert results == [a.value for a in atomics]
+    assert len(over) == len(atomics)
     assert bus.memory.bytes == model.bytes, "memory differs"
     assert sum(bus.written.values()) == 8 * sum(a.writes for a in atomics), "a byte was written that is none of a word"
     return bus, times

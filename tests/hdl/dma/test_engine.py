@@ -7,6 +7,8 @@ from runs import beats_of, packets_of, piece, within
 from streams import collect, make_rng, receive_all, send_all, simulate
 from verilated import run_bench
 
+pytestmark = pytest.mark.verilator
+
 
 @pytest.mark.parametrize("data_width", [64, 128])
 def test_everything_at_once_with_errors(data_width):

@@ -32,11 +32,29 @@ def read(runs, data_width=64, *, rng, stall=0.3, deadline=60_000, buffer=None, *
             _, _, valid = await ctx.tick().sample(dut.payload.valid)
             assert not valid, "a beat too many"
 
+    size = data_width // 8
+    beats = [  # of memory, up to the end of each run
+        sum(
+            -(-(p["address"] % size + p["length"]) // size)
+            for run in runs[: n + 1]
+            for p in run
+            if p["length"] and not p["discard"]
+        )
+        for n in range(len(runs))
+    ]
+    over = []
+
     async def watch(ctx):
+        read = 0
         while True:
-            _, _, p_valid, p_ready, o_valid, o_ready = await ctx.tick().sample(
-                dut.piece.valid, dut.piece.ready, dut.payload.valid, dut.payload.ready
-            )
+            _, _, p_valid, p_ready, o_valid, o_ready, data, ended = await ctx.tick().sample(
+                dut.piece.valid, dut.piece.ready, dut.payload.valid, dut.payload.ready,
+                axi.rvalid & axi.rready, dut.over,
+            )  # fmt: skip
+            if ended:
+                assert read >= beats[len(over)], "a run is over, and its data has not come"
+                over.append(memory.now)
+            read += data
             if p_valid:
                 times["piece"].append((memory.now, p_ready))
             if o_valid and o_ready:
@@ -45,6 +63,7 @@ def read(runs, data_width=64, *, rng, stall=0.3, deadline=60_000, buffer=None, *
     simulate(top, feed, take, background=[watch, memory.run], seed=getattr(rng, "seed_value", None), deadline=deadline)
     packets = packets_of(items, data_width)
     assert packets == [(data, error) for data, error in expected]
+    assert len(over) == len(runs)
     return packets, memory, times
 
 

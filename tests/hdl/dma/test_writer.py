@@ -48,10 +48,13 @@ def write(runs, data_width=64, *, rng, stall=0.3, deadline=60_000, payloads=None
             assert not valid, "a Done too many"
 
     async def watch(ctx):
+        done = False
         while True:
-            _, _, p_valid, p_ready, d_valid, d_ready = await ctx.tick().sample(
-                dut.piece.valid, dut.piece.ready, dut.done.valid, dut.done.ready
+            _, _, p_valid, p_ready, d_valid, d_ready, over = await ctx.tick().sample(
+                dut.piece.valid, dut.piece.ready, dut.done.valid, dut.done.ready, dut.over
             )
+            assert over == done, "over comes a cycle after Done"
+            done = bool(d_valid and d_ready)
             if p_valid:
                 times["piece"].append((memory.now, p_ready))
             if d_valid and d_ready:

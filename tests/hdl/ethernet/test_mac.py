@@ -5,6 +5,8 @@ from streams import make_rng
 from verbena.hdl.ethernet.mac import Mac
 from verilated import run_bench
 
+pytestmark = pytest.mark.verilator
+
 
 @pytest.mark.parametrize(("width", "whole", "core_ps"), [(64, True, 8000), (128, False, 15_500)])
 def test_gmii(width, whole, core_ps, tmp_path, monkeypatch):

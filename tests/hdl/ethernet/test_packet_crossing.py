@@ -6,7 +6,8 @@ from ether_frames import beats, frames_of
 from streams import collect, make_rng, send_all
 from verbena.hdl.ethernet.packet_crossing import PacketCrossing
 
-CLOCKS = [(8, 8.03), (8, 3.3), (3.3, 8), (8, 40)]
+CLOCKS = [(64, (8, 8.03)), (512, (8, 3.3)), (64, (3.3, 8)), (512, (8, 40))]
+"""Widths and periods."""
 
 
 def run(rng, dut, frames, periods, stall, read_stall):
@@ -15,7 +16,7 @@ def run(rng, dut, frames, periods, stall, read_stall):
 
     async def sender(ctx):
         for frame, error in frames:
-            await send_all(ctx, dut.i, beats(frame, 64, error=error, rng=rng), rng, stall, domain="a")
+            await send_all(ctx, dut.i, beats(frame, dut.data_width, error=error, rng=rng), rng, stall, domain="a")
             if not dut.wait:
                 await ctx.tick("a").repeat(2)  # what is dropped is free only then
         await ctx.delay(30e-6)
@@ -30,30 +31,32 @@ def run(rng, dut, frames, periods, stall, read_stall):
 
     clocks = {"a": (periods[0], 0.4), "b": (periods[1], 1.7)}
     simulate_clocks(dut, clocks, sender, background=[reader, counter])
-    got = frames_of(items, 64)
+    got = frames_of(items, dut.data_width)
     assert not any(error for _, error in got)
     return [frame for frame, _ in got], lost[0]
 
 
-@pytest.mark.parametrize("periods", CLOCKS)
+@pytest.mark.parametrize(("width", "periods"), CLOCKS)
 @pytest.mark.parametrize("wait", [False, True])
-def test_good_ones_and_bad_ones(periods, wait):
+def test_good_ones_and_bad_ones(width, periods, wait):
     """With a slow enough sender all good ones come; bad ones, and those that are too large, leave no trace."""
     rng = make_rng()
-    dut = PacketCrossing(64, 32, i_domain="a", o_domain="b", wait=wait)
-    frames = [(rng.randbytes(rng.randrange(1, 100)), rng.random() < 0.3) for _ in range(40)]
+    dut = PacketCrossing(width, 32, i_domain="a", o_domain="b", wait=wait)
+    large = 37 * width // 8
+    frames = [(rng.randbytes(rng.randrange(1, large // 3)), rng.random() < 0.3) for _ in range(40)]
     for n in (10, 20):
-        frames.insert(n, (rng.randbytes(300), False))
+        frames.insert(n, (rng.randbytes(large), False))
     got, lost = run(rng, dut, frames, periods, 0 if wait else max(0.3, 1 - periods[0] / periods[1] / 4), 0)
-    assert got == [frame for frame, error in frames if not error and len(frame) < 300]
+    assert got == [frame for frame, error in frames if not error and len(frame) < large]
     assert lost == 2
 
 
-@pytest.mark.parametrize("periods", CLOCKS)
-def test_what_finds_no_room_is_dropped_whole(periods):
+@pytest.mark.parametrize(("width", "periods"), CLOCKS)
+def test_what_finds_no_room_is_dropped_whole(width, periods):
     rng = make_rng()
-    dut = PacketCrossing(64, 32, i_domain="a", o_domain="b")
-    frames = [(n.to_bytes(2, "big") + rng.randbytes(rng.randrange(1, 100)), False) for n in range(100)]
+    dut = PacketCrossing(width, 32, i_domain="a", o_domain="b")
+    most = 12 * width // 8
+    frames = [(n.to_bytes(2, "big") + rng.randbytes(rng.randrange(1, most)), False) for n in range(100)]
     got, lost = run(rng, dut, frames, periods, 0, 0.9)
     numbers = [int.from_bytes(frame[:2], "big") for frame in got]
     assert numbers == sorted(set(numbers))
@@ -62,10 +65,12 @@ def test_what_finds_no_room_is_dropped_whole(periods):
     assert len(got) + lost >= 95  # the rest had no time to come out
 
 
-@pytest.mark.parametrize("size", [1, 8, 30 * 8 - 7, 30 * 8])
-def test_largest(size):
+@pytest.mark.parametrize(
+    ("width", "size"), [(64, 1), (64, 8), (64, 30 * 8 - 7), (64, 30 * 8), (512, 64), (512, 30 * 64)]
+)
+def test_largest(width, size):
     rng = make_rng()
-    dut = PacketCrossing(64, 32, i_domain="a", o_domain="b", wait=True)
+    dut = PacketCrossing(width, 32, i_domain="a", o_domain="b", wait=True)
     frames = [(rng.randbytes(size), False) for _ in range(6)]
     assert run(rng, dut, frames, (8, 7), 0.1, 0.1) == ([frame for frame, _ in frames], 0)
 

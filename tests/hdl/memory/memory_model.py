@@ -76,7 +76,9 @@ class Host:
             return AccessStatus.PD, []
         if request["access"] & ~entry["access"]:
             return AccessStatus.RIGHTS, []
-        if address < entry["address"] or address + length > min(entry["address"] + entry["length"], TOP):
+        if address < entry["address"] or address + request["span"] > entry["address"] + entry["length"]:
+            return AccessStatus.RANGE, []
+        if address + length > TOP:
             return AccessStatus.RANGE, []
         size = 1 << entry["log_page_size"]
         pieces = []
@@ -111,7 +113,10 @@ class Host:
             mine = [(address, part, request["discard"]) for address, part in mine]
             rest = length - sum(part for _, part, _ in mine)
             if status:
-                poisoned.add(qp)
+                if request["quiet"]:
+                    status = AccessStatus.POISONED
+                else:
+                    poisoned.add(qp)
                 if client == RECEIVE:
                     mine.append((None, rest, 1))
                 elif last:
@@ -166,10 +171,11 @@ def servers(host, dut, rng, latency):
     ]
 
 
-def access(key=0, address=0, length=0, *, pd=1, access=0, qp=0, discard=0, clear=0, tag=0, last=1):
+def access(key=0, address=0, length=0, *, span=None, pd=1, access=0, qp=0, quiet=0, discard=0, clear=0, tag=0, last=1):
+    """An access request; ``span`` is ``length`` if not given."""
     return {
-        "key": key, "address": address, "length": length, "pd": pd, "access": access,
-        "qp": qp, "discard": discard, "clear": clear, "tag": tag, "last": last,
+        "key": key, "address": address, "length": length, "span": length if span is None else span, "pd": pd,
+        "access": access, "qp": qp, "quiet": quiet, "discard": discard, "clear": clear, "tag": tag, "last": last,
     }  # fmt: skip
 
 

@@ -1,11 +1,13 @@
 """The access unit against a plain model of the tables: pieces, verdicts, cycles, invalidation."""
 
+from collections import deque
+
 import pytest
 from amaranth.back import rtlil
 from memory_model import CLIENTS, MPT_BASE, QPS, RECEIVE, TOP, TRANSMIT, CollidingRam, Host, access, servers
 from streams import make_rng, receive_all, send_all, simulate
 from verbena.hdl.abi.tables import Access, AccessStatus
-from verbena.hdl.memory.access import AccessUnit
+from verbena.hdl.memory.access import LANES, AccessUnit
 
 
 def plain_piece(piece, expected):
@@ -92,6 +94,8 @@ def random_access(host, rng, keys, **fields):
         place += rng.choice([0, -1, 1, -(1 << 48), 1 << 48, 1 << 63])
     wanted = entry["access"] & rng.randrange(32)
     request = access(key, place % TOP, length, pd=entry["pd"], access=wanted, **fields)
+    if rng.random() < 0.3:  # the first of several packets: all that is left of the region, and sometimes more
+        request["span"] = max(length, min(end - place, (1 << 32) - 1) + rng.choice([0, 0, 0, 0, 0, 0, 0, 1]))
     if rng.random() < 0.08:
         request |= rng.choice(
             [
@@ -99,7 +103,7 @@ def random_access(host, rng, keys, **fields):
                 {"key": rng.randrange(1 << 32)},
                 {"pd": request["pd"] ^ 1 << rng.randrange(24)},
                 {"access": 1 << rng.randrange(5)},
-                {"length": 0},
+                {"length": 0, "span": 0},
                 {"discard": 1},
             ]
         )
@@ -111,9 +115,11 @@ def random_runs(host, rng, keys, count):
     for _ in range(count):
         qp = rng.randrange(QPS)
         accesses = rng.choice([1, 1, 1, 2, 4])
-        tag = rng.randrange(2)
+        tag, quiet = rng.randrange(2), int(rng.random() < 0.2)
         for number in range(accesses):
-            requests.append(random_access(host, rng, keys, qp=qp, tag=tag, last=int(number == accesses - 1)))
+            requests.append(
+                random_access(host, rng, keys, qp=qp, quiet=quiet, tag=tag, last=int(number == accesses - 1))
+            )
         if rng.random() < 0.2:
             requests.append(access(qp=rng.randrange(QPS), clear=1, tag=rng.randrange(2)))
     return requests
@@ -143,10 +149,14 @@ def region(host, key, *, pages=4, offset=0, bus=0x7000_0000_0000, **fields):
 
 
 class Monitor:
-    """Samples the unit each cycle, takes pieces and verdicts unless told not to, and keeps what it saw with times."""
+    """Samples the unit each cycle, takes pieces and verdicts unless told not to, and keeps what it saw with times. A
+    run is over ``linger()`` cycles after its last piece, but not before the one ahead of it.
+    """
 
-    def __init__(self, dut):
+    def __init__(self, dut, linger=lambda: 1):
         self.dut = dut
+        self.linger = linger
+        self.over = []  # (lane, pieces of its client up to the run's end), for each run, in the order of their ends
         self.cycle = 0
         self.requests = {client: [] for client in CLIENTS}  # cycles in which a request was taken
         self.first_seen = {client: [] for client in CLIENTS}  # cycles in which it first stood there
@@ -168,7 +178,11 @@ class Monitor:
         for port in ports:
             ctx.set(port.piece.ready, 1)
         ctx.set(dut.transmit.verdict.ready, 1)
+        lanes = [deque() for _ in range(LANES)]  # (cycle in which it is over, pieces up to its end) of each run
         while True:
+            ends = [bool(lane) and lane[0][0] <= self.cycle for lane in lanes]
+            ctx.set(dut.over, sum(end << number for number, end in enumerate(ends)))
+            self.over += [(number, lanes[number].popleft()[1]) for number, end in enumerate(ends) if end]
             _, _, *values = await ctx.tick().sample(*signals, *strobes)
             if values[0] and values[1]:
                 self.invalidated.append(self.cycle)
@@ -184,6 +198,9 @@ class Monitor:
                     waiting[client] = None
                 if piece_valid and piece_ready:
                     self.pieces[client].append((self.cycle, piece))
+                    if piece.last:
+                        lane = 2 if client == RECEIVE else piece.tag
+                        lanes[lane].append((self.cycle + self.linger(), len(self.pieces[client])))
             for name, value in zip(self.counts, values[-len(strobes) :], strict=True):
                 self.counts[name] += value
             self.cycle += 1
@@ -198,9 +215,11 @@ class Monitor:
         return [cycle for cycle, _ in self.pieces[client]]
 
 
-def run(dut, host, rng, *benches, latency=128, deadline=20_000):
-    """Simulates with a monitor, which is returned, and which each bench gets: ``bench(ctx, monitor)``."""
-    monitor = Monitor(dut)
+def run(dut, host, rng, *benches, latency=128, deadline=20_000, **settings):
+    """Simulates with a monitor, which is returned, and which each bench gets: ``bench(ctx, monitor)``. ``settings`` are
+    the monitor's.
+    """
+    monitor = Monitor(dut, **settings)
 
     def bound(bench):
         async def testbench(ctx):
@@ -305,6 +324,83 @@ def test_hits_pass_misses(missing, hitting, table):
     assert len(gaps) > 150
     assert max(gaps) <= 7  # a fill's write may delay a lookup
     assert sum(gaps) / len(gaps) < 4.2
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_accesses_go_on_while_translations_are_dropped(client):
+    """All MTT entries are dropped again and again: an access still comes every 4 cycles, but for its misses."""
+    rng = make_rng()
+    host = Host()
+    address = region(host, 0)
+    dut = small_unit()
+    span = []
+
+    async def drop(ctx, monitor):
+        await monitor.until(ctx, lambda: span)
+        for _ in range(4):
+            await send_all(ctx, dut.invalidate, [{"translations": 1}])
+        span.append(monitor.cycle)
+
+    async def flow(ctx, monitor):
+        await send_all(ctx, getattr(dut, client).request, [access(0, address, 8)] * 4)
+        span.append(monitor.cycle)
+        while len(span) < 2:
+            await send_all(ctx, getattr(dut, client).request, [access(0, address, 8)] * 4)
+        # The last dropping, too, costs a miss.
+        await send_all(ctx, getattr(dut, client).request, [access(0, address, 8)] * 4)
+
+    monitor = run(dut, host, rng, drop, flow, latency=20)
+    start, end = span
+    assert 4 * 4 * 32 <= end - start <= 4 * 5 * 32  # a line every 4 cycles
+    assert monitor.counts["mtt_misses"] == 5
+    count = sum(start < cycle <= end for cycle in monitor.times(client))
+    assert count >= (end - start - 4 * 45) // 4 * 0.9
+
+
+def test_an_invalidation_waits_for_no_one_elses_miss():
+    """A key is invalidated while the other client's miss takes very long: done at once, and the miss is read again."""
+    rng = make_rng()
+    host = Host()
+    region(host, 0)
+    other = region(host, 1 << 8)
+    dut = small_unit()
+
+    async def receive(ctx, monitor):
+        await send_all(ctx, dut.receive.request, [access(1 << 8, other, 8)])
+        await monitor.until(ctx, lambda: monitor.pieces[RECEIVE])
+
+    async def driver(ctx, monitor):
+        await monitor.until(ctx, lambda: host.reads)
+        begin = monitor.cycle
+        await send_all(ctx, dut.invalidate, [{"index": 0}])
+        assert monitor.cycle - begin <= 12
+
+    monitor = run(dut, host, rng, receive, driver, latency=200)
+    assert monitor.pieces[RECEIVE][0][1].status == AccessStatus.OK
+    assert host.reads.count(MPT_BASE + 32) == 2, "what was on its way may have been older"
+
+
+def test_an_entry_that_changes_while_it_is_read():
+    """A key is invalidated while its own entry is on its way, old or new: what comes of it is new."""
+    rng = make_rng()
+    host = Host()
+    dut = small_unit()
+    count = 6
+    addresses = [region(host, index << 8) for index in range(count)]
+
+    async def receive(ctx, monitor):
+        for index, address in enumerate(addresses):
+            await send_all(ctx, dut.receive.request, [access(index << 8, address, 8)])
+            await monitor.until(ctx, lambda: len(monitor.pieces[RECEIVE]) > index)  # noqa: B023
+
+    async def driver(ctx, monitor):
+        for index in range(count):
+            await monitor.until(ctx, lambda: MPT_BASE + 32 * index in host.reads)  # noqa: B023
+            region(host, index << 8, bus=1 << 50)
+            await send_all(ctx, dut.invalidate, [{"index": index}])
+
+    monitor = run(dut, host, rng, receive, driver, latency=60)
+    assert [piece.address >> 50 for _, piece in monitor.pieces[RECEIVE]] == [1] * count
 
 
 def test_stalled_client():
@@ -421,7 +517,9 @@ def test_same_miss_twice():
 
 
 def test_invalidation_under_load():
-    """From the moment on in which an invalidation is taken, no piece shows anything older than the change before it."""
+    """When an invalidation is taken, all runs are over that show anything older than the change before it, and none
+    comes any more. A table's memory is used again after the invalidation of all MTT entries.
+    """
     rng = make_rng()
     host = Host()
     keys = [index << 8 for index in (0, 1, 16, 17, 33)]
@@ -434,18 +532,21 @@ def test_invalidation_under_load():
     finished = []
 
     def change(key):
-        """New pages, in place or in a new table; or no region any more."""
-        kind = rng.choice(["table", "pages", "gone"]) if versions[key] else "table"
+        """New pages, in a table whose memory may have been another's; or no region any more."""
+        kind = rng.choice(["table", "table", "gone"]) if versions[key] else "table"
         base = next(bus)
         table = [base + PAGE * page for page in range(pages)]
+        if versions[key] and versions[key][-1] is not None:
+            retired.append(host.entry(key >> 8)["mtt_address"])
         if kind == "gone":
             host.register(key, key << 24, pages * PAGE, [], valid=0)
             base = None
-        elif kind == "pages" and host.entry(key >> 8)["valid"]:
-            for number, page in enumerate(table):
-                host.map(host.entry(key >> 8)["mtt_address"] + 8 * number, page)
         else:
+            fresh = host.next_mtt
+            if free:
+                host.next_mtt = free.pop(0)
             host.register(key, key << 24, pages * PAGE, table)
+            host.next_mtt = max(fresh, host.next_mtt)
         versions[key].append(base)
 
     async def driver(ctx, monitor):
@@ -454,7 +555,13 @@ def test_invalidation_under_load():
                 await ctx.tick()
             key = rng.choice(keys)
             change(key)
-            await send_all(ctx, dut.invalidate, [{"index": key >> 8}])
+            changed.append((key, len(versions[key]) - 1))
+            await send_all(ctx, dut.invalidate, [{"index": key >> 8, "translations": 0}])
+            if len(retired) == 4:
+                changed.append(changed[-1])
+                await send_all(ctx, dut.invalidate, [{"translations": 1}])
+                free.extend(retired)
+                retired.clear()
         finished.append(True)
 
     def bench(client):
@@ -462,7 +569,8 @@ def test_invalidation_under_load():
             while not finished:
                 key, page = rng.choice(keys), rng.randrange(pages)
                 sent[client].append((key, page))
-                batch = [access(clear=1), access(key, (key << 24) + PAGE * page, 8)]
+                tag = rng.randrange(2)
+                batch = [access(clear=1), access(key, (key << 24) + PAGE * page, 8, tag=tag)]
                 await send_all(ctx, getattr(dut, client).request, batch, rng, 0.1)
 
         return requests
@@ -470,14 +578,13 @@ def test_invalidation_under_load():
     async def judge(ctx, monitor):
         """Follows the monitor, and checks each piece against what was current when it was taken."""
         seen = dict.fromkeys(CLIENTS, 0)
-        done = 0
+        done = ended = 0
+        shown = {client: {} for client in CLIENTS}  # of runs that are not over: key and what their piece has shown
         while not finished:
             await ctx.tick()
-            taken = len(monitor.invalidated) > done
-            done = len(monitor.invalidated)
-            if taken:  # its pieces of the same cycle must be new already
-                for key in keys:
-                    fresh[key] = len(versions[key]) - 1
+            while len(monitor.invalidated) > done:  # its pieces of the same cycle must be new already
+                key, fresh[key] = changed[done]
+                done += 1
             for client in CLIENTS:
                 for _, piece in monitor.pieces[client][seen[client] :]:
                     number, which = divmod(seen[client], 2)
@@ -485,17 +592,24 @@ def test_invalidation_under_load():
                     if which == 0:
                         continue
                     key, page = sent[client][number]
-                    shown = None if piece.status else piece.address - PAGE * page
                     assert piece.status in (AccessStatus.OK, AccessStatus.KEY)
-                    assert shown in versions[key][fresh[key] :], (client, number, versions[key], fresh[key])
+                    shown[client][seen[client]] = key, None if piece.status else piece.address - PAGE * page
+            for lane, pieces in monitor.over[ended:]:
+                shown[CLIENTS[lane == 2]].pop(pieces, None)
+            ended = len(monitor.over)
+            for client in CLIENTS:
+                for key, base in shown[client].values():
+                    assert base in versions[key][fresh[key] :], (client, versions[key], fresh[key])
 
     sent = {client: [] for client in CLIENTS}
+    changed, retired, free = [], [], []
     for key in keys:
         change(key)
-    latency = rng.choice([5, 40, 128])
+    latency, linger = rng.choice([5, 40, 128]), rng.choice([2, 40, 300])
     benches = [judge, driver, *map(bench, CLIENTS)]
-    monitor = run(dut, host, rng, *benches, latency=lambda: rng.randrange(latency), deadline=60_000)
-    assert len(monitor.invalidated) == rounds
+    settings = {"latency": lambda: rng.randrange(latency), "linger": lambda: rng.randrange(1, linger)}
+    monitor = run(dut, host, rng, *benches, **settings, deadline=60_000)
+    assert len(monitor.invalidated) == len(changed) > rounds
     assert all(len(monitor.pieces[client]) > rounds for client in CLIENTS)
 
 

@@ -1,5 +1,6 @@
 """The key check by itself: one entry and one access at a time, as hypothesis likes them."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_model import MPT_BASE, TOP, Host, access, server
@@ -21,7 +22,11 @@ def entry_and_access(draw):
     page = 1 << log
     edge = draw(st.sampled_from([first, first + size - length, first // page * page + page, first + size // 2, TOP, 0]))
     place = (edge + draw(st.one_of(st.integers(-2, 2), st.integers(-5000, 5000), st.just(1 << 63)))) % TOP
-    return log, first, size, place, length
+    beyond = (first + size - place) % TOP  # up to the region's end
+    span = draw(
+        st.one_of(st.just(length), st.just(beyond - 1), st.just(beyond), st.just(beyond + 1), st.integers(0, 1 << 31))
+    )
+    return log, first, size, place, length, min(max(span, length), (1 << 32) - 1)
 
 
 def expected(host, request):
@@ -37,35 +42,73 @@ def expected(host, request):
     return AccessStatus.OK, (address >> log) - (entry["address"] >> log), int(address >> log != last >> log)
 
 
-@settings(max_examples=12)
-@given(st.lists(entry_and_access(), min_size=20, max_size=60), st.integers(0, 1 << 32))
-def test_range(cases, seed):
-    rng = make_rng(seed)
-    host = Host()
-    requests = []
-    for index, (log, first, size, place, length) in enumerate(cases):
-        key = index << 8 | rng.randrange(256)
-        host.register(key, first, size, [], log_page_size=log)
-        requests.append(access(key, place, length, qp=index % QPS))
-    dut = Protection(64, QPS, sets=64)
+def run(host, requests, client, rng, data_width=64):
+    """What comes out, one a request."""
+    dut = Protection(data_width, QPS, sets=64)
     got = []
 
     async def send(ctx):
         ctx.set(dut.mpt_base, MPT_BASE)
         ctx.set(dut.mpt_log_size, host.log_size)
         ctx.set(dut.room, 3)
-        await send_all(ctx, dut.request[index % 2], requests)
+        await send_all(ctx, dut.request[client], requests)
         await ctx.tick().repeat(5)
-
-    index = seed
-    serve = server(host, dut.read, dut.fill, rng, lambda: 4)
 
     async def watch(ctx):
         await collect(ctx, dut.o, got)
 
-    simulate(dut, send, background=[serve, watch], seed=seed, deadline=10_000)
-    assert len(got) == len(requests)
-    for request, checked in zip(requests, got, strict=True):
+    serve = server(host, dut.read, dut.fill, rng, lambda: 4)
+    simulate(dut, send, background=[serve, watch], seed=rng.seed_value, deadline=20_000)
+    return got
+
+
+@pytest.mark.parametrize(("client", "data_width"), [(0, 64), (1, 512)])
+def test_rights(client, data_width):
+    """Each right that is asked for must be granted, whatever else is: all 1,024 cases."""
+    host = Host()
+    for granted in range(32):
+        host.register(granted << 8, 0x1000, 64, [], access=granted)
+    cases = [(granted, wanted) for granted in range(32) for wanted in range(32)]
+    requests = [access(granted << 8, 0x1000, 8, access=wanted) for granted, wanted in cases]
+    got = run(host, requests, client, make_rng(), data_width)
+    assert [item.client for item in got] == [client] * len(cases)
+    for (granted, wanted), item in zip(cases, got, strict=True):
+        refused = any(wanted >> bit & 1 and not granted >> bit & 1 for bit in range(5))
+        assert item.status == (AccessStatus.RIGHTS if refused else AccessStatus.OK), (granted, wanted)
+
+
+def test_key_and_protection_domain():
+    """The entry must be valid, of the key's variant and of the PD; what is wrong first is told."""
+    host = Host()
+    host.register(0x105, 0x1000, 64, [], pd=7, access=1)
+    host.register(0x206, 0x1000, 64, [], pd=7, valid=0)
+    cases = [
+        (access(0x105, 0x1000, 8, pd=7), AccessStatus.OK),
+        (access(0x104, 0x1000, 8, pd=7), AccessStatus.KEY),
+        (access(0x185, 0x1000, 8, pd=6), AccessStatus.KEY),
+        (access(0x206, 0x1000, 8, pd=7), AccessStatus.KEY),
+        (access(0x300, 0x1000, 8, pd=7), AccessStatus.KEY),
+        (access(host.log_size << 20 | 0x105, 0x1000, 8, pd=7), AccessStatus.KEY),
+        (access(0x105, 0x1000, 8, pd=6), AccessStatus.PD),
+        (access(0x105, 0x5000, 8, pd=7 | 1 << 15, access=2), AccessStatus.PD),
+        (access(0x105, 0x5000, 8, pd=7, access=2), AccessStatus.RIGHTS),
+        (access(0x105, 0x5000, 8, pd=7, access=1), AccessStatus.RANGE),
+    ]
+    got = run(host, [request for request, _ in cases], 0, make_rng())
+    assert [item.status for item in got] == [status for _, status in cases]
+
+
+@settings(max_examples=12)
+@given(st.lists(entry_and_access(), min_size=20, max_size=60), st.integers(0, 1 << 32))
+def test_range(cases, seed):
+    rng = make_rng(seed)
+    host = Host()
+    requests = []
+    for index, (log, first, size, place, length, span) in enumerate(cases):
+        key = index << 8 | rng.randrange(256)
+        host.register(key, first, size, [], log_page_size=log)
+        requests.append(access(key, place, length, span=span, qp=index % QPS))
+    for request, checked in zip(requests, run(host, requests, seed % 2, rng), strict=True):
         status, page, cross = expected(host, request)
         assert checked.status == status, request
         assert checked.lookup == (status == AccessStatus.OK and request["length"] > 0)

@@ -2,7 +2,7 @@
 
 import pytest
 from memory_model import QPS, Host, server
-from streams import make_rng, receive_all, send_all, simulate
+from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.abi.tables import MTT, AccessStatus
 from verbena.hdl.memory.translation import RECEIVE, TRANSMIT, Translation
 
@@ -14,10 +14,11 @@ def checked(client, page, offset, length, *, cross=0, page_bits=12, **fields):
     return good | {"length": length, "cross": cross, "lookup": 1, "last": 1} | fields
 
 
-def run(accesses, host, client, pieces):
+def run(accesses, host, client, pieces, data_width=64):
+    """The client's pieces; the other one gets none, and a verdict a run is told on transmit only."""
     rng = make_rng()
-    dut = Translation(64, QPS, sets=16)
-    got = []
+    dut = Translation(data_width, QPS, sets=16)
+    got, other, verdicts = [], [], []
 
     async def send(ctx):
         for item in accesses:
@@ -27,19 +28,30 @@ def run(accesses, host, client, pieces):
             await ctx.tick()
             await ctx.tick()
 
+        while len(got) < pieces:
+            await ctx.tick()
+        await ctx.tick().repeat(60)
+
     async def take(ctx):
-        got.extend(await receive_all(ctx, dut.piece[client], pieces, rng))
+        await collect(ctx, dut.piece[client], got, rng)
+
+    async def take_other(ctx):
+        await collect(ctx, dut.piece[1 - client], other)
 
     async def verdict(ctx):
-        ctx.set(dut.verdict.ready, 1)
+        await collect(ctx, dut.verdict, verdicts)
 
     serve = server(host, dut.read, dut.fill, rng, lambda: rng.randrange(40))
-    simulate(dut, send, take, verdict, background=[serve], seed=rng.seed_value)
+    simulate(dut, send, background=[serve, take, take_other, verdict], seed=rng.seed_value)
+    assert len(got) == pieces
+    assert not other
+    assert [item.status for item in verdicts] == [p.status for p in got if p.last and client == TRANSMIT]
     return [(p.address if not p.discard and p.length else None, p.length, p.discard, p.status, p.last) for p in got]
 
 
+@pytest.mark.parametrize("data_width", [64, 512])
 @pytest.mark.parametrize("client", [TRANSMIT, RECEIVE])
-def test_pages(client):
+def test_pages(client, data_width):
     """Page numbers and page sizes up to the largest; bits below the page size come from the virtual address."""
     host = Host()
     accesses, want = [], []
@@ -49,7 +61,7 @@ def test_pages(client):
         offset = (1 << 30) - 1 - 77
         accesses.append(checked(client, page, offset, 64, page_bits=bits))
         want.append((bus + offset % (1 << bits), 64, 0, 0, 1))
-    assert run(accesses, host, client, len(want)) == want
+    assert run(accesses, host, client, len(want), data_width) == want
 
 
 @pytest.mark.parametrize("client", [TRANSMIT, RECEIVE])

@@ -2,6 +2,7 @@
 
 import pytest
 from amaranth.back import rtlil
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
 from streams import make_rng, pause, send_all, simulate
 from verbena.hdl.abi.contexts import CQ_CONTEXT
 from verbena.hdl.abi.cqe import CQE
@@ -24,6 +25,7 @@ class World:
         self.events = []  # (time, type, number)
         self.time = 0
         self.cqes = self.overruns = 0
+        self.errors = []  # QPs
         self.listening = True
         self.fail = set()  # addresses whose writes fail
 
@@ -79,6 +81,15 @@ class World:
                 self.visible.append((self.time, address))
             await send_all(ctx, self.dut.done, [{"status": 7 if address in self.fail else 0}])
 
+    async def errors_in(self, ctx):
+        while True:
+            ready = self.rng.random() >= self.stall
+            ctx.set(self.dut.error.ready, ready)
+            _, _, valid, error = await ctx.tick().sample(self.dut.error.valid, self.dut.error.payload)
+            if valid and ready:
+                assert error.event == EventType.QP_FATAL
+                self.errors.append(error.qp)
+
     async def events_in(self, ctx):
         while True:
             await pause(ctx, self.rng, self.stall)
@@ -127,6 +138,7 @@ class World:
             self.done_out,
             self.answer,
             self.events_in,
+            self.errors_in,
         )
         simulate(self.dut, *testbenches, background=background, seed=self.rng.seed_value, **kwargs)
 
@@ -215,23 +227,100 @@ def test_overrun(log_size):
     async def testbench(ctx):
         await world.configure(ctx, 1, 0x1000, log_size)
         await world.configure(ctx, 2, 0x8000, 4)
-        await send_all(ctx, dut.completion, [world.completion(1) for _ in range(size + 3)])
+        items = [world.completion(1) for _ in range(size + 3)]
+        items[-2]["status"] = 5
+        await send_all(ctx, dut.completion, items)
         await send_all(ctx, dut.completion, [world.completion(2)])
         await world.idle(ctx)
         assert (world.cqes, world.overruns) == (size + 1, 3)
+        assert world.errors == [items[-3]["qp"], items[-1]["qp"]]
         assert [event[1:] for event in world.events] == [(EventType.CQ_ERR, 1)]
         assert sorted(world.memory) == [*(0x1000 + 32 * n for n in range(size)), 0x8000]
         await send_all(ctx, dut.consumer, [{"cq": 1, "index": size}])  # too late
-        await send_all(ctx, dut.completion, [world.completion(1)])
+        await send_all(ctx, dut.completion, [world.completion(1, qp=7)])
         await world.idle(ctx)
         assert (world.cqes, world.overruns) == (size + 1, 4)
+        assert world.errors[2:] == [7]
         await send_all(ctx, dut.control, [{"cq": 1}])
         await send_all(ctx, dut.completion, [again := world.completion(1)])
         await world.idle(ctx)
         assert world.memory[0x1000] == expected(again, 1)
         assert len(world.events) == 1
+        assert len(world.errors) == 3
 
     world.run(testbench)
+
+
+def test_arming_of_one_cq_meets_the_overrun_of_another():
+    """In whichever cycle after the completion it comes: it counts."""
+    rng = make_rng()
+    world = World(CompletionWriter(64, 4, QPS), rng, stall=0)
+    world.hints = 0
+    dut = world.dut
+
+    async def testbench(ctx):
+        for cq, log_size in ((1, 0), (2, 8)):
+            await world.configure(ctx, cq, 0x1_0000 * cq, log_size)
+        for delay in range(12):
+            await send_all(ctx, dut.control, [{"cq": 1}])
+            await send_all(ctx, dut.completion, [world.completion(1)])
+            await world.idle(ctx)
+            ctx.set(dut.completion.payload, world.completion(1))
+            ctx.set(dut.completion.valid, 1)
+            ready, armed, cycles = 0, False, 0
+            while not (ready and armed):
+                ctx.set(dut.arm.payload, {"cq": 2, "flags": 1})
+                ctx.set(dut.arm.valid, cycles >= delay and not armed)
+                _, _, taken, arming, heard = await ctx.tick().sample(dut.completion.ready, dut.arm.valid, dut.arm.ready)
+                armed |= bool(arming and heard)
+                cycles += 1
+                if taken:
+                    ready = 1
+                    ctx.set(dut.completion.valid, 0)
+            ctx.set(dut.arm.valid, 0)
+            await world.idle(ctx)
+            world.events.clear()
+            await send_all(ctx, dut.completion, [world.completion(2)])
+            await world.idle(ctx)
+            assert [event[1:] for event in world.events] == [(EventType.COMPLETION, 2)]
+        assert world.overruns == 12
+
+    world.run(testbench)
+
+
+def test_an_arm_in_the_cycle_of_an_overrun():
+    """One CQ overruns, and another one is armed some cycles after the CQE that does it: never in vain."""
+    pairs = 16
+    world = World(CompletionWriter(64, 2 * pairs, QPS), make_rng(), stall=0)
+    dut = world.dut
+
+    async def testbench(ctx):
+        for cq in range(2 * pairs):
+            await world.configure(ctx, cq, 0x1000 * (1 + cq), 0)
+        for delay in range(pairs):
+            full, armed = 2 * delay, 2 * delay + 1
+            await send_all(ctx, dut.completion, [world.completion(full)])
+            await world.idle(ctx)
+            ctx.set(dut.completion.payload, world.completion(full))
+            waiting = {dut.completion: 0, dut.arm: delay}
+            for cycle in range(3 * pairs):
+                if cycle == delay:
+                    ctx.set(dut.arm.payload, {"cq": armed, "flags": 1})
+                for port, begin in waiting.items():
+                    ctx.set(port.valid, cycle >= begin)
+                _, _, *ready = await ctx.tick().sample(*(port.ready for port in waiting))
+                waiting = {
+                    port: 1000 if taken and cycle >= begin else begin
+                    for (port, begin), taken in zip(waiting.items(), ready, strict=True)
+                }
+            assert list(waiting.values()) == [1000, 1000]
+            await send_all(ctx, dut.completion, [world.completion(armed)])
+            await world.idle(ctx)
+            told = [(EventType.CQ_ERR, full), (EventType.COMPLETION, armed)]
+            assert [event[1:] for event in world.events[-2:]] == told, f"armed {delay} cycles after"
+
+    world.run(testbench)
+    assert world.overruns == pairs
 
 
 def test_consumer_nonsense():
@@ -257,8 +346,9 @@ def test_invalid():
     async def testbench(ctx):
         await world.configure(ctx, 1, 0x1000, 3, valid=0)
         await world.configure(ctx, 2, 0x1000, 3)
-        await send_all(ctx, world.dut.completion, [world.completion(cq) for cq in (0, 1, 6, 0xFFE)])
+        await send_all(ctx, world.dut.completion, [world.completion(cq, qp=cq % 5) for cq in (0, 1, 6, 0xFFE)])
         await world.idle(ctx)
+        assert world.errors == [0, 1, 1, 4]
         assert not world.memory
         assert not world.events
         assert (world.cqes, world.overruns) == (0, 4)
@@ -371,6 +461,98 @@ def test_reset_waits_for_writes():
     world.run(testbench)
 
 
+async def move(ctx, world, cq, base, log_size):
+    """Gives a CQ another ring; what it has to say stays."""
+    await send_all(ctx, world.dut.control, [{"cq": cq, "hold": 1, "keep": 1}])
+    await world.configure(ctx, cq, base, log_size, reset=False)
+    for _ in range(3):
+        await ctx.tick()
+    await send_all(ctx, world.dut.control, [{"cq": cq, "hold": 0, "keep": 1}])
+
+
+def test_another_ring():
+    """At any moment: what was before stands in the old ring, what comes after in the new one, from its first entry on,
+    and other CQs notice nothing.
+    """
+    rng = make_rng()
+    world = World(CompletionWriter(64, 4, QPS), rng)
+    sent = {0: [], 1: [], 2: []}
+    rings = {0: [(0x1000_0000, 0)], 1: [(0x10_0000, 0)], 2: [(0x2000_0000, 0)]}  # base, CQEs before it
+
+    async def feed(ctx):
+        for _ in range(300):
+            await pause(ctx, rng, 0.5)
+            item = world.completion(rng.choice((0, 1, 1, 2)))
+            await send_all(ctx, world.dut.completion, [item])
+            sent[item["cq"]].append(item)
+
+    async def change(ctx):
+        for life in range(2, 14):
+            base = 0x10_0000 * life
+            await send_all(ctx, world.dut.control, [{"cq": 1, "hold": 1, "keep": 1}])
+            rings[1].append((base, len(sent[1])))
+            assert len([at for at in world.memory if at < base]) == len(sent[1])  # all is visible
+            await world.configure(ctx, 1, base, rng.randrange(8, 10), reset=False)
+            for _ in range(rng.randrange(3, 30)):
+                await ctx.tick()
+            await send_all(ctx, world.dut.control, [{"cq": 1, "hold": 0, "keep": 1}])
+            for _ in range(rng.randrange(400)):
+                await ctx.tick()
+
+    async def testbench(ctx):
+        for cq, [(base, _)] in rings.items():
+            await world.configure(ctx, cq, base, 10)
+
+    async def feeder(ctx):
+        while not world.time:
+            await ctx.tick()
+        for _ in range(40):
+            await ctx.tick()
+        await feed(ctx)
+
+    async def changer(ctx):
+        for _ in range(80):
+            await ctx.tick()
+        await change(ctx)
+
+    async def until_idle(ctx):
+        while sum(map(len, sent.values())) < 300 or len(rings[1]) < 13:
+            await ctx.tick()
+        await world.idle(ctx)
+
+    world.run(testbench, feeder, changer, until_idle, deadline=60_000)
+    wanted = {}
+    for cq, items in sent.items():
+        for number, item in enumerate(items):
+            base, start = next(ring for ring in reversed(rings[cq]) if ring[1] <= number)
+            wanted[base + 32 * (number - start)] = expected(item, 1)
+    assert world.memory == wanted
+    assert not world.events
+    assert world.overruns == 0
+
+
+def test_what_a_queue_has_to_say_outlives_its_ring():
+    rng = make_rng()
+    world = World(CompletionWriter(64, 2, QPS), rng)
+
+    async def testbench(ctx):
+        await world.configure(ctx, 1, 0x1000, 1)
+        await send_all(ctx, world.dut.arm, [{"cq": 1, "flags": 2}])
+        await move(ctx, world, 1, 0x2000, 0)
+        await send_all(ctx, world.dut.completion, [world.completion(1, solicited=1)])
+        await world.idle(ctx)
+        assert [event[1:] for event in world.events] == [(EventType.COMPLETION, 1)]
+        await send_all(ctx, world.dut.completion, [world.completion(1)])
+        await move(ctx, world, 1, 0x3000, 4)
+        await send_all(ctx, world.dut.completion, [world.completion(1)])
+        await world.idle(ctx)
+        assert [event[1:] for event in world.events[1:]] == [(EventType.CQ_ERR, 1)]
+        assert world.overruns == 2
+        assert list(world.memory) == [0x2000]
+
+    world.run(testbench)
+
+
 @pytest.mark.parametrize(("data_width", "most"), [(64, 7), (128, 5), (256, 5), (512, 5)])
 def test_rate(data_width, most):
     world = World(CompletionWriter(data_width, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
@@ -427,3 +609,52 @@ def test_wrong_arguments(arguments, message):
 
 def test_converts():
     rtlil.convert(CompletionWriter(64, 16, 64))
+
+
+class Resettable(Elaboratable):
+    """A writer in a clock domain of its own, to reset it alone: its memories keep what they hold."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.reset = Signal()
+
+    def elaborate(self, platform):
+        m = Module()
+        m.domains.inner = domain = ClockDomain(local=True)
+        m.d.comb += [domain.clk.eq(ClockSignal()), domain.rst.eq(self.reset)]
+        m.submodules.inner = DomainRenamer("inner")(self.inner)
+        return m
+
+
+def test_events_of_a_former_life():
+    """What waited to be told when a reset came is not told after it, and keeps nothing else from being told."""
+    dut = CompletionWriter(64, 4, QPS)
+    bench = Resettable(dut)
+    world = World(dut, make_rng(), latency=(1, 5))
+
+    async def one_life(ctx):
+        for cq in range(4):  # all of them, before anything happens: as the command block does
+            await world.configure(ctx, cq, 0x1000 * (cq + 1), 4)
+        for cq in range(4):
+            await send_all(ctx, dut.arm, [{"cq": cq, "flags": 1}])
+            await send_all(ctx, dut.completion, [world.completion(cq)])
+        for _ in range(100):
+            await ctx.tick()
+
+    async def driver(ctx):
+        world.listening = False
+        await one_life(ctx)
+        assert ctx.get(dut.event.valid)
+        ctx.set(bench.reset, 1)
+        await ctx.tick()
+        ctx.set(bench.reset, 0)
+        world.listening = True
+        await one_life(ctx)
+        assert sorted((kind, cq) for _, kind, cq in world.events) == [(EventType.COMPLETION, cq) for cq in range(4)]
+
+    simulate(
+        bench,
+        driver,
+        background=[world.clock, world.requests_in, world.beats_in, world.done_out, world.answer, world.events_in],
+        seed=world.rng.seed_value,
+    )

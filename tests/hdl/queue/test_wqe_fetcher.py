@@ -55,6 +55,7 @@ class World:
         self.fail = lambda address: False
         self.resets = 0
         self.once = False  # no ring goes back: nothing is read twice
+        self.blocked = False  # the bus takes no read
         self.may_push = 0.0  # how often the newest WQE is pushed with its doorbell
         self.pushes = self.push_fetches = 0
         self.attributes = {}  # words by QP, once they are all written
@@ -139,6 +140,9 @@ class World:
         due = 0
         while True:
             await pause(ctx, self.rng, self.stall)
+            if self.blocked:
+                await ctx.tick()
+                continue
             ctx.set(self.dut.read.ready, 1)
             _, _, valid, payload = await ctx.tick().sample(self.dut.read.valid, self.dut.read.payload)
             ctx.set(self.dut.read.ready, 0)
@@ -513,6 +517,84 @@ def test_reset_meets_turn(stall):
             while other.seen < other.posted:
                 qp = await world.arrival(ctx)
                 await world.consume(ctx, qp)
+
+    world.run(testbench)
+
+
+async def taken(ctx, port, item, limit=64):
+    """Sends an item that must be taken within ``limit`` cycles."""
+    ctx.set(port.payload, item)
+    ctx.set(port.valid, 1)
+    for _ in range(limit):
+        _, _, ready = await ctx.tick().sample(port.ready)
+        if ready:
+            ctx.set(port.valid, 0)
+            return
+    raise AssertionError(f"not taken: {item}")
+
+
+@pytest.mark.parametrize("push", [0, 1])
+def test_doorbells_are_taken_while_the_bus_stands_still(push):
+    """Reads wait for a bus that takes none; doorbells, and words that are pushed, wait for no read."""
+    rng = make_rng()
+    world = World(make(64, "sq", 512, 8), "sq", rng, stall=0)
+    dut = world.dut
+    rings = [world.add(qp, 0x1_0000 * (qp + 1), 3, 6) for qp in range(8)]
+
+    async def ring_of(ctx, each, push):
+        world.post(each)
+        if push:
+            [words] = [each.slots[each.posted - 1]]
+            for n, word in enumerate(part for whole in words for part in (whole & 0xFFFFFFFF, whole >> 32)):
+                await taken(ctx, dut.push, {"qp": each.qp, "word": n, "data": word})
+        await taken(ctx, dut.doorbell, {"qp": each.qp, "index": each.posted, "push": push})
+
+    async def testbench(ctx):
+        for each in rings:
+            await world.configure(ctx, each)
+        world.blocked = True
+        for each in rings[:4]:
+            await ring_of(ctx, each, 0)
+        for _ in range(3):
+            for each in rings[4:]:
+                await ring_of(ctx, each, push)
+        assert not world.log
+        world.blocked = False
+        while any(each.seen < each.posted for each in rings):
+            await world.consume(ctx, await world.arrival(ctx))
+
+    world.run(testbench)
+    assert world.pushes == 4 * push
+
+
+def test_doorbells_are_taken_while_a_reset_waits_for_the_bus():
+    """The ring's last read is back, and the bus takes no other ring's."""
+    rng = make_rng()
+    world = World(make(64, "sq", 512, 4), "sq", rng, latency=(100, 100), stall=0)
+    dut = world.dut
+    rings = [world.add(qp, 0x1_0000 * (qp + 1), 3, 6) for qp in range(4)]
+
+    async def testbench(ctx):
+        for each in rings:
+            await world.configure(ctx, each)
+            world.post(each)
+        await taken(ctx, dut.doorbell, {"qp": 0, "index": 1, "push": 0})
+        while not world.log:
+            await ctx.tick()
+        world.blocked = True
+        ctx.set(dut.control.payload, {"qp": 0, "action": QpAction.RESET})
+        ctx.set(dut.control.valid, 1)
+        for each in rings[1:]:
+            await taken(ctx, dut.doorbell, {"qp": each.qp, "index": 1, "push": 0})
+        for _ in range(150):
+            _, _, ready = await ctx.tick().sample(dut.control.ready)
+            if ready:
+                ctx.set(dut.control.valid, 0)
+        assert len(world.log) == 1
+        for index in 0, 1, 2:
+            await taken(ctx, dut.doorbell, {"qp": 3, "index": index, "push": 0})
+        assert not ctx.get(dut.control.valid), "the RESET waits for a read of another ring"
+        assert await world.status(ctx, 0) == {"producer": 0, "fetched": 0, "error": 0}
 
     world.run(testbench)
 

@@ -100,6 +100,35 @@ def test_random(stall):
     assert copies[0] > 10
 
 
+def test_words_of_others_are_forgotten():
+    """Behind the word that opens the buffer, words of another queue pair change nothing."""
+    dut = WqePush(4)
+    rows = []
+
+    async def testbench(ctx):
+        for _ in range(20):
+            await ctx.tick()
+        ctx.set(dut.push.valid, 1)
+        for qp, word in [(2, 0), *((qp, word) for word in range(1, 16) for qp in (2, 1, 3, 0))]:
+            ctx.set(dut.push.payload, {"qp": qp, "word": word, "data": 100 * qp + word})
+            assert ctx.get(dut.push.ready)
+            await ctx.tick()
+        ctx.set(dut.push.valid, 0)
+        for qp in range(4):
+            ctx.set(dut.qp, qp)
+            assert ctx.get(dut.mine) == (qp == 2)
+        for port in (dut.room, dut.end, dut.copy, dut.start):
+            ctx.set(port, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        while len(rows) < 8:
+            rows.append(ctx.get(dut.put_word))
+            await ctx.tick()
+
+    simulate(dut, testbench)
+    assert rows == [200 + 2 * row | 201 + 2 * row << 32 for row in range(8)]
+
+
 def test_words_come_as_fast_as_they_may():
     dut = WqePush(2)
 

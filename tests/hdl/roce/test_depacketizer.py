@@ -23,7 +23,7 @@ from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.roce.depacketizer import Depacketizer
 from verbena.hdl.roce.headers import ENCAPSULATIONS, HEADERS
 from verbena.hdl.roce.icrc import icrc
-from verbena.hdl.roce.opcodes import OPCODES, SUPPORTED, opcode
+from verbena.hdl.roce.opcodes import OPCODES, REFUSED, SUPPORTED, opcode
 
 WIDTHS = [64, 128, 256, 512]
 WRITE_ONLY = opcode("RC_RDMA_WRITE_ONLY")
@@ -152,6 +152,8 @@ def check(result, expected):
         names = {name for extended in OPCODES[header["opcode"]].headers for name in HEADERS[extended].fields}
         names |= {"opcode", "solicited", "ack_request", "becn", "pkey", "dest_qpn", "psn", "length"}
         names -= {"original"}  # it is the payload
+        if header["opcode"] in REFUSED:
+            names -= {"placement", "selectivity", "rkey", "address", "dma_length"}
         assert {name: field(got, name) for name in names} == {name: header[name] for name in names}
 
 
@@ -159,8 +161,9 @@ def check(result, expected):
 @pytest.mark.parametrize("stall", [0.0, 0.3])
 def test_good_packets(width, stall):
     rng = make_rng()
-    packets = [make(rng, code, rng.randrange(0, width // 4)) for code in sorted(SUPPORTED)]
-    packets += [make(rng, rng.choice(sorted(SUPPORTED)), length) for length in range(width // 8 + 5)]
+    codes = sorted(SUPPORTED | REFUSED)
+    packets = [make(rng, code, rng.randrange(0, width // 4)) for code in codes]
+    packets += [make(rng, rng.choice(codes), length) for length in range(width // 8 + 5)]
     rng.shuffle(packets)
     result = run(
         [frame for frame, _, _ in packets],
@@ -448,8 +451,9 @@ def test_captures():
         known = [member for member in members if member[2][BTH].opcode in SUPPORTED]
         # Long ones take long to simulate, and are alike.
         chosen = [member for n, member in enumerate(known) if len(member[2]) < 300 or n % 15 == 0]
+        chosen += [member for member in members if member[2][BTH].opcode in REFUSED]
         frames = [bytes(member[2]) for member in chosen]
-        unknown = [bytes(member[2]) for member in members if member[2][BTH].opcode not in SUPPORTED]
+        unknown = [bytes(member[2]) for member in members if member[2][BTH].opcode not in SUPPORTED | REFUSED]
         result = run(frames + unknown, rng, mac=number(mac), ip=number(ip), headers=64)
         assert result.counts["packets"] == len(frames), members[0][0]
         assert result.counts["malformed"] == len(unknown)
@@ -472,8 +476,9 @@ def test_captures():
                     rest = rest[::-1]
                     assert len(rest) == 8
                     break
-                for each, value in HEADERS[name].unpack(rest).items():
-                    assert field(got, each) == value
+                if bth.opcode in SUPPORTED:
+                    for each, value in HEADERS[name].unpack(rest).items():
+                        assert field(got, each) == value
                 rest = rest[HEADERS[name].size :]
             assert fields.length == len(rest)
             assert (next(payloads) if rest else b"") == rest

@@ -17,6 +17,7 @@ def test_sizes():
     sizes = {name: header.size for name, header in HEADERS.items()}
     assert sizes == {
         "ethernet": 14,
+        "feth": 4,
         "ipv4": 20,
         "ipv6": 40,
         "udp": 8,

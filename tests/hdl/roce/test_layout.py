@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from verbena.hdl.roce.headers import ENCAPSULATIONS, HEADERS
 from verbena.hdl.roce.layout import RECEIVE_CARRIED, TRANSMIT_CARRIED, PacketMap, header_bits, wire_field
-from verbena.hdl.roce.opcodes import SUPPORTED, opcode
+from verbena.hdl.roce.opcodes import OPCODES, REFUSED, SUPPORTED, opcode
 
 V4, V6 = ENCAPSULATIONS["RoCEv2/IPv4"], ENCAPSULATIONS["RoCEv2/IPv6"]
 
@@ -60,6 +60,20 @@ def test_map():
     assert opcode("RC_RDMA_READ_REQUEST") not in places.payload_codes
     assert opcode("RC_COMPARE_SWAP") not in places.payload_codes
     assert PacketMap(V6, SUPPORTED, RECEIVE_CARRIED).bth == 12
+
+
+def test_refused_opcodes_stand_with_others_or_alone():
+    places = PacketMap(V4, SUPPORTED, RECEIVE_CARRIED, REFUSED)
+    served = PacketMap(V4, SUPPORTED, RECEIVE_CARRIED)
+    assert len(places.sequences) == len(served.sequences)
+    for code in REFUSED:
+        (sequence,) = (each for each in places.sequences if code in each.codes)
+        assert (sequence.words, sequence.carried) == (10 + OPCODES[code].header_words, 0)
+    assert places.extended() == served.extended()
+    assert set(places.payload_codes) - set(served.payload_codes) == {0x16, 0x17, 0x1D}
+    alone = PacketMap(V4, [opcode("RC_SEND_ONLY")], RECEIVE_CARRIED, [0x16])
+    assert [(each.words, each.codes) for each in alone.sequences] == [(10, (0x04,)), (11, (0x16,))]
+    assert not alone.extended()
 
 
 def test_map_of_transmit():

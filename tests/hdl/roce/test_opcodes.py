@@ -2,12 +2,16 @@
 
 import pytest
 from scapy.contrib.roce import _bth_opcodes
-from verbena.hdl.roce.opcodes import OPCODES, SUPPORTED, Kind, Transport, opcode
+from verbena.hdl.roce.opcodes import OPCODES, REFUSED, SUPPORTED, Kind, Transport, opcode
 
 
 def test_names_and_codes_are_scapys():
     theirs = {code: name for code, name in _bth_opcodes.items() if not name.startswith("RD_")}
-    ours = {code: row.name for code, row in OPCODES.items() if not row.invalidate}
+    ours = {
+        code: row.name
+        for code, row in OPCODES.items()
+        if not row.invalidate and row.kind not in (Kind.FLUSH, Kind.ATOMIC_WRITE)
+    }
     assert ours == theirs
 
 
@@ -37,6 +41,17 @@ def test_supported():
     assert all(OPCODES[code].transport is Transport.RC and OPCODES[code].flat for code in SUPPORTED)
     assert {0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12, 0x13, 0x14} < SUPPORTED
     assert not any(OPCODES[code].payload for code in (opcode("RC_ACKNOWLEDGE"), opcode("RC_RDMA_READ_REQUEST")))
+
+
+def test_refused():
+    """Of RC all that is not served, and no opcode of another transport."""
+    assert {OPCODES[code].name for code in REFUSED} == {
+        "RC_SEND_LAST_WITH_INVALIDATE",
+        "RC_SEND_ONLY_WITH_INVALIDATE",
+        "RC_FLUSH",
+        "RC_ATOMIC_WRITE",
+    }
+    assert not REFUSED & SUPPORTED
 
 
 def test_unknown_name():

@@ -44,7 +44,7 @@ async def offer(ctx, dut, beats, refuse=False):
 
 
 @pytest.mark.parametrize("stalls", [(0, 0), (0.5, 0.5), (0, 0.8)])
-@pytest.mark.parametrize(("width", "depth"), [(64, 16), (64, 64), (256, 32)])
+@pytest.mark.parametrize(("width", "depth"), [(64, 16), (64, 64), (512, 32)])
 def test_forwards_what_it_committed(width, depth, stalls):
     rng = make_rng()
     dut = PacketQueue(width, depth)

@@ -2,7 +2,7 @@
 
 import pytest
 from streams import Item, collect, make_rng, simulate
-from verbena.hdl.transport.ack_queue import AckAction, AckQueue
+from verbena.hdl.transport.ack_queue import PACE, AckAction, AckQueue
 
 QPS = 4
 ACK, SEQUENCE, RNR, ACCESS = 0x05, 0x60, 0x2C, 0x62
@@ -107,6 +107,66 @@ def test_clear():
     run(script)
 
 
+@pytest.mark.parametrize("qps", [1, 4])
+def test_answers_of_a_backlog_are_one_for_eight(qps):
+    """A message every 14 cycles, of one QP after the other; the last PSN of each is answered."""
+    messages = 64
+
+    async def script(ctx, dut, got):
+        ctx.set(dut.o.ready, 1)
+        ctx.set(dut.backlog, 1)
+        for number in range(messages):
+            await put(ctx, dut, number % qps, number // qps)
+            for _ in range(10):
+                await ctx.tick()
+        for _ in range(qps * (PACE + 5)):
+            await ctx.tick()
+        assert len(got) <= messages / 8 + qps + 1
+        assert {qp: psn for qp, psn, _ in got} == dict.fromkeys(range(qps), messages // qps - 1)
+
+    run(script)
+
+
+def test_a_lone_answer_does_not_wait():
+    """Nor does a NAK, nor what stands before it, nor anything without a backlog."""
+
+    async def waits(ctx, dut, got, count):
+        cycles = 0
+        while len(got) < count:
+            await ctx.tick()
+            cycles += 1
+            assert cycles < 200
+        return cycles
+
+    async def script(ctx, dut, got):
+        ctx.set(dut.o.ready, 1)
+        ctx.set(dut.backlog, 1)
+        for _ in range(40):
+            await ctx.tick()
+        await put(ctx, dut, 1, 1)
+        assert await waits(ctx, dut, got, 1) <= 3
+        for _ in range(PACE + 2):
+            await ctx.tick()
+        await put(ctx, dut, 1, 2)
+        assert await waits(ctx, dut, got, 2) <= 3
+        await put(ctx, dut, 1, 3)
+        assert PACE - 8 < await waits(ctx, dut, got, 3) <= PACE + 2
+        await put(ctx, dut, 2, 4)
+        await put(ctx, dut, 1, 5, SEQUENCE)
+        assert await waits(ctx, dut, got, 5) <= 16
+        await put(ctx, dut, 1, 6)
+        await waits(ctx, dut, got, 6)
+        ctx.set(dut.backlog, 0)
+        for _ in range(20):
+            await ctx.tick()
+        for number in range(3):
+            await put(ctx, dut, 1, 7 + number)
+            assert await waits(ctx, dut, got, 7 + number) <= 3
+        assert got[3:5] == [(2, 4, ACK), (1, 5, SEQUENCE)]
+
+    run(script)
+
+
 @pytest.mark.parametrize("stall", [0.0, 0.5, 0.9])
 def test_nothing_is_lost(stall):
     """With answers that only grow: what comes out of a QP grows, and the last that went in comes out."""
@@ -118,12 +178,14 @@ def test_nothing_is_lost(stall):
     async def script(ctx):
         psn = [0xFFFFF0] * QPS
         for _ in range(400):
+            ctx.set(dut.backlog, rng.random() < 0.5)
             qp = rng.randrange(QPS)
             psn[qp] = (psn[qp] + 1) % (1 << 24)
             await put(ctx, dut, qp, psn[qp], rng.choice([ACK, ACK, ACK, SEQUENCE]), msn=psn[qp] ^ 0xABCDEF)
             last[qp] = psn[qp]
             for _ in range(rng.choice([0, 0, 1, 5, 20])):
                 await ctx.tick()
+        ctx.set(dut.backlog, 0)
         for _ in range(300):
             await ctx.tick()
 

@@ -350,7 +350,7 @@ def test_refused_response(status, syndrome, event):
         assert await answer(ctx, world, response(7)) == ([], [], [])
         await world.say(ctx, write(13))
         acks, completions, errors = await answer(ctx, world, response(10, status, last=0))
-        assert (told(acks), completions) == ([(1, 10, 10 ^ 0xABC, syndrome)], [])
+        assert (told(acks), completions) == ([(1, 10, (10 ^ 0xABC) - 1, syndrome)], [])
         assert reported(errors) == [(1, event)]
         assert await answer(ctx, world, response(11, POISONED)) == ([], [], [])
         assert [completed(c) for c in await world.say(ctx, send(14, 3))] == [[], [(3, 5, 20)], []]
@@ -394,7 +394,7 @@ def test_refused_response_of_a_qp_that_a_later_request_has_killed():
         acks, completions, errors = await world.say(ctx, write(12), KEY)
         assert (acks, completions, reported(errors)) == ([], [], [(1, 3)])
         acks, completions, errors = await answer(ctx, world, response(10, RIGHTS, last=0))
-        assert (told(acks), completions, errors) == ([(1, 10, 10 ^ 0xABC, 0x62)], [], [])
+        assert (told(acks), completions, errors) == ([(1, 10, (10 ^ 0xABC) - 1, 0x62)], [], [])
         assert await answer(ctx, world, response(11, POISONED)) == ([], [], [])
 
     world.simulate(script)

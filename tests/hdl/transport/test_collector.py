@@ -40,6 +40,14 @@ class Message:
         self.came = 0  # packets that have come
 
     @property
+    def fitting(self):
+        """Opcodes that the next response may have. A READ that is sent again begins anew in its middle."""
+        if self.atomic:
+            return [ATOMIC]
+        last = self.came == self.packets - 1
+        return ([ONLY] if last else [FIRST]) + ([] if not self.came else [LAST] if last else [MIDDLE])
+
+    @property
     def target(self):
         address, length, key = self.entries[0]
         return {
@@ -95,8 +103,10 @@ class Model:
             self.say(NOTHING, discarded=length, **common)
         elif distance:
             self.say(SKIPPED, discarded=length, **common)
-        elif message.atomic != (opcode == ATOMIC):
+        elif opcode not in message.fitting:
             self.fail(message, common, WcStatus.BAD_RESP_ERR, Syndrome.OPCODE, discarded=length)
+        elif opcode != MIDDLE and syndrome >= 32:
+            self.fail(message, common, WcStatus.BAD_RESP_ERR, Syndrome.REMOTE_NAK, discarded=length)
         elif length != min(message.length - message.place, message.mtu):
             self.fail(message, common, WcStatus.BAD_RESP_ERR, Syndrome.LENGTH, discarded=length)
         else:
@@ -332,7 +342,7 @@ class Script:
         message = model.waiting[0] if model.waiting else None
         psn = (message.psn + message.came) & MASK24 if message else self.psn
         length = min(message.length - message.place, self.mtu) if message else 8
-        opcode = ATOMIC if message and message.atomic else rng.choice([FIRST, MIDDLE, LAST, ONLY])
+        opcode = rng.choice(message.fitting if message else [FIRST, MIDDLE, LAST, ONLY])
         accept = 1
         match rng.choices(
             ["next", "again", "early", "length", "opcode", "ack", "refused"], [70, 6, 6, 1, 1, 10, 4]
@@ -349,7 +359,9 @@ class Script:
                 opcode, psn, length = ACKNOWLEDGE, rng.getrandbits(24), 0
             case "refused":
                 opcode, accept = rng.choice([opcode, ACKNOWLEDGE]), 0
-        syndrome, msn = rng.getrandbits(8), rng.getrandbits(24)
+        # Of an ACK any syndrome passes.
+        syndrome = rng.getrandbits(8 if opcode in (ACKNOWLEDGE, MIDDLE) or rng.random() < 0.02 else 5)
+        msn = rng.getrandbits(24)
         payload = response(self.qp, opcode, psn, length, accept, syndrome, msn)
         event = self.world.add("response", payload, self.barrier + self.tellings[-1:])
         self.history.append((event, message is None, self.finished))
@@ -443,8 +455,9 @@ def test_entries_are_read_once_a_message():
     ("told", "opcode", "length", "kind", "syndrome"),
     [
         ({"length": 8}, ONLY, 8, DATA, 0x1F),
-        ({"length": 8}, FIRST, 8, DATA, 0x1F),
-        ({"length": 8}, MIDDLE, 8, DATA, NO_AETH),
+        ({"length": 8}, FIRST, 8, FAILED, Syndrome.OPCODE),
+        ({"length": 8}, MIDDLE, 8, FAILED, Syndrome.OPCODE),
+        ({"length": 8}, LAST, 8, FAILED, Syndrome.OPCODE),
         ({"length": 0}, ONLY, 0, DATA, 0x1F),
         ({"length": 8}, ATOMIC, 8, FAILED, Syndrome.OPCODE),
         ({"length": 8, "atomic": True}, ATOMIC, 8, DATA, 0x1F),
@@ -452,9 +465,11 @@ def test_entries_are_read_once_a_message():
         ({"length": 8, "atomic": True}, ATOMIC, 0, FAILED, Syndrome.LENGTH),
         ({"length": 8}, ONLY, 7, FAILED, Syndrome.LENGTH),
         ({"length": 0}, ONLY, 1, FAILED, Syndrome.LENGTH),
-        ({"length": 300}, ONLY, 300, FAILED, Syndrome.LENGTH),
-        ({"length": 300}, ONLY, 44, FAILED, Syndrome.LENGTH),
-        ({"length": 256}, FIRST, 256, DATA, 0x1F),
+        ({"length": 300}, FIRST, 300, FAILED, Syndrome.LENGTH),
+        ({"length": 300}, FIRST, 44, FAILED, Syndrome.LENGTH),
+        ({"length": 300}, ONLY, 256, FAILED, Syndrome.OPCODE),
+        ({"length": 300}, MIDDLE, 256, FAILED, Syndrome.OPCODE),
+        ({"length": 256}, ONLY, 256, DATA, 0x1F),
         ({"length": (1 << 31)}, FIRST, 256, DATA, 0x1F),
         ({"length": 16, "entries": [8, 7]}, ONLY, 16, FAILED, Syndrome.LENGTH),
         ({"length": 16, "entries": [8, 8], "readable": False}, ONLY, 16, FAILED, Syndrome.RING_BUS),
@@ -465,6 +480,50 @@ def test_verdicts(told, opcode, length, kind, syndrome):
     got, *_ = drive([message(**told)], [response(1, opcode, 5, length)])
     ((_, job),) = got
     assert (job.kind, job.syndrome, job.wqe_index) == (kind, syndrome, 3)
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "kinds"),
+    [
+        ((FIRST, MIDDLE, LAST), (DATA, DATA, DATA)),
+        ((ONLY, ONLY, ONLY), (FAILED,)),
+        ((FIRST, LAST, LAST), (DATA, FAILED)),
+        ((FIRST, ONLY, LAST), (DATA, FAILED)),
+        ((FIRST, MIDDLE, MIDDLE), (DATA, DATA, FAILED)),
+        ((FIRST, MIDDLE, FIRST), (DATA, DATA, FAILED)),
+        ((MIDDLE, MIDDLE, LAST), (FAILED,)),
+        # Sent again from there on.
+        ((FIRST, FIRST, LAST), (DATA, DATA, DATA)),
+        ((FIRST, MIDDLE, ONLY), (DATA, DATA, DATA)),
+    ],
+)
+def test_opcodes_of_a_read_in_three_packets(opcodes, kinds):
+    answers = [response(1, opcode, 5 + n, 88 if n == 2 else 256) for n, opcode in enumerate(opcodes[: len(kinds)])]
+    got, *_ = drive([message(5, 600)], answers)
+    assert tuple(job.kind for _, job in got) == kinds
+
+
+@pytest.mark.parametrize("syndrome", [0x00, 0x1F, 0x20, 0x3F, 0x40, 0x60, 0x62, 0x63, 0x7F, 0x80, 0x9F])
+@pytest.mark.parametrize(("told", "opcode", "length"), [({"length": 8}, ONLY, 8), ({"atomic": True}, ATOMIC, 8)])
+def test_an_answer_whose_aeth_is_no_ack(told, opcode, length, syndrome):
+    got, *_ = drive([message(**told)], [response(1, opcode, 5, length, syndrome=syndrome)])
+    ((run, job),) = got
+    if syndrome < 0x20:
+        assert (job.kind, job.syndrome) == (DATA, syndrome)
+    else:
+        assert (job.kind, job.status, job.syndrome) == (FAILED, WcStatus.BAD_RESP_ERR, Syndrome.REMOTE_NAK)
+        assert [access.discard for access in run] == [1]
+
+
+@pytest.mark.parametrize("bad", [FIRST, LAST])
+def test_a_nak_in_the_first_or_last_response(bad):
+    opcodes = (FIRST, MIDDLE, LAST)
+    answers = [
+        response(1, opcode, 5 + n, 88 if n == 2 else 256, syndrome=0x62 if opcode in (bad, MIDDLE) else 0x1F)
+        for n, opcode in enumerate(opcodes[: opcodes.index(bad) + 1])
+    ]
+    got, *_ = drive([message(5, 600)], answers)
+    assert [job.kind for _, job in got] == [DATA] * (len(answers) - 1) + [FAILED]
 
 
 def test_sixteen_are_not_none():

@@ -6,7 +6,8 @@ from verbena.hdl.transport.departure_queue import DepartureQueue
 from verbena.hdl.transport.layouts import DepartureKind
 
 
-def test_order_and_payload_inside():
+@pytest.mark.parametrize("counted", [DepartureKind.REQUEST, DepartureKind.RESPONSE])
+def test_order_and_payload_inside(counted):
     rng = make_rng()
     dut = DepartureQueue(8, 1000, 8)
     kinds = list(DepartureKind)
@@ -25,13 +26,13 @@ def test_order_and_payload_inside():
                     for port in (dut.i, dut.o)
                     for signal in (port.valid & port.ready, port.payload.kind, port.payload.transport.length)
                 ),
-                dut.crowded,
+                dut.request_crowded if counted is DepartureKind.REQUEST else dut.response_crowded,
             )
             for sign, (moves, kind, length) in ((1, values[:3]), (-1, values[3:6])):
-                change += sign * length * (moves and kind == DepartureKind.REQUEST)
+                change += sign * length * (moves and kind == counted)
             nonlocal leaving
             leaving = max(leaving - 8, leaving % 8)
-            if values[3] and values[4] == DepartureKind.REQUEST and values[5]:
+            if values[3] and values[4] == counted and values[5]:
                 leaving = values[5]
             inside.append(inside[-1] + change)
             totals.append(inside[-1] + leaving)

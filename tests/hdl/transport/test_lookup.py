@@ -71,6 +71,7 @@ def accepted(packet, values):
         mine["state"] in states
         and mine["type"] == QpType.RC
         and (transport["pkey"] ^ mine["pkey"]) & 0x7FFF == 0
+        and (transport["pkey"] | mine["pkey"]) >> 15
         and packet["source_ip"] == mine["dest_ip"]
     )
 
@@ -94,7 +95,7 @@ def test_random_packets(stall):
         transport = {name: rng.getrandbits(width) for name, width in FIELDS.items()}
         operands = {name: rng.getrandbits(64) for name in ("swap", "compare")}
         if number % 4 == 0:  # one that is accepted for sure, of either direction
-            good = {"opcode": [10, 16, ACKNOWLEDGE][number // 4 % 3], "dest_qpn": QPS, "pkey": 0x7FFF, "length": 0}
+            good = {"opcode": [10, 16, ACKNOWLEDGE][number // 4 % 3], "dest_qpn": QPS, "pkey": 0xFFFF, "length": 0}
             packets.append({"transport": transport | good, "source_ip": 1} | operands)
             continue
         transport |= {
@@ -116,6 +117,14 @@ def test_random_packets(stall):
     assert dropped == sum(not got.accept for _, got in out)
     for which in range(2):
         assert {got.accept for port, got in out if port == which} == {0, 1}
+
+
+@pytest.mark.parametrize("mine", [0x8001, 0x0001])
+def test_pkeys(mine):
+    """Two limited members of a partition do not talk to each other."""
+    packets = [header(pkey=pkey) for pkey in (0x8001, 0x0001, 0x8002, 0x0002)]
+    out, _, _ = run(packets, [attributes(pkey=mine)] * QPS)
+    assert [got.accept for _, got in out] == [1, mine >> 15, 0, 0]
 
 
 @pytest.mark.parametrize("state", list(QpState))

@@ -2,7 +2,9 @@
 
 import pytest
 from amaranth.back import rtlil
+from amaranth.hdl import Module
 from streams import collect, make_rng, simulate
+from verbena.hdl.stream.ram import Ram
 from verbena.hdl.transport.receive_buffer import PlacementKind, ReceiveBuffer
 
 QPS, AREA = 4, 256
@@ -136,6 +138,9 @@ def test_random_messages(stall):
         assert [[access.key, access.address, access.length] for access in moves] == accesses
         rights = 2 if packet["kind"] == WRITE else 1
         assert all(access.access == rights and access.pd == packet["pd"] for access in moves)
+        # Of a WRITE all that is still to come has to fit; of a SEND what this access brings.
+        left = packet["total"] - received + packet["length"]
+        assert all(access.span == (left if packet["kind"] == WRITE else access.length) for access in moves)
         assert [access.length for access in got if access.discard] == ([missing] if missing else [])
         if not packet["length"]:
             assert [access.length for access in got] == [0]
@@ -150,6 +155,36 @@ def test_entry_of_the_largest_length():
     runs, results = run(packets, words)
     assert [(a.address, a.length, a.key) for (a,) in runs] == [((1 << 64) - 10, 4096, 7), (4086, 1, 7)]
     assert [result[:3] for result in results] == [(0, 0, 4096), (0, 0, 4097)]
+
+
+class LongMessageRam(Ram):
+    """As if the message had brought 2^31 bytes less a packet more than it has."""
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ram = ram = Ram(self.shape, self.depth)
+        m.d.comb += [
+            ram.w_addr.eq(self.w_addr),
+            ram.w_data.eq(self.w_data),
+            ram.w_en.eq(self.w_en),
+            ram.r_addr.eq(self.r_addr),
+            self.r_data.eq(ram.r_data),
+            self.r_data.received.eq(ram.r_data.received + (1 << 31) - 2 * MTU),
+        ]
+        return m
+
+
+@pytest.mark.parametrize(
+    ("first", "length", "misfit"), [(MTU, MTU, 0), (MTU, 7, 0), (2 * MTU, 0, 0), (2 * MTU, 1, 1), (2 * MTU, MTU, 1)]
+)
+def test_a_send_is_of_at_most_2_31_bytes(first, length, misfit, monkeypatch):
+    monkeypatch.setattr("verbena.hdl.transport.receive_buffer.Ram", LongMessageRam)
+    words = [[0] * (AREA // 8) for _ in range(QPS)]
+    words[0][0:2] = [0, 0xFFFF_FFFF | 7 << 32]
+    common = {"kind": SEND, "qp": 0, "log_stride": 4, "index": 0}
+    runs, results = run([common | {"begin": 1, "length": first}, common | {"end": 1, "length": length}], words)
+    assert [result[:2] for result in results] == [(0, 0), (misfit, 0)]
+    assert [(access.length, access.discard) for access in runs[1]] == [(length, misfit)]
 
 
 @pytest.mark.parametrize(

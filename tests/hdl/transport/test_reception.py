@@ -272,6 +272,7 @@ def test_answers_as_linux_does(name):
         """ACKs, and responses as soon as they are released, which leave at once."""
         ctx.set(dut.ack.ready, 1)
         ctx.set(dut.release.ready, 1)
+        ctx.set(dut.recalled, 1)
         entries = []
         while True:
             _, _, enable, row, released, acked, ack = await ctx.tick().sample(

@@ -32,7 +32,11 @@ def expected(qp, entry):
         replay = entry["kind"] == ResponseKind.REPLAY
         packet = {"opcode": 0x12, "psn": entry["psn"], "length": 8, "last": 1}
         packet["source"] = PayloadSource.INLINE if replay else PayloadSource.ATOMIC
-        run = {"length": 0, "tag": 0} if replay else {"length": 8, "tag": 1, "access": 8, "address": entry["address"]}
+        run = (
+            {"length": 0, "tag": 0}
+            if replay
+            else {"length": 8, "span": 8, "tag": 1, "access": 8, "address": entry["address"]}
+        )
         return [(common | packet, access | run)]
     total, mtu = entry["swap"] & 0xFFFFFFFF, mtu_of(qp)
     starts = list(range(0, total, mtu)) or [0]
@@ -47,7 +51,13 @@ def expected(qp, entry):
             "last": last,
             "source": PayloadSource.MEMORY,
         }
-        run = {"length": length, "tag": 0, "access": 4, "address": (entry["address"] + start) % (1 << 64)}
+        run = {
+            "length": length,
+            "span": total - start,
+            "tag": 0,
+            "access": 4,
+            "address": (entry["address"] + start) % (1 << 64),
+        }
         packets.append((common | packet, access | run))
     return packets
 
@@ -59,10 +69,12 @@ class Life:
         self.psn = rng.choice([0, 0xFFFFFE, rng.randrange(1 << 24)])
         self.entries = []
         self.released = self.served = 0  # served: the acknowledger knows it
+        self.begun = None  # kind of the newest entry of which something is cut
         self.answered = 0  # the transmitter says so
         self.cut = (0, 0)  # entry and packet that are next
         self.atomics = []  # of all, in order: PSN, and once it is executed the value found
         self.refused = None  # cycle in which that was said
+        self.released_in = 0  # cycle of the last release
 
     def new_entry(self, rng, mtu):
         kind = rng.choices(list(ResponseKind), [5, 3, 3, 3])[0]
@@ -95,8 +107,9 @@ class Life:
 class World:
     """Everything around the replier, one cycle at a time; raises if the replier does what it must not."""
 
-    def __init__(self, dut, rng, stall, trouble):
-        self.dut, self.rng, self.stall, self.trouble = dut, rng, stall, trouble
+    def __init__(self, dut, rng, stall, trouble, recalls):
+        self.dut, self.rng, self.stall, self.trouble, self.recalls = dut, rng, stall, trouble, recalls
+        self.recall = None  # (qp, psn)
         self.lives = [Life(rng) for _ in range(QPS)]
         self.token = None  # QP that is being reset
         self.token_taken = False
@@ -147,9 +160,40 @@ class World:
         if self.offered:
             ctx.set(dut.release.payload, dict(zip(("qp", "token"), self.offered)))
 
+    def offer_recall(self, ctx):
+        dut, rng = self.dut, self.rng
+        if self.recall is None and self.generating and rng.random() < self.recalls:
+            qp = rng.randrange(QPS)
+            life = self.lives[qp]
+            near = life.entries[max(0, life.cut[0] - 2) : life.cut[0] + 3]
+            psn = rng.choice([entry["psn"] for entry in near] + [life.psn]) + rng.choice([0, 0, 1, 2])
+            self.recall = (qp, psn % (1 << 24))
+            ctx.set(dut.recall, dict(zip(("qp", "psn"), self.recall)))
+        elif self.recall and rng.random() < 0.002:
+            self.recall = None  # patience is over
+        ctx.set(dut.recall_en, self.recall is not None)
+        ctx.set(dut.hold, rng.random() < self.stall / 3)
+
+    def recallable(self, life, psn):
+        """Whether the next entry is to be given up."""
+        at, k = life.cut
+        if at == life.released or life.refused is not None:
+            return False
+        entry = life.entries[at]
+        ahead = (entry["psn"] + k - psn) % (1 << 24) < 1 << 23
+        return ahead and entry["kind"] in (ResponseKind.READ, ResponseKind.REPLAY)
+
+    def recall_over(self):
+        qp, psn = self.recall
+        self.recall = None
+        life = self.lives[qp]
+        if qp != self.token and self.cycle - life.released_in > 20:
+            assert not self.recallable(life, psn), "recalled, and not given up"
+
     def release_taken(self):
         qp, token = self.offered
         self.offered = None
+        self.lives[qp].released_in = self.cycle
         if token:
             self.token_taken = True
             self.passing = deque(a for a in self.passing if a["qp"] != qp)
@@ -170,29 +214,20 @@ class World:
             assert packet["kind"] == DepartureKind.RESPONSE
             self.check(qp, life, packet, access)
 
-    def skip_lost(self, qp, life):
-        """Replays that find nothing: they are over when all before them are."""
-        at, k = life.cut
-        while k == 0 and at < life.released and life.entries[at]["kind"] == ResponseKind.REPLAY:
-            if life.answered < at or life.entries[at]["source"]["value"] is not None:
-                break
-            at += 1
-        life.cut = (at, k)
-
     def check(self, qp, life, packet, access):
-        self.skip_lost(qp, life)
         at, k = life.cut
         assert at < life.released, "cut before its release"
         assert life.refused is None or self.cycle - life.refused < SETTLED or self.stall, "a refused QP goes on"
         entry = life.entries[at]
         packets = expected(qp, entry)
         if k == 0 and at:
-            before = life.entries[at - 1]["kind"]
+            before = entry["kind"] if life.begun is None else life.begun  # what was given up whole sent nothing
             changes = (entry["kind"] == ResponseKind.READ) != (before == ResponseKind.READ)
             if changes or entry["kind"] == ResponseKind.REPLAY:
                 assert life.answered >= at, "overlaps with entries of another kind"
             elif life.answered < at:
                 self.seen["overlap"] += 1
+        life.begun = entry["kind"]
         want, run = packets[k]
         transport = packet["transport"]
         for name in ("opcode", "psn", "length", "msn"):
@@ -288,10 +323,17 @@ class World:
         if self.passing and mine is self.passing[0] and all(answer[f] == mine[f] for f in fields):
             self.passing.popleft()
         else:
-            entry = life.entries[life.served]
-            assert (entry["kind"], entry["source"]["value"]) == (ResponseKind.REPLAY, None)
             assert (answer["status"], answer["last"]) == (OK, 1)
-            self.seen["lost"] += 1
+            at, k = life.cut
+            entry = life.entries[at]
+            if entry["kind"] == ResponseKind.REPLAY and entry["source"]["value"] is None and life.answered == at:
+                self.seen["lost"] += 1
+            else:
+                assert self.recall, "given up, and not recalled"
+                assert self.recall[0] == qp, "given up, and another recalled"
+                assert self.recallable(life, self.recall[1])
+                self.seen["given up in its middle" if k else "given up"] += 1
+            life.cut = (at + 1, 0)
             life.answered += 1
         life.served += answer["last"]
         if answer["status"] in FATAL and life.refused is None:
@@ -317,6 +359,7 @@ class World:
                 raise Deadlock(f"seed {rng.seed_value}: {[(x.cut, x.served, len(x.entries)) for x in self.lives]}")
             self.write_entry(ctx)
             self.offer_release(ctx)
+            self.offer_recall(ctx)
             self.execute(ctx)
             self.transmit(ctx)
             for name in ("answered_o", "packet", "access", "operands"):
@@ -327,7 +370,7 @@ class World:
             qp = rng.randrange(QPS)
             word = rng.randrange(2)
             ctx.set(dut.attribute, {"index": qp, "word": word, "data": QP_CONTEXT.words(**context(qp))[word]})
-            _, _, *values = await ctx.tick().sample(*sampled, *payloads)
+            _, _, recalled, *values = await ctx.tick().sample(dut.recalled, *sampled, *payloads)
             moved = {name: values[2 * i] and values[2 * i + 1] for i, name in enumerate(names)}
             answer, packet, access, operands = map(plain, values[-4:])
             if moved["answered_o"]:
@@ -344,6 +387,8 @@ class World:
                 self.release_taken()
             if moved["answered_i"]:
                 self.answer_taken()
+            if recalled:
+                self.recall_over()
             self.pair()
             quiet = quiet + 1 if not self.generating and self.done() else 0
         for qp, life in enumerate(self.lives):
@@ -351,7 +396,6 @@ class World:
             await ctx.tick()
             assert ctx.get(dut.served) == life.served % 256
             if life.refused is None:
-                self.skip_lost(qp, life)
                 assert life.cut == (len(life.entries), 0)
 
 
@@ -364,20 +408,31 @@ async def attributes(ctx, dut, **fields):
     ctx.set(dut.attribute_en, 0)
 
 
-@pytest.mark.parametrize(("stall", "trouble"), [(0, 0), (0.6, 0), (0, 0.01), (0.6, 0.02)])
-def test_random(stall, trouble):
+@pytest.mark.parametrize(
+    ("stall", "trouble", "recalls"),
+    [(0, 0, 0), (0.6, 0, 0), (0, 0.01, 0), (0.6, 0.02, 0), (0, 0, 0.02), (0.6, 0, 0.01), (0.4, 0.01, 0.01)],
+)
+def test_random(stall, trouble, recalls):
     rng = make_rng()
-    dut = Replier(QPS, rng.choice([64, 256]))
-    world = World(dut, rng, stall, trouble)
-    cycles = 1500
+    dut = Replier(QPS, rng.choice([64, 512]))
+    world = World(dut, rng, stall, trouble, recalls)
+    cycles = 6000 if recalls and not trouble else 1500  # a READ is rarely given up in its middle
 
     async def testbench(ctx):
         await attributes(ctx, dut)
         await world.run(ctx, cycles)
 
     simulate(dut, testbench, seed=rng.seed_value, deadline=100_000)
-    wanted = ["overlap", "middle", *ResponseKind, "replayed", "lost"] if not trouble else ["token"]
+    wanted = ["token"] if trouble else ["overlap", "middle", *ResponseKind, "replayed", "lost"]
+    if recalls and not trouble:
+        wanted = ["given up", "given up in its middle"]
     assert all(world.seen[name] for name in wanted), world.seen
+
+
+async def served(ctx, dut, qp):
+    ctx.set(dut.served_qp, qp)
+    await ctx.tick()
+    return ctx.get(dut.served)
 
 
 async def write(ctx, dut, qp, slot, **entry):
@@ -473,7 +528,7 @@ def test_round_robin():
     simulate(dut, testbench)
     assert [qp for _, qp, _ in seen] == [1, 2] * 16
     assert {length for _, _, length in seen} == {4096}
-    assert seen[-1][0] - seen[0][0] <= 31 * 9
+    assert seen[-1][0] - seen[0][0] <= 31 * 13
 
 
 def test_replays_wait_for_each_other():
@@ -506,6 +561,182 @@ def test_replays_wait_for_each_other():
             ctx.set(dut.inline.ready, 0)
 
     simulate(dut, testbench)
+
+
+class Recaller:
+    """A replier whose packets, answers and atomics a test looks at; the answers to what leaves are the test's."""
+
+    def __init__(self):
+        self.dut = Replier(QPS)
+        self.packets, self.answers = [], []  # (opcode, psn); last
+        self.written = 0
+
+    async def watch(self, ctx):
+        dut = self.dut
+        for name in ("access", "operands", "answered_o"):
+            ctx.set(getattr(dut, name).ready, 1)
+        while True:
+            sampled = (dut.packet.valid, dut.packet.ready, dut.packet.payload.transport)
+            _, _, valid, ready, transport, answered, answer = await ctx.tick().sample(
+                *sampled, dut.answered_o.valid, dut.answered_o.payload
+            )
+            if valid and ready:
+                self.packets.append((transport.opcode, transport.psn))
+            if answered:
+                self.answers.append((answer.qp, answer.last))
+
+    async def put(self, ctx, *entries, qp=1):
+        for entry in entries:
+            await write(ctx, self.dut, qp, self.written % 16, **entry)
+            await send_all(ctx, self.dut.release, [{"qp": qp}])
+            self.written += 1
+
+    async def cut(self, ctx, count=None, cycles=100):
+        """Lets packets pass until there are so many in all."""
+        ctx.set(self.dut.packet.ready, 1)
+        for _ in range(cycles):
+            if len(self.packets) == count:
+                break
+            await ctx.tick()
+        ctx.set(self.dut.packet.ready, 0)
+
+    async def recall(self, ctx, psn, qp=1, cycles=500):
+        dut = self.dut
+        ctx.set(dut.recall, {"qp": qp, "psn": psn})
+        ctx.set(dut.recall_en, 1)
+        done, passed = 0, -1
+        while not done and passed < cycles:
+            _, _, done = await ctx.tick().sample(dut.recalled)
+            passed += 1
+        ctx.set(dut.recall_en, 0)
+        return passed if done else None
+
+    def run(self, script):
+        async def testbench(ctx):
+            await attributes(ctx, self.dut, path_mtu=5)
+            await script(ctx)
+
+        simulate(self.dut, testbench, background=[self.watch])
+
+
+def large(psn):
+    return READ | {"psn": psn & 0xFFFFFF, "swap": 1 << 16, "address": 0x10000}
+
+
+@pytest.mark.parametrize("base", [100, 0xFFFFFC])
+def test_a_recall(base):
+    """What is behind the PSN is given up, in the middle of a READ, too; each entry counts as answered once, and what is
+    asked for next is served at once, from its own beginning."""
+    user = Recaller()
+
+    async def script(ctx):
+        dut = user.dut
+        await user.put(ctx, large(base), large(base + 16), large(base + 32))
+        await user.cut(ctx, 5)
+        ctx.set(dut.packet.ready, 1)  # a sixth may be under way
+        assert await user.recall(ctx, base + 2) is not None
+        count = len(user.packets)
+        assert count in (5, 6)
+        await user.cut(ctx)
+        assert len(user.packets) == count
+        assert user.answers == [(1, 1)] * 3
+        assert await served(ctx, dut, 1) == 3
+        # The rest of the first one, and another QP's, which is not meant.
+        await user.put(ctx, READ | {"psn": (base + 2) & 0xFFFFFF, "swap": 14 << 12, "address": 0x12000})
+        await user.cut(ctx, count + 3)
+        assert user.packets[count:] == [(opcode, (base + 2 + n) & 0xFFFFFF) for n, opcode in enumerate((13, 14, 14))]
+
+    user.run(script)
+
+
+def test_a_recall_of_what_is_still_to_come():
+    """READs before the PSN stay, and so does another QP's; that there is nothing to give up takes 7 cycles."""
+    user = Recaller()
+
+    async def script(ctx):
+        await user.put(ctx, large(100))
+        assert await user.recall(ctx, 100, qp=2) == 6
+        await user.cut(ctx, 2)
+        assert await user.recall(ctx, 116) is not None
+        await user.cut(ctx, 16, cycles=1000)
+        assert [psn for _, psn in user.packets] == list(range(100, 116))
+        assert user.answers == []
+
+    user.run(script)
+
+
+def test_a_recall_gives_up_no_atomic():
+    """It is to be executed; what is behind it is left, too. A replay is given up, and what it needs stays."""
+    user = Recaller()
+
+    async def script(ctx):
+        ctx.set(user.dut.hold, 1)
+        await user.put(ctx, ATOMIC | {"psn": 100}, large(101))
+        assert await user.recall(ctx, 90) is not None
+        assert user.answers == []
+        ctx.set(user.dut.hold, 0)
+        await user.cut(ctx, 1)
+        assert user.packets == [(0x12, 100)]
+        await send_all(ctx, user.dut.result, [{"value": 5, "ok": 1}])
+        await send_all(ctx, user.dut.answered_i, [{"qp": 1, "last": 1}])
+        ctx.set(user.dut.hold, 1)
+        await user.put(ctx, {"kind": ResponseKind.REPLAY, "psn": 100})
+        ctx.set(user.dut.packet.ready, 1)  # for a READ's packet that was under way
+        assert await user.recall(ctx, 100) is not None
+        given_up = len(user.packets) - 1
+        assert given_up <= 1
+        assert user.answers == [(1, 1)] * 3
+        ctx.set(user.dut.hold, 0)
+        await user.cut(ctx)
+        assert len(user.packets) == 1 + given_up
+        await user.put(ctx, {"kind": ResponseKind.REPLAY, "psn": 100})
+        await user.cut(ctx)
+        assert user.packets[1 + given_up :] == [(0x12, 100)]
+
+    user.run(script)
+
+
+def test_a_recall_does_not_wait_for_payload():
+    """While responses are held, nothing is begun, but what is recalled is given up."""
+    user = Recaller()
+
+    async def script(ctx):
+        ctx.set(user.dut.hold, 1)
+        await user.put(ctx, large(100), large(116))
+        await user.cut(ctx)
+        assert user.packets == []
+        assert await user.recall(ctx, 100) is not None
+        assert user.answers == [(1, 1)] * 2
+        ctx.set(user.dut.hold, 0)
+        await user.cut(ctx)
+        assert user.packets == []
+
+    user.run(script)
+
+
+def test_one_packet_is_begun_before_hold_counts_it():
+    """4 cycles behind a large packet, `hold` says whether there may be another."""
+    user = Recaller()
+
+    async def script(ctx):
+        dut = user.dut
+        await user.put(ctx, large(100))
+        ctx.set(dut.packet.ready, 1)
+        moved = False
+        while not moved:
+            _, _, valid, ready = await ctx.tick().sample(dut.packet.valid, dut.packet.ready)
+            moved = valid and ready
+        for _ in range(3):
+            await ctx.tick()
+        ctx.set(dut.hold, 1)
+        for _ in range(60):
+            await ctx.tick()
+        assert len(user.packets) == 1
+        ctx.set(dut.hold, 0)
+        await user.cut(ctx, 2)
+        assert len(user.packets) == 2
+
+    user.run(script)
 
 
 @pytest.mark.parametrize("qps", [0, 3, 8192])

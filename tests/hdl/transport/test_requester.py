@@ -82,7 +82,7 @@ def random_wqe(rng, stride, mtu):
     return wqe
 
 
-@pytest.mark.parametrize(("stall", "data_width"), [(0, 64), (0.3, 256), (0.6, 64)])
+@pytest.mark.parametrize(("stall", "data_width"), [(0, 64), (0.3, 512), (0.6, 64)])
 def test_random_messages(stall, data_width, monkeypatch):
     """While attributes are written once more, as they are: what is read in that cycle is undefined."""
     tear(monkeypatch)

@@ -30,7 +30,7 @@ from receive_world import (
 from streams import collect, make_rng, plain, receive_all, send_all, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
-from verbena.hdl.transport.responder import Responder
+from verbena.hdl.transport.responder import RECALL_LIMIT, Responder
 
 QPS = 4
 
@@ -64,6 +64,17 @@ class World:
         self.cycles, self.waits = [], []  # when each packet was taken, and after how many cycles
         self.hints = 0.2
         self.served = [0] * QPS
+        self.lagging = [0] * QPS  # entries that the dut is told of only after a recall
+        self.recalls = []
+        self.recallable = True
+
+    def recall(self, qp, psn):
+        """Whether the replier has given up by now what is behind."""
+        if not self.recallable or self.rng.random() < self.stall:
+            return False
+        self.recalls.append((qp, psn))
+        self.lagging[qp] = 0
+        return True
 
     async def control(self, ctx, qp, action, psn=0):
         await send_all(ctx, self.dut.control, [{"qp": qp, "action": action, "psn": psn}])
@@ -157,9 +168,14 @@ class World:
         async def response_rings(ctx):
             """Their write port, and how far they are: 1 cycle later."""
             before = None  # a job that waits writes its row again and again
+            recalled = False
             while True:
-                _, _, enable, row, qp = await ctx.tick().sample(dut.entry_en, dut.entry, dut.served_qp)
-                ctx.set(dut.served, self.served[qp] % 256)
+                _, _, enable, row, qp, recalls, recall = await ctx.tick().sample(
+                    dut.entry_en, dut.entry, dut.served_qp, dut.recall_en, dut.recall
+                )
+                recalled = recalls and not recalled and self.recall(recall.qp, recall.psn)
+                ctx.set(dut.recalled, recalled)
+                ctx.set(dut.served, (self.served[qp] - self.lagging[qp]) % 256)
                 written = (row.qp, row.slot, plain(row.entry) | {"kind": row.entry.kind.value}) if enable else None
                 if enable and written != before:
                     self.entries.append(written)
@@ -768,6 +784,40 @@ def test_a_broadcast_tears_nothing():
     world.simulate(script)
 
 
+@pytest.mark.parametrize("opcode", [READ_REQUEST, FETCH_ADD])
+def test_what_is_asked_for_again_recalls_what_is_behind_it(opcode):
+    """The ring is full when the peer goes back, and there is room once the replier has given up what is in it."""
+    world = World(values=[{"access": 14, "max_dest_rd_atomic": 16}] * QPS)
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 100)
+        for _ in range(16):
+            await world.packet(ctx, 0, READ_REQUEST, dma_length=256)
+        await world.packet(ctx, 0, WRITE_ONLY, 8, dma_length=8, psn=101)
+        assert world.recalls == []
+        world.served[0] = world.lagging[0] = 16
+        for psn in (101, 102):
+            await world.packet(ctx, 0, opcode, dma_length=256, psn=psn)
+        assert world.recalls == [(0, 101), (0, 102)]
+        assert [entry["psn"] for *_, entry in world.wanted_entries[-2:]] == [101, 102]
+
+    world.simulate(script)
+
+
+def test_reception_does_not_wait_for_a_recall_for_ever():
+    world = World(values=[{"access": 14, "max_dest_rd_atomic": 16}] * QPS)
+    world.recallable = False
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 100)
+        await world.packet(ctx, 0, READ_REQUEST, dma_length=256)
+        await world.packet(ctx, 0, READ_REQUEST, dma_length=256, psn=100)
+
+    world.simulate(script)
+    assert RECALL_LIMIT <= world.waits[-1] < RECALL_LIMIT + 16
+    assert len(world.entries) == 2
+
+
 CYCLES = {
     "WRITE": (WRITE_ONLY, 8, {"dma_length": 8}, 8),
     "WRITE of nothing": (WRITE_ONLY, 0, {}, 8),
@@ -777,7 +827,7 @@ CYCLES = {
     "READ": (READ_REQUEST, 0, {"dma_length": 1000}, 8),
     "atomic": (FETCH_ADD, 0, {}, 8),
     "duplicate": (WRITE_ONLY, 8, {"dma_length": 8, "psn": 5}, 8),
-    "duplicate READ": (READ_REQUEST, 0, {"dma_length": 8, "psn": 5}, 8),
+    "duplicate READ": (READ_REQUEST, 0, {"dma_length": 8, "psn": 5}, 12),
     "not accepted": (WRITE_ONLY, 8, {"dma_length": 8, "accept": 0}, 8),
 }
 

@@ -182,6 +182,7 @@ def test_lossy_requests():
             await ctx.tick()
 
     async def entries(ctx):
+        ctx.set(dut.recalled, 1)
         while True:
             _, _, enable, row, qp = await ctx.tick().sample(dut.entry_en, dut.entry, dut.served_qp)
             ctx.set(dut.served, served[qp] % 256)
