@@ -9,16 +9,15 @@ import json
 import sys
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.wqe import SendOpcode
-from verbena.hdl.transport.aeth import AethSyndrome
+from verbena.hdl.config import DATA_WIDTHS
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
+from .console import Console, Progress, Table
 from .devices import configure, world
+from .extra import require
 from .pair import End, connect
 from .ports import Faults
 from .wire_limit import go_back_n, wire_cycles
@@ -48,12 +47,20 @@ every second packet, so it takes three lost ones to make the requester go back w
 OUTBOUND = 2
 """Of the captures: a frame that leaves its port."""
 
-AETH = 54
-"""Where an acknowledgement's AETH stands, its syndrome first."""
+BTH, AETH = 42, 54
+"""Where the opcode stands, and an acknowledgement's AETH, its syndrome first."""
+
+READ_REQUEST = 0x0C
+LOSSY = ("WRITE", "READ")
 
 REGION = 1 << 20
 BUFFER = 1 << 17
 """Messages go round in that much memory, as perftest's do in less: the caches are warm after the first round."""
+
+
+def data_width():
+    """Bits of the engines' buses."""
+    return world().model.design.data_width
 
 
 def _cqe_written(cq, number):
@@ -67,13 +74,15 @@ def _cqe_written(cq, number):
     return True
 
 
-def _cycle_of(cq, number, start):
-    """The cycle, counted from ``start``, in which completion ``number`` of ``cq`` came into memory."""
+def _cycle_of(cq, number, start, step=4096):
+    """The cycle, counted from ``start``, in which completion ``number`` of ``cq`` came into memory; up to ``step`` too
+    late if the world does not stop at it.
+    """
     here = world()
     while not _cqe_written(cq, number):
         if here.cycles - start > PATIENCE:
             raise RuntimeError(f"completion {number} did not come within {PATIENCE} cycles")
-        here.advance(4096)
+        here.advance(step)
     return here.cycles - start
 
 
@@ -150,6 +159,49 @@ def throughput(name, size, qps, mtu=MTU):
         "messages": messages,
         "cycles_per_message": round(cycles, 2),
         "payload_bytes_per_cycle": round(size / cycles, 3),
+        "wire_fraction": round(wire_cycles(opcode, size, mtu, data_width()) / cycles, 4),
+    }
+
+
+def both_ways(name, size, qps, mtu=MTU):
+    """One row: as :func:`throughput`, with the same on the way back at the same time. A message is one of either
+    direction, each of which has a wire of its own; the ACKs of one direction share the wire with the messages of the
+    other.
+    """
+    opcode = OPERATIONS[name]
+    share, short = 64, 16
+    sizes = {"qps": qps, "depth": share, "cqe": share * qps + 8}
+    with End("sim0", REGION, **sizes) as a, End("sim1", REGION, **sizes) as b:
+        connect(a, b, mtu=mtu)
+        ends, completed = ((a, b), (b, a)), 0
+
+        def batch(each):
+            nonlocal completed
+            start = world().cycles
+            for i in range(qps):
+                for here, there in ends:
+                    here.qps[i].post_send(_send(here, there, opcode, size, each, i * each))
+            completed += each * qps
+            cycles = max(_cycle_of(here.cq, completed - 1, start) for here, _ in ends)
+            for here, _ in ends:
+                while here.cq.poll(1024)[0]:
+                    pass
+            return cycles
+
+        batch(share)
+        before, sent = batch(short), a.context.query_counters()
+        after, now = batch(share), a.context.query_counters()
+    cycles = (after - before) / ((share - short) * qps)
+    return {
+        "op": f"{name}, both ways",
+        "transport": "RC",
+        "size": size,
+        "mtu": mtu,
+        "qps": qps,
+        "messages": (share - short) * qps,
+        "messages_per_ack": round(share * qps / (now["tx_acks"] - sent["tx_acks"]), 2),
+        "cycles_per_message": round(cycles, 2),
+        "payload_bytes_per_cycle": round(size / cycles, 3),
         "wire_fraction": round(wire_cycles(opcode, size, mtu, 64) / cycles, 4),
     }
 
@@ -188,42 +240,86 @@ def latency(name, size, inline, push, mtu=MTU):
         "latency_cycles": cycles,
         "cycles_per_message": cycles,
         "payload_bytes_per_cycle": round(size / cycles, 3),
-        "wire_fraction": round(wire_cycles(opcode, size, mtu, 64) / cycles, 4),
+        "wire_fraction": round(wire_cycles(opcode, size, mtu, data_width()) / cycles, 4),
     }
 
 
-def round_trip():
-    """Cycles from the last beat of a full packet behind a gap to that of the NAK, as the requester's end of
-    the wire sees them, read off a capture. A wire that may lose frames stores each before it forwards it.
+def busy_latency(mtu, size=65536):
+    """One row: an 8-byte SEND from an adapter that answers its peer's READs of ``size`` bytes meanwhile, 16 of them
+    outstanding; the worst of 8, at different moments.
+    """
+    opcode = OPERATIONS["SEND"]
+    samples = []
+    with End("sim0", REGION) as a, End("sim1", REGION) as b, End("sim0", REGION) as c, End("sim1", REGION) as d:
+        connect(a, b, mtu=mtu)
+        connect(c, d, mtu=mtu)
+        d.qp.post_recv(_receives(d, 8, 9))
+        b.qp.post_send(_send(b, a, OPERATIONS["READ"], size, 16))
+        _cycle_of(b.cq, 1, world().cycles)
+        for number in range(9):  # the first with cold caches
+            start = world().cycles
+            c.qp.post_send(_send(c, d, opcode, 8, 1))
+            samples.append(_cycle_of(d.cq, number, start, 8))
+            _cycle_of(c.cq, number, start)
+            end = world().cycles + 1009
+            while world().cycles < end:
+                world().advance(end - world().cycles)
+        if _cqe_written(b.cq, 15):
+            raise RuntimeError("the READs were over before the SENDs")
+    cycles = max(samples[1:])
+    return {
+        "op": "SEND",
+        "transport": "RC",
+        "size": 8,
+        "mtu": mtu,
+        "qps": 1,
+        "under_reads": size,
+        "latency_cycles": cycles,
+        "cycles_per_message": cycles,
+        "payload_bytes_per_cycle": round(8 / cycles, 3),
+        "wire_fraction": round(wire_cycles(opcode, 8, mtu, data_width()) / cycles, 4),
+    }
+
+
+def round_trip(name="WRITE"):
+    """Cycles from the last beat of a full packet behind a gap to that of what asks for the lost one, read off a capture
+    at the end that sends the payload: of WRITEs the requester's, and a NAK; of READs the responder's, and the READ that
+    is sent again. A wire that may lose frames stores each before it forwards it.
     """
     import tempfile
 
     from scapy.utils import PcapNgReader
+    from verbena.hdl.transport.aeth import AethSyndrome
 
+    sender = 1 if name == "READ" else 0
     with tempfile.TemporaryDirectory() as folder, End("sim0", REGION) as a, End("sim1", REGION) as b:
         connect(a, b, mtu=MTU, timeout=TIMEOUT)
-        port = world().adapters[0]
+        port = world().adapters[sender]
         world().set_faults(Faults(lose=1e-9))
         for number in range(3):
             if number == 2:
                 world().capture(Path(folder) / "frames.pcapng")
                 port.fault_at(port.counters["sent_frames"] + 1, "lose")
-            a.qp.post_send(_send(a, b, OPERATIONS["WRITE"], 8 * MTU, 1))
+            a.qp.post_send(_send(a, b, OPERATIONS[name], 8 * MTU, 1))
             _cycle_of(a.cq, number, world().cycles)
         world().capture(None)
         world().set_faults(Faults())
         with PcapNgReader(str(Path(folder) / "frames.pcapng")) as frames:
-            seen = [frame for frame in frames if frame.sniffed_on == "adapter0"]
+            seen = [frame for frame in frames if frame.sniffed_on == f"adapter{sender}"]
     sent = [float(frame.time) for frame in seen if frame.direction == OUTBOUND]
-    naks = [float(f.time) for f in seen if f.direction != OUTBOUND and bytes(f)[AETH] == AethSyndrome.NAK_SEQUENCE]
-    return round((naks[0] - sent[2]) * world().clock_hz)
+    heard = [(float(frame.time), bytes(frame)) for frame in seen if frame.direction != OUTBOUND]
+    if name == "READ":
+        asked = [time for time, frame in heard if frame[BTH] == READ_REQUEST][1:]
+    else:
+        asked = [time for time, frame in heard if frame[AETH] == AethSyndrome.NAK_SEQUENCE]
+    return round((asked[0] - sent[2]) * world().clock_hz)
 
 
-def goodput(loss, size=65536, mtu=MTU, count=400):
-    """One row: WRITEs over a wire that loses each frame with this probability, ACKs included; and what an ideal
-    go-back-N would reach with the same packets and the same round trip.
+def goodput(name, loss, size=65536, mtu=MTU, count=400):
+    """One row: WRITEs or READs over a wire that loses each frame with this probability, ACKs and requests included; and
+    what an ideal go-back-N would reach with the same packets and the same round trip.
     """
-    opcode = OPERATIONS["WRITE"]
+    opcode = OPERATIONS[name]
     world().seed(1)
     with End("sim0", REGION, depth=16, cqe=64) as a, End("sim1", REGION) as b:
         connect(a, b, mtu=mtu, timeout=TIMEOUT)
@@ -242,9 +338,9 @@ def goodput(loss, size=65536, mtu=MTU, count=400):
         cycles = (world().cycles - start) / count
         world().set_faults(Faults())
         retries = a.context.query_counters()["retries"] - before
-    ideal = wire_cycles(opcode, size, mtu, 64)
+    ideal = wire_cycles(opcode, size, mtu, data_width())
     return {
-        "op": "WRITE",
+        "op": name,
         "transport": "RC",
         "size": size,
         "mtu": mtu,
@@ -261,6 +357,7 @@ def goodput(loss, size=65536, mtu=MTU, count=400):
 
 def draw(rows, path):
     """Throughput and message rate against size, and goodput against loss, as a picture."""
+    require("matplotlib")
     import matplotlib
 
     matplotlib.use("Agg")
@@ -277,7 +374,7 @@ def draw(rows, path):
             left.plot(sizes, rate, style, color=colour, marker="o", ms=4, label=label)
             messages = [CLOCK_MHZ / r["cycles_per_message"] for r in line]
             right.plot(sizes, messages, style, color=colour, marker="o", ms=4, label=label)
-    ideal = [wire_cycles(SendOpcode.RDMA_WRITE, size, MTU, 64) for size in SIZES]
+    ideal = [wire_cycles(SendOpcode.RDMA_WRITE, size, MTU, rows[0]["data_width"]) for size in SIZES]
     wire = {"linestyle": ":", "color": "#555", "label": "wire, WRITE"}
     left.plot(SIZES, [s * 8 * CLOCK_MHZ / 1000 / i for s, i in zip(SIZES, ideal)], **wire)
     right.plot(SIZES, [CLOCK_MHZ / i for i in ideal], **wire)
@@ -289,17 +386,22 @@ def draw(rows, path):
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     right.set_yscale("log")
-    line = [r for r in rows if "loss" in r]
-    for key, style, label in (("wire_fraction", "-o", "measured"), ("ideal_fraction", ":s", "ideal go-back-N")):
-        lossy.plot([100 * r["loss"] for r in line], [r[key] for r in line], style, ms=4, label=label)
+    for name in LOSSY:
+        line = [r for r in rows if "loss" in r and r["op"] == name]
+        for key, style, label in (("wire_fraction", "-o", "measured"), ("ideal_fraction", ":s", "ideal go-back-N")):
+            curve = {"color": CURVES[name], "ms": 4, "label": f"{name}, {label}"}
+            lossy.plot([100 * r["loss"] for r in line], [r[key] for r in line], style, **curve)
     lossy.set_xscale("symlog", linthresh=0.1)
     lossy.set_xticks([100 * loss for loss in LOSSES], [f"{100 * loss:g}" for loss in LOSSES])
     lossy.set_ylim(0, 1.05)
     lossy.set_xlabel("frames lost, %")
-    lossy.set_title("goodput of 64 KiB WRITEs, share of the wire")
+    lossy.set_title("goodput of 64 KiB messages, share of the wire")
     lossy.grid(alpha=0.3)
     lossy.legend(fontsize=8)
-    figure.suptitle(f"64-bit engine at {CLOCK_MHZ} MHz, MTU {MTU}, memory latency {rows[0]['memory_latency']} cycles")
+    figure.suptitle(
+        f"{rows[0]['data_width']}-bit engine at {CLOCK_MHZ} MHz, MTU {MTU}, "
+        f"memory latency {rows[0]['memory_latency']} cycles"
+    )
     figure.tight_layout()
     figure.savefig(path)
 
@@ -314,6 +416,8 @@ def show(rows, console):
         table.add_column(title, justify="right")
     for row in rows:
         suffix = f", {100 * row['loss']:g} % lost" if "loss" in row else ""
+        suffix += f", under READs of {row['under_reads'] // 1024} KiB" if "under_reads" in row else ""
+        suffix += f", {row['messages_per_ack']:g} an ACK" if "messages_per_ack" in row else ""
         suffix += (" inline" if row.get("inline") else "") + (" pushed" if row.get("push") else "")
         cells = [row["op"] + suffix, *(str(row[k]) for k in ("size", "mtu", "qps"))]
         if "latency_cycles" in row:
@@ -329,29 +433,32 @@ def show(rows, console):
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.sim.bench", description=__doc__.splitlines()[0])
     parser.add_argument("--memory-latency", type=int, default=128)
+    parser.add_argument("--data-width", type=int, choices=DATA_WIDTHS, default=64, help="of the engines, in bits")
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"))
     args = parser.parse_args(argv)
-    configure(memory_latency=args.memory_latency)
+    configure(memory_latency=args.memory_latency, data_width=args.data_width, seed=1)
     # Into a file or a pipe the table goes in full.
     console = Console(width=None if sys.stdout.isatty() else 120)
     work = [(throughput, (name, size, qps)) for name in CURVES for qps in (1, 16) for size in SIZES]
     work += [(throughput, (name, 65536, 1, 1024)) for name in CURVES]
     work += [(throughput, ("FETCH_ADD", 8, qps)) for qps in (1, 16)]
+    work += [(both_ways, ("WRITE", 8, qps)) for qps in (1, 16)]
     for push in (True, False):
         work += [(latency, (name, 8, inline, push)) for name in ("SEND", "WRITE_WITH_IMM") for inline in (False, True)]
         work += [(latency, (name, 8, False, push)) for name in RETURNING]
-    work += [(goodput, (loss,)) for loss in LOSSES]
+    work += [(busy_latency, (mtu,)) for mtu in (4096, 1024)]
+    work += [(goodput, (name, loss)) for name in LOSSY for loss in LOSSES]
     rows = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=len(work))
         for function, arguments in work:
             progress.update(task, description=f"{function.__name__} {' '.join(map(str, arguments))}")
-            rows.append(function(*arguments) | {"data_width": 64, "memory_latency": args.memory_latency})
+            rows.append(function(*arguments) | {"data_width": data_width(), "memory_latency": args.memory_latency})
             progress.advance(task)
-    trip = round_trip()
+    trips = {name: round_trip(name) for name in LOSSY}
     for row in rows:
         if "loss" in row:
-            packet = wire_cycles(OPERATIONS["WRITE"], row["mtu"], row["mtu"], 64)
+            packet, trip = wire_cycles(OPERATIONS[row["op"]], row["mtu"], row["mtu"], data_width()), trips[row["op"]]
             row |= {"round_trip": trip, "ideal_fraction": round(go_back_n(row["loss"], packet, trip), 4)}
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(rows, indent=1) + "\n")

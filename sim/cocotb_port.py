@@ -4,13 +4,16 @@ The driver blocks, cocotb awaits: a test runs it with ``await bridge(function)()
 the simulation, and each call of a port that needs time hands over to cocotb until that time has passed.
 """
 
+import os
+import random
+
 from cocotb.task import resume
 from cocotb.triggers import ClockCycles
 
 from ..hdl.abi.registers import REGISTERS
 from ..sw import host_memory
 from ..sw.port import provide
-from .devices import TICK
+from .devices import TICK, second_ns
 from .world import BusError
 
 __all__ = ["AxiPort", "Heap", "WorldPort", "provide_ports"]
@@ -30,6 +33,7 @@ class _Port:
         self.mac = world.adapters[index].mac
         self.ip = 0x0A000001 + index
         self.tick = TICK
+        self.random = random.Random(f"{os.environ.get('VERBENA_SEED')} {index}")
         self._dut = dut
 
     def read32(self, offset):
@@ -44,6 +48,10 @@ class _Port:
 
     def time_ns(self):
         return round(self.world.time_ns)
+
+    @property
+    def second_ns(self):
+        return second_ns(self.tick, self.world.clock_hz)
 
     def watch(self, address, length):
         return self.world.watch(address, length)

@@ -9,22 +9,20 @@ import hashlib
 import sys
 from pathlib import Path
 
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.table import Table
 from verbena.hdl.abi.wqe import SendOpcode
+from verbena.hdl.config import DATA_WIDTHS
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wc_status
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
-from .devices import world
+from .console import BarColumn, Console, Progress, Table, TextColumn, TimeRemainingColumn, TransferSpeedColumn, box
+from .devices import configure, world
 from .pair import End, connect
 from .wire_limit import wire_cycles
 
 __all__ = ["main"]
 
 CLOCK_MHZ = 156.25
-"""Nominal clock: 64 bits at 156.25 MHz are 10 Gb/s."""
+"""Nominal clock: 64 bits at 156.25 MHz are 10 Gb/s, 512 bits 80 Gb/s."""
 
 MTU = 4096
 SIZES = (1024, 16384, 262144)
@@ -111,6 +109,7 @@ def run(content, console, sizes=SIZES):
     length = len(content)
     digest = hashlib.sha256(content).digest()
     rows, good = [], True
+    width = world().model.design.data_width
     with (
         End("sim0", length, depth=DEPTH, cqe=4 * DEPTH) as a,
         End("sim1", length, depth=DEPTH, cqe=4 * DEPTH) as b,
@@ -134,7 +133,7 @@ def run(content, console, sizes=SIZES):
                         copy = receiver.mr.read(length, 0)
                         right = hashlib.sha256(copy).digest() == digest
                         good &= right
-                        ideal = sum(wire_cycles(transfer.opcode, n, MTU, 64) for _, n in transfer.chunks)
+                        ideal = sum(wire_cycles(transfer.opcode, n, MTU, width) for _, n in transfer.chunks)
                         messages, share = len(transfer.chunks), ideal / cycles
                         rows.append((name, arrow, size, length, messages, sent, cycles, share, right))
                         progress.remove_task(task)
@@ -147,7 +146,8 @@ def _size(size):
 
 def show(rows, console):
     """The table of what was measured."""
-    title = f"64-bit engine, MTU {MTU}, nominal clock {CLOCK_MHZ} MHz, memory latency 128 cycles"
+    width = world().model.design.data_width
+    title = f"{width}-bit engine, MTU {MTU}, nominal clock {CLOCK_MHZ} MHz, memory latency 128 cycles"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("operation", no_wrap=True)
     table.add_column("way", no_wrap=True)
@@ -165,7 +165,9 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.sim.demo", description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="?", type=Path, default=DEFAULT_FILE)
     parser.add_argument("--capture", type=Path, default=Path("build/demo.pcapng"))
+    parser.add_argument("--data-width", type=int, choices=DATA_WIDTHS, default=64, help="of the engines, in bits")
     args = parser.parse_args(argv)
+    configure(data_width=args.data_width)
     # Into a file or a pipe the table goes in full.
     console = Console(width=None if sys.stdout.isatty() else 120)
     try:

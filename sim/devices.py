@@ -1,16 +1,20 @@
-"""The simulated adapters as devices of the driver: ``sim0`` and ``sim1`` on one wire, in one world.
+"""Simulated adapters as devices of the driver: ``sim0`` and ``sim1`` on one wire, in the default world.
 
-The world is built when the first of them is opened, with the options that :func:`configure` was given before, or those
-of the environment: ``VERBENA_SEED``, ``VERBENA_MEMORY_LATENCY``, ``VERBENA_TRACE`` (prefix of the waveforms' files),
-``VERBENA_CAPTURE`` (a pcapng file for the frames), ``VERBENA_TICK`` (cycles that timers take for 4.096 us).
+Other worlds give contexts on their own adapters (:meth:`.world.World.context`). The default world is built when the
+first of its devices is opened, with the options that :func:`configure` was given before, or those of the environment:
+``VERBENA_DATA_WIDTH`` (of the engines, in bits), ``VERBENA_SEED`` (of all that is random; without it a seed is drawn,
+and told on stderr), ``VERBENA_MEMORY_LATENCY``, ``VERBENA_TRACE`` (prefix of the waveforms' files), ``VERBENA_CAPTURE``
+(a pcapng file for the frames), ``VERBENA_TICK`` (cycles that timers take for 4.096 us).
 """
 
 import os
+import random
+import sys
 
 from verbena.hdl.abi.registers import REGISTERS
 from verbena.sw import host_memory
 
-__all__ = ["SimPort", "configure", "ports", "world"]
+__all__ = ["SimPort", "configure", "ports", "second_ns", "world"]
 
 ADAPTERS = 2
 STATUS = REGISTERS["status"].offset
@@ -20,27 +24,47 @@ TICK = 16
 """Cycles that a simulated adapter's timers take for 4.096 us, unless the option ``tick`` says otherwise. True time
 would be 640, but a hundred thousand cycles a second are simulated, and nobody wants to wait minutes for a timeout."""
 
+TICKS_A_SECOND = 1 / 4.096e-6
+
 _world = None
 
 
+def second_ns(tick, clock_hz):
+    """Nanoseconds of simulated time that count as a second, at ``tick`` cycles of ``clock_hz`` for 4.096 us: as much
+    less than a true second as the tick is shorter than a true one.
+    """
+    return round(tick * TICKS_A_SECOND * 1e9 / clock_hz)
+
+
 def configure(**options):
-    """Options of :class:`.world.World` for the devices; before the first of them is opened. ``RuntimeError`` after."""
-    if _world is not None:
+    """Options of :class:`.world.World` for the devices, and ``data_width`` (of engines of the standard configuration);
+    before the first of them is opened, or after the world was closed. ``RuntimeError`` while it exists.
+    """
+    if _world is not None and not _world.closed:
         raise RuntimeError("the simulated world exists already: configure it before a device is opened")
     _options.update(options)
 
 
 def world():
-    """The world of ``sim0`` and ``sim1``, built at the first call."""
+    """The world of ``sim0`` and ``sim1``, built at the first call, and anew if it was closed."""
     global _world
-    if _world is None:
+    if _world is None or _world.closed:
+        from verbena.hdl.config import Config
+
+        from .model import rnic
         from .world import World
 
         options = {"adapters": ADAPTERS}
-        settings = {key: value for key, value in _options.items() if key != "tick"}
+        settings = {key: value for key, value in _options.items() if key != "data_width"}
         for name, key in (("VERBENA_SEED", "seed"), ("VERBENA_MEMORY_LATENCY", "memory_latency")):
             if os.environ.get(name):
                 options[key] = int(os.environ[name])
+        width = _options.get("data_width") or os.environ.get("VERBENA_DATA_WIDTH")
+        if width:
+            options["design"] = rnic(Config(data_width=int(width)))
+        if "seed" not in options | _options:
+            options["seed"] = seed = random.SystemRandom().randrange(1 << 32)
+            print(f"verbena: VERBENA_SEED={seed} repeats this simulation", file=sys.stderr, flush=True)
         waves, capture = os.environ.get("VERBENA_TRACE"), os.environ.get("VERBENA_CAPTURE")
         _world = World(**({"trace": bool(waves)} | options | settings))
         if waves:
@@ -52,13 +76,15 @@ def world():
 
 def ports():
     """Device names and their openers, for the entry point ``verbena.devices``."""
-    return {f"sim{i}": lambda i=i: SimPort(world(), i) for i in range(_options.get("adapters", ADAPTERS))}
+    return {f"sim{i}": lambda i=i: world().ports[f"sim{i}"] for i in range(_options.get("adapters", ADAPTERS))}
 
 
 class SimPort:
-    """Adapter ``index`` of ``world`` as a :class:`verbena.sw.port.Port`."""
+    """Adapter ``index`` of ``world`` as a :class:`verbena.sw.port.Port`; ``random`` follows from the world's seed."""
 
     memory = host_memory
+    owners = ()
+    _driver = None
 
     def __init__(self, world, index):
         self.world = world
@@ -66,7 +92,8 @@ class SimPort:
         self.name = f"sim{index}"
         self._adapter = world.adapters[index]
         self.mac = self._adapter.mac
-        self.tick = int(_options.get("tick") or os.environ.get("VERBENA_TICK") or TICK)
+        self.random = random.Random(f"{world.random_seed} {index}")
+        self.tick = int(getattr(world, "tick", None) or os.environ.get("VERBENA_TICK") or TICK)
         self.ip = 0x0A000001 + index
         self._neighbours = {0x0A000001 + i: a.mac for i, a in enumerate(world.adapters)}
 
@@ -84,11 +111,21 @@ class SimPort:
     def time_ns(self):
         return round(self.world.time_ns)
 
+    @property
+    def second_ns(self):
+        return second_ns(self.tick, self.world.clock_hz)
+
     def watch(self, address, length):
         return self.world.watch(address, length)
 
     def unwatch(self, watch):
-        self.world.unwatch(watch)
+        if not self.gone:
+            self.world.unwatch(watch)
+
+    @property
+    def gone(self):
+        """The world is closed."""
+        return getattr(self.world, "closed", False)
 
     def resolve(self, ip):
         return self._neighbours[ip]

@@ -17,6 +17,8 @@ class MemorySettings(Structure):
         ("outstanding", c_uint32),
         ("stall", c_double),
         ("shuffle", ctypes.c_bool),
+        ("silent_reads", ctypes.c_bool),
+        ("silent_writes", ctypes.c_bool),
     ]
 
 
@@ -55,6 +57,7 @@ _FUNCTIONS = {
     "watch": (c_int, c_void_p, c_void_p, c_uint64),
     "unwatch": (c_int, c_void_p, c_int),
     "memory_settings": (None, c_void_p, c_int, POINTER(MemorySettings)),
+    "answer_silent": (None, c_void_p, c_int),
     "memory_counters": (None, c_void_p, c_int, _counters),
     "wire_settings": (None, c_void_p, POINTER(WireSettings)),
     "add_tap": (c_int, c_void_p),

@@ -22,10 +22,15 @@ def path_mtu(mtu):
 
 
 class End:
-    """A context with a PD, a region of ``size`` bytes, a CQ, and ``qps`` queue pairs on it."""
+    """A context with a PD, a region of ``size`` bytes, a CQ, and ``qps`` queue pairs on it.
 
-    def __init__(self, name, size, *, qps=1, depth=128, cqe=1024, sge=1, inline=0, access=ALL_ACCESS, push=None):
-        self.context = Context(name=name, push=push)
+    ``name`` is that of a device, or of an adapter of ``world`` if there is one.
+    """
+
+    def __init__(
+        self, name, size, *, qps=1, depth=128, cqe=1024, sge=1, inline=0, access=ALL_ACCESS, push=None, world=None
+    ):
+        self.context = Context(name=name, push=push) if world is None else world.context(name, push=push)
         self.pd = PD(self.context)
         self.mr = MR(self.pd, size, access)
         self.cq = CQ(self.context, cqe)

@@ -149,14 +149,19 @@ class Adapter(_Port):
 
     def set_memory(self, **settings):
         """Changes some of ``read_latency``, ``write_latency``, ``read_bandwidth``, ``write_bandwidth`` (beats in 16
-        cycles), ``outstanding`` (bursts), ``stall`` (probability of back pressure, each cycle and channel) and
-        ``shuffle`` (ids are answered out of order).
+        cycles), ``outstanding`` (bursts), ``stall`` (probability of back pressure, each cycle and channel),
+        ``shuffle`` (ids are answered out of order), ``silent_reads`` and ``silent_writes`` (what is asked for is never
+        answered, nor what comes behind it with the same id; see :meth:`answer_silent`).
         """
         for name, value in settings.items():
             if name not in self.memory:
                 raise ValueError(f"there is no memory setting {name!r}")
             setattr(self._memory, name, value)
         self._world._call("memory_settings", self.index, self._memory)
+
+    def answer_silent(self):
+        """Answers, late, what was asked for while the memory was silent."""
+        self._world._call("answer_silent", self.index)
 
     @property
     def bus_counters(self):

@@ -1,15 +1,18 @@
 """The simulated world for plain Python: adapters on a wire, host memory, captures and waves.
 
 The caller owns time: nothing moves between two calls. A register access takes the cycles of its handshakes;
-:meth:`World.advance` lets time pass until something happens.
+:meth:`World.advance` lets time pass until something happens. A process may have several worlds: each has its own
+engines, wire and time, and all have the process's memory.
 """
 
 import ctypes
+import errno
 import threading
 
+from ..hdl.config import Config
 from ..sw import host_memory
 from .library import MemorySettings, WireSettings, load
-from .model import build
+from .model import build, rnic
 from .ports import Adapter, BusError, Faults, Tap
 
 __all__ = ["INTERRUPT", "TAP", "WATCH", "Adapter", "BusError", "Faults", "ProtocolError", "Tap", "World"]
@@ -30,8 +33,14 @@ class World:
     adapters : int
     design : verbena.sim.model.Design, optional
         The engine; by default the standard configuration.
+    data_width : int
+        Instead: the standard configuration at this width.
+    tick : int, optional
+        Cycles that the drivers of its devices let timers take for 4.096 us; by default ``VERBENA_TICK`` of the
+        environment, or 16.
     seed : int
-        Of faults, stalls and shuffling: the same seed and the same calls give the same cycles.
+        Of faults, stalls, shuffling and keys: the same seed and the same calls give the same cycles. It stays in
+        ``random_seed``.
     memory_latency, write_latency : int
         Cycles from an AXI4 read's address to its first data, and from a write's last data to its response.
     clock_hz : float
@@ -51,6 +60,8 @@ class World:
         adapters=1,
         design=None,
         *,
+        data_width=None,
+        tick=None,
         seed=1,
         memory_latency=128,
         write_latency=32,
@@ -62,6 +73,12 @@ class World:
     ):
         if adapters < 1:
             raise ValueError(f"adapters must be at least 1, not {adapters!r}")
+        if data_width is not None:
+            if design is not None:
+                raise ValueError(f"either a design or a data_width, not {design!r} and {data_width!r}")
+            design = rnic(Config(data_width=data_width))
+        self.tick = tick
+        self.random_seed = seed
         self.model = build(design, trace=trace)
         library = load(self.model.library)
         self._attach(library, library.create(adapters, clock_hz, seed), clock_hz, owner=True)
@@ -70,6 +87,9 @@ class World:
             adapter.set_memory(read_latency=memory_latency, write_latency=write_latency, **memory)
 
     _handle = None
+    _devices = None
+    tick = None
+    random_seed = 1
 
     def _attach(self, library, handle, clock_hz, *, owner):
         self._library = library
@@ -85,13 +105,49 @@ class World:
         # Locally administered addresses.
         self.adapters = [Adapter(self, i, 0x02_56_42_00_00_01 + i) for i in range(self._call("adapters"))]
         for adapter in self.adapters:
-            adapter._memory = MemorySettings(128, 32, 16, 16, 64, 0.0, False)
+            adapter._memory = MemorySettings(128, 32, 16, 16, 64, 0.0, False, False, False)
 
     def close(self):
-        """Ends the simulation; captures and waves are complete then."""
-        handle, self._handle = self._handle, None
-        if handle and self._owner:
-            self._library.destroy(handle)
+        """Ends the simulation, and closes all contexts on its adapters; captures and waves are complete then."""
+        self._end()
+        if self._devices is not None:
+            self._devices.close()
+
+    @property
+    def closed(self):
+        return self._handle is None
+
+    def _end(self):
+        if self._handle is None:
+            return
+        with self._lock:  # until another thread comes out
+            handle, self._handle = self._handle, None
+            if handle and self._owner:
+                self._library.destroy(handle)
+
+    @property
+    def ports(self):
+        """The adapters as devices of the driver (:class:`.devices.SimPort`) by name: ``sim0``, ``sim1``, ..."""
+        if self._devices is None:
+            from .world_devices import WorldDevices
+
+            self._call("cycle")  # it must be open
+            self._devices = WorldDevices(self)
+        return self._devices.ports
+
+    def context(self, name="sim0", *, push=None):
+        """A :class:`verbena.sw.verbs.device.Context` on adapter ``name`` of this world, which closes it.
+
+        Contexts on one adapter share its driver.
+        """
+        from verbena.sw.verbs.base import refuse
+        from verbena.sw.verbs.device import Context
+
+        if self.closed:
+            refuse(f"Failed to open device {name}: the world is closed", errno.EINVAL)
+        if name not in self.ports:
+            refuse(f"Failed to find device {name}: this world has {', '.join(self.ports)}", errno.ENODEV)
+        return Context(port=self.ports[name], push=push)
 
     def __enter__(self):
         return self
@@ -100,7 +156,9 @@ class World:
         self.close()
 
     def __del__(self):
-        self.close()
+        # Who owns the contexts is forgotten, too, and ends the world after them.
+        if self._devices is None:
+            self._end()
 
     def _call(self, name, *arguments):
         # ctypes lets go of the interpreter, so two threads could be inside at once.

@@ -16,6 +16,7 @@ from verbena.hdl.abi.eqe import EQE, EventType
 from verbena.hdl.abi.registers import REGISTERS
 
 from .errors import AdapterError
+from .owner import claim
 from .reach import Reach
 from .regions import LOG_MPT_SIZE, Regions
 
@@ -24,7 +25,11 @@ __all__ = ["Adapter", "AdapterError", "phase_at"]
 LOG_EQ_SIZE = 12
 COMMAND_CYCLES = 4_000_000
 ARP_TRIES = 3
-ARP_CYCLES = 100_000
+"""ARP requests, a second apart: as many as Linux sends (``mcast_solicit``, ``retrans_time``)."""
+ARP_QUIET = 100_000
+"""Cycles in which a device has nothing to do, after which an answer is not waited for: a device that cannot tell, as
+others may speak any time, always has something to do."""
+SECOND_NS = 10**9
 ARP_KNOWN = 1 << 31
 
 
@@ -41,8 +46,8 @@ class Adapter:
     Raises
     ------
     AdapterError
-        The device is not a Verbena engine, speaks another version of the interface, or does not reach the memory that
-        it gets for its tables.
+        The device is not a Verbena engine, speaks another version of the interface, does not reach the memory that
+        it gets for its tables, or is in use by another driver (EBUSY).
     """
 
     def __init__(self, port):
@@ -68,9 +73,35 @@ class Adapter:
         self.contexts = weakref.WeakSet()  # who hears of the port
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
-        self._turns = {}  # number given last, of QPs and CQs
+        self._random = getattr(port, "random", None) or random.SystemRandom()
+        self._turns = {}  # place in the order of the number given last, of QPs and CQs
+        self._orders = {"QP": self._random.sample(range(self.max_qp), self.max_qp), "CQ": range(self.max_cq)}
         self._lock = threading.RLock()
-        self._bring_up()
+        self.news = threading.Condition()  # notified when events have been handed out
+        self.owner = claim(port)
+        try:
+            self._bring_up()
+        except BaseException:
+            self.owner.give_up()
+            raise
+
+    @property
+    def gone(self):
+        """The device is not there any more: what is left to do is to give host memory back."""
+        return getattr(self.port, "gone", False)
+
+    def close(self):
+        """Gives up the device, which is reset if it is still there, and what it has in host memory; all Contexts are
+        closed.
+        """
+        with self._lock:
+            if self.gone:
+                self.owner.forget()
+            else:
+                self.reset()
+                self.owner.give_up()
+        self.regions.close()
+        self.memory.free(self.eq_address)
 
     # Registers and commands
 
@@ -87,12 +118,22 @@ class Adapter:
         for i, value in enumerate(values):
             self.port.write32(offset + 4 * i, value)
 
+    def reset(self):
+        """Makes the device as new: QPs, CQs, keys, events, and what it has begun, are gone; it is not enabled.
+
+        ``AdapterError`` (ETIMEDOUT) if it does not end.
+        """
+        with self._lock:
+            self._write("command", COMMAND.words(opcode=Command.DEVICE_RESET)[0])
+            if self._wait(lambda: None) is None:
+                raise AdapterError(errno.ETIMEDOUT, "DEVICE_RESET does not end")
+
     def _bring_up(self):
+        self.reset()
         port = self.port
-        # The same device gets the same keys, so that a simulation can be repeated.
         log_mpt_size = getattr(port, "log_mpt_size", LOG_MPT_SIZE)
         self.log_eq_size = getattr(port, "log_eq_size", LOG_EQ_SIZE)
-        self.regions = Regions(self.memory, random.Random(port.mac), self._drop_key, log_mpt_size)
+        self.regions = Regions(self.memory, self._random, self._drop_key, self._drop_tables, log_mpt_size)
         mpt_bus = self.regions.bus
         self.eq_address, eq_bus = self.memory.alloc_contiguous(EQE.size << self.log_eq_size)
         self.memory.write(self.eq_address, bytes(EQE.size << self.log_eq_size))
@@ -108,6 +149,7 @@ class Adapter:
             ("eq_high", eq_bus >> 32),
             ("eq_log_size", self.log_eq_size),
             ("tick", port.tick),
+            ("bus_timeout", reg.BUS_TIMEOUT),
             ("control", 3),
         ):
             self._write(name, value)
@@ -115,30 +157,42 @@ class Adapter:
     def _drop_key(self, index):
         self.command(Command.INVALIDATE_KEY, index)
 
+    def _drop_tables(self):
+        self.command(Command.INVALIDATE_MTT)
+
     def command(self, opcode, number=0, action=QpAction.NONE, words=(), results=0):
-        """Runs a command to its end; ``words`` go to the mailbox before, and as many as ``results`` come from there.
+        """Runs a command to its end; ``words`` go to the mailbox before, and as many as ``results`` come from there. A
+        device that is gone has nothing left to be commanded.
 
         ``AdapterError``: EINVAL if it is refused, ETIMEDOUT if it does not end, EBUSY if an earlier one has not.
         """
         name = f"{Command(opcode).name} of {number:#x}"
+        if self.gone:
+            return []
         with self._lock:
             if self._read("command_status") >> 31:
-                # The mailbox belongs to the command that runs: touching it would hang the bus.
+                # The mailbox belongs to the command that runs: the device would refuse it.
                 raise AdapterError(errno.EBUSY, f"{name}: an earlier command does not end")
             if words:
                 self._write_block(reg.MAILBOX, list(words))
             self._write("command", COMMAND.words(opcode=opcode, action=action, number=number)[0])
-            waited = 0
-            while (status := self._read("command_status")) >> 31:
-                if waited >= COMMAND_CYCLES:
-                    raise AdapterError(errno.ETIMEDOUT, f"{name} does not end")
-                self.process_events()  # a full event ring would hold the command up
-                self.port.advance(256)
-                waited += 256
+            status = self._wait(self.process_events)  # a full event ring would hold the command up
+            if status is None:
+                why = "host memory does not answer" if self._read("status") & reg.FATAL else "it does not end"
+                raise AdapterError(errno.ETIMEDOUT, f"{name}: {why}")
             if status & 15:
                 why = next((s.name for s in CommandStatus if s == status & 15), status & 15)
                 raise AdapterError(errno.EINVAL, f"{name} was refused: {why}")
             return self._read_block(reg.MAILBOX, results) if results else []
+
+    def _wait(self, meanwhile):
+        """The status when no command runs any more; None if that takes too long."""
+        for _ in range(COMMAND_CYCLES // 256):
+            if not (status := self._read("command_status")) >> 31:
+                return status
+            meanwhile()
+            self.port.advance(256)
+        return None
 
     def counters(self):
         """All counters of the engine by name."""
@@ -162,21 +216,22 @@ class Adapter:
 
     def resolve(self, ip):
         """MAC address of the neighbour with the IPv4 address ``ip``: one that the port knows, or who answers an ARP
-        request.
+        request. Three requests are sent, each when the one before is a second old (:class:`.port.Port`).
 
-        ``AdapterError`` (EHOSTUNREACH) if nobody does.
+        ``AdapterError`` (EHOSTUNREACH) if nobody answers.
         """
         try:
             return self.port.resolve(ip)
         except KeyError:
             pass
         with self._lock:
+            second = getattr(self.port, "second_ns", SECOND_NS)
             for _ in range(ARP_TRIES):
                 self._write("neighbour_ip", ip)
-                waited = 0
-                while waited < ARP_CYCLES:
-                    self.port.advance(1024)
-                    waited += 1024
+                end = self.port.time_ns() + second
+                quiet = 0
+                while quiet < ARP_QUIET and self.port.time_ns() < end:
+                    quiet = 0 if self.port.advance(1024) else quiet + 1024
                     if (high := self._read("neighbour_mac_high")) & ARP_KNOWN:
                         return (high & 0xFFFF) << 32 | self._read("neighbour_mac_low")
         dotted = ".".join(str(byte) for byte in ip.to_bytes(4, "big"))
@@ -191,7 +246,7 @@ class Adapter:
     def create_qp(self, owner, **attributes):
         """A QP number, with the QP in RESET; events about it go to ``owner._event``."""
         with self._lock:
-            number = self._free_number(self.qps, self.max_qp, self.max_qp, "QP")
+            number = self._free_number(self.qps, self.max_qp, "QP")
             self.command(Command.CREATE_QP, number, words=QP_CONTEXT.words(**attributes))
             self.qps[number] = weakref.ref(owner)
             return number
@@ -216,10 +271,16 @@ class Adapter:
     def create_cq(self, owner, base, log_size):
         """A CQ number; events about it go to ``owner._event``."""
         with self._lock:
-            number = self._free_number(self.cqs, self.max_cq, 0, "CQ")
+            number = self._free_number(self.cqs, 0, "CQ")
             self.command(Command.CREATE_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
             self.cqs[number] = weakref.ref(owner)
             return number
+
+    def modify_cq(self, number, base, log_size):
+        """Gives a CQ another ring, from its first entry on; how it is armed stays. All that was written to the old one
+        is visible, and nothing more will be.
+        """
+        self.command(Command.MODIFY_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
 
     def destroy_cq(self, number):
         with self._lock:
@@ -227,15 +288,17 @@ class Adapter:
             self.process_events()
             del self.cqs[number]
 
-    def _free_number(self, used, count, base, what):
+    def _free_number(self, used, base, what):
         """The next number in turn, so that one that was given back rests as long as it can: packets and events of its
-        former life may still be on their way.
+        former life may still be on their way. Those of QPs, which peers learn, take turns in a random order.
         """
+        order = self._orders[what]
+        count = len(order)
         turn = self._turns.get(what, count - 1)
-        for i in range(1, count + 1):
-            number = base + (turn + i) % count
+        for i in range(turn + 1, turn + 1 + count):
+            number = base + order[i % count]
             if number not in used:
-                self._turns[what] = number - base
+                self._turns[what] = i % count
                 return number
         raise AdapterError(errno.ENOMEM, f"all {count} {what}s are in use")
 
@@ -254,6 +317,8 @@ class Adapter:
 
     def ring_cq(self, number, register, value):
         """Rings a doorbell of a CQ (:class:`verbena.hdl.abi.registers.CqDoorbell`)."""
+        if self.gone:
+            return
         self.port.write32(reg.CQ_PAGES + number * reg.PAGE + register, value & 0xFFFF)
 
     # Memory regions: see :mod:`.regions`
@@ -274,6 +339,8 @@ class Adapter:
 
     def process_events(self):
         """Hands every event in the ring to whom it concerns. Returns how many there were."""
+        if self.gone:
+            return 0
         with self._lock:
             count = 0
             while True:
@@ -286,10 +353,13 @@ class Adapter:
                 self._dispatch(event["type"], event["number"])
             if count:
                 self._write("eq_consumer", self.eq_consumer)
-            return count
+        if count:
+            with self.news:
+                self.news.notify_all()
+        return count
 
     def _dispatch(self, kind, number):
-        if kind in (EventType.PORT_ACTIVE, EventType.PORT_ERR):
+        if kind in (EventType.PORT_ACTIVE, EventType.PORT_ERR, EventType.DEVICE_FATAL):
             for context in self.contexts:
                 context._event(kind)
             return

@@ -3,7 +3,7 @@
 One arena of 1 GiB of address space a process; pages take memory only when they are touched. Its first half is for
 buffers: bus pages lie in another order than the pages of the process (``page ^ MASK``), as scattered physical pages
 do, so that a translation that is left out or wrong shows. Its second half is for rings and tables, contiguous on the
-bus. Other memory of the process can be made reachable with :func:`pin`.
+bus. Other memory of the process is made reachable with :func:`pin`, as registering it does.
 
 The arena knows no device. A simulation lists :func:`windows` and is told of later changes (:func:`subscribe`).
 """
@@ -14,6 +14,8 @@ import mmap
 import threading
 import weakref
 from dataclasses import dataclass
+
+from .process_memory import check_pages
 
 __all__ = [
     "PAGE",
@@ -40,7 +42,7 @@ MASK = 0x15A5B
 
 SCATTERED_BUS = 0x51_0000_0000
 CONTIGUOUS_BUS = 0x72_8000_0000
-PINNED_BUS = 0x4000_0000_0000
+PINNED_BUS = 0x8000_0000_0000
 """All three above 4 GiB, so that the upper word of an address counts."""
 
 
@@ -231,18 +233,25 @@ def bus_pages(address, length):
         return result
 
 
-def pin(address, length):
-    """Makes other memory of this process reachable, page by page, until :func:`unpin`; pins are counted."""
+def pin(address, length, *, writable=False):
+    """Makes other memory of this process reachable, page by page, until :func:`unpin`; pins are counted. Memory of the
+    arena is reachable anyway.
+
+    ``ValueError``, and nothing is pinned, if the process does not have a page, or may not write it and ``writable`` is
+    asked for. Where there is no ``/proc`` nobody can tell, and the caller answers for it.
+    """
     with _lock:
         arena = _get()
-        for at in range(address // PAGE * PAGE, address + max(length, 1), PAGE):
-            if _inside(at, PAGE) is not None:
-                continue
+        pages = range(address // PAGE * PAGE, address + max(length, 1), PAGE)
+        pages = [at for at in pages if _inside(at, PAGE) is None]
+        if pages:
+            check_pages(pages[0], pages[-1] + PAGE, writable)
+        for at in pages:
             if at in arena.pins:
                 arena.pins[at][1] += 1
                 continue
             # A bus address that no other page has, scattered as well.
-            window = Window(PINNED_BUS | (at ^ MASK * PAGE) & (1 << 46) - 1, at, PAGE, 0)
+            window = Window(PINNED_BUS | (at ^ MASK * PAGE) & PINNED_BUS - 1, at, PAGE, 0)
             arena.pins[at] = [window, 1]
             _tell(True, window)
 

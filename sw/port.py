@@ -20,15 +20,26 @@ class Port(Protocol):
     """A device as the driver sees it.
 
     ``memory`` is the host memory that the device reaches: :mod:`verbena.sw.host_memory` or an object with its functions
-    ``alloc``, ``free``, ``read``, ``write``, ``bus_pages`` and ``alloc_contiguous``. ``tick`` is what the device's
+    ``alloc``, ``free``, ``read``, ``write``, ``bus_pages`` and ``alloc_contiguous``. If it has ``pin`` and ``unpin``,
+    other memory of the process becomes reachable by them. ``tick`` is what the device's
     timers take for 4.096 us, in its cycles.
+
+    A port that other processes can open, too, has ``key``: a string by which all of this host know the device
+    (:mod:`.owner`).
 
     A port may have ``pushes``, a bool: whether some ten writes of registers take less time than a read of the device
     from host memory, so that it pays to push send WQEs. A port without it says yes; one that carries each write over a
     network or a serial line says no; such a port may also have ``read_block(offset, count)`` and
     ``write_block(offset, values)``, which do with consecutive registers at once what ``read32`` and ``write32`` do with
     one. A port of little memory has ``log_mpt_size`` and ``log_eq_size``: the base-2
-    logarithms of how many regions and events there is room for.
+    logarithms of how many regions and events there is room for. A device that can go away has ``gone``, a bool: whether
+    it has. Then nothing is asked of it any more. A simulated device has ``random``, a ``random.Random`` from which the
+    driver draws keys and numbers of QPs, so that a simulation can be repeated; for a port without it the driver asks
+    the operating system.
+
+    A port may have ``second_ns``: how much of ``time_ns`` counts as a second where the driver waits for other hosts, as
+    for the answer to an ARP request. A port without it counts true seconds. In simulation a second is as much shorter
+    than a true one as ``tick`` is shorter than 4.096 us: 244,141 ticks.
     """
 
     name: str
@@ -121,6 +132,6 @@ def open_port(name):
     with _lock:
         if not has_port(name):
             raise OSError(errno.ENODEV, f"no device {name!r}; there are: {', '.join(sorted(_openers)) or 'none'}")
-        if name not in _open:
+        if name not in _open or getattr(_open[name], "gone", False):
             _open[name] = _opener(name)()
         return _open[name]

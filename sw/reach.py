@@ -15,7 +15,9 @@ class Reach:
     def __init__(self, memory, bits):
         self._memory = memory
         self._bits = bits
-        self.alloc, self.free, self.read, self.write = memory.alloc, memory.free, memory.read, memory.write
+        for name in ("alloc", "free", "read", "write", "pin", "unpin"):
+            if hasattr(memory, name):
+                setattr(self, name, getattr(memory, name))
 
     def alloc_contiguous(self, size, *alignment):
         """As of ``memory``; ``AdapterError`` (EFAULT) if that is beyond."""

@@ -8,6 +8,12 @@ LOG_MPT_SIZE = 14
 MAX_REGIONS = (1 << LOG_MPT_SIZE) - 1
 """Index 0 stays free, so that no key is small."""
 
+WORD = 8
+"""Bytes that the device reads at once, whatever the width of its bus."""
+
+LEAST_TABLE = 64
+"""Bytes of the smallest translation table."""
+
 
 class Region:
     """A registered memory region: its key, its MPT entry, and its translation table in host memory."""
@@ -27,18 +33,24 @@ class Regions:
     memory : object
         Host memory, as a :class:`.port.Port` has it.
     random : random.Random
-        Where keys come from.
+        Where keys come from: nobody who does not know it can foretell one.
     drop : callable
-        ``drop(index)`` makes the engine forget what it has cached of a key, and returns when it has.
+        ``drop(index)`` makes the engine forget what it has cached of a key, and returns when all accesses by it are
+        over.
+    drop_tables : callable
+        ``drop_tables()`` makes the engine forget what it has cached of translation tables.
     log_size : int
         Base-2 logarithm of the table's entries.
     """
 
-    def __init__(self, memory, random, drop, log_size=LOG_MPT_SIZE):
+    def __init__(self, memory, random, drop, drop_tables, log_size=LOG_MPT_SIZE):
         self.memory = memory
         self.random = random
         self.by_index = {}
         self._drop = drop
+        self._drop_tables = drop_tables
+        self._retired = []
+        self._retired_bytes = 0
         self._log_size = log_size
         self._variants = {}  # last one of each index
         self.address, self.bus = memory.alloc_contiguous(MPT.size << log_size)
@@ -57,50 +69,99 @@ class Regions:
             raise
         region.mtt = mtt
         region.entry.update(fields, pd=pd, access=access)
-        self._write(region.index, **region.entry)
+        self._enter(region.index, MPT.pack(**region.entry))
         self.by_index[region.index] = region
         return region
 
     def deregister(self, region):
-        self._write(region.index)
-        self._drop(region.index)
-        self._free(region.mtt)
+        """Takes a region back. When this returns the device uses its memory no more."""
+        self._withdraw(region.index)
+        self.memory.write(self._place(region.index), bytes(MPT.size))
+        self._retire(region.mtt)
         del self.by_index[region.index]
 
     def change(self, region, memory=None, **fields):
-        """Replaces fields of a region's entry, and with ``memory``, an address and a length, what it stands for. The
-        engine uses the new ones once this returns.
+        """Replaces fields of a region's entry, and with ``memory``, an address and a length, what it stands for. When
+        this returns the device uses the new ones only. Until then an access sees the old entry or the new one, or, if
+        that is not one word's difference, none: then it is refused.
         """
-        old, fresh = region.mtt, None
+        fresh = None
         if memory is not None:
             fresh, translation = self._translate(*memory)
             fields.update(translation)
         try:
-            self._write(region.index, **region.entry | fields)
-            self._drop(region.index)
+            old, new = MPT.pack(**region.entry), MPT.pack(**region.entry | fields)
         except ValueError:
             self._free(fresh)
             raise
+        changed = [at for at in range(0, MPT.size, WORD) if old[at : at + WORD] != new[at : at + WORD]]
+        if len(changed) > 1:
+            self._withdraw(region.index)
+            self._enter(region.index, new)
+        else:
+            for at in changed:
+                self.memory.write(self._place(region.index) + at, new[at : at + WORD])
+            self._drop(region.index)
         region.entry.update(fields)
         if memory is not None:
+            self._retire(region.mtt)
             region.mtt = fresh
-            self._free(old)
+
+    def close(self):
+        """Gives back the tables; the device is gone."""
+        while self._retired:
+            self._free(self._retired.pop())
+        self.memory.free(self.address)
 
     def _translate(self, address, length):
-        """A translation table, and the fields of an MPT entry that go with it."""
+        """A translation table, its address and size, and the fields of an MPT entry that go with it."""
         log_page, entries = best_pages(address, self.memory.bus_pages(address, length)) if length else (12, [])
         mtt, bus = None, 0
         if entries:
-            mtt, bus = self.memory.alloc_contiguous(max(64, MTT.size * len(entries)), 64)
-            self.memory.write(mtt, b"".join(MTT.pack(present=1, page=entry >> 12) for entry in entries))
+            size = max(LEAST_TABLE, MTT.size * len(entries))
+            try:
+                table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
+            except MemoryError:
+                self._free_retired()
+                table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
+            mtt = table, size
+            self.memory.write(table, b"".join(MTT.pack(present=1, page=entry >> 12) for entry in entries))
         return mtt, {"address": address, "length": length, "log_page_size": log_page, "mtt_address": bus}
 
     def _free(self, mtt):
         if mtt is not None:
-            self.memory.free(mtt)
+            self.memory.free(mtt[0])
 
-    def _write(self, index, **fields):
-        self.memory.write(self.address + MPT.size * index, MPT.pack(**fields))
+    def _retire(self, mtt):
+        """Puts a translation table of which the device may still have entries aside: its memory must not become another
+        table before the device has dropped them. It drops all that it has, also what is in use, so this is done for
+        many tables at once: when they take as much memory as the MPT.
+        """
+        if mtt is not None:
+            self._retired.append(mtt)
+            self._retired_bytes += mtt[1]
+            if self._retired_bytes >= MPT.size << self._log_size:
+                self._free_retired()
+
+    def _free_retired(self):
+        self._drop_tables()
+        self._retired_bytes = 0
+        while self._retired:
+            self._free(self._retired.pop())
+
+    def _place(self, index):
+        return self.address + MPT.size * index
+
+    def _enter(self, index, entry):
+        """Makes an entry valid. The device reads the first word, which says so, before the others."""
+        place = self._place(index)
+        self.memory.write(place + WORD, entry[WORD:])
+        self.memory.write(place, entry[:WORD])
+
+    def _withdraw(self, index):
+        """Makes an entry invalid, and has the device forget it."""
+        self.memory.write(self._place(index), bytes(WORD))
+        self._drop(index)
 
     def _free_key(self):
         """MPT index and variant. A variant is never 0, so that neither a key's successor nor its predecessor is valid

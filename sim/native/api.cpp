@@ -101,6 +101,8 @@ void vw_memory_settings(World *world, int adapter, const MemorySettings *setting
     world->adapter(adapter).memory.settings = *settings;
 }
 
+void vw_answer_silent(World *world, int adapter) { world->adapter(adapter).memory.answer_silent(); }
+
 // read bursts, write bursts, read beats, write beats, decode errors
 void vw_memory_counters(World *world, int adapter, uint64_t *counters) {
     const AxiMemory &memory = world->adapter(adapter).memory;

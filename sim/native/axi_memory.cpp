@@ -42,12 +42,12 @@ void AxiMemory::step(const Outputs &outputs) {
 
     check_address("AR", outputs.ar, held_ar_, inputs.arready);
     if (outputs.ar.valid && inputs.arready) {
-        reads_.emplace_back(outputs.ar, now, now + settings.read_latency);
+        reads_.emplace_back(outputs.ar, now, settings.silent_reads ? kNever : now + settings.read_latency);
         read_bursts++;
     }
     check_address("AW", outputs.aw, held_aw_, inputs.awready);
     if (outputs.aw.valid && inputs.awready) {
-        writes_.emplace_back(outputs.aw, now);
+        writes_.emplace_back(outputs.aw, now, settings.silent_writes ? kNever : 0);
         write_bursts++;
     }
     accept_write_data(outputs);
@@ -83,17 +83,22 @@ void AxiMemory::accept_write_data(const Outputs &outputs) {
         if (last != beat.last) report_.violation(adapter_, "WLAST does not stand at the end of its burst");
         if (last) {
             open->complete = true;
-            open->due = report_.cycle + settings.write_latency;
+            if (open->due != kNever) open->due = report_.cycle + settings.write_latency;
             ++open;
         }
     }
+}
+
+void AxiMemory::answer_silent() {
+    for (auto *bursts : {&reads_, &writes_})
+        for (auto &burst : *bursts)
+            if (burst.due == kNever) burst.due = report_.cycle;
 }
 
 // Which burst is answered next: the first, or, when shuffled, any that is due and the first of its id.
 int AxiMemory::pick(std::deque<Burst> &bursts, bool write) {
     const uint64_t next = report_.cycle + 1;
     const auto ready = [&](const Burst &b) { return b.due <= next && (!write || b.complete); };
-    if (!settings.shuffle) return !bursts.empty() && ready(bursts.front()) ? 0 : -1;
     uint32_t found = 0;
     int chosen = -1;
     std::vector<uint32_t> seen;
@@ -101,6 +106,8 @@ int AxiMemory::pick(std::deque<Burst> &bursts, bool write) {
         const uint32_t id = bursts[i].address.id;
         if (std::find(seen.begin(), seen.end(), id) != seen.end()) continue;
         seen.push_back(id);
+        if (bursts[i].due == kNever) continue;
+        if (!settings.shuffle) return ready(bursts[i]) ? static_cast<int>(i) : -1;
         if (ready(bursts[i]) && random_.below(++found) == 0) chosen = static_cast<int>(i);
     }
     return chosen;

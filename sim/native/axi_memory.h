@@ -1,6 +1,7 @@
 // Host memory behind an AXI4 port: settable latency and bandwidth, random back pressure, answers out of order between ids.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -21,6 +22,8 @@ struct MemorySettings {
     uint32_t outstanding = 64;     // bursts accepted and unanswered, of reads and of writes each
     double stall = 0;              // probability, each cycle, that a channel of the world's holds back
     bool shuffle = false;          // answer ids in random order, as AXI permits; within an id the order holds
+    bool silent_reads = false;     // what is asked for now is not answered, before answer_silent(), nor what is behind it with its id
+    bool silent_writes = false;
 };
 
 class AxiMemory {
@@ -35,7 +38,10 @@ public:
     void reseed(uint64_t seed) { random_.reseed(seed, 0x100 + static_cast<uint64_t>(adapter_)); }
     void reset();
     void step(const Outputs &outputs);
-    bool idle() const { return reads_.empty() && writes_.empty() && beats_.empty(); }
+    // Bursts that will never be answered do not count.
+    bool idle() const { return silent(reads_) && silent(writes_) && beats_.empty(); }
+    // Late answers: to all that were taken while the memory was silent.
+    void answer_silent();
 
 private:
     struct Burst {
@@ -43,7 +49,7 @@ private:
 
         AxiAddress address;
         uint64_t start;  // cycle of the address handshake
-        uint64_t due;
+        uint64_t due;    // kNever: silent
         uint32_t done = 0;  // beats answered (read) or taken (write)
         bool complete = false;
         bool bad = false;
@@ -51,6 +57,11 @@ private:
         std::vector<uint64_t> strobes;
     };
 
+    static constexpr uint64_t kNever = ~uint64_t{0};
+
+    static bool silent(const std::deque<Burst> &bursts) {
+        return std::all_of(bursts.begin(), bursts.end(), [](const Burst &b) { return b.due == kNever; });
+    }
     bool stalled() { return settings.stall > 0 && random_.chance(settings.stall); }
     void check_address(const char *channel, const AxiAddress &now, AxiAddress &held, bool ready);
     void accept_write_data(const Outputs &outputs);

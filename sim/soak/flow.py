@@ -1,26 +1,31 @@
 """One direction of a connection: posts random operations, and checks what comes of them."""
 
+import mmap
 from itertools import pairwise
 
 from verbena.sw import host_memory
-from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wc_flags, ibv_wc_status, ibv_wr_opcode
+from verbena.sw.verbs.libibverbs_enums import ibv_access_flags, ibv_send_flags, ibv_wr_opcode
+from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
-from .model import Difference, Operation, Peer, first_difference
+from .completions import Completions
+from .model import Operation, Peer
+from .refusals import REFUSALS
+from .ring import Ring
 
-__all__ = ["DEPTH", "ENTRIES", "INLINE", "Flow"]
-
-DEPTH = 32
-"""Work requests that may be open in a queue."""
+__all__ = ["ENTRIES", "INLINE", "MESSAGES", "WEIGHTS", "Flow"]
 
 ENTRIES = 4
 """Most scatter/gather entries of a request."""
 
 INLINE = 96
-SLICE = 1 << 17
-POOL = 1 << 18
-LONGEST = 1 << 16
+LONGEST = 1 << 20
 LONGEST_SEND = 1 << 14
+SLICE = LONGEST + (1 << 16)
+POOL = 2 * LONGEST
+BUFFERS = 1 << 18
+REGIONS = 2
+"""Regions over the same memory, so that entries and operations differ in their keys."""
 
 WEIGHTS = {
     "SEND": 18,
@@ -31,72 +36,69 @@ WEIGHTS = {
     "ATOMIC_CMP_AND_SWP": 10,
     "ATOMIC_FETCH_AND_ADD": 10,
 }
+FLUSHED = "RDMA_WRITE in ERR"
+
 MESSAGES = ("SEND", "SEND_WITH_IMM", "RDMA_WRITE_WITH_IMM")
 """What uses up a receive request."""
 
+A = ibv_access_flags
 F = ibv_send_flags
-S = ibv_wc_status
+REMOTE = A.IBV_ACCESS_LOCAL_WRITE | A.IBV_ACCESS_REMOTE_WRITE | A.IBV_ACCESS_REMOTE_READ | A.IBV_ACCESS_REMOTE_ATOMIC
 
 
-class Ring:
-    """Hands out space of a region in order, and takes it back in order."""
-
-    def __init__(self, size):
-        self.size = size
-        self.head = self.tail = 0
-
-    def take(self, length):
-        """Offset of ``length`` contiguous bytes, or None."""
-        start = self.tail % self.size
-        skip = self.size - start if start + length > self.size else 0
-        if self.tail + skip + length - self.head > self.size:
-            return None
-        self.tail += skip + length
-        return (self.tail - length) % self.size
-
-
-class Flow:
+class Flow(Completions):
     """Requests of ``qp`` at ``here`` to its peer at ``there``, whose receive queue belongs to this flow, too.
 
     Parameters
     ----------
-    here, there : verbena.sim.pair.End
-        With regions of at least ``base + span`` bytes.
-    qp, peer : QP
-    base : int
-        Where the flow's parts of both regions begin: slice, pool and receive buffers.
-    mtu : int
-        Of the connection, in bytes: sizes near its multiples are tried.
-    random : random.Random
+    connection : .connection.Connection
+    here, there : .host.Host
     """
 
-    span = SLICE + 2 * POOL
-
-    def __init__(self, here, there, qp, peer, base, mtu, random):
-        self.here, self.there, self.qp, self.peer = here, there, qp, peer
-        self.mtu = mtu
-        self.random = random
-        self.slice = there.mr.buf + base
-        self.pool = here.mr.buf + base + SLICE
-        self.buffers = there.mr.buf + base + SLICE + POOL
+    def __init__(self, connection, here, there):
+        self.connection = connection
+        self.here, self.there = here, there
+        self.mtu, self.depth, self.random = connection.mtu, connection.depth, connection.soak.random
+        # One in the arena, two elsewhere in the process, where each page can get lost.
+        self.memory = [
+            MR(there.pd, SLICE, REMOTE),
+            MR(here.pd, POOL, 1, mmap.mmap(-1, POOL)),
+            MR(there.pd, BUFFERS, 1, mmap.mmap(-1, BUFFERS)),
+        ]
+        self.slice, self.pool, self.buffers = (mr.buf for mr in self.memory)
+        self.slice_mrs, self.pool_mrs, self.buffer_mrs = [], [], []
+        self.read_only = MR(there.pd, SLICE, A.IBV_ACCESS_REMOTE_READ, self.slice)
+        self.register()
         self.model = Peer(SLICE)
         self.done = 0
         self.counts = dict.fromkeys(WEIGHTS, 0)
-        self.reset()
+        self.refusals = 0
 
-    def reset(self):
-        """Queues are empty: both queue pairs come from RESET."""
+    def register(self):
+        """Regions over slice, pool and buffers, where there are none."""
+        for mrs, pd, address, size, access in (
+            (self.slice_mrs, self.there.pd, self.slice, SLICE, REMOTE),
+            (self.pool_mrs, self.here.pd, self.pool, POOL, 1),
+            (self.buffer_mrs, self.there.pd, self.buffers, BUFFERS, 1),
+        ):
+            while len(mrs) < REGIONS:
+                mrs.append(MR(pd, size, access, address))
+
+    def begin(self, qp, peer):
+        """A life begins: queues are empty, both queue pairs come from RESET."""
+        self.qp, self.peer = qp, peer
         self.next = 0
-        self.space, self.receive_space = Ring(POOL), Ring(POOL)
+        self.psns = 0  # that its requests have
+        self.space, self.receive_space = Ring(POOL), Ring(BUFFERS)
         self.marks = {}  # number: what of the pool is free once it is complete
         self.receives = {}  # number: (entries, mark)
         self.received = self.posted = 0
-        self.dead = self.killed = self.flushing = False
+        self.dead = self.killed = self.flushing = self.stopped = False
         self.flushed = self.unsignaled = 0
 
     @property
     def name(self):
-        return f"QP {self.qp.qp_num:#x} of {self.here.context.name}"
+        return f"QP {self.qp.qp_num:#x} of sim{self.here.index}"
 
     # Posting
 
@@ -110,7 +112,9 @@ class Flow:
             return max(0, random.choice((1, 2, 3, 4)) * mtu + random.randrange(-3, 4))
         if kind < 0.97:
             return random.randrange(0, 9000)
-        return random.randrange(LONGEST + 1)
+        if kind < 0.999:
+            return random.randrange(1 << 16)
+        return random.choice((LONGEST, random.randrange(LONGEST)))
 
     def _pieces(self, at, length):
         """Cuts ``length`` bytes at address ``at`` into entries, of which some may be empty."""
@@ -118,18 +122,23 @@ class Flow:
         edges = [0, *cuts, length]
         return [(at + a, b - a) for a, b in pairwise(edges)]
 
+    def _entries(self, pieces, mrs):
+        return [SGE(at, length, self.random.choice(mrs).lkey) for at, length in pieces]
+
     def post_receives(self, most):
         """Tops the receive queue up, with buffers that hold any message; at most ``most``."""
+        if self.killed or not self.buffer_mrs:
+            return
         first = last = None
         for _ in range(most):
-            if self.posted - self.received >= DEPTH:
+            if self.posted - self.received >= self.depth:
                 break
             at = self.receive_space.take(LONGEST_SEND)
             if at is None:
                 break
             pieces = self._pieces(self.buffers + at, LONGEST_SEND)
             self.receives[self.posted] = (pieces, self.receive_space.tail)
-            wr = RecvWR(self.posted, len(pieces), [SGE(a, n, self.there.mr.lkey) for a, n in pieces])
+            wr = RecvWR(self.posted, len(pieces), self._entries(pieces, self.buffer_mrs))
             self.posted += 1
             if first is None:
                 first = wr
@@ -139,10 +148,15 @@ class Flow:
         if first is not None:
             self.peer.post_recv(first)
 
+    @property
+    def room(self):
+        """Whether another request may be posted."""
+        return len(self.model.open) < self.depth and not (self.dead or self.killed or self.stopped)
+
     def post(self):
         """Posts one random operation, if there is room. Returns whether it did."""
-        random, model = self.random, self.model
-        if len(model.open) >= DEPTH or self.dead or self.killed:
+        random = self.random
+        if not self.room:
             return False
         name = random.choices(list(WEIGHTS), WEIGHTS.values())[0]
         atomic = name.startswith("ATOMIC")
@@ -153,23 +167,37 @@ class Flow:
             return False
         local = self.pool + start + (0 if atomic else random.randrange(16))
         pieces = [(local, length)] if atomic else self._pieces(local, length)
-        self.unsignaled = 0 if self.unsignaled == 7 or random.random() < 0.6 else self.unsignaled + 1
+        self.unsignaled = (
+            0 if self.unsignaled >= min(7, self.depth - 1) or random.random() < 0.6 else self.unsignaled + 1
+        )
         op = Operation(self.next, name, not self.unsignaled, pieces=pieces)
         wr = SendWR(
             op.number,
             ibv_wr_opcode[f"IBV_WR_{name}"],
             len(pieces),
-            sg=[SGE(a, n, self.here.mr.lkey) for a, n in pieces],
+            sg=self._entries(pieces, self.pool_mrs),
             send_flags=F.IBV_SEND_SIGNALED * op.signaled
             | F.IBV_SEND_INLINE * inline
             | F.IBV_SEND_SOLICITED * (random.random() < 0.2),
         )
         self._fill(op, wr, length, local)
-        self.qp.post_send(wr)
-        self.marks[op.number] = self.space.tail
-        self.next += 1
-        model.open.append(op)
+        self._post(op, wr)
         self.counts[name] += 1
+        return True
+
+    def refuse(self):
+        """Posts an operation that must be refused, by here or by there; it has no effect, and the connection breaks.
+        Returns whether it did.
+        """
+        if not self.room or (start := self.space.take(4096)) is None:
+            return False
+        refusal = self.random.choice(REFUSALS)
+        wr = refusal.request(self, self.next, self.pool + start, self.random)
+        fates = frozenset([refusal.status])
+        self.connection.fails(refusal.events)
+        self._post(Operation(self.next, refusal.name, True, fates=fates), wr)
+        self.unsignaled = 0
+        self.refusals += 1
         return True
 
     def end(self):
@@ -178,33 +206,48 @@ class Flow:
         """
         if self.dead or self.killed or not self.unsignaled:
             return True
-        if len(self.model.open) >= DEPTH:
+        if not self.room:
             return False
         wr = SendWR(self.next, ibv_wr_opcode.IBV_WR_RDMA_WRITE, 1, sg=[SGE(0, 0, 0)], send_flags=F.IBV_SEND_SIGNALED)
-        self.qp.post_send(wr)
-        self.model.open.append(Operation(self.next, "RDMA_WRITE", True))
-        self.marks[self.next] = self.space.tail
-        self.next += 1
+        self._post(Operation(self.next, "RDMA_WRITE", True), wr)
         self.unsignaled = 0
         return True
+
+    def flush(self):
+        """The queue pairs are in ERR. What was complete and not signaled shows when a signaled request is flushed."""
+        if self.dead:
+            return
+        if not self.model.open:
+            self.dead, self.flushed = True, self.next
+        elif len(self.model.open) < self.depth and self.model.open[-1].name != FLUSHED:
+            wr = SendWR(self.next, ibv_wr_opcode.IBV_WR_RDMA_WRITE, 1, sg=[SGE(0, 0, 0)])
+            self._post(Operation(self.next, FLUSHED, True), wr)
+
+    def _post(self, op, wr):
+        self.qp.post_send(wr)
+        self.psns += max(1, -(-sum(entry.length for entry in wr.sg_list) // self.mtu))
+        self.marks[op.number] = self.space.tail
+        self.next += 1
+        self.model.open.append(op)
 
     def _fill(self, op, wr, length, local):
         """Chooses operands, and lets the operation act on the model."""
         random, model, name = self.random, self.model, op.name
         at = random.randrange(SLICE - length + 1)
+        rkey = random.choice(self.slice_mrs).rkey
         changes = name != "RDMA_READ" and not name.startswith("SEND")
         if name.startswith("ATOMIC"):
             at &= ~7
             before = model.read(at, 8)
             if name == "ATOMIC_FETCH_AND_ADD":
                 addend = random.getrandbits(64)
-                wr.set_wr_atomic(self.there.mr.rkey, self.slice + at, addend)
+                wr.set_wr_atomic(rkey, self.slice + at, addend)
             else:
                 compare = int.from_bytes(before, "little") if random.random() < 0.7 else random.getrandbits(64)
                 swap = random.getrandbits(64)
-                wr.set_wr_atomic(self.there.mr.rkey, self.slice + at, compare, swap)
+                wr.set_wr_atomic(rkey, self.slice + at, compare, swap)
         else:
-            wr.set_wr_rdma(self.there.mr.rkey, self.slice + at)
+            wr.set_wr_rdma(rkey, self.slice + at)
         if random.random() < 0.05 or (changes and model.fence(at, length)):
             wr.send_flags |= F.IBV_SEND_FENCE
         if not name.startswith("SEND"):
@@ -227,79 +270,3 @@ class Flow:
                 immediate = random.getrandbits(32) if name.endswith("IMM") else None
                 wr.imm_data = immediate or 0
                 model.messages.append((data, immediate, name))
-
-    # Completions
-
-    def sent(self, wc):
-        """A completion of the send queue: in order, and after the first failure every request is flushed."""
-        open_ = self.model.open
-        if self.dead:
-            if (wc.wr_id, wc.status) != (self.flushed, S.IBV_WC_WR_FLUSH_ERR):
-                raise Difference(f"{self.name}: {wc} where the flush of {self.flushed} should be")
-            self.flushed += 1
-            return
-        while open_ and open_[0].number != wc.wr_id:
-            if open_[0].signaled:
-                raise Difference(f"{self.name}: {wc} came before {open_[0].name} {open_[0].number} was complete")
-            self._finish(open_.popleft())
-        if not open_:
-            raise Difference(f"{self.name}: {wc} is of no operation that is open")
-        if wc.status == S.IBV_WC_SUCCESS:
-            self._finish(open_.popleft())
-            return
-        if wc.status != S.IBV_WC_RETRY_EXC_ERR and not (self.killed and wc.status == S.IBV_WC_WR_FLUSH_ERR):
-            raise Difference(f"{self.name}: {wc} where success or RETRY_EXC_ERR could be")
-        self.dead, self.flushed = True, wc.wr_id + 1
-
-    def _finish(self, op):
-        self.space.head = self.marks.pop(op.number)
-        self.done += 1
-        if op.reads:
-            found = b"".join(host_memory.read(a, n) for a, n in op.pieces)
-            at = first_difference(op.result, found)
-            if at is not None:
-                raise Difference(
-                    f"{self.name}: {op.name} {op.number} of {len(found)} bytes at {op.remote[0]:#x}: "
-                    f"byte {at} is {found[at]:#04x}, not {op.result[at]:#04x}"
-                )
-
-    def arrived(self, wc):
-        """A completion of the peer's receive queue."""
-        what = f"receive {self.received} of {self.name}"
-        if wc.wr_id != self.received:
-            raise Difference(f"{what}: {wc} came")
-        pieces, self.receive_space.head = self.receives.pop(self.received)
-        self.received += 1
-        if wc.status == S.IBV_WC_WR_FLUSH_ERR:
-            self.flushing = True
-            return
-        if wc.status or self.flushing or not self.model.messages:
-            raise Difference(f"{what}: {wc}, with {len(self.model.messages)} messages under way")
-        data, immediate, name = self.model.messages.popleft()
-        flag = wc.wc_flags & ibv_wc_flags.IBV_WC_WITH_IMM
-        if wc.byte_len != len(data) or bool(flag) != (immediate is not None) or (flag and wc.imm_data != immediate):
-            raise Difference(f"{what}: {wc} for a {name} of {len(data)} bytes, immediate {immediate}")
-        if name == "RDMA_WRITE_WITH_IMM":
-            return
-        found = b"".join(host_memory.read(a, n) for a, n in pieces)[: len(data)]
-        at = first_difference(data, found)
-        if at is not None:
-            raise Difference(f"{what}: {name} of {len(data)} bytes: byte {at} is {found[at]:#04x}, not {data[at]:#04x}")
-
-    @property
-    def quiet(self):
-        return not self.model.open
-
-    @property
-    def flushed_all(self):
-        """After a failure: every completion that must come has come."""
-        return self.dead and self.flushed == self.next and self.received == self.posted
-
-    def check(self):
-        """Nothing is under way: the slice is the model's."""
-        self.model.check(host_memory.read(self.slice, SLICE), f"slice of {self.name}")
-
-    def settle(self):
-        """The connection broke, and both queue pairs are in RESET."""
-        self.model.settle(host_memory.read(self.slice, SLICE), f"slice of {self.name}")
-        self.reset()

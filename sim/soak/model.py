@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["Difference", "Operation", "Peer", "first_difference"]
 
+BLOCK = 4096
+
 
 class Difference(AssertionError):
     """Memory, a completion or a message is not what it must be."""
@@ -22,6 +24,7 @@ class Operation:
     pieces: list = field(default_factory=list)  # (address, length) of the scatter/gather entries
     before: bytes = b""  # what the operation changes in the slice, and into what
     data: bytes = b""
+    fates: frozenset = frozenset()  # statuses with which it must fail, if it comes so far
 
     @property
     def reads(self):
@@ -85,13 +88,18 @@ class Peer:
         """The connection broke: of the operations that are open, each may have had its effect or not, or in part. Takes
         over what memory holds, if every byte of it can be explained.
         """
-        possible = {}
-        for op in self.open:
-            for i, values in enumerate(zip(op.before, op.data)):
-                possible.setdefault(op.remote[0] + i, set()).update(values)
-        for at, (expected, found) in enumerate(zip(self.memory, actual)):
-            if expected != found and found not in possible.get(at, ()):
-                raise Difference(f"{what}: byte {at:#x} is {found:#04x}, which nobody wrote")
+        changes = [op for op in self.open if op.data and op.before]
+        for start in range(0, len(actual), BLOCK):
+            if self.memory[start : start + BLOCK] != actual[start : start + BLOCK]:
+                self._explain(start, actual[start : start + BLOCK], changes, what)
         self.memory[:] = actual
         self.open.clear()
         self.messages.clear()
+
+    def _explain(self, start, actual, changes, what):
+        for at, found in enumerate(actual, start):
+            if self.memory[at] == found:
+                continue
+            possible = (op for op in changes if op.remote[0] <= at < op.remote[0] + op.remote[1])
+            if not any(found in (op.before[at - op.remote[0]], op.data[at - op.remote[0]]) for op in possible):
+                raise Difference(f"{what}: byte {at:#x} is {found:#04x}, which nobody wrote")

@@ -105,6 +105,15 @@ class AHAttr(PyverbsObject):
         self.port_num = port_num
         self.gr = deepcopy(gr) if is_global else GlobalRoute()
 
+    def __str__(self):
+        if not self.is_global:
+            return f"port {self.port_num}, no route"
+        route = self.gr
+        return (
+            f"port {self.port_num}, sgid_index {route.sgid_index}, dgid {route.dgid}, flow_label {route.flow_label}, "
+            f"hop_limit {route.hop_limit}, traffic_class {route.traffic_class}"
+        )
+
     dgid = _routed("dgid")
     flow_label = _routed("flow_label")
     sgid_index = _routed("sgid_index")

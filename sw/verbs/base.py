@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from ..adapter import AdapterError
 from .pyverbs_error import PyverbsRDMAError
 
-__all__ = ["PyverbsCM", "PyverbsObject", "PyverbsRDMAErrno", "inc_rkey"]
+__all__ = ["PyverbsCM", "PyverbsObject", "PyverbsRDMAErrno", "close_all", "inc_rkey"]
 
 _last = threading.local()
 _serials = itertools.count()
@@ -151,7 +151,7 @@ class PyverbsCM(PyverbsObject, ABC):
 
 
 @atexit.register
-def _close_all():
+def close_all():
     """A device must not write into the memory of a process that is gone."""
     bury()
     for root in sorted(_roots, key=lambda r: r._serial):

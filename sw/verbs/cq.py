@@ -1,6 +1,7 @@
 """Completion queues and completion channels."""
 
 import errno
+import threading
 import weakref
 from collections import deque
 
@@ -10,9 +11,11 @@ from verbena.hdl.abi.registers import CqDoorbell
 
 from ..adapter import phase_at
 from .base import PyverbsCM, PyverbsObject, attempt, bury, refuse
-from .device import EVENT_QUANTUM, AsyncEvent
+from .device import AsyncEvent
 from .libibverbs_enums import ibv_wc_status
 from .limits import MAX_CQE
+from .number import within
+from .waiting import wait_for
 
 __all__ = ["CQ", "WC", "CompChannel"]
 
@@ -78,22 +81,23 @@ class CompChannel(PyverbsCM):
     def get_cq_event(self, expected_cq=None):
         """Waits for an event and returns its CQ, which must acknowledge it (:meth:`CQ.ack_events`).
 
-        EDEADLK if none can come any more; an event of another CQ than ``expected_cq`` is an error.
+        EDEADLK if none can come any more (:func:`.waiting.wait_for`); an event of another CQ than ``expected_cq`` is an
+        error.
         """
         bury()
         self._check_open()
-        adapter = self.context._adapter
-        adapter.process_events()
-        cq = None
-        while cq is None:
-            if self._events:
-                cq = self._events.popleft()()
-            elif not adapter.advance(EVENT_QUANTUM) and not self._events:
-                refuse("Failed to get CQ event: the device is idle", errno.EDEADLK)
+        cq = wait_for(self.context._adapter, lambda: bool(self._events), self._take, "Failed to get CQ event")
         cq.num_events += 1
         if expected_cq is not None and cq is not expected_cq:
             refuse("Received event on an unexpected CQ", errno.EINVAL)
         return cq
+
+    def _take(self):
+        self._check_open()
+        while self._events:
+            if (cq := self._events.popleft()()) is not None:
+                return cq
+        return None
 
     def _forget_events(self, cq):
         self._events = deque(event for event in self._events if event() not in (cq, None))
@@ -114,34 +118,50 @@ class CQ(PyverbsCM):
         super().__init__(*([context] if channel is None else [context, channel]))
         failed = "Failed to create a CQ"
         cqe = int(cqe)
-        if not 1 <= cqe <= MAX_CQE or not 0 <= comp_vector < context.num_comp_vectors:
-            refuse(failed, errno.EINVAL)
+        if not 1 <= cqe <= MAX_CQE:
+            refuse(f"{failed}: cqe must be 1 to {MAX_CQE}, not {cqe!r}", errno.EINVAL)
+        if not within(comp_vector, 0, context.num_comp_vectors - 1):
+            refuse(f"{failed}: there is no comp_vector {comp_vector!r}", errno.EINVAL)
         if channel is not None and channel.context is not context:
-            refuse(failed, errno.EINVAL)
+            refuse(f"{failed}: the channel is of another context", errno.EINVAL)
         self.context = context
         self.cq_context = cq_context
         self.comp_channel = channel
         self.num_events = 0
         self._adapter = adapter = context._adapter
-        self._log_size = (cqe - 1).bit_length()
-        self.cqe = 1 << self._log_size
-        self._consumer = 0
-        self._told = 0
         self._ready = deque()
         self._qps = weakref.WeakValueDictionary()
         self._unacked_events = 0
-        size = CQE.size << self._log_size
+        self._lock = threading.RLock()  # the ring does not change under who polls
+        log_size = (cqe - 1).bit_length()
         with attempt(failed):
-            self._ring, bus = adapter.memory.alloc_contiguous(max(4096, size))
-        adapter.memory.write(self._ring, bytes(size))
+            ring, bus = self._make_ring(log_size)
         try:
             with attempt(failed):
-                self._number = adapter.create_cq(self, bus, self._log_size)
+                self._number = adapter.create_cq(self, bus, log_size)
         except Exception:
-            adapter.memory.free(self._ring)
+            adapter.memory.free(ring)
             raise
-        self._watch = adapter.port.watch(self._ring, size)
+        self._use(ring, log_size)
         self._opened()
+
+    def _make_ring(self, log_size):
+        """Address and bus address of a ring in which nothing is complete."""
+        size = CQE.size << log_size
+        ring, bus = self._adapter.memory.alloc_contiguous(max(4096, size))
+        self._adapter.memory.write(ring, bytes(size))
+        return ring, bus
+
+    def _use(self, ring, log_size):
+        """The device writes to this ring now, from its first entry on."""
+        self._ring, self._log_size = ring, log_size
+        self._consumer = self._told = 0
+        self._watch = self._adapter.port.watch(ring, CQE.size << log_size)
+
+    @property
+    def cqe(self):
+        """Completions that there is room for."""
+        return 1 << self._log_size
 
     def poll(self, num_entries=1):
         """Up to ``num_entries`` completions: ``(n, [WC])``. When there is none, a simulated device is given some time
@@ -149,6 +169,8 @@ class CQ(PyverbsCM):
         """
         bury()
         self._check_open()
+        if not within(num_entries, 0, MAX_CQE * 2):
+            refuse(f"Failed to poll CQ: num_entries must be 0 to {MAX_CQE * 2}, not {num_entries!r}", errno.EINVAL)
         taken = self._take(num_entries)
         if not taken:
             self._adapter.advance(POLL_QUANTUM)
@@ -162,24 +184,54 @@ class CQ(PyverbsCM):
 
     def ack_events(self, num_events):
         """Tells that ``num_events`` events of the channel have been dealt with."""
-        if not 0 <= num_events <= self.num_events:
+        self._check_open()
+        if not within(num_events, 0, self.num_events):
             refuse(f"Failed to ack {num_events} CQ events: {self.num_events} are unacknowledged", errno.EINVAL)
         self.num_events -= num_events
 
     def resize(self, cqe):
-        """Accepts any size that holds what is unpolled and that the ring has room for; larger: EOPNOTSUPP."""
+        """Makes room for ``cqe`` completions or more; those that are not polled yet stay, and take none of it. Events
+        and arming stay, too. EINVAL: ``cqe`` is less than what is not polled, or more than a CQ can hold.
+        """
+        bury()
         self._check_open()
-        self._collect()
-        if not 1 <= cqe <= MAX_CQE or cqe < len(self._ready):
-            refuse("Failed to resize CQ", errno.EINVAL)
-        if cqe > self.cqe:
-            refuse("Failed to resize CQ: it cannot grow", errno.EOPNOTSUPP)
+        failed = "Failed to resize CQ"
+        cqe = int(cqe)
+        adapter = self._adapter
+        with self._lock:
+            self._collect()
+            if not 1 <= cqe <= MAX_CQE or cqe < len(self._ready):
+                refuse(f"{failed} to {cqe} with {len(self._ready)} completions", errno.EINVAL)
+            log_size = (cqe - 1).bit_length()
+            if log_size == self._log_size:
+                return
+            with attempt(failed):
+                ring, bus = self._make_ring(log_size)
+            try:
+                with attempt(failed):
+                    adapter.modify_cq(self._number, bus, log_size)
+            except Exception:
+                adapter.memory.free(ring)
+                raise
+            self._gather()
+            adapter.port.unwatch(self._watch)
+            adapter.memory.free(self._ring)
+            self._use(ring, log_size)
 
     def _take(self, count):
-        self._collect(count)
-        return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+        with self._lock:
+            self._collect(count)
+            return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
 
     def _collect(self, count=1 << 16):
+        """Gathers completions, and tells the device how far."""
+        with self._lock:
+            self._gather(count)
+            if self._told != self._consumer:
+                self._told = self._consumer
+                self._adapter.ring_cq(self._number, CqDoorbell.CONSUMER, self._consumer)
+
+    def _gather(self, count=1 << 16):
         """Moves completions from the ring to the list of the ready, until that holds ``count``."""
         memory = self._adapter.memory
         while len(self._ready) < count:
@@ -191,9 +243,6 @@ class CQ(PyverbsCM):
             qp = self._qps.get(entry["qpn"])
             if qp is not None:
                 self._ready.append(self._completion(qp, entry))
-        if self._told != self._consumer:
-            self._told = self._consumer
-            self._adapter.ring_cq(self._number, CqDoorbell.CONSUMER, self._consumer)
 
     def _completion(self, qp, entry):
         return WC(
@@ -210,8 +259,9 @@ class CQ(PyverbsCM):
 
     def _purge(self, qpn):
         """Forgets the completions of a QP that is destroyed or goes to RESET."""
-        self._collect()
-        self._ready = deque(wc for wc in self._ready if wc.qp_num != qpn)
+        with self._lock:
+            self._collect()
+            self._ready = deque(wc for wc in self._ready if wc.qp_num != qpn)
 
     def _event(self, kind):
         if kind != EventType.COMPLETION:

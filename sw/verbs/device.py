@@ -1,5 +1,6 @@
 """Devices and contexts."""
 
+import atexit
 import contextlib
 import errno
 import os
@@ -10,7 +11,7 @@ from collections import deque
 from ..adapter import Adapter
 from ..port import has_port, open_port, port_names
 from .addr import GID
-from .base import PyverbsCM, PyverbsObject, bury, refuse
+from .base import PyverbsCM, PyverbsObject, bury, close_all, refuse
 from .device_attr import (
     DeviceAttr,
     GIDEntry,
@@ -32,6 +33,7 @@ from .libibverbs_enums import (
     ibv_event_type,
 )
 from .pyverbs_error import PyverbsUserError
+from .waiting import EVENT_QUANTUM, wait_for
 
 __all__ = [
     "AsyncEvent",
@@ -52,20 +54,27 @@ __all__ = [
     "width_to_str",
 ]
 
-EVENT_QUANTUM = 4096
-"""Cycles that a simulated device is given between two looks for an event."""
-
-_adapters = {}
 _lock = threading.Lock()
+_shared = weakref.WeakSet()  # adapters that outlive the process
 
 
-def open_adapter(name):
-    """The adapter behind device ``name``, brought up once and shared by all Contexts. ``OSError`` if it cannot be."""
+def open_adapter(port):
+    """The adapter behind an open device, brought up once and shared by all Contexts. ``OSError`` if it cannot be."""
     with _lock:
-        port = open_port(name)
-        if name not in _adapters or _adapters[name].port is not port:
-            _adapters[name] = Adapter(port)
-        return _adapters[name]
+        if getattr(port, "_driver", None) is None:
+            port._driver = Adapter(port)
+            if hasattr(port, "key"):
+                _shared.add(port._driver)
+        return port._driver
+
+
+@atexit.register
+def _close_adapters():
+    """Devices that outlive the process are given up, after all that is on them."""
+    close_all()
+    for adapter in list(_shared):
+        with contextlib.suppress(OSError):
+            adapter.close()
 
 
 class Device(PyverbsObject):
@@ -84,7 +93,7 @@ class Device(PyverbsObject):
     @property
     def guid(self):
         """Opens the device, which alone knows."""
-        return guid_of(open_adapter(self._name).port.mac)
+        return guid_of(open_adapter(open_port(self._name)).port.mac)
 
     def __str__(self):
         return f"Device {self._name}, node type CA, transport type IB, index {self.index}"
@@ -125,28 +134,34 @@ class Context(PyverbsCM):
 
     ``push`` is Verbena's own: whether a send posted alone to an empty queue is written to the device with its doorbell,
     which saves the device a read of host memory. By default it is, unless the environment's ``VERBENA_PUSH`` is 0. It
-    never is if the device cannot, or its port says that it does not pay.
+    never is if the device cannot, or its port says that it does not pay. ``port``, its own too, is a device that is
+    open already, in the place of ``name``.
     """
 
     _rank = 9
 
-    def __init__(self, *, name=None, attr=None, cmid=None, cmd_fd=None, push=None):
-        super().__init__()
+    def __init__(self, *, name=None, attr=None, cmid=None, cmd_fd=None, push=None, port=None):
         for what, given in (("attr", attr), ("cmid", cmid), ("cmd_fd", cmd_fd)):
             if given is not None:
                 refuse(f"Failed to open a device by {what}", errno.EOPNOTSUPP)
+        bury()
+        if port is not None:
+            name = port.name
         if name is None:
             raise PyverbsUserError("Device name must be provided")
         self.name = name.decode() if isinstance(name, bytes) else name
-        if not has_port(self.name):
+        if port is None and not has_port(self.name):
             refuse(f"Failed to find device {self.name}", errno.ENODEV)
         try:
-            self._adapter = open_adapter(self.name)
+            port = open_port(self.name) if port is None else port
+            self._adapter = open_adapter(port)
         except MemoryError:
             refuse(f"Failed to open device {self.name}", errno.ENOMEM)
         except (OSError, ImportError) as error:
             why = getattr(error, "strerror", None) or error
             refuse(f"Failed to open device {self.name}: {why}", getattr(error, "errno", None) or errno.EIO)
+        # The port's owner, if there is one, closes the contexts before the port.
+        super().__init__(*getattr(port, "owners", ()))
         wanted = os.environ.get("VERBENA_PUSH", "1") != "0" if push is None else push
         self._push = bool(wanted and self._adapter.may_push)
         self.num_comp_vectors = 1
@@ -161,12 +176,15 @@ class Context(PyverbsCM):
 
     @property
     def cmd_fd(self):
+        self._check_open()
         refuse("Failed to share a device by its file", errno.EOPNOTSUPP)
 
     def query_device(self):
+        self._check_open()
         return DeviceAttr(self._adapter)
 
     def query_device_ex(self, ex_input=None):
+        self._check_open()
         refuse(f"Failed to query EX device {self.name}", errno.EOPNOTSUPP)
 
     def query_port(self, port_num):
@@ -190,6 +208,7 @@ class Context(PyverbsCM):
         return GIDEntry.of(GID.from_ipv4(self._adapter.port.ip), gid_index, port_num)
 
     def query_gid_table(self, max_entries, flags=0):
+        self._check_open()
         if max_entries < 1:
             refuse("Failed to query gid tables of the device", -errno.EINVAL)
         return [self.query_gid_ex(1, 0)]
@@ -199,29 +218,31 @@ class Context(PyverbsCM):
         return 0xFFFF
 
     def get_pkey_index(self, port_num, pkey):
-        failed = f"Failed to get the index of pkey {pkey:#x} of port {port_num}"
+        failed = f"Failed to get the index of pkey {pkey!r} of port {port_num}"
         self._check(failed, port_num)
         if pkey != 0xFFFF:
             refuse(failed, errno.EINVAL)
         return 0
 
     def get_async_event(self):
-        """Waits for an asynchronous event. EDEADLK if none can come any more: nothing is under way."""
+        """Waits for an asynchronous event. EDEADLK if none can come any more (:func:`.waiting.wait_for`)."""
         bury()
         self._check_open()
-        self._adapter.process_events()
-        while True:
-            while self._events:
-                event = self._events.popleft()
-                element = event.element
-                if element is not None:
-                    element._unacked_events += 1
-                    return event
-            if not self._adapter.advance(EVENT_QUANTUM) and not self._events:
-                refuse("Failed to get an async event: the device is idle", errno.EDEADLK)
+        return wait_for(self._adapter, lambda: bool(self._events), self._take, "Failed to get an async event")
+
+    def _take(self):
+        self._check_open()
+        while self._events:
+            event = self._events.popleft()
+            element = event.element
+            if element is not None:
+                element._unacked_events += 1
+                return event
+        return None
 
     def query_counters(self):
         """Verbena's own: all counters of the engine by name (:mod:`verbena.hdl.abi.counters`)."""
+        self._check_open()
         return self._adapter.counters()
 
     def time_ns(self):

@@ -5,7 +5,9 @@ import errno
 from .base import PyverbsCM, attempt, refuse
 from .libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
 from .limits import MAX_MR_SIZE
+from .number import within
 from .pyverbs_error import PyverbsUserError
+from .user_memory import UserMemory
 
 __all__ = ["MR"]
 
@@ -34,13 +36,17 @@ def _check_access(failed, access):
     return int(access & _GRANTED)
 
 
-def _check_range(failed, address, length):
-    if not 0 <= length <= MAX_MR_SIZE or not 0 <= address <= (1 << 64) - length:
-        refuse(failed, errno.EINVAL)
+def _is_zero(address):
+    return isinstance(address, int) and address == 0
 
 
 class MR(PyverbsCM):
-    """A registered region: ``length`` zeroed bytes of its own, page-aligned, or memory at ``address``."""
+    """A registered region: ``length`` zeroed bytes of its own, page-aligned, or memory of the process.
+
+    ``address`` is None or 0 for memory of its own; otherwise an address, or any object with the buffer protocol, whose
+    whole length is taken if ``length`` is 0. A buffer is held until the region is closed; who gives a number keeps the
+    memory himself. EFAULT: the process does not have all of it, or may not write it and ``access`` has LOCAL_WRITE.
+    """
 
     _rank = 5
 
@@ -49,28 +55,44 @@ class MR(PyverbsCM):
         failed = f"Failed to register a MR. length: {length}, access flags: {int(access)}"
         if implicit:
             refuse(failed, errno.EOPNOTSUPP)
-        _check_range(failed, address or 0, length)
         granted = _check_access(failed, access)
         self._adapter = adapter = pd.context._adapter
         self._owned = None
-        if address is None:
+        if address is None or _is_zero(address):
+            if not within(length, 0, MAX_MR_SIZE):
+                refuse(f"{failed}: length must be 0 to {MAX_MR_SIZE:#x}, not {length!r}", errno.EINVAL)
             with attempt(failed):
                 self._owned = address = adapter.memory.alloc(max(1, length), _PAGE)
             adapter.memory.write(address, bytes(length))
         try:
-            with attempt(failed):
-                self._region = adapter.register(pd.handle, address, length, granted)
-        except Exception as error:
+            self._memory = memory = self._pin(failed, address, length, granted)
+            try:
+                with attempt(failed):
+                    self._region = adapter.register(pd.handle, memory.address, memory.length, granted)
+            except Exception as error:
+                memory.release()
+                if isinstance(error, ValueError):
+                    refuse(f"{failed}: {error}", errno.EFAULT)
+                raise
+        except Exception:
             if self._owned is not None:
                 adapter.memory.free(self._owned)
-            if isinstance(error, ValueError):
-                refuse(f"{failed}: {error}", errno.EFAULT)
             raise
         self.pd = pd
-        self.buf = address
-        self.length = length
         self.access = access
         self._opened()
+
+    def _pin(self, failed, source, length, access):
+        return UserMemory(self._adapter.memory, source, length, access & A.IBV_ACCESS_LOCAL_WRITE, failed)
+
+    @property
+    def buf(self):
+        """Address of the first byte."""
+        return self._memory.address
+
+    @property
+    def length(self):
+        return self._memory.length
 
     @property
     def lkey(self):
@@ -88,6 +110,8 @@ class MR(PyverbsCM):
         """Puts the first ``length`` bytes of ``data`` (str or bytes) at ``offset``."""
         data = data.encode() if isinstance(data, str) else memoryview(data).cast("B")
         self._check(length, offset)
+        if self._memory.readonly:
+            raise PyverbsUserError("the region is of a buffer that is read-only")
         self._adapter.memory.write(self.buf + offset, data[:length])
 
     def read(self, length, offset):
@@ -96,13 +120,14 @@ class MR(PyverbsCM):
         return self._adapter.memory.read(self.buf + offset, length)
 
     def rereg(self, flags, pd=None, addr=0, length=0, access=0):
-        """Changes protection domain, rights or memory; the keys stay. Memory of its own lives on until the end."""
+        """Changes protection domain, rights or memory (``addr`` as ``address`` of creation, but not 0); the keys stay.
+        Memory of its own lives on until the end.
+        """
         self._check_open()
         failed = "Failed to rereg MR"
         if not flags or flags & ~sum(R):
             refuse(failed, errno.EINVAL)
         fields = {}
-        memory = None
         if flags & R.IBV_REREG_MR_CHANGE_PD:
             if pd is None:
                 raise PyverbsUserError(f"{failed}: CHANGE_PD needs a PD")
@@ -112,16 +137,25 @@ class MR(PyverbsCM):
             fields["pd"] = pd.handle
         if flags & R.IBV_REREG_MR_CHANGE_ACCESS:
             fields["access"] = _check_access(failed, access)
-        if flags & R.IBV_REREG_MR_CHANGE_TRANSLATION:
-            _check_range(failed, addr, length)
-            memory = addr, length
+        moved = flags & R.IBV_REREG_MR_CHANGE_TRANSLATION
+        old = self._memory
+        fresh = self._pin(
+            failed,
+            addr if moved else old.source,
+            length if moved else old.length,
+            fields.get("access", self.access),
+        )
         try:
             with attempt(failed):
-                self._adapter.change_region(self._region, memory, **fields)
-        except ValueError as error:
-            refuse(f"{failed}: {error}", errno.EFAULT)
-        if memory is not None:
-            self.buf, self.length = memory
+                place = (fresh.address, fresh.length) if moved else None
+                self._adapter.change_region(self._region, place, **fields)
+        except Exception as error:
+            fresh.release()
+            if isinstance(error, ValueError):
+                refuse(f"{failed}: {error}", errno.EFAULT)
+            raise
+        old.release()
+        self._memory = fresh
         if "access" in fields:
             self.access = access
         if "pd" in fields and pd is not self.pd:
@@ -136,6 +170,7 @@ class MR(PyverbsCM):
 
     def _destroy(self):
         self._adapter.deregister(self._region)
+        self._memory.release()
         if self._owned is not None:
             self._adapter.memory.free(self._owned)
 

@@ -27,6 +27,7 @@ class PD(PyverbsCM):
         self._pds.discard(self.handle)
 
     def advise_mr(self, *args, **kwargs):
+        self._check_open()
         refuse("Failed to advise MR", errno.EOPNOTSUPP)
 
     def __str__(self):

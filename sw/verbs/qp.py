@@ -11,6 +11,7 @@ from .base import PyverbsCM, attempt, bury, refuse
 from .device import AsyncEvent
 from .libibverbs_enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type, ibv_wc_opcode
 from .limits import MAX_INLINE, MAX_QP_WR, MAX_SGE
+from .number import within
 from .pd import PD
 from .pyverbs_error import PyverbsRDMAError
 from .qp_attr import FIELDS, QPAttr, QPCap, QPInitAttr, check_values
@@ -24,6 +25,15 @@ M = ibv_qp_attr_mask
 S = ibv_qp_state
 _RETURNING = (ibv_wc_opcode.IBV_WC_RDMA_READ, ibv_wc_opcode.IBV_WC_COMP_SWAP, ibv_wc_opcode.IBV_WC_FETCH_ADD)
 _CONNECTED = (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_SQE)
+
+
+_MOST = {
+    "max_send_wr": MAX_QP_WR,
+    "max_recv_wr": MAX_QP_WR,
+    "max_send_sge": MAX_SGE,
+    "max_recv_sge": RECV_SGE_MAX,
+    "max_inline_data": MAX_INLINE,
+}
 
 
 def _log_strides(cap):
@@ -54,14 +64,12 @@ class QP(PyverbsCM):
         self.pd = creator
         self.context = creator.context
         cap = init_attr.cap
-        if any(cq.context is not self.context for cq in self._cqs) or not (
-            0 <= cap.max_send_wr <= MAX_QP_WR
-            and 0 <= cap.max_recv_wr <= MAX_QP_WR
-            and 0 <= cap.max_send_sge <= MAX_SGE
-            and 0 <= cap.max_recv_sge <= RECV_SGE_MAX
-            and 0 <= cap.max_inline_data <= MAX_INLINE
-        ):
-            refuse(failed, errno.EINVAL)
+        if any(cq.context is not self.context for cq in self._cqs):
+            refuse(f"{failed}: a CQ of another context", errno.EINVAL)
+        for name, most in _MOST.items():
+            value = getattr(cap, name)
+            if not within(value, 0, most):
+                refuse(f"{failed}: {name} must be 0 to {most}, not {value!r}", errno.EINVAL)
         self._adapter = self.context._adapter
         self.qp_type = init_attr.qp_type
         self._qp_context = init_attr.qp_context
@@ -139,8 +147,6 @@ class QP(PyverbsCM):
             if mask & bit:
                 setattr(merged, name, deepcopy(getattr(attr, name)))
         merged.qp_state = S(new)
-        merged.sq_psn &= 0xFFFFFF
-        merged.rq_psn &= 0xFFFFFF
         dest_mac = self._dest_mac
         if mask & M.IBV_QP_AV:
             with attempt(failed):
@@ -278,12 +284,15 @@ class QP(PyverbsCM):
         self.context._events.append(AsyncEvent(kind, self))
 
     def bind_mw(self, *args, **kwargs):
+        self._check_open()
         refuse("Failed to bind MW", errno.EOPNOTSUPP)
 
     def modify_rate_limit(self, *args, **kwargs):
+        self._check_open()
         refuse("Failed to modify the rate limit", errno.EOPNOTSUPP)
 
     def query_data_in_order(self, op, flags=0):
+        self._check_open()
         return 0
 
     def _may_close(self):

@@ -7,6 +7,7 @@ from .addr import AHAttr
 from .base import PyverbsObject, refuse
 from .libibverbs_enums import ibv_mtu, ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type
 from .limits import MAX_RD_ATOMIC
+from .number import within
 
 __all__ = ["FIELDS", "QPAttr", "QPCap", "QPInitAttr", "check_values"]
 
@@ -111,26 +112,35 @@ _UNSUPPORTED = M.IBV_QP_ALT_PATH | M.IBV_QP_PATH_MIG_STATE
 """There is one port and one path."""
 
 
+_RANGES = {
+    M.IBV_QP_ACCESS_FLAGS: (0, (1 << 32) - 1),
+    M.IBV_QP_PORT: (1, 1),
+    M.IBV_QP_PKEY_INDEX: (0, 0),
+    M.IBV_QP_PATH_MTU: (1, 5),
+    M.IBV_QP_TIMEOUT: (0, 31),
+    M.IBV_QP_RETRY_CNT: (0, 7),
+    M.IBV_QP_RNR_RETRY: (0, 7),
+    M.IBV_QP_MIN_RNR_TIMER: (0, 31),
+    M.IBV_QP_DEST_QPN: (0, (1 << 24) - 1),
+    M.IBV_QP_RQ_PSN: (0, (1 << 24) - 1),
+    M.IBV_QP_SQ_PSN: (0, (1 << 24) - 1),
+    M.IBV_QP_MAX_QP_RD_ATOMIC: (0, MAX_RD_ATOMIC),
+    M.IBV_QP_MAX_DEST_RD_ATOMIC: (0, MAX_RD_ATOMIC),
+}
+"""What the attribute behind a bit may be, from and to."""
+
+
 def check_values(attr, mask):
     """Refuses values of ``attr`` that no engine can take: EINVAL, EOPNOTSUPP for a second path."""
     failed = "Failed to modify QP"
     if mask & _UNSUPPORTED:
         refuse(f"{failed}: no alternate path", errno.EOPNOTSUPP)
-    for bit, wrong in (
-        (M.IBV_QP_PORT, attr.port_num != 1),
-        (M.IBV_QP_PKEY_INDEX, attr.pkey_index != 0),
-        (M.IBV_QP_PATH_MTU, not 1 <= attr.path_mtu <= 5),
-        (M.IBV_QP_TIMEOUT, not 0 <= attr.timeout <= 31),
-        (M.IBV_QP_RETRY_CNT, not 0 <= attr.retry_cnt <= 7),
-        (M.IBV_QP_RNR_RETRY, not 0 <= attr.rnr_retry <= 7),
-        (M.IBV_QP_MIN_RNR_TIMER, not 0 <= attr.min_rnr_timer <= 31),
-        (M.IBV_QP_DEST_QPN, not 0 <= attr.dest_qp_num < 1 << 24),
-        (M.IBV_QP_MAX_QP_RD_ATOMIC, not 0 <= attr.max_rd_atomic <= MAX_RD_ATOMIC),
-        (M.IBV_QP_MAX_DEST_RD_ATOMIC, not 0 <= attr.max_dest_rd_atomic <= MAX_RD_ATOMIC),
-        (M.IBV_QP_AV, not _routable(attr.ah_attr)),
-    ):
-        if mask & bit and wrong:
-            refuse(f"{failed}: {M(bit).name}", errno.EINVAL)
+    for bit, (low, high) in _RANGES.items():
+        value = getattr(attr, FIELDS[bit])
+        if mask & bit and not within(value, low, high):
+            refuse(f"{failed}: {bit.name}: {FIELDS[bit]} must be {low} to {high:#x}, not {value!r}", errno.EINVAL)
+    if mask & M.IBV_QP_AV and not _routable(attr.ah_attr):
+        refuse(f"{failed}: IBV_QP_AV: {attr.ah_attr}", errno.EINVAL)
 
 
 def _routable(ah):
@@ -140,6 +150,7 @@ def _routable(ah):
         and ah.port_num == 1
         and bool(ah.gr._dgid.ipv4)
         and ah.sgid_index == 0
-        and 0 <= ah.hop_limit <= 255
-        and 0 <= ah.traffic_class <= 255
+        and within(ah.flow_label, 0, (1 << 20) - 1)
+        and within(ah.hop_limit, 0, 255)
+        and within(ah.traffic_class, 0, 255)
     )

@@ -139,7 +139,7 @@ def send_wqe(wr, cap, sq_sig_all, memory):
         opcode=int(wr.opcode),
         flags=flags,
         sge_count=0 if inline else wr.num_sge,
-        immediate=wr.imm_data & 0xFFFFFFFF,
+        immediate=wr.imm_data,
         remote_address=wr.remote_addr,
         rkey=wr.rkey,
         length=length,

@@ -1,9 +1,11 @@
-"""Work requests and scatter/gather entries."""
+"""Work requests and scatter/gather entries. Numbers that do not fit raise ``PyverbsUserError`` where they are set."""
 
 from .. import host_memory
 from .base import PyverbsObject
 from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
+from .number import Unsigned
 from .pyverbs_error import PyverbsUserError
+from .user_memory import address_of
 
 __all__ = ["SGE", "RecvWR", "SendWR"]
 
@@ -11,7 +13,11 @@ _WITHOUT_SGE = (ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ib
 
 
 class SGE(PyverbsObject):
-    """A scatter/gather entry."""
+    """A scatter/gather entry; ``addr`` may also be a buffer, of which the address is taken."""
+
+    addr = Unsigned(64, address_of)
+    length = Unsigned(32)
+    lkey = Unsigned(32)
 
     def __init__(self, addr, length, lkey):
         self.addr = addr
@@ -27,6 +33,8 @@ class SGE(PyverbsObject):
 
 
 class _WR(PyverbsObject):
+    wr_id = Unsigned(64)
+
     def __init__(self, wr_id, num_sge, sg, next_wr):
         sg = list(sg or ())
         if num_sge > len(sg):
@@ -52,6 +60,12 @@ class RecvWR(_WR):
 
 class SendWR(_WR):
     """A send work request; its SGEs are copied. ``imm_data`` is in network order."""
+
+    imm_data = Unsigned(32)
+    rkey = Unsigned(32)
+    remote_addr = Unsigned(64)
+    compare_add = Unsigned(64)
+    swap = Unsigned(64)
 
     def __init__(
         self,

@@ -27,6 +27,7 @@ from ends import (
     world,
 )
 from rocegram import rc_frame
+from verbena.hdl.abi.cqe import Syndrome
 from verbena.sw.verbs.libibverbs_enums import ibv_event_type, ibv_qp_attr_mask, ibv_qp_state, ibv_wc_status
 from verbena.sw.verbs.qp import QPAttr
 
@@ -309,6 +310,60 @@ def test_a_response_that_nobody_asked_for(pair, opcode):
     settle()
     assert a.mr.read(SIZE, 0) == before
     good(a, [post(a, b, READ, 600, 0)])
+
+
+FIRST, MIDDLE, LAST, ONLY, ATOMIC = 0x0D, 0x0E, 0x0F, 0x10, 0x12
+
+
+@pytest.mark.parametrize(
+    ("answers", "good"),
+    [
+        ([FIRST, MIDDLE, LAST], True),
+        ([FIRST, FIRST, ONLY], True),  # as if it had been asked for again, twice
+        ([ONLY, ONLY, ONLY], False),
+        ([MIDDLE, MIDDLE, LAST], False),
+        ([FIRST, LAST, LAST], False),
+        ([FIRST, MIDDLE, MIDDLE], False),
+        ([FIRST, MIDDLE, FIRST], False),
+        ([ONLY], True),
+        ([FIRST], False),
+        ([MIDDLE], False),
+        ([LAST], False),
+        ([ATOMIC], False),
+    ],
+)
+def test_a_peer_that_names_its_responses_wrongly(pair, answers, good):
+    """Of the right PSN and length, each of them."""
+    a, b = pair
+    fill(a, 25)
+    state(b, ibv_qp_state.IBV_QPS_RESET)
+    size = (len(answers) - 1) * MTU + 8
+    send(a, READ, [sge(a, 0, size)], wr_id=1, remote=(b, 0))
+    settle(300)
+    for number, opcode in enumerate(answers):
+        payload = bytes([number + 1]) * (MTU if number < len(answers) - 1 else 8)
+        aeth = b"" if opcode == MIDDLE else struct.pack(">I", 0x1F000001)
+        world().adapters[A].inject(frame_to(a, b, opcode, a.psn + number, aeth + payload))
+    wc = completion(a.cq)
+    assert (wc.wr_id, wc.status) == (1, 0 if good else S.IBV_WC_BAD_RESP_ERR)
+    assert a.qp.qp_state == (ibv_qp_state.IBV_QPS_RTS if good else ibv_qp_state.IBV_QPS_ERR)
+
+
+@pytest.mark.parametrize("syndrome", [0x20, 0x41, 0x60, 0x61, 0x62, 0x63, 0x7F, 0x9F])
+@pytest.mark.parametrize("opcode", [ONLY, ATOMIC])
+def test_a_response_that_says_nak(pair, opcode, syndrome):
+    """Nothing of it reaches memory."""
+    a, b = pair
+    before = fill(a, 26)
+    state(b, ibv_qp_state.IBV_QPS_RESET)
+    post(a, b, READ if opcode == ONLY else FETCH_ADD, 8)
+    settle(300)
+    body = struct.pack(">I", syndrome << 24 | 1) + bytes(8)
+    world().adapters[A].inject(frame_to(a, b, opcode, a.psn, body))
+    wc = completion(a.cq)
+    assert (wc.status, wc.vendor_err) == (S.IBV_WC_BAD_RESP_ERR, Syndrome.REMOTE_NAK)
+    settle()
+    assert a.mr.read(SIZE, 0) == before
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ class Host:
         self.frames = []
         self.deaf = 0
         self.asked = 0
+        self.late = 0  # cycles after which an answer leaves
+        self.answers = []  # cycle, packet
 
     def send(self, packet):
         frame = bytes(packet)
@@ -35,12 +37,12 @@ class Host:
             if ARP in packet and packet[ARP].op == 1 and packet[ARP].pdst == HOST_ADDRESS:
                 self.asked += 1
                 if self.asked > self.deaf:
-                    self.send(
-                        Ether(dst=packet.src, src=HOST)
-                        / ARP(op=2, hwsrc=HOST, psrc=HOST_ADDRESS, hwdst=packet.src, pdst=packet[ARP].psrc)
-                    )
+                    answer = ARP(op=2, hwsrc=HOST, psrc=HOST_ADDRESS, hwdst=packet.src, pdst=packet[ARP].psrc)
+                    self.answers.append((world().cycles + self.late, Ether(dst=packet.src, src=HOST) / answer))
             else:
                 self.frames.append(packet)
+        while self.answers and self.answers[0][0] <= world().cycles:
+            self.send(self.answers.pop(0)[1])
 
     def exchange(self, packet, cycles=10_000):
         """The frames that come within ``cycles`` after ``packet``."""
@@ -108,6 +110,41 @@ def test_the_adapter_finds_the_host(host, adapter):
     assert adapter.resolve(HOST_IP) == HOST_MAC
     assert host.asked == 2
     assert adapter.resolve(0x0A000002) == world().adapters[1].mac
+
+
+@pytest.fixture
+def busy(adapter):
+    """Adapter 1 writes to adapter 0 all the time."""
+    size = 1 << 16
+    with End("sim0", size) as a, End("sim1", size) as b:
+        connect(a, b)
+        for _ in range(60):
+            send(b, WRITE, [sge(b, 0, size)], remote=(a, 0))
+        yield b
+        assert b.cq.poll(1)[0] == 1
+        assert world().adapters[1].counters["sent_bytes"] > 0
+
+
+def test_a_late_answer_on_a_busy_wire(host, adapter, busy):
+    """Three tries of a hundred thousand cycles each were over before it came."""
+    host.asked, host.deaf, host.late = 0, 0, 350_000
+    try:
+        assert adapter.resolve(HOST_IP) == HOST_MAC
+    finally:
+        host.late = 0
+    assert host.asked == 1
+
+
+def test_a_lost_answer_on_a_busy_wire(host, adapter, busy, monkeypatch):
+    """The next request goes out a second later, however busy the wire is."""
+    second = 40_000 * 6.4
+    assert adapter.port.second_ns == 16 * 244_140.625 * 6.4
+    monkeypatch.setattr(type(adapter.port), "second_ns", second)
+    host.asked, host.deaf = 0, 2
+    start = adapter.port.time_ns()
+    assert adapter.resolve(HOST_IP) == HOST_MAC
+    assert 2 * second <= adapter.port.time_ns() - start <= 2.2 * second
+    assert host.asked == 3
 
 
 def test_nobody_has_the_address(host, adapter):

@@ -1,10 +1,14 @@
 """The driver against the engine: events, resources that come and go, queues to the brim."""
 
+import ctypes
 import errno
 import gc
+import mmap
+import threading
 
+import numpy
 import pytest
-from ends import SEND, SIGNALED, WRITE, End, completion, connect, fill, recv, send, settle, sge
+from ends import READ, SEND, SIGNALED, WRITE, End, completion, completions, connect, fill, recv, send, settle, sge
 from streams import make_rng
 from verbena.sw.verbs import mem_alloc
 from verbena.sw.verbs.cq import CQ, CompChannel
@@ -20,10 +24,11 @@ from verbena.sw.verbs.libibverbs_enums import (
     IBV_SEND_SOLICITED,
     IBV_WC_REM_ACCESS_ERR,
 )
+from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from verbena.sw.verbs.wr import SGE
+from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
 DEPTH = 32
 
@@ -149,6 +154,103 @@ def test_a_completion_queue_that_overflows(pair):
     assert (event.event_type, event.element) == (IBV_EVENT_CQ_ERR, a.qp._scq)
     assert [wc.wr_id for wc in a.qp._scq.poll(10)[1]] == [0, 1, 2, 3]
     event.ack()
+
+
+def test_a_completion_queue_grows_and_shrinks_while_completions_arrive(pair):
+    """Each completion comes once and in order, whenever the ring changes; a CQ beside it is not disturbed."""
+    rng = make_rng()
+    a, b = pair
+    add_qp(a, cap=QPCap(128, 1))
+    other = CQ(a.context, 512)
+    a.qps.append(QP(a.pd, QPInitAttr(IBV_QPT_RC, scq=other, rcq=other, cap=QPCap(128, 1), sq_sig_all=0)))
+    add_qp(b)
+    b.qps.append(QP(b.pd, QPInitAttr(IBV_QPT_RC, scq=b.cq, rcq=b.cq, cap=QPCap(DEPTH, DEPTH), sq_sig_all=0)))
+    connect(a, b)
+    posted, seen, beside = 0, [], []
+    a.cq.req_notify()
+    for size in [256, 512, 128, 4096, 256] * 8:
+        for _ in range(rng.randrange(1, 40)):
+            for qp in a.qps:
+                send(a, WRITE, [sge(a, 0, 8)], remote=(b, 0), wr_id=posted, qp=qp)
+            posted += 1
+        settle(rng.randrange(1, 1500))
+        a.cq.resize(size)
+        assert a.cq.cqe == size
+        settle(rng.randrange(1, 800))
+        beside += other.poll(256)[1]
+        if posted - len(seen) > 80 or rng.random() < 0.3:
+            assert a.channel.get_cq_event(a.cq) is a.cq
+            a.cq.ack_events(1)
+            seen += completions(a.cq, posted - len(seen))
+            beside += completions(other, posted - len(beside))
+            refused(errno.EDEADLK, a.channel.get_cq_event, a.cq)
+            a.cq.req_notify()
+        else:
+            seen += a.cq.poll(rng.randrange(40))[1]
+    for found, cq in ((seen, a.cq), (beside, other)):
+        found += completions(cq, posted - len(found))
+        assert [(wc.wr_id, wc.status) for wc in found] == [(number, 0) for number in range(posted)]
+
+
+@pytest.mark.parametrize("kind", ["bytearray", "numpy", "mmap", "ctypes", "address"])
+def test_memory_of_the_process(pair, kind):
+    """It needs no call before, takes all operations, and is not touched beside the region."""
+    a, b = pair
+    size = 20_000
+    make = {
+        "bytearray": bytearray,
+        "numpy": lambda n: numpy.zeros(n, numpy.uint8),
+        "mmap": lambda n: mmap.mmap(-1, n),
+        "ctypes": ctypes.create_string_buffer,
+        "address": ctypes.create_string_buffer,
+    }[kind]
+    buffers = [make(size), make(size)]
+    content = make_rng().randbytes(size)
+    views = [memoryview(buffer).cast("B") for buffer in buffers]
+    views[0][:] = content
+    part = slice(100, 16_100)
+    places = [view[part] for view in views]
+    if kind == "address":
+        places = [ctypes.addressof(buffer) + part.start for buffer in buffers]
+    mine, yours = (MR(end.pd, 16_000, 15, place) for end, place in zip(pair, places))
+    wr = SendWR(1, WRITE, 1, sg=[SGE(mine.buf, 8000, mine.lkey)])
+    wr.set_wr_rdma(yours.rkey, yours.buf)
+    a.qp.post_send(wr)
+    b.qp.post_recv(RecvWR(2, 1, [SGE(yours.buf + 8000, 4000, yours.lkey)]))
+    a.qp.post_send(SendWR(2, SEND, 1, sg=[SGE(mine.buf + 8000, 4000, mine.lkey)]))
+    wr = SendWR(3, READ, 1, sg=[SGE(yours.buf + 12_000, 4000, yours.lkey)])
+    wr.set_wr_rdma(mine.rkey, mine.buf + 12_000)
+    b.qp.post_send(wr)
+    assert {wc.status for wc in completions(a.cq, 2) + completions(b.cq, 2)} == {0}
+    assert views[0] == content
+    assert bytes(views[1]) == bytes(100) + content[part] + bytes(size - 16_100)
+    for mr in (mine, yours):
+        mr.close()
+
+
+def test_a_thread_that_posts_wakes_one_that_waits(pair):
+    a, b = pair
+    b.cq.req_notify()
+    recv(b, [sge(b, 0, 8)])
+    refused(errno.EDEADLK, b.channel.get_cq_event, b.cq)
+    idle = threading.Event()
+    advance = b.context._adapter.advance
+
+    def noticed(cycles):
+        busy = advance(cycles)
+        if not busy:
+            idle.set()
+        return busy
+
+    b.context._adapter.advance = noticed
+    try:
+        other = threading.Thread(target=lambda: (idle.wait(60), send(a, SEND, [sge(a, 0, 8)])))
+        other.start()
+        assert b.channel.get_cq_event(b.cq) is b.cq
+        other.join()
+    finally:
+        del b.context._adapter.advance
+    assert b.cq.poll()[1][0].status == 0
 
 
 def test_the_send_queue_holds_what_it_tells(pair):

@@ -8,6 +8,8 @@ from stand_in import stand_in
 from test_world import expected
 from verbena.sim.world import World
 
+pytestmark = pytest.mark.verilator
+
 
 def test_scapy_reads_the_frames(tmp_path):
     record(tmp_path / "all.pcapng")

@@ -4,6 +4,8 @@ import pytest
 from stand_in import stand_in
 from verbena.sim.cocotb_runner import run
 
+pytestmark = pytest.mark.verilator
+
 
 def test_a_test_bench_with_the_world(tmp_path):
     run("cocotb_bench", stand_in(), adapters=2, folder=tmp_path, capture=tmp_path / "all.pcapng")

@@ -59,6 +59,16 @@ def test_pages_are_scattered_but_not_those_of_rings():
     host_memory.free(address)
 
 
+@pytest.mark.parametrize(
+    ("offset", "length", "pages"),
+    [(0, 0, 1), (0, 1, 1), (0, PAGE, 1), (0, PAGE + 1, 2), (PAGE - 1, 1, 1), (PAGE - 1, 2, 2), (1, 2 * PAGE - 1, 2)],
+)
+def test_no_page_that_is_not_touched(offset, length, pages):
+    address = host_memory.alloc(4 * PAGE, PAGE)
+    assert len(host_memory.bus_pages(address + offset, length)) == pages
+    host_memory.free(address)
+
+
 def test_memory_is_taken_only_when_touched():
     address = host_memory.alloc(400 << 20)
     host_memory.write(address + (399 << 20), b"end")

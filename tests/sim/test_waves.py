@@ -6,6 +6,8 @@ from verbena.sim.speed import measure
 from verbena.sim.waves import save_views, signals
 from verbena.sim.world import World
 
+pytestmark = pytest.mark.verilator
+
 
 def test_waves_of_each_adapter_and_their_views(tmp_path):
     with World(2, stand_in(), trace=True) as world:

@@ -10,6 +10,8 @@ from verbena.sim.model import build
 from verbena.sim.world import INTERRUPT, TAP, WATCH, BusError, Faults, ProtocolError, World
 from verbena.sw import host_memory
 
+pytestmark = pytest.mark.verilator
+
 
 @pytest.fixture(params=[64, 512])
 def width(request):

@@ -5,6 +5,7 @@ the driver has put into registers and memory. All layouts are written out here o
 """
 
 import itertools
+import random
 import struct
 from collections import deque
 
@@ -12,16 +13,26 @@ from verbena.sw import host_memory
 
 __all__ = ["FakeDevice"]
 
-MAGIC, VERSION = 0x56524231, 1
+MAGIC, VERSION = 0x56524231, 2
 QPS, CQS = 8, 4
 
 COMMAND, COMMAND_STATUS, CLOCK = 0x10, 0x14, 0x1C
 MAC_LOW, MAC_HIGH, IP = 0x20, 0x24, 0x28
 MPT_LOW, MPT_HIGH, MPT_LOG_SIZE = 0x30, 0x34, 0x38
 EQ_LOW, EQ_HIGH, EQ_LOG_SIZE, EQ_CONSUMER = 0x40, 0x44, 0x48, 0x4C
+OWNER, BUS_TIMEOUT = 0x64, 0x68
 MAILBOX, COUNTERS, QP_PAGES, CQ_PAGES = 0x800, 0xC00, 0x1000000, 0x2000000
-NOP, CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP, CREATE_CQ, DESTROY_CQ, INVALIDATE_KEY = range(8)
+NOP, CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP, CREATE_CQ, DESTROY_CQ, INVALIDATE_KEY, MODIFY_CQ = range(9)
+INVALIDATE_MTT = 9
+DEVICE_RESET = 10
 RESET, START_RECEIVE, START_SEND, ERROR = range(1, 5)
+
+
+class InOrder(random.Random):
+    """Draws keys, and leaves the QPs in order: tests write their numbers down."""
+
+    def sample(self, population, k):
+        return list(population)[:k]
 
 
 class FakeDevice:
@@ -38,6 +49,8 @@ class FakeDevice:
     busy_reads : int
         How often the status says `busy` after each command; ``hang`` makes it say so for ever.
     refuse : {opcode: status}
+    before_modify : {number of a CQ: callable}
+        Called once when a MODIFY_CQ of it comes, before it has its effect.
     script : deque of callables
         One is called at each ``advance``, which returns whether there are more.
     advanced : list of int
@@ -60,6 +73,7 @@ class FakeDevice:
             0x08: sum(x << 4 * i for i, x in enumerate(log)) | push << 16 | reach << 24,
             CLOCK: 1234,
         }
+        self.random = InOrder(1)
         self.mailbox = [0] * 64
         self.counters = [0] * 256
         self.writes = []
@@ -70,6 +84,7 @@ class FakeDevice:
         self.busy_reads = 0
         self.hang = False
         self.refuse = {}
+        self.before_modify = {}
         self.script = deque()
         self.advanced = []
         self.now = 0
@@ -103,6 +118,8 @@ class FakeDevice:
             self.mailbox[(offset - MAILBOX) // 4] = value
             return
         self.writes.append((offset, value))
+        if offset == OWNER and value & self.registers.get(OWNER, 0) & 1:
+            return
         if offset == COMMAND:
             self._busy = self.busy_reads
             self._status = self._run(value & 0xFFFFFF, value >> 24 & 15, value >> 28)
@@ -132,12 +149,16 @@ class FakeDevice:
     # The engine
 
     def _run(self, number, opcode, action):
+        if opcode == DEVICE_RESET:
+            self.qps, self.cqs, self.dynamic, self.produced, self.events = {}, {}, {}, {}, 0
+            self.registers[0x0C] = 0
+            return 0
         self.commands.append((opcode, number, action, list(self.mailbox[:32])))
         if opcode in self.refuse:
             return self.refuse[opcode]
         if opcode in (CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP) and not QPS <= number < 2 * QPS:
             return 2
-        if opcode in (CREATE_CQ, DESTROY_CQ) and number >= CQS:
+        if opcode in (CREATE_CQ, MODIFY_CQ, DESTROY_CQ) and number >= CQS:
             return 2
         if opcode == CREATE_QP:
             self.qps[number] = self.mailbox[:32]
@@ -157,7 +178,9 @@ class FakeDevice:
             self.mailbox[32:36] = [sq_psn, rq_psn, sq_index | rq_index << 16, sq_completed]
         elif opcode == DESTROY_QP:
             del self.qps[number]
-        elif opcode == CREATE_CQ:
+        elif opcode in (CREATE_CQ, MODIFY_CQ):
+            if number in self.before_modify:
+                self.before_modify.pop(number)()
             self.cqs[number] = self.mailbox[:4]
             self.produced[number] = 0
         elif opcode == DESTROY_CQ:

@@ -6,11 +6,14 @@ import threading
 
 import pytest
 from fake_device import (
+    BUS_TIMEOUT,
     COMMAND,
     COUNTERS,
     CREATE_QP,
+    DEVICE_RESET,
     EQ_CONSUMER,
     NOP,
+    OWNER,
     FakeDevice,
 )
 from verbena.hdl.abi.commands import Command
@@ -18,7 +21,7 @@ from verbena.hdl.abi.counters import COUNTERS as NAMES
 from verbena.sw import host_memory
 from verbena.sw.adapter import Adapter, AdapterError
 
-COMPLETION, CQ_ERR, QP_FATAL, QP_ACCESS_ERR = 128, 0, 1, 3
+COMPLETION, CQ_ERR, QP_FATAL, QP_ACCESS_ERR, DEVICE_FATAL = 128, 0, 1, 3, 8
 NEIGHBOUR_IP, NEIGHBOUR_LOW, NEIGHBOUR_HIGH = 0x58, 0x5C, 0x60
 
 
@@ -51,8 +54,13 @@ def refused(code, function, *args, **kwargs):
 
 
 def test_bring_up(fake, adapter):
+    """The adapter is claimed, then reset, then told everything, then enabled."""
     written = dict(fake.writes)
-    assert [offset for offset, _ in fake.writes][-1] == 0x0C
+    offsets = [offset for offset, _ in fake.writes]
+    assert offsets[:2] == [OWNER, COMMAND]
+    assert fake.writes[1] == (COMMAND, DEVICE_RESET << 24)
+    assert offsets[-1] == 0x0C
+    assert written[BUS_TIMEOUT] == 4096
     assert written[0x0C] == 3
     assert (written[0x20], written[0x24], written[0x28]) == (0x420000A1, 0x0256, 0x0A0000A1)
     assert (written[0x38], written[0x48]) == (14, 12)
@@ -66,8 +74,8 @@ def test_bring_up(fake, adapter):
 def test_something_else_is_not_brought_up(fake):
     fake.registers[0] = 0xFFFFFFFF
     assert "no Verbena engine: magic 0xffffffff" in refused(errno.ENODEV, Adapter, fake)
-    fake.registers[0], fake.registers[4] = 0x56524231, 2
-    assert "interface 2, the driver 1" in refused(errno.ENODEV, Adapter, fake)
+    fake.registers[0], fake.registers[4] = 0x56524231, 3
+    assert "interface 3, the driver 2" in refused(errno.ENODEV, Adapter, fake)
     assert fake.writes == []
 
 
@@ -83,12 +91,45 @@ def test_another_neighbour_answers_an_arp_request(fake, adapter):
     """The second one: the first request was lost."""
 
     def answer():
+        fake.now += 10_000_000
         if len(fake.rung(NEIGHBOUR_IP)) == 2:
             fake.registers |= {NEIGHBOUR_LOW: 0xA55A0001, NEIGHBOUR_HIGH: 1 << 31 | 0x0256}
 
     fake.script.extend([answer] * 1000)
     assert adapter.resolve(0xC0A80001) == 0x0256A55A0001
     assert fake.rung(NEIGHBOUR_IP) == [0xC0A80001] * 2
+
+
+@pytest.mark.parametrize("second", [None, 25_000_000])
+def test_three_requests_a_second_apart(fake, adapter, second):
+    """Of the port's time, whatever it counts as a second; a port that always has something to do is waited for."""
+    if second is not None:
+        fake.second_ns = second
+    second = second or 10**9
+    asked = []
+
+    def busy(cycles):
+        if len(fake.rung(NEIGHBOUR_IP)) > len(asked):
+            asked.append(fake.now)
+        fake.now += second // 100
+        return True
+
+    fake.advance = busy
+    assert "192.168.0.1" in refused(errno.EHOSTUNREACH, adapter.resolve, 0xC0A80001)
+    assert asked == [0, second, 2 * second]
+    assert fake.now == 3 * second
+
+
+def test_an_answer_may_come_late_in_the_second(fake, adapter):
+    def late(cycles):
+        fake.now += 10_000_000
+        if fake.now > 950_000_000:
+            fake.registers |= {NEIGHBOUR_LOW: 0xA55A0001, NEIGHBOUR_HIGH: 1 << 31 | 0x0256}
+        return True
+
+    fake.advance = late
+    assert adapter.resolve(0xC0A80001) == 0x0256A55A0001
+    assert fake.rung(NEIGHBOUR_IP) == [0xC0A80001]
 
 
 def test_nobody_answers(fake, adapter):
@@ -159,6 +200,35 @@ def test_a_command_that_does_not_end(fake, adapter, monkeypatch):
     # The mailbox belongs to it: nothing more may be said.
     assert "an earlier command does not end" in refused(errno.EBUSY, adapter.query_qp, 9)
     assert len(fake.writes) == count
+
+
+def test_a_command_that_memory_holds_up(fake, adapter, monkeypatch):
+    monkeypatch.setattr("verbena.sw.adapter.COMMAND_CYCLES", 1000)
+    fake.busy_reads = 10**9
+    fake.registers[0x18] = 4
+    assert "host memory does not answer" in refused(errno.ETIMEDOUT, adapter.command, Command.NOP)
+
+
+def test_a_reset_that_does_not_end(fake, adapter, monkeypatch):
+    monkeypatch.setattr("verbena.sw.adapter.COMMAND_CYCLES", 1000)
+    fake.busy_reads = 10**9
+    assert "DEVICE_RESET does not end" in refused(errno.ETIMEDOUT, adapter.reset)
+
+
+def test_all_contexts_hear_of_a_device_that_is_lost(fake, adapter):
+    contexts = [Owner(), Owner()]
+    adapter.contexts.update(contexts)
+    fake.event(DEVICE_FATAL, 0)
+    adapter.process_events()
+    assert [context.events for context in contexts] == [[DEVICE_FATAL]] * 2
+
+
+def test_close_stops_the_device_and_gives_it_up(fake, adapter):
+    count = len(fake.writes)
+    adapter.close()
+    assert fake.writes[count:] == [(COMMAND, DEVICE_RESET << 24), (OWNER, 0)]
+    assert fake.registers[0x0C] == 0
+    Adapter(fake).close()
 
 
 def test_events_are_taken_while_a_command_waits(fake, adapter):

@@ -1,9 +1,10 @@
 """Keys and the tables behind them. Bytes are written out by hand."""
 
+import random
 import struct
 
 import pytest
-from fake_device import INVALIDATE_KEY, FakeDevice
+from fake_device import INVALIDATE_KEY, INVALIDATE_MTT, FakeDevice
 from verbena.sw import host_memory
 from verbena.sw.adapter import Adapter
 from verbena.sw.regions import MAX_REGIONS, best_pages
@@ -27,7 +28,7 @@ def test_mpt_entry_and_scattered_pages(fake, adapter):
     entry = fake.mpt(region.index)
     mtt = struct.unpack_from("<Q", entry, 16)[0]
     assert entry == struct.pack(
-        "<QQQII", at, 8192 | 12 << 48 | 1 << 63, mtt, 0x123456 | (region.key & 255) << 24, LOCAL | REMOTE_WRITE
+        "<QQQII", 8192 | 12 << 48 | 1 << 63, at, mtt, 0x123456 | (region.key & 255) << 24, LOCAL | REMOTE_WRITE
     )
     assert region.key >> 8 == region.index
     assert mtt % 8 == 0
@@ -40,7 +41,7 @@ def test_contiguous_memory_takes_large_pages(fake, adapter):
     at, bus = host_memory.alloc_contiguous(1 << 21, 1 << 20)
     agreeing = ((at ^ bus) & -(at ^ bus)).bit_length() - 1  # low bits that both addresses share
     region = adapter.register(1, at, 1 << 20, 0)
-    log_page = fake.mpt(region.index)[14] & 63
+    log_page = fake.mpt(region.index)[6] & 63
     assert log_page == min(21, agreeing)
     mtt = struct.unpack_from("<Q", fake.mpt(region.index), 16)[0]
     assert struct.unpack("<Q", fake.read_bus(mtt, 8))[0] == bus >> log_page << log_page | 1
@@ -48,7 +49,7 @@ def test_contiguous_memory_takes_large_pages(fake, adapter):
 
 def test_a_region_of_nothing(fake, adapter):
     region = adapter.register(1, 0x1000, 0, 0)
-    assert fake.mpt(region.index)[:24] == struct.pack("<QQQ", 0x1000, 12 << 48 | 1 << 63, 0)
+    assert fake.mpt(region.index)[:24] == struct.pack("<QQQ", 12 << 48 | 1 << 63, 0x1000, 0)
     adapter.deregister(region)
     assert fake.mpt(region.index) == bytes(32)
 
@@ -59,15 +60,140 @@ def test_memory_that_no_device_reaches(adapter):
     assert adapter.regions.by_index == {}
 
 
-def test_deregistering_tells_the_device(fake, adapter, monkeypatch):
+def test_deregistering_tells_the_device(fake, adapter):
     at = host_memory.alloc(4096, 4096)
     region = adapter.register(1, at, 4096, 0)
-    freed = []
-    monkeypatch.setattr(host_memory, "free", lambda a: freed.append(fake.commands[-1][0]))
     adapter.deregister(region)
     assert fake.mpt(region.index) == bytes(32)
     assert fake.commands[-1][:2] == (INVALIDATE_KEY, region.index)
-    assert freed == [INVALIDATE_KEY]  # not before the device has let go of the table
+
+
+class Writes:
+    """Host memory that notes what is written into the MPT, and what is freed, among the commands of the device."""
+
+    def __init__(self, fake, adapter, monkeypatch):
+        self.log = []
+        start, end = adapter.regions.address, adapter.regions.address + (32 << 14)
+        write, free, run = host_memory.write, host_memory.free, fake._run
+
+        def note_write(address, data):
+            if start <= address < end:
+                self.log.append((address % 32, bytes(data)))
+            write(address, data)
+
+        def note_free(address):
+            self.log.append("free")
+            free(address)
+
+        def note_command(number, opcode, action):
+            self.log.append(opcode)
+            return run(number, opcode, action)
+
+        monkeypatch.setattr(host_memory, "write", note_write)
+        monkeypatch.setattr(host_memory, "free", note_free)
+        monkeypatch.setattr(fake, "_run", note_command)
+
+    def take(self):
+        log = self.log[:]
+        self.log.clear()
+        return log
+
+
+def test_an_entry_becomes_valid_last_and_invalid_first(fake, adapter, monkeypatch):
+    """The word with `valid` is written behind all others; before those change, the device has dropped the entry."""
+    writes = Writes(fake, adapter, monkeypatch)
+    first, second = host_memory.alloc(4096, 4096), host_memory.alloc(8192, 4096)
+    region = adapter.register(1, first, 4096, LOCAL)
+    entry = fake.mpt(region.index)
+    assert writes.take() == [(8, entry[8:]), (0, entry[:8])]
+    adapter.change_region(region, (second, 8192))
+    entry = fake.mpt(region.index)
+    assert writes.take() == [(0, bytes(8)), INVALIDATE_KEY, (8, entry[8:]), (0, entry[:8])]
+    adapter.deregister(region)
+    assert writes.take() == [(0, bytes(8)), INVALIDATE_KEY, (0, bytes(32))]
+
+
+def test_one_word_is_changed_in_place(fake, adapter, monkeypatch):
+    """The device sees the old rights or the new ones; nobody who has both is refused meanwhile."""
+    region = adapter.register(1, host_memory.alloc(4096, 4096), 4096, LOCAL)
+    before = fake.mpt(region.index)
+    writes = Writes(fake, adapter, monkeypatch)
+    adapter.change_region(region, None, access=LOCAL | REMOTE_WRITE, pd=2)
+    entry = fake.mpt(region.index)
+    assert entry[:24] == before[:24]
+    assert writes.take() == [(24, entry[24:]), INVALIDATE_KEY]
+    adapter.change_region(region, None, access=LOCAL | REMOTE_WRITE)
+    assert writes.take() == [INVALIDATE_KEY]
+
+
+def test_a_table_is_freed_when_the_device_has_dropped_it(fake, adapter, monkeypatch):
+    """Many at once, for the device drops all translations: when they take as much memory as the MPT."""
+    at = host_memory.alloc(8192, 4096)
+    adapter.regions._log_size = 8  # 8 KiB
+    writes = Writes(fake, adapter, monkeypatch)
+    for number in range(256):
+        region = adapter.register(1, at, 4096, LOCAL)
+        if number % 2:
+            adapter.change_region(region, (at + 4096, 4096))  # has two: one is put aside here, one when it goes
+        adapter.deregister(region)
+    log = [entry for entry in writes.take() if not isinstance(entry, tuple)]
+    assert log.count("free") == 384
+    assert log.count(INVALIDATE_MTT) == 3
+    for place in (place for place, entry in enumerate(log) if entry == INVALIDATE_MTT):
+        assert log[place + 1 : place + 129] == ["free"] * 128
+
+
+def test_tables_put_aside_are_freed_for_want_of_memory(fake, adapter, monkeypatch):
+    at = host_memory.alloc(4096, 4096)
+    adapter.deregister(adapter.register(1, at, 4096, LOCAL))
+    alloc, full = host_memory.alloc_contiguous, [True]
+
+    def first_none(size, alignment):
+        if full.pop():
+            raise MemoryError("no memory")
+        return alloc(size, alignment)
+
+    full.insert(0, False)
+    monkeypatch.setattr(host_memory, "alloc_contiguous", first_none)
+    region = adapter.register(1, at, 4096, LOCAL)
+    assert fake.commands[-1][0] == INVALIDATE_MTT
+    assert fake.mpt(region.index)[7] >> 7
+
+
+def test_a_table_that_was_never_used_is_freed_at_once(fake, adapter, monkeypatch):
+    at = host_memory.alloc(4096, 4096)
+    region = adapter.register(1, at, 4096, LOCAL)
+    writes = Writes(fake, adapter, monkeypatch)
+    with pytest.raises(ValueError, match="cannot hold"):
+        adapter.change_region(region, (at, 4096), pd=1 << 24)
+    assert writes.take() == ["free"]
+
+
+def test_keys_cannot_be_foretold():
+    """Two devices that are alike in all that a peer may know get other keys, and other QPs."""
+    keys, numbers = [], []
+    for _ in range(2):
+        fake = FakeDevice()
+        del fake.random
+        adapter = Adapter(fake)
+        keys.append([adapter.register(1, 0, 0, 0).key for _ in range(50)])
+        numbers.append(adapter._orders["QP"])
+    guesses = random.Random(fake.mac)
+    foretold = [guesses.randrange(1, 1 << 14) << 8 | guesses.randrange(1, 256) for _ in range(50)]
+    for mine, others in (keys, keys[::-1], (keys[0], foretold), (keys[1], foretold)):
+        assert len(set(mine) & set(others)) < 3
+        assert len({key >> 8 & 1 << bit for key in mine for bit in range(14)}) == 15  # each bit of an index is used
+    assert [sorted(order) for order in numbers] == [list(range(8))] * 2
+
+
+def test_a_simulated_device_says_what_keys_are_drawn_from():
+    keys = []
+    for _ in range(2):
+        fake = FakeDevice()
+        fake.random = random.Random(17)
+        adapter = Adapter(fake)
+        keys.append([adapter.register(1, 0, 0, 0).key for _ in range(50)] + adapter._orders["QP"])
+    assert keys[0] == keys[1]
 
 
 def test_changing_a_region_keeps_its_key(fake, adapter):
@@ -76,7 +202,7 @@ def test_changing_a_region_keeps_its_key(fake, adapter):
     key = region.key
     adapter.change_region(region, (second, 8192), pd=2)
     entry = fake.mpt(region.index)
-    assert struct.unpack_from("<Q", entry)[0] == second
+    assert struct.unpack_from("<Q", entry, 8)[0] == second
     assert struct.unpack_from("<II", entry, 24) == (2 | (key & 255) << 24, LOCAL)
     mtt = struct.unpack_from("<Q", entry, 16)[0]
     assert fake.host(struct.unpack("<Q", fake.read_bus(mtt, 8))[0] & ~4095) == second

@@ -184,7 +184,7 @@ def test_at_exit_everything_is_closed(log, monkeypatch):
     root = Thing(log, "root")
     child = Thing(log, "child", root)
     other = Thing(log, "other", fails=[ValueError("no device any more")])
-    base._close_all()
+    base.close_all()
     assert log == ["child", "root"]
     assert child._closed
     assert not other._closed

@@ -5,7 +5,7 @@ import gc
 import struct
 
 import pytest
-from fake_device import CQ_PAGES, CREATE_CQ, DESTROY_CQ
+from fake_device import CQ_PAGES, CREATE_CQ, DESTROY_CQ, MODIFY_CQ
 from verbena.sw.verbs.cq import CQ, WC, CompChannel
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
@@ -54,7 +54,9 @@ def test_creation(device, context, cqe, log_size):
     "kwargs", [{"cqe": 0}, {"cqe": -1}, {"cqe": 0.9}, {"cqe": 32769}, {"cqe": 8, "comp_vector": 1}]
 )
 def test_creation_refused(context, kwargs):
-    assert refused(errno.EINVAL, CQ, context, **kwargs) == "Failed to create a CQ. Errno: 22, Invalid argument"
+    text = refused(errno.EINVAL, CQ, context, **kwargs)
+    assert text.startswith("Failed to create a CQ: ")
+    assert str(int(kwargs.get("comp_vector", kwargs["cqe"]))) in text
 
 
 def test_creation_that_fails_leaves_nothing(device, context, monkeypatch):
@@ -108,6 +110,11 @@ def test_a_completion_without_its_phase_is_not_there(device, cq, qp):
     assert device.rung(CONSUMER) == []
 
 
+@pytest.mark.parametrize("count", [-1, 1 << 17, 1.5, None])
+def test_how_many_nobody_can_poll(cq, count):
+    assert f"not {count!r}" in refused(errno.EINVAL, cq.poll, count)
+
+
 def test_several_at_once_and_one_doorbell(device, cq, qp):
     for i in range(5):
         device.complete(0, FIRST, i)
@@ -153,14 +160,63 @@ def test_completions_of_strangers_are_skipped(device, cq, qp):
 def test_resize(device, cq, qp):
     for i in range(3):
         device.complete(0, FIRST, i)
-    cq.resize(3)
-    cq.resize(16)
-    refused(errno.EINVAL, cq.resize, 2)
+    cq.resize(9)
+    assert MODIFY_CQ not in [c[0] for c in device.commands]
+    assert "to 2 with 3 completions" in refused(errno.EINVAL, cq.resize, 2)
     refused(errno.EINVAL, cq.resize, 0)
     refused(errno.EINVAL, cq.resize, 32769)
-    refused(errno.EOPNOTSUPP, cq.resize, 17)
     assert cq.cqe == 16
-    assert [wc.wr_id for wc in cq.poll(5)[1]] == [100, 101, 102]
+    for cqe, log_size in ((17.0, 5), (32768, 15), (3, 2)):
+        cq.resize(cqe)
+        assert cq.cqe == 1 << log_size
+        opcode, number, _, words = device.commands[-1]
+        assert (opcode, number, words[2]) == (MODIFY_CQ, 0, log_size | 1 << 4)
+        assert list(device.watches.values()) == [(cq._ring, 32 << log_size)]
+        assert device.host(words[1] << 32 | words[0]) == cq._ring
+    for i in range(3, 7):
+        device.complete(0, FIRST, i)
+    assert [wc.wr_id for wc in cq.poll(10)[1]] == list(range(100, 107))
+
+
+def test_what_completes_while_a_queue_is_resized(device, context, make_qp):
+    """Between the last look at the old ring and the command, and right behind it."""
+    cq = CQ(context, 4)
+    qp = make_qp(scq=cq, max_send_wr=64)
+    qp._sq.wr_ids = list(range(64))
+    done = 0
+
+    def complete(count):
+        nonlocal done
+        for _ in range(count):
+            device.complete(cq._number, qp.qp_num, done)
+            done += 1
+
+    for cqe in (8, 4, 32, 2, 16, 1, 64):
+        complete(1)
+        device.before_modify[cq._number] = lambda: complete(1)
+        cq.resize(max(cqe, 1))
+        complete(1)
+        rung = len(device.rung(CONSUMER + 4096 * cq._number))
+        assert [wc.wr_id for wc in cq.poll(64)[1]] == list(range(done - 3, done))
+        # Entries of the old ring are no entries of the new one.
+        assert device.rung(CONSUMER + 4096 * cq._number)[rung:] == [1]
+
+
+@pytest.mark.parametrize("why", ["refused", "no memory"])
+def test_a_resize_that_fails_changes_nothing(device, cq, qp, monkeypatch, why):
+    freed = []
+    monkeypatch.setattr(device.memory, "free", freed.append)
+    if why == "refused":
+        device.refuse[MODIFY_CQ] = 4
+    else:
+        monkeypatch.setattr(device.memory, "alloc_contiguous", lambda *_: (_ for _ in ()).throw(MemoryError("none")))
+    ring, watches = cq._ring, dict(device.watches)
+    refused(errno.EINVAL if why == "refused" else errno.ENOMEM, cq.resize, 64)
+    assert len(freed) == (why == "refused")
+    assert ring not in freed
+    assert (cq._ring, cq.cqe, device.watches) == (ring, 16, watches)
+    device.complete(0, FIRST, 1)
+    assert cq.poll()[0] == 1
 
 
 def test_arming(device, cq):

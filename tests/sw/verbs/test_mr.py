@@ -19,7 +19,7 @@ LOCAL, REMOTE_WRITE, REMOTE_READ, ATOMIC, BIND, ZERO_BASED, ODP, HUGE, FLUSH, FL
 def fields(device, mr):
     """(address, length, pd, variant, access) as the device sees them."""
     entry = device.mpt(mr.lkey >> 8)
-    address, length = struct.unpack_from("<QQ", entry)
+    length, address = struct.unpack_from("<QQ", entry)
     rest, access = struct.unpack_from("<II", entry, 24)
     assert length >> 63 == 1
     return address, length & (1 << 48) - 1, rest & 0xFFFFFF, rest >> 24, access
@@ -45,6 +45,68 @@ def test_memory_of_its_own(device, pd):
     mr.close()
     assert device.mpt(mr.handle) == bytes(32)
     assert device.commands[-1][:2] == (INVALIDATE_KEY, mr.handle)
+
+
+@pytest.mark.parametrize("address", [None, 0])
+def test_without_an_address_it_allocates(device, pd, address):
+    mr = MR(pd, 100, LOCAL, address=address)
+    assert mr.buf % 4096 == 0
+    assert mr.read(100, 0) == bytes(100)
+    mr.close()
+    with pytest.raises(ValueError, match="not allocated"):
+        mem_alloc.host_memory.free(mr.buf)
+
+
+def test_memory_of_the_process(device, pd):
+    buffer = bytearray(b"0123456789" * 1000)
+    windows = len(mem_alloc.host_memory.windows())
+    mr = MR(pd, access=LOCAL | REMOTE_WRITE, address=buffer)
+    assert mr.length == 10_000
+    assert fields(device, mr)[:2] == (mr.buf, 10_000)
+    mtt = struct.unpack_from("<Q", device.mpt(mr.handle), 16)[0]
+    page = struct.unpack("<Q", device.read_bus(mtt, 8))[0] & ~4095
+    assert device.read_bus(page + mr.buf % 4096, 5) == b"01234"
+    mr.write("xyz", 3, 9_000)
+    assert buffer[9_000:9_004] == b"xyz3"
+    with pytest.raises(BufferError):
+        buffer.clear()
+    # The same memory once more, by its address.
+    other = MR(pd, 10, LOCAL, address=mr.buf + 9_000)
+    mr.close()
+    buffer.clear()
+    assert device.host(other._adapter.memory.bus_pages(other.buf, 1)[0]) == other.buf & ~4095
+    other.close()
+    assert len(mem_alloc.host_memory.windows()) == windows
+
+
+def test_memory_that_may_only_be_read(device, pd):
+    text = b"only to be read"
+    assert "read-only" in refused(errno.EFAULT, MR, pd, 0, LOCAL, text)
+    mr = MR(pd, 4, REMOTE_READ, text)
+    assert mr.read(4, 0) == b"only"
+    with pytest.raises(PyverbsUserError, match="read-only"):
+        mr.write("x", 1)
+    before = device.mpt(mr.handle)
+    assert "read-only" in refused(errno.EFAULT, mr.rereg, ACCESS, access=LOCAL)
+    assert device.mpt(mr.handle) == before
+
+
+def test_rereg_to_other_memory_lets_go_of_the_first(device, pd):
+    first, second = bytearray(5000), bytearray(6000)
+    windows = len(mem_alloc.host_memory.windows())
+    mr = MR(pd, 0, LOCAL, first)
+    key = mr.lkey
+    assert "the buffer has 6000 bytes" in refused(errno.EINVAL, mr.rereg, TRANSLATION, None, second, 6001)
+    mr.rereg(TRANSLATION, addr=second, length=6000)
+    first.clear()
+    with pytest.raises(BufferError):
+        second.clear()
+    assert (mr.length, mr.lkey, fields(device, mr)[1]) == (6000, key, 6000)
+    mr.rereg(ACCESS, access=LOCAL | REMOTE_WRITE)
+    assert fields(device, mr)[1] == 6000
+    mr.close()
+    second.clear()
+    assert len(mem_alloc.host_memory.windows()) == windows
 
 
 def test_nothing_at_all(device, pd):
@@ -85,7 +147,7 @@ def test_ranges_refused(pd):
     refused(errno.EINVAL, MR, pd, 8, address=-5)
     refused(errno.EINVAL, MR, pd, 8, address=(1 << 64) - 7)
     refused(errno.ENOMEM, MR, pd, 1 << 40)
-    assert "no device reaches" in refused(errno.EFAULT, MR, pd, 8, address=0x1000)
+    assert "no memory at 0x1000" in refused(errno.EFAULT, MR, pd, 8, address=0x1000)
     refused(errno.EOPNOTSUPP, MR, pd, implicit=True)
 
 

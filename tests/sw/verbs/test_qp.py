@@ -124,7 +124,12 @@ def test_capacities_are_those_that_exist(make_qp, pd, cq):
 )
 def test_creation_refused(pd, cq, init, code):
     kwargs = {"qp_type": ibv_qp_type.IBV_QPT_RC, "scq": cq, "rcq": cq} | init
-    assert refused(code, QP, pd, QPInitAttr(**kwargs)).startswith("Failed to create QP")
+    text = refused(code, QP, pd, QPInitAttr(**kwargs))
+    assert text.startswith("Failed to create QP")
+    if "cap" in init:
+        name, value = next(item for item in vars(init["cap"]).items() if item[1] not in (0, 1, 10))
+        assert f"{name} must be 0 to " in text
+        assert f", not {value}" in text
 
 
 def test_creation_by_a_context_or_with_foreign_cqs(device, context, pd, cq):
@@ -520,8 +525,6 @@ def test_in_error_everything_may_be_posted(device, make_qp):
         (lambda: send(2, count=3), errno.EINVAL),
         (lambda: send(2, flags=INLINE, count=2), errno.EINVAL),  # 48 bytes
         (lambda: SendWR(2, SEND, 2, sg=[SGE(0, 1 << 31, 0), SGE(0, 1, 0)]), errno.EINVAL),
-        (lambda: SendWR(2, SEND, 1, sg=[SGE(-1, 1, 0)]), errno.EINVAL),
-        (lambda: SendWR(2, SEND, 1, sg=[SGE(0, 1, 1 << 32)]), errno.EINVAL),
     ],
 )
 def test_a_list_stops_at_the_bad_request(qp, device, wrong, code):
@@ -626,6 +629,9 @@ def test_the_queues_hold_what_they_promise_and_no_more(qp, device):
 # Completions
 
 
+LAST = (1 << 64) - 1
+
+
 def test_ids_come_back_over_many_turns_of_the_ring(qp, cq, device):
     """Beyond the wrap of the 16-bit indices, too; three unsignaled sends go with a signaled one."""
     total = 65536 + 40
@@ -641,13 +647,13 @@ def test_ids_come_back_over_many_turns_of_the_ring(qp, cq, device):
         ring.producer = ring.completed = 65532
     for start in range(65532, 65560, 4):
         qp.post_send(chain(*(send(start + i, flags=SIGNALED if i == 3 else 0) for i in range(4))))
-        qp.post_recv(chain(*(recv(-start - i) for i in range(4))))
+        qp.post_recv(chain(*(recv(LAST - start - i) for i in range(4))))
         refused(errno.ENOMEM, qp.post_send, send())
         for i in range(4):
             device.complete(cq._number, FIRST, start + i, opcode=128)
         device.complete(cq._number, FIRST, start + 3)
         wcs = cq.poll(16)[1]
-        assert [wc.wr_id for wc in wcs] == [-start, -start - 1, -start - 2, -start - 3, start + 3]
+        assert [wc.wr_id for wc in wcs] == [*(LAST - start - i for i in range(4)), start + 3]
     assert device.rung(SQ_DOORBELL)[-1] == 65560 & 0xFFFF
     assert device.rung(RQ_DOORBELL)[-1] == 65560 & 0xFFFF
 

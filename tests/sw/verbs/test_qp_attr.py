@@ -3,6 +3,7 @@
 import errno
 
 import pytest
+from verbena.sw.verbs.addr import AHAttr, GlobalRoute
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_attr_mask
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.qp_attr import FIELDS, QPAttr, QPCap, QPInitAttr, check_values
@@ -51,3 +52,47 @@ def test_only_what_the_mask_names_is_looked_at():
         with pytest.raises(PyverbsRDMAError, match=M(mask).name) as caught:
             check_values(attr, mask)
         assert caught.value.error_code == errno.EINVAL
+
+
+LIMITS = {
+    "qp_access_flags": (0, (1 << 32) - 1),
+    "pkey_index": (0, 0),
+    "port_num": (1, 1),
+    "path_mtu": (1, 5),
+    "timeout": (0, 31),
+    "retry_cnt": (0, 7),
+    "rnr_retry": (0, 7),
+    "rq_psn": (0, 0xFFFFFF),
+    "sq_psn": (0, 0xFFFFFF),
+    "max_rd_atomic": (0, 16),
+    "max_dest_rd_atomic": (0, 16),
+    "min_rnr_timer": (0, 31),
+    "dest_qp_num": (0, 0xFFFFFF),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_numbers_out_of_range_are_named(name):
+    assert set(LIMITS) == set(FIELDS.values()) - {"ah_attr"}
+    attr = QPAttr()
+    mask = next(bit for bit, field in FIELDS.items() if field == name)
+    for good in LIMITS[name]:
+        setattr(attr, name, good)
+        check_values(attr, mask)
+    for bad in (LIMITS[name][0] - 1, LIMITS[name][1] + 1, 1.5, "1"):
+        setattr(attr, name, bad)
+        with pytest.raises(PyverbsRDMAError) as caught:
+            check_values(attr, mask)
+        assert f"{name} must be" in str(caught.value)
+        assert f"not {bad!r}" in str(caught.value)
+        assert caught.value.error_code == errno.EINVAL
+
+
+def test_a_route_out_of_range_is_told():
+    attr = QPAttr()
+    for field, bad in (("flow_label", 1 << 20), ("hop_limit", 256), ("traffic_class", -1), ("sgid_index", 1)):
+        route = GlobalRoute(dgid="::ffff:10.0.0.1")
+        setattr(route, field, bad)
+        attr.ah_attr = AHAttr(is_global=1, gr=route)
+        with pytest.raises(PyverbsRDMAError, match=f"{field} {bad}"):
+            check_values(attr, M.IBV_QP_AV)

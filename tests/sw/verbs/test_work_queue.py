@@ -43,7 +43,7 @@ CAP = QPCap(max_send_sge=2, max_recv_sge=2, max_inline_data=32)
 
 
 def test_send_entry():
-    wr = SendWR(9, 1, 2, imm_data=0x1_AABBCCDD, sg=[SGE(1, 2, 3), SGE((1 << 64) - 1, 5, 6)], send_flags=1)
+    wr = SendWR(9, 1, 2, imm_data=0xAABBCCDD, sg=[SGE(1, 2, 3), SGE((1 << 64) - 1, 5, 6)], send_flags=1)
     wr.set_wr_rdma(0xFFFFFFFF, (1 << 64) - 1)
     entry = send_wqe(wr, CAP, False, host_memory)
     assert entry[:32] == struct.pack("<BBBBIQII", 1, 1, 2, 0, 0xAABBCCDD, (1 << 64) - 1, 0xFFFFFFFF, 7) + bytes(8)
@@ -78,16 +78,6 @@ def test_what_no_read_or_atomic_is(opcode, lengths, address, flags):
     with pytest.raises(PyverbsRDMAError) as caught:
         send_wqe(wr, CAP, False, host_memory)
     assert caught.value.error_code == errno.EINVAL
-
-
-def test_numbers_that_fit_nowhere():
-    wr = SendWR(9, 0, 1, sg=[SGE(0, 0, 0)])
-    for rkey, address in ((1 << 32, 0), (-1, 0), (0, 1 << 64), (0, -1)):
-        wr.set_wr_rdma(rkey, address)
-        with pytest.raises(ValueError, match="cannot hold"):
-            send_wqe(wr, CAP, False, host_memory)
-    with pytest.raises(ValueError, match="cannot hold"):
-        recv_wqe(RecvWR(1, 1, [SGE(0, 1 << 32, 0)]), CAP)
 
 
 def test_limits():

@@ -1,5 +1,7 @@
 """Work requests."""
 
+import ctypes
+
 import pytest
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wr_opcode
 from verbena.sw.verbs.mem_alloc import free, posix_memalign, write
@@ -56,6 +58,63 @@ def test_a_send_needs_an_entry(kwargs):
     with pytest.raises(PyverbsUserError, match="at least one SGE"):
         SendWR(**kwargs)
     assert SendWR(opcode=ibv_wr_opcode.IBV_WR_LOCAL_INV).num_sge == 0
+
+
+WIDTHS = {
+    "wr_id": 64,
+    "imm_data": 32,
+    "rkey": 32,
+    "remote_addr": 64,
+    "compare_add": 64,
+    "swap": 64,
+    "addr": 64,
+    "length": 32,
+    "lkey": 32,
+}
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_numbers_that_do_not_fit_raise_where_they_are_set(name):
+    sge = SGE(1, 1, 1)
+    holders = [holder for holder in (sge, RecvWR(1), SendWR(1, num_sge=1, sg=[sge])) if hasattr(holder, name)]
+    assert holders
+    top = (1 << WIDTHS[name]) - 1
+    for holder in holders:
+        setattr(holder, name, top)
+        for bad in (top + 1, -1, 1.0, "7", None):
+            with pytest.raises(PyverbsUserError) as caught:
+                setattr(holder, name, bad)
+            assert repr(bad) in str(caught.value)
+            assert getattr(holder, name) == top
+        setattr(holder, name, True)
+        assert getattr(holder, name) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: SGE(-1, 1, 0), "SGE.addr must be an integer from 0 to 0xffffffffffffffff, not -1"),
+        (lambda: SGE(0, 1 << 32, 0), "SGE.length must be an integer from 0 to 0xffffffff, not 4294967296"),
+        (lambda: SGE(0, 1, 1 << 32), "SGE.lkey"),
+        (lambda: RecvWR(-1), "WR.wr_id must be an integer from 0 to 0xffffffffffffffff, not -1"),
+        (lambda: SendWR(1 << 64, num_sge=1, sg=[SGE(0, 0, 0)]), "WR.wr_id"),
+        (lambda: SendWR(num_sge=1, sg=[SGE(0, 0, 0)], imm_data=1 << 32), "SendWR.imm_data"),
+        (lambda: SendWR(num_sge=1, sg=[SGE(0, 0, 0)]).set_wr_rdma(1 << 32, 0), "SendWR.rkey"),
+        (lambda: SendWR(num_sge=1, sg=[SGE(0, 0, 0)]).set_wr_rdma(0, -1), "SendWR.remote_addr"),
+        (lambda: SendWR(num_sge=1, sg=[SGE(0, 0, 0)]).set_wr_atomic(0, 0, 1 << 64), "SendWR.compare_add"),
+        (lambda: SendWR(num_sge=1, sg=[SGE(0, 0, 0)]).set_wr_atomic(0, 0, 0, -5), "SendWR.swap"),
+    ],
+)
+def test_so_does_creation(make, text):
+    with pytest.raises(PyverbsUserError, match=text):
+        make()
+
+
+def test_an_entry_of_a_buffer():
+    buffer = bytearray(b"0123456789")
+    sge = SGE(memoryview(buffer)[2:], 3, 0)
+    assert sge.addr == ctypes.addressof(ctypes.c_char.from_buffer(buffer)) + 2
+    assert sge.read(2, 1) == b"34"
 
 
 def test_more_entries_than_there_are():

@@ -1,0 +1,134 @@
+"""What the responder of a whole adapter makes of requests that no honest requester sends, or sends late."""
+
+import pytest
+from ends import End, completion, fill, recv, sge
+from raw_peer import ACK, MTU, NAK_ACCESS, NAK_INVALID, RawPeer, reth
+from verbena.sw.verbs.libibverbs_enums import ibv_event_type, ibv_qp_state, ibv_wc_status
+from verbena.sw.verbs.mr import MR
+
+SIZE = 1 << 16
+E = ibv_event_type
+
+
+@pytest.fixture
+def end():
+    with End("sim1", SIZE) as end:
+        yield end
+
+
+def events(end):
+    end.context._adapter.process_events()
+    return [event.event_type for event in end.context._events]
+
+
+# -- Ranges are checked whole.
+
+
+@pytest.mark.parametrize("missing", [1, 100, 2 * MTU + 1])
+def test_a_write_that_does_not_fit_writes_nothing(end, missing):
+    """Whichever of its packets lies beyond the region, the first one is refused."""
+    peer = RawPeer(end)
+    before = fill(end, 1)
+    start = end.mr.buf + SIZE - 4 * MTU + missing
+    peer.send(0x06, 0, reth(start, end.mr.rkey, 4 * MTU) + bytes(MTU))
+    for psn in (1, 2, 3):
+        peer.send(0x07 if psn < 3 else 0x08, psn, bytes(MTU))
+    assert [(a.opcode, a.psn, a.syndrome) for a in peer.answers()] == [(0x11, 0, NAK_ACCESS)]
+    assert end.mr.read(SIZE, 0) == before
+    assert events(end) == [E.IBV_EVENT_QP_ACCESS_ERR]
+
+
+@pytest.mark.parametrize("length", [SIZE + 1, 1 << 31])
+def test_a_read_that_does_not_fit_returns_nothing(end, length):
+    peer = RawPeer(end)
+    fill(end, 2)
+    peer.send(0x0C, 0, reth(end.mr.buf, end.mr.rkey, length))
+    assert [(a.opcode, a.psn, a.syndrome) for a in peer.answers()] == [(0x11, 0, NAK_ACCESS)]
+    assert events(end) == [E.IBV_EVENT_QP_ACCESS_ERR]
+
+
+def test_what_just_fits_is_served(end):
+    peer = RawPeer(end)
+    content = bytearray(fill(end, 3))
+    start = SIZE - 3 * MTU
+    peer.send(0x06, 0, reth(end.mr.buf + start, end.mr.rkey, 3 * MTU) + bytes(MTU))
+    peer.send(0x07, 1, bytes(MTU))
+    peer.send(0x08, 2, bytes(MTU))
+    content[start:] = bytes(3 * MTU)
+    assert [(a.opcode, a.psn, a.syndrome) for a in peer.answers()][-1] == (0x11, 2, ACK)
+    peer.send(0x0C, 3, reth(end.mr.buf, end.mr.rkey, SIZE))
+    answers = peer.answers(20_000)
+    assert b"".join(a.payload for a in answers) == content == end.mr.read(SIZE, 0)
+
+
+def test_a_region_that_goes_ends_a_write_in_the_middle(end):
+    """Later packets are checked, too."""
+    peer = RawPeer(end)
+    region = MR(end.pd, 4 * MTU, 15)
+    start, key = region.buf, region.rkey
+    peer.send(0x06, 0, reth(start, key, 3 * MTU) + bytes(MTU))
+    assert peer.answers()[0].syndrome == ACK
+    region.close()
+    peer.send(0x07, 1, bytes(MTU))
+    assert [(a.opcode, a.psn, a.syndrome) for a in peer.answers()] == [(0x11, 1, NAK_ACCESS)]
+
+
+# -- Opcodes that are known and not served.
+
+NOT_SERVED = {0x16: bytes(4), 0x17: bytes(4), 0x1C: bytes(20), 0x1D: reth(0, 0, 8)}
+"""SEND with invalidate, FLUSH, ATOMIC WRITE: the headers behind the BTH."""
+
+
+@pytest.mark.parametrize("payload", [0, 5, MTU])
+@pytest.mark.parametrize("opcode", NOT_SERVED, ids=hex)
+def test_an_opcode_that_is_not_served_is_refused(end, opcode, payload):
+    peer = RawPeer(end, psn=7)
+    recv(end, [sge(end, 0, 1024)])
+    before = fill(end, 4)
+    body = NOT_SERVED[opcode] + bytes({0x1C: 0, 0x1D: 8}.get(opcode, payload))
+    if opcode == 0x16:  # it ends a message
+        peer.send(0x00, 7, before[:MTU])
+        peer.answers()
+    peer.send(opcode, 8 if opcode == 0x16 else 7, body)
+    assert [(a.opcode, a.psn, a.syndrome) for a in peer.answers()] == [(0x11, 8 if opcode == 0x16 else 7, NAK_INVALID)]
+    assert events(end) == [E.IBV_EVENT_QP_REQ_ERR]
+    assert completion(end.cq).status == ibv_wc_status.IBV_WC_WR_FLUSH_ERR
+    assert end.qp.query()[0].qp_state == ibv_qp_state.IBV_QPS_ERR
+    assert end.mr.read(SIZE, 0)[1024:] == before[1024:]
+
+
+@pytest.mark.parametrize("opcode", [0x15, 0x18, 0x1B, 0x1E, 0x1F, 0x24, 0x2A, 0x36, 0x44, 0x64, 0x81, 0xA4, 0xB7, 0xE0])
+def test_an_opcode_of_nobody_or_of_another_transport_is_dropped(end, opcode):
+    peer = RawPeer(end)
+    dropped = end.context.query_counters()["drop_malformed"]
+    peer.send(opcode, 0, bytes(24))
+    assert peer.answers() == []
+    assert end.context.query_counters()["drop_malformed"] == dropped + 1
+    peer.send(0x0A, 0, reth(end.mr.buf, end.mr.rkey, 4) + b"good")
+    assert [a.syndrome for a in peer.answers()] == [ACK]
+    assert end.mr.read(4, 0) == b"good"
+
+
+# -- P_Keys and VLAN tags.
+
+
+def test_a_vlan_tagged_frame_is_dropped_and_counted(end):
+    peer = RawPeer(end)
+    before = fill(end, 5)
+    dropped = end.context.query_counters()["drop_not_roce"]
+    frame = peer.frame(0x0A, 0, reth(end.mr.buf, end.mr.rkey, 4) + b"gone")
+    peer.adapter.inject(frame[:12] + bytes.fromhex("81006005") + frame[12:])
+    assert peer.answers() == []
+    assert end.context.query_counters()["drop_not_roce"] == dropped + 1
+    assert end.mr.read(SIZE, 0) == before
+    peer.adapter.inject(frame)
+    assert [a.syndrome for a in peer.answers()] == [ACK]
+
+
+@pytest.mark.parametrize(("pkey", "taken"), [(0xFFFF, True), (0x7FFF, True), (0xFFFE, False), (0x7FFE, False)])
+def test_pkeys(end, pkey, taken):
+    """The queue pair is a full member: it takes what a full or a limited one sends, of the same partition."""
+    peer = RawPeer(end)
+    peer.send(0x0A, 0, reth(end.mr.buf, end.mr.rkey, 4) + b"word", pkey=pkey)
+    assert len(peer.answers()) == taken
+    assert (end.mr.read(4, 0) == b"word") == taken

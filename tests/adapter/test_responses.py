@@ -1,0 +1,98 @@
+"""Responses of large READs: they hold up nobody else, and when one is lost the others do not stand in the way."""
+
+import pytest
+from ends import READ, SEND, End, completions, connect, fill, recv, send, settle, sge, world
+from verbena.sim.ports import Faults
+from verbena.sim.wire_limit import go_back_n, wire_cycles
+
+LARGE = 65536
+SLOTS = 15
+DEPTH = 16
+ROUND_TRIP = 751
+"""Of a READ that is asked for again, as ``sim.bench.round_trip("READ")`` measures it."""
+
+
+def reads(a, b, number, count):
+    """Posts READs of 64 KiB."""
+    for n in range(number, number + count):
+        send(a, READ, [sge(a, LARGE * (n % SLOTS), LARGE)], wr_id=n, remote=(b, LARGE * (n % SLOTS)))
+
+
+def cycles_of(a, b, count):
+    """Cycles of READs, all of which succeed, 16 of them outstanding."""
+    start, posted, done = world().cycles, 0, 0
+    while done < count:
+        more = min(count - posted, DEPTH - posted + done)
+        reads(a, b, posted, more)
+        posted += more
+        for wc in completions(a.cq, 1):
+            assert (wc.wr_id, wc.status) == (done, 0)
+            done += 1
+    return world().cycles - start
+
+
+@pytest.fixture
+def pair():
+    with End("sim0", LARGE * SLOTS, depth=DEPTH) as a, End("sim1", LARGE * SLOTS, depth=DEPTH) as b:
+        yield a, b
+        world().set_faults(Faults())
+
+
+@pytest.mark.parametrize(("mtu", "most"), [(4096, 2200), (1024, 1200), (256, 1000)])
+def test_a_small_message_under_the_peers_large_reads(pair, mtu, most):
+    """The adapter that sends it answers READs meanwhile, as fast as the wire takes it."""
+    a, b = pair
+    with End("sim0", 64, depth=32) as c, End("sim1", 64, depth=32) as d:
+        connect(a, b, mtu=mtu)
+        connect(c, d, mtu=mtu)
+        for _ in range(9):
+            recv(d, [sge(d, 0, 8)])
+        send(c, SEND, [sge(c, 0, 8)])  # with cold caches
+        completions(d.cq, 1)
+        completions(c.cq, 1)
+        reads(b, a, 0, DEPTH)
+        settle(20_000)
+        before = b.cq.poll(DEPTH)[0]
+        for number in range(8):
+            start = world().cycles
+            send(c, SEND, [sge(c, 0, 8)])
+            completions(d.cq, 1)
+            assert world().cycles - start <= most, number
+            completions(c.cq, 1)
+            settle(1009)
+        assert before + b.cq.poll(DEPTH)[0] < DEPTH, "nothing was answered meanwhile"
+
+
+@pytest.mark.parametrize("mtu", [4096, 1024])
+def test_a_lost_response_costs_little(pair, mtu):
+    """16 READs are outstanding, so the responder has a megabyte to send when the first is asked for again."""
+    a, b = pair
+    connect(a, b, mtu=mtu, timeout=8)
+    source = fill(b, 1)
+    world().set_faults(Faults(lose=1e-9))  # such a wire forwards whole frames
+    cycles = [cycles_of(a, b, DEPTH) for _ in range(2)]
+    port = world().adapters[1]
+    for nth in (3, 5 + LARGE // mtu):
+        port.fault_at(port.counters["sent_frames"] + nth, "lose")
+        before = a.context.query_counters()
+        cycles.append(cycles_of(a, b, DEPTH))
+        after = a.context.query_counters()
+        assert [after[name] - before[name] for name in ("retries", "timeouts")] == [1, 0]
+    assert max(cycles[2:]) - cycles[1] <= 3000
+    assert a.mr.read(len(source), 0) == source
+
+
+@pytest.mark.parametrize(("loss", "share"), [(0.01, 0.9), (0.05, 0.75)])
+def test_reads_over_a_bad_wire(pair, loss, share):
+    """Near what an ideal go-back-N reaches, with the round trip of a READ that is asked for again."""
+    a, b = pair
+    connect(a, b, mtu=4096, timeout=8)
+    source = fill(b, 2)
+    world().seed(1)
+    count = 48
+    world().set_faults(Faults(lose=loss))
+    cycles = cycles_of(a, b, count) / count
+    packet = wire_cycles(READ, 4096, 4096, 64)
+    reached = wire_cycles(READ, LARGE, 4096, 64) / cycles
+    assert reached >= share * go_back_n(loss, packet, ROUND_TRIP)
+    assert a.mr.read(len(source), 0) == source

@@ -1,0 +1,54 @@
+"""What is random in the simulated devices: a program is run again and again, each time in a process of its own."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+from verbena.sim.devices import world
+from verbena.sim.pair import End, connect
+from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wr_opcode
+from verbena.sw.verbs.wr import SGE, SendWR
+
+with End("sim0", 4096, qps=3) as a, End("sim1", 4096, qps=3) as b:
+    world().set_wire(stall=0.2)
+    connect(a, b)
+    wr = SendWR(1, ibv_wr_opcode.IBV_WR_RDMA_WRITE, num_sge=1, sg=[SGE(a.mr.buf, 4096, a.mr.lkey)])
+    wr.send_flags = ibv_send_flags.IBV_SEND_SIGNALED
+    wr.set_wr_rdma(b.mr.rkey, b.mr.buf)
+    a.qp.post_send(wr)
+    while not a.cq.poll(1)[0]:
+        pass
+    print([end.mr.rkey for end in (a, b)], [qp.qp_num for end in (a, b) for qp in end.qps], world().cycles)
+"""
+
+
+def run(seed=None):
+    """What the program prints, and the seed of which it tells."""
+    environment = {name: value for name, value in os.environ.items() if name != "VERBENA_SEED"}
+    if seed is not None:
+        environment["VERBENA_SEED"] = str(seed)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=True)
+    told = re.findall(r"VERBENA_SEED=(\d+)", done.stderr)
+    assert len(told) == (seed is None)
+    return done.stdout, int(told[0]) if told else seed
+
+
+@pytest.fixture(scope="module")
+def unseeded():
+    return run()
+
+
+def test_the_seed_that_is_told_repeats_the_simulation(unseeded):
+    """The same keys, numbers of QPs and cycles."""
+    out, seed = unseeded
+    assert run(seed) == (out, seed)
+
+
+def test_without_a_seed_keys_and_numbers_differ(unseeded):
+    others = run()
+    assert others[1] != unseeded[1]
+    assert others[0].split("]")[0] != unseeded[0].split("]")[0]
