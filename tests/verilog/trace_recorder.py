@@ -79,11 +79,25 @@ def _fragments(fragment):
         yield from _fragments(child)
 
 
+def _convert(component, design):
+    """RTLIL of a component of a design, elaborated once more for that.
+
+    Blocks show tests what is inside them as attributes that ``elaborate`` sets. Those must stay the simulated ones.
+    """
+    saved = [(each, dict(vars(each))) for each in design.elaboratables]
+    try:
+        return rtlil.convert(component, name=TOP, emit_src=False)
+    finally:
+        for each, attributes in saved:
+            vars(each).clear()
+            vars(each).update(attributes)
+
+
 class _Recorded:
     """A block in one simulation."""
 
     def __init__(self, component, fragment, design, state):
-        text = rtlil.convert(component, name=TOP, emit_src=False)
+        text = _convert(component, design)
         top = text[text.index(f"module \\{TOP}\n") :]
         ports = list(_ports((), component.signature, component))
         known = {port.name for port, _ in ports}
