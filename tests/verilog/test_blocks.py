@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from amaranth.hdl import ClockDomain, Module, Mux, Signal
 from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from block_model import build
@@ -246,3 +247,39 @@ def test_a_test_that_sets_what_is_inside_is_left_out(tmp_path):
     assert not list(tmp_path.glob("*.traces"))
     (left_out,) = tmp_path.glob("left_out-*")
     assert "o__payload is set inside" in left_out.read_text()
+
+
+def test_what_a_block_shows_of_its_inside_stays(tmp_path):
+    class Shown(Counter):
+        def elaborate(self, platform):
+            self.count = Signal(16)
+            m = super().elaborate(platform)
+            m.d.sync += self.count.eq(self.count + 1)
+            return m
+
+    dut = Shown(2, True)
+
+    async def testbench(ctx):
+        await ctx.tick().repeat(3)
+        assert ctx.get(dut.count) == 3
+
+    with recording(tmp_path, "test"):
+        simulate(dut, testbench)
+    (trace,) = read(next(tmp_path.glob("*.traces")))
+    assert trace.test == "test"
+
+
+def test_a_memory_of_the_bench_is_no_block(tmp_path):
+    m = Module()
+    m.submodules.words = words = Memory(shape=8, depth=4, init=[1, 2])
+    port = words.read_port()
+
+    async def testbench(ctx):
+        ctx.set(port.addr, 1)
+        await ctx.tick()
+        assert ctx.get(port.data) == 2
+
+    with recording(tmp_path, "test"):
+        simulate(m, testbench)
+    (left_out,) = tmp_path.iterdir()
+    assert left_out.read_text() == ""

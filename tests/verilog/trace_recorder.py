@@ -22,7 +22,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Signal, Value
 from amaranth.hdl._ast import SignalSet
 from amaranth.hdl._mem import MemoryData
-from amaranth.lib import stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.sim import pysim
 from block_trace import Block, Port, append
 
@@ -60,8 +60,9 @@ def _ports(path, signature, interface):
 
 
 def _components(design):
-    """(component, fragment) of those in a design that stand in no other component."""
+    """(component, fragment) of those in a design that stand in no other component; a bench's memory is no block."""
     found = [item for item in design.elaboratables.items() if isinstance(item[0], wiring.Component)]
+    found = [item for item in found if not isinstance(item[0], memory.Memory)]
     fragments = {id(fragment) for _, fragment in found}
 
     def outermost(fragment):
