@@ -110,6 +110,7 @@ class World:
     def __init__(self, dut, rng, stall, trouble, recalls):
         self.dut, self.rng, self.stall, self.trouble, self.recalls = dut, rng, stall, trouble, recalls
         self.recall = None  # (qp, psn)
+        self.withdrawn = None  # the last one whose patience was over: what was being given up then still says so
         self.lives = [Life(rng) for _ in range(QPS)]
         self.token = None  # QP that is being reset
         self.token_taken = False
@@ -170,7 +171,7 @@ class World:
             self.recall = (qp, psn % (1 << 24))
             ctx.set(dut.recall, dict(zip(("qp", "psn"), self.recall)))
         elif self.recall and rng.random() < 0.002:
-            self.recall = None  # patience is over
+            self.withdrawn, self.recall = self.recall, None  # patience is over
         ctx.set(dut.recall_en, self.recall is not None)
         ctx.set(dut.hold, rng.random() < self.stall / 3)
 
@@ -329,9 +330,9 @@ class World:
             if entry["kind"] == ResponseKind.REPLAY and entry["source"]["value"] is None and life.answered == at:
                 self.seen["lost"] += 1
             else:
-                assert self.recall, "given up, and not recalled"
-                assert self.recall[0] == qp, "given up, and another recalled"
-                assert self.recallable(life, self.recall[1])
+                recalls = [psn for of, psn in filter(None, [self.recall, self.withdrawn]) if of == qp]
+                assert recalls, "given up, and not recalled"
+                assert any(self.recallable(life, psn) for psn in recalls)
                 self.seen["given up in its middle" if k else "given up"] += 1
             life.cut = (at + 1, 0)
             life.answered += 1
