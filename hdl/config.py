@@ -22,6 +22,12 @@ PACKET = 11
 QUEUE_MAX = 64
 """Most items of a queue in LUT RAM."""
 
+SEND_WQE, RECEIVE_WQE = 64, 32
+"""Bytes of a usual WQE."""
+
+WQE_BEATS_MIN = 128
+"""Least beats of WQEs on their way: at 64 bits a quarter of them holds what is fetched at once."""
+
 
 def _least_power(value):
     return 1 << max(0, value - 1).bit_length()
@@ -57,9 +63,8 @@ class Config:
     receive_buffer : int
         Bytes of payload that are received and not yet written.
     headers : int or None
-        Packets between their turn and their payload's arrival, 4 to 64, 11 cycles each. Derived: those of
-        ``run_ahead``, rounded up to a power of two; 64 cover 704 cycles, so beyond a latency of 312 small packets are
-        slower.
+        Packets between their turn and their payload's arrival, and their verdicts, a power of two from 4 to 64, 11
+        cycles each. Derived: ``messages``; 64 cover 704 cycles, so beyond a latency of 312 small packets are slower.
     unanswered : int or None
         Received packets whose writes the memory has not answered, a power of two from 16 to 64, 11 cycles each.
         Derived: those of ``memory_latency``, rounded up; 64 cover 704 cycles.
@@ -78,6 +83,10 @@ class Config:
         Beats of payload that may wait, of requests and of responses: a translation and the payload, each with the
         memory's latency, and the way of a packet. More would be sent in vain whenever a queue has to go back, and would
         only delay what comes behind it.
+    messages : int
+        Packets, each a message of its own, in that time, rounded up to a power of two.
+    send_wqe_beats, receive_wqe_beats : int
+        Beats of WQEs on their way from the memory: those of ``messages``, at least 128.
 
     Raises
     ------
@@ -106,6 +115,18 @@ class Config:
     def run_ahead(self):
         return 2 * self.memory_latency + PACKET_PATH
 
+    @property
+    def messages(self):
+        return _least_power(-(-self.run_ahead // PACKET))
+
+    @property
+    def send_wqe_beats(self):
+        return max(WQE_BEATS_MIN, self.messages * SEND_WQE * 8 // self.data_width)
+
+    @property
+    def receive_wqe_beats(self):
+        return max(WQE_BEATS_MIN, self.messages * RECEIVE_WQE * 8 // self.data_width)
+
     def _derive(self, name, value):
         if getattr(self, name) is None:
             object.__setattr__(self, name, value)
@@ -117,12 +138,10 @@ class Config:
         size = self.data_width // 8
         moved = (self.memory_latency + READ_PATH) * size
         self._derive("transmit_buffer", _least_power(moved + BURST))
-        self._derive("headers", min(QUEUE_MAX, _least_power(-(-self.run_ahead // PACKET))))
+        self._derive("headers", min(QUEUE_MAX, self.messages))
         self._derive("unanswered", min(QUEUE_MAX, max(16, _least_power(-(-self.memory_latency // PACKET)))))
         if self.udp_port is not None and not (isinstance(self.udp_port, int) and 0 < self.udp_port < 1 << 16):
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
-        if not (isinstance(self.headers, int) and 4 <= self.headers <= 64):
-            raise ValueError(f"headers must be 4 to 64, not {self.headers!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
         if not isinstance(self.requests, bool):
@@ -135,5 +154,6 @@ class Config:
         _power_of_two("mpt_sets", self.mpt_sets, 4, 512)
         _power_of_two("mtt_sets", self.mtt_sets, 4, 512)
         _power_of_two("transmit_buffer", self.transmit_buffer, 2 * min(BURST, 256 * size), 1 << 19)
+        _power_of_two("headers", self.headers, 4, QUEUE_MAX)
         _power_of_two("unanswered", self.unanswered, 16, QUEUE_MAX)
         _power_of_two("receive_buffer", self.receive_buffer, 8192, 1 << 18)

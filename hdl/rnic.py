@@ -53,11 +53,7 @@ from .transport.transmitter import Transmitter
 __all__ = ["Rnic"]
 
 
-RECEIVE_BEATS = 128
-"""Beats of receive WQEs on their way, of which a quarter is kept free for a batch of 256 bytes."""
-
 READERS = {
-    "rq": (RECEIVE_BEATS, BATCH),
     "mpt": (16, MPT.size),
     "mtt": (4, MTT.size),
 }
@@ -182,11 +178,11 @@ class Rnic(wiring.Component):
             "lookup": Lookup(qps),
             "responder": Responder(qps, c.rq_area),
             "acknowledger": Acknowledger(qps),
-            "access": AccessUnit(width, qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets),
+            "access": AccessUnit(width, qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets, verdicts=c.headers),
             "dma": DmaEngine(
                 width,
                 c.transmit_buffer,
-                readers=send.READERS | READERS,
+                readers=send.readers | {"rq": (c.receive_wqe_beats, BATCH)} | READERS,
                 writers=("cqe", "eqe"),
                 bursts=c.unanswered,
                 address_width=c.address_width,
@@ -214,7 +210,7 @@ class Rnic(wiring.Component):
         for block in (self._registers, self._activity):
             told(m, send, block, "next_due")
         told(m, self._registers, send, "tick")
-        for name in send.READERS:
+        for name in send.readers:
             connect(m, getattr(send, name), getattr(self._dma, name))
 
     def _transmit(self, m):

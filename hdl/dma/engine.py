@@ -23,7 +23,8 @@ from .writer import PayloadWriter
 __all__ = ["DmaEngine", "StructureRead", "StructureWrite"]
 
 PIECES = 16
-"""Translations ahead of the reads, and as many atomics."""
+"""Translations ahead of the reads, and as many atomics. A read is asked for without waiting for those before it, so the
+memory's latency asks for no more."""
 
 READ_CHANNELS = ("ar", "r")
 ADDRESSES = ("araddr", "awaddr")

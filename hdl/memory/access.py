@@ -46,12 +46,14 @@ class AccessUnit(wiring.Component):
         QPs; a power of two.
     mpt_sets, mpt_ways, mtt_sets, mtt_ways : int
         Of the caches. Up to 512 lines take no more block RAM than fewer.
+    verdicts : int
+        Packets whose verdict waits for the transmitter, a power of two.
 
     Members
     -------
     transmit : ``request``, ``piece``, ``verdict``
         Streams of ``AccessRequest``, ``Piece`` and, one a run, ``status``: 1 cycle after the run's last piece.
-        Up to 16 verdicts wait until they are taken.
+        Up to ``verdicts`` verdicts wait until they are taken.
     receive : ``request``, ``piece``
     mpt_read, mtt_read : stream of ``ReadRequest``
     mpt_data, mtt_data : stream of ``PacketBeat``
@@ -69,7 +71,7 @@ class AccessUnit(wiring.Component):
         Strobe: a run was refused, for another reason than poison.
     """
 
-    def __init__(self, data_width, qps, *, mpt_sets=256, mpt_ways=2, mtt_sets=256, mtt_ways=2):
+    def __init__(self, data_width, qps, *, mpt_sets=256, mpt_ways=2, mtt_sets=256, mtt_ways=2, verdicts=16):
         self.data_width = data_width
         self.qps = qps
         self.mpt_sets = mpt_sets
@@ -77,7 +79,7 @@ class AccessUnit(wiring.Component):
         self.mtt_sets = mtt_sets
         self.mtt_ways = mtt_ways
         self._protection = Protection(data_width, qps, sets=mpt_sets, ways=mpt_ways)
-        self._translation = Translation(data_width, qps, sets=mtt_sets, ways=mtt_ways)
+        self._translation = Translation(data_width, qps, sets=mtt_sets, ways=mtt_ways, verdicts=verdicts)
         receive = {"request": In(stream.Signature(AccessRequest)), "piece": Out(stream.Signature(Piece))}
         super().__init__(
             {

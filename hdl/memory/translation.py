@@ -12,16 +12,13 @@ from ..stream.transfer import Piece, ReadRequest
 from .cache import Cache
 from .protection import PAGE_BITS_MAX, PAGE_BITS_MIN, CheckedAccess
 
-__all__ = ["RECEIVE", "TRANSMIT", "VERDICTS", "Translation", "Verdict"]
+__all__ = ["RECEIVE", "TRANSMIT", "Translation", "Verdict"]
 
 TRANSMIT, RECEIVE = 0, 1
 """The clients."""
 
 WAITING = 8
 """Accesses of a client that wait between key check and translation; the two clients' fill the 16 rows of LUT RAM."""
-
-VERDICTS = 16
-"""Verdicts that wait for the transmitter: pieces run that many packets ahead of it."""
 
 Verdict = data.StructLayout({"status": 3})
 """``AccessStatus`` of a run."""
@@ -51,6 +48,8 @@ class Translation(wiring.Component):
     qps : int
     sets, ways : int
         Of the cache.
+    verdicts : int
+        Verdicts that wait for the transmitter, a power of two: pieces run that many packets ahead of it.
 
     Members
     -------
@@ -68,11 +67,14 @@ class Translation(wiring.Component):
         Strobes; ``count_error`` once a run that is refused for its own sake (not for poison).
     """
 
-    def __init__(self, data_width, qps, *, sets=256, ways=2):
+    def __init__(self, data_width, qps, *, sets=256, ways=2, verdicts=16):
         if qps < 1 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, not {qps!r}")
+        if verdicts < 1 or verdicts & verdicts - 1:
+            raise ValueError(f"verdicts must be a power of two, not {verdicts!r}")
         self.data_width = data_width
         self.qps = qps
+        self.verdicts = verdicts
         self.sets = sets
         self.ways = ways
         self._cache = Cache(MTT, "present", data_width=data_width, tag_width=61 - ceil_log2(sets), sets=sets, ways=ways)
@@ -289,15 +291,15 @@ class Translation(wiring.Component):
                 m.d.sync += old_status[index].eq(status)
 
         # Verdicts: a queue that an item leaves in the cycle after it came.
-        m.submodules.verdicts = verdicts = memory.Memory(shape=Verdict, depth=VERDICTS, init=[])
+        m.submodules.verdicts = verdicts = memory.Memory(shape=Verdict, depth=self.verdicts, init=[])
         verdict_put, verdict_get = verdicts.write_port(), verdicts.read_port(domain="comb")
-        verdict_head, verdict_tail = Signal(range(2 * VERDICTS)), Signal(range(2 * VERDICTS))
+        verdict_head, verdict_tail = Signal(range(2 * self.verdicts)), Signal(range(2 * self.verdicts))
         m.d.comb += [
             verdict_put.addr.eq(verdict_tail),
             verdict_put.data.status.eq(status3),
             verdict_put.en.eq(finish3 & final3 & (client3 == TRANSMIT)),
             verdict_get.addr.eq(verdict_head),
-            verdict_room.eq((verdict_tail ^ verdict_head) != VERDICTS),
+            verdict_room.eq((verdict_tail ^ verdict_head) != self.verdicts),
             self.verdict.valid.eq(verdict_tail != verdict_head),
             self.verdict.payload.eq(verdict_get.data),
         ]

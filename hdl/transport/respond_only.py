@@ -26,10 +26,8 @@ class RespondOnly(wiring.Component):
         64, 128, 256 or 512 bits.
     """
 
-    READERS = {}
-    """No structures are read."""
-
     def __init__(self, data_width):
+        self.readers = {}  # no structures are read
         super().__init__(send_side_members(data_width))
 
     def elaborate(self, platform):

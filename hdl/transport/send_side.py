@@ -26,9 +26,6 @@ from .transmit_merge import Source, TransmitMerge
 
 __all__ = ["SendSide", "send_side_members"]
 
-WQE_BEATS = 256
-"""Beats of send WQEs that may be on their way: 32 messages at 64 bits, 11 cycles each, cover 350 cycles."""
-
 
 def send_side_members(data_width):
     """Members that :class:`SendSide` and :class:`.respond_only.RespondOnly` have both."""
@@ -105,18 +102,21 @@ class SendSide(wiring.Component):
         Send WQEs; scatter/gather entries of READs.
     count_… : 1
         Counters, see :data:`verbena.hdl.abi.counters.COUNTERS`.
-    """
 
-    READERS = {"sq": (WQE_BEATS, BATCH), "entry": (32, WQE_MAX)}
-    """Structures that are read: beats on their way, and bytes of the largest."""
+    Attributes
+    ----------
+    readers : dict of str to (int, int)
+        Structures that are read: beats on their way, and bytes of the largest.
+    """
 
     def __init__(self, config):
         self.config = config
+        self.readers = {"sq": (config.send_wqe_beats, BATCH), "entry": (32, WQE_MAX)}
         counts = ("pushes", "push_fetches", "stall_window", "rx_acks", "rx_naks", "retries", "implied_naks", "timeouts")
         super().__init__(
             send_side_members(config.data_width)
             | {"attribute": In(AttributeWrite), "attribute_en": In(1)}
-            | {name: Out(StructureRead(config.data_width)) for name in self.READERS}
+            | {name: Out(StructureRead(config.data_width)) for name in self.readers}
             | {f"count_{name}": Out(1) for name in counts}
         )
 

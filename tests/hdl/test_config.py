@@ -22,7 +22,7 @@ from verbena.hdl.transport.send_side import SendSide
         ("memory_latency", (8, 8192, 100.0)),
         ("unanswered", (8, 24, 128)),
         ("receive_buffer", (4096,)),
-        ("headers", (3, 65, 8.0)),
+        ("headers", (2, 24, 128, 8.0)),
         ("address_width", (31, 65, "64")),
         ("requests", (1, None)),
         ("udp_port", (0, 65536)),
@@ -41,20 +41,29 @@ def test_two_bursts_fit_the_transmit_buffer():
 
 
 @pytest.mark.parametrize(
-    ("data_width", "memory_latency", "transmit_buffer", "headers", "unanswered", "run_ahead"),
+    (
+        "data_width",
+        "memory_latency",
+        "transmit_buffer",
+        "headers",
+        "unanswered",
+        "run_ahead",
+        "send_beats",
+        "receive_beats",
+    ),
     [
-        (64, 128, 8192, 32, 16, 336),
-        (128, 128, 8192, 32, 16, 336),
-        (256, 128, 16384, 32, 16, 336),
-        (512, 128, 16384, 32, 16, 336),
-        (64, 16, 8192, 16, 16, 112),
-        (64, 1000, 16384, 64, 64, 2080),
-        (512, 1000, 1 << 17, 64, 64, 2080),
-        (512, 4096, 1 << 19, 64, 64, 8272),
+        (64, 128, 8192, 32, 16, 336, 256, 128),
+        (128, 128, 8192, 32, 16, 336, 128, 128),
+        (256, 128, 16384, 32, 16, 336, 128, 128),
+        (512, 128, 16384, 32, 16, 336, 128, 128),
+        (64, 16, 8192, 16, 16, 112, 128, 128),
+        (64, 1000, 16384, 64, 64, 2080, 2048, 1024),
+        (512, 1000, 1 << 17, 64, 64, 2080, 256, 128),
+        (512, 4096, 1 << 19, 64, 64, 8272, 1024, 512),
     ],
 )
 def test_what_follows_from_width_and_latency(
-    data_width, memory_latency, transmit_buffer, headers, unanswered, run_ahead
+    data_width, memory_latency, transmit_buffer, headers, unanswered, run_ahead, send_beats, receive_beats
 ):
     config = Config(data_width=data_width, memory_latency=memory_latency)
     assert (config.transmit_buffer, config.headers, config.unanswered, config.run_ahead) == (
@@ -63,17 +72,20 @@ def test_what_follows_from_width_and_latency(
         unanswered,
         run_ahead,
     )
+    assert (config.send_wqe_beats, config.receive_wqe_beats) == (send_beats, receive_beats)
     assert config.transmit_buffer >= (memory_latency * data_width // 8) + 4096
 
 
 def test_what_is_given_counts():
-    config = Config(data_width=512, memory_latency=1000, transmit_buffer=8192, headers=5, unanswered=32)
-    assert (config.transmit_buffer, config.headers, config.unanswered) == (8192, 5, 32)
+    config = Config(data_width=512, memory_latency=1000, transmit_buffer=8192, headers=8, unanswered=32)
+    assert (config.transmit_buffer, config.headers, config.unanswered) == (8192, 8, 32)
 
 
 def test_depths_reach_the_blocks():
     made = blocks(Config(memory_latency=1000))
-    assert (made["dma"].buffer, made["dma"].bursts) == (16384, 64)
+    dma, access = made["dma"], made["access"]
+    assert (dma.buffer, dma.bursts, access._translation.verdicts) == (16384, 64, 64)
+    assert (dma.readers["sq"][0], dma.readers["rq"][0]) == (2048, 1024)
 
 
 def blocks(config):
@@ -93,6 +105,6 @@ def test_an_engine_that_only_responds():
     assert (type(send), type(instead)) == (SendSide, RespondOnly)
     more = set(send.signature.members) - set(instead.signature.members)
     assert set(instead.signature.members) <= set(send.signature.members)
-    assert {"attribute", "attribute_en", *SendSide.READERS} == {name for name in more if not name.startswith("count_")}
-    assert set(SendSide.READERS) == set(everything["dma"].readers) - set(responding["dma"].readers)
+    assert {"attribute", "attribute_en", *send.readers} == {name for name in more if not name.startswith("count_")}
+    assert set(send.readers) == set(everything["dma"].readers) - set(responding["dma"].readers)
     assert [type(block) for block in everything.values()] == [type(block) for block in responding.values()]
