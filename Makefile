@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test test-quick test-verilog interop node-interop soft-roce soft-roce-shell captures soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
+.PHONY: help venv tools demo test test-quick test-verilog test-widths interop node-interop soft-roce soft-roce-shell captures soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -44,6 +44,13 @@ test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a seco
 test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, in its tests (ONLY=tests/hdl/...; takes about 10 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/verilog
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/verilog $(ONLY)
+
+test-widths: $(READY) ## Run the whole adapters' tests at 512 bits, and a short set at 128 and 256 (takes about 10 minutes)
+	for width in 128 256; do \
+		$(BIN)/python -m verbena.sim.model --data-width $$width && \
+		VERBENA_DATA_WIDTH=$$width $(BIN)/python -m pytest -q -m every_width tests/adapter || exit 1; done
+	$(BIN)/python -m verbena.sim.model --data-width 512
+	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -n 2 --dist worksteal tests/adapter
 
 interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 10 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))

@@ -109,6 +109,7 @@ def test_one_bit_is_enough():
     check_zero_widths(rtlil.convert(Planted(lambda m, a: a[:1].all() & a.bit_select(a[:1], 1)), name="dut"))
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize(
     ("data_width", "sizes"),
     [

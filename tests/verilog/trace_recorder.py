@@ -259,15 +259,18 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of a test with several widths only the narrowest and the widest are recorded."""
+    """Of a test's cases some are recorded: the first and the last at its narrowest bus, and at its widest."""
     if not config.getoption("record"):
         return
-    widths = defaultdict(set)
+    widths = defaultdict(lambda: defaultdict(list))
     for item in items:
-        widths[_function(item)].add(_width(item))
-    kept = [item for item in items if _width(item) in (min(widths[_function(item)]), max(widths[_function(item)]))]
+        widths[_function(item)][_width(item)].append(item)
+    kept = set()
+    for cases in widths.values():
+        for width in (min(cases), max(cases)):
+            kept |= {cases[width][0], cases[width][-1]}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+    items[:] = [item for item in items if item in kept]
 
 
 def _function(item):
