@@ -22,6 +22,12 @@ PACKET = 11
 QUEUE_MAX = 64
 """Most items of a queue in LUT RAM."""
 
+RECEIVE_BEATS = 2048
+"""Least beats of received payload that wait."""
+
+RECEIVE_MAX = 1 << 18
+"""Most bytes of it."""
+
 SEND_WQE, RECEIVE_WQE = 64, 32
 """Bytes of a usual WQE."""
 
@@ -60,8 +66,9 @@ class Config:
     transmit_buffer : int or None
         Bytes of payload that are read ahead, a power of two, at least 4096 and two of the largest bursts. Derived: what
         the bus moves in ``memory_latency`` and 16 cycles, and a burst, rounded up.
-    receive_buffer : int
-        Bytes of payload that are received and not yet written.
+    receive_buffer : int or None
+        Bytes of payload that are received and not yet written, a power of two. Derived: 2048 beats, the wire's time of
+        a dozen reads of host memory, or what it brings in 8 of the ``memory_latency``.
     headers : int or None
         Packets between their turn and their payload's arrival, and their verdicts, a power of two from 4 to 64, 11
         cycles each. Derived: ``messages``; 64 cover 704 cycles, so beyond a latency of 312 small packets are slower.
@@ -104,7 +111,7 @@ class Config:
     mtt_sets: int = 256
     memory_latency: int = 128
     transmit_buffer: int | None = None
-    receive_buffer: int = 16384
+    receive_buffer: int | None = None
     headers: int | None = None
     unanswered: int | None = None
     address_width: int = 64
@@ -138,6 +145,9 @@ class Config:
         size = self.data_width // 8
         moved = (self.memory_latency + READ_PATH) * size
         self._derive("transmit_buffer", _least_power(moved + BURST))
+        self._derive(
+            "receive_buffer", min(RECEIVE_MAX, size * max(RECEIVE_BEATS, _least_power(8 * self.memory_latency)))
+        )
         self._derive("headers", min(QUEUE_MAX, self.messages))
         self._derive("unanswered", min(QUEUE_MAX, max(16, _least_power(-(-self.memory_latency // PACKET)))))
         if self.udp_port is not None and not (isinstance(self.udp_port, int) and 0 < self.udp_port < 1 << 16):
@@ -156,4 +166,4 @@ class Config:
         _power_of_two("transmit_buffer", self.transmit_buffer, 2 * min(BURST, 256 * size), 1 << 19)
         _power_of_two("headers", self.headers, 4, QUEUE_MAX)
         _power_of_two("unanswered", self.unanswered, 16, QUEUE_MAX)
-        _power_of_two("receive_buffer", self.receive_buffer, 8192, 1 << 18)
+        _power_of_two("receive_buffer", self.receive_buffer, 8192, RECEIVE_MAX)

@@ -13,6 +13,7 @@ __all__ = [
     "completion",
     "completions",
     "connect",
+    "data_width",
     "fill",
     "quiet",
     "recv",
@@ -25,6 +26,11 @@ __all__ = [
 
 PATIENCE = 1_000_000
 SIGNALED = ibv_send_flags.IBV_SEND_SIGNALED
+
+
+def data_width():
+    """Bits of the engines' buses."""
+    return world().model.design.data_width
 
 
 def settle(cycles=3000):

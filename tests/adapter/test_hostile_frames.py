@@ -2,6 +2,7 @@
 tell.
 """
 
+import os
 import random
 from collections import Counter
 
@@ -18,7 +19,8 @@ from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.qp import QPAttr
 from verbena.sw.verbs.wr import SGE, SendWR
 
-FRAMES = 112_000  # one in ten is left as it is
+FRAMES = int(os.environ.get("VERBENA_FRAMES") or 28_000)
+"""One in ten is left as it is."""
 BATCH = 1000
 QPS = 16
 RECEIVES = 32
@@ -141,12 +143,12 @@ def target():
         yield Target(end, other, rng)
 
 
-def test_a_hundred_thousand_mutated_frames_do_no_harm_and_a_connection_still_works(target):
+def test_mutated_frames_do_no_harm_and_a_connection_still_works(target):
     adapter = world().adapters[1]
     before, inside = target.guarded(), target.region.read(LENGTH, 0)
     start, decoded = target.end.context.query_counters(), adapter.bus_counters["decode_errors"]
     lives = 0
-    for _ in range(0, FRAMES, BATCH):
+    for begun in range(0, FRAMES, BATCH):
         for qp, attacker in zip(target.end.qps, target.attackers):
             now = qp.query()[0]
             if now.qp_state == ibv_qp_state.IBV_QPS_RTS:
@@ -154,7 +156,7 @@ def test_a_hundred_thousand_mutated_frames_do_no_harm_and_a_connection_still_wor
             else:  # an error is the right answer to much of this
                 target.revive(qp, attacker)
                 lives += 1
-        target.attack(BATCH)
+        target.attack(min(BATCH, FRAMES - begun))
         target.calm()
         assert target.guarded() == before, "memory was written that is in no region for this"
     after = target.end.context.query_counters()

@@ -2,7 +2,7 @@
 
 import pytest
 from bus import record
-from ends import FETCH_ADD, READ, SEND, SIGNALED, WRITE, End, connect, fill, recv, send, settle, sge, world
+from ends import FETCH_ADD, READ, SEND, SIGNALED, WRITE, End, connect, data_width, fill, recv, send, settle, sge, world
 from streams import make_rng
 from verbena.sim.pair import ALL_ACCESS
 from verbena.sw import host_memory
@@ -160,27 +160,27 @@ LOSSES = ("drop_overflow", "drop_sequence", "retries")
 
 
 def stream(mtu, rounds, change=None):
-    """2 MB of WRITEs from one adapter to another; meanwhile ``change`` is called so many times, with both ends. Returns
-    the cycles that the WRITEs take, and what the adapters counted of losses.
+    """262,144 beats of WRITEs between two adapters; meanwhile ``change`` is called so many times, with both ends.
+    Returns the cycles that the WRITEs take, and what the adapters counted of losses.
     """
-    size = 1 << 18
+    size, count = 1 << 18, data_width() // 8
     with End("sim0", size) as a, End("sim1", size) as b:
         connect(a, b, mtu=mtu)
         content = fill(a, 1)
         before = [end.context._adapter.counters() for end in (a, b)]
         begin = world().cycles
-        for i in range(8):
+        for i in range(count):
             send(a, WRITE, [sge(a, 0, size)], wr_id=i, remote=(b, 0))
         done = []
-        while len(done) < 8:
+        while len(done) < count:
             settle(100)
             if rounds:
                 change(a, b)
                 rounds -= 1
-            done += a.cq.poll(8)[1]
+            done += a.cq.poll(count)[1]
         cycles = world().cycles - begin
         assert not rounds, "there were as many as wanted"
-        assert [wc.status for wc in done] == [0] * 8
+        assert [wc.status for wc in done] == [0] * count
         assert b.mr.read(size, 0) == content
         after = [end.context._adapter.counters() for end in (a, b)]
     return cycles, [{name: new[name] - old[name] for name in LOSSES} for old, new in zip(before, after)]
@@ -188,7 +188,8 @@ def stream(mtu, rounds, change=None):
 
 def test_regions_that_come_and_go_cost_the_others_nothing(buffers):
     """100 deregistrations at the receiver, then at the sender, of a stream at full speed: nothing is lost, and it takes
-    less than 1 % longer. When the engine drops all translations, the receiver still keeps up.
+    less than 1 % longer. When the engine drops all translations, the receiver still keeps up, at 64 bits: each page is
+    a miss then, one after the other, which takes less than its packets do there.
     """
 
     def at_receiver(a, b):
@@ -205,5 +206,5 @@ def test_regions_that_come_and_go_cost_the_others_nothing(buffers):
     assert lost == none
     for rounds, change in ((100, at_receiver), (100, at_sender), (20, drop_tables)):
         cycles, lost = stream(1024, rounds, change)
-        assert lost == none
+        assert lost == none or (change is drop_tables and data_width() > 64)
         assert cycles < 1.01 * alone or change is drop_tables

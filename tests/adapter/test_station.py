@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from ends import WRITE, End, completions, connect, fill, send, settle, sge, world
+from ends import WRITE, End, completions, connect, data_width, fill, send, settle, sge, world
 from scapy.layers.inet import ICMP, IP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
@@ -115,7 +115,7 @@ def test_the_adapter_finds_the_host(host, adapter):
 @pytest.fixture
 def busy(adapter):
     """Adapter 1 writes to adapter 0 all the time."""
-    size = 1 << 16
+    size = data_width() << 10
     with End("sim0", size) as a, End("sim1", size) as b:
         connect(a, b)
         for _ in range(60):

@@ -50,20 +50,29 @@ def test_two_bursts_fit_the_transmit_buffer():
         "run_ahead",
         "send_beats",
         "receive_beats",
+        "receive_buffer",
     ),
     [
-        (64, 128, 8192, 32, 16, 336, 256, 128),
-        (128, 128, 8192, 32, 16, 336, 128, 128),
-        (256, 128, 16384, 32, 16, 336, 128, 128),
-        (512, 128, 16384, 32, 16, 336, 128, 128),
-        (64, 16, 8192, 16, 16, 112, 128, 128),
-        (64, 1000, 16384, 64, 64, 2080, 2048, 1024),
-        (512, 1000, 1 << 17, 64, 64, 2080, 256, 128),
-        (512, 4096, 1 << 19, 64, 64, 8272, 1024, 512),
+        (64, 128, 8192, 32, 16, 336, 256, 128, 16384),
+        (128, 128, 8192, 32, 16, 336, 128, 128, 32768),
+        (256, 128, 16384, 32, 16, 336, 128, 128, 65536),
+        (512, 128, 16384, 32, 16, 336, 128, 128, 131072),
+        (64, 16, 8192, 16, 16, 112, 128, 128, 16384),
+        (64, 1000, 16384, 64, 64, 2080, 2048, 1024, 1 << 16),
+        (512, 1000, 1 << 17, 64, 64, 2080, 256, 128, 1 << 18),
+        (512, 4096, 1 << 19, 64, 64, 8272, 1024, 512, 1 << 18),
     ],
 )
 def test_what_follows_from_width_and_latency(
-    data_width, memory_latency, transmit_buffer, headers, unanswered, run_ahead, send_beats, receive_beats
+    data_width,
+    memory_latency,
+    transmit_buffer,
+    headers,
+    unanswered,
+    run_ahead,
+    send_beats,
+    receive_beats,
+    receive_buffer,
 ):
     config = Config(data_width=data_width, memory_latency=memory_latency)
     assert (config.transmit_buffer, config.headers, config.unanswered, config.run_ahead) == (
@@ -73,6 +82,7 @@ def test_what_follows_from_width_and_latency(
         run_ahead,
     )
     assert (config.send_wqe_beats, config.receive_wqe_beats) == (send_beats, receive_beats)
+    assert config.receive_buffer == receive_buffer
     assert config.transmit_buffer >= (memory_latency * data_width // 8) + 4096
 
 
