@@ -145,9 +145,8 @@ class Config:
         size = self.data_width // 8
         moved = (self.memory_latency + READ_PATH) * size
         self._derive("transmit_buffer", _least_power(moved + BURST))
-        self._derive(
-            "receive_buffer", min(RECEIVE_MAX, size * max(RECEIVE_BEATS, _least_power(8 * self.memory_latency)))
-        )
+        beats = max(RECEIVE_BEATS, _least_power(8 * self.memory_latency))
+        self._derive("receive_buffer", min(RECEIVE_MAX, size * beats))
         self._derive("headers", min(QUEUE_MAX, self.messages))
         self._derive("unanswered", min(QUEUE_MAX, max(16, _least_power(-(-self.memory_latency // PACKET)))))
         if self.udp_port is not None and not (isinstance(self.udp_port, int) and 0 < self.udp_port < 1 << 16):
