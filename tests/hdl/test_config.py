@@ -41,20 +41,20 @@ def test_two_bursts_fit_the_transmit_buffer():
 
 
 @pytest.mark.parametrize(
-    ("data_width", "memory_latency", "transmit_buffer", "headers", "unanswered", "run_ahead"),
+    ("data_width", "memory_latency", "transmit_buffer", "headers", "unanswered", "run_ahead", "respond_ahead"),
     [
-        (64, 128, 8192, 32, 16, 336),
-        (128, 128, 8192, 32, 16, 336),
-        (256, 128, 16384, 32, 16, 336),
-        (512, 128, 16384, 32, 16, 336),
-        (64, 16, 8192, 16, 16, 112),
-        (64, 1000, 16384, 64, 64, 2080),
-        (512, 1000, 1 << 17, 64, 64, 2080),
-        (512, 4096, 1 << 19, 64, 64, 8272),
+        (64, 128, 8192, 32, 16, 336, 208),
+        (128, 128, 8192, 32, 16, 336, 208),
+        (256, 128, 16384, 32, 16, 336, 208),
+        (512, 128, 16384, 32, 16, 336, 208),
+        (64, 16, 8192, 16, 16, 112, 96),
+        (64, 1000, 16384, 64, 64, 2080, 1080),
+        (512, 1000, 1 << 17, 64, 64, 2080, 1080),
+        (512, 4096, 1 << 19, 64, 64, 8272, 4176),
     ],
 )
 def test_what_follows_from_width_and_latency(
-    data_width, memory_latency, transmit_buffer, headers, unanswered, run_ahead
+    data_width, memory_latency, transmit_buffer, headers, unanswered, run_ahead, respond_ahead
 ):
     config = Config(data_width=data_width, memory_latency=memory_latency)
     assert (config.transmit_buffer, config.headers, config.unanswered, config.run_ahead) == (
@@ -63,6 +63,7 @@ def test_what_follows_from_width_and_latency(
         unanswered,
         run_ahead,
     )
+    assert config.respond_ahead == respond_ahead
     assert config.transmit_buffer >= (memory_latency * data_width // 8) + 4096
 
 
