@@ -87,11 +87,14 @@ class Config:
     Attributes
     ----------
     run_ahead : int
-        Beats of payload that may wait, of requests and of responses: a translation and the payload, each with the
-        memory's latency, and the way of a packet. More would be sent in vain whenever a queue has to go back, and would
-        only delay what comes behind it.
+        Beats of payload of requests that may wait: a translation and the payload, each with the memory's latency, and
+        the way of a packet. More would be sent in vain whenever a queue has to go back, and would only delay what comes
+        behind it.
+    respond_ahead : int
+        The same of responses, but without a translation: other queue pairs' small messages wait behind them, and a READ
+        of many packets has its translations before it needs them.
     messages : int
-        Packets, each a message of its own, in that time, rounded up to a power of two.
+        Packets, each a message of its own, in ``run_ahead``, rounded up to a power of two.
     send_wqe_beats, receive_wqe_beats : int
         Beats of WQEs on their way from the memory: those of ``messages``, at least 128.
 
@@ -121,6 +124,10 @@ class Config:
     @property
     def run_ahead(self):
         return 2 * self.memory_latency + PACKET_PATH
+
+    @property
+    def respond_ahead(self):
+        return self.memory_latency + PACKET_PATH
 
     @property
     def messages(self):

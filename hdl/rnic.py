@@ -195,7 +195,9 @@ class Rnic(wiring.Component):
             setattr(self, f"_{name}", block)
         for name, block in self._blocks.items():
             m.submodules[name] = DomainRenamer(HOST if name in BORDER else self._domain(m, name))(block)
-        m.submodules.headers = self._headers = DepartureQueue(c.headers, c.run_ahead * width // 8, width // 8)
+        m.submodules.headers = self._headers = DepartureQueue(
+            c.headers, c.run_ahead * width // 8, c.respond_ahead * width // 8, width // 8
+        )
 
     def _request(self, m):
         """Doorbells, tokens and time of the send queues, or of what stands in their place."""

@@ -45,10 +45,10 @@ class Collector(wiring.Component):
 
     Responses are accepted in PSN order, for the oldest READ or atomic that is not finished; a response has the length
     of the path MTU, or, if it is the last, what is left. An atomic is answered by an ATOMIC_ACKNOWLEDGE, and a READ by
-    READ responses: LAST or ONLY is the one that is the last, and no other, and the first one is FIRST or ONLY. Those
-    may stand in the middle of a READ, too, because there a READ that is sent again goes on. An AETH says ACK
-    (InfiniBand volume 1, 9.7.5.1 and 9.9.2). What is accepted goes into the WQE's scatter/gather entries, one after the
-    other, with LOCAL_WRITE.
+    READ responses: LAST or ONLY is the one that is the last, and no other, and FIRST or ONLY is the first one, and no
+    other. But where the rest of a READ was asked for, both the first of that and the one of the whole may come. An AETH
+    says ACK (InfiniBand volume 1, 9.7.5.1 and 9.9.2). What is accepted goes into the WQE's scatter/gather entries, one
+    after the other, with LOCAL_WRITE.
 
     Each response has exactly one run on ``access``, with ``tag`` 1, and exactly one job on ``job``, in the same order.
     It is taken in the cycle in which its run's last access is; the job comes a cycle later. Payload that is not
@@ -87,7 +87,8 @@ class Collector(wiring.Component):
         Broadcast of QP attributes.
     response : stream of ``LookedUp``
     reads : stream of ``ReadTold``
-        Each READ or atomic, before its request leaves; at most 16 of a QP may be unfinished.
+        Each READ or atomic, and where the rest of a READ is asked for, before its request leaves; at most 16 of a QP
+        may be unfinished.
     control : stream of ``QpControl``
         RESET forgets all targets of the QP, and puts a run with ``clear`` and a job TOKEN behind what came before.
     access : stream of ``AccessRequest``
@@ -182,9 +183,12 @@ class Collector(wiring.Component):
         pd = Signal(24)
         pending, equal, behind, is_last, fits_left, fits_mtu, is_atomic = (Signal() for _ in range(7))
         begins, ends, begun, refuses = Signal(), Signal(), Signal(), Signal()
+        resumes = Signal()  # the rest of a READ was asked for from here on
+        misplaced = Signal()
         wrong_opcode, wrong_length, accepted = (Signal() for _ in range(3))
         m.d.comb += [
-            wrong_opcode.eq((is_atomic != target.atomic) | (~is_atomic & ((ends != is_last) | ~(begins | begun)))),
+            misplaced.eq((begins == begun) & ~(begun & resumes)),
+            wrong_opcode.eq((is_atomic != target.atomic) | (~is_atomic & ((ends != is_last) | misplaced))),
             wrong_length.eq(~Mux(is_last, fits_left, fits_mtu)),
         ]
         m.d.sync += accepted.eq(pending & equal & ~wrong_opcode & ~wrong_length & ~refuses)
@@ -223,7 +227,11 @@ class Collector(wiring.Component):
                 m.next = "ROW"
             with m.State("ROW"):
                 m.d.comb += [walk.load.eq(1), walk.start.eq(ram.r_data.place)]
-                m.d.sync += [state.eq(ram.r_data), pending.eq(ram.r_data.head != targets.told)]
+                m.d.sync += [
+                    state.eq(ram.r_data),
+                    pending.eq(ram.r_data.head != targets.told),
+                    resumes.eq(targets.again & (targets.psn == transport.psn)),
+                ]
                 m.next = "TARGET"
                 with m.If(ram.r_data.active):
                     m.next = "JUDGE"

@@ -17,13 +17,14 @@ class DepartureQueue(wiring.Component):
     have.
 
     What is in it is sent even if a queue pair goes back meanwhile, and before all that comes later. So it should hold
-    no more than covers the memory's latency. Requests and responses are counted apart: neither waits for the other.
+    no more than covers the memory's latency. Requests and responses are counted apart, each with a limit of its own:
+    neither waits for the other.
 
     Parameters
     ----------
     depth : int
         Departures.
-    limit : int
+    request_limit, response_limit : int
         Bytes.
     width : int
         Bytes of a beat of the wire.
@@ -33,15 +34,17 @@ class DepartureQueue(wiring.Component):
     i, o : stream of ``Departure``
         2 cycles through; one every second cycle at most.
     request_crowded, response_crowded : 1
-        The requests (the responses) inside, and what the wire has not carried of the one that left last, have ``limit``
-        bytes of payload or more; 4 cycles behind. The wire is taken to carry a beat a cycle.
+        The requests (the responses) inside, and what the wire has not carried of the one that left last, have so many
+        bytes of payload as the limit says or more; 4 cycles behind. The wire is taken to carry a beat a cycle.
     """
 
-    def __init__(self, depth, limit, width):
-        if not isinstance(limit, int) or limit < 1:
-            raise ValueError(f"limit must be a positive int, not {limit!r}")
+    def __init__(self, depth, request_limit, response_limit, width):
+        for name, limit in (("request_limit", request_limit), ("response_limit", response_limit)):
+            if not isinstance(limit, int) or limit < 1:
+                raise ValueError(f"{name} must be a positive int, not {limit!r}")
         self.depth = depth
-        self.limit = limit
+        self.request_limit = request_limit
+        self.response_limit = response_limit
         self.width = width
         departure = stream.Signature(Departure)
         super().__init__(
@@ -53,14 +56,14 @@ class DepartureQueue(wiring.Component):
         m.submodules.queue = queue = Queue(Departure, self.depth, sparse=True)
         wiring.connect(m, wiring.flipped(self.i), queue.i)
         wiring.connect(m, queue.o, wiring.flipped(self.o))
-        for kind, crowded in (
-            (DepartureKind.REQUEST, self.request_crowded),
-            (DepartureKind.RESPONSE, self.response_crowded),
+        for kind, limit, crowded in (
+            (DepartureKind.REQUEST, self.request_limit, self.request_crowded),
+            (DepartureKind.RESPONSE, self.response_limit, self.response_crowded),
         ):
-            self._count(m, kind, crowded)
+            self._count(m, kind, limit, crowded)
         return m
 
-    def _count(self, m, kind, crowded):
+    def _count(self, m, kind, limit, crowded):
         """Counts the payload of one kind."""
         more, less = Signal(LENGTH_BITS), Signal(LENGTH_BITS)
         inside = Signal(LENGTH_BITS + ceil_log2(self.depth))
@@ -72,7 +75,7 @@ class DepartureQueue(wiring.Component):
         m.d.sync += [
             inside.eq(inside + more - less),
             total.eq(inside + leaving),
-            crowded.eq(total >= self.limit),
+            crowded.eq(total >= limit),
         ]
         with m.If(less != 0):
             m.d.sync += leaving.eq(less)

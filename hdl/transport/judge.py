@@ -1,14 +1,14 @@
 """What a request is worth: all checks, and what follows from them."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..queue.wqe_fetcher import RingStatus
 from .aeth import encode_credits
 from .answer import Answer
-from .layouts import Job, LookedUp, ResponseEntry, ResponseKind
+from .layouts import READ_EXTENT, Job, LookedUp, ResponseEntry, ResponseKind
 from .request_check import READS_MAX, ReceiveState, RequestCheck, Verdict
 from .response_check import ResponseCheck
 
@@ -210,7 +210,9 @@ class Judge(wiring.Component):
             self.entry.compare.eq(self.request.compare),
         ]
         with m.If(check.kind == ResponseKind.READ):
-            m.d.comb += self.entry.swap.eq(transport.dma_length)
-        with m.Elif(is_(Verdict.DUPLICATE)):
-            m.d.comb += self.entry.kind.eq(ResponseKind.REPLAY)
+            extent = data.View(READ_EXTENT, self.entry.swap)
+            m.d.comb += [extent.length.eq(transport.dma_length), extent.after.eq(responses.after)]
+        with m.If(is_(Verdict.DUPLICATE)):
+            again = Mux(check.kind == ResponseKind.READ, ResponseKind.REPEAT, ResponseKind.REPLAY)
+            m.d.comb += self.entry.kind.eq(again)
         return m

@@ -6,6 +6,7 @@ from ..roce.packet_header import TransportHeader
 from .psn import PSN_BITS
 
 __all__ = [
+    "READ_EXTENT",
     "Ack",
     "Answered",
     "Departure",
@@ -145,13 +146,14 @@ Job = data.StructLayout(
 """Responder to acknowledger, one for each run with tag 0, in the same order."""
 
 
-class ResponseKind(enum.Enum, shape=2):
+class ResponseKind(enum.Enum, shape=3):
     """What a peer asked for that is answered with data."""
 
     READ = 0
     COMPARE_SWAP = 1
     FETCH_ADD = 2
     REPLAY = 3  # an atomic that was executed before
+    REPEAT = 4  # a READ, or the rest of one, that was asked for before
 
 
 ResponseEntry = data.StructLayout(
@@ -162,11 +164,14 @@ ResponseEntry = data.StructLayout(
         "credits": 5,  # AETH syndrome's low bits
         "address": 64,
         "rkey": 32,
-        "swap": 64,  # swap or addend; READ: its low 32 bits are the length in bytes
+        "swap": 64,  # swap or addend; READ, REPEAT: `READ_EXTENT`
         "compare": 64,
     }
 )
 """Responder to replier: an accepted READ or atomic, a row of the QP's response ring."""
+
+READ_EXTENT = data.StructLayout({"length": 32, "after": PSN_BITS, "unused": 8})
+"""How far a READ reaches: bytes; the first PSN behind its responses."""
 
 Release = data.StructLayout({"qp": 12, "token": 1})
 """Acknowledger to replier: what came before the QP's next entry is in memory, and the entry may be served. ``token``:

@@ -13,10 +13,21 @@ from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
 from ..stream.table import Table
 from ..stream.transfer import LENGTH_BITS, AccessRequest, AttributeWrite
-from .layouts import Answered, Departure, DepartureKind, PayloadSource, Recall, Release, ResponseEntry, ResponseKind
+from .layouts import (
+    READ_EXTENT,
+    Answered,
+    Departure,
+    DepartureKind,
+    PayloadSource,
+    Recall,
+    Release,
+    ResponseEntry,
+    ResponseKind,
+)
 from .psn import psn_before, psn_next
 from .replay_cache import ReplayCache, ReplaySlot
 from .response_ledger import ResponseLedger
+from .response_mark import ResponseMark
 
 __all__ = ["RING", "EntryWrite", "Replier"]
 
@@ -34,9 +45,10 @@ LARGE_BITS = 10
 CutState = data.StructLayout(
     {
         "atomic": 1,  # the last entry that was begun is no READ
-        "middle": 1,  # the next one is a READ that was begun; if not, the two below are 0
+        "middle": 1,  # the next one is a READ that was begun; if not, the three below are 0
         "offset": 31,  # bytes
         "packets": 23,
+        "quiet": 1,  # a refusal is not told: it was once served
         "place": ReplaySlot,
     }
 )
@@ -56,16 +68,21 @@ class Replier(wiring.Component):
     whose next packet is at that PSN or later are given up, from the oldest entry of the QP on, a READ in its middle,
     too, and count as answered. An atomic that is not yet executed is not given up, nor is what is behind it.
 
-    A replay is answered with what the atomic of the same PSN has found, if it is among the last 16 of its QP. If not,
-    nothing is sent, and the entry counts as answered.
+    A replay is answered with what the atomic of the same PSN has found; a READ that is asked for again is served if it
+    is one that was asked for before, or the rest of one: its end, key and last PSN are the same, and it does not begin
+    earlier (:class:`.response_mark.ResponseMark`). The last 16 READs and atomics of each QP are known. If it is none of
+    them, nothing is sent, and the entry counts as answered. A READ that was begun before is refused in silence
+    (``quiet``): it may be a late copy of one that is complete, and the region is gone.
+
+    Source: InfiniBand volume 1, 9.7.1 (duplicate requests).
 
     A token makes its QP forget its entries; it goes down the transmit path as a RESPONSE_TOKEN whose run has ``clear``.
     See :class:`.response_ledger.ResponseLedger` for what becomes of answers meanwhile.
 
     *Cycles*: from ``release`` to ``access`` 9 for an atomic, 10 for a READ. A small READ or atomic takes 10, or 9 if
     several QPs have some: the ledger's four operations. A packet of a large READ takes 11, or 14 from 1024 bytes on. A
-    replay takes up to 37 more. A recall takes 7 as soon as the packet being cut has gone, and 15 or more an entry that
-    is given up. The operands of 15 atomics may wait for the atomic unit.
+    replay, or a READ that is asked for again, takes up to 37 more. A recall takes 7 as soon as the packet being cut has
+    gone, and 15 or more an entry that is given up. The operands of 15 atomics may wait for the atomic unit.
 
     Parameters
     ----------
@@ -137,6 +154,7 @@ class Replier(wiring.Component):
         m.submodules.states = states = Ram(CutState, self.qps)
         m.submodules.ledger = ledger = ResponseLedger(self.qps)
         m.submodules.cache = cache = ReplayCache(self.qps)
+        m.submodules.mark = mark = ResponseMark()
         entry, state = ring.r_data, states.r_data
         for name in ("release", "answered_i"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(ledger, name))
@@ -165,19 +183,19 @@ class Replier(wiring.Component):
         ]
 
         # -- What the entry is, and whether it may be begun or goes on.
-        is_read, is_replay, may = Signal(), Signal(), Signal()
+        is_read, is_replay, is_repeat, may = Signal(), Signal(), Signal(), Signal()
+        reads = Signal()
+        extent = data.View(READ_EXTENT, entry.swap)
+        m.d.comb += reads.eq((entry.kind == ResponseKind.READ) | (entry.kind == ResponseKind.REPEAT))
         packets = Signal.like(state.packets)  # with this one
         m.d.sync += [
             packets.eq(state.packets + 1),
-            is_read.eq(entry.kind == ResponseKind.READ),
+            is_read.eq(reads),
+            is_repeat.eq(entry.kind == ResponseKind.REPEAT),
             is_replay.eq(entry.kind == ResponseKind.REPLAY),
             may.eq(
                 ledger.open
-                & (
-                    state.middle
-                    | ~ledger.flying
-                    | ((entry.kind != ResponseKind.REPLAY) & (state.atomic != (entry.kind == ResponseKind.READ)))
-                )
+                & (state.middle | ~ledger.flying | ((entry.kind != ResponseKind.REPLAY) & (state.atomic != reads)))
             ),
         ]
 
@@ -186,6 +204,8 @@ class Replier(wiring.Component):
         left = Signal(32)
         length = Signal(LENGTH_BITS)
         last, atomic, replay = Signal(), Signal(), Signal()
+        fresh = Signal()  # a READ of which nothing was cut, and that was not asked for before
+        address = Signal(64)
         mtu, fits = Signal(LENGTH_BITS), Signal()
         m.d.comb += mtu.eq(256)
         with m.Switch(mtu_code):
@@ -230,8 +250,9 @@ class Replier(wiring.Component):
                     following.middle.eq(1),
                     following.offset.eq(state.offset + length),
                     following.packets.eq(packets),
+                    following.quiet.eq(access.quiet),
                 ]
-            with m.If(atomic):
+            with m.If(atomic | fresh):
                 m.d.comb += [
                     following.place.slot.eq(state.place.slot + 1),
                     following.place.wrapped.eq(state.place.wrapped | state.place.slot.all()),
@@ -248,7 +269,17 @@ class Replier(wiring.Component):
         with m.If(self.inline.ready):
             m.d.sync += self.inline.valid.eq(0)
 
-        m.d.comb += ledger.complete.eq(last)
+        # The access's address, and before that the end of a READ.
+        ends = Signal()
+        m.d.comb += [
+            address.eq(entry.address + Mux(ends, extent.length, state.offset)),
+            mark.end.eq(access.address),
+            mark.key.eq(entry.rkey),
+            mark.extent.eq(extent),
+            mark.path_mtu.eq(table.row.path_mtu),
+            cache.mark.eq(mark.mark),
+            ledger.complete.eq(last),
+        ]
         with m.If(ledger.ended):
             m.d.sync += ledger.end.eq(0)
         uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
@@ -266,33 +297,40 @@ class Replier(wiring.Component):
             with m.State("ROW"):
                 m.next = "WEIGH"
             with m.State("WEIGH"):
+                m.d.comb += ends.eq(1)
+                m.d.sync += access.address.eq(address)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
+                m.d.comb += mark.load.eq(1)
+                m.next = "WEIGH"  # if it has to wait, all is computed once more
                 m.d.sync += [
-                    access.address.eq(entry.address + state.offset),
+                    access.address.eq(address),
+                    access.quiet.eq(state.quiet),
                     access.pd.eq(table.row.pd),
                     mtu_code.eq(table.row.path_mtu),
                     header.psn.eq(psn_next(entry.psn, state.packets)),
-                    left.eq(entry.swap[:32] - state.offset),
+                    left.eq(extent.length - state.offset),
                     length.eq(Mux(ledger.token, 0, ATOMIC_BYTES)),
                     last.eq(~ledger.token),
                     atomic.eq(~ledger.token & ~is_read & ~is_replay),
                     replay.eq(~ledger.token & is_replay),
+                    fresh.eq(~ledger.token & is_read & ~is_repeat & ~state.middle),
                     ledger.skip.eq(0),
                 ]
                 with m.If(ledger.token):
                     m.d.sync += [ledger.end.eq(1), waits.eq(-1)]
                     m.next = "SAY"
-                with m.Elif(ledger.recalling):
-                    m.next = "RECALL"
                 with m.Elif(table.torn[1]):
                     pass
+                with m.Elif(ledger.recalling):
+                    m.next = "RECALL"
                 with m.Elif(~may):
                     m.next = "IDLE"
-                with m.Elif(is_read):
+                with m.Elif(is_read & ~(is_repeat & ~state.middle)):
                     m.d.sync += ledger.end.eq(1)
                     m.next = "MEASURE"
-                with m.Elif(is_replay):
+                with m.Elif(is_read | is_replay):
+                    # The value that was found last stands until it is taken.
                     with m.If(~self.inline.valid):
                         m.d.comb += cache.search.eq(1)
                         m.next = "SEARCH"
@@ -306,14 +344,19 @@ class Replier(wiring.Component):
                 with m.If(self.recall_en & (self.recall.qp == ledger.qp)):
                     given_up = ~psn_before(header.psn, self.recall.psn)
                     with m.If(ledger.open & (is_read | is_replay) & given_up):
+                        m.d.comb += cache.keep.eq(fresh)
                         m.next = "LOST"
                     with m.Else():
                         m.d.comb += self.recalled.eq(1)
             with m.State("MEASURE"):
+                m.d.comb += [cache.keep.eq(fresh), cache.cut.eq(1)]
                 m.d.sync += [last.eq(fits), length.eq(Mux(fits, left, mtu)), waits.eq(-1)]
                 m.next = "SAY"
             with m.State("SEARCH"):
-                with m.If(cache.done & cache.found):
+                with m.If(cache.done & cache.found & is_repeat):
+                    m.d.sync += [access.quiet.eq(cache.was_cut), ledger.end.eq(1)]
+                    m.next = "MEASURE"
+                with m.Elif(cache.done & cache.found):
                     m.d.comb += self.count_replays.eq(1)
                     m.d.sync += [self.inline.valid.eq(1), ledger.end.eq(1), waits.eq(-1)]
                     m.next = "SAY"

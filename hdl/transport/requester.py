@@ -99,8 +99,8 @@ class Requester(wiring.Component):
         Packets; for each a run of accesses, and with source INLINE a packet of inline data.
     outstanding : stream of ``Outstanding``
         Taken before the last packet of its message comes out for the first time.
-    reads : stream of ``{qp, slot, target}``
-        A READ or atomic, likewise.
+    reads : stream of ``{qp, slot, again, target}``
+        A READ or atomic, likewise; and each time that the rest of a READ is asked for, with ``again``.
     sent, sent_en : ``Sent``
         The last PSN that a packet stands for, before the packet comes out; unless one at or behind it was said before.
     failed : stream of ``Failure``; flush : stream of ``Flush``

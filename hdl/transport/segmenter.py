@@ -47,8 +47,9 @@ Segment = data.StructLayout(
 )
 """Order to cut one packet."""
 
-ReadBegun = data.StructLayout({"qp": 12, "slot": 4, "target": ReadTarget})
-"""A READ or atomic is begun, and its responses go to ``target``; ``slot`` counts them, modulo 16."""
+ReadBegun = data.StructLayout({"qp": 12, "slot": 4, "again": 1, "target": ReadTarget})
+"""A READ or atomic is begun, and its responses go to ``target``; ``slot`` counts them, modulo 16. With ``again`` the
+rest of a READ is asked for, from ``target.psn`` on."""
 
 
 class Segmenter(wiring.Component):
@@ -267,7 +268,7 @@ class Segmenter(wiring.Component):
                 active.eq(0),
                 have.eq(self.good | marking),
                 self.outstanding.valid.eq(self.good & head.last & newest),
-                self.reads.valid.eq(self.good & head.one_sided & newest),
+                self.reads.valid.eq(self.good & head.one_sided & (newest | middle)),
                 self.done.eq(self.good | failing_before | self.lost),
                 self.failed.eq(failing_before),
                 passed.eq(self.good),
@@ -312,6 +313,7 @@ class Segmenter(wiring.Component):
             message.signaled.eq(head.flags[SendFlag.SIGNALED.bit_length() - 1]),
             read.qp.eq(job.qp),
             read.slot.eq(state.reads),
+            read.again.eq(middle),
             target.psn.eq(state.psn),
             target.wqe_index.eq(state.index),
             target.length.eq(head.remaining),

@@ -319,7 +319,9 @@ FIRST, MIDDLE, LAST, ONLY, ATOMIC = 0x0D, 0x0E, 0x0F, 0x10, 0x12
     ("answers", "good"),
     [
         ([FIRST, MIDDLE, LAST], True),
-        ([FIRST, FIRST, ONLY], True),  # as if it had been asked for again, twice
+        ([FIRST, FIRST, LAST], False),
+        ([FIRST, FIRST, ONLY], False),
+        ([FIRST, ONLY], False),
         ([ONLY, ONLY, ONLY], False),
         ([MIDDLE, MIDDLE, LAST], False),
         ([FIRST, LAST, LAST], False),

@@ -2,7 +2,7 @@
 
 import pytest
 from ends import End, completion, fill, recv, sge
-from raw_peer import ACK, MTU, NAK_ACCESS, NAK_INVALID, RawPeer, reth
+from raw_peer import ACK, MTU, NAK_ACCESS, NAK_INVALID, RawPeer, atomiceth, reth
 from verbena.sw.verbs.libibverbs_enums import ibv_event_type, ibv_qp_state, ibv_wc_status
 from verbena.sw.verbs.mr import MR
 
@@ -132,3 +132,82 @@ def test_pkeys(end, pkey, taken):
     peer.send(0x0A, 0, reth(end.mr.buf, end.mr.rkey, 4) + b"word", pkey=pkey)
     assert len(peer.answers()) == taken
     assert (end.mr.read(4, 0) == b"word") == taken
+
+
+# -- What is asked for again is matched to what was executed.
+
+READ_REQUEST, WRITE_ONLY, FETCH_ADD, ATOMIC = 0x0C, 0x0A, 0x14, 0x12
+
+
+def test_a_late_copy_of_a_read_whose_region_is_gone(end):
+    """It is complete, so nobody waits for it: no NAK, and the connection lives on."""
+    peer = RawPeer(end)
+    with MR(end.pd, 4096, 15) as region:
+        body = reth(region.buf, region.rkey, 3 * MTU)
+        peer.send(READ_REQUEST, 0, body)
+        assert [a.psn for a in peer.answers()] == [0, 1, 2]
+    for psn, copy in ((0, body), (1, reth(region.buf + MTU, region.rkey, 2 * MTU))):
+        peer.send(READ_REQUEST, psn, copy)
+        assert peer.answers() == []
+    assert events(end) == []
+    peer.send(WRITE_ONLY, 3, reth(end.mr.buf, end.mr.rkey, 4) + b"good")
+    assert [(a.opcode, a.psn, a.syndrome) for a in peer.answers()] == [(0x11, 3, ACK)]
+    assert end.mr.read(4, 0) == b"good"
+
+
+def test_a_read_that_is_asked_for_again_is_the_one_that_was(end):
+    """Whole, and from each of its packets on; what differs in place, key, length or PSN is dropped."""
+    peer = RawPeer(end)
+    content = fill(end, 5)
+    base, key = end.mr.buf + 512, end.mr.rkey
+    peer.send(WRITE_ONLY, 0, reth(end.mr.buf, key, 0))
+    peer.send(FETCH_ADD, 1, atomiceth(end.mr.buf + SIZE - 8, key, 1))
+    peer.send(READ_REQUEST, 2, reth(base, key, 4 * MTU + 10))
+    peer.send(FETCH_ADD, 7, atomiceth(end.mr.buf + SIZE - 8, key, 1))
+    peer.send(WRITE_ONLY, 8, reth(end.mr.buf, key, 0))
+    assert {a.psn for a in peer.answers(6000)} >= {1, 2, 3, 4, 5, 6, 7, 8}
+    with MR(end.pd, 4096, 15) as other:
+        for psn, address, rkey, length in (
+            (2, base + 8, key, 4 * MTU + 10),
+            (2, base - 8, key, 4 * MTU + 18),
+            (2, base, key, 4 * MTU + 11),
+            (2, base, key, 2 * MTU),
+            (2, other.buf, other.rkey, 4 * MTU + 10),
+            (3, base, key, 3 * MTU + 10),
+            (1, base - MTU, key, 5 * MTU + 10),
+            (6, base + 3 * MTU, key, 10),
+            (1, base, key, 8),
+            (7, base, key, 8),
+            (0, base, key, 8),
+            (8, base, key, 8),
+        ):
+            peer.send(READ_REQUEST, psn, reth(address, rkey, length))
+            assert peer.answers() == [], (psn, address - base, length)
+    for first in (0, 1, 3, 4):
+        start = first * MTU
+        peer.send(READ_REQUEST, 2 + first, reth(base + start, key, 4 * MTU + 10 - start))
+        answers = peer.answers(4000)
+        assert [a.psn for a in answers] == list(range(2 + first, 7))
+        assert b"".join(a.payload for a in answers) == content[512 + start : 512 + 4 * MTU + 10]
+    peer.send(FETCH_ADD, 7, atomiceth(end.mr.buf + SIZE - 8, key, 1))
+    assert [(a.opcode, a.psn) for a in peer.answers()] == [(ATOMIC, 7)]
+    assert events(end) == []
+
+
+def test_sixteen_reads_may_be_asked_for_again(end):
+    """All that a peer may have outstanding, in whatever order they are lost, and more than once."""
+    peer = RawPeer(end)
+    content = fill(end, 6)
+    reads = {psn: (512 * psn, 2 * MTU) for psn in range(0, 40, 2)}
+    for psn, (place, length) in reads.items():
+        peer.send(READ_REQUEST, psn, reth(end.mr.buf + place, end.mr.rkey, length))
+        assert len(peer.answers(1500)) == 2
+    for first in (8, 8, 20, 8):
+        for psn in range(first, 40, 2):
+            place, length = reads[psn]
+            peer.send(READ_REQUEST, psn, reth(end.mr.buf + place, end.mr.rkey, length))
+            answers = peer.answers(1500)
+            assert [a.psn for a in answers] == [psn, psn + 1]
+            assert b"".join(a.payload for a in answers) == content[place : place + length]
+    peer.send(READ_REQUEST, 6, reth(end.mr.buf + 3072, end.mr.rkey, 2 * MTU))
+    assert peer.answers() == []

@@ -19,7 +19,7 @@ POSITION = [FIRST, MIDDLE, LAST, LAST, ONLY, ONLY]
 
 
 KINDS = {READ_REQUEST: 0, COMPARE_SWAP: 1, FETCH_ADD: 2}
-REPLAY = 3
+REPLAY, REPEAT = 3, 4
 
 CREDITS = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
            6144, 8192, 12288, 16384, 24576, 32768]  # fmt: skip
@@ -189,6 +189,10 @@ class Rules:
 
     def _enter(self, packet, kind):
         """Puts an entry into the ring; the job that releases it."""
+        swap = packet["swap"]
+        if kind in (0, REPEAT):
+            after = (packet["psn"] + self._responses(packet)) & MASK24
+            swap = swap >> 56 << 56 | after << 32 | packet["dma_length"]
         self.entries.append(
             {
                 "kind": kind,
@@ -197,7 +201,7 @@ class Rules:
                 "credits": self.credits(),
                 "address": packet["address"],
                 "rkey": packet["rkey"],
-                "swap": packet["dma_length"] if kind == 0 else packet["swap"],
+                "swap": swap,
                 "compare": packet["compare"],
             }
         )
@@ -213,7 +217,7 @@ class Rules:
                 if packet["dma_length"] > 1 << 31 or 0 < ahead <= 1 << 23:
                     return silent
             self.repeated = True
-            return self._enter(packet, 0 if opcode == READ_REQUEST else REPLAY)
+            return self._enter(packet, REPEAT if opcode == READ_REQUEST else REPLAY)
         if opcode > WRITE_ONLY_IMM:
             return silent
         return self._answer(self.credits(), psn=packet["psn"] if self.asked else (self.epsn - 1) & MASK24)

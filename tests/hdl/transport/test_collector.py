@@ -38,14 +38,18 @@ class Message:
         self.packets = max(1, -(-self.length // mtu))
         self.place = 0  # bytes that have come
         self.came = 0  # packets that have come
+        self.resumed = 0  # packet from which on it was asked for again
 
     @property
     def fitting(self):
-        """Opcodes that the next response may have. A READ that is sent again begins anew in its middle."""
+        """Opcodes that the next response may have. Where a READ was asked for again, it may begin anew."""
         if self.atomic:
             return [ATOMIC]
         last = self.came == self.packets - 1
-        return ([ONLY] if last else [FIRST]) + ([] if not self.came else [LAST] if last else [MIDDLE])
+        begins, goes_on = [ONLY if last else FIRST], [LAST if last else MIDDLE]
+        if not self.came:
+            return begins
+        return begins + goes_on if self.came == self.resumed else goes_on
 
     @property
     def target(self):
@@ -337,6 +341,15 @@ class Script:
         self.slot = (self.slot + 1) % 16
         self.told += 1
 
+    def resume(self):
+        """The oldest READ is asked for again, from where the requester believes that it stands."""
+        message = self.model.waiting[0]
+        message.resumed = self.rng.choice([message.came, message.came, message.came - 1, 1])
+        target = {"psn": (message.psn + message.resumed) & MASK24, "wqe_index": 77, "length": 5}
+        after = self.barrier + [event for event, *_ in self.history[-1:]]
+        payload = {"qp": self.qp, "slot": self.rng.randrange(16), "again": 1, "target": target}
+        self.tellings.append(self.world.add("reads", payload, after))
+
     def answer(self):
         rng, model = self.rng, self.model
         message = model.waiting[0] if model.waiting else None
@@ -383,6 +396,8 @@ class Script:
             self.reset()
         elif len(self.model.waiting) < self.limit and self.rng.random() < 0.35:
             self.tell()
+        elif self.model.waiting and self.model.waiting[0].came and self.rng.random() < 0.3:
+            self.resume()
         else:
             self.answer()
 
@@ -492,15 +507,43 @@ def test_verdicts(told, opcode, length, kind, syndrome):
         ((FIRST, MIDDLE, MIDDLE), (DATA, DATA, FAILED)),
         ((FIRST, MIDDLE, FIRST), (DATA, DATA, FAILED)),
         ((MIDDLE, MIDDLE, LAST), (FAILED,)),
-        # Sent again from there on.
-        ((FIRST, FIRST, LAST), (DATA, DATA, DATA)),
-        ((FIRST, MIDDLE, ONLY), (DATA, DATA, DATA)),
+        ((FIRST, FIRST, LAST), (DATA, FAILED)),
+        ((FIRST, MIDDLE, ONLY), (DATA, DATA, FAILED)),
     ],
 )
 def test_opcodes_of_a_read_in_three_packets(opcodes, kinds):
-    answers = [response(1, opcode, 5 + n, 88 if n == 2 else 256) for n, opcode in enumerate(opcodes[: len(kinds)])]
-    got, *_ = drive([message(5, 600)], answers)
-    assert tuple(job.kind for _, job in got) == kinds
+    assert kinds_of(opcodes[: len(kinds)]) == kinds
+
+
+@pytest.mark.parametrize(
+    ("resumed", "opcodes", "kinds"),
+    [
+        (1, (FIRST, FIRST, LAST), (DATA, DATA, DATA)),
+        (1, (FIRST, MIDDLE, LAST), (DATA, DATA, DATA)),  # they were on their way
+        (1, (FIRST, FIRST, FIRST), (DATA, DATA, FAILED)),
+        (1, (FIRST, MIDDLE, ONLY), (DATA, DATA, FAILED)),
+        (1, (FIRST, ONLY), (DATA, FAILED)),
+        (2, (FIRST, FIRST), (DATA, FAILED)),
+        (2, (FIRST, MIDDLE, ONLY), (DATA, DATA, DATA)),
+        (2, (FIRST, MIDDLE, LAST), (DATA, DATA, DATA)),
+        (1, (MIDDLE,), (FAILED,)),
+    ],
+)
+def test_opcodes_of_a_read_that_is_asked_for_again(resumed, opcodes, kinds):
+    assert kinds_of(opcodes, resumed) == kinds
+
+
+def kinds_of(opcodes, resumed=None):
+    """Of the responses to a READ in three packets, which is asked for again from one of them on."""
+    rng = make_rng(1)
+    world = World(rng, [sends(rng, qp, log_sq_size=4) for qp in range(QPS)])
+    target = message(5, 600).target
+    told = [world.add("reads", {"qp": 1, "slot": 0, "target": target})]
+    if resumed is not None:
+        told.append(world.add("reads", {"qp": 1, "again": 1, "target": {"psn": 5 + resumed}}))
+    for number, opcode in enumerate(opcodes):
+        world.add("response", response(1, opcode, 5 + number, 88 if number == 2 else 256), told[-1:])
+    return tuple(job.kind for _, job in world.run())
 
 
 @pytest.mark.parametrize("syndrome", [0x00, 0x1F, 0x20, 0x3F, 0x40, 0x60, 0x62, 0x63, 0x7F, 0x80, 0x9F])

@@ -9,7 +9,8 @@ from verbena.hdl.transport.layouts import DepartureKind
 @pytest.mark.parametrize("counted", [DepartureKind.REQUEST, DepartureKind.RESPONSE])
 def test_order_and_payload_inside(counted):
     rng = make_rng()
-    dut = DepartureQueue(8, 1000, 8)
+    limit = {DepartureKind.REQUEST: 1000, DepartureKind.RESPONSE: 700}
+    dut = DepartureQueue(8, *limit.values(), 8)
     kinds = list(DepartureKind)
     sent = [
         {"qp": number, "kind": rng.choice(kinds).value, "transport": {"length": rng.choice((0, 8, 256, 4096))}}
@@ -48,10 +49,12 @@ def test_order_and_payload_inside(counted):
     simulate(dut, producer, consumer, background=[watch], seed=rng.seed_value)
     assert set(told) == {0, 1}
     # A move in a cycle shows 4 cycles later.
-    assert told[4:] == [int(total >= 1000) for total in totals[1 : len(told) - 3]]
+    assert told[4:] == [int(total >= limit[counted]) for total in totals[1 : len(told) - 3]]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5])
 def test_arguments(limit):
-    with pytest.raises(ValueError, match="limit must be"):
-        DepartureQueue(8, limit, 8)
+    with pytest.raises(ValueError, match="request_limit must be"):
+        DepartureQueue(8, limit, 1000, 8)
+    with pytest.raises(ValueError, match="response_limit must be"):
+        DepartureQueue(8, 1000, limit, 8)

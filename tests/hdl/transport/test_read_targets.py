@@ -18,21 +18,26 @@ def test_random():
     dut = ReadTargets(QPS)
     rings = [{} for _ in range(QPS)]
     told, slots = [0] * QPS, [0] * QPS
+    resumed = [(0, 0)] * QPS
     looks, over = [], []
 
     async def tell(ctx):
         for _ in range(300):
             qp = rng.randrange(QPS)
-            item = target(rng)
-            ctx.set(dut.reads.payload, {"qp": qp, "slot": slots[qp] % READS, "target": item})
+            item, again = target(rng), int(rng.random() < 0.3)
+            slot = rng.randrange(READS) if again else slots[qp] % READS
+            ctx.set(dut.reads.payload, {"qp": qp, "slot": slot, "again": again, "target": item})
             ctx.set(dut.reads.valid, 1)
-            slots[qp] += 1
+            slots[qp] += not again
             taken = False
             while not taken:
                 _, _, taken = await ctx.tick().sample(dut.reads.ready)
             ctx.set(dut.reads.valid, 0)
-            rings[qp][(slots[qp] - 1) % READS] = item
-            told[qp] += 1
+            if again:
+                resumed[qp] = (1, item["psn"])
+            else:
+                rings[qp][(slots[qp] - 1) % READS] = item
+                told[qp] += 1
             while rng.random() < 0.3:
                 await ctx.tick()
         over.append(True)
@@ -44,7 +49,7 @@ def test_random():
                 continue
             qp = rng.randrange(QPS)
             head = rng.choice(list(rings[qp]) or [0])
-            before, wanted = told[qp], rings[qp].get(head)
+            before, wanted, psn = told[qp], rings[qp].get(head), resumed[qp]
             ctx.set(dut.qp, qp)
             ctx.set(dut.head, head + rng.choice([0, READS]))
             await ctx.tick()
@@ -54,10 +59,11 @@ def test_random():
                 for _ in range(rng.randint(1, 4)):
                     await ctx.tick()
                 ctx.set(dut.reset, 0)
-                told[qp] = 0
+                told[qp], resumed[qp] = 0, (0, 0)
                 continue
             await ctx.tick()
             assert ctx.get(dut.told) == before % (2 * READS)
+            assert (ctx.get(dut.again), ctx.get(dut.psn)) == psn
             if wanted:
                 assert plain(ctx.get(dut.target)) == wanted
             looks.append(before)

@@ -1,4 +1,4 @@
-"""The kept values of atomics against a dictionary."""
+"""The kept values of atomics against a dictionary, and READs that are known."""
 
 import pytest
 from streams import collect, make_rng, pause, plain, receive_all, send_all, simulate
@@ -24,7 +24,7 @@ async def search(ctx, dut, qp, place, psn):
     """The value kept, or None; and the cycles it took."""
     ctx.set(dut.qp, qp)
     ctx.set(dut.place, place)
-    ctx.set(dut.entry, {"psn": psn})
+    ctx.set(dut.entry, {"kind": ResponseKind.REPLAY, "psn": psn})
     ctx.set(dut.search, 1)
     await ctx.tick()
     ctx.set(dut.search, 0)
@@ -93,6 +93,91 @@ def test_random(stall):
 
     simulate(dut, user, unit, background=[listener], seed=rng.seed_value, deadline=60_000)
     assert [(o["swap"], o["compare"], o["add"]) for o in operands] == given
+
+
+async def keep(ctx, dut, qp, place, psn, mark, cut):
+    ctx.set(dut.qp, qp)
+    ctx.set(dut.place, place)
+    ctx.set(dut.entry, {"kind": ResponseKind.READ, "psn": psn})
+    ctx.set(dut.mark, mark)
+    ctx.set(dut.cut, cut)
+    ctx.set(dut.keep, 1)
+    await ctx.tick()
+    ctx.set(dut.keep, 0)
+    ctx.set(dut.cut, 0)
+    await ctx.tick()
+
+
+async def search_read(ctx, dut, qp, place, psn, mark):
+    """Whether the READ is known, and if so whether it was cut."""
+    ctx.set(dut.qp, qp)
+    ctx.set(dut.place, place)
+    ctx.set(dut.entry, {"kind": ResponseKind.REPEAT, "psn": psn})
+    ctx.set(dut.search, 1)
+    await ctx.tick()
+    ctx.set(dut.search, 0)
+    ctx.set(dut.mark, mark)
+    while not ctx.get(dut.done):
+        await ctx.tick()
+    await ctx.tick()
+    return bool(ctx.get(dut.was_cut)) if ctx.get(dut.found) else None
+
+
+@pytest.mark.parametrize("count", [1, 5, 16, 40])
+def test_reads(count):
+    """A READ is found by its mark, from its first PSN on; and from there on, once it is found. An atomic of the same
+    PSN is not taken for it, nor the other way round."""
+    rng = make_rng()
+    dut = ReplayCache(QPS)
+    base = rng.randrange(1 << 24)
+
+    async def script(ctx):
+        marks = rng.sample(range(1 << 18), count)
+        cuts = [rng.randrange(2) for _ in marks]
+        psns = [(base + 10 * number) % (1 << 24) for number in range(count)]
+        await put(ctx, dut, 1, place_of(0), {"psn": psns[-1]})
+        await send_all(ctx, dut.result, [{"value": 77, "ok": 1}])
+        for number, (psn, mark, cut) in enumerate(zip(psns, marks, cuts)):
+            await keep(ctx, dut, 1, place_of(number + 1), psn, mark, cut)
+        place = place_of(count + 1)
+        assert (await search(ctx, dut, 1, place, psns[-1]))[0] == (77 if count < 16 else None)
+        assert (await search(ctx, dut, 1, place, psns[0]))[0] == (77 if count == 1 else None)
+        for number in rng.sample(range(count), min(count, 16)):
+            known = number >= count - 16
+            psn, mark, cut = psns[number], marks[number], cuts[number]
+            begin = (psn + rng.randrange(3)) % (1 << 24)
+            assert await search_read(ctx, dut, 1, place, (psn - 1) % (1 << 24), mark) is None
+            assert await search_read(ctx, dut, 2, place_of(0), psn, mark) is None
+            assert await search_read(ctx, dut, 1, place, begin, mark ^ 1) is None
+            assert await search_read(ctx, dut, 1, place, begin, mark) == (bool(cut) if known else None)
+            assert await search_read(ctx, dut, 1, place, begin, mark) == (True if known else None)
+            if begin != psn:
+                assert await search_read(ctx, dut, 1, place, psn, mark) is None
+
+    simulate(dut, script, seed=rng.seed_value)
+
+
+def test_a_result_waits_while_a_read_is_kept():
+    dut = ReplayCache(QPS)
+
+    async def script(ctx):
+        await put(ctx, dut, 1, place_of(0), {"psn": 9})
+        ctx.set(dut.result.payload, {"value": 77, "ok": 1})
+        ctx.set(dut.result.valid, 1)
+        ctx.set(dut.entry, {"kind": ResponseKind.READ, "psn": 10})
+        ctx.set(dut.place, place_of(1))
+        ctx.set(dut.mark, 5)
+        ctx.set(dut.keep, 1)
+        _, _, ready = await ctx.tick().sample(dut.result.ready)
+        assert not ready
+        ctx.set(dut.keep, 0)
+        _, _, ready = await ctx.tick().sample(dut.result.ready)
+        assert ready
+        ctx.set(dut.result.valid, 0)
+        assert (await search(ctx, dut, 1, place_of(2), 9))[0] == 77
+        assert await search_read(ctx, dut, 1, place_of(2), 10, 5) is False
+
+    simulate(dut, script)
 
 
 def test_room():

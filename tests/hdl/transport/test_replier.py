@@ -24,11 +24,22 @@ def mtu_of(qp):
     return 128 << context(qp)["path_mtu"]
 
 
+READS = (ResponseKind.READ, ResponseKind.REPEAT)
+KNOWN = 16
+"""READs and atomics that may be asked for again."""
+
+
+def extent_of(entry):
+    """(first PSN, PSN behind the last, address behind the range, bytes, key) of a READ."""
+    length, after = entry["swap"] & 0xFFFFFFFF, entry["swap"] >> 32 & 0xFFFFFF
+    return entry["psn"], after, (entry["address"] + length) % (1 << 64), length, entry["rkey"]
+
+
 def expected(qp, entry):
     """(header and departure fields, access fields) of each packet of an entry that is not lost."""
     common = {"credits": entry["credits"], "msn": entry["msn"]}
     access = {"key": entry["rkey"], "pd": context(qp)["pd"], "qp": qp, "clear": 0, "last": 1, "discard": 0}
-    if entry["kind"] != ResponseKind.READ:
+    if entry["kind"] not in READS:
         replay = entry["kind"] == ResponseKind.REPLAY
         packet = {"opcode": 0x12, "psn": entry["psn"], "length": 8, "last": 1}
         packet["source"] = PayloadSource.INLINE if replay else PayloadSource.ATOMIC
@@ -65,19 +76,21 @@ def expected(qp, entry):
 class Life:
     """A QP from one RESET to the next."""
 
-    def __init__(self, rng):
+    def __init__(self, rng, mtu):
+        self.mtu = mtu
         self.psn = rng.choice([0, 0xFFFFFE, rng.randrange(1 << 24)])
         self.entries = []
         self.released = self.served = 0  # served: the acknowledger knows it
         self.begun = None  # kind of the newest entry of which something is cut
         self.answered = 0  # the transmitter says so
         self.cut = (0, 0)  # entry and packet that are next
-        self.atomics = []  # of all, in order: PSN, and once it is executed the value found
+        self.originals = []  # READs and atomics, in order
+        self.known = deque(maxlen=KNOWN)  # of those that are begun or given up: see `found`
         self.refused = None  # cycle in which that was said
         self.released_in = 0  # cycle of the last release
 
     def new_entry(self, rng, mtu):
-        kind = rng.choices(list(ResponseKind), [5, 3, 3, 3])[0]
+        kind = rng.choices(list(ResponseKind), [8, 3, 3, 3, 5])[0]
         entry = {
             "kind": kind,
             "psn": self.psn,
@@ -91,17 +104,67 @@ class Life:
         count = 1
         if kind == ResponseKind.READ:
             length = rng.choice([0, 1, 8, mtu - 1, mtu, mtu + 1, 3 * mtu + 5, rng.randrange(6 * mtu)])
-            entry["swap"] = length | rng.randrange(1 << 32) << 32
             count = max(1, -(-length // mtu))
+            entry["swap"] = length | (self.psn + count) % (1 << 24) << 32 | rng.randrange(256) << 56
         elif kind == ResponseKind.REPLAY:
             count = 0
-            entry["psn"] = rng.choice([atomic["psn"] for atomic in self.atomics[-20:]] + [self.psn] * 3)
-            entry["source"] = next((a for a in self.atomics[-16:] if a["psn"] == entry["psn"]), {"value": None})
+            psns = [original["psn"] for original in self.originals[-20:] if original["kind"] not in READS]
+            entry["psn"] = rng.choice(psns + [self.psn] * 3)
+        elif kind == ResponseKind.REPEAT:
+            count = 0
+            self.ask_again(rng, mtu, entry)
         else:
-            entry["source"] = {"psn": self.psn}
-            self.atomics.append(entry["source"])
+            entry["source"] = {}
+        if count:
+            self.originals.append(entry)
         self.psn = (self.psn + count) % (1 << 24)
         return entry
+
+    def ask_again(self, rng, mtu, entry):
+        """A READ that was asked for, or the rest of one; or, now and then, one that is a little different."""
+        reads = [original for original in self.originals[-KNOWN - 3 :] if original["kind"] in READS]
+        if not reads:
+            return
+        read = rng.choice(reads[-4:] + reads)
+        first, after, _, length, key = extent_of(read)
+        number = rng.choice([0, rng.randrange((after - first) % (1 << 24)), (after - first) % (1 << 24) - 1])
+        change = rng.choice([None] * 8 + ["address", "rkey", "psn", "length"])
+        if change == "psn":
+            number -= 1  # it would have begun a packet earlier
+        length -= number * mtu - (change == "length")
+        entry["psn"] = (first + number) % (1 << 24)
+        entry["address"] = (read["address"] + number * mtu) % (1 << 64)
+        entry["rkey"] = key
+        if change in ("address", "rkey"):
+            entry[change] ^= rng.choice([1, 1 << 12, 1 << 31])
+        after = entry["psn"] + max(1, -(-length // mtu))
+        entry["swap"] = length | after % (1 << 24) << 32 | rng.randrange(256) << 56
+
+    def begin(self, entry, cut):
+        """The entry has its turn: what it repeats, None if that is not known. ``cut``: and it is served, not given
+        up."""
+        kind = entry["kind"]
+        if kind == ResponseKind.READ:
+            self.known.append({"read": entry, "extent": extent_of(entry), "cut": cut})
+        elif kind not in (ResponseKind.REPLAY, ResponseKind.REPEAT):
+            self.known.append({"read": None, "psn": entry["psn"], "source": entry["source"]})
+        elif kind == ResponseKind.REPLAY:
+            same = [r for r in self.known if r["read"] is None and r["psn"] == entry["psn"]]
+            return same[-1]["source"] if same and same[-1]["source"]["value"] is not None else None
+        else:
+            first, after, end, length, key = extent_of(entry)
+            for record in reversed(self.known):
+                if record["read"] is not None:
+                    then, *rest = record["extent"]
+                    mtu = self.mtu
+                    same = rest[:2] == [after, end] and rest[2] % mtu == length % mtu and rest[3] == key
+                    if same and (first - then) % (1 << 24) < 1 << 23:
+                        was_cut = record["cut"]
+                        if cut:
+                            record["extent"] = (first, after, end, length, key)
+                            record["cut"] = True
+                        return {"cut": was_cut}
+        return None
 
 
 class World:
@@ -109,9 +172,8 @@ class World:
 
     def __init__(self, dut, rng, stall, trouble, recalls):
         self.dut, self.rng, self.stall, self.trouble, self.recalls = dut, rng, stall, trouble, recalls
-        self.recall = None  # (qp, psn)
-        self.withdrawn = None  # the last one whose patience was over: what was being given up then still says so
-        self.lives = [Life(rng) for _ in range(QPS)]
+        self.recall = self.late = None  # (qp, psn)
+        self.lives = [Life(rng, mtu_of(qp)) for qp in range(QPS)]
         self.token = None  # QP that is being reset
         self.token_taken = False
         self.offered = None  # what stands at `release`
@@ -168,10 +230,13 @@ class World:
             life = self.lives[qp]
             near = life.entries[max(0, life.cut[0] - 2) : life.cut[0] + 3]
             psn = rng.choice([entry["psn"] for entry in near] + [life.psn]) + rng.choice([0, 0, 1, 2])
+            at, k = life.cut
+            if k:
+                psn = life.entries[at]["psn"] + rng.choice([0, k])
             self.recall = (qp, psn % (1 << 24))
             ctx.set(dut.recall, dict(zip(("qp", "psn"), self.recall)))
         elif self.recall and rng.random() < 0.002:
-            self.withdrawn, self.recall = self.recall, None  # patience is over
+            self.late, self.recall = self.recall, None  # patience is over; one entry may be under way
         ctx.set(dut.recall_en, self.recall is not None)
         ctx.set(dut.hold, rng.random() < self.stall / 3)
 
@@ -182,7 +247,7 @@ class World:
             return False
         entry = life.entries[at]
         ahead = (entry["psn"] + k - psn) % (1 << 24) < 1 << 23
-        return ahead and entry["kind"] in (ResponseKind.READ, ResponseKind.REPLAY)
+        return ahead and entry["kind"] in (*READS, ResponseKind.REPLAY)
 
     def recall_over(self):
         qp, psn = self.recall
@@ -223,12 +288,20 @@ class World:
         packets = expected(qp, entry)
         if k == 0 and at:
             before = entry["kind"] if life.begun is None else life.begun  # what was given up whole sent nothing
-            changes = (entry["kind"] == ResponseKind.READ) != (before == ResponseKind.READ)
+            changes = (entry["kind"] in READS) != (before in READS)
             if changes or entry["kind"] == ResponseKind.REPLAY:
                 assert life.answered >= at, "overlaps with entries of another kind"
             elif life.answered < at:
                 self.seen["overlap"] += 1
         life.begun = entry["kind"]
+        if k == 0:
+            repeated = life.begin(entry, True)
+            if entry["kind"] in (ResponseKind.REPLAY, ResponseKind.REPEAT):
+                assert repeated is not None, "repeats what never was"
+                entry["source"] = repeated
+            entry["quiet"] = entry["kind"] == ResponseKind.REPEAT and repeated["cut"]
+            self.seen["refusals are told"] += entry["kind"] == ResponseKind.REPEAT and not entry["quiet"]
+        assert access["quiet"] == entry["quiet"]
         want, run = packets[k]
         transport = packet["transport"]
         for name in ("opcode", "psn", "length", "msn"):
@@ -311,7 +384,7 @@ class World:
         if life is None:
             assert (self.token, self.token_taken) == (answer["qp"], True)
             assert not any(qp == self.token for qp, *_ in self.way)
-            self.lives[self.token] = Life(self.rng)
+            self.lives[self.token] = Life(self.rng, mtu_of(self.token))
             self.token, self.token_taken = None, False
 
     def answer_out(self, answer):
@@ -327,13 +400,19 @@ class World:
             assert (answer["status"], answer["last"]) == (OK, 1)
             at, k = life.cut
             entry = life.entries[at]
-            if entry["kind"] == ResponseKind.REPLAY and entry["source"]["value"] is None and life.answered == at:
-                self.seen["lost"] += 1
+            repeats = entry["kind"] in (ResponseKind.REPLAY, ResponseKind.REPEAT)
+            waits = entry["kind"] == ResponseKind.REPLAY and life.answered != at
+            if repeats and not k and not waits and life.begin(entry, False) is None:
+                self.seen["lost", entry["kind"]] += 1
             else:
-                recalls = [psn for of, psn in filter(None, [self.recall, self.withdrawn]) if of == qp]
+                recalls = [r for r in (self.recall, self.late) if r and r[0] == qp]
                 assert recalls, "given up, and not recalled"
-                assert any(self.recallable(life, psn) for psn in recalls)
+                assert any(self.recallable(life, psn) for _, psn in recalls)
+                if recalls[0] == self.late:
+                    self.late = None
                 self.seen["given up in its middle" if k else "given up"] += 1
+                if k == 0 and not repeats:
+                    life.begin(entry, False)
             life.cut = (at + 1, 0)
             life.answered += 1
         life.served += answer["last"]
@@ -424,9 +503,11 @@ def test_random(stall, trouble, recalls):
         await world.run(ctx, cycles)
 
     simulate(dut, testbench, seed=rng.seed_value, deadline=100_000)
-    wanted = ["token"] if trouble else ["overlap", "middle", *ResponseKind, "replayed", "lost"]
+    wanted = ["token"] if trouble else ["overlap", "middle", *ResponseKind, "replayed"]
     if recalls and not trouble:
-        wanted = ["given up", "given up in its middle"]
+        wanted = ["given up", "given up in its middle", "refusals are told"]
+    elif not trouble:
+        wanted += [("lost", ResponseKind.REPLAY), ("lost", ResponseKind.REPEAT)]
     assert all(world.seen[name] for name in wanted), world.seen
 
 
@@ -620,8 +701,12 @@ class Recaller:
         simulate(self.dut, testbench, background=[self.watch])
 
 
-def large(psn):
-    return READ | {"psn": psn & 0xFFFFFF, "swap": 1 << 16, "address": 0x10000}
+def large(psn, number=0):
+    """A READ of 16 packets, from one of them on."""
+    after, length = (psn + 16) % (1 << 24), (16 - number) << 12
+    kind = ResponseKind.REPEAT if number else ResponseKind.READ
+    place = {"psn": (psn + number) % (1 << 24), "address": 0x10000 + (number << 12)}
+    return {"kind": kind, "swap": after << 32 | length} | place
 
 
 @pytest.mark.parametrize("base", [100, 0xFFFFFC])
@@ -643,7 +728,7 @@ def test_a_recall(base):
         assert user.answers == [(1, 1)] * 3
         assert await served(ctx, dut, 1) == 3
         # The rest of the first one, and another QP's, which is not meant.
-        await user.put(ctx, READ | {"psn": (base + 2) & 0xFFFFFF, "swap": 14 << 12, "address": 0x12000})
+        await user.put(ctx, large(base, 2))
         await user.cut(ctx, count + 3)
         assert user.packets[count:] == [(opcode, (base + 2 + n) & 0xFFFFFF) for n, opcode in enumerate((13, 14, 14))]
 

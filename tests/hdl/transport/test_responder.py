@@ -9,6 +9,7 @@ from receive_world import (
     FETCH_ADD,
     MASK24,
     READ_REQUEST,
+    REPEAT,
     REPLAY,
     SEND_FIRST,
     SEND_LAST,
@@ -463,9 +464,9 @@ def test_reads_and_atomics_by_hand():
         await world.packet(ctx, 0, WRITE_ONLY, 0, psn=104)
         while len(world.jobs) < len(world.expected):
             await ctx.tick()
-        read = {"kind": 0, "psn": 100, "msn": 1, "credits": 5, "address": 0x1234567890, "rkey": 7, "swap": 600}
+        read = {"kind": 0, "psn": 100, "msn": 1, "credits": 5, "address": 0x1234567890, "rkey": 7}
         add = {"kind": 2, "psn": 103, "msn": 2, "credits": 5, "address": 0x1000, "rkey": 9, "swap": 5, "compare": 6}
-        assert world.entries == [(0, 0, read | {"compare": 0}), (0, 1, add)]
+        assert world.entries == [(0, 0, read | {"swap": 103 << 32 | 600, "compare": 0}), (0, 1, add)]
 
         # No more of them than agreed on, 2; when one is answered, the next; PSNs of all responses are there.
         await says(send(COMPARE_SWAP, psn=103, address=0x1000), release=1)  # an old one does not count as one too many
@@ -499,7 +500,7 @@ def test_reads_and_atomics_by_hand():
         await says(send(FETCH_ADD, psn=104, address=8), release=1, psn=104, msn=2)
         while len(world.jobs) < len(world.expected):
             await ctx.tick()
-        assert [(slot, entry["kind"]) for _, slot, entry in world.entries[-2:]] == [(5, 0), (6, REPLAY)]
+        assert [(slot, entry["kind"]) for _, slot, entry in world.entries[-2:]] == [(5, REPEAT), (6, REPLAY)]
         # 16 rows and no more, for new ones, too; there is no NAK for what duplicates have filled.
         for _ in range(9):
             await says(send(FETCH_ADD, psn=104, address=8), release=1)

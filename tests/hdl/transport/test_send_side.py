@@ -107,7 +107,7 @@ class World:
         ]
         self.outputs = [
             (b.requester.access, self.access),
-            (b.requester.reads, lambda item: self.collectors[item.qp].begin(item.target)),
+            (b.requester.reads, lambda item: item.again or self.collectors[item.qp].begin(item.target)),
             (b.fetcher.read, self.read),
             (b.transmitter.header, self.send),
             (b.transmitter.o, lambda item: None),

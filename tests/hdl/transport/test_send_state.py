@@ -58,6 +58,7 @@ class Checker:
         self.reads = dict.fromkeys(rings, 0)
         self.latest = {qp: (psn - 1) % PSNS for qp, psn in first_psn.items()}  # PSN that has left
         self.seen = 0
+        self.resumed = {}  # PSN at which a READ was asked for again, as was told
 
     def check(self):
         """All that came since the last call."""
@@ -71,6 +72,12 @@ class Checker:
                 if self.rings[qp][index].flags & SendFlag.FENCE:
                     reads = sum(wqe.opcode in ONE_SIDED for wqe in self.rings[qp][:index])
                     assert world.progress[qp]["reads"] == reads
+            elif name == "reads" and item["again"]:
+                qp, target = item["qp"], item["target"]
+                want = self.wanted[qp][target["psn"]]
+                assert (want["opcode"], want["wqe_index"]) == (0x0C, target["wqe_index"])
+                assert target["psn"] != self.firsts[qp, target["wqe_index"]]
+                self.resumed[qp] = target["psn"]
             elif name == "reads":
                 qp, index = item["qp"], item["target"]["wqe_index"]
                 wqe = self.rings[qp][index]
@@ -96,6 +103,8 @@ class Checker:
         if (want["last_psn"] - self.latest[qp]) % PSNS < PSNS // 2:
             self.latest[qp] = want["last_psn"]
         assert want["wqe_index"] < self.began[qp] + (not want["message_last"])
+        if want["opcode"] == 0x0C and psn != self.firsts[qp, want["wqe_index"]]:
+            assert self.resumed.get(qp) == psn
         if want["opcode"] in (0x0C, 0x13, 0x14):
             assert self.reads[qp] > sum(wqe.opcode in ONE_SIDED for wqe in self.rings[qp][: want["wqe_index"]])
 
@@ -310,7 +319,8 @@ def test_far():
         assert (request["dma_length"], request["address"]) == ((1 << 31) - (1 << 30) - 256, 0x2000 + (1 << 30) + 256)
 
     world.run(testbench)
-    assert len(world.of("reads")) == 1
+    told = [(item["again"], item["target"]["psn"]) for item in world.of("reads")]
+    assert told == [(0, PSNS - 10), (1, (1 << 22) - 9)]
 
 
 def test_drain():
