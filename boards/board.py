@@ -38,6 +38,11 @@ class Board:
     lut_rows, lut_width : int
         Tables of so many rows or fewer, and of less than so many bits a row, are LUT RAM: for a device with little
         block RAM. ``lut_width`` is for one with few LUTs as well.
+    lut_sums : int
+        Sums of so many bits or fewer are LUTs instead of carry chains, see :func:`.synthesis.synth_ecp5`: for a device
+        with few LUTs.
+    block_constants : bool
+        Tables of constants are block RAM instead of LUTs: likewise.
     serial : bool
         The node has the serial bridge, on the board's ``uart`` if there is one.
     port : int
@@ -60,6 +65,8 @@ class Board:
     sdram: object = None
     lut_rows: int = 0
     lut_width: int = 1 << 20
+    lut_sums: int = 0
+    block_constants: bool = False
     serial: bool = True
     port: int = 0
     tx_clock_delay: float = 0.0

@@ -26,7 +26,7 @@ from .clocking import NETS
 from .floorplan import draw
 from .nextpnr import LOG, PLACED, place_and_route, signal_of
 from .progress import Stages
-from .synthesis import SEED, SYNTHESIZE, finish, free_states, spare_block_ram
+from .synthesis import SEED, block_ram_constants, finish, free_states, spare_block_ram, synth_ecp5
 from .tools import BuildError, run_tool
 
 __all__ = [
@@ -78,8 +78,9 @@ def synthesize(board, folder, *, mac, ip, allowed):
         text = text.decode() if isinstance(text, bytes) else text
         if name.endswith(".il"):
             text = spare_block_ram(free_states(mark_collisions(text)), board.lut_rows, board.lut_width)
+            text = block_ram_constants(text) if board.block_constants else text
         (folder / name).write_text(text)
-    script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json"
+    script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json', board.lut_sums)}"
     _run("yosys", "YOSYS", ["-p", script], folder)
     # Only the engine's domain: the network reaches all of the chip, but it is one.
     finish(folder / "top.json", "top", **NETS)
@@ -152,7 +153,7 @@ def build(board, folder, *, mac, ip, allowed, seed=SEED, blocks=True):
         report = place(board, folder, seed, say)
         if blocks:
             say("counting the cells of each block")
-        report["blocks"] = count_blocks(folder) if blocks else {}
+        report["blocks"] = count_blocks(board, folder) if blocks else {}
         report["seconds"] = round(say.seconds)
     finally:
         say.close()
@@ -161,9 +162,9 @@ def build(board, folder, *, mac, ip, allowed, seed=SEED, blocks=True):
     return report
 
 
-def count_blocks(folder):
+def count_blocks(board, folder):
     """Cells of each block: those that the top and the node are made of, and those of the engine."""
-    script = f"read_rtlil top.il; {SYNTHESIZE} -noflatten -top top; tee -q -o blocks.json stat -json"
+    script = f"read_rtlil top.il; {synth_ecp5('-noflatten -top top', board.lut_sums)}; tee -q -o blocks.json stat -json"
     _run("yosys", "YOSYS", ["-p", script], folder)
     modules = json.loads((folder / "blocks.json").read_text())["modules"]
     modules = {name.removeprefix("\\"): each["num_cells_by_type"] for name, each in modules.items()}

@@ -44,6 +44,8 @@ BOARDS = [
         sdram=SdramChip(banks=2, rows=2048, columns=256, width=32),
         lut_rows=16,
         lut_width=160,
+        lut_sums=8,
+        block_constants=True,
         serial=False,  # its pins are those of the LED and the button
         loader=("--board", "colorlight"),
     ),

@@ -8,17 +8,15 @@ import re
 __all__ = [
     "BLOCK_RAM",
     "SEED",
-    "SYNTHESIZE",
     "absorb_registers",
+    "block_ram_constants",
     "finish",
     "forget_sources",
     "free_states",
     "reset_globally",
     "spare_block_ram",
+    "synth_ecp5",
 ]
-
-SYNTHESIZE = "synth_ecp5"
-"""yosys' command, with the options that all designs have."""
 
 BLOCK_RAM = "DP16KD"
 
@@ -34,6 +32,8 @@ MEMORY = re.compile(
     re.MULTILINE,
 )
 
+MEMORY_OF_LOGIC = re.compile(r'^(  attribute \\ram_style )"logic"(\n(?:  attribute .*\n)*  memory )', re.MULTILINE)
+
 SOURCES = ("src", "cell_src", "module_src")
 """yosys' attributes that name files and lines."""
 
@@ -48,6 +48,24 @@ def free_states(rtlil):
     reset after configuration, as it has on a board that holds it in reset until its clock is steady.
     """
     return STATE.sub(r"\1", rtlil)
+
+
+def synth_ecp5(options, lut_sums=0):
+    """yosys' commands that map what it has read to cells of an ECP5; ``options`` are those of ``synth_ecp5``.
+
+    Sums and comparisons of at most ``lut_sums`` bits become LUTs, and so do comparisons with constants of any width. 0
+    leaves it to yosys: carry chains from 5 bits on. To nextpnr a carry chain is 4 LUT4 sites more than its bits, two at
+    either end.
+    """
+    if not lut_sums:
+        return f"synth_ecp5 {options}"
+    both = f"synth_ecp5 -cmp2softlogic {options} -run"
+    return f"{both} :map_gates; techmap t:$alu r:Y_WIDTH<={lut_sums} %i; {both} map_gates:"
+
+
+def block_ram_constants(rtlil):
+    """Lets tables of constants that ask for logic go to block RAM, with the register that reads them."""
+    return MEMORY_OF_LOGIC.sub(r'\1"block"\2', rtlil)
 
 
 def spare_block_ram(rtlil, rows, width=1 << 20):
