@@ -38,9 +38,10 @@ class Board:
     lut_rows, lut_width : int
         Tables of so many rows or fewer, and of less than so many bits a row, are LUT RAM: for a device with little
         block RAM. ``lut_width`` is for one with few LUTs as well.
+    register_rows : int
+        Tables of so many rows or fewer that are not block RAM are flip-flops: for a device with few LUTs.
     lut_sums : int
-        Sums of so many bits or fewer are LUTs instead of carry chains, see :func:`.synthesis.synth_ecp5`: for a device
-        with few LUTs.
+        Sums of so many bits or fewer are LUTs instead of carry chains, see :func:`.synthesis.synth_ecp5`: likewise.
     block_constants : bool
         Tables of constants are block RAM instead of LUTs: likewise.
     serial : bool
@@ -65,6 +66,7 @@ class Board:
     sdram: object = None
     lut_rows: int = 0
     lut_width: int = 1 << 20
+    register_rows: int = 0
     lut_sums: int = 0
     block_constants: bool = False
     serial: bool = True

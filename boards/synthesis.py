@@ -15,6 +15,7 @@ __all__ = [
     "free_states",
     "reset_globally",
     "spare_block_ram",
+    "spare_lut_ram",
     "synth_ecp5",
 ]
 
@@ -33,6 +34,12 @@ MEMORY = re.compile(
 )
 
 MEMORY_OF_LOGIC = re.compile(r'^(  attribute \\ram_style )"logic"(\n(?:  attribute .*\n)*  memory )', re.MULTILINE)
+
+ANY_MEMORY = re.compile(
+    r"^(?P<attributes>(?:  attribute .*\n)*)(?P<memory>  memory width \d+ size (?P<rows>\d+) )", re.MULTILINE
+)
+
+STYLE = re.compile(r'^  attribute \\ram_style "(?P<style>\w+)"\n', re.MULTILINE)
 
 SOURCES = ("src", "cell_src", "module_src")
 """yosys' attributes that name files and lines."""
@@ -82,6 +89,20 @@ def spare_block_ram(rtlil, rows, width=1 << 20):
         return found[0].replace('"block"', '"distributed"') if spared else found[0]
 
     return MEMORY.sub(choose, rtlil)
+
+
+def spare_lut_ram(rtlil, rows):
+    """Lets memories of at most ``rows`` rows that are not block RAM be flip-flops: of 2 rows these take a LUT4 site a
+    bit, to read it; LUT RAM takes 6 for each 4 bits that are begun.
+    """
+
+    def choose(found):
+        style = STYLE.search(found["attributes"])
+        if int(found["rows"]) > rows or (style and style["style"] == "block"):
+            return found[0]
+        return STYLE.sub("", found["attributes"]) + '  attribute \\ram_style "logic"\n' + found["memory"]
+
+    return ANY_MEMORY.sub(choose, rtlil)
 
 
 def absorb_registers(netlist, top):

@@ -17,6 +17,7 @@ from verbena.boards.synthesis import (
     free_states,
     reset_globally,
     spare_block_ram,
+    spare_lut_ram,
     synth_ecp5,
 )
 from verbena.hdl.generate import to_rtlil
@@ -113,6 +114,18 @@ def test_shallow_memories_go_to_luts(rows, width, tmp_path):
     spared = rows >= 16 and width > 36
     assert len(cells(design, "DP16KD")) == 2 - spared
     assert len(cells(design, "TRELLIS_DPR16X4")) == 9 * spared
+
+
+@pytest.mark.parametrize(("rows", "blocks", "luts", "registers"), [(15, 1, 9, 108), (16, 1, 0, 684), (512, 1, 0, 684)])
+def test_small_memories_go_to_flip_flops(rows, blocks, luts, registers, tmp_path):
+    """Of 16 rows or fewer, where that is wanted; block RAM stays. The others of the flip-flops stand behind the
+    memories.
+    """
+    before = spare_block_ram(to_rtlil(Reader("both"), "top"), 16)
+    assert spare_lut_ram(before, 0) == before
+    design = netlist(Reader("both"), tmp_path, lambda rtlil: spare_lut_ram(spare_block_ram(rtlil, 16), rows))
+    counts = [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_DPR16X4", "TRELLIS_FF")]
+    assert counts == [blocks, luts, registers]
 
 
 class Program(wiring.Component):
