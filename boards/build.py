@@ -13,6 +13,7 @@ import ipaddress
 import json
 import os
 import re
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -21,12 +22,12 @@ from verbena.hdl.generate import mark_collisions
 
 from .area import COMPOSED as ENGINE_COMPOSED
 from .area import KINDS, LUTS_OF
-from .board import Top
+from .board import Board, Top
 from .clocking import NETS
 from .floorplan import draw
 from .nextpnr import LOG, PLACED, place_and_route, signal_of
 from .progress import Stages
-from .synthesis import SEED, SYNTHESIZE, finish, free_states, spare_block_ram
+from .synthesis import SEED, block_ram_constants, finish, free_states, spare_block_ram, spare_lut_ram, synth_ecp5
 from .tools import BuildError, run_tool
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "main",
     "place",
     "publish",
+    "read_boards",
     "synthesize",
 ]
 
@@ -60,6 +62,24 @@ def find_boards():
     return {board.name: board for module in modules for board in module.BOARDS}
 
 
+def read_boards(path):
+    """Boards by name of a Python file of somebody's own: those in its list ``BOARDS``. ``BuildError`` if that cannot be
+    had.
+    """
+    try:
+        found = runpy.run_path(str(path))
+    except OSError as error:
+        raise BuildError(f"{path} cannot be read: {error.strerror}") from None
+    except Exception as error:
+        raise BuildError(f"{path} fails: {type(error).__name__}: {error}") from None
+    if "BOARDS" not in found:
+        raise BuildError(f"{path} has no 'BOARDS'")
+    boards = found["BOARDS"]
+    if not (isinstance(boards, list) and boards and all(isinstance(board, Board) for board in boards)):
+        raise BuildError(f"BOARDS in {path} must be a list of Board, not {boards!r}")
+    return {board.name: board for board in boards}
+
+
 def _run(tool, variable, arguments, folder):
     """Runs a tool of YoWASP, or the one that ``variable`` names, in ``folder``."""
     run_tool([os.environ.get(variable) or f"yowasp-{tool}", *arguments], folder, f"{tool}.log")
@@ -78,8 +98,10 @@ def synthesize(board, folder, *, mac, ip, allowed):
         text = text.decode() if isinstance(text, bytes) else text
         if name.endswith(".il"):
             text = spare_block_ram(free_states(mark_collisions(text)), board.lut_rows, board.lut_width)
+            text = block_ram_constants(text) if board.block_constants else text
+            text = spare_lut_ram(text, board.register_rows)
         (folder / name).write_text(text)
-    script = f"read_rtlil top.il; {SYNTHESIZE} -top top -json top.json"
+    script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json', board.lut_sums)}"
     _run("yosys", "YOSYS", ["-p", script], folder)
     # Only the engine's domain: the network reaches all of the chip, but it is one.
     finish(folder / "top.json", "top", **NETS)
@@ -152,7 +174,7 @@ def build(board, folder, *, mac, ip, allowed, seed=SEED, blocks=True):
         report = place(board, folder, seed, say)
         if blocks:
             say("counting the cells of each block")
-        report["blocks"] = count_blocks(folder) if blocks else {}
+        report["blocks"] = count_blocks(board, folder) if blocks else {}
         report["seconds"] = round(say.seconds)
     finally:
         say.close()
@@ -161,9 +183,9 @@ def build(board, folder, *, mac, ip, allowed, seed=SEED, blocks=True):
     return report
 
 
-def count_blocks(folder):
+def count_blocks(board, folder):
     """Cells of each block: those that the top and the node are made of, and those of the engine."""
-    script = f"read_rtlil top.il; {SYNTHESIZE} -noflatten -top top; tee -q -o blocks.json stat -json"
+    script = f"read_rtlil top.il; {synth_ecp5('-noflatten -top top', board.lut_sums)}; tee -q -o blocks.json stat -json"
     _run("yosys", "YOSYS", ["-p", script], folder)
     modules = json.loads((folder / "blocks.json").read_text())["modules"]
     modules = {name.removeprefix("\\"): each["num_cells_by_type"] for name, each in modules.items()}
@@ -231,6 +253,7 @@ def main(argv=None):
     """Command line; returns the status."""
     parser = argparse.ArgumentParser(prog="python -m verbena.boards.build", description=__doc__.splitlines()[0])
     parser.add_argument("board", nargs="?", help="name of a board; without one they are listed")
+    parser.add_argument("--board-file", type=Path, metavar="PATH", help="a Python file with more of them: BOARDS")
     parser.add_argument("--mac", type=_mac, default=DEFAULT_MAC, help="own MAC address (%(default)s)")
     parser.add_argument("--ip", type=_ip, default=DEFAULT_IP, help="own IPv4 address (%(default)s)")
     parser.add_argument("--allow", type=_ip, action="append", metavar="IP", help=f"may drive it ({DEFAULT_ALLOWED})")
@@ -238,11 +261,11 @@ def main(argv=None):
     parser.add_argument("--no-blocks", action="store_true", help="spare the second synthesis, block by block")
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder above the board's (%(default)s)")
     args = parser.parse_args(argv)
-    boards = find_boards()
-    if args.board is None:
-        print("\n".join(sorted(boards)))
-        return 0
     try:
+        boards = find_boards() | (read_boards(args.board_file) if args.board_file else {})
+        if args.board is None:
+            print("\n".join(sorted(boards)))
+            return 0
         if args.board not in boards:
             raise BuildError(f"there is no board {args.board!r}; there are {', '.join(sorted(boards))}")
         allowed = args.allow or ADDRESSES["allowed"]

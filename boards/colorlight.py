@@ -10,8 +10,8 @@ from .sdram_pins import SdramChip
 __all__ = ["BOARDS", "REDUCED"]
 
 REDUCED = Config(
-    qps=4,
-    cqs=4,
+    qps=2,
+    cqs=2,
     window=16,
     sq_area=256,
     rq_area=256,
@@ -44,6 +44,10 @@ BOARDS = [
         sdram=SdramChip(banks=2, rows=2048, columns=256, width=32),
         lut_rows=16,
         lut_width=160,
+        register_rows=2,
+        lut_sums=8,
+        block_constants=True,
+        serial=False,  # its pins are those of the LED and the button
         loader=("--board", "colorlight"),
     ),
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from verbena.hdl.generate import GenerationError, to_rtlil
 
-from .synthesis import SYNTHESIZE, finish, free_states
+from .synthesis import finish, free_states, synth_ecp5
 
 __all__ = ["CELLS", "main", "to_netlist"]
 
@@ -33,7 +33,7 @@ def to_netlist(component, name):
     with tempfile.TemporaryDirectory(prefix="verbena-") as folder:
         folder = Path(folder)
         (folder / "design.il").write_text(free_states(to_rtlil(component, name)))
-        _yosys(folder, f"read_rtlil design.il; {SYNTHESIZE} -top {name} -json mapped.json")
+        _yosys(folder, f"read_rtlil design.il; {synth_ecp5(f'-top {name} -json mapped.json')}")
         finish(folder / "mapped.json", name)
         _yosys(folder, "read_json mapped.json; write_verilog -noattr -simple-lhs mapped.v")
         return (folder / "mapped.v").read_text()

@@ -13,6 +13,7 @@ from verbena.hdl.rnic import Rnic
 from . import etherbone
 from .bridge import MEMORY, BridgeArbiter, BridgeDecoder, RegisterPort
 from .etherbone import Etherbone
+from .lights import LIGHTS, Lights
 from .memory import BlockMemory
 from .node_registers import NodeRegisters
 from .sdram import Sdram
@@ -45,13 +46,17 @@ class Node(wiring.Component):
         These chips are the host memory instead.
     allowed : sequence of int
         At most 2 IPv4 addresses that may use Etherbone from the beginning. The serial line may always.
+    serial : bool
+        There is the serial line; without it nobody can change who is allowed.
 
     Members
     -------
     gmii : ``Gmii``
     mdio_clock, mdio_o, mdio_oe, mdio_i : 1
     uart_rx, uart_tx : 1
-        115200 bits a second.
+        115200 bits a second. Only with ``serial``.
+    lights : 4
+        See :class:`.lights.Lights`.
     slow : 1
         100 Mb/s.
     interrupt : 1
@@ -59,7 +64,7 @@ class Node(wiring.Component):
         Only with ``sdram``.
     """
 
-    def __init__(self, config, *, mac, ip, clock, memory_size=65536, sdram=None, allowed=()):
+    def __init__(self, config, *, mac, ip, clock, memory_size=65536, sdram=None, allowed=(), serial=True):
         config = replace(config, udp_port=etherbone.PORT)
         if sdram is None:
             memory = BlockMemory(config.data_width, memory_size, MEMORY)
@@ -71,12 +76,13 @@ class Node(wiring.Component):
             "mac": Mac(config.data_width, receive_depth=None),
             "memory": memory,
             "etherbone": Etherbone(),
-            "uart": UartBridge(round(clock / BAUD)),
+            **({"uart": UartBridge(round(clock / BAUD))} if serial else {}),
             "mdio": Mdio(max(2, -(-clock // (2 * MDC_HZ)))),
             "arbiter": BridgeArbiter(),
             "decoder": BridgeDecoder(),
             "engine_port": RegisterPort(mac, ip),
             "registers": NodeRegisters(memory_base=MEMORY, memory_size=memory_size, clock=clock, allowed=allowed),
+            "lights": Lights(clock),
         }
         self.station_mac = mac
         super().__init__(
@@ -86,10 +92,10 @@ class Node(wiring.Component):
                 "mdio_o": Out(1),
                 "mdio_oe": Out(1),
                 "mdio_i": In(1),
-                "uart_rx": In(1),
-                "uart_tx": Out(1, init=1),
                 "slow": Out(1),
                 "interrupt": Out(1),
+                "lights": Out(len(LIGHTS)),
+                **({"uart_rx": In(1), "uart_tx": Out(1, init=1)} if serial else {}),
                 **({} if sdram is None else {"sdram": Out(SdramPins(sdram))}),
             }
         )
@@ -118,14 +124,22 @@ class Node(wiring.Component):
             rnic.link.eq(registers.link),
             self.interrupt.eq(rnic.interrupt),
         ]
+        m.d.comb += [
+            self._lights.received.eq(mac.count_rx_frames),
+            self._lights.sent.eq(mac.count_tx_frames),
+            self._lights.damaged.eq(mac.count_rx_error | mac.count_rx_fcs),
+            self.lights.eq(self._lights.lights),
+        ]
         m.d.comb += [getattr(registers, f"count_mac_{name}").eq(getattr(mac, f"count_{name}")) for name in MAC_COUNTERS]
 
     def _bridges(self, m):
-        registers, etherbone_, mdio, uart = self._registers, self._etherbone, self._mdio, self._uart
+        registers, etherbone_, mdio = self._registers, self._etherbone, self._mdio
         arbiter, decoder = self._arbiter, self._decoder
         wiring.connect(m, self._rnic.service, etherbone_.service)
-        for bridge, turn in zip((etherbone_, uart), arbiter.i):
-            wiring.connect(m, bridge.bus, turn)
+        wiring.connect(m, etherbone_.bus, arbiter.i[0])
+        if "uart" in self.parts:
+            wiring.connect(m, self._uart.bus, arbiter.i[1])
+            m.d.comb += [self._uart.rx.eq(self.uart_rx), self.uart_tx.eq(self._uart.tx)]
         wiring.connect(m, arbiter.o, decoder.i)
         wiring.connect(m, decoder.engine, self._engine_port.bus)
         wiring.connect(m, decoder.node, registers.bus)
@@ -141,6 +155,4 @@ class Node(wiring.Component):
             self.mdio_o.eq(mdio.o),
             self.mdio_oe.eq(mdio.oe),
             mdio.i.eq(self.mdio_i),
-            uart.rx.eq(self.uart_rx),
-            self.uart_tx.eq(uart.tx),
         ]

@@ -46,7 +46,18 @@ SIZES = {
 
 HERE = Path(__file__).parent
 NATIVE = HERE / "native"
-PARTS = ("pin_node", "node", "node_registers", "bridge", "bridge_bus", "etherbone", "uart", "memory", "event_counters")
+PARTS = (
+    "pin_node",
+    "node",
+    "node_registers",
+    "bridge",
+    "bridge_bus",
+    "etherbone",
+    "uart",
+    "memory",
+    "event_counters",
+    "lights",
+)
 FEMTOSECONDS = 10**15
 TX_PERIOD, RX_PERIOD = 8_000_000, 8_000_400
 """Femtoseconds; a PHY's crystal may be off by 100 ppm."""

@@ -49,7 +49,7 @@ def survey(boards, folder, seeds, *, blocks=True, jobs=None, done=lambda name, r
         result |= {"memory_size": board.memory_size, "config": asdict(board.config), "runs": []}
         try:
             synthesize(board, folder / board.name, **ADDRESSES)
-            result["blocks"] = count_blocks(folder / board.name) if blocks else {}
+            result["blocks"] = count_blocks(board, folder / board.name) if blocks else {}
             result["fits"] = True
         except BuildError as error:
             result |= {"fits": False, "error": str(error)}

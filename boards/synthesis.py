@@ -8,17 +8,16 @@ import re
 __all__ = [
     "BLOCK_RAM",
     "SEED",
-    "SYNTHESIZE",
     "absorb_registers",
+    "block_ram_constants",
     "finish",
     "forget_sources",
     "free_states",
     "reset_globally",
     "spare_block_ram",
+    "spare_lut_ram",
+    "synth_ecp5",
 ]
-
-SYNTHESIZE = "synth_ecp5"
-"""yosys' command, with the options that all designs have."""
 
 BLOCK_RAM = "DP16KD"
 
@@ -33,6 +32,14 @@ MEMORY = re.compile(
     r'^  attribute \\ram_style "block"\n(?:  attribute .*\n)*  memory width (?P<width>\d+) size (?P<rows>\d+) ',
     re.MULTILINE,
 )
+
+MEMORY_OF_LOGIC = re.compile(r'^(  attribute \\ram_style )"logic"(\n(?:  attribute .*\n)*  memory )', re.MULTILINE)
+
+ANY_MEMORY = re.compile(
+    r"^(?P<attributes>(?:  attribute .*\n)*)(?P<memory>  memory width \d+ size (?P<rows>\d+) )", re.MULTILINE
+)
+
+STYLE = re.compile(r'^  attribute \\ram_style "(?P<style>\w+)"\n', re.MULTILINE)
 
 SOURCES = ("src", "cell_src", "module_src")
 """yosys' attributes that name files and lines."""
@@ -50,6 +57,24 @@ def free_states(rtlil):
     return STATE.sub(r"\1", rtlil)
 
 
+def synth_ecp5(options, lut_sums=0):
+    """yosys' commands that map what it has read to cells of an ECP5; ``options`` are those of ``synth_ecp5``.
+
+    Sums and comparisons of at most ``lut_sums`` bits become LUTs, and so do comparisons with constants of any width. 0
+    leaves it to yosys: carry chains from 5 bits on. To nextpnr a carry chain is 4 LUT4 sites more than its bits, two at
+    either end.
+    """
+    if not lut_sums:
+        return f"synth_ecp5 {options}"
+    both = f"synth_ecp5 -cmp2softlogic {options} -run"
+    return f"{both} :map_gates; techmap t:$alu r:Y_WIDTH<={lut_sums} %i; {both} map_gates:"
+
+
+def block_ram_constants(rtlil):
+    """Lets tables of constants that ask for logic go to block RAM, with the register that reads them."""
+    return MEMORY_OF_LOGIC.sub(r'\1"block"\2', rtlil)
+
+
 def spare_block_ram(rtlil, rows, width=1 << 20):
     """Lets memories of at most ``rows`` rows of less than ``width`` bits go to LUT RAM, also those that ask for block
     RAM.
@@ -64,6 +89,20 @@ def spare_block_ram(rtlil, rows, width=1 << 20):
         return found[0].replace('"block"', '"distributed"') if spared else found[0]
 
     return MEMORY.sub(choose, rtlil)
+
+
+def spare_lut_ram(rtlil, rows):
+    """Lets memories of at most ``rows`` rows that are not block RAM be flip-flops: of 2 rows these take a LUT4 site a
+    bit, to read it; LUT RAM takes 6 for each 4 bits that are begun.
+    """
+
+    def choose(found):
+        style = STYLE.search(found["attributes"])
+        if int(found["rows"]) > rows or (style and style["style"] == "block"):
+            return found[0]
+        return STYLE.sub("", found["attributes"]) + '  attribute \\ram_style "logic"\n' + found["memory"]
+
+    return ANY_MEMORY.sub(choose, rtlil)
 
 
 def absorb_registers(netlist, top):

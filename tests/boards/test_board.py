@@ -1,5 +1,7 @@
 """What a board's top puts on its pins."""
 
+from dataclasses import replace
+
 import pytest
 from verbena.boards.board import Top
 from verbena.boards.build import ADDRESSES, find_boards
@@ -8,15 +10,24 @@ RGMII = {"ODDRX1F": 6, "IDDRX1F": 5}
 """Clock, control and 4 bits out; control and 4 bits in."""
 
 
-@pytest.fixture(scope="module")
-def colorlight():
-    """(RTLIL, constraints) of the board with SDRAM."""
+def prepare(board):
+    """(RTLIL, constraints)"""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AMARANTH_ENV_TRELLIS", "")
-        files = find_boards()["colorlight-5a75b"].platform().prepare(
-            Top(find_boards()["colorlight-5a75b"], **ADDRESSES), "top"
-        ).files  # fmt: skip
+        files = board.platform().prepare(Top(board, **ADDRESSES), "top").files
     return [text if isinstance(text, str) else text.decode() for text in (files["top.il"], files["top.lpf"])]
+
+
+def sites(constraints, name):
+    """Places of the ports whose names begin so."""
+    lines = [line.split('"') for line in constraints.splitlines() if line.startswith("LOCATE")]
+    return [place for _, port, _, place, _ in lines if port.startswith(name)]
+
+
+@pytest.fixture(scope="module")
+def colorlight():
+    """The board with SDRAM."""
+    return prepare(find_boards()["colorlight-5a75b"])
 
 
 def test_sdram_has_a_register_in_each_pin(colorlight):
@@ -32,3 +43,22 @@ def test_sdram_pins_have_their_places(colorlight):
     places = [line.split('"')[1] for line in constraints.splitlines() if line.startswith("LOCATE") and "sdram" in line]
     assert len(places) == 1 + 3 + 1 + 11 + 32
     assert len(set(places)) == len(places)
+
+
+def test_a_light_or_the_serial_line(colorlight):
+    """Where they have the same pin there is one of them."""
+    _, constraints = colorlight
+    assert sites(constraints, "led") == ["P11"]
+    assert sites(constraints, "uart") == []
+    _, constraints = prepare(replace(find_boards()["colorlight-5a75b"], serial=True))
+    assert sites(constraints, "led") == []
+    assert sorted(sites(constraints, "uart")) == ["M13", "P11"]
+
+
+def test_lights_in_colours():
+    """The green ones show; the others are driven, for a pin that is not would glow."""
+    netlist, constraints = prepare(find_boards()["ecpix5-85f"])
+    assert len(sites(constraints, "rgb_led")) == 12
+    assert len(sites(constraints, "uart")) == 2
+    for number in range(4):
+        assert netlist.count(f"cell \\top.led{number}_g_buffer ") == 1

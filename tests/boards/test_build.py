@@ -134,6 +134,46 @@ def test_seeds(arguments, seed, tmp_path, capsys, monkeypatch):
     assert json.loads((tmp_path / "tiny" / "report.json").read_text())["seed"] == seed
 
 
+OWN = """
+from amaranth_boards.ecpix5 import ECPIX585Platform
+from verbena.boards.board import Board
+
+BOARDS = [Board("own", ECPIX585Platform, 100_000_000, minutes=7)]
+"""
+
+
+def test_a_board_of_ones_own(tmp_path, capsys, monkeypatch):
+    """It is built like the others, and listed among them."""
+    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
+        stand_in(tmp_path, monkeypatch, name, text)
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    assert build.main(["--board-file", str(path)]) == 0
+    assert capsys.readouterr().out == "own\ntiny\n"
+    build.main(["own", "--board-file", str(path), "--output", str(tmp_path), "--no-blocks"])
+    assert capsys.readouterr().out.startswith("own: usually takes 7 minutes")
+    report = json.loads((tmp_path / "own" / "report.json").read_text())
+    assert (report["board"], report["device"]) == ("own", "LFE5UM5G-85F")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        ("", "has no 'BOARDS'"),
+        ("BOARDS = [1]", "must be a list of Board, not [1]"),
+        ("BOARDS = []", "must be a list of Board, not []"),
+        ("import nowhere", "fails: ModuleNotFoundError: No module named 'nowhere'"),
+        ("BOARDS = {}['x']", "fails: KeyError: 'x'"),
+    ],
+)
+def test_a_board_file_that_is_none(text, said, tmp_path, capsys):
+    path = tmp_path / "own.py"
+    if text is not None:
+        path.write_text(text)
+    assert said in fail(tmp_path, capsys, "--board-file", str(path))
+
+
 def test_too_many_friends(tmp_path, capsys):
     friends = [each for n in (1, 2, 3) for each in ("--allow", f"10.0.0.{n}")]
     assert fail(tmp_path, capsys, *friends) == "at most 2 addresses can be allowed\n"

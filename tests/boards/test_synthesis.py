@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
-from amaranth.lib import wiring
+from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from verbena.boards.synthesis import (
     absorb_registers,
+    block_ram_constants,
     finish,
     forget_sources,
     free_states,
     reset_globally,
     spare_block_ram,
+    spare_lut_ram,
+    synth_ecp5,
 )
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.stream.ram import Ram
@@ -65,10 +68,13 @@ class Reader(wiring.Component):
         return m
 
 
-def netlist(component, folder, *, recode=False):
+def netlist(component, folder, *changes, lut_sums=0):
+    """What yosys makes of ``component``, whose RTLIL passes through ``changes`` before."""
     rtlil = to_rtlil(component, "top")
-    (folder / "top.il").write_text(free_states(rtlil) if recode else rtlil)
-    script = "read_rtlil top.il; synth_ecp5 -top top -json top.json"
+    for change in changes:
+        rtlil = change(rtlil)
+    (folder / "top.il").write_text(rtlil)
+    script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json', lut_sums)}"
     subprocess.run([YOSYS, "-q", "-p", script], cwd=folder, check=True)
     return json.loads((folder / "top.json").read_text())
 
@@ -104,13 +110,81 @@ def test_output_used_twice(tmp_path):
 @pytest.mark.parametrize(("rows", "width"), [(0, 37), (15, 37), (16, 37), (17, 37), (16, 36)])
 def test_shallow_memories_go_to_luts(rows, width, tmp_path):
     """Of 16 rows or fewer, and 36 bits or less, where that is wanted; a deeper or wider one stays."""
-    (tmp_path / "top.il").write_text(spare_block_ram(to_rtlil(Reader("both"), "top"), rows, width))
-    script = "read_rtlil top.il; synth_ecp5 -top top -json top.json"
-    subprocess.run([YOSYS, "-q", "-p", script], cwd=tmp_path, check=True)
-    design = json.loads((tmp_path / "top.json").read_text())
+    design = netlist(Reader("both"), tmp_path, lambda rtlil: spare_block_ram(rtlil, rows, width))
     spared = rows >= 16 and width > 36
     assert len(cells(design, "DP16KD")) == 2 - spared
     assert len(cells(design, "TRELLIS_DPR16X4")) == 9 * spared
+
+
+@pytest.mark.parametrize(("rows", "blocks", "luts", "registers"), [(15, 1, 9, 108), (16, 1, 0, 684), (512, 1, 0, 684)])
+def test_small_memories_go_to_flip_flops(rows, blocks, luts, registers, tmp_path):
+    """Of 16 rows or fewer, where that is wanted; block RAM stays. The others of the flip-flops stand behind the
+    memories.
+    """
+    before = spare_block_ram(to_rtlil(Reader("both"), "top"), 16)
+    assert spare_lut_ram(before, 0) == before
+    design = netlist(Reader("both"), tmp_path, lambda rtlil: spare_lut_ram(spare_block_ram(rtlil, 16), rows))
+    counts = [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_DPR16X4", "TRELLIS_FF")]
+    assert counts == [blocks, luts, registers]
+
+
+class Program(wiring.Component):
+    """A table of constants, and the register that reads it now and then."""
+
+    addr: In(7)
+    en: In(1)
+    o: Out(30)
+
+    def elaborate(self, platform):
+        m = Module()
+        init = [(number * 0x9E3779B1 >> 2) % (1 << 30) for number in range(128)]
+        table = memory.Memory(shape=30, depth=128, init=init, attrs={"ram_style": "logic"})
+        m.submodules.table = table
+        read = table.read_port(domain="comb")
+        m.d.comb += read.addr.eq(self.addr)
+        with m.If(self.en):
+            m.d.sync += self.o.eq(read.data)
+        return m
+
+
+def test_constants_go_to_block_ram(tmp_path):
+    """And the register with them; else they are LUTs."""
+    design = netlist(Program(), tmp_path)
+    assert [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_FF")] == [0, 30]
+    assert len(cells(design, "LUT4")) > 100
+    design = netlist(Program(), tmp_path, block_ram_constants)
+    assert [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_FF")] == [1, 0]
+    assert len(cells(design, "LUT4")) < 3
+
+
+class Sums(wiring.Component):
+    """One of 7 bits, one of 8, one of 9, and a comparison with a constant."""
+
+    a: In(12)
+    b: In(12)
+    sums: Out(24)
+    above: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += [
+            self.sums[:7].eq(self.a[:7] + self.b[:7]),
+            self.sums[7:15].eq(self.a[:8] - self.b[:8]),
+            self.sums[15:].eq(self.a[:9] + self.b[1:10]),
+            self.above.eq(self.a > 1236),
+        ]
+        return m
+
+
+@pytest.mark.parametrize(("bits", "carries"), [(6, 4 + 4 + 5), (7, 4 + 5), (8, 5), (9, 0)])
+def test_narrow_sums_are_luts(bits, carries, tmp_path):
+    """Two bits a carry cell, whatever is wider. The comparison has none."""
+    assert len(cells(netlist(Sums(), tmp_path, lut_sums=bits), "CCU2C")) == carries
+
+
+def test_sums_are_carry_chains(tmp_path):
+    """If nobody says otherwise, and so is the comparison."""
+    assert len(cells(netlist(Sums(), tmp_path), "CCU2C")) > 4 + 4 + 5
 
 
 class Machine(wiring.Component):
@@ -132,7 +206,7 @@ class Machine(wiring.Component):
 
 def test_states_get_a_bit_each(tmp_path):
     assert len(cells(netlist(Machine(), tmp_path), "TRELLIS_FF")) == 3
-    assert len(cells(netlist(Machine(), tmp_path, recode=True), "TRELLIS_FF")) == 5
+    assert len(cells(netlist(Machine(), tmp_path, free_states), "TRELLIS_FF")) == 5
 
 
 def test_other_registers_keep_their_initial_value():
