@@ -212,6 +212,7 @@ def test_a_driver_is_killed(part):
     far.close()
 
 
+@pytest.mark.every_width
 def test_a_reset_is_bounded(record_property):
     """With a bus that answers, and with one that never does again."""
     rng = make_rng()

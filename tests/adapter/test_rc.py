@@ -73,6 +73,7 @@ def test_immediate_reaches_the_wire_in_network_order(pair):
     assert socket.ntohl(completion(b.cq).imm_data) == 0x01020304
 
 
+@pytest.mark.every_width
 def test_scatter_and_gather(pair):
     a, b = pair
     connect(a, b, mtu=256)
@@ -103,6 +104,7 @@ def test_scatter_and_gather(pair):
         assert b.mr.read(SIZE, 0) == expected
 
 
+@pytest.mark.every_width
 @pytest.mark.parametrize("size", [0, 1, 8, 33, 96])
 @pytest.mark.parametrize("opcode", [WRITE_IMM, SEND])
 def test_inline_data_is_taken_at_the_post(pair, opcode, size):
@@ -119,6 +121,7 @@ def test_inline_data_is_taken_at_the_post(pair, opcode, size):
     assert completion(a.cq).status == 0
 
 
+@pytest.mark.every_width
 def test_a_message_longer_than_any_buffer_on_the_way(pair):
     a, b = pair
     connect(a, b, mtu=4096)
@@ -130,6 +133,7 @@ def test_a_message_longer_than_any_buffer_on_the_way(pair):
         assert sink.mr.read(3 << 20, 0) == content
 
 
+@pytest.mark.every_width
 def test_rings_wrap_and_both_directions_run_at_once(pair):
     a, b = pair
     connect(a, b)
@@ -185,6 +189,7 @@ def test_all_queue_pairs_at_once():
         assert b.mr.read(SIZE, 0) == expected
 
 
+@pytest.mark.every_width
 def test_a_long_message_does_not_starve_a_short_one():
     with End("sim0", 1 << 20, qps=2) as a, End("sim1", 1 << 20, qps=2) as b:
         connect(a, b, mtu=1024)

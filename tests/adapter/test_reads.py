@@ -67,6 +67,7 @@ def test_read_at_every_boundary_of_length_and_every_alignment(pair, mtu):
         assert b.mr.read(SIZE, 0) == source
 
 
+@pytest.mark.every_width
 def test_a_response_is_scattered(pair):
     a, b = pair
     connect(a, b, mtu=256)
@@ -85,6 +86,7 @@ def test_a_response_is_scattered(pair):
         assert a.mr.read(SIZE, 0) == expected
 
 
+@pytest.mark.every_width
 def test_many_reads_outstanding_in_both_directions(pair):
     a, b = pair
     connect(a, b)
@@ -222,6 +224,7 @@ def test_a_read_sees_the_write_before_it(pair):
         assert a.mr.read(1000, 100_000 + 1000 * number) == content[1000 * number : 1000 * number + 1000]
 
 
+@pytest.mark.every_width
 def test_a_read_and_atomics_stay_in_order(pair):
     a, b = pair
     connect(a, b)
