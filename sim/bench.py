@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from verbena.hdl.abi.wqe import SendOpcode
-from verbena.hdl.config import DATA_WIDTHS
+from verbena.hdl.config import DATA_WIDTHS, Config
 
 from .bench_rows import (
     CURVES,
@@ -27,6 +27,7 @@ from .bench_rows import (
 from .console import Console, Progress, Table
 from .devices import configure
 from .extra import require
+from .model import rnic
 from .wire_limit import go_back_n, wire_cycles
 
 __all__ = ["main"]
@@ -112,11 +113,15 @@ def show(rows, console):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.sim.bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--memory-latency", type=int, default=128)
+    parser.add_argument("--memory-latency", type=int, default=128, help="of the hosts, for which the engines are made")
     parser.add_argument("--data-width", type=int, choices=DATA_WIDTHS, default=64, help="of the engines, in bits")
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"))
     args = parser.parse_args(argv)
-    configure(memory_latency=args.memory_latency, data_width=args.data_width, seed=1)
+    try:
+        config = Config(data_width=args.data_width, memory_latency=args.memory_latency)
+    except ValueError as error:
+        parser.error(str(error))
+    configure(memory_latency=args.memory_latency, design=rnic(config), seed=1)
     # Into a file or a pipe the table goes in full.
     console = Console(width=None if sys.stdout.isatty() else 120)
     work = [(throughput, (name, size, qps)) for name in CURVES for qps in (1, 16) for size in SIZES]
