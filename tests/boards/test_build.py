@@ -156,6 +156,15 @@ def test_a_board_of_ones_own(tmp_path, capsys, monkeypatch):
     assert (report["board"], report["device"]) == ("own", "LFE5UM5G-85F")
 
 
+def test_the_documentation_has_such_a_file(tmp_path):
+    text = (Path(build.__file__).parents[1] / "docs" / "boards.md").read_text()
+    path = tmp_path / "myboard.py"
+    path.write_text(re.search(r"```python\n(# myboard.py\n.*?)```", text, re.DOTALL)[1])
+    (board,) = build.read_boards(path).values()
+    assert board.name == "myboard"
+    assert board.platform().device.startswith("LFE5U")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
