@@ -187,11 +187,13 @@ class Adapter:
 
     def _wait(self, meanwhile):
         """The status when no command runs any more; None if that takes too long."""
-        for _ in range(COMMAND_CYCLES // 256):
+        waited, step = 0, 32
+        while waited < COMMAND_CYCLES:
             if not (status := self._read("command_status")) >> 31:
                 return status
             meanwhile()
-            self.port.advance(256)
+            self.port.advance(step)
+            waited, step = waited + step, min(2 * step, 1024)
         return None
 
     def counters(self):

@@ -137,7 +137,7 @@ def good(a, checks):
     assert [(wc.wr_id, wc.status) for wc in wcs] == [(n, 0) for n in range(len(checks))]
     for check in checks:
         check()
-    quiet(a.cq)
+    quiet(a.cq, 1000)
 
 
 REQUESTS = [

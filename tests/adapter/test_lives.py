@@ -151,10 +151,11 @@ def as_it_was():
 
 def life(rng, a):
     """What is left of the life of driver ``a``, that of its successor, and what the old peer has of it."""
+    world().adapters[0].set_memory(**ORDINARY)
+    _, b = begin(rng, a)
     world().adapters[0].set_memory(
         read_latency=rng.choice([20, 128, 700]), write_latency=rng.choice([5, 32, 500]), shuffle=True
     )
-    _, b = begin(rng, a)
     settle(rng.randrange(1, 5000))
     old_key, ranges = a.mr.rkey, old_memory(a)
     kill(a)

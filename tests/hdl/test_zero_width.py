@@ -41,15 +41,6 @@ SMALLEST = {
     "address_width": 32,
 }
 MANY = SMALLEST | {"qps": 128, "cqs": 128, "mpt_sets": 512, "mtt_sets": 512, "headers": 64, "address_width": 64}
-DEEP = SMALLEST | {
-    "window": 1024,
-    "sq_area": 4096,
-    "rq_area": 4096,
-    "transmit_buffer": 1 << 16,
-    "receive_buffer": 1 << 18,
-}
-"""Together the largest of nearly everything; all at once it would take minutes to write all rows of memory."""
-
 NOTHING = Signal(0, name="nothing")
 PLANTED = {
     "all": lambda m, a: NOTHING.all(),
@@ -115,8 +106,6 @@ def test_one_bit_is_enough():
     [
         (64, SMALLEST),
         (64, MANY),
-        (128, SMALLEST | {"requests": False}),
-        (256, DEEP),
         (512, SMALLEST | {"requests": False, "udp_port": 1}),
     ],
 )
