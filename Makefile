@@ -38,7 +38,7 @@ test: $(READY) ## Run all tests but the proofs, those of the blocks' Verilog, an
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/verilog tests
 	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -m every_width tests/adapter
 
-test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without Verilator (takes about 5 minutes)
+test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=tests $(BIN)/python -m pytest -q -n 2 --dist worksteal -p quick -m 'not verilator' tests/hdl tests/sw tests/sim
 
 test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, in its tests (ONLY=tests/hdl/...; takes about 10 minutes)

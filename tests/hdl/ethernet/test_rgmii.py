@@ -12,6 +12,7 @@ from verilated import run_bench
 PINS = Path(verbena.boards.__file__).parent / "native" / "ecp5_pins.v"
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("slow", [0, 1])
 def test_rgmii(slow, tmp_path, monkeypatch):
     variables = {"MAC_PINS": "rgmii", "MAC_WIDTH": 64, "MAC_WHOLE": 1, "MAC_SLOW": slow}
