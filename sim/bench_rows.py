@@ -334,7 +334,7 @@ def goodput(name, loss, count, size=65536, mtu=MTU):
     with End("sim0", REGION, depth=16, cqe=64) as a, End("sim1", REGION) as b:
         connect(a, b, mtu=mtu, timeout=TIMEOUT)
         world().set_faults(Faults(lose=loss))
-        before = a.context.query_counters()["retries"]
+        before = a.context.query_counters("retries")["retries"]
         start, posted, done = world().cycles, 0, 0
         while done < count:
             if posted < count and posted - done < 16:
@@ -347,7 +347,7 @@ def goodput(name, loss, count, size=65536, mtu=MTU):
                 raise RuntimeError(f"{entries} at a loss of {loss}")
         cycles = (world().cycles - start) / count
         world().set_faults(Faults())
-        retries = a.context.query_counters()["retries"] - before
+        retries = a.context.query_counters("retries")["retries"] - before
     ideal = wire_cycles(opcode, size, mtu, data_width())
     return {
         "op": name,

@@ -187,19 +187,22 @@ class Adapter:
 
     def _wait(self, meanwhile):
         """The status when no command runs any more; None if that takes too long."""
-        waited, step = 0, 32
+        waited = 0
         while waited < COMMAND_CYCLES:
             if not (status := self._read("command_status")) >> 31:
                 return status
             meanwhile()
+            step = 32 if waited < 512 else 1024
             self.port.advance(step)
-            waited, step = waited + step, min(2 * step, 1024)
+            waited += step
         return None
 
-    def counters(self):
-        """All counters of the engine by name."""
+    def counters(self, *names):
+        """The counters of the engine by name; all, if none is named."""
         values = {}
         for i, name in enumerate(COUNTERS):
+            if names and name not in names:
+                continue
             offset = reg.COUNTERS + 8 * i
             high = self.port.read32(offset + 4)
             while True:

@@ -8,6 +8,8 @@ import threading
 import weakref
 from collections import deque
 
+from verbena.hdl.abi.counters import COUNTERS
+
 from ..adapter import Adapter
 from ..port import has_port, open_port, port_names
 from .addr import GID
@@ -240,10 +242,14 @@ class Context(PyverbsCM):
                 return event
         return None
 
-    def query_counters(self):
-        """Verbena's own: all counters of the engine by name (:mod:`verbena.hdl.abi.counters`)."""
+    def query_counters(self, *names):
+        """Verbena's own: counters of the engine by name (:mod:`verbena.hdl.abi.counters`); all, if none is named. Each
+        takes three register accesses. EINVAL: there is no such counter.
+        """
         self._check_open()
-        return self._adapter.counters()
+        if unknown := [name for name in names if name not in COUNTERS]:
+            refuse(f"Failed to query counters: there is no {', '.join(map(str, unknown))}", errno.EINVAL)
+        return self._adapter.counters(*names)
 
     def time_ns(self):
         """Verbena's own: time as the device has it, in nanoseconds from any start; in simulation, simulated time."""

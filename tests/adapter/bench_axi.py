@@ -71,7 +71,7 @@ async def registers_and_data(dut):
             connect(a, b, psn=5)
             for near, far in ((a, b), (b, a)):
                 exchange(world, near, far, rng)
-            assert a.context.query_counters()["bus_errors"] == 0
+            assert a.context.query_counters("bus_errors")["bus_errors"] == 0
 
     await bridge(program)()
     await commands_that_wait(dut, master, ram, rng)

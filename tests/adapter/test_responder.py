@@ -100,10 +100,10 @@ def test_an_opcode_that_is_not_served_is_refused(end, opcode, payload):
 @pytest.mark.parametrize("opcode", [0x15, 0x18, 0x1B, 0x1E, 0x1F, 0x24, 0x2A, 0x36, 0x44, 0x64, 0x81, 0xA4, 0xB7, 0xE0])
 def test_an_opcode_of_nobody_or_of_another_transport_is_dropped(end, opcode):
     peer = RawPeer(end)
-    dropped = end.context.query_counters()["drop_malformed"]
+    dropped = end.context.query_counters("drop_malformed")["drop_malformed"]
     peer.send(opcode, 0, bytes(24))
     assert peer.answers() == []
-    assert end.context.query_counters()["drop_malformed"] == dropped + 1
+    assert end.context.query_counters("drop_malformed")["drop_malformed"] == dropped + 1
     peer.send(0x0A, 0, reth(end.mr.buf, end.mr.rkey, 4) + b"good")
     assert [a.syndrome for a in peer.answers()] == [ACK]
     assert end.mr.read(4, 0) == b"good"
@@ -115,11 +115,11 @@ def test_an_opcode_of_nobody_or_of_another_transport_is_dropped(end, opcode):
 def test_a_vlan_tagged_frame_is_dropped_and_counted(end):
     peer = RawPeer(end)
     before = fill(end, 5)
-    dropped = end.context.query_counters()["drop_not_roce"]
+    dropped = end.context.query_counters("drop_not_roce")["drop_not_roce"]
     frame = peer.frame(0x0A, 0, reth(end.mr.buf, end.mr.rkey, 4) + b"gone")
     peer.adapter.inject(frame[:12] + bytes.fromhex("81006005") + frame[12:])
     assert peer.answers() == []
-    assert end.context.query_counters()["drop_not_roce"] == dropped + 1
+    assert end.context.query_counters("drop_not_roce")["drop_not_roce"] == dropped + 1
     assert end.mr.read(SIZE, 0) == before
     peer.adapter.inject(frame)
     assert [a.syndrome for a in peer.answers()] == [ACK]

@@ -60,7 +60,7 @@ def test_it_responds_and_nothing_else(host):
     wc = poll(cq)
     assert (wc.wr_id, wc.status, wc.byte_len) == (5, 0, 12)
     assert mr.read(12, 2048) == b"hello, node!"
-    assert context.query_counters()["drop_response"] == 20
+    assert context.query_counters("drop_response")["drop_response"] == 20
 
     with pytest.raises(PyverbsRDMAError) as refused:
         qp.post_send(SendWR(6, ibv_wr_opcode.IBV_WR_SEND, num_sge=1, sg=[SGE(mr.buf, 8, mr.lkey)]))

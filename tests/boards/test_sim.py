@@ -25,7 +25,7 @@ def test_counters(network):
     # The answer to the question itself is one more.
     assert told["mac_tx_frames"] + 1 == network.node.counters["from_frames"]
     assert told["mac_rx_frames"] == line["to_frames"] + 1
-    assert context.query_counters()["tx_naks"] == 0
+    assert context.query_counters("tx_naks")["tx_naks"] == 0
 
 
 def test_idle(network):

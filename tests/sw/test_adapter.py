@@ -146,7 +146,7 @@ def test_a_command_waits_for_its_end(fake, adapter):
     fake.busy_reads = 3
     adapter.command(Command.NOP, 5)
     assert fake.writes[-1] == (COMMAND, 5)
-    assert fake.advanced == [32, 64, 128]
+    assert fake.advanced == [32, 32, 32]
 
 
 def test_operands_and_results(fake, adapter):

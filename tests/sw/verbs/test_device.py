@@ -4,6 +4,7 @@ import errno
 
 import pytest
 from fake_device import FakeDevice
+from verbena.hdl.abi.counters import COUNTERS
 from verbena.sw import port
 from verbena.sw.verbs import device as module
 from verbena.sw.verbs.cq import CQ, CompChannel
@@ -167,6 +168,16 @@ def test_what_is_not_there_is_not_pretended(context):
 def test_counters(device, context):
     device.counters[0] = 77
     assert context.query_counters()["tx_packets"] == 77
+    assert list(context.query_counters()) == list(COUNTERS)
+
+
+def test_counters_by_name(device, context):
+    device.counters[0], device.counters[2] = 77, 78
+    first, second, *_ = COUNTERS
+    assert context.query_counters(second) == {second: 78}
+    assert context.query_counters(second, first) == {first: 77, second: 78}
+    text = refused(errno.EINVAL, context.query_counters, first, "nothing", 5)
+    assert text.startswith("Failed to query counters: there is no nothing, 5.")
 
 
 def test_time(device, context):
