@@ -277,35 +277,50 @@ def _compile(design, verilog, directory, trace, say):
 
     say("compile")
     # Relative to the folder of the objects, so that ccache knows again what was compiled in another.
-    common = [*compiler, "-std=gnu++20", "-fPIC", design.optimize, *_OPTIMIZE]
+    common = [*compiler, "-std=gnu++20", "-fPIC", *_OPTIMIZE]
     include = [f"-isystem{path}" for path in (".", home / "include", home / "include" / "vltstd")]
     # The macros that Verilator's makefile would set.
     include += [f"-DVM_{name}=0" for name in ("SC", "COVERAGE", "TRACE_FST", "TRACE_SAIF")]
     include += [f"-DVM_TRACE={trace:d}", f"-DVM_TRACE_VCD={trace:d}", "-DVL_TIME_CONTEXT", "-DVERILATOR=1"]
     engine = ["-DVERBENA_MODEL=Vengine", '-DVERBENA_HEADER="Vengine.h"', f"-DVERBENA_TRACE={trace:d}"]
     engine += [f"-DVERBENA_DATA_WIDTH={design.data_width}", f"-DVERBENA_ADDRESS_WIDTH={design.address_width}"]
-    runtime = ["verilated", "verilated_threads", "verilated_vpi", *(["verilated_vcd_c"] if trace else [])]
     # The largest first: with few cores the last one decides when all is done. Slow are those that run once.
     generated = sorted(objects.glob("*.cpp"), key=lambda path: -path.stat().st_size)
     jobs = [(path.name, [*include, *(["-O1"] if "__Slow" in path.name else [])]) for path in generated]
-    jobs += [(home / "include" / f"{name}.cpp", include) for name in runtime]
+    runtime = ["verilated", "verilated_threads", "verilated_vpi", *(["verilated_vcd_c"] if trace else [])]
+    shared = [(home / "include" / f"{name}.cpp", include) for name in runtime]
     if design.surroundings:
         jobs += [(path, [*include, *_WARNINGS]) for path in design.surroundings]
     else:
-        jobs += [(_NATIVE / f"{name}.cpp", _WARNINGS) for name in _WORLD]
+        shared += [(_NATIVE / f"{name}.cpp", _WARNINGS) for name in _WORLD]
         jobs += [(_NATIVE / "engine_verilated.cpp", [*include, *engine, *_WARNINGS])]
     cocotb = None if design.surroundings else _cocotb_libraries()
     if cocotb:
         jobs.append((_NATIVE / "cocotb_main.cpp", [*include, *engine, *_WARNINGS]))
 
-    def compile_one(job):
+    def compile_one(job, optimize=design.optimize):
         source, flags = job
         name = Path(source).stem
-        _run([*common, *flags, "-c", source, "-o", f"{name}.o"], objects / f"{name}.log", cwd=objects)
+        _run([*common, optimize, *flags, "-c", source, "-o", f"{name}.o"], objects / f"{name}.log", cwd=objects)
         return objects / f"{name}.o"
 
+    def compile_once(job):
+        """What is the same in all designs is compiled for the first of them."""
+        source, flags = job
+        digest = hashlib.sha256(repr([compiler[-1], _OPTIMIZE, flags, _version("verilator")]).encode())
+        for path in [source, *(sorted(_NATIVE.glob("*.h")) if source.parent == _NATIVE else [])]:
+            digest.update(path.read_bytes())
+        kept = build_directory() / "objects" / f"{source.stem}-{digest.hexdigest()[:16]}.o"
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with _alone(kept, say):
+                if not kept.exists():
+                    compile_one(job, "-O1").replace(kept)
+        return kept
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = list(pool.map(compile_one, jobs))
+        own, others = pool.map(compile_one, jobs), pool.map(compile_once, shared)
+        compiled = [*others, *own]
     main = compiled.pop() if cocotb else None
 
     say("link")
