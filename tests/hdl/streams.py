@@ -15,18 +15,34 @@ A typical test::
 
         simulate(dut, producer, consumer, seed=rng.seed_value)
 
+Where many short tests simulate the same block, ``shared(Queue, 8, 16)`` instead of ``Queue(8, 16)`` saves their time.
+
 A background testbench must not sit in ``ctx.tick().until()`` or ``.repeat()`` when the simulation ends: Amaranth 0.5
 cannot close it there, and pytest makes that warning an error. Loop over ``ctx.tick()`` instead.
 """
 
 import os
 import random
+from contextlib import nullcontext
+from functools import lru_cache, partial
 
 from amaranth.hdl import ClockDomain, Module, Value
 from amaranth.lib import data, stream
 from amaranth.sim import Simulator
 
-__all__ = ["Deadlock", "Item", "collect", "make_rng", "pause", "plain", "receive_all", "send_all", "simulate"]
+__all__ = [
+    "Deadlock",
+    "Item",
+    "Simulation",
+    "collect",
+    "make_rng",
+    "pause",
+    "plain",
+    "receive_all",
+    "send_all",
+    "shared",
+    "simulate",
+]
 
 
 class Deadlock(AssertionError):
@@ -152,9 +168,9 @@ def simulate(dut, *testbenches, background=(), seed=None, deadline=20_000, vcd=N
     vcd : str or None
         File for the waveforms.
     """
-    m = Module()
-    m.domains.sync = ClockDomain()
-    m.submodules.dut = dut
+    simulation = getattr(dut, "simulation", None)
+    if simulation is None or vcd or period != simulation.period:
+        simulation = Simulation(dut, len(testbenches), len(background) + 1, period)
     running = {}
 
     def tracked(number, testbench):
@@ -182,16 +198,59 @@ def simulate(dut, *testbenches, background=(), seed=None, deadline=20_000, vcd=N
             f"ready but not valid: {', '.join(idle) or 'nothing'}"
         )
 
-    sim = Simulator(m)
-    sim.add_clock(period)
-    for number, testbench in enumerate(testbenches):
-        sim.add_testbench(tracked(number, testbench))
-    for testbench in background:
-        sim.add_testbench(testbench, background=True)
-    sim.add_testbench(watchdog, background=True)
     print(f"seed {seed}")
-    if vcd:
-        with sim.write_vcd(vcd):
-            sim.run()
-    else:
-        sim.run()
+    simulation.run([tracked(*item) for item in enumerate(testbenches)], [*background, watchdog], vcd)
+
+
+class Simulation:
+    """A block in Amaranth's simulator: each run begins from its initial state, with testbenches of its own.
+
+    ``foreground`` and ``background`` are the most testbenches of a run.
+    """
+
+    def __init__(self, dut, foreground=12, background=24, period=1e-8):
+        self.dut, self.period = dut, period
+        self.places = {False: foreground, True: background}
+        self.given = {False: [], True: []}
+        self.sim = None
+
+    def _compile(self):
+        m = Module()
+        m.domains.sync = ClockDomain()
+        m.submodules.dut = self.dut
+        self.sim = Simulator(m)
+        self.sim.add_clock(self.period)
+        for behind, count in self.places.items():
+            for number in range(count):
+                self.sim.add_testbench(partial(self._given, behind, number), background=behind)
+
+    async def _given(self, behind, number, ctx):
+        if number < len(self.given[behind]):
+            await self.given[behind][number](ctx)
+
+    def run(self, foreground, background, vcd=None):
+        """Until all ``foreground`` have returned."""
+        self.given = {False: foreground, True: background}
+        for behind, given in self.given.items():
+            if len(given) > self.places[behind]:
+                raise ValueError(f"{len(given)} testbenches, but there are {self.places[behind]} places")
+        if self.sim is None:
+            self._compile()
+        else:
+            self.sim.reset()
+        try:
+            with self.sim.write_vcd(vcd) if vcd else nullcontext():
+                self.sim.run()
+        finally:
+            self.given = {False: [], True: []}
+
+
+@lru_cache(maxsize=16)
+def shared(make, *arguments, **options):
+    """``make(...)`` as a block that other tests with the same arguments use, too: Amaranth elaborates and compiles it
+    once, which takes longer than most tests run. Nobody may change it but through :func:`simulate`; a test that patches
+    what the block is made of makes its own.
+    """
+    dut = make(*arguments, **options)
+    dut.simulation = Simulation(dut)
+    return dut

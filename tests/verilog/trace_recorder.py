@@ -25,6 +25,7 @@ from amaranth.hdl._mem import MemoryData
 from amaranth.lib import memory, stream, wiring
 from amaranth.sim import pysim
 from block_trace import Block, Port, append
+from streams import shared
 
 __all__ = ["TOP", "recording"]
 
@@ -240,10 +241,12 @@ def recording(folder, test):
             return result
 
     saved, pysim.PySimEngine = pysim.PySimEngine, Engine
+    shared.cache_clear()  # each test simulates blocks of its own
     try:
         yield
     finally:
         pysim.PySimEngine = saved
+        shared.cache_clear()
         for block in recorded:
             block.finish()
             if block.secret is None:

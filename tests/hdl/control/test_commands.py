@@ -1,6 +1,6 @@
 """The command block: what is written where, in which order, and what an error sets off."""
 
-from streams import Item, collect, make_rng, plain, send_all, simulate
+from streams import Item, collect, make_rng, plain, send_all, shared, simulate
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_CONTEXT_WORDS, QpState
 from verbena.hdl.abi.eqe import EventType
@@ -18,7 +18,7 @@ class Bench:
 
     def __init__(self, seed=None, drain=20):
         self.rng = make_rng(seed)
-        self.dut = Commands(QPS, CQS)
+        self.dut = shared(Commands, QPS, CQS)
         self.mailbox = [0] * 64
         self.log = []
         self.drain = drain

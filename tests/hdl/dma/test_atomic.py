@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 from axi_memory import AxiMemory, SparseMemory
 from runs import packets_of, piece
-from streams import make_rng, receive_all, send_all, simulate
+from streams import make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.dma.arbiter import ReadArbiter, WriteArbiter
 from verbena.hdl.dma.atomic import SLOTS, AtomicOperands, AtomicResult, AtomicUnit
@@ -74,7 +74,7 @@ class Atomic:
 
 def execute(atomics, data_width=64, *, rng, stall=0.3, deadline=60_000, **options):
     """Runs ``atomics`` and compares with the model. Returns the bus and the cycles of what was seen on it."""
-    dut = Top(data_width)
+    dut = shared(Top, data_width)
     bus = AxiMemory(dut.axi, rng, **{"latency": 64, **options})
     model = SparseMemory()
     for atomic in atomics:

@@ -4,14 +4,14 @@ from dma_top import alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import beats_of, piece, piece_lists, random_run
-from streams import make_rng, receive_all, send_all, simulate
+from streams import make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.dma.writer import PayloadWriter
 
 
 def write(runs, data_width=64, *, rng, stall=0.3, deadline=60_000, payloads=None, check=True, **memory_options):
     """Runs a PayloadWriter over ``runs``; (statuses, memory, times)."""
-    dut = PayloadWriter(data_width)
+    dut = shared(PayloadWriter, data_width)
     top, axi = alone(dut)
     memory = AxiMemory(axi, rng, **{"answer": 32, **memory_options})
     if payloads is None:

@@ -5,7 +5,7 @@ from ether_frames import IP_ADDRESS, MAC, PEER_IP, PEER_MAC, beats, frames_of, i
 from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
-from streams import collect, make_rng, pause, simulate
+from streams import collect, make_rng, pause, shared, simulate
 from verbena.hdl.ethernet.station import Station
 
 WIDTHS = [64, 128, 256, 512]
@@ -86,7 +86,7 @@ class Bench:
     def __init__(self, width=64, *, stall=0.3, enable=1, **options):
         self.rng = make_rng()
         self.width, self.stall, self.enable = width, stall, enable
-        self.dut = Station(width, **options)
+        self.dut = shared(Station, width, **options)
         self.counts = dict.fromkeys(COUNTERS, 0)
 
     def run(self, script, *, rest=LONGEST, watch=(), deadline=100_000):

@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 from amaranth.back import rtlil
 from memory_model import CLIENTS, MPT_BASE, QPS, RECEIVE, TOP, TRANSMIT, CollidingRam, Host, access, servers
-from streams import make_rng, receive_all, send_all, simulate
+from streams import make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.tables import Access, AccessStatus
 from verbena.hdl.memory.access import LANES, AccessUnit
 
@@ -234,7 +234,7 @@ def run(dut, host, rng, *benches, latency=128, deadline=20_000, **settings):
 
 
 def small_unit(**parameters):
-    return AccessUnit(64, QPS, **{"mpt_sets": 16, "mtt_sets": 16, **parameters})
+    return shared(AccessUnit, 64, QPS, **{"mpt_sets": 16, "mtt_sets": 16, **parameters})
 
 
 def steady_interval(times):

@@ -3,7 +3,7 @@
 import pytest
 from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
-from streams import make_rng, pause, send_all, simulate
+from streams import make_rng, pause, send_all, shared, simulate
 from verbena.hdl.abi.contexts import CQ_CONTEXT
 from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.eqe import EventType
@@ -151,7 +151,7 @@ def expected(item, phase):
 def test_rings(data_width):
     """Several CQs; a driver that polls the phase bit and never lets a ring overflow."""
     rng = make_rng()
-    world = World(CompletionWriter(data_width, 4, QPS), rng, stall=rng.choice([0, 0.3]))
+    world = World(shared(CompletionWriter, data_width, 4, QPS), rng, stall=rng.choice([0, 0.3]))
     sizes = [0, 1, 3, 12]
     bases = [0x1000, 0xFFFF_FFFF_FFFF_F000 - 0x1000, 0x7FFF_F000, 0x10_0000]
     each = 20
@@ -220,7 +220,7 @@ def test_indices_wrap(log_size):
 @pytest.mark.parametrize("log_size", [0, 2, 5])
 def test_overrun(log_size):
     rng = make_rng()
-    world = World(CompletionWriter(64, 4, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 4, QPS), rng)
     dut = world.dut
     size = 1 << log_size
 
@@ -254,7 +254,7 @@ def test_overrun(log_size):
 def test_arming_of_one_cq_meets_the_overrun_of_another():
     """In whichever cycle after the completion it comes: it counts."""
     rng = make_rng()
-    world = World(CompletionWriter(64, 4, QPS), rng, stall=0)
+    world = World(shared(CompletionWriter, 64, 4, QPS), rng, stall=0)
     world.hints = 0
     dut = world.dut
 
@@ -291,7 +291,7 @@ def test_arming_of_one_cq_meets_the_overrun_of_another():
 def test_an_arm_in_the_cycle_of_an_overrun():
     """One CQ overruns, and another one is armed some cycles after the CQE that does it: never in vain."""
     pairs = 16
-    world = World(CompletionWriter(64, 2 * pairs, QPS), make_rng(), stall=0)
+    world = World(shared(CompletionWriter, 64, 2 * pairs, QPS), make_rng(), stall=0)
     dut = world.dut
 
     async def testbench(ctx):
@@ -326,7 +326,7 @@ def test_an_arm_in_the_cycle_of_an_overrun():
 def test_consumer_nonsense():
     """A consumer index that runs ahead of the producer kills the CQ and harms nobody else."""
     rng = make_rng()
-    world = World(CompletionWriter(64, 2, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 2, QPS), rng)
 
     async def testbench(ctx):
         await world.configure(ctx, 0, 0x1000, 3)
@@ -341,7 +341,7 @@ def test_consumer_nonsense():
 
 def test_invalid():
     rng = make_rng()
-    world = World(CompletionWriter(64, 4, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 4, QPS), rng)
 
     async def testbench(ctx):
         await world.configure(ctx, 1, 0x1000, 3, valid=0)
@@ -359,7 +359,7 @@ def test_invalid():
 def test_bus_error():
     """The CQ is dead, with one event, however many writes fail; events of CQEs before it still come."""
     rng = make_rng()
-    world = World(CompletionWriter(64, 2, QPS), rng, latency=(40, 60))
+    world = World(shared(CompletionWriter, 64, 2, QPS), rng, latency=(40, 60))
     world.fail = {0x1000 + 32, 0x1000 + 64}
 
     async def testbench(ctx):
@@ -389,7 +389,7 @@ def test_bus_error():
 def test_arm():
     """An event for the first CQE that fulfils what was asked for, and none before it is asked for."""
     rng = make_rng()
-    world = World(CompletionWriter(64, 2, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 2, QPS), rng)
     dut = world.dut
 
     async def testbench(ctx):
@@ -420,7 +420,7 @@ def test_arm():
 def test_event_ring_stuck():
     """Nobody takes events: CQEs and dones go on, each CQ's event waits, once, and resets do not confuse that."""
     rng = make_rng()
-    world = World(CompletionWriter(64, 4, QPS), rng, stall=0)
+    world = World(shared(CompletionWriter, 64, 4, QPS), rng, stall=0)
     dut = world.dut
     world.listening = False
 
@@ -450,7 +450,7 @@ def test_event_ring_stuck():
 def test_reset_waits_for_writes():
     """Once the token is taken, nothing is written to the old ring any more."""
     rng = make_rng()
-    world = World(CompletionWriter(64, 2, QPS), rng, latency=(100, 100))
+    world = World(shared(CompletionWriter, 64, 2, QPS), rng, latency=(100, 100))
 
     async def testbench(ctx):
         await world.configure(ctx, 0, 0x1000, 4)
@@ -475,7 +475,7 @@ def test_another_ring():
     and other CQs notice nothing.
     """
     rng = make_rng()
-    world = World(CompletionWriter(64, 4, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 4, QPS), rng)
     sent = {0: [], 1: [], 2: []}
     rings = {0: [(0x1000_0000, 0)], 1: [(0x10_0000, 0)], 2: [(0x2000_0000, 0)]}  # base, CQEs before it
 
@@ -533,7 +533,7 @@ def test_another_ring():
 
 def test_what_a_queue_has_to_say_outlives_its_ring():
     rng = make_rng()
-    world = World(CompletionWriter(64, 2, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 2, QPS), rng)
 
     async def testbench(ctx):
         await world.configure(ctx, 1, 0x1000, 1)
@@ -555,7 +555,7 @@ def test_what_a_queue_has_to_say_outlives_its_ring():
 
 @pytest.mark.parametrize(("data_width", "most"), [(64, 7), (128, 5), (256, 5), (512, 5)])
 def test_rate(data_width, most):
-    world = World(CompletionWriter(data_width, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
+    world = World(shared(CompletionWriter, data_width, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
 
     async def testbench(ctx):
         await world.configure(ctx, 0, 0x1000, 10)
@@ -569,7 +569,7 @@ def test_rate(data_width, most):
 
 @pytest.mark.parametrize(("hint", "wait"), [(0, 4), (1, 1)])
 def test_latency(hint, wait):
-    world = World(CompletionWriter(64, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
+    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
     world.hints = 0
     dut = world.dut
 
@@ -628,7 +628,7 @@ class Resettable(Elaboratable):
 
 def test_events_of_a_former_life():
     """What waited to be told when a reset came is not told after it, and keeps nothing else from being told."""
-    dut = CompletionWriter(64, 4, QPS)
+    dut = shared(CompletionWriter, 64, 4, QPS)
     bench = Resettable(dut)
     world = World(dut, make_rng(), latency=(1, 5))
 

@@ -1,9 +1,11 @@
 """RingPrefetcher against a Python model of rings, host memory and consumers."""
 
+from functools import partial
+
 import pytest
 from amaranth.back import rtlil
 from amaranth.lib import memory
-from streams import make_rng, pause, plain, send_all, simulate
+from streams import make_rng, pause, plain, send_all, shared, simulate
 from torn_ram import tear
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
@@ -256,15 +258,17 @@ CASES = [
 ]
 
 
-def make(width, kind, area, qps=4, cls=RingPrefetcher):
-    return (cls.send if kind == "sq" else cls.receive)(width, qps, area)
+def make(width, kind, area, qps=4, cls=RingPrefetcher, *, alone=False):
+    """``alone``: for this test only, since it changes what the block is."""
+    call = cls.send if kind == "sq" else cls.receive
+    return (call if alone else partial(shared, call))(width, qps, area)
 
 
 @pytest.mark.parametrize(("width", "kind", "area", "geometries"), CASES)
 def test_rings(width, kind, area, geometries):
     rng = make_rng()
     first = rng.choice([0, 0xFFE0])
-    dut = make(width, kind, area, cls=Late)
+    dut = make(width, kind, area, cls=Late, alone=True)
     dut.first = first
     world = World(dut, kind, rng, latency=rng.choice([(1, 3), (1, 200), (140, 140)]))
     each = first + 24
@@ -302,7 +306,7 @@ def test_attributes_are_renewed(kind, monkeypatch):
     """
     tear(monkeypatch)
     rng = make_rng()
-    world = World(make(64, kind, 256), kind, rng, latency=(1, 20), stall=0)
+    world = World(make(64, kind, 256, alone=True), kind, rng, latency=(1, 20), stall=0)
     world.may_push = 0.3 if kind == "sq" else 0
     for qp in range(4):
         world.add(qp, BASES[qp], 2 + qp, 6)
@@ -659,7 +663,7 @@ async def go_back(ctx, world, ring, index, disturb=0.0, stall=0.0):
 def test_rewind(disturb):
     """Rings go back at any time to what is not complete; each WQE can be read until it is, and none is forgotten."""
     rng = make_rng()
-    dut = make(64, "sq", 1024, cls=Late)
+    dut = make(64, "sq", 1024, cls=Late, alone=True)
     dut.first = rng.choice([0, 0xFFE0])
     world = World(dut, "sq", rng, latency=rng.choice([(1, 3), (1, 150)]))
     world.may_push = 0.5

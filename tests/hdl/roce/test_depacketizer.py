@@ -19,7 +19,7 @@ from roce_frames import (
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
-from streams import collect, make_rng, send_all, simulate
+from streams import collect, make_rng, send_all, shared, simulate
 from verbena.hdl.roce.depacketizer import Depacketizer
 from verbena.hdl.roce.headers import ENCAPSULATIONS, HEADERS
 from verbena.hdl.roce.icrc import icrc
@@ -80,7 +80,7 @@ def run(
     frames, rng, *, width=64, stall_in=0.0, stall_out=0.0, opcodes=SUPPORTED, mac=MAC, ip=ADDRESS, damaged=(), **kwargs
 ):
     """Sends ``frames``; ``damaged``: indices that end in ``error``. ``Result`` of what came out."""
-    dut = Depacketizer(width, opcodes=opcodes, **kwargs)
+    dut = shared(Depacketizer, width, opcodes=opcodes, **kwargs)
     flow = []
     for index, frame in enumerate(frames):
         flow += beats(frame, width, error=index in damaged, rng=rng)
@@ -398,7 +398,7 @@ def test_overflow_of_payload():
 
 def blocked(packets, rng, port, width=64, **kwargs):
     """Sends all packets while nobody takes from ``port``; then everything that waits is taken."""
-    dut = Depacketizer(width, **kwargs)
+    dut = shared(Depacketizer, width, **kwargs)
     flow = [beat for frame, _, _ in packets for beat in beats(frame, width)]
     result = Result()
     items = []

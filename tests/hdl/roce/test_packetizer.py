@@ -19,7 +19,7 @@ from roce_frames import (
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
-from streams import make_rng, receive_all, send_all, simulate
+from streams import make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.roce.headers import HEADERS
 from verbena.hdl.roce.opcodes import OPCODES, SUPPORTED, opcode
 from verbena.hdl.roce.packet_header import TransportHeader
@@ -48,7 +48,7 @@ def run(width, packets, rng, *, stall=0.3, errors=(), short=(), gap=0, mac=MAC, 
     ``errors``: indices whose payload ends in error; ``short``: of these, those whose payload is an empty beat.
     ``gap``: cycles without a header after one was taken.
     """
-    dut = Packetizer(width)
+    dut = shared(Packetizer, width)
     flow, given = [], []
     for index, (header, path, payload) in enumerate(packets):
         payload = payload or carried(header)
@@ -176,7 +176,7 @@ def test_waits_for_payload(width):
     """A frame begins without its payload, if that does not stand in the first beat, and stops where it is missing; the
     waiting is counted."""
     rng = make_rng()
-    dut = Packetizer(width)
+    dut = shared(Packetizer, width)
     header, path, payload = make(rng, WRITE_ONLY, 4)
 
     async def testbench(ctx):

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from amaranth.back import rtlil
 from receive_world import attributes, write_attributes
-from streams import collect, make_rng, receive_all, send_all, simulate
+from streams import collect, make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.transport.acknowledger import Acknowledger
 
 QPS = 4
@@ -19,7 +19,7 @@ class World:
     def __init__(self, *, stall=0.0, acks=True):
         self.rng = make_rng()
         self.stall = stall
-        self.dut = Acknowledger(QPS)
+        self.dut = shared(Acknowledger, QPS)
         self.acks = []
         self.completions = []
         self.errors = []

@@ -6,7 +6,7 @@ from itertools import groupby
 import pytest
 from amaranth.back import rtlil
 from receive_world import attributes, write_attributes
-from streams import collect, make_rng, pause, send_all, simulate
+from streams import collect, make_rng, pause, send_all, shared, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.abi.wqe import SEND_WQE, SGE
@@ -143,7 +143,7 @@ class World:
     def __init__(self, rng, values, *, data_width=64, stall=0.0, latency=4):
         self.rng, self.values, self.stall, self.latency = rng, values, stall, latency
         self.data_width = data_width
-        self.dut = Collector(QPS, data_width)
+        self.dut = shared(Collector, QPS, data_width)
         self.events = []  # (stream, payload, numbers of events that must be over, action when it begins)
         self.over = []
         self.accesses, self.jobs, self.reads = [], [], []

@@ -21,7 +21,7 @@ from receive_world import (
 from reception import QPS, Reception
 from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
-from streams import collect, make_rng, send_all, simulate
+from streams import collect, make_rng, send_all, shared, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
 
@@ -34,7 +34,7 @@ def test_every_receive_wqe_completes_once_and_in_order():
     well."""
     rng = make_rng()
     stall = rng.choice([0.0, 0.3])
-    dut = Reception()
+    dut = shared(Reception)
     ring = Ring(dut, rng, [5] * QPS, stall=stall)
     values = [attributes(log_rq_stride=5) for _ in range(QPS)]
     accesses, completions, acks, errors = [], [], [], []
@@ -235,7 +235,7 @@ def test_answers_as_linux_does(name):
     that it gives no credits."""
     facts = {"path_mtu": 3, "min_rnr_timer": 12, "late": 0, "lost": None, "status": 0} | REPLAYS[name]
     rng = make_rng()
-    dut = Reception()
+    dut = shared(Reception)
     ring = Ring(dut, rng, [4] * QPS)
     rights = {"access": 14, "max_dest_rd_atomic": 16}
     fields = attributes(log_rq_stride=4, **rights, path_mtu=facts["path_mtu"], min_rnr_timer=facts["min_rnr_timer"])

@@ -3,7 +3,7 @@
 from collections import Counter, deque
 
 import pytest
-from streams import Deadlock, make_rng, plain, send_all, simulate
+from streams import Deadlock, make_rng, plain, send_all, shared, simulate
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.transport.layouts import DepartureKind, PayloadSource, ResponseKind
@@ -494,7 +494,7 @@ async def attributes(ctx, dut, **fields):
 )
 def test_random(stall, trouble, recalls):
     rng = make_rng()
-    dut = Replier(QPS, rng.choice([64, 512]))
+    dut = shared(Replier, QPS, rng.choice([64, 512]))
     world = World(dut, rng, stall, trouble, recalls)
     cycles = 6000 if recalls and not trouble else 1500  # a READ is rarely given up in its middle
 
@@ -531,7 +531,7 @@ ATOMIC = {"kind": ResponseKind.FETCH_ADD}
 @pytest.mark.parametrize(("entry", "cycles"), [(ATOMIC, 9), (READ | {"swap": 8}, 10)])
 def test_latency(entry, cycles):
     """Cycles from `release` to `access`, in an idle replier."""
-    dut = Replier(QPS)
+    dut = shared(Replier, QPS)
 
     async def testbench(ctx):
         await attributes(ctx, dut)
@@ -552,7 +552,7 @@ def test_latency(entry, cycles):
 @pytest.mark.parametrize(("entry", "qps", "cycles"), [(READ, 1, 10), (READ, 4, 9), (ATOMIC, 1, 10), (ATOMIC, 4, 9)])
 def test_throughput(entry, qps, cycles):
     """Cycles a READ or atomic of 8 bytes, all of which are released and answered meanwhile."""
-    dut = Replier(QPS)
+    dut = shared(Replier, QPS)
     count = 64
     begins = []
 
@@ -592,7 +592,7 @@ def test_throughput(entry, qps, cycles):
 
 def test_round_robin():
     """QPs with long READs alternate, and a large READ needs far less time than the wire."""
-    dut = Replier(QPS)
+    dut = shared(Replier, QPS)
     seen = []
 
     async def testbench(ctx):
@@ -615,7 +615,7 @@ def test_round_robin():
 
 def test_replays_wait_for_each_other():
     """A replay is not cut before the value of the one before is on its way, even if that is another QP's."""
-    dut = Replier(QPS)
+    dut = shared(Replier, QPS)
 
     async def testbench(ctx):
         await attributes(ctx, dut)
@@ -649,7 +649,7 @@ class Recaller:
     """A replier whose packets, answers and atomics a test looks at; the answers to what leaves are the test's."""
 
     def __init__(self):
-        self.dut = Replier(QPS)
+        self.dut = shared(Replier, QPS)
         self.packets, self.answers = [], []  # (opcode, psn); last
         self.written = 0
 

@@ -28,7 +28,7 @@ from receive_world import (
     check_run,
     write_attributes,
 )
-from streams import collect, make_rng, plain, receive_all, send_all, simulate
+from streams import collect, make_rng, plain, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.transport.responder import RECALL_LIMIT, Responder
@@ -52,7 +52,7 @@ class World:
     def __init__(self, seed=None, *, stall=0.0, strides=(5,) * QPS, values=None, area=256):
         self.rng = make_rng(seed)
         self.stall = stall
-        self.dut = Responder(QPS, area)
+        self.dut = shared(Responder, QPS, area)
         self.ring = Ring(self.dut, self.rng, strides, stall=stall)
         values = values or [{}] * QPS
         self.values = [attributes(log_rq_stride=strides[qp], **values[qp]) for qp in range(QPS)]

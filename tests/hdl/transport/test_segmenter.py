@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from send_queue import ATOMICS, ONE_SIDED, Wqe, packets_of, psns_of, resend_of, target_of
-from streams import plain, simulate
+from streams import plain, shared, simulate
 from verbena.hdl.abi.contexts import QpType
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.wqe import SendOpcode
@@ -21,7 +21,7 @@ class Driver:
     """One segment at a time; all outputs are taken at once."""
 
     def __init__(self, wqe, index, *, large=1, type_=QpType.RC, path_mtu=1):
-        self.dut = Segmenter(64, AREA)
+        self.dut = shared(Segmenter, 64, AREA)
         size = 64 << large
         content = wqe.pack(size)
         self.words = [0xDEAD_BEEF_DEAD_BEEF] * (AREA // 8)

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from streams import collect, make_rng, receive_all, send_all, simulate
+from streams import collect, make_rng, receive_all, send_all, shared, simulate
 from torn_ram import tear
 from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
@@ -284,7 +284,7 @@ async def headers_with_cycles(ctx, dut, seen):
 
 def test_acks_overtake():
     """A request that waits for its verdict or payload lets ACKs pass; a ready one comes after a ready ACK."""
-    dut = Transmitter(QPS)
+    dut = shared(Transmitter, QPS)
     seen = []
 
     async def testbench(ctx):
@@ -312,7 +312,7 @@ def test_acks_overtake():
 @pytest.mark.parametrize(("kind", "size", "period"), [("REQUEST", 8, 3), ("REQUEST", 1024, 129), ("RESPONSE", 8, 4)])
 def test_cycles(kind, size, period):
     """2 cycles from all there to the header, and from packet to packet no more than 1 beyond the payload."""
-    dut = Transmitter(QPS)
+    dut = shared(Transmitter, QPS)
     seen, count = [], 6
     fields = {"kind": DepartureKind[kind], "message_last": 1}
 
