@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test test-quick test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
+.PHONY: help venv tools demo test test-quick test-slow test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -35,11 +35,14 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
 test: $(READY) ## Run all tests but the proofs, those of the blocks' Verilog, and those that need tshark
 	for width in 64 512; do $(BIN)/python -m verbena.sim.model --data-width $$width || exit 1; done
 	$(BIN)/python -m verbena.boards.sim --compile
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/verilog tests
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/verilog -m 'not slow' tests
 	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -m every_width tests/adapter
 
 test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=tests $(BIN)/python -m pytest -q -n 2 --dist worksteal -p quick -m 'not verilator' tests/hdl tests/sw tests/sim
+
+test-slow: $(READY) ## Run the tests that make test leaves out: other widths and speeds, smallest engines, boards' netlists (takes 4 to 8 minutes)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -m slow --ignore=tests/verilog tests
 
 test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, in its tests (ONLY=tests/hdl/...; takes about 10 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/verilog

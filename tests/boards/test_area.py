@@ -77,6 +77,7 @@ def test_the_whole_includes_the_harness(folder):
     assert counts["bram"] == counts["dsp"] == 0
 
 
+@pytest.mark.slow
 def test_a_tool_that_fails_says_why(tmp_path, monkeypatch, capsys):
     stand_in(tmp_path, monkeypatch, "YOSYS", "print('ERROR: no such design'); raise SystemExit(3)")
     assert area.main(["--no-blocks", "--qps", "2", "--cqs", "2", "--output", str(tmp_path / "area.json")]) == 1

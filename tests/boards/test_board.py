@@ -30,6 +30,7 @@ def colorlight():
     return prepare(find_boards()["colorlight-5a75b"])
 
 
+@pytest.mark.slow
 def test_sdram_has_a_register_in_each_pin(colorlight):
     netlist, _ = colorlight
     chip = find_boards()["colorlight-5a75b"].sdram
@@ -45,6 +46,7 @@ def test_sdram_pins_have_their_places(colorlight):
     assert len(set(places)) == len(places)
 
 
+@pytest.mark.slow
 def test_a_light_or_the_serial_line(colorlight):
     """Where they have the same pin there is one of them."""
     _, constraints = colorlight
@@ -55,6 +57,7 @@ def test_a_light_or_the_serial_line(colorlight):
     assert sorted(sites(constraints, "uart")) == ["M13", "P11"]
 
 
+@pytest.mark.slow
 def test_lights_in_colours():
     """The green ones show; the others are driven, for a pin that is not would glow."""
     netlist, constraints = prepare(find_boards()["ecpix5-85f"])

@@ -40,6 +40,7 @@ class Memories(wiring.Component):
         return m
 
 
+@pytest.mark.slow
 def test_memories(tmp_path, monkeypatch):
     text = to_netlist(Memories(), "top")
     assert "DP16KD" in text

@@ -29,6 +29,7 @@ def host(monkeypatch):
     return NodeHost(make_rng().randrange(1 << 31), built=replace(built, optimize="-O0"), clock=CLOCK)
 
 
+@pytest.mark.slow
 def test_it_responds_and_nothing_else(host):
     """WRITE, READ, an atomic and a SEND reach its memory; a response that nobody asked for has no effect; the driver
     refuses to post a send, and QPs go through all their states."""

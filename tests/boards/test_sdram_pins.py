@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from sdram_top import SdramTop
 from streams import make_rng
 from verbena import boards
@@ -10,5 +11,6 @@ from verilated import run_bench
 PINS = Path(boards.__file__).parent / "native" / "ecp5_pins.v"
 
 
+@pytest.mark.slow
 def test_cocotbext_axi_through_the_pins(tmp_path, monkeypatch):
     run_bench("sdram_bench", SdramTop(), tmp_path, monkeypatch, [PINS], SDRAM_SEED=make_rng().seed_value)

@@ -105,7 +105,7 @@ def test_one_bit_is_enough():
     ("data_width", "sizes"),
     [
         (64, SMALLEST),
-        (64, MANY),
+        pytest.param(64, MANY, marks=pytest.mark.slow),
         (512, SMALLEST | {"requests": False, "udp_port": 1}),
     ],
 )

@@ -16,6 +16,7 @@ def test_a_test_bench_that_drives_the_registers(tmp_path):
     run("cocotb_bench_axi", stand_in(), world=("memory", "wire"), folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_waves(tmp_path):
     run(
         "cocotb_bench", stand_in(), adapters=2, folder=tmp_path, waves=tmp_path / "w.vcd", environment={"CYCLES": "100"}
