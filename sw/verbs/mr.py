@@ -125,7 +125,7 @@ class MR(PyverbsCM):
         """
         self._check_open()
         failed = "Failed to rereg MR"
-        if not flags or flags & ~sum(R):
+        if not flags or flags & ~R.IBV_REREG_MR_FLAGS_SUPPORTED:
             refuse(failed, errno.EINVAL)
         fields = {}
         if flags & R.IBV_REREG_MR_CHANGE_PD:

@@ -12,7 +12,7 @@ from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
-TRANSLATION, CHANGE_PD, ACCESS = ibv_rereg_mr_flags
+TRANSLATION, CHANGE_PD, ACCESS, _ = ibv_rereg_mr_flags
 LOCAL, REMOTE_WRITE, REMOTE_READ, ATOMIC, BIND, ZERO_BASED, ODP, HUGE, FLUSH, FLUSH_P, RELAXED = ibv_access_flags
 
 
