@@ -12,10 +12,11 @@ from verbena.hdl.abi.registers import CqDoorbell
 from ..adapter import phase_at
 from .base import PyverbsCM, PyverbsObject, attempt, bury, refuse
 from .device import AsyncEvent
+from .event_queue import EventQueue
 from .libibverbs_enums import ibv_wc_status
 from .limits import MAX_CQE
 from .number import within
-from .waiting import wait_for
+from .waiting import glance, wait_for
 
 __all__ = ["CQ", "WC", "CompChannel"]
 
@@ -75,18 +76,33 @@ class CompChannel(PyverbsCM):
     def __init__(self, context):
         super().__init__(context)
         self.context = context
-        self._events = deque()  # weak references to CQs
+        self._events = EventQueue()  # weak references to CQs
         self._opened()
+
+    @property
+    def fd(self):
+        """A file descriptor that is readable while there is an event for :meth:`get_cq_event`, for ``select``, ``poll``
+        and ``asyncio``.
+
+        Time of a simulated device passes only inside calls, so in ``select`` nothing happens by itself: another thread
+        of the program must give the device time, by a verb that polls or waits, or by :meth:`.Context.advance`.
+        """
+        self._check_open()
+        return self._events.fileno()
 
     def get_cq_event(self, expected_cq=None):
         """Waits for an event and returns its CQ, which must acknowledge it (:meth:`CQ.ack_events`).
 
         EDEADLK if none can come any more (:func:`.waiting.wait_for`); an event of another CQ than ``expected_cq`` is an
-        error.
+        error. EAGAIN if there is none and :attr:`fd` does not block.
         """
         bury()
         self._check_open()
-        cq = wait_for(self.context._adapter, lambda: bool(self._events), self._take, "Failed to get CQ event")
+        failed = "Failed to get CQ event"
+        if self._events.blocking:
+            cq = wait_for(self.context._adapter, lambda: bool(self._events), self._take, failed)
+        else:
+            cq = glance(self.context._adapter, self._take, failed)
         cq.num_events += 1
         if expected_cq is not None and cq is not expected_cq:
             refuse("Received event on an unexpected CQ", errno.EINVAL)
@@ -94,16 +110,16 @@ class CompChannel(PyverbsCM):
 
     def _take(self):
         self._check_open()
-        while self._events:
-            if (cq := self._events.popleft()()) is not None:
+        while (event := self._events.take()) is not None:
+            if (cq := event()) is not None:
                 return cq
         return None
 
     def _forget_events(self, cq):
-        self._events = deque(event for event in self._events if event() not in (cq, None))
+        self._events.drop(lambda event: event() in (cq, None))
 
     def _destroy(self):
-        self._events.clear()
+        self._events.close()
 
 
 class CQ(PyverbsCM):
@@ -265,9 +281,9 @@ class CQ(PyverbsCM):
 
     def _event(self, kind):
         if kind != EventType.COMPLETION:
-            self.context._events.append(AsyncEvent(kind, self))
+            self.context._events.put(AsyncEvent(kind, self))
         elif self.comp_channel is not None:
-            self.comp_channel._events.append(weakref.ref(self))
+            self.comp_channel._events.put(weakref.ref(self))
 
     def _may_close(self):
         if self._unacked_events:

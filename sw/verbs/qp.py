@@ -281,7 +281,7 @@ class QP(PyverbsCM):
             self._draining = False
             if not self._tell_drained:
                 return
-        self.context._events.append(AsyncEvent(kind, self))
+        self.context._events.put(AsyncEvent(kind, self))
 
     def bind_mw(self, *args, **kwargs):
         self._check_open()
