@@ -325,9 +325,9 @@ class Adapter:
 
     # Memory regions: see :mod:`.regions`
 
-    def register(self, pd, address, length, access):
+    def register(self, pd, address, length, access, iova=None):
         with self._lock:
-            return self.regions.register(pd, address, length, access)
+            return self.regions.register(pd, address, length, access, iova)
 
     def deregister(self, region):
         with self._lock:

@@ -3,7 +3,7 @@
 import errno
 from copy import copy
 
-from .addr import AHAttr
+from .addr import AHAttr, routable
 from .base import PyverbsObject, refuse
 from .libibverbs_enums import ibv_mtu, ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type
 from .limits import MAX_RD_ATOMIC
@@ -139,18 +139,5 @@ def check_values(attr, mask):
         value = getattr(attr, FIELDS[bit])
         if mask & bit and not within(value, low, high):
             refuse(f"{failed}: {bit.name}: {FIELDS[bit]} must be {low} to {high:#x}, not {value!r}", errno.EINVAL)
-    if mask & M.IBV_QP_AV and not _routable(attr.ah_attr):
+    if mask & M.IBV_QP_AV and not routable(attr.ah_attr):
         refuse(f"{failed}: IBV_QP_AV: {attr.ah_attr}", errno.EINVAL)
-
-
-def _routable(ah):
-    """Whether the way leads from the one GID to an IPv4 address."""
-    return (
-        ah.is_global
-        and ah.port_num == 1
-        and bool(ah.gr._dgid.ipv4)
-        and ah.sgid_index == 0
-        and within(ah.flow_label, 0, (1 << 20) - 1)
-        and within(ah.hop_limit, 0, 255)
-        and within(ah.traffic_class, 0, 255)
-    )

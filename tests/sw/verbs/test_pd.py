@@ -45,5 +45,5 @@ def test_closed_context(context):
 
 def test_advice_is_not_taken(pd):
     with pytest.raises(PyverbsRDMAError) as caught:
-        pd.advise_mr(0, 0, [], 0)
+        pd.advise_mr(0, 0, [])
     assert caught.value.error_code == errno.EOPNOTSUPP
