@@ -11,7 +11,7 @@ from .libibverbs_enums import IBV_WC_GRH
 from .number import within
 from .pyverbs_error import PyverbsUserError
 
-__all__ = ["AH", "GID", "GRH", "AHAttr", "GlobalRoute", "routable"]
+__all__ = ["AH", "GID", "GRH", "AHAttr", "GlobalRoute"]
 
 
 class GID(PyverbsObject):

@@ -53,6 +53,7 @@ from .libibverbs_enums import (
     ibv_event_type,
 )
 from .pyverbs_error import PyverbsUserError
+from .unsupported import unsupported
 from .waiting import EVENT_QUANTUM, glance, wait_for
 
 __all__ = [
@@ -260,10 +261,9 @@ class Context(PyverbsCM):
         self._check(f"Failed to query port {port_num}", port_num)
         return PortAttr(self._adapter.link)
 
+    @unsupported("Failed to query the speed of a port")
     def query_port_speed(self, port_num):
-        """Speed of a port in 100 Mb/s, which the engine does not tell."""
-        self._check(f"Failed to query speed of port {port_num}", port_num)
-        refuse(f"Failed to query speed of port {port_num}", errno.EOPNOTSUPP)
+        """Speed of a port in 100 Mb/s."""
 
     def query_gid(self, port_num, index):
         """A :class:`.GID` of a port."""
@@ -292,7 +292,7 @@ class Context(PyverbsCM):
 
     def query_pkey(self, port_num, index):
         """A partition key."""
-        self._check(f"Failed to query pkey index {index} of port {port_num}", port_num, index)
+        self._check(f"Failed to query pkey {index} of port {port_num}", port_num, index)
         return 0xFFFF
 
     def get_pkey_index(self, port_num, pkey):

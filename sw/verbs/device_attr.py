@@ -182,6 +182,7 @@ def _named(names, wrong):
     """A function from a number to what ``names`` calls it, or to ``wrong``."""
 
     def translate(value):
+        """Text of the number, and the number."""
         return f"{names[value]} ({int(value)})" if value in names else f"{wrong} ({int(value)})"
 
     return translate
@@ -240,6 +241,7 @@ def _short(kind, prefix):
     """A function from a number of ``kind`` to its name without ``prefix``, or to ``Unknown``."""
 
     def translate(value):
+        """Name of the number."""
         known = value in set(kind) and value >= 0
         return name_of(kind, value).removeprefix(prefix).replace("_", " ") if known else "Unknown"
 
@@ -254,6 +256,7 @@ def _listed(kind):
     """A function from flags of ``kind`` to their names, one a line."""
 
     def translate(flags):
+        """Names of flags, one a line."""
         return "".join(f"\n  {name}" for name in names_of(kind, flags)) or "0"
 
     return translate

@@ -8,7 +8,7 @@ from .number import Unsigned
 from .pyverbs_error import PyverbsUserError
 from .user_memory import address_of
 
-__all__ = ["SGE", "RecvWR", "SendRequest", "SendWR", "send_flags_to_str"]
+__all__ = ["SGE", "RecvWR", "SendWR", "send_flags_to_str"]
 
 _WITHOUT_SGE = (ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ibv_wr_opcode.IBV_WR_SEND_WITH_INV)
 
