@@ -248,11 +248,15 @@ class CQEX(CQ):
         return self._take_one(self.poll(1)[1])
 
     def poll_next(self):
-        """Takes another completion. 0, or ENOENT if there is none now."""
+        """Takes another completion. 0, or ENOENT if there is none now. Who asks again after that waits for one, so the
+        device is given some time then.
+        """
         self._check_open()
-        return self._take_one(self._take(1))
+        dry = getattr(self._current, "dry", False)
+        return self._take_one(self.poll(1)[1] if dry else self._take(1))
 
     def _take_one(self, wcs):
+        self._current.dry = not wcs
         if not wcs:
             return errno.ENOENT
         self._current.wc = wcs[0]

@@ -144,6 +144,18 @@ def test_completions_one_by_one(device, cq, qp):
     assert cq.start_poll(attr) == errno.EINVAL
 
 
+def test_who_insists_on_the_next_one_gives_the_device_time(device, cq, qp):
+    device.complete(0, FIRST, 1)
+    assert cq.start_poll() == 0
+    assert cq.poll_next() == errno.ENOENT
+    assert device.advanced == []
+    device.script.append(lambda: device.complete(0, FIRST, 2))
+    assert cq.poll_next() == 0
+    assert (cq.wr_id, len(device.advanced)) == (102, 1)
+    assert cq.poll_next() == errno.ENOENT
+    assert len(device.advanced) == 1
+
+
 def test_what_no_completion_has(cq):
     for read in (
         cq.read_timestamp,
