@@ -74,6 +74,7 @@ class Adapter:
         self.cqs = {}
         self.pds = set()
         self.contexts = weakref.WeakSet()  # who hears of the port
+        self.files = False  # whether files tell of events
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
         self._random = getattr(port, "random", None) or random.SystemRandom()
@@ -383,8 +384,7 @@ class Adapter:
 
     def advance(self, max_cycles):
         """Lets the device work and takes its events; returns whether it has anything left to do. The time of others in
-        the same simulated world passes, too, and their events are taken as well: nobody else may look for them, if the
-        program sleeps until a file tells of one.
+        the same simulated world passes, too (:func:`take_events`).
         """
         busy = self.port.advance(max_cycles)
         count = self.process_events()
@@ -393,7 +393,8 @@ class Adapter:
 
 
 def take_events(world):
-    """Hands out the events of all adapters of this process whose port is in ``world``. Who moves the time of a world
+    """Hands out the events of those adapters of this process whose port is in ``world`` and that have ``files``: a
+    program may sleep until one tells of an event, and then nobody else looks for it. Who moves the time of a world
     without :meth:`Adapter.advance` calls this after it.
     """
     if world is None:
@@ -401,7 +402,7 @@ def take_events(world):
     with _driven_lock:
         adapters = list(_driven)
     for adapter in adapters:
-        if getattr(adapter.port, "world", None) is world:
+        if adapter.files and getattr(adapter.port, "world", None) is world:
             adapter.process_events(wait=False)
 
 

@@ -38,7 +38,7 @@ class Port(Protocol):
     the operating system.
 
     A port whose time passes together with that of others has ``world``, the same object for all of them: who gives time
-    to one of them also takes the events of the others.
+    to one of them also takes those events of the others that a file is to tell of.
 
     A port may have ``second_ns``: how much of ``time_ns`` counts as a second where the driver waits for other hosts, as
     for the answer to an ARP request. A port without it counts true seconds. In simulation a second is as much shorter

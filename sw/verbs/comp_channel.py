@@ -29,6 +29,7 @@ class CompChannel(PyverbsCM):
         of the program must give the device time, by a verb that polls or waits, or by :meth:`.Context.advance`.
         """
         self._check_open()
+        self.context._adapter.files = True
         return self._events.fileno()
 
     def get_cq_event(self, expected_cq=None):

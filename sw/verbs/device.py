@@ -235,6 +235,7 @@ class Context(PyverbsCM):
         :attr:`.cq.CompChannel.fd`.
         """
         self._check_open()
+        self._adapter.files = True
         return self._events.fileno()
 
     def query_device(self):

@@ -404,7 +404,7 @@ def test_advance_says_whether_anything_is_left(fake, adapter):
 
 
 class Neighbours:
-    """Two adapters in one world and a third one elsewhere, each with a CQ."""
+    """Two adapters in one world and a third one elsewhere, each with a CQ and files that tell of events."""
 
     def __init__(self):
         self.world, self.fakes, self.adapters, self.owners = object(), [], [], []
@@ -413,6 +413,7 @@ class Neighbours:
             fake.world = world
             self.fakes.append(fake)
             self.adapters.append(Adapter(fake))
+            self.adapters[-1].files = True
             self.owners.append(Owner())
             self.adapters[-1].create_cq(self.owners[-1], 0, 4)
 
@@ -435,10 +436,17 @@ def test_who_gives_time_to_a_world_takes_the_events_of_all_in_it():
     take_events(there.world)
     assert there.heard == [2, 2, 0]
     take_events(None)
+    there.adapters[1].files = False
+    there.happen()
+    there.adapters[0].advance(10)
+    assert there.heard == [3, 2, 0]
+    there.adapters[1].files = True
+    take_events(there.world)
+    assert there.heard == [3, 3, 0]
     there.adapters[1].close()
     there.happen()
     take_events(there.world)
-    assert there.heard == [3, 2, 0]
+    assert there.heard == [4, 3, 0]
 
 
 def test_a_neighbour_that_another_thread_has_is_not_waited_for():

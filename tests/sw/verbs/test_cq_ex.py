@@ -195,7 +195,9 @@ def channel(context):
 
 def test_a_channel_can_be_selected(device, context, channel):
     cq = CQ(context, 4, channel=channel)
+    assert not context._adapter.files
     assert not readable(channel.fd)
+    assert context._adapter.files
     device.event(COMPLETION, cq._number)
     context.advance()
     assert readable(channel.fd)
