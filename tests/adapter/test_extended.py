@@ -1,0 +1,122 @@
+"""Extended verbs against the engine: regions with an address of their own, and requests that threads build."""
+
+import errno
+import threading
+import time
+
+import pytest
+from ends import READ, WRITE, End, completions, connect
+from streams import make_rng
+from verbena.sw.verbs import libibverbs_enums as e
+from verbena.sw.verbs.mr import Buf, BufMR, MREx
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
+from verbena.sw.verbs.qp import QPCap, QPEx, QPInitAttrEx
+from verbena.sw.verbs.wr import SGE, SendWR
+
+DEPTH = 16
+
+
+@pytest.fixture
+def pair():
+    """Two ends with an extended QP each."""
+    with End("sim0", 65536, qps=0) as a, End("sim1", 65536, qps=0) as b:
+        for end in (a, b):
+            attr = QPInitAttrEx(
+                e.IBV_QPT_RC,
+                scq=end.cq,
+                rcq=end.cq,
+                cap=QPCap(DEPTH, DEPTH, max_inline_data=32),
+                comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                pd=end.pd,
+                send_ops_flags=127,
+            )
+            end.qps = [QPEx(end.context, attr)]
+        connect(a, b)
+        yield a, b
+
+
+@pytest.mark.parametrize("iova", [0x7654_3210_F000 + 100, 100, (1 << 64) - 5 * 4096 + 100])
+def test_a_region_is_what_its_iova_says(pair, iova):
+    a, _ = pair
+    length = 4 * 4096
+    buffers = [Buf(end.pd, 6 * 4096) for end in pair]
+    content = make_rng().randbytes(length)
+    whole = [BufMR(end.pd, buffer, buffer.size, 15) for end, buffer in zip(pair, buffers)]
+    mine, yours = (MREx(end.pd, length, 15, buffer.addr + 4196, iova=iova) for end, buffer in zip(pair, buffers))
+    whole[0].write(content, length, 4196)
+    for opcode, offset in ((WRITE, 0), (READ, 0)):
+        wr = SendWR(opcode, opcode, 1, sg=[SGE(iova + offset, length, mine.lkey)])
+        wr.set_wr_rdma(yours.rkey, iova + offset)
+        a.qp.post_send(wr)
+        assert completions(a.cq, 1)[0].status == 0
+        assert whole[1].read(length, 4196) == whole[0].read(length, 4196) == content
+    wr = SendWR(0, WRITE, 1, sg=[SGE(iova, 8, mine.lkey)])
+    wr.set_wr_rdma(yours.rkey, yours.buf)  # its address is not what it is called by
+    a.qp.post_send(wr)
+    assert completions(a.cq, 1)[0].status == e.IBV_WC_REM_ACCESS_ERR
+    for buffer in buffers:
+        buffer.close()
+
+
+def test_threads_post_to_one_queue_pair(pair):
+    """Batches and lists of three threads: each comes whole and in order, and every byte arrives."""
+    a, b = pair
+    rounds, batch = 40, 3
+    a.mr.write(bytes(range(256)) * 16, 4096)
+    failed = []
+
+    def post(attempt):
+        while True:
+            try:
+                return attempt()
+            except PyverbsRDMAError as error:
+                if error.error_code != errno.ENOMEM:
+                    raise
+                time.sleep(0.001)
+
+    def place(thread, number):
+        return 8 * (thread * rounds * batch + number)
+
+    def by_calls(thread):
+        for first in range(0, rounds * batch, batch):
+
+            def attempt(first=first):
+                a.qp.wr_start()
+                a.qp.wr_flags = e.IBV_SEND_SIGNALED
+                for number in range(first, first + batch):
+                    a.qp.wr_id = thread << 16 | number
+                    a.qp.wr_rdma_write(b.mr.rkey, b.mr.buf + 16384 + place(thread, number))
+                    a.qp.wr_set_sge(SGE(a.mr.buf + place(thread, number), 8, a.mr.lkey))
+                a.qp.wr_complete()
+
+            post(attempt)
+
+    def one_by_one(thread):
+        for number in range(rounds * batch):
+            wr = SendWR(thread << 16 | number, WRITE, 1, sg=[SGE(a.mr.buf + place(thread, number), 8, a.mr.lkey)])
+            wr.set_wr_rdma(b.mr.rkey, b.mr.buf + 16384 + place(thread, number))
+            post(lambda wr=wr: a.qp.post_send(wr))
+
+    def guarded(work, thread):
+        try:
+            work(thread)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [
+        threading.Thread(target=guarded, args=(work, i)) for i, work in enumerate((by_calls, by_calls, one_by_one))
+    ]
+    for thread in threads:
+        thread.start()
+    wcs = completions(a.cq, 3 * rounds * batch)
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert {wc.status for wc in wcs} == {0}
+    ids = [wc.wr_id for wc in wcs]
+    for thread in range(3):
+        assert [number & 0xFFFF for number in ids if number >> 16 == thread] == list(range(rounds * batch))
+    for thread in range(2):
+        starts = [i for i, number in enumerate(ids) if number >> 16 == thread and (number & 0xFFFF) % batch == 0]
+        assert all(ids[i : i + batch] == list(range(ids[i], ids[i] + batch)) for i in starts)
+    assert b.mr.read(3 * rounds * batch * 8, 16384) == a.mr.read(3 * rounds * batch * 8, 0)
