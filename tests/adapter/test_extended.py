@@ -1,6 +1,7 @@
 """Extended verbs against the engine: regions with an address of their own, and requests that threads build."""
 
 import errno
+import sys
 import threading
 import time
 
@@ -58,6 +59,16 @@ def test_a_region_is_what_its_iova_says(pair, iova):
         buffer.close()
 
 
+@pytest.fixture
+def restless():
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("restless")
 def test_threads_post_to_one_queue_pair(pair):
     """Batches and lists of three threads: each comes whole and in order, and every byte arrives."""
     a, b = pair
