@@ -1,17 +1,19 @@
-"""Extended verbs against the engine: regions with an address of their own, and requests that threads build."""
+"""Extended verbs against the engine: regions with an address of their own, requests that threads build, event loops."""
 
+import asyncio
 import errno
 import sys
 import threading
 import time
 
 import pytest
-from ends import READ, WRITE, End, completions, connect
+from ends import READ, SEND, WRITE, End, completions, connect, recv, send, sge
 from streams import make_rng
 from verbena.sw.verbs import libibverbs_enums as e
+from verbena.sw.verbs.cq import CQ, CompChannel
 from verbena.sw.verbs.mr import Buf, BufMR, MREx
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
-from verbena.sw.verbs.qp import QPCap, QPEx, QPInitAttrEx
+from verbena.sw.verbs.qp import QP, QPCap, QPEx, QPInitAttr, QPInitAttrEx
 from verbena.sw.verbs.wr import SGE, SendWR
 
 DEPTH = 16
@@ -131,3 +133,52 @@ def test_threads_post_to_one_queue_pair(pair):
         starts = [i for i, number in enumerate(ids) if number >> 16 == thread and (number & 0xFFFF) % batch == 0]
         assert all(ids[i : i + batch] == list(range(ids[i], ids[i] + batch)) for i in starts)
     assert b.mr.read(3 * rounds * batch * 8, 16384) == a.mr.read(3 * rounds * batch * 8, 0)
+
+
+def test_two_ends_in_one_event_loop():
+    """Each answers by its reader, and a task gives the devices time, as docs/verbs.md says."""
+    rounds = 8
+    with End("sim0", 4096, qps=0) as a, End("sim1", 4096, qps=0) as b:
+        for end in (a, b):
+            end.channel = CompChannel(end.context)
+            end.cq = CQ(end.context, 64, channel=end.channel)
+            end.qps = [QP(end.pd, QPInitAttr(e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=QPCap(DEPTH, DEPTH)))]
+            end.received = 0
+        connect(a, b)
+
+        def on_event(end, over):
+            end.channel.get_cq_event(end.cq)
+            end.cq.ack_events(1)
+            end.cq.req_notify()
+            for wc in end.cq.poll(16)[1]:
+                assert wc.status == 0
+                if wc.opcode == e.IBV_WC_RECV:
+                    end.received += 1
+                    recv(end, [sge(end, 0, 8)])
+                    if end.received < rounds or end is b:
+                        send(end, SEND, [sge(end, 0, 8)])
+                    if a.received == rounds and not over.done():
+                        over.set_result(None)
+
+        async def main():
+            loop = asyncio.get_running_loop()
+            over = loop.create_future()
+            for end in (a, b):
+                end.cq.req_notify()
+                recv(end, [sge(end, 0, 8)])
+                loop.add_reader(end.channel.fd, on_event, end, over)
+            send(a, SEND, [sge(a, 0, 8)])
+
+            async def give_time():
+                while True:
+                    a.context.advance()
+                    await asyncio.sleep(0)
+
+            task = loop.create_task(give_time())
+            await asyncio.wait_for(over, 60)
+            task.cancel()
+            for end in (a, b):
+                loop.remove_reader(end.channel.fd)
+
+        asyncio.run(main())
+        assert (a.received, b.received) == (rounds, rounds)
