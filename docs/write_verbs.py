@@ -5,8 +5,10 @@ import inspect
 import re
 from enum import Enum, EnumMeta
 from pathlib import Path
+from types import SimpleNamespace
 
 from verbena.sw.verbs import base
+from verbena.sw.verbs.libibverbs_enums import IBV_WR_LOCAL_INV
 
 __all__ = ["FILE", "MODULES", "text"]
 
@@ -118,7 +120,7 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 
 ## Call by call
 
-✓: served. EOPNOTSUPP: refused.
+✓: served. EOPNOTSUPP: refused. What an object is made of it has as attributes, too.
 """
 
 
@@ -169,6 +171,28 @@ def _members(kind, documented):
     return found
 
 
+_SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), max_qp=0, max_cq=0)
+_ARGUMENTS = {
+    "DeviceAttr": {"adapter": _SOME_ADAPTER},
+    "DeviceAttrEx": {"adapter": _SOME_ADAPTER},
+    "SendWR": {"opcode": IBV_WR_LOCAL_INV},
+}
+"""What an example of a class is made of that cannot be made of nothing."""
+
+
+def _attributes(kind):
+    """Attributes of an object that are no parameters of its class, if such an object can be made of nothing."""
+    if not issubclass(kind, base.PyverbsObject) or issubclass(kind, base.PyverbsCM):
+        return []
+    arguments = _ARGUMENTS.get(kind.__name__, {})
+    parameters = inspect.signature(kind).parameters.values()
+    if any(parameter.default is parameter.empty and parameter.name not in arguments for parameter in parameters):
+        return []
+    made = kind(**arguments)
+    known = {parameter.name for parameter in parameters}
+    return [name for name in vars(made) if not name.startswith("_") and name not in known]
+
+
 def _class_rows(kind, documented):
     made = kind.__init__
     own = made is not object.__init__ and not (issubclass(kind, Exception) and "__init__" not in vars(kind))
@@ -176,8 +200,9 @@ def _class_rows(kind, documented):
     yield _row(kind.__name__ + signature, made, kind.__doc__)
     members = _members(kind, documented)
     plain = [name for name, member in members.items() if isinstance(member, property) and not member.fget.__doc__]
-    if plain:
-        yield f"| {', '.join(f'`.{name}`' for name in plain)} | ✓ | attributes |"
+    attributes = dict.fromkeys(plain + [name for name in _attributes(kind) if name not in members])
+    if attributes:
+        yield f"| {', '.join(f'`.{name}`' for name in attributes)} | ✓ | attributes |"
     for name, member in members.items():
         if name in plain:
             continue

@@ -3,6 +3,7 @@
 import errno
 import os
 import select
+import warnings
 
 import pytest
 from fake_device import FakeDevice
@@ -247,7 +248,12 @@ def test_a_child_process_leaves_the_device_alone(device, context):
     cq = CQ(context, 4)
     commands = len(device.commands)
     reader, writer = os.pipe()
-    if (child := os.fork()) == 0:
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forks beside threads, which earlier tests may have left
+        child = os.fork()
+    if child == 0:
         try:
             base.close_all()
             module._close_adapters()
