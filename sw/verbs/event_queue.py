@@ -23,6 +23,11 @@ class EventQueue:
     def __len__(self):
         return len(self._events)
 
+    def __iter__(self):
+        """The events that wait, the oldest first; they stay."""
+        with self._lock:
+            return iter(list(self._events))
+
     def put(self, event):
         """Adds an event."""
         with self._lock:
@@ -41,6 +46,10 @@ class EventQueue:
         with self._lock:
             self._events = deque(event for event in self._events if not unwanted(event))
             self._tell()
+
+    def clear(self):
+        """Forgets all events."""
+        self.drop(lambda event: True)
 
     def fileno(self):
         """The file's descriptor, which belongs to the queue."""

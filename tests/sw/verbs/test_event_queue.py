@@ -24,6 +24,7 @@ def test_events_in_order(queue):
     for event in "abc":
         queue.put(event)
     assert len(queue) == 3
+    assert list(queue) == list("abc")
     queue.drop(lambda event: event == "b")
     assert [queue.take(), queue.take(), queue.take()] == ["a", "c", None]
 
@@ -38,7 +39,7 @@ def test_the_file_is_readable_while_there_are_events(queue):
     queue.take()
     assert not readable(queue)
     queue.put("c")
-    queue.drop(lambda event: True)
+    queue.clear()
     assert not readable(queue)
 
 
