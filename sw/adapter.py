@@ -20,7 +20,7 @@ from .owner import claim
 from .reach import Reach
 from .regions import LOG_MPT_SIZE, Regions
 
-__all__ = ["Adapter", "AdapterError", "phase_at"]
+__all__ = ["Adapter", "AdapterError", "phase_at", "take_events"]
 
 LOG_EQ_SIZE = 12
 COMMAND_CYCLES = 4_000_000
@@ -31,6 +31,9 @@ ARP_QUIET = 100_000
 others may speak any time, always has something to do."""
 SECOND_NS = 10**9
 ARP_KNOWN = 1 << 31
+
+_driven = weakref.WeakSet()  # adapters that are up
+_driven_lock = threading.Lock()
 
 
 class Adapter:
@@ -71,6 +74,7 @@ class Adapter:
         self.cqs = {}
         self.pds = set()
         self.contexts = weakref.WeakSet()  # who hears of the port
+        self.files = False  # whether files tell of events
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
         self._random = getattr(port, "random", None) or random.SystemRandom()
@@ -81,6 +85,8 @@ class Adapter:
         self.owner = claim(port)
         try:
             self._bring_up()
+            with _driven_lock:
+                _driven.add(self)
         except BaseException:
             self.owner.give_up()
             raise
@@ -94,6 +100,8 @@ class Adapter:
         """Gives up the device, which is reset if it is still there, and what it has in host memory; all Contexts are
         closed.
         """
+        with _driven_lock:
+            _driven.discard(self)
         with self._lock:
             if self.gone:
                 self.owner.forget()
@@ -328,9 +336,9 @@ class Adapter:
 
     # Memory regions: see :mod:`.regions`
 
-    def register(self, pd, address, length, access):
+    def register(self, pd, address, length, access, iova=None):
         with self._lock:
-            return self.regions.register(pd, address, length, access)
+            return self.regions.register(pd, address, length, access, iova)
 
     def deregister(self, region):
         with self._lock:
@@ -342,11 +350,13 @@ class Adapter:
 
     # Events
 
-    def process_events(self):
-        """Hands every event in the ring to whom it concerns. Returns how many there were."""
-        if self.gone:
+    def process_events(self, wait=True):
+        """Hands every event in the ring to whom it concerns. Returns how many there were. Without ``wait`` it does
+        nothing while another thread has the adapter, which then looks for events itself, or will be asked again.
+        """
+        if self.gone or not self._lock.acquire(blocking=wait):
             return 0
-        with self._lock:
+        try:
             count = 0
             while True:
                 at = self.eq_address + EQE.size * (self.eq_consumer & (1 << self.log_eq_size) - 1)
@@ -358,6 +368,8 @@ class Adapter:
                 self._dispatch(event["type"], event["number"])
             if count:
                 self._write("eq_consumer", self.eq_consumer)
+        finally:
+            self._lock.release()
         if count:
             with self.news:
                 self.news.notify_all()
@@ -374,9 +386,27 @@ class Adapter:
             owner._event(kind)
 
     def advance(self, max_cycles):
-        """Lets the device work and takes its events; returns whether it has anything left to do."""
+        """Lets the device work and takes its events; returns whether it has anything left to do. The time of others in
+        the same simulated world passes, too (:func:`take_events`).
+        """
         busy = self.port.advance(max_cycles)
-        return bool(self.process_events()) or busy
+        count = self.process_events()
+        take_events(getattr(self.port, "world", None))
+        return bool(count) or busy
+
+
+def take_events(world):
+    """Hands out the events of those adapters of this process whose port is in ``world`` and that have ``files``: a
+    program may sleep until one tells of an event, and then nobody else looks for it. Who moves the time of a world
+    without :meth:`Adapter.advance` calls this after it.
+    """
+    if world is None:
+        return
+    with _driven_lock:
+        adapters = list(_driven)
+    for adapter in adapters:
+        if adapter.files and getattr(adapter.port, "world", None) is world:
+            adapter.process_events(wait=False)
 
 
 def phase_at(memory, address, record):

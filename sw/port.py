@@ -37,6 +37,9 @@ class Port(Protocol):
     driver draws keys and numbers of QPs, so that a simulation can be repeated; for a port without it the driver asks
     the operating system.
 
+    A port whose time passes together with that of others has ``world``, the same object for all of them: who gives time
+    to one of them also takes those events of the others that a file is to tell of.
+
     A port may have ``second_ns``: how much of ``time_ns`` counts as a second where the driver waits for other hosts, as
     for the answer to an ARP request. A port without it counts true seconds. In simulation a second is as much shorter
     than a true one as ``tick`` is shorter than 4.096 us: 244,141 ticks.

@@ -56,12 +56,15 @@ class Regions:
         self.address, self.bus = memory.alloc_contiguous(MPT.size << log_size)
         memory.write(self.address, bytes(MPT.size << log_size))
 
-    def register(self, pd, address, length, access):
+    def register(self, pd, address, length, access, iova=None):
         """Registers memory and returns its :class:`Region`; its pages are as large as the bus addresses allow.
+
+        Peers and work requests name its first byte by ``iova``, which must be at the same place of a 4 KiB page as
+        ``address`` is, and is that if it is None.
 
         ``ValueError`` if the device cannot reach the memory, ``MemoryError`` if no key or no memory is left.
         """
-        mtt, fields = self._translate(address, length)
+        mtt, fields = self._translate(address, length, address if iova is None else iova)
         try:
             region = Region(*self._free_key())
         except MemoryError:
@@ -87,7 +90,7 @@ class Regions:
         """
         fresh = None
         if memory is not None:
-            fresh, translation = self._translate(*memory)
+            fresh, translation = self._translate(*memory, memory[0])
             fields.update(translation)
         try:
             old, new = MPT.pack(**region.entry), MPT.pack(**region.entry | fields)
@@ -113,9 +116,9 @@ class Regions:
             self._free(self._retired.pop())
         self.memory.free(self.address)
 
-    def _translate(self, address, length):
+    def _translate(self, address, length, iova):
         """A translation table, its address and size, and the fields of an MPT entry that go with it."""
-        log_page, entries = best_pages(address, self.memory.bus_pages(address, length)) if length else (12, [])
+        log_page, entries = best_pages(iova, self.memory.bus_pages(address, length)) if length else (12, [])
         mtt, bus = None, 0
         if entries:
             size = max(LEAST_TABLE, MTT.size * len(entries))
@@ -126,7 +129,7 @@ class Regions:
                 table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
             mtt = table, size
             self.memory.write(table, b"".join(MTT.pack(present=1, page=entry >> 12) for entry in entries))
-        return mtt, {"address": address, "length": length, "log_page_size": log_page, "mtt_address": bus}
+        return mtt, {"address": iova, "length": length, "log_page_size": log_page, "mtt_address": bus}
 
     def _free(self, mtt):
         if mtt is not None:

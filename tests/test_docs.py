@@ -5,16 +5,19 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"^\| ([^|]+) \| `(hdl/[\w/]+\.py)` \| [^|]+ \| ([^|]*) \| [^|]*\|$", re.MULTILINE)
 """A row of the table of blocks: names, file, cycles."""
 
 
-def test_interface_is_generated():
-    spec = importlib.util.spec_from_file_location("write_interface", DOCS / "write_interface.py")
+@pytest.mark.parametrize("name", ["write_interface", "write_verbs"])
+def test_what_is_generated(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert script.FILE.read_text() == script.text(), "run python docs/write_interface.py"
+    assert script.FILE.read_text() == script.text(), f"run python docs/{name}.py"
 
 
 def test_files_named_in_the_architecture_exist():

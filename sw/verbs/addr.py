@@ -1,12 +1,17 @@
-"""Addresses: GID, global route, address handle attributes."""
+"""Addresses: GIDs, routes, address handles."""
 
+import errno
 import ipaddress
+import struct
 from copy import deepcopy
 
-from .base import PyverbsObject
+from .. import host_memory
+from .base import PyverbsCM, PyverbsObject, attempt, refuse
+from .libibverbs_enums import IBV_WC_GRH
+from .number import within
 from .pyverbs_error import PyverbsUserError
 
-__all__ = ["GID", "AHAttr", "GlobalRoute"]
+__all__ = ["AH", "GID", "GRH", "AHAttr", "GlobalRoute"]
 
 
 class GID(PyverbsObject):
@@ -60,6 +65,59 @@ class GID(PyverbsObject):
         return self._value
 
 
+class GRH(PyverbsObject):
+    """Global routing header, 40 bytes before the data of a datagram; GIDs take a :class:`GID` or its text, and are read
+    as text. ``version_tclass_flow`` and ``paylen`` are in network order, as in C.
+    """
+
+    size = 40
+
+    def __init__(self, sgid=None, dgid=None, version_tclass_flow=0, paylen=0, next_hdr=0, hop_limit=1):
+        self._sgid, self._dgid = GID(sgid), GID(dgid)
+        self.version_tclass_flow = version_tclass_flow
+        self.paylen = paylen
+        self.next_hdr = next_hdr
+        self.hop_limit = hop_limit
+
+    @classmethod
+    def unpack(cls, data):
+        """The header that 40 bytes of a receive buffer are. Of RoCEv2 over IPv4 the last 20 are an IPv4 header; its
+        fields go where those of the GRH are.
+        """
+        if data[20] >> 4 == 4 and data[0] >> 4 != 6:
+            tos, length, ttl, protocol, source, dest = struct.unpack("!xBH4xBBxxII", data[20:40])
+            version_tclass_flow = int.from_bytes((6 << 28 | tos << 20).to_bytes(4, "big"), "little")
+            paylen = int.from_bytes((length - 20).to_bytes(2, "big"), "little")
+            return cls(GID.from_ipv4(source), GID.from_ipv4(dest), version_tclass_flow, paylen, protocol, ttl)
+        version_tclass_flow, paylen, next_hdr, hop_limit = struct.unpack("<IHBB", data[:8])
+        gids = (GID(str(ipaddress.IPv6Address(bytes(data[at : at + 16])))) for at in (8, 24))
+        return cls(*gids, version_tclass_flow, paylen, next_hdr, hop_limit)
+
+    @property
+    def sgid(self):
+        """Text of the sender's GID."""
+        return self._sgid.gid
+
+    @sgid.setter
+    def sgid(self, val):
+        self._sgid = GID(val)
+
+    @property
+    def dgid(self):
+        """Text of the receiver's GID."""
+        return self._dgid.gid
+
+    @dgid.setter
+    def dgid(self, val):
+        self._dgid = GID(val)
+
+    def __str__(self):
+        return (
+            f"GRH: sgid {self.sgid}, dgid {self.dgid}, version_tclass_flow {self.version_tclass_flow:#x}, "
+            f"paylen {self.paylen}, next_hdr {self.next_hdr}, hop_limit {self.hop_limit}"
+        )
+
+
 class GlobalRoute(PyverbsObject):
     """Global route of an address handle; ``dgid`` takes a :class:`GID` or its text, and is read as text."""
 
@@ -77,6 +135,12 @@ class GlobalRoute(PyverbsObject):
     @dgid.setter
     def dgid(self, val):
         self._dgid = GID(val)
+
+    def __str__(self):
+        return ", ".join(
+            f"{name} {getattr(self, name)}"
+            for name in ("dgid", "flow_label", "sgid_index", "hop_limit", "traffic_class")
+        )
 
 
 def _routed(name):
@@ -108,14 +172,64 @@ class AHAttr(PyverbsObject):
     def __str__(self):
         if not self.is_global:
             return f"port {self.port_num}, no route"
-        route = self.gr
-        return (
-            f"port {self.port_num}, sgid_index {route.sgid_index}, dgid {route.dgid}, flow_label {route.flow_label}, "
-            f"hop_limit {route.hop_limit}, traffic_class {route.traffic_class}"
-        )
+        return f"port {self.port_num}, {self.gr}"
 
     dgid = _routed("dgid")
     flow_label = _routed("flow_label")
     sgid_index = _routed("sgid_index")
     hop_limit = _routed("hop_limit")
     traffic_class = _routed("traffic_class")
+
+
+def routable(ah):
+    """Whether the way that attributes tell leads from the one GID to an IPv4 address."""
+    return (
+        bool(ah.is_global)
+        and ah.port_num == 1
+        and bool(ah.gr._dgid.ipv4)
+        and ah.sgid_index == 0
+        and within(ah.flow_label, 0, (1 << 20) - 1)
+        and within(ah.hop_limit, 0, 255)
+        and within(ah.traffic_class, 0, 255)
+    )
+
+
+class AH(PyverbsCM):
+    """An address handle: the way to a receiver of datagrams, whose MAC address is resolved when it is made.
+
+    It is made of ``attr``, an :class:`AHAttr`; or of the completion ``wc`` of a datagram that came in by ``port_num``,
+    and of its ``grh``, a :class:`GRH` or the address of the receive buffer: then it leads back to the sender.
+    """
+
+    _rank = 6
+
+    def __init__(self, pd, *, attr=None, wc=None, grh=None, port_num=None):
+        super().__init__(pd)
+        failed = "Failed to create AH"
+        if (attr is None) == (wc is None):
+            raise PyverbsUserError(f"{failed}: it needs either attr or wc")
+        if attr is None:
+            attr = _way_back(failed, wc, grh, port_num)
+        if not routable(attr):
+            refuse(f"{failed}: {attr}", errno.EINVAL)
+        self.pd = pd
+        self._attr = deepcopy(attr)
+        with attempt(failed):
+            self._mac = pd.context._adapter.resolve(attr.gr._dgid.ipv4)
+        self._opened()
+
+    def _destroy(self):
+        """The device knows nothing of it."""
+
+    def __str__(self):
+        return f"AH: {self._attr}, MAC address {self._mac:012x}"
+
+
+def _way_back(failed, wc, grh, port_num):
+    """Attributes of the way to the sender of a datagram."""
+    if not wc.wc_flags & IBV_WC_GRH or grh is None:
+        refuse(f"{failed}: on RoCE it needs a GRH", errno.EINVAL)
+    header = grh if isinstance(grh, GRH) else GRH.unpack(host_memory.read(grh, GRH.size))
+    flow = int.from_bytes(header.version_tclass_flow.to_bytes(4, "little"), "big")
+    route = GlobalRoute(header._sgid, flow & 0xFFFFF, 0, 0xFF, flow >> 20 & 0xFF)
+    return AHAttr(wc.slid, wc.sl, wc.dlid_path_bits, is_global=1, port_num=port_num, gr=route)

@@ -5,6 +5,7 @@ import collections
 import contextlib
 import errno
 import itertools
+import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -157,3 +158,19 @@ def close_all():
     for root in sorted(_roots, key=lambda r: r._serial):
         with contextlib.suppress(Exception):
             root._end()
+
+
+def _abandon(resource):
+    for child in list(resource._children):
+        _abandon(child)
+    resource._closed = True
+
+
+def abandon_all():
+    """Makes all objects count as closed, without a word to their devices: those belong to another process."""
+    _forgotten.clear()
+    for root in list(_roots):
+        _abandon(root)
+
+
+os.register_at_fork(after_in_child=abandon_all)

@@ -10,100 +10,30 @@ from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.abi.registers import CqDoorbell
 
 from ..adapter import phase_at
-from .base import PyverbsCM, PyverbsObject, attempt, bury, refuse
+from .base import PyverbsCM, attempt, bury, refuse
+from .comp_channel import CompChannel
+from .cq_init_attr import CqInitAttrEx, PollCqAttr, check_init_attr, create_wc_flags_to_str
 from .device import AsyncEvent
-from .libibverbs_enums import ibv_wc_status
 from .limits import MAX_CQE
 from .number import within
-from .waiting import wait_for
+from .unsupported import unsupported
+from .wc import WC, cqe_flags_to_str, cqe_opcode_to_str, cqe_status_to_str
 
-__all__ = ["CQ", "WC", "CompChannel"]
+__all__ = [
+    "CQ",
+    "CQEX",
+    "WC",
+    "CompChannel",
+    "CqInitAttrEx",
+    "PollCqAttr",
+    "cqe_flags_to_str",
+    "cqe_opcode_to_str",
+    "cqe_status_to_str",
+    "create_wc_flags_to_str",
+]
 
 POLL_QUANTUM = 1024
 """Cycles that a simulated device is given when a poll finds nothing: a few round trips of memory."""
-
-
-class WC(PyverbsObject):
-    """A work completion. If ``status`` is not 0, only wr_id, status, qp_num and vendor_err count.
-
-    ``vendor_err`` is a :class:`verbena.hdl.abi.cqe.Syndrome`; ``imm_data`` is in network order.
-    """
-
-    def __init__(
-        self,
-        wr_id=0,
-        status=0,
-        opcode=0,
-        vendor_err=0,
-        byte_len=0,
-        qp_num=0,
-        src_qp=0,
-        imm_data=0,
-        wc_flags=0,
-        pkey_index=0,
-        slid=0,
-        sl=0,
-        dlid_path_bits=0,
-    ):
-        self.wr_id = wr_id
-        self.status = status
-        self.opcode = opcode
-        self.vendor_err = vendor_err
-        self.byte_len = byte_len
-        self.qp_num = qp_num
-        self.src_qp = src_qp
-        self.imm_data = imm_data
-        self.wc_flags = wc_flags
-        self.pkey_index = pkey_index
-        self.slid = slid
-        self.sl = sl
-        self.dlid_path_bits = dlid_path_bits
-
-    def __repr__(self):
-        status = ibv_wc_status(self.status).name if self.status in set(ibv_wc_status) else self.status
-        return (
-            f"WC(wr_id={self.wr_id}, status={status}, opcode={self.opcode}, qp_num={self.qp_num:#x}, "
-            f"byte_len={self.byte_len}, vendor_err={self.vendor_err})"
-        )
-
-
-class CompChannel(PyverbsCM):
-    """Delivers completion events of the CQs made with it."""
-
-    _rank = 4
-
-    def __init__(self, context):
-        super().__init__(context)
-        self.context = context
-        self._events = deque()  # weak references to CQs
-        self._opened()
-
-    def get_cq_event(self, expected_cq=None):
-        """Waits for an event and returns its CQ, which must acknowledge it (:meth:`CQ.ack_events`).
-
-        EDEADLK if none can come any more (:func:`.waiting.wait_for`); an event of another CQ than ``expected_cq`` is an
-        error.
-        """
-        bury()
-        self._check_open()
-        cq = wait_for(self.context._adapter, lambda: bool(self._events), self._take, "Failed to get CQ event")
-        cq.num_events += 1
-        if expected_cq is not None and cq is not expected_cq:
-            refuse("Received event on an unexpected CQ", errno.EINVAL)
-        return cq
-
-    def _take(self):
-        self._check_open()
-        while self._events:
-            if (cq := self._events.popleft()()) is not None:
-                return cq
-        return None
-
-    def _forget_events(self, cq):
-        self._events = deque(event for event in self._events if event() not in (cq, None))
-
-    def _destroy(self):
-        self._events.clear()
 
 
 class CQ(PyverbsCM):
@@ -115,8 +45,11 @@ class CQ(PyverbsCM):
     _rank = 3
 
     def __init__(self, context, cqe, cq_context=None, channel=None, comp_vector=0):
-        super().__init__(*([context] if channel is None else [context, channel]))
-        failed = "Failed to create a CQ"
+        self._create("Failed to create a CQ", [context], cqe, cq_context, channel, comp_vector)
+
+    def _create(self, failed, parents, cqe, cq_context, channel, comp_vector):
+        context = parents[0]
+        PyverbsCM.__init__(self, *parents, *([] if channel is None else [channel]))
         cqe = int(cqe)
         if not 1 <= cqe <= MAX_CQE:
             refuse(f"{failed}: cqe must be 1 to {MAX_CQE}, not {cqe!r}", errno.EINVAL)
@@ -265,9 +198,9 @@ class CQ(PyverbsCM):
 
     def _event(self, kind):
         if kind != EventType.COMPLETION:
-            self.context._events.append(AsyncEvent(kind, self))
+            self.context._events.put(AsyncEvent(kind, self))
         elif self.comp_channel is not None:
-            self.comp_channel._events.append(weakref.ref(self))
+            self.comp_channel._events.put(weakref.ref(self))
 
     def _may_close(self):
         if self._unacked_events:
@@ -283,3 +216,125 @@ class CQ(PyverbsCM):
 
     def __str__(self):
         return f"CQ {self._number}: {self.cqe} entries"
+
+
+_NOT_POLLED = WC()
+
+
+class CQEX(CQ):
+    """A CQ of ``init_attr``, a :class:`CqInitAttrEx`, whose completions are read one field at a time.
+
+    :meth:`start_poll` and :meth:`poll_next` take a completion, whose fields :attr:`status`, :attr:`wr_id` and the
+    ``read_`` methods tell until the next is taken; 0 before the first. Each thread has a completion of its own. The
+    methods of :class:`CQ` are there as well.
+    """
+
+    def __init__(self, context, init_attr=None):
+        failed = "Failed to create extended CQ"
+        attr = CqInitAttrEx() if init_attr is None else init_attr
+        check_init_attr(failed, context, attr)
+        parents = [context] if attr.parent_domain is None else [context, attr.parent_domain]
+        self._current = threading.local()
+        self._create(failed, parents, attr.cqe, attr.cq_context, attr.comp_channel, attr.comp_vector)
+
+    @property
+    def _wc(self):
+        return getattr(self._current, "wc", _NOT_POLLED)
+
+    def start_poll(self, attr=None):
+        """Takes a completion. 0, or ENOENT if there is none; then a simulated device was given some time."""
+        if attr is not None and attr.comp_mask:
+            return errno.EINVAL
+        return self._take_one(self.poll(1)[1])
+
+    def poll_next(self):
+        """Takes another completion. 0, or ENOENT if there is none now. Who asks again after that waits for one, so the
+        device is given some time then.
+        """
+        self._check_open()
+        dry = getattr(self._current, "dry", False)
+        return self._take_one(self.poll(1)[1] if dry else self._take(1))
+
+    def _take_one(self, wcs):
+        self._current.dry = not wcs
+        if not wcs:
+            return errno.ENOENT
+        self._current.wc = wcs[0]
+        return 0
+
+    def end_poll(self):
+        """Ends what :meth:`start_poll` began, when that has returned 0."""
+        self._check_open()
+
+    @property
+    def status(self):
+        """``enum ibv_wc_status`` of the completion."""
+        return self._wc.status
+
+    @property
+    def wr_id(self):
+        """Of the request that is complete."""
+        return self._wc.wr_id
+
+    def read_opcode(self):
+        """``enum ibv_wc_opcode`` of the completion."""
+        return self._wc.opcode
+
+    def read_vendor_err(self):
+        """A :class:`verbena.hdl.abi.cqe.Syndrome`."""
+        return self._wc.vendor_err
+
+    def read_byte_len(self):
+        """Bytes received or read."""
+        return self._wc.byte_len
+
+    def read_imm_data(self):
+        """Immediate data in network order."""
+        return self._wc.imm_data
+
+    def read_qp_num(self):
+        """Number of the QP here."""
+        return self._wc.qp_num
+
+    def read_src_qp(self):
+        """Number of the sender's QP."""
+        return self._wc.src_qp
+
+    def read_wc_flags(self):
+        """``enum ibv_wc_flags`` of the completion."""
+        return self._wc.wc_flags
+
+    def read_slid(self):
+        """Source LID, 0 on Ethernet."""
+        return self._wc.slid
+
+    def read_sl(self):
+        """Service level, 0 on Ethernet."""
+        return self._wc.sl
+
+    def read_dlid_path_bits(self):
+        """Path bits of the LID, 0 on Ethernet."""
+        return self._wc.dlid_path_bits
+
+    @unsupported("Failed to read the timestamp")
+    def read_timestamp(self):
+        """The device's clock at completion."""
+
+    @unsupported("Failed to read the wall clock")
+    def read_completion_wallclock_ns(self):
+        """Time of day at completion."""
+
+    @unsupported("Failed to read the VLAN")
+    def read_cvlan(self):
+        """VLAN tag of the packet."""
+
+    @unsupported("Failed to read the flow tag")
+    def read_flow_tag(self):
+        """Tag that a flow rule has given."""
+
+    @unsupported("Failed to read tag matching")
+    def read_tm_info(self):
+        """What tag matching says."""
+
+    def __str__(self):
+        return f"Extended {super().__str__()}"

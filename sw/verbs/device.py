@@ -6,7 +6,6 @@ import errno
 import os
 import threading
 import weakref
-from collections import deque
 
 from verbena.hdl.abi.counters import COUNTERS
 
@@ -20,39 +19,79 @@ from .device_attr import (
     PortAttr,
     guid_format,
     guid_of,
+    guid_to_hex,
     phys_state_to_str,
     port_state_to_str,
     speed_to_str,
+    translate_device_caps,
     translate_event_type,
+    translate_gid_type,
     translate_link_layer,
     translate_mtu,
+    translate_node_type,
+    translate_port_cap_flags,
+    translate_port_cap_flags2,
+    translate_transport_type,
     width_to_str,
 )
+from .device_caps import (
+    CQModerationCaps,
+    DeviceAttrEx,
+    ODPCaps,
+    PacketPacingCaps,
+    PCIAtomicCaps,
+    QueryDeviceExInput,
+    RSSCaps,
+    TMCaps,
+    TSOCaps,
+)
+from .direct_memory import DM, AllocDmAttr
+from .event_queue import EventQueue
 from .libibverbs_enums import (
     IBV_GID_TYPE_SYSFS_ROCE_V2,
     IBV_NODE_CA,
     IBV_TRANSPORT_IB,
+    IBV_VALUES_MASK_RAW_CLOCK,
     ibv_event_type,
 )
 from .pyverbs_error import PyverbsUserError
-from .waiting import EVENT_QUANTUM, wait_for
+from .unsupported import unsupported
+from .waiting import EVENT_QUANTUM, glance, wait_for
 
 __all__ = [
+    "DM",
+    "AllocDmAttr",
     "AsyncEvent",
+    "CQModerationCaps",
     "Context",
     "Device",
     "DeviceAttr",
+    "DeviceAttrEx",
     "GIDEntry",
+    "ODPCaps",
+    "PCIAtomicCaps",
+    "PacketPacingCaps",
     "PortAttr",
+    "QueryDeviceExInput",
+    "RSSCaps",
+    "TMCaps",
+    "TSOCaps",
     "get_device_list",
     "guid_format",
+    "guid_to_hex",
     "open_adapter",
     "phys_state_to_str",
     "port_state_to_str",
     "speed_to_str",
+    "translate_device_caps",
     "translate_event_type",
+    "translate_gid_type",
     "translate_link_layer",
     "translate_mtu",
+    "translate_node_type",
+    "translate_port_cap_flags",
+    "translate_port_cap_flags2",
+    "translate_transport_type",
     "width_to_str",
 ]
 
@@ -77,6 +116,9 @@ def _close_adapters():
     for adapter in list(_shared):
         with contextlib.suppress(OSError):
             adapter.close()
+
+
+os.register_at_fork(after_in_child=_shared.clear)
 
 
 class Device(PyverbsObject):
@@ -111,9 +153,9 @@ class AsyncEvent(PyverbsObject):
     port, the Context.
     """
 
-    def __init__(self, event_type, element):
+    def __init__(self, event_type=0, element=None):
         self.event_type = ibv_event_type(event_type)
-        self._element = weakref.ref(element)
+        self._element = (lambda: None) if element is None else weakref.ref(element)
         self._acked = False
 
     @property
@@ -167,59 +209,97 @@ class Context(PyverbsCM):
         wanted = os.environ.get("VERBENA_PUSH", "1") != "0" if push is None else push
         self._push = bool(wanted and self._adapter.may_push)
         self.num_comp_vectors = 1
-        self._events = deque()
+        self._events = EventQueue()
         self._unacked_events = 0
+        self._cmd_fd = None
         self._adapter.contexts.add(self)
         self._opened()
 
     def _destroy(self):
-        self._events.clear()
+        self._events.close()
+        if self._cmd_fd is not None:
+            os.close(self._cmd_fd)
         self._adapter.contexts.discard(self)
 
     @property
     def cmd_fd(self):
+        """A file descriptor of this context, of the null device: no kernel stands behind it. It may be duplicated, but
+        not be opened as a device.
+        """
         self._check_open()
-        refuse("Failed to share a device by its file", errno.EOPNOTSUPP)
+        if self._cmd_fd is None:
+            self._cmd_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        return self._cmd_fd
+
+    @property
+    def async_fd(self):
+        """A file descriptor that is readable while there is an event for :meth:`get_async_event`; as of
+        :attr:`.cq.CompChannel.fd`.
+        """
+        self._check_open()
+        self._adapter.files = True
+        return self._events.fileno()
 
     def query_device(self):
+        """Attributes of the device, a :class:`DeviceAttr`."""
         self._check_open()
         return DeviceAttr(self._adapter)
 
     def query_device_ex(self, ex_input=None):
+        """Attributes and capabilities of the device, a :class:`DeviceAttrEx`."""
         self._check_open()
-        refuse(f"Failed to query EX device {self.name}", errno.EOPNOTSUPP)
+        if ex_input is not None and ex_input.comp_mask:
+            refuse(f"Failed to query EX device {self.name}", errno.EINVAL)
+        return DeviceAttrEx(self._adapter)
+
+    def query_rt_values_ex(self, comp_mask=IBV_VALUES_MASK_RAW_CLOCK):
+        """The device's clock, as ``(seconds, nanoseconds)`` from any start; in simulation, simulated time."""
+        self._check_open()
+        if comp_mask != IBV_VALUES_MASK_RAW_CLOCK:
+            refuse("Failed to query real time values", errno.EOPNOTSUPP)
+        return divmod(self._adapter.port.time_ns(), 10**9)
 
     def query_port(self, port_num):
+        """State and attributes of a port, a :class:`PortAttr`."""
         self._check(f"Failed to query port {port_num}", port_num)
         return PortAttr(self._adapter.link)
 
+    @unsupported("Failed to query the speed of a port")
     def query_port_speed(self, port_num):
-        self._check(f"Failed to query speed of port {port_num}", port_num)
-        refuse(f"Failed to query speed of port {port_num}", errno.EOPNOTSUPP)
+        """Speed of a port in 100 Mb/s."""
 
     def query_gid(self, port_num, index):
+        """A :class:`.GID` of a port."""
         self._check(f"Failed to query gid {index} of port {port_num}", port_num, index)
         return GID.from_ipv4(self._adapter.port.ip)
 
     def query_gid_type(self, port_num, index):
+        """``enum ibv_gid_type_sysfs`` of a GID."""
         self._check(f"Failed to query gid type of port {port_num} and gid index {index}", port_num, index)
         return IBV_GID_TYPE_SYSFS_ROCE_V2
 
     def query_gid_ex(self, port_num, gid_index, flags=0):
-        self._check(f"Failed to query gid table of port {port_num} in index {gid_index}", port_num, gid_index)
+        """A row of the GID table, a :class:`GIDEntry`; ``flags`` must be 0."""
+        failed = f"Failed to query gid table of port {port_num} in index {gid_index}"
+        self._check(failed, port_num, gid_index)
+        if flags:
+            refuse(failed, errno.EOPNOTSUPP)
         return GIDEntry.of(GID.from_ipv4(self._adapter.port.ip), gid_index, port_num)
 
     def query_gid_table(self, max_entries, flags=0):
+        """All rows of the GID table. The negative of EINVAL if there are more than ``max_entries``."""
         self._check_open()
-        if max_entries < 1:
-            refuse("Failed to query gid tables of the device", -errno.EINVAL)
+        if max_entries < 1 or flags:
+            refuse("Failed to query gid tables of the device", -errno.EOPNOTSUPP if flags else -errno.EINVAL)
         return [self.query_gid_ex(1, 0)]
 
     def query_pkey(self, port_num, index):
-        self._check(f"Failed to query pkey index {index} of port {port_num}", port_num, index)
+        """A partition key."""
+        self._check(f"Failed to query pkey {index} of port {port_num}", port_num, index)
         return 0xFFFF
 
     def get_pkey_index(self, port_num, pkey):
+        """The index of a partition key."""
         failed = f"Failed to get the index of pkey {pkey!r} of port {port_num}"
         self._check(failed, port_num)
         if pkey != 0xFFFF:
@@ -227,15 +307,19 @@ class Context(PyverbsCM):
         return 0
 
     def get_async_event(self):
-        """Waits for an asynchronous event. EDEADLK if none can come any more (:func:`.waiting.wait_for`)."""
+        """Waits for an asynchronous event. EDEADLK if none can come any more (:func:`.waiting.wait_for`); EAGAIN if
+        there is none and :attr:`async_fd` does not block.
+        """
         bury()
         self._check_open()
-        return wait_for(self._adapter, lambda: bool(self._events), self._take, "Failed to get an async event")
+        failed = "Failed to get async event"
+        if not self._events.blocking:
+            return glance(self._adapter, self._take, failed)
+        return wait_for(self._adapter, lambda: bool(self._events), self._take, failed)
 
     def _take(self):
         self._check_open()
-        while self._events:
-            event = self._events.popleft()
+        while (event := self._events.take()) is not None:
             element = event.element
             if element is not None:
                 element._unacked_events += 1
@@ -276,11 +360,11 @@ class Context(PyverbsCM):
             self._adapter.port.unwatch(watch)
 
     def _event(self, kind):
-        self._events.append(AsyncEvent(kind, self))
+        self._events.put(AsyncEvent(kind, self))
 
     def _forget_events(self, element):
         """An element that goes takes its undelivered events with it."""
-        self._events = deque(event for event in self._events if event.element not in (element, None))
+        self._events.drop(lambda event: event.element in (element, None))
 
     def _check(self, failed, port_num, index=0):
         self._check_open()

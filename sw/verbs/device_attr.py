@@ -1,16 +1,22 @@
 """What a device, its port and its GID table tell about themselves; :mod:`.device` hands these out."""
 
-from .addr import GID
 from .base import PyverbsObject
 from .libibverbs_enums import (
     IBV_LINK_LAYER_ETHERNET,
     ibv_atomic_cap,
+    ibv_device_cap_flags,
     ibv_event_type,
     ibv_gid_type,
     ibv_mtu,
+    ibv_node_type,
+    ibv_port_cap_flags,
+    ibv_port_cap_flags2,
     ibv_port_state,
+    ibv_transport_type,
 )
-from .limits import MAX_CQE, MAX_MR, MAX_MR_SIZE, MAX_MSG_SZ, MAX_PD, MAX_QP_WR, MAX_RD_ATOMIC, MAX_SGE
+from .limits import MAX_AH, MAX_CQE, MAX_MR, MAX_MR_SIZE, MAX_MSG_SZ, MAX_PD, MAX_QP_WR, MAX_RD_ATOMIC, MAX_SGE
+from .naming import name_of, names_of
+from .utils import gid_str
 
 __all__ = [
     "DeviceAttr",
@@ -18,18 +24,35 @@ __all__ = [
     "PortAttr",
     "guid_format",
     "guid_of",
+    "guid_to_hex",
     "phys_state_to_str",
     "port_state_to_str",
     "speed_to_str",
+    "translate_device_caps",
     "translate_event_type",
+    "translate_gid_type",
     "translate_link_layer",
     "translate_mtu",
+    "translate_node_type",
+    "translate_port_cap_flags",
+    "translate_port_cap_flags2",
+    "translate_transport_type",
     "width_to_str",
 ]
 
+D = ibv_device_cap_flags
+CAP_FLAGS = (
+    D.IBV_DEVICE_CURR_QP_STATE_MOD
+    | D.IBV_DEVICE_PORT_ACTIVE_EVENT
+    | D.IBV_DEVICE_SYS_IMAGE_GUID
+    | D.IBV_DEVICE_RC_RNR_NAK_GEN
+)
+"""What every engine can do: IBV_QP_CUR_STATE is taken, the port's events are told, there is a system image GUID, and a
+request that finds no receive is answered with an RNR NAK."""
+
 _ABSENT = (
-    "device_cap_flags max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_mw max_raw_ipv6_qps max_raw_ethy_qp "
-    "max_mcast_grp max_mcast_qp_attach max_total_mcast_qp_attach max_ah max_fmr max_map_per_fmr max_srq "
+    "max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_mw max_raw_ipv6_qps max_raw_ethy_qp "
+    "max_mcast_grp max_mcast_qp_attach max_total_mcast_qp_attach max_fmr max_map_per_fmr max_srq "
     "max_srq_wr max_srq_sge"
 )
 """Attributes of what the engine does not have."""
@@ -72,13 +95,15 @@ class DeviceAttr(PyverbsObject):
         self.max_cqe = MAX_CQE
         self.max_mr = MAX_MR
         self.max_pd = MAX_PD
+        self.max_ah = MAX_AH
+        self.device_cap_flags = CAP_FLAGS
         self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_HCA
         self.max_pkeys = 1
         self.local_ca_ack_delay = 15
         self.phys_port_cnt = 1
 
     def __str__(self):
-        return _lines(self, node_guid=guid_format, sys_image_guid=guid_format)
+        return _lines(self, node_guid=guid_format, sys_image_guid=guid_format, device_cap_flags=translate_device_caps)
 
 
 class PortAttr(PyverbsObject):
@@ -89,7 +114,7 @@ class PortAttr(PyverbsObject):
         self.max_mtu = ibv_mtu.IBV_MTU_4096
         self.active_mtu = ibv_mtu.IBV_MTU_4096
         self.gid_tbl_len = 1
-        self.port_cap_flags = 1 << 26  # IP-based GIDs
+        self.port_cap_flags = ibv_port_cap_flags.IBV_PORT_IP_BASED_GIDS
         self.max_msg_sz = MAX_MSG_SZ
         self.pkey_tbl_len = 1
         self.lid = self.sm_lid = self.lmc = self.sm_sl = self.bad_pkey_cntr = self.qkey_viol_cntr = 0
@@ -110,6 +135,8 @@ class PortAttr(PyverbsObject):
             phys_state=phys_state_to_str,
             active_width=width_to_str,
             active_speed=speed_to_str,
+            port_cap_flags=translate_port_cap_flags,
+            port_cap_flags2=translate_port_cap_flags2,
         )
 
 
@@ -138,12 +165,12 @@ class GIDEntry(PyverbsObject):
         return cls(_swap(int(gid) >> 64), _swap(int(gid) & (1 << 64) - 1), gid_index, port_num)
 
     def gid_str(self):
-        gid = GID()
-        gid._value = _swap(self.gid_subnet_prefix) << 64 | _swap(self.gid_interface_id)
-        return gid.gid
+        """Text of the GID, in eight groups."""
+        return gid_str(self.gid_subnet_prefix, self.gid_interface_id)
 
     def __str__(self):
-        return f"GID {self.gid_index} of port {self.port_num}: {self.gid_str()}"
+        kind = translate_gid_type(self.gid_type)
+        return f"GID {self.gid_index} of port {self.port_num}: {self.gid_str()}, {kind}"
 
 
 def _lines(attributes, **formats):
@@ -155,6 +182,7 @@ def _named(names, wrong):
     """A function from a number to what ``names`` calls it, or to ``wrong``."""
 
     def translate(value):
+        """Text of the number, and the number."""
         return f"{names[value]} ({int(value)})" if value in names else f"{wrong} ({int(value)})"
 
     return translate
@@ -195,8 +223,50 @@ speed_to_str = _named(
 
 
 def translate_link_layer(ll):
+    """Name of a link layer."""
     return {0: "Unspecified", 1: "InfiniBand", 2: "Ethernet"}.get(ll, f"Invalid link layer ({ll})")
 
 
 def translate_event_type(event_type):
+    """Name of an asynchronous event."""
     return ibv_event_type(event_type).name if event_type in set(ibv_event_type) else f"Unknown event ({event_type})"
+
+
+def translate_gid_type(gid_type):
+    """Name of a GID's type."""
+    return {0: "IB", 1: "RoCEv1", 2: "RoCEv2"}.get(gid_type, f"Unknown gid_type ({gid_type})")
+
+
+def _short(kind, prefix):
+    """A function from a number of ``kind`` to its name without ``prefix``, or to ``Unknown``."""
+
+    def translate(value):
+        """Name of the number."""
+        known = value in set(kind) and value >= 0
+        return name_of(kind, value).removeprefix(prefix).replace("_", " ") if known else "Unknown"
+
+    return translate
+
+
+translate_node_type = _short(ibv_node_type, "IBV_NODE_")
+translate_transport_type = _short(ibv_transport_type, "IBV_TRANSPORT_")
+
+
+def _listed(kind):
+    """A function from flags of ``kind`` to their names, one a line."""
+
+    def translate(flags):
+        """Names of flags, one a line."""
+        return "".join(f"\n  {name}" for name in names_of(kind, flags)) or "0"
+
+    return translate
+
+
+translate_device_caps = _listed(ibv_device_cap_flags)
+translate_port_cap_flags = _listed(ibv_port_cap_flags)
+translate_port_cap_flags2 = _listed(ibv_port_cap_flags2)
+
+
+def guid_to_hex(node_guid):
+    """Hexadecimal digits of a number."""
+    return f"{node_guid:x}"

@@ -3,6 +3,7 @@
 from ..regions import MAX_REGIONS
 
 __all__ = [
+    "MAX_AH",
     "MAX_CQE",
     "MAX_INLINE",
     "MAX_MR",
@@ -24,3 +25,5 @@ MAX_MR_SIZE = 1 << 40
 MAX_PD = 1 << 16
 MAX_RD_ATOMIC = 16
 """READs and atomics that a QP may have outstanding, in either direction."""
+MAX_AH = (1 << 31) - 1
+"""Address handles live in the program alone; this is the largest number that the attribute holds."""

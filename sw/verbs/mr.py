@@ -5,11 +5,25 @@ import errno
 from .base import PyverbsCM, attempt, refuse
 from .libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
 from .limits import MAX_MR_SIZE
+from .memory_window import MW, MWBind, MWBindInfo, mwtype2str
 from .number import within
+from .pd import PD
 from .pyverbs_error import PyverbsUserError
+from .unsupported import unsupported
 from .user_memory import UserMemory
 
-__all__ = ["MR"]
+__all__ = [
+    "DMMR",
+    "MR",
+    "MW",
+    "Buf",
+    "BufMR",
+    "DmaBufMR",
+    "MREx",
+    "MWBind",
+    "MWBindInfo",
+    "mwtype2str",
+]
 
 A = ibv_access_flags
 R = ibv_rereg_mr_flags
@@ -46,13 +60,23 @@ class MR(PyverbsCM):
     ``address`` is None or 0 for memory of its own; otherwise an address, or any object with the buffer protocol, whose
     whole length is taken if ``length`` is 0. A buffer is held until the region is closed; who gives a number keeps the
     memory himself. EFAULT: the process does not have all of it, or may not write it and ``access`` has LOCAL_WRITE.
+    A region of another process cannot be imported by its ``handle``.
     """
 
     _rank = 5
 
-    def __init__(self, pd, length=0, access=0, address=None, implicit=False):
-        super().__init__(pd)
+    def __init__(self, creator, length=0, access=0, address=None, implicit=False, *, handle=None):
         failed = f"Failed to register a MR. length: {length}, access flags: {int(access)}"
+        if handle is not None:
+            refuse("Failed to import MR", errno.EOPNOTSUPP)
+        self._register(failed, [creator], length, access, address, implicit)
+
+    def _register(self, failed, parents, length, access, address, implicit=False, iova=None):
+        """Makes the region; the first of ``parents`` is its PD."""
+        pd = parents[0]
+        if not isinstance(pd, PD):
+            raise PyverbsUserError(f"Cannot create MR from {type(pd)}")
+        PyverbsCM.__init__(self, *parents)
         if implicit:
             refuse(failed, errno.EOPNOTSUPP)
         granted = _check_access(failed, access)
@@ -67,8 +91,9 @@ class MR(PyverbsCM):
         try:
             self._memory = memory = self._pin(failed, address, length, granted)
             try:
+                self._check_iova(failed, iova)
                 with attempt(failed):
-                    self._region = adapter.register(pd.handle, memory.address, memory.length, granted)
+                    self._region = adapter.register(pd.handle, memory.address, memory.length, granted, iova)
             except Exception as error:
                 memory.release()
                 if isinstance(error, ValueError):
@@ -81,6 +106,13 @@ class MR(PyverbsCM):
         self.pd = pd
         self.access = access
         self._opened()
+
+    def _check_iova(self, failed, iova):
+        address, length = self._memory.address, self._memory.length
+        if iova is None:
+            return
+        if not within(iova, 0, (1 << 64) - length) or (iova - address) % _PAGE:
+            refuse(f"{failed}: iova {iova:#x} of memory at {address:#x}", errno.EINVAL)
 
     def _pin(self, failed, source, length, access):
         return UserMemory(self._adapter.memory, source, length, access & A.IBV_ACCESS_LOCAL_WRITE, failed)
@@ -125,7 +157,7 @@ class MR(PyverbsCM):
         """
         self._check_open()
         failed = "Failed to rereg MR"
-        if not flags or flags & ~sum(R):
+        if not flags or flags & ~R.IBV_REREG_MR_FLAGS_SUPPORTED:
             refuse(failed, errno.EINVAL)
         fields = {}
         if flags & R.IBV_REREG_MR_CHANGE_PD:
@@ -161,7 +193,7 @@ class MR(PyverbsCM):
         if "pd" in fields and pd is not self.pd:
             pd._adopt(self)
             self._parents[0]._leave(self)
-            self.pd, self._parents = pd, (pd,)
+            self.pd, self._parents = pd, (pd, *self._parents[1:])
 
     def _check(self, length, offset):
         self._check_open()
@@ -176,3 +208,94 @@ class MR(PyverbsCM):
 
     def __str__(self):
         return f"MR: {self.length} bytes at {self.buf:#x}, lkey {self.lkey:#x}, rkey {self.rkey:#x}"
+
+
+class MREx(MR):
+    """A region by the extended call. ``iova`` is how peers and work requests name its first byte, instead of its
+    address; both must be at the same place of a 4 KiB page. ``buf`` is a :class:`Buf` that it takes its memory from.
+    Files (``fd``) and handles for DMA (``dmah``) are not served.
+    """
+
+    def __init__(
+        self,
+        pd,
+        length=0,
+        access=0,
+        address=None,
+        iova=None,
+        fd=None,
+        fd_offset=0,
+        dmah=None,
+        implicit=False,
+        buf=None,
+    ):
+        failed = "Failed to register MR using extended API"
+        if fd is not None or fd_offset or dmah is not None:
+            refuse(failed, errno.EOPNOTSUPP)
+        parents = [pd]
+        if buf is not None:
+            if address is not None:
+                raise PyverbsUserError(f"{failed}: either address or buf")
+            address = buf._part(failed, pd, 0, length)
+            parents.append(buf)
+        self._register(failed, parents, length, access, address, implicit, iova)
+
+
+class Buf(PyverbsCM):
+    """``size`` zeroed bytes at ``addr``, for regions of the domain ``pd``; closed after these."""
+
+    _rank = 6
+
+    def __init__(self, pd, size):
+        super().__init__(pd)
+        failed = "Failed to allocate buffer"
+        if not within(size, 1, MAX_MR_SIZE):
+            refuse(f"{failed}: size must be 1 to {MAX_MR_SIZE:#x}, not {size!r}", errno.EINVAL)
+        self.pd = pd
+        self.size = size
+        self._memory = pd.context._adapter.memory
+        with attempt(failed):
+            self.addr = self._memory.alloc(size, _PAGE)
+        self._memory.write(self.addr, bytes(size))
+        self._opened()
+
+    def export_dmabuf_fd(self):
+        """No file stands behind the buffer: ENODATA."""
+        self._check_open()
+        refuse("Failed to export the buffer as a dma-buf", errno.ENODATA)
+
+    def _part(self, failed, pd, offset, length):
+        """Address of ``length`` bytes from ``offset``; EINVAL if they are not all there, or ``pd`` is another."""
+        self._check_open()
+        if pd is not self.pd:
+            refuse(f"{failed}: the buffer is of another PD", errno.EINVAL)
+        if not within(offset, 0, self.size) or not within(length, 0, self.size - offset):
+            refuse(f"{failed}: {length!r} bytes from {offset!r} of a buffer of {self.size}", errno.EINVAL)
+        return self.addr + offset
+
+    def _destroy(self):
+        self._memory.free(self.addr)
+
+
+class BufMR(MR):
+    """A region of ``length`` bytes of the :class:`Buf` ``buf``, from ``offset`` on."""
+
+    def __init__(self, pd, buf, length, access, offset=0):
+        failed = f"Failed to register a MR. length: {length}, access flags: {int(access)}"
+        self._register(failed, [pd, buf], length, access, buf._part(failed, pd, offset, length))
+
+
+class DMMR(MR):
+    """A region of the device's own memory."""
+
+    @unsupported("Failed to register a device MR")
+    def __init__(self, pd, length, access, dm, offset):
+        """Registers it."""
+
+
+class DmaBufMR(MR):
+    """A region of a dma-buf."""
+
+    @unsupported("Failed to register a dma-buf MR")
+    def __init__(self, pd, length, access, dmabuf=None, offset=0, gpu=0, gtt=0):
+        """Registers it."""

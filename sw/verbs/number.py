@@ -35,7 +35,6 @@ class Unsigned:
 
     def __set_name__(self, owner, name):
         self._name = name
-        self._what = f"{owner.__name__.lstrip('_')}.{name}"
 
     def __get__(self, instance, owner=None):
         return self if instance is None else vars(instance)[self._name]
@@ -43,4 +42,5 @@ class Unsigned:
     def __set__(self, instance, value):
         if self._convert is not None:
             value = self._convert(value)
-        vars(instance)[self._name] = unsigned(self._what, value, self._bits)
+        what = f"{type(instance).__name__}.{self._name}"
+        vars(instance)[self._name] = unsigned(what, value, self._bits)

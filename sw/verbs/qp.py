@@ -1,6 +1,7 @@
 """Queue pairs."""
 
 import errno
+import threading
 from copy import copy, deepcopy
 
 from verbena.hdl.abi.eqe import EventType
@@ -8,22 +9,41 @@ from verbena.hdl.abi.registers import QpDoorbell
 from verbena.hdl.abi.wqe import RECV_SGE_MAX
 
 from .base import PyverbsCM, attempt, bury, refuse
-from .device import AsyncEvent
-from .libibverbs_enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type, ibv_wc_opcode
+from .device import AsyncEvent, Context
+from .libibverbs_enums import (
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    ibv_qp_attr_mask,
+    ibv_qp_state,
+    ibv_qp_type,
+    ibv_wc_opcode,
+)
 from .limits import MAX_INLINE, MAX_QP_WR, MAX_SGE
 from .number import within
 from .pd import PD
-from .pyverbs_error import PyverbsRDMAError
-from .qp_attr import FIELDS, QPAttr, QPCap, QPInitAttr, check_values
+from .pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from .qp_attr import (
+    FIELDS,
+    SEND_OPS,
+    QPAttr,
+    QPCap,
+    QPInitAttr,
+    QPInitAttrEx,
+    check_init_attr_ex,
+    check_values,
+)
 from .qp_context import action_of, context_of
 from .states import TRANSITIONS, check_transition
+from .unsupported import unsupported
+from .utils import qp_state_to_str, qp_type_to_str
 from .work_queue import WorkQueue, recv_wqe, send_wqe
+from .wr_builder import DataBuffer, WrBuilder
 
-__all__ = ["QP", "QPAttr", "QPCap", "QPInitAttr"]
+__all__ = ["QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "QPInitAttrEx"]
 
 M = ibv_qp_attr_mask
 S = ibv_qp_state
 _RETURNING = (ibv_wc_opcode.IBV_WC_RDMA_READ, ibv_wc_opcode.IBV_WC_COMP_SWAP, ibv_wc_opcode.IBV_WC_FETCH_ADD)
+_NO_SENDS = (S.IBV_QPS_RESET, S.IBV_QPS_INIT, S.IBV_QPS_RTR)
 _CONNECTED = (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_SQE)
 
 
@@ -42,15 +62,28 @@ def _log_strides(cap):
     return 7 if wide else 6, 4 + (max(1, cap.max_recv_sge) - 1).bit_length()
 
 
+def _pd_of(failed, creator, init_attr):
+    """The PD of a QP that ``creator`` is to make."""
+    if isinstance(creator, PD):
+        return creator
+    if not isinstance(creator, Context):
+        raise PyverbsUserError(f"{failed}: by a PD or a Context, not {type(creator)}")
+    if not isinstance(init_attr, QPInitAttrEx):
+        raise PyverbsUserError(f"{failed}: a Context makes it of a QPInitAttrEx, not {type(init_attr)}")
+    check_init_attr_ex(failed, creator, init_attr)
+    return init_attr.pd
+
+
 class QP(PyverbsCM):
-    """A queue pair of type RC. With ``qp_attr`` it starts in INIT."""
+    """A queue pair of type RC, made by a PD of a :class:`QPInitAttr`, or by a Context of a :class:`QPInitAttrEx`. With
+    ``qp_attr`` it starts in INIT.
+    """
 
     _rank = 1
 
     def __init__(self, creator, init_attr, qp_attr=None):
         failed = "Failed to create QP"
-        if not isinstance(creator, PD):
-            refuse(f"{failed}: only by a PD", errno.EOPNOTSUPP)
+        pd = _pd_of(failed, creator, init_attr)
         if init_attr.qp_type not in set(ibv_qp_type):
             refuse(f"{failed}: type {init_attr.qp_type!r}", errno.EINVAL)
         if init_attr.qp_type != ibv_qp_type.IBV_QPT_RC:
@@ -60,9 +93,9 @@ class QP(PyverbsCM):
         self._scq, self._rcq = init_attr.send_cq, init_attr.recv_cq
         if self._scq is None or self._rcq is None:
             refuse(f"{failed}: it needs two CQs", errno.EINVAL)
-        super().__init__(creator, self._scq, self._rcq)
-        self.pd = creator
-        self.context = creator.context
+        PyverbsCM.__init__(self, pd, self._scq, self._rcq)
+        self.pd = pd
+        self.context = pd.context
         cap = init_attr.cap
         if any(cq.context is not self.context for cq in self._cqs):
             refuse(f"{failed}: a CQ of another context", errno.EINVAL)
@@ -75,6 +108,7 @@ class QP(PyverbsCM):
         self._qp_context = init_attr.qp_context
         self._sq_sig_all = init_attr.sq_sig_all
         self._unacked_events = 0
+        self._posting = threading.RLock()  # requests of two threads do not mix
         self._draining = self._tell_drained = False
         self._qpn = 0
         self._dest_mac = 0
@@ -218,14 +252,17 @@ class QP(PyverbsCM):
         ENOMEM: the queue is full; EINVAL: the request or the state is wrong; EOPNOTSUPP: the device only responds. What
         stands before the bad one is posted, and ``bad_wr`` becomes a copy of it.
         """
+        failed = "Failed to post send"
 
         def entry(wr):
-            if self._adapter.responds_only:
-                refuse("Failed to post send: the device only responds", errno.EOPNOTSUPP)
-            return send_wqe(wr, self._cap, self._sq_sig_all, self._adapter.memory)
+            return self._send_entry(failed, wr)
 
-        never = (S.IBV_QPS_RESET, S.IBV_QPS_INIT, S.IBV_QPS_RTR)
-        self._post("Failed to post send", self._sq, self._ring_send, entry, never, wr, bad_wr)
+        self._post(failed, self._sq, self._ring_send, entry, _NO_SENDS, wr, bad_wr)
+
+    def _send_entry(self, failed, request):
+        if self._adapter.responds_only:
+            refuse(f"{failed}: the device only responds", errno.EOPNOTSUPP)
+        return send_wqe(request, self._cap, self._sq_sig_all, self._adapter.memory, failed)
 
     def post_recv(self, wr, bad_wr=None):
         """Posts a list of receive work requests; errors as of :meth:`post_send`."""
@@ -258,12 +295,24 @@ class QP(PyverbsCM):
                 refuse(f"{failed}: state {self._attr.qp_state.name}", errno.EINVAL)
             return entry(wr)
 
-        start = queue.producer
-        try:
-            queue.post(failed, wr, wqe, bad_wr)
-        finally:
-            if queue.producer != start:
-                ring(start)
+        with self._posting:
+            start = queue.producer
+            try:
+                queue.post(failed, wr, wqe, bad_wr)
+            finally:
+                if queue.producer != start:
+                    ring(start)
+
+    def _post_batch(self, failed, requests):
+        """Posts all send requests, or none."""
+        self._check_open()
+        if self._attr.qp_state in _NO_SENDS and self.qp_state in _NO_SENDS:
+            refuse(f"{failed}: state {self._attr.qp_state.name}", errno.EINVAL)
+        with self._posting:
+            start = self._sq.producer
+            self._sq.post_all(failed, requests, lambda request: self._send_entry(failed, request))
+            if requests:
+                self._ring_send(start)
 
     def _completed(self, entry):
         """The wr_id of a completion, which frees its slot."""
@@ -281,17 +330,26 @@ class QP(PyverbsCM):
             self._draining = False
             if not self._tell_drained:
                 return
-        self.context._events.append(AsyncEvent(kind, self))
+        self.context._events.put(AsyncEvent(kind, self))
 
-    def bind_mw(self, *args, **kwargs):
-        self._check_open()
-        refuse("Failed to bind MW", errno.EOPNOTSUPP)
+    @unsupported("Failed to Bind MW")
+    def bind_mw(self, mw, mw_bind):
+        """Binds a memory window of type 1."""
 
-    def modify_rate_limit(self, *args, **kwargs):
-        self._check_open()
-        refuse("Failed to modify the rate limit", errno.EOPNOTSUPP)
+    @unsupported("Failed to modify the rate limit")
+    def modify_rate_limit(self, rate_limit_attr):
+        """Limits how much is sent in a second."""
+
+    @unsupported("Failed to set ECE")
+    def set_ece(self, ece):
+        """Agrees on an enhanced connection."""
+
+    @unsupported("Failed to query ECE")
+    def query_ece(self):
+        """What was agreed on."""
 
     def query_data_in_order(self, op, flags=0):
+        """Whether data of an operation reaches memory in order, which is never said."""
         self._check_open()
         return 0
 
@@ -310,3 +368,24 @@ class QP(PyverbsCM):
 
     def __str__(self):
         return f"QP {self._qpn:#x}"
+
+    def __repr__(self):
+        return f"<{type(self).__name__} {self._qpn:#x}, {qp_type_to_str(self.qp_type)}, {qp_state_to_str(self._state)}>"
+
+    @property
+    def _state(self):
+        """The state that the driver has brought it to."""
+        return self._attr.qp_state
+
+
+class QPEx(WrBuilder, QP):
+    """A QP that also takes send requests built call by call (:class:`.wr_builder.WrBuilder`). It has the operations of
+    ``send_ops_flags``, if ``comp_mask`` has IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, and no ``wr_`` call otherwise.
+    """
+
+    _served_ops = SEND_OPS
+
+    def __init__(self, creator, init_attr, qp_attr=None):
+        super().__init__(creator, init_attr, qp_attr)
+        if getattr(init_attr, "comp_mask", 0) & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS:
+            self._send_ops = int(init_attr.send_ops_flags)

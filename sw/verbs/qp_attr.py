@@ -3,16 +3,48 @@
 import errno
 from copy import copy
 
-from .addr import AHAttr
+from .addr import AHAttr, routable
 from .base import PyverbsObject, refuse
-from .libibverbs_enums import ibv_mtu, ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type
+from .libibverbs_enums import (
+    ibv_mtu,
+    ibv_qp_attr_mask,
+    ibv_qp_create_flags,
+    ibv_qp_create_send_ops_flags,
+    ibv_qp_init_attr_mask,
+    ibv_qp_state,
+    ibv_qp_type,
+)
 from .limits import MAX_RD_ATOMIC
+from .naming import flags_of
 from .number import within
+from .utils import qp_state_to_str, qp_type_to_str
 
-__all__ = ["FIELDS", "QPAttr", "QPCap", "QPInitAttr", "check_values"]
+__all__ = [
+    "FIELDS",
+    "SEND_OPS",
+    "QPAttr",
+    "QPCap",
+    "QPInitAttr",
+    "QPInitAttrEx",
+    "check_init_attr_ex",
+    "check_values",
+]
 
 M = ibv_qp_attr_mask
 S = ibv_qp_state
+GIVEN = ibv_qp_init_attr_mask
+OPS = ibv_qp_create_send_ops_flags
+
+SEND_OPS = (
+    OPS.IBV_QP_EX_WITH_RDMA_WRITE
+    | OPS.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | OPS.IBV_QP_EX_WITH_SEND
+    | OPS.IBV_QP_EX_WITH_SEND_WITH_IMM
+    | OPS.IBV_QP_EX_WITH_RDMA_READ
+    | OPS.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | OPS.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+)
+"""Operations that an extended QP has."""
 
 
 class QPCap(PyverbsObject):
@@ -69,6 +101,64 @@ class QPInitAttr(PyverbsObject):
     max_recv_sge = _capacity("max_recv_sge")
     max_inline_data = _capacity("max_inline_data")
 
+    def __str__(self):
+        return f"{qp_type_to_str(self.qp_type)}, sq_sig_all {self.sq_sig_all}, {self._cap}"
+
+
+class QPInitAttrEx(QPInitAttr):
+    """What a QP is made of by a Context: ``struct ibv_qp_init_attr_ex``. What ``comp_mask`` does not name does not
+    count.
+    """
+
+    def __init__(
+        self,
+        qp_type=ibv_qp_type.IBV_QPT_UD,
+        qp_context=None,
+        scq=None,
+        rcq=None,
+        srq=None,
+        cap=None,
+        sq_sig_all=0,
+        comp_mask=0,
+        pd=None,
+        xrcd=None,
+        create_flags=0,
+        max_tso_header=0,
+        source_qpn=0,
+        hash_conf=None,
+        ind_table=None,
+        send_ops_flags=0,
+    ):
+        super().__init__(qp_type, qp_context, scq, rcq, srq, cap, sq_sig_all)
+        self.comp_mask = comp_mask
+        self.pd = pd
+        self.xrcd = xrcd
+        self.create_flags = create_flags
+        self.max_tso_header = max_tso_header
+        self.source_qpn = source_qpn
+        self.hash_conf = hash_conf
+        self.ind_table = ind_table
+        self.send_ops_flags = send_ops_flags
+
+
+def check_init_attr_ex(failed, context, attr):
+    """Refuses a :class:`QPInitAttrEx` that no RC engine of ``context`` can take: EINVAL, EOPNOTSUPP for what there is
+    elsewhere.
+    """
+    mask = int(attr.comp_mask)
+    if mask & ~sum(GIVEN):
+        refuse(f"{failed}: comp_mask {mask:#x}", errno.EINVAL)
+    if absent := mask & ~(
+        GIVEN.IBV_QP_INIT_ATTR_PD | GIVEN.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | GIVEN.IBV_QP_INIT_ATTR_CREATE_FLAGS
+    ):
+        refuse(f"{failed}: {flags_of(GIVEN, absent)}", errno.EOPNOTSUPP)
+    if mask & GIVEN.IBV_QP_INIT_ATTR_CREATE_FLAGS and attr.create_flags:
+        refuse(f"{failed}: create_flags {flags_of(ibv_qp_create_flags, attr.create_flags)}", errno.EOPNOTSUPP)
+    if mask & GIVEN.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS and (absent := attr.send_ops_flags & ~SEND_OPS):
+        refuse(f"{failed}: send_ops_flags {flags_of(ibv_qp_create_send_ops_flags, absent)}", errno.EOPNOTSUPP)
+    if not mask & GIVEN.IBV_QP_INIT_ATTR_PD or getattr(attr.pd, "context", None) is not context:
+        refuse(f"{failed}: it needs a PD of its context", errno.EINVAL)
+
 
 class QPAttr(PyverbsObject):
     """``struct ibv_qp_attr``."""
@@ -88,6 +178,10 @@ class QPAttr(PyverbsObject):
         self.en_sqd_async_notify = self.sq_draining = 0
         self.max_rd_atomic = self.max_dest_rd_atomic = 0
         self.min_rnr_timer = self.timeout = self.retry_cnt = self.rnr_retry = self.rate_limit = 0
+
+    def __str__(self):
+        formats = {"qp_state": qp_state_to_str, "cur_qp_state": qp_state_to_str}
+        return "\n".join(f"{name:<20}: {formats.get(name, str)(value)}" for name, value in vars(self).items())
 
 
 FIELDS = {
@@ -139,18 +233,5 @@ def check_values(attr, mask):
         value = getattr(attr, FIELDS[bit])
         if mask & bit and not within(value, low, high):
             refuse(f"{failed}: {bit.name}: {FIELDS[bit]} must be {low} to {high:#x}, not {value!r}", errno.EINVAL)
-    if mask & M.IBV_QP_AV and not _routable(attr.ah_attr):
+    if mask & M.IBV_QP_AV and not routable(attr.ah_attr):
         refuse(f"{failed}: IBV_QP_AV: {attr.ah_attr}", errno.EINVAL)
-
-
-def _routable(ah):
-    """Whether the way leads from the one GID to an IPv4 address."""
-    return (
-        ah.is_global
-        and ah.port_num == 1
-        and bool(ah.gr._dgid.ipv4)
-        and ah.sgid_index == 0
-        and within(ah.flow_label, 0, (1 << 20) - 1)
-        and within(ah.hop_limit, 0, 255)
-        and within(ah.traffic_class, 0, 255)
-    )

@@ -5,7 +5,7 @@ import threading
 
 from .base import refuse
 
-__all__ = ["EVENT_QUANTUM", "wait_for"]
+__all__ = ["EVENT_QUANTUM", "glance", "wait_for"]
 
 EVENT_QUANTUM = 4096
 """Cycles that a simulated device is given between two looks for an event."""
@@ -59,3 +59,14 @@ def wait_for(adapter, ready, take, failed):
                     adapter.news.wait(NAP)
     finally:
         _idle.pop(me, None)
+
+
+def glance(adapter, take, failed):
+    """What ``take()`` returns, at once, or after one quantum of the device's time. EAGAIN if that is None."""
+    adapter.process_events()
+    if (found := take()) is None:
+        adapter.advance(EVENT_QUANTUM)
+        found = take()
+    if found is None:
+        refuse(failed, errno.EAGAIN)
+    return found

@@ -5,8 +5,9 @@ import errno
 from verbena.hdl.abi.wqe import SEND_WQE, SGE, SGE_OFFSET, SendOpcode
 
 from .base import refuse
-from .libibverbs_enums import ibv_send_flags
+from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
 from .limits import MAX_MSG_SZ
+from .naming import name_of
 from .pyverbs_error import PyverbsRDMAError
 
 __all__ = ["WorkQueue", "recv_wqe", "send_wqe"]
@@ -21,6 +22,8 @@ KNOWN_SENDS = (
     SendOpcode.RDMA_WRITE_WITH_IMM,
     *READS,
 )
+_OF_RC = set(ibv_wr_opcode) - {ibv_wr_opcode.IBV_WR_TSO, ibv_wr_opcode.IBV_WR_DRIVER1}
+"""Operations that RC has, also those that the engine has not."""
 _OPERANDS = SEND_WQE.fields["compare_add"].offset // 8
 _FLAGS = (
     ibv_send_flags.IBV_SEND_FENCE
@@ -83,6 +86,14 @@ class WorkQueue:
                 vars(bad_wr).update(vars(wr))
             raise
 
+    def post_all(self, failed, requests, wqe):
+        """Places all of several requests, as :meth:`post` does, or none."""
+        entries = [(request.wr_id, wqe(request)) for request in requests]
+        if len(entries) > self.free:
+            refuse(failed, errno.ENOMEM)
+        for wr_id, data in entries:
+            self.put(wr_id, data)
+
     def complete(self, index):
         """The wr_id of entry ``index``, which is complete, as are all before it."""
         self.completed = index + 1 & 0xFFFF
@@ -111,20 +122,20 @@ def recv_wqe(wr, cap):
     return _sges(wr)
 
 
-def send_wqe(wr, cap, sq_sig_all, memory):
-    """Bytes of a send WQE; inline data is taken from ``memory`` now. Errors as of :func:`recv_wqe`, and EOPNOTSUPP for
-    operations that the engine does not have.
+def send_wqe(wr, cap, sq_sig_all, memory, failed="Failed to post send"):
+    """Bytes of a send WQE; inline data is taken from ``memory`` now, unless the request has it. Errors as of
+    :func:`recv_wqe`, and EOPNOTSUPP for operations that the engine does not have; texts begin with ``failed``.
     """
-    failed = "Failed to post send"
     flags = int(wr.send_flags)
     if wr.opcode not in KNOWN_SENDS:
-        known = wr.opcode in SendOpcode.__members__.values()
-        refuse(f"{failed}: opcode {wr.opcode!r}", errno.EOPNOTSUPP if known else errno.EINVAL)
+        known = wr.opcode in _OF_RC
+        refuse(f"{failed}: opcode {name_of(ibv_wr_opcode, wr.opcode)}", errno.EOPNOTSUPP if known else errno.EINVAL)
     if flags & ~_FLAGS:
         refuse(f"{failed}: flags {flags:#x}", errno.EINVAL)
     if wr.num_sge > cap.max_send_sge:
         refuse(f"{failed}: {wr.num_sge} SGEs", errno.EINVAL)
-    length = sum(s.length for s in wr.sg_list)
+    copied = wr.copied
+    length = len(copied) if copied is not None else sum(s.length for s in wr.sg_list)
     if length > MAX_MSG_SZ:
         refuse(f"{failed}: {length} bytes", errno.EINVAL)
     inline = flags & ibv_send_flags.IBV_SEND_INLINE
@@ -146,5 +157,8 @@ def send_wqe(wr, cap, sq_sig_all, memory):
         compare_add=wr.compare_add if atomic else 0,
         swap=wr.swap if atomic else 0,
     )
-    body = b"".join(memory.read(s.addr, s.length) for s in wr.sg_list) if inline else _sges(wr)
+    if inline:
+        body = copied if copied is not None else b"".join(memory.read(s.addr, s.length) for s in wr.sg_list)
+    else:
+        body = _sges(wr)
     return head[:SGE_OFFSET] + body + (head[_OPERANDS:] if atomic else b"")

@@ -1,13 +1,14 @@
 """Work requests and scatter/gather entries. Numbers that do not fit raise ``PyverbsUserError`` where they are set."""
 
 from .. import host_memory
-from .base import PyverbsObject
+from .base import PyverbsObject, inc_rkey
 from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
+from .naming import flags_of, name_of, names_of
 from .number import Unsigned
 from .pyverbs_error import PyverbsUserError
 from .user_memory import address_of
 
-__all__ = ["SGE", "RecvWR", "SendWR"]
+__all__ = ["SGE", "RecvWR", "SendWR", "send_flags_to_str"]
 
 _WITHOUT_SGE = (ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ibv_wr_opcode.IBV_WR_SEND_WITH_INV)
 
@@ -30,6 +31,9 @@ class SGE(PyverbsObject):
 
     def __str__(self):
         return f"SGE: addr {self.addr:#x}, length {self.length}, lkey {self.lkey:#x}"
+
+    def __repr__(self):
+        return f"SGE({self.addr:#x}, {self.length}, {self.lkey:#x})"
 
 
 class _WR(PyverbsObject):
@@ -57,15 +61,62 @@ class RecvWR(_WR):
     def __init__(self, wr_id=0, num_sge=0, sg=None, next_wr=None):
         super().__init__(wr_id, num_sge, sg, next_wr)
 
+    def __repr__(self):
+        return f"RecvWR(wr_id={self.wr_id}, sg_list={self.sg_list})"
 
-class SendWR(_WR):
-    """A send work request; its SGEs are copied. ``imm_data`` is in network order."""
+
+class SendRequest(_WR):
+    """What a send queue entry is made of. ``imm_data`` is in network order, or the key to be invalidated; ``copied``
+    are inline data that the program may already have overwritten, or None.
+    """
 
     imm_data = Unsigned(32)
     rkey = Unsigned(32)
     remote_addr = Unsigned(64)
     compare_add = Unsigned(64)
     swap = Unsigned(64)
+    remote_qpn = Unsigned(24)
+    remote_qkey = Unsigned(32)
+    remote_srqn = Unsigned(24)
+
+    def __init__(self, wr_id, opcode, num_sge, imm_data, sg, send_flags, next_wr):
+        super().__init__(wr_id, num_sge, sg, next_wr)
+        self.opcode = opcode
+        self.imm_data = imm_data
+        self.send_flags = send_flags
+        self.copied = None
+        self.ah = self.mw = self.bind_info = None
+        self.rkey = self.remote_addr = self.compare_add = self.swap = 0
+        self.remote_qpn = self.remote_qkey = self.remote_srqn = 0
+
+    @property
+    def rdma_rkey(self):
+        """The remote key, as C has it in ``wr.rdma.rkey``."""
+        return self.rkey
+
+    @rdma_rkey.setter
+    def rdma_rkey(self, val):
+        self.rkey = val
+
+    @property
+    def rdma_remote_addr(self):
+        """The remote address, as C has it in ``wr.rdma.remote_addr``."""
+        return self.remote_addr
+
+    @rdma_remote_addr.setter
+    def rdma_remote_addr(self, val):
+        self.remote_addr = val
+
+    def __repr__(self):
+        return (
+            f"{type(self).__name__}(wr_id={self.wr_id}, opcode={name_of(ibv_wr_opcode, self.opcode)}, "
+            f"send_flags={flags_of(ibv_send_flags, self.send_flags)}, sg_list={self.sg_list}, "
+            f"rkey={self.rkey:#x}, remote_addr={self.remote_addr:#x})"
+        )
+
+
+class SendWR(SendRequest):
+    """A send work request; its SGEs are copied. ``imm_data`` is in network order, or the key to be invalidated."""
 
     def __init__(
         self,
@@ -79,14 +130,7 @@ class SendWR(_WR):
     ):
         if opcode not in _WITHOUT_SGE and (num_sge < 1 or not sg):
             raise PyverbsUserError("A WR needs at least one SGE")
-        super().__init__(wr_id, num_sge, sg, next_wr)
-        self.opcode = opcode
-        self.imm_data = imm_data
-        self.send_flags = send_flags
-        self.rkey = 0
-        self.remote_addr = 0
-        self.compare_add = 0
-        self.swap = 0
+        super().__init__(wr_id, opcode, num_sge, imm_data, sg, send_flags, next_wr)
 
     def set_wr_rdma(self, rkey, addr):
         """Remote key and address of a WRITE or READ."""
@@ -95,3 +139,20 @@ class SendWR(_WR):
     def set_wr_atomic(self, rkey, addr, compare_add, swap=0):
         """Remote key, address and operands of an atomic."""
         self.rkey, self.remote_addr, self.compare_add, self.swap = rkey, addr, compare_add, swap
+
+    def set_wr_ud(self, ah, rqpn, rqkey):
+        """Address handle, number and Q_Key of a datagram's receiver."""
+        self.ah, self.remote_qpn, self.remote_qkey = ah, rqpn, rqkey
+
+    def set_bind_wr(self, mw, bind_info):
+        """Binds a memory window; ``rkey`` becomes the key that the window will have."""
+        self.mw, self.bind_info, self.rkey = mw, bind_info, inc_rkey(mw.rkey)
+
+    def set_qp_type_xrc(self, remote_srqn):
+        """Number of the receiver's shared receive queue."""
+        self.remote_srqn = remote_srqn
+
+
+def send_flags_to_str(flags):
+    """Names of send flags, each followed by a space."""
+    return "".join(f"{name} " for name in names_of(ibv_send_flags, flags))

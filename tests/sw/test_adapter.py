@@ -19,7 +19,7 @@ from fake_device import (
 from verbena.hdl.abi.commands import Command
 from verbena.hdl.abi.counters import COUNTERS as NAMES
 from verbena.sw import host_memory
-from verbena.sw.adapter import Adapter, AdapterError
+from verbena.sw.adapter import Adapter, AdapterError, take_events
 
 COMPLETION, CQ_ERR, QP_FATAL, QP_ACCESS_ERR, DEVICE_FATAL = 128, 0, 1, 3, 8
 NEIGHBOUR_IP, NEIGHBOUR_LOW, NEIGHBOUR_HIGH = 0x58, 0x5C, 0x60
@@ -401,3 +401,70 @@ def test_advance_says_whether_anything_is_left(fake, adapter):
     assert adapter.advance(1) is True
     assert adapter.advance(1) is True  # the last one, but it said something
     assert adapter.advance(1) is False
+
+
+class Neighbours:
+    """Two adapters in one world and a third one elsewhere, each with a CQ and files that tell of events."""
+
+    def __init__(self):
+        self.world, self.fakes, self.adapters, self.owners = object(), [], [], []
+        for i, world in enumerate((self.world, self.world, object())):
+            fake = FakeDevice(f"neighbour{i}")
+            fake.world = world
+            self.fakes.append(fake)
+            self.adapters.append(Adapter(fake))
+            self.adapters[-1].files = True
+            self.owners.append(Owner())
+            self.adapters[-1].create_cq(self.owners[-1], 0, 4)
+
+    def happen(self):
+        for fake in self.fakes:
+            fake.event(COMPLETION, 0)
+
+    @property
+    def heard(self):
+        return [len(owner.events) for owner in self.owners]
+
+
+def test_who_gives_time_to_a_world_takes_the_events_of_all_in_it():
+    there = Neighbours()
+    there.fakes[0].script.append(there.happen)
+    there.adapters[0].advance(10)
+    assert there.heard == [1, 1, 0]
+    assert [fake.advanced[-1:] for fake in there.fakes[1:]] == [[], []]
+    there.happen()
+    take_events(there.world)
+    assert there.heard == [2, 2, 0]
+    take_events(None)
+    there.adapters[1].files = False
+    there.happen()
+    there.adapters[0].advance(10)
+    assert there.heard == [3, 2, 0]
+    there.adapters[1].files = True
+    take_events(there.world)
+    assert there.heard == [3, 3, 0]
+    there.adapters[1].close()
+    there.happen()
+    take_events(there.world)
+    assert there.heard == [4, 3, 0]
+
+
+def test_a_neighbour_that_another_thread_has_is_not_waited_for():
+    there = Neighbours()
+    has, over = threading.Event(), threading.Event()
+
+    def hold():
+        with there.adapters[1]._lock:
+            has.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    has.wait(60)
+    there.happen()
+    there.adapters[0].advance(10)
+    assert there.heard == [1, 0, 0]
+    over.set()
+    thread.join()
+    there.adapters[0].advance(10)
+    assert there.heard == [1, 1, 0]

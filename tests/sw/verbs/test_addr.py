@@ -1,8 +1,12 @@
 """GIDs and routes."""
 
+import errno
+
 import pytest
-from verbena.sw.verbs.addr import GID, AHAttr, GlobalRoute
-from verbena.sw.verbs.pyverbs_error import PyverbsUserError
+from verbena.sw.verbs.addr import AH, GID, GRH, AHAttr, GlobalRoute
+from verbena.sw.verbs.cq import WC
+from verbena.sw.verbs.mem_alloc import posix_memalign, write
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
 MAPPED = "0000:0000:0000:0000:0000:ffff:c0a8:0001"
 
@@ -64,3 +68,71 @@ def test_attributes_without_a_route():
     assert attr.dgid is attr.hop_limit is None
     with pytest.raises(PyverbsUserError, match="gr parameter is None"):
         AHAttr(is_global=1)
+
+
+IPV6 = bytes.fromhex("6bc1234500303a09") + bytes.fromhex("fe800000000000000000000000000001" * 2)
+"""Traffic class 0xbc, flow label 0x12345, 48 bytes, next header 58, 9 hops."""
+
+IPV4 = bytes(20) + bytes.fromhex("45bc0054000040000711000" + "00" + "a0000a20a0000a1")
+"""TOS 0xbc, 84 bytes, TTL 7, UDP, from 10.0.0.162 to 10.0.0.161."""
+
+
+def test_a_grh():
+    grh = GRH(GID("fe80::1"), GID("fe80::2"), 1, 2, 3)
+    assert (grh.sgid, grh.dgid) == (GID("fe80::1").gid, GID("fe80::2").gid)
+    assert (grh.version_tclass_flow, grh.paylen, grh.next_hdr, grh.hop_limit) == (1, 2, 3, 1)
+    grh.sgid, grh.dgid = "fe80::3", "fe80::4"
+    assert "fe80:0000:0000:0000:0000:0000:0000:0003" in str(grh)
+    assert grh.dgid == GID("fe80::4").gid
+
+
+def test_a_grh_in_memory():
+    grh = GRH.unpack(IPV6)
+    assert grh.version_tclass_flow.to_bytes(4, "little") == IPV6[:4]
+    assert grh.paylen.to_bytes(2, "little") == b"\0\x30"
+    assert (grh.next_hdr, grh.hop_limit, grh.sgid) == (58, 9, GID("fe80::1").gid)
+    grh = GRH.unpack(IPV4)
+    assert (grh.sgid, grh.dgid) == (GID("::ffff:10.0.0.162").gid, GID("::ffff:10.0.0.161").gid)
+    assert grh.version_tclass_flow.to_bytes(4, "little").hex() == "6bc00000"
+    assert (grh.paylen.to_bytes(2, "little").hex(), grh.next_hdr, grh.hop_limit) == ("0040", 17, 7)
+
+
+PEER = "::ffff:10.0.0.162"
+
+
+def test_an_address_handle(device, context, pd):
+    attr = AHAttr(is_global=1, gr=GlobalRoute(GID(PEER), hop_limit=64))
+    with AH(pd, attr=attr) as ah:
+        attr.dgid = "::1"
+        assert "10.0.0.162" not in str(ah)
+        assert GID(PEER).gid in str(ah)
+        assert f"{device.neighbours[0x0A0000A2]:012x}" in str(ah)
+    ah = AH(pd, attr=AHAttr(is_global=1, gr=GlobalRoute(PEER)))
+    pd.close()
+    assert ah._closed
+
+
+@pytest.mark.parametrize("given", ["GRH", "buffer"])
+def test_the_way_back(pd, given):
+    at = posix_memalign(64)
+    write(at, IPV4)
+    grh = GRH.unpack(IPV4) if given == "GRH" else at
+    ah = AH(pd, wc=WC(wc_flags=1), grh=grh, port_num=1)
+    assert (ah._attr.dgid, ah._attr.traffic_class, ah._attr.hop_limit) == (GID(PEER).gid, 0xBC, 255)
+
+
+def no_handle(code, pd, **kwargs):
+    with pytest.raises(PyverbsRDMAError, match="Failed to create AH") as caught:
+        AH(pd, **kwargs)
+    assert caught.value.error_code == code
+
+
+def test_no_address_handle(pd):
+    no_handle(errno.EINVAL, pd, attr=AHAttr())
+    no_handle(errno.EINVAL, pd, attr=AHAttr(is_global=1, port_num=2, gr=GlobalRoute(PEER)))
+    no_handle(errno.EINVAL, pd, attr=AHAttr(is_global=1, gr=GlobalRoute("fe80::1")))
+    no_handle(errno.EINVAL, pd, wc=WC(), grh=GRH(PEER), port_num=1)
+    no_handle(errno.EINVAL, pd, wc=WC(wc_flags=1), port_num=1)
+    for kwargs in ({}, {"attr": AHAttr(), "wc": WC()}):
+        with pytest.raises(PyverbsUserError, match="either attr or wc"):
+            AH(pd, **kwargs)

@@ -1,18 +1,23 @@
 """Devices, contexts, asynchronous events."""
 
 import errno
+import os
+import select
+import warnings
 
 import pytest
 from fake_device import FakeDevice
 from verbena.hdl.abi.counters import COUNTERS
 from verbena.sw import port
+from verbena.sw.verbs import base
 from verbena.sw.verbs import device as module
 from verbena.sw.verbs.cq import CQ, CompChannel
-from verbena.sw.verbs.device import Context, get_device_list
+from verbena.sw.verbs.device import DM, AllocDmAttr, AsyncEvent, Context, QueryDeviceExInput, get_device_list
 from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
+PORT_ERR = 10
 MAPPED = "0000:0000:0000:0000:0000:ffff:0a00:00a1"
 
 
@@ -21,6 +26,10 @@ def refused(code, function, *args, **kwargs):
         function(*args, **kwargs)
     assert caught.value.error_code == code
     return str(caught.value)
+
+
+def readable(fd):
+    return bool(select.select([fd], [], [], 0)[0])
 
 
 @pytest.fixture
@@ -138,6 +147,10 @@ def test_gid_table(context):
     assert (entry.gid_index, entry.port_num, entry.gid_type, entry.gid_str()) == (0, 1, 2, MAPPED)
     assert [e.gid_str() for e in context.query_gid_table(5)] == [MAPPED]
     assert refused(-errno.EINVAL, context.query_gid_table, 0).startswith("Failed to query gid tables")
+    for query in (context.query_gid_table, context.query_gid_ex):
+        with pytest.raises(PyverbsRDMAError) as caught:
+            query(1, 0, 1) if query == context.query_gid_ex else query(5, 1)
+        assert abs(caught.value.error_code) == errno.EOPNOTSUPP
     for query in (context.query_gid, context.query_gid_type, context.query_gid_ex):
         assert "Failed to query gid" in refused(errno.EINVAL, query, 1, 1)
         refused(errno.EINVAL, query, 2, 0)
@@ -160,9 +173,104 @@ def test_port(context):
 
 
 def test_what_is_not_there_is_not_pretended(context):
-    refused(errno.EOPNOTSUPP, context.query_device_ex)
     refused(errno.EOPNOTSUPP, context.query_port_speed, 1)
-    refused(errno.EOPNOTSUPP, lambda: context.cmd_fd)
+    assert refused(errno.EOPNOTSUPP, DM, context, AllocDmAttr(4096)).startswith("Failed to allocate device memory")
+    with pytest.raises(TypeError):
+        DM(context)
+
+
+def test_the_command_file_can_be_duplicated_and_ends(context):
+    fd = context.cmd_fd
+    assert context.cmd_fd == fd
+    os.close(os.dup(fd))
+    context.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+    refused(errno.EINVAL, lambda: context.cmd_fd)
+
+
+def test_the_clock(device, context):
+    device.now = 3_000_000_007
+    assert context.query_rt_values_ex() == context.query_rt_values_ex(1) == (3, 7)
+    assert "Failed to query real time values" in refused(errno.EOPNOTSUPP, context.query_rt_values_ex, 3)
+
+
+def test_capabilities(context):
+    attr = context.query_device_ex()
+    assert context.query_device_ex(QueryDeviceExInput(0)).comp_mask == 0
+    assert "Failed to query EX device fake0" in refused(errno.EINVAL, context.query_device_ex, QueryDeviceExInput(1))
+    assert vars(attr.orig_attr) == vars(context.query_device())
+    assert attr.device_cap_flags_ex == attr.orig_attr.device_cap_flags
+    assert attr.phys_port_cnt_ex == attr.orig_attr.phys_port_cnt
+    assert attr.hca_core_clock == 10**6  # kHz, of a clock of nanoseconds
+    assert attr.completion_timestamp_mask == attr.max_dm_size == attr.raw_packet_caps == attr.max_wq_type_rq == 0
+
+
+CAPS = {
+    "odp_caps": "general_caps rc_odp_caps uc_odp_caps ud_odp_caps xrc_odp_caps",
+    "tso_caps": "max_tso supported_qpts",
+    "rss_caps": "supported_qpts max_rwq_indirection_tables max_rwq_indirection_table_size rx_hash_fields_mask "
+    "rx_hash_function",
+    "packet_pacing_caps": "qp_rate_limit_min qp_rate_limit_max supported_qpts",
+    "tm_caps": "max_rndv_hdr_size max_num_tags flags max_ops max_sge",
+    "cq_mod_caps": "max_cq_count max_cq_period",
+    "pci_atomic_caps": "fetch_add swap compare_swap",
+}
+
+
+@pytest.mark.parametrize("name", CAPS)
+def test_capabilities_that_no_engine_has(context, name):
+    caps = getattr(context.query_device_ex(), name)
+    assert vars(caps) == dict.fromkeys(CAPS[name].split(), 0)
+    assert f"{CAPS[name].split()[0]} 0" in str(caps)
+
+
+def test_async_events_can_be_selected(device, context):
+    assert not readable(context.async_fd)
+    device.event(PORT_ERR, 0)
+    assert not readable(context.async_fd)  # nobody has looked
+    context.advance()
+    assert readable(context.async_fd)
+    context.get_async_event()
+    assert not readable(context.async_fd)
+    os.set_blocking(context.async_fd, False)
+    assert "Failed to get async event" in refused(errno.EAGAIN, context.get_async_event)
+    device.script.append(lambda: device.event(PORT_ERR, 0))
+    assert context.get_async_event().event_type == PORT_ERR
+
+
+def test_an_event_of_nothing():
+    event = AsyncEvent()
+    assert (event.event_type, event.element) == (0, None)
+    event.ack()
+
+
+def test_a_child_process_leaves_the_device_alone(device, context):
+    cq = CQ(context, 4)
+    commands = len(device.commands)
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forks beside threads, which earlier tests may have left
+        child = os.fork()
+    if child == 0:
+        try:
+            base.close_all()
+            module._close_adapters()
+            context.close()
+            cq.close()
+            said = [len(device.commands) == commands, cq._closed, context._closed]
+            with pytest.raises(PyverbsRDMAError, match="is closed"):
+                CQ(context, 4)
+            os.write(writer, repr(said).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    assert os.read(reader, 100) == b"[True, True, True]"
+    os.close(reader)
+    CQ(context, 4)
 
 
 def test_counters(device, context):

@@ -31,7 +31,10 @@ def test_device(attr):
     assert attr.atomic_caps == 1
     assert attr.max_qp_rd_atom == attr.max_qp_init_rd_atom == 16
     assert (attr.max_res_rd_atom, attr.max_sge_rd) == (16 * 8, 6)
-    assert attr.max_srq == attr.max_ah == attr.max_mw == attr.device_cap_flags == 0
+    assert attr.max_srq == attr.max_mw == attr.max_mcast_grp == 0
+    assert attr.max_ah == (1 << 31) - 1
+    assert attr.device_cap_flags == 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12
+    assert "IBV_DEVICE_RC_RNR_NAK_GEN" in str(attr)
     assert "0056:42ff:fe00:00a1" in str(attr)
 
 
@@ -58,6 +61,7 @@ def test_gid_entry():
     assert entry.gid_str() == "fe80:0000:0000:0000:0000:0000:1122:3344"
     assert (entry.gid_index, entry.port_num, entry.gid_type, entry.ndev_ifindex) == (3, 1, 2, 0)
     assert entry.gid_str() in str(entry)
+    assert "RoCEv2" in str(entry)
     assert vars(d.GIDEntry(1, 2, 3, 4, 5, 6)) == dict(
         zip(("gid_subnet_prefix", "gid_interface_id", "gid_index", "port_num", "gid_type", "ndev_ifindex"), range(1, 7))
     )
@@ -80,6 +84,19 @@ def test_gid_entry():
         (d.port_state_to_str, 9, "Invalid state (9)"),
         (d.translate_event_type, 3, "IBV_EVENT_QP_ACCESS_ERR"),
         (d.translate_event_type, 99, "Unknown event (99)"),
+        (d.translate_gid_type, 2, "RoCEv2"),
+        (d.translate_gid_type, 9, "Unknown gid_type (9)"),
+        (d.translate_node_type, 1, "CA"),
+        (d.translate_node_type, 6, "USNIC UDP"),
+        (d.translate_node_type, -1, "Unknown"),
+        (d.translate_node_type, 99, "Unknown"),
+        (d.translate_transport_type, 0, "IB"),
+        (d.translate_transport_type, 1, "IWARP"),
+        (d.translate_device_caps, 0, "0"),
+        (d.translate_device_caps, 3, "\n  IBV_DEVICE_RESIZE_MAX_WR\n  IBV_DEVICE_BAD_PKEY_CNTR"),
+        (d.translate_port_cap_flags, 1 << 26, "\n  IBV_PORT_IP_BASED_GIDS"),
+        (d.translate_port_cap_flags2, 1, "\n  IBV_PORT_SET_NODE_DESC_SUP"),
+        (d.guid_to_hex, 0xAB0, "ab0"),
     ],
 )
 def test_texts(function, value, text):

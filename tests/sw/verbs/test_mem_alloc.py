@@ -80,3 +80,44 @@ def test_a_region_can_be_made_of_it(pd):
         assert m.read(at, 10) == bytes(7) + b"abc"
     assert host_memory.read(at, 10) == bytes(7) + b"abc"  # not the region's to free
     m.free(at)
+
+
+def test_numbers():
+    at = m.posix_memalign(32)
+    m.writebe32(at, 0x01020304, 1)
+    m.writebe64(at, 0x05060708090A0B0C, offset=1)
+    assert m.read(at, 16).hex() == "00000000010203" + "0405060708090a0b0c"
+    assert m.read32(at, 1) == 0x04030201
+    assert m.read64(at, 1) == 0x0C0B0A0908070605
+    assert m.read64(at) == 0x04030201_00000000
+    m.free(at)
+
+
+def test_a_mapped_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"abcdefgh".ljust(4096, b"."))
+    with path.open("r+b") as file:
+        at = m.mmap(0, 4096, m.PROT_READ_ | m.PROT_WRITE_, m.MAP_SHARED_, file.fileno())
+    m.write(at, "ABCD")
+    with pytest.raises(PyverbsUserError, match="no such mapping"):
+        m.munmap(at, 8192)
+    m.munmap(at, 4096)
+    assert path.read_bytes()[:8] == b"ABCDefgh"
+    with pytest.raises(PyverbsUserError, match="no such mapping"):
+        m.munmap(at, 4096)
+    with pytest.raises(MemoryError, match="Failed to mmap memory: Bad file descriptor"):
+        m.mmap(0, 4096, m.PROT_READ_, m.MAP_SHARED_, 999)
+
+
+def test_a_region_of_mapped_memory(pd):
+    at = m.mmap(0, 8192, m.PROT_READ_ | m.PROT_WRITE_, m.MAP_PRIVATE_ | m.MAP_ANONYMOUS_ | m.MAP_POPULATE_, -1)
+    with MR(pd, 8192, 1, at) as mr:
+        mr.write("there", 5)
+    assert m.read(at, 5) == b"there"
+    m.munmap(at, 8192)
+
+
+def test_constants():
+    names = [name for name in dir(system) if name.startswith(("PROT_", "MAP_", "MADV_")) and hasattr(m, name + "_")]
+    assert {"PROT_READ", "MAP_SHARED", "MAP_POPULATE", "MAP_STACK"} <= set(names)
+    assert {name: getattr(m, name + "_") for name in names} == {name: getattr(system, name) for name in names}

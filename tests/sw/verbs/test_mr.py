@@ -8,11 +8,11 @@ from fake_device import INVALIDATE_KEY
 from verbena.sw.verbs import mem_alloc
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
-from verbena.sw.verbs.mr import MR
+from verbena.sw.verbs.mr import DMMR, MR, MW, Buf, BufMR, DmaBufMR, MREx, MWBind, MWBindInfo, mwtype2str
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
-TRANSLATION, CHANGE_PD, ACCESS = ibv_rereg_mr_flags
+TRANSLATION, CHANGE_PD, ACCESS, _ = ibv_rereg_mr_flags
 LOCAL, REMOTE_WRITE, REMOTE_READ, ATOMIC, BIND, ZERO_BASED, ODP, HUGE, FLUSH, FLUSH_P, RELAXED = ibv_access_flags
 
 
@@ -249,3 +249,85 @@ def test_garbage(pd):
     del mr
     MR(pd, 8, LOCAL).close()
     assert pd.context._adapter.regions.by_index == {}
+
+
+def test_of_another_process(pd):
+    assert "Failed to import MR" in refused(errno.EOPNOTSUPP, MR, pd, handle=1)
+    with pytest.raises(PyverbsUserError, match="Cannot create MR from <class"):
+        MR(creator=pd.context, length=1)
+
+
+def test_an_iova_is_what_peers_name(device, pd):
+    at = mem_alloc.posix_memalign(3 * 4096, 4096)
+    with MREx(pd, 5000, LOCAL, at + 100, iova=0x7000_0000_0064) as mr:
+        assert fields(device, mr) == (0x7000_0000_0064, 5000, pd.handle, mr.lkey & 255, 1)
+        assert (mr.buf, mr.length) == (at + 100, 5000)
+        mr.rereg(TRANSLATION, addr=at, length=4096)
+        assert fields(device, mr)[:2] == (at, 4096)
+    with MREx(pd, 100, LOCAL) as mr:
+        assert fields(device, mr)[0] == mr.buf
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "code"),
+    [
+        ({"length": 8, "iova": 0x1001}, errno.EINVAL),
+        ({"length": 8192, "iova": (1 << 64) - 4096}, errno.EINVAL),
+        ({"length": 8, "fd": 3}, errno.EOPNOTSUPP),
+        ({"length": 8, "fd_offset": 3}, errno.EOPNOTSUPP),
+        ({"length": 8, "dmah": object()}, errno.EOPNOTSUPP),
+        ({"length": 8, "access": REMOTE_WRITE}, errno.EINVAL),
+        ({"implicit": True}, errno.EOPNOTSUPP),
+    ],
+)
+def test_the_extended_call_refused(pd, kwargs, code):
+    assert refused(code, MREx, pd, **kwargs).startswith("Failed to register MR using extended API")
+    assert pd.context._adapter.regions.by_index == {}
+
+
+def test_regions_of_a_buffer(device, pd):
+    with Buf(pd, 8192) as buf:
+        assert (buf.size, buf.addr % 4096) == (8192, 0)
+        assert mem_alloc.read(buf.addr, 8192) == bytes(8192)
+        part = BufMR(pd, buf, 100, LOCAL, offset=4096)
+        whole = MREx(pd, 8192, LOCAL | REMOTE_READ, buf=buf)
+        part.write("there", 5)
+        assert whole.read(5, 4096) == b"there"
+        assert fields(device, part)[:2] == (buf.addr + 4096, 100)
+        assert "Errno: 61" in refused(errno.ENODATA, buf.export_dmabuf_fd)
+    assert part._closed
+    assert whole._closed
+    with pytest.raises(ValueError, match="not allocated"):
+        mem_alloc.host_memory.free(buf.addr)
+
+
+def test_regions_beyond_a_buffer(context, pd):
+    with Buf(pd, 8192) as buf, PD(context) as other:
+        for length, offset in ((8193, 0), (1, 8192), (1, -1), (-1, 0)):
+            assert refused(errno.EINVAL, BufMR, pd, buf, length, LOCAL, offset).startswith("Failed to register a MR")
+        refused(errno.EINVAL, BufMR, other, buf, 1, LOCAL)
+        refused(errno.EINVAL, MREx, other, 1, LOCAL, buf=buf)
+        with pytest.raises(PyverbsUserError, match="either address or buf"):
+            MREx(pd, 1, LOCAL, address=buf.addr, buf=buf)
+    refused(errno.EINVAL, BufMR, pd, buf, 1, LOCAL)
+    for size in (0, -1, 1 << 41):
+        assert refused(errno.EINVAL, Buf, pd, size).startswith("Failed to allocate buffer")
+    assert refused(errno.ENOMEM, Buf, pd, 1 << 40).startswith("Failed to allocate buffer")
+
+
+def test_what_no_engine_has(pd):
+    assert "Failed to allocate MW" in refused(errno.EOPNOTSUPP, MW, pd, 1)
+    refused(errno.EOPNOTSUPP, MW, pd, 2)
+    refused(errno.EINVAL, MW, pd, 3)
+    refused(errno.EOPNOTSUPP, DMMR, pd, 8, 1, None, 0)
+    refused(errno.EOPNOTSUPP, DmaBufMR, pd, 8, 1)
+
+
+def test_requests_for_windows():
+    info = MWBindInfo("mr", 1, 2, 3)
+    assert (info.mr, info.addr, info.length, info.mw_access_flags) == ("mr", 1, 2, 3)
+    bind = MWBind(info, 2)
+    assert (bind.info, bind.send_flags, bind.wr_id) == (info, 2, 0)
+    assert "length 2" in str(info)
+    assert "send_flags 2" in str(bind)
+    assert (mwtype2str(2), mwtype2str(3)) == ("IBV_MW_TYPE_2", "Unknown MW type (3)")

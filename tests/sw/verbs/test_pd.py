@@ -5,8 +5,8 @@ import errno
 import pytest
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.mr import MR
-from verbena.sw.verbs.pd import PD
-from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
+from verbena.sw.verbs.pd import PD, ParentDomain, ParentDomainInitAttr
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
 
 def test_numbers_are_shared_by_the_contexts_of_a_device(device, context):
@@ -45,5 +45,26 @@ def test_closed_context(context):
 
 def test_advice_is_not_taken(pd):
     with pytest.raises(PyverbsRDMAError) as caught:
-        pd.advise_mr(0, 0, [], 0)
+        pd.advise_mr(0, 0, [])
     assert caught.value.error_code == errno.EOPNOTSUPP
+
+
+def test_one_of_another_process(context, pd):
+    with pytest.raises(PyverbsRDMAError, match="Failed to import PD") as caught:
+        PD(context, handle=1)
+    assert caught.value.error_code == errno.EOPNOTSUPP
+    with pytest.raises(PyverbsRDMAError, match="Failed to import PD"):
+        pd.unimport()
+
+
+def test_who_makes_one(pd):
+    with pytest.raises(PyverbsUserError, match="Cannot create PD from <class"):
+        PD(creator=pd)
+
+
+@pytest.mark.parametrize("comp_mask", [0, 4])
+def test_a_parent_domain_refused(device, context, pd, comp_mask):
+    with Context(name=device.name) as other:
+        with pytest.raises(PyverbsRDMAError, match="Failed to allocate Parent Domain: ") as caught:
+            ParentDomain(context if comp_mask else other, ParentDomainInitAttr(pd, comp_mask=comp_mask))
+    assert caught.value.error_code == errno.EINVAL

@@ -6,7 +6,7 @@ import pytest
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wr_opcode
 from verbena.sw.verbs.mem_alloc import free, posix_memalign, write
 from verbena.sw.verbs.pyverbs_error import PyverbsUserError
-from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
+from verbena.sw.verbs.wr import SGE, RecvWR, SendWR, send_flags_to_str
 
 
 def test_sge():
@@ -122,3 +122,36 @@ def test_more_entries_than_there_are():
         SendWR(num_sge=2, sg=[SGE(0, 0, 0)])
     with pytest.raises(PyverbsUserError, match="only 0 SGEs"):
         RecvWR(num_sge=1)
+
+
+def test_names_of_c():
+    wr = SendWR(num_sge=1, sg=[SGE(0, 0, 0)])
+    wr.rdma_remote_addr, wr.rdma_rkey = 5, 6
+    assert (wr.remote_addr, wr.rkey, wr.rdma_remote_addr, wr.rdma_rkey) == (5, 6, 5, 6)
+    wr.set_wr_rdma(7, 8)
+    assert (wr.rdma_rkey, wr.rdma_remote_addr) == (7, 8)
+
+
+class Window:
+    rkey = 0x1234FF
+
+
+def test_requests_of_other_queues():
+    wr = SendWR(num_sge=1, sg=[SGE(0, 0, 0)])
+    wr.set_wr_ud("ah", 0x123456, 0x80000000)
+    assert (wr.ah, wr.remote_qpn, wr.remote_qkey) == ("ah", 0x123456, 0x80000000)
+    wr.set_bind_wr(Window, "info")
+    assert (wr.mw, wr.bind_info, wr.rkey) == (Window, "info", 0x123400)
+    wr.set_qp_type_xrc(5)
+    assert wr.remote_srqn == 5
+
+
+def test_repr():
+    wr = SendWR(1, 0, 1, sg=[SGE(0x10, 2, 3)], send_flags=3)
+    wr.set_wr_rdma(0xAB, 0xCD)
+    assert repr(wr) == (
+        "SendWR(wr_id=1, opcode=IBV_WR_RDMA_WRITE, send_flags=IBV_SEND_FENCE|IBV_SEND_SIGNALED, "
+        "sg_list=[SGE(0x10, 2, 0x3)], rkey=0xab, remote_addr=0xcd)"
+    )
+    assert repr(RecvWR(2, 1, [SGE(0x10, 2, 3)])) == "RecvWR(wr_id=2, sg_list=[SGE(0x10, 2, 0x3)])"
+    assert send_flags_to_str(6) == "IBV_SEND_SIGNALED IBV_SEND_SOLICITED "

@@ -1,0 +1,252 @@
+"""Writes docs/verbs.md: ``python docs/write_verbs.py``."""
+
+import importlib
+import inspect
+import re
+from enum import Enum, EnumMeta
+from pathlib import Path
+from types import SimpleNamespace
+
+from verbena.sw.verbs import base
+from verbena.sw.verbs.libibverbs_enums import IBV_WR_LOCAL_INV
+
+__all__ = ["FILE", "MODULES", "text"]
+
+FILE = Path(__file__).with_name("verbs.md")
+
+MODULES = [
+    "device",
+    "pd",
+    "addr",
+    "mr",
+    "cq",
+    "wr",
+    "qp",
+    "srq",
+    "xrcd",
+    "wq",
+    "flow",
+    "mem_alloc",
+    "base",
+    "pyverbs_error",
+    "libibverbs_enums",
+    "utils",
+    "fork",
+]
+"""What a program imports. All else in the folder belongs to these."""
+
+REFUSED = {
+    "MW",
+    "wr_send_inv",
+    "wr_send_tso",
+    "wr_bind_mw",
+    "wr_local_inv",
+    "wr_atomic_write",
+    "wr_flush",
+    "wr_set_ud_addr",
+    "wr_set_xrc_srqn",
+}
+"""What refuses in more than one way, or later: the `wr_` calls of what RC has not when `wr_complete` comes."""
+
+HANDED_OUT = ["Device", "DeviceAttr", "DeviceAttrEx", "PortAttr"]
+"""Classes that the driver alone makes."""
+
+INTRODUCTION = """\
+# Verbs
+
+Generated from `sw/verbs` by `python docs/write_verbs.py`; do not edit.
+
+`verbena.sw.verbs` has the modules, classes, parameters, defaults and errors of pyverbs (rdma-core 59). Programs that
+import pyverbs run unchanged:
+
+```
+verbena run script.py [arguments]
+verbena run -m module [arguments]
+```
+
+In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verbs`. Programs of one's own import
+`verbena.sw.verbs.device` and so on.
+
+## What to know
+
+* **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: UC, UD,
+  XRC and raw QPs, SRQs, memory windows, on-demand paging, device memory, dma-bufs, flow steering, tag matching,
+  timestamps. Objects that only describe such a thing (`SrqInitAttr`, `MWBindInfo`, …) can be made. Counters of flows
+  have no class in pyverbs. The modules of rdma_cm (`cmid`, `cm_enums`) and of other vendors' devices are not there.
+* **Errors.** `error_code` is the errno: EINVAL for a wrong argument, ENOMEM for what is full, EBUSY for what has
+  events that are not acknowledged, EDEADLK for an event that can never come. Of `query_gid_table` it is negative, as
+  in pyverbs. Texts begin as those of pyverbs and go on with the reason.
+* **Time.** A simulated device's time passes only inside calls. `poll` and `start_poll` give it some when they find
+  nothing; `get_cq_event` and `get_async_event` as much as it takes; `Context.advance` what it is told.
+* **Files.** `CompChannel.fd` and `Context.async_fd` are real file descriptors, readable while there is an event, for
+  `select`, `poll` and `asyncio`. They are not to be read from; `get_cq_event` and `get_async_event` take the event. A
+  program that sits in `select` calls nothing, so its simulated devices stand still, unless another thread of the
+  process gives them time: by any call that polls or waits, or by `Context.advance` in a loop. If that finds the event
+  the file becomes readable and `select` returns. In `asyncio` a task can do it:
+
+  ```python
+  async def give_time(context):
+      while True:
+          context.advance()
+          await asyncio.sleep(0)
+
+
+  loop.add_reader(channel.fd, on_event)  # which calls channel.get_cq_event(cq), and cq.poll
+  loop.create_task(give_time(context))
+  ```
+
+  After `os.set_blocking(channel.fd, False)`, `get_cq_event` does not wait: EAGAIN.
+* **Threads.** All calls may be made from several threads. Requests of an extended QP are built by each thread apart,
+  and posted together by its `wr_complete`; of an extended CQ each thread has a completion of its own. No lock is held
+  between two calls.
+* **Forks.** In a child process all of the parent's objects count as closed, and the device stays the parent's.
+* **Life.** Each resource is a context manager; `close()` may be called again; what is forgotten is closed; a parent
+  closes its children first.
+
+## What differs from pyverbs
+
+* A `CQEX` is a `CQ`: it has `poll` as well. `get_cq_event` returns the CQ; without an expected CQ it takes the next
+  event of any.
+* `poll_next` beyond the last completion leaves the fields of the last one readable.
+* `MR.write`, `MR.read` and requests check ranges and widths, and raise `PyverbsUserError`, where C would write
+  somewhere.
+* Addresses may be given as buffers (`bytearray`, numpy arrays, ctypes, `mmap`) as well as by number.
+* `WC.vendor_err` is a `verbena.hdl.abi.cqe.Syndrome`.
+* `ParentDomain` takes allocators and does not call them. `Context.cmd_fd` can be duplicated, but not be opened as a
+  device.
+* `query_rt_values_ex` reads nanoseconds of the device's time, so `hca_core_clock` is 1,000,000 kHz.
+* Objects for attributes have no values that overflow in silence: a number that is out of range is refused where it is
+  used.
+
+## Call by call
+
+✓: served. EOPNOTSUPP: refused. What an object is made of it has as attributes, too.
+"""
+
+
+def _plain(docstring):
+    """The first sentence of a docstring, as Markdown."""
+    paragraph = inspect.cleandoc(docstring).split("\n\n")[0].replace("\n", " ")
+    sentence = re.match(r".*?\.(?= |$)", paragraph + " ")
+    words = sentence.group() if sentence else paragraph
+    words = re.sub(r":\w+:`~?\.?([^`]*)`", lambda m: f"`{m.group(1).removeprefix('.')}`", words)
+    return words.replace("``", "`").replace("|", "\\|")
+
+
+def _default(value):
+    return value.name if isinstance(value, Enum) else repr(value)
+
+
+def _signature(function, *, method=False):
+    parts, star = [], False
+    parameters = list(inspect.signature(function).parameters.values())
+    for parameter in parameters[1:] if method else parameters:
+        if parameter.kind == parameter.KEYWORD_ONLY and not star:
+            parts.append("*")
+            star = True
+        star = star or parameter.kind == parameter.VAR_POSITIONAL
+        prefix = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        given = "" if parameter.default is parameter.empty else f"={_default(parameter.default)}"
+        parts.append(f"{prefix}{parameter.name}{given}")
+    return f"({', '.join(parts)})"
+
+
+def _row(call, function, docstring):
+    if not docstring:
+        raise ValueError(f"{call} has no docstring")
+    refused = hasattr(function, "unsupported") or re.search(r"\w+", call).group() in REFUSED
+    here = "EOPNOTSUPP" if refused else "✓"
+    return f"| `{call}` | {here} | {_plain(docstring)} |"
+
+
+def _members(kind, documented):
+    """Methods and properties of a class and of those bases that no module has, by name."""
+    found = {}
+    for parent in kind.__mro__:
+        if parent is not kind and (parent in documented or parent.__module__ in ("builtins", base.__name__)):
+            break
+        for name, member in vars(parent).items():
+            if not name.startswith("_"):
+                found.setdefault(name, member)
+    return found
+
+
+_SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), max_qp=0, max_cq=0)
+_ARGUMENTS = {
+    "DeviceAttr": {"adapter": _SOME_ADAPTER},
+    "DeviceAttrEx": {"adapter": _SOME_ADAPTER},
+    "SendWR": {"opcode": IBV_WR_LOCAL_INV},
+}
+"""What an example of a class is made of that cannot be made of nothing."""
+
+
+def _attributes(kind):
+    """Attributes of an object that are no parameters of its class, if such an object can be made of nothing."""
+    if not issubclass(kind, base.PyverbsObject) or issubclass(kind, base.PyverbsCM):
+        return []
+    arguments = _ARGUMENTS.get(kind.__name__, {})
+    parameters = inspect.signature(kind).parameters.values()
+    if any(parameter.default is parameter.empty and parameter.name not in arguments for parameter in parameters):
+        return []
+    made = kind(**arguments)
+    known = {parameter.name for parameter in parameters}
+    return [name for name in vars(made) if not name.startswith("_") and name not in known]
+
+
+def _class_rows(kind, documented):
+    made = kind.__init__
+    own = made is not object.__init__ and not (issubclass(kind, Exception) and "__init__" not in vars(kind))
+    signature = "" if kind.__name__ in HANDED_OUT else _signature(made, method=True) if own else "()"
+    yield _row(kind.__name__ + signature, made, kind.__doc__)
+    members = _members(kind, documented)
+    plain = [name for name, member in members.items() if isinstance(member, property) and not member.fget.__doc__]
+    attributes = dict.fromkeys(plain + [name for name in _attributes(kind) if name not in members])
+    if attributes:
+        yield f"| {', '.join(f'`.{name}`' for name in attributes)} | ✓ | attributes |"
+    for name, member in members.items():
+        if name in plain:
+            continue
+        if isinstance(member, property):
+            yield _row(f".{name}", member, member.fget.__doc__)
+        elif isinstance(member, classmethod):
+            yield _row(f"{kind.__name__}.{name}{_signature(member.__func__, method=True)}", member, member.__doc__)
+        elif inspect.isfunction(member):
+            yield _row(f".{name}{_signature(member, method=True)}", member, member.__doc__)
+
+
+def _section(name, documented):
+    module = importlib.import_module(f"verbena.sw.verbs.{name}")
+    yield f"\n### {name}\n"
+    yield f"{_plain(module.__doc__)}\n"
+    if name == "libibverbs_enums":
+        kinds = [n for n in module.__all__ if isinstance(getattr(module, n), EnumMeta)]
+        yield f"`enums` is its older name. {', '.join(f'`{kind}`' for kind in kinds)}, and constants without a class."
+        return
+    yield "| call | here | what it does |\n|---|---|---|"
+    for member in module.__all__:
+        thing = getattr(module, member)
+        if inspect.isclass(thing):
+            yield from _class_rows(thing, documented - {thing})
+        elif callable(thing):
+            yield _row(member + _signature(thing), thing, thing.__doc__)
+        else:
+            yield f"| `{member}` | ✓ | {thing:#x} |"
+
+
+def _documented():
+    kinds = set()
+    for name in MODULES:
+        module = importlib.import_module(f"verbena.sw.verbs.{name}")
+        kinds |= {thing for n in module.__all__ if inspect.isclass(thing := getattr(module, n))}
+    return kinds
+
+
+def text():
+    """The file's content."""
+    documented = _documented()
+    lines = [line for name in MODULES for line in _section(name, documented)]
+    return INTRODUCTION + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text())

@@ -1,0 +1,64 @@
+"""Completion channels; :mod:`.cq` hands them out."""
+
+import errno
+
+from .base import PyverbsCM, bury, refuse
+from .event_queue import EventQueue
+from .waiting import glance, wait_for
+
+__all__ = ["CompChannel"]
+
+
+class CompChannel(PyverbsCM):
+    """Delivers completion events of the CQs made with it."""
+
+    _rank = 4
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.context = context
+        self._events = EventQueue()  # weak references to CQs
+        self._opened()
+
+    @property
+    def fd(self):
+        """A file descriptor that is readable while there is an event for :meth:`get_cq_event`, for ``select``, ``poll``
+        and ``asyncio``.
+
+        Time of a simulated device passes only inside calls, so in ``select`` nothing happens by itself: another thread
+        of the program must give the device time, by a verb that polls or waits, or by :meth:`.Context.advance`.
+        """
+        self._check_open()
+        self.context._adapter.files = True
+        return self._events.fileno()
+
+    def get_cq_event(self, expected_cq=None):
+        """Waits for an event and returns its CQ, which must acknowledge it (:meth:`CQ.ack_events`).
+
+        EDEADLK if none can come any more (:func:`.waiting.wait_for`); an event of another CQ than ``expected_cq`` is an
+        error. EAGAIN if there is none and :attr:`fd` does not block.
+        """
+        bury()
+        self._check_open()
+        failed = "Failed to get CQ event"
+        if self._events.blocking:
+            cq = wait_for(self.context._adapter, lambda: bool(self._events), self._take, failed)
+        else:
+            cq = glance(self.context._adapter, self._take, failed)
+        cq.num_events += 1
+        if expected_cq is not None and cq is not expected_cq:
+            refuse("Received event on an unexpected CQ", errno.EINVAL)
+        return cq
+
+    def _take(self):
+        self._check_open()
+        while (event := self._events.take()) is not None:
+            if (cq := event()) is not None:
+                return cq
+        return None
+
+    def _forget_events(self, cq):
+        self._events.drop(lambda event: event() in (cq, None))
+
+    def _destroy(self):
+        self._events.close()
