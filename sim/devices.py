@@ -4,7 +4,9 @@ Other worlds give contexts on their own adapters (:meth:`.world.World.context`).
 first of its devices is opened, with the options that :func:`configure` was given before, or those of the environment:
 ``VERBENA_DATA_WIDTH`` (of the engines, in bits), ``VERBENA_SEED`` (of all that is random; without it a seed is drawn,
 and told on stderr), ``VERBENA_MEMORY_LATENCY``, ``VERBENA_TRACE`` (prefix of the waveforms' files), ``VERBENA_CAPTURE``
-(a pcapng file for the frames), ``VERBENA_TICK`` (cycles that timers take for 4.096 us).
+(a pcapng file for the frames), ``VERBENA_CAPTURE_FRAMES`` (where they are taken: ``sent``, ``received`` or ``both``; by
+default ``sent``, so that each stands in it once), ``VERBENA_CAPTURE_BUS`` (not empty: host-bus transactions, too),
+``VERBENA_TICK`` (cycles that timers take for 4.096 us).
 """
 
 import os
@@ -70,7 +72,9 @@ def world():
         if waves:
             _world.waves(waves)
         if capture:
-            _world.capture(capture)
+            environ = os.environ
+            frames = environ.get("VERBENA_CAPTURE_FRAMES") or "sent"
+            _world.capture(capture, bus=bool(environ.get("VERBENA_CAPTURE_BUS")), frames=frames)
     return _world
 
 
