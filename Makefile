@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test test-quick test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
+.PHONY: help venv tools demo test test-quick test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures pages soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -32,10 +32,10 @@ venv: $(READY) ## Set up .venv with all that development needs
 demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
 	$(BIN)/python -m verbena.sim.demo $(if $(WIDTH),--data-width $(WIDTH)) $(if $(FILE),'$(FILE)')
 
-test: $(READY) ## Run all tests but the proofs, those of the blocks' Verilog, and those that need tshark
+test: $(READY) ## Run all tests but the proofs, those of the blocks' Verilog, and those that need tshark or Chromium
 	for width in 64 512; do $(BIN)/python -m verbena.sim.model --data-width $$width || exit 1; done
 	$(BIN)/python -m verbena.boards.sim --compile
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/verilog tests
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/browser --ignore=tests/verilog tests
 	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -m every_width tests/adapter
 
 test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)
@@ -67,6 +67,10 @@ soft-roce-shell: ## Open a shell in the guest of `make soft-roce`
 captures: $(READY) ## Have tshark read captures, and test what judges those of `make interop`
 	@command -v tshark >/dev/null || { echo "tshark is missing: sudo apt install tshark" >&2; exit 1; }
 	$(BIN)/python -m pytest -q tests/tshark
+
+pages: $(READY) ## Have a headless Chromium open the pages of `verbena trace`
+	@command -v chromium >/dev/null || { echo "chromium is missing: sudo apt install chromium" >&2; exit 1; }
+	$(BIN)/python -m pytest -q tests/browser
 
 formal: $(READY) ## Prove properties of the PSN and ACK logic with an SMT solver (takes 2 to 4 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal

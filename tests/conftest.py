@@ -11,7 +11,8 @@ from verbena.sim.devices import configure
 HERE = Path(__file__).parent
 
 # Appended, not inserted: a helper folder must never hide a module of the standard library (there is a tests/hdl/queue).
-for folder in (HERE, HERE / "hdl", HERE / "sim", HERE / "sw", HERE / "adapter", HERE / "formal", HERE / "interop"):
+for folder in ("", "hdl", "sim", "sim/trace", "sw", "adapter", "formal", "interop"):
+    folder = HERE / folder
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
