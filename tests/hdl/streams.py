@@ -21,6 +21,8 @@ cannot close it there, and pytest makes that warning an error. Loop over ``ctx.t
 
 import os
 import random
+import re
+from pathlib import Path
 
 from amaranth.hdl import ClockDomain, Module, Value
 from amaranth.lib import data, stream
@@ -136,6 +138,15 @@ def _streams(path, interface):
             yield from _streams(f"{path}.{name}" if path else name, getattr(interface, name))
 
 
+def _waves_file():
+    """Where the waves of the test that runs go, if ``pytest --waves`` asks for them; None otherwise."""
+    folder, test = os.environ.get("VERBENA_TEST_WAVES"), os.environ.get("PYTEST_CURRENT_TEST")
+    if not folder or not test:
+        return None
+    name = re.sub(r"[^\w.=-]+", "_", test.partition(" (")[0].partition("::")[2] or test)
+    return Path(folder) / f"{name}.vcd"
+
+
 def simulate(dut, *testbenches, background=(), seed=None, deadline=20_000, vcd=None, period=1e-8):
     """Runs ``dut`` until all ``testbenches`` (``async def testbench(ctx)``) have returned.
 
@@ -150,7 +161,7 @@ def simulate(dut, *testbenches, background=(), seed=None, deadline=20_000, vcd=N
         Cycles of ``sync``; then :class:`Deadlock` names the testbenches that still run and the streams of ``dut`` that
         are valid but not ready.
     vcd : str or None
-        File for the waveforms.
+        File for the waveforms; by default one of ``pytest --waves``.
     """
     m = Module()
     m.domains.sync = ClockDomain()
@@ -190,8 +201,12 @@ def simulate(dut, *testbenches, background=(), seed=None, deadline=20_000, vcd=N
         sim.add_testbench(testbench, background=True)
     sim.add_testbench(watchdog, background=True)
     print(f"seed {seed}")
+    view, groups = None, ()
+    if not vcd and (vcd := _waves_file()):
+        view = str(vcd.with_suffix(".gtkw"))
+        groups = {path: [port.valid, port.ready, port.payload] for path, port in _streams("", dut)}
     if vcd:
-        with sim.write_vcd(vcd):
+        with sim.write_vcd(str(vcd), view, traces=groups):
             sim.run()
     else:
         sim.run()
