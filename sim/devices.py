@@ -17,7 +17,7 @@ import sys
 from verbena.hdl.abi.registers import REGISTERS
 from verbena.sw import host_memory
 
-__all__ = ["SimPort", "configure", "ports", "second_ns", "world"]
+__all__ = ["SimPort", "configure", "ports", "second_ns", "tick_text", "world"]
 
 ADAPTERS = 2
 STATUS = REGISTERS["status"].offset
@@ -37,6 +37,12 @@ def second_ns(tick, clock_hz):
     less than a true second as the tick is shorter than a true one.
     """
     return round(tick * TICKS_A_SECOND * 1e9 / clock_hz)
+
+
+def tick_text(tick, clock_hz):
+    """What timers take, in words: which tick was used, and which is the true one."""
+    true = round(clock_hz * 4.096e-6)
+    return f"timers: {tick} cycles for 4.096 µs" + (" (true)" if tick == true else f" (true: VERBENA_TICK={true})")
 
 
 def configure(**options):

@@ -7,6 +7,7 @@ from string import Template
 from verbena.hdl.roce.opcodes import Kind
 from verbena.hdl.transport.aeth import AethSyndrome
 
+from ..devices import tick_text
 from .hops import hops_of
 from .messages import Messages
 from .packets import PSNS, psn_after
@@ -89,8 +90,7 @@ def _summary(capture, run, hops, chosen, shown, chart, rows):
         ticks = sorted({map_.tick for map_ in run.maps.values() if map_.tick is not None})
         parts.append(f"{len(run.maps)} adapters, {8 * next(iter(run.maps.values())).beat} bits")
         parts.append(f"{run.clock_hz / 1e6:g} MHz nominal clock")
-        true = round(run.clock_hz * 4.096e-6)
-        parts += [f"timers: {t} cycles for 4.096 µs" + (" (true)" if t == true else f" (true: {true})") for t in ticks]
+        parts += [tick_text(tick, run.clock_hz) for tick in ticks]
     packets = [hop for hop in hops if hop.packet is not None]
     naks = sum(bool(hop.packet.nak) for hop in packets)
     parts.append(f"{len(run.list)} messages, {len(packets)} RoCE packets of {len(hops)} frames")

@@ -68,7 +68,7 @@ def test_a_run_and_a_part_of_it(tmp_path):
     assert data["zero"] == data["messages"][0]["begin"]
     assert data["hosts"] == ["sim0", "sim1"]
     assert len(data["qps"]) == 1
-    assert "timers: 16 cycles for 4.096 µs (true: 640)" in data["summary"]
+    assert "timers: 16 cycles for 4.096 µs (true: VERBENA_TICK=640)" in data["summary"]
     assert len(data_of(capture, first=2)["messages"]) == 2
     assert "shown: the first 2 of 6 messages" in data_of(capture, first=2)["summary"]
     assert not data_of(capture, number=0xFFFF)["messages"]
