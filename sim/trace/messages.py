@@ -94,9 +94,12 @@ class Messages:
         for transaction in capture.transactions:
             self.maps.setdefault(transaction.adapter, AddressMap(transaction.adapter)).take(transaction)
         self._sessions = {}  # by address and QP number, in their order
+        self._towards = {}  # by address, and the peer's address and QP number
         for map_ in self.maps.values():
             for session in map_.sessions:
                 self._sessions.setdefault((map_.ip, session.number), []).append(session)
+                context = session.context
+                self._towards[map_.ip, context["dest_ip"], context["dest_qpn"]] = session
         self.list = []
         self._sent = {}  # messages of each session
         for map_ in self.maps.values():
@@ -187,8 +190,11 @@ class Messages:
     def _message_of(self, packet, cycle):
         """The message of a packet, and the distance of its PSN from the send queue's first; None if there is none."""
         session = self._session(packet.destination, packet.dest_qpn, cycle)
-        if not packet.response and session is not None:
-            session = self._session(session.context["dest_ip"], session.context["dest_qpn"], cycle)
+        if not packet.response:
+            if session is not None:
+                session = self._session(session.context["dest_ip"], session.context["dest_qpn"], cycle)
+            else:  # the responder is of another program, or machine
+                session = self._towards.get((packet.source, packet.destination, packet.dest_qpn))
         if session is None or session.sq_psn is None:
             return None, None
         at = (packet.psn - session.sq_psn) % PSNS

@@ -29,7 +29,7 @@ function lanesOf(message) {
 function height(message) {
   if (!state.open.has(message)) return CLOSED;
   const [here, there] = lanesOf(message);
-  return (here.length + there.length) * LANE + WIRE + 34;
+  return (here.length + there.length) * LANE + WIRE + 48;
 }
 function choose() {
   messages = data.messages.filter((m) => !state.qp || m.qp === state.qp);
@@ -98,7 +98,7 @@ function drawMessage(message, top) {
     return out;
   }
   const y = [{}, {}];
-  let at = top + 20;
+  let at = top + 36;
   here.forEach((name, i) => (y[0][name] = at + i * LANE));
   at += here.length * LANE + WIRE;
   there.forEach((name, i) => (y[1][name] = at + i * LANE));
@@ -106,7 +106,7 @@ function drawMessage(message, top) {
     const faint = `<line x1="${LEFT}" x2="${wide()}" y1="${y[side][name] + 15}" y2="${y[side][name] + 15}" stroke="var(--line)" stroke-width="0.5"/>`;
     out += faint + `<text x="${LEFT - 10}" y="${y[side][name] + 12}" text-anchor="end" class="faint">${LANE_NAMES[name]}</text>`;
   }));
-  out += `<text x="12" y="${y[0][here[0]] + 34}" class="side">requester ${escape(message.ends[0])}</text>`;
+  out += `<text x="12" y="${y[0][here[0]] + 13}" class="side">requester ${escape(message.ends[0])}</text>`;
   if (there.length) out += `<text x="12" y="${y[1][there[0]] + 13}" class="side">responder ${escape(message.ends[1])}</text>`;
   const low = (y[0].packet ?? at) + 14, high = y[1].packet ?? at;
   for (const event of message.events) {

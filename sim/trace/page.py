@@ -88,7 +88,9 @@ def _summary(capture, run, hops, chosen, shown, chart, rows):
     parts = []
     if run.maps:
         ticks = sorted({map_.tick for map_ in run.maps.values() if map_.tick is not None})
-        parts.append(f"{len(run.maps)} adapters, {8 * next(iter(run.maps.values())).beat} bits")
+        parts.append(
+            f"{len(run.maps)} adapter{'s' * (len(run.maps) > 1)}, {8 * next(iter(run.maps.values())).beat} bits"
+        )
         parts.append(f"{run.clock_hz / 1e6:g} MHz nominal clock")
         parts += [tick_text(tick, run.clock_hz) for tick in ticks]
     packets = [hop for hop in hops if hop.packet is not None]

@@ -134,3 +134,19 @@ def test_a_message_that_is_refused(tmp_path):
     (nak,) = only(messages.list[0], "packet", RESPONDER)
     assert nak.flags == ("nak",)
     assert not only(messages.list[0], "write", RESPONDER)
+
+
+def test_one_side_of_a_run(tmp_path):
+    """The other adapter is of another program: what happened here is shown."""
+    run(tmp_path / "run.pcapng")
+    capture = read_capture(tmp_path / "run.pcapng")
+    capture.transactions = [t for t in capture.transactions if t.adapter == 0]
+    capture.frames = [frame for frame in capture.frames if frame.port == "adapter0"]
+    messages = Messages(capture, hops_of(capture.frames))
+    assert messages.unmatched == 0
+    assert [(m.opcode, m.length) for m in messages.list] == OPERATIONS
+    assert {m.result for m in messages.list} == {"SUCCESS"}
+    assert [sum(e.size for k in ("read", "write") for e in only(m, k, REQUESTER)) for m in messages.list] == [
+        *(16, 3000, 2000, 4096, 8, 0)
+    ]
+    assert not [e for m in messages.list for e in m.events if e.side == RESPONDER and e.kind != "packet"]
