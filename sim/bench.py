@@ -25,7 +25,7 @@ from .bench_rows import (
     throughput,
 )
 from .console import Console, Progress, Table
-from .devices import configure
+from .devices import configure, tick_text, world
 from .extra import require
 from .model import rnic
 from .wire_limit import go_back_n, wire_cycles
@@ -150,6 +150,7 @@ def main(argv=None):
     picture = args.output.with_suffix(".png")
     draw(rows, picture)
     show(rows, console)
+    console.print(tick_text(world().ports["sim0"].tick, world().clock_hz), highlight=False)
     console.print(f"{args.output} and {picture}")
     return 0
 

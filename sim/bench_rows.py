@@ -308,7 +308,7 @@ def round_trip(name="WRITE"):
         world().set_faults(Faults(lose=1e-9))
         for number in range(3):
             if number == 2:
-                world().capture(Path(folder) / "frames.pcapng")
+                world().capture(Path(folder) / "frames.pcapng", frames="both")
                 port.fault_at(port.counters["sent_frames"] + 1, "lose")
             a.qp.post_send(_send(a, b, OPERATIONS[name], 8 * MTU, 1))
             _cycle_of(a.cq, number, world().cycles)

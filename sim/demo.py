@@ -15,7 +15,7 @@ from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wc_status
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
 from .console import BarColumn, Console, Progress, Table, TextColumn, TimeRemainingColumn, TransferSpeedColumn, box
-from .devices import configure, world
+from .devices import configure, tick_text, world
 from .pair import End, connect
 from .wire_limit import wire_cycles
 
@@ -185,6 +185,7 @@ def main(argv=None):
         console.print(f"[red]{error}")
         return 1
     show(rows, console)
+    console.print(tick_text(world().ports["sim0"].tick, world().clock_hz), highlight=False)
     world().close()
     console.print(f"frames: {args.capture} (open it with Wireshark)")
     if not good:

@@ -3,10 +3,13 @@
 Other worlds give contexts on their own adapters (:meth:`.world.World.context`). The default world is built when the
 first of its devices is opened, with the options that :func:`configure` was given before, or those of the environment:
 ``VERBENA_DATA_WIDTH`` (of the engines, in bits), ``VERBENA_SEED`` (of all that is random; without it a seed is drawn,
-and told on stderr), ``VERBENA_MEMORY_LATENCY``, ``VERBENA_TRACE`` (prefix of the waveforms' files), ``VERBENA_CAPTURE``
-(a pcapng file for the frames), ``VERBENA_TICK`` (cycles that timers take for 4.096 us).
+and told on stderr), ``VERBENA_MEMORY_LATENCY``, ``VERBENA_TRACE`` (prefix of the waveforms' files, and of their views),
+``VERBENA_CAPTURE`` (a pcapng file for the frames), ``VERBENA_CAPTURE_FRAMES`` (where they are taken: ``sent``,
+``received`` or ``both``; by default ``sent``, so that each stands in it once), ``VERBENA_CAPTURE_BUS`` (not empty:
+host-bus transactions, too), ``VERBENA_TICK`` (cycles that timers take for 4.096 us).
 """
 
+import atexit
 import os
 import random
 import sys
@@ -14,7 +17,7 @@ import sys
 from verbena.hdl.abi.registers import REGISTERS
 from verbena.sw import host_memory
 
-__all__ = ["SimPort", "configure", "ports", "second_ns", "world"]
+__all__ = ["SimPort", "configure", "ports", "second_ns", "tick_text", "world"]
 
 ADAPTERS = 2
 STATUS = REGISTERS["status"].offset
@@ -34,6 +37,12 @@ def second_ns(tick, clock_hz):
     less than a true second as the tick is shorter than a true one.
     """
     return round(tick * TICKS_A_SECOND * 1e9 / clock_hz)
+
+
+def tick_text(tick, clock_hz):
+    """What timers take, in words: which tick was used, and which is the true one."""
+    true = round(clock_hz * 4.096e-6)
+    return f"timers: {tick} cycles for 4.096 µs" + (" (true)" if tick == true else f" (true: VERBENA_TICK={true})")
 
 
 def configure(**options):
@@ -69,9 +78,21 @@ def world():
         _world = World(**({"trace": bool(waves)} | options | settings))
         if waves:
             _world.waves(waves)
+            atexit.register(_save_views, _world, waves)
         if capture:
-            _world.capture(capture)
+            environ = os.environ
+            frames = environ.get("VERBENA_CAPTURE_FRAMES") or "sent"
+            _world.capture(capture, bus=bool(environ.get("VERBENA_CAPTURE_BUS")), frames=frames)
     return _world
+
+
+def _save_views(world, prefix):
+    """At the end of the program: the waves, and beside them their views for GTKWave and Surfer."""
+    from .waves import save_all
+
+    if not world.closed:
+        world.waves(None)
+    save_all(prefix, world.model.design)
 
 
 def ports():

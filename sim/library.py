@@ -70,7 +70,7 @@ _FUNCTIONS = {
     "send": (None, c_void_p, c_int, c_char_p, c_uint32, c_int),
     "inject": (None, c_void_p, c_int, c_char_p, c_uint32, c_int),
     "receive": (c_int64, c_void_p, c_int, c_char_p, c_uint32, POINTER(c_int)),
-    "capture_open": (c_int, c_void_p, c_char_p, c_int),
+    "capture_open": (c_int, c_void_p, c_char_p, c_int, c_int),
     "capture_close": (None, c_void_p),
     "capture_flush": (None, c_void_p),
     "trace_open": (c_int, c_void_p, c_char_p),

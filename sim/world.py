@@ -21,6 +21,10 @@ INTERRUPT, WATCH, TAP, _VIOLATION = 1, 2, 4, 8
 """What stops :meth:`World.advance`: an interrupt rose, an engine wrote to watched memory, a frame reached a tap."""
 
 
+FRAMES = {"sent": 1, "received": 2, "both": 3}
+"""Where a capture takes frames: ``Frames`` of ``native/capture.h``."""
+
+
 class ProtocolError(AssertionError):
     """An engine broke a rule of AXI or of the packet streams."""
 
@@ -243,14 +247,17 @@ class World:
         """A new :class:`Tap` with a MAC address of its own."""
         return Tap(self, self._call("add_tap"), mac)
 
-    def capture(self, path, *, bus=False):
+    def capture(self, path, *, bus=False, frames="sent"):
         """Records all frames in a pcapng file, with ``bus`` also all host-bus transactions; None stops.
 
-        See ``native/capture.h`` for the format of the latter.
+        ``frames`` says where a frame is recorded: as it was ``"sent"``, as it was ``"received"``, or ``"both"``. See
+        ``native/capture.h`` for the format.
         """
+        if frames not in FRAMES:
+            raise ValueError(f"frames must be one of {', '.join(FRAMES)}, not {frames!r}")
         if path is None:
             self._call("capture_close")
-        elif not self._call("capture_open", str(path).encode(), bus):
+        elif not self._call("capture_open", str(path).encode(), bus, FRAMES[frames]):
             raise OSError(f"cannot write {path}")
 
     def flush(self):

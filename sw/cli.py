@@ -11,8 +11,10 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "board": ("verbena.boards.bring_up:main", "bring up a board"),
     "perftest": ("verbena.sw.tools.perftest.__main__:main", "measure bandwidth or latency, as perftest does"),
-    "run": ("verbena.sw.run:main", "run a program that imports pyverbs, with Verbena's devices"),
     "rc-pingpong": ("verbena.sw.tools.pingpong:main", "two ends send a message to and fro, as ibv_rc_pingpong does"),
+    "run": ("verbena.sw.run:main", "run a program that imports pyverbs, with Verbena's devices"),
+    "sweep": ("verbena.sim.sweep.__main__:main", "a program over parameters and seeds, on cores or a Dask cluster"),
+    "trace": ("verbena.sim.trace.__main__:main", "a run or a capture as one HTML page: timeline and sequence chart"),
 }
 """Programs by name: ``module:function``, and what it does in one line. A module is imported when it is called."""
 

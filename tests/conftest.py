@@ -11,7 +11,8 @@ from verbena.sim.devices import configure
 HERE = Path(__file__).parent
 
 # Appended, not inserted: a helper folder must never hide a module of the standard library (there is a tests/hdl/queue).
-for folder in (HERE, HERE / "hdl", HERE / "sim", HERE / "sw", HERE / "adapter", HERE / "formal", HERE / "interop"):
+for folder in ("", "hdl", "sim", "sim/trace", "sw", "adapter", "formal", "interop"):
+    folder = HERE / folder
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
@@ -25,3 +26,20 @@ Elaboratable._MustUse__silence = True
 
 # Whoever looks for the bug that shows once in a thousand seeds says VERBENA_SEED; the suite is the same every time.
 configure(seed=int(os.environ.get("VERBENA_SEED") or 1))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--waves", metavar="FOLDER", help="leave there the waves of each block's test, and a view of them")
+
+
+def pytest_configure(config):
+    if folder := config.getoption("--waves"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        os.environ["VERBENA_TEST_WAVES"] = str(Path(folder).absolute())
+
+
+def pytest_assertrepr_compare(op, left, right):
+    """Frames that differ are told field by field."""
+    from frame_fields import compare
+
+    return compare(left, right) if op == "==" else None

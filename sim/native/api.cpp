@@ -168,8 +168,8 @@ int64_t vw_receive(World *world, int tap, uint8_t *data, uint32_t room, int *err
     return static_cast<int64_t>(frame->data.size());
 }
 
-int vw_capture_open(World *world, const char *path, int bus) {
-    return world->capture.open(path, world->clock_hz(), world->adapters(), bus != 0);
+int vw_capture_open(World *world, const char *path, int bus, int frames) {
+    return world->capture.open(path, world->clock_hz(), world->adapters(), bus != 0, static_cast<Frames>(frames));
 }
 void vw_capture_close(World *world) { world->capture.close(); }
 void vw_capture_flush(World *world) { world->capture.flush(); }

@@ -34,11 +34,12 @@ void put_option(std::vector<uint8_t> &body, uint16_t code, const void *data, siz
 
 }  // namespace
 
-bool Capture::open(const std::string &path, double clock_hz, int adapters, bool bus) {
+bool Capture::open(const std::string &path, double clock_hz, int adapters, bool bus, Frames frames) {
     close();
     file_ = std::fopen(path.c_str(), "wb");
     if (file_ == nullptr) return false;
     bus_ = bus;
+    frames_ = frames;
     adapters_ = adapters;
     nanoseconds_ = 1e9 / clock_hz;
     std::vector<uint8_t> body;
@@ -46,6 +47,10 @@ bool Capture::open(const std::string &path, double clock_hz, int adapters, bool 
     put<uint16_t>(body, 1);
     put<uint16_t>(body, 0);
     put<int64_t>(body, -1);
+    char clock[48];
+    const int length = std::snprintf(clock, sizeof clock, "clock %.0f Hz", clock_hz);
+    put_option(body, kOptionComment, clock, static_cast<size_t>(length));
+    put_option(body, kOptionEnd, nullptr, 0);
     block(kSectionHeader, body);
     // Interfaces in a known order, used or not, so that filters can name them by number.
     for (int i = 0; i < adapters; i++) interface_of(kFrame, i);
@@ -105,6 +110,8 @@ void Capture::packet(uint32_t interface, uint64_t cycle, const std::vector<uint8
 void Capture::frame(int port, bool inbound, uint64_t cycle, const std::vector<uint8_t> &data, bool error,
                     const std::string &comment) {
     if (!active()) return;
+    const bool unsent = inbound && comment == "injected";
+    if (!unsent && frames_ != Frames::kBoth && frames_ != (inbound ? Frames::kReceived : Frames::kSent)) return;
     packet(interface_of(kFrame, port), cycle, data, (inbound ? kInbound : kOutbound) | (error ? kErrorCrc : 0), comment);
 }
 

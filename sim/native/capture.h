@@ -1,7 +1,9 @@
 // Everything that passes the wire and the host buses, as pcapng.
 //
 // One Ethernet interface ("adapter0", "tap0") a port of the switch; frames carry their direction (epb_flags) and, as a packet comment, what the
-// wire did to them. One interface of link type USER0 ("bus0") an adapter, for host-bus transactions: a header of 32 bytes, little-endian, and the data:
+// wire did to them. A frame stands at its sender, at its receivers, or at all of them, as the caller wants; one that was injected has no sender.
+// Its time is that of its last beat. The section header's comment, "clock 156250000 Hz", tells what a cycle is.
+// One interface of link type USER0 ("bus0") an adapter, for host-bus transactions: a header of 32 bytes, little-endian, and the data:
 //
 //   offset 0: kind (0 DMA read, 1 DMA write, 2 register read, 3 register write), 1: AXI id, 2: response (0 OKAY, 2 SLVERR, 3 DECERR), 3: zero
 //   offset 4: bytes of data (whole beats), 8: bus address, 16: first cycle, 24: last cycle
@@ -30,11 +32,13 @@ struct Transaction {
     uint32_t length = 0;
 };
 
+enum class Frames { kSent = 1, kReceived = 2, kBoth = 3 };
+
 class Capture {
 public:
     ~Capture() { close(); }
 
-    bool open(const std::string &path, double clock_hz, int adapters, bool bus);
+    bool open(const std::string &path, double clock_hz, int adapters, bool bus, Frames frames = Frames::kBoth);
     void close();
     void flush() {
         if (file_ != nullptr) std::fflush(file_);
@@ -58,6 +62,7 @@ private:
 
     std::FILE *file_ = nullptr;
     bool bus_ = false;
+    Frames frames_ = Frames::kBoth;
     double nanoseconds_ = 6.4;  // of a cycle
     int adapters_ = 0;
     std::map<std::pair<Kind, int>, uint32_t> interfaces_;

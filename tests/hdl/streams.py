@@ -23,8 +23,10 @@ cannot close it there, and pytest makes that warning an error. Loop over ``ctx.t
 
 import os
 import random
+import re
 from contextlib import nullcontext
 from functools import lru_cache, partial
+from pathlib import Path
 
 from amaranth.hdl import ClockDomain, Module, Value
 from amaranth.lib import data, stream
@@ -152,6 +154,15 @@ def _streams(path, interface):
             yield from _streams(f"{path}.{name}" if path else name, getattr(interface, name))
 
 
+def _waves_file():
+    """Where the waves of the test that runs go, if ``pytest --waves`` asks for them; None otherwise."""
+    folder, test = os.environ.get("VERBENA_TEST_WAVES"), os.environ.get("PYTEST_CURRENT_TEST")
+    if not folder or not test:
+        return None
+    name = re.sub(r"[^\w.=-]+", "_", test.partition(" (")[0].partition("::")[2] or test)
+    return Path(folder) / f"{name}.vcd"
+
+
 def simulate(dut, *testbenches, background=(), seed=None, deadline=20_000, vcd=None, period=1e-8):
     """Runs ``dut`` until all ``testbenches`` (``async def testbench(ctx)``) have returned.
 
@@ -166,8 +177,12 @@ def simulate(dut, *testbenches, background=(), seed=None, deadline=20_000, vcd=N
         Cycles of ``sync``; then :class:`Deadlock` names the testbenches that still run and the streams of ``dut`` that
         are valid but not ready.
     vcd : str or None
-        File for the waveforms.
+        File for the waveforms; by default one of ``pytest --waves``.
     """
+    view, groups = None, ()
+    if not vcd and (vcd := _waves_file()):
+        view = str(vcd.with_suffix(".gtkw"))
+        groups = {path: [port.valid, port.ready, port.payload] for path, port in _streams("", dut)}
     simulation = getattr(dut, "simulation", None)
     if simulation is None or vcd or period != simulation.period:
         simulation = Simulation(dut, len(testbenches), len(background) + 1, period)
@@ -199,7 +214,7 @@ def simulate(dut, *testbenches, background=(), seed=None, deadline=20_000, vcd=N
         )
 
     print(f"seed {seed}")
-    simulation.run([tracked(*item) for item in enumerate(testbenches)], [*background, watchdog], vcd)
+    simulation.run([tracked(*item) for item in enumerate(testbenches)], [*background, watchdog], vcd, view, groups)
 
 
 class Simulation:
@@ -228,8 +243,8 @@ class Simulation:
         if number < len(self.given[behind]):
             await self.given[behind][number](ctx)
 
-    def run(self, foreground, background, vcd=None):
-        """Until all ``foreground`` have returned."""
+    def run(self, foreground, background, vcd=None, view=None, groups=()):
+        """Until all ``foreground`` have returned; waves go to ``vcd``, their ``groups`` to ``view``."""
         self.given = {False: foreground, True: background}
         for behind, given in self.given.items():
             if len(given) > self.places[behind]:
@@ -239,7 +254,7 @@ class Simulation:
         else:
             self.sim.reset()
         try:
-            with self.sim.write_vcd(vcd) if vcd else nullcontext():
+            with self.sim.write_vcd(str(vcd), view, traces=groups) if vcd else nullcontext():
                 self.sim.run()
         finally:
             self.given = {False: [], True: []}

@@ -15,7 +15,7 @@ def record(path):
     source, target = host_memory.bus_pages(address, 8192)
     host_memory.write(address, bytes(range(64)))
     with World(2, stand_in(), seed=3) as world:
-        world.capture(path, bus=True)
+        world.capture(path, bus=True, frames="both")
         world.adapters[0].fault_at(1, "lose")
         send(world, 100, 3, world.adapters[1].mac)
         world.advance(500, stop=0)

@@ -1,0 +1,1 @@
+"""A run as one HTML page: a timeline of each message, and a message sequence chart."""

@@ -1,0 +1,90 @@
+"""``verbena trace``: a run, or a capture, as one HTML page.
+
+::
+
+    verbena trace hello.py                   # runs it, and writes hello.html
+    verbena trace --first 100 perftest write_bw --size 64
+    verbena trace frames.pcapng              # of a capture, the message sequence chart
+
+A program runs with ``VERBENA_CAPTURE``, ``VERBENA_CAPTURE_BUS`` and ``VERBENA_CAPTURE_FRAMES`` set (:mod:`..devices`).
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from verbena.sw.cli import COMMANDS
+
+from .capture_file import CaptureError, read_capture
+from .page import data_of, render
+
+__all__ = ["main"]
+
+
+def _arguments(argv):
+    parser = argparse.ArgumentParser(prog="verbena trace", description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, help="the page (NAME.html)")
+    parser.add_argument("--first", type=int, default=1000, metavar="N", help="messages that are shown (1000)")
+    parser.add_argument("--qp", type=lambda text: int(text, 0), help="only messages and packets of this QP number")
+    parser.add_argument("--capture", type=Path, help="keep the run's capture in this file")
+    parser.add_argument("what", help="a pcap or pcapng file, a Python script, or a program of verbena or of the PATH")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    args = parser.parse_args(argv)
+    if args.first < 1:
+        parser.error(f"--first must be at least 1, not {args.first}")
+    return args
+
+
+def _command(what):
+    """How the program is started; None if there is none."""
+    if what in COMMANDS:
+        return [sys.executable, "-m", "verbena.sw.cli", what]
+    if what.endswith(".py"):
+        return [sys.executable, what] if Path(what).is_file() else None
+    found = shutil.which(what)
+    return [found] if found else None
+
+
+def _run(command, capture):
+    """Runs a program to its end; returns its status."""
+    settings = {"VERBENA_CAPTURE": str(capture), "VERBENA_CAPTURE_BUS": "1", "VERBENA_CAPTURE_FRAMES": "both"}
+    with subprocess.Popen(command, env=os.environ | settings) as program:
+        try:
+            return program.wait()
+        except KeyboardInterrupt:  # which the program has got, too: what it left is shown
+            return program.wait()
+
+
+def main(argv=None):
+    """Command line; returns the status: that of the program, or 1 if there is no page."""
+    args = _arguments(argv)
+    status, path = 0, Path(args.what)
+    with tempfile.TemporaryDirectory() as folder:
+        if path.suffix not in (".pcap", ".pcapng"):
+            command = _command(args.what)
+            if command is None:
+                print(f"verbena trace: there is no program {args.what!r}", file=sys.stderr)
+                return 1
+            path = (args.capture or Path(folder) / "run.pcapng").absolute()
+            path.unlink(missing_ok=True)
+            status = _run([*command, *args.arguments], path)
+            if not path.exists():
+                print(f"verbena trace: {args.what} opened no simulated adapter", file=sys.stderr)
+                return status or 1
+        output = args.output or Path(f"{Path(args.what).stem}.html")
+        try:
+            data = data_of(read_capture(path), args.first, args.qp)
+            output.write_text(render(data, " ".join([Path(args.what).name, *args.arguments])))
+        except (CaptureError, OSError) as error:
+            print(f"verbena trace: {error}", file=sys.stderr)
+            return status or 1
+    print(f"{output}: {data['summary']}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
