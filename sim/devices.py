@@ -136,6 +136,11 @@ class SimPort:
     def second_ns(self):
         return second_ns(self.tick, self.world.clock_hz)
 
+    @property
+    def clock_text(self):
+        """What its times are, in words, for tools that print some."""
+        return f"simulated; {tick_text(self.tick, self.world.clock_hz)}"
+
     def watch(self, address, length):
         return self.world.watch(address, length)
 

@@ -6,17 +6,31 @@
 import importlib
 import sys
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "TESTS", "main"]
+
+_PERFTEST = "verbena.sw.tools.perftest.__main__:main"
 
 COMMANDS = {
     "board": ("verbena.boards.bring_up:main", "bring up a board"),
-    "perftest": ("verbena.sw.tools.perftest.__main__:main", "measure bandwidth or latency, as perftest does"),
+    "ibv_devices": ("verbena.sw.tools.devices:devices", "list the devices"),
+    "ibv_devinfo": ("verbena.sw.tools.devices:devinfo", "attributes of devices and their ports"),
+    "ibv_rc_pingpong": ("verbena.sw.tools.pingpong:main", "the same as rc-pingpong"),
+    "perftest": (_PERFTEST, "measure bandwidth or latency, as perftest does"),
     "rc-pingpong": ("verbena.sw.tools.pingpong:main", "two ends send a message to and fro, as ibv_rc_pingpong does"),
     "run": ("verbena.sw.run:main", "run a program that imports pyverbs, with Verbena's devices"),
     "sweep": ("verbena.sim.sweep.__main__:main", "a program over parameters and seeds, on cores or a Dask cluster"),
     "trace": ("verbena.sim.trace.__main__:main", "a run or a capture as one HTML page: timeline and sequence chart"),
 }
 """Programs by name: ``module:function``, and what it does in one line. A module is imported when it is called."""
+
+TESTS = {
+    f"ib_{verb}_{what}": (f"{verb}_{what}", f"{long} of {verb.upper() if verb != 'atomic' else 'atomics'}")
+    for verb in ("write", "read", "send", "atomic")
+    for what, long in (("bw", "bandwidth"), ("lat", "latency"))
+}
+"""Familiar names of perftest's programs: the test that ``perftest`` calls so, and what it measures."""
+
+COMMANDS |= {name: (_PERFTEST, text) for name, (_, text) in TESTS.items()}
 
 
 def _help():
@@ -38,8 +52,9 @@ def main(arguments=None):
         print(f"verbena: there is no command {name!r}; there are: {', '.join(sorted(COMMANDS))}", file=sys.stderr)
         return 1
     module, function = COMMANDS[name][0].split(":")
+    given = {"test": TESTS[name][0]} if name in TESTS else {}
     try:
-        return getattr(importlib.import_module(module), function)(rest)
+        return getattr(importlib.import_module(module), function)(rest, **given)
     except KeyboardInterrupt:
         return 130
 

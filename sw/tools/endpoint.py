@@ -1,22 +1,25 @@
 """One end of a tool's connections: what it holds of a device."""
 
 import contextlib
+import errno
+import os
 import random
 
 from verbena.hdl.abi.cqe import Syndrome
 
 from ..verbs.addr import GID, AHAttr, GlobalRoute
-from ..verbs.cq import CQ
+from ..verbs.cq import CQ, CompChannel
 from ..verbs.device import Context, get_device_list
 from ..verbs.libibverbs_enums import ibv_access_flags, ibv_mtu, ibv_qp_type, ibv_wc_status
 from ..verbs.limits import MAX_RD_ATOMIC
 from ..verbs.mr import MR
 from ..verbs.pd import PD
+from ..verbs.pyverbs_error import PyverbsRDMAError
 from ..verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from ..verbs.wr import SGE
 from .session import WORKED, Patience, ToolError
 
-__all__ = ["Endpoint", "chain", "mtu_of", "open_device"]
+__all__ = ["Endpoint", "chain", "clock_text", "mtu_of", "open_device"]
 
 PORT = 1
 SETTLE = 8
@@ -31,6 +34,11 @@ def open_device(name=None):
             raise ToolError("there is no device")
         name = names[0]
     return Context(name=name)
+
+
+def clock_text(context):
+    """What the device's times are, in words, if they are not true ones: in simulation; None otherwise."""
+    return getattr(context._adapter.port, "clock_text", None)
 
 
 def mtu_of(size):
@@ -77,6 +85,8 @@ class Endpoint:
         Seconds without a completion after which the wait ends.
     rng : random.Random, optional
         Where the first PSNs come from; kept for who needs more.
+    events : bool
+        The CQ is looked at only when an event has told of a completion.
     """
 
     def __init__(
@@ -93,6 +103,7 @@ class Endpoint:
         channel=None,
         patience=None,
         rng=None,
+        events=False,
     ):
         self.context = context
         self.gid_index = gid_index
@@ -102,7 +113,10 @@ class Endpoint:
         self._patience = Patience(patience)
         access |= ibv_access_flags.IBV_ACCESS_LOCAL_WRITE
         with contextlib.ExitStack() as stack:
-            self._cq = stack.enter_context(CQ(context, qps * (send_depth + recv_depth)))
+            self._events = stack.enter_context(CompChannel(context)) if events else None
+            if events:
+                os.set_blocking(self._events.fd, False)
+            self._cq = stack.enter_context(CQ(context, qps * (send_depth + recv_depth), channel=self._events))
             pd = stack.enter_context(PD(context))
             self.mr = MR(pd, size, access)
             cap = QPCap(send_depth, recv_depth, 1, 1, inline)
@@ -111,6 +125,7 @@ class Endpoint:
             attr.qp_access_flags = access
             self.qps = [QP(pd, init, attr) for _ in range(qps)]
             self._resources = stack.pop_all()
+        self._armed = False
         self.index = {qp.qp_num: i for i, qp in enumerate(self.qps)}
         self.rng = rng or random.Random()
         self.psns = [self.rng.randrange(1 << 24) for _ in self.qps]
@@ -142,7 +157,7 @@ class Endpoint:
 
         :class:`.ToolError` if one has failed, if patience is at its end, or if the peer is gone.
         """
-        found = self._cq.poll(count)[1]
+        found = self._poll(count)
         for wc in found:
             if wc.status:
                 status, syndrome = _name(ibv_wc_status, wc.status), _name(Syndrome, wc.vendor_err)
@@ -154,6 +169,26 @@ class Endpoint:
         else:
             self.check()
         return found
+
+    def _poll(self, count):
+        """Completions, without a look at them."""
+        if self._events is None:
+            return self._cq.poll(count)[1]
+        if not self._armed:
+            self._cq.req_notify()
+            self._armed = True
+            # What was complete before is told by no event.
+            if found := self._cq.poll(count)[1]:
+                return found
+        try:
+            self._events.get_cq_event(self._cq)
+        except PyverbsRDMAError as error:
+            if error.error_code != errno.EAGAIN:
+                raise
+            return []
+        self._cq.ack_events(1)
+        self._armed = False
+        return self._cq.poll(count)[1]
 
     def check(self):
         """Raises what a wait in vain must raise: patience is at its end, or the peer is gone."""

@@ -4,14 +4,15 @@
 rdma-core's program on any machine. With ``--peer`` both ends run here, on two devices of one wire.
 """
 
-import argparse
 import sys
 from dataclasses import dataclass
 
 from ..verbs.libibverbs_enums import ibv_send_flags, ibv_wc_opcode, ibv_wr_opcode
+from ..verbs.limits import MAX_QP_WR
 from ..verbs.pyverbs_error import PyverbsError
 from ..verbs.wr import RecvWR, SendWR
-from .endpoint import Endpoint, chain, mtu_of, open_device
+from .command import Parser
+from .endpoint import Endpoint, chain, clock_text, mtu_of, open_device
 from .exchange.channel import Listener, connect
 from .exchange.pingpong import Address, answer, ask
 from .session import WORKED, ToolError, run
@@ -38,6 +39,21 @@ class Options:
     gid_index: int = 0
     check: bool = False
     patience: float | None = None
+    service_level: int = 0
+    events: bool = False
+
+    def validate(self):
+        """:class:`.ToolError` if there can be no such test."""
+        mtu_of(self.mtu)
+        for name, least, most in (
+            ("size", 0, 1 << 31),
+            ("rx_depth", 1, MAX_QP_WR),
+            ("iterations", 1, 100_000_000),
+            ("service_level", 0, 7),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ToolError(f"{name} must be between {least} and {most}, not {value}")
 
 
 @dataclass(frozen=True)
@@ -136,6 +152,7 @@ def play(context, options, channel, *, server, tell=print):
         recv_depth=depth,
         gid_index=options.gid_index,
         patience=options.patience,
+        events=options.events,
     )
     with end, channel:
         ping = Ping(end, options, server=server)
@@ -143,7 +160,8 @@ def play(context, options, channel, *, server, tell=print):
         tell(_line("local", mine))
 
         def prepare(theirs):
-            end.connect(0, gid=theirs.gid, qpn=theirs.qpn, psn=theirs.psn, mtu=mtu_of(options.mtu))
+            route = {"gid": theirs.gid, "qpn": theirs.qpn, "psn": theirs.psn}
+            end.connect(0, **route, mtu=mtu_of(options.mtu), service_level=options.service_level)
 
         if server:
             theirs = yield from answer(channel, mine, prepare)
@@ -155,6 +173,8 @@ def play(context, options, channel, *, server, tell=print):
         outcome = yield from ping.run()
     for line in outcome.lines():
         tell(line)
+    if (clock := clock_text(context)) is not None:
+        tell(f"times: {clock}")
     return outcome
 
 
@@ -177,16 +197,20 @@ def client(context, options, host, port=PORT, *, tell=print):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(prog="verbena-rc-pingpong", description=__doc__.splitlines()[0])
+    parser = Parser(prog="verbena-rc-pingpong", description=__doc__.splitlines()[0])
     parser.add_argument("host", nargs="?", help="the server's address; without it this is the server")
     parser.add_argument("-p", "--port", type=int, default=PORT)
     parser.add_argument("-d", "--ib-dev", metavar="DEVICE", help="default: the first")
+    parser.add_argument("-i", "--ib-port", type=int, choices=(1,), default=1, help="there is only port 1")
     parser.add_argument("-s", "--size", type=int, default=4096)
     parser.add_argument("-m", "--mtu", type=int, default=1024)
     parser.add_argument("-r", "--rx-depth", type=int, default=500)
     parser.add_argument("-n", "--iters", type=int, default=1000)
+    parser.add_argument("-l", "--sl", type=int, default=0, help="service level")
+    parser.add_argument("-e", "--events", action="store_true", help="sleep until an event tells of completions")
     parser.add_argument("-g", "--gid-idx", type=int, default=0)
     parser.add_argument("-c", "--chk", action="store_true", help="check what has been received last")
+    parser.add_argument("-N", "--new_send", action="store_true", help="taken; there is only one way to post")
     parser.add_argument("--patience", type=float, help="seconds to wait for the peer; default: for ever")
     parser.add_argument("--peer", metavar="DEVICE", help="run the server as well, on this device")
     return parser
@@ -194,8 +218,19 @@ def _parser():
 
 def main(argv=None):
     args = _parser().parse_intermixed_args(argv)
-    options = Options(args.size, args.mtu, args.rx_depth, args.iters, args.gid_idx, args.chk, args.patience)
+    options = Options(
+        args.size,
+        args.mtu,
+        args.rx_depth,
+        args.iters,
+        args.gid_idx,
+        args.chk,
+        args.patience,
+        service_level=args.sl,
+        events=args.events,
+    )
     try:
+        options.validate()
         context = open_device(args.ib_dev)
         if args.host is not None and args.peer is None:
             run(client(context, options, args.host, args.port))

@@ -4,6 +4,7 @@ import importlib
 
 import pytest
 from verbena.sw import cli
+from verbena.sw.tools.perftest.kinds import KINDS
 
 
 def test_help_names_every_command(capsys):
@@ -46,3 +47,17 @@ def test_ctrl_c_has_its_status(monkeypatch):
 
     monkeypatch.setattr("verbena.sw.tools.pingpong.main", stop)
     assert cli.main(["rc-pingpong"]) == 130
+
+
+@pytest.mark.parametrize("name", ["ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_send_lat", "ib_atomic_bw"])
+def test_familiar_names_are_tests_of_perftest(monkeypatch, name):
+    seen = []
+    monkeypatch.setattr(
+        "verbena.sw.tools.perftest.__main__.main", lambda arguments, test: seen.append((arguments, test)) or 5
+    )
+    assert cli.main([name, "-n", "3"]) == 5
+    assert seen == [(["-n", "3"], name.removeprefix("ib_"))]
+
+
+def test_every_test_of_perftest_has_its_familiar_name():
+    assert {test for test, _ in cli.TESTS.values()} == set(KINDS)

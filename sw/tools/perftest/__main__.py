@@ -4,11 +4,11 @@ A server, or with a host the client of one; its peer may be perftest on any mach
 two devices of one wire.
 """
 
-import argparse
 import sys
 
 from ...verbs.limits import MAX_RD_ATOMIC
 from ...verbs.pyverbs_error import PyverbsError
+from ..command import Parser
 from ..endpoint import open_device
 from ..exchange.channel import Listener
 from ..session import ToolError, run
@@ -18,10 +18,13 @@ from .play import PORT, client, server
 
 __all__ = ["main"]
 
+DESCRIPTION = "perftest's programs: a server, or with a host the client of one."
 
-def _parser():
-    parser = argparse.ArgumentParser(prog="verbena-perftest", description=__doc__.splitlines()[0])
-    parser.add_argument("test", choices=sorted(KINDS))
+
+def _parser(test):
+    parser = Parser(prog=f"ib_{test}" if test else "verbena-perftest", description=DESCRIPTION)
+    if test is None:
+        parser.add_argument("test", choices=sorted(KINDS))
     parser.add_argument("host", nargs="?", help="the server's address; without it this is the server")
     parser.add_argument("-d", "--ib-dev", metavar="DEVICE", help="default: the first")
     parser.add_argument("-p", "--port", type=int, default=PORT)
@@ -46,9 +49,10 @@ def _parser():
     return parser
 
 
-def main(argv=None):
-    args = vars(_parser().parse_intermixed_args(argv))
-    kind, host, port = KINDS[args.pop("test")], args.pop("host"), args.pop("port")
+def main(argv=None, *, test=None):
+    """Command line; ``test`` is the first argument if that is not among them."""
+    args = vars(_parser(test).parse_intermixed_args(argv))
+    kind, host, port = KINDS[args.pop("test", test)], args.pop("host"), args.pop("port")
     device, peer = args.pop("ib_dev"), args.pop("peer")
     options = Options(compare_and_swap=args.pop("atomic_type") == "CMP_AND_SWAP", **args)
     try:

@@ -37,6 +37,7 @@ def both(contexts, options, servers=None):
         Options(size=5000, iterations=10, check=True),
         Options(size=1, iterations=25, rx_depth=2, mtu=256, check=True),
         Options(size=4096, iterations=3, rx_depth=1, mtu=4096, check=True),
+        Options(size=300, iterations=7, rx_depth=3, check=True, events=True, service_level=3),
     ],
 )
 def test_messages_go_to_and_fro(contexts, options):
@@ -101,12 +102,30 @@ def test_main_with_both_ends(capsys):
     assert mine[0].split(":", 1)[1].split() == theirs[1].split(":", 1)[1].split()
     assert mine[2].startswith("640 bytes in ")
     assert mine[3].startswith("5 iters in ")
+    assert mine[4] == theirs[4] == "times: simulated; timers: 16 cycles for 4.096 µs (true: VERBENA_TICK=640)"
 
 
 def test_main_tells_what_is_wrong(capsys):
     for arguments, complaint in (
         ("-d nosuch", "Failed to find device nosuch"),
+        ("-r 0", "rx_depth must be between 1 and"),
+        ("-n 0", "iterations must be between 1 and"),
+        ("-l 8", "service_level must be between 0 and 7, not 8"),
         ("-d sim0 --peer sim1 -m 1500", "the MTU must be 256, 512, 1024, 2048 or 4096, not 1500"),
     ):
         assert main(arguments.split()) == 1
         assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", ["-i 2", "--frobnicate", "-s many"])
+def test_wrong_options_are_one_line_and_status_1(capsys, arguments):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments.split())
+    out, err = capsys.readouterr()
+    assert (caught.value.code, out, err.count("\n")) == (1, "", 1)
+
+
+def test_options_of_the_model_are_taken(capsys):
+    model = ["-p", "18515", "-i", "1", "-s", "0", "-m", "1024", "-r", "10", "-n", "3", "-l", "1", "-e", "-g", "0", "-N"]
+    assert main(["-d", "sim0", "--peer", "sim1", *model]) == 0
+    assert "0 bytes in " in capsys.readouterr().out
