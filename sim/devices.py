@@ -137,6 +137,10 @@ class SimPort:
         return second_ns(self.tick, self.world.clock_hz)
 
     @property
+    def clock_hz(self):
+        return self.world.clock_hz
+
+    @property
     def clock_text(self):
         """What its times are, in words, for tools that print some."""
         return f"simulated; {tick_text(self.tick, self.world.clock_hz)}"

@@ -44,7 +44,8 @@ class Port(Protocol):
     for the answer to an ARP request. A port without it counts true seconds. In simulation a second is as much shorter
     than a true one as ``tick`` is shorter than 4.096 us: 244,141 ticks.
 
-    A port whose ``time_ns`` is not true time has ``clock_text``: what it is, in words, for tools that print times.
+    A port whose ``time_ns`` is not true time has ``clock_text``: what it is, in words, for tools that print times. A
+    port may have ``clock_hz``: the device's cycles in a second.
     """
 
     name: str

@@ -19,7 +19,7 @@ from ..verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from ..verbs.wr import SGE
 from .session import WORKED, Patience, ToolError
 
-__all__ = ["Endpoint", "chain", "clock_text", "mtu_of", "open_device"]
+__all__ = ["Endpoint", "chain", "clock_hz", "clock_text", "mtu_of", "open_device"]
 
 PORT = 1
 SETTLE = 8
@@ -39,6 +39,14 @@ def open_device(name=None):
 def clock_text(context):
     """What the device's times are, in words, if they are not true ones: in simulation; None otherwise."""
     return getattr(context._adapter.port, "clock_text", None)
+
+
+def clock_hz(context):
+    """The device's cycles in a second. :class:`.ToolError` if it does not tell."""
+    hz = getattr(context._adapter.port, "clock_hz", None)
+    if hz is None:
+        raise ToolError(f"{context.name} does not tell how long its cycles are")
+    return hz
 
 
 def mtu_of(size):

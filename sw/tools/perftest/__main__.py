@@ -4,19 +4,28 @@ A server, or with a host the client of one; its peer may be perftest on any mach
 two devices of one wire.
 """
 
+import json
 import sys
+from pathlib import Path
 
 from ...verbs.limits import MAX_RD_ATOMIC
 from ...verbs.pyverbs_error import PyverbsError
 from ..command import Parser
-from ..endpoint import open_device
+from ..endpoint import clock_text, open_device
 from ..exchange.channel import Listener
 from ..session import ToolError, run
+from . import report
 from .kinds import KINDS
 from .options import Options
 from .play import PORT, client, server
 
 __all__ = ["main"]
+
+ATOMICS = ("FETCH_AND_ADD", "CMP_AND_SWAP", "CMP_AND_SWP")
+"""perftest has one of the last two, from version to version."""
+
+SIMULATED = 800_000
+"""Bytes of payload that are simulated in a second of wall time, roughly: 8 a cycle, and a hundred thousand cycles."""
 
 DESCRIPTION = "perftest's programs: a server, or with a host the client of one."
 
@@ -34,13 +43,28 @@ def _parser(test):
     parser.add_argument("-q", "--qp", dest="qps", type=int, default=1, help="queue pairs")
     parser.add_argument("-m", "--mtu", type=int)
     parser.add_argument("-b", "--bidirectional", action="store_true")
+    parser.add_argument("-a", "--all", dest="all_sizes", action="store_true", help="2, 4, ... 2^23 bytes")
+    parser.add_argument("-c", "--connection", choices=("RC",), default="RC", help="there is only RC")
+    parser.add_argument("-e", "--events", action="store_true", help="sleep until an event tells of completions")
+    parser.add_argument("-i", "--ib-port", type=int, choices=(1,), default=1, help="there is only port 1")
+    parser.add_argument("-l", "--post_list", type=int, default=1, help="messages that are posted at a time")
+    parser.add_argument("-D", "--duration", type=float, help="seconds of the device's time, not a number of messages")
+    parser.add_argument("-N", "--noPeak", dest="peak", action="store_false", help="do not look for the peak")
+    parser.add_argument("-F", "--CPU-freq", action="store_true", help="taken; the device's time needs no CPU's")
+    parser.add_argument("-H", "--report-histogram", dest="histogram", action="store_true", help="each time, sorted")
+    parser.add_argument("-U", "--report-unsorted", dest="unsorted", action="store_true", help="each time, as it came")
+    parser.add_argument("-C", "--report-cycles", dest="cycles", action="store_true", help="cycles of the device")
+    parser.add_argument("--out_json", action="store_true", help="write the results as JSON, too")
+    parser.add_argument("--out_json_file", metavar="FILE", default="perftest_out.json", help="default: %(default)s")
     parser.add_argument("-t", "--tx-depth", type=int)
     parser.add_argument("-r", "--rx-depth", type=int, default=512)
     parser.add_argument("-Q", "--cq-mod", type=int, help="one completion for so many messages")
     parser.add_argument("-I", "--inline_size", dest="inline", type=int)
     parser.add_argument("-u", "--qp-timeout", dest="timeout", type=int, default=14, help="4.096 us * 2^TIMEOUT")
     parser.add_argument("-o", "--outs", dest="outstanding", type=int, default=MAX_RD_ATOMIC)
-    parser.add_argument("-A", "--atomic_type", choices=("FETCH_AND_ADD", "CMP_AND_SWAP"), default="FETCH_AND_ADD")
+    parser.add_argument(
+        "-A", "--atomic_type", choices=("FETCH_AND_ADD", "CMP_AND_SWAP", "CMP_AND_SWP"), default="FETCH_AND_ADD"
+    )
     parser.add_argument("-S", "--sl", dest="service_level", type=int, default=0)
     parser.add_argument("--tclass", dest="traffic_class", type=int, default=0)
     parser.add_argument("--report_gbits", dest="gbits", action="store_true")
@@ -54,23 +78,70 @@ def main(argv=None, *, test=None):
     args = vars(_parser(test).parse_intermixed_args(argv))
     kind, host, port = KINDS[args.pop("test", test)], args.pop("host"), args.pop("port")
     device, peer = args.pop("ib_dev"), args.pop("peer")
-    options = Options(compare_and_swap=args.pop("atomic_type") == "CMP_AND_SWAP", **args)
+    for taken in ("connection", "ib_port", "CPU_freq"):
+        del args[taken]
+    wanted, file = args.pop("out_json"), args.pop("out_json_file")
+    options = Options(compare_and_swap=args.pop("atomic_type") != ATOMICS[0], **args)
     try:
         options.resolved(kind)
         context = open_device(device)
+        _warn(context, kind, options)
         if peer is not None:
             with Listener(0, "127.0.0.1") as listener, open_device(peer) as other:
                 near = client(context, kind, options, "127.0.0.1", listener.port)
-                run(server(other, kind, options, listener, tell=lambda line: print(f"server:{line}")), near)
+                far = server(other, kind, options, listener, tell=lambda line: print(f"server:{line}"))
+                outcome = run(far, near)[1]
         elif host is not None:
-            run(client(context, kind, options, host, port))
+            (outcome,) = run(client(context, kind, options, host, port))
         else:
             with Listener(port) as listener:
-                run(server(context, kind, options, listener))
+                (outcome,) = run(server(context, kind, options, listener))
+        if wanted:
+            _save(Path(file), context, kind, options, outcome)
     except (ToolError, PyverbsError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _warn(context, kind, options):
+    """Tells on stderr if a simulation is going to take minutes."""
+    options = options.resolved(kind)
+    if clock_text(context) is None or options.duration is not None:
+        return
+    ways = 2 if options.bidirectional or kind.symmetric else 1
+    payload = sum(each.size for each in options.rounds()) * options.iterations * options.qps * ways
+    minutes = payload / SIMULATED / 60
+    if minutes >= 1:
+        print(
+            f"verbena: {payload >> 20} MiB are simulated, which takes about {minutes:.0f} min; "
+            "-n or -s make it less, on both sides",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _save(path, context, kind, options, outcome):
+    """Writes the results as JSON: ``results`` is a dictionary, a list of them for all sizes, null if the other side
+    alone has measured.
+    """
+    options = options.resolved(kind)
+    if isinstance(outcome, list):
+        results = [report.record(each, options) for each in outcome]
+    else:
+        results = None if outcome is None else report.record(outcome, options)
+    info = {
+        "test": report.title(kind, options),
+        "Device": context.name,
+        "Number_of_qps": options.qps,
+        "Connection_type": "RC",
+        "TX_depth": options.tx_depth,
+        "CQ_Moderation": options.cq_mod,
+        "GID_index": options.gid_index,
+        "Times": clock_text(context) or "the device's",
+        "unit": report.unit(kind, options),
+    }
+    path.write_text(json.dumps({"test_info": info, "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

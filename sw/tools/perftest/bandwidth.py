@@ -1,5 +1,7 @@
 """Bandwidth: as many messages at a time as the queues hold."""
 
+from dataclasses import replace
+
 from ...verbs.libibverbs_enums import ibv_wc_opcode
 from ..endpoint import chain
 from ..exchange.perftest import Report
@@ -26,15 +28,27 @@ class Sender:
 
     @property
     def done(self):
+        if self._options.duration is not None:
+            return self._over and self._completed == self._posted
         return sum(self._completed) == self._options.iterations * self._options.qps
+
+    @property
+    def _over(self):
+        """Whether the test's duration has passed."""
+        passed = self._end.context.time_ns() - self._posts[0] if self._posts else 0
+        return self._options.duration is not None and passed >= self._options.duration * 1e9
 
     def post(self):
         """Posts what there is room for."""
         options = self._options
+        if self._over:
+            return
         now = self._end.context.time_ns()
         for index, qp in enumerate(self._end.qps):
             first = self._posted[index]
             last = min(options.iterations, self._completed[index] + options.tx_depth)
+            if last < options.iterations:
+                last -= (last - first) % options.batch
             if first < last:
                 qp.post_send(chain(self._message(index, number) for number in range(first, last)))
                 self._posted[index] = last
@@ -53,10 +67,15 @@ class Sender:
     def report(self):
         """The :class:`.Report` of what has been sent."""
         count, end = self._completions[-1]
-        return _report(self._options, count, end - self._posts[0], self._peak())
+        report = _report(self._options, count, end - self._posts[0], self._peak())
+        return report if self._options.duration is None else replace(report, iterations=count)
 
     def _peak(self):
-        """Bytes in a nanosecond, from any message's post to any later one's completion; None if that takes too long."""
+        """Bytes in a nanosecond, from any message's post to any later one's completion; None if that is not
+        wanted, or takes too long.
+        """
+        if not self._options.peak or self._options.duration is not None:
+            return None
         if len(self._posts) * len(self._completions) > PEAK_WORK:
             return None
         size = self._options.size

@@ -3,12 +3,13 @@
 import math
 import statistics
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 from ...verbs.libibverbs_enums import ibv_wc_opcode
 from ..endpoint import chain
 from ..session import WORKED, ToolError
+from .options import MIN_ITERATIONS
 
 __all__ = ["Latency", "ask", "post_receives", "send_and_receive", "write_and_watch"]
 
@@ -18,7 +19,7 @@ TAIL = 2
 
 @dataclass(frozen=True)
 class Latency:
-    """What a latency test measured, in microseconds."""
+    """What a latency test measured, in microseconds; ``samples`` are all values, in their order."""
 
     size: int
     iterations: int
@@ -29,11 +30,13 @@ class Latency:
     deviation: float
     percentile_99: float
     percentile_99_9: float
+    samples: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, size, times, *, ways):
         """From the times, in ns, at which messages were posted; each took ``ways`` ways to the next."""
-        values = sorted((later - earlier) / 1000 / ways for earlier, later in pairwise(times))
+        samples = tuple((later - earlier) / 1000 / ways for earlier, later in pairwise(times))
+        values = sorted(samples)
         kept = values[:-TAIL]
 
         def percentile(share):
@@ -49,7 +52,14 @@ class Latency:
             statistics.pstdev(kept),
             percentile(0.99),
             percentile(0.999),
+            samples,
         )
+
+    def scaled(self, factor):
+        """The same in another unit, of which a microsecond has ``factor``."""
+        same = ("size", "iterations", "samples")
+        others = {f.name: getattr(self, f.name) * factor for f in fields(self) if f.name not in same}
+        return replace(self, samples=tuple(value * factor for value in self.samples), **others)
 
 
 class _Completions:
@@ -74,7 +84,11 @@ def ask(end, messages, options):
     times = []
     completions = _Completions(end)
     for number in range(options.iterations):
-        times.append(end.context.time_ns())
+        now = end.context.time_ns()
+        late = options.duration is not None and times and now - times[0] >= options.duration * 1e9
+        if late and number >= MIN_ITERATIONS:
+            break
+        times.append(now)
         end.qps[0].post_send(messages.send(0, number))
         yield from completions.next(receive=False)
     return times

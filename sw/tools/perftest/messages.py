@@ -21,11 +21,13 @@ _OPCODES = {
 
 
 class Layout:
-    """Places in the region of either side; the sides have agreed on ``cycle_buffer`` and ``cache_line``."""
+    """Places in the region of either side; the sides have agreed on ``cycle_buffer`` and ``cache_line``. There is room
+    for messages of ``largest`` bytes, by default ``size``.
+    """
 
-    def __init__(self, size, qps, cycle_buffer=CYCLE_BUFFER, cache_line=CACHE_LINE):
+    def __init__(self, size, qps, cycle_buffer=CYCLE_BUFFER, cache_line=CACHE_LINE, *, largest=None):
         self.qps = qps
-        self.buffer = max(size, cycle_buffer)
+        self.buffer = max(largest or size, cycle_buffer)
         self._step = -(-size // cache_line) * cache_line
         self._steps = cycle_buffer // self._step if 2 * size <= cycle_buffer else 1
 

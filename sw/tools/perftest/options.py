@@ -1,5 +1,6 @@
 """What a test can be told, with perftest's defaults."""
 
+import math
 from dataclasses import dataclass, replace
 
 from ...verbs.limits import MAX_INLINE, MAX_QP_WR, MAX_RD_ATOMIC
@@ -13,6 +14,11 @@ MIN_ITERATIONS = 5
 LARGE = 8192
 """Bytes from which on every message has its completion."""
 
+LARGEST = 1 << 23
+"""The last of all sizes."""
+
+_MANY = 100_000_000
+_LONGEST = 86400
 _WRITES = 5000
 """Iterations of write_bw; all others make 1000."""
 
@@ -24,7 +30,10 @@ class Options:
 
     ``mtu`` is in bytes, None for the port's; ``outstanding`` are the READs and atomics under way; with
     ``compare_and_swap`` atomics are that and not fetch-and-add; ``patience`` are seconds in which the peer may be
-    silent, None for ever.
+    silent, None for ever. ``post_list`` messages are posted at a time. With ``duration`` messages go for so many
+    seconds of the device's time, instead of ``iterations``. ``all_sizes`` repeats the test with 2, 4, … 2^23 bytes.
+    With ``events`` an event tells of completions. ``peak`` says whether the peak is looked for. Of a latency test,
+    ``histogram`` tells each time, sorted, ``unsorted`` as they came, ``cycles`` everything in the device's cycles.
     """
 
     size: int | None = None
@@ -43,6 +52,14 @@ class Options:
     service_level: int = 0
     traffic_class: int = 0
     gbits: bool = False
+    post_list: int = 1
+    duration: float | None = None
+    all_sizes: bool = False
+    events: bool = False
+    peak: bool = True
+    histogram: bool = False
+    unsorted: bool = False
+    cycles: bool = False
     patience: float | None = None
 
     def resolved(self, kind):
@@ -53,8 +70,17 @@ class Options:
 
         if kind.verb is Verb.ATOMIC and self.size not in (None, 8):
             raise ToolError("atomics have 8 bytes")
-        size = default(self.size, 8 if kind.verb is Verb.ATOMIC else 2 if kind.latency else 65536)
-        iterations = default(self.iterations, _WRITES if kind.name == "write_bw" else 1000)
+        if self.all_sizes and (kind.verb is Verb.ATOMIC or self.size is not None):
+            raise ToolError("all sizes: " + ("atomics have 8 bytes" if kind.verb is Verb.ATOMIC else "no size beside"))
+        if self.duration is not None:
+            self._check_duration(kind)
+        size = (
+            LARGEST
+            if self.all_sizes
+            else default(self.size, 8 if kind.verb is Verb.ATOMIC else 2 if kind.latency else 65536)
+        )
+        usual = _WRITES if kind.name == "write_bw" else 1000
+        iterations = default(self.iterations, usual if self.duration is None else _MANY)
         tx_depth = 1 if kind.latency else min(default(self.tx_depth, 128), iterations)
         carries = kind.verb in (Verb.SEND, Verb.WRITE)
         result = replace(
@@ -63,11 +89,39 @@ class Options:
             iterations=iterations,
             tx_depth=tx_depth,
             rx_depth=min(self.rx_depth, iterations),
-            cq_mod=1 if kind.latency else min(default(self.cq_mod, 1 if size > LARGE else 100), tx_depth),
+            cq_mod=1 if kind.latency else min(default(self.cq_mod, self._cq_mod(size)), tx_depth),
             inline=default(self.inline, MAX_INLINE if kind.latency and carries else 0),
         )
         result._check(kind)
         return result
+
+    @property
+    def batch(self):
+        """Messages that a bandwidth test posts at once, or none; without a number of iterations, always to one that has
+        its completion.
+        """
+        return self.post_list if self.duration is None else math.lcm(self.post_list, self.cq_mod)
+
+    def rounds(self):
+        """These options, resolved, for each size that is tested."""
+        if not self.all_sizes:
+            return [self]
+        return [replace(self, size=1 << log) for log in range(1, LARGEST.bit_length())]
+
+    def _cq_mod(self, size):
+        if self.post_list > 1:
+            return self.post_list
+        return 1 if size > LARGE and not self.all_sizes else 100
+
+    def _check_duration(self, kind):
+        if self.iterations is not None:
+            raise ToolError("a test runs for a duration or for a number of iterations")
+        if self.all_sizes:
+            raise ToolError("all sizes are tested for a number of iterations, not for a duration")
+        if kind.verb is Verb.SEND or (kind.latency and not kind.reading):
+            raise ToolError("SEND tests, and write_lat, have a number of iterations, and no duration")
+        if not 0 < self.duration <= _LONGEST:
+            raise ToolError(f"duration must be more than 0 and at most {_LONGEST}, not {self.duration:g}")
 
     def _check(self, kind):
         if self.mtu is not None:
@@ -76,9 +130,13 @@ class Options:
             raise ToolError("only bandwidth tests use several queue pairs")
         if kind.latency and self.bidirectional:
             raise ToolError("only bandwidth tests run in both directions")
+        if not kind.latency and (self.histogram or self.unsorted or self.cycles):
+            raise ToolError("only latency tests tell each time, or cycles")
+        if kind.latency and self.post_list != 1:
+            raise ToolError("only bandwidth tests post lists")
         for name, least, most in (
             ("size", 1, 1 << 31),
-            ("iterations", MIN_ITERATIONS, 100_000_000),
+            ("iterations", MIN_ITERATIONS, _MANY),
             ("qps", 1, 16384),
             ("tx_depth", 1, MAX_QP_WR),
             ("rx_depth", 1, MAX_QP_WR),
@@ -86,7 +144,15 @@ class Options:
             ("inline", 0, MAX_INLINE),
             ("timeout", 0, 31),
             ("outstanding", 1, MAX_RD_ATOMIC),
+            ("service_level", 0, 7),
+            ("traffic_class", 0, 255),
+            ("post_list", 1, self.tx_depth),
         ):
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ToolError(f"{name} must be between {least} and {most}, not {value}")
+        # Who waits for room must have a message under way that has its completion.
+        if self.batch > self.tx_depth or (self.batch % self.cq_mod and self.batch + self.cq_mod - 1 > self.tx_depth):
+            raise ToolError(
+                f"tx_depth {self.tx_depth} is too little for post_list {self.post_list} and cq_mod {self.cq_mod}"
+            )

@@ -7,7 +7,7 @@ that reads, or that writes in one direction, has nothing to do but to keep its m
 from dataclasses import replace
 
 from ...verbs.libibverbs_enums import ibv_mtu
-from ..endpoint import Endpoint, mtu_of
+from ..endpoint import Endpoint, clock_hz, clock_text, mtu_of
 from ..exchange.channel import connect
 from ..exchange.perftest import Exchange, Key, Report
 from . import report
@@ -25,7 +25,7 @@ NOTHING = Report(0, 0, 0.0, 0.0, 0.0)
 class Side:
     """One side of a test, once its resources are there."""
 
-    def __init__(self, kind, options, exchange, end, layout, *, server, tell):
+    def __init__(self, kind, options, exchange, end, layout, *, server, tell, steps, cycles_per_us):
         self.kind = kind
         self.options = options
         self.exchange = exchange
@@ -33,6 +33,8 @@ class Side:
         self.layout = layout
         self.server = server
         self.tell = tell
+        self.steps = steps  # of the layout of each size: the cycle buffer and the cache line
+        self.cycles_per_us = cycles_per_us
         reads = options.outstanding if kind.reading else 1
         self.mine = [
             Key(qp.qp_num, psn, end.gid, reads, end.mr.rkey, end.mr.buf + layout.target(i))
@@ -83,31 +85,58 @@ class Side:
         for line in lines:
             self.tell(line)
 
-    def bandwidth(self, messages):
-        """The messages of a bandwidth test, a session: returns what the sides have measured together."""
-        both = self.options.bidirectional
+    def rounds(self, keys):
+        """The test of each size, a session: returns what was measured, and tells each as soon as it is there."""
+        has_table = not (self.kind.latency and self.kind.reading and self.server)
+        if has_table:
+            self._tell([report.LINE, report.columns(self.kind, self.options)])
+        outcomes = []
+        largest = self.layout.buffer
+        for options in self.options.rounds():
+            layout = Layout(options.size, options.qps, *self.steps, largest=largest)
+            messages = Messages(self.end, self.kind, options, layout, keys)
+            if self.kind.latency:
+                outcome = yield from self._latency(messages, options, layout)
+            else:
+                outcome = yield from self._bandwidth(messages, options)
+            self._note(outcomes, outcome, options)
+        if not self.kind.latency and not self.options.bidirectional and self.kind.verb is not Verb.SEND:
+            yield from self.barrier()
+            theirs = yield from self.exchange.report(outcomes[-1] if outcomes else NOTHING)
+            if self.server:
+                self._note(outcomes, theirs, self.options)
+        if has_table:
+            self._tell([report.LINE])
+        return outcomes
+
+    def _note(self, outcomes, outcome, options):
+        if outcome is not None:
+            outcomes.append(outcome)
+            self._tell(report.row(outcome, options))
+
+    def _bandwidth(self, messages, options):
+        """The messages of a bandwidth test, a session: returns what the sides have measured together; None if only the
+        other side measures.
+        """
+        both = options.bidirectional
         receives = self.kind.verb is Verb.SEND and (self.server or both)
-        sender = Sender(self.end, messages, self.options) if both or not self.server else None
-        receiver = Receiver(self.end, messages, self.options) if receives else None
+        sender = Sender(self.end, messages, options) if both or not self.server else None
+        receiver = Receiver(self.end, messages, options) if receives else None
         if receiver is not None:
             receiver.post()
         if both or self.kind.verb is Verb.SEND:
             yield from self.barrier()
         if sender is not None or receiver is not None:
             yield from transfer(self.end, sender, receiver, answer=receives and self.server)
-        mine = NOTHING if sender is None else sender.report()
+        mine = None if sender is None else sender.report()
         if both:
             theirs = yield from self.exchange.report(mine)
             return _sum(mine, theirs)
-        if self.kind.verb is Verb.SEND:
-            return receiver.report() if self.server else mine
-        yield from self.barrier()
-        theirs = yield from self.exchange.report(mine)
-        return theirs if self.server else mine
+        return receiver.report() if receives else mine
 
-    def latency(self, messages):
+    def _latency(self, messages, options, layout):
         """The messages of a latency test, a session: returns the :class:`.Latency`, None if this side has none."""
-        kind, options = self.kind, self.options
+        kind = self.kind
         if kind.reading:
             times = None if self.server else (yield from ask(self.end, messages, options))
         elif kind.verb is Verb.SEND:
@@ -115,8 +144,11 @@ class Side:
             yield from self.barrier()
             times = yield from send_and_receive(self.end, messages, options, server=self.server)
         else:
-            times = yield from write_and_watch(self.end, messages, options, self.layout, server=self.server)
-        return times and Latency.of(options.size, times, ways=2 if kind.symmetric else 1)
+            times = yield from write_and_watch(self.end, messages, options, layout, server=self.server)
+        if times is None:
+            return None
+        latency = Latency.of(options.size, times, ways=2 if kind.symmetric else 1)
+        return latency.scaled(self.cycles_per_us) if options.cycles else latency
 
     def leave(self):
         """A session that ends when nobody needs this side any more."""
@@ -140,30 +172,41 @@ def play(context, kind, options, channel, *, server, tell=print, rng=None, inspe
     """One side of a test, a session: ``channel`` leads to the other one.
 
     Returns what was measured, a :class:`.Report` or a :class:`.Latency`, None on the server of a latency test that
-    reads. ``inspect(side)`` is called before its resources go; where PSNs and content come from is ``rng``.
+    reads; with ``all_sizes`` a list of them, of which a server that does not measure has the last alone.
+    ``inspect(side)`` is called before its resources go; where PSNs and content come from is ``rng``.
     """
     options = options.resolved(kind)
+    clock = clock_hz(context) if options.cycles else None
     with channel:
         exchange = Exchange(channel, server=server)
         yield from exchange.version()
         cycle_buffer, cache_line = yield from exchange.layout(CYCLE_BUFFER, CACHE_LINE)
         largest = context.query_port(1).active_mtu if options.mtu is None else mtu_of(options.mtu)
         mtu = ibv_mtu((yield from exchange.mtu(largest)))
-        for line in report.header(kind, options, context.name, 128 << mtu, server=server):
+        times = clock_text(context)
+        for line in report.header(kind, options, context.name, 128 << mtu, server=server, times=times):
             tell(line)
         layout = Layout(options.size, options.qps, cycle_buffer, cache_line)
         with _endpoint(context, kind, options, layout, channel, server=server, rng=rng) as end:
-            side = Side(kind, options, exchange, end, layout, server=server, tell=tell)
+            side = Side(
+                kind,
+                options,
+                exchange,
+                end,
+                layout,
+                server=server,
+                tell=tell,
+                steps=(cycle_buffer, cache_line),
+                cycles_per_us=clock and clock / 1e6,
+            )
             keys = yield from side.connect(mtu)
-            messages = Messages(end, kind, options, layout, keys)
-            outcome = yield from (side.latency(messages) if kind.latency else side.bandwidth(messages))
+            outcomes = yield from side.rounds(keys)
             yield from side.leave()
             if inspect is not None:
                 inspect(side)
-    if outcome is not None:
-        for line in report.results(outcome, options):
-            tell(line)
-    return outcome
+    if options.all_sizes:
+        return outcomes
+    return outcomes[0] if outcomes else None
 
 
 def _endpoint(context, kind, options, layout, channel, *, server, rng):
@@ -181,6 +224,7 @@ def _endpoint(context, kind, options, layout, channel, *, server, rng):
         # Who has written and watched to the end just leaves.
         channel=None if kind.latency and kind.verb is Verb.WRITE else channel,
         patience=options.patience,
+        events=options.events,
         rng=rng,
     )
     if not (kind.latency and kind.verb is Verb.WRITE):  # whose content counts

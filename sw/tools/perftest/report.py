@@ -3,7 +3,7 @@
 from ..exchange.perftest import Report
 from .kinds import Verb
 
-__all__ = ["address", "header", "results", "title"]
+__all__ = ["LINE", "address", "columns", "header", "record", "row", "title", "unit"]
 
 LINE = "-" * 87
 MIB = 1 << 20
@@ -19,8 +19,10 @@ def title(kind, options):
     return f"{name} {'Bidirectional ' if options.bidirectional else ''}BW Test"
 
 
-def header(kind, options, device, mtu, *, server):
-    """Lines that tell a side what is going to be measured; ``mtu`` is the one agreed on, in bytes."""
+def header(kind, options, device, mtu, *, server, times=None):
+    """Lines that tell a side what is going to be measured; ``mtu`` is the one agreed on, in bytes; ``times`` tells what
+    the device's times are, if they are not true ones.
+    """
     yield LINE
     yield f"                    {title(kind, options)}"
     yield f" Dual-port       : OFF\t\tDevice         : {device}"
@@ -30,6 +32,8 @@ def header(kind, options, device, mtu, *, server):
         yield f" TX depth        : {options.tx_depth}"
     if kind.verb is Verb.SEND and (server or options.bidirectional):
         yield f" RX depth        : {options.rx_depth}"
+    if options.post_list > 1:
+        yield f" Post List       : {options.post_list}"
     if not kind.latency:
         yield f" CQ Moderation   : {options.cq_mod}"
     yield f" Mtu             : {mtu}[B]"
@@ -41,7 +45,7 @@ def header(kind, options, device, mtu, *, server):
         yield f" Max inline data : {options.inline}[B]"
     yield " rdma_cm QPs\t : OFF"
     yield " Data ex. method : Ethernet"
-    yield " Times           : the device's"
+    yield " Times           : " + (times or "the device's")
     yield LINE
 
 
@@ -56,31 +60,72 @@ def address(side, kind, key):
     yield " GID: " + ":".join(f"{byte:02d}" for byte in key.gid)
 
 
-def results(outcome, options):
-    """The table for a :class:`.Report` or a :class:`.latency.Latency`."""
-    yield LINE
+def unit(kind, options):
+    """The unit of what is told."""
+    if kind.latency:
+        return "cycles" if options.cycles else "usec"
+    return "Gb/sec" if options.gbits else "MiB/sec"
+
+
+def columns(kind, options):
+    """The line above the table."""
+    u = unit(kind, options)
+    if not kind.latency:
+        return f" #bytes     #iterations    BW peak[{u}]    BW average[{u}]   MsgRate[Mpps]"
+    return (
+        f" #bytes #iterations    t_min[{u}]    t_max[{u}]  t_typical[{u}]    t_avg[{u}]    "
+        f"t_stdev[{u}]   99% percentile[{u}]   99.9% percentile[{u}] "
+    )
+
+
+def row(outcome, options):
+    """Lines of the table for a :class:`.Report` or a :class:`.latency.Latency`."""
     if isinstance(outcome, Report):
-        yield from _bandwidth(outcome, options.gbits)
+        yield _bandwidth(outcome, _scale(options))
     else:
-        yield from _latency(outcome)
-    yield LINE
+        yield from _samples(outcome, options)
+        yield _latency(outcome)
 
 
-def _bandwidth(report, gbits):
-    unit, scale = ("Gb/sec", MIB * 8 / 1e9) if gbits else ("MiB/sec", 1)
-    yield f" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]"
-    yield (
+def record(outcome, options):
+    """The same as a dictionary, with perftest's keys."""
+    first = {"MsgSize": outcome.size, "n_iterations": outcome.iterations}
+    if isinstance(outcome, Report):
+        scale = _scale(options)
+        rates = {"BW_peak": outcome.peak * scale, "BW_average": outcome.average * scale}
+        return first | rates | {"MsgRate": outcome.message_rate}
+    return first | {
+        "t_min": outcome.least,
+        "t_max": outcome.most,
+        "t_typical": outcome.typical,
+        "t_avg": outcome.average,
+        "t_stdev": outcome.deviation,
+        "percentile_99": outcome.percentile_99,
+        "percentile_99.9": outcome.percentile_99_9,
+    }
+
+
+def _scale(options):
+    """What a MiB a second is in the unit of the report."""
+    return MIB * 8 / 1e9 if options.gbits else 1
+
+
+def _bandwidth(report, scale):
+    return (
         f" {report.size:<7}    {report.iterations:<10}       {report.peak * scale:<7.2f}            "
         f"{report.average * scale:<7.2f}\t\t     {report.message_rate:<7.6f}"
     )
 
 
+def _samples(latency, options):
+    for wanted, samples in ((options.unsorted, latency.samples), (options.histogram, sorted(latency.samples))):
+        if wanted:
+            yield f"#, {'cycles' if options.cycles else 'usec'}"
+            yield from (f"{number}, {value:g}" for number, value in enumerate(samples, 1))
+
+
 def _latency(latency):
-    yield (
-        " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   "
-        "99% percentile[usec]   99.9% percentile[usec] "
-    )
-    yield (
+    return (
         f" {latency.size:<7} {latency.iterations}          {latency.least:<7.2f}        {latency.most:<7.2f}      "
         f"{latency.typical:<7.2f}  \t       {latency.average:<7.2f}     \t{latency.deviation:<7.2f}\t\t"
         f"{latency.percentile_99:<7.2f} \t\t{latency.percentile_99_9:<7.2f}"

@@ -155,3 +155,49 @@ def test_who_answers_sends_after_the_first_message():
     assert end.qps[0].sends == []
     run(session)
     assert len(end.qps[0].sends) == 5
+
+
+def test_lists_are_posted_whole():
+    end = End(1)
+    sender = Sender(end, MESSAGES, options(size=8, iterations=10, tx_depth=9, post_list=4))
+    sender.post()
+    assert [number for number, _ in end.qps[0].sends] == list(range(8))
+    assert [number for number, signaled in end.qps[0].sends if signaled] == [3, 7]
+    sender.post()
+    assert len(end.qps[0].sends) == 8
+    sender.complete(sent(3))
+    sender.post()
+    assert end.qps[0].sends[8:] == [(8, False), (9, True)]  # what is left is no whole list
+
+
+def test_a_duration():
+    end = End(1)
+    sender = Sender(end, MESSAGES, options(size=8, duration=1e-6, tx_depth=4, cq_mod=2))
+    assert not sender.done
+    sender.post()
+    end.now = 999
+    sender.complete(sent(1))
+    sender.post()
+    assert len(end.qps[0].sends) == 6
+    end.now = 1000
+    sender.complete(sent(3))
+    sender.post()
+    assert len(end.qps[0].sends) == 6
+    assert not sender.done
+    end.now = 1500
+    sender.complete(sent(5))
+    assert sender.done
+    report = sender.report()
+    assert (report.iterations, report.peak) == (6, 0)
+    assert report.message_rate == pytest.approx(4)
+
+
+def test_no_peak():
+    end = End(1)
+    sender = Sender(end, MESSAGES, options(size=8, iterations=5, cq_mod=1, peak=False))
+    sender.post()
+    end.now = 1000
+    for number in range(5):
+        sender.complete(sent(number))
+    assert sender.report().peak == 0
+    assert sender.report().average > 0

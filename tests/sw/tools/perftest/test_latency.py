@@ -28,3 +28,9 @@ def test_percentiles():
         times.append(times[-1] + value * 1000)
     latency = Latency.of(8, times, ways=1)
     assert (latency.percentile_99, latency.percentile_99_9, latency.most) == (991, 1000, 1001)
+
+
+def test_other_units():
+    latency = Latency.of(8, [0, 4000, 5000, 8000, 10000], ways=1).scaled(100)
+    assert latency.samples == (400, 100, 300, 200)
+    assert (latency.size, latency.iterations, latency.least, latency.typical) == (8, 5, 100, 250)

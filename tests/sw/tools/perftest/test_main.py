@@ -1,7 +1,12 @@
 """The command."""
 
+import json
+
 import pytest
+from verbena.sw.tools.perftest import __main__ as perftest
+from verbena.sw.tools.perftest import options
 from verbena.sw.tools.perftest.__main__ import main
+from verbena.sw.tools.session import ToolError
 
 
 def test_both_ends(capsys):
@@ -45,7 +50,89 @@ def test_what_is_wrong_is_told(capsys, arguments, complaint):
     assert complaint in capsys.readouterr().err
 
 
-def test_unknown_tests(capsys):
-    with pytest.raises(SystemExit):
-        main(["frobnicate_bw"])
-    assert "atomic_bw" in capsys.readouterr().err
+@pytest.mark.parametrize("wrong", [["frobnicate_bw"], ["write_bw", "--frobnicate"], ["write_bw", "-c", "UD"]])
+def test_wrong_options_are_one_line_and_status_1(capsys, wrong):
+    with pytest.raises(SystemExit) as caught:
+        main(wrong)
+    out, err = capsys.readouterr()
+    assert (caught.value.code, out, err.count("\n")) == (1, "", 1)
+
+
+BOTH = ["-d", "sim0", "--peer", "sim1"]
+
+
+def mine(capsys):
+    return [line for line in capsys.readouterr().out.splitlines() if not line.startswith("server:")]
+
+
+def test_it_is_said_which_times_these_are(capsys):
+    assert main(["-n", "5", "-s", "8", *BOTH], test="write_bw") == 0
+    assert " Times           : simulated; timers: 16 cycles for 4.096 µs (true: VERBENA_TICK=640)" in mine(capsys)
+
+
+def test_options_that_mean_nothing_are_taken(capsys):
+    assert main(["-n", "5", "-F", "-i", "1", "-c", "RC", "-N", "-e", "-l", "2", "-s", "64", *BOTH], test="send_bw") == 0
+    lines = mine(capsys)
+    assert " Post List       : 2" in lines
+    assert lines[-2].split()[:3] == ["64", "5", "0.00"]
+
+
+@pytest.mark.parametrize("test", ["write_bw", "send_bw", "read_bw", "write_lat", "send_lat", "read_lat"])
+def test_all_sizes(capsys, monkeypatch, test):
+    monkeypatch.setattr(options, "LARGEST", 16)
+    assert main(["-a", "-n", "5", *BOTH], test=test) == 0
+    out = capsys.readouterr().out.splitlines()
+    line = out.index("-" * 87, out.index("-" * 87, 1) + 1)
+    rows = [text.split()[:2] for text in out[line:] if text[1:2].isdigit()]
+    assert rows == [["2", "5"], ["4", "5"], ["8", "5"], ["16", "5"]]
+
+
+def test_a_duration(capsys):
+    for test in ("read_bw", "atomic_lat"):
+        assert main(["-D", "0.00005", *(["-s", "8"] if test == "read_bw" else []), *BOTH], test=test) == 0
+        row = [line for line in mine(capsys) if line[1:2].isdigit()][-1].split()
+        assert int(row[1]) > 10
+
+
+@pytest.mark.parametrize("events", [[], ["-e"]])
+@pytest.mark.parametrize("test", ["send_lat", "read_lat"])
+def test_each_time_in_cycles(capsys, test, events):
+    assert main(["-n", "6", "-U", "-H", "-C", *events, *BOTH], test=test) == 0
+    lines = mine(capsys)
+    first, second = (at for at, line in enumerate(lines) if line == "#, cycles")
+    came = [float(line.split(",")[1]) for line in lines[first + 1 : second]]
+    assert [float(line.split(",")[1]) for line in lines[second + 1 : second + 6]] == sorted(came)
+    assert len(came) == 5
+    assert min(came) > 100  # cycles, of which a microsecond has more than that
+
+
+@pytest.mark.parametrize(
+    ("test", "more"), [("write_bw", ["-s", "8"]), ("read_lat", []), ("write_bw", ["-a"]), ("write_bw", ["-D", "1e-5"])]
+)
+def test_json(tmp_path, capsys, monkeypatch, test, more):
+    monkeypatch.setattr(options, "LARGEST", 4)
+    file = tmp_path / "out.json"
+    count = [] if "-D" in more else ["-n", "5"]
+    assert main([*count, *more, "--out_json", "--out_json_file", str(file), *BOTH], test=test) == 0
+    found = json.loads(file.read_text())
+    results = found["results"]
+    rows = [line.split() for line in mine(capsys) if line[1:2].isdigit()]
+    for result, row in zip(results if "-a" in more else [results], rows, strict=True):
+        assert [result["MsgSize"], result["n_iterations"]] == [int(text) for text in row[:2]]
+        assert (result["BW_average"] if test == "write_bw" else result["t_max"]) == pytest.approx(
+            float(row[3]), abs=0.01
+        )
+    assert found["test_info"]["Device"] == "sim0"
+    assert found["test_info"]["Times"].startswith("simulated; ")
+    assert found["test_info"]["unit"] == ("MiB/sec" if test == "write_bw" else "usec")
+
+
+def test_a_long_simulation_is_told_before(capsys, monkeypatch):
+    def stop(*arguments):
+        raise ToolError("that is all")
+
+    monkeypatch.setattr(perftest, "run", stop)
+    assert main(["-d", "sim0", "-n", "5000", "127.0.0.1"], test="write_bw") == 1
+    assert "verbena: 312 MiB are simulated, which takes about 7 min; -n or -s" in capsys.readouterr().err
+    assert main(["-d", "sim0", "-n", "500", "127.0.0.1"], test="write_bw") == 1
+    assert capsys.readouterr().err == "that is all\n"

@@ -49,6 +49,22 @@ def test_what_is_given_stays():
         ("write_bw", {"inline": 97}, "inline must be between 0 and 96, not 97"),
         ("read_bw", {"outstanding": 17}, "outstanding must be between 1 and 16, not 17"),
         ("write_bw", {"timeout": 32}, "timeout must be between 0 and 31, not 32"),
+        ("write_bw", {"service_level": 8}, "service_level must be between 0 and 7, not 8"),
+        ("write_bw", {"post_list": 0}, "post_list must be between 1 and 128, not 0"),
+        ("write_bw", {"post_list": 60, "cq_mod": 80}, "tx_depth 128 is too little for post_list 60 and cq_mod 80"),
+        (
+            "write_bw",
+            {"duration": 1, "cq_mod": 9, "post_list": 16},
+            "tx_depth 128 is too little for post_list 16 and cq_mod 9",
+        ),
+        ("write_lat", {"post_list": 2}, "only bandwidth tests post lists"),
+        ("write_bw", {"cycles": True}, "only latency tests tell each time, or cycles"),
+        ("atomic_bw", {"all_sizes": True}, "all sizes: atomics have 8 bytes"),
+        ("send_bw", {"all_sizes": True, "size": 2}, "all sizes: no size beside"),
+        ("send_bw", {"duration": 1}, "SEND tests, and write_lat, have a number of iterations, and no duration"),
+        ("write_lat", {"duration": 1}, "SEND tests, and write_lat, have a number of iterations, and no duration"),
+        ("read_bw", {"duration": 0}, "duration must be more than 0 and at most 86400, not 0"),
+        ("read_bw", {"duration": 1, "iterations": 9}, "a test runs for a duration or for a number of iterations"),
         ("write_bw", {"mtu": 1500}, "the MTU must be 256, 512, 1024, 2048 or 4096, not 1500"),
     ],
 )
@@ -56,3 +72,16 @@ def test_what_does_not_fit(name, given, complaint):
     with pytest.raises(ToolError) as caught:
         Options(**given).resolved(KINDS[name])
     assert str(caught.value) == complaint
+
+
+def test_all_sizes():
+    options = Options(all_sizes=True).resolved(KINDS["send_bw"])
+    assert [each.size for each in options.rounds()] == [2**i for i in range(1, 24)]
+    assert (options.size, options.cq_mod) == (2**23, 100)
+    assert Options(size=7).resolved(KINDS["send_bw"]).rounds() == [Options(size=7).resolved(KINDS["send_bw"])]
+
+
+def test_a_list_has_one_completion():
+    options = Options(post_list=16, size=8).resolved(KINDS["write_bw"])
+    assert (options.cq_mod, options.batch) == (16, 16)
+    assert Options(duration=1, size=8, cq_mod=10).resolved(KINDS["write_bw"]).batch == 10

@@ -77,26 +77,64 @@ def test_addresses():
     ]
 
 
+def table(name, outcome, **given):
+    options = Options(**given)
+    return [report.columns(KINDS[name], options), *report.row(outcome, options)]
+
+
 def test_bandwidth():
-    lines = list(report.results(Report(3000, 20, 0.29, 0.286, 0.0001), Options()))
-    assert lines[1:3] == [
+    lines = table("write_bw", Report(3000, 20, 0.29, 0.286, 0.0001))
+    assert lines == [
         " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]",
         " 3000       20               0.29               0.29   \t\t     0.000100",
     ]
-    assert lines[0] == lines[3] == "-" * 87
 
 
 def test_gigabits():
-    lines = list(report.results(Report(65536, 5, 1000, 500, 0.008), Options(gbits=True)))
-    assert "BW average[Gb/sec]" in lines[1]
-    assert lines[2].split() == ["65536", "5", "8.39", "4.19", "0.008000"]
+    lines = table("write_bw", Report(65536, 5, 1000, 500, 0.008), gbits=True)
+    assert "BW average[Gb/sec]" in lines[0]
+    assert lines[1].split() == ["65536", "5", "8.39", "4.19", "0.008000"]
 
 
 def test_latency():
     latency = Latency(2, 1000, 1.61, 2.5, 1.63, 1.64, 0.01, 1.8, 2.4)
-    assert list(report.results(latency, Options()))[1:3] == [
+    assert table("write_lat", latency) == [
         " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   "
         "99% percentile[usec]   99.9% percentile[usec] ",
         " 2       1000          1.61           2.50         1.63     \t       1.64        \t0.01   "
         "\t\t1.80    \t\t2.40   ",
     ]
+
+
+LATENCY = Latency(2, 4, 1.0, 2.5, 1.5, 1.25, 0.25, 2.5, 2.5, (1.5, 1.0, 2.5))
+
+
+def test_each_time():
+    assert table("read_lat", LATENCY, unsorted=True)[1:5] == ["#, usec", "1, 1.5", "2, 1", "3, 2.5"]
+    assert table("read_lat", LATENCY, histogram=True)[1:5] == ["#, usec", "1, 1", "2, 1.5", "3, 2.5"]
+    lines = table("read_lat", LATENCY.scaled(156.25), histogram=True, cycles=True)
+    assert lines[0].count("[cycles]") == 7
+    assert lines[1:5] == ["#, cycles", "1, 156.25", "2, 234.375", "3, 390.625"]
+    assert lines[5].split() == ["2", "4", "156.25", "390.62", "234.38", "195.31", "39.06", "390.62", "390.62"]
+
+
+def test_records():
+    assert report.record(Report(65536, 5, 1000, 500, 0.008), Options(gbits=True)) == {
+        "MsgSize": 65536,
+        "n_iterations": 5,
+        "BW_peak": pytest.approx(8.388608),
+        "BW_average": pytest.approx(4.194304),
+        "MsgRate": 0.008,
+    }
+    assert report.record(LATENCY, Options()) == {
+        "MsgSize": 2,
+        "n_iterations": 4,
+        "t_min": 1.0,
+        "t_max": 2.5,
+        "t_typical": 1.5,
+        "t_avg": 1.25,
+        "t_stdev": 0.25,
+        "percentile_99": 2.5,
+        "percentile_99.9": 2.5,
+    }
+    assert [report.unit(KINDS["send_lat"], Options(cycles=c)) for c in (True, False)] == ["cycles", "usec"]
