@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import random
+import time
 
 from verbena.hdl.abi.cqe import Syndrome
 
@@ -24,6 +25,10 @@ __all__ = ["Endpoint", "chain", "clock_hz", "clock_text", "mtu_of", "open_device
 PORT = 1
 SETTLE = 8
 """Quanta of time in which what a test leaves over, such as the last ACK, goes out."""
+
+
+LAST_WORDS = 120
+"""Seconds of the wall's clock in which requests to a peer that is gone have their completions."""
 
 
 def open_device(name=None):
@@ -88,7 +93,8 @@ class Endpoint:
         What the peer may do, besides LOCAL_WRITE.
     gid_index : int
     channel : Channel, optional
-        Where the peer must not hang up while completions are awaited.
+        Where the peer must not hang up while something of it is awaited. If it does, requests under way end with
+        their completion's status.
     patience : float, optional
         Seconds without a completion after which the wait ends.
     rng : random.Random, optional
@@ -134,6 +140,8 @@ class Endpoint:
             self.qps = [QP(pd, init, attr) for _ in range(qps)]
             self._resources = stack.pop_all()
         self._armed = False
+        self._idle = False  # the peer is gone, and the device had nothing left to do
+        self._end = None  # of the wait for requests to a peer that is gone
         self.index = {qp.qp_num: i for i, qp in enumerate(self.qps)}
         self.rng = rng or random.Random()
         self.psns = [self.rng.randrange(1 << 24) for _ in self.qps]
@@ -174,6 +182,7 @@ class Endpoint:
                 )
         if found:
             self._patience.renew()
+            self._idle = False
         else:
             self.check()
         return found
@@ -199,10 +208,21 @@ class Endpoint:
         return self._cq.poll(count)[1]
 
     def check(self):
-        """Raises what a wait in vain must raise: patience is at its end, or the peer is gone."""
+        """Raises what a wait in vain must raise: patience is at its end, or the peer is gone, and the device has
+        nothing left to do that might tell more.
+        """
         self._patience.check("a completion")
-        if self.channel is not None:
+        if self.channel is None:
+            return
+        try:
             self.channel.check()
+        except ToolError:
+            self._end = time.monotonic() + LAST_WORDS if self._end is None else self._end
+            if not self.context.advance() or time.monotonic() > self._end:
+                # What has come in that time is looked at before.
+                if self._idle:
+                    raise
+                self._idle = True
 
     def settle(self):
         """A session in which the device sends what it still has to, such as the ACK of the last message."""

@@ -221,8 +221,7 @@ def _endpoint(context, kind, options, layout, channel, *, server, rng):
         inline=options.inline,
         access=kind.access,
         gid_index=options.gid_index,
-        # Who has written and watched to the end just leaves.
-        channel=None if kind.latency and kind.verb is Verb.WRITE else channel,
+        channel=channel,
         patience=options.patience,
         events=options.events,
         rng=rng,

@@ -254,21 +254,37 @@ def test_the_sides_print_each_others_addresses(start):
         assert [line.split(":")[1] for line in local] == [line.split(":")[1] for line in remote]
 
 
-@pytest.mark.parametrize(("name", "said"), [("write_bw", 7), ("send_bw", 8), ("read_lat", 8)])
-def test_a_peer_that_goes_in_the_midst(start, name, said):
-    result = start(name, iterations=1000)
-    server, client = result.sessions
+def dying(result, which, enough):
+    """The session of one side, which ends as soon as ``enough()``."""
+    others = None
+    try:
+        while not enough():
+            others = yield result.sessions[which].send(others)
+    finally:
+        result.sessions[which].close()
 
-    def dying():
-        others = None
-        try:
-            while len(result.channels[0].said) < said:
-                others = yield server.send(others)
-        finally:
-            server.close()
 
-    with pytest.raises(ToolError, match="the peer closed the connection in the midst of the test"):
-        run(dying(), client)
+@pytest.mark.parametrize(("name", "said"), [("write_bw", 7), ("send_bw", 8), ("read_lat", 8), ("atomic_bw", 7)])
+def test_when_the_server_dies_the_client_ends_with_the_completions_status(start, name, said):
+    size = None if name == "atomic_bw" else 64
+    result = start(name, iterations=1000, timeout=5, size=size)
+    server = dying(result, 0, lambda: len(result.channels[0].said) >= said)
+    with pytest.raises(ToolError, match=r"IBV_WC_RETRY_EXC_ERR \(12\), vendor error"):
+        run(server, result.sessions[1])
+
+
+@pytest.mark.parametrize("name", ["send_bw", "send_lat", "write_lat"])
+def test_when_the_client_dies_the_server_does_not_wait_for_ever(start, name):
+    result = start(name, iterations=1000, timeout=5, size=64)
+    turns = iter(range(60))
+
+    def enough():
+        return any("remote address" in line for line in result.lines[1]) and next(turns, None) is None
+
+    with pytest.raises(
+        ToolError, match=r"IBV_WC_RETRY_EXC_ERR|the peer closed the connection in the midst of the test"
+    ):
+        run(result.sessions[0], dying(result, 1, enough))
 
 
 @pytest.fixture
