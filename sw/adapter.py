@@ -20,7 +20,7 @@ from .owner import claim
 from .reach import Reach
 from .regions import LOG_MPT_SIZE, Regions
 
-__all__ = ["Adapter", "AdapterError", "phase_at", "take_events"]
+__all__ = ["Adapter", "AdapterError", "phase_at", "read_counters", "take_events"]
 
 LOG_EQ_SIZE = 12
 COMMAND_CYCLES = 4_000_000
@@ -34,6 +34,24 @@ ARP_KNOWN = 1 << 31
 
 _driven = weakref.WeakSet()  # adapters that are up
 _driven_lock = threading.Lock()
+
+
+def read_counters(port, *names):
+    """The counters of the engine behind ``port``, by name; all, if none is named. It need not be brought up."""
+    values = {}
+    for i, name in enumerate(COUNTERS):
+        if names and name not in names:
+            continue
+        offset = reg.COUNTERS + 8 * i
+        high = port.read32(offset + 4)
+        while True:
+            low = port.read32(offset)
+            again = port.read32(offset + 4)
+            if again == high:
+                break
+            high = again
+        values[name] = high << 32 | low
+    return values
 
 
 class Adapter:
@@ -207,20 +225,7 @@ class Adapter:
 
     def counters(self, *names):
         """The counters of the engine by name; all, if none is named."""
-        values = {}
-        for i, name in enumerate(COUNTERS):
-            if names and name not in names:
-                continue
-            offset = reg.COUNTERS + 8 * i
-            high = self.port.read32(offset + 4)
-            while True:
-                low = self.port.read32(offset)
-                again = self.port.read32(offset + 4)
-                if again == high:
-                    break
-                high = again
-            values[name] = high << 32 | low
-        return values
+        return read_counters(self.port, *names)
 
     @property
     def link(self):

@@ -1,0 +1,154 @@
+"""``verbena stat``: counters of a device, live in the terminal, or as JSON.
+
+``verbena stat -d DEVICE`` looks at a device that runs by itself; nothing of it is changed, and another program may
+drive it. A simulated device is there only in the program that uses it: ``verbena stat -d sim0 -- NAME [arguments]``
+runs another of ``verbena``'s programs and shows its counters meanwhile. A look takes a simulated device some cycles.
+"""
+
+import json
+import sys
+import threading
+
+from ..adapter import read_counters
+from ..cli import COMMANDS
+from ..cli import main as command
+from ..port import open_port, port_names
+from .command import Parser
+from .session import ToolError
+
+__all__ = ["Look", "main"]
+
+
+class Look:
+    """All counters of a port at one time; ``before`` is the look before this one, or None."""
+
+    def __init__(self, port, before=None):
+        self.device = port.name
+        self.time_ns = port.time_ns()
+        self.times = getattr(port, "clock_text", None)
+        self.counters = read_counters(port)
+        self._before = before
+
+    def changes(self):
+        """By how much each counter is more than before."""
+        before = {} if self._before is None else self._before.counters
+        return {name: value - before.get(name, 0) for name, value in self.counters.items()}
+
+    def record(self):
+        """As a dictionary, for machines."""
+        return {
+            "device": self.device,
+            "time_ns": self.time_ns,
+            "times": self.times or "the device's",
+            "counters": self.counters,
+        }
+
+    def table(self, *, every=False):
+        """As a table of rich, of the counters that are not 0, or of ``every`` one."""
+        from rich.table import Table
+
+        title = f"{self.device}, {self.time_ns / 1e3:.1f} µs" + (f" ({self.times})" if self.times else "")
+        table = Table("counter", title=title)
+        for heading in ("value", "since"):
+            table.add_column(heading, justify="right")
+        changes = self.changes()
+        for name, value in self.counters.items():
+            if every or value:
+                table.add_row(name, str(value), f"+{changes[name]}" if self._before and changes[name] else "")
+        return table
+
+
+def _looks(port, interval, stop):
+    """Looks, one each ``interval`` seconds of the wall's clock, until ``stop`` is set; the last one after that."""
+    look = None
+    while True:
+        last = stop.is_set()
+        look = Look(port, look)
+        yield look
+        if last:
+            return
+        stop.wait(interval)
+
+
+def _show(looks, args):
+    if args.json:
+        for look in looks:
+            print(json.dumps(look.record()), flush=True)
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(highlight=False), auto_refresh=False) as live:
+        for look in looks:
+            live.update(look.table(every=args.all), refresh=True)
+
+
+def _while_it_runs(port, args, program):
+    """Runs the program and shows the counters meanwhile; returns its status."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_show, args=(_looks(port, args.interval, stop), args))
+    thread.start()
+    try:
+        return command(program)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _once(port, args):
+    look = Look(port)
+    if args.json:
+        print(json.dumps(look.record()))
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(look.table(every=args.all))
+
+
+def _parser():
+    parser = Parser(
+        prog="verbena stat",
+        description="Counters of a device. Behind -- stands another of verbena's programs, which uses the device.",
+        usage="%(prog)s [options] [-- NAME [arguments]]",
+    )
+    parser.add_argument("-d", "--ib-dev", metavar="DEVICE", help="default: the first")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between two looks; default: %(default)g")
+    parser.add_argument("--once", action="store_true", help="one look, after the program if there is one")
+    parser.add_argument("--json", action="store_true", help="one line of JSON a look")
+    parser.add_argument("--all", action="store_true", help="also counters that are 0")
+    return parser
+
+
+def _run(args, program):
+    if not args.interval > 0:
+        raise ToolError(f"the interval must be more than 0, not {args.interval:g}")
+    if program and program[0] not in COMMANDS:
+        raise ToolError(f"there is no command {program[0]!r}; there are: {', '.join(sorted(COMMANDS))}")
+    names = port_names() if args.ib_dev is None else [args.ib_dev]
+    if not names:
+        raise ToolError("there is no device")
+    port = open_port(names[0])
+    if args.once:
+        status = command(program) if program else 0
+        _once(port, args)
+        return status
+    if program:
+        return _while_it_runs(port, args, program)
+    if getattr(port, "clock_text", None) is not None:
+        raise ToolError(f"{port.name} is simulated, in this program alone: say what shall use it behind --")
+    _show(_looks(port, args.interval, threading.Event()), args)
+    return 0
+
+
+def main(argv=None):
+    """Command line. The status is that of the program behind ``--``, if there is one."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    at = argv.index("--") if "--" in argv else len(argv)
+    args, program = _parser().parse_args(argv[:at]), argv[at + 1 :]
+    try:
+        return _run(args, program)
+    except ImportError as error:
+        print(f"verbena stat: {error.name} is missing; --json needs nothing more", file=sys.stderr)
+    except (ToolError, OSError) as error:
+        print(f"verbena stat: {error}", file=sys.stderr)
+    return 1
