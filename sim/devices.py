@@ -17,7 +17,7 @@ import sys
 from verbena.hdl.abi.registers import REGISTERS
 from verbena.sw import host_memory
 
-__all__ = ["SimPort", "configure", "ports", "second_ns", "tick_text", "world"]
+__all__ = ["SimPort", "configure", "default_tick", "ports", "second_ns", "tick_text", "world"]
 
 ADAPTERS = 2
 STATUS = REGISTERS["status"].offset
@@ -37,6 +37,11 @@ def second_ns(tick, clock_hz):
     less than a true second as the tick is shorter than a true one.
     """
     return round(tick * TICKS_A_SECOND * 1e9 / clock_hz)
+
+
+def default_tick():
+    """``VERBENA_TICK`` of the environment, or :data:`TICK`."""
+    return int(os.environ.get("VERBENA_TICK") or TICK)
 
 
 def tick_text(tick, clock_hz):
@@ -114,7 +119,7 @@ class SimPort:
         self._adapter = world.adapters[index]
         self.mac = self._adapter.mac
         self.random = random.Random(f"{world.random_seed} {index}")
-        self.tick = int(getattr(world, "tick", None) or os.environ.get("VERBENA_TICK") or TICK)
+        self.tick = int(getattr(world, "tick", None) or default_tick())
         self.ip = 0x0A000001 + index
         self._neighbours = {0x0A000001 + i: a.mac for i, a in enumerate(world.adapters)}
 
