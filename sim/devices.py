@@ -17,6 +17,9 @@ from verbena.sw import host_memory
 __all__ = ["SimPort", "configure", "ports", "second_ns", "world"]
 
 ADAPTERS = 2
+IP = 0x0A_00_00_01
+"""Of ``sim0``, 10.0.0.1; that of ``sim1`` is the next one."""
+
 STATUS = REGISTERS["status"].offset
 _options = {}
 
@@ -89,13 +92,14 @@ class SimPort:
     def __init__(self, world, index):
         self.world = world
         self.index = index
-        self.name = f"sim{index}"
+        number = getattr(world, "first", 0) + index
+        self.name = f"sim{number}"
         self._adapter = world.adapters[index]
         self.mac = self._adapter.mac
-        self.random = random.Random(f"{world.random_seed} {index}")
+        self.random = random.Random(f"{world.random_seed} {number}")
         self.tick = int(getattr(world, "tick", None) or os.environ.get("VERBENA_TICK") or TICK)
-        self.ip = 0x0A000001 + index
-        self._neighbours = {0x0A000001 + i: a.mac for i, a in enumerate(world.adapters)}
+        self.ip = IP + number
+        self._neighbours = {IP + number - index + i: a.mac for i, a in enumerate(world.adapters)}
 
     def read32(self, offset):
         return self._adapter.read32(offset)
