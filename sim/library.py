@@ -1,9 +1,19 @@
 """The C interface of ``native/api.cpp`` for ctypes, declared in the same order."""
 
 import ctypes
+import dataclasses
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 
-__all__ = ["FAULTS", "FaultSettings", "LinkSettings", "MemorySettings", "RingPlace", "WireSettings", "load"]
+__all__ = [
+    "FAULTS",
+    "FaultSettings",
+    "LinkSettings",
+    "MemorySettings",
+    "RingPlace",
+    "WireSettings",
+    "fault_settings",
+    "load",
+]
 
 FAULTS = ("lose", "duplicate", "reorder", "corrupt", "delay", "damage")
 
@@ -45,6 +55,13 @@ class LinkSettings(Structure):
         ("interval", c_uint64),
         ("epoch", c_uint64),
     ]
+
+
+def fault_settings(faults):
+    """The native form of :class:`.ports.Faults`."""
+    values = dataclasses.asdict(faults)
+    probability = (c_double * len(FAULTS))(*(values.pop(name) for name in FAULTS))
+    return FaultSettings(probability, **values)
 
 
 _bytes = POINTER(c_uint8)

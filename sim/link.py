@@ -53,8 +53,8 @@ def frame_bytes(mtu):
 class Link:
     """One end, ready for use by its one user; ``close`` if nobody takes it.
 
-    ``latency_ps`` is added to what this end sends, and it sends something each ``interval_ps`` at least. ``epoch_ps`` is
-    this end's time when the peer's clock stands at 0.
+    ``latency_ps`` is added to what this end sends, and it sends something each ``interval_ps`` at least. ``epoch_ps``
+    is this end's time when the peer's clock stands at 0.
     """
 
     socket: socket.socket
@@ -113,7 +113,8 @@ def _check(path, version, flags, protocol):
     if not flags & SYNC:
         raise LinkError(
             errno.EPROTO,
-            f"{path}: the peer does not synchronize, and this end must: start it with sync=true (net_switch: without -u)",
+            f"{path}: the peer does not synchronize, and this end must: start it with sync=true "
+            "(net_switch: without -u)",
         )
 
 
@@ -169,7 +170,7 @@ class Listener:
         except BaseException:
             self._socket.close()
             raise
-        self._inode = os.stat(self.path).st_ino
+        self._inode = self.path.stat().st_ino
 
     def _bind(self):
         for attempt in range(2):
@@ -237,7 +238,7 @@ class Listener:
     def close(self):
         """Takes the socket away, if it is still this one's."""
         with contextlib.suppress(FileNotFoundError):
-            if self._socket.fileno() >= 0 and os.stat(self.path).st_ino == self._inode:
+            if self._socket.fileno() >= 0 and self.path.stat().st_ino == self._inode:
                 self.path.unlink()
         self._socket.close()
 
@@ -313,8 +314,8 @@ def _check_ring(path, ring, size, mtu):
     if slot_bytes < needed:
         raise LinkError(
             errno.EMSGSIZE,
-            f"{path}: slots of {slot_bytes} bytes are too small for MTU {mtu}: have the listener make them {needed} bytes "
-            f"or longer{_other_mtu(slot_bytes)}",
+            f"{path}: slots of {slot_bytes} bytes are too small for MTU {mtu}: have the listener make them "
+            f"{needed} bytes or longer{_other_mtu(slot_bytes)}",
         )
 
 

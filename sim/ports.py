@@ -1,9 +1,9 @@
 """The ports of the switch: adapters, with registers and host memory, and taps; and the faults of the wire."""
 
 import ctypes
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from .library import FAULTS, FaultSettings, MemorySettings
+from .library import FAULTS, MemorySettings, fault_settings
 
 __all__ = ["Adapter", "BusError", "Faults", "Tap"]
 
@@ -77,9 +77,7 @@ class _Port:
 
     @faults.setter
     def faults(self, faults):
-        values = asdict(faults)
-        probability = (ctypes.c_double * len(FAULTS))(*(values.pop(name) for name in FAULTS))
-        self._world._call("faults", self.index, FaultSettings(probability, **values))
+        self._world._call("faults", self.index, fault_settings(faults))
         self._faults = faults
 
     _faults = Faults()

@@ -12,6 +12,7 @@ import time
 
 from ..hdl.config import Config
 from ..sw import host_memory
+from .devices import MAC
 from .library import MemorySettings, WireSettings, load
 from .model import build, rnic
 from .ports import Adapter, BusError, Faults, Tap
@@ -19,15 +20,12 @@ from .ports import Adapter, BusError, Faults, Tap
 __all__ = ["INTERRUPT", "LINK", "TAP", "WATCH", "Adapter", "BusError", "Faults", "ProtocolError", "Tap", "World"]
 
 INTERRUPT, WATCH, TAP, _VIOLATION, _WAITS, LINK = 1, 2, 4, 8, 16, 32
-"""What stops :meth:`World.advance`: an interrupt rose, an engine wrote to watched memory, a frame reached a tap, the peer
-of the link is gone."""
+"""What stops :meth:`World.advance`: an interrupt rose, an engine wrote to watched memory, a frame reached a tap, the
+peer of the link is gone."""
 
 
 WAIT_MS = 50
 """Milliseconds that a call waits for the peer of the link before it looks for Ctrl-C."""
-
-MAC = 0x02_56_42_00_00_01
-"""Of ``sim0``, locally administered; that of ``sim1`` is the next one."""
 
 
 class ProtocolError(AssertionError):
@@ -115,7 +113,10 @@ class World:
     random_seed = 1
     first = 0
     entered = 0.0
-    """When a call was made last, in seconds of ``time.monotonic``; those of who moves time meanwhile do not count."""
+    """Of a linked world: when the last call ended, in seconds of ``time.monotonic``; those of who moves time meanwhile
+    do not count."""
+    inside = 0
+    """Calls under way."""
 
     def _attach(self, library, handle, clock_hz, *, owner):
         self._library = library
@@ -139,6 +140,7 @@ class World:
         if not self._call("attach", settings):
             self.close()
             raise OSError(errno.ENOMEM, "the memory of the link cannot be mapped")
+        self.entered = time.monotonic()
         self._linked = True
 
     @property
@@ -205,22 +207,39 @@ class World:
             self._end()
 
     def _call(self, name, *arguments):
-        self.entered = time.monotonic()
+        if not self._linked:
+            return self._locked(name, *arguments)
+        self.inside += 1
+        try:
+            return self._locked(name, *arguments)
+        finally:
+            self.entered = time.monotonic()
+            self.inside -= 1
+
+    def _locked(self, name, *arguments):
         # ctypes lets go of the interpreter, so two threads could be inside at once.
         with self._lock:
             if self._handle is None:
                 raise ValueError("the world is closed")
-            result = getattr(self._library, name)(self._handle, *arguments)
-        self.entered = time.monotonic()
-        return result
+            return getattr(self._library, name)(self._handle, *arguments)
+
+    def activity(self):
+        """Changes with each frame that the first adapter sends or receives, and while its bus is busy."""
+        values = (ctypes.c_uint64 * 4)()
+        with self._lock:
+            if self._handle is None:
+                return None
+            self._library.port_counters(self._handle, 0, values)
+            return values[0], values[2], None if self._library.idle(self._handle) else self._library.cycle(self._handle)
 
     def move(self, cycles, wait_ms):
-        """Lets up to ``cycles`` pass for a program that is elsewhere; waits at most ``wait_ms`` for the peer of the link.
-        Events stay for the program's next :meth:`advance`. Returns the cycles that passed.
+        """Lets up to ``cycles`` pass for a program that is elsewhere; waits at most ``wait_ms`` for the peer of the
+        link. Events stay for the program's next :meth:`advance`. Returns the cycles that passed, None if the world is
+        closed.
         """
         with self._lock:
             if self._handle is None:
-                return 0
+                return None
             self._library.set_wait(self._handle, wait_ms)
             passed = self._library.advance(self._handle, cycles, 0)
             self._library.set_wait(self._handle, WAIT_MS)

@@ -11,6 +11,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "board": ("verbena.boards.bring_up:main", "bring up a board"),
     "perftest": ("verbena.sw.tools.perftest.__main__:main", "measure bandwidth or latency, as perftest does"),
+    "sim": ("verbena.sim.switch_cli:main", "a switch for programs that each have a simulated adapter"),
     "rc-pingpong": ("verbena.sw.tools.pingpong:main", "two ends send a message to and fro, as ibv_rc_pingpong does"),
 }
 """Programs by name: ``module:function``, and what it does in one line. A module is imported when it is called."""

@@ -1,7 +1,7 @@
 #include "link.h"
 
-#include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,7 +38,8 @@ Link::Link(const LinkSettings &settings)
       in_(settings.in),
       latency_(settings.latency),
       interval_(settings.interval),
-      epoch_(settings.epoch) {
+      epoch_(settings.epoch),
+      last_received_(settings.epoch) {
     void *memory = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, settings.memory, 0);
     if (memory == MAP_FAILED) throw std::system_error(errno, std::generic_category());
     memory_ = static_cast<uint8_t *>(memory);
@@ -150,13 +151,21 @@ void Link::look() {
 namespace {
 
 constexpr uint32_t kSpins = 200;
-constexpr uint64_t kYields = 1'000'000, kLooks = 1'000'000;  // ns
-constexpr uint64_t kLong = 1'000'000'000;
-constexpr long kSleep = 50'000, kLongSleep = 500'000;
+constexpr uint64_t kLooks = 1'000'000;  // ns
+// How long is slept, by how long has been waited. Not sched_yield: beside a foreign busy process that costs a tick of the scheduler each time, and
+// who wakes from sleep does not wait for its end.
+constexpr uint64_t kShort = 1'000'000, kLong = 1'000'000'000;
+constexpr long kNap = 2'000, kSleep = 50'000, kLongSleep = 500'000;
 
 }  // namespace
 
-Patience::Patience(uint32_t milliseconds) : end_(nanoseconds() + uint64_t{milliseconds} * 1'000'000) {}
+Patience::Patience(uint32_t milliseconds) : end_(nanoseconds() + uint64_t{milliseconds} * 1'000'000) {
+    // By default the kernel adds 50 us to each sleep.
+    static thread_local const int exact = prctl(PR_SET_TIMERSLACK, 1);
+    (void)exact;
+}
+
+bool Patience::over() const { return nanoseconds() >= end_; }
 
 void Patience::renew() {
     polls_ = 0;
@@ -178,11 +187,8 @@ void Patience::pause() {
         look_ = true;
     }
     exhausted_ = now >= end_;
-    if (now - since_ < kYields) {
-        sched_yield();
-        return;
-    }
-    const timespec time{0, now - since_ < kLong ? kSleep : kLongSleep};
+    const uint64_t waited = now - since_;
+    const timespec time{0, waited < kShort ? kNap : waited < kLong ? kSleep : kLongSleep};
     nanosleep(&time, nullptr);
 }
 

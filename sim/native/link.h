@@ -115,15 +115,15 @@ private:
     const uint64_t memory_bytes_;
     const RingPlace out_, in_;
     const uint64_t latency_, interval_, epoch_;
+    uint64_t last_received_;
     uint64_t tail_ = 0, head_ = 0;
     uint64_t next_sync_ = 0;
     uint64_t last_sent_ = kNever;
-    uint64_t last_received_ = 0;
     std::deque<Message> waiting_;
     LinkState state_ = LinkState::kUp;
 };
 
-// Waits a little longer each time: with the core, then giving it away, then asleep.
+// Waits a little longer each time: with the core, then asleep.
 class Patience {
 public:
     explicit Patience(uint32_t milliseconds);
@@ -131,6 +131,8 @@ public:
     // Something came.
     void renew();
     bool exhausted() const { return exhausted_; }
+    // The same for who does not wait.
+    bool over() const;
     // Once a millisecond or so.
     bool may_look() const { return look_; }
 

@@ -1,4 +1,4 @@
-"""An end of SimBricks' Ethernet interface of its own, written from the interface's description: the oracle of the links.
+"""An end of SimBricks' Ethernet interface, written from the interface's description: the oracle of the links.
 
 Little-endian throughout. The listener's introduction: version, flags, then offset, slot bytes and slots of the ring
 towards the connector, the same of the ring back, protocol, offset of the upper part, upper part. The connector's:

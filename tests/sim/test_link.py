@@ -1,6 +1,7 @@
 """Links to other simulators, against an independent end in Python, with the stand-in as the engine."""
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -233,7 +234,7 @@ def test_a_stale_socket_is_taken_away(path):
 
 def test_a_living_listener_stays_and_is_not_disturbed(path):
     with Listener(path) as first:
-        with pytest.raises(LinkError, match="another program listens at .*: end it, or choose another path"):
+        with pytest.raises(LinkError, match=r"another program listens at .*: end it, or choose another path"):
             Listener(path)
         with threads(lambda: connect(path, patience=10)) as links:
             first.accept(10).close()
@@ -274,7 +275,7 @@ def test_what_a_world_promises(both):
     assert {kind for kind, _, _ in messages} == {oracle.SYNC}
     times = [at for _, at, _ in messages]
     assert times[0] == START * P + L
-    assert all(0 < b - a <= L // 2 + P for a, b in zip(times, times[1:]))
+    assert all(0 < b - a <= L // 2 + P for a, b in itertools.pairwise(times))
     assert times[-1] > (START + 2000) * P + L - L // 2 - P
 
 
