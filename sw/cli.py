@@ -13,6 +13,7 @@ COMMANDS = {
     "perftest": ("verbena.sw.tools.perftest.__main__:main", "measure bandwidth or latency, as perftest does"),
     "rc-pingpong": ("verbena.sw.tools.pingpong:main", "two ends send a message to and fro, as ibv_rc_pingpong does"),
     "run": ("verbena.sw.run:main", "run a program that imports pyverbs, with Verbena's devices"),
+    "sim": ("verbena.sim.switch_cli:main", "a switch for programs that each have a simulated adapter"),
     "sweep": ("verbena.sim.sweep.__main__:main", "a program over parameters and seeds, on cores or a Dask cluster"),
     "trace": ("verbena.sim.trace.__main__:main", "a run or a capture as one HTML page: timeline and sequence chart"),
 }

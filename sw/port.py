@@ -2,7 +2,8 @@
 
 A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
 opener, and opening gives a :class:`Port`. A name that ends with a colon stands for all that begin with it; its opener
-gets the rest. Nothing is built or opened before a
+gets the rest. An opener with a false attribute ``listed`` opens a device that is known to be in use, and stays out of
+lists. Nothing is built or opened before a
 :class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
@@ -43,6 +44,9 @@ class Port(Protocol):
     A port may have ``second_ns``: how much of ``time_ns`` counts as a second where the driver waits for other hosts, as
     for the answer to an ARP request. A port without it counts true seconds. In simulation a second is as much shorter
     than a true one as ``tick`` is shorter than 4.096 us: 244,141 ticks.
+
+    A port may have ``mtu``, the largest that its network carries, and ``linger()``, which is called before a QP is
+    destroyed and lets acknowledgements go.
     """
 
     name: str
@@ -112,7 +116,7 @@ def port_names():
     """Names of all devices that can be opened."""
     with _lock:
         _load()
-        return sorted(name for name in _openers if not name.endswith(":"))
+        return sorted(name for name in _openers if not name.endswith(":") and getattr(_openers[name], "listed", True))
 
 
 def _opener(name):

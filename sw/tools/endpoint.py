@@ -1,6 +1,7 @@
 """One end of a tool's connections: what it holds of a device."""
 
 import contextlib
+import errno
 import random
 
 from verbena.hdl.abi.cqe import Syndrome
@@ -12,6 +13,7 @@ from ..verbs.libibverbs_enums import ibv_access_flags, ibv_mtu, ibv_qp_type, ibv
 from ..verbs.limits import MAX_RD_ATOMIC
 from ..verbs.mr import MR
 from ..verbs.pd import PD
+from ..verbs.pyverbs_error import PyverbsRDMAError
 from ..verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from ..verbs.wr import SGE
 from .session import WORKED, Patience, ToolError
@@ -29,7 +31,14 @@ def open_device(name=None):
         names = [device.name.decode() for device in get_device_list()]
         if not names:
             raise ToolError("there is no device")
-        name = names[0]
+        for name in names[:-1]:
+            try:
+                return Context(name=name)
+            except PyverbsRDMAError as error:
+                # Another program that started at the same moment has taken it.
+                if error.error_code != errno.EBUSY:
+                    raise
+        name = names[-1]
     return Context(name=name)
 
 
