@@ -155,7 +155,7 @@ constexpr uint64_t kLooks = 1'000'000;  // ns
 // How long is slept, by how long has been waited. Not sched_yield: beside a foreign busy process that costs a tick of the scheduler each time, and
 // who wakes from sleep does not wait for its end.
 constexpr uint64_t kShort = 1'000'000, kLong = 10'000'000;
-constexpr long kNap = 2'000, kSleep = 100'000, kLongSleep = 500'000;
+constexpr long kNap = 20'000, kSleep = 100'000, kLongSleep = 500'000;
 
 }  // namespace
 
