@@ -17,6 +17,8 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
+from verbena.sw.adapter import take_events
+
 from .link import LATENCY_NS, MTU, LinkError, connect, listen
 
 __all__ = ["Adapter", "Missing", "Mover", "Plug", "default_folder", "find"]
@@ -162,6 +164,7 @@ class Mover(threading.Thread):
                 moving, lively = True, start
             if world.move(STEP, WAIT_MS) is None:
                 return
+            take_events(world)
             activity = world.activity()
             end = time.monotonic()
             if activity != seen:

@@ -200,9 +200,9 @@ def talking(programs):
         process.stdin.write(f"{text}\n")
         process.stdin.flush()
 
-    def both(*counts):
-        a = start("-c", TRAFFIC, "sim0", "2", "send", counts[0])
-        b = start("-c", TRAFFIC, "sim1", "1", "receive", counts[1])
+    def both(sent, received, receiver=TRAFFIC):
+        a = start("-c", TRAFFIC, "sim0", "2", "send", sent)
+        b = start("-c", receiver, "sim1", "1", "receive", received)
         numbers = [process.stdout.readline().strip() for process in (a, b)]
         say(a, numbers[1])
         say(b, numbers[0])
@@ -233,6 +233,47 @@ def test_who_ends_lets_its_acknowledgements_go(network, talking):
     assert out.splitlines()[-1] == "done 5", errors
     out, errors = a.communicate(timeout=100)
     assert out.splitlines()[-1] == "done 5", errors
+
+
+SLEEP = """
+import select, sys
+from verbena.sim.pair import End, join
+from verbena.sw.verbs.addr import GID
+from verbena.sw.verbs.cq import CQ, CompChannel
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
+from verbena.sw.verbs.qp import QP, QPCap, QPInitAttr
+from verbena.sw.verbs.wr import SGE, RecvWR
+
+end = End("sim1", 4096)
+channel = CompChannel(end.context)
+cq = CQ(end.context, 64, channel=channel)
+cap = QPCap(max_send_wr=4, max_recv_wr=64, max_send_sge=1, max_recv_sge=1)
+qp = QP(end.pd, QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap))
+fd = channel.fd
+print(qp.qp_num, flush=True)
+class Far: qp_num = int(sys.stdin.readline())
+join(qp, Far, GID("::ffff:10.0.0.1"), timeout=6, retry_cnt=3)
+for i in range(64):
+    qp.post_recv(RecvWR(i, 1, [SGE(end.mr.buf, 256, end.mr.lkey)]))
+cq.req_notify()
+print("ready", flush=True)
+sys.stdin.readline()
+for count in range(3):
+    assert select.select([fd], [], [], 60)[0] == [fd], "nothing came"
+    channel.get_cq_event(cq)
+    cq.ack_events(1)
+    cq.req_notify()
+    print("woken", len(cq.poll(64)[1]) > 0, flush=True)
+"""
+
+
+def test_a_program_that_sleeps_in_select_is_woken(network, talking):
+    """Nothing but the thread moves its time."""
+    network()
+    a, b = talking(60, None, SLEEP)
+    out, errors = b.communicate(timeout=100)
+    assert out.splitlines() == ["woken True"] * 3, errors
+    a.kill()
 
 
 def test_a_program_that_is_alone_says_so(programs):
