@@ -91,7 +91,7 @@ class End:
         attr.ah_attr = AHAttr(port_num=PORT, is_global=1, gr=GlobalRoute(dgid=GID(peer.gid), hop_limit=64))
         attr.dest_qp_num, attr.rq_psn, attr.sq_psn = peer.qpn, peer.psn, self.psns[index]
         attr.max_rd_atomic = attr.max_dest_rd_atomic = 1  # READs and atomics under way, as requester and responder
-        attr.timeout, attr.retry_cnt = 14, 7  # without an answer: 4.096 us * 2^14, and seven times again
+        attr.timeout, attr.retry_cnt = 12, 7  # without an answer: 4.096 us * 2^12, and seven times again
         attr.min_rnr_timer, attr.rnr_retry = 12, 7  # without a posted receive: 0.64 ms, and 7 means for ever
         self.qps[index].to_rts(attr)
 

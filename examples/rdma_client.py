@@ -19,6 +19,7 @@ import socket
 import sys
 
 from connection import open_device
+from pyverbs.pyverbs_error import PyverbsError
 from rdma import Conversation, speaker
 
 
@@ -44,8 +45,8 @@ def main():
     arguments = parser.parse_args()
     try:
         talk(arguments.mode, arguments.address, arguments.port, open_device(), speaker("client", False))
-    except OSError as error:
-        sys.exit(f"cannot talk to {arguments.address} port {arguments.port}: {error.strerror or error}")
+    except (OSError, RuntimeError, PyverbsError) as error:
+        sys.exit(f"the client ends: {error}")
 
 
 if __name__ == "__main__":

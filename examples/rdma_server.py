@@ -22,9 +22,11 @@ With `write` it prints:
 
 import argparse
 import socket
+import sys
 
 import rdma_client
 from connection import open_both, open_device
+from pyverbs.pyverbs_error import PyverbsError
 from rdma import Conversation, in_thread, speaker
 
 
@@ -41,11 +43,7 @@ def serve(listener, mode, context, say):
     context.close()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("mode", choices=("write", "read"))
-    parser.add_argument("--both", action="store_true", help="the client is a thread of this process")
-    arguments = parser.parse_args()
+def listen(arguments):
     # The devices are opened first: if there is none, nobody need connect.
     here, there = open_both() if arguments.both else (open_device(), None)
     with socket.create_server(("0.0.0.0", 0)) as listener:
@@ -56,6 +54,17 @@ def main():
         serve(listener, arguments.mode, here, speaker("server", arguments.both))
         if client is not None:
             client.join()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("mode", choices=("write", "read"))
+    parser.add_argument("--both", action="store_true", help="the client is a thread of this process")
+    arguments = parser.parse_args()
+    try:
+        listen(arguments)
+    except (OSError, RuntimeError, PyverbsError) as error:
+        sys.exit(f"the server ends: {error}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -106,8 +107,28 @@ def test_bad_input_is_one_line(tmp_path):
     )
     result = run("rdma_client", "write", "127.0.0.1", 1)
     assert result.returncode == 1
-    assert result.stderr.splitlines()[-1] == "cannot talk to 127.0.0.1 port 1: Connection refused"
+    assert result.stderr.splitlines()[-1] == "the client ends: [Errno 111] Connection refused"
     assert "Traceback" not in result.stderr
+
+
+def test_a_peer_that_hangs_up_is_told():
+    server = subprocess.Popen(
+        command("rdma_server", "write"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"VERBENA_SIM": ""},
+    )
+    try:
+        port = int(server.stdout.readline().rstrip(".\n").split()[-1])
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            peer.shutdown(socket.SHUT_WR)
+            _, told = server.communicate(timeout=LIMIT)
+        assert server.returncode == 1
+        assert told.splitlines()[-1] == "the server ends: the peer has hung up"
+        assert "Traceback" not in told
+    finally:
+        server.kill()
 
 
 def test_each_example_is_run_and_listed():
