@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test test-quick test-slow test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures pages soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
+.PHONY: help venv tools demo examples test test-quick test-slow test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures pages soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -31,6 +31,9 @@ venv: $(READY) ## Set up .venv with all that development needs
 
 demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
 	$(BIN)/python -m verbena.sim.demo $(if $(WIDTH),--data-width $(WIDTH)) $(if $(FILE),'$(FILE)')
+
+examples: $(READY) ## Run the programs of examples/, and compare what they print with what they say
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/examples
 
 test: $(READY) ## Run all tests but the proofs, those of the blocks' Verilog, and those that need tshark or Chromium
 	for width in 64 512; do $(BIN)/python -m verbena.sim.model --data-width $$width || exit 1; done

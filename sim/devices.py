@@ -5,8 +5,14 @@ first of its devices is opened, with the options that :func:`configure` was give
 ``VERBENA_DATA_WIDTH`` (of the engines, in bits), ``VERBENA_SEED`` (of all that is random; without it a seed is drawn,
 and told on stderr), ``VERBENA_MEMORY_LATENCY``, ``VERBENA_TRACE`` (prefix of the waveforms' files, and of their views),
 ``VERBENA_CAPTURE`` (a pcapng file for the frames), ``VERBENA_CAPTURE_FRAMES`` (where they are taken: ``sent``,
-``received`` or ``both``; by default ``sent``, so that each stands in it once), ``VERBENA_CAPTURE_BUS`` (not empty:
-host-bus transactions, too), ``VERBENA_TICK`` (cycles that timers take for 4.096 us).
+``received`` or ``both``; by default ``sent``, so that each stands in it once, but ``both`` where the adapter is alone
+in its world), ``VERBENA_CAPTURE_BUS`` (not empty: host-bus transactions, too), ``VERBENA_TICK`` (cycles that timers
+take for 4.096 us).
+
+If a network is at hand (:mod:`.attach`), the devices are its adapters instead, and each that is opened is a world of
+its own, whose wire leads there. Its time moves while the program waits inside a call; when the program is elsewhere for
+more than ``VERBENA_GRACE_MS`` (50), a thread moves it, unless ``VERBENA_EXACT`` is set. A program that calls
+:func:`configure` has a world of its own in any case.
 """
 
 import atexit
@@ -17,9 +23,16 @@ import sys
 from verbena.hdl.abi.registers import REGISTERS
 from verbena.sw import host_memory
 
-__all__ = ["SimPort", "configure", "ports", "second_ns", "tick_text", "world"]
+__all__ = ["SimPort", "configure", "default_tick", "ports", "second_ns", "tick_text", "world"]
 
 ADAPTERS = 2
+GRACE_MS = 50
+MAC = 0x02_56_42_00_00_01
+"""Of ``sim0``, locally administered; that of ``sim1`` is the next one."""
+
+IP = 0x0A_00_00_01
+"""Of ``sim0``, 10.0.0.1; that of ``sim1`` is the next one."""
+
 STATUS = REGISTERS["status"].offset
 _options = {}
 
@@ -37,6 +50,11 @@ def second_ns(tick, clock_hz):
     less than a true second as the tick is shorter than a true one.
     """
     return round(tick * TICKS_A_SECOND * 1e9 / clock_hz)
+
+
+def default_tick():
+    """``VERBENA_TICK`` of the environment, or :data:`TICK`."""
+    return int(os.environ.get("VERBENA_TICK") or TICK)
 
 
 def tick_text(tick, clock_hz):
@@ -58,32 +76,36 @@ def world():
     """The world of ``sim0`` and ``sim1``, built at the first call, and anew if it was closed."""
     global _world
     if _world is None or _world.closed:
-        from verbena.hdl.config import Config
-
-        from .model import rnic
-        from .world import World
-
-        options = {"adapters": ADAPTERS}
-        settings = {key: value for key, value in _options.items() if key != "data_width"}
-        for name, key in (("VERBENA_SEED", "seed"), ("VERBENA_MEMORY_LATENCY", "memory_latency")):
-            if os.environ.get(name):
-                options[key] = int(os.environ[name])
-        width = _options.get("data_width") or os.environ.get("VERBENA_DATA_WIDTH")
-        if width:
-            options["design"] = rnic(Config(data_width=int(width)))
-        if "seed" not in options | _options:
-            options["seed"] = seed = random.SystemRandom().randrange(1 << 32)
-            print(f"verbena: VERBENA_SEED={seed} repeats this simulation", file=sys.stderr, flush=True)
-        waves, capture = os.environ.get("VERBENA_TRACE"), os.environ.get("VERBENA_CAPTURE")
-        _world = World(**({"trace": bool(waves)} | options | settings))
-        if waves:
-            _world.waves(waves)
-            atexit.register(_save_views, _world, waves)
-        if capture:
-            environ = os.environ
-            frames = environ.get("VERBENA_CAPTURE_FRAMES") or "sent"
-            _world.capture(capture, bus=bool(environ.get("VERBENA_CAPTURE_BUS")), frames=frames)
+        _world = _make({"adapters": ADAPTERS})
     return _world
+
+
+def _make(options):
+    from verbena.hdl.config import Config
+
+    from .model import rnic
+    from .world import World
+
+    settings = {key: value for key, value in _options.items() if key != "data_width"}
+    for name, key in (("VERBENA_SEED", "seed"), ("VERBENA_MEMORY_LATENCY", "memory_latency")):
+        if os.environ.get(name):
+            options[key] = int(os.environ[name])
+    width = _options.get("data_width") or os.environ.get("VERBENA_DATA_WIDTH")
+    if width:
+        options["design"] = rnic(Config(data_width=int(width)))
+    if "seed" not in options | _options:
+        options["seed"] = seed = random.SystemRandom().randrange(1 << 32)
+        print(f"verbena: VERBENA_SEED={seed} repeats this simulation", file=sys.stderr, flush=True)
+    waves, capture = os.environ.get("VERBENA_TRACE"), os.environ.get("VERBENA_CAPTURE")
+    made = World(**({"trace": bool(waves)} | options | settings))
+    if waves:
+        made.waves(waves)
+        atexit.register(_save_views, made, waves)
+    if capture:
+        environ = os.environ
+        frames = environ.get("VERBENA_CAPTURE_FRAMES") or ("sent" if len(made.adapters) > 1 else "both")
+        made.capture(capture, bus=bool(environ.get("VERBENA_CAPTURE_BUS")), frames=frames)
+    return made
 
 
 def _save_views(world, prefix):
@@ -97,7 +119,45 @@ def _save_views(world, prefix):
 
 def ports():
     """Device names and their openers, for the entry point ``verbena.devices``."""
+    if not _options:
+        from .attach import find
+
+        if (network := find()) is not None:
+            free = network.free
+            return {name: _Opener(network, name, name in free) for name in network.adapters}
     return {f"sim{i}": lambda i=i: world().ports[f"sim{i}"] for i in range(_options.get("adapters", ADAPTERS))}
+
+
+class _Opener:
+    """Opens an adapter of a network; ``listed`` is whether it was free when the devices were listed."""
+
+    def __init__(self, network, name, listed):
+        self._network, self._name, self.listed = network, name, listed
+
+    def __call__(self):
+        from .attach import Mover
+        from .model import build, rnic
+
+        network, name = self._network, self._name
+        adapter = network.adapters[name]
+        if not os.environ.get("VERBENA_DATA_WIDTH"):
+            build(rnic())  # before the others wait for this one
+        world = _make({"adapters": 1, "first": adapter.number, "link": network.link(name)})
+        port = world.ports[name]
+        port.ip, port.mtu = adapter.ip, network.mtu
+        for other in network.adapters.values():
+            port.add_neighbour(other.ip, MAC + other.number)
+        if not os.environ.get("VERBENA_EXACT"):
+            Mover(world, float(os.environ.get("VERBENA_GRACE_MS") or GRACE_MS))
+        return port
+
+
+ALONE = (
+    "verbena: this program is alone: its peer is in another process, and no switch runs. Type `verbena sim` in another "
+    "terminal, and start both programs again"
+)
+LINGER, LINGER_QUANTUM = 16, 2048
+"""How often, and for how many cycles at a time, a program that ends lets its adapter work."""
 
 
 class SimPort:
@@ -106,17 +166,19 @@ class SimPort:
     memory = host_memory
     owners = ()
     _driver = None
+    _told = False
 
     def __init__(self, world, index):
         self.world = world
         self.index = index
-        self.name = f"sim{index}"
+        number = getattr(world, "first", 0) + index
+        self.name = f"sim{number}"
         self._adapter = world.adapters[index]
         self.mac = self._adapter.mac
-        self.random = random.Random(f"{world.random_seed} {index}")
-        self.tick = int(getattr(world, "tick", None) or os.environ.get("VERBENA_TICK") or TICK)
-        self.ip = 0x0A000001 + index
-        self._neighbours = {0x0A000001 + i: a.mac for i, a in enumerate(world.adapters)}
+        self.random = random.Random(f"{world.random_seed} {number}")
+        self.tick = int(getattr(world, "tick", None) or default_tick())
+        self.ip = IP + number
+        self._neighbours = {IP + number - index + i: a.mac for i, a in enumerate(world.adapters)}
 
     def read32(self, offset):
         return self._adapter.read32(offset)
@@ -127,7 +189,31 @@ class SimPort:
     def advance(self, max_cycles):
         """Ends early at an interrupt of any adapter, or when an engine writes to watched memory."""
         self.world.advance(max_cycles)
-        return not self.world.idle or any(not a.read32(STATUS) & 1 for a in self.world.adapters)
+        busy = not self.world.idle or any(not a.read32(STATUS) & 1 for a in self.world.adapters)
+        if not busy and not self._told and self.world is _world:
+            self._tell_if_alone()
+        return busy
+
+    def _tell_if_alone(self):
+        """Nothing can happen any more: says so, if what a QP waits for is in another process."""
+        mine = {port.ip: port._driver for port in self.world.ports.values()}
+        for driver in mine.values():
+            for reference in list(driver.qps.values()) if driver is not None else ():
+                peer = getattr(reference(), "peer", None)
+                if peer is None or peer[0] not in mine:
+                    continue
+                there = mine[peer[0]]
+                if there is None or peer[1] not in there.qps:
+                    SimPort._told = True
+                    print(ALONE, file=sys.stderr, flush=True)
+                    return
+
+    def linger(self):
+        """Lets acknowledgements go that the peer in another process needs, before a QP goes."""
+        if getattr(self.world, "link", None) == "up":
+            for _ in range(LINGER):
+                if not self.advance(LINGER_QUANTUM):
+                    break
 
     def time_ns(self):
         return round(self.world.time_ns)

@@ -1,9 +1,19 @@
 """The C interface of ``native/api.cpp`` for ctypes, declared in the same order."""
 
 import ctypes
+import dataclasses
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 
-__all__ = ["FAULTS", "FaultSettings", "MemorySettings", "WireSettings", "load"]
+__all__ = [
+    "FAULTS",
+    "FaultSettings",
+    "LinkSettings",
+    "MemorySettings",
+    "RingPlace",
+    "WireSettings",
+    "fault_settings",
+    "load",
+]
 
 FAULTS = ("lose", "duplicate", "reorder", "corrupt", "delay", "damage")
 
@@ -23,11 +33,35 @@ class MemorySettings(Structure):
 
 
 class WireSettings(Structure):
-    _fields_ = [("paced", ctypes.c_bool), ("delay", c_uint32), ("stall", c_double)]
+    _fields_ = [("paced", ctypes.c_bool), ("delay", c_uint32), ("stall", c_double), ("store", ctypes.c_bool)]
 
 
 class FaultSettings(Structure):
     _fields_ = [("probability", c_double * len(FAULTS)), ("reorder_cycles", c_uint32), ("delay_cycles", c_uint32)]
+
+
+class RingPlace(Structure):
+    _fields_ = [("offset", c_uint64), ("slot_bytes", c_uint64), ("slots", c_uint64)]
+
+
+class LinkSettings(Structure):
+    _fields_ = [
+        ("socket", c_int),
+        ("memory", c_int),
+        ("memory_bytes", c_uint64),
+        ("out", RingPlace),
+        ("in", RingPlace),
+        ("latency", c_uint64),
+        ("interval", c_uint64),
+        ("epoch", c_uint64),
+    ]
+
+
+def fault_settings(faults):
+    """The native form of :class:`.ports.Faults`."""
+    values = dataclasses.asdict(faults)
+    probability = (c_double * len(FAULTS))(*(values.pop(name) for name in FAULTS))
+    return FaultSettings(probability, **values)
 
 
 _bytes = POINTER(c_uint8)
@@ -48,6 +82,7 @@ _FUNCTIONS = {
     "take_violation": (c_int, c_void_p, c_char_p, c_uint32),
     "write32": (c_int, c_void_p, c_int, c_uint32, c_uint32, c_uint32),
     "read32": (c_int, c_void_p, c_int, c_uint32, POINTER(c_uint32), c_uint32),
+    "resume": (c_int, c_void_p, c_int, POINTER(c_uint32)),
     "start_write": (None, c_void_p, c_int, c_uint32, c_uint32),
     "start_read": (None, c_void_p, c_int, c_uint32),
     "access_result": (c_int, c_void_p, c_int, POINTER(c_uint32)),
@@ -70,6 +105,10 @@ _FUNCTIONS = {
     "send": (None, c_void_p, c_int, c_char_p, c_uint32, c_int),
     "inject": (None, c_void_p, c_int, c_char_p, c_uint32, c_int),
     "receive": (c_int64, c_void_p, c_int, c_char_p, c_uint32, POINTER(c_int)),
+    "attach": (c_int, c_void_p, POINTER(LinkSettings)),
+    "detach": (None, c_void_p),
+    "set_wait": (None, c_void_p, c_uint32),
+    "link_state": (c_int, c_void_p),
     "capture_open": (c_int, c_void_p, c_char_p, c_int, c_int),
     "capture_close": (None, c_void_p),
     "capture_flush": (None, c_void_p),

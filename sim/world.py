@@ -8,17 +8,24 @@ engines, wire and time, and all have the process's memory.
 import ctypes
 import errno
 import threading
+import time
 
 from ..hdl.config import Config
 from ..sw import host_memory
+from .devices import MAC
 from .library import MemorySettings, WireSettings, load
 from .model import build, rnic
 from .ports import Adapter, BusError, Faults, Tap
 
-__all__ = ["INTERRUPT", "TAP", "WATCH", "Adapter", "BusError", "Faults", "ProtocolError", "Tap", "World"]
+__all__ = ["INTERRUPT", "LINK", "TAP", "WATCH", "Adapter", "BusError", "Faults", "ProtocolError", "Tap", "World"]
 
-INTERRUPT, WATCH, TAP, _VIOLATION = 1, 2, 4, 8
-"""What stops :meth:`World.advance`: an interrupt rose, an engine wrote to watched memory, a frame reached a tap."""
+INTERRUPT, WATCH, TAP, _VIOLATION, _WAITS, LINK = 1, 2, 4, 8, 16, 32
+"""What stops :meth:`World.advance`: an interrupt rose, an engine wrote to watched memory, a frame reached a tap, the
+peer of the link is gone."""
+
+
+WAIT_MS = 50
+"""Milliseconds that a call waits for the peer of the link before it looks for Ctrl-C."""
 
 
 FRAMES = {"sent": 1, "received": 2, "both": 3}
@@ -47,14 +54,21 @@ class World:
         ``random_seed``.
     memory_latency, write_latency : int
         Cycles from an AXI4 read's address to its first data, and from a write's last data to its response.
+    first : int
+        Number of the first adapter: it decides the names of the devices (``sim0``), and the addresses.
     clock_hz : float
         What one cycle stands for, in captures and waves.
     paced : bool
         The wire carries what a line of ``data_width * clock_hz`` bits a second can; otherwise all that engines send.
     wire_delay : int
         Cycles that a frame travels, beyond the single cycle of the switch.
+    store : bool
+        A frame goes on when its last beat has come, as over a link, not beat by beat.
     trace : bool
         Compile for waves.
+    link : verbena.sim.link.Link, optional
+        The wire leads to another simulator. Then time passes only as far as the peer lets it, and all calls wait for
+        the peer.
     **memory
         More settings of :meth:`Adapter.set_memory`, for all adapters.
     """
@@ -69,10 +83,13 @@ class World:
         seed=1,
         memory_latency=128,
         write_latency=32,
+        first=0,
         clock_hz=156.25e6,
         paced=True,
         wire_delay=0,
+        store=False,
         trace=False,
+        link=None,
         **memory,
     ):
         if adapters < 1:
@@ -83,33 +100,60 @@ class World:
             design = rnic(Config(data_width=data_width))
         self.tick = tick
         self.random_seed = seed
+        self.first = first
         self.model = build(design, trace=trace)
         library = load(self.model.library)
         self._attach(library, library.create(adapters, clock_hz, seed), clock_hz, owner=True)
-        self.set_wire(paced=paced, delay=wire_delay)
+        self.set_wire(paced=paced, delay=wire_delay, store=store)
         for adapter in self.adapters:
             adapter.set_memory(read_latency=memory_latency, write_latency=write_latency, **memory)
+        if link is not None:
+            self._attach_link(link)
 
     _handle = None
     _devices = None
+    _linked = False
     tick = None
     random_seed = 1
+    first = 0
+    entered = 0.0
+    """Of a linked world: when the last call ended, in seconds of ``time.monotonic``; those of who moves time meanwhile
+    do not count."""
+    inside = 0
+    """Calls under way."""
 
     def _attach(self, library, handle, clock_hz, *, owner):
         self._library = library
         self._handle = handle
         self._owner = owner
         self._lock = threading.RLock()
-        self._wire = WireSettings(True, 0, 0.0)
+        self._wire = WireSettings(True, 0, 0.0, False)
         self.clock_hz = clock_hz
         self.events = 0
         for window in host_memory.windows():
             self.window(True, window)
         host_memory.subscribe(self)
         # Locally administered addresses.
-        self.adapters = [Adapter(self, i, 0x02_56_42_00_00_01 + i) for i in range(self._call("adapters"))]
+        self.adapters = [Adapter(self, i, MAC + self.first + i) for i in range(self._call("adapters"))]
         for adapter in self.adapters:
             adapter._memory = MemorySettings(128, 32, 16, 16, 64, 0.0, False, False, False)
+
+    def _attach_link(self, link):
+        settings = link.settings()
+        self._call("set_wait", WAIT_MS)
+        if not self._call("attach", settings):
+            self.close()
+            raise OSError(errno.ENOMEM, "the memory of the link cannot be mapped")
+        self.entered = time.monotonic()
+        self._linked = True
+
+    @property
+    def link(self):
+        """``"up"``, ``"ended"`` if the peer has ended it, ``"gone"`` if the peer is gone without a word; None without a
+        link.
+        """
+        state = self._call("link_state")
+        return ("up", "ended", "gone")[state] if state >= 0 else None
 
     def close(self):
         """Ends the simulation, and closes all contexts on its adapters; captures and waves are complete then."""
@@ -126,6 +170,8 @@ class World:
             return
         with self._lock:  # until another thread comes out
             handle, self._handle = self._handle, None
+            if handle and self._linked:
+                self._library.detach(handle)
             if handle and self._owner:
                 self._library.destroy(handle)
 
@@ -165,11 +211,43 @@ class World:
             self._end()
 
     def _call(self, name, *arguments):
+        if not self._linked:
+            return self._locked(name, *arguments)
+        self.inside += 1
+        try:
+            return self._locked(name, *arguments)
+        finally:
+            self.entered = time.monotonic()
+            self.inside -= 1
+
+    def _locked(self, name, *arguments):
         # ctypes lets go of the interpreter, so two threads could be inside at once.
         with self._lock:
             if self._handle is None:
                 raise ValueError("the world is closed")
             return getattr(self._library, name)(self._handle, *arguments)
+
+    def activity(self):
+        """Changes with each frame that the first adapter sends or receives, and while its bus is busy."""
+        values = (ctypes.c_uint64 * 4)()
+        with self._lock:
+            if self._handle is None:
+                return None
+            self._library.port_counters(self._handle, 0, values)
+            return values[0], values[2], None if self._library.idle(self._handle) else self._library.cycle(self._handle)
+
+    def move(self, cycles, wait_ms):
+        """Lets up to ``cycles`` pass for a program that is elsewhere; waits at most ``wait_ms`` for the peer of the
+        link. Events stay for the program's next :meth:`advance`. Returns the cycles that passed, None if the world is
+        closed.
+        """
+        with self._lock:
+            if self._handle is None:
+                return None
+            self._library.set_wait(self._handle, wait_ms)
+            passed = self._library.advance(self._handle, cycles, 0)
+            self._library.set_wait(self._handle, WAIT_MS)
+            return passed
 
     def _counters(self, name, index, count):
         values = (ctypes.c_uint64 * count)()
@@ -204,8 +282,16 @@ class World:
         ``events`` then says what happened since the last ``advance``, register accesses included; an event that came in
         one of those ends the next call at once. :class:`ProtocolError` if an engine breaks a rule.
         """
-        passed = self._call("advance", max_cycles, stop)
-        self.events = self._call("take_events")
+        passed, self.events = 0, 0
+        while True:
+            passed += self._call("advance", max_cycles - passed, stop | LINK)
+            self.events |= self._call("take_events")
+            if not self.events & _WAITS:
+                break
+            # The peer does not come on: Ctrl-C has had its chance.
+            self.events &= ~_WAITS
+            if passed >= max_cycles or self.events & (stop | _VIOLATION):
+                break
         if self.events & _VIOLATION:
             self._raise_violations()
         return passed
@@ -227,7 +313,7 @@ class World:
             raise ValueError(f"window overlaps another or is not made of pages: {window}")
 
     def set_wire(self, **settings):
-        """Changes some of ``paced``, ``delay`` (cycles) and ``stall`` (probability, each cycle)."""
+        """Changes some of ``paced``, ``delay`` (cycles), ``stall`` (probability, each cycle) and ``store``."""
         for name, value in settings.items():
             if name not in [field for field, _ in WireSettings._fields_]:
                 raise ValueError(f"there is no wire setting {name!r}")

@@ -281,6 +281,9 @@ class Adapter:
         return values
 
     def destroy_qp(self, number):
+        linger = getattr(self.port, "linger", None)
+        if linger is not None and not self.gone:
+            linger()
         with self._lock:
             self.command(Command.DESTROY_QP, number)
             self.process_events()  # what it still has to say is not for its successor

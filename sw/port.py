@@ -2,7 +2,8 @@
 
 A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
 opener, and opening gives a :class:`Port`. A name that ends with a colon stands for all that begin with it; its opener
-gets the rest. Nothing is built or opened before a
+gets the rest. An opener with a false attribute ``listed`` opens a device that is known to be in use, and stays out of
+lists. Nothing is built or opened before a
 :class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
@@ -46,6 +47,9 @@ class Port(Protocol):
 
     A port whose ``time_ns`` is not true time has ``clock_text``: what it is, in words, for tools that print times. A
     port may have ``clock_hz``: the device's cycles in a second.
+
+    A port may have ``mtu``, the largest that its network carries, and ``linger()``, which is called before a QP is
+    destroyed and lets acknowledgements go.
     """
 
     name: str
@@ -115,7 +119,7 @@ def port_names():
     """Names of all devices that can be opened."""
     with _lock:
         _load()
-        return sorted(name for name in _openers if not name.endswith(":"))
+        return sorted(name for name in _openers if not name.endswith(":") and getattr(_openers[name], "listed", True))
 
 
 def _opener(name):

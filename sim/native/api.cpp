@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string>
+#include <system_error>
 
 #include "world.h"
 
@@ -11,6 +12,12 @@ namespace {
 
 // Of the simulation that a VPI clocks, if there is one in this process.
 World *shared_world = nullptr;
+
+int answer(World *world, int adapter, Access access) {
+    if (access == Access::kWaits) return -3;
+    if (access == Access::kUnanswered) return -1;
+    return static_cast<int>(world->adapter(adapter).registers.response());
+}
 
 }  // namespace
 
@@ -58,16 +65,22 @@ int vw_take_violation(World *world, char *text, uint32_t size) {
     return 1;
 }
 
-// Registers: 0, or the answer's RRESP or BRESP, or -1 without an answer.
+// Registers: 0, or the answer's RRESP or BRESP, or -1 without an answer, or -3 if the link's peer does not come on.
 int vw_write32(World *world, int adapter, uint32_t address, uint32_t value, uint32_t limit) {
-    if (!world->write32(adapter, address, value, limit)) return -1;
-    return static_cast<int>(world->adapter(adapter).registers.response());
+    return answer(world, adapter, world->write32(adapter, address, value, limit));
 }
 
 int vw_read32(World *world, int adapter, uint32_t address, uint32_t *value, uint32_t limit) {
-    if (!world->read32(adapter, address, limit)) return -1;
+    const Access access = world->read32(adapter, address, limit);
     *value = world->adapter(adapter).registers.value();
-    return static_cast<int>(world->adapter(adapter).registers.response());
+    return answer(world, adapter, access);
+}
+
+// Goes on with an access that waits for the peer of the link.
+int vw_resume(World *world, int adapter, uint32_t *value) {
+    const Access access = world->resume(adapter);
+    *value = world->adapter(adapter).registers.value();
+    return answer(world, adapter, access);
 }
 
 // The same in steps, for who cannot let the world run: start, then ask until it is no longer busy (-2).
@@ -167,6 +180,21 @@ int64_t vw_receive(World *world, int tap, uint8_t *data, uint32_t room, int *err
     }
     return static_cast<int64_t>(frame->data.size());
 }
+
+// The wire leads to another simulator; False if its memory cannot be mapped. The descriptors are the world's from now on.
+int vw_attach(World *world, const LinkSettings *settings) {
+    try {
+        world->attach(*settings);
+    } catch (const std::system_error &) {
+        return 0;
+    }
+    return 1;
+}
+
+void vw_detach(World *world) { world->detach(); }
+void vw_set_wait(World *world, uint32_t milliseconds) { world->set_wait(milliseconds); }
+// A LinkState, or -1 without a link.
+int vw_link_state(World *world) { return world->link() == nullptr ? -1 : static_cast<int>(world->link()->state()); }
 
 int vw_capture_open(World *world, const char *path, int bus, int frames) {
     return world->capture.open(path, world->clock_hz(), world->adapters(), bus != 0, static_cast<Frames>(frames));

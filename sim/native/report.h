@@ -12,6 +12,8 @@ enum Event : uint32_t {
     kWatch = 2,      // an engine wrote to watched memory
     kTap = 4,        // a frame reached a tap
     kViolation = 8,  // an engine broke a rule of its interfaces
+    kWaits = 16,     // the other side of the link has not come so far
+    kLink = 32,      // the other side of the link is gone
 };
 
 struct Report {

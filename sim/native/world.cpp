@@ -1,5 +1,6 @@
 #include "world.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace verbena {
@@ -27,6 +28,7 @@ void World::before_edge() {
         if (a.owned & kOwnWire) wire.step(i, a.outputs);
     }
     wire.step_taps();
+    if (link_) wire.step_link(link_port_, clock_.time(report.cycle));
     // After all adapters: what one sends in a cycle, another gets in the next, whichever is the first.
     for (int i = 0; i < adapters(); i++) {
         Adapter &a = adapter(i);
@@ -61,29 +63,90 @@ void World::step() {
 uint64_t World::advance(uint64_t cycles, uint32_t events) {
     events |= kViolation;
     const uint64_t start = report.cycle;
-    while (report.cycle - start < cycles && (report.events & events) == 0) step();
+    Patience patience(wait_);
+    while (report.cycle - start < cycles && (report.events & events) == 0) {
+        if (report.cycle >= checkpoint_ && !meet(patience)) {
+            report.events |= kWaits;
+            break;
+        }
+        step();
+    }
     return report.cycle - start;
 }
 
-bool World::finish(AxiLite &registers, uint32_t limit) {
-    for (uint32_t i = 0; i < limit; i++) {
+Access World::resume(int index) {
+    AxiLite &registers = adapter(index).registers;
+    Patience patience(wait_);
+    while (access_left_ > 0) {
+        if (report.cycle >= checkpoint_ && !meet(patience)) return Access::kWaits;
         step();
-        if (!registers.busy()) return true;
+        access_left_--;
+        if (!registers.busy()) return Access::kDone;
     }
     registers.reset();
-    return false;
+    return Access::kUnanswered;
 }
 
-bool World::write32(int index, uint32_t address, uint32_t value, uint32_t limit) {
-    AxiLite &registers = adapter(index).registers;
-    registers.start_write(address, value);
-    return finish(registers, limit);
+Access World::write32(int index, uint32_t address, uint32_t value, uint32_t limit) {
+    adapter(index).registers.start_write(address, value);
+    access_left_ = limit;
+    return resume(index);
 }
 
-bool World::read32(int index, uint32_t address, uint32_t limit) {
-    AxiLite &registers = adapter(index).registers;
-    registers.start_read(address);
-    return finish(registers, limit);
+Access World::read32(int index, uint32_t address, uint32_t limit) {
+    adapter(index).registers.start_read(address);
+    access_left_ = limit;
+    return resume(index);
+}
+
+void World::attach(const LinkSettings &settings) {
+    link_ = std::make_unique<Link>(settings);
+    link_port_ = wire.add(0, link_.get()).index;
+    checkpoint_ = report.cycle;
+}
+
+void World::detach() {
+    if (!link_) return;
+    link_->terminate();
+    link_down();
+}
+
+void World::link_down() {
+    wire.port(link_port_).inputs.link = false;
+    // The cable's other end is open.
+    for (int i = 0; i < adapters(); i++) wire.port(i).inputs.link = false;
+    checkpoint_ = kNever;
+    report.events |= kLink;
+}
+
+// What arrives in the next cycle is put before the adapters in this one: both must be known.
+bool World::meet(Patience &patience) {
+    patience.renew();
+    const uint64_t now = clock_.time(report.cycle);
+    const uint64_t needed = clock_.time(report.cycle + 1);
+    LinkMessage message;
+    for (;;) {
+        const bool sent = link_->flush();
+        link_->sync(now);
+        while (link_->peek(message) && message.time <= needed) {
+            if (message.frame) wire.arrive(link_port_, {message.data, message.data + message.size}, clock_.cycle(message.time));
+            link_->release();
+        }
+        if (link_->state() != LinkState::kUp) {
+            link_down();
+            return true;
+        }
+        const uint64_t horizon = link_->horizon();
+        if (sent && horizon > needed) {
+            // The last cycle that this horizon allows is the one before it.
+            checkpoint_ = std::min(clock_.cycle(horizon) - 1, clock_.cycle(link_->sync_due()));
+            return true;
+        }
+        link_->sync(now, true);
+        if (patience.exhausted()) return false;
+        patience.pause();
+        if (patience.may_look()) link_->look();
+    }
 }
 
 bool World::idle() const {

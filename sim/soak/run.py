@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from ..console import BarColumn, Console, Progress, Table, TextColumn, TimeElapsedColumn, box
-from ..devices import TICK
+from ..devices import default_tick, tick_text
 from ..world import World
 from .connection import Connection
 from .disturbances import KINDS, Disturbances
@@ -37,7 +37,7 @@ def timeout_for(connections, data_width):
     answered in time, and a timeout tells of a loss.
     """
     cycles = connections * BACKLOG // (data_width // 8)
-    return max(9, (cycles // TICK).bit_length())
+    return max(9, (cycles // default_tick()).bit_length())
 
 
 class Soak:
@@ -60,7 +60,7 @@ class Soak:
         self.random = random.Random(seed)
         self.unrest = unrest
         self.timeout = timeout_for(pairs, data_width)
-        self.world = World(adapters, seed=seed, data_width=data_width, tick=TICK)
+        self.world = World(adapters, seed=seed, data_width=data_width)
         self.lives = Lives(self.random)
         self.hosts = [Host(self.world, index, 64 * pairs) for index in range(adapters)]
         self.senders, self.receivers = {}, {}  # (host, QP number): flow
@@ -230,6 +230,7 @@ def main(argv=None):
         path.unlink(missing_ok=True)
     columns = (TextColumn("{task.completed:,.0f} operations"), BarColumn(), TimeElapsedColumn())
     soak = Soak(args.seed, args.loss / 100, args.pairs, args.adapters, args.width, args.unrest / 100)
+    console.print(tick_text(default_tick(), soak.world.clock_hz), highlight=False)
     with soak.world:
         soak.world.capture(captures[1])
         try:

@@ -17,7 +17,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from ..devices import TICK, tick_text
+from ..devices import default_tick, tick_text
 from ..extra import require
 from .grid import GridError, Sweep, read_toml, values_of
 from .plot import draw
@@ -169,7 +169,7 @@ def main(argv=None):
         args.output.mkdir(parents=True, exist_ok=True)
         true = round(CLOCK_HZ * 4.096e-6)
         settings = {"VERBENA_TICK": str(true)} if args.true_tick else {}
-        tick = int(settings.get("VERBENA_TICK") or os.environ.get("VERBENA_TICK") or TICK)
+        tick = int(settings.get("VERBENA_TICK") or default_tick())
         outcomes, rows, interrupted = _run(sweep, args, settings, tick)
     except (GridError, OSError, ModuleNotFoundError) as error:
         print(f"verbena sweep: {error}", file=sys.stderr)

@@ -14,6 +14,9 @@ from .packets import PSNS, psn_after
 
 __all__ = ["data_of", "render"]
 
+FIRST_IP = 0x0A000001
+"""Address of the device ``sim0`` (:class:`..devices.SimPort`); ``sim1`` has the next."""
+
 
 def data_of(capture, first=1000, number=None):
     """What the page shows of a :class:`.capture_file.Capture`, as a dictionary for JSON.
@@ -27,7 +30,7 @@ def data_of(capture, first=1000, number=None):
     chosen = [m for m in run.list if number is None or number in (m.session.number, m.peer and m.peer.number)]
     chart, hosts = _chart(run, hops, names, capture.clock_hz, number)
     shown, rows = chosen[:first], chart[: 20 * first]
-    messages = [_message(message, names) for message in shown]
+    messages = [_message(run, message, names) for message in shown]
     qps = dict.fromkeys([message["qp"] for message in messages] + [row["qp"] for row in rows])
     return {
         "summary": _summary(capture, run, hops, chosen, shown, chart, rows),
@@ -57,8 +60,9 @@ def _dotted(address):
 
 
 def _names(run):
-    """Of the hosts, by address."""
-    return {map_.ip: f"sim{map_.adapter}" for map_ in run.maps.values() if map_.ip is not None}
+    """Of the hosts, by address: those of the devices, which number their addresses."""
+    known = [map_.ip for map_ in run.maps.values() if map_.ip is not None]
+    return {ip: f"sim{ip - FIRST_IP}" if 0 <= ip - FIRST_IP < 256 else _dotted(ip) for ip in known}
 
 
 def _qp(session, names, run_ip):
@@ -66,13 +70,15 @@ def _qp(session, names, run_ip):
     return f"{run_ip} {session.number:#x} → {names.get(peer, _dotted(peer))} {session.context['dest_qpn']:#x}"
 
 
-def _message(message, names):
-    here = f"sim{message.session.adapter}"
+def _message(run, message, names):
+    context = message.session.context
+    here = names[run.maps[message.session.adapter].ip]
+    there = names.get(context["dest_ip"], _dotted(context["dest_ip"]))
     events = sorted(message.events, key=lambda event: (event.start, event.side))
     sq_psn = message.session.sq_psn or 0
     return {
         "qp": _qp(message.session, names, here),
-        "ends": [here, f"sim{message.peer.adapter}" if message.peer else "elsewhere"],
+        "ends": [here, there],
         "op": message.name,
         "size": message.length,
         "index": message.index,

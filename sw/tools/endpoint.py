@@ -37,7 +37,14 @@ def open_device(name=None):
         names = [device.name.decode() for device in get_device_list()]
         if not names:
             raise ToolError("there is no device")
-        name = names[0]
+        for name in names[:-1]:
+            try:
+                return Context(name=name)
+            except PyverbsRDMAError as error:
+                # Another program that started at the same moment has taken it.
+                if error.error_code != errno.EBUSY:
+                    raise
+        name = names[-1]
     return Context(name=name)
 
 

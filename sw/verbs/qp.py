@@ -159,6 +159,13 @@ class QP(PyverbsCM):
             return S(self._adapter.query_qp(self._qpn)["state"])
 
     @property
+    def peer(self):
+        """Verbena's own: address (IPv4, a number) and number of the QP that this one is connected with, or None."""
+        if self._attr.qp_state not in (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD):
+            return None
+        return self._attr.ah_attr.gr._dgid.ipv4, self._attr.dest_qp_num
+
+    @property
     def _cqs(self):
         return tuple(dict.fromkeys((self._scq, self._rcq)))
 
@@ -181,6 +188,9 @@ class QP(PyverbsCM):
             if mask & bit:
                 setattr(merged, name, deepcopy(getattr(attr, name)))
         merged.qp_state = S(new)
+        most = getattr(self._adapter.port, "mtu", None)
+        if most is not None and mask & M.IBV_QP_PATH_MTU and 128 << int(attr.path_mtu) > most:
+            refuse(f"{failed}: the network carries an MTU of {most}, not {128 << int(attr.path_mtu)}", errno.EINVAL)
         dest_mac = self._dest_mac
         if mask & M.IBV_QP_AV:
             with attempt(failed):

@@ -1,0 +1,138 @@
+"""Each program of ``examples/`` runs, and prints what its docstring says."""
+
+import ast
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HELPERS = {"connection", "rdma"}
+PAIR = {"rdma_server", "rdma_client"}
+ALONE = ["send", "signaled", "many_qps", "file_copy", "key_value", "server_first"]
+LIMIT = 300
+"""Seconds: the first one may have to compile the engine."""
+
+
+def command(name, *arguments):
+    return [sys.executable, "-m", "verbena.sw.cli", "run", str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
+
+
+def run(name, *arguments):
+    return subprocess.run(command(name, *arguments), capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+def steady(text):
+    """The text without what differs from run to run: keys, ports, and numbers of processes."""
+    return re.sub(r"0x[0-9a-f]+|(?<=port )\d+|(?<=pid )\d+", "…", text)
+
+
+def printed(name):
+    """What the example prints, as its docstring says: the indented lines at its end."""
+    text = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text()))
+    lines = text.split("prints:\n\n")[1].splitlines()
+    assert all(line.startswith("    ") for line in lines)
+    return steady("\n".join(line[4:] for line in lines) + "\n")
+
+
+def conversation(name, mode):
+    text = printed(name)
+    return text if mode == "write" else text.replace("writing message to", "reading message from")
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_an_example_prints_what_it_says(name):
+    result = run(name)
+    assert result.returncode == 0, result.stderr
+    assert steady(result.stdout) == printed(name)
+
+
+@pytest.mark.parametrize("mode", ["write", "read"])
+def test_server_and_client_as_threads(mode):
+    result = run("rdma_server", mode, "--both")
+    assert result.returncode == 0, result.stderr
+    lines = steady(result.stdout).splitlines(keepends=True)
+    for side in ("server", "client"):
+        said = "".join(line.removeprefix(f"{side}: ") for line in lines if line.startswith(f"{side}: "))
+        assert said == conversation(f"rdma_{side}", mode)
+
+
+@pytest.mark.parametrize("mode", ["write", "read"])
+def test_server_and_client_as_processes(mode, tmp_path, monkeypatch):
+    pytest.importorskip("verbena.sim.switch", reason="there is no verbena sim")
+    monkeypatch.setenv("VERBENA_SIM", str(tmp_path / "network"))
+    switch = subprocess.Popen([sys.executable, "-m", "verbena.sw.cli", "sim", str(tmp_path / "network")])
+    server = None
+    try:
+        until = time.monotonic() + LIMIT
+        while not (tmp_path / "network").exists():
+            assert switch.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        server = subprocess.Popen(command("rdma_server", mode), stdout=subprocess.PIPE, text=True)
+        first = server.stdout.readline()
+        port = first.rstrip(".\n").split()[-1]
+        client = run("rdma_client", mode, "127.0.0.1", port)
+        assert client.returncode == 0, client.stderr
+        said = first + server.communicate(timeout=LIMIT)[0]
+        assert server.returncode == 0
+        assert steady(said) == conversation("rdma_server", mode)
+        assert steady(client.stdout) == conversation("rdma_client", mode)
+        assert f"pid {server.pid}\n" in client.stdout
+    finally:
+        for process in filter(None, (server, switch)):
+            process.terminate()
+            process.wait(LIMIT)
+
+
+@pytest.mark.parametrize("size", [0, 1, 512, 5000])
+def test_the_copy_is_equal(tmp_path, size):
+    content = os.urandom(size)
+    (tmp_path / "from").write_bytes(content)
+    result = run("file_copy", tmp_path / "from", tmp_path / "to")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "to").read_bytes() == content
+
+
+def test_bad_input_is_one_line(tmp_path):
+    result = run("file_copy", tmp_path / "missing")
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"cannot read {tmp_path / 'missing'}: No such file or directory\n",
+    )
+    result = run("rdma_client", "write", "127.0.0.1", 1)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "the client ends: [Errno 111] Connection refused"
+    assert "Traceback" not in result.stderr
+
+
+def test_a_peer_that_hangs_up_is_told():
+    server = subprocess.Popen(
+        command("rdma_server", "write"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"VERBENA_SIM": ""},
+    )
+    try:
+        port = int(server.stdout.readline().rstrip(".\n").split()[-1])
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            peer.shutdown(socket.SHUT_WR)
+            _, told = server.communicate(timeout=LIMIT)
+        assert server.returncode == 1
+        assert told.splitlines()[-1] == "the server ends: the peer has hung up"
+        assert "Traceback" not in told
+    finally:
+        server.kill()
+
+
+def test_each_example_is_run_and_listed():
+    names = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert names == {*ALONE, *PAIR, *HELPERS}
+    table = (EXAMPLES / "README.md").read_text()
+    assert names == set(re.findall(r"\[(\w+)\.py\]\(\1\.py\)", table))

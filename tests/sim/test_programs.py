@@ -1,0 +1,338 @@
+"""Programs that each have an adapter, as processes, over `verbena sim`."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.verilator
+
+PINGPONG = ("-m", "verbena.sw.tools.pingpong", "-n", "10", "-s", "2000", "-c")
+
+
+HOLD = """
+import sys, time
+from verbena.sw.verbs.device import Context
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
+try:
+    context = Context(name=sys.argv[1])
+except PyverbsRDMAError as error:
+    sys.exit(str(error))
+print("here", flush=True)
+time.sleep(60)
+"""
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return str(sock.getsockname()[1])
+
+
+class Programs:
+    """Processes, with the environment of the network ``where``."""
+
+    def __init__(self, where):
+        self.environment = os.environ | {"VERBENA_SIM": str(where), "PYTHONUNBUFFERED": "1"}
+        self.running = []
+
+    def start(self, *arguments, **environment):
+        process = subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            env=self.environment | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.running.append(process)
+        return process
+
+    def stop(self):
+        for process in self.running:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def programs(tmp_path):
+    made = Programs(tmp_path / "net")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def network(programs, tmp_path):
+    """Starts the switch; more options may be given."""
+
+    def start(*options):
+        switch = programs.start("-m", "verbena.sw.cli", "sim", tmp_path / "net", *options)
+        assert " adapters, sim0 to sim" in switch.stdout.readline()
+        return switch
+
+    return start
+
+
+def call(programs, port, *options, **environment):
+    """Starts clients until the server listens; what the one that reaches it prints."""
+    while True:
+        client = programs.start(*PINGPONG, "-p", port, *options, "127.0.0.1", **environment)
+        out, errors = client.communicate(timeout=100)
+        if "ECONNREFUSED" in errors:
+            time.sleep(0.2)
+            continue
+        assert client.returncode == 0, errors
+        return out
+
+
+def pingpong(programs, **environment):
+    """What server and client print; the server is first."""
+    port = free_port()
+    server = programs.start(*PINGPONG, "-p", port, **environment)
+    server.stderr.readline()  # of the seed: it has its adapter
+    client = call(programs, port, **environment)
+    out, errors = server.communicate(timeout=100)
+    assert server.returncode == 0, errors
+    return out, client
+
+
+def test_pingpong_in_two_terminals(network, programs):
+    network()
+    server, client = pingpong(programs)
+    assert "GID 0000:0000:0000:0000:0000:ffff:0a00:0001" in server.splitlines()[0]
+    assert "GID 0000:0000:0000:0000:0000:ffff:0a00:0002" in client.splitlines()[0]
+    for out in (server, client):
+        assert re.search(r"^40000 bytes in 0\.\d+ seconds = \d+\.\d+ Mbit/sec$", out, re.MULTILINE)
+
+
+def test_two_programs_without_a_switch(programs, tmp_path):
+    server = programs.start("-c", HOLD, "sim0", VERBENA_SIM=f"listen:{tmp_path / 'wire'}")
+    client = programs.start("-c", HOLD, "sim1", VERBENA_SIM=f"connect:{tmp_path / 'wire'}")
+    assert [process.stdout.readline() for process in (server, client)] == ["here\n"] * 2
+
+
+def test_a_bad_wire(network, programs):
+    network("--lose", "0.05", "--seed", "5")
+    pingpong(programs)
+
+
+def test_two_programs_that_want_one_adapter(network, programs):
+    network("-n", "3")
+    first = programs.start("-c", HOLD, "sim1")
+    assert first.stdout.readline() == "here\n"
+    second = programs.start("-c", HOLD, "sim1")
+    _, errors = second.communicate(timeout=30)
+    assert second.returncode == 1
+    assert re.search(r"^Failed to open device sim1: another program has sim1 of .*; free are: sim0, sim2", errors, re.M)
+    first.kill()
+    first.communicate()
+    for _ in range(50):  # it is free once the switch has seen it
+        third = programs.start("-c", HOLD, "sim1")
+        if third.stdout.readline() == "here\n":
+            break
+    else:
+        pytest.fail("sim1 stays in use")
+
+
+def test_no_switch_where_one_should_be(programs, tmp_path):
+    program = programs.start("-c", HOLD, "sim0")
+    _, errors = program.communicate(timeout=30)
+    assert f"Failed to open device sim0: no switch runs at {tmp_path / 'net'}: type `verbena sim" in errors
+
+
+TRAFFIC = """
+import sys
+from verbena.sim.pair import End, join
+from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wr_opcode
+from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
+
+end = End(sys.argv[1], 4096)
+print(end.qp.qp_num, flush=True)
+peer = "10.0.0." + sys.argv[2]
+class Far: qp_num = int(sys.stdin.readline())
+from verbena.sw.verbs.addr import GID
+gid = GID("::ffff:" + peer)
+join(end.qp, Far, gid, timeout=6, retry_cnt=3)
+sge = [SGE(end.mr.buf, 256, end.mr.lkey)]
+if sys.argv[3] == "receive":
+    for i in range(64):
+        end.qp.post_recv(RecvWR(i, 1, sge))
+print("ready", flush=True)
+sys.stdin.readline()
+count = 0
+while count < int(sys.argv[4]):
+    if sys.argv[3] == "send":
+        end.qp.post_send(SendWR(count, ibv_wr_opcode.IBV_WR_SEND, num_sge=1, sg=sge,
+                                send_flags=ibv_send_flags.IBV_SEND_SIGNALED))
+    found = []
+    while not found:
+        found = end.cq.poll()[1]
+    if found[0].status:
+        print("status", int(found[0].status), flush=True)
+        break
+    count += 1
+    print("done", count, flush=True)
+"""
+
+
+@pytest.fixture
+def talking(programs):
+    """:class:`Programs` whose processes have an input."""
+
+    def start(*arguments, **environment):
+        process = subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            env=programs.environment | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        programs.running.append(process)
+        return process
+
+    def say(process, text):
+        process.stdin.write(f"{text}\n")
+        process.stdin.flush()
+
+    def both(sent, received, receiver=TRAFFIC):
+        a = start("-c", TRAFFIC, "sim0", "2", "send", sent)
+        b = start("-c", receiver, "sim1", "1", "receive", received)
+        numbers = [process.stdout.readline().strip() for process in (a, b)]
+        say(a, numbers[1])
+        say(b, numbers[0])
+        for process in (a, b):
+            assert process.stdout.readline() == "ready\n"
+        say(b, "")
+        say(a, "")
+        return a, b
+
+    return both
+
+
+def test_a_killed_peer_is_a_completion_with_an_error(network, talking):
+    network()
+    a, b = talking(60, 60)
+    assert a.stdout.readline() == "done 1\n"
+    b.send_signal(signal.SIGKILL)
+    out, errors = a.communicate(timeout=100)
+    # IBV_WC_RETRY_EXC_ERR
+    assert out.splitlines()[-1] == "status 12", errors
+
+
+def test_who_ends_lets_its_acknowledgements_go(network, talking):
+    """The receiver leaves as soon as it has all; the sender's last one is complete all the same."""
+    network()
+    a, b = talking(5, 5)
+    out, errors = b.communicate(timeout=100)
+    assert out.splitlines()[-1] == "done 5", errors
+    out, errors = a.communicate(timeout=100)
+    assert out.splitlines()[-1] == "done 5", errors
+
+
+SLEEP = """
+import select, sys
+from verbena.sim.pair import End, join
+from verbena.sw.verbs.addr import GID
+from verbena.sw.verbs.cq import CQ, CompChannel
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
+from verbena.sw.verbs.qp import QP, QPCap, QPInitAttr
+from verbena.sw.verbs.wr import SGE, RecvWR
+
+end = End("sim1", 4096)
+channel = CompChannel(end.context)
+cq = CQ(end.context, 64, channel=channel)
+cap = QPCap(max_send_wr=4, max_recv_wr=64, max_send_sge=1, max_recv_sge=1)
+qp = QP(end.pd, QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap))
+fd = channel.fd
+print(qp.qp_num, flush=True)
+class Far: qp_num = int(sys.stdin.readline())
+join(qp, Far, GID("::ffff:10.0.0.1"), timeout=6, retry_cnt=3)
+for i in range(64):
+    qp.post_recv(RecvWR(i, 1, [SGE(end.mr.buf, 256, end.mr.lkey)]))
+cq.req_notify()
+print("ready", flush=True)
+sys.stdin.readline()
+for count in range(3):
+    assert select.select([fd], [], [], 60)[0] == [fd], "nothing came"
+    channel.get_cq_event(cq)
+    cq.ack_events(1)
+    cq.req_notify()
+    print("woken", len(cq.poll(64)[1]) > 0, flush=True)
+"""
+
+
+def test_a_program_that_sleeps_in_select_is_woken(network, talking):
+    """Nothing but the thread moves its time."""
+    network()
+    a, b = talking(60, None, SLEEP)
+    out, errors = b.communicate(timeout=100)
+    assert out.splitlines() == ["woken True"] * 3, errors
+    a.kill()
+
+
+def test_a_program_that_is_alone_says_so(programs):
+    port = free_port()
+    server = programs.start(*PINGPONG, "-p", port, VERBENA_SIM="", VERBENA_SEED="3")
+    while True:
+        client = programs.start(*PINGPONG, "-p", port, "127.0.0.1", VERBENA_SIM="", VERBENA_SEED="4")
+        if line := client.stdout.readline():
+            break
+        time.sleep(0.2)
+    assert "local address" in line
+    assert server.stderr.readline() == (
+        "verbena: this program is alone: its peer is in another process, and no switch runs. Type `verbena sim` in "
+        "another terminal, and start both programs again\n"
+    )
+
+
+def test_a_program_that_sleeps_does_not_stop_the_others(network, programs):
+    network()
+    sleeper = programs.start("-c", HOLD, "sim5")
+    assert sleeper.stdout.readline() == "here\n"
+    start = time.monotonic()
+    pingpong(programs)
+    assert time.monotonic() - start < 60
+
+
+def test_eight_programs(network, programs):
+    network()
+    holders = []
+    for i in range(6):
+        holders.append(programs.start("-c", HOLD, f"sim{i}"))
+    for holder in holders:
+        assert holder.stdout.readline() == "here\n"
+    server, client = pingpong(programs)
+    assert "0a00:0007" in server.splitlines()[0]
+    assert "0a00:0008" in client.splitlines()[0]
+
+
+def test_two_adapters_in_one_program(network, programs):
+    network()
+    script = """
+from verbena.sim.pair import End, connect
+a, b = End("sim0", 4096), End("sim1", 4096)
+connect(a, b)
+print(a.qp.qp_state, b.qp.qp_state)
+"""
+    program = programs.start("-c", script)
+    out, errors = program.communicate(timeout=100)
+    assert program.returncode == 0, errors
+    assert out == "3 3\n" or "RTS" in out
+
+
+def test_the_switch_goes(network, programs):
+    switch = network()
+    program = programs.start("-c", HOLD, "sim0")
+    assert program.stdout.readline() == "here\n"
+    switch.send_signal(signal.SIGINT)
+    switch.communicate(timeout=20)
+    assert switch.returncode == 0
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        program.wait(1)
+    assert program.poll() is None
