@@ -25,7 +25,6 @@ from amaranth.hdl._mem import MemoryData
 from amaranth.lib import memory, stream, wiring
 from amaranth.sim import pysim
 from block_trace import Block, Port, append
-from streams import shared
 
 __all__ = ["TOP", "recording"]
 
@@ -239,6 +238,8 @@ def recording(folder, test):
             if not self.clocked:
                 self._row()
             return result
+
+    from streams import shared  # found once the tests' conftest is loaded, which comes after this plugin
 
     saved, pysim.PySimEngine = pysim.PySimEngine, Engine
     shared.cache_clear()  # each test simulates blocks of its own
