@@ -44,8 +44,9 @@ class Cache(wiring.Component):
     it: their records may be older, so they are thrown away, and the clients read again.
 
     An invalidation of ``all`` is accepted when each line that was there when it began is cleared. It takes a cycle of
-    every 4, and lookups go on in the others. What is looked up meanwhile may be older, so it is for records that are no
-    longer looked up. After reset, all lines are cleared before the first lookup is taken, one a cycle.
+    every 4, or of 5 when a fill arrives in it, and lookups go on in the others. What is looked up meanwhile may be
+    older, so it is for records that are no longer looked up. After reset, all lines are cleared before the first lookup
+    is taken, one a cycle.
 
     Parameters
     ----------
@@ -288,7 +289,8 @@ class Cache(wiring.Component):
         clear_index, clear_way = clear_row[:index_bits], clear_row[-1] if way_bits else Const(1)
         everything = invalidate.payload.all
         clear_last = Signal()
-        m.d.sync += pace.eq(pace + 1)
+        with m.If((pace != 0) | ~write):  # a fill in the cycle of a clear delays it by one
+            m.d.sync += pace.eq(pace + 1)
         m.d.comb += [
             clear.eq(clearing & ~write & (initial | ~everything | (pace == 0))),
             clear_last.eq(clear & (~(initial | everything) | clear_index.all()) & clear_way),
