@@ -30,8 +30,10 @@ class RetryAccount(wiring.Component):
 
     NAKs for a lost packet, implied ones and timeouts share a count, RNR NAKs have their own; both begin anew with
     whatever is acknowledged. One more than allowed is a failure of the oldest WQE. What peers sent before they saw that
-    the queue went back implies further NAKs: those are nothing until something is acknowledged or a timeout. While an
-    RNR NAK's time runs, nothing else counts, as the queue goes back anyway.
+    the queue went back implies further NAKs: those are nothing until something is acknowledged or a timeout. One that
+    is implied after a timeout makes the queue go back, too, but does not count: perhaps it comes from what the peer
+    sent before, and then one loss would take two retries. While an RNR NAK's time runs, nothing else counts, as the
+    queue goes back anyway.
 
     Source: InfiniBand volume 1, 9.7.5.1.2 and 9.9.2.
 
@@ -67,6 +69,7 @@ class RetryAccount(wiring.Component):
         now, then = self.recovery, self.next
         waiting = self.waiting
         lost, rnr = Signal(), Signal()  # it counts
+        implied = Signal()
         m.d.comb += [
             then.eq(now),
             self.exhausted.eq(
@@ -81,7 +84,12 @@ class RetryAccount(wiring.Component):
             with m.Case(RetryCause.SEQUENCE):
                 m.d.comb += [lost.eq(~waiting), then.retrying.eq(now.retrying | ~waiting)]
             with m.Case(RetryCause.IMPLIED):
-                m.d.comb += [lost.eq(~waiting & ~now.retrying), then.retrying.eq(now.retrying | ~waiting)]
+                m.d.comb += [
+                    implied.eq(~waiting & ~now.retrying),
+                    lost.eq(implied & (now.retries == 0)),  # else a timeout has counted
+                    self.retry.eq(implied & ~lost),
+                    then.retrying.eq(now.retrying | ~waiting),
+                ]
             with m.Case(RetryCause.TIMEOUT):
                 m.d.comb += [lost.eq(1), then.retrying.eq(0)]
             with m.Case(RetryCause.NOT_READY):

@@ -199,7 +199,10 @@ class Model:
             self.lost(qp, Syndrome.REMOTE_NAK)
             queue.retrying = True
         elif queue.waiting is None and implied and not queue.retrying:
-            self.lost(qp, Syndrome.NONE)
+            if queue.retries:  # a timeout has counted
+                self.go_back(qp)
+            else:
+                self.lost(qp, Syndrome.NONE)
             queue.retrying = True
         elif queue.waiting is None and kind == Kind.ACK and group == 1:
             if queue.rnr_retry != 7 and queue.rnr_retries == queue.rnr_retry:

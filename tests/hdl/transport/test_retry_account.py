@@ -22,6 +22,8 @@ def expected(cause, waiting, retrying, retries, rnr_retries, retry_count, rnr_re
         return "wait", retries, (rnr_retries + 1) % 8, retrying
     if cause == RetryCause.IMPLIED and retrying:
         return None, *same
+    if cause == RetryCause.IMPLIED and retries:  # a timeout has counted
+        return "retry", retries, rnr_retries, True
     if retries == retry_count:
         return ("exhausted",)
     return "retry", (retries + 1) % 8, rnr_retries, cause != RetryCause.TIMEOUT
