@@ -136,5 +136,5 @@ def test_two_linked_worlds_equal_one(tmp_path):
         wanted, found = of(adapter, one, START), of(0, two[adapter], START)
         if adapter:  # the posts of sim0 are the only accesses of the program
             assert not [entry for entry in wanted if b"register" in entry[2]]
-        assert len(wanted) > 30
+        assert len(wanted) > 4 * len(SENDS)  # how many more depends on where memory lies, which bursts must not cross
         assert found == wanted

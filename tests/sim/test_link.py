@@ -410,22 +410,28 @@ world.advance(1 << 40, stop=0)
 """
 
 
-def start(script, *arguments):
+@contextlib.contextmanager
+def started(script, *arguments):
+    """A process, which is killed at the end."""
     folder = str(Path(__file__).parent)
     environment = os.environ | {"PYTHONPATH": folder}
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_process_that_is_killed(how, path):
-    peer = start(KILLED, path)
-    with World(design=stand_in(), link=listen(path, patience=30)) as world:
+    with started(KILLED, path) as peer, World(design=stand_in(), link=listen(path, patience=30)) as world:
         assert peer.stdout.readline() == "here\n"
         world.advance(2000, stop=0)
         assert world.link == "up"
@@ -433,7 +439,7 @@ def test_a_process_that_is_killed(how, path):
         while world.link == "up":
             world.advance(1000, stop=0)
         assert world.link == ("gone" if how == signal.SIGKILL else "ended")
-    _, errors = peer.communicate(timeout=20)
+        _, errors = peer.communicate(timeout=20)
     assert ("KeyboardInterrupt" in errors) == (how == signal.SIGINT)
 
 
@@ -441,13 +447,13 @@ def test_ctrl_c_ends_a_wait(path):
     """The peer says nothing: the wait is left all the same."""
     session = oracle.listen(path)
     next(session)
-    waiting = start(KILLED, path)
-    with threads(lambda: list(session)):
-        pass
-    assert waiting.stdout.readline() == "here\n"
-    time.sleep(0.3)
-    waiting.send_signal(signal.SIGINT)
-    _, errors = waiting.communicate(timeout=20)
+    with started(KILLED, path) as waiting:
+        with threads(lambda: list(session)):
+            pass
+        assert waiting.stdout.readline() == "here\n"
+        time.sleep(0.3)
+        waiting.send_signal(signal.SIGINT)
+        _, errors = waiting.communicate(timeout=20)
     assert "KeyboardInterrupt" in errors
 
 
