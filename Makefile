@@ -35,16 +35,18 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
 examples: $(READY) ## Run the programs of examples/, and compare what they print with what they say
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/examples
 
-test: $(READY) ## Run all tests but the proofs, those of the blocks' Verilog, and those that need tshark or Chromium
-	for width in 64 512; do $(BIN)/python -m verbena.sim.model --data-width $$width || exit 1; done
-	$(BIN)/python -m verbena.boards.sim --compile
+test: $(READY) ## Run the tests: of blocks, whole adapters at 64 and 512 bits, driver, tools (takes 8 to 12 minutes)
+	# Side by side, because much of it is done on one core.
+	builds=; for width in 64 512; do $(BIN)/python -m verbena.sim.model --data-width $$width & builds="$$builds $$!"; done; \
+		for build in $$builds; do wait $$build || exit 1; done
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/browser --ignore=tests/verilog -m 'not slow' tests
-	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -m every_width tests/adapter
+	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'every_width and not slow' tests/adapter
 
 test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=tests $(BIN)/python -m pytest -q -n 2 --dist worksteal -p quick -m 'not verilator' tests/hdl tests/sw tests/sim
 
-test-slow: $(READY) ## Run the tests that make test leaves out: other widths and speeds, smallest engines, boards' netlists (takes 4 to 8 minutes)
+test-slow: $(READY) ## Run the tests that make test leaves out: more cases, boards, other speeds (takes about 15 minutes)
+	$(BIN)/python -m verbena.boards.sim --compile
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -m slow --ignore=tests/verilog --ignore=tests/browser tests
 
 test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, in its tests (ONLY=tests/hdl/...; takes about 10 minutes)

@@ -1,6 +1,7 @@
 """Helpers of the tests are plain modules (``from streams import send_all``), found through ``sys.path``."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -17,12 +18,15 @@ for folder in ("", "hdl", "sim", "sim/trace", "sw", "adapter", "formal", "intero
         sys.path.append(str(folder))
 
 # One example is a whole simulation, so its time says nothing about the code.
-settings.register_profile("verbena", deadline=None, print_blob=True)
+settings.register_profile("verbena", deadline=None, print_blob=True, derandomize=not os.environ.get("VERBENA_SEED"))
 settings.load_profile("verbena")
 
 # A constructor that raises ValueError leaves an elaboratable behind, which Amaranth then calls unused; filters do not
 # reach warnings that the garbage collector raises after the last test.
 Elaboratable._MustUse__silence = True
+
+# A shell starts what it puts into the background without it, and so would be what the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A switch that happens to run is none of the tests'.
 os.environ["VERBENA_SIM"] = ""
@@ -39,6 +43,32 @@ def pytest_configure(config):
     if folder := config.getoption("--waves"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         os.environ["VERBENA_TEST_WAVES"] = str(Path(folder).absolute())
+
+
+def spread(count, of):
+    """``count`` different numbers below ``of``: the first and the last, and some from between, out of step with any
+    parameter."""
+    golden = (int(of * (place * 0.6180339887 % 1)) for place in range(1, 1 << 30))
+    chosen = {0: None, of - 1: None}
+    while len(chosen) < min(count, of):
+        chosen[next(golden)] = None
+    return set(chosen)
+
+
+def pytest_collection_modifyitems(items):
+    """Where ``tests/samples.txt`` says how many of a function's cases show what there is, the others are slow."""
+    lines = (HERE / "samples.txt").read_text().split("\n")
+    samples = dict(line.split() for line in lines if line and not line.startswith("#"))
+    functions = {}
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name in samples and not item.get_closest_marker("slow"):
+            functions.setdefault(name, []).append(item)
+    for name, cases in functions.items():
+        chosen = spread(int(samples[name]), len(cases))
+        for place, item in enumerate(cases):
+            if place not in chosen:
+                item.add_marker("slow")
 
 
 def pytest_assertrepr_compare(op, left, right):

@@ -39,6 +39,8 @@ from verbena.sw.verbs.qp_attr import QPAttr
 S = ibv_wc_status
 SIZE = 1 << 16
 QPS = 3
+RECEIVE = 1
+"""wr_id of all receives; that of sends is 0."""
 SWEEP = 64 * 200 + 64 * 32 + 64
 """Cycles that 64 QPs and CQs take at most to be destroyed."""
 
@@ -109,20 +111,22 @@ def begin(rng, a=None, **attributes):
     for end in (a, b):
         for qp in end.qps:
             for _ in range(32):
-                recv(end, [sge(end, rng.randrange(SIZE - 5000), 5000)], qp=qp)
+                recv(end, [sge(end, rng.randrange(SIZE - 5000), 5000)], wr_id=RECEIVE, qp=qp)
     for here, there in ((a, b), (b, a)):
         work(here, there, rng, 30)
     return a, b
 
 
 def drain(cq, qps, cycles=60_000):
-    """The first error of each QP, once all have one."""
+    """The first error of each send queue, once all have one; a flushed receive may come before it. All completions are
+    printed."""
     errors = {}
     limit = world().cycles + cycles
     while len(errors) < qps:
         assert world().cycles < limit, f"only {errors}"
         for wc in cq.poll(64)[1]:
-            if wc.status != S.IBV_WC_SUCCESS:
+            print(wc.qp_num, wc.wr_id, wc.opcode, wc.status, wc.vendor_err)
+            if wc.status != S.IBV_WC_SUCCESS and wc.wr_id != RECEIVE:
                 errors.setdefault(wc.qp_num, wc.status)
         settle(200)
     return errors
@@ -180,14 +184,14 @@ def life(rng, a):
     return b, new, old_key
 
 
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(20))
 def test_a_driver_is_killed(part):
-    """25 times in each part; at other widths than 64 bits 5 times."""
+    """10 times in each part; at other widths than 64 bits 2 times."""
     rng = make_rng()
     # The far adapter is brought up once; it is the near one whose drivers die.
     far = Context(name="sim1")
     a = End("sim0", SIZE, qps=QPS, depth=32)
-    for number in range(25 if data_width() == 64 else 5):
+    for number in range(10 if data_width() == 64 else 2):
         b, new, old_key = life(rng, a)
         if number % 5 == 0:
             # All QPs of the adapter work as new, and no old key does.

@@ -30,6 +30,7 @@ def fail(capsys, *arguments):
     return captured.err
 
 
+@pytest.mark.slow
 def test_from_bitstream_to_perftest(network, loader, tmp_path, capsys):
     """What it prints to be typed here works, with the second adapter in Linux' place."""
     bitstream = tmp_path / "top.bit"

@@ -71,6 +71,7 @@ def fail(folder, capsys, *arguments):
     return said
 
 
+@pytest.mark.slow
 def test_bitstream(tmp_path, capsys):
     assert run(tmp_path, "--seed", "3") == 0
     folder = tmp_path / "tiny"

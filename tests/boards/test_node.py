@@ -25,6 +25,8 @@ from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
+pytestmark = pytest.mark.slow  # the node is compiled first
+
 HERE, NODE = (HOST_MAC, HOST_IP), (NODE_MAC, NODE_IP)
 OUR_QP = 99
 ACK, NAK = 0, 3

@@ -1,5 +1,6 @@
 """A node at its RGMII pins and an adapter on one network, both driven by the same driver."""
 
+import pytest
 from verbena.boards import sim
 from verbena.boards.exercise import exercise
 from verbena.hdl.abi.wqe import SendOpcode
@@ -7,6 +8,8 @@ from verbena.sim.pair import End, connect
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.libibverbs_enums import ibv_wc_status
 from verbena.sw.verbs.wr import SGE, SendWR
+
+pytestmark = pytest.mark.slow  # the node is compiled first
 
 
 def test_share_of_the_line(network):

@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
 from verbena.boards import soc
 from verbena.hdl.config import Config
 from verbena.hdl.generate import to_rtlil
 
 
+@pytest.mark.slow
 def test_soc():
     assert len(Path(soc.__file__).read_text().splitlines()) < 60
     text = to_rtlil(soc.Soc(Config(qps=4, cqs=4, window=16)), "soc")

@@ -27,6 +27,7 @@ import re
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
+from zlib import crc32
 
 from amaranth.hdl import ClockDomain, Module, Value
 from amaranth.lib import data, stream
@@ -74,9 +75,11 @@ def plain(value):
 
 
 def make_rng(seed=None):
-    """A ``random.Random`` with its seed, printed, in ``seed_value``: the one given, else VERBENA_SEED, else a new."""
+    """A ``random.Random`` with its seed, printed, in ``seed_value``: the one given, else VERBENA_SEED, else one that
+    comes from the test's name, so that a test is the same whenever and wherever it runs."""
     if seed is None:
-        seed = int(os.environ.get("VERBENA_SEED") or random.SystemRandom().randrange(1 << 32))
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]  # behind it, the phase
+        seed = int(os.environ.get("VERBENA_SEED") or crc32(test.rpartition("/")[2].encode()))
     rng = random.Random(seed)
     rng.seed_value = seed
     print(f"seed {seed} (VERBENA_SEED={seed})")

@@ -100,14 +100,10 @@ def test_one_bit_is_enough():
     check_zero_widths(rtlil.convert(Planted(lambda m, a: a[:1].all() & a.bit_select(a[:1], 1)), name="dut"))
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
 @pytest.mark.parametrize(
-    ("data_width", "sizes"),
-    [
-        (64, SMALLEST),
-        pytest.param(64, MANY, marks=pytest.mark.slow),
-        (512, SMALLEST | {"requests": False, "udp_port": 1}),
-    ],
+    ("data_width", "sizes"), [(64, SMALLEST), (64, MANY), (512, SMALLEST | {"requests": False, "udp_port": 1})]
 )
 def test_engines(data_width, sizes):
     """Those of usual sizes are checked when they are generated, as all are."""

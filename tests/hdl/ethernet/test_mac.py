@@ -8,9 +8,8 @@ from verilated import run_bench
 pytestmark = pytest.mark.verilator
 
 
-@pytest.mark.parametrize(
-    ("width", "whole", "core_ps"), [(64, True, 8000), pytest.param(128, False, 15_500, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow  # make test has the one at RGMII
+@pytest.mark.parametrize(("width", "whole", "core_ps"), [(64, True, 8000), (128, False, 15_500)])
 def test_gmii(width, whole, core_ps, tmp_path, monkeypatch):
     mac = Mac(width, transmit_depth=65536 // width, receive_depth=65536 // width if whole else None)
     variables = {"MAC_PINS": "gmii", "MAC_WIDTH": width, "MAC_WHOLE": int(whole), "MAC_CORE_PS": core_ps}
