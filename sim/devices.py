@@ -167,6 +167,8 @@ class SimPort:
     owners = ()
     _driver = None
     _told = False
+    _known = set()
+    """Addresses and numbers of the QPs that this process has had."""
 
     def __init__(self, world, index):
         self.world = world
@@ -196,17 +198,14 @@ class SimPort:
 
     def _tell_if_alone(self):
         """Nothing can happen any more: says so, if what a QP waits for is in another process."""
-        mine = {port.ip: port._driver for port in self.world.ports.values()}
-        for driver in mine.values():
-            for reference in list(driver.qps.values()) if driver is not None else ():
-                peer = getattr(reference(), "peer", None)
-                if peer is None or peer[0] not in mine:
-                    continue
-                there = mine[peer[0]]
-                if there is None or peer[1] not in there.qps:
-                    SimPort._told = True
-                    print(ALONE, file=sys.stderr, flush=True)
-                    return
+        mine = {port.ip: port._driver.qps if port._driver is not None else {} for port in self.world.ports.values()}
+        self._known.update((ip, number) for ip, qps in mine.items() for number in qps)
+        for reference in [reference for qps in mine.values() for reference in qps.values()]:
+            peer = getattr(reference(), "peer", None)
+            if peer is not None and peer[0] in mine and peer not in self._known:
+                SimPort._told = True
+                print(ALONE, file=sys.stderr, flush=True)
+                return
 
     def linger(self):
         """Lets acknowledgements go that the peer in another process needs, before a QP goes."""

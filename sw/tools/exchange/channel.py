@@ -124,7 +124,11 @@ class Listener:
     """A server's socket; ``port`` is the one that it got, ``address`` empty for all of this machine's."""
 
     def __init__(self, port, address=""):
-        self._sock = socket.create_server((address, port))
+        try:
+            self._sock = socket.create_server((address, port))
+        except OSError as error:
+            code = errno.errorcode.get(error.errno, error.errno)
+            raise ToolError(f"cannot listen on port {port}: {code}") from None
         self._sock.setblocking(False)
         self.port = self._sock.getsockname()[1]
 

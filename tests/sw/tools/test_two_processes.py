@@ -1,0 +1,123 @@
+"""Each tool as it is used: a server and a client, two processes, over `verbena sim`."""
+
+import json
+import re
+import signal
+import socket
+import time
+
+import pytest
+from network_programs import free_port, network, programs
+
+__all__ = ["network", "programs"]  # fixtures
+
+pytestmark = pytest.mark.verilator
+
+
+def tool(programs, *arguments):
+    return programs.start("-m", "verbena.sw.cli", *arguments)
+
+
+def ended(process, seconds=100):
+    """Status and what was printed."""
+    out, errors = process.communicate(timeout=seconds)
+    return process.returncode, out, errors
+
+
+def both(programs, name, *options, client=()):
+    """What server and client print; the client tries until the server listens."""
+    port = free_port()
+    server = tool(programs, name, "-p", port, *options)
+    server.stderr.readline()  # of the seed: it has its adapter
+    while True:
+        status, out, errors = ended(tool(programs, name, "-p", port, *options, *client, "127.0.0.1"))
+        if "ECONNREFUSED" not in errors:
+            break
+        time.sleep(0.2)
+    assert status == 0, errors
+    status, theirs, errors = ended(server)
+    assert status == 0, errors
+    return theirs.splitlines(), out.splitlines()
+
+
+def row(lines):
+    """The numbers below the columns' names; times one by one may stand between."""
+    at = next(i for i, line in enumerate(lines) if line.startswith(" #bytes"))
+    return next(line for line in lines[at:] if re.match(r" \d+ +\d+ ", line)).split()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "title", "columns"),
+    [
+        ("ib_write_bw", "-s 4096 -n 40 -q 2 -t 16 -b -F", "RDMA_Write Bidirectional BW Test", 5),
+        ("ib_write_lat", "-s 8 -n 20 -i 1 -U", "RDMA_Write Latency Test", 9),
+        ("ib_read_bw", "-s 3000 -n 20 -o 4 -m 1024 --report_gbits", "RDMA_Read BW Test", 5),
+        ("ib_read_lat", "-s 64 -n 20 -C", "RDMA_Read Latency Test", 9),
+        ("ib_send_bw", "-s 2000 -n 40 -e -Q 4 -r 64 -l 4", "Send BW Test", 5),
+        ("ib_send_lat", "-s 8 -n 20 -I 8 -H", "Send Latency Test", 9),
+        ("ib_atomic_bw", "-n 40 -A CMP_AND_SWAP -Q 8", "Atomic CMP_AND_SWAP BW Test", 5),
+        ("ib_atomic_lat", "-n 20 -A FETCH_AND_ADD", "Atomic FETCH_AND_ADD Latency Test", 9),
+    ],
+)
+def test_perftest(network, programs, tmp_path, name, options, title, columns):
+    network()
+    file = tmp_path / "out.json"
+    server, client = both(programs, name, *options.split(), client=("--out_json", "--out_json_file", file))
+    for lines in (server, client):
+        assert any(line.strip() == title for line in lines)
+    mine = row(client)
+    assert len(mine) == columns
+    assert mine[0] == (options.split()[1] if "-s" in options else "8")
+    told = json.loads(file.read_text())["results"]
+    assert [float(told["MsgSize"]), float(told["n_iterations"])] == [float(number) for number in mine[:2]]
+    for number in mine[2:]:
+        decimals = len(number.partition(".")[2])
+        assert number in {f"{float(value):.{decimals}f}" for value in told.values()}
+
+
+def test_rc_pingpong(network, programs):
+    network()
+    for lines in both(programs, "ibv_rc_pingpong", "-s", "1500", "-n", "20", "-e", "-c", "-m", "1024"):
+        assert any(re.fullmatch(r"60000 bytes in \d+\.\d+ seconds = \d+\.\d+ Mbit/sec", line) for line in lines)
+        assert any(re.fullmatch(r"20 iters in \d+\.\d+ seconds = \d+\.\d+ usec/iter", line) for line in lines)
+
+
+def test_a_busy_port(network, programs):
+    network()
+    with socket.socket() as sock:
+        sock.bind(("", 0))
+        sock.listen()
+        status, _, errors = ended(tool(programs, "ib_write_bw", "-p", str(sock.getsockname()[1])))
+    assert status == 1
+    assert re.search(r"cannot listen on port \d+: EADDRINUSE$", errors)
+
+
+def test_a_peer_that_dies(network, programs):
+    """The client ends with what the completion says."""
+    network()
+    port = free_port()
+    server = tool(programs, "ib_write_bw", "-p", port, "-n", "1000000", "-u", "8")
+    server.stderr.readline()
+    time.sleep(3)
+    client = tool(programs, "ib_write_bw", "-p", port, "-n", "1000000", "-u", "8", "127.0.0.1")
+    for line in client.stdout:
+        if line.startswith(" #bytes"):
+            break
+    time.sleep(1)
+    server.send_signal(signal.SIGKILL)
+    status, _, errors = ended(client)
+    assert status == 1
+    assert re.search("RETRY_EXC|retry|peer", errors.splitlines()[-1], re.IGNORECASE), errors
+
+
+def test_both_ends_in_one_program_are_not_alone(programs):
+    options = ("--peer", "sim1", "-d", "sim0", "-n", "5")
+    status, _, errors = ended(programs.start("-m", "verbena.sw.cli", "ib_write_lat", *options, VERBENA_SIM=""))
+    assert status == 0
+    assert "alone" not in errors
+
+
+def test_a_wrong_option_is_one_line(programs):
+    for name in ("ib_send_lat", "ibv_rc_pingpong"):
+        status, out, errors = ended(tool(programs, name, "--frobnicate"))
+        assert (status, out, errors.count("\n")) == (1, "", 1)
