@@ -1,9 +1,9 @@
 """Sessions: generators that yield when they wait, so that one thread runs several.
 
-A session yields ``WORKED`` after every call that may have let simulated time pass, such as a poll, also if it brought
-something: then another one can act at the same instant. Who waits for something else than the device just yields; it
-is told whether another session lets time pass, and if none does, it must. So the ends of a simulated test keep no
-delays that hardware would not have.
+A session yields ``WORKED`` after a call that may have let simulated time pass, such as a poll. One that measures a
+latency does not yield before it has answered what came: another one's poll would let time pass meanwhile. Who waits
+for something else than the device just yields; it is told whether another session lets time pass, and if none does, it
+must. So the ends of a simulated test keep no delays that hardware would not have.
 """
 
 import time

@@ -75,7 +75,8 @@ class _Completions:
         while not waiting:
             for wc in self._end.poll():
                 self._found[bool(wc.opcode & ibv_wc_opcode.IBV_WC_RECV)].append(wc)
-            yield WORKED
+            if not waiting:  # else there is something to be done at once
+                yield WORKED
         return waiting.popleft()
 
 
@@ -91,6 +92,7 @@ def ask(end, messages, options):
         times.append(now)
         end.qps[0].post_send(messages.send(0, number))
         yield from completions.next(receive=False)
+        yield WORKED  # a server has nothing to do, but may go
     return times
 
 
@@ -124,6 +126,10 @@ def write_and_watch(end, messages, options, layout, *, server):
     """Either side of a WRITE test, a session: the server writes first. The last byte of a message counts the messages;
     each side watches the memory that the peer writes to. Returns as :func:`ask`.
     """
+
+    def arrived(number):
+        return end.mr.read(1, layout.target(0) + last)[0] == number % 256
+
     times = []
     completions = _Completions(end)
     last = options.size - 1
@@ -132,10 +138,11 @@ def write_and_watch(end, messages, options, layout, *, server):
         while len(times) < options.iterations or seen < options.iterations:
             if seen < options.iterations and (times or not server):
                 seen += 1
-                while end.mr.read(1, layout.target(0) + last)[0] != seen % 256:
+                while not arrived(seen):
                     end.context.advance()
                     end.check()
-                    yield WORKED
+                    if not arrived(seen):
+                        yield WORKED
             if len(times) < options.iterations:
                 number = len(times)
                 times.append(end.context.time_ns())

@@ -75,6 +75,29 @@ def test_perftest(network, programs, tmp_path, name, options, title, columns):
         assert number in {f"{float(value):.{decimals}f}" for value in told.values()}
 
 
+ONE_WORLD = """
+import sys
+from verbena.sim.devices import configure
+from verbena.sw.tools.perftest.__main__ import main
+configure(wire_delay=199, store=True)
+sys.exit(main([sys.argv[1], "-d", "sim1", "--peer", "sim0", *sys.argv[2:]]))
+"""
+"""With the way of two cables of 640 ns, less the cycle that a wire takes."""
+
+
+@pytest.mark.parametrize(("name", "size"), [("write_lat", 8), ("send_lat", 2000), ("read_lat", 100)])
+def test_cycles_are_those_of_one_world(network, programs, name, size):
+    network("--delay-ns", "640")
+    options = ("-s", size, "-n", 10, "-C")
+    _, client = both(programs, f"ib_{name}", *options)
+    status, out, errors = ended(programs.start("-c", ONE_WORLD, name, *options, VERBENA_SIM=""))
+    assert status == 0, errors
+    alone = row([line for line in out.splitlines() if not line.startswith("server:")])
+    # Least and typical, in whole cycles: the median of times that are half of a way to and fro.
+    mine, theirs = ([round(float(lines[column])) for column in (2, 4)] for lines in (row(client), alone))
+    assert mine == theirs
+
+
 def test_rc_pingpong(network, programs):
     network()
     for lines in both(programs, "ibv_rc_pingpong", "-s", "1500", "-n", "20", "-e", "-c", "-m", "1024"):
