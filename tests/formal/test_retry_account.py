@@ -12,10 +12,12 @@ FOR_EVER = 7
 
 
 class Retries(wiring.Component):
-    """An account beside the state that it keeps, and a count of its own.
+    """An account beside the state that it keeps, and a count of its own. An implied NAK after a timeout is a retry that
+    is not counted; between two that are, there is one at most.
 
-    Assumed: at first as many retries are counted as there were, not more than allowed; the attributes stay; nothing is
-    acknowledged unless ``acknowledged``. The first is claimed of what follows, too: it is no restriction.
+    Assumed: at first as many retries are counted as there were, not more than allowed, and after one that is not
+    counted no other is implied; the attributes stay; nothing is acknowledged unless ``acknowledged``. All but the last
+    are claimed of what follows, too: they are no restriction.
     """
 
     cause: In(RetryCause)
@@ -24,6 +26,7 @@ class Retries(wiring.Component):
     rnr_retry: In(3)
     recovery: In(Recovery)
     waiting: In(1)
+    extra: In(1)
 
     def elaborate(self, platform):
         m = Module()
@@ -32,7 +35,9 @@ class Retries(wiring.Component):
         row, waiting = Signal(Recovery), Signal()
         retry_count, rnr_retry = Signal(3), Signal(3)
         backs, waits = Signal(8), Signal(8)  # since something was acknowledged
-        counted = account.retry & (self.cause != RetryCause.READY) & (self.cause != RetryCause.UNBLOCK)
+        extra = Signal()  # the last retry did not count
+        free = account.retry & (self.cause == RetryCause.IMPLIED) & (row.retries != 0)
+        counted = account.retry & (self.cause != RetryCause.READY) & (self.cause != RetryCause.UNBLOCK) & ~free
         m.d.comb += [
             account.cause.eq(Mux(first | self.acknowledged, RetryCause.NONE.value, self.cause.as_value())),
             account.waiting.eq(waiting),
@@ -49,20 +54,28 @@ class Retries(wiring.Component):
                 rnr_retry.eq(self.rnr_retry),
                 backs.eq(self.recovery.retries),
                 waits.eq(self.recovery.rnr_retries),
+                extra.eq(self.extra),
             ]
+            assume(m, ~self.extra | self.recovery.retrying)
             assume(m, self.recovery.retries <= self.retry_count)
             assume(m, self.recovery.rnr_retries <= self.rnr_retry)
         with m.Elif(self.acknowledged):
-            m.d.sync += [row.eq(0), backs.eq(0), waits.eq(0)]
+            m.d.sync += [row.eq(0), backs.eq(0), waits.eq(0), extra.eq(0)]
         with m.Elif(~account.exhausted):
             m.d.sync += [row.eq(account.next), backs.eq(backs + counted), waits.eq(waits + account.wait)]
             with m.If(account.retry | account.wait):
                 m.d.sync += waiting.eq(account.wait)
+            with m.If(free):
+                m.d.sync += extra.eq(1)
+            with m.Elif(counted | (account.retry & (self.cause == RetryCause.READY))):
+                m.d.sync += extra.eq(0)
         claim(m, "retries_bounded", first | (backs <= retry_count))
         claim(m, "waits_bounded", first | (rnr_retry == FOR_EVER) | (waits <= rnr_retry))
         claim(m, "counted", first | ((row.retries == backs) & ((rnr_retry == FOR_EVER) | (row.rnr_retries == waits))))
+        claim(m, "one_is_free", first | self.acknowledged | ~(extra & (free | ~row.retrying)))
         claim(m, "one_fate", account.retry + account.wait + account.exhausted <= 1)
         claim(m, "calm_while_waiting", ~(waiting & account.wait))
+        reach(m, "free", ~first & free)
         reach(m, "last_retry", ~first & counted & (backs + 1 == retry_count) & (retry_count == 3))
         reach(m, "exhausted", ~first & account.exhausted & (backs == retry_count) & (retry_count == 7))
         return m
@@ -84,6 +97,19 @@ def test_a_count_that_starts_anew_with_each_timeout_is_found(tmp_path, monkeypat
         m = elaborate(self, platform)
         with m.If(self.cause == RetryCause.TIMEOUT):
             m.d.comb += self.next.retries.eq(0)
+        return m
+
+    monkeypatch.setattr(RetryAccount, "elaborate", forgetful)
+    assert not prove(Retries(), tmp_path, DEPTH).holds
+
+
+def test_retries_that_are_free_without_end_are_found(tmp_path, monkeypatch):
+    elaborate = RetryAccount.elaborate
+
+    def forgetful(self, platform):
+        m = elaborate(self, platform)
+        with m.If(self.cause == RetryCause.IMPLIED):
+            m.d.comb += self.next.retrying.eq(0)
         return m
 
     monkeypatch.setattr(RetryAccount, "elaborate", forgetful)
