@@ -24,8 +24,10 @@ RUNTIME = "libruntime.so"
 BATCH = 24
 """Blocks that one run of yosys takes, which is slow to start."""
 
-FEW, MANY = 4, 32
-"""Copies of a block that run side by side, and those that decide whether a difference is one."""
+FEW, MANY = 4, 256
+"""Copies of a block that run side by side, and those that decide whether a difference is one: where 4 undefined bits
+select something, one copy in 16 has selected what the trace has.
+"""
 
 FLAGS = ["-std=gnu++20", "-fPIC", "-O1", "-w", "-DVL_TIME_CONTEXT", "-DVERILATOR=1"]
 FLAGS += [f"-DVM_{name}=0" for name in ("SC", "COVERAGE", "TRACE", "TRACE_FST", "TRACE_SAIF", "TRACE_VCD")]

@@ -15,6 +15,7 @@ import re
 import zlib
 from collections import defaultdict
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -136,11 +137,20 @@ class _Recorded:
             slot = state.slots[state.get_signal(signal)]
             self.fields.append((slot, 0 if port.clock else (1 << port.width) - 1, port.size))
             offset += port.size
+        self._start()
+
+    def _start(self):
         self.packer = zlib.compressobj(1)
         self.packed = []
         self.waiting = bytearray()
         self.row = self.last = b""
         self.secret = None
+
+    def again(self):
+        """The same block in the next simulation, of the same simulator after its reset."""
+        same = copy(self)
+        same._start()
+        return same
 
     def take(self):
         """Begins a row with the values of now."""
@@ -157,7 +167,7 @@ class _Recorded:
             return
         if self.row != self.last or any(self.row[offset] for offset in self.clocks.values()):
             self.waiting += self.row
-        self.last = self.row
+        self.last, self.row = self.row, b""
         if len(self.waiting) >= CHUNK:
             self.packed.append(self.packer.compress(self.waiting))
             self.waiting = bytearray()
@@ -192,6 +202,15 @@ def recording(folder, test):
         def __init__(self, design):
             super().__init__(design)
             self.blocks, self.moment = None, None
+
+        def reset(self):
+            super().reset()
+            self.moment = None
+            if self.blocks is not None:
+                for block in self.blocks:
+                    block.finish()
+                self.blocks = [block.again() for block in self.blocks]
+                recorded.extend(self.blocks)
 
         def _begin(self):
             self.blocks = []
