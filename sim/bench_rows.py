@@ -256,22 +256,23 @@ def latency(name, size, inline, push, mtu=MTU):
 
 def busy_latency(mtu, size=65536):
     """One row: an 8-byte SEND from an adapter that answers its peer's READs of ``size`` bytes meanwhile, 16 of them
-    outstanding; the worst of 8, at different moments.
+    outstanding; the worst of 16, at different moments. Its WQE is pushed: one that is read waits behind payload, too.
     """
     opcode = OPERATIONS["SEND"]
     samples = []
     with End("sim0", REGION) as a, End("sim1", REGION) as b, End("sim0", REGION) as c, End("sim1", REGION) as d:
         connect(a, b, mtu=mtu)
         connect(c, d, mtu=mtu)
-        d.qp.post_recv(_receives(d, 8, 9))
+        d.qp.post_recv(_receives(d, 8, 17))
         b.qp.post_send(_send(b, a, OPERATIONS["READ"], size, 16))
         _cycle_of(b.cq, 1, world().cycles)
-        for number in range(9):  # the first with cold caches
+        for number in range(17):  # the first with cold caches
             start = world().cycles
             c.qp.post_send(_send(c, d, opcode, 8, 1))
             samples.append(_cycle_of(d.cq, number, start, 8))
             _cycle_of(c.cq, number, start)
-            end = world().cycles + 1009
+            c.cq.poll(1)  # what is posted alone, and with all completions seen, is pushed
+            end = world().cycles + 600 + 37 * number
             while world().cycles < end:
                 world().advance(end - world().cycles)
         if _cqe_written(b.cq, 15):
