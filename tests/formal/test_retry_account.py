@@ -1,5 +1,6 @@
 """The retries of a send queue, proven for one event of any kind in any state that the same proof says can follow."""
 
+import pytest
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
@@ -90,26 +91,18 @@ def test_it_is_reached(tmp_path):
     assert cover(Retries(), tmp_path, DEPTH).holds
 
 
-def test_a_count_that_starts_anew_with_each_timeout_is_found(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("cause", "field"),
+    [(RetryCause.TIMEOUT, "retries"), (RetryCause.IMPLIED, "retrying")],
+    ids=["a timeout clears the count", "what is free has no end"],
+)
+def test_what_is_forgotten_is_found(tmp_path, monkeypatch, cause, field):
     elaborate = RetryAccount.elaborate
 
     def forgetful(self, platform):
         m = elaborate(self, platform)
-        with m.If(self.cause == RetryCause.TIMEOUT):
-            m.d.comb += self.next.retries.eq(0)
-        return m
-
-    monkeypatch.setattr(RetryAccount, "elaborate", forgetful)
-    assert not prove(Retries(), tmp_path, DEPTH).holds
-
-
-def test_retries_that_are_free_without_end_are_found(tmp_path, monkeypatch):
-    elaborate = RetryAccount.elaborate
-
-    def forgetful(self, platform):
-        m = elaborate(self, platform)
-        with m.If(self.cause == RetryCause.IMPLIED):
-            m.d.comb += self.next.retrying.eq(0)
+        with m.If(self.cause == cause):
+            m.d.comb += self.next[field].eq(0)
         return m
 
     monkeypatch.setattr(RetryAccount, "elaborate", forgetful)
