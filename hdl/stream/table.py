@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .ram import Ram
 from .transfer import AttributeWrite
 
-__all__ = ["Table"]
+__all__ = ["LANE", "Table", "kept_bits"]
 
 LANE = 9
 """Bits that block RAM writes apart from their neighbours."""
@@ -16,6 +16,20 @@ PAGE_BITS = 12
 """Low bits of a ring's address, which are zero: they are not kept."""
 
 RINGS = ("sq_base", "rq_base", "base")
+
+
+def kept_bits(record, names):
+    """Of each 32-bit word of ``record`` the parts of the fields ``names`` in it, ring addresses without their low bits:
+    a dictionary of word to list of (name, first bit of the field, first bit of the word, width)."""
+    words = {}
+    for name in names:
+        field = record.fields[name]
+        start, end = field.offset + (PAGE_BITS if name in RINGS else 0), field.offset + field.width
+        while start < end:
+            width = min(end, (start // 32 + 1) * 32) - start
+            words.setdefault(start // 32, []).append((name, start - field.offset, start % 32, width))
+            start += width
+    return words
 
 
 class Table(wiring.Component):
@@ -61,21 +75,9 @@ class Table(wiring.Component):
             }
         )
 
-    def _places(self):
-        """Of each word kept the parts of fields in it: name, first bit of the field, first bit of the word, width."""
-        words = {}
-        for name in self.names:
-            field = self.record.fields[name]
-            start, end = field.offset + (PAGE_BITS if name in RINGS else 0), field.offset + field.width
-            while start < end:
-                width = min(end, (start // 32 + 1) * 32) - start
-                words.setdefault(start // 32, []).append((name, start - field.offset, start % 32, width))
-                start += width
-        return words
-
     def elaborate(self, platform):
         m = Module()
-        words = self._places()
+        words = kept_bits(self.record, self.names)
         lanes = {word: -(-sum(width for *_, width in parts) // LANE) for word, parts in words.items()}
         m.submodules.ram = ram = Ram(LANE * sum(lanes.values()), self.depth, granularity=LANE)
         place, data_ = Signal.like(self.write.index), Signal.like(self.write.data)

@@ -1,7 +1,7 @@
 import pytest
 from streams import make_rng, plain, simulate
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT
-from verbena.hdl.stream.table import Table
+from verbena.hdl.stream.table import Table, kept_bits
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_listens_to_the_broadcast(record, names, depth):
 
 def test_keeps_what_is_wanted_in_few_bits():
     assert sum(field.width for _, field in Table(QP_CONTEXT, ["path_mtu", "pd"], 4).layout) == 28
-    table = Table(QP_CONTEXT, ["path_mtu", "pd"], 4)
-    assert {word: [part[0] for part in parts] for word, parts in table._places().items()} == {
+    kept = kept_bits(QP_CONTEXT, ["path_mtu", "pd"])
+    assert {word: [part[0] for part in parts] for word, parts in kept.items()} == {
         0: ["path_mtu"],
         1: ["pd"],
     }

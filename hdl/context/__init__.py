@@ -1,0 +1,1 @@
+"""Contexts of queue pairs: where they stand on chip."""
