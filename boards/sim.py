@@ -16,7 +16,7 @@ from pathlib import Path
 from verbena.hdl.abi.registers import LOG_CAPABILITIES, REGISTERS
 from verbena.hdl.config import Config
 from verbena.hdl.control.activity import QUIET
-from verbena.hdl.transport.timers import VISIT
+from verbena.hdl.transport.timers.timers import VISIT
 from verbena.sim import model
 from verbena.sim.devices import SimPort, second_ns
 from verbena.sim.world import INTERRUPT, WATCH, World

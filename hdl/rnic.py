@@ -19,16 +19,13 @@ from .control.port_state import PortState
 from .control.registers import Registers
 from .dma.axi import Axi4, AxiLite
 from .dma.engine import DmaEngine
-from .ethernet.station import Service, Station
+from .ethernet.arp_icmp import Service, Station
 from .memory.access import AccessUnit
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
 from .queue.fetch_link import link_fetcher
 from .queue.ring import BATCH
 from .queue.wqe_fetcher import RingPrefetcher
-from .roce.depacketizer import Depacketizer
-from .roce.packet_header import TransmitHeader
-from .roce.packetizer import Packetizer
 from .stream.arbiter import PacketArbiter, StreamArbiter
 from .stream.connections import link, through, told
 from .stream.fifo import Queue
@@ -39,16 +36,19 @@ from .stream.run_arbiter import RunArbiter
 from .stream.skid import Skid
 from .stream.slice import Slice
 from .stream.transfer import Completion, Done, Event, ReadRequest
-from .transport.acknowledger import Acknowledger
-from .transport.departure_queue import DepartureQueue
-from .transport.layouts import Job
-from .transport.lookup import Lookup
-from .transport.replier import Replier
+from .transport.common.layouts import Job
+from .transport.common.lookup import Lookup
+from .transport.reads.read_atomic_responder import Replier
 from .transport.respond_only import RespondOnly
-from .transport.responder import Responder
+from .transport.responder.acknowledger import Acknowledger
+from .transport.responder.responder import Responder
 from .transport.send_side import SendSide
-from .transport.timers import VISIT
-from .transport.transmitter import Transmitter
+from .transport.timers.timers import VISIT
+from .transport.tx.transmitter import Transmitter
+from .transport.tx.tx_descriptor_fifo import DepartureQueue
+from .wire.depacketizer import Depacketizer
+from .wire.packet_header import TransmitHeader
+from .wire.packetizer import Packetizer
 
 __all__ = ["Rnic"]
 
@@ -105,7 +105,7 @@ class Rnic(wiring.Component):
     interrupt : 1
         High while events wait in the event ring.
     service : ``Service``
-        Only with ``config.udp_port``: see :class:`.ethernet.station.Service`.
+        Only with ``config.udp_port``: see :class:`.ethernet.arp_icmp.Service`.
     """
 
     def __init__(self, config):

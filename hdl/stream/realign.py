@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .landing import Landing
+from .almost_full_fifo import Landing
 from .packet import PacketBeat
 
 __all__ = ["FragmentBeat", "Realigner"]

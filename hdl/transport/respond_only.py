@@ -6,7 +6,7 @@ from amaranth.lib import wiring
 from ..abi.commands import QpAction
 from ..abi.tables import Access
 from .send_side import send_side_members
-from .timers import NEVER
+from .timers.timers import NEVER
 
 __all__ = ["RespondOnly"]
 

@@ -16,13 +16,13 @@ from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
 from ..stream.slice import Slice
 from ..stream.transfer import AccessRequest, AttributeWrite, Completion, Done, QpControl, QpError, ReadRequest
-from .announcements import Reply
-from .collector import Collector
-from .completer import Completer
-from .layouts import Failure, LookedUp, ResponseJob
-from .requester import Requester
-from .timers import Timers
-from .transmit_merge import Source, TransmitMerge
+from .common.layouts import Failure, LookedUp, ResponseJob
+from .completer.completer import Completer
+from .completer.response_receiver import Collector
+from .requester.requester import Requester
+from .requester.requester_outputs import Reply
+from .timers.timers import Timers
+from .tx.transmit_merge import Source, TransmitMerge
 
 __all__ = ["SendSide", "send_side_members"]
 

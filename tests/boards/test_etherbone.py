@@ -14,7 +14,7 @@ from scapy.packet import Raw
 from streams import collect, make_rng, pause, simulate
 from verbena.boards.bridge_bus import BridgeBus
 from verbena.boards.etherbone import PORT, Etherbone
-from verbena.hdl.ethernet.station import Station
+from verbena.hdl.ethernet.arp_icmp import Station
 from verbena.hdl.stream.packet import PacketBeat
 
 FRIEND = PEER_IP + 9

@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from prover import assume, claim, cover, prove, reach
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.cqe import WcStatus
-from verbena.hdl.transport import completer, response_meaning
-from verbena.hdl.transport.completer import Completer
-from verbena.hdl.transport.completer_steps import CompleterSteps
-from verbena.hdl.transport.psn import PSN_BITS, psn_next
+from verbena.hdl.transport.common.psn import PSN_BITS, psn_next
+from verbena.hdl.transport.completer import completer, response_meaning
+from verbena.hdl.transport.completer.completer import Completer
+from verbena.hdl.transport.completer.completer_fsm import CompleterSteps
 
 QPS = 2
 WINDOW = 2

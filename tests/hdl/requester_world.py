@@ -9,8 +9,8 @@ from streams import plain, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
 from verbena.hdl.stream.ready import ReadyQueue
-from verbena.hdl.transport.layouts import DepartureKind, PayloadSource, Progress
-from verbena.hdl.transport.requester import Requester
+from verbena.hdl.transport.common.layouts import DepartureKind, PayloadSource, Progress
+from verbena.hdl.transport.requester.requester import Requester
 
 __all__ = ["AREA", "PSNS", "QPS", "World"]
 

@@ -3,7 +3,7 @@
 from collections import deque
 
 from verbena.hdl.abi.cqe import WcStatus
-from verbena.hdl.transport.layouts import ResponseJobKind as Kind
+from verbena.hdl.transport.common.layouts import ResponseJobKind as Kind
 
 __all__ = ["Collector", "Peer"]
 

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 GROUND = {"abi", "stream"}
-MIDDLE = {"memory", "queue", "roce", "dma", "ethernet"}
+MIDDLE = {"memory", "queue", "wire", "dma", "ethernet"}
 
 FLOORS = {
     "abi": set(),

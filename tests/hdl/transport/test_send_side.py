@@ -19,11 +19,11 @@ from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
 from verbena.hdl.stream.arbiter import StreamArbiter
 from verbena.hdl.stream.fifo import Queue
 from verbena.hdl.stream.ready import ReadyQueue
-from verbena.hdl.transport.completer import Completer
-from verbena.hdl.transport.layouts import Departure
-from verbena.hdl.transport.requester import Requester
-from verbena.hdl.transport.timers import Timers
-from verbena.hdl.transport.transmitter import Transmitter
+from verbena.hdl.transport.common.layouts import Departure
+from verbena.hdl.transport.completer.completer import Completer
+from verbena.hdl.transport.requester.requester import Requester
+from verbena.hdl.transport.timers.timers import Timers
+from verbena.hdl.transport.tx.transmitter import Transmitter
 
 QPS = 4
 MTU = 256
