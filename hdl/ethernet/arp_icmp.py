@@ -1,4 +1,4 @@
-"""What an Ethernet station does besides RoCE: it answers ARP requests and pings, and asks for MAC addresses."""
+"""ARP and ICMP echo: requests and pings are answered, MAC addresses are asked for."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
@@ -8,10 +8,10 @@ from amaranth.utils import ceil_log2
 from ..stream.arbiter import pick
 from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
-from .arp_icmp_filter import StationFilter
+from .arp_icmp_filter import ArpIcmpFilter
 from .arp_icmp_microcode import INSTRUCTION, MASKS, STEPS, Kind, Operand, programs
 
-__all__ = ["Service", "Station"]
+__all__ = ["ArpIcmp", "Service"]
 
 ARP_BYTES = 42
 ETHERNET_BYTES, IP_BYTES, UDP_BYTES = 14, 20, 8
@@ -31,7 +31,7 @@ class Service(wiring.Signature):
     w_data, w_en : 16, 1
         A new value for the word at ``place``.
     done, size : 1, 12
-        The answer stands there, so many bytes of payload; 0: there is none. The station waits for it.
+        The answer stands there, so many bytes of payload; 0: there is none. The block waits for it.
     """
 
     def __init__(self):
@@ -48,14 +48,14 @@ class Service(wiring.Signature):
         )
 
 
-class Station(wiring.Component):
+class ArpIcmp(wiring.Component):
     """Answers ARP requests (RFC 826) and ICMP echo requests (RFC 792) to its own address, and sends ARP requests.
 
     It watches the received frames and cannot hold them up. It has room for one frame, and works on it word by word: an
     ARP request takes 5 cycles for each of 24 words from its last beat to the answer's first, an echo request for each
     of 31; then a beat comes out every third cycle. What it does not answer ends earlier, ARP requests for others after
     1 or 2 words. An ARP packet or ICMP packet that ends meanwhile, or is larger than the room, is dropped and counted;
-    all other frames are ignored. No frame is ever torn: whatever comes in, what goes out is a whole answer.
+    all other frames are ignored. Whatever comes in, what goes out is a whole frame.
 
     An echo reply has TTL 64 and keeps ID, TOS and payload of its request. It is not made of packets with IP options,
     fragments, packets with a wrong IP checksum, a length beyond the frame, or from a group address. A wrong ICMP
@@ -135,7 +135,7 @@ class Station(wiring.Component):
         )
         fetch = program.read_port(domain="comb")
 
-        m.submodules.filter = filter_ = StationFilter(self.data_width, self.udp_port)
+        m.submodules.filter = filter_ = ArpIcmpFilter(self.data_width, self.udp_port)
         beat, valid, seen = filter_.o, filter_.o_valid, filter_.seen
         m.d.comb += [filter_.i.eq(self.i), filter_.i_valid.eq(self.i_valid)]
         open_ = Signal()  # an answer is waited for
@@ -148,17 +148,17 @@ class Station(wiring.Component):
 
         row = Signal(range(self.depth // lanes))  # of the beat that comes, or goes
         count = Signal(range(lanes + 1))  # bytes in the last one
-        inside, torn = Signal(), Signal()  # a frame is under way; it cannot be taken
+        inside, unusable = Signal(), Signal()  # a frame is under way; it cannot be taken
         receiving = Signal()
         take = Signal()
-        m.d.comb += take.eq(receiving & valid & beat.last & ~beat.error & wanted & ~torn)
+        m.d.comb += take.eq(receiving & valid & beat.last & ~beat.error & wanted & ~unusable)
         m.d.comb += self.count_drop_station.eq(valid & beat.last & ~beat.error & wanted & ~take)
         with m.If(valid):
             m.d.sync += inside.eq(~beat.last)
             with m.If(beat.last):
-                m.d.sync += torn.eq(0)
+                m.d.sync += unusable.eq(0)
             with m.Elif(~receiving | row.all()):
-                m.d.sync += torn.eq(1)
+                m.d.sync += unusable.eq(1)
 
         # A step goes through five phases: instruction, two cycles of the memory, the word, and what is done with it.
         phase = Signal(5)
@@ -236,7 +236,7 @@ class Station(wiring.Component):
                 with m.Elif(pending & self.enable):
                     m.d.sync += [phase.eq(1), kind.eq(Kind.ASK), pending.eq(0)]
                     with m.If(Mux(valid, ~beat.last, inside)):
-                        m.d.sync += torn.eq(1)
+                        m.d.sync += unusable.eq(1)
                     m.next = "RUN"
             with m.State("RUN"):
                 m.d.sync += phase.eq(phase.rotate_left(1))

@@ -1,4 +1,4 @@
-"""Which of the received frames a station looks at."""
+"""Which of the received frames are ARP, ICMP, or UDP to the service's port."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..stream.packet import PacketBeat
 
-__all__ = ["Seen", "StationFilter"]
+__all__ = ["ArpIcmpFilter", "Seen"]
 
 ETHERTYPE, OPERATION, PROTOCOL, PORT = 12, 21, 23, 36
 """Bytes of a frame: the ethertype, the low byte of an ARP packet's operation, the protocol of an IPv4 packet, the
@@ -18,7 +18,7 @@ ICMP, UDP = 1, 17
 Seen = data.StructLayout(dict.fromkeys(("arp", "ipv4", "request", "reply", "icmp", "udp", "port"), 1))
 
 
-class StationFilter(wiring.Component):
+class ArpIcmpFilter(wiring.Component):
     """Looks at a few fields of each frame, at the speed of the wire.
 
     Parameters

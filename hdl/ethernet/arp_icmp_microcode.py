@@ -1,4 +1,4 @@
-"""What a station does with ARP packets and echo requests, step by step.
+"""The microcode of ARP and ICMP echo: what is done with a frame, step by step.
 
 A frame stands in memory as words of 16 bits, in the order of the wire: 0 to 2 destination, 3 to 5 source, 6 ethertype.
 An answer is made in its place. The layouts are those of RFC 826 (ARP), RFC 791 (IPv4) and RFC 792 (ICMP).
@@ -136,7 +136,7 @@ MAC = (Operand.MAC_0, Operand.MAC_1, Operand.MAC_2)
 IP = (Operand.IP_0, Operand.IP_1)
 TARGET = (Operand.TARGET_0, Operand.TARGET_1)
 GROUP = 0x0100
-"""In the first word of a MAC address: it is not that of a single station."""
+"""In the first word of a MAC address: it is not that of a single host."""
 
 # ARP: 7 to 9 hardware, protocol, and their sizes; 10 operation; 11 to 13 and 14, 15 sender's addresses; 16 to 18 and
 # 19, 20 target's.

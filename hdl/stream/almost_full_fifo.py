@@ -1,17 +1,18 @@
-"""Where a pipeline ends that does not stop."""
+"""A FIFO behind a pipeline that cannot stall."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Landing"]
+__all__ = ["AlmostFullFifo"]
 
 DEPTH = 16
 """Items: LUT RAM has that many rows anyway."""
 
 
-class Landing(wiring.Component):
-    """Keeps what comes out of a pipeline that does not stand still, until it is taken; tells in time when to stop.
+class AlmostFullFifo(wiring.Component):
+    """Keeps the output of a pipeline that cannot stall. ``room`` is the almost-full flag, inverted: it falls while
+    there is still room for all items under way.
 
     An item that comes in cycle *n* is at ``o`` in cycle *n + 1*; one item each cycle. ``room``, ``o.valid`` and the
     address behind ``o.payload`` are registers, and no path leads from ``o.ready`` anywhere else.

@@ -27,8 +27,8 @@ class EthernetInsert(wiring.Component):
     """Puts an Ethernet header in front of each packet.
 
     Never stands still: a beat comes out in the cycle in which it goes in, and the rest of a frame in the cycle behind
-    its last one. So between two packets there must be a cycle without a beat, and two at 64 bits, of which ``soon`` is
-    the second. ``error`` passes. Combinational from ``i`` to ``o``.
+    its last one. So between two packets there must be a cycle without a beat, and two at 64 bits, of which
+    ``starts_next`` is the second. ``error`` passes. Combinational from ``i`` to ``o``.
 
     Parameters
     ----------
@@ -40,8 +40,9 @@ class EthernetInsert(wiring.Component):
     mac : 48
         Source address.
     i, i_valid : ``addressed_layout(data_width)``
-        A last beat that is empty is not allowed. ``destination`` is looked at with ``first``; at 64 bits with ``soon``.
-    soon : 1
+        A last beat that is empty is not allowed. ``destination`` is looked at with ``first``; at 64 bits with
+        ``starts_next``.
+    starts_next : 1
         Only at 64 bits: the first beat comes in the next cycle in which one comes, and the beat of header alone goes
         out now.
     o, o_valid : ``PacketBeat(data_width)``
@@ -58,7 +59,7 @@ class EthernetInsert(wiring.Component):
                 "mac": In(48),
                 "i": In(addressed_layout(data_width)),
                 "i_valid": In(1),
-                "soon": In(1),
+                "starts_next": In(1),
                 "o": Out(PacketBeat(data_width)),
                 "o_valid": Out(1),
             }
@@ -75,7 +76,7 @@ class EthernetInsert(wiring.Component):
         flush = Signal()  # the packet is over, and `kept` is its rest
         flush_count = Signal(range(lanes + 1), reset_less=True)
         flush_error = Signal(reset_less=True)
-        alone = self.soon if whole else Const(0)  # a beat of header alone
+        alone = self.starts_next if whole else Const(0)  # a beat of header alone
         fits = beat.count <= lanes - shift
         rest = Cat(kept, beat.data)[: self.data_width]
         m.d.comb += [

@@ -8,7 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..stream.almost_full_fifo import Landing
+from ..stream.almost_full_fifo import AlmostFullFifo
 from ..stream.packet import PacketBeat
 from ..stream.skid import Skid
 from ..stream.transfer import LENGTH_BITS
@@ -92,8 +92,8 @@ class Packetizer(wiring.Component):
         m.submodules.ethernet = ethernet = EthernetInsert(self.data_width, self.encapsulation.ethertype)
         m.d.comb += ethernet.mac.eq(self.mac)
         layout = data.StructLayout({"data": self.data_width, "end": ceil_log2(self.data_width // 8) + 1})
-        m.submodules.landing = landing = Landing(layout, icrc.crc_latency + 1)
-        self._put_out(m, ethernet, landing)
+        m.submodules.fifo = fifo = AlmostFullFifo(layout, icrc.crc_latency + 1)
+        self._put_out(m, ethernet, fifo)
 
         # --- Position: the header stays at the input as long as its packet is composed.
         header = self.header.payload
@@ -159,10 +159,10 @@ class Packetizer(wiring.Component):
             skid.i.payload.within.eq(Cat(~given.last | (given.count > n) for n in range(size))),
             skid.i.payload.last.eq(given.last),
             skid.i.payload.error.eq(given.error),
-            skid.o.ready.eq(prepared & landing.room & pulls),
-            fire.eq(prepared & landing.room & (~waits | skid.o.valid)),
+            skid.o.ready.eq(prepared & fifo.room & pulls),
+            fire.eq(prepared & fifo.room & (~waits | skid.o.valid)),
             failed_now.eq(Mux(pulls, flow.last & flow.error, failed & ~first)),
-            self.count_stall_tx_payload.eq(prepared & landing.room & waits & ~skid.o.valid),
+            self.count_stall_tx_payload.eq(prepared & fifo.room & waits & ~skid.o.valid),
             self.count_stall_tx_wire.eq(self.o.valid & ~self.o.ready),
         ]
         later = [begin[n] & at[n - 1] for n in begins if n]
@@ -242,9 +242,9 @@ class Packetizer(wiring.Component):
             if number == checksum.latency - 1 - summed:
                 with m.If(before.checksum):
                     m.d.comb += wire_field(after.data, field, -summed * lanes * 4).eq(checksum.o)
-        soon = Signal()
+        starts_next = Signal()
         m.d.sync += [
-            soon.eq(fire & first),
+            starts_next.eq(fire & first),
             *(behind.eq(before) for before, behind in zip(filled, pipeline[1:])),
             enter.valid.eq(fire),
             enter.data.eq(composed),
@@ -259,7 +259,7 @@ class Packetizer(wiring.Component):
         beat = ethernet.i.beat
         m.d.comb += [
             ethernet.i_valid.eq(leave.valid),
-            ethernet.soon.eq(soon),
+            ethernet.starts_next.eq(starts_next),
             # The beat of header alone leaves while its packet is composed.
             ethernet.i.destination.eq(header.path.mac if lanes == 2 else leave.destination),
             beat.data.eq(filled[-1].data),
@@ -273,16 +273,16 @@ class Packetizer(wiring.Component):
                 m.d.comb += beat.count.eq((lane + 1) * 4)
         return m
 
-    def _put_out(self, m, ethernet, landing):
+    def _put_out(self, m, ethernet, fifo):
         """Frames from where they land: the count of a beat that is not the last, which is full, is all ones."""
         came, beat = ethernet.o, self.o.payload
-        row, first = landing.o.payload, Signal(init=1)
+        row, first = fifo.o.payload, Signal(init=1)
         m.d.comb += [
-            landing.i_valid.eq(ethernet.o_valid),
-            landing.i.data.eq(came.data),
-            landing.i.end.eq(Mux(came.last, came.count, ~0)),
-            self.o.valid.eq(landing.o.valid),
-            landing.o.ready.eq(self.o.ready),
+            fifo.i_valid.eq(ethernet.o_valid),
+            fifo.i.data.eq(came.data),
+            fifo.i.end.eq(Mux(came.last, came.count, ~0)),
+            self.o.valid.eq(fifo.o.valid),
+            fifo.o.ready.eq(self.o.ready),
             beat.data.eq(row.data),
             beat.last.eq(~row.end.all()),
             beat.count.eq(Mux(beat.last, row.end, self.data_width // 8)),

@@ -22,7 +22,7 @@ class Host:
     def __init__(self):
         self.tap = world().tap(HOST_MAC)
         self.frames = []
-        self.deaf = 0
+        self.ignored = 0
         self.asked = 0
         self.late = 0  # cycles after which an answer leaves
         self.answers = []  # cycle, packet
@@ -36,7 +36,7 @@ class Host:
             packet = Ether(frame)
             if ARP in packet and packet[ARP].op == 1 and packet[ARP].pdst == HOST_ADDRESS:
                 self.asked += 1
-                if self.asked > self.deaf:
+                if self.asked > self.ignored:
                     answer = ARP(op=2, hwsrc=HOST, psrc=HOST_ADDRESS, hwdst=packet.src, pdst=packet[ARP].psrc)
                     self.answers.append((world().cycles + self.late, Ether(dst=packet.src, src=HOST) / answer))
             else:
@@ -103,10 +103,10 @@ def test_arp_and_ping(host, adapter):
 
 
 def test_the_adapter_finds_the_host(host, adapter):
-    host.asked, host.deaf = 0, 0
+    host.asked, host.ignored = 0, 0
     assert adapter.resolve(HOST_IP) == HOST_MAC
     assert host.asked == 1
-    host.asked, host.deaf = 0, 1
+    host.asked, host.ignored = 0, 1
     assert adapter.resolve(HOST_IP) == HOST_MAC
     assert host.asked == 2
     assert adapter.resolve(0x0A000002) == world().adapters[1].mac
@@ -127,7 +127,7 @@ def busy(adapter):
 
 def test_a_late_answer_on_a_busy_wire(host, adapter, busy):
     """Three tries of a hundred thousand cycles each were over before it came."""
-    host.asked, host.deaf, host.late = 0, 0, 350_000
+    host.asked, host.ignored, host.late = 0, 0, 350_000
     try:
         assert adapter.resolve(HOST_IP) == HOST_MAC
     finally:
@@ -140,7 +140,7 @@ def test_a_lost_answer_on_a_busy_wire(host, adapter, busy, monkeypatch):
     second = 40_000 * 6.4
     assert adapter.port.second_ns == 16 * 244_140.625 * 6.4
     monkeypatch.setattr(type(adapter.port), "second_ns", second)
-    host.asked, host.deaf = 0, 2
+    host.asked, host.ignored = 0, 2
     start = adapter.port.time_ns()
     assert adapter.resolve(HOST_IP) == HOST_MAC
     assert 2 * second <= adapter.port.time_ns() - start <= 2.2 * second

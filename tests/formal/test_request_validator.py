@@ -12,7 +12,7 @@ from verbena.hdl.transport.common.layouts import LookedUp
 from verbena.hdl.transport.common.psn import PSN_BITS, psn_before
 from verbena.hdl.transport.responder import read_atomic_check
 from verbena.hdl.transport.responder.request_check import ReceiveState
-from verbena.hdl.transport.responder.request_validator import Judge
+from verbena.hdl.transport.responder.request_validator import RequestValidator
 from verbena.hdl.transport.responder.responder import ATTRIBUTES
 
 LAYOUT = Table(QP_CONTEXT, ATTRIBUTES, 2).layout
@@ -22,7 +22,7 @@ HALF = 1 << (PSN_BITS - 1)
 
 
 class OnePacket(wiring.Component):
-    """A judge, driven once as the responder does it.
+    """A request validator, driven once as the responder does it.
 
     Assumed: the packet, the QP's receive state and the ring's count stay while it works, attributes until ``decide``;
     the buffer takes 2 to 4 cycles, and objects to a WRITE or a SEND only; in the state, not more than 16 entries are in
@@ -47,35 +47,35 @@ class OnePacket(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.judge = judge = Judge(LAYOUT)
+        m.submodules.validator = validator = RequestValidator(LAYOUT)
         here = Signal.like(self.given)
-        now, then, transport, job = here.receive, judge.next, here.request.transport, judge.job
+        now, then, transport, job = here.receive, validator.next, here.request.transport, validator.job
         places = Signal(range(PLACE_MAX + 1))
         over = Signal()
         m.d.comb += [
-            judge.request.eq(here.request),
-            judge.receive.eq(now),
-            judge.served.eq(here.served),
-            judge.row.eq(here.row),
-            judge.status.eq(self.status),
-            judge.misfit.eq(self.misfit),
-            judge.too_long.eq(self.too_long),
-            judge.byte_length.eq(self.byte_length),
+            validator.request.eq(here.request),
+            validator.receive.eq(now),
+            validator.served.eq(here.served),
+            validator.row.eq(here.row),
+            validator.status.eq(self.status),
+            validator.misfit.eq(self.misfit),
+            validator.too_long.eq(self.too_long),
+            validator.byte_length.eq(self.byte_length),
         ]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += here.eq(self.given)
                 m.next = "LOOK"
             with m.State("LOOK"):
-                m.d.comb += judge.look.eq(1)
+                m.d.comb += validator.look.eq(1)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
-                m.d.comb += judge.decide.eq(1)
+                m.d.comb += validator.decide.eq(1)
                 m.next = "PLACE"
-                with m.If(judge.wait):
+                with m.If(validator.wait):
                     m.next = "LOOK"
             with m.State("PLACE"):
-                m.d.comb += [judge.place.eq(1), judge.row.eq(self.row)]
+                m.d.comb += [validator.place.eq(1), validator.row.eq(self.row)]
                 m.d.sync += places.eq(places + 1)
                 with m.If((places != 0) & (~self.more | (places == PLACE_MAX - 1))):
                     m.next = "OVER"
@@ -91,8 +91,8 @@ class OnePacket(wiring.Component):
             is_ack.eq(job.acknowledge & (job.syndrome[5:] == 0)),
             is_nak.eq(job.acknowledge & (job.syndrome[5:] != 0)),
         ]
-        assume(m, ~self.misfit | (judge.execute & judge.write))
-        assume(m, ~self.too_long | (judge.execute & ~judge.write))
+        assume(m, ~self.misfit | (validator.execute & validator.write))
+        assume(m, ~self.too_long | (validator.execute & ~validator.write))
         assume(m, (entries <= 16) & (now.mixed | (entries <= limit)))
 
         def claims(name, condition):
@@ -101,7 +101,7 @@ class OnePacket(wiring.Component):
         claims("epsn_forward", moved <= HALF)
         claims("epsn_by_its_packet", (moved == 0) | (transport.psn == now.epsn))
         claims("msn_by_one", (then.msn == now.msn) | ((then.msn == (now.msn + 1)[:24]) & (moved != 0)))
-        claims("index_by_one", (then.index == now.index) | ((then.index == (now.index + 1)[:16]) & judge.consume))
+        claims("index_by_one", (then.index == now.index) | ((then.index == (now.index + 1)[:16]) & validator.consume))
         claims("ring_bounded", (ringed <= 16) & (then.mixed | (ringed <= limit) | (ringed == entries)))
         claims("dead_stays", ~now.dead | (then.dead & ~moved.any() & ~job.acknowledge & ~job.release))
         claims("ack_old", ~is_ack | psn_before(job.psn, then.epsn))

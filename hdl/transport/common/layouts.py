@@ -9,8 +9,6 @@ __all__ = [
     "READ_EXTENT",
     "Ack",
     "Answered",
-    "Departure",
-    "DepartureKind",
     "Failure",
     "Flush",
     "Job",
@@ -26,17 +24,19 @@ __all__ = [
     "ResponseJobKind",
     "ResponseKind",
     "TimerFired",
+    "TxDescriptor",
+    "TxDescriptorKind",
     "Watch",
 ]
 
 
-class DepartureKind(enum.Enum, shape=3):
+class TxDescriptorKind(enum.Enum, shape=3):
     """What a row of the transmit queue is."""
 
     REQUEST = 0
     RESPONSE = 1  # READ response or atomic acknowledgement
     REQUEST_TOKEN = 2  # no packet: a control token of the requester that must come out at the end
-    RESPONSE_TOKEN = 3  # no packet: one of the replier
+    RESPONSE_TOKEN = 3  # no packet: one of the READ/atomic responder
     VOID = 4  # no packet: keeps a run's place
 
 
@@ -48,17 +48,17 @@ class PayloadSource(enum.Enum, shape=2):
     ATOMIC = 2  # atomic unit
 
 
-Departure = data.StructLayout(
+TxDescriptor = data.StructLayout(
     {
         "transport": TransportHeader,  # without dest_qpn and pkey, which the transmitter fills in
         "qp": 12,
         "wqe_index": 16,
-        "kind": DepartureKind,
+        "kind": TxDescriptorKind,
         "source": PayloadSource,
         "message_last": 1,  # LAST or ONLY: of the request, or of the response
     }
 )
-"""Requester or replier to transmitter, one a packet, in the order of the access runs."""
+"""Requester or READ/atomic responder to transmitter, one a packet, in the order of the access runs."""
 
 Outstanding = data.StructLayout({"qp": 12, "wqe_index": 16, "last_psn": PSN_BITS, "opcode": 4, "signaled": 1})
 """Requester to completer, once a message, with its last packet: it is under way. ``opcode`` is the SendOpcode."""
@@ -75,7 +75,7 @@ ReadTarget = data.StructLayout(
         "atomic": 1,  # answered by an ATOMIC_ACKNOWLEDGE; else by READ responses
     }
 )
-"""Requester to collector, once a READ or atomic, before its request: where the response goes."""
+"""Requester to response receiver, once a READ or atomic, before its request: where the response goes."""
 
 Failure = data.StructLayout({"qp": 12, "wqe_index": 16, "status": 8, "syndrome": 8})
 """To the completer: this WQE failed locally; earlier ones may still complete."""
@@ -115,8 +115,8 @@ TimerFired = data.StructLayout({"qp": 12, "generation": 4})
 """Timers to completer: the time of the QP, in this generation, is over."""
 
 LookedUp = data.StructLayout({"transport": TransportHeader, "swap": 64, "compare": 64, "qp": 12, "accept": 1})
-"""Lookup to responder and collector. ``accept``: the QP exists, is in a state to take it, and the packet's P_Key and
-source are its peer's. If not, the packet is discarded."""
+"""Lookup to responder and response receiver. ``accept``: the QP exists, is in a state to take it, and the packet's
+P_Key and source are its peer's. If not, the packet is discarded."""
 
 Job = data.StructLayout(
     {
@@ -168,22 +168,23 @@ ResponseEntry = data.StructLayout(
         "compare": 64,
     }
 )
-"""Responder to replier: an accepted READ or atomic, a row of the QP's response ring."""
+"""Responder to READ/atomic responder: an accepted READ or atomic, a row of the QP's response ring."""
 
 READ_EXTENT = data.StructLayout({"length": 32, "after": PSN_BITS, "unused": 8})
 """How far a READ reaches: bytes; the first PSN behind its responses."""
 
 Release = data.StructLayout({"qp": 12, "token": 1})
-"""Acknowledger to replier: what came before the QP's next entry is in memory, and the entry may be served. ``token``:
-forget all entries of the QP, and send a token down the transmit path."""
+"""Acknowledger to READ/atomic responder: what came before the QP's next entry is in memory, and the entry may be
+served. ``token``: forget all entries of the QP, and send a token down the transmit path."""
 
 Recall = data.StructLayout({"qp": 12, "psn": PSN_BITS})
-"""Responder to replier: the peer asks again from ``psn`` on."""
+"""Responder to READ/atomic responder: the peer asks again from ``psn`` on."""
 
 Answered = data.StructLayout({"qp": 12, "status": 3, "psn": PSN_BITS, "msn": 24, "last": 1})
-"""Transmitter to replier, and from there to the acknowledger: a response has left (``status`` OK; only said with
-``last``, the entry's last packet), or vanished because its access was refused, its payload could not be read (BUS), or
-an earlier one was (POISONED). OK without ``last``, which only the replier hears: its token has arrived.
+"""Transmitter to READ/atomic responder, and from there to the acknowledger: a response has left (``status`` OK; only
+said with ``last``, the entry's last packet), or vanished because its access was refused, its payload could not be read
+(BUS), or an earlier one was (POISONED). OK without ``last``, which only the READ/atomic responder hears: its token has
+arrived.
 """
 
 
@@ -209,4 +210,4 @@ ResponseJob = data.StructLayout(
         "wqe_index": 16,  # DATA, FAILED: the WQE
     }
 )
-"""Collector to completer, one for each run with tag 1, in the same order."""
+"""Response receiver to completer, one for each run with tag 1, in the same order."""

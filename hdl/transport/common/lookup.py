@@ -18,7 +18,7 @@ RESPONSES = range(0x0D, 0x13)  # what answers a request: READ responses, ACKNOWL
 
 
 class Lookup(wiring.Component):
-    """Finds the QP of each packet, and sends requests to the responder and responses to the collector.
+    """Finds the QP of each packet, and sends requests to the responder and responses to the response receiver.
 
     A packet is accepted if its QP number is one of this engine's, the QP is RC and in RTR, RTS or SQD (RTS or SQD for
     a response), its P_Key matches the QP's and it comes from the QP's peer: the checks that come first, and that
@@ -28,7 +28,7 @@ class Lookup(wiring.Component):
     Opcodes 0x0D to 0x12 go to ``response``, all others to ``request``, also of other transports. Packets that are not
     accepted go there, too, with ``accept`` 0, because their payload has to be taken away even if nobody wants it.
 
-    A packet leaves 1 cycle after it was first seen if its QP is that of the packet before, or if ``soon`` has told of
+    A packet leaves 1 cycle after it was first seen if its QP is that of the packet before, or if ``hint`` has told of
     it 2 cycles before; otherwise 3. There is one each 2 or 3 cycles. One packet is buffered: while a consumer works on
     it, the next is looked up. Packets do not overtake each other, nor do the runs that follow from them: both outputs
     show the same register, which takes the next packet only after the one before was taken, and a consumer takes it
@@ -44,12 +44,12 @@ class Lookup(wiring.Component):
     attribute, attribute_en
         Broadcast of QP attributes.
     header : stream of ``ReceiveHeader``
-    soon : QP index
+    hint : QP index
         Probably that of the next header; a wrong one costs only time.
     request : stream of ``LookedUp``
         To the responder.
     response : stream of ``LookedUp``
-        To the collector. ACKs and NAKs, READ responses, atomic acknowledgements.
+        To the response receiver. ACKs and NAKs, READ responses, atomic acknowledgements.
     count_drop_qp : 1
         Strobe: a packet is not accepted.
     """
@@ -63,7 +63,7 @@ class Lookup(wiring.Component):
                 "attribute": In(AttributeWrite),
                 "attribute_en": In(1),
                 "header": In(stream.Signature(ReceiveHeader)),
-                "soon": In(range(qps)),
+                "hint": In(range(qps)),
                 "request": Out(stream.Signature(LookedUp)),
                 "response": Out(stream.Signature(LookedUp)),
                 "count_drop_qp": Out(1),
@@ -83,7 +83,7 @@ class Lookup(wiring.Component):
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
-            table.index.eq(Mux(self.header.valid, transport.dest_qpn[:bits], self.soon)),
+            table.index.eq(Mux(self.header.valid, transport.dest_qpn[:bits], self.hint)),
         ]
         m.d.sync += [asked.eq(table.index), shown.eq(asked)]
 
@@ -110,7 +110,7 @@ class Lookup(wiring.Component):
                 & (header.source_ip == row.dest_ip)
             ),
             free.eq(~self.request.valid & ~self.response.valid),
-            take.eq(self.header.valid & free & (shown == transport.dest_qpn[:bits]) & ~table.torn[1]),
+            take.eq(self.header.valid & free & (shown == transport.dest_qpn[:bits]) & ~table.write_conflict[1]),
             self.header.ready.eq(take),
             self.request.payload.eq(found),
             self.response.payload.eq(found),

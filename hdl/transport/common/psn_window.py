@@ -20,10 +20,10 @@ class PsnWindow(wiring.Component):
     -------
     psn, first : 24
         The PSN that came, and the first that is not acknowledged; sampled with ``load``.
-    load, judge : 1
+    load, compare : 1
         1 cycle and (once or several times) later: the outputs stand from the cycle behind on.
     unacked, latest : 24
-        ``first`` again, and the last PSN sent; sampled with ``judge``.
+        ``first`` again, and the last PSN sent; sampled with ``compare``.
     within, newest, none : 1
         It was sent and is not acknowledged; it is the last one sent; everything that was sent is acknowledged.
     """
@@ -31,7 +31,7 @@ class PsnWindow(wiring.Component):
     psn: In(PSN_BITS)
     first: In(PSN_BITS)
     load: In(1)
-    judge: In(1)
+    compare: In(1)
     unacked: In(PSN_BITS)
     latest: In(PSN_BITS)
     within: Out(1)
@@ -45,7 +45,7 @@ class PsnWindow(wiring.Component):
         m.d.comb += flight.eq(self.latest - self.unacked)
         with m.If(self.load):
             m.d.sync += span.eq(self.psn - self.first)
-        with m.If(self.judge):
+        with m.If(self.compare):
             m.d.sync += [
                 self.within.eq(~span[-1] & (span <= flight) & ~flight[-2:].all()),
                 self.newest.eq(span == flight),

@@ -1,10 +1,10 @@
-"""The completer's state of a QP."""
+"""The acknowledge context: the completer's state of a QP."""
 
 from amaranth.lib import data
 
 from ..common.layouts import Progress
 
-__all__ = ["Recovery", "SendRow"]
+__all__ = ["AckContext", "Recovery"]
 
 Recovery = data.StructLayout(
     {
@@ -14,7 +14,7 @@ Recovery = data.StructLayout(
     }
 )
 
-SendRow = data.StructLayout(
+AckContext = data.StructLayout(
     {
         "progress": Progress,
         "generation": 4,  # changes whenever something is acknowledged, at each retry, and when waiting begins

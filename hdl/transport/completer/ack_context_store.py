@@ -1,4 +1,4 @@
-"""How far each send queue is: a row a QP, and copies of it for those who watch."""
+"""Memory of the acknowledge contexts: a row a QP, and copies of it for requester and timers."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import memory, wiring
@@ -7,12 +7,12 @@ from amaranth.utils import ceil_log2
 
 from ...stream.ram import UNDEFINED_COLLISION, Ram
 from ..common.layouts import Progress, Watch
-from .ack_context import SendRow
+from .ack_context import AckContext
 
-__all__ = ["SendProgress"]
+__all__ = ["AckContextStore"]
 
 
-class SendProgress(wiring.Component):
+class AckContextStore(wiring.Component):
     """The rows, and what requester and timers see of them: one cycle after the QP, and a write at once, so that they
     never see a part of it.
 
@@ -36,9 +36,9 @@ class SendProgress(wiring.Component):
         super().__init__(
             {
                 "r_addr": In(range(qps)),
-                "r_data": Out(SendRow),
+                "r_data": Out(AckContext),
                 "w_addr": In(range(qps)),
-                "w_data": In(SendRow),
+                "w_data": In(AckContext),
                 "w_en": In(1),
                 "progress_qp": In(12),
                 "progress": Out(Progress),
@@ -49,7 +49,7 @@ class SendProgress(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.rows = rows = Ram(SendRow, self.qps)
+        m.submodules.rows = rows = Ram(AckContext, self.qps)
         m.d.comb += [
             rows.r_addr.eq(self.r_addr),
             rows.w_addr.eq(self.w_addr),

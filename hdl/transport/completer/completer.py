@@ -10,11 +10,11 @@ from ...stream.transfer import AttributeWrite, Completion, Done, QpControl, QpEr
 from ..common.layouts import Failure, Flush, Outstanding, Progress, ResponseJob, TimerFired, Watch
 from ..common.psn import Sent
 from ..common.psn_window import PsnWindow
-from .ack_context_store import SendProgress
-from .completer_arbiter import SendEvents
-from .completer_fsm import CompleterSteps
-from .completer_outputs import SendReports
-from .outstanding_messages import MessageWalk
+from .ack_context_store import AckContextStore
+from .completer_arbiter import CompleterArbiter
+from .completer_fsm import CompleterFsm
+from .completer_outputs import CompleterOutputs
+from .outstanding_messages import OutstandingMessages
 from .response_meaning import ResponseMeaning
 
 __all__ = ["Completer"]
@@ -42,7 +42,7 @@ class Completer(wiring.Component):
     drain waits. A completion comes 7 cycles after its ``done``. Jobs NOTHING and TOKEN 2. A flush 8 and 2 for each WQE.
     ``outstanding`` is taken at once, one every 2 cycles, also while something else is dealt with; an ACK must not
     follow its message sooner than 4 cycles later. Events wait while attributes are written. One completion, one error
-    and one kick are buffered.
+    and one entry for ``ready`` are buffered.
 
     Source: IBA volume 1, 9.7.5 (acknowledgement), 9.7.7.2 (credits), 9.9.2 and 10.8 (completion errors), C9-148.
 
@@ -122,86 +122,86 @@ class Completer(wiring.Component):
         m = Module()
         names = ("state", "retry_count", "rnr_retry", "sq_cqn")
         m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
-        m.submodules.events = events = SendEvents()
+        m.submodules.arbiter = arbiter = CompleterArbiter()
         m.submodules.meaning = meaning = ResponseMeaning()
-        m.submodules.walk = walk = MessageWalk(self.qps, self.window)
+        m.submodules.messages = messages = OutstandingMessages(self.qps, self.window)
         m.submodules.window = window = PsnWindow()
-        m.submodules.rows = rows = SendProgress(self.qps)
-        m.submodules.reports = reports = SendReports(self.qps)
-        m.submodules.steps = steps = CompleterSteps()
+        m.submodules.context = context = AckContextStore(self.qps)
+        m.submodules.outputs = outputs = CompleterOutputs(self.qps)
+        m.submodules.fsm = fsm = CompleterFsm()
         for block, names in (
-            (events, ("control", "failed_requester", "failed_transmitter", "flush", "fired", "job", "done")),
-            (reports, ("completion", "error", "ready", "retry", "reply")),
-            (walk, ("outstanding",)),
+            (arbiter, ("control", "failed_requester", "failed_transmitter", "flush", "fired", "job", "done")),
+            (outputs, ("completion", "error", "ready", "retry", "reply")),
+            (messages, ("outstanding",)),
         ):
             for name in names:
                 wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
         for block, names in (
-            (window, ("load", "judge")),
-            (walk, ("clear", "restart")),
-            (reports, ("emit", "status", "syndrome", "fail", "drained", "kick", "back", "answer")),
+            (window, ("load", "compare")),
+            (messages, ("clear", "restart")),
+            (outputs, ("emit", "status", "syndrome", "fail", "drained", "schedule", "back", "answer")),
         ):
-            m.d.comb += [getattr(block, name).eq(getattr(steps, name)) for name in names]
+            m.d.comb += [getattr(block, name).eq(getattr(fsm, name)) for name in names]
         for block, names in (
             (window, ("within", "newest", "none")),
-            (walk, ("message", "restarted")),
-            (reports, ("free", "busy")),
-            (events, ("begin", "event")),
+            (messages, ("message", "restarted")),
+            (outputs, ("free", "busy")),
+            (arbiter, ("begin", "event")),
             (meaning, ("meaning",)),
             (table.row, ("state", "retry_count", "rnr_retry")),
         ):
-            m.d.comb += [getattr(steps, name).eq(getattr(block, name)) for name in names]
+            m.d.comb += [getattr(fsm, name).eq(getattr(block, name)) for name in names]
 
-        m.d.comb += [steps.torn.eq(table.torn[1]), reports.torn.eq(table.torn[1])]
-        qp = events.event.qp
-        at = Mux(events.idle, events.next.qp, qp)
+        m.d.comb += [fsm.write_conflict.eq(table.write_conflict[1]), outputs.write_conflict.eq(table.write_conflict[1])]
+        qp = arbiter.event.qp
+        at = Mux(arbiter.idle, arbiter.next.qp, qp)
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(at),
-            rows.r_addr.eq(at),
-            rows.w_addr.eq(qp),
-            rows.w_data.eq(steps.row),
-            rows.w_en.eq(steps.write),
-            rows.progress_qp.eq(self.progress_qp),
-            rows.watch_qp.eq(self.watch_qp),
-            self.progress.eq(rows.progress),
-            self.watch.eq(rows.watch),
-            steps.stored.eq(rows.r_data),
-            steps.next_qp.eq(events.next.qp),
-            events.idle.eq(steps.idle),
-            events.control_taken.eq(steps.control_taken),
-            events.replying.eq(self.reply.valid),
-            self.token_done.eq(events.token_done),
-            meaning.start.eq(events.begin),
+            context.r_addr.eq(at),
+            context.w_addr.eq(qp),
+            context.w_data.eq(fsm.row),
+            context.w_en.eq(fsm.write),
+            context.progress_qp.eq(self.progress_qp),
+            context.watch_qp.eq(self.watch_qp),
+            self.progress.eq(context.progress),
+            self.watch.eq(context.watch),
+            fsm.stored.eq(context.r_data),
+            fsm.next_qp.eq(arbiter.next.qp),
+            arbiter.idle.eq(fsm.idle),
+            arbiter.control_taken.eq(fsm.control_taken),
+            arbiter.replying.eq(self.reply.valid),
+            self.token_done.eq(arbiter.token_done),
+            meaning.start.eq(arbiter.begin),
             meaning.load.eq(self.job.ready),
             meaning.job.eq(self.job.payload),
-            meaning.job.status.eq(events.next.status),
-            meaning.job.syndrome.eq(events.next.syndrome),
+            meaning.job.status.eq(arbiter.next.status),
+            meaning.job.syndrome.eq(arbiter.next.syndrome),
             meaning.done_status.eq(self.done.payload.status),
-            walk.sent.eq(self.sent),
-            walk.sent_en.eq(self.sent_en),
-            walk.qp.eq(at),
-            walk.seek.eq(steps.seek),
-            walk.oldest.eq(steps.row.progress.oldest),
-            walk.target.eq(meaning.meaning.target),
-            walk.through.eq(meaning.meaning.through),
-            walk.first_psn.eq(steps.row.progress.unacked),
+            messages.sent.eq(self.sent),
+            messages.sent_en.eq(self.sent_en),
+            messages.qp.eq(at),
+            messages.seek.eq(fsm.seek),
+            messages.oldest.eq(fsm.row.progress.oldest),
+            messages.target.eq(meaning.meaning.target),
+            messages.data.eq(meaning.meaning.data),
+            messages.first_psn.eq(fsm.row.progress.unacked),
             window.psn.eq(meaning.psn),
-            window.first.eq(Mux(steps.same, steps.row.progress.unacked, rows.r_data.progress.unacked)),
-            window.unacked.eq(steps.row.progress.unacked),
-            window.latest.eq(walk.latest),
-            reports.qp.eq(qp),
-            reports.cq.eq(table.row.sq_cqn),
-            reports.wqe_index.eq(steps.row.progress.oldest),
-            reports.opcode.eq(walk.message.opcode),
+            window.first.eq(Mux(fsm.same, fsm.row.progress.unacked, context.r_data.progress.unacked)),
+            window.unacked.eq(fsm.row.progress.unacked),
+            window.latest.eq(messages.latest),
+            outputs.qp.eq(qp),
+            outputs.cq.eq(table.row.sq_cqn),
+            outputs.wqe_index.eq(fsm.row.progress.oldest),
+            outputs.opcode.eq(messages.message.opcode),
             self.count_rx_acks.eq(meaning.count_rx_acks),
             self.count_rx_naks.eq(meaning.count_rx_naks),
         ]
         m.d.sync += [
-            steps.control.eq(self.control.payload),  # it stands for 2 cycles before anybody looks at it
-            self.count_retries.eq(steps.back),
-            self.count_implied_naks.eq(steps.count_implied_naks),
-            self.count_drop_response.eq(steps.dropped | events.discarded),
+            fsm.control.eq(self.control.payload),  # it stands for 2 cycles before anybody looks at it
+            self.count_retries.eq(fsm.back),
+            self.count_implied_naks.eq(fsm.count_implied_naks),
+            self.count_drop_response.eq(fsm.dropped | arbiter.discarded),
         ]
         return m

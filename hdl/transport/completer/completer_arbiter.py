@@ -11,7 +11,7 @@ from ...abi.commands import QpAction
 from ...stream.transfer import Done, QpControl
 from ..common.layouts import Failure, Flush, ResponseJob, ResponseJobKind, TimerFired
 
-__all__ = ["EventKind", "SendEvent", "SendEvents"]
+__all__ = ["CompleterArbiter", "CompleterEvent", "EventKind"]
 
 
 class EventKind(enum.Enum):
@@ -24,7 +24,7 @@ class EventKind(enum.Enum):
     RESPONSE = 4
 
 
-SendEvent = data.StructLayout(
+CompleterEvent = data.StructLayout(
     {
         "kind": EventKind,
         "qp": 12,
@@ -37,7 +37,7 @@ SendEvent = data.StructLayout(
 )
 
 
-class SendEvents(wiring.Component):
+class CompleterArbiter(wiring.Component):
     """Takes the next event while ``idle``: a control token first, then failures, flushes, timers, and responses last,
     so that what stops a queue comes before what feeds it.
 
@@ -52,7 +52,7 @@ class SendEvents(wiring.Component):
     idle : 1
     begin : 1
         An event is taken in this cycle: in that behind the one in which it came, at the earliest.
-    next, event : ``SendEvent``
+    next, event : ``CompleterEvent``
         The one that is taken now, or would be; the last one taken, from the cycle after ``begin`` on.
     control_taken, replying : 1
     token_done : 1
@@ -70,8 +70,8 @@ class SendEvents(wiring.Component):
     done: In(stream.Signature(Done))
     idle: In(1)
     begin: Out(1)
-    next: Out(SendEvent)
-    event: Out(SendEvent)
+    next: Out(CompleterEvent)
+    event: Out(CompleterEvent)
     control_taken: In(1)
     replying: In(1)
     token_done: Out(1)
@@ -117,7 +117,7 @@ class SendEvents(wiring.Component):
             self.discarded.eq(self.idle & turn[count] & nothing),
         ]
         m.d.sync += self.token_done.eq(self.idle & turn[count] & token)
-        fields = {name: [] for name in SendEvent.members}
+        fields = {name: [] for name in CompleterEvent.members}
         for bit, (kind, port) in zip(turn, sources):
             if kind not in (EventKind.CONTROL, EventKind.RESPONSE):
                 m.d.comb += port.ready.eq(self.idle & bit)

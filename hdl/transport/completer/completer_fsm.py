@@ -9,28 +9,28 @@ from ...abi.contexts import QpState
 from ...abi.cqe import Syndrome, WcStatus
 from ...stream.transfer import QpControl
 from ..common.psn import PSN_BITS, psn_next
-from .ack_context import SendRow
-from .completer_arbiter import EventKind, SendEvent
+from .ack_context import AckContext
+from .completer_arbiter import CompleterEvent, EventKind
 from .outstanding_messages import OldestMessage
 from .response_effect import ResponseEffect
 from .response_meaning import Meaning
 from .retry_account import RetryAccount, RetryCause
 
-__all__ = ["CompleterSteps"]
+__all__ = ["CompleterFsm"]
 
 
-class CompleterSteps(wiring.Component):
-    """Takes an event, changes the row of its QP accordingly, and says what has to be said.
+class CompleterFsm(wiring.Component):
+    """Takes one event at a time, updates the acknowledge context (the row) of its QP, and drives the outputs.
 
-    The row is there 2 cycles after ``begin``, judged in the next, and the oldest message 2 cycles later. It is written
-    when the work is done, in the cycle in which the next event is chosen. Work goes on, and on to the next message,
-    only when the last completion has been taken or is being taken: so there is room for one whenever one comes up.
+    The row is read 2 cycles after ``begin`` and checked in the next cycle; the oldest message is read 2 cycles later.
+    The row is written at the end of the event, in the cycle in which the next event is chosen. The FSM goes on to the
+    next message only if the completion register is free, or becomes free in this cycle.
 
     Members
     -------
     idle, begin : 1
         The next event may be taken, is taken.
-    event : ``SendEvent``; control : ``QpControl``
+    event : ``CompleterEvent``; control : ``QpControl``
         From the next cycle on, until ``idle``; with a control token, ``control`` until ``control_taken``.
     next_qp : 12
         The event's QP in the cycle of ``begin``.
@@ -40,28 +40,28 @@ class CompleterSteps(wiring.Component):
         The event is of the same QP as the one before: ``stored`` may not be right yet, and ``row`` is.
     state, retry_count, rnr_retry
         Attributes of the QP.
-    torn : 1
+    write_conflict : 1
         They are undefined in this cycle.
     meaning : ``Meaning``
-    load, judge, within, newest, none : 1
+    load, compare, within, newest, none : 1
         See :class:`.psn_window.PsnWindow`.
     message : ``OldestMessage``
         2 cycles after ``seek``, its index.
     clear, restart, restarted : 1
-        See :class:`.outstanding_messages.MessageWalk`.
-    free, busy, emit, status, syndrome, fail, drained, kick, back, answer
-        See :class:`.completer_outputs.SendReports`.
+        See :class:`.outstanding_messages.OutstandingMessages`.
+    free, busy, emit, status, syndrome, fail, drained, schedule, back, answer
+        See :class:`.completer_outputs.CompleterOutputs`.
     count_implied_naks, dropped : 1
         An implied NAK; a response that nothing waits for.
     """
 
     idle: Out(1)
     begin: In(1)
-    event: In(SendEvent)
+    event: In(CompleterEvent)
     control: In(QpControl)
     control_taken: Out(1)
-    stored: In(SendRow)
-    row: Out(SendRow)
+    stored: In(AckContext)
+    row: Out(AckContext)
     write: Out(1)
     next_qp: In(12)
     same: Out(1)
@@ -69,10 +69,10 @@ class CompleterSteps(wiring.Component):
     state: In(4)
     retry_count: In(3)
     rnr_retry: In(3)
-    torn: In(1)
+    write_conflict: In(1)
     meaning: In(Meaning)
     load: Out(1)
-    judge: Out(1)
+    compare: Out(1)
     within: In(1)
     newest: In(1)
     none: In(1)
@@ -87,7 +87,7 @@ class CompleterSteps(wiring.Component):
     syndrome: Out(8)
     fail: Out(1)
     drained: Out(1)
-    kick: Out(1)
+    schedule: Out(1)
     back: Out(1)
     answer: Out(1)
     count_implied_naks: Out(1)
@@ -112,7 +112,7 @@ class CompleterSteps(wiring.Component):
         sending, stopping, alive, broken = Signal(), Signal(), Signal(), Signal()
         at_failed, at_bound, beyond = Signal(), Signal(), Signal()
         past, far, earlier, current = Signal(), Signal(), Signal(), Signal()
-        with m.If(~self.torn):
+        with m.If(~self.write_conflict):
             m.d.sync += [
                 sending.eq((self.state == QpState.RTS) | (self.state == QpState.SQD)),
                 stopping.eq(self.state == QpState.SQD),
@@ -180,9 +180,9 @@ class CompleterSteps(wiring.Component):
                 with m.If(~self.same):
                     m.d.comb += self.seek.eq(self.stored.progress.oldest)
                     m.d.sync += row.eq(self.stored)
-                m.next = "JUDGE"
-            with m.State("JUDGE"):
-                m.d.comb += self.judge.eq(1)
+                m.next = "CHECK"
+            with m.State("CHECK"):
+                m.d.comb += self.compare.eq(1)
                 m.d.sync += [
                     past.eq(ahead[-1]),
                     far.eq(ahead[-2:].all()),
@@ -191,7 +191,7 @@ class CompleterSteps(wiring.Component):
                     cause.eq(meaning.cause),
                     moved.eq(0),
                 ]
-                with m.If(self.free & ~self.busy & ~self.torn):
+                with m.If(self.free & ~self.busy & ~self.write_conflict):
                     with m.Switch(event.kind):
                         for kind in EventKind:
                             with m.Case(kind):
@@ -231,7 +231,7 @@ class CompleterSteps(wiring.Component):
                     with m.If(effect.more):
                         m.next = "LOOK"
                     with m.Else():
-                        m.d.comb += [done.eq(1), self.kick.eq(1)]
+                        m.d.comb += [done.eq(1), self.schedule.eq(1)]
                         m.next = "IDLE"
             with m.State("STEPPED"):
                 with m.If(self.free):
@@ -260,7 +260,7 @@ class CompleterSteps(wiring.Component):
                 m.next = "IDLE"
                 with m.If(alive & current & (progress.waiting | ~self.none)):
                     m.next = "LOOK"
-            with m.State("LOOK"), m.If(~self.torn):
+            with m.State("LOOK"), m.If(~self.write_conflict):
                 m.next = "SETTLE"
             with m.State("SETTLE"):
                 with m.If(at_failed | meaning.fatal | exhausted):
@@ -268,7 +268,7 @@ class CompleterSteps(wiring.Component):
                         m.d.sync += [row.status.eq(status), row.syndrome.eq(syndrome)]
                     m.next = "FAIL"
                 with m.Else():
-                    m.d.comb += [done.eq(1), self.back.eq(retry), self.kick.eq(response & ~retry)]
+                    m.d.comb += [done.eq(1), self.back.eq(retry), self.schedule.eq(response & ~retry)]
                     m.d.sync += row.recovery.eq(recovery)
                     with m.If(retry | wait):
                         m.d.sync += [

@@ -1,4 +1,4 @@
-"""What the completer says: completions, errors, and who may go on or must go back."""
+"""The completer's output streams: completions, errors, QPs to schedule, retries."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -11,7 +11,7 @@ from ...stream.ready import ReadyQueue
 from ...stream.transfer import Completion, QpError
 from ..responder.request_outcome import NO_EVENT
 
-__all__ = ["SendReports"]
+__all__ = ["CompleterOutputs"]
 
 OPCODES = {
     SendOpcode.RDMA_WRITE: WcOpcode.RDMA_WRITE,
@@ -26,8 +26,9 @@ OPCODES = {
 ATOMIC_BYTES = 8
 
 
-class SendReports(wiring.Component):
-    """Composes what is said of a QP and holds it until it is taken: one of each, and of ``retry`` a set.
+class CompleterOutputs(wiring.Component):
+    """Composes the items of the output streams and holds them until they are taken: one of each, and of ``retry`` a
+    set.
 
     A completion gives the byte length for atomics alone: the driver knows that of a READ from its WQE.
 
@@ -39,7 +40,7 @@ class SendReports(wiring.Component):
     Members
     -------
     qp, cq : 12
-    torn : 1
+    write_conflict : 1
         ``cq`` is undefined in this cycle: that of the last one with ``free`` counts.
     wqe_index, opcode, status, syndrome : 16, 4, 8, 8
         Of the completion. ``opcode`` is the SendOpcode.
@@ -47,12 +48,12 @@ class SendReports(wiring.Component):
         Completion; not in the cycle after one without ``free``.
     free : 1
         There is none, or it is being taken.
-    fail, drained, kick, answer : 1
+    fail, drained, schedule, answer : 1
         Error; event SQ_DRAINED; ``ready``; ``reply`` with ``wqe_index``. The first three only if not ``busy``.
     back : 1
         Retry.
     busy : 1
-        An error or a kick is not taken.
+        An error or an entry for ``ready`` is not taken.
     completion, error, ready, retry, reply
         See :class:`.completer.Completer`.
     """
@@ -63,7 +64,7 @@ class SendReports(wiring.Component):
             {
                 "qp": In(12),
                 "cq": In(12),
-                "torn": In(1),
+                "write_conflict": In(1),
                 "wqe_index": In(16),
                 "opcode": In(4),
                 "status": In(8),
@@ -72,7 +73,7 @@ class SendReports(wiring.Component):
                 "free": Out(1),
                 "fail": In(1),
                 "drained": In(1),
-                "kick": In(1),
+                "schedule": In(1),
                 "answer": In(1),
                 "back": In(1),
                 "busy": Out(1),
@@ -112,9 +113,13 @@ class SendReports(wiring.Component):
                 item.byte_length.eq(Mux(atomic, ATOMIC_BYTES, 0)),
                 item.solicited.eq(self.status != 0),
             ]
-        with m.If(self.free & ~self.torn):
+        with m.If(self.free & ~self.write_conflict):
             m.d.sync += item.cq.eq(self.cq)
-        for port, say in ((self.error, self.fail | self.drained), (self.ready, self.kick), (self.reply, self.answer)):
+        for port, say in (
+            (self.error, self.fail | self.drained),
+            (self.ready, self.schedule),
+            (self.reply, self.answer),
+        ):
             with m.If(say):
                 m.d.sync += port.valid.eq(1)
             with m.Elif(port.ready):

@@ -10,7 +10,7 @@ from ..common.layouts import Outstanding
 from ..common.live_row import LiveRow
 from ..common.psn import PSN_BITS, Sent, psn_before, psn_next
 
-__all__ = ["MessageWalk", "OldestMessage"]
+__all__ = ["OldestMessage", "OutstandingMessages"]
 
 LAST_OF_ALL = (1 << PSN_BITS) - 1
 
@@ -29,7 +29,7 @@ OldestMessage = data.StructLayout(
 """A QP's oldest message; if it is not wholly sent, only `complete` and `stop` are defined, and 0."""
 
 
-class MessageWalk(wiring.Component):
+class OutstandingMessages(wiring.Component):
     """Keeps what the requester says of each message that is under way, and compares a QP's oldest with what has been
     acknowledged.
 
@@ -57,8 +57,8 @@ class MessageWalk(wiring.Component):
         That message, too, from the cycle before at the latest.
     target : 24
         All packets before this one have arrived.
-    through : 1
-        Also of READs and atomics.
+    data : 1
+        The response is data: READs and atomics before ``target`` are complete, too.
     message : ``OldestMessage``
     latest : 24
         The last PSN sent, 3 cycles after ``qp``.
@@ -80,7 +80,7 @@ class MessageWalk(wiring.Component):
                 "seek": In(16),
                 "oldest": In(16),
                 "target": In(PSN_BITS),
-                "through": In(1),
+                "data": In(1),
                 "message": Out(OldestMessage),
                 "latest": Out(PSN_BITS),
                 "clear": In(1),
@@ -131,6 +131,6 @@ class MessageWalk(wiring.Component):
             seen.opcode.eq(entry.opcode),
             seen.signaled.eq(entry.signaled),
             seen.is_read.eq(entry.opcode[2]),  # 4 to 6
-            seen.stop.eq(seen.is_read & ~self.through & whole),
+            seen.stop.eq(seen.is_read & ~self.data & whole),
         ]
         return m

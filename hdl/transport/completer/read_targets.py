@@ -9,17 +9,17 @@ from ...stream.ram import Ram
 from ..common.layouts import ReadTarget
 from ..common.psn import PSN_BITS
 
-__all__ = ["READS", "ReadTargets", "ReadTold"]
+__all__ = ["READS", "ReadTargetWrite", "ReadTargets"]
 
 READS = 16
 """Most READs and atomics of a QP that are on their way."""
 
-ReadTold = data.StructLayout({"qp": 12, "slot": ceil_log2(READS), "again": 1, "target": ReadTarget})
+ReadTargetWrite = data.StructLayout({"qp": 12, "slot": ceil_log2(READS), "again": 1, "target": ReadTarget})
 """A READ or atomic is begun; ``slot`` is the number of those begun before, modulo 16. Or, with ``again``, the rest of a
 READ is asked for, and ``target.psn`` is the first PSN of that; the other fields say nothing."""
 
-Count = data.StructLayout({"told": ceil_log2(2 * READS), "again": 1, "psn": PSN_BITS})
-"""Of a QP: READs and atomics that were ever told; whether, and where, the rest of one was asked for last."""
+Count = data.StructLayout({"count": ceil_log2(2 * READS), "again": 1, "psn": PSN_BITS})
+"""Of a QP: READs and atomics that were ever begun; whether, and where, the rest of one was asked for last."""
 
 
 class ReadTargets(wiring.Component):
@@ -35,13 +35,13 @@ class ReadTargets(wiring.Component):
 
     Members
     -------
-    reads : stream of ``ReadTold``
+    reads : stream of ``ReadTargetWrite``
     free : 1
         The count of ``qp`` is looked at, and ``reset`` may be set in the next cycle.
     qp, head, target : QP index, 5, ``ReadTarget``
         The target in row ``head`` modulo 16, 2 cycles later.
-    told : 5
-        2 cycles after a cycle in which ``free`` is set: READs and atomics that were ever told, modulo 32.
+    count : 5
+        2 cycles after a cycle in which ``free`` is set: READs and atomics that were ever begun, modulo 32.
     again, psn : 1, 24
         Likewise: the rest of a READ was asked for, the last time from this PSN on.
     reset, reset_qp
@@ -52,12 +52,12 @@ class ReadTargets(wiring.Component):
         self.qps = qps
         super().__init__(
             {
-                "reads": In(stream.Signature(ReadTold)),
+                "reads": In(stream.Signature(ReadTargetWrite)),
                 "free": Out(1),
                 "qp": In(range(qps)),
                 "head": In(ceil_log2(2 * READS)),
                 "target": Out(ReadTarget),
-                "told": Out(ceil_log2(2 * READS)),
+                "count": Out(ceil_log2(2 * READS)),
                 "again": Out(1),
                 "psn": Out(PSN_BITS),
                 "reset": In(1),
@@ -67,7 +67,7 @@ class ReadTargets(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        told = self.reads.payload
+        item = self.reads.payload
         bits = ceil_log2(self.qps)
         m.submodules.ring = ring = Ram(ReadTarget, self.qps * READS)
         m.submodules.counts = counts = Ram(Count, self.qps)
@@ -78,15 +78,15 @@ class ReadTargets(wiring.Component):
         m.d.sync += waits.eq(0)
         m.d.comb += [
             ring.r_addr.eq(Cat(self.head[: ceil_log2(READS)], self.qp)),
-            ring.w_addr.eq(Cat(told.slot, told.qp[:bits])),
-            ring.w_data.eq(told.target),
+            ring.w_addr.eq(Cat(item.slot, item.qp[:bits])),
+            ring.w_data.eq(item.target),
             self.target.eq(ring.r_data),
-            counts.r_addr.eq(Mux(waits, told.qp, self.qp)),
+            counts.r_addr.eq(Mux(waits, item.qp, self.qp)),
             counts.w_addr.eq(Mux(self.reset, self.reset_qp, qp)),
-            changed.told.eq(row.told + ~again),
+            changed.count.eq(row.count + ~again),
             changed.again.eq(row.again | again),
             changed.psn.eq(Mux(again, psn, row.psn)),
-            self.told.eq(row.told),
+            self.count.eq(row.count),
             self.again.eq(row.again),
             self.psn.eq(row.psn),
         ]
@@ -95,8 +95,8 @@ class ReadTargets(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 # Nobody looks at the row until it is counted.
-                m.d.comb += [self.free.eq(~waits), counts.w_en.eq(self.reset), ring.w_en.eq(waits & ~told.again)]
-                m.d.sync += [qp.eq(told.qp), again.eq(told.again), psn.eq(told.target.psn)]
+                m.d.comb += [self.free.eq(~waits), counts.w_en.eq(self.reset), ring.w_en.eq(waits & ~item.again)]
+                m.d.sync += [qp.eq(item.qp), again.eq(item.again), psn.eq(item.target.psn)]
                 m.d.sync += waits.eq(self.reads.valid & ~self.reads.ready)
                 with m.If(waits & ~self.reset):
                     m.d.comb += self.reads.ready.eq(1)

@@ -60,7 +60,7 @@ class ResponseEffect(wiring.Component):
             self.acknowledged.eq(~self.stop),
             self.progressed.eq(self.moved | (self.beyond & ~self.stop)),
             self.rested.eq(self.newest & self.meaning.inclusive & ~self.stop),
-            self.implied.eq(self.stop & self.beyond & ~self.meaning.grave & ~self.at_failed),
-            self.more.eq(self.at_failed | self.meaning.grave | self.implied | self.drain),
+            self.implied.eq(self.stop & self.beyond & ~self.meaning.nak & ~self.at_failed),
+            self.more.eq(self.at_failed | self.meaning.nak | self.implied | self.drain),
         ]
         return m

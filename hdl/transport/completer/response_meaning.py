@@ -25,12 +25,12 @@ Meaning = data.StructLayout(
     {
         "known": 1,  # it is something that a peer may say; else, or if there is no response, the next six are zero
         "inclusive": 1,  # the packet it names has arrived, too: `target` is the next one
-        "through": 1,  # it is data: `target` does not pass over a READ or atomic
+        "data": 1,  # it is data: `target` does not pass over a READ or atomic
         "cause": RetryCause,  # SEQUENCE, NOT_READY or NONE
         "fatal": 1,  # the oldest WQE behind those that are complete fails, with the status below
         "failing": 1,  # the WQE of the response fails, with the status below, when its turn comes
         "credits": 1,  # it says how many messages may be sent: those before `limit`, or all if not `limited`
-        "grave": 1,  # `fatal`, or `cause` is not NONE
+        "nak": 1,  # `fatal`, or `cause` is not NONE
         "limit": 16,
         "limited": 1,
         "rnr_timer": 5,  # with NOT_READY
@@ -80,7 +80,7 @@ class ResponseMeaning(wiring.Component):
         m.d.comb += [
             count.eq(credit_count(syndrome[:5])),
             out.target.eq(self.psn),
-            out.grave.eq(out.fatal | (out.cause != RetryCause.NONE)),
+            out.nak.eq(out.fatal | (out.cause != RetryCause.NONE)),
             out.rnr_timer.eq(syndrome[:5]),
         ]
         with m.If(self.start):
@@ -110,7 +110,7 @@ class ResponseMeaning(wiring.Component):
                 out.inclusive.eq(0),
                 out.cause.eq(RetryCause.NONE),
                 out.fatal.eq(0),
-                out.through.eq(kind == ResponseJobKind.DATA),
+                out.data.eq(kind == ResponseJobKind.DATA),
                 out.failing.eq(refused | (kind == ResponseJobKind.FAILED)),
                 out.syndrome.eq(syndrome),
                 out.credits.eq(answer & (group == 0)),

@@ -16,10 +16,10 @@ from ...stream.transfer import LENGTH_BITS, AccessRequest, AttributeWrite, QpCon
 from ..common.layouts import LookedUp, ResponseJob, ResponseJobKind
 from ..common.psn import PSN_BITS, psn_before, psn_next
 from .entry_cache import EntryCache
-from .read_targets import READS, ReadTargets, ReadTold
+from .read_targets import READS, ReadTargets, ReadTargetWrite
 from .scatter_walk import Place, ScatterWalk
 
-__all__ = ["NO_AETH", "Collector"]
+__all__ = ["NO_AETH", "ResponseReceiver"]
 
 READ_RESPONSE_FIRST, READ_RESPONSE_MIDDLE, READ_RESPONSE_LAST, READ_RESPONSE_ONLY = range(0x0D, 0x11)
 ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE = 0x11, 0x12
@@ -27,7 +27,7 @@ ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE = 0x11, 0x12
 NO_AETH = 0x40
 """Syndrome in the job of a response that has no AETH: bits 6:5 are reserved on the wire."""
 
-CollectState = data.StructLayout(
+ReadProgress = data.StructLayout(
     {
         "head": ceil_log2(2 * READS),  # READs and atomics whose responses have all come
         "active": 1,  # of the next one some have; if not, the fields below are undefined
@@ -39,7 +39,7 @@ CollectState = data.StructLayout(
 """How far a QP's READs and atomics are: 194 bits, six block RAMs."""
 
 
-class Collector(wiring.Component):
+class ResponseReceiver(wiring.Component):
     """Takes one response at a time: gives its payload the place that the WQE of the READ or atomic says, and tells the
     completer what it was.
 
@@ -86,7 +86,7 @@ class Collector(wiring.Component):
     attribute, attribute_en
         Broadcast of QP attributes.
     response : stream of ``LookedUp``
-    reads : stream of ``ReadTold``
+    reads : stream of ``ReadTargetWrite``
         Each READ or atomic, and where the rest of a READ is asked for, before its request leaves; at most 16 of a QP
         may be unfinished.
     control : stream of ``QpControl``
@@ -107,7 +107,7 @@ class Collector(wiring.Component):
                 "attribute": In(AttributeWrite),
                 "attribute_en": In(1),
                 "response": In(stream.Signature(LookedUp)),
-                "reads": In(stream.Signature(ReadTold)),
+                "reads": In(stream.Signature(ReadTargetWrite)),
                 "control": In(stream.Signature(QpControl)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "job": Out(stream.Signature(ResponseJob)),
@@ -120,7 +120,7 @@ class Collector(wiring.Component):
         m = Module()
         names = ("path_mtu", "pd", "sq_base", "log_sq_size")
         m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
-        m.submodules.ram = ram = Ram(CollectState, self.qps)
+        m.submodules.ram = ram = Ram(ReadProgress, self.qps)
         m.submodules.targets = targets = ReadTargets(self.qps)
         m.submodules.walk = walk = ScatterWalk()
         m.submodules.cache = cache = EntryCache(self.data_width)
@@ -133,13 +133,13 @@ class Collector(wiring.Component):
         opcode = transport.opcode[:5]
         target = targets.target
         qp = Signal(12)  # in the cycle in which the row is written the packet is gone
-        state = Signal(CollectState)  # its place is the walk's
+        state = Signal(ReadProgress)  # its place is the walk's
         kind = Signal(ResponseJobKind)
         resetting = Signal()
         store = Signal()
         finish = Signal()
-        torn = Signal()  # `mtu` is undefined, a cycle after the row
-        m.d.sync += [torn.eq(table.torn[1]), store.eq(0)]
+        mtu_conflict = Signal()  # `mtu` is undefined, a cycle after the row
+        m.d.sync += [mtu_conflict.eq(table.write_conflict[1]), store.eq(0)]
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
@@ -166,7 +166,7 @@ class Collector(wiring.Component):
             walk.take_address.eq(cache.take_address),
             walk.take_size.eq(cache.take_size),
             walk.exhausted.eq(cache.exhausted),
-            cache.want.eq(walk.want & ~table.torn.any() & ~torn),
+            cache.want.eq(walk.want & ~table.write_conflict.any() & ~mtu_conflict),
             cache.qp.eq(qp),
             cache.index.eq(target.wqe_index),
             cache.large.eq(target.large),
@@ -229,19 +229,19 @@ class Collector(wiring.Component):
                 m.d.comb += [walk.load.eq(1), walk.start.eq(ram.r_data.place)]
                 m.d.sync += [
                     state.eq(ram.r_data),
-                    pending.eq(ram.r_data.head != targets.told),
+                    pending.eq(ram.r_data.head != targets.count),
                     resumes.eq(targets.again & (targets.psn == transport.psn)),
                 ]
                 m.next = "TARGET"
                 with m.If(ram.r_data.active):
-                    m.next = "JUDGE"
+                    m.next = "CHECK"
             with m.State("TARGET"):
                 m.next = "BEGIN"
             with m.State("BEGIN"):
                 m.d.comb += walk.load.eq(1)
                 m.d.sync += [state.expected.eq(target.psn), state.left.eq(target.length)]
-                m.next = "JUDGE"
-            with m.State("JUDGE"):
+                m.next = "CHECK"
+            with m.State("CHECK"):
                 m.d.sync += [
                     pd.eq(table.row.pd),
                     equal.eq(transport.psn == state.expected),
@@ -255,7 +255,7 @@ class Collector(wiring.Component):
                     begun.eq(state.active),
                     refuses.eq((opcode != READ_RESPONSE_MIDDLE) & (transport.syndrome[5:] != 0)),
                 ]
-                with m.If(~table.torn[1] & ~torn):
+                with m.If(~table.write_conflict[1] & ~mtu_conflict):
                     m.next = "WEIGH"
             with m.State("WEIGH"):
                 m.next = "DECIDE"

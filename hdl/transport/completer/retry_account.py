@@ -30,10 +30,10 @@ class RetryAccount(wiring.Component):
 
     NAKs for a lost packet, implied ones and timeouts share a count, RNR NAKs have their own; both begin anew with
     whatever is acknowledged. One more than allowed is a failure of the oldest WQE. What peers sent before they saw that
-    the queue went back implies further NAKs: those are nothing until something is acknowledged or a timeout. One that
-    is implied after a timeout makes the queue go back, too, but does not count: perhaps it comes from what the peer
-    sent before, and then one loss would take two retries. While an RNR NAK's time runs, nothing else counts, as the
-    queue goes back anyway.
+    the queue went back implies further NAKs: they do not count until something is acknowledged, or until a timeout. One
+    that is implied after a timeout makes the queue go back, too, but does not count: perhaps it comes from what the
+    peer sent before, and then one loss would take two retries. While an RNR NAK's time runs, nothing else counts, as
+    the queue goes back anyway.
 
     Source: InfiniBand volume 1, 9.7.5.1.2 and 9.9.2.
 

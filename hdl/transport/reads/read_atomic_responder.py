@@ -16,26 +16,26 @@ from ...wire.opcodes import opcode
 from ..common.layouts import (
     READ_EXTENT,
     Answered,
-    Departure,
-    DepartureKind,
     PayloadSource,
     Recall,
     Release,
     ResponseEntry,
     ResponseKind,
+    TxDescriptor,
+    TxDescriptorKind,
 )
 from ..common.psn import psn_before, psn_next
-from .read_mark import ResponseMark
+from .read_mark import ReadMark
 from .replay_cache import ReplayCache, ReplaySlot
-from .response_scheduler import ResponseLedger
+from .response_scheduler import ResponseScheduler
 
-__all__ = ["RING", "EntryWrite", "Replier"]
+__all__ = ["RING", "EntryWrite", "ReadAtomicResponder"]
 
 RING = 16
 """Entries of a QP: no peer may have more READs and atomics outstanding."""
 
 EntryWrite = data.StructLayout({"qp": 12, "slot": 4, "entry": ResponseEntry})
-"""Responder to replier. ``slot`` counts the QP's entries from 0 at its RESET."""
+"""Responder to READ/atomic responder. ``slot`` counts the QP's entries from 0 at its RESET."""
 
 ATOMIC_BYTES = 8
 
@@ -55,7 +55,7 @@ CutState = data.StructLayout(
 """How far a QP's responses are cut."""
 
 
-class Replier(wiring.Component):
+class ReadAtomicResponder(wiring.Component):
     """Keeps a ring of what each QP's peer has asked for, and answers: one packet a turn, the QPs in turns, each QP's
     entries in order.
 
@@ -70,19 +70,19 @@ class Replier(wiring.Component):
 
     A replay is answered with what the atomic of the same PSN has found; a READ that is asked for again is served if it
     is one that was asked for before, or the rest of one: its end, key and last PSN are the same, and it does not begin
-    earlier (:class:`.read_mark.ResponseMark`). The last 16 READs and atomics of each QP are known. If it is none of
+    earlier (:class:`.read_mark.ReadMark`). The last 16 READs and atomics of each QP are known. If it is none of
     them, nothing is sent, and the entry counts as answered. A READ that was begun before is refused in silence
     (``quiet``): it may be a late copy of one that is complete, and the region is gone.
 
     Source: InfiniBand volume 1, 9.7.1 (duplicate requests).
 
     A token makes its QP forget its entries; it goes down the transmit path as a RESPONSE_TOKEN whose run has ``clear``.
-    See :class:`.response_scheduler.ResponseLedger` for what becomes of answers meanwhile.
+    See :class:`.response_scheduler.ResponseScheduler` for what becomes of answers meanwhile.
 
     *Cycles*: from ``release`` to ``access`` 9 for an atomic, 10 for a READ. A small READ or atomic takes 10, or 9 if
-    several QPs have some: the ledger's four operations. A packet of a large READ takes 11, or 14 from 1024 bytes on. A
-    replay, or a READ that is asked for again, takes up to 37 more. A recall takes 7 as soon as the packet being cut has
-    gone, and 15 or more an entry that is given up. The operands of 15 atomics may wait for the atomic unit.
+    several QPs have some: the scheduler's four operations. A packet of a large READ takes 11, or 14 from 1024 bytes on.
+    A replay, or a READ that is asked for again, takes up to 37 more. A recall takes 7 as soon as the packet being cut
+    has gone, and 15 or more an entry that is given up. The operands of 15 atomics may wait for the atomic unit.
 
     Parameters
     ----------
@@ -107,10 +107,10 @@ class Replier(wiring.Component):
         causes it, if that has at least 1024 bytes.
     answered_i, answered_o : stream of ``Answered``
         From the transmitter; and on to the acknowledger, with no register behind.
-    packet : stream of ``Departure``; access : stream of ``AccessRequest``
-        Of each packet a departure and a run.
+    packet : stream of ``TxDescriptor``; access : stream of ``AccessRequest``
+        Of each packet a TX descriptor and a run.
     inline : stream of ``PacketBeat``
-        8 bytes for each departure with source INLINE.
+        8 bytes for each TX descriptor with source INLINE.
     operands : stream of ``AtomicOperands``; result : stream of ``AtomicResult``
         One for each run with ``tag``, in order. A result comes before its packet is answered.
     count_atomics, count_replays : 1
@@ -137,7 +137,7 @@ class Replier(wiring.Component):
                 "hold": In(1),
                 "answered_i": In(stream.Signature(Answered)),
                 "answered_o": Out(stream.Signature(Answered)),
-                "packet": Out(stream.Signature(Departure)),
+                "packet": Out(stream.Signature(TxDescriptor)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "inline": Out(stream.Signature(PacketBeat(data_width))),
                 "operands": Out(stream.Signature(AtomicOperands)),
@@ -152,31 +152,31 @@ class Replier(wiring.Component):
         m.submodules.table = table = Table(QP_CONTEXT, ("path_mtu", "pd"), self.qps)
         m.submodules.ring = ring = Ram(ResponseEntry, self.qps * RING)
         m.submodules.states = states = Ram(CutState, self.qps)
-        m.submodules.ledger = ledger = ResponseLedger(self.qps)
+        m.submodules.scheduler = scheduler = ResponseScheduler(self.qps)
         m.submodules.cache = cache = ReplayCache(self.qps)
-        m.submodules.mark = mark = ResponseMark()
+        m.submodules.mark = mark = ReadMark()
         entry, state = ring.r_data, states.r_data
         for name in ("release", "answered_i"):
-            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(ledger, name))
-        wiring.connect(m, ledger.answered_o, wiring.flipped(self.answered_o))
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(scheduler, name))
+        wiring.connect(m, scheduler.answered_o, wiring.flipped(self.answered_o))
         wiring.connect(m, cache.operands, wiring.flipped(self.operands))
         wiring.connect(m, wiring.flipped(self.result), cache.result)
 
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
-            table.index.eq(ledger.qp),
+            table.index.eq(scheduler.qp),
             ring.w_addr.eq(Cat(self.entry.slot, self.entry.qp[: ceil_log2(self.qps)])),
             ring.w_data.eq(self.entry.entry),
             ring.w_en.eq(self.entry_en),
-            ring.r_addr.eq(Cat(ledger.slot, ledger.qp)),
-            states.r_addr.eq(ledger.qp),
-            ledger.served_qp.eq(self.served_qp),
-            ledger.recall.eq(self.recall_en),
-            ledger.recall_qp.eq(self.recall.qp),
-            ledger.hold.eq(self.hold),
-            self.served.eq(ledger.served),
-            cache.qp.eq(ledger.qp),
+            ring.r_addr.eq(Cat(scheduler.slot, scheduler.qp)),
+            states.r_addr.eq(scheduler.qp),
+            scheduler.served_qp.eq(self.served_qp),
+            scheduler.recall.eq(self.recall_en),
+            scheduler.recall_qp.eq(self.recall.qp),
+            scheduler.hold.eq(self.hold),
+            self.served.eq(scheduler.served),
+            cache.qp.eq(scheduler.qp),
             cache.place.eq(state.place),
             cache.entry.eq(entry),
             self.count_atomics.eq(cache.count_atomics),
@@ -194,8 +194,8 @@ class Replier(wiring.Component):
             is_repeat.eq(entry.kind == ResponseKind.REPEAT),
             is_replay.eq(entry.kind == ResponseKind.REPLAY),
             may.eq(
-                ledger.open
-                & (state.middle | ~ledger.flying | ((entry.kind != ResponseKind.REPLAY) & (state.atomic != reads)))
+                scheduler.open
+                & (state.middle | ~scheduler.flying | ((entry.kind != ResponseKind.REPLAY) & (state.atomic != reads)))
             ),
         ]
 
@@ -222,13 +222,15 @@ class Replier(wiring.Component):
             access.length.eq(Mux(replay, 0, length)),
             access.span.eq(Mux(atomic, ATOMIC_BYTES, left)),
             access.access.eq(Mux(atomic, Access.REMOTE_ATOMIC, Access.REMOTE_READ)),
-            access.qp.eq(ledger.qp),
-            access.clear.eq(ledger.token),
+            access.qp.eq(scheduler.qp),
+            access.clear.eq(scheduler.token),
             access.tag.eq(atomic),
             access.last.eq(1),
             self.packet.valid.eq(waits[1]),
-            self.packet.payload.qp.eq(ledger.qp),
-            self.packet.payload.kind.eq(Mux(ledger.token, DepartureKind.RESPONSE_TOKEN, DepartureKind.RESPONSE)),
+            self.packet.payload.qp.eq(scheduler.qp),
+            self.packet.payload.kind.eq(
+                Mux(scheduler.token, TxDescriptorKind.RESPONSE_TOKEN, TxDescriptorKind.RESPONSE)
+            ),
             self.packet.payload.source.eq(
                 Mux(atomic, PayloadSource.ATOMIC, Mux(replay, PayloadSource.INLINE, PayloadSource.MEMORY))
             ),
@@ -242,8 +244,8 @@ class Replier(wiring.Component):
             m.d.comb += header.opcode.eq(opcode("RC_ATOMIC_ACKNOWLEDGE"))
         # Written out of registers: until the QP has another turn some cycles pass.
         following, written = Signal(CutState), Signal()
-        m.d.sync += [states.w_addr.eq(ledger.qp), states.w_data.eq(following), states.w_en.eq(written)]
-        with m.If(~ledger.token):
+        m.d.sync += [states.w_addr.eq(scheduler.qp), states.w_data.eq(following), states.w_en.eq(written)]
+        with m.If(~scheduler.token):
             m.d.comb += [following.place.eq(state.place), following.atomic.eq(atomic | replay)]
             with m.If(~last):
                 m.d.comb += [
@@ -257,7 +259,7 @@ class Replier(wiring.Component):
                     following.place.slot.eq(state.place.slot + 1),
                     following.place.wrapped.eq(state.place.wrapped | state.place.slot.all()),
                 ]
-        with m.If(ledger.lost):
+        with m.If(scheduler.lost):
             m.d.comb += following.atomic.eq(state.atomic)  # none was begun
         beat = self.inline.payload
         m.d.comb += [
@@ -278,10 +280,10 @@ class Replier(wiring.Component):
             mark.extent.eq(extent),
             mark.path_mtu.eq(table.row.path_mtu),
             cache.mark.eq(mark.mark),
-            ledger.complete.eq(last),
+            scheduler.complete.eq(last),
         ]
-        with m.If(ledger.ended):
-            m.d.sync += ledger.end.eq(0)
+        with m.If(scheduler.ended):
+            m.d.sync += scheduler.end.eq(0)
         uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
         with m.If(waits[1] & (length[LARGE_BITS:] != 0)):
             m.d.sync += uncounted.eq(-1)
@@ -289,8 +291,8 @@ class Replier(wiring.Component):
             m.d.sync += uncounted.eq(uncounted - 1)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += ledger.free.eq(uncounted == 0)
-                with m.If(ledger.begun):
+                m.d.comb += scheduler.free.eq(uncounted == 0)
+                with m.If(scheduler.begun):
                     m.next = "READ"
             with m.State("READ"):
                 m.next = "ROW"
@@ -310,24 +312,24 @@ class Replier(wiring.Component):
                     mtu_code.eq(table.row.path_mtu),
                     header.psn.eq(psn_next(entry.psn, state.packets)),
                     left.eq(extent.length - state.offset),
-                    length.eq(Mux(ledger.token, 0, ATOMIC_BYTES)),
-                    last.eq(~ledger.token),
-                    atomic.eq(~ledger.token & ~is_read & ~is_replay),
-                    replay.eq(~ledger.token & is_replay),
-                    fresh.eq(~ledger.token & is_read & ~is_repeat & ~state.middle),
-                    ledger.skip.eq(0),
+                    length.eq(Mux(scheduler.token, 0, ATOMIC_BYTES)),
+                    last.eq(~scheduler.token),
+                    atomic.eq(~scheduler.token & ~is_read & ~is_replay),
+                    replay.eq(~scheduler.token & is_replay),
+                    fresh.eq(~scheduler.token & is_read & ~is_repeat & ~state.middle),
+                    scheduler.skip.eq(0),
                 ]
-                with m.If(ledger.token):
-                    m.d.sync += [ledger.end.eq(1), waits.eq(-1)]
+                with m.If(scheduler.token):
+                    m.d.sync += [scheduler.end.eq(1), waits.eq(-1)]
                     m.next = "SAY"
-                with m.Elif(table.torn[1]):
+                with m.Elif(table.write_conflict[1]):
                     pass
-                with m.Elif(ledger.recalling):
+                with m.Elif(scheduler.recalling):
                     m.next = "RECALL"
                 with m.Elif(~may):
                     m.next = "IDLE"
                 with m.Elif(is_read & ~(is_repeat & ~state.middle)):
-                    m.d.sync += ledger.end.eq(1)
+                    m.d.sync += scheduler.end.eq(1)
                     m.next = "MEASURE"
                 with m.Elif(is_read | is_replay):
                     # The value that was found last stands until it is taken.
@@ -336,14 +338,14 @@ class Replier(wiring.Component):
                         m.next = "SEARCH"
                 with m.Elif(cache.room):
                     m.d.comb += cache.put.eq(1)
-                    m.d.sync += [ledger.end.eq(1), waits.eq(-1)]
+                    m.d.sync += [scheduler.end.eq(1), waits.eq(-1)]
                     m.next = "SAY"
             with m.State("RECALL"):
                 # Who asked may have given up, and another may ask.
                 m.next = "IDLE"
-                with m.If(self.recall_en & (self.recall.qp == ledger.qp)):
+                with m.If(self.recall_en & (self.recall.qp == scheduler.qp)):
                     given_up = ~psn_before(header.psn, self.recall.psn)
-                    with m.If(ledger.open & (is_read | is_replay) & given_up):
+                    with m.If(scheduler.open & (is_read | is_replay) & given_up):
                         m.d.comb += cache.keep.eq(fresh)
                         m.next = "LOST"
                     with m.Else():
@@ -354,19 +356,19 @@ class Replier(wiring.Component):
                 m.next = "SAY"
             with m.State("SEARCH"):
                 with m.If(cache.done & cache.found & is_repeat):
-                    m.d.sync += [access.quiet.eq(cache.was_cut), ledger.end.eq(1)]
+                    m.d.sync += [access.quiet.eq(cache.was_cut), scheduler.end.eq(1)]
                     m.next = "MEASURE"
                 with m.Elif(cache.done & cache.found):
                     m.d.comb += self.count_replays.eq(1)
-                    m.d.sync += [self.inline.valid.eq(1), ledger.end.eq(1), waits.eq(-1)]
+                    m.d.sync += [self.inline.valid.eq(1), scheduler.end.eq(1), waits.eq(-1)]
                     m.next = "SAY"
                 with m.Elif(cache.done):
                     m.next = "LOST"
             with m.State("LOST"):
-                m.d.comb += ledger.lost.eq(1)
-                with m.If(ledger.lost_told):
+                m.d.comb += scheduler.lost.eq(1)
+                with m.If(scheduler.lost_told):
                     m.d.comb += written.eq(1)
-                    m.d.sync += [ledger.end.eq(1), ledger.skip.eq(1)]
+                    m.d.sync += [scheduler.end.eq(1), scheduler.skip.eq(1)]
                     m.next = "IDLE"
             with m.State("SAY"):
                 still = waits & ~Cat(self.access.ready, self.packet.ready)

@@ -1,4 +1,4 @@
-"""What a READ and the rest of it have in common."""
+"""A hash by which a READ is recognised when the rest of it is asked for again."""
 
 from functools import reduce
 from operator import xor
@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from ..common.layouts import READ_EXTENT
 from .replay_cache import MARK_BITS
 
-__all__ = ["ResponseMark"]
+__all__ = ["ReadMark"]
 
 LEAST_MTU = 8
 """log2 of the smallest path MTU."""
@@ -19,7 +19,7 @@ PLACES = {"end": 0, "key": 7, "after": 2, "part": 4}
 """Where the parts begin. A packet or half of one more or less changes few bits, and not the same ones in two parts."""
 
 
-class ResponseMark(wiring.Component):
+class ReadMark(wiring.Component):
     """A READ and the rest of it, from one of its packets on, have the same mark, and others rarely: it is the exclusive
     or of what they have in common, in pieces of 18 bits. That is the end of the range, the key, the PSN behind the last
     response, and the length modulo the MTU.

@@ -8,7 +8,7 @@ from ...abi.tables import AccessStatus
 from ...stream.ready import ReadyQueue
 from ..common.layouts import Answered, Release
 
-__all__ = ["ResponseLedger"]
+__all__ = ["ResponseScheduler"]
 
 Row = data.StructLayout({"released": 5, "cut": 5, "served": 8, "dead": 1})
 """Entries of a QP: released by the acknowledger, cut into packets, answered. ``dead``: one was refused."""
@@ -23,7 +23,7 @@ class Operation(enum.Enum, shape=2):
     RELEASE = 3
 
 
-class ResponseLedger(wiring.Component):
+class ResponseScheduler(wiring.Component):
     """Keeps count of each QP's ring of responses, and says whose turn it is to be cut.
 
     A QP has a turn when an entry is released, after a turn if there is more to do, and when the last of its responses

@@ -6,12 +6,12 @@ from amaranth.lib.wiring import In, Out
 
 from ..common.layouts import Progress
 from ..common.psn import PSN_BITS
-from .requester_context import SendState
+from .requester_context import RequesterContext
 
 __all__ = ["Admission", "AdmissionCheck"]
 
 READS_MAX = 16
-"""READs and atomics of a QP that may be outstanding: targets the collector keeps."""
+"""READs and atomics of a QP that may be outstanding: targets the response receiver keeps."""
 
 FAR_BITS = PSN_BITS - 2
 """No packet is begun 2**22 PSNs or more ahead of the first that is not acknowledged: a quarter of all, so that with the
@@ -25,8 +25,8 @@ Admission = data.StructLayout(
         "far": 1,  # too many packets are not acknowledged; undefined with `behind`
         "fenced": 1,  # READs or atomics are outstanding
         "full": 1,  # as many of them as may be
-        "barred": 1,  # none may ever be
-        "poor": 1,  # no credit for a message that needs a receive WQE
+        "rd_atomic_disabled": 1,  # none may ever be
+        "no_credit": 1,  # no credit for a message that needs a receive WQE
     }
 )
 
@@ -39,7 +39,7 @@ class AdmissionCheck(wiring.Component):
 
     Members
     -------
-    state, progress : ``SendState``, ``Progress``
+    state, progress : ``RequesterContext``, ``Progress``
     max_rd_atomic : 8
         As in the QP's context.
     begun : 16
@@ -50,7 +50,7 @@ class AdmissionCheck(wiring.Component):
     def __init__(self):
         super().__init__(
             {
-                "state": In(SendState),
+                "state": In(RequesterContext),
                 "progress": In(Progress),
                 "max_rd_atomic": In(8),
                 "begun": Out(16),
@@ -76,7 +76,7 @@ class AdmissionCheck(wiring.Component):
             self.o.far.eq(ahead[FAR_BITS:] != 0),
             self.o.fenced.eq(reads != 0),
             self.o.full.eq((reads >= self.max_rd_atomic) | (reads >= READS_MAX)),
-            self.o.barred.eq(self.max_rd_atomic == 0),
-            self.o.poor.eq(progress.limited & ~credit[-1] & (self.begun != 0)),
+            self.o.rd_atomic_disabled.eq(self.max_rd_atomic == 0),
+            self.o.no_credit.eq(progress.limited & ~credit[-1] & (self.begun != 0)),
         ]
         return m

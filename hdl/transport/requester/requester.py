@@ -7,18 +7,18 @@ from amaranth.lib.wiring import In, Out
 from ...abi.commands import QpAction
 from ...abi.contexts import QP_CONTEXT
 from ...queue.ring import RingIndex, RingStatus
-from ...stream.connections import told
+from ...stream.connections import connect_signals
 from ...stream.packet import PacketBeat
 from ...stream.table import Table
 from ...stream.transfer import AccessRequest, AttributeWrite, QpControl
-from ..common.layouts import Departure, DepartureKind, Failure, Flush, Outstanding, Progress
+from ..common.layouts import Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind
 from ..common.psn import Sent
 from .admission import AdmissionCheck
-from .requester_arbiter import Order, Orders
-from .requester_context import BLOCKS_BITS, Phase, SendStates, StateChange
-from .requester_outputs import Announcements, Reply, Said
+from .requester_arbiter import RequesterArbiter, RequesterEvent
+from .requester_context import BLOCKS_BITS, Phase, RequesterContextStore, StateChange
+from .requester_outputs import OutputStrobes, Reply, RequesterOutputs
 from .segmenter import ReadBegun, Segmenter
-from .send_decision import Turn, TurnChoice
+from .send_decision import SendAction, SendDecision
 from .wqe_words import word_address
 
 __all__ = ["Requester"]
@@ -46,15 +46,15 @@ class Requester(wiring.Component):
     further conditions hold: with FENCE no READ or atomic is outstanding; a READ or atomic has fewer than
     ``max_rd_atomic`` and fewer than 16 before it; a message that needs a receive WQE has a credit, or nothing is
     outstanding. And no packet is sent 2**22 PSNs ahead of the first that is not acknowledged, nor while the peer is
-    waited for after an RNR NAK. If it may not start the turn ends without ``again``, and whoever moves ``progress``
-    must put the QP on ``ready`` once more. In SQD what was sent before goes on to the end of its message. In ERR a turn
-    gives up all fetched WQEs (all posted ones, if the ring cannot be read) and says so on ``flush``. In other states it
-    does nothing.
+    waited for after an RNR NAK. If a message may not start, the turn ends and the QP does not go to ``again``: the
+    completer puts it on ``ready`` when it changes ``progress``. In SQD what was sent before goes on to the end of its
+    message. In ERR a turn gives up all fetched WQEs (all posted ones, if the ring cannot be read) and says so on
+    ``flush``. In other states it does nothing.
 
     *Retries*: ``retry`` has the ring rewound to the oldest WQE that is not complete, with ``rewind``, and puts a VOID
-    departure with a run with ``clear`` behind all packets. After ``rewound`` the QP passes over what has been completed
-    meanwhile, one WQE a turn, and goes on at the first PSN that is not acknowledged, which may lie inside of a message,
-    and of a READ: it asks for the rest. A WQE that is sent again is not told of again.
+    TX descriptor with a run with ``clear`` behind all packets. After ``rewound`` the QP passes over what has been
+    completed meanwhile, one WQE a turn, and goes on at the first PSN that is not acknowledged, which may lie inside of
+    a message, and of a READ: it asks for the rest. A WQE that is sent again is not told of again.
 
     *Errors*: a malformed WQE, or a ring in error, goes to ``failed``, and the QP sends nothing more until RESET or a
     retry. Of a malformed WQE's packet nothing comes out; earlier packets of its message may have.
@@ -95,7 +95,7 @@ class Requester(wiring.Component):
         How far the peer is, one cycle later.
     retry : stream of QP index
         Taken when nothing is under way: who says it must meanwhile take what the requester says.
-    packet : stream of ``Departure``; access : stream of ``AccessRequest``; inline : stream of ``PacketBeat``
+    packet : stream of ``TxDescriptor``; access : stream of ``AccessRequest``; inline : stream of ``PacketBeat``
         Packets; for each a run of accesses, and with source INLINE a packet of inline data.
     outstanding : stream of ``Outstanding``
         Taken before the last packet of its message comes out for the first time.
@@ -138,7 +138,7 @@ class Requester(wiring.Component):
                 "progress_qp": Out(12),
                 "progress": In(Progress),
                 "retry": In(stream.Signature(range(qps))),
-                "packet": Out(stream.Signature(Departure)),
+                "packet": Out(stream.Signature(TxDescriptor)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "inline": Out(stream.Signature(PacketBeat(data_width))),
                 "outstanding": Out(stream.Signature(Outstanding)),
@@ -156,22 +156,22 @@ class Requester(wiring.Component):
         m = Module()
         names = ("state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic")
         m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
-        m.submodules.states = states = SendStates(self.qps)
-        m.submodules.orders = orders = Orders(self.qps)
+        m.submodules.context = context = RequesterContextStore(self.qps)
+        m.submodules.arbiter = arbiter = RequesterArbiter(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
-        m.submodules.choice = choice = TurnChoice(self.window)
+        m.submodules.decision = decision = SendDecision(self.window)
         m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.area)
-        m.submodules.announcements = announcements = Announcements(self.qps)
+        m.submodules.outputs = outputs = RequesterOutputs(self.qps)
         for name in ("ready", "control", "retry", "rewound"):
-            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(orders, name))
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(arbiter, name))
         for name in ("packet", "access", "inline", "outstanding", "reads"):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
-        for name in Said.members:
-            wiring.connect(m, getattr(announcements, name), wiring.flipped(getattr(self, name)))
-        state, row, torn = states.row, table.row, table.torn
+        for name in OutputStrobes.members:
+            wiring.connect(m, getattr(outputs, name), wiring.flipped(getattr(self, name)))
+        state, row, write_conflict = context.row, table.row, table.write_conflict
         segment = segmenter.i
 
-        # -- A turn, or an order, reads everything about its QP; `at` is its address while it does.
+        # -- A turn, or another event, reads everything about its QP; `at` is its address while it does.
         at, qp = Signal(range(self.qps)), Signal(range(self.qps))
         status = Signal(RingStatus)
         progress = Signal(Progress)
@@ -182,40 +182,40 @@ class Requester(wiring.Component):
         m.d.sync += [
             was_idle.eq(idle),
             was_busy.eq(segmenter.busy),
-            changed.eq(states.change_en),
+            changed.eq(context.change_en),
             behind.eq(was_busy & (segmenter.qp == at)),
         ]
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(at),
-            states.at.eq(at),
+            context.at.eq(at),
             self.status_qp.eq(at),
             self.progress_qp.eq(at),
             self.word_addr.eq(segmenter.word_address),
             segmenter.word.eq(self.word),
             idle.eq(settled & ~segmenter.busy),
-            orders.idle.eq(idle),
-            orders.rewind_free.eq(~self.rewind.valid),
-            orders.reply_free.eq(~self.reply.valid),
+            arbiter.idle.eq(idle),
+            arbiter.rewind_free.eq(~self.rewind.valid),
+            arbiter.reply_free.eq(~self.reply.valid),
             at.eq(qp),
         ]
 
         # -- What may be done, from the registers that the reading left.
-        todo, started = Signal(Turn), Signal()
+        action, started = Signal(SendAction), Signal()
         skipped = Signal(BLOCKS_BITS)  # of the message, those that are acknowledged
         steps = Signal(4)
         m.d.comb += [
             admission.state.eq(state),
             admission.progress.eq(progress),
             admission.max_rd_atomic.eq(row.max_rd_atomic),
-            choice.state.eq(state),
-            choice.status.eq(status),
-            choice.qp_state.eq(row.state),
-            choice.waiting.eq(progress.waiting),
-            choice.draining.eq(states.draining),
-            choice.oldest.eq(progress.oldest),
-            choice.fresh.eq(admission.o.fresh),
+            decision.state.eq(state),
+            decision.status.eq(status),
+            decision.qp_state.eq(row.state),
+            decision.waiting.eq(progress.waiting),
+            decision.draining.eq(context.draining),
+            decision.oldest.eq(progress.oldest),
+            decision.fresh.eq(admission.o.fresh),
             segment.payload.qp.eq(qp),
             segment.payload.state.eq(state),
             segment.payload.admission.eq(admission.o),
@@ -223,40 +223,40 @@ class Requester(wiring.Component):
             segment.payload.type.eq(row.type),
             segment.payload.pd.eq(row.pd),
             segment.payload.large.eq(row.log_sq_stride[0]),
-            states.packet_en.eq(segmenter.done),
-            states.of_packet.eq(was_busy),
-            states.packet_qp.eq(segmenter.qp),
-            states.packet.eq(segmenter.next),
-            states.newest.eq(segmenter.begun),
-            states.fresh.eq(segmenter.fresh),
-            states.qp.eq(qp),
-            states.operand.eq(orders.operand),
-            states.target.eq(Mux(status.error, status.producer, status.fetched)),
-            states.unacked.eq(progress.unacked),
-            states.skipped.eq(skipped),
+            context.packet_en.eq(segmenter.done),
+            context.of_packet.eq(was_busy),
+            context.packet_qp.eq(segmenter.qp),
+            context.packet.eq(segmenter.next),
+            context.newest.eq(segmenter.begun),
+            context.fresh.eq(segmenter.fresh),
+            context.qp.eq(qp),
+            context.operand.eq(arbiter.operand),
+            context.target.eq(Mux(status.error, status.producer, status.fetched)),
+            context.unacked.eq(progress.unacked),
+            context.skipped.eq(skipped),
         ]
-        with m.If(orders.order == Order.TURN):
-            m.d.comb += segment.payload.kind.eq(DepartureKind.REQUEST)
-        with m.Elif(orders.order == Order.CONTROL):
-            m.d.comb += segment.payload.kind.eq(DepartureKind.REQUEST_TOKEN)
+        with m.If(arbiter.event == RequesterEvent.TURN):
+            m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST)
+        with m.Elif(arbiter.event == RequesterEvent.CONTROL):
+            m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST_TOKEN)
         with m.Else():
-            m.d.comb += segment.payload.kind.eq(DepartureKind.VOID)
+            m.d.comb += segment.payload.kind.eq(TxDescriptorKind.VOID)
 
         # -- What is said, by the packet or by this side.
         several = Signal()  # there will be something to do behind the packet being cut
-        end = announcements.packet
-        told(m, segmenter, end, "qp", "syndrome", "more", "ended", "failed", "done", "good", "lost")
+        end = outputs.packet
+        connect_signals(m, segmenter, end, "qp", "syndrome", "more", "ended", "failed", "done", "good", "lost")
         m.d.comb += [
             end.index.eq(segmenter.next.index),
-            announcements.several.eq(several),
-            announcements.of_packet.eq(was_busy),
-            announcements.qp.eq(qp),
-            announcements.state.eq(state),
-            announcements.status.eq(status),
-            announcements.progress.eq(progress),
-            announcements.target.eq(states.target),
-            announcements.todo.eq(todo),
-            settled.eq(announcements.settled),
+            outputs.several.eq(several),
+            outputs.of_packet.eq(was_busy),
+            outputs.qp.eq(qp),
+            outputs.state.eq(state),
+            outputs.status.eq(status),
+            outputs.progress.eq(progress),
+            outputs.target.eq(context.target),
+            outputs.action.eq(action),
+            settled.eq(outputs.settled),
             self.sent.qp.eq(segmenter.qp),
             self.sent.psn.eq(segmenter.last_psn),
             self.sent_en.eq(segmenter.done & segmenter.fresh),
@@ -269,67 +269,67 @@ class Requester(wiring.Component):
             m.d.sync += uncounted.eq(uncounted - 1)
         m.d.comb += held.eq(self.hold | (uncounted != 0))
 
-        def say(*names):
-            m.d.comb += [announcements.say[name].eq(1) for name in names]
+        def strobe(*names):
+            m.d.comb += [outputs.strobe[name].eq(1) for name in names]
 
         def change(what):
-            m.d.comb += [states.change_en.eq(1), states.change.eq(what)]
+            m.d.comb += [context.change_en.eq(1), context.change.eq(what)]
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += [orders.open.eq(~changed), at.eq(orders.qp)]
-                m.d.sync += qp.eq(orders.qp)
-                with m.If(orders.take):
+                m.d.comb += [arbiter.open.eq(~changed), at.eq(arbiter.qp)]
+                m.d.sync += qp.eq(arbiter.qp)
+                with m.If(arbiter.take):
                     m.next = "READ"
             with m.State("READ"):
                 m.d.sync += [status.eq(self.status), progress.eq(self.progress)]
                 with m.If((was_busy & (segmenter.qp == qp)) | behind):
                     m.next = "BEHIND"
-                with m.Elif(torn[0]):
+                with m.Elif(write_conflict[0]):
                     m.next = "READ"
-                with m.Else(), m.Switch(orders.order):
-                    for order in Order:
-                        with m.Case(order):
-                            m.next = order.name
+                with m.Else(), m.Switch(arbiter.event):
+                    for event in RequesterEvent:
+                        with m.Case(event):
+                            m.next = event.name
             with m.State("BEHIND"):
                 # A packet of the QP is under way, and what was read may be older than it.
                 with m.If(~was_busy):
                     m.next = "READ"
             with m.State("CONTROL"):
                 m.next = "IDLE"
-                with m.Switch(orders.action):
+                with m.Switch(arbiter.action):
                     with m.Case(QpAction.RESET):
                         change(StateChange.RESET)
-                        m.d.comb += [segment.valid.eq(1), states.drain_en.eq(1)]
+                        m.d.comb += [segment.valid.eq(1), context.drain_en.eq(1)]
                         with m.If(~segment.ready):
                             m.next = "CONTROL"
                     with m.Case(QpAction.START_SEND):
                         change(StateChange.START)
-                        m.d.comb += states.drain_en.eq(1)
+                        m.d.comb += context.drain_en.eq(1)
                     with m.Case(QpAction.DRAIN):
-                        m.d.comb += [states.drain.eq(1), states.drain_en.eq(1)]
-                        say("again")
+                        m.d.comb += [context.drain.eq(1), context.drain_en.eq(1)]
+                        strobe("again")
                     with m.Case(QpAction.RESUME):
-                        m.d.comb += states.drain_en.eq(1)
-                        say("again")
+                        m.d.comb += context.drain_en.eq(1)
+                        strobe("again")
                     with m.Case(QpAction.ERROR):
-                        say("again")
+                        strobe("again")
                     with m.Case(QpAction.QUERY):
-                        say("reply")
+                        strobe("reply")
             with m.State("RETRY"):
                 m.next = "IDLE"
-                with m.If(torn[1]):
+                with m.If(write_conflict[1]):
                     m.next = "RETRY"
-                with m.Elif(choice.alive & (state.phase != Phase.REWINDING)):
+                with m.Elif(decision.alive & (state.phase != Phase.REWINDING)):
                     m.d.comb += segment.valid.eq(1)
                     with m.If(segment.ready):
                         change(StateChange.REWIND)
-                        say("rewind")
+                        strobe("rewind")
                     with m.Else():
                         m.next = "RETRY"
             with m.State("REWOUND"):
                 # The turn is for a QP in ERR, too: what was said to be consumed meanwhile did not count.
-                say("again")
+                strobe("again")
                 m.next = "IDLE"
                 with m.If(state.phase == Phase.REWINDING):
                     change(StateChange.REWOUND)
@@ -339,57 +339,57 @@ class Requester(wiring.Component):
                 m.d.sync += started.eq(settled & ~held & segment.ready)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
-                m.d.comb += segmenter.cancel.eq(started & ~choice.send)
-                m.d.sync += todo.eq(choice.o)
-                with m.If(choice.send & started):
-                    m.d.sync += several.eq(choice.several)
+                m.d.comb += segmenter.cancel.eq(started & ~decision.send)
+                m.d.sync += action.eq(decision.o)
+                with m.If(decision.send & started):
+                    m.d.sync += several.eq(decision.several)
                     m.next = "IDLE"
-                with m.Elif(choice.send):
+                with m.Elif(decision.send):
                     m.next = "START"
                 with m.Else():
                     m.next = "ACT"
             with m.State("START"):
-                m.d.comb += segment.valid.eq(settled & ~held & ~torn[1])
-                with m.If(torn[1]):
+                m.d.comb += segment.valid.eq(settled & ~held & ~write_conflict[1])
+                with m.If(write_conflict[1]):
                     pass
                 with m.Elif(held):
                     with m.If(was_idle & (uncounted == 0)):  # otherwise its turn would always be too early
-                        say("again")
+                        strobe("again")
                         m.next = "IDLE"
                 with m.Elif(settled & segment.ready):
-                    m.d.sync += several.eq(choice.several)
+                    m.d.sync += several.eq(decision.several)
                     m.next = "IDLE"
             with m.State("ACT"):  # what is rarer has a cycle of its own
                 m.d.sync += [
                     skipped.eq(progress.unacked - progress.first),
                     steps.eq(row.path_mtu),
                 ]
-                with m.If((was_idle | (todo == Turn.NOTHING)) & ~torn[1]):
+                with m.If((was_idle | (action == SendAction.NOTHING)) & ~write_conflict[1]):
                     m.next = "IDLE"
-                    with m.Switch(todo):
-                        with m.Case(Turn.GIVE_UP):
+                    with m.Switch(action):
+                        with m.Case(SendAction.GIVE_UP):
                             change(StateChange.GIVE_UP)
-                            m.d.comb += states.drain_en.eq(1)
-                            say("flush", "consumed")
-                        with m.Case(Turn.RESUME):
+                            m.d.comb += context.drain_en.eq(1)
+                            strobe("flush", "consumed")
+                        with m.Case(SendAction.RESUME):
                             m.next = "RESUME"
-                        with m.Case(Turn.PASS):
+                        with m.Case(SendAction.PASS):
                             change(StateChange.PASS)
-                            say("consumed", "again")
-                        with m.Case(Turn.DRAINED):
-                            m.d.comb += states.drain_en.eq(1)
-                            say("flush")
-                        with m.Case(Turn.CLOSED):
+                            strobe("consumed", "again")
+                        with m.Case(SendAction.DRAINED):
+                            m.d.comb += context.drain_en.eq(1)
+                            strobe("flush")
+                        with m.Case(SendAction.CLOSED):
                             m.d.comb += self.count_stall_window.eq(1)
-                        with m.Case(Turn.BROKEN):
+                        with m.Case(SendAction.BROKEN):
                             change(StateChange.HALT)
-                            say("failed")
+                            strobe("failed")
             with m.State("RESUME"):
                 # A packet is 256 bytes, twice that for each step: nobody waits for this.
                 with m.If(steps[1:] != 0):
                     m.d.sync += [skipped.eq(skipped << 1), steps.eq(steps - 1)]
                 with m.Else():
                     change(StateChange.RESUME)
-                    say("again")
+                    strobe("again")
                     m.next = "IDLE"
         return m

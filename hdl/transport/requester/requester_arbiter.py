@@ -1,4 +1,4 @@
-"""What the requester deals with next."""
+"""Which event the requester takes next."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, stream, wiring
@@ -9,11 +9,11 @@ from ...queue.ring import RingIndex
 from ...stream.transfer import QpControl
 from ..common.psn import PSN_BITS
 
-__all__ = ["Order", "Orders"]
+__all__ = ["RequesterArbiter", "RequesterEvent"]
 
 
-class Order(enum.Enum):
-    """What is dealt with."""
+class RequesterEvent(enum.Enum):
+    """The kind of an event."""
 
     TURN = 0
     CONTROL = 1
@@ -21,7 +21,7 @@ class Order(enum.Enum):
     REWOUND = 3
 
 
-class Orders(wiring.Component):
+class RequesterArbiter(wiring.Component):
     """Chooses one of what waits: a ring that has been rewound, a control token, a retry, a turn.
 
     The first three wait until nothing is under way, and are taken a cycle after they were chosen. That ``rewound`` goes
@@ -45,7 +45,7 @@ class Orders(wiring.Component):
         Whose turn it would be; combinational.
     take : 1
         It is taken: from the next cycle on the following hold.
-    order, action, operand : ``Order``, 4, 24
+    event, action, operand : ``RequesterEvent``, 4, 24
         ``operand`` is the ring's index, or the token's PSN, but 0 with RESET.
     """
 
@@ -63,7 +63,7 @@ class Orders(wiring.Component):
                 "reply_free": In(1),
                 "qp": Out(range(qps)),
                 "take": Out(1),
-                "order": Out(Order),
+                "event": Out(RequesterEvent),
                 "action": Out(QpControl.members["action"]),
                 "operand": Out(PSN_BITS),
             }
@@ -72,18 +72,18 @@ class Orders(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         control = self.control.payload
-        told, again, calm = Signal(), Signal(), Signal()
+        urgent, again, calm = Signal(), Signal(), Signal()
         chosen, chosen_qp = Signal(), Signal(range(self.qps))  # one of the first three
         m.d.comb += [
-            told.eq(self.rewound.valid | self.control.valid),
+            urgent.eq(self.rewound.valid | self.control.valid),
             again.eq(self.retry.valid & self.rewind_free),
             calm.eq(self.open & self.idle & ~chosen),
             self.rewound.ready.eq(calm),
             self.control.ready.eq(
                 calm & ~self.rewound.valid & self.rewind_free & (self.reply_free | (control.action != QpAction.QUERY))
             ),
-            self.retry.ready.eq(calm & ~told & self.rewind_free),
-            self.ready.ready.eq(self.open & ~told & ~again & ~chosen),
+            self.retry.ready.eq(calm & ~urgent & self.rewind_free),
+            self.ready.ready.eq(self.open & ~urgent & ~again & ~chosen),
             self.qp.eq(Mux(chosen, chosen_qp, self.ready.payload)),
             self.take.eq(chosen | (self.ready.valid & self.ready.ready)),
         ]
@@ -92,18 +92,18 @@ class Orders(wiring.Component):
         )
         with m.If(~chosen):
             m.d.sync += chosen_qp.eq(
-                Mux(told, Mux(self.rewound.valid, self.rewound.payload.qp, control.qp), self.retry.payload)
+                Mux(urgent, Mux(self.rewound.valid, self.rewound.payload.qp, control.qp), self.retry.payload)
             )
         with m.If(self.open & ~chosen):
             m.d.sync += [self.action.eq(control.action), self.operand.eq(control.psn)]
             with m.If(self.rewound.valid):
-                m.d.sync += [self.order.eq(Order.REWOUND), self.operand.eq(self.rewound.payload.index)]
+                m.d.sync += [self.event.eq(RequesterEvent.REWOUND), self.operand.eq(self.rewound.payload.index)]
             with m.Elif(self.control.valid):
-                m.d.sync += self.order.eq(Order.CONTROL)
+                m.d.sync += self.event.eq(RequesterEvent.CONTROL)
                 with m.If(control.action == QpAction.RESET):
                     m.d.sync += self.operand.eq(0)
             with m.Elif(again):
-                m.d.sync += self.order.eq(Order.RETRY)
+                m.d.sync += self.event.eq(RequesterEvent.RETRY)
             with m.Else():
-                m.d.sync += self.order.eq(Order.TURN)
+                m.d.sync += self.event.eq(RequesterEvent.TURN)
         return m

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ...stream.ram import Ram
 from ..common.psn import PSN_BITS
 
-__all__ = ["BLOCKS_BITS", "Phase", "SendState", "SendStates", "StateChange"]
+__all__ = ["BLOCKS_BITS", "Phase", "RequesterContext", "RequesterContextStore", "StateChange"]
 
 
 class Phase(enum.Enum, shape=3):
@@ -23,18 +23,18 @@ class Phase(enum.Enum, shape=3):
 BLOCKS_BITS = 31 - 8
 """All packets of a message but its last have a multiple of 256 bytes; a message has 2**31 at most."""
 
-SendState = data.StructLayout(
+RequesterContext = data.StructLayout(
     {
         "phase": Phase,
         "index": 16,  # WQE being sent, or next
         "psn": PSN_BITS,  # next packet; undefined in RESUME, REWINDING and HALTED
         "blocks": BLOCKS_BITS,  # MIDDLE: of 256 bytes, in the packets before
-        "top": 16,  # first WQE that was never begun, that is of which `outstanding` was not told
+        "top": 16,  # first WQE that was never begun, that is for which nothing went to `outstanding`
         "reads": 8,  # READs and atomics begun, free-running
         "top_psn": PSN_BITS,  # first PSN never sent
     }
 )
-"""Where a QP's send queue stands."""
+"""The requester's state of a QP: the WQE and the PSN of the next packet."""
 
 MAIN = ("phase", "index", "psn", "blocks")
 """Fields that every packet and every change writes: 66 bits, two block RAMs. The others stand in two more."""
@@ -53,7 +53,7 @@ class StateChange(enum.Enum):
     RESUME = 7  # at PSN `unacked`, behind `skipped` blocks
 
 
-class SendStates(wiring.Component):
+class RequesterContextStore(wiring.Component):
     """Memory of ``qps`` states, written by packets and by changes, not both in one cycle.
 
     Reading takes 2 cycles, as of :class:`verbena.hdl.stream.ram.Ram`. A write reaches the memory a cycle late, out of
@@ -66,9 +66,9 @@ class SendStates(wiring.Component):
 
     Members
     -------
-    at, row : QP index, ``SendState``
+    at, row : QP index, ``RequesterContext``
         Read port.
-    packet_en, packet_qp, packet : 1, 12, ``SendState``
+    packet_en, packet_qp, packet : 1, 12, ``RequesterContext``
         A packet has been cut; the state behind it.
     of_packet : 1
         With ``packet_en``; not with ``change_en``.
@@ -89,11 +89,11 @@ class SendStates(wiring.Component):
         super().__init__(
             {
                 "at": In(range(qps)),
-                "row": Out(SendState),
+                "row": Out(RequesterContext),
                 "packet_en": In(1),
                 "of_packet": In(1),
                 "packet_qp": In(12),
-                "packet": In(SendState),
+                "packet": In(RequesterContext),
                 "newest": In(1),
                 "fresh": In(1),
                 "change_en": In(1),
@@ -111,9 +111,9 @@ class SendStates(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        members = SendState.members
+        members = RequesterContext.members
         parts = {"main": MAIN, "top": ("top", "reads"), "top_psn": ("top_psn",)}
-        after = Signal(SendState)
+        after = Signal(RequesterContext)
         enables = {name: Signal(name=f"{name}_en") for name in parts}
         w_addr = Signal(range(self.qps))
         m.d.sync += w_addr.eq(Mux(self.of_packet, self.packet_qp, self.qp))
@@ -140,7 +140,7 @@ class SendStates(wiring.Component):
         ]
         m.d.sync += self.draining.eq(drains_read.data)
 
-        # What is undefined after a change is written with what costs least.
+        # Fields that are undefined after a change get the value that needs the least logic.
         changing = self.change_en
         reset, start = self.change == StateChange.RESET, self.change == StateChange.START
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""What the requester tells others beside its packets."""
+"""The requester's output streams besides packets: one register each."""
 
 from amaranth.hdl import Cat, Module, Mux
 from amaranth.lib import data, stream, wiring
@@ -8,16 +8,16 @@ from ...abi.cqe import Syndrome, WcStatus
 from ...queue.ring import RingIndex, RingStatus
 from ..common.layouts import Failure, Flush, Progress
 from ..common.psn import PSN_BITS
-from .requester_context import Phase, SendState
-from .send_decision import Turn
+from .requester_context import Phase, RequesterContext
+from .send_decision import SendAction
 
-__all__ = ["Announcements", "Reply", "Said"]
+__all__ = ["OutputStrobes", "Reply", "RequesterOutputs"]
 
 Reply = data.StructLayout({"psn": PSN_BITS, "index": 16})
 """Where a QP's next packet begins: its PSN, and its WQE."""
 
-Said = data.StructLayout(dict.fromkeys(("again", "consumed", "rewind", "failed", "flush", "reply"), 1))
-"""A strobe for each stream of :class:`Announcements`."""
+OutputStrobes = data.StructLayout(dict.fromkeys(("again", "consumed", "rewind", "failed", "flush", "reply"), 1))
+"""A strobe for each stream of :class:`RequesterOutputs`."""
 
 PacketEnd = wiring.Signature(
     {
@@ -35,11 +35,12 @@ PacketEnd = wiring.Signature(
 """What a :class:`.segmenter.Segmenter` knows at the end of a packet; ``index`` is that of its next state."""
 
 
-class Announcements(wiring.Component):
-    """Keeps what was said until it is taken, one item a stream.
+class RequesterOutputs(wiring.Component):
+    """Holds one item for each stream until it is taken.
 
-    A packet and a turn (or an order) speak in turns: a turn says something only while no packet is under way, and
-    neither does before everything is taken (``settled``; for ``rewind`` and ``reply`` their own ``valid`` counts).
+    Items come from the end of a packet, or from a turn or another event of the requester. A turn sets a strobe only
+    while no packet is under way. A strobe is allowed only when the streams are empty: ``settled``, and for ``rewind``
+    and ``reply`` their own ``valid``.
 
     *Latency*: an item stands on its stream one cycle after its strobe.
 
@@ -57,9 +58,10 @@ class Announcements(wiring.Component):
         Behind the packet there will be something to do.
     of_packet : 1
         A packet is under way.
-    say : ``Said``
+    strobe : ``OutputStrobes``
         Strobes of the turn, about the QP with index ``qp``.
-    qp : QP index; state : ``SendState``; status : ``RingStatus``; progress : ``Progress``; target : 16; todo : ``Turn``
+    qp : QP index; state : ``RequesterContext``; status : ``RingStatus``; progress : ``Progress``
+    target, action : 16, ``SendAction``
         What the turn knows about it; ``target`` is the WQE up to which all are given up.
     again, consumed, rewind, failed, flush, reply : streams
         Those of :class:`.requester.Requester`.
@@ -73,13 +75,13 @@ class Announcements(wiring.Component):
                 "packet": In(PacketEnd),
                 "several": In(1),
                 "of_packet": In(1),
-                "say": In(Said),
+                "strobe": In(OutputStrobes),
                 "qp": In(range(qps)),
-                "state": In(SendState),
+                "state": In(RequesterContext),
                 "status": In(RingStatus),
                 "progress": In(Progress),
                 "target": In(16),
-                "todo": In(Turn),
+                "action": In(SendAction),
                 "again": Out(stream.Signature(range(qps))),
                 "consumed": Out(stream.Signature(RingIndex)),
                 "rewind": Out(stream.Signature(RingIndex)),
@@ -92,8 +94,8 @@ class Announcements(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        packet, state, of_packet, todo = self.packet, self.state, self.of_packet, self.todo
-        ports = {name: getattr(self, name) for name in Said.members}
+        packet, state, of_packet, action = self.packet, self.state, self.of_packet, self.action
+        ports = {name: getattr(self, name) for name in OutputStrobes.members}
         waiting = Cat(ports[name].valid for name in ("again", "consumed", "failed", "flush"))
         m.d.comb += self.settled.eq(~waiting.any())
 
@@ -105,31 +107,31 @@ class Announcements(wiring.Component):
         with m.If(packet.done):
             m.d.sync += [self.consumed.valid.eq(packet.ended), self.failed.valid.eq(packet.failed)]
         for name, port in ports.items():
-            with m.If(self.say[name]):
+            with m.If(self.strobe[name]):
                 m.d.sync += port.valid.eq(1)
 
         # What is said about is known before it is known that something is to be said, and so is not hurried.
-        speaker = Mux(of_packet, packet.qp, self.qp)
+        subject = Mux(of_packet, packet.qp, self.qp)
         with m.If(~self.again.valid):
-            m.d.sync += self.again.payload.eq(speaker)
+            m.d.sync += self.again.payload.eq(subject)
         with m.If(~self.consumed.valid):
-            passed = Mux(todo == Turn.GIVE_UP, self.status.fetched, state.index + 1)
+            passed = Mux(action == SendAction.GIVE_UP, self.status.fetched, state.index + 1)
             m.d.sync += [
-                self.consumed.payload.qp.eq(speaker),
+                self.consumed.payload.qp.eq(subject),
                 self.consumed.payload.index.eq(Mux(of_packet, packet.index, passed)),
             ]
         with m.If(~self.failed.valid):
             place = Mux(state.phase == Phase.RESUME, self.progress.oldest, state.index)
             m.d.sync += [
-                self.failed.payload.qp.eq(speaker),
+                self.failed.payload.qp.eq(subject),
                 self.failed.payload.wqe_index.eq(Mux(of_packet, packet.index, place)),
                 self.failed.payload.syndrome.eq(Mux(of_packet, packet.syndrome, Syndrome.RING_BUS)),
             ]
         with m.If(~self.flush.valid):
             m.d.sync += [
                 self.flush.payload.qp.eq(self.qp),
-                self.flush.payload.index.eq(Mux(todo == Turn.DRAINED, state.index, self.target)),
-                self.flush.payload.drain.eq(todo == Turn.DRAINED),
+                self.flush.payload.index.eq(Mux(action == SendAction.DRAINED, state.index, self.target)),
+                self.flush.payload.drain.eq(action == SendAction.DRAINED),
             ]
         with m.If(~self.rewind.valid):
             m.d.sync += [self.rewind.payload.qp.eq(self.qp), self.rewind.payload.index.eq(self.progress.oldest)]

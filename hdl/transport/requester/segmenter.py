@@ -9,12 +9,12 @@ from ...abi.wqe import SEND_WQE, SendFlag, SendOpcode
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ...wire.opcodes import opcode as wire_opcode
-from ..common.layouts import Departure, DepartureKind, Outstanding, PayloadSource, ReadTarget
+from ..common.layouts import Outstanding, PayloadSource, ReadTarget, TxDescriptor, TxDescriptorKind
 from ..common.psn import PSN_BITS, psn_next
 from .admission import Admission
 from .gather import Gather
 from .inline import InlineQueue
-from .requester_context import Phase, SendState
+from .requester_context import Phase, RequesterContext
 from .run_queue import RunQueue
 from .wqe_head import SGE_MAX, WqeHead
 from .wqe_words import WqeWord, WqeWords, word_address
@@ -36,13 +36,13 @@ ONE_SIDED = {
 Segment = data.StructLayout(
     {
         "qp": 12,
-        "state": SendState,
+        "state": RequesterContext,
         "admission": Admission,
         "path_mtu": 4,  # as in the QP's context
         "type": 4,
         "pd": 24,
         "large": 1,  # WQEs of 128 bytes
-        "kind": DepartureKind,  # REQUEST: a packet; else only this departure, and a run that clears the poison
+        "kind": TxDescriptorKind,  # REQUEST: a packet; else only this TX descriptor, and a run that clears the poison
     }
 )
 """Order to cut one packet."""
@@ -85,7 +85,7 @@ class Segmenter(wiring.Component):
     done : 1
         ``next``, ``ended``, ``begun``, ``failed`` and ``fresh`` hold in this cycle. Not given for what is no packet,
         nor for one that must wait.
-    next : ``SendState``
+    next : ``RequesterContext``
         State after the packet: ``top`` and ``reads`` if ``begun``, ``top_psn`` if ``fresh``.
     ended, begun : 1
         The packet is the last of its message; and is so for the first time.
@@ -112,7 +112,7 @@ class Segmenter(wiring.Component):
                 "more": Out(1),
                 "lost": Out(1),
                 "done": Out(1),
-                "next": Out(SendState),
+                "next": Out(RequesterContext),
                 "ended": Out(1),
                 "begun": Out(1),
                 "last_psn": Out(PSN_BITS),
@@ -121,7 +121,7 @@ class Segmenter(wiring.Component):
                 "syndrome": Out(8),
                 "word_address": Out(word_address(area)),
                 "word": In(64),
-                "packet": Out(stream.Signature(Departure)),
+                "packet": Out(stream.Signature(TxDescriptor)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "inline": Out(stream.Signature(PacketBeat(data_width))),
                 "outstanding": Out(stream.Signature(Outstanding)),
@@ -152,7 +152,7 @@ class Segmenter(wiring.Component):
             self.i.ready.eq(open_),
             take.eq(self.i.valid & self.i.ready),
             starts_middle.eq(coming.state.phase == Phase.MIDDLE),
-            is_packet.eq(job.kind == DepartureKind.REQUEST),
+            is_packet.eq(job.kind == TxDescriptorKind.REQUEST),
             self.busy.eq(active | self.done),
             self.qp.eq(job.qp),
         ]
@@ -163,7 +163,7 @@ class Segmenter(wiring.Component):
         listening = Signal()  # it is not known yet whether the packet is complete
         waiting = Signal()  # all pieces of the packet are known
         m.d.comb += [
-            words.start.eq(take & (coming.kind == DepartureKind.REQUEST)),
+            words.start.eq(take & (coming.kind == TxDescriptorKind.REQUEST)),
             words.stop.eq(finish | self.cancel),
             words.qp.eq(Mux(active, job.qp, coming.qp)),
             words.index.eq(Mux(active, state.index, coming.state.index)),
@@ -251,7 +251,7 @@ class Segmenter(wiring.Component):
         # -- Begin and end.
         newest = job.admission.newest
         passed = Signal()  # done, and a packet came of it
-        m.d.sync += [marking.eq(take & (coming.kind != DepartureKind.REQUEST)), self.done.eq(0)]
+        m.d.sync += [marking.eq(take & (coming.kind != TxDescriptorKind.REQUEST)), self.done.eq(0)]
         staying = Cat(port.valid & ~port.ready for port in (self.packet, self.outstanding, self.reads)).any()
         hidden = have & ~self.packet.valid  # behind `outstanding` or `reads`
         m.d.sync += open_.eq(~active & ~take & ~staying & ~hidden & runs.room)

@@ -7,12 +7,12 @@ from amaranth.utils import ceil_log2
 
 from ...abi.contexts import QpState
 from ...queue.ring import RingStatus
-from .requester_context import Phase, SendState
+from .requester_context import Phase, RequesterContext
 
-__all__ = ["Turn", "TurnChoice"]
+__all__ = ["SendAction", "SendDecision"]
 
 
-class Turn(enum.Enum):
+class SendAction(enum.Enum):
     """What there is to do, if no packet is to be sent."""
 
     NOTHING = 0
@@ -24,7 +24,7 @@ class Turn(enum.Enum):
     BROKEN = 6  # the ring is in error
 
 
-class TurnChoice(wiring.Component):
+class SendDecision(wiring.Component):
     """Decides, on registers: all outputs but ``alive`` belong to the inputs of the cycle before.
 
     A message *starts* in RTS if fewer than ``window`` are begun and not complete. In SQD, or with ``draining``, only
@@ -37,7 +37,7 @@ class TurnChoice(wiring.Component):
 
     Members
     -------
-    state, status, qp_state, waiting, draining : ``SendState``, ``RingStatus``, 4, 1, 1
+    state, status, qp_state, waiting, draining : ``RequesterContext``, ``RingStatus``, 4, 1, 1
         The QP's; ``waiting`` is the ``Progress``'s.
     oldest : 16
         The ``Progress``'s. The state's index is at most ``window`` ahead of it, and at most ``2 * window`` behind.
@@ -45,7 +45,7 @@ class TurnChoice(wiring.Component):
         As of :class:`.admission.AdmissionCheck`.
     send : 1
         A packet is to be sent.
-    o : ``Turn``
+    o : ``SendAction``
         If not.
     alive : 1
         The QP is in RTS or SQD; in the same cycle.
@@ -57,7 +57,7 @@ class TurnChoice(wiring.Component):
         self.window = window
         super().__init__(
             {
-                "state": In(SendState),
+                "state": In(RequesterContext),
                 "status": In(RingStatus),
                 "qp_state": In(4),
                 "waiting": In(1),
@@ -65,7 +65,7 @@ class TurnChoice(wiring.Component):
                 "oldest": In(16),
                 "fresh": In(1),
                 "send": Out(1),
-                "o": Out(Turn),
+                "o": Out(SendAction),
                 "alive": Out(1),
                 "several": Out(1),
             }
@@ -107,17 +107,17 @@ class TurnChoice(wiring.Component):
             alive & pending & ~waiting & (middle | ((phase == Phase.BETWEEN) & Mux(stopping, ~fresh, ~closed)))
         )
         with m.If(dead):
-            m.d.comb += self.o.eq(Turn.GIVE_UP)
+            m.d.comb += self.o.eq(SendAction.GIVE_UP)
         with m.Elif(~alive | (phase == Phase.HALTED) | (phase == Phase.REWINDING)):
-            m.d.comb += self.o.eq(Turn.NOTHING)
+            m.d.comb += self.o.eq(SendAction.NOTHING)
         with m.Elif((phase == Phase.RESUME) & at_oldest):
-            m.d.comb += self.o.eq(Turn.RESUME)
+            m.d.comb += self.o.eq(SendAction.RESUME)
         with m.Elif((phase == Phase.RESUME) & pending):
-            m.d.comb += self.o.eq(Turn.PASS)
+            m.d.comb += self.o.eq(SendAction.PASS)
         with m.Elif(draining & (phase == Phase.BETWEEN) & fresh):
-            m.d.comb += self.o.eq(Turn.DRAINED)
+            m.d.comb += self.o.eq(SendAction.DRAINED)
         with m.Elif(pending & closed & ~stopping):
-            m.d.comb += self.o.eq(Turn.CLOSED)
+            m.d.comb += self.o.eq(SendAction.CLOSED)
         with m.Elif(~pending & broken & (~stopping | (phase == Phase.RESUME) | ~fresh)):
-            m.d.comb += self.o.eq(Turn.BROKEN)
+            m.d.comb += self.o.eq(SendAction.BROKEN)
         return m

@@ -97,16 +97,20 @@ class WqeHead(wiring.Component):
         m.d.comb += self.one_sided.eq(self.opcode[2])
         with m.If(self.arriving == WqeWord.START):
             # The three that need a receive WQE are 1 to 3, READ and atomics 4 to 6.
-            begins = Mux(code[2], admission.full & ~admission.barred, code[:2].any() & admission.poor) | (
-                flags[SendFlag.FENCE.bit_length() - 1] & admission.fenced
-            )
+            begins = Mux(
+                code[2], admission.full & ~admission.rd_atomic_disabled, code[:2].any() & admission.no_credit
+            ) | (flags[SendFlag.FENCE.bit_length() - 1] & admission.fenced)
             m.d.sync += [
                 self.opcode.eq(code),
                 self.atomic.eq(code[2] & code[:2].any()),
                 is_read.eq(code[2] & ~code[:2].any()),
                 self.flags.eq(flags),
                 self.count.eq(field["sge_count"]),
-                unknown.eq((code > SendOpcode.ATOMIC_FETCH_AND_ADD) | ~self.connected | (code[2] & admission.barred)),
+                unknown.eq(
+                    (code > SendOpcode.ATOMIC_FETCH_AND_ADD)
+                    | ~self.connected
+                    | (code[2] & admission.rd_atomic_disabled)
+                ),
                 crowded.eq(field["sge_count"] > Mux(self.large, SGE_MAX, 2)),
                 self.blocked.eq(admission.behind | admission.far | (admission.newest & ~self.middle & begins)),
             ]

@@ -19,7 +19,7 @@ from .request_outcome import NO_EVENT
 
 __all__ = ["Acknowledger"]
 
-OWED = 64
+DONES_DUE = 64
 """More than runs between the responder and the end of their writing."""
 
 Memory = data.StructLayout({"dead": 1, "blamed": 1, "wqe_index": 16, "msn": 24, "pending": 5})
@@ -67,17 +67,18 @@ class Acknowledger(wiring.Component):
         The next one should be there when its ``done`` comes: they need a queue between.
     done : stream of ``Done``
     completion : stream of ``Completion``
-    soon_cq : CQ index
+    hint_cq : CQ index
         Probably that of the next completion.
     ack : stream of ``Ack``
         To the transmitter.
     backlog : 1
         Packets other than these wait for the wire, see :class:`.ack_queue.AckQueue`.
     release : stream of ``Release``
-        To the replier, which must take it also while it offers something at ``answered``. A RESET token is passed on
-        here, too; nothing that was answered before is counted after it.
+        To the READ/atomic responder, which must take it also while it offers something at ``answered``. A RESET token
+        is passed on here, too; nothing that was answered before is counted after it.
     answered : stream of ``Answered``
-        From the transmitter, by way of the replier, which may withdraw answers of a QP once it has the QP's token.
+        From the transmitter, by way of the READ/atomic responder, which may withdraw answers of a QP once it has the
+        QP's token.
     error : stream of ``QpError``
     token_done : 1
         Strobe: a RESET token has come out here. Nothing of the QP's past follows it on any output.
@@ -96,7 +97,7 @@ class Acknowledger(wiring.Component):
                 "job": In(stream.Signature(Job)),
                 "done": In(stream.Signature(Done)),
                 "completion": Out(stream.Signature(Completion)),
-                "soon_cq": Out(Completion.members["cq"]),
+                "hint_cq": Out(Completion.members["cq"]),
                 "ack": Out(stream.Signature(Ack)),
                 "backlog": In(1),
                 "release": Out(stream.Signature(Release)),
@@ -120,16 +121,16 @@ class Acknowledger(wiring.Component):
         status = Signal(AccessStatus)
         turn_qp = Signal(12)
         early = Signal()  # the job need not wait
-        owed, owes = Signal(range(OWED)), Signal()  # `done` of such jobs that are still to come
+        dones_due, done_due = Signal(range(DONES_DUE)), Signal()  # `done` of such jobs that are still to come
         done = Signal()  # that of the job is there
         bad = Signal()  # and is not OK
         qp = turn_qp[: ceil_log2(self.qps)]
 
-        torn = table.torn
+        write_conflict = table.write_conflict
         m.d.comb += [
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
             early.eq(of_job & job.release),
-            done.eq(self.done.valid & ~owes & ~early),
+            done.eq(self.done.valid & ~done_due & ~early),
             status.eq(Mux(response, answered.status, Mux(bad, self.done.payload.status, AccessStatus.OK))),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
@@ -164,7 +165,7 @@ class Acknowledger(wiring.Component):
         flushes = job.status == WcStatus.WR_FLUSH_ERR
         not_ready = job.acknowledge & (job.syndrome[5:7] == AethSyndrome.RNR >> 5)
 
-        def judge():
+        def decide():
             m.d.sync += [
                 cq.eq(table.row.rq_cqn),
                 source_qpn.eq(table.row.dest_qpn),
@@ -194,7 +195,7 @@ class Acknowledger(wiring.Component):
         answer = acks.answer
         m.d.comb += [
             completion.cq.eq(cq),
-            self.soon_cq.eq(cq),
+            self.hint_cq.eq(cq),
             completion.qp.eq(job.qp),
             completion.source_qpn.eq(source_qpn),
             completion.wqe_index.eq(job.wqe_index),
@@ -265,18 +266,18 @@ class Acknowledger(wiring.Component):
         spoken = Signal()  # the queue of answers has been told, and the rest waits
         m.d.comb += [
             self.job.ready.eq(leave & of_job),
-            self.done.ready.eq((leave & of_job & ~early) | owes),
+            self.done.ready.eq((leave & of_job & ~early) | done_due),
             self.answered.ready.eq((over & ~of_job) | pass_by),
             counts.eq(
                 answered.last | ((answered.status != AccessStatus.OK) & (answered.status != AccessStatus.POISONED))
             ),
             said.eq(~(completes & ~self.completion.ready) & ~(releases & ~self.release.ready)),
         ]
-        lent, paid = leave & early, owes & self.done.valid
-        with m.If(lent & ~paid):
-            m.d.sync += [owed.eq(owed + 1), owes.eq(1)]
-        with m.Elif(paid & ~lent):
-            m.d.sync += [owed.eq(owed - 1), owes.eq(owed != 1)]
+        early_leave, early_done = leave & early, done_due & self.done.valid
+        with m.If(early_leave & ~early_done):
+            m.d.sync += [dones_due.eq(dones_due + 1), done_due.eq(1)]
+        with m.Elif(early_done & ~early_leave):
+            m.d.sync += [dones_due.eq(dones_due - 1), done_due.eq(dones_due != 1)]
         with m.If(leave):
             m.d.sync += [response.eq(0), of_job.eq(1)]
         with m.FSM():
@@ -295,12 +296,12 @@ class Acknowledger(wiring.Component):
             with m.State("TURN"):
                 m.next = "READ"
             with m.State("READ"):
-                m.next = "JUDGE"
-            with m.State("JUDGE"):
-                judge()
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
+                decide()
                 # While it waits all is as if the run were OK: that is known by now, if it has waited.
-                m.d.sync += waited.eq(of_job & ~torn[1])
-                with m.If(waited & ~torn[1] & done & (self.done.payload.status == AccessStatus.OK)):
+                m.d.sync += waited.eq(of_job & ~write_conflict[1])
+                with m.If(waited & ~write_conflict[1] & done & (self.done.payload.status == AccessStatus.OK)):
                     m.d.comb += self.completion.valid.eq(completes)
                     with m.If(completes & self.completion.ready):
                         m.d.sync += completes.eq(0)
@@ -309,14 +310,14 @@ class Acknowledger(wiring.Component):
                     with m.If(~of_job | self.answered.valid):
                         m.d.sync += [response.eq(0), of_job.eq(1)]
                         m.next = "PAIR"
-                with m.Elif(~torn[1]):
+                with m.Elif(~write_conflict[1]):
                     m.next = "SAY"
                     with m.If(done & (self.done.payload.status != AccessStatus.OK)):
                         m.d.sync += bad.eq(1)
                         m.next = "AGAIN"
             with m.State("AGAIN"):
-                judge()
-                with m.If(~torn[1]):
+                decide()
+                with m.If(~write_conflict[1]):
                     m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += [

@@ -9,10 +9,10 @@ from ..common.layouts import ResponseKind
 from ..common.psn import PSN_BITS, psn_before
 from .request_check import LONGEST, READS_MAX, ReceiveState
 
-__all__ = ["ResponseCheck"]
+__all__ = ["ReadAtomicCheck"]
 
 
-class ResponseCheck(wiring.Component):
+class ReadAtomicCheck(wiring.Component):
     """What :class:`.request_check.RequestCheck` leaves open of a READ or an atomic.
 
     A new one is invalid if the peer has more of them outstanding than ``max_dest_rd_atomic`` allows, if a READ is
@@ -20,7 +20,7 @@ class ResponseCheck(wiring.Component):
     which no limit counts, only the ring's size counts: what does not fit is dropped.
 
     An old one is served again if there is room in the ring, and if the packets of its response are all old. (The
-    replier knows whether an old atomic was ever executed.)
+    READ/atomic responder knows whether an old atomic was ever executed.)
 
     Inputs are sampled each cycle and have to stay; outputs belong to them 3 cycles later.
 

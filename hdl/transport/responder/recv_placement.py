@@ -11,7 +11,7 @@ from ...stream.ram import Ram
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from .request_check import LONGEST
 
-__all__ = ["Placement", "PlacementKind", "ReceiveBuffer"]
+__all__ = ["Placement", "PlacementKind", "RecvPlacement"]
 
 
 class PlacementKind(enum.Enum, shape=2):
@@ -47,7 +47,7 @@ Place = data.StructLayout({"address": 64, "key": 32, "left": 32, "received": 32,
 scatter/gather entry; ``sge`` is the next entry."""
 
 
-class ReceiveBuffer(wiring.Component):
+class RecvPlacement(wiring.Component):
     """Turns each packet into its run of accesses, and remembers between the packets of a message where it stood.
 
     A WRITE goes where its RETH says, with REMOTE_WRITE, if the lengths agree: the payload of its packets is what the

@@ -9,7 +9,7 @@ from ...abi.tables import Access
 from ...queue.wqe_fetcher import RingStatus
 from ..common.layouts import LookedUp, ResponseKind
 from ..common.psn import psn_difference
-from .sequence_error_tracker import Gap, GapWatch
+from .sequence_error_tracker import SequenceError, SequenceErrorTracker
 
 __all__ = ["LONGEST", "READS_MAX", "Message", "ReceiveState", "RequestCheck", "Verdict"]
 
@@ -66,7 +66,7 @@ ReceiveState = data.StructLayout(
         "taken": 5,  # entries put into the response ring, modulo 32
         "mixed": 1,  # duplicates may be among those that are not answered yet
         "asked": 1,  # the newest packet executed was a READ or an atomic
-        "gap": Gap,
+        "sequence_error": SequenceError,
     }
 )
 """Receive state of a QP."""
@@ -76,12 +76,12 @@ class RequestCheck(wiring.Component):
     """The checks of the InfiniBand responder, in their order: PSN, opcode sequence, opcode, receive WQE, length.
 
     (Kernel ``rxe_resp.c``, states CHECK_PSN to CHECK_LENGTH; whether the lengths of a WRITE's packets add up, and
-    whether a SEND fits its receive WQE, :class:`.recv_placement.ReceiveBuffer` finds out; whether a READ or an atomic
-    can be served, :class:`.read_atomic_check.ResponseCheck`; keys are the access check's.)
+    whether a SEND fits its receive WQE, :class:`.recv_placement.RecvPlacement` finds out; whether a READ or an atomic
+    can be served, :class:`.read_atomic_check.ReadAtomicCheck`; keys are the access check's.)
 
     After an RNR NAK, as after the NAK of a gap, packets ahead are silent: the requester comes back by itself. Only if
-    it has come back, and the packet expected is missing again (:class:`.sequence_error_tracker.GapWatch`), there is
-    another NAK.
+    it has come back, and the packet expected is missing again (:class:`.sequence_error_tracker.SequenceErrorTracker`),
+    there is another NAK.
 
     Inputs are sampled each cycle; outputs belong to the inputs of the cycle before.
 
@@ -104,7 +104,7 @@ class RequestCheck(wiring.Component):
         What the opcode says, if it is served. ``responds``: a READ or an atomic, of ``kind``.
     allowed : 1
         The QP's attributes allow the opcode.
-    gap : Gap
+    sequence_error : SequenceError
         After the packet, if it is ahead.
     posted : 1
         The next receive WQE is posted.
@@ -129,7 +129,7 @@ class RequestCheck(wiring.Component):
     responds: Out(1)
     kind: Out(ResponseKind)
     allowed: Out(1)
-    gap: Out(Gap)
+    sequence_error: Out(SequenceError)
     posted: Out(1)
     flush: Out(1)
 
@@ -195,8 +195,12 @@ class RequestCheck(wiring.Component):
         distance = psn_difference(transport.psn, self.receive.epsn)
         ongoing = self.receive.message
         mtu = 1 << (self.path_mtu[:3] + 7)
-        m.submodules.watch = watch = GapWatch()
-        m.d.comb += [watch.distance.eq(distance), watch.gap.eq(self.receive.gap), self.gap.eq(watch.next)]
+        m.submodules.tracker = tracker = SequenceErrorTracker()
+        m.d.comb += [
+            tracker.distance.eq(distance),
+            tracker.state.eq(self.receive.sequence_error),
+            self.sequence_error.eq(tracker.next),
+        ]
         receives = (self.state == QpState.RTR) | (self.state == QpState.RTS) | (self.state == QpState.SQD)
         m.d.sync += [
             rejected.eq(~self.request.accept),
@@ -237,7 +241,7 @@ class RequestCheck(wiring.Component):
             with m.Else():
                 m.d.comb += self.verdict.eq(Verdict.STALE)
         with m.Elif(~expected):
-            with m.If(nak_sent & ~watch.renewed):
+            with m.If(nak_sent & ~tracker.renewed):
                 m.d.comb += self.verdict.eq(Verdict.AHEAD)
             with m.Else():
                 m.d.comb += self.verdict.eq(Verdict.SEQUENCE)

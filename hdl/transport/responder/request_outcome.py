@@ -14,9 +14,9 @@ from ..common.aeth import AethSyndrome
 from ..common.layouts import Job
 from ..common.psn import PSN_BITS, psn_next
 from .request_check import Message, ReceiveState, Verdict
-from .sequence_error_tracker import Gap
+from .sequence_error_tracker import SequenceError
 
-__all__ = ["NO_EVENT", "Answer"]
+__all__ = ["NO_EVENT", "RequestOutcome"]
 
 NO_EVENT = 255
 """``event`` of an error that a completion reports."""
@@ -46,7 +46,7 @@ COMPLETIONS = {
 }
 
 
-class Answer(wiring.Component):
+class RequestOutcome(wiring.Component):
     """Composes the job, and the receive state that holds from then on.
 
     An executed packet is acknowledged if it asks for it, a duplicate always, with the newest PSN that was executed. But
@@ -63,7 +63,7 @@ class Answer(wiring.Component):
     verdict
         The first one, a bit for each :class:`.request_check.Verdict`. Late objections overrule EXECUTE and DUPLICATE:
     misfit, too_long : 1
-        Of the receive buffer: lengths of a WRITE, a SEND that did not fit.
+        Of the placement: lengths of a WRITE, a SEND that did not fit.
     invalid, full, stale, mixed : 1
         Of the response check.
     allowed, responds, write, end, immediate : 1
@@ -76,7 +76,7 @@ class Answer(wiring.Component):
         Before the packet. Also goes into ``next`` at once.
     after
         First PSN behind the packet.
-    gap : Gap
+    sequence_error : SequenceError
         After the packet, if it is ahead.
     posted : 1
         There is a receive WQE ``receive.index``.
@@ -108,7 +108,7 @@ class Answer(wiring.Component):
     transport: In(TransportHeader)
     receive: In(ReceiveState)
     after: In(PSN_BITS)
-    gap: In(Gap)
+    sequence_error: In(SequenceError)
     posted: In(1)
     rnr_timer: In(5)
 
@@ -188,9 +188,9 @@ class Answer(wiring.Component):
                 fresh.message.eq(Mux(self.end, Message.NONE, Mux(self.write, Message.WRITE, Message.SEND))),
             ]
         with m.If(first[Verdict.EXECUTE] | first[Verdict.NOT_READY]):
-            m.d.comb += fresh.gap.eq(0)
+            m.d.comb += fresh.sequence_error.eq(0)
         with m.Elif(first[Verdict.SEQUENCE] | first[Verdict.AHEAD]):
-            m.d.comb += fresh.gap.eq(self.gap)
+            m.d.comb += fresh.sequence_error.eq(self.sequence_error)
 
         decided = ("acknowledge", "release", "psn", "silent", "complete", "status", "cause", "token", "fatal", "event")
         kept = Signal(Job)

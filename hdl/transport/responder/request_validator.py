@@ -1,4 +1,4 @@
-"""What a request is worth: all checks, and what follows from them."""
+"""All checks of a request, and the job, response entry and receive state that follow from them."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -8,19 +8,20 @@ from amaranth.utils import ceil_log2
 from ...queue.wqe_fetcher import RingStatus
 from ..common.aeth import encode_credits
 from ..common.layouts import READ_EXTENT, Job, LookedUp, ResponseEntry, ResponseKind
-from .read_atomic_check import ResponseCheck
+from .read_atomic_check import ReadAtomicCheck
 from .request_check import READS_MAX, ReceiveState, RequestCheck, Verdict
-from .request_outcome import Answer
+from .request_outcome import RequestOutcome
 
-__all__ = ["Judge"]
+__all__ = ["RequestValidator"]
 
 
-class Judge(wiring.Component):
-    """The checks of a request and the answer to it, as a pipeline beside the receive buffer's: a first verdict, which
-    the buffer needs, then the late objections, and at last the job with the QP's new state.
+class RequestValidator(wiring.Component):
+    """The checks of a request and the answer to it, as a pipeline beside :class:`.recv_placement.RecvPlacement`: a
+    first verdict, which the placement needs, then the late objections, and at last the job with the QP's new state.
 
     Everything that is looked at must stay from the cycle before ``decide`` on, until the request is done with;
-    attributes and ``status`` only until ``decide``. Then ``place`` for as long as the buffer works, at least 2 cycles.
+    attributes and ``status`` only until ``decide``. Then ``place`` for as long as the placement works, at least 2
+    cycles.
 
     Parameters
     ----------
@@ -56,9 +57,9 @@ class Judge(wiring.Component):
     write, begin, end : 1
         What the opcode says.
     place : 1
-        The buffer works.
+        The placement works.
     misfit, too_long, byte_length
-        The buffer's, valid in the last cycle of ``place``.
+        The placement's, valid in the last cycle of ``place``.
     job : Job
         Behind ``place``.
     next : ReceiveState
@@ -108,14 +109,14 @@ class Judge(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.check = check = RequestCheck()
-        m.submodules.responses = responses = ResponseCheck()
-        m.submodules.answer = answer = Answer()
+        m.submodules.read_atomic = read_atomic = ReadAtomicCheck()
+        m.submodules.outcome = outcome = RequestOutcome()
         transport = self.request.transport
 
         # One bit a verdict: what decodes it must be quick.
         verdict = Signal(len(Verdict))
         posted = Signal()
-        # Attributes that count until the end; `row` may be torn meanwhile.
+        # Attributes that count until the end; `row` may be undefined meanwhile, while it is written.
         row, kept = Signal.like(self.row), Signal.like(self.row)
         m.d.comb += row.eq(Mux(self.look, self.row.as_value(), kept.as_value()))
         with m.If(self.look):
@@ -149,13 +150,13 @@ class Judge(wiring.Component):
             self.write.eq(check.write),
             self.begin.eq(check.begin),
             self.end.eq(check.end),
-            responses.transport.eq(transport),
-            responses.kind.eq(check.kind),
-            responses.responds.eq(check.responds),
-            responses.path_mtu.eq(row.path_mtu),
-            responses.max_dest_rd_atomic.eq(kept.max_dest_rd_atomic),  # from the decision on is soon enough
-            responses.receive.eq(self.receive),
-            responses.served.eq(self.served),
+            read_atomic.transport.eq(transport),
+            read_atomic.kind.eq(check.kind),
+            read_atomic.responds.eq(check.responds),
+            read_atomic.path_mtu.eq(row.path_mtu),
+            read_atomic.max_dest_rd_atomic.eq(kept.max_dest_rd_atomic),  # used from the decision on
+            read_atomic.receive.eq(self.receive),
+            read_atomic.served.eq(self.served),
             self.count_drop_sequence.eq(is_(Verdict.SEQUENCE) | is_(Verdict.AHEAD)),
             self.count_drop_duplicate.eq(is_(Verdict.DUPLICATE) | is_(Verdict.STALE)),
         ]
@@ -172,37 +173,37 @@ class Judge(wiring.Component):
             ]
 
         m.d.comb += [
-            answer.update.eq(self.place),
-            answer.verdict.eq(verdict),
-            answer.misfit.eq(self.misfit),
-            answer.too_long.eq(self.too_long),
-            answer.invalid.eq(responses.invalid),
-            answer.full.eq(responses.full),
-            answer.stale.eq(responses.stale),
-            answer.mixed.eq(responses.mixed),
-            answer.allowed.eq(check.allowed),
-            answer.responds.eq(check.responds),
-            answer.write.eq(check.write),
-            answer.end.eq(check.end),
-            answer.immediate.eq(check.immediate),
-            answer.qp.eq(self.qp),
-            answer.byte_length.eq(self.byte_length),
-            answer.credits.eq(credits),
-            answer.transport.eq(transport),
-            answer.receive.eq(self.receive),
-            answer.after.eq(responses.after),
-            answer.gap.eq(check.gap),
-            answer.posted.eq(posted),
-            answer.rnr_timer.eq(kept.min_rnr_timer),
-            self.job.eq(answer.job),
-            self.next.eq(answer.next),
-            self.consume.eq(answer.consume),
+            outcome.update.eq(self.place),
+            outcome.verdict.eq(verdict),
+            outcome.misfit.eq(self.misfit),
+            outcome.too_long.eq(self.too_long),
+            outcome.invalid.eq(read_atomic.invalid),
+            outcome.full.eq(read_atomic.full),
+            outcome.stale.eq(read_atomic.stale),
+            outcome.mixed.eq(read_atomic.mixed),
+            outcome.allowed.eq(check.allowed),
+            outcome.responds.eq(check.responds),
+            outcome.write.eq(check.write),
+            outcome.end.eq(check.end),
+            outcome.immediate.eq(check.immediate),
+            outcome.qp.eq(self.qp),
+            outcome.byte_length.eq(self.byte_length),
+            outcome.credits.eq(credits),
+            outcome.transport.eq(transport),
+            outcome.receive.eq(self.receive),
+            outcome.after.eq(read_atomic.after),
+            outcome.sequence_error.eq(check.sequence_error),
+            outcome.posted.eq(posted),
+            outcome.rnr_timer.eq(kept.min_rnr_timer),
+            self.job.eq(outcome.job),
+            self.next.eq(outcome.next),
+            self.consume.eq(outcome.consume),
         ]
         m.d.comb += [
             self.slot.eq(self.receive.taken),
             self.entry.kind.eq(check.kind),
             self.entry.psn.eq(transport.psn),
-            self.entry.msn.eq(answer.next.msn),
+            self.entry.msn.eq(outcome.next.msn),
             self.entry.credits.eq(credits),
             self.entry.address.eq(transport.address),
             self.entry.rkey.eq(transport.rkey),
@@ -211,7 +212,7 @@ class Judge(wiring.Component):
         ]
         with m.If(check.kind == ResponseKind.READ):
             extent = data.View(READ_EXTENT, self.entry.swap)
-            m.d.comb += [extent.length.eq(transport.dma_length), extent.after.eq(responses.after)]
+            m.d.comb += [extent.length.eq(transport.dma_length), extent.after.eq(read_atomic.after)]
         with m.If(is_(Verdict.DUPLICATE)):
             again = Mux(check.kind == ResponseKind.READ, ResponseKind.REPEAT, ResponseKind.REPLAY)
             m.d.comb += self.entry.kind.eq(again)

@@ -13,9 +13,9 @@ from ...stream.table import Table
 from ...stream.transfer import AccessRequest, AttributeWrite, QpControl
 from ..common.layouts import Job, LookedUp, Recall, ResponseEntry
 from .flush_queue import FlushQueue
-from .recv_placement import PlacementKind, ReceiveBuffer
+from .recv_placement import PlacementKind, RecvPlacement
 from .request_check import READS_MAX, ReceiveState
-from .request_validator import Judge
+from .request_validator import RequestValidator
 
 __all__ = ["Responder", "ResponderReply", "RingEntry"]
 
@@ -30,7 +30,8 @@ RingEntry = data.StructLayout({"qp": 12, "slot": ceil_log2(READS_MAX), "entry": 
 
 
 RECALL_LIMIT = 511
-"""Cycles for which a request waits while the replier gives up responses: reception must not wait for transmission."""
+"""Cycles for which a request waits while the READ/atomic responder gives up responses: reception must not wait for
+transmission."""
 
 
 class Work(enum.Enum, shape=2):
@@ -43,18 +44,18 @@ class Work(enum.Enum, shape=2):
 
 
 class Responder(wiring.Component):
-    """Takes one request at a time: judges it (:class:`.request_validator.Judge`), says where its payload goes
-    (:class:`.recv_placement.ReceiveBuffer`), and leaves to the acknowledger what is to be answered once the payload is
-    there. Serves SEND and WRITE, with and without immediate, RDMA READ, and atomics; other requests are invalid (NAK
-    0x61). A READ or an atomic, also an old one that is asked for again, goes into the QP's response ring, and its job
-    releases it. When one is asked for again the requester has gone back, and will ask for all behind it again, too. So
-    first what is behind it is recalled from the ring; the request waits for that, but no longer than
+    """Takes one request at a time: judges it (:class:`.request_validator.RequestValidator`), says where its payload
+    goes (:class:`.recv_placement.RecvPlacement`), and leaves to the acknowledger what is to be answered once the
+    payload is there. Serves SEND and WRITE, with and without immediate, RDMA READ, and atomics; other requests are
+    invalid (NAK 0x61). A READ or an atomic, also an old one that is asked for again, goes into the QP's response ring,
+    and its job releases it. When one is asked for again the requester has gone back, and will ask for all behind it
+    again, too. So first what is behind it is recalled from the ring; the request waits for that, but no longer than
     :data:`RECALL_LIMIT`.
 
     Each packet has exactly one run on ``access`` and exactly one job on ``job``, the run first, in order.
 
     A packet takes 8 cycles; a SEND 10 if it begins in an entry of its receive WQE, and 5 cycles more for a second one,
-    6 for each further one. 3 less if there was nothing to do before, and ``soon`` told of the QP 3 cycles ahead.
+    6 for each further one. 3 less if there was nothing to do before, and ``hint`` told of the QP 3 cycles ahead.
     Nothing is buffered: the request stays at the input until it is done with. A receive WQE that is posted but not yet
     fetched is waited for.
 
@@ -77,7 +78,7 @@ class Responder(wiring.Component):
     attribute, attribute_en
         Broadcast of QP attributes. While it is on, nothing new is decided.
     request : stream of ``LookedUp``
-    soon : QP index
+    hint : QP index
         Probably that of the next request; a wrong one costs only time.
     access : stream of ``AccessRequest``
     job : stream of ``Job``
@@ -87,11 +88,12 @@ class Responder(wiring.Component):
     served_qp, served
         Entries of the QP that are answered, modulo 256, 1 cycle later; they are counted from 0 after RESET.
     recall, recall_en, recalled : ``Recall``, 1, 1
-        As long as ``recall_en`` is on, the replier gives up responses from this PSN on; ``recalled`` when it has.
+        As long as ``recall_en`` is on, the READ/atomic responder gives up responses from this PSN on; ``recalled`` when
+        it has.
     status_qp, status : RingStatus
         The QP's receive ring, 1 cycle later, followed while the QP is looked at.
     word_addr, word
-        Fetched receive WQEs, see :class:`.recv_placement.ReceiveBuffer`.
+        Fetched receive WQEs, see :class:`.recv_placement.RecvPlacement`.
     consumed : stream of ``RingIndex``
         Fetched receive WQEs before this one are done with; said before their job goes out.
     arrived : stream of QP
@@ -108,13 +110,13 @@ class Responder(wiring.Component):
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.area = area
-        self._buffer = ReceiveBuffer(qps, area)
+        self._placement = RecvPlacement(qps, area)
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
                 "attribute_en": In(1),
                 "request": In(stream.Signature(LookedUp)),
-                "soon": In(range(qps)),
+                "hint": In(range(qps)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "job": Out(stream.Signature(Job)),
                 "entry": Out(RingEntry),
@@ -126,7 +128,7 @@ class Responder(wiring.Component):
                 "recalled": In(1),
                 "status_qp": Out(12),
                 "status": In(RingStatus),
-                "word_addr": Out(self._buffer.word_addr.shape()),
+                "word_addr": Out(self._placement.word_addr.shape()),
                 "word": In(64),
                 "consumed": Out(stream.Signature(RingIndex)),
                 "arrived": In(stream.Signature(12)),
@@ -141,8 +143,8 @@ class Responder(wiring.Component):
         m = Module()
         m.submodules.table = table = Table(QP_CONTEXT, ATTRIBUTES, self.qps)
         m.submodules.ram = ram = Ram(ReceiveState, self.qps)
-        m.submodules.judge = judge = Judge(table.layout)
-        m.submodules.buffer = buffer = self._buffer
+        m.submodules.validator = validator = RequestValidator(table.layout)
+        m.submodules.placement = placement = self._placement
         m.submodules.flushes = flushes = FlushQueue(self.qps)
         transport = self.request.payload.transport
         state = ram.r_data
@@ -157,7 +159,7 @@ class Responder(wiring.Component):
         finish = Signal()
         has_recalled = Signal()
         patience = Signal(range(RECALL_LIMIT + 1))
-        torn = table.torn
+        write_conflict = table.write_conflict
         # Whoever is idle reads what may be needed next: rows are there if `qp` was the `same` in this cycle and in the
         # two before, and nothing was written meanwhile.
         idle, rested = Signal(), Signal(2)
@@ -165,7 +167,11 @@ class Responder(wiring.Component):
         prepared = Signal()
         m.d.sync += [rested.eq(Cat(idle, rested[0])), shown.eq(qp), same.eq(qp == shown)]
         m.d.comb += prepared.eq(
-            rested.all() & same & (qp == self.request.payload.qp) & (shown == self.request.payload.qp) & ~torn[1]
+            rested.all()
+            & same
+            & (qp == self.request.payload.qp)
+            & (shown == self.request.payload.qp)
+            & ~write_conflict[1]
         )
 
         m.d.comb += [
@@ -175,31 +181,31 @@ class Responder(wiring.Component):
             table.index.eq(qp),
             ram.r_addr.eq(qp),
             ram.w_addr.eq(qp),
-            ram.w_data.eq(judge.next),
-            buffer.qp.eq(qp),
+            ram.w_data.eq(validator.next),
+            placement.qp.eq(qp),
             flushes.qp.eq(qp_next),
             self.status_qp.eq(qp),
             self.served_qp.eq(qp),
-            judge.request.eq(self.request.payload),
-            judge.qp.eq(qp),
-            judge.row.eq(table.row),
-            judge.receive.eq(state),
-            judge.status.eq(self.status),
-            judge.served.eq(self.served),
-            judge.flush.eq(work == Work.FLUSH),
-            judge.misfit.eq(buffer.misfit),
-            judge.too_long.eq(buffer.too_long),
-            judge.byte_length.eq(buffer.byte_length),
+            validator.request.eq(self.request.payload),
+            validator.qp.eq(qp),
+            validator.row.eq(table.row),
+            validator.receive.eq(state),
+            validator.status.eq(self.status),
+            validator.served.eq(self.served),
+            validator.flush.eq(work == Work.FLUSH),
+            validator.misfit.eq(placement.misfit),
+            validator.too_long.eq(placement.too_long),
+            validator.byte_length.eq(placement.byte_length),
         ]
-        wiring.connect(m, buffer.access, wiring.flipped(self.access))
+        wiring.connect(m, placement.access, wiring.flipped(self.access))
         wiring.connect(m, wiring.flipped(self.arrived), flushes.arrived)
-        m.d.comb += [self.word_addr.eq(buffer.word_addr), buffer.word.eq(self.word)]
+        m.d.comb += [self.word_addr.eq(placement.word_addr), placement.word.eq(self.word)]
 
-        packet = buffer.i.payload
+        packet = placement.i.payload
         m.d.comb += [
             packet.clear.eq(work == Work.RESET),
-            packet.begin.eq(judge.begin),
-            packet.end.eq(judge.end),
+            packet.begin.eq(validator.begin),
+            packet.end.eq(validator.end),
             packet.length.eq(Mux(work == Work.PACKET, transport.length, 0)),
             packet.pd.eq(pd),
             packet.qp.eq(qp),
@@ -208,25 +214,25 @@ class Responder(wiring.Component):
             packet.total.eq(transport.dma_length),
             packet.index.eq(state.index),
             packet.log_stride.eq(table.row.log_rq_stride),
-            buffer.look.eq(judge.look),
+            placement.look.eq(validator.look),
         ]
-        with m.If(judge.execute):
-            m.d.comb += packet.kind.eq(Mux(judge.write, PlacementKind.WRITE, PlacementKind.SEND))
+        with m.If(validator.execute):
+            m.d.comb += packet.kind.eq(Mux(validator.write, PlacementKind.WRITE, PlacementKind.SEND))
 
         m.d.comb += [
-            self.job.payload.eq(judge.job),
+            self.job.payload.eq(validator.job),
             self.entry.qp.eq(qp),
-            self.entry.slot.eq(judge.slot),
-            self.entry.entry.eq(judge.entry),
+            self.entry.slot.eq(validator.slot),
+            self.entry.entry.eq(validator.entry),
             self.recall.qp.eq(qp),
             self.recall.psn.eq(transport.psn),
             self.consumed.payload.qp.eq(qp),
-            self.consumed.payload.index.eq(judge.next.index),
+            self.consumed.payload.index.eq(validator.next.index),
             self.reply.payload.psn.eq(state.epsn),
             self.reply.payload.index.eq(state.index),
         ]
 
-        with m.If(judge.look):
+        with m.If(validator.look):
             m.d.sync += [
                 pd.eq(table.row.pd),
                 # A ring in error fetches nothing any more, and what it has not fetched it cannot take back.
@@ -238,8 +244,8 @@ class Responder(wiring.Component):
                 # Looks whether or not the right rows are there: if not, it looks again.
                 m.d.comb += [
                     idle.eq(1),
-                    qp_next.eq(Mux(self.request.valid, self.request.payload.qp, self.soon)),
-                    judge.look.eq(1),
+                    qp_next.eq(Mux(self.request.valid, self.request.payload.qp, self.hint)),
+                    validator.look.eq(1),
                 ]
                 m.d.sync += [qp.eq(qp_next), consumed_sent.eq(0), has_recalled.eq(0), patience.eq(RECALL_LIMIT)]
                 with m.If(self.control.valid):
@@ -247,7 +253,7 @@ class Responder(wiring.Component):
                     with m.Switch(self.control.payload.action):
                         with m.Case(QpAction.RESET):
                             m.d.comb += flushes.reset.eq(1)
-                            m.d.comb += judge.token.eq(1)
+                            m.d.comb += validator.token.eq(1)
                             m.d.sync += work.eq(Work.RESET)
                             m.next = "PLACE"
                         with m.Case(QpAction.START_RECEIVE):
@@ -276,21 +282,21 @@ class Responder(wiring.Component):
             with m.State("SHOW"):
                 m.next = "CHECK"
             with m.State("CHECK"):
-                m.d.comb += judge.look.eq(1)
-                with m.If(~torn[1]):
+                m.d.comb += validator.look.eq(1)
+                with m.If(~write_conflict[1]):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
-                m.d.comb += [judge.decide.eq(1), buffer.load.eq(1)]
+                m.d.comb += [validator.decide.eq(1), placement.load.eq(1)]
                 with m.Switch(work):
                     with m.Case(Work.PACKET):
                         m.next = "PLACE"
-                        with m.If(judge.wait):
+                        with m.If(validator.wait):
                             m.next = "CHECK"
-                        with m.If(judge.again & ~has_recalled):
+                        with m.If(validator.again & ~has_recalled):
                             m.next = "RECALL"
                     with m.Case(Work.FLUSH):
                         m.next = "IDLE"
-                        with m.If(judge.flushable):
+                        with m.If(validator.flushable):
                             m.next = "PLACE"
                     with m.Default():
                         m.next = "REPLY"
@@ -303,13 +309,13 @@ class Responder(wiring.Component):
                     m.next = "CHECK"
 
             with m.State("PLACE"):
-                m.d.comb += [judge.place.eq(1), buffer.i.valid.eq(1)]
-                with m.If(buffer.i.ready):
+                m.d.comb += [validator.place.eq(1), placement.i.valid.eq(1)]
+                with m.If(placement.i.ready):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
-                    self.entry_en.eq(judge.job.release),  # the same again and again, until it is released
-                    self.consumed.valid.eq(judge.consume & consumable & ~consumed_sent),
+                    self.entry_en.eq(validator.job.release),  # the same again and again, until it is released
+                    self.consumed.valid.eq(validator.consume & consumable & ~consumed_sent),
                     self.job.valid.eq(~self.consumed.valid | self.consumed.ready),
                     finish.eq(self.job.valid & self.job.ready),
                 ]
@@ -320,8 +326,8 @@ class Responder(wiring.Component):
                         self.request.ready.eq(work == Work.PACKET),
                         self.control.ready.eq(work == Work.RESET),
                         flushes.add.eq(work == Work.FLUSH),
-                        self.count_drop_sequence.eq(judge.count_drop_sequence),
-                        self.count_drop_duplicate.eq(judge.count_drop_duplicate),
+                        self.count_drop_sequence.eq(validator.count_drop_sequence),
+                        self.count_drop_duplicate.eq(validator.count_drop_duplicate),
                     ]
                     m.next = "IDLE"
 

@@ -170,8 +170,8 @@ class Timers(wiring.Component):
                 m.next = "LEFT"
             with m.State("LEFT"):
                 m.d.sync += left.eq(Mux(waits, rnr.ticks, 1 << timeout) - elapsed)
-                m.next = "JUDGE"
-            with m.State("JUDGE"):
+                m.next = "CHECK"
+            with m.State("CHECK"):
                 m.d.sync += closer.eq(~idle & ~left[-1] & (left[:32] < best))
                 with m.If(~(due & self.fired.valid)):
                     m.d.comb += [rows.w_en.eq(changed | idle | due), self.count_timeouts.eq(due & ~waits)]

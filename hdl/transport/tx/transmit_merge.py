@@ -5,39 +5,42 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...stream.transfer import AccessRequest
-from ..common.layouts import Departure
+from ..common.layouts import TxDescriptor
 
 __all__ = ["Source", "TransmitMerge"]
 
-Source = wiring.Signature({"access": Out(stream.Signature(AccessRequest)), "packet": Out(stream.Signature(Departure))})
-"""Who sends packets: for each a run of accesses and a departure."""
+Source = wiring.Signature(
+    {"access": Out(stream.Signature(AccessRequest)), "packet": Out(stream.Signature(TxDescriptor))}
+)
+"""Who sends packets: for each a run of accesses and a TX descriptor."""
 
 
 class TransmitMerge(wiring.Component):
-    """Merges the packets of requester and replier, round robin: runs and departures leave in the same order.
+    """Merges the packets of requester and READ/atomic responder, round robin: runs and TX descriptors leave in the same
+    order.
 
-    A packet is a run of accesses and a departure. It passes whole, before the next one begins; which of the two comes
-    first, and how long the other stays away, does not matter.
+    A packet is a run of accesses and a TX descriptor. It passes whole, before the next one begins; which of the two
+    comes first, and how long the other stays away, does not matter.
 
-    *Cycles*: a departure passes in its cycle, an access goes through one register, every second cycle. The grant is a
-    register that stays where it was until the other source wants it: that costs a cycle if nothing was under way, else
-    none.
+    *Cycles*: a TX descriptor passes in its cycle, an access goes through one register, every second cycle. The grant is
+    a register that stays where it was until the other source wants it: that costs a cycle if nothing was under way,
+    else none.
 
     Members
     -------
     request, response : ``access``, ``packet``
-        Streams of ``AccessRequest``, a run a packet, and of ``Departure``. Of a response's header only what responses
-        have is looked at: BTH, AETH and ``length``; of a request's no AETH.
+        Streams of ``AccessRequest``, a run a packet, and of ``TxDescriptor``. Of a response's header only what
+        responses have is looked at: BTH, AETH and ``length``; of a request's no AETH.
     access : stream of ``AccessRequest``
         To the access check.
-    packet : stream of ``Departure``
+    packet : stream of ``TxDescriptor``
         To the queue before the transmitter.
     """
 
     request: In(Source)
     response: In(Source)
     access: Out(stream.Signature(AccessRequest))
-    packet: Out(stream.Signature(Departure))
+    packet: Out(stream.Signature(TxDescriptor))
 
     def elaborate(self, platform):
         m = Module()
@@ -64,7 +67,7 @@ class TransmitMerge(wiring.Component):
         with m.Else():
             m.d.sync += [self.access.valid.eq(access_taken), self.access.payload.eq(access)]
 
-        # -- The departure. What only one source has needs no choice.
+        # -- The TX descriptor. What only one source has needs no choice.
         ours, theirs = request.packet.payload, response.packet.payload
         packet = self.packet.payload
         packet_ready = Signal()

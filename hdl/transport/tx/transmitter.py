@@ -14,7 +14,7 @@ from ...stream.table import Table
 from ...stream.transfer import LENGTH_BITS, AttributeWrite
 from ...wire.opcodes import opcode
 from ...wire.packet_header import TransmitHeader
-from ..common.layouts import Ack, Answered, Departure, DepartureKind, Failure, PayloadSource
+from ..common.layouts import Ack, Answered, Failure, PayloadSource, TxDescriptor, TxDescriptorKind
 
 __all__ = ["Transmitter"]
 
@@ -25,10 +25,10 @@ MEMORY, INLINE, ATOMIC, REPLAY = range(4)
 class Transmitter(wiring.Component):
     """Sends one packet after the other: the header with the peer's addresses, and the payload beside it.
 
-    A request or response leaves when its verdict is there and is OK, and the first beat of its payload, or that of
-    ``payload`` comes ``soon``; the beats behind it may still be on their way. While it waits, ACKs and NAKs go ahead. A
-    packet whose verdict is not OK vanishes with everything that belongs to it. Tokens and void departures vanish, too,
-    in their turn.
+    A request or response leaves when its verdict is there and is OK, and the first beat of its payload is there, or
+    ``hint`` says that it comes; the beats behind it may still be on their way. While it waits, ACKs and NAKs go ahead.
+    A packet whose verdict is not OK vanishes with everything that belongs to it. Tokens and void TX descriptors vanish,
+    too, in their turn.
 
     *Cycles*: 3 a packet; from all there to ``header`` 2. A packet's header waits until the payload of the one before
     has gone, and what is to be said about that (``failed``, ``answered``) is taken; it is there in the next cycle. So a
@@ -51,15 +51,15 @@ class Transmitter(wiring.Component):
     -------
     attribute, attribute_en : ``AttributeWrite``
         The command block's broadcast.
-    packet : stream of ``Departure``
+    packet : stream of ``TxDescriptor``
     verdict : stream of ``{status}``
         One for each ``packet``, in the same order.
     payload, inline, atomic, replay : stream of ``PacketBeat``
         Payload from memory; of requests with source INLINE; from the atomic unit; of responses with source INLINE. One
-        packet for each departure of that source whose ``length`` is not 0. If a verdict is not OK, there is a packet
-        with ``error`` on ``atomic`` if that is the source, else on ``payload``, and those on ``inline`` and ``replay``
-        are there all the same.
-    soon : 1
+        packet for each TX descriptor of that source whose ``length`` is not 0. If a verdict is not OK, there is a
+        packet with ``error`` on ``atomic`` if that is the source, else on ``payload``, and those on ``inline`` and
+        ``replay`` are there all the same.
+    hint : 1
         While nothing of an earlier packet is on ``payload``: the next one's first beat comes in a few cycles, before
         the frame's headers have gone.
     ack : stream of ``Ack``
@@ -68,11 +68,11 @@ class Transmitter(wiring.Component):
         A packet for each header whose ``length`` is not 0, after it.
     failed : stream of ``Failure``
     answered : stream of ``Answered``
-        Also says OK without ``last`` when a token of the replier has arrived here: there, and only there, it ends what
-        is said about the QP's past.
+        Also says OK without ``last`` when a token of the READ/atomic responder has arrived here: there, and only there,
+        it ends what is said about the QP's past.
     token_done, response_token_done : 1
-        A token of the requester, or of the replier, has arrived here: all earlier packets of its kind and QP are out,
-        or on their way behind ``header``.
+        A token of the requester, or of the READ/atomic responder, has arrived here: all earlier packets of its kind and
+        QP are out, or on their way behind ``header``.
     count_tx_packets, count_tx_bytes, count_tx_messages, count_tx_acks, count_tx_naks, count_read_responses,
     count_stall_tx_payload
         What happened in this cycle; bytes are a number, and come in the next.
@@ -88,10 +88,10 @@ class Transmitter(wiring.Component):
             {
                 "attribute": In(AttributeWrite),
                 "attribute_en": In(1),
-                "packet": In(stream.Signature(Departure)),
+                "packet": In(stream.Signature(TxDescriptor)),
                 "verdict": In(stream.Signature(Verdict)),
                 "payload": In(stream.Signature(beat)),
-                "soon": In(1),
+                "hint": In(1),
                 "inline": In(stream.Signature(beat)),
                 "atomic": In(stream.Signature(beat)),
                 "replay": In(stream.Signature(beat)),
@@ -119,7 +119,7 @@ class Transmitter(wiring.Component):
         packet, ack = self.packet.payload, self.ack.payload
         is_ack = Signal()  # whose turn it is
         look = Signal()  # whose path is looked up
-        transport, row, torn = self.header.payload.transport, table.row, table.torn
+        transport, row, write_conflict = self.header.payload.transport, table.row, table.write_conflict
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
@@ -149,16 +149,16 @@ class Transmitter(wiring.Component):
         # -- What the packet is, a cycle after it has come: nothing decides on it before the second.
         is_request, is_response, has_payload = Signal(), Signal(), Signal()
         coming = Signal(2)  # the stream of its payload
-        fine, bad = Signal(), Signal()  # the verdict is there; and the path is no torn one
+        fine, bad = Signal(), Signal()  # the verdict is there; and the path was not being written
         m.d.sync += [
-            is_request.eq(packet.kind == DepartureKind.REQUEST),
-            is_response.eq(packet.kind == DepartureKind.RESPONSE),
+            is_request.eq(packet.kind == TxDescriptorKind.REQUEST),
+            is_response.eq(packet.kind == TxDescriptorKind.RESPONSE),
             has_payload.eq(packet.transport.length != 0),
             coming.eq(packet.source),
-            fine.eq(self.verdict.valid & (self.verdict.payload.status == AccessStatus.OK) & ~torn[0]),
+            fine.eq(self.verdict.valid & (self.verdict.payload.status == AccessStatus.OK) & ~write_conflict[0]),
             bad.eq(self.verdict.valid & (self.verdict.payload.status != AccessStatus.OK)),
         ]
-        with m.If((packet.source == PayloadSource.INLINE) & (packet.kind == DepartureKind.RESPONSE)):
+        with m.If((packet.source == PayloadSource.INLINE) & (packet.kind == TxDescriptorKind.RESPONSE)):
             m.d.sync += coming.eq(REPLAY)
 
         # -- Payload of the packet whose header has gone, or of one that is thrown away.
@@ -215,7 +215,7 @@ class Transmitter(wiring.Component):
         # -- Who goes next.
         present, sends = Signal(), Signal()
         m.d.comb += [
-            present.eq(~has_payload | pick([self.payload.valid | self.soon, *valids[1:]], coming)),
+            present.eq(~has_payload | pick([self.payload.valid | self.hint, *valids[1:]], coming)),
             sends.eq(idle & fine & (is_request | is_response) & present),
             self.packet.ready.eq(leave),
             self.verdict.ready.eq(leave),
@@ -231,7 +231,10 @@ class Transmitter(wiring.Component):
                 m.next = "SEND"
             with m.State("SEND"):
                 with m.If(is_ack):
-                    m.d.comb += [self.header.valid.eq(~torn[1]), self.ack.ready.eq(self.header.ready & ~torn[1])]
+                    m.d.comb += [
+                        self.header.valid.eq(~write_conflict[1]),
+                        self.ack.ready.eq(self.header.ready & ~write_conflict[1]),
+                    ]
                     with m.If(self.ack.ready):
                         m.d.comb += [
                             self.count_tx_acks.eq(ack.syndrome[5:8] == 0),
@@ -254,8 +257,8 @@ class Transmitter(wiring.Component):
                         ]
                         m.next = "CHOOSE"
                 with m.Elif(idle & (bad | (fine & ~is_request & ~is_response))):
-                    is_token = packet.kind == DepartureKind.RESPONSE_TOKEN
-                    m.d.comb += [leave.eq(1), self.token_done.eq(packet.kind == DepartureKind.REQUEST_TOKEN)]
+                    is_token = packet.kind == TxDescriptorKind.RESPONSE_TOKEN
+                    m.d.comb += [leave.eq(1), self.token_done.eq(packet.kind == TxDescriptorKind.REQUEST_TOKEN)]
                     m.d.sync += [
                         dropping.eq(bad),
                         source.eq(Mux(coming == ATOMIC, ATOMIC, MEMORY)),

@@ -7,14 +7,14 @@ from amaranth.utils import ceil_log2
 
 from ...stream.fifo import Queue
 from ...stream.transfer import LENGTH_BITS
-from ..common.layouts import Departure, DepartureKind
+from ..common.layouts import TxDescriptor, TxDescriptorKind
 
-__all__ = ["DepartureQueue"]
+__all__ = ["TxDescriptorFifo"]
 
 
-class DepartureQueue(wiring.Component):
-    """A :class:`verbena.hdl.stream.fifo.Queue` of departures that knows how much payload its requests and its responses
-    have.
+class TxDescriptorFifo(wiring.Component):
+    """A :class:`verbena.hdl.stream.fifo.Queue` of TX descriptors that knows how much payload its requests and its
+    responses have.
 
     What is in it is sent even if a queue pair goes back meanwhile, and before all that comes later. So it should hold
     no more than covers the memory's latency. Requests and responses are counted apart, each with a limit of its own:
@@ -23,7 +23,7 @@ class DepartureQueue(wiring.Component):
     Parameters
     ----------
     depth : int
-        Departures.
+        TX descriptors.
     request_limit, response_limit : int
         Bytes.
     width : int
@@ -31,7 +31,7 @@ class DepartureQueue(wiring.Component):
 
     Members
     -------
-    i, o : stream of ``Departure``
+    i, o : stream of ``TxDescriptor``
         2 cycles through; one every second cycle at most.
     request_crowded, response_crowded : 1
         The requests (the responses) inside, and what the wire has not carried of the one that left last, have so many
@@ -46,19 +46,19 @@ class DepartureQueue(wiring.Component):
         self.request_limit = request_limit
         self.response_limit = response_limit
         self.width = width
-        departure = stream.Signature(Departure)
+        descriptor = stream.Signature(TxDescriptor)
         super().__init__(
-            {"i": In(departure), "o": Out(departure), "request_crowded": Out(1), "response_crowded": Out(1)}
+            {"i": In(descriptor), "o": Out(descriptor), "request_crowded": Out(1), "response_crowded": Out(1)}
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = Queue(Departure, self.depth, sparse=True)
+        m.submodules.queue = queue = Queue(TxDescriptor, self.depth, sparse=True)
         wiring.connect(m, wiring.flipped(self.i), queue.i)
         wiring.connect(m, queue.o, wiring.flipped(self.o))
         for kind, limit, crowded in (
-            (DepartureKind.REQUEST, self.request_limit, self.request_crowded),
-            (DepartureKind.RESPONSE, self.response_limit, self.response_crowded),
+            (TxDescriptorKind.REQUEST, self.request_limit, self.request_crowded),
+            (TxDescriptorKind.RESPONSE, self.response_limit, self.response_crowded),
         ):
             self._count(m, kind, limit, crowded)
         return m

@@ -6,7 +6,7 @@ from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
 from streams import collect, make_rng, pause, shared, simulate
-from verbena.hdl.ethernet.arp_icmp import Station
+from verbena.hdl.ethernet.arp_icmp import ArpIcmp
 
 WIDTHS = [64, 128, 256, 512]
 BROADCAST = 0xFFFFFFFFFFFF
@@ -86,7 +86,7 @@ class Bench:
     def __init__(self, width=64, *, stall=0.3, enable=1, **options):
         self.rng = make_rng()
         self.width, self.stall, self.enable = width, stall, enable
-        self.dut = shared(Station, width, **options)
+        self.dut = shared(ArpIcmp, width, **options)
         self.counts = dict.fromkeys(COUNTERS, 0)
 
     def run(self, script, *, rest=LONGEST, watch=(), deadline=100_000):
@@ -492,4 +492,4 @@ def test_service(width):
 @pytest.mark.parametrize("depth", [0, 128, 300, 8192, 512.0])
 def test_arguments(depth):
     with pytest.raises(ValueError, match=f"not {depth}"):
-        Station(64, depth=depth)
+        ArpIcmp(64, depth=depth)

@@ -1,6 +1,6 @@
 import pytest
 from streams import make_rng, pause, receive_all, simulate
-from verbena.hdl.stream.almost_full_fifo import Landing
+from verbena.hdl.stream.almost_full_fifo import AlmostFullFifo
 
 
 @pytest.mark.parametrize("flight", [1, 3, 7, 12])
@@ -8,7 +8,7 @@ from verbena.hdl.stream.almost_full_fifo import Landing
 def test_pipeline(flight, stall):
     """What ``room`` lets begin finds a place, ``flight`` cycles later, and none is left unused for ever."""
     rng = make_rng()
-    dut = Landing(16, flight)
+    dut = AlmostFullFifo(16, flight)
     sent = [rng.randrange(1 << 16) for _ in range(300)]
     pipeline = [None] * (flight - 1)
 
@@ -37,7 +37,7 @@ def test_pipeline(flight, stall):
 
 def test_burst():
     """Every cycle of flight may bring an item of its own."""
-    dut = Landing(8, 5)
+    dut = AlmostFullFifo(8, 5)
 
     async def testbench(ctx):
         await ctx.tick()
@@ -59,4 +59,4 @@ def test_burst():
 
 def test_arguments():
     with pytest.raises(ValueError, match="not 13"):
-        Landing(8, 13)
+        AlmostFullFifo(8, 13)

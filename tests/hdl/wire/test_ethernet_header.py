@@ -32,9 +32,9 @@ def test_insert(width, stall):
                 if beat["first"] and width == 64:
                     await pause(ctx, rng, stall)
                     ctx.set(dut.i.destination, destination)
-                    ctx.set(dut.soon, 1)
+                    ctx.set(dut.starts_next, 1)
                     await ctx.tick()
-                    ctx.set(dut.soon, 0)
+                    ctx.set(dut.starts_next, 0)
                 await pause(ctx, rng, stall)
                 ctx.set(dut.i, {"beat": beat, "destination": destination})
                 ctx.set(dut.i_valid, 1)

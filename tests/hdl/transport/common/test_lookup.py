@@ -32,7 +32,7 @@ def run(packets, values, *, stall=0.0, rng=None, hints=False):
         cycle = 0
         while True:
             if hints:
-                ctx.set(dut.soon, rng.randrange(QPS))
+                ctx.set(dut.hint, rng.randrange(QPS))
             ctx.set(dut.request.ready, rng.random() >= stall)
             ctx.set(dut.response.ready, rng.random() >= stall)
             ports = (dut.request, dut.response)
@@ -153,7 +153,7 @@ def test_latency(hint, wait):
     async def script(ctx):
         await write_attributes(ctx, dut, 3, **attributes(state=QpState.RESET))
         if hint is not None:
-            ctx.set(dut.soon, hint)
+            ctx.set(dut.hint, hint)
         for _ in range(5):
             await ctx.tick()
         await write_attributes(ctx, dut, 3, **attributes())

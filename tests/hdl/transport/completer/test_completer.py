@@ -2,8 +2,8 @@
 
 import pytest
 from completer_world import FATAL, OUTPUTS, PSNS, QPS, WINDOW, Kind, World
+from conflict_ram import tear
 from streams import make_rng
-from torn_ram import tear
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus

@@ -3,14 +3,14 @@
 from streams import make_rng, plain, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.transport.common.layouts import ResponseJobKind as Kind
-from verbena.hdl.transport.completer.completer_arbiter import EventKind, SendEvents
+from verbena.hdl.transport.completer.completer_arbiter import CompleterArbiter, EventKind
 
 PORTS = ("control", "failed_requester", "failed_transmitter", "flush", "fired", "job", "done")
 
 
 def test_order():
     """With everything there, the order is fixed; an event's fields are its port's."""
-    dut = SendEvents()
+    dut = CompleterArbiter()
     seen = []
 
     async def testbench(ctx):
@@ -60,7 +60,7 @@ def test_order():
 def test_responses():
     """Job and Done go together; NOTHING and TOKEN go by, one a cycle, and in order with the others."""
     rng = make_rng()
-    dut = SendEvents()
+    dut = CompleterArbiter()
     kinds = [rng.choice([Kind.NOTHING, Kind.TOKEN, Kind.ACK, Kind.DATA]) for _ in range(200)]
     events, tokens, discards = [], [], []
 
@@ -98,7 +98,7 @@ def test_responses():
 
 
 def test_query_waits_alone():
-    dut = SendEvents()
+    dut = CompleterArbiter()
 
     async def testbench(ctx):
         ctx.set(dut.idle, 1)
@@ -120,7 +120,7 @@ def test_query_waits_alone():
 
 def test_a_token_is_seen_once():
     """It is not taken up again in the cycle after it was taken."""
-    dut = SendEvents()
+    dut = CompleterArbiter()
 
     async def testbench(ctx):
         ctx.set(dut.control.payload, {"qp": 1, "action": QpAction.RESUME})

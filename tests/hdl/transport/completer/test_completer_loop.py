@@ -38,7 +38,7 @@ class Peer:
 
 
 class Side:
-    """A QP: its requester, its collector and its timer."""
+    """A QP: its requester, its response receiver and its timer."""
 
     def __init__(self, world, qp, rng, refusal, bad):
         self.world, self.qp, self.rng, self.bad = world, qp, rng, bad
@@ -98,7 +98,7 @@ class Side:
                     self.air.append((now + (25 if self.rng.random() < self.bad else 0), answer))
 
     def receive(self):
-        """Answers that have come, as the collector hands them on."""
+        """Answers that have come, as the response receiver hands them on."""
         now = self.world.cycle
         for answer in [a for when, a in self.air if when <= now]:
             kind, psn, syndrome = answer

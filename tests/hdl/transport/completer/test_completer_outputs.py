@@ -2,13 +2,13 @@
 
 from completer_world import OPCODES
 from streams import make_rng, plain, simulate
-from verbena.hdl.transport.completer.completer_outputs import SendReports
+from verbena.hdl.transport.completer.completer_outputs import CompleterOutputs
 
 
 def test_completions():
     """What is said when there is room is what comes; of the CQ, what was last said and not torn."""
     rng = make_rng()
-    dut = SendReports(4)
+    dut = CompleterOutputs(4)
     want, seen = [], []
 
     async def testbench(ctx):
@@ -27,9 +27,9 @@ def test_completions():
             ctx.set(dut.opcode, opcode)
             ctx.set(dut.status, status)
             ctx.set(dut.emit, emit)
-            torn = rng.random() < 0.3
-            ctx.set(dut.torn, torn)
-            if ctx.get(dut.free) and not torn:
+            write_conflict = rng.random() < 0.3
+            ctx.set(dut.write_conflict, write_conflict)
+            if ctx.get(dut.free) and not write_conflict:
                 cq = values["cq"]
             if emit:
                 code, length = OPCODES[opcode]
@@ -44,8 +44,8 @@ def test_completions():
 
 
 def test_others():
-    """One error and one kick are kept, and tell that they are; retries are a set."""
-    dut = SendReports(4)
+    """One error and one entry for ``ready`` are kept, and tell that they are; retries are a set."""
+    dut = CompleterOutputs(4)
 
     async def strobe(ctx, name, qp):
         ctx.set(dut.qp, qp)
@@ -70,7 +70,7 @@ def test_others():
             assert ctx.get(dut.busy)
             assert await take(ctx, dut.error) == {"qp": 3, "event": event}
             assert not ctx.get(dut.busy)
-        await strobe(ctx, "kick", 2)
+        await strobe(ctx, "schedule", 2)
         assert ctx.get(dut.busy)
         await strobe(ctx, "answer", 1)
         assert await take(ctx, dut.reply) == {"index": 101}

@@ -3,7 +3,7 @@
 from completer_world import READS
 from streams import make_rng, plain, simulate
 from verbena.hdl.abi.wqe import SendOpcode
-from verbena.hdl.transport.completer.outstanding_messages import MessageWalk
+from verbena.hdl.transport.completer.outstanding_messages import OutstandingMessages
 
 QPS, WINDOW, PSNS = 4, 8, 1 << 24
 
@@ -27,7 +27,7 @@ async def clear(ctx, dut, qp):
 
 def test_messages():
     rng = make_rng()
-    dut = MessageWalk(QPS, WINDOW)
+    dut = OutstandingMessages(QPS, WINDOW)
     messages = [[] for _ in range(QPS)]
 
     async def testbench(ctx):
@@ -49,9 +49,9 @@ def test_messages():
             ctx.set(dut.oldest, index)
             near = queue[index][0] if index < len(queue) else 5
             reach = rng.choice([-(1 << 22), -1, 0, 1, 2, (1 << 23) - 1, rng.randrange(-(1 << 22), 1 << 23)])
-            through = rng.randrange(2)
+            data = rng.randrange(2)
             ctx.set(dut.target, (near + reach) % PSNS)
-            ctx.set(dut.through, through)
+            ctx.set(dut.data, data)
             await ctx.tick().repeat(4)
             seen = plain(ctx.get(dut.message))
             if index == len(queue):
@@ -61,7 +61,7 @@ def test_messages():
             opcode = queue[index][1]
             assert (seen["last_psn"], seen["opcode"], seen["signaled"]) == queue[index]
             assert seen["is_read"] == (opcode in READS)
-            assert seen["stop"] == (opcode in READS and not through)
+            assert seen["stop"] == (opcode in READS and not data)
             assert seen["complete"] == (not seen["stop"] and reach > 0)
 
     simulate(dut, testbench, seed=rng.seed_value)
@@ -69,7 +69,7 @@ def test_messages():
 
 def test_pace():
     """One message every 2 cycles; ``seek`` is answered after 2."""
-    dut = MessageWalk(QPS, WINDOW)
+    dut = OutstandingMessages(QPS, WINDOW)
 
     async def testbench(ctx):
         await clear(ctx, dut, 1)
@@ -94,7 +94,7 @@ def test_pace():
 
 def test_latest():
     rng = make_rng()
-    dut = MessageWalk(QPS, WINDOW)
+    dut = OutstandingMessages(QPS, WINDOW)
     latest = [0] * QPS
 
     async def testbench(ctx):

@@ -17,7 +17,7 @@ def test_random():
     rng = make_rng()
     dut = ReadTargets(QPS)
     rings = [{} for _ in range(QPS)]
-    told, slots = [0] * QPS, [0] * QPS
+    count, slots = [0] * QPS, [0] * QPS
     resumed = [(0, 0)] * QPS
     looks, over = [], []
 
@@ -37,7 +37,7 @@ def test_random():
                 resumed[qp] = (1, item["psn"])
             else:
                 rings[qp][(slots[qp] - 1) % READS] = item
-                told[qp] += 1
+                count[qp] += 1
             while rng.random() < 0.3:
                 await ctx.tick()
         over.append(True)
@@ -49,7 +49,7 @@ def test_random():
                 continue
             qp = rng.randrange(QPS)
             head = rng.choice(list(rings[qp]) or [0])
-            before, wanted, psn = told[qp], rings[qp].get(head), resumed[qp]
+            before, wanted, psn = count[qp], rings[qp].get(head), resumed[qp]
             ctx.set(dut.qp, qp)
             ctx.set(dut.head, head + rng.choice([0, READS]))
             await ctx.tick()
@@ -59,10 +59,10 @@ def test_random():
                 for _ in range(rng.randint(1, 4)):
                     await ctx.tick()
                 ctx.set(dut.reset, 0)
-                told[qp], resumed[qp] = 0, (0, 0)
+                count[qp], resumed[qp] = 0, (0, 0)
                 continue
             await ctx.tick()
-            assert ctx.get(dut.told) == before % (2 * READS)
+            assert ctx.get(dut.count) == before % (2 * READS)
             assert (ctx.get(dut.again), ctx.get(dut.psn)) == psn
             if wanted:
                 assert plain(ctx.get(dut.target)) == wanted

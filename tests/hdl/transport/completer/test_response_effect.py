@@ -52,7 +52,7 @@ def test_all():
                     kind = "data of what is complete"
             # Behind a READ that has no answer nothing counts, since the peer answers in order.
             arrived = complete if stop else target
-            ctx.set(dut.meaning, {"inclusive": kind != "nak", "grave": kind == "nak"})
+            ctx.set(dut.meaning, {"inclusive": kind != "nak", "nak": kind == "nak"})
             ctx.set(dut.newest, named == sent - 1)
             ctx.set(dut.moved, moved)
             ctx.set(dut.beyond, target > complete)

@@ -8,7 +8,7 @@ from verbena.hdl.transport.common.layouts import ResponseJobKind as Kind
 from verbena.hdl.transport.completer.response_meaning import ResponseMeaning
 from verbena.hdl.transport.completer.retry_account import RetryCause
 
-FLAGS = ("known", "inclusive", "through", "fatal", "failing", "credits", "grave")
+FLAGS = ("known", "inclusive", "data", "fatal", "failing", "credits", "nak")
 
 
 def meanings(jobs):
@@ -58,14 +58,14 @@ def test_syndromes():
             assert meaning["limited"] == (syndrome != 31)
             assert syndrome == 31 or meaning["limit"] == (job["msn"] + CREDITS[syndrome]) % 65536
         elif group == 1:
-            assert true(meaning) == {"known", "grave"}
+            assert true(meaning) == {"known", "nak"}
             assert meaning["cause"] == RetryCause.NOT_READY
             assert meaning["rnr_timer"] == syndrome & 31
         elif syndrome == 0x60:
-            assert true(meaning) == {"known", "grave"}
+            assert true(meaning) == {"known", "nak"}
             assert meaning["cause"] == RetryCause.SEQUENCE
         elif syndrome in FATAL:
-            assert true(meaning) == {"known", "fatal", "grave"}
+            assert true(meaning) == {"known", "fatal", "nak"}
             assert meaning["status"] == FATAL[syndrome]
             assert meaning["syndrome"] == Syndrome.REMOTE_NAK
         else:
@@ -79,10 +79,10 @@ def test_data(verdict):
     ((meaning, _, acks, naks),) = meanings([({"kind": Kind.DATA, "psn": 9, "syndrome": 0x62, "status": 3}, verdict)])
     assert acks == naks == 0
     if verdict == 0:
-        assert true(meaning) == {"known", "inclusive", "through"}
+        assert true(meaning) == {"known", "inclusive", "data"}
         assert meaning["target"] == 10
     else:
-        assert true(meaning) == {"known", "through", "failing"}
+        assert true(meaning) == {"known", "data", "failing"}
         assert meaning["target"] == 9
         assert meaning["status"] == (WcStatus.GENERAL_ERR if verdict == 7 else WcStatus.LOC_PROT_ERR)
         assert meaning["syndrome"] == verdict

@@ -1,4 +1,4 @@
-"""The collector: responses that come, are lost, come twice, too early or wrong, for READs over any entries."""
+"""The response receiver: responses that come, are lost, come twice, too early or wrong, for READs over any entries."""
 
 import random
 from itertools import groupby
@@ -11,7 +11,7 @@ from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.abi.wqe import SEND_WQE, SGE
 from verbena.hdl.transport.common.layouts import ResponseJobKind
-from verbena.hdl.transport.completer.response_receiver import NO_AETH, Collector
+from verbena.hdl.transport.completer.response_receiver import NO_AETH, ResponseReceiver
 
 QPS = 4
 MASK24 = (1 << 24) - 1
@@ -86,7 +86,7 @@ class Message:
 
 
 class Model:
-    """What a queue pair's collector must say to each response: the rules, one packet at a time."""
+    """What a queue pair's response receiver must say to each response: the rules, one packet at a time."""
 
     def __init__(self, qp):
         self.qp = qp
@@ -137,13 +137,13 @@ class Model:
 
 
 class World:
-    """Feeds events to a collector, each as soon as those before it that it depends on are over, and keeps what comes
-    out. Send rings lie in ``memory``."""
+    """Feeds events to a response receiver, each as soon as those before it that it depends on are over, and keeps what
+    comes out. Send rings lie in ``memory``."""
 
     def __init__(self, rng, values, *, data_width=64, stall=0.0, latency=4):
         self.rng, self.values, self.stall, self.latency = rng, values, stall, latency
         self.data_width = data_width
-        self.dut = shared(Collector, QPS, data_width)
+        self.dut = shared(ResponseReceiver, QPS, data_width)
         self.events = []  # (stream, payload, numbers of events that must be over, action when it begins)
         self.over = []
         self.accesses, self.jobs, self.reads = [], [], []
@@ -585,9 +585,9 @@ def test_kinds_in_a_row():
 
 def test_arguments():
     with pytest.raises(ValueError, match="qps must be a power of two from 2 to 4096, not 12"):
-        Collector(12)
+        ResponseReceiver(12)
 
 
 def test_converts():
     for width in (64, 512):
-        rtlil.convert(Collector(64, width))
+        rtlil.convert(ResponseReceiver(64, width))

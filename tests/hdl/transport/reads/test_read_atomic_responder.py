@@ -1,4 +1,5 @@
-"""The replier between a responder, an acknowledger, a transmitter and an atomic unit that a plain model plays."""
+"""The READ/atomic responder between a responder, an acknowledger, a transmitter and an atomic unit that a plain model
+plays."""
 
 from collections import Counter, deque
 
@@ -6,8 +7,8 @@ import pytest
 from streams import Deadlock, make_rng, plain, send_all, shared, simulate
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.abi.tables import AccessStatus
-from verbena.hdl.transport.common.layouts import DepartureKind, PayloadSource, ResponseKind
-from verbena.hdl.transport.reads.read_atomic_responder import Replier
+from verbena.hdl.transport.common.layouts import PayloadSource, ResponseKind, TxDescriptorKind
+from verbena.hdl.transport.reads.read_atomic_responder import ReadAtomicResponder
 
 QPS = 4
 OK = AccessStatus.OK
@@ -36,7 +37,7 @@ def extent_of(entry):
 
 
 def expected(qp, entry):
-    """(header and departure fields, access fields) of each packet of an entry that is not lost."""
+    """(header and TX descriptor fields, access fields) of each packet of an entry that is not lost."""
     common = {"credits": entry["credits"], "msn": entry["msn"]}
     access = {"key": entry["rkey"], "pd": context(qp)["pd"], "qp": qp, "clear": 0, "last": 1, "discard": 0}
     if entry["kind"] not in READS:
@@ -168,7 +169,8 @@ class Life:
 
 
 class World:
-    """Everything around the replier, one cycle at a time; raises if the replier does what it must not."""
+    """Everything around the READ/atomic responder, one cycle at a time; raises if the READ/atomic responder does what
+    it must not."""
 
     def __init__(self, dut, rng, stall, trouble, recalls):
         self.dut, self.rng, self.stall, self.trouble, self.recalls = dut, rng, stall, trouble, recalls
@@ -178,7 +180,7 @@ class World:
         self.token_taken = False
         self.offered = None  # what stands at `release`
         self.packets, self.accesses = deque(), deque()
-        self.way = deque()  # (qp, life, departure, entry, status) between replier and transmitter
+        self.way = deque()  # (qp, life, TX descriptor, entry, status) between READ/atomic responder and transmitter
         self.until = 0  # cycle until which the wire is busy
         self.operations = deque()  # atomics that the unit has not executed
         self.operands = deque()
@@ -271,13 +273,13 @@ class World:
             packet, access = self.packets.popleft(), self.accesses.popleft()
             qp = packet["qp"]
             life = self.lives[qp]
-            if packet["kind"] == DepartureKind.RESPONSE_TOKEN:
+            if packet["kind"] == TxDescriptorKind.RESPONSE_TOKEN:
                 assert (qp, self.token_taken) == (self.token, True)
                 assert (access["length"], access["clear"], access["tag"], access["last"]) == (0, 1, 0, 1)
                 assert (packet["message_last"], packet["transport"]["length"]) == (0, 0)
                 self.way.append((qp, None, packet, None, OK))
                 continue
-            assert packet["kind"] == DepartureKind.RESPONSE
+            assert packet["kind"] == TxDescriptorKind.RESPONSE
             self.check(qp, life, packet, access)
 
     def check(self, qp, life, packet, access):
@@ -388,7 +390,8 @@ class World:
             self.token, self.token_taken = None, False
 
     def answer_out(self, answer):
-        """Counts what the acknowledger hears; between, entries that are lost are reported by the replier itself."""
+        """Counts what the acknowledger hears; between, entries that are lost are reported by the READ/atomic responder
+        itself."""
         qp = answer["qp"]
         life = self.lives[qp]
         assert not (self.token_taken and qp == self.token), "an answer of the QP's past"
@@ -494,7 +497,7 @@ async def attributes(ctx, dut, **fields):
 )
 def test_random(stall, trouble, recalls):
     rng = make_rng()
-    dut = shared(Replier, QPS, rng.choice([64, 512]))
+    dut = shared(ReadAtomicResponder, QPS, rng.choice([64, 512]))
     world = World(dut, rng, stall, trouble, recalls)
     cycles = 6000 if recalls and not trouble else 1500  # a READ is rarely given up in its middle
 
@@ -530,8 +533,8 @@ ATOMIC = {"kind": ResponseKind.FETCH_ADD}
 
 @pytest.mark.parametrize(("entry", "cycles"), [(ATOMIC, 9), (READ | {"swap": 8}, 10)])
 def test_latency(entry, cycles):
-    """Cycles from `release` to `access`, in an idle replier."""
-    dut = shared(Replier, QPS)
+    """Cycles from `release` to `access`, in an idle READ/atomic responder."""
+    dut = shared(ReadAtomicResponder, QPS)
 
     async def testbench(ctx):
         await attributes(ctx, dut)
@@ -552,7 +555,7 @@ def test_latency(entry, cycles):
 @pytest.mark.parametrize(("entry", "qps", "cycles"), [(READ, 1, 10), (READ, 4, 9), (ATOMIC, 1, 10), (ATOMIC, 4, 9)])
 def test_throughput(entry, qps, cycles):
     """Cycles a READ or atomic of 8 bytes, all of which are released and answered meanwhile."""
-    dut = shared(Replier, QPS)
+    dut = shared(ReadAtomicResponder, QPS)
     count = 64
     begins = []
 
@@ -592,7 +595,7 @@ def test_throughput(entry, qps, cycles):
 
 def test_round_robin():
     """QPs with long READs alternate, and a large READ needs far less time than the wire."""
-    dut = shared(Replier, QPS)
+    dut = shared(ReadAtomicResponder, QPS)
     seen = []
 
     async def testbench(ctx):
@@ -615,7 +618,7 @@ def test_round_robin():
 
 def test_replays_wait_for_each_other():
     """A replay is not cut before the value of the one before is on its way, even if that is another QP's."""
-    dut = shared(Replier, QPS)
+    dut = shared(ReadAtomicResponder, QPS)
 
     async def testbench(ctx):
         await attributes(ctx, dut)
@@ -646,10 +649,11 @@ def test_replays_wait_for_each_other():
 
 
 class Recaller:
-    """A replier whose packets, answers and atomics a test looks at; the answers to what leaves are the test's."""
+    """A READ/atomic responder whose packets, answers and atomics a test looks at; the answers to what leaves are the
+    test's."""
 
     def __init__(self):
-        self.dut = shared(Replier, QPS)
+        self.dut = shared(ReadAtomicResponder, QPS)
         self.packets, self.answers = [], []  # (opcode, psn); last
         self.written = 0
 
@@ -828,4 +832,4 @@ def test_one_packet_is_begun_before_hold_counts_it():
 @pytest.mark.parametrize("qps", [0, 3, 8192])
 def test_arguments(qps):
     with pytest.raises(ValueError, match="not "):
-        Replier(qps)
+        ReadAtomicResponder(qps)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 from streams import simulate
-from verbena.hdl.transport.reads.read_mark import ResponseMark
+from verbena.hdl.transport.reads.read_mark import ReadMark
 
 MASK64, MASK24 = (1 << 64) - 1, (1 << 24) - 1
 
@@ -27,7 +27,7 @@ async def mark_of(ctx, dut, path_mtu, psn, address, length, key):
 @pytest.mark.parametrize("path_mtu", [1, 2, 3, 4, 5])
 def test_marks(path_mtu):
     rng = Random(path_mtu)  # two different READs may by chance have the same mark
-    dut = ResponseMark()
+    dut = ReadMark()
     mtu = 128 << path_mtu
 
     async def script(ctx):

@@ -1,8 +1,8 @@
-"""The ledger's corners; :mod:`test_read_atomic_responder` plays everything around it at random."""
+"""The scheduler's corners; :mod:`test_read_atomic_responder` plays everything around it at random."""
 
 from streams import send_all, simulate
 from verbena.hdl.abi.tables import AccessStatus
-from verbena.hdl.transport.reads.response_scheduler import ResponseLedger
+from verbena.hdl.transport.reads.response_scheduler import ResponseScheduler
 
 QPS = 4
 
@@ -51,7 +51,7 @@ async def served(ctx, dut, qp):
 
 
 def run(test):
-    dut = ResponseLedger(QPS)
+    dut = ResponseScheduler(QPS)
 
     async def testbench(ctx):
         ctx.set(dut.answered_o.ready, 1)

@@ -77,5 +77,5 @@ def test_positions(data):
         assert found["far"] == (psn - unacked >= 1 << 22)
     assert found["fenced"] == (reads != done)
     assert found["full"] == (reads - done >= min(most, 16))
-    assert found["barred"] == (most == 0)
-    assert found["poor"] == (limited and index >= limit and index != oldest)
+    assert found["rd_atomic_disabled"] == (most == 0)
+    assert found["no_credit"] == (limited and index >= limit and index != oldest)

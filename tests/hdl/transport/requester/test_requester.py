@@ -4,17 +4,17 @@ from collections import defaultdict
 from itertools import pairwise
 
 import pytest
+from conflict_ram import tear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from requester_world import QPS, World
 from send_queue import Wqe, packets_of, psns_of
 from streams import make_rng
-from torn_ram import tear
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState, QpType
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.abi.wqe import SendFlag, SendOpcode
-from verbena.hdl.transport.common.layouts import DepartureKind
+from verbena.hdl.transport.common.layouts import TxDescriptorKind
 from verbena.hdl.transport.requester.requester import Requester
 
 
@@ -298,7 +298,7 @@ def test_malformed(wqe, syndrome, packets):
         world.post(ctx, 2, small_write(), small_write())
         await world.until(ctx, lambda: world.of("failed"))
         await world.settle(ctx)
-        world.kicks.append(1)
+        world.to_schedule.append(1)
         await world.settle(ctx)
         await world.control(ctx, 1, QpAction.RESET)
         world.rings[1], world.fetched[1], world.consumed[1] = [], 0, 0
@@ -312,13 +312,13 @@ def test_malformed(wqe, syndrome, packets):
         {"qp": 1, "wqe_index": 1, "status": WcStatus.LOC_QP_OP_ERR, "syndrome": syndrome},
     ]
     mine = world.of("packet", 1)
-    assert [p["kind"] for p in mine] == [DepartureKind.REQUEST] * (1 + packets) + [
-        DepartureKind.REQUEST_TOKEN,
-        DepartureKind.REQUEST,
+    assert [p["kind"] for p in mine] == [TxDescriptorKind.REQUEST] * (1 + packets) + [
+        TxDescriptorKind.REQUEST_TOKEN,
+        TxDescriptorKind.REQUEST,
     ]
     assert mine[-1]["transport"]["psn"] == 99
     assert len(world.of("packet", 2)) == 2
-    assert [len(run) for header, run, _ in world.packets() if header["kind"] != DepartureKind.REQUEST] == [1]
+    assert [len(run) for header, run, _ in world.packets() if header["kind"] != TxDescriptorKind.REQUEST] == [1]
     clear = [a for a in world.of("access") if a["clear"]]
     assert [(a["qp"], a["length"], a["last"]) for a in clear] == [(1, 0, 1)]
 
@@ -347,7 +347,7 @@ def test_ring_error():
         world.status(ctx, 4)
         world.fetched[4] = 2
         world.fetch = lambda ctx, qp: None
-        world.kicks.append(4)
+        world.to_schedule.append(4)
         await world.until(ctx, lambda: world.of("failed"))
         await world.attributes(ctx, 4, state=QpState.ERR, **world.context)
         world.flushing = True
@@ -393,7 +393,7 @@ def test_states():
         await world.settle(ctx)
         assert world.log == []
         await world.attributes(ctx, 3, state=QpState.RTS, **world.context)
-        world.kicks.append(3)
+        world.to_schedule.append(3)
         await world.until(ctx, lambda: len(world.of("packet")) == 3)
         await world.attributes(ctx, 3, state=QpState.SQD, **world.context)
         await world.settle(ctx, 1000)
@@ -435,7 +435,7 @@ def test_error_in_the_middle():
         world.rings[3], world.fetched[3], world.consumed[3] = [], 0, 0
         await world.settle(ctx)
         assert len(world.of("packet")) > count
-        assert world.of("packet")[-1]["kind"] == DepartureKind.REQUEST_TOKEN
+        assert world.of("packet")[-1]["kind"] == TxDescriptorKind.REQUEST_TOKEN
         await world.set_up(ctx, 3, psn=1000)
         world.post(ctx, 3, small_write())
         await world.settle(ctx)

@@ -10,7 +10,7 @@ from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.wqe import SendFlag, SendOpcode
-from verbena.hdl.transport.common.layouts import DepartureKind, PayloadSource
+from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
 
 COUNT = 14
 """Messages of a QP in the random test."""
@@ -86,7 +86,7 @@ class Checker:
                 assert self.reads[qp] == sum(wqe.opcode in ONE_SIDED for wqe in self.rings[qp][:index])
                 self.reads[qp] += 1
                 assert self.reads[qp] - world.progress[qp]["reads"] <= self.depth[qp]
-            elif name == "packet" and item["kind"] == DepartureKind.REQUEST:
+            elif name == "packet" and item["kind"] == TxDescriptorKind.REQUEST:
                 self.packet(item)
         self.seen = len(world.log)
 
@@ -111,7 +111,7 @@ class Checker:
     def payloads(self):
         """Runs and inline data of all packets."""
         for header, run, payload in self.world.packets():
-            if header["kind"] != DepartureKind.REQUEST:
+            if header["kind"] != TxDescriptorKind.REQUEST:
                 assert [(a["length"], a["last"]) for a in run] == [(0, 1)]
                 continue
             want = self.wanted[header["qp"]][header["transport"]["psn"]]
@@ -172,7 +172,7 @@ def test_losses(stall, window):
         numbers = [(number - psn[qp]) % PSNS for number in sent(qp)]
         assert numbers == sorted(set(numbers))
         assert numbers[-1] == (checker.last_psns[qp, COUNT - 1] - psn[qp]) % PSNS
-        voids = [p for p in world.of("packet", qp) if p["kind"] == DepartureKind.VOID]
+        voids = [p for p in world.of("packet", qp) if p["kind"] == TxDescriptorKind.VOID]
         assert len(voids) == len(world.of("rewind", qp)) <= retries[qp]
     assert world.of("failed") == [] == world.of("flush")
     assert sum(retries.values()) > 0
@@ -187,7 +187,7 @@ def read(length=8, flags=0):
 
 
 def psns(world, qp):
-    return [p["transport"]["psn"] for p in world.of("packet", qp) if p["kind"] == DepartureKind.REQUEST]
+    return [p["transport"]["psn"] for p in world.of("packet", qp) if p["kind"] == TxDescriptorKind.REQUEST]
 
 
 def test_retry():
@@ -209,7 +209,7 @@ def test_retry():
     world.run(testbench)
     assert world.of("rewind") == [{"qp": 2, "index": 1}]
     assert psns(world, 2) == [PSNS - 2, PSNS - 1, 0, 1, 2, 3, 1, 2, 3]
-    assert world.of("packet")[6]["kind"] == DepartureKind.VOID
+    assert world.of("packet")[6]["kind"] == TxDescriptorKind.VOID
     clear = [a for a in world.of("access") if a["clear"]]
     assert [(a["qp"], a["length"], a["last"]) for a in clear] == [(2, 0, 1)]
     assert [p["transport"]["opcode"] for p in world.of("packet")[7:]] == [7, 8, 10]
@@ -405,7 +405,7 @@ def test_ring_error_while_going_back():
         await world.settle(ctx)
         world.errors[1] = 1
         world.status(ctx, 1)
-        world.kicks.append(1)
+        world.to_schedule.append(1)
         await world.until(ctx, lambda: world.of("failed"))
 
     world.run(testbench)

@@ -4,8 +4,8 @@ from amaranth.hdl import Value
 from streams import make_rng, simulate
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.transport.requester.requester_context import Phase
-from verbena.hdl.transport.requester.requester_outputs import Announcements, Said
-from verbena.hdl.transport.requester.send_decision import Turn
+from verbena.hdl.transport.requester.requester_outputs import OutputStrobes, RequesterOutputs
+from verbena.hdl.transport.requester.send_decision import SendAction
 
 QPS = 16
 SETTLES = ("again", "consumed", "failed", "flush")
@@ -14,12 +14,12 @@ SETTLES = ("again", "consumed", "failed", "flush")
 def expected(name, facts):
     """What a turn says, from what it knows."""
     state, progress = facts["state"], facts["progress"]
-    drained = facts["todo"] == Turn.DRAINED
+    drained = facts["action"] == SendAction.DRAINED
     return {
         "again": facts["qp"],
         "consumed": {
             "qp": facts["qp"],
-            "index": facts["fetched"] if facts["todo"] == Turn.GIVE_UP else (state["index"] + 1) % 65536,
+            "index": facts["fetched"] if facts["action"] == SendAction.GIVE_UP else (state["index"] + 1) % 65536,
         },
         "rewind": {"qp": facts["qp"], "index": progress["oldest"]},
         "failed": {
@@ -44,7 +44,7 @@ def look(ctx, port):
 def draw(rng):
     return {
         "qp": rng.randrange(QPS),
-        "todo": rng.choice(list(Turn)),
+        "action": rng.choice(list(SendAction)),
         "target": rng.getrandbits(16),
         "fetched": rng.getrandbits(16),
         "state": {"phase": rng.choice(list(Phase)), "index": rng.getrandbits(16), "psn": rng.getrandbits(24)},
@@ -55,11 +55,11 @@ def draw(rng):
 def test_turns_and_packets():
     """Each says what it knows; an item stays until it is taken, and a packet's facts win while one is under way."""
     rng = make_rng()
-    dut = Announcements(QPS)
+    dut = RequesterOutputs(QPS)
 
     async def tell(ctx, facts):
         ctx.set(dut.qp, facts["qp"])
-        ctx.set(dut.todo, facts["todo"])
+        ctx.set(dut.action, facts["action"])
         ctx.set(dut.target, facts["target"])
         ctx.set(dut.status.fetched, facts["fetched"])
         for name in facts["state"]:
@@ -70,7 +70,7 @@ def test_turns_and_packets():
         """All of ``wanted`` stand on their streams and nothing else does; takes them one by one, late."""
         wanted = dict(wanted)
         while True:
-            for name in Said.members:
+            for name in OutputStrobes.members:
                 port = getattr(dut, name)
                 assert ctx.get(port.valid) == (name in wanted), name
                 if name in wanted:
@@ -89,13 +89,13 @@ def test_turns_and_packets():
 
     async def turn(ctx):
         facts = draw(rng)
-        names = rng.sample(list(Said.members), rng.randint(1, len(Said.members)))
+        names = rng.sample(list(OutputStrobes.members), rng.randint(1, len(OutputStrobes.members)))
         await tell(ctx, facts)
         for name in names:
-            ctx.set(dut.say[name], 1)
+            ctx.set(dut.strobe[name], 1)
         await ctx.tick()
         for name in names:
-            ctx.set(dut.say[name], 0)
+            ctx.set(dut.strobe[name], 0)
         await take(ctx, {name: expected(name, facts) for name in names})
 
     async def packet(ctx):

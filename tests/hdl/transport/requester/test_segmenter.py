@@ -8,7 +8,7 @@ from streams import plain, shared, simulate
 from verbena.hdl.abi.contexts import QpType
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.wqe import SendOpcode
-from verbena.hdl.transport.common.layouts import DepartureKind, PayloadSource
+from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
 from verbena.hdl.transport.requester.requester_context import Phase
 from verbena.hdl.transport.requester.segmenter import Segmenter
 
@@ -78,7 +78,7 @@ class Driver:
         transport = header["transport"]
         for name in set(want) & set(transport):
             assert transport[name] == want[name], (name, transport, want)
-        assert (header["qp"], header["wqe_index"], header["kind"]) == (9, index, DepartureKind.REQUEST)
+        assert (header["qp"], header["wqe_index"], header["kind"]) == (9, index, TxDescriptorKind.REQUEST)
         assert header["source"] == (PayloadSource.INLINE if want["data"] else PayloadSource.MEMORY)
         pieces = [(a["key"], a["address"], a["length"]) for a in self.of("access") if a["length"]]
         assert pieces == [(key, address % (1 << 64), length) for key, address, length in want["pieces"]]
@@ -203,21 +203,25 @@ GOOD = [(0x1000, 300, 5)]
         (Wqe(SendOpcode.SEND, 0, GOOD), {"behind": 1}, "lost"),
         (Wqe(SendOpcode.RDMA_READ, 0, GOOD), {"behind": 1}, "lost"),
         (Wqe(SendOpcode.RDMA_WRITE, 0, GOOD), {"far": 1}, "waits"),
-        (Wqe(SendOpcode.RDMA_WRITE, 0, GOOD), {"fenced": 1, "full": 1, "poor": 1, "barred": 1} | NEWEST, ""),
+        (
+            Wqe(SendOpcode.RDMA_WRITE, 0, GOOD),
+            {"fenced": 1, "full": 1, "no_credit": 1, "rd_atomic_disabled": 1} | NEWEST,
+            "",
+        ),
         (Wqe(SendOpcode.RDMA_WRITE, 1, GOOD), {"fenced": 1} | NEWEST, "waits"),
-        (Wqe(SendOpcode.RDMA_WRITE, 1, GOOD), {"full": 1, "poor": 1} | NEWEST, ""),
+        (Wqe(SendOpcode.RDMA_WRITE, 1, GOOD), {"full": 1, "no_credit": 1} | NEWEST, ""),
         (Wqe(SendOpcode.SEND, 1, GOOD), {"fenced": 1}, ""),
         (Wqe(SendOpcode.RDMA_READ, 0, GOOD), {"full": 1} | NEWEST, "waits"),
-        (Wqe(SendOpcode.RDMA_READ, 0, GOOD), {"poor": 1, "fenced": 1} | NEWEST, ""),
+        (Wqe(SendOpcode.RDMA_READ, 0, GOOD), {"no_credit": 1, "fenced": 1} | NEWEST, ""),
         (Wqe(SendOpcode.RDMA_READ, 0, GOOD), {"full": 1}, ""),
         (Wqe(SendOpcode.ATOMIC_CMP_AND_SWP, 0, [(0, 8, 1)]), {"full": 1} | NEWEST, "waits"),
         (Wqe(SendOpcode.ATOMIC_FETCH_AND_ADD, 1, [(0, 8, 1)]), {"fenced": 1} | NEWEST, "waits"),
-        (Wqe(SendOpcode.SEND, 0, GOOD), {"poor": 1} | NEWEST, "waits"),
-        (Wqe(SendOpcode.SEND_WITH_IMM, 0, GOOD), {"poor": 1} | NEWEST, "waits"),
-        (Wqe(SendOpcode.RDMA_WRITE_WITH_IMM, 0, GOOD), {"poor": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.SEND, 0, GOOD), {"no_credit": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.SEND_WITH_IMM, 0, GOOD), {"no_credit": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.RDMA_WRITE_WITH_IMM, 0, GOOD), {"no_credit": 1} | NEWEST, "waits"),
         (Wqe(SendOpcode.SEND, 0, GOOD), {"full": 1} | NEWEST, ""),
-        (Wqe(SendOpcode.SEND, 0, GOOD), {"poor": 1}, ""),
-        (Wqe(SendOpcode.SEND, 0, data=b"12345678" * 4), {"poor": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.SEND, 0, GOOD), {"no_credit": 1}, ""),
+        (Wqe(SendOpcode.SEND, 0, data=b"12345678" * 4), {"no_credit": 1} | NEWEST, "waits"),
     ],
 )
 def test_admission(wqe, admission, blocked):
@@ -284,7 +288,7 @@ def test_no_reads_allowed():
     driver = Driver(Wqe(SendOpcode.RDMA_READ, 0, GOOD), 0)
 
     async def testbench(ctx):
-        _, failed, syndrome, _ = await driver.cut(ctx, {}, admission={"barred": 1, "full": 1} | NEWEST)
+        _, failed, syndrome, _ = await driver.cut(ctx, {}, admission={"rd_atomic_disabled": 1, "full": 1} | NEWEST)
         assert (failed, syndrome) == (1, Syndrome.OPCODE)
 
     simulate(driver.dut, testbench)
@@ -337,7 +341,7 @@ def test_entries(large, count, fails):
     simulate(driver.dut, testbench)
 
 
-@pytest.mark.parametrize("kind", [DepartureKind.REQUEST_TOKEN, DepartureKind.VOID])
+@pytest.mark.parametrize("kind", [TxDescriptorKind.REQUEST_TOKEN, TxDescriptorKind.VOID])
 def test_no_packet(kind):
     """No packet, no words, no new state: a header and an empty access."""
     driver = Driver(Wqe(), 0)

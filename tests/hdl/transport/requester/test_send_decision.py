@@ -6,7 +6,7 @@ import pytest
 from amaranth.sim import Simulator
 from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.transport.requester.requester_context import Phase
-from verbena.hdl.transport.requester.send_decision import Turn, TurnChoice
+from verbena.hdl.transport.requester.send_decision import SendAction, SendDecision
 
 WINDOW = 8
 
@@ -15,30 +15,30 @@ def expected(phase, qp_state, begun, pending, error, waiting, draining, fresh):
     """As the requester's docstring has it."""
     middle = phase == Phase.MIDDLE
     if qp_state == QpState.ERR:
-        return Turn.GIVE_UP
+        return SendAction.GIVE_UP
     if qp_state not in (QpState.RTS, QpState.SQD) or phase in (Phase.HALTED, Phase.REWINDING):
-        return Turn.NOTHING
+        return SendAction.NOTHING
     stopping = draining or qp_state == QpState.SQD
     sent_before = middle or not fresh or phase == Phase.RESUME
     if phase == Phase.RESUME:
         if begun == 0:
-            return Turn.RESUME
+            return SendAction.RESUME
         if pending:
-            return Turn.PASS
+            return SendAction.PASS
     may = sent_before if stopping else middle or begun < WINDOW
     if phase != Phase.RESUME and pending and may and not waiting:
         return "SEND"
     if draining and not sent_before:
-        return Turn.DRAINED
+        return SendAction.DRAINED
     if phase != Phase.RESUME and pending and begun >= WINDOW and not stopping:
-        return Turn.CLOSED
+        return SendAction.CLOSED
     if not pending and error and (sent_before or not stopping):
-        return Turn.BROKEN
-    return Turn.NOTHING
+        return SendAction.BROKEN
+    return SendAction.NOTHING
 
 
 def test_table():
-    dut = TurnChoice(WINDOW)
+    dut = SendDecision(WINDOW)
 
     async def testbench(ctx):
         for phase, qp_state in product(Phase, QpState):
@@ -57,7 +57,12 @@ def test_table():
                 ctx.set(dut.fresh, fresh)
                 want = expected(phase, qp_state, begun, *flags)
                 await ctx.tick()
-                assert ("SEND" if ctx.get(dut.send) else Turn(ctx.get(dut.o))) == want, (phase, qp_state, begun, flags)
+                assert ("SEND" if ctx.get(dut.send) else SendAction(ctx.get(dut.o))) == want, (
+                    phase,
+                    qp_state,
+                    begun,
+                    flags,
+                )
                 assert ctx.get(dut.several) == (pending or draining)
                 assert ctx.get(dut.alive) == (qp_state in (QpState.RTS, QpState.SQD))
 
@@ -69,7 +74,7 @@ def test_table():
 
 @pytest.mark.parametrize(("fetched", "several"), [(1, 0), (2, 1), (65535, 1)])
 def test_several(fetched, several):
-    dut = TurnChoice(WINDOW)
+    dut = SendDecision(WINDOW)
 
     async def testbench(ctx):
         ctx.set(dut.status, {"fetched": fetched})

@@ -57,7 +57,11 @@ class World:
 
             return testbench
 
-        background = [count, collector(dut.completion, self.completions), collector(dut.error, self.errors)]
+        background = [
+            count,
+            collector(dut.completion, self.completions),
+            collector(dut.error, self.errors),
+        ]
         background += background_too
         background.append(collector(dut.release, self.releases))
         if self.take_acks:

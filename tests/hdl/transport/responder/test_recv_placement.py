@@ -1,11 +1,11 @@
-"""The receive buffer: messages of many packets, over many entries, of QPs that take turns."""
+"""The placement of received payload: messages of many packets, over many entries, of QPs that take turns."""
 
 import pytest
 from amaranth.back import rtlil
 from amaranth.hdl import Module
 from streams import collect, make_rng, simulate
 from verbena.hdl.stream.ram import Ram
-from verbena.hdl.transport.responder.recv_placement import PlacementKind, ReceiveBuffer
+from verbena.hdl.transport.responder.recv_placement import PlacementKind, RecvPlacement
 
 QPS, AREA = 4, 256
 MTU = 256
@@ -31,7 +31,7 @@ def split(entries, sizes):
 
 def run(packets, words, *, stall=0.0, rng=None):
     """Gives placements to a buffer; the accesses, (misfit, too_long, byte_length) and cycles of each."""
-    dut = ReceiveBuffer(QPS, AREA)
+    dut = RecvPlacement(QPS, AREA)
     rng = rng or make_rng()
     accesses, results = [], []
 
@@ -226,10 +226,10 @@ def test_cycles():
 
 def test_arguments():
     with pytest.raises(ValueError, match="qps must be an int of at least 2, not 1"):
-        ReceiveBuffer(1)
+        RecvPlacement(1)
     with pytest.raises(ValueError, match="area must be a power of two, at least 128, not 64"):
-        ReceiveBuffer(4, 64)
+        RecvPlacement(4, 64)
 
 
 def test_converts():
-    rtlil.convert(ReceiveBuffer(64))
+    rtlil.convert(RecvPlacement(64))

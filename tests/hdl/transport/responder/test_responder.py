@@ -70,7 +70,7 @@ class World:
         self.recallable = True
 
     def recall(self, qp, psn):
-        """Whether the replier has given up by now what is behind."""
+        """Whether the READ/atomic responder has given up by now what is behind."""
         if not self.recallable or self.rng.random() < self.stall:
             return False
         self.recalls.append((qp, psn))
@@ -186,7 +186,7 @@ class World:
             """Mostly nonsense."""
             while True:
                 if self.rng.random() < self.hints:
-                    ctx.set(dut.soon, self.rng.randrange(QPS))
+                    ctx.set(dut.hint, self.rng.randrange(QPS))
                 await ctx.tick()
 
         async def accesses(ctx):
@@ -787,7 +787,8 @@ def test_a_broadcast_tears_nothing():
 
 @pytest.mark.parametrize("opcode", [READ_REQUEST, FETCH_ADD])
 def test_what_is_asked_for_again_recalls_what_is_behind_it(opcode):
-    """The ring is full when the peer goes back, and there is room once the replier has given up what is in it."""
+    """The ring is full when the peer goes back, and there is room once the READ/atomic responder has given up what is
+    in it."""
     world = World(values=[{"access": 14, "max_dest_rd_atomic": 16}] * QPS)
 
     async def script(ctx):
@@ -841,7 +842,7 @@ def test_latency(hint, wait):
 
     async def script(ctx):
         await world.connect(ctx, 3, 10)
-        ctx.set(world.dut.soon, hint)
+        ctx.set(world.dut.hint, hint)
         for gap in (0, 1, 2, 3, 9, 9):
             for _ in range(gap):
                 await ctx.tick()

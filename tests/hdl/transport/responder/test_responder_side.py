@@ -237,7 +237,7 @@ def test_lossy_requests():
                 if ready:
                     pending.pop(0)
 
-    async def replier(ctx):
+    async def read_atomic_responder(ctx):
         """Releases, and responses that leave in the order of a QP; some get lost on their way."""
         waiting = []
         while True:
@@ -306,7 +306,7 @@ def test_lossy_requests():
             assert not error
 
     background = [
-        ring.run, entries, memory, replier, transmitter, acks, no_errors,
+        ring.run, entries, memory, read_atomic_responder, transmitter, acks, no_errors,
         collector(dut.access, accesses), collector(dut.completion, completions),
     ]  # fmt: skip
     simulate(dut, script, background=background, seed=rng.seed_value, deadline=100_000)

@@ -2,7 +2,7 @@
 
 import pytest
 from streams import make_rng, pause, receive_all, send_all, simulate
-from verbena.hdl.transport.common.layouts import DepartureKind, PayloadSource
+from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
 from verbena.hdl.transport.tx.transmit_merge import TransmitMerge
 
 REQUEST_ONLY = ("address", "rkey", "dma_length", "immediate")
@@ -13,17 +13,17 @@ WIDTHS |= {"solicited": 1, "ack_request": 1, "psn": 24, "length": 13}
 
 
 def packets_of(rng, response, count):
-    """(departure, run) of each packet; ``psn`` is the packet's number, and each access carries it, too."""
+    """(TX descriptor, run) of each packet; ``psn`` is the packet's number, and each access carries it, too."""
     packets = []
     for number in range(count):
         fields = {
             name: rng.randrange(1 << WIDTHS[name]) for name in BOTH + (RESPONSE_ONLY if response else REQUEST_ONLY)
         }
-        departure = {
+        descriptor = {
             "transport": fields | {"psn": number},
             "qp": rng.randrange(1 << 12),
             "wqe_index": 0 if response else rng.randrange(1 << 16),
-            "kind": DepartureKind(rng.choice([1, 3] if response else [0, 2, 4])),
+            "kind": TxDescriptorKind(rng.choice([1, 3] if response else [0, 2, 4])),
             "source": PayloadSource(rng.randrange(3)),
             "message_last": rng.randrange(2),
         }
@@ -36,7 +36,7 @@ def packets_of(rng, response, count):
                 "span": rng.getrandbits(32),
                 "pd": rng.randrange(1 << 24),
                 "access": rng.randrange(32),
-                "qp": departure["qp"],
+                "qp": descriptor["qp"],
                 "quiet": rng.randrange(2),
                 "discard": rng.randrange(2),
                 "clear": rng.randrange(2),
@@ -45,7 +45,7 @@ def packets_of(rng, response, count):
             }
             for k in range(size)
         ]
-        packets.append((departure, run))
+        packets.append((descriptor, run))
     return packets
 
 
@@ -55,7 +55,7 @@ def test_random(stall):
     dut = TransmitMerge()
     count = 60
     sent = [packets_of(rng, response, count) for response in (0, 1)]
-    departures, accesses = [], []
+    descriptors, accesses = [], []
     total = sum(len(run) for packets in sent for _, run in packets)
 
     def feeder(port, items):
@@ -67,8 +67,8 @@ def test_random(stall):
 
         return feed
 
-    async def departure_sink(ctx):
-        departures.extend(await receive_all(ctx, dut.packet, 2 * count, rng, stall))
+    async def descriptor_sink(ctx):
+        descriptors.extend(await receive_all(ctx, dut.packet, 2 * count, rng, stall))
 
     async def access_sink(ctx):
         accesses.extend(await receive_all(ctx, dut.access, total, rng, stall))
@@ -80,7 +80,7 @@ def test_random(stall):
             feeder(port.access, [access for _, run in packets for access in run])
             for port, packets in zip((dut.request, dut.response), sent)
         ),
-        departure_sink,
+        descriptor_sink,
         access_sink,
         seed=rng.seed_value,
     )
@@ -91,15 +91,15 @@ def test_random(stall):
             begins = at
     assert begins == total
     after = [0, 0]
-    for departure, run in zip(departures, runs, strict=True):
-        response = departure["kind"] in (DepartureKind.RESPONSE, DepartureKind.RESPONSE_TOKEN)
+    for descriptor, run in zip(descriptors, runs, strict=True):
+        response = descriptor["kind"] in (TxDescriptorKind.RESPONSE, TxDescriptorKind.RESPONSE_TOKEN)
         want, want_run = sent[response][after[response]]
         after[response] += 1
         assert run == want_run
         for name in BOTH + (RESPONSE_ONLY if response else REQUEST_ONLY):
-            assert departure["transport"][name] == want["transport"][name], name
+            assert descriptor["transport"][name] == want["transport"][name], name
         for name in ("qp", "source", "message_last", *(() if response else ("wqe_index",))):
-            assert departure[name] == want[name], name
+            assert descriptor[name] == want[name], name
     assert after == [count, count]
 
 
@@ -125,11 +125,11 @@ def test_round_robin():
 
     simulate(
         dut,
-        feeder(dut.request.packet, [packet | {"kind": DepartureKind.REQUEST}] * count),
-        feeder(dut.response.packet, [packet | {"kind": DepartureKind.RESPONSE}] * count),
+        feeder(dut.request.packet, [packet | {"kind": TxDescriptorKind.REQUEST}] * count),
+        feeder(dut.response.packet, [packet | {"kind": TxDescriptorKind.RESPONSE}] * count),
         feeder(dut.request.access, [{"last": 1}] * count),
         feeder(dut.response.access, [{"last": 1}] * count),
         sink,
     )
-    assert [kind for _, kind in kinds] == [DepartureKind.REQUEST, DepartureKind.RESPONSE] * count
+    assert [kind for _, kind in kinds] == [TxDescriptorKind.REQUEST, TxDescriptorKind.RESPONSE] * count
     assert kinds[-1][0] <= 4 * count

@@ -3,12 +3,12 @@
 from itertools import pairwise
 
 import pytest
+from conflict_ram import tear
 from streams import collect, make_rng, receive_all, send_all, shared, simulate
-from torn_ram import tear
 from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.abi.tables import AccessStatus
-from verbena.hdl.transport.common.layouts import DepartureKind, PayloadSource
+from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
 from verbena.hdl.transport.tx.transmitter import Transmitter
 
 QPS = 4
@@ -87,7 +87,7 @@ RESPONSES = ["payload"] * 4 + ["atomic", "atomic", "replay", "empty", "token", "
 
 
 class Plan:
-    """Random departures: what goes in, and what must come out."""
+    """Random TX descriptors: what goes in, and what must come out."""
 
     def __init__(self, rng, count, width):
         self.width = width
@@ -121,23 +121,23 @@ class Plan:
             "solicited": rng.randrange(2),
             "ack_request": rng.randrange(2),
         }
-        departure = DepartureKind.RESPONSE if response else DepartureKind.REQUEST
+        descriptor = TxDescriptorKind.RESPONSE if response else TxDescriptorKind.REQUEST
         if kind == "token":
-            departure = DepartureKind.RESPONSE_TOKEN if response else DepartureKind.REQUEST_TOKEN
+            descriptor = TxDescriptorKind.RESPONSE_TOKEN if response else TxDescriptorKind.REQUEST_TOKEN
         elif kind == "void":
-            departure = DepartureKind.VOID
+            descriptor = TxDescriptorKind.VOID
         self.packets.append(
             {
                 "transport": transport,
                 "qp": qp,
                 "wqe_index": number,
-                "kind": departure,
+                "kind": descriptor,
                 "source": PayloadSource[{"payload": "MEMORY", "replay": "INLINE"}.get(source, source.upper())],
                 "message_last": last,
             }
         )
         data = rng.randbytes(length)
-        # Tokens and void departures clear the poison; but should one meet it, it must still vanish properly.
+        # Tokens and void TX descriptors clear the poison; but should one meet it, it must still vanish properly.
         refused = kind == "refused" or (kind in ("token", "void") and rng.random() < 0.2)
         status = rng.randrange(1, 8) if refused else 0
         self.verdicts.append({"status": status})
@@ -314,7 +314,7 @@ def test_cycles(kind, size, period):
     """2 cycles from all there to the header, and from packet to packet no more than 1 beyond the payload."""
     dut = shared(Transmitter, QPS)
     seen, count = [], 6
-    fields = {"kind": DepartureKind[kind], "message_last": 1}
+    fields = {"kind": TxDescriptorKind[kind], "message_last": 1}
 
     async def testbench(ctx):
         ctx.set(dut.o.ready, 1)

@@ -2,16 +2,16 @@
 
 import pytest
 from streams import make_rng, receive_all, send_all, simulate
-from verbena.hdl.transport.common.layouts import DepartureKind
-from verbena.hdl.transport.tx.tx_descriptor_fifo import DepartureQueue
+from verbena.hdl.transport.common.layouts import TxDescriptorKind
+from verbena.hdl.transport.tx.tx_descriptor_fifo import TxDescriptorFifo
 
 
-@pytest.mark.parametrize("counted", [DepartureKind.REQUEST, DepartureKind.RESPONSE])
+@pytest.mark.parametrize("counted", [TxDescriptorKind.REQUEST, TxDescriptorKind.RESPONSE])
 def test_order_and_payload_inside(counted):
     rng = make_rng()
-    limit = {DepartureKind.REQUEST: 1000, DepartureKind.RESPONSE: 700}
-    dut = DepartureQueue(8, *limit.values(), 8)
-    kinds = list(DepartureKind)
+    limit = {TxDescriptorKind.REQUEST: 1000, TxDescriptorKind.RESPONSE: 700}
+    dut = TxDescriptorFifo(8, *limit.values(), 8)
+    kinds = list(TxDescriptorKind)
     sent = [
         {"qp": number, "kind": rng.choice(kinds).value, "transport": {"length": rng.choice((0, 8, 256, 4096))}}
         for number in range(200)
@@ -27,7 +27,7 @@ def test_order_and_payload_inside(counted):
                     for port in (dut.i, dut.o)
                     for signal in (port.valid & port.ready, port.payload.kind, port.payload.transport.length)
                 ),
-                dut.request_crowded if counted is DepartureKind.REQUEST else dut.response_crowded,
+                dut.request_crowded if counted is TxDescriptorKind.REQUEST else dut.response_crowded,
             )
             for sign, (moves, kind, length) in ((1, values[:3]), (-1, values[3:6])):
                 change += sign * length * (moves and kind == counted)
@@ -55,6 +55,6 @@ def test_order_and_payload_inside(counted):
 @pytest.mark.parametrize("limit", [0, -1, 1.5])
 def test_arguments(limit):
     with pytest.raises(ValueError, match="request_limit must be"):
-        DepartureQueue(8, limit, 1000, 8)
+        TxDescriptorFifo(8, limit, 1000, 8)
     with pytest.raises(ValueError, match="response_limit must be"):
-        DepartureQueue(8, 1000, limit, 8)
+        TxDescriptorFifo(8, 1000, limit, 8)
