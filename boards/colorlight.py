@@ -23,7 +23,8 @@ REDUCED = Config(
     address_width=32,
     requests=False,
 )
-"""A memory node: it only responds. Requester, completer, collector and timers alone would take a quarter of the chip.
+"""A memory node: it only responds. Requester, completer, response receiver and timers alone would take a quarter of the
+chip.
 """
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from verbena.hdl.ethernet.station import Service
+from verbena.hdl.ethernet.arp_icmp import Service
 
 from .bridge_bus import BridgeBus
 
@@ -27,7 +27,7 @@ CYCLE = 0x10
 """The only flag of a record that means what is done anyway."""
 
 IP_LENGTH, SENDER, PAYLOAD, RECORD = 8, 15, 21, 25
-"""Words of the frame (:class:`verbena.hdl.ethernet.station.Service`)."""
+"""Words of the frame (:class:`verbena.hdl.ethernet.arp_icmp.Service`)."""
 
 IP_AND_UDP, HEADER_BYTES, RECORD_BYTES = 28, 8, 4
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from verbena.hdl.abi.registers import LOG_CAPABILITIES, REGISTERS
 from verbena.hdl.config import Config
 from verbena.hdl.control.activity import QUIET
-from verbena.hdl.transport.timers import VISIT
+from verbena.hdl.transport.timers.timers import VISIT
 from verbena.sim import model
 from verbena.sim.devices import SimPort, second_ns
 from verbena.sim.world import INTERRUPT, WATCH, World
@@ -176,8 +176,8 @@ class Network:
     Time is that of the adapter's world; the node follows. Who else is on the network has a tap of that world.
 
     A driver here asks again as soon as it has an answer, while one of a board takes a hundred times longer; so what is
-    no UDP packet, and would be dropped by the node's station beside an Etherbone packet, waits until none is under way,
-    and Etherbone packets wait for it.
+    no UDP packet, and would be dropped by the node's ARP/ICMP block beside an Etherbone packet, waits until none is
+    under way, and Etherbone packets wait for it.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class Network:
         self.asked = False
         """An Etherbone packet is under way."""
         self._held = deque()
-        self._free = 0  # when the station is
+        self._free = 0  # when the ARP/ICMP block is
 
     @property
     def time_ns(self):
@@ -225,7 +225,7 @@ class Network:
                 return
 
     def let_in(self):
-        """Lets time pass until the station has got what waits for it, and answered it."""
+        """Lets time pass until the ARP/ICMP block has got what waits for it, and answered it."""
         while self._held or self.world.cycles < self._free:
             self.run(QUANTUM)
 

@@ -17,7 +17,7 @@ FLOORS = {
     "transport": "#d2efd8",
     "memory": "#fde7b8",
     "dma": "#fad2ca",
-    "roce": "#dfe3e6",
+    "wire": "#dfe3e6",
 }
 OUTSIDE = "#f7f7f7"
 
@@ -44,7 +44,7 @@ BLOCKS = [
     (C[3], SEND, W, H, "transmit\nmerge", "transport"),
     (C[4], SEND, W, H, "queue of\n32 headers", "stream"),
     (C[5], SEND, W, H, "transmitter", "transport"),
-    (C[6], SEND, W, H, "packetizer\n+ ICRC", "roce"),
+    (C[6], SEND, W, H, "packetizer\n+ ICRC", "wire"),
     # shared
     (C[0], 3.3, W, 6.0, "AXI4\nread arbiter,\nwrite arbiter,\nstructure\nreaders and\nwriters", "dma"),
     (C[1], 3.3, 1.3, 0.8, "timers", "transport"),
@@ -55,18 +55,18 @@ BLOCKS = [
     (C[4], 7.35, W, 0.85, "atomic unit", "dma"),
     (C[4], 3.75, W, 0.95, "payload writer", "dma"),
     (C[5], 4.4, W, H, "acknowledger,\nACK queue", "transport"),
-    (C[6], 7.25, W, H, "replier,\nresponse rings", "transport"),
+    (C[6], 7.25, W, H, "READ/atomic\nresponder,\nresponse rings", "transport"),
     # receive
     (C[0], RECEIVE, W, H, "receive WQE\nprefetcher", "queue"),
     (C[1], RECEIVE, W, H, "completer", "transport"),
-    (C[2], RECEIVE, W, H, "collector", "transport"),
+    (C[2], RECEIVE, W, H, "response\nreceiver", "transport"),
     (C[3], RECEIVE, W, H, "responder", "transport"),
     (C[4], RECEIVE, W, H, "QP lookup", "transport"),
     (C[5], RECEIVE, W, H, "queue of\n256 headers", "stream"),
-    (C[6], RECEIVE, W, H, "depacketizer\n+ ICRC, store", "roce"),
+    (C[6], RECEIVE, W, H, "depacketizer\n+ ICRC, store", "wire"),
 ]
 
-SEND_SIDE = ("send WQE", "ready queue", "requester", "transmit", "timers", "completer", "collector")
+SEND_SIDE = ("send WQE", "ready queue", "requester", "transmit", "timers", "completer", "response\nreceiver")
 """How the texts of those blocks begin that an engine without requests does not have."""
 
 STYLES = {

@@ -19,18 +19,15 @@ from .control.port_state import PortState
 from .control.registers import Registers
 from .dma.axi import Axi4, AxiLite
 from .dma.engine import DmaEngine
-from .ethernet.station import Service, Station
+from .ethernet.arp_icmp import ArpIcmp, Service
 from .memory.access import AccessUnit
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
 from .queue.fetch_link import link_fetcher
 from .queue.ring import BATCH
 from .queue.wqe_fetcher import RingPrefetcher
-from .roce.depacketizer import Depacketizer
-from .roce.packet_header import TransmitHeader
-from .roce.packetizer import Packetizer
 from .stream.arbiter import PacketArbiter, StreamArbiter
-from .stream.connections import link, through, told
+from .stream.connections import connect_signals, connect_via, link
 from .stream.fifo import Queue
 from .stream.frame_gate import ReceiveGate, TransmitGate
 from .stream.packet import PacketBeat
@@ -39,16 +36,19 @@ from .stream.run_arbiter import RunArbiter
 from .stream.skid import Skid
 from .stream.slice import Slice
 from .stream.transfer import Completion, Done, Event, ReadRequest
-from .transport.acknowledger import Acknowledger
-from .transport.departure_queue import DepartureQueue
-from .transport.layouts import Job
-from .transport.lookup import Lookup
-from .transport.replier import Replier
+from .transport.common.layouts import Job
+from .transport.common.lookup import Lookup
+from .transport.reads.read_atomic_responder import ReadAtomicResponder
 from .transport.respond_only import RespondOnly
-from .transport.responder import Responder
+from .transport.responder.acknowledger import Acknowledger
+from .transport.responder.responder import Responder
 from .transport.send_side import SendSide
-from .transport.timers import VISIT
-from .transport.transmitter import Transmitter
+from .transport.timers.timers import VISIT
+from .transport.tx.transmitter import Transmitter
+from .transport.tx.tx_descriptor_fifo import TxDescriptorFifo
+from .wire.depacketizer import Depacketizer
+from .wire.packet_header import TransmitHeader
+from .wire.packetizer import Packetizer
 
 __all__ = ["Rnic"]
 
@@ -68,7 +68,7 @@ BORDER = (
     "counters",
     "activity",
     "device_reset",
-    "station",
+    "arp_icmp",
     "tx_arbiter",
     "transmit_gate",
     "receive_gate",
@@ -105,7 +105,7 @@ class Rnic(wiring.Component):
     interrupt : 1
         High while events wait in the event ring.
     service : ``Service``
-        Only with ``config.udp_port``: see :class:`.ethernet.station.Service`.
+        Only with ``config.udp_port``: see :class:`.ethernet.arp_icmp.Service`.
     """
 
     def __init__(self, config):
@@ -170,11 +170,11 @@ class Rnic(wiring.Component):
             "receive_gate": ReceiveGate(width),
             "send": send,
             "rq_fetch": RingPrefetcher.receive(width, qps, c.rq_area),
-            "replier": Replier(qps, width),
+            "read_atomic_responder": ReadAtomicResponder(qps, width),
             "transmitter": Transmitter(qps, width),
             "packetizer": Packetizer(width),
             "depacketizer": Depacketizer(width, depth=c.receive_buffer, headers=RECEIVED),
-            "station": Station(width, udp_port=c.udp_port),
+            "arp_icmp": ArpIcmp(width, udp_port=c.udp_port),
             "lookup": Lookup(qps),
             "responder": Responder(qps, c.rq_area),
             "acknowledger": Acknowledger(qps),
@@ -195,7 +195,7 @@ class Rnic(wiring.Component):
             setattr(self, f"_{name}", block)
         for name, block in self._blocks.items():
             m.submodules[name] = DomainRenamer(HOST if name in BORDER else self._domain(m, name))(block)
-        m.submodules.headers = self._headers = DepartureQueue(
+        m.submodules.headers = self._headers = TxDescriptorFifo(
             c.headers, c.run_ahead * width // 8, c.respond_ahead * width // 8, width // 8
         )
 
@@ -204,46 +204,46 @@ class Rnic(wiring.Component):
         send, commands = self._send, self._commands
         link(m, self._registers.sq, send.doorbell)
         link(m, self._registers.push, send.push)
-        for name in ("requester", "collector", "completer", "sq_fetch"):
+        for name in ("requester", "response_receiver", "completer", "sq_fetch"):
             link(m, getattr(commands, name), getattr(send, name))
         for name in ("requester_reply", "completer_reply", "completer_error"):
             link(m, getattr(send, name), getattr(commands, name))
-        told(m, send, commands, "requester_done", "collector_done")
+        connect_signals(m, send, commands, "requester_done", "response_receiver_done")
         for block in (self._registers, self._activity):
-            told(m, send, block, "next_due")
-        told(m, self._registers, send, "tick")
+            connect_signals(m, send, block, "next_due")
+        connect_signals(m, self._registers, send, "tick")
         for name in send.readers:
             connect(m, getattr(send, name), getattr(self._dma, name))
 
     def _transmit(self, m):
-        """Departure, verdict, payload, wire."""
+        """TX descriptor, verdict, payload, wire."""
         c = self.config
         access, transmitter, dma, send = self._access, self._transmitter, self._dma, self._send
         for name in ("access", "packet"):
-            link(m, getattr(self._replier, name), getattr(send.replier, name))
+            link(m, getattr(self._read_atomic_responder, name), getattr(send.read_atomic_responder, name))
         link(m, send.o.access, access.transmit.request)
         link(m, send.o.packet, self._headers.i)
         m.d.comb += [
             send.crowded.eq(self._headers.request_crowded),
-            self._replier.hold.eq(self._headers.response_crowded),
+            self._read_atomic_responder.hold.eq(self._headers.response_crowded),
         ]
         link(m, self._headers.o, transmitter.packet)
         link(m, access.transmit.verdict, transmitter.verdict)
 
         link(m, access.transmit.piece, dma.transmit_piece)
         beat = PacketBeat(c.data_width)
-        through(m, "transmit_skid", Skid(beat), dma.transmit_payload, transmitter.payload)
-        told(m, dma, transmitter, "soon")
+        connect_via(m, "transmit_skid", Skid(beat), dma.transmit_payload, transmitter.payload)
+        connect_signals(m, dma, transmitter, "hint")
         link(m, dma.atomic_payload, transmitter.atomic)
         link(m, send.inline, transmitter.inline)
-        link(m, self._replier.inline, transmitter.replay)
+        link(m, self._read_atomic_responder.inline, transmitter.replay)
         link(m, transmitter.failed, send.failed)
-        told(m, transmitter, send, "token_done")
-        through(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
+        connect_signals(m, transmitter, send, "token_done")
+        connect_via(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
         link(m, transmitter.o, self._packetizer.payload)
         link(m, self._packetizer.o, self._transmit_gate.i)
         link(m, self._transmit_gate.o, self._tx_arbiter.i[0])
-        link(m, self._station.o, self._tx_arbiter.i[1])
+        link(m, self._arp_icmp.o, self._tx_arbiter.i[1])
         link(m, self._tx_arbiter.o, flipped(self.tx))
 
     def _receive(self, m):
@@ -251,54 +251,58 @@ class Rnic(wiring.Component):
         depacketizer, lookup, responder, send = self._depacketizer, self._lookup, self._responder, self._send
         link(m, flipped(self.rx), self._receive_gate.i)
         link(m, self._receive_gate.o, depacketizer.i)
-        # The station looks on: what it does with a frame cannot hold up the next one.
-        m.d.comb += [self._station.i.eq(self.rx.payload), self._station.i_valid.eq(self.rx.valid)]
+        # The ARP/ICMP block only listens: it cannot hold up a frame.
+        m.d.comb += [self._arp_icmp.i.eq(self.rx.payload), self._arp_icmp.i_valid.eq(self.rx.valid)]
         link(m, depacketizer.header, lookup.header)
-        told(m, depacketizer, lookup, "soon")
-        told(m, depacketizer, responder, "soon")
+        connect_signals(m, depacketizer, lookup, "hint")
+        connect_signals(m, depacketizer, responder, "hint")
         link(m, lookup.request, responder.request)
         link(m, lookup.response, send.response)
         link(m, self._registers.rq, self._rq_fetch.doorbell)
-        through(m, "arrived_slice", Slice(12), self._rq_fetch.arrived, responder.arrived)
+        connect_via(m, "arrived_slice", Slice(12), self._rq_fetch.arrived, responder.arrived)
 
         m.submodules.runs = runs = RunArbiter(2)
         link(m, responder.access, runs.i[0])
         link(m, send.access, runs.i[1])
-        m.d.comb += runs.soon.eq(Cat(lookup.request.valid, lookup.response.valid))
+        m.d.comb += runs.hint.eq(Cat(lookup.request.valid, lookup.response.valid))
         link(m, runs.o, self._access.receive.request)
         link(m, self._access.receive.piece, self._dma.receive_piece)
         beat = PacketBeat(self.config.data_width)
-        through(m, "payload_skid", Skid(beat), depacketizer.payload, self._dma.receive_payload)
+        connect_via(m, "payload_skid", Skid(beat), depacketizer.payload, self._dma.receive_payload)
         m.submodules.done_router = router = TagRouter(Done)
-        through(m, "done_slice", Slice(Done), self._dma.done, router.i)
-        through(m, "acknowledger_done", Slice(Done), router.o[0], self._acknowledger.done)
+        connect_via(m, "done_slice", Slice(Done), self._dma.done, router.i)
+        connect_via(m, "acknowledger_done", Slice(Done), router.o[0], self._acknowledger.done)
         link(m, router.o[1], send.done)
-        through(m, "jobs", Queue(Job, self.config.unanswered, sparse=True), responder.job, self._acknowledger.job)
+        connect_via(m, "jobs", Queue(Job, self.config.unanswered, sparse=True), responder.job, self._acknowledger.job)
 
     def _answer(self, m):
         """Acknowledgements, READ responses and atomics."""
-        responder, replier, acknowledger = self._responder, self._replier, self._acknowledger
-        told(m, responder, replier, "entry", "entry_en", "served_qp", "recall", "recall_en")
-        told(m, replier, responder, "served", "recalled")
-        link(m, acknowledger.release, replier.release)
-        link(m, self._transmitter.answered, replier.answered_i)
-        link(m, replier.answered_o, acknowledger.answered)
+        responder, read_atomic_responder, acknowledger = (
+            self._responder,
+            self._read_atomic_responder,
+            self._acknowledger,
+        )
+        connect_signals(m, responder, read_atomic_responder, "entry", "entry_en", "served_qp", "recall", "recall_en")
+        connect_signals(m, read_atomic_responder, responder, "served", "recalled")
+        link(m, acknowledger.release, read_atomic_responder.release)
+        link(m, self._transmitter.answered, read_atomic_responder.answered_i)
+        link(m, read_atomic_responder.answered_o, acknowledger.answered)
         link(m, acknowledger.ack, self._transmitter.ack)
         m.d.comb += acknowledger.backlog.eq(self._headers.o.valid)
-        link(m, replier.operands, self._dma.operands)
-        link(m, self._dma.result, replier.result)
+        link(m, read_atomic_responder.operands, self._dma.operands)
+        link(m, self._dma.result, read_atomic_responder.result)
 
     def _complete(self, m):
         """CQEs and events."""
         m.submodules.completion_arbiter = completion_arbiter = StreamArbiter(Completion, 2)
         # Who completes goes on while a CQE is written.
         slice_ = Slice(Completion)
-        through(m, "acknowledger_completion", slice_, self._acknowledger.completion, completion_arbiter.i[0])
+        connect_via(m, "acknowledger_completion", slice_, self._acknowledger.completion, completion_arbiter.i[0])
         link(m, self._send.completion, completion_arbiter.i[1])
-        through(m, "completion_slice", Slice(Completion), completion_arbiter.o, self._completions.completion)
-        told(m, self._acknowledger, self._completions, "soon_cq")
+        connect_via(m, "completion_slice", Slice(Completion), completion_arbiter.o, self._completions.completion)
+        connect_signals(m, self._acknowledger, self._completions, "hint_cq")
         m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 4)
-        through(m, "armed_slice", Slice(Event), self._completions.event, event_arbiter.i[0])
+        connect_via(m, "armed_slice", Slice(Event), self._completions.event, event_arbiter.i[0])
         for source, turn in zip((self._commands, self._port_state, self._device_fatal), event_arbiter.i[1:]):
             link(m, source.event, turn)
         link(m, event_arbiter.o, self._events.event)
@@ -310,9 +314,9 @@ class Rnic(wiring.Component):
         link(m, registers.command, commands.command)
         link(m, registers.counter_addr, counters.addr)
         link(m, counters.data, registers.counter_data)
-        told(m, commands, registers, "mailbox_addr", "mailbox_w_data", "mailbox_w_en")
-        told(m, registers, commands, "mailbox_r_data")
-        told(m, activity, registers, "idle")
+        connect_signals(m, commands, registers, "mailbox_addr", "mailbox_w_data", "mailbox_w_en")
+        connect_signals(m, registers, commands, "mailbox_r_data")
+        connect_signals(m, activity, registers, "idle")
         self._lives(m)
         m.d.comb += [
             registers.command_result.eq(commands.result),
@@ -328,13 +332,13 @@ class Rnic(wiring.Component):
         link(m, self._responder.reply, commands.responder_reply)
         m.d.comb += [
             commands.responder_done.eq(self._acknowledger.token_done),
-            commands.replier_done.eq(self._transmitter.response_token_done),
+            commands.read_atomic_responder_done.eq(self._transmitter.response_token_done),
         ]
         link(m, self._acknowledger.error, commands.responder_error)
         link(m, self._completions.error, commands.completion_error)
         link(m, commands.cq_control, self._completions.control)
         link(m, commands.invalidate, self._access.invalidate)
-        told(m, self._dma, self._access, "over")
+        connect_signals(m, self._dma, self._access, "over")
         link(m, registers.consumer, self._completions.consumer)
         link(m, registers.arm, self._completions.arm)
         for block in self._blocks.values():
@@ -344,28 +348,28 @@ class Rnic(wiring.Component):
                     block.attribute.eq(getattr(commands, f"{kind}_attribute")),
                     block.attribute_en.eq(getattr(commands, f"{kind}_attribute_en")),
                 ]
-        for block in (self._packetizer, self._depacketizer, self._station):
-            told(m, registers, block, "mac", "ip")
-        told(m, registers, self._station, "neighbour_ip", "neighbour_ask")
+        for block in (self._packetizer, self._depacketizer, self._arp_icmp):
+            connect_signals(m, registers, block, "mac", "ip")
+        connect_signals(m, registers, self._arp_icmp, "neighbour_ip", "neighbour_ask")
         # The host may come by the service, and be who has to enable the engine.
-        m.d.comb += self._station.enable.eq(registers.enable if self.config.udp_port is None else 1)
-        told(m, self._station, registers, "neighbour_mac", "neighbour_valid")
+        m.d.comb += self._arp_icmp.enable.eq(registers.enable if self.config.udp_port is None else 1)
+        connect_signals(m, self._arp_icmp, registers, "neighbour_mac", "neighbour_valid")
         if self.config.udp_port is not None:
-            connect(m, self._station.service, flipped(self.service))
-        told(m, registers, self._access, "mpt_base", "mpt_log_size")
-        told(m, registers, self._events, "eq_base", "eq_log_size", "eq_reset", "eq_consumer")
+            connect(m, self._arp_icmp.service, flipped(self.service))
+        connect_signals(m, registers, self._access, "mpt_base", "mpt_log_size")
+        connect_signals(m, registers, self._events, "eq_base", "eq_log_size", "eq_reset", "eq_consumer")
 
     def _lives(self, m):
         """DEVICE_RESET, and what it does at the borders."""
         reset, registers, activity, dma = self._device_reset, self._registers, self._activity, self._dma
-        told(m, registers, reset, "enable")
-        told(m, self._commands, reset, "swept")
-        told(m, self._transmit_gate, reset, "closed")
-        told(m, reset, dma, "stop", "life", "cut")
-        told(m, reset, activity, "forget")
-        told(m, dma, activity, "begun", "ended")
+        connect_signals(m, registers, reset, "enable")
+        connect_signals(m, self._commands, reset, "swept")
+        connect_signals(m, self._transmit_gate, reset, "closed")
+        connect_signals(m, reset, dma, "stop", "life", "cut")
+        connect_signals(m, reset, activity, "forget")
+        connect_signals(m, dma, activity, "begun", "ended")
         for block in (self._device_fatal, registers):
-            told(m, dma, block, "overdue")
+            connect_signals(m, dma, block, "overdue")
         m.d.comb += dma.limit.eq(registers.bus_timeout)
         m.d.comb += [
             reset.request.eq(registers.device_reset),
@@ -385,10 +389,10 @@ class Rnic(wiring.Component):
             ("mtt", access.mtt_read, access.mtt_data),
         ):
             table = getattr(dma, name)
-            through(m, f"{name}_slice", Slice(ReadRequest), request, table.request)
+            connect_via(m, f"{name}_slice", Slice(ReadRequest), request, table.request)
             link(m, table.data, answer)
         link(m, self._completions.write, dma.cqe.request)  # from a register that nothing hurries
-        through(m, "eqe_slice", Slice(ReadRequest), self._events.write, dma.eqe.request)
+        connect_via(m, "eqe_slice", Slice(ReadRequest), self._events.write, dma.eqe.request)
         for source, structure in ((self._completions, dma.cqe), (self._events, dma.eqe)):
             link(m, source.data, structure.data)
             link(m, structure.done, source.done)

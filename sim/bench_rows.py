@@ -300,7 +300,7 @@ def round_trip(name="WRITE"):
     import tempfile
 
     from scapy.utils import PcapNgReader
-    from verbena.hdl.transport.aeth import AethSyndrome
+    from verbena.hdl.transport.common.aeth import AethSyndrome
 
     sender = 1 if name == "READ" else 0
     with tempfile.TemporaryDirectory() as folder, End("sim0", REGION) as a, End("sim1", REGION) as b:

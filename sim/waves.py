@@ -72,8 +72,8 @@ def _tables():
     """What numbers mean, by what the full names of signals with them match, and their width."""
     from ..hdl.abi.commands import Command
     from ..hdl.abi.cqe import WcOpcode, WcStatus
-    from ..hdl.roce.opcodes import OPCODES
-    from ..hdl.transport.aeth import AethSyndrome
+    from ..hdl.transport.common.aeth import AethSyndrome
+    from ..hdl.wire.opcodes import OPCODES
 
     return [
         ("bth_opcode", r"\.transport\.opcode$", 8, {code: row.name for code, row in OPCODES.items()}),

@@ -8,7 +8,7 @@ import re
 from enum import IntEnum
 from inspect import cleandoc
 
-from . import registers
+from ..abi import registers
 from .commands import OPERANDS, RESULTS, Command
 from .counters import COUNTERS
 from .record import Record

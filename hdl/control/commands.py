@@ -54,9 +54,9 @@ class Commands(wiring.Component):
         All QPs and CQs have been destroyed since the reset.
     qp_attribute, qp_attribute_en, cq_attribute, cq_attribute_en
         Broadcast of ``AttributeWrite``: registers.
-    requester, responder, collector, completer, sq_fetch, rq_fetch : streams of ``QpControl``
-        Tokens. ``requester_done``, ``responder_done``, ``replier_done`` and ``collector_done`` are strobes: the RESET
-        token has left the pipeline.
+    requester, responder, response_receiver, completer, sq_fetch, rq_fetch : streams of ``QpControl``
+        Tokens. ``requester_done``, ``responder_done``, ``read_atomic_responder_done`` and ``response_receiver_done``
+        are strobes: the RESET token has left the pipeline.
     requester_reply, responder_reply : streams of ``{psn, index}``, completer_reply : stream of ``{index}``
         Answers to QUERY.
     cq_control : stream of :data:`verbena.hdl.stream.transfer.CqControl`
@@ -93,14 +93,14 @@ class Commands(wiring.Component):
                 "cq_attribute_en": Out(1),
                 "requester": Out(token),
                 "responder": Out(token),
-                "collector": Out(token),
+                "response_receiver": Out(token),
                 "completer": Out(token),
                 "sq_fetch": Out(token),
                 "rq_fetch": Out(token),
                 "requester_done": In(1),
                 "responder_done": In(1),
-                "replier_done": In(1),
-                "collector_done": In(1),
+                "read_atomic_responder_done": In(1),
+                "response_receiver_done": In(1),
                 "requester_reply": In(stream.Signature(Reply)),
                 "responder_reply": In(stream.Signature(Reply)),
                 "completer_reply": In(stream.Signature(data.StructLayout({"index": 16}))),
@@ -122,9 +122,9 @@ class Commands(wiring.Component):
         m.submodules.replies = replies = Replies()
         m.submodules.reports = reports = Reports(self.qps)
         m.submodules.events = events = Queue(Event, 16)
-        for name in ("requester", "responder", "collector", "completer", "sq_fetch", "rq_fetch"):
+        for name in ("requester", "responder", "response_receiver", "completer", "sq_fetch", "rq_fetch"):
             wiring.connect(m, getattr(tokens, name), wiring.flipped(getattr(self, name)))
-        for name in ("requester", "responder", "replier", "collector"):
+        for name in ("requester", "responder", "read_atomic_responder", "response_receiver"):
             m.d.comb += getattr(tokens, f"{name}_done").eq(getattr(self, f"{name}_done"))
         for name in ("requester", "responder", "completer"):
             wiring.connect(m, wiring.flipped(getattr(self, f"{name}_reply")), getattr(replies, name))

@@ -9,16 +9,16 @@ from ..stream.transfer import QpControl
 
 __all__ = ["Tokens"]
 
-REQUESTER, RESPONDER, COLLECTOR, COMPLETER, SQ_FETCH, RQ_FETCH = range(6)
+REQUESTER, RESPONDER, RESPONSE_RECEIVER, COMPLETER, SQ_FETCH, RQ_FETCH = range(6)
 
 
 class Tokens(wiring.Component):
     """Says a token to one block after the other.
 
-    RESET goes to all, and waits on its way: for requester, responder and replier, until their tokens have come out at
-    the ends of the transmit and the receive path; then for the collector's. So what comes to the completer and to the
-    prefetchers last belongs to no packet of the old life. DRAIN goes to the requester alone, all others to all but the
-    collector.
+    RESET goes to all, and waits on its way: for requester, responder and READ/atomic responder, until their tokens have
+    come out at the ends of the transmit and the receive path; then for the response receiver's. So what comes to the
+    completer and to the prefetchers last belongs to no packet of the old life. DRAIN goes to the requester alone, all
+    others to all but the response receiver.
 
     A block sees its token 1 cycle after the one before was taken, and each costs 3 cycles. Every ``valid`` is a
     register, and a block's ``ready`` goes to that register only.
@@ -27,8 +27,8 @@ class Tokens(wiring.Component):
     -------
     request : stream of ``QpControl``
         The token; ``ready`` when all have it, and RESET has waited.
-    requester, responder, collector, completer, sq_fetch, rq_fetch : streams of ``QpControl``
-    requester_done, responder_done, replier_done, collector_done : 1
+    requester, responder, response_receiver, completer, sq_fetch, rq_fetch : streams of ``QpControl``
+    requester_done, responder_done, read_atomic_responder_done, response_receiver_done : 1
         Strobes: the RESET token has left the pipeline. Those of a token come after it was taken.
     """
 
@@ -39,21 +39,21 @@ class Tokens(wiring.Component):
                 "request": In(token),
                 "requester": Out(token),
                 "responder": Out(token),
-                "collector": Out(token),
+                "response_receiver": Out(token),
                 "completer": Out(token),
                 "sq_fetch": Out(token),
                 "rq_fetch": Out(token),
                 "requester_done": In(1),
                 "responder_done": In(1),
-                "replier_done": In(1),
-                "collector_done": In(1),
+                "read_atomic_responder_done": In(1),
+                "response_receiver_done": In(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         action = self.request.payload.action
-        ports = [self.requester, self.responder, self.collector, self.completer, self.sq_fetch, self.rq_fetch]
+        ports = [self.requester, self.responder, self.response_receiver, self.completer, self.sq_fetch, self.rq_fetch]
         target = Signal(range(len(ports)))
         open_ = Signal(len(ports))  # said and not taken
         reset, alone, may = Signal(), Signal(), Signal()
@@ -66,7 +66,12 @@ class Tokens(wiring.Component):
             alone.eq(action == QpAction.DRAIN),
         ]
 
-        strobes = [self.requester_done, self.responder_done, self.replier_done, self.collector_done]
+        strobes = [
+            self.requester_done,
+            self.responder_done,
+            self.read_atomic_responder_done,
+            self.response_receiver_done,
+        ]
         out = Signal(len(strobes))
         for number, strobe in enumerate(strobes):
             with m.If(strobe):
@@ -79,12 +84,12 @@ class Tokens(wiring.Component):
                     m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += may.eq(1)
-                with m.If(target == COLLECTOR):
+                with m.If(target == RESPONSE_RECEIVER):
                     m.d.comb += may.eq(~reset | out[:3].all())
                 with m.Elif(target == COMPLETER):
                     m.d.comb += may.eq(~reset | out[3])
                 with m.If(may):
-                    m.d.sync += open_.bit_select(target, 1).eq(reset | (target != COLLECTOR))
+                    m.d.sync += open_.bit_select(target, 1).eq(reset | (target != RESPONSE_RECEIVER))
                     m.next = "TAKEN"
             with m.State("TAKEN"), m.If(~open_.any()):
                 m.d.sync += target.eq(target + 1)

@@ -50,7 +50,7 @@ class BurstArbiter(wiring.Component):
     """Round robin among ``clients``; what comes out are the fields of an AXI address channel.
 
     The turn is a register, and stays where it was until somebody else wants it: a burst of the client that has it, or
-    of which ``soon`` has told, is taken in the cycle in which it comes, another one a cycle later. It is at the output
+    of which ``hint`` has told, is taken in the cycle in which it comes, another one a cycle later. It is at the output
     a cycle after it was taken. One burst every 2 cycles. The clients' ``ready`` depends on registers and ``enable``
     only.
 
@@ -61,7 +61,7 @@ class BurstArbiter(wiring.Component):
     Members
     -------
     i : array of streams of ``BurstRequest``
-    soon : a bit a client
+    hint : a bit a client
         A burst is there in the next cycle.
     enable : 1
         Bursts may be taken.
@@ -81,7 +81,7 @@ class BurstArbiter(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(BurstRequest)).array(clients),
-                "soon": In(clients),
+                "hint": In(clients),
                 "enable": In(1),
                 "life": In(1),
                 "turn": Out(clients, init=1),
@@ -105,7 +105,7 @@ class BurstArbiter(wiring.Component):
         m.d.comb += [
             wanted.eq(Cat(port.valid for port in self.i)),
             # -turn has all bits from the one in turn on; without that one, those behind it
-            wish.eq(wanted | self.soon),
+            wish.eq(wanted | self.hint),
             others.eq(wish & ~turn),
             ahead.eq(others & -turn),
             self.chosen.eq(wanted & turn & (self.enable & ~self.valid).replicate(self.clients)),
@@ -152,7 +152,7 @@ class ReadArbiter(wiring.Component):
     Members
     -------
     client : array of ``ReadPort``
-    soon : a bit a client
+    hint : a bit a client
         A burst is there in the next cycle: saves one, if nobody else wants the bus.
     stop : 1
         No further burst is taken.
@@ -174,7 +174,7 @@ class ReadArbiter(wiring.Component):
         super().__init__(
             {
                 "client": In(ReadPort(data_width)).array(clients),
-                "soon": In(clients),
+                "hint": In(clients),
                 "stop": In(1),
                 "life": In(1),
                 "axi": Out(Axi4(data_width, id_width)),
@@ -197,7 +197,7 @@ class ReadArbiter(wiring.Component):
                 client.last.eq(axi.rlast),
             ]
         m.d.comb += [
-            bursts.soon.eq(self.soon),
+            bursts.hint.eq(self.hint),
             bursts.enable.eq(~self.stop),
             bursts.life.eq(self.life),
             axi.araddr.eq(bursts.address),
@@ -239,7 +239,7 @@ class WriteArbiter(wiring.Component):
     Members
     -------
     client : array of ``WritePort``
-    soon : a bit a client
+    hint : a bit a client
         As of the :class:`ReadArbiter`.
     stop, life : 1
         Likewise.
@@ -261,7 +261,7 @@ class WriteArbiter(wiring.Component):
         super().__init__(
             {
                 "client": In(WritePort(data_width)).array(clients),
-                "soon": In(clients),
+                "hint": In(clients),
                 "stop": In(1),
                 "life": In(1),
                 "cut": In(1),
@@ -307,7 +307,7 @@ class WriteArbiter(wiring.Component):
 
         wanted = select(now, [beat.payload for beat in beats])
         m.d.comb += [
-            bursts.soon.eq(self.soon),
+            bursts.hint.eq(self.hint),
             bursts.enable.eq(~then.any() & ~self.stop & ~made_up),
             bursts.life.eq(self.life),
             axi.awaddr.eq(bursts.address),

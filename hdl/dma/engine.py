@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, DomainRenamer, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..stream.connections import link, through, told
+from ..stream.connections import connect_signals, connect_via, link
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.router import TagRouter
@@ -86,7 +86,7 @@ class DmaEngine(wiring.Component):
     -------
     transmit_piece : stream of ``Piece``
         What is sent: ``tag`` 0 is payload, 1 an atomic. 16 of each may wait.
-    transmit_payload : stream of ``PacketBeat``, soon : 1
+    transmit_payload : stream of ``PacketBeat``, hint : 1
         Of the :class:`.reader.PayloadReader`.
     operands, atomic_payload, result
         Of the :class:`.atomic.AtomicUnit`: streams.
@@ -120,7 +120,7 @@ class DmaEngine(wiring.Component):
             {
                 "transmit_piece": In(stream.Signature(Piece)),
                 "transmit_payload": Out(stream.Signature(beat)),
-                "soon": Out(1),
+                "hint": Out(1),
                 "operands": In(stream.Signature(AtomicOperands)),
                 "atomic_payload": Out(stream.Signature(beat)),
                 "result": Out(stream.Signature(AtomicResult)),
@@ -153,18 +153,18 @@ class DmaEngine(wiring.Component):
 
         # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
         m.submodules.piece_router = router = TagRouter(Piece)
-        through(m, "pieces", Queue(Piece, PIECES, bypass=True, sparse=True), flipped(self.transmit_piece), router.i)
+        connect_via(m, "pieces", Queue(Piece, PIECES, bypass=True, sparse=True), flipped(self.transmit_piece), router.i)
         link(m, router.o[0], payload_reader.piece)
-        through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], atomic.piece)
+        connect_via(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], atomic.piece)
         connect(m, payload_reader.payload, flipped(self.transmit_payload))
-        told(m, payload_reader, self, "soon")
+        connect_signals(m, payload_reader, self, "hint")
         connect(m, flipped(self.operands), atomic.operands)
         connect(m, atomic.payload, flipped(self.atomic_payload))
         connect(m, atomic.result, flipped(self.result))
         connect(m, flipped(self.receive_piece), payload_writer.piece)
         connect(m, flipped(self.receive_payload), payload_writer.payload)
         connect(m, payload_writer.done, flipped(self.done))
-        told(m, payload_writer, self, "count_stall_rx_memory")
+        connect_signals(m, payload_writer, self, "count_stall_rx_memory")
         m.d.comb += self.over.eq(Cat(payload_reader.over, atomic.over, payload_writer.over))
 
         for name, (depth, largest) in self.readers.items():
@@ -194,8 +194,8 @@ class DmaEngine(wiring.Component):
             watch.taken.eq(Cat(port.burst.valid & port.burst.ready for port in (*reads, *writes))),
             watch.answered.eq(Cat(*(port.valid & port.last for port in reads), *(port.answer for port in writes))),
         ]
-        told(m, self, watch, "stop", "limit")
-        told(m, watch, self, "overdue")
+        connect_signals(m, self, watch, "stop", "limit")
+        connect_signals(m, watch, self, "overdue")
 
     def _arbitrate(self, m, reads, writes):
         read_arbiter, write_arbiter = (
@@ -205,19 +205,19 @@ class DmaEngine(wiring.Component):
         m.submodules.read_arbiter = DomainRenamer(self.bus_domain)(read_arbiter)
         m.submodules.write_arbiter = DomainRenamer(self.bus_domain)(write_arbiter)
         for arbiter in (read_arbiter, write_arbiter):
-            told(m, self, arbiter, "stop", "life")
-        told(m, self, write_arbiter, "cut")
+            connect_signals(m, self, arbiter, "stop", "life")
+        connect_signals(m, self, write_arbiter, "cut")
         # The slices part what a client decides from what the arbiter chooses.
         for kind, ports, arbiter in (("read", reads, read_arbiter), ("write", writes, write_arbiter)):
             for number, (port, client) in enumerate(zip(ports, arbiter.client)):
-                through(m, f"{kind}_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
-                m.d.comb += arbiter.soon[number].eq(port.burst.valid)
+                connect_via(m, f"{kind}_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
+                m.d.comb += arbiter.hint[number].eq(port.burst.valid)
         for port, client in zip(reads, read_arbiter.client):
-            told(m, client, port, "valid", "data", "error", "last")
+            connect_signals(m, client, port, "valid", "data", "error", "last")
         for number, (port, client) in enumerate(zip(writes, write_arbiter.client)):
             queue = Skid if number < 2 else Slice
-            through(m, f"write_beat_{number}", queue(WriteBeat(self.data_width)), port.beat, client.beat)
-            told(m, client, port, "answer", "error")
+            connect_via(m, f"write_beat_{number}", queue(WriteBeat(self.data_width)), port.beat, client.beat)
+            connect_signals(m, client, port, "answer", "error")
         for name, member in self.axi.signature.members.items():
             owner = (read_arbiter if name.startswith(READ_CHANNELS) else write_arbiter).axi
             if member.flow == Out:

@@ -44,7 +44,7 @@ class PayloadReader(wiring.Component):
     -------
     piece : stream of ``Piece``
     payload : stream of ``PacketBeat``
-    soon : 1
+    hint : 1
         If nothing of the packet before is inside: the first data of the next one has come, and is at ``payload`` in a
         few cycles.
     over : 1
@@ -67,7 +67,7 @@ class PayloadReader(wiring.Component):
             {
                 "piece": In(stream.Signature(Piece)),
                 "payload": Out(stream.Signature(beat)),
-                "soon": Out(1),
+                "hint": Out(1),
                 "over": Out(1),
                 "port": Out(ReadPort(data_width)),
             }
@@ -138,7 +138,7 @@ class PayloadReader(wiring.Component):
         m.d.comb += [
             realigner.i.valid.eq(active & (burst.empty | rows.o.valid)),
             rows.o.ready.eq(active & ~burst.empty & realigner.i.ready),
-            self.soon.eq(rows.o.valid),
+            self.hint.eq(rows.o.valid),
             given.eq(realigner.i.valid & realigner.i.ready),
             next_.eq(~active | (given & final)),
             coming.o.ready.eq(next_),

@@ -1,1 +1,1 @@
-"""The station on the Ethernet: what it answers besides RoCE, and the MAC that brings it onto the wire."""
+"""Ethernet besides RoCE: ARP and ICMP echo are answered here, and the MAC."""

@@ -30,7 +30,7 @@ class CompletionWriter(wiring.Component):
     """Writes each ``Completion`` as a CQE into the ring of its CQ, and raises an event once the CQE is visible.
 
     A CQE takes 7 cycles at 64 bits, 5 from 128 bits on, one less behind another one of the same CQ; ``writes`` CQEs are
-    in flight. ``write`` and ``data`` come in the cycle after a completion if ``soon_cq`` told of it 3 cycles before.
+    in flight. ``write`` and ``data`` come in the cycle after a completion if ``hint_cq`` told of it 3 cycles before.
     ``done`` is taken at once (but not in the two cycles behind its own write) and waits for nobody: nor do arming and
     events ever stop CQEs.
 
@@ -61,7 +61,7 @@ class CompletionWriter(wiring.Component):
         The command block's broadcast of words of CQ contexts.
     completion : stream of ``Completion``
         The payload is taken with the CQE's last beat.
-    soon_cq : CQ index
+    hint_cq : CQ index
         Probably that of the next completion; a wrong one costs only time.
     write : stream of ``ReadRequest``; data : stream of ``PacketBeat``; done : stream of ``Done``
         A request of 32 bytes, a packet and an answer for each CQE, in order. A packet may begin before its request.
@@ -96,7 +96,7 @@ class CompletionWriter(wiring.Component):
                 "attribute": In(AttributeWrite),
                 "attribute_en": In(1),
                 "completion": In(stream.Signature(Completion)),
-                "soon_cq": In(Completion.members["cq"]),
+                "hint_cq": In(Completion.members["cq"]),
                 "write": Out(stream.Signature(ReadRequest)),
                 "data": Out(stream.Signature(beat)),
                 "done": In(stream.Signature(Done)),
@@ -129,7 +129,7 @@ class CompletionWriter(wiring.Component):
         consume, consumed = consumers.write_port(), consumers.read_port(domain="comb")
         note, noted, state = (notices.write_port(), *(notices.read_port(domain="comb") for _ in range(2)))
 
-        # One CQE: look up, judge, write.
+        # One CQE: look up, check, write.
         row = table.row
         position = Signal(16)
         used = Signal(16)
@@ -156,8 +156,8 @@ class CompletionWriter(wiring.Component):
             placed.eq(looking & known),
         ]
         m.d.comb += [
-            known.eq(same & (cq == before) & ~table.torn[1]),
-            cq.eq(Mux(self.completion.valid, payload.cq, self.soon_cq)),
+            known.eq(same & (cq == before) & ~table.write_conflict[1]),
+            cq.eq(Mux(self.completion.valid, payload.cq, self.hint_cq)),
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(cq),

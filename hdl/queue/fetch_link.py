@@ -1,6 +1,6 @@
 """How a prefetcher of WQEs stands between the memory and who uses them."""
 
-from ..stream.connections import link, through, told
+from ..stream.connections import connect_signals, connect_via, link
 from ..stream.packet import PacketBeat
 from ..stream.skid import Skid
 from ..stream.slice import Slice
@@ -15,7 +15,7 @@ def link_fetcher(m, name, fetcher, user, structure, data_width):
     """
     link(m, fetcher.read, structure.request)  # from a register that nothing hurries
     # What comes is taken at once, but far from here.
-    through(m, f"{name}_skid", Skid(PacketBeat(data_width)), structure.data, fetcher.data)
-    told(m, user, fetcher, "status_qp", "word_addr")
-    told(m, fetcher, user, "status", "word")
-    through(m, f"{name}_consumed", Slice(RingIndex), user.consumed, fetcher.consumed)
+    connect_via(m, f"{name}_skid", Skid(PacketBeat(data_width)), structure.data, fetcher.data)
+    connect_signals(m, user, fetcher, "status_qp", "word_addr")
+    connect_signals(m, fetcher, user, "status", "word")
+    connect_via(m, f"{name}_consumed", Slice(RingIndex), user.consumed, fetcher.consumed)

@@ -123,8 +123,8 @@ class RingDoorbell(wiring.Component):
                 with m.If(self.take):
                     m.next = "LOOK"
             with m.State("LOOK"):
-                m.next = "JUDGE"
-            with m.State("JUDGE"):
+                m.next = "CHECK"
+            with m.State("CHECK"):
                 # A claim with its highest bit set lies behind, unless the ring has room for it.
                 known = self.state != QpState.RESET
                 proper = (self.log_stride >= self.strides[0]) & (self.log_stride <= self.strides[-1])

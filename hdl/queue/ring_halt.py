@@ -38,8 +38,8 @@ class RingHalt(wiring.Component):
         The ring that stands still, and its indices.
     halting : 1
         No turn of ``qp`` may be decided, and nothing of it arrives.
-    deaf : 1
-        What is said to be consumed of ``qp`` is of the past.
+    ignore_consumed : 1
+        Items of ``consumed`` for ``qp`` are older than the rewind or the RESET, and do not count.
     setting : 1
         ``set`` waits for ``may``: take no doorbell.
     set, reset : 1
@@ -60,7 +60,7 @@ class RingHalt(wiring.Component):
                 "qp": Out(ceil_log2(qps)),
                 "index": Out(16),
                 "halting": Out(1),
-                "deaf": Out(1),
+                "ignore_consumed": Out(1),
                 "setting": Out(1),
                 "set": Out(1),
                 "reset": Out(1),
@@ -86,7 +86,7 @@ class RingHalt(wiring.Component):
                 with m.Else():
                     m.d.sync += [self.qp.eq(self.control.payload.qp), self.index.eq(0)]
                 with m.If(self.rewind.valid | resets):
-                    m.d.sync += [self.halting.eq(1), self.deaf.eq(1)]
+                    m.d.sync += [self.halting.eq(1), self.ignore_consumed.eq(1)]
                     m.next = "STOP"
             with m.State("STOP"):  # a turn that was looked up before is decided now
                 m.next = "CLEAN"
@@ -106,13 +106,13 @@ class RingHalt(wiring.Component):
                         self.reset.eq(~rewinding),
                         self.rewind.ready.eq(rewinding),
                     ]
-                    m.d.sync += [self.halting.eq(0), self.deaf.eq(rewinding)]
+                    m.d.sync += [self.halting.eq(0), self.ignore_consumed.eq(rewinding)]
                     m.next = "WATCH"
                     with m.If(rewinding):
                         m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += self.rewound.valid.eq(1)
                 with m.If(self.rewound.ready):
-                    m.d.sync += self.deaf.eq(0)
+                    m.d.sync += self.ignore_consumed.eq(0)
                     m.next = "WATCH"
         return m

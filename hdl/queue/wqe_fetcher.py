@@ -293,7 +293,7 @@ class RingPrefetcher(wiring.Component):
         ring_qp, ring_index = halt.qp, halt.index
         if self.sends:
             ring_qp, ring_index = rung_qp, Mux(doorbell.idle, halt.index, doorbell.index)
-        deaf = halt.deaf & (self.consumed.payload.qp == halt.qp)
+        ignore_consumed = halt.ignore_consumed & (self.consumed.payload.qp == halt.qp)
         m.d.comb += [
             halt.clean.eq(turns.clean),
             halt.level.eq(flights.level),
@@ -307,7 +307,7 @@ class RingPrefetcher(wiring.Component):
             misrung.en.eq(doorbell.reject | halt.reset),
             consumed.addr.eq(Mux(self.consumed.valid, self.consumed.payload.qp, halt.qp)),
             consumed.data.eq(Mux(self.consumed.valid, self.consumed.payload.index, halt.index)),
-            consumed.en.eq((self.consumed.valid & self.consumed.ready & ~deaf) | halt.set),
+            consumed.en.eq((self.consumed.valid & self.consumed.ready & ~ignore_consumed) | halt.set),
             issued.addr.eq(Mux(turns.start, turns.flight.qp, ring_qp)),
             issued.data.eq(Mux(turns.start, turns.flight.end, ring_index)),
             issued.en.eq(turns.start | landed | halt.set),

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Value
 
-__all__ = ["link", "through", "told"]
+__all__ = ["connect_signals", "connect_via", "link"]
 
 
 def link(m, source, sink):
@@ -14,14 +14,14 @@ def link(m, source, sink):
     ]
 
 
-def through(m, name, block, source, sink):
+def connect_via(m, name, block, source, sink):
     """Connects two streams through ``block``, whose ``i`` and ``o`` are streams."""
     m.submodules[name] = block
     link(m, source, block.i)
     link(m, block.o, sink)
 
 
-def told(m, source, sink, *names):
+def connect_signals(m, source, sink, *names):
     """Connects plain signals, or records, of the same name."""
     for name in names:
         m.d.comb += Value.cast(getattr(sink, name)).eq(Value.cast(getattr(source, name)))

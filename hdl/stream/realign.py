@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .landing import Landing
+from .almost_full_fifo import AlmostFullFifo
 from .packet import PacketBeat
 
 __all__ = ["FragmentBeat", "Realigner"]
@@ -154,13 +154,13 @@ class Realigner(wiring.Component):
         held_error = Signal(reset_less=True)
         first = Signal(init=1)
         direct = Signal()
-        m.submodules.landing = landing = Landing(PacketBeat(self.data_width), stages + 2)
-        wiring.connect(m, landing.o, wiring.flipped(o))
-        beat = landing.i
+        m.submodules.fifo = fifo = AlmostFullFifo(PacketBeat(self.data_width), stages + 2)
+        wiring.connect(m, fifo.o, wiring.flipped(o))
+        beat = fifo.i
         m.d.comb += [
-            i.ready.eq(landing.room),
+            i.ready.eq(fifo.room),
             direct.eq(moved.valid & moved.end & ~moved.over & ~ended),
-            landing.i_valid.eq(ended | direct | (moved.valid & moved.over)),
+            fifo.i_valid.eq(ended | direct | (moved.valid & moved.over)),
             beat.count.eq(Mux(ended, held_count, Mux(direct, moved.count, size))),
             beat.first.eq(first),
             beat.last.eq(ended | direct),
@@ -170,7 +170,7 @@ class Realigner(wiring.Component):
             here = slice(j * lane, (j + 1) * lane)
             m.d.comb += beat.data[here].eq(Mux(ended | before[j], held[here], moved_data[here]))
         m.d.sync += ended.eq(moved.valid & moved.end & ~direct)
-        with m.If(landing.i_valid):
+        with m.If(fifo.i_valid):
             m.d.sync += first.eq(beat.last)
         with m.If(moved.valid):
             m.d.sync += [held_count.eq(moved.count), held_error.eq(moved.error)]

@@ -19,7 +19,7 @@ class RunArbiter(wiring.Component):
     nothing is buffered before the choice, accesses leave in the order in which they were taken: who begins a run only
     when another input's has been taken whole, comes behind it.
 
-    Whose turn it is, is a register. A change of input costs a cycle, in which nothing is taken, unless ``soon`` has
+    Whose turn it is, is a register. A change of input costs a cycle, in which nothing is taken, unless ``hint`` has
     told of it.
 
     Parameters
@@ -30,7 +30,7 @@ class RunArbiter(wiring.Component):
     Members
     -------
     i : ``count`` streams of ``AccessRequest``
-    soon : a bit an input
+    hint : a bit an input
         A run is about to come there: if nobody else has one, it is that one's turn.
     o : stream of ``AccessRequest``
     """
@@ -42,7 +42,7 @@ class RunArbiter(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(AccessRequest)).array(count),
-                "soon": In(count),
+                "hint": In(count),
                 "o": Out(stream.Signature(AccessRequest)),
             }
         )
@@ -75,7 +75,7 @@ class RunArbiter(wiring.Component):
         with m.If(Mux(taken, last, ~inside & ~pick(valid, grant))), m.Switch(grant):
             for number in range(self.count):
                 with m.Case(number):
-                    for wish in (self.soon & ~pick(self.soon, grant).replicate(self.count), valid):
+                    for wish in (self.hint & ~pick(self.hint, grant).replicate(self.count), valid):
                         for step in range(self.count - 1, 0, -1):
                             other = (number + step) % self.count
                             with m.If(wish[other]):

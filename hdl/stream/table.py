@@ -53,7 +53,7 @@ class Table(wiring.Component):
         Broadcast. Words not kept are ignored.
     writing : 1
         Something is written in this cycle, perhaps: a row that is read meanwhile is undefined.
-    torn : 2
+    write_conflict : 2
         So ``row`` is undefined, perhaps: bit 1, in this cycle; bit 0, in the next one.
     index, row
         Read address and, 2 cycles later, the fields.
@@ -69,7 +69,7 @@ class Table(wiring.Component):
                 "write": In(AttributeWrite),
                 "write_en": In(1),
                 "writing": Out(1),
-                "torn": Out(2),
+                "write_conflict": Out(2),
                 "index": In(range(max(2, depth))),
                 "row": Out(self.layout),
             }
@@ -82,7 +82,7 @@ class Table(wiring.Component):
         m.submodules.ram = ram = Ram(LANE * sum(lanes.values()), self.depth, granularity=LANE)
         place, data_ = Signal.like(self.write.index), Signal.like(self.write.data)
         m.d.sync += [place.eq(self.write.index), data_.eq(self.write.data), self.writing.eq(self.write_en)]
-        m.d.sync += self.torn.eq(Cat(self.writing, self.torn[0]))
+        m.d.sync += self.write_conflict.eq(Cat(self.writing, self.write_conflict[0]))
         m.d.comb += [ram.w_addr.eq(place), ram.r_addr.eq(self.index)]
         for name in set(self.names).intersection(RINGS):
             m.d.comb += self.row[name][:PAGE_BITS].eq(0)

@@ -6,13 +6,14 @@ from amaranth.lib import wiring
 from ..abi.commands import QpAction
 from ..abi.tables import Access
 from .send_side import send_side_members
-from .timers import NEVER
+from .timers.timers import NEVER
 
 __all__ = ["RespondOnly"]
 
 
 class RespondOnly(wiring.Component):
-    """Answers for requester, collector, completer and send WQE prefetcher as they do for a QP that has never sent.
+    """Answers for requester, response receiver, completer and send WQE prefetcher as they do for a QP that has never
+    sent.
 
     Doorbells and pushed words vanish. Tokens are taken at once; RESET's come out again a cycle later, and QUERY is
     answered with zeros. A response, which nobody has asked for, has a run that discards its payload, with ``tag`` 1; it
@@ -32,15 +33,18 @@ class RespondOnly(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        tokens = (self.requester, self.collector, self.completer, self.sq_fetch)
+        tokens = (self.requester, self.response_receiver, self.completer, self.sq_fetch)
         m.d.comb += [port.ready.eq(1) for port in (*tokens, self.doorbell, self.push, self.done, self.failed)]
-        m.d.sync += [self.requester_done.eq(self.requester.valid), self.collector_done.eq(self.collector.valid)]
+        m.d.sync += [
+            self.requester_done.eq(self.requester.valid),
+            self.response_receiver_done.eq(self.response_receiver.valid),
+        ]
         for token, reply in ((self.requester, self.requester_reply), (self.completer, self.completer_reply)):
             with m.If(reply.ready):
                 m.d.sync += reply.valid.eq(0)
             with m.If(token.valid & (token.payload.action == QpAction.QUERY)):
                 m.d.sync += reply.valid.eq(1)
-        wiring.connect(m, wiring.flipped(self.replier), wiring.flipped(self.o))
+        wiring.connect(m, wiring.flipped(self.read_atomic_responder), wiring.flipped(self.o))
         m.d.comb += self.next_due.eq(NEVER)
 
         response, access = self.response, self.access.payload

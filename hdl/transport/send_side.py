@@ -10,19 +10,19 @@ from ..queue.fetch_link import link_fetcher
 from ..queue.ring import BATCH, PushDoorbell, PushWord
 from ..queue.wqe_fetcher import RingPrefetcher
 from ..stream.arbiter import FirstArbiter
-from ..stream.connections import link, through, told
+from ..stream.connections import connect_signals, connect_via, link
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
 from ..stream.slice import Slice
 from ..stream.transfer import AccessRequest, AttributeWrite, Completion, Done, QpControl, QpError, ReadRequest
-from .announcements import Reply
-from .collector import Collector
-from .completer import Completer
-from .layouts import Failure, LookedUp, ResponseJob
-from .requester import Requester
-from .timers import Timers
-from .transmit_merge import Source, TransmitMerge
+from .common.layouts import Failure, LookedUp, ResponseJob
+from .completer.completer import Completer
+from .completer.response_receiver import ResponseReceiver
+from .requester.requester import Requester
+from .requester.requester_outputs import Reply
+from .timers.timers import Timers
+from .tx.transmit_merge import Source, TransmitMerge
 
 __all__ = ["SendSide", "send_side_members"]
 
@@ -34,18 +34,18 @@ def send_side_members(data_width):
         "doorbell": In(stream.Signature(PushDoorbell)),
         "push": In(stream.Signature(PushWord)),
         "requester": In(token),
-        "collector": In(token),
+        "response_receiver": In(token),
         "completer": In(token),
         "sq_fetch": In(token),
         "requester_done": Out(1),
-        "collector_done": Out(1),
+        "response_receiver_done": Out(1),
         "requester_reply": Out(stream.Signature(Reply)),
         "completer_reply": Out(stream.Signature(data.StructLayout({"index": 16}))),
         "completer_error": Out(stream.Signature(QpError)),
         "tick": In(32),
         "rest": In(1),
         "next_due": Out(32),
-        "replier": In(Source),
+        "read_atomic_responder": In(Source),
         "o": Out(Source),
         "crowded": In(1),
         "inline": Out(stream.Signature(PacketBeat(data_width))),
@@ -60,7 +60,8 @@ def send_side_members(data_width):
 
 
 class SendSide(wiring.Component):
-    """Send queues, from the doorbell to the completion: prefetcher, scheduler, requester, collector, completer, timers.
+    """Send queues, from the doorbell to the completion: prefetcher, scheduler, requester, response receiver, completer,
+    timers.
 
     What each part does, and in how many cycles, is its own contract.
 
@@ -73,9 +74,9 @@ class SendSide(wiring.Component):
     attribute, attribute_en : ``AttributeWrite``
         The command block's broadcast.
     doorbell, push : streams of ``PushDoorbell`` and ``PushWord``
-    requester, collector, completer, sq_fetch : streams of ``QpControl``
+    requester, response_receiver, completer, sq_fetch : streams of ``QpControl``
         Tokens for the part of that name.
-    requester_done, collector_done : 1
+    requester_done, response_receiver_done : 1
         Strobes: a token has come out at the end.
     requester_reply : stream of ``{psn, index}``, completer_reply : stream of ``{index}``
         Answers to QUERY.
@@ -84,15 +85,15 @@ class SendSide(wiring.Component):
         Of the :class:`.timers.Timers`.
     rest : 1
         The timers rest, and have forgotten everything: what they watch is of a former life.
-    replier : ``Source``
+    read_atomic_responder : ``Source``
         Responses that are to depart.
     o : ``Source``
-        Departures and their runs, requests and responses.
+        TX descriptors and their runs, requests and responses.
     crowded : 1
-        Departures enough wait for their payload.
+        TX descriptors enough wait for their payload.
     inline : stream of ``PacketBeat``
     failed : stream of ``Failure``
-        Departures that came to nothing, because their payload could not be read.
+        TX descriptors that came to nothing, because their payload could not be read.
     token_done : 1
         A REQUEST_TOKEN has come out of the transmitter.
     response : stream of ``LookedUp``; access : stream of ``AccessRequest``; done : stream of ``Done``
@@ -126,7 +127,7 @@ class SendSide(wiring.Component):
         m.submodules.fetcher = fetcher = RingPrefetcher.send(c.data_width, c.qps, c.sq_area)
         m.submodules.requester = requester = Requester(c.qps, c.window, c.data_width, c.sq_area)
         m.submodules.merge = merge = TransmitMerge()
-        m.submodules.collector = collector = Collector(c.qps, c.data_width)
+        m.submodules.response_receiver = response_receiver = ResponseReceiver(c.qps, c.data_width)
         m.submodules.completer = completer = Completer(c.qps, c.window)
         timers = Timers(c.qps)
         m.submodules.timers = ResetInserter(self.rest)(timers)
@@ -135,10 +136,10 @@ class SendSide(wiring.Component):
         m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
         connect(m, flipped(self.doorbell), fetcher.doorbell)
         connect(m, flipped(self.push), fetcher.push)
-        through(m, "fetched_slice", Slice(12), fetcher.arrived, turns.i[0])
+        connect_via(m, "fetched_slice", Slice(12), fetcher.arrived, turns.i[0])
         for source, turn in zip((completer.ready, requester.again), turns.i[1:]):
             link(m, source, turn)
-        through(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
+        connect_via(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
         link_fetcher(m, "sq", fetcher, requester, flipped(self.sq), c.data_width)
         link(m, requester.rewind, fetcher.rewind)
         link(m, fetcher.rewound, requester.rewound)
@@ -146,48 +147,57 @@ class SendSide(wiring.Component):
         # -- Packet.
         link(m, requester.access, merge.request.access)
         link(m, requester.packet, merge.request.packet)
-        connect(m, flipped(self.replier), merge.response)
+        connect(m, flipped(self.read_atomic_responder), merge.response)
         connect(m, merge.access, flipped(self.o.access))
         connect(m, merge.packet, flipped(self.o.packet))
         m.d.comb += requester.hold.eq(self.crowded)
         connect(m, requester.inline, flipped(self.inline))
 
         # -- What becomes of it.
-        through(m, "entry_slice", Slice(ReadRequest), collector.read, flipped(self.entry.request))
-        link(m, flipped(self.entry.data), collector.data)
-        connect(m, flipped(self.response), collector.response)
-        connect(m, collector.access, flipped(self.access))
+        connect_via(m, "entry_slice", Slice(ReadRequest), response_receiver.read, flipped(self.entry.request))
+        link(m, flipped(self.entry.data), response_receiver.data)
+        connect(m, flipped(self.response), response_receiver.response)
+        connect(m, response_receiver.access, flipped(self.access))
         connect(m, flipped(self.done), completer.done)
-        link(m, requester.reads, collector.reads)
+        link(m, requester.reads, response_receiver.reads)
         link(m, requester.outstanding, completer.outstanding)
         link(m, requester.failed, completer.failed_requester)
         link(m, flipped(self.failed), completer.failed_transmitter)
         link(m, requester.flush, completer.flush)
         link(m, completer.retry, requester.retry)
         link(m, timers.fired, completer.fired)
-        told(m, requester, completer, "sent", "sent_en", "progress_qp")
-        told(m, completer, requester, "progress")
-        told(m, requester, timers, "sent", "sent_en")
-        told(m, timers, completer, "watch_qp")
-        told(m, completer, timers, "watch")
-        through(
-            m, "response_jobs", Queue(ResponseJob, self.config.unanswered, sparse=True), collector.job, completer.job
+        connect_signals(m, requester, completer, "sent", "sent_en", "progress_qp")
+        connect_signals(m, completer, requester, "progress")
+        connect_signals(m, requester, timers, "sent", "sent_en")
+        connect_signals(m, timers, completer, "watch_qp")
+        connect_signals(m, completer, timers, "watch")
+        connect_via(
+            m,
+            "response_jobs",
+            Queue(ResponseJob, self.config.unanswered, sparse=True),
+            response_receiver.job,
+            completer.job,
         )
         # Who completes goes on while a CQE is written.
-        through(m, "completion_slice", Slice(Completion), completer.completion, flipped(self.completion))
+        connect_via(m, "completion_slice", Slice(Completion), completer.completion, flipped(self.completion))
 
         # -- Tokens, timers, attributes, counters.
-        parts = {"sq_fetch": fetcher, "requester": requester, "collector": collector, "completer": completer}
+        parts = {
+            "sq_fetch": fetcher,
+            "requester": requester,
+            "response_receiver": response_receiver,
+            "completer": completer,
+        }
         for name, part in parts.items():
             connect(m, flipped(getattr(self, name)), part.control)
         connect(m, requester.reply, flipped(self.requester_reply))
         connect(m, completer.reply, flipped(self.completer_reply))
         connect(m, completer.error, flipped(self.completer_error))
-        m.d.comb += [self.requester_done.eq(self.token_done), self.collector_done.eq(completer.token_done)]
-        told(m, self, timers, "tick")
-        told(m, timers, self, "next_due")
+        m.d.comb += [self.requester_done.eq(self.token_done), self.response_receiver_done.eq(completer.token_done)]
+        connect_signals(m, self, timers, "tick")
+        connect_signals(m, timers, self, "next_due")
         for part in (*parts.values(), timers):
             if "attribute" in part.signature.members:
-                told(m, self, part, "attribute", "attribute_en")
-            told(m, part, self, *(name for name in part.signature.members if name.startswith("count_")))
+                connect_signals(m, self, part, "attribute", "attribute_en")
+            connect_signals(m, part, self, *(name for name in part.signature.members if name.startswith("count_")))
         return m

@@ -30,7 +30,7 @@ class Host:
         self.channel = CompChannel(self.context)
         self.send_cq, self.recv_cq = (CQ(self.context, 2 * room, channel=self.channel) for _ in range(2))
         self.armed = set()
-        self.owed = {}  # armed CQ: cycle in which a completion of it was seen
+        self.due = {}  # armed CQ: cycle in which a completion of it was seen
         self.events = 0
 
     @property
@@ -42,7 +42,7 @@ class Host:
         found = cq.poll(64)[1]
         if cq in self.armed:
             if found:
-                self.owed.setdefault(cq, self.world.cycles)
+                self.due.setdefault(cq, self.world.cycles)
         elif not found:
             cq.req_notify()
             self.armed.add(cq)
@@ -57,8 +57,8 @@ class Host:
         while (cq := self.channel._take()) is not None:
             self.events += 1
             self.armed.discard(cq)
-            self.owed.pop(cq, None)
-        for cq, cycle in self.owed.items():
+            self.due.pop(cq, None)
+        for cq, cycle in self.due.items():
             if cq in self.armed and self.world.cycles - cycle > PATIENCE:
                 raise Difference(f"{cq} of sim{self.index} was armed, has completions, and no event came")
         found = []

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from verbena.hdl.abi.cqe import WcStatus
 from verbena.hdl.abi.tables import MTT
 from verbena.hdl.abi.wqe import SEND_WQE, SGE, SGE_OFFSET, SendFlag, SendOpcode
-from verbena.hdl.roce.opcodes import Kind
-from verbena.hdl.transport.aeth import AethSyndrome
+from verbena.hdl.transport.common.aeth import AethSyndrome
+from verbena.hdl.wire.opcodes import Kind
 
 from .address_map import AddressMap
 from .packets import PSNS

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from verbena.hdl.roce.headers import ENCAPSULATIONS, HEADERS, ICRC_BYTES, UDP_PORT
-from verbena.hdl.roce.opcodes import OPCODES, Kind, Transport
-from verbena.hdl.transport.aeth import AethSyndrome
+from verbena.hdl.transport.common.aeth import AethSyndrome
+from verbena.hdl.wire.headers import ENCAPSULATIONS, HEADERS, ICRC_BYTES, UDP_PORT
+from verbena.hdl.wire.opcodes import OPCODES, Kind, Transport
 
 __all__ = ["PSNS", "Packet", "dissect", "psn_after"]
 
@@ -28,7 +28,7 @@ def psn_after(psn, other):
 @dataclass(frozen=True)
 class Packet:
     """``source`` and ``destination`` are IP addresses as numbers; ``fields`` the headers' fields, ``header.field``;
-    ``row`` the opcode's :class:`verbena.hdl.roce.opcodes.Opcode`; ``payload`` bytes without pad and ICRC.
+    ``row`` the opcode's :class:`verbena.hdl.wire.opcodes.Opcode`; ``payload`` bytes without pad and ICRC.
     """
 
     source: int

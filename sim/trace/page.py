@@ -4,8 +4,8 @@ import json
 from importlib.resources import files
 from string import Template
 
-from verbena.hdl.roce.opcodes import Kind
-from verbena.hdl.transport.aeth import AethSyndrome
+from verbena.hdl.transport.common.aeth import AethSyndrome
+from verbena.hdl.wire.opcodes import Kind
 
 from ..devices import tick_text
 from .hops import hops_of

@@ -14,7 +14,7 @@ from scapy.packet import Raw
 from streams import collect, make_rng, pause, simulate
 from verbena.boards.bridge_bus import BridgeBus
 from verbena.boards.etherbone import PORT, Etherbone
-from verbena.hdl.ethernet.station import Station
+from verbena.hdl.ethernet.arp_icmp import ArpIcmp
 from verbena.hdl.stream.packet import PacketBeat
 
 FRIEND = PEER_IP + 9
@@ -34,20 +34,20 @@ class Node(wiring.Component):
                 "bus": Out(BridgeBus()),
             }
         )
-        self.station, self.bridge = Station(64, udp_port=PORT), Etherbone(2)
+        self.arp_icmp, self.bridge = ArpIcmp(64, udp_port=PORT), Etherbone(2)
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.station, m.submodules.bridge = station, bridge = self.station, self.bridge
-        wiring.connect(m, station.service, bridge.service)
-        wiring.connect(m, station.o, wiring.flipped(self.o))
+        m.submodules.arp_icmp, m.submodules.bridge = arp_icmp, bridge = self.arp_icmp, self.bridge
+        wiring.connect(m, arp_icmp.service, bridge.service)
+        wiring.connect(m, arp_icmp.o, wiring.flipped(self.o))
         wiring.connect(m, bridge.bus, wiring.flipped(self.bus))
         m.d.comb += [
-            station.i.eq(self.i),
-            station.i_valid.eq(self.i_valid),
-            station.enable.eq(1),
-            station.mac.eq(MAC),
-            station.ip.eq(IP_ADDRESS),
+            arp_icmp.i.eq(self.i),
+            arp_icmp.i_valid.eq(self.i_valid),
+            arp_icmp.enable.eq(1),
+            arp_icmp.mac.eq(MAC),
+            arp_icmp.ip.eq(IP_ADDRESS),
             bridge.allowed[0].eq(PEER_IP),
             bridge.allowed[1].eq(FRIEND),
         ]

@@ -3,9 +3,9 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from prover import assume, claim, cover, prove, reach
-from verbena.hdl.transport import ack_queue
-from verbena.hdl.transport.ack_queue import AckAction, AckQueue
-from verbena.hdl.transport.psn import PSN_BITS, psn_before, psn_difference
+from verbena.hdl.transport.common.psn import PSN_BITS, psn_before, psn_difference
+from verbena.hdl.transport.responder import ack_queue
+from verbena.hdl.transport.responder.ack_queue import AckAction, AckQueue
 
 QPS = 2
 DEPTH = 24

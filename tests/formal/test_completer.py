@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from prover import assume, claim, cover, prove, reach
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.cqe import WcStatus
-from verbena.hdl.transport import completer, response_meaning
-from verbena.hdl.transport.completer import Completer
-from verbena.hdl.transport.completer_steps import CompleterSteps
-from verbena.hdl.transport.psn import PSN_BITS, psn_next
+from verbena.hdl.transport.common.psn import PSN_BITS, psn_next
+from verbena.hdl.transport.completer import completer, response_meaning
+from verbena.hdl.transport.completer.completer import Completer
+from verbena.hdl.transport.completer.completer_fsm import CompleterFsm
 
 QPS = 2
 WINDOW = 2
@@ -150,17 +150,17 @@ class Forgetful(wiring.Component):
     """Steps that never notice that the event before was of the same QP, and may read its row while it is written."""
 
     def __init__(self):
-        self.steps = CompleterSteps()
-        super().__init__(self.steps.signature)
+        self.fsm = CompleterFsm()
+        super().__init__(self.fsm.signature)
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.steps = steps = self.steps
+        m.submodules.fsm = fsm = self.fsm
         m.d.comb += [
-            getattr(self, name).eq(getattr(steps, name))
+            getattr(self, name).eq(getattr(fsm, name))
             if member.flow == Out
-            else getattr(steps, name).eq(~self.next_qp if name == "next_qp" else getattr(self, name))
-            for name, member in self.steps.signature.members.items()
+            else getattr(fsm, name).eq(~self.next_qp if name == "next_qp" else getattr(self, name))
+            for name, member in self.fsm.signature.members.items()
         ]
         return m
 
@@ -182,5 +182,5 @@ def test_an_ack_that_counts_for_one_packet_more_is_found(tmp_path, monkeypatch):
 
 
 def test_a_row_that_is_read_while_it_is_written_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(completer, "CompleterSteps", Forgetful)
+    monkeypatch.setattr(completer, "CompleterFsm", Forgetful)
     assert not prove(SendQueue("fates"), tmp_path, DEPTHS["fates"]).holds

@@ -5,8 +5,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 from prover import assume, claim, cover, prove, reach
-from verbena.hdl.transport.retry_account import RetryAccount, RetryCause
-from verbena.hdl.transport.send_row import Recovery
+from verbena.hdl.transport.completer.ack_context import Recovery
+from verbena.hdl.transport.completer.retry_account import RetryAccount, RetryCause
 
 DEPTH = 3
 FOR_EVER = 7

@@ -7,8 +7,8 @@ from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus
 from verbena.hdl.abi.wqe import SendOpcode
-from verbena.hdl.transport.completer import Completer
-from verbena.hdl.transport.layouts import ResponseJobKind as Kind
+from verbena.hdl.transport.common.layouts import ResponseJobKind as Kind
+from verbena.hdl.transport.completer.completer import Completer
 
 QPS = 4
 WINDOW = 8

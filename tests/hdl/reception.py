@@ -3,9 +3,9 @@
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from verbena.hdl.stream.fifo import Queue
-from verbena.hdl.transport.acknowledger import Acknowledger
-from verbena.hdl.transport.layouts import Job
-from verbena.hdl.transport.responder import Responder
+from verbena.hdl.transport.common.layouts import Job
+from verbena.hdl.transport.responder.acknowledger import Acknowledger
+from verbena.hdl.transport.responder.responder import Responder
 
 __all__ = ["QPS", "Reception"]
 

@@ -9,8 +9,8 @@ from streams import plain, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
 from verbena.hdl.stream.ready import ReadyQueue
-from verbena.hdl.transport.layouts import DepartureKind, PayloadSource, Progress
-from verbena.hdl.transport.requester import Requester
+from verbena.hdl.transport.common.layouts import PayloadSource, Progress, TxDescriptorKind
+from verbena.hdl.transport.requester.requester import Requester
 
 __all__ = ["AREA", "PSNS", "QPS", "World"]
 
@@ -59,7 +59,7 @@ class World:
         self.dut = self.bench.dut
         self.cycle = 0
         self.log = []
-        self.kicks = deque()  # QPs to add to the ready queue
+        self.to_schedule = deque()  # QPs to add to the ready queue
         self.late = []  # words that are in the area a cycle after the status says so
         self.stride = [64] * QPS
         self.rings = defaultdict(list)  # WQEs posted
@@ -98,18 +98,18 @@ class World:
                 (base + word, int.from_bytes(content[word * 8 : word * 8 + 8], "little")) for word in range(stride // 8)
             ]
             self.fetched[qp] += 1
-            if qp not in self.kicks:
-                self.kicks.append(qp)
+            if qp not in self.to_schedule:
+                self.to_schedule.append(qp)
         self.status(ctx, qp)
 
-    def advance(self, ctx, qp, *, kick=True, **fields):
+    def advance(self, ctx, qp, *, schedule=True, **fields):
         """The completer has news, and puts the QP on the ready queue."""
         progress = self.progress[qp]
         progress |= fields
         value = Progress.const(progress | {"oldest": progress["oldest"] % 65536}).as_bits()
         ctx.set(self.bench.progress.data[qp], value)
-        if kick:
-            self.kicks.append(qp)
+        if schedule:
+            self.to_schedule.append(qp)
 
     def ack(self, ctx, qp, psn):
         """All up to ``psn`` is acknowledged; READs and atomics, too."""
@@ -142,9 +142,9 @@ class World:
             ctx.set(dut.attribute_en, self.rng.random() < self.renew)
         for name in STREAMS:
             ctx.set(getattr(dut, name).ready, self.rng.random() >= self.stall)
-        kick = not ctx.get(dut.again.valid) and self.kicks
-        qp = self.kicks[0] if kick else ctx.get(dut.again.payload)
-        ctx.set(queue.i.valid, bool(kick) or ctx.get(dut.again.valid))
+        schedule = not ctx.get(dut.again.valid) and self.to_schedule
+        qp = self.to_schedule[0] if schedule else ctx.get(dut.again.payload)
+        ctx.set(queue.i.valid, bool(schedule) or ctx.get(dut.again.valid))
         ctx.set(queue.i.payload, qp)
         ctx.set(dut.again.ready, 1)
         if self.rewinds and self.rewinds[0][0] <= self.cycle and not ctx.get(dut.rewound.valid):
@@ -155,8 +155,8 @@ class World:
         ctx.set(dut.retry.valid, bool(self.retries))
         if self.retries:
             ctx.set(dut.retry.payload, self.retries[0])
-        if kick:
-            self.kicks.popleft()
+        if schedule:
+            self.to_schedule.popleft()
         ports = [getattr(dut, name) for name in STREAMS]
         flat = [x for port in ports for x in (port.valid, port.ready, port.payload)]
         extra = [queue.o.valid, queue.o.ready, queue.o.payload, dut.count_stall_window, dut.sent_en, dut.sent]
@@ -216,7 +216,7 @@ class World:
     async def set_up(self, ctx, qp, *, psn=0, mtu=1, stride=64, state=QpState.RTS, **fields):
         self.stride[qp] = stride
         await self.control(ctx, qp, QpAction.START_SEND, psn)
-        self.advance(ctx, qp, kick=False, **dict.fromkeys(self.progress[qp], 0) | {"unacked": psn, "first": psn})
+        self.advance(ctx, qp, schedule=False, **dict.fromkeys(self.progress[qp], 0) | {"unacked": psn, "first": psn})
         log_stride = stride.bit_length() - 1
         self.context = {"type": QpType.RC, "path_mtu": mtu, "log_sq_stride": log_stride, "pd": 0xABC00 + qp}
         self.context |= {"max_rd_atomic": 4} | fields
@@ -258,7 +258,7 @@ class World:
         packets = []
         for header, run in zip(headers, runs):
             assert all(
-                access["qp"] == header["qp"] and access["clear"] == (header["kind"] != DepartureKind.REQUEST)
+                access["qp"] == header["qp"] and access["clear"] == (header["kind"] != TxDescriptorKind.REQUEST)
                 for access in run
             )
             assert not any(access["discard"] or access["access"] for access in run)

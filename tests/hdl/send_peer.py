@@ -1,11 +1,12 @@
-"""A peer behind a network that loses packets, as a send queue sees it; and the collector, which sees it first."""
+"""A peer behind a network that loses packets, as a send queue sees it; and the response receiver, which sees it
+first."""
 
 from collections import deque
 
 from verbena.hdl.abi.cqe import WcStatus
-from verbena.hdl.transport.layouts import ResponseJobKind as Kind
+from verbena.hdl.transport.common.layouts import ResponseJobKind as Kind
 
-__all__ = ["Collector", "Peer"]
+__all__ = ["Peer", "ResponseReceiver"]
 
 PSNS = 1 << 24
 READ, ATOMICS, ACK = 0x0C, (0x13, 0x14), 0x11
@@ -69,7 +70,7 @@ class Peer:
             self.answer(psn)
 
 
-class Collector:
+class ResponseReceiver:
     """Tells what a response means, for one QP."""
 
     def __init__(self, qp, mtu):

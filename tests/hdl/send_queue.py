@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass, field
 
 from verbena.hdl.abi.wqe import SEND_WQE, SGE, SendFlag, SendOpcode
-from verbena.hdl.roce.opcodes import opcode as wire_opcode
+from verbena.hdl.wire.opcodes import opcode as wire_opcode
 
 __all__ = ["ATOMICS", "ONE_SIDED", "Wqe", "gather", "packets_of", "psns_of", "resend_of", "target_of"]
 

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 GROUND = {"abi", "stream"}
-MIDDLE = {"context", "memory", "queue", "roce", "dma", "ethernet"}
+MIDDLE = {"context", "memory", "queue", "wire", "dma", "ethernet"}
 
 FLOORS = {
     "abi": set(),

@@ -16,16 +16,16 @@ from verbena.hdl.generate import to_rtlil, to_verilog
 from verbena.hdl.queue.completion import CompletionWriter
 from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
 from verbena.hdl.rnic import Rnic
-from verbena.hdl.roce.depacketizer import Depacketizer
-from verbena.hdl.roce.packetizer import Packetizer
 from verbena.hdl.stream.arbiter import PacketArbiter, StreamArbiter
 from verbena.hdl.stream.backlog import Backlog
 from verbena.hdl.stream.fifo import Queue
 from verbena.hdl.stream.queue import PacketQueue
 from verbena.hdl.stream.ram import Ram
 from verbena.hdl.stream.ready import ReadyQueue
-from verbena.hdl.transport.ack_queue import AckQueue
-from verbena.hdl.transport.entry_cache import EntryCache
+from verbena.hdl.transport.completer.entry_cache import EntryCache
+from verbena.hdl.transport.responder.ack_queue import AckQueue
+from verbena.hdl.wire.depacketizer import Depacketizer
+from verbena.hdl.wire.packetizer import Packetizer
 from verbena.hdl.zero_width import ZeroWidthError, check_zero_widths
 
 SMALLEST = {

@@ -1,7 +1,7 @@
 import pytest
 from amaranth.lib import data
 from streams import make_rng, plain, simulate
-from torn_ram import TornRam
+from conflict_ram import ConflictRam
 from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.context import bank
 from verbena.hdl.context.bank import ContextBank
@@ -48,7 +48,7 @@ async def fill(ctx, dut, model):
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
 def test_reads_what_was_written(rows, monkeypatch):
     """At random: reads back to back, writes of other slots, and of the slot itself from when the read is over."""
-    monkeypatch.setattr(bank, "Ram", TornRam)
+    monkeypatch.setattr(bank, "Ram", ConflictRam)
     rng = make_rng()
     dut = ContextBank(QP_CONTEXT, NAMES, STATE, 4, rows)
     model = Model(dut, rng)
@@ -117,7 +117,7 @@ def test_takes_as_many_cycles_as_rows(rows):
 @pytest.mark.parametrize("rows", [1, 4])
 def test_a_write_is_in_the_reads_behind_it(rows, monkeypatch):
     """The read that would meet it waits for a cycle; any later one follows it at once."""
-    monkeypatch.setattr(bank, "Ram", TornRam)
+    monkeypatch.setattr(bank, "Ram", ConflictRam)
     rng = make_rng()
     dut = ContextBank(QP_CONTEXT, NAMES, STATE, 4, rows)
     model = Model(dut, rng)
@@ -150,7 +150,7 @@ def test_a_write_is_in_the_reads_behind_it(rows, monkeypatch):
 
 def test_an_attribute_that_is_written_makes_a_read_wait(monkeypatch):
     """A read meets writes of other slots: it comes as much later."""
-    monkeypatch.setattr(bank, "Ram", TornRam)
+    monkeypatch.setattr(bank, "Ram", ConflictRam)
     rng = make_rng()
     dut = ContextBank(QP_CONTEXT, NAMES, STATE, 4, 4)
     model = Model(dut, rng)

@@ -7,9 +7,13 @@ from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.control.commands import COMPLETIONS, Commands
 
 QPS, CQS = 8, 4
-TOKENS = ("requester", "responder", "collector", "completer", "sq_fetch", "rq_fetch")
-MOST = tuple(name for name in TOKENS if name != "collector")
-DONE = {"requester": ("requester",), "responder": ("responder", "replier"), "collector": ("collector",)}
+TOKENS = ("requester", "responder", "response_receiver", "completer", "sq_fetch", "rq_fetch")
+MOST = tuple(name for name in TOKENS if name != "response_receiver")
+DONE = {
+    "requester": ("requester",),
+    "responder": ("responder", "read_atomic_responder"),
+    "response_receiver": ("response_receiver",),
+}
 """Whose RESET token comes out of which pipelines."""
 
 
@@ -163,7 +167,7 @@ def test_create_writes_all_words_and_ends_when_both_pipelines_are_empty():
 
     async def host(ctx):
         assert await bench.command(ctx, Command.CREATE_QP, QPS + 5, words=words) == CommandStatus.OK
-        for end in ("requester", "responder", "replier", "collector"):
+        for end in ("requester", "responder", "read_atomic_responder", "response_receiver"):
             assert (end, "out") in bench.log
 
     bench.run(host)
@@ -171,10 +175,14 @@ def test_create_writes_all_words_and_ends_when_both_pipelines_are_empty():
     assert written == [("qp", 5, i, words[i]) for i in reversed(range(QP_CONTEXT_WORDS))]
     tokens = [entry[0] for entry in bench.log if entry[0] in TOKENS and entry[1] != "out"]
     assert tokens == list(TOKENS)
-    # The collector's token follows what comes out of the pipelines; the completer's, what comes out of the collector.
+    # The response receiver's token follows what comes out of the pipelines; the completer's, what comes out of the
+    # response receiver.
     places = {entry[:2] if entry[1] == "out" else entry[0]: place for place, entry in enumerate(bench.log)}
-    assert max(places[end, "out"] for end in ("requester", "responder", "replier")) < places["collector"]
-    assert places["collector", "out"] < places["completer"]
+    assert (
+        max(places[end, "out"] for end in ("requester", "responder", "read_atomic_responder"))
+        < places["response_receiver"]
+    )
+    assert places["response_receiver", "out"] < places["completer"]
     assert bench.log.index(("requester", 5, QpAction.RESET, 0)) > bench.log.index(("qp", 5, 0, words[0]))
 
 

@@ -131,13 +131,13 @@ def test_a_question_for_a_neighbour_is_asked_once():
             await bus.write(ctx, REG["neighbour_ip"].offset, ip)
             assert await bus.read(ctx, REG["neighbour_ip"].offset) == ip
 
-    async def station(ctx):
+    async def arp_icmp(ctx):
         while True:
             *_, ask, ip = await ctx.tick().sample(dut.neighbour_ask, dut.neighbour_ip)
             if ask:
                 asked.append(ip)
 
-    simulate(dut, host, background=[station], seed=rng.seed_value)
+    simulate(dut, host, background=[arp_icmp], seed=rng.seed_value)
     assert asked == [0x0A000007, 0x0A000007, 0x0A000008]
 
 

@@ -6,7 +6,7 @@ from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.control.tokens import Tokens
 
 MOST = ["requester", "responder", "completer", "sq_fetch", "rq_fetch"]
-ALL = ["requester", "responder", "collector", "completer", "sq_fetch", "rq_fetch"]
+ALL = ["requester", "responder", "response_receiver", "completer", "sq_fetch", "rq_fetch"]
 
 
 def say(actions, answers=()):
@@ -54,12 +54,12 @@ def say(actions, answers=()):
     return log
 
 
-@pytest.mark.parametrize("last", ["requester", "responder", "replier"])
+@pytest.mark.parametrize("last", ["requester", "responder", "read_atomic_responder"])
 def test_reset_waits_for_every_end(last):
-    ends = [name for name in ("requester", "responder", "replier") if name != last] + [last]
-    log = say([QpAction.RESET], [*(("responder", name) for name in ends), ("collector", "collector")])
+    ends = [name for name in ("requester", "responder", "read_atomic_responder") if name != last] + [last]
+    log = say([QpAction.RESET], [*(("responder", name) for name in ends), ("response_receiver", "response_receiver")])
     tokens = [(name, QpAction.RESET) for name in ALL]
-    assert log == [*tokens[:2], *ends, tokens[2], "collector", *tokens[3:], "over"]
+    assert log == [*tokens[:2], *ends, tokens[2], "response_receiver", *tokens[3:], "over"]
 
 
 def test_the_others_wait_for_nothing():

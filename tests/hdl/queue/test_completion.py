@@ -119,7 +119,7 @@ class World:
         """Mostly nonsense."""
         while True:
             if self.rng.random() < self.hints:
-                ctx.set(self.dut.soon_cq, self.rng.randrange(4))
+                ctx.set(self.dut.hint_cq, self.rng.randrange(4))
             await ctx.tick()
 
     async def idle(self, ctx):
@@ -575,7 +575,7 @@ def test_latency(hint, wait):
 
     async def testbench(ctx):
         await world.configure(ctx, 1, 0x1000, 3)
-        ctx.set(dut.soon_cq, hint)
+        ctx.set(dut.hint_cq, hint)
         for _ in range(5):
             await ctx.tick()
         ctx.set(dut.completion.payload, world.completion(1))

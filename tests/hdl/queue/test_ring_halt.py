@@ -29,7 +29,7 @@ def test_steps():
                 time = 0
                 while True:
                     assert ctx.get(dut.halting)
-                    assert ctx.get(dut.deaf)
+                    assert ctx.get(dut.ignore_consumed)
                     # A turn that was looked up in the cycle of the request is decided in the next one.
                     clean = time == 0 or (time > 1 and rng.random() < 0.5)
                     if old is not None:
@@ -67,7 +67,7 @@ def test_steps():
                     ctx.set(dut.rewind.valid, 0)
                     for _ in range(rng.randrange(4)):
                         assert ctx.get(dut.rewound.valid)
-                        assert ctx.get(dut.deaf)
+                        assert ctx.get(dut.ignore_consumed)
                         await ctx.tick()
                     assert plain(ctx.get(dut.rewound.payload)) == {"qp": qp, "index": index}
                     ctx.set(dut.rewound.ready, 1)
@@ -79,7 +79,7 @@ def test_steps():
                     ctx.set(dut.control.valid, 0)
                     resets = 0
                     done["reset"] += 1
-                assert not ctx.get(dut.deaf)
+                assert not ctx.get(dut.ignore_consumed)
                 assert not ctx.get(dut.rewound.valid)
                 if resets:
                     await ctx.tick()

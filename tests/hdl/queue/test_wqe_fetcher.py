@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 from amaranth.back import rtlil
 from amaranth.lib import memory
+from conflict_ram import tear
 from streams import make_rng, pause, plain, send_all, shared, simulate
-from torn_ram import tear
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.queue.wqe_fetcher import RingPrefetcher

@@ -71,7 +71,7 @@ def test_no_addition_is_forgotten(count, stalls):
 
     async def testbench(ctx):
         unused = [0] * count  # additions that nothing has answered
-        owed = set()
+        expected = set()
         for time in range(2000):
             quiet = time % 400 > 300
             add = rng.randrange(count) if rng.random() >= stalls[0] and not quiet else None
@@ -81,18 +81,18 @@ def test_no_addition_is_forgotten(count, stalls):
             ctx.set(dut.o.ready, ready)
             assert ctx.get(dut.i.ready)
             if ctx.get(dut.empty):
-                assert not owed
+                assert not expected
                 assert not ctx.get(dut.o.valid)
             if ctx.get(dut.o.valid) and ready:
                 number = ctx.get(dut.o.payload)
                 assert unused[number]
                 unused[number] -= 1
-                owed.discard(number)
+                expected.discard(number)
                 if time % 400 > 302:
                     unused[number] = min(unused[number], 1)  # at the output and in the queue: no more than that
             if add is not None:
                 unused[add] += 1
-                owed.add(add)
+                expected.add(add)
             if time % 400 == 399:
                 assert ctx.get(dut.empty)
                 unused = [0] * count

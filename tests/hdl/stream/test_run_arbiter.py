@@ -32,7 +32,7 @@ def runs(rng, number, count):
 
 
 def merge(items, rng, stalls):
-    """Sends ``items[k]`` to input k; what came out. ``soon`` says anything: it must not matter."""
+    """Sends ``items[k]`` to input k; what came out. ``hint`` says anything: it must not matter."""
     dut = RunArbiter(len(items))
     received = []
 
@@ -47,7 +47,7 @@ def merge(items, rng, stalls):
 
     async def rumours(ctx):
         while True:
-            ctx.set(dut.soon, rng.getrandbits(len(items)))
+            ctx.set(dut.hint, rng.getrandbits(len(items)))
             await ctx.tick()
 
     producers = [producer(number) for number in range(len(items))]
@@ -132,7 +132,7 @@ def test_a_change_is_free_if_it_was_told(told):
     async def testbench(ctx):
         ctx.set(dut.o.ready, 1)
         for number in (1, 0, 1):
-            ctx.set(dut.soon, told << number)
+            ctx.set(dut.hint, told << number)
             await ctx.tick()
             ctx.set(dut.i[number].payload.last, 1)
             ctx.set(dut.i[number].valid, 1)

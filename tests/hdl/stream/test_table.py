@@ -63,8 +63,8 @@ def test_what_is_read_while_it_is_written_is_told():
         for _ in range(100):
             writes.append(rng.randrange(2))
             ctx.set(dut.write_en, writes[-1])
-            _, _, writing, torn = await ctx.tick().sample(dut.writing, dut.torn)
-            told.append((writing, torn & 1, torn >> 1))
+            _, _, writing, write_conflict = await ctx.tick().sample(dut.writing, dut.write_conflict)
+            told.append((writing, write_conflict & 1, write_conflict >> 1))
 
     simulate(dut, testbench, seed=rng.seed_value)
     # The memory is written a cycle after the broadcast, and a row that is read meanwhile comes out 2 cycles later.

@@ -5,7 +5,7 @@ from streams import make_rng, receive_all, send_all, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.transport.respond_only import RespondOnly
 
-TOKENS = ("requester", "collector", "completer", "sq_fetch")
+TOKENS = ("requester", "response_receiver", "completer", "sq_fetch")
 
 
 def test_whatever_comes_vanishes():
@@ -25,18 +25,19 @@ def test_whatever_comes_vanishes():
 
 
 def test_tokens():
-    """Each is taken at once; RESET comes out of requester and collector afterwards, and QUERY has two answers."""
+    """Each is taken at once; RESET comes out of requester and response receiver afterwards, and QUERY has two
+    answers."""
     rng = make_rng()
     dut = RespondOnly(64)
     actions = [rng.choice(list(QpAction)) for _ in range(60)]
-    counts = {"requester_done": 0, "collector_done": 0}
+    counts = {"requester_done": 0, "response_receiver_done": 0}
     replies = {"requester_reply": [], "completer_reply": []}
 
     async def testbench(ctx):
         for action in actions:
             asked = action == QpAction.QUERY
             for name in TOKENS:
-                if name == "collector" and action != QpAction.RESET:
+                if name == "response_receiver" and action != QpAction.RESET:
                     continue
                 port = getattr(dut, name)
                 ctx.set(port.payload, {"qp": rng.randrange(4), "action": action, "psn": rng.getrandbits(24)})
@@ -65,7 +66,7 @@ def test_tokens():
                 assert not ctx.get(port.valid)
 
     simulate(dut, testbench, seed=rng.seed_value)
-    assert counts["collector_done"] == actions.count(QpAction.RESET)
+    assert counts["response_receiver_done"] == actions.count(QpAction.RESET)
     assert [len(taken) for taken in replies.values()] == 2 * [actions.count(QpAction.QUERY)]
 
 
@@ -94,14 +95,15 @@ def test_responses_are_discarded():
 
 
 def test_responses_depart():
-    """What the replier sends passes in its cycle; nothing else departs, completes or is read, and no timer runs."""
+    """What the READ/atomic responder sends passes in its cycle; nothing else departs, completes or is read, and no
+    timer runs."""
     rng = make_rng()
     dut = RespondOnly(64)
 
     async def testbench(ctx):
         for _ in range(100):
             for name in ("access", "packet"):
-                source, sink = getattr(dut.replier, name), getattr(dut.o, name)
+                source, sink = getattr(dut.read_atomic_responder, name), getattr(dut.o, name)
                 valid, ready, payload = (
                     rng.randrange(2),
                     rng.randrange(2),

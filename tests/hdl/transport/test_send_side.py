@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 from amaranth.hdl import Elaboratable, Module, Value
 from amaranth.lib import wiring
-from send_peer import Collector, Peer
+from send_peer import Peer, ResponseReceiver
 from send_queue import ATOMICS, ONE_SIDED, Wqe, packets_of, psns_of
 from streams import make_rng, simulate
 from verbena.hdl.abi.commands import QpAction
@@ -19,11 +19,11 @@ from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
 from verbena.hdl.stream.arbiter import StreamArbiter
 from verbena.hdl.stream.fifo import Queue
 from verbena.hdl.stream.ready import ReadyQueue
-from verbena.hdl.transport.completer import Completer
-from verbena.hdl.transport.layouts import Departure
-from verbena.hdl.transport.requester import Requester
-from verbena.hdl.transport.timers import Timers
-from verbena.hdl.transport.transmitter import Transmitter
+from verbena.hdl.transport.common.layouts import TxDescriptor
+from verbena.hdl.transport.completer.completer import Completer
+from verbena.hdl.transport.requester.requester import Requester
+from verbena.hdl.transport.timers.timers import Timers
+from verbena.hdl.transport.tx.transmitter import Transmitter
 
 QPS = 4
 MTU = 256
@@ -49,7 +49,7 @@ class Bench(Elaboratable):
             m.submodules[name] = getattr(self, name)
         f, r, t, c, timers = self.tables
         m.submodules.queue = queue = ReadyQueue(QPS)
-        m.submodules.headers = headers = Queue(Departure, 16)
+        m.submodules.headers = headers = Queue(TxDescriptor, 16)
         for source, sink in [
             (r.again, self.arbiter.i[0]),
             (c.ready, self.arbiter.i[1]),
@@ -93,7 +93,7 @@ class World:
         self.memory = bytearray(QPS * RING)
         self.psn = [rng.choice([PSNS - 5, rng.randrange(PSNS)]) for _ in range(QPS)]
         self.peers = [Peer(rng, psn, MTU, **peer) for psn in self.psn]
-        self.collectors = [Collector(qp, MTU) for qp in range(QPS)]
+        self.response_receivers = [ResponseReceiver(qp, MTU) for qp in range(QPS)]
         self.answers = deque()  # (cycle, qp, answer)
         b = self.bench
         self.jobs, self.done, self.verdicts, self.payload, self.data, self.bells = (deque() for _ in range(6))
@@ -107,7 +107,7 @@ class World:
         ]
         self.outputs = [
             (b.requester.access, self.access),
-            (b.requester.reads, lambda item: item.again or self.collectors[item.qp].begin(item.target)),
+            (b.requester.reads, lambda item: item.again or self.response_receivers[item.qp].begin(item.target)),
             (b.fetcher.read, self.read),
             (b.transmitter.header, self.send),
             (b.transmitter.o, lambda item: None),
@@ -181,7 +181,7 @@ class World:
     async def tick(self, ctx):
         while self.answers and self.answers[0][0] <= self.cycle:
             _, qp, answer = self.answers.popleft()
-            self.jobs.append(self.collectors[qp].job(answer))
+            self.jobs.append(self.response_receivers[qp].job(answer))
             self.done.append({"status": AccessStatus.OK, "tag": 1})
         for port, items in self.inputs:
             if items and not ctx.get(port.valid) and self.rng.random() >= self.stall:

@@ -8,7 +8,7 @@ from recording import record
 from scapy.contrib.roce import AETH, BTH
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
-from verbena.hdl.roce.opcodes import OPCODES
+from verbena.hdl.wire.opcodes import OPCODES
 from verbena.sim.trace.capture_file import CaptureError, read_capture
 from verbena.sim.trace.hops import hops_of
 from verbena.sim.trace.packets import dissect

@@ -1,0 +1,237 @@
+"""The microcode of ARP and ICMP echo: what is done with a frame, step by step.
+
+A frame stands in memory as words of 16 bits, in the order of the wire: 0 to 2 destination, 3 to 5 source, 6 ethertype.
+An answer is made in its place. The layouts are those of RFC 826 (ARP), RFC 791 (IPv4) and RFC 792 (ICMP).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from amaranth.lib import data
+
+__all__ = ["INSTRUCTION", "MASKS", "STEPS", "Kind", "Operand", "Step", "programs"]
+
+STEPS = 32
+"""Most steps of a program."""
+
+
+class Kind(IntEnum):
+    """What is to be done; also the number of the program."""
+
+    ASK = 0  # somebody wants to know a MAC address: send an ARP request
+    REQUEST = 1  # an ARP request came
+    REPLY = 2  # an ARP reply came
+    ECHO = 3  # an ICMP packet came
+    SERVICE = 4  # a UDP packet came
+    ANSWER = 5  # the service has answered it
+
+
+class Operand(IntEnum):
+    """What a word is compared with or replaced by. Of an address, word 0 is the first on the wire."""
+
+    MAC_0 = 0  # own addresses
+    MAC_1 = 1
+    MAC_2 = 2
+    IP_0 = 3
+    IP_1 = 4
+    TARGET_0 = 5  # the address that is asked for
+    TARGET_1 = 6
+    LITERAL = 7
+    LENGTH = 8  # of the service's answer, as an IP packet
+    NOT_LENGTH = 9  # its complement
+    UDP_LENGTH = 10
+
+
+MASKS = (0xC000, 0x3E00, 0x0100, 0x00FF)
+"""Groups of bits of a word that are compared together."""
+
+INSTRUCTION = data.StructLayout(
+    {
+        "read": 5,
+        "operand": 4,
+        "literal": 16,
+        "check": len(MASKS),
+        "write": 5,
+        "write_en": 1,
+        "write_operand": 1,
+        "write_sum": 1,
+        "load": 1,
+        "add": 1,
+        "size": 1,
+        "learn": 1,
+        "last": 1,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Reads a word, and does with it what is asked for.
+
+    Members
+    -------
+    read : int
+        The word.
+    operand : Operand or int
+        A number is a ``LITERAL``.
+    mask : int
+        The program ends in vain unless word and operand agree in these bits: some of :data:`MASKS`.
+    write : int or None
+        Word that is written.
+    source : "word", "operand" or "sum"
+        What is written to it; of the sum, what the steps before have made of it.
+    load, add : bool
+        The sum becomes the operand; the word is added to it, as a ones' complement.
+    size : bool
+        The word is the length of the IP packet.
+    learn : bool
+        The word is the next one of the MAC address that was asked for.
+    """
+
+    read: int = 0
+    operand: int = 0
+    mask: int = 0
+    write: int | None = None
+    source: str = "word"
+    load: bool = False
+    add: bool = False
+    size: bool = False
+    learn: bool = False
+
+    def fields(self, *, last):
+        """The fields of an :data:`INSTRUCTION`."""
+        check = sum(1 << n for n, bits in enumerate(MASKS) if self.mask & bits)
+        assert self.mask == sum(bits for n, bits in enumerate(MASKS) if check >> n & 1)
+        named = isinstance(self.operand, Operand)
+        return {
+            "read": self.read,
+            "operand": self.operand if named else Operand.LITERAL,
+            "literal": 0 if named else self.operand,
+            "check": check,
+            "write": self.write or 0,
+            "write_en": self.write is not None,
+            "write_operand": self.source == "operand",
+            "write_sum": self.source == "sum",
+            "load": self.load,
+            "add": self.add,
+            "size": self.size,
+            "learn": self.learn,
+            "last": last,
+        }
+
+
+def equal(word, operand, mask=0xFFFF, **more):
+    return Step(word, operand, mask, **more)
+
+
+def copy(word, to, **more):
+    return Step(word, write=to, **more)
+
+
+def put(words, operands):
+    return [Step(write=word, operand=operand, source="operand") for word, operand in zip(words, operands, strict=True)]
+
+
+MAC = (Operand.MAC_0, Operand.MAC_1, Operand.MAC_2)
+IP = (Operand.IP_0, Operand.IP_1)
+TARGET = (Operand.TARGET_0, Operand.TARGET_1)
+GROUP = 0x0100
+"""In the first word of a MAC address: it is not that of a single host."""
+
+# ARP: 7 to 9 hardware, protocol, and their sizes; 10 operation; 11 to 13 and 14, 15 sender's addresses; 16 to 18 and
+# 19, 20 target's.
+ARP = {6: 0x0806, 7: 1, 8: 0x0800, 9: 0x0604}
+ARP_REQUEST, ARP_REPLY = 1, 2
+ABOUT_US = [equal(19, IP[0]), equal(20, IP[1]), *[equal(word, value) for word, value in ARP.items()]]
+FROM_US = put((3, 4, 5, 11, 12, 13, 14, 15), (*MAC, *MAC, *IP))
+
+# IPv4: 7 version, header length and TOS; 8 length; 10 fragment; 11 TTL and protocol; 12 checksum; 13, 14 source; 15, 16
+# destination. ICMP: 17 type and code; 18 checksum.
+# UDP: 17 and 18 source and destination port; 19 length; 20 checksum.
+TTL_AND_ICMP, TTL_AND_UDP = 64 << 8 | 1, 64 << 8 | 17
+ECHO_REQUEST, ECHO_REPLY = 0x0800, 0x0000
+
+
+def from_peer(protocol):
+    """An IP packet to us is right, and its sender becomes the receiver. ``protocol`` is its word 11, with any TTL."""
+    return [
+        *[equal(word, value) for word, value in zip((0, 1, 2), MAC)],
+        equal(3, 0, GROUP, write=0),
+        copy(4, 1),
+        copy(5, 2, load=True),
+        # The words of the header, its checksum among them, add up to all ones.
+        equal(7, 0x4500, 0xFF00, add=True),
+        Step(8, add=True, size=True),
+        Step(9, add=True),
+        equal(10, 0, 0x3FFF, add=True),
+        equal(11, protocol, 0x00FF, add=True),
+        Step(12, add=True),
+        equal(15, IP[0], add=True),
+        equal(16, IP[1], add=True),
+        copy(13, 15, add=True),
+        copy(14, 16, add=True),
+        Step(write=3, source="sum"),
+        equal(3, 0xFFFF),
+    ]
+
+
+PROGRAMS = {
+    Kind.ASK: [
+        *put((0, 1, 2), (0xFFFF, 0xFFFF, 0xFFFF)),
+        *put(ARP, ARP.values()),
+        *put((10, 16, 17, 18, 19, 20), (ARP_REQUEST, 0, 0, 0, *TARGET)),
+        *FROM_US,
+    ],
+    Kind.REQUEST: [
+        *ABOUT_US,
+        equal(10, ARP_REQUEST),
+        equal(11, 0, GROUP, write=0),
+        copy(12, 1),
+        copy(13, 2),
+        *[copy(word, word + 5) for word in (11, 12, 13, 14, 15)],
+        *put((10,), (ARP_REPLY,)),
+        *FROM_US,
+    ],
+    Kind.REPLY: [
+        *ABOUT_US,
+        equal(10, ARP_REPLY),
+        equal(14, TARGET[0]),
+        equal(15, TARGET[1]),
+        equal(11, 0, GROUP, learn=True),
+        Step(12, learn=True),
+        Step(13, learn=True),
+    ],
+    Kind.ECHO: [
+        *from_peer(TTL_AND_ICMP),
+        # A word less and another more: the checksum changes the other way (RFC 1624).
+        Step(operand=~TTL_AND_ICMP & 0xFFFF, load=True),
+        Step(11, TTL_AND_ICMP, add=True, write=11, source="operand"),
+        Step(12, add=True),
+        Step(write=12, source="sum"),
+        equal(17, ECHO_REQUEST, load=True),
+        Step(18, add=True),
+        Step(write=18, source="sum"),
+        *put((17,), (ECHO_REPLY,)),
+        *put((3, 4, 5, 13, 14), (*MAC, *IP)),
+    ],
+}
+
+
+def programs(udp_port=None):
+    """The steps of each :class:`Kind`; those of a service only if there is a port."""
+    if udp_port is None:
+        return PROGRAMS
+    service = [*from_peer(TTL_AND_UDP), equal(18, udp_port), copy(17, 18), *put((17,), (udp_port,))]
+    answer = [
+        # Word 3 lends itself: its own content comes last.
+        *put((3,), (~TTL_AND_UDP & 0xFFFF,)),
+        Step(8, Operand.NOT_LENGTH, load=True),
+        Step(8, Operand.LENGTH, add=True, write=8, source="operand"),
+        Step(11, TTL_AND_UDP, add=True, write=11, source="operand"),
+        Step(12, add=True),
+        Step(3, add=True),
+        Step(write=12, source="sum"),
+        *put((19, 20), (Operand.UDP_LENGTH, 0)),
+        *put((3, 4, 5, 13, 14), (*MAC, *IP)),
+    ]
+    return PROGRAMS | {Kind.SERVICE: service, Kind.ANSWER: answer}

@@ -1,0 +1,1 @@
+"""What both sides of a connection share: PSNs, AETHs, the layouts that blocks exchange, and the QP lookup."""

@@ -1,0 +1,213 @@
+"""What the transport's blocks say to each other."""
+
+from amaranth.lib import data, enum
+
+from ...wire.packet_header import TransportHeader
+from .psn import PSN_BITS
+
+__all__ = [
+    "READ_EXTENT",
+    "Ack",
+    "Answered",
+    "Failure",
+    "Flush",
+    "Job",
+    "LookedUp",
+    "Outstanding",
+    "PayloadSource",
+    "Progress",
+    "ReadTarget",
+    "Recall",
+    "Release",
+    "ResponseEntry",
+    "ResponseJob",
+    "ResponseJobKind",
+    "ResponseKind",
+    "TimerFired",
+    "TxDescriptor",
+    "TxDescriptorKind",
+    "Watch",
+]
+
+
+class TxDescriptorKind(enum.Enum, shape=3):
+    """What a row of the transmit queue is."""
+
+    REQUEST = 0
+    RESPONSE = 1  # READ response or atomic acknowledgement
+    REQUEST_TOKEN = 2  # no packet: a control token of the requester that must come out at the end
+    RESPONSE_TOKEN = 3  # no packet: one of the READ/atomic responder
+    VOID = 4  # no packet: keeps a run's place
+
+
+class PayloadSource(enum.Enum, shape=2):
+    """Where the payload of a departing packet comes from."""
+
+    MEMORY = 0  # payload reader
+    INLINE = 1  # the requester's inline stream: inline data, or the operands of an atomic
+    ATOMIC = 2  # atomic unit
+
+
+TxDescriptor = data.StructLayout(
+    {
+        "transport": TransportHeader,  # without dest_qpn and pkey, which the transmitter fills in
+        "qp": 12,
+        "wqe_index": 16,
+        "kind": TxDescriptorKind,
+        "source": PayloadSource,
+        "message_last": 1,  # LAST or ONLY: of the request, or of the response
+    }
+)
+"""Requester or READ/atomic responder to transmitter, one a packet, in the order of the access runs."""
+
+Outstanding = data.StructLayout({"qp": 12, "wqe_index": 16, "last_psn": PSN_BITS, "opcode": 4, "signaled": 1})
+"""Requester to completer, once a message, with its last packet: it is under way. ``opcode`` is the SendOpcode."""
+
+ReadTarget = data.StructLayout(
+    {
+        "psn": PSN_BITS,  # of the first response
+        "wqe_index": 16,
+        "length": 32,  # bytes of all responses
+        "address": 64,  # first scatter/gather entry of the WQE
+        "entry_length": 32,
+        "lkey": 32,
+        "large": 1,  # WQEs of 128 bytes
+        "atomic": 1,  # answered by an ATOMIC_ACKNOWLEDGE; else by READ responses
+    }
+)
+"""Requester to response receiver, once a READ or atomic, before its request: where the response goes."""
+
+Failure = data.StructLayout({"qp": 12, "wqe_index": 16, "status": 8, "syndrome": 8})
+"""To the completer: this WQE failed locally; earlier ones may still complete."""
+
+Flush = data.StructLayout({"qp": 12, "index": 16, "drain": 1})
+"""To the completer: the QP is in ERR, and all WQEs before ``index`` are to be flushed; or, with ``drain``, it is in SQD
+and nothing is begun from ``index`` on."""
+
+Ack = data.StructLayout({"qp": 12, "psn": PSN_BITS, "msn": 24, "syndrome": 8})
+"""ACK or NAK, from the acknowledger to the transmitter."""
+
+Progress = data.StructLayout(
+    {
+        "oldest": 16,  # WQE that is next to complete
+        "unacked": PSN_BITS,  # first PSN not acknowledged
+        "first": PSN_BITS,  # first PSN of the oldest WQE
+        "reads": 8,  # READs and atomics completed, free-running
+        "limit": 16,  # credits: a message that needs a receive WQE may be begun if its index is before `limit`
+        "limited": 1,  # there are credits; else none are needed
+        "waiting": 1,  # after an RNR NAK: nothing may be sent
+    }
+)
+"""Completer to requester, read a QP at a time: how far the peer is."""
+
+Watch = data.StructLayout(
+    {
+        "unacked": PSN_BITS,
+        "generation": 4,  # changes at each retry
+        "waiting": 1,
+        "rnr_timer": 5,  # with `waiting`: the RNR NAK's code
+        "dead": 1,  # nothing to watch
+    }
+)
+"""Completer to timers, read a QP at a time."""
+
+TimerFired = data.StructLayout({"qp": 12, "generation": 4})
+"""Timers to completer: the time of the QP, in this generation, is over."""
+
+LookedUp = data.StructLayout({"transport": TransportHeader, "swap": 64, "compare": 64, "qp": 12, "accept": 1})
+"""Lookup to responder and response receiver. ``accept``: the QP exists, is in a state to take it, and the packet's
+P_Key and source are its peer's. If not, the packet is discarded."""
+
+Job = data.StructLayout(
+    {
+        "qp": 12,
+        "acknowledge": 1,  # send ACK, or a NAK if `syndrome` says so
+        "release": 1,  # a READ or atomic: the next entry of the QP's response ring may be served
+        "syndrome": 8,  # AETH syndrome to send
+        "psn": PSN_BITS,  # AETH's packet
+        "msn": 24,
+        "receive": 1,  # a receive WQE is in use or consumed by this packet: it takes the blame if the access is refused
+        "complete": 1,  # write the receive completion
+        "status": 8,  # WcStatus of that completion, if the run is OK
+        "cause": 8,  # Syndrome of that completion
+        "opcode": 8,  # WcOpcode
+        "flags": 8,
+        "solicited": 1,
+        "wqe_index": 16,
+        "immediate": 32,
+        "byte_length": 32,
+        "remote": 1,  # the run's key came from the wire (RETH): refusal is NAK 0x62; else 0x63
+        "fatal": 1,  # the QP goes to ERR with `event`
+        "event": 8,
+        "token": 1,  # control token
+        "silent": 1,  # discarded packet: no effect, its Done is just consumed
+    }
+)
+"""Responder to acknowledger, one for each run with tag 0, in the same order."""
+
+
+class ResponseKind(enum.Enum, shape=3):
+    """What a peer asked for that is answered with data."""
+
+    READ = 0
+    COMPARE_SWAP = 1
+    FETCH_ADD = 2
+    REPLAY = 3  # an atomic that was executed before
+    REPEAT = 4  # a READ, or the rest of one, that was asked for before
+
+
+ResponseEntry = data.StructLayout(
+    {
+        "kind": ResponseKind,
+        "psn": PSN_BITS,  # of the first response
+        "msn": 24,
+        "credits": 5,  # AETH syndrome's low bits
+        "address": 64,
+        "rkey": 32,
+        "swap": 64,  # swap or addend; READ, REPEAT: `READ_EXTENT`
+        "compare": 64,
+    }
+)
+"""Responder to READ/atomic responder: an accepted READ or atomic, a row of the QP's response ring."""
+
+READ_EXTENT = data.StructLayout({"length": 32, "after": PSN_BITS, "unused": 8})
+"""How far a READ reaches: bytes; the first PSN behind its responses."""
+
+Release = data.StructLayout({"qp": 12, "token": 1})
+"""Acknowledger to READ/atomic responder: what came before the QP's next entry is in memory, and the entry may be
+served. ``token``: forget all entries of the QP, and send a token down the transmit path."""
+
+Recall = data.StructLayout({"qp": 12, "psn": PSN_BITS})
+"""Responder to READ/atomic responder: the peer asks again from ``psn`` on."""
+
+Answered = data.StructLayout({"qp": 12, "status": 3, "psn": PSN_BITS, "msn": 24, "last": 1})
+"""Transmitter to READ/atomic responder, and from there to the acknowledger: a response has left (``status`` OK; only
+said with ``last``, the entry's last packet), or vanished because its access was refused, its payload could not be read
+(BUS), or an earlier one was (POISONED). OK without ``last``, which only the READ/atomic responder hears: its token has
+arrived.
+"""
+
+
+class ResponseJobKind(enum.Enum, shape=3):
+    """What has come for a send queue."""
+
+    ACK = 0  # ACK, NAK or RNR NAK: `syndrome` tells
+    DATA = 1  # the next response of the oldest READ or atomic; it is in memory when the run is done
+    SKIPPED = 2  # a response behind the one that is expected: an implied NAK
+    NOTHING = 3  # duplicate, ghost, or not this QP's
+    TOKEN = 4  # control token
+    FAILED = 5  # a response that contradicts its request: `status` and `syndrome` of the WQE
+
+
+ResponseJob = data.StructLayout(
+    {
+        "qp": 12,
+        "kind": ResponseJobKind,
+        "psn": PSN_BITS,
+        "msn": 24,
+        "syndrome": 8,  # AETH's; with FAILED the WQE's
+        "status": 8,  # FAILED: WcStatus
+        "wqe_index": 16,  # DATA, FAILED: the WQE
+    }
+)
+"""Response receiver to completer, one for each run with tag 1, in the same order."""

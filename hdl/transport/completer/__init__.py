@@ -1,0 +1,1 @@
+"""From ACKs, NAKs and responses to completions and retries."""

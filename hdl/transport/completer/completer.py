@@ -1,0 +1,207 @@
+"""When send WQEs are complete, and how: answers, local failures, timeouts and flushing, in the order of the queue."""
+
+from amaranth.hdl import Module, Mux
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...abi.contexts import QP_CONTEXT
+from ...stream.table import Table
+from ...stream.transfer import AttributeWrite, Completion, Done, QpControl, QpError
+from ..common.layouts import Failure, Flush, Outstanding, Progress, ResponseJob, TimerFired, Watch
+from ..common.psn import Sent
+from ..common.psn_window import PsnWindow
+from .ack_context_store import AckContextStore
+from .completer_arbiter import CompleterArbiter
+from .completer_fsm import CompleterFsm
+from .completer_outputs import CompleterOutputs
+from .outstanding_messages import OutstandingMessages
+from .response_meaning import ResponseMeaning
+
+__all__ = ["Completer"]
+
+
+class Completer(wiring.Component):
+    """Completes the WQEs of each send queue in order: exactly one fate each, and a CQE if it is signaled or failed; and
+    makes a queue go back when something was lost.
+
+    *A response* counts if the packet it names lies between the first that is not acknowledged and the last one sent;
+    whatever else comes does nothing. *An ACK* completes all messages that end at or before its packet, but stops at a
+    READ or atomic, which only its data completes: what was to come then is lost (an implied NAK, as a response is that
+    passes over others). *Data* acknowledges its packet, and all messages before its own. *A NAK* acknowledges what
+    precedes its packet. Then the queue goes back if a packet was lost; waits, if the peer was not ready (unless all is
+    acknowledged meanwhile), and goes back when its time is over; or the oldest WQE fails, also if it is still being
+    sent. So it does when retries are used up (:class:`.retry_account.RetryAccount`).
+
+    *A local failure* takes effect when its WQE is the oldest; of a WQE that is complete, which was sent again in vain,
+    it only makes the queue go back. After any failure the QP is dead, and ``error`` says so; what remains waits for its
+    *flush*: every WQE up to the index given completes with WR_FLUSH_ERR, or with its own failure. A *drain* is told
+    with SQ_DRAINED once all WQEs before its index are complete. Responses, timeouts and failures count in RTS and SQD
+    (a failure in ERR is kept for the flush), flushes in ERR, drains in SQD.
+
+    *Cycles*: a response 6, and 3 for each message that it completes; 3 more if something is to be done about it, or a
+    drain waits. A completion comes 7 cycles after its ``done``. Jobs NOTHING and TOKEN 2. A flush 8 and 2 for each WQE.
+    ``outstanding`` is taken at once, one every 2 cycles, also while something else is dealt with; an ACK must not
+    follow its message sooner than 4 cycles later. Events wait while attributes are written. One completion, one error
+    and one entry for ``ready`` are buffered.
+
+    Source: IBA volume 1, 9.7.5 (acknowledgement), 9.7.7.2 (credits), 9.9.2 and 10.8 (completion errors), C9-148.
+
+    Parameters
+    ----------
+    qps : int
+        QPs, a power of two.
+    window : int
+        Most messages of a QP that are begun and not complete, a power of two.
+
+    Members
+    -------
+    attribute, attribute_en : ``AttributeWrite``
+        The command block's broadcast.
+    control : stream of ``QpControl``; reply : stream of ``{index}``
+        Taken when it is done. ``reply`` stays until it is taken, and holds up further QUERYs only.
+    outstanding : stream of ``Outstanding``; sent, sent_en : ``Sent``
+        Every packet, before it can be acknowledged; not in two cycles in succession.
+    failed_requester, failed_transmitter : stream of ``Failure``
+    flush : stream of ``Flush``
+    fired : stream of ``TimerFired``
+    job : stream of ``ResponseJob``; done : stream of ``Done``
+        Taken together.
+    token_done : 1
+        A job TOKEN was taken, and all before it are done.
+    completion : stream of ``Completion``
+    error : stream of ``QpError``
+    ready : stream of QP index
+        The QP may find that it can go on: whenever a response counted.
+    retry : stream of QP index
+        The queue goes back to ``progress.unacked``; a set, so never held up.
+    progress_qp, progress : 12, ``Progress``; watch_qp, watch : 12, ``Watch``
+        For requester and timers, one cycle later, writes included.
+    count_rx_acks, count_rx_naks, count_retries, count_implied_naks, count_drop_response : 1
+    """
+
+    def __init__(self, qps, window=64):
+        if qps < 2 or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
+        if window < 2 or window & window - 1 or window > 1 << 14:
+            raise ValueError(f"window must be a power of two from 2 to 16384, not {window!r}")
+        self.qps = qps
+        self.window = window
+        super().__init__(
+            {
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
+                "control": In(stream.Signature(QpControl)),
+                "reply": Out(stream.Signature(data.StructLayout({"index": 16}))),
+                "outstanding": In(stream.Signature(Outstanding)),
+                "sent": In(Sent),
+                "sent_en": In(1),
+                "failed_requester": In(stream.Signature(Failure)),
+                "failed_transmitter": In(stream.Signature(Failure)),
+                "flush": In(stream.Signature(Flush)),
+                "fired": In(stream.Signature(TimerFired)),
+                "job": In(stream.Signature(ResponseJob)),
+                "done": In(stream.Signature(Done)),
+                "token_done": Out(1),
+                "completion": Out(stream.Signature(Completion)),
+                "error": Out(stream.Signature(QpError)),
+                "ready": Out(stream.Signature(range(qps))),
+                "retry": Out(stream.Signature(range(qps))),
+                "progress_qp": In(12),
+                "progress": Out(Progress),
+                "watch_qp": In(12),
+                "watch": Out(Watch),
+                "count_rx_acks": Out(1),
+                "count_rx_naks": Out(1),
+                "count_retries": Out(1),
+                "count_implied_naks": Out(1),
+                "count_drop_response": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        names = ("state", "retry_count", "rnr_retry", "sq_cqn")
+        m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
+        m.submodules.arbiter = arbiter = CompleterArbiter()
+        m.submodules.meaning = meaning = ResponseMeaning()
+        m.submodules.messages = messages = OutstandingMessages(self.qps, self.window)
+        m.submodules.window = window = PsnWindow()
+        m.submodules.context = context = AckContextStore(self.qps)
+        m.submodules.outputs = outputs = CompleterOutputs(self.qps)
+        m.submodules.fsm = fsm = CompleterFsm()
+        for block, names in (
+            (arbiter, ("control", "failed_requester", "failed_transmitter", "flush", "fired", "job", "done")),
+            (outputs, ("completion", "error", "ready", "retry", "reply")),
+            (messages, ("outstanding",)),
+        ):
+            for name in names:
+                wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
+        for block, names in (
+            (window, ("load", "compare")),
+            (messages, ("clear", "restart")),
+            (outputs, ("emit", "status", "syndrome", "fail", "drained", "schedule", "back", "answer")),
+        ):
+            m.d.comb += [getattr(block, name).eq(getattr(fsm, name)) for name in names]
+        for block, names in (
+            (window, ("within", "newest", "none")),
+            (messages, ("message", "restarted")),
+            (outputs, ("free", "busy")),
+            (arbiter, ("begin", "event")),
+            (meaning, ("meaning",)),
+            (table.row, ("state", "retry_count", "rnr_retry")),
+        ):
+            m.d.comb += [getattr(fsm, name).eq(getattr(block, name)) for name in names]
+
+        m.d.comb += [fsm.write_conflict.eq(table.write_conflict[1]), outputs.write_conflict.eq(table.write_conflict[1])]
+        qp = arbiter.event.qp
+        at = Mux(arbiter.idle, arbiter.next.qp, qp)
+        m.d.comb += [
+            table.write.eq(self.attribute),
+            table.write_en.eq(self.attribute_en),
+            table.index.eq(at),
+            context.r_addr.eq(at),
+            context.w_addr.eq(qp),
+            context.w_data.eq(fsm.row),
+            context.w_en.eq(fsm.write),
+            context.progress_qp.eq(self.progress_qp),
+            context.watch_qp.eq(self.watch_qp),
+            self.progress.eq(context.progress),
+            self.watch.eq(context.watch),
+            fsm.stored.eq(context.r_data),
+            fsm.next_qp.eq(arbiter.next.qp),
+            arbiter.idle.eq(fsm.idle),
+            arbiter.control_taken.eq(fsm.control_taken),
+            arbiter.replying.eq(self.reply.valid),
+            self.token_done.eq(arbiter.token_done),
+            meaning.start.eq(arbiter.begin),
+            meaning.load.eq(self.job.ready),
+            meaning.job.eq(self.job.payload),
+            meaning.job.status.eq(arbiter.next.status),
+            meaning.job.syndrome.eq(arbiter.next.syndrome),
+            meaning.done_status.eq(self.done.payload.status),
+            messages.sent.eq(self.sent),
+            messages.sent_en.eq(self.sent_en),
+            messages.qp.eq(at),
+            messages.seek.eq(fsm.seek),
+            messages.oldest.eq(fsm.row.progress.oldest),
+            messages.target.eq(meaning.meaning.target),
+            messages.data.eq(meaning.meaning.data),
+            messages.first_psn.eq(fsm.row.progress.unacked),
+            window.psn.eq(meaning.psn),
+            window.first.eq(Mux(fsm.same, fsm.row.progress.unacked, context.r_data.progress.unacked)),
+            window.unacked.eq(fsm.row.progress.unacked),
+            window.latest.eq(messages.latest),
+            outputs.qp.eq(qp),
+            outputs.cq.eq(table.row.sq_cqn),
+            outputs.wqe_index.eq(fsm.row.progress.oldest),
+            outputs.opcode.eq(messages.message.opcode),
+            self.count_rx_acks.eq(meaning.count_rx_acks),
+            self.count_rx_naks.eq(meaning.count_rx_naks),
+        ]
+        m.d.sync += [
+            fsm.control.eq(self.control.payload),  # it stands for 2 cycles before anybody looks at it
+            self.count_retries.eq(fsm.back),
+            self.count_implied_naks.eq(fsm.count_implied_naks),
+            self.count_drop_response.eq(fsm.dropped | arbiter.discarded),
+        ]
+        return m

@@ -1,0 +1,1 @@
+"""READ responses and atomic acknowledgements: which are due, and their packets."""

@@ -1,0 +1,379 @@
+"""What a peer asked for with READs and atomics, cut into response packets."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ...abi.contexts import QP_CONTEXT
+from ...abi.tables import Access
+from ...dma.atomic import AtomicOperands, AtomicResult
+from ...stream.packet import PacketBeat
+from ...stream.ram import Ram
+from ...stream.table import Table
+from ...stream.transfer import LENGTH_BITS, AccessRequest, AttributeWrite
+from ...wire.opcodes import opcode
+from ..common.layouts import (
+    READ_EXTENT,
+    Answered,
+    PayloadSource,
+    Recall,
+    Release,
+    ResponseEntry,
+    ResponseKind,
+    TxDescriptor,
+    TxDescriptorKind,
+)
+from ..common.psn import psn_before, psn_next
+from .read_mark import ReadMark
+from .replay_cache import ReplayCache, ReplaySlot
+from .response_scheduler import ResponseScheduler
+
+__all__ = ["RING", "EntryWrite", "ReadAtomicResponder"]
+
+RING = 16
+"""Entries of a QP: no peer may have more READs and atomics outstanding."""
+
+EntryWrite = data.StructLayout({"qp": 12, "slot": 4, "entry": ResponseEntry})
+"""Responder to READ/atomic responder. ``slot`` counts the QP's entries from 0 at its RESET."""
+
+ATOMIC_BYTES = 8
+
+LARGE_BITS = 10
+"""From 2**10 bytes on a packet counts as large: only of those one too many would matter."""
+
+CutState = data.StructLayout(
+    {
+        "atomic": 1,  # the last entry that was begun is no READ
+        "middle": 1,  # the next one is a READ that was begun; if not, the three below are 0
+        "offset": 31,  # bytes
+        "packets": 23,
+        "quiet": 1,  # a refusal is not told: it was once served
+        "place": ReplaySlot,
+    }
+)
+"""How far a QP's responses are cut."""
+
+
+class ReadAtomicResponder(wiring.Component):
+    """Keeps a ring of what each QP's peer has asked for, and answers: one packet a turn, the QPs in turns, each QP's
+    entries in order.
+
+    An entry may be cut once the acknowledger has released it. READs overlap with READs before them, atomics with
+    atomics; an entry of the other kind waits until all before it are answered, as a replay does. The access check sees
+    key, bounds and rights of each packet; the first that is refused stops its QP until a token. A QP in ERR goes on:
+    the peer was right to ask before the error, and the NAK waits behind the answers.
+
+    *A recall*: the peer asks again from a PSN on, and will ask again for all that is behind it. So READs and replays
+    whose next packet is at that PSN or later are given up, from the oldest entry of the QP on, a READ in its middle,
+    too, and count as answered. An atomic that is not yet executed is not given up, nor is what is behind it.
+
+    A replay is answered with what the atomic of the same PSN has found; a READ that is asked for again is served if it
+    is one that was asked for before, or the rest of one: its end, key and last PSN are the same, and it does not begin
+    earlier (:class:`.read_mark.ReadMark`). The last 16 READs and atomics of each QP are known. If it is none of
+    them, nothing is sent, and the entry counts as answered. A READ that was begun before is refused in silence
+    (``quiet``): it may be a late copy of one that is complete, and the region is gone.
+
+    Source: InfiniBand volume 1, 9.7.1 (duplicate requests).
+
+    A token makes its QP forget its entries; it goes down the transmit path as a RESPONSE_TOKEN whose run has ``clear``.
+    See :class:`.response_scheduler.ResponseScheduler` for what becomes of answers meanwhile.
+
+    *Cycles*: from ``release`` to ``access`` 9 for an atomic, 10 for a READ. A small READ or atomic takes 10, or 9 if
+    several QPs have some: the scheduler's four operations. A packet of a large READ takes 11, or 14 from 1024 bytes on.
+    A replay, or a READ that is asked for again, takes up to 37 more. A recall takes 7 as soon as the packet being cut
+    has gone, and 15 or more an entry that is given up. The operands of 15 atomics may wait for the atomic unit.
+
+    Parameters
+    ----------
+    qps : int
+        QPs, a power of two.
+    data_width : int
+        64, 128, 256 or 512 bits.
+
+    Members
+    -------
+    attribute, attribute_en : ``AttributeWrite``
+        The command block's broadcast. While it is on, nothing new is cut.
+    entry, entry_en : ``EntryWrite``
+        Before its ``release``. A row may be written again once its entry is answered.
+    release : stream of ``Release``
+    served_qp, served : 12, 8
+        Entries of the QP that are answered, free-running; 1 cycle later.
+    recall, recall_en, recalled : ``Recall``, 1, 1
+        As long as ``recall_en`` is on; when nothing is left to be given up, ``recalled`` strobes.
+    hold : 1
+        Responses enough wait for their payload: no further one is begun. It may come 4 cycles behind the packet that
+        causes it, if that has at least 1024 bytes.
+    answered_i, answered_o : stream of ``Answered``
+        From the transmitter; and on to the acknowledger, with no register behind.
+    packet : stream of ``TxDescriptor``; access : stream of ``AccessRequest``
+        Of each packet a TX descriptor and a run.
+    inline : stream of ``PacketBeat``
+        8 bytes for each TX descriptor with source INLINE.
+    operands : stream of ``AtomicOperands``; result : stream of ``AtomicResult``
+        One for each run with ``tag``, in order. A result comes before its packet is answered.
+    count_atomics, count_replays : 1
+        Strobes.
+    """
+
+    def __init__(self, qps, data_width=64):
+        if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
+        self.qps = qps
+        self.data_width = data_width
+        super().__init__(
+            {
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
+                "entry": In(EntryWrite),
+                "entry_en": In(1),
+                "release": In(stream.Signature(Release)),
+                "served_qp": In(12),
+                "served": Out(8),
+                "recall": In(Recall),
+                "recall_en": In(1),
+                "recalled": Out(1),
+                "hold": In(1),
+                "answered_i": In(stream.Signature(Answered)),
+                "answered_o": Out(stream.Signature(Answered)),
+                "packet": Out(stream.Signature(TxDescriptor)),
+                "access": Out(stream.Signature(AccessRequest)),
+                "inline": Out(stream.Signature(PacketBeat(data_width))),
+                "operands": Out(stream.Signature(AtomicOperands)),
+                "result": In(stream.Signature(AtomicResult)),
+                "count_atomics": Out(1),
+                "count_replays": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.table = table = Table(QP_CONTEXT, ("path_mtu", "pd"), self.qps)
+        m.submodules.ring = ring = Ram(ResponseEntry, self.qps * RING)
+        m.submodules.states = states = Ram(CutState, self.qps)
+        m.submodules.scheduler = scheduler = ResponseScheduler(self.qps)
+        m.submodules.cache = cache = ReplayCache(self.qps)
+        m.submodules.mark = mark = ReadMark()
+        entry, state = ring.r_data, states.r_data
+        for name in ("release", "answered_i"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(scheduler, name))
+        wiring.connect(m, scheduler.answered_o, wiring.flipped(self.answered_o))
+        wiring.connect(m, cache.operands, wiring.flipped(self.operands))
+        wiring.connect(m, wiring.flipped(self.result), cache.result)
+
+        m.d.comb += [
+            table.write.eq(self.attribute),
+            table.write_en.eq(self.attribute_en),
+            table.index.eq(scheduler.qp),
+            ring.w_addr.eq(Cat(self.entry.slot, self.entry.qp[: ceil_log2(self.qps)])),
+            ring.w_data.eq(self.entry.entry),
+            ring.w_en.eq(self.entry_en),
+            ring.r_addr.eq(Cat(scheduler.slot, scheduler.qp)),
+            states.r_addr.eq(scheduler.qp),
+            scheduler.served_qp.eq(self.served_qp),
+            scheduler.recall.eq(self.recall_en),
+            scheduler.recall_qp.eq(self.recall.qp),
+            scheduler.hold.eq(self.hold),
+            self.served.eq(scheduler.served),
+            cache.qp.eq(scheduler.qp),
+            cache.place.eq(state.place),
+            cache.entry.eq(entry),
+            self.count_atomics.eq(cache.count_atomics),
+        ]
+
+        # -- What the entry is, and whether it may be begun or goes on.
+        is_read, is_replay, is_repeat, may = Signal(), Signal(), Signal(), Signal()
+        reads = Signal()
+        extent = data.View(READ_EXTENT, entry.swap)
+        m.d.comb += reads.eq((entry.kind == ResponseKind.READ) | (entry.kind == ResponseKind.REPEAT))
+        packets = Signal.like(state.packets)  # with this one
+        m.d.sync += [
+            packets.eq(state.packets + 1),
+            is_read.eq(reads),
+            is_repeat.eq(entry.kind == ResponseKind.REPEAT),
+            is_replay.eq(entry.kind == ResponseKind.REPLAY),
+            may.eq(
+                scheduler.open
+                & (state.middle | ~scheduler.flying | ((entry.kind != ResponseKind.REPLAY) & (state.atomic != reads)))
+            ),
+        ]
+
+        # -- The packet; all of it stands in registers, and in the rows that are read, until it has gone.
+        mtu_code = Signal(3)
+        left = Signal(32)
+        length = Signal(LENGTH_BITS)
+        last, atomic, replay = Signal(), Signal(), Signal()
+        fresh = Signal()  # a READ of which nothing was cut, and that was not asked for before
+        address = Signal(64)
+        mtu, fits = Signal(LENGTH_BITS), Signal()
+        m.d.comb += mtu.eq(256)
+        with m.Switch(mtu_code):
+            for code in range(2, 6):
+                with m.Case(code):
+                    m.d.comb += mtu.eq(128 << code)
+        m.d.comb += fits.eq((left[LENGTH_BITS:] == 0) & (left[:LENGTH_BITS] <= mtu))
+        waits = Signal(2)  # access, packet
+        header = self.packet.payload.transport
+        access = self.access.payload
+        m.d.comb += [
+            self.access.valid.eq(waits[0]),
+            access.key.eq(entry.rkey),
+            access.length.eq(Mux(replay, 0, length)),
+            access.span.eq(Mux(atomic, ATOMIC_BYTES, left)),
+            access.access.eq(Mux(atomic, Access.REMOTE_ATOMIC, Access.REMOTE_READ)),
+            access.qp.eq(scheduler.qp),
+            access.clear.eq(scheduler.token),
+            access.tag.eq(atomic),
+            access.last.eq(1),
+            self.packet.valid.eq(waits[1]),
+            self.packet.payload.qp.eq(scheduler.qp),
+            self.packet.payload.kind.eq(
+                Mux(scheduler.token, TxDescriptorKind.RESPONSE_TOKEN, TxDescriptorKind.RESPONSE)
+            ),
+            self.packet.payload.source.eq(
+                Mux(atomic, PayloadSource.ATOMIC, Mux(replay, PayloadSource.INLINE, PayloadSource.MEMORY))
+            ),
+            self.packet.payload.message_last.eq(last),
+            header.opcode.eq(opcode("RC_RDMA_READ_RESPONSE_FIRST") + Cat(state.middle ^ last, last)),
+            header.syndrome.eq(entry.credits),
+            header.msn.eq(entry.msn),
+            header.length.eq(length),
+        ]
+        with m.If(atomic | replay):
+            m.d.comb += header.opcode.eq(opcode("RC_ATOMIC_ACKNOWLEDGE"))
+        # Written out of registers: until the QP has another turn some cycles pass.
+        following, written = Signal(CutState), Signal()
+        m.d.sync += [states.w_addr.eq(scheduler.qp), states.w_data.eq(following), states.w_en.eq(written)]
+        with m.If(~scheduler.token):
+            m.d.comb += [following.place.eq(state.place), following.atomic.eq(atomic | replay)]
+            with m.If(~last):
+                m.d.comb += [
+                    following.middle.eq(1),
+                    following.offset.eq(state.offset + length),
+                    following.packets.eq(packets),
+                    following.quiet.eq(access.quiet),
+                ]
+            with m.If(atomic | fresh):
+                m.d.comb += [
+                    following.place.slot.eq(state.place.slot + 1),
+                    following.place.wrapped.eq(state.place.wrapped | state.place.slot.all()),
+                ]
+        with m.If(scheduler.lost):
+            m.d.comb += following.atomic.eq(state.atomic)  # none was begun
+        beat = self.inline.payload
+        m.d.comb += [
+            beat.data.eq(Cat(cache.value.word_select(7 - byte, 8) for byte in range(8))),
+            beat.count.eq(8),
+            beat.first.eq(1),
+            beat.last.eq(1),
+        ]
+        with m.If(self.inline.ready):
+            m.d.sync += self.inline.valid.eq(0)
+
+        # The access's address, and before that the end of a READ.
+        ends = Signal()
+        m.d.comb += [
+            address.eq(entry.address + Mux(ends, extent.length, state.offset)),
+            mark.end.eq(access.address),
+            mark.key.eq(entry.rkey),
+            mark.extent.eq(extent),
+            mark.path_mtu.eq(table.row.path_mtu),
+            cache.mark.eq(mark.mark),
+            scheduler.complete.eq(last),
+        ]
+        with m.If(scheduler.ended):
+            m.d.sync += scheduler.end.eq(0)
+        uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
+        with m.If(waits[1] & (length[LARGE_BITS:] != 0)):
+            m.d.sync += uncounted.eq(-1)
+        with m.Elif(uncounted != 0):
+            m.d.sync += uncounted.eq(uncounted - 1)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += scheduler.free.eq(uncounted == 0)
+                with m.If(scheduler.begun):
+                    m.next = "READ"
+            with m.State("READ"):
+                m.next = "ROW"
+            with m.State("ROW"):
+                m.next = "WEIGH"
+            with m.State("WEIGH"):
+                m.d.comb += ends.eq(1)
+                m.d.sync += access.address.eq(address)
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
+                m.d.comb += mark.load.eq(1)
+                m.next = "WEIGH"  # if it has to wait, all is computed once more
+                m.d.sync += [
+                    access.address.eq(address),
+                    access.quiet.eq(state.quiet),
+                    access.pd.eq(table.row.pd),
+                    mtu_code.eq(table.row.path_mtu),
+                    header.psn.eq(psn_next(entry.psn, state.packets)),
+                    left.eq(extent.length - state.offset),
+                    length.eq(Mux(scheduler.token, 0, ATOMIC_BYTES)),
+                    last.eq(~scheduler.token),
+                    atomic.eq(~scheduler.token & ~is_read & ~is_replay),
+                    replay.eq(~scheduler.token & is_replay),
+                    fresh.eq(~scheduler.token & is_read & ~is_repeat & ~state.middle),
+                    scheduler.skip.eq(0),
+                ]
+                with m.If(scheduler.token):
+                    m.d.sync += [scheduler.end.eq(1), waits.eq(-1)]
+                    m.next = "SAY"
+                with m.Elif(table.write_conflict[1]):
+                    pass
+                with m.Elif(scheduler.recalling):
+                    m.next = "RECALL"
+                with m.Elif(~may):
+                    m.next = "IDLE"
+                with m.Elif(is_read & ~(is_repeat & ~state.middle)):
+                    m.d.sync += scheduler.end.eq(1)
+                    m.next = "MEASURE"
+                with m.Elif(is_read | is_replay):
+                    # The value that was found last stands until it is taken.
+                    with m.If(~self.inline.valid):
+                        m.d.comb += cache.search.eq(1)
+                        m.next = "SEARCH"
+                with m.Elif(cache.room):
+                    m.d.comb += cache.put.eq(1)
+                    m.d.sync += [scheduler.end.eq(1), waits.eq(-1)]
+                    m.next = "SAY"
+            with m.State("RECALL"):
+                # Who asked may have given up, and another may ask.
+                m.next = "IDLE"
+                with m.If(self.recall_en & (self.recall.qp == scheduler.qp)):
+                    given_up = ~psn_before(header.psn, self.recall.psn)
+                    with m.If(scheduler.open & (is_read | is_replay) & given_up):
+                        m.d.comb += cache.keep.eq(fresh)
+                        m.next = "LOST"
+                    with m.Else():
+                        m.d.comb += self.recalled.eq(1)
+            with m.State("MEASURE"):
+                m.d.comb += [cache.keep.eq(fresh), cache.cut.eq(1)]
+                m.d.sync += [last.eq(fits), length.eq(Mux(fits, left, mtu)), waits.eq(-1)]
+                m.next = "SAY"
+            with m.State("SEARCH"):
+                with m.If(cache.done & cache.found & is_repeat):
+                    m.d.sync += [access.quiet.eq(cache.was_cut), scheduler.end.eq(1)]
+                    m.next = "MEASURE"
+                with m.Elif(cache.done & cache.found):
+                    m.d.comb += self.count_replays.eq(1)
+                    m.d.sync += [self.inline.valid.eq(1), scheduler.end.eq(1), waits.eq(-1)]
+                    m.next = "SAY"
+                with m.Elif(cache.done):
+                    m.next = "LOST"
+            with m.State("LOST"):
+                m.d.comb += scheduler.lost.eq(1)
+                with m.If(scheduler.lost_told):
+                    m.d.comb += written.eq(1)
+                    m.d.sync += [scheduler.end.eq(1), scheduler.skip.eq(1)]
+                    m.next = "IDLE"
+            with m.State("SAY"):
+                still = waits & ~Cat(self.access.ready, self.packet.ready)
+                m.d.sync += waits.eq(still)
+                with m.If(still == 0):
+                    m.d.comb += written.eq(1)
+                    m.next = "IDLE"
+        return m

@@ -1,0 +1,1 @@
+"""From send WQEs to request packets."""

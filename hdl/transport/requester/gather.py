@@ -1,0 +1,135 @@
+"""The walk along a WQE's scatter/gather entries: which piece of memory each gives to a packet."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ...abi.wqe import SGE
+from ...stream.transfer import LENGTH_BITS
+from .requester_context import BLOCKS_BITS
+from .wqe_words import WqeWord
+
+__all__ = ["Gather"]
+
+
+class Gather(wiring.Component):
+    """Takes the entries' words as they arrive: the length and key of one, then its address; a cycle later ``cut`` says
+    that the entry's piece is known.
+
+    The first ``start_blocks`` times 256 bytes belong to earlier packets. An entry that has no more is passed over; that
+    is how the byte is found at which a message goes on.
+
+    Members
+    -------
+    load, start_blocks : 1, 23
+        A packet may begin in the next cycle; where.
+    active : 1
+        Words are for this packet.
+    arriving, word : ``WqeWord``, 64
+    sized, size : 1, 13
+        How many bytes to gather: in the cycle before the first address at the latest.
+    whole : 1
+        Nothing is gathered, and the walk ends with the first entry. To be looked at from the first entry's length on.
+    atomic : 1
+        The entry must hold as much as is to be gathered.
+    count : 3
+        Entries that there are.
+    sum : 64
+        ``word``; in the cycle of the first address, and in that of REMOTE behind it, plus the bytes of earlier packets.
+    cut : 1
+        The next five hold.
+    key, address, length : 32, 64, 13
+        The piece; none if ``length`` is 0. Key and address stay after the last ``cut``.
+    complete : 1
+        The packet has all its bytes with this piece.
+    unfit : 1
+        There is no such entry, and one is needed; or it holds another length than ``atomic`` allows.
+    entry_length : 32
+        What the entry holds behind the offset. Stays after the last ``cut``.
+    offset : 31
+        In the second cycle after ``load``: bytes of earlier packets.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "load": In(1),
+                "start_blocks": In(BLOCKS_BITS),
+                "active": In(1),
+                "arriving": In(WqeWord),
+                "word": In(64),
+                "sized": In(1),
+                "size": In(LENGTH_BITS),
+                "whole": In(1),
+                "atomic": In(1),
+                "count": In(3),
+                "sum": Out(64),
+                "cut": Out(1),
+                "key": Out(32),
+                "address": Out(64),
+                "length": Out(LENGTH_BITS),
+                "complete": Out(1),
+                "unfit": Out(1),
+                "entry_length": Out(32),
+                "offset": Out(31),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        field = {name: self.word[f.offset % 64 : f.offset % 64 + f.width] for name, f in SGE.fields.items()}
+        entry = Signal(3)
+        chunk = Signal(LENGTH_BITS)  # still to be gathered
+        left = self.entry_length
+        begun, was_begun = Signal(), Signal()  # `offset` counts in this entry; it did in the one that is cut
+        remote = Signal()  # REMOTE has come, which needs the offset, too
+        over, passed = Signal(), Signal()  # the entry has no more than the offset; that is cut
+        enough, equal, exhausted = Signal(), Signal(), Signal()
+        base = Signal(31)
+        m.d.comb += [
+            base.eq(Mux(begun, self.offset, 0)),
+            self.sum.eq(self.word + base),
+            equal.eq(left == chunk),
+            enough.eq(~over & ((left[LENGTH_BITS:] != 0) | (left[:LENGTH_BITS] >= chunk))),
+        ]
+        m.d.sync += self.cut.eq(0)
+        with m.If(self.active & (self.arriving == WqeWord.ENTRY_SIZE)):
+            borrow = Signal()
+            m.d.comb += borrow.eq((field["length"] - base)[-1])
+            m.d.sync += [self.key.eq(field["lkey"]), left.eq(field["length"] - base), over.eq(borrow & ~self.whole)]
+        with m.If(self.active & (self.arriving == WqeWord.ENTRY_ADDRESS)):
+            there = entry < self.count
+            m.d.sync += [
+                self.cut.eq(1),
+                self.address.eq(self.sum),
+                self.length.eq(Mux(enough, chunk, left)),
+                self.complete.eq((there & enough) | (chunk == 0) | self.whole),
+                self.unfit.eq((~there & (chunk != 0) & ~self.whole) | (self.atomic & ~equal)),
+                exhausted.eq(~enough | equal),
+                was_begun.eq(begun),
+                passed.eq(over),
+            ]
+            with m.If(over):
+                # At once: the next entry's length comes in the next cycle but one after this one's address.
+                m.d.sync += [self.offset.eq(-left), self.length.eq(0)]
+            with m.If(remote):
+                m.d.sync += begun.eq(over)
+        with m.If(self.arriving == WqeWord.REMOTE):
+            m.d.sync += [remote.eq(1), begun.eq(over)]
+        with m.If(self.cut):
+            m.d.sync += entry.eq(entry + exhausted)
+            with m.If(~passed):
+                m.d.sync += [
+                    chunk.eq(chunk - self.length),
+                    self.offset.eq(Mux(exhausted, 0, Mux(was_begun, self.offset, 0) + self.length)),
+                ]
+        with m.If(self.sized):
+            m.d.sync += chunk.eq(self.size)
+        with m.If(self.load):
+            m.d.sync += [
+                entry.eq(0),
+                self.offset.eq(Cat(Const(0, 8), self.start_blocks)),
+                begun.eq(1),
+                remote.eq(0),
+            ]
+        return m

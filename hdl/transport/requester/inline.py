@@ -1,0 +1,108 @@
+"""Inline data on its way from a WQE to the wire."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...stream.packet import PacketBeat
+
+__all__ = ["InlineQueue", "InlineWord"]
+
+DEPTH = 16
+
+IN_FLIGHT = 4
+"""Words that may still come when ``room`` falls: three reads under way and one row of slack."""
+
+InlineWord = data.StructLayout({"data": 64, "count": 3, "last": 1})
+"""Up to 8 bytes of inline data. ``count``: valid bytes, 0 for 8; only the last word has less."""
+
+
+class InlineQueue(wiring.Component):
+    """Collects words of 64 bits into beats of ``data_width``.
+
+    Holds 16 words. A word comes out in the cycle after ``put`` with ``data_width`` 64; a wider beat two cycles after
+    its last word. One word a cycle; one beat every ``data_width // 64`` + 1 cycles if wider than 64 bits.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512 bits.
+
+    Members
+    -------
+    word, put : ``InlineWord``
+        Never waits: who puts looks at ``room`` when it starts the read that brings the word, at most 3 cycles before.
+    room : 1
+        There is place for a word whose read starts now.
+    o : stream of ``PacketBeat(data_width)``
+    """
+
+    def __init__(self, data_width):
+        self.data_width = data_width
+        super().__init__(
+            {
+                "word": In(InlineWord),
+                "put": In(1),
+                "room": Out(1),
+                "o": Out(stream.Signature(PacketBeat(data_width))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.data_width // 64
+        m.submodules.rows = rows = memory.Memory(shape=InlineWord.size, depth=DEPTH, init=[])
+        write, read = rows.write_port(), rows.read_port(domain="comb")
+        head, tail = Signal(5), Signal(5)
+        word = InlineWord(read.data)
+        empty, take = Signal(), Signal()
+        m.d.comb += [
+            write.addr.eq(tail),
+            write.data.eq(self.word),
+            write.en.eq(self.put),
+            read.addr.eq(head),
+            empty.eq(head == tail),
+        ]
+        m.d.sync += [
+            tail.eq(tail + self.put),
+            head.eq(head + take),
+            self.room.eq((tail - head)[:5] <= DEPTH - IN_FLIGHT - 1),
+        ]
+        bytes_here = Cat(word.count, word.count == 0)
+        beat = self.o.payload
+        first = Signal(init=1)  # the next beat is the first of its packet
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += first.eq(beat.last)
+        m.d.comb += beat.first.eq(first)
+        if lanes == 1:
+            m.d.comb += [
+                self.o.valid.eq(~empty),
+                beat.data.eq(word.data),
+                beat.count.eq(bytes_here),
+                beat.last.eq(word.last),
+                take.eq(self.o.valid & self.o.ready),
+            ]
+            return m
+        lane = Signal(range(lanes))
+        gathered = Signal(self.data_width)
+        count = Signal.like(beat.count)
+        last, full = Signal(), Signal()
+        m.d.comb += [
+            beat.data.eq(gathered),
+            beat.count.eq(count),
+            beat.last.eq(last),
+            self.o.valid.eq(full),
+            take.eq(~empty & ~full),
+        ]
+        with m.If(take):
+            m.d.sync += [
+                gathered.word_select(lane, 64).eq(word.data),
+                lane.eq(lane + 1),
+                count.eq((lane << 3) + bytes_here),
+                last.eq(word.last),
+            ]
+            with m.If(word.last | (lane == lanes - 1)):
+                m.d.sync += [full.eq(1), lane.eq(0)]
+        with m.Elif(full & self.o.ready):
+            m.d.sync += full.eq(0)
+        return m

@@ -1,0 +1,395 @@
+"""The send queues: whose turn it is, and what it does."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...abi.commands import QpAction
+from ...abi.contexts import QP_CONTEXT
+from ...queue.ring import RingIndex, RingStatus
+from ...stream.connections import connect_signals
+from ...stream.packet import PacketBeat
+from ...stream.table import Table
+from ...stream.transfer import AccessRequest, AttributeWrite, QpControl
+from ..common.layouts import Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind
+from ..common.psn import Sent
+from .admission import AdmissionCheck
+from .requester_arbiter import RequesterArbiter, RequesterEvent
+from .requester_context import BLOCKS_BITS, Phase, RequesterContextStore, StateChange
+from .requester_outputs import OutputStrobes, Reply, RequesterOutputs
+from .segmenter import ReadBegun, Segmenter
+from .send_decision import SendAction, SendDecision
+from .wqe_words import word_address
+
+__all__ = ["Requester"]
+
+LARGE_BITS = 10
+"""From 2**10 bytes on a packet counts as large: only of those one too many would matter."""
+
+
+class Requester(wiring.Component):
+    """Turns send WQEs into packets, one packet of one QP a turn: RC SEND and RDMA WRITE, with and without immediate,
+    RDMA READ and atomics.
+
+    A QP index from ``ready`` is one turn. If its QP has more to do afterwards, the index goes to ``again``, so that a
+    long message and other QPs alternate. The next turn reads its QP's state while the present one cuts its packet.
+
+    *Cycles*: 10 a packet if several QPs are ready, 11 for the last of a message; 14 if only one is and ``again`` comes
+    back after 1. From ``ready`` to ``access`` 10; to ``packet`` 11, and 12 at the end of a message. A further
+    scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that sends
+    nothing takes 4, or 5.
+
+    *Buffering*: 16 accesses and 16 words of inline data. A packet is not begun before the header of the one before has
+    been taken, and its message by ``outstanding``.
+
+    *A message starts* in state RTS if fewer than ``window`` are not complete. When its WQE is begun for the first time
+    further conditions hold: with FENCE no READ or atomic is outstanding; a READ or atomic has fewer than
+    ``max_rd_atomic`` and fewer than 16 before it; a message that needs a receive WQE has a credit, or nothing is
+    outstanding. And no packet is sent 2**22 PSNs ahead of the first that is not acknowledged, nor while the peer is
+    waited for after an RNR NAK. If a message may not start, the turn ends and the QP does not go to ``again``: the
+    completer puts it on ``ready`` when it changes ``progress``. In SQD what was sent before goes on to the end of its
+    message. In ERR a turn gives up all fetched WQEs (all posted ones, if the ring cannot be read) and says so on
+    ``flush``. In other states it does nothing.
+
+    *Retries*: ``retry`` has the ring rewound to the oldest WQE that is not complete, with ``rewind``, and puts a VOID
+    TX descriptor with a run with ``clear`` behind all packets. After ``rewound`` the QP passes over what has been
+    completed meanwhile, one WQE a turn, and goes on at the first PSN that is not acknowledged, which may lie inside of
+    a message, and of a READ: it asks for the rest. A WQE that is sent again is not told of again.
+
+    *Errors*: a malformed WQE, or a ring in error, goes to ``failed``, and the QP sends nothing more until RESET or a
+    retry. Of a malformed WQE's packet nothing comes out; earlier packets of its message may have.
+
+    *Control*: RESET zeroes the state, and puts a REQUEST_TOKEN and a run with ``clear`` behind all packets; START_SEND
+    sets the PSN; ERROR and RESUME put the QP on ``again``; DRAIN, too, and no message starts from then on: when none is
+    under way, that is said on ``flush``, unless RESUME or START_SEND comes before. QUERY answers on ``reply``. All wait
+    for the packet under way; the QP's attributes must be written before.
+
+    Parameters
+    ----------
+    qps : int
+        QPs, a power of two.
+    window : int
+        Most messages of a QP that are begun and not complete, a power of two.
+    data_width : int
+        64, 128, 256 or 512 bits: width of ``inline``.
+    area : int
+        Bytes a QP of fetched WQEs, a power of two: WQE ``i`` begins at ``i << log_sq_stride``, modulo ``area``.
+
+    Members
+    -------
+    ready, again : stream of QP index
+        Turns. The index on ``again`` is not to be taken from ``ready`` in the cycle in which it appears.
+    control : stream of ``QpControl``; reply : stream of ``{psn, index}``
+        ``reply`` stays until it is taken, and holds up further QUERYs only.
+    attribute, attribute_en : ``AttributeWrite``
+        The command block's broadcast.
+    status_qp, status : 12, ``{producer, fetched, error}``
+        Indices of the QP's ring, one cycle later.
+    word_addr, word : ``{qp, word}``, 64
+        Words of fetched WQEs, two cycles later; ``word_addr.word`` is the byte in the area divided by 8.
+    consumed : stream of ``{qp, index}``
+        WQEs before ``index`` need not be kept.
+    rewind, rewound : stream of ``{qp, index}``
+        The ring is to be fetched again from ``index`` on; it is.
+    progress_qp, progress : 12, ``Progress``
+        How far the peer is, one cycle later.
+    retry : stream of QP index
+        Taken when nothing is under way: who says it must meanwhile take what the requester says.
+    packet : stream of ``TxDescriptor``; access : stream of ``AccessRequest``; inline : stream of ``PacketBeat``
+        Packets; for each a run of accesses, and with source INLINE a packet of inline data.
+    outstanding : stream of ``Outstanding``
+        Taken before the last packet of its message comes out for the first time.
+    reads : stream of ``{qp, slot, again, target}``
+        A READ or atomic, likewise; and each time that the rest of a READ is asked for, with ``again``.
+    sent, sent_en : ``Sent``
+        The last PSN that a packet stands for, before the packet comes out; unless one at or behind it was said before.
+    failed : stream of ``Failure``; flush : stream of ``Flush``
+    hold : 1
+        Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``. It may
+        come 4 cycles behind the packet that causes it, if that has at least 1024 bytes.
+    count_stall_window : 1
+        A turn found the window closed.
+    """
+
+    def __init__(self, qps, window=64, data_width=64, area=1024):
+        if qps < 2 or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
+        if window < 2 or window & window - 1 or window > 1 << 14:
+            raise ValueError(f"window must be a power of two from 2 to 16384, not {window!r}")
+        self.qps = qps
+        self.window = window
+        self.data_width = data_width
+        self.area = area
+        super().__init__(
+            {
+                "ready": In(stream.Signature(range(qps))),
+                "again": Out(stream.Signature(range(qps))),
+                "control": In(stream.Signature(QpControl)),
+                "reply": Out(stream.Signature(Reply)),
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
+                "status_qp": Out(12),
+                "status": In(RingStatus),
+                "word_addr": Out(word_address(area)),
+                "word": In(64),
+                "consumed": Out(stream.Signature(RingIndex)),
+                "rewind": Out(stream.Signature(RingIndex)),
+                "rewound": In(stream.Signature(RingIndex)),
+                "progress_qp": Out(12),
+                "progress": In(Progress),
+                "retry": In(stream.Signature(range(qps))),
+                "packet": Out(stream.Signature(TxDescriptor)),
+                "access": Out(stream.Signature(AccessRequest)),
+                "inline": Out(stream.Signature(PacketBeat(data_width))),
+                "outstanding": Out(stream.Signature(Outstanding)),
+                "reads": Out(stream.Signature(ReadBegun)),
+                "sent": Out(Sent),
+                "sent_en": Out(1),
+                "failed": Out(stream.Signature(Failure)),
+                "flush": Out(stream.Signature(Flush)),
+                "hold": In(1),
+                "count_stall_window": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        names = ("state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic")
+        m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
+        m.submodules.context = context = RequesterContextStore(self.qps)
+        m.submodules.arbiter = arbiter = RequesterArbiter(self.qps)
+        m.submodules.admission = admission = AdmissionCheck()
+        m.submodules.decision = decision = SendDecision(self.window)
+        m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.area)
+        m.submodules.outputs = outputs = RequesterOutputs(self.qps)
+        for name in ("ready", "control", "retry", "rewound"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(arbiter, name))
+        for name in ("packet", "access", "inline", "outstanding", "reads"):
+            wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
+        for name in OutputStrobes.members:
+            wiring.connect(m, getattr(outputs, name), wiring.flipped(getattr(self, name)))
+        state, row, write_conflict = context.row, table.row, table.write_conflict
+        segment = segmenter.i
+
+        # -- A turn, or another event, reads everything about its QP; `at` is its address while it does.
+        at, qp = Signal(range(self.qps)), Signal(range(self.qps))
+        status = Signal(RingStatus)
+        progress = Signal(Progress)
+        settled = Signal()  # nothing of a packet is under way, and what it reported is taken
+        idle, was_idle, was_busy = Signal(), Signal(), Signal()
+        changed = Signal()  # in the last cycle, and the state is not to be read in this one
+        behind = Signal()  # a packet of the QP that is looked up was just under way
+        m.d.sync += [
+            was_idle.eq(idle),
+            was_busy.eq(segmenter.busy),
+            changed.eq(context.change_en),
+            behind.eq(was_busy & (segmenter.qp == at)),
+        ]
+        m.d.comb += [
+            table.write.eq(self.attribute),
+            table.write_en.eq(self.attribute_en),
+            table.index.eq(at),
+            context.at.eq(at),
+            self.status_qp.eq(at),
+            self.progress_qp.eq(at),
+            self.word_addr.eq(segmenter.word_address),
+            segmenter.word.eq(self.word),
+            idle.eq(settled & ~segmenter.busy),
+            arbiter.idle.eq(idle),
+            arbiter.rewind_free.eq(~self.rewind.valid),
+            arbiter.reply_free.eq(~self.reply.valid),
+            at.eq(qp),
+        ]
+
+        # -- What may be done, from the registers that the reading left.
+        action, started = Signal(SendAction), Signal()
+        skipped = Signal(BLOCKS_BITS)  # of the message, those that are acknowledged
+        steps = Signal(4)
+        m.d.comb += [
+            admission.state.eq(state),
+            admission.progress.eq(progress),
+            admission.max_rd_atomic.eq(row.max_rd_atomic),
+            decision.state.eq(state),
+            decision.status.eq(status),
+            decision.qp_state.eq(row.state),
+            decision.waiting.eq(progress.waiting),
+            decision.draining.eq(context.draining),
+            decision.oldest.eq(progress.oldest),
+            decision.fresh.eq(admission.o.fresh),
+            segment.payload.qp.eq(qp),
+            segment.payload.state.eq(state),
+            segment.payload.admission.eq(admission.o),
+            segment.payload.path_mtu.eq(row.path_mtu),
+            segment.payload.type.eq(row.type),
+            segment.payload.pd.eq(row.pd),
+            segment.payload.large.eq(row.log_sq_stride[0]),
+            context.packet_en.eq(segmenter.done),
+            context.of_packet.eq(was_busy),
+            context.packet_qp.eq(segmenter.qp),
+            context.packet.eq(segmenter.next),
+            context.newest.eq(segmenter.begun),
+            context.fresh.eq(segmenter.fresh),
+            context.qp.eq(qp),
+            context.operand.eq(arbiter.operand),
+            context.target.eq(Mux(status.error, status.producer, status.fetched)),
+            context.unacked.eq(progress.unacked),
+            context.skipped.eq(skipped),
+        ]
+        with m.If(arbiter.event == RequesterEvent.TURN):
+            m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST)
+        with m.Elif(arbiter.event == RequesterEvent.CONTROL):
+            m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST_TOKEN)
+        with m.Else():
+            m.d.comb += segment.payload.kind.eq(TxDescriptorKind.VOID)
+
+        # -- What is said, by the packet or by this side.
+        several = Signal()  # there will be something to do behind the packet being cut
+        end = outputs.packet
+        connect_signals(m, segmenter, end, "qp", "syndrome", "more", "ended", "failed", "done", "good", "lost")
+        m.d.comb += [
+            end.index.eq(segmenter.next.index),
+            outputs.several.eq(several),
+            outputs.of_packet.eq(was_busy),
+            outputs.qp.eq(qp),
+            outputs.state.eq(state),
+            outputs.status.eq(status),
+            outputs.progress.eq(progress),
+            outputs.target.eq(context.target),
+            outputs.action.eq(action),
+            settled.eq(outputs.settled),
+            self.sent.qp.eq(segmenter.qp),
+            self.sent.psn.eq(segmenter.last_psn),
+            self.sent_en.eq(segmenter.done & segmenter.fresh),
+        ]
+        held = Signal()
+        uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
+        with m.If(self.packet.valid & self.packet.ready & (self.packet.payload.transport.length[LARGE_BITS:] != 0)):
+            m.d.sync += uncounted.eq(~0)
+        with m.Elif(uncounted != 0):
+            m.d.sync += uncounted.eq(uncounted - 1)
+        m.d.comb += held.eq(self.hold | (uncounted != 0))
+
+        def strobe(*names):
+            m.d.comb += [outputs.strobe[name].eq(1) for name in names]
+
+        def change(what):
+            m.d.comb += [context.change_en.eq(1), context.change.eq(what)]
+
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += [arbiter.open.eq(~changed), at.eq(arbiter.qp)]
+                m.d.sync += qp.eq(arbiter.qp)
+                with m.If(arbiter.take):
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.sync += [status.eq(self.status), progress.eq(self.progress)]
+                with m.If((was_busy & (segmenter.qp == qp)) | behind):
+                    m.next = "BEHIND"
+                with m.Elif(write_conflict[0]):
+                    m.next = "READ"
+                with m.Else(), m.Switch(arbiter.event):
+                    for event in RequesterEvent:
+                        with m.Case(event):
+                            m.next = event.name
+            with m.State("BEHIND"):
+                # A packet of the QP is under way, and what was read may be older than it.
+                with m.If(~was_busy):
+                    m.next = "READ"
+            with m.State("CONTROL"):
+                m.next = "IDLE"
+                with m.Switch(arbiter.action):
+                    with m.Case(QpAction.RESET):
+                        change(StateChange.RESET)
+                        m.d.comb += [segment.valid.eq(1), context.drain_en.eq(1)]
+                        with m.If(~segment.ready):
+                            m.next = "CONTROL"
+                    with m.Case(QpAction.START_SEND):
+                        change(StateChange.START)
+                        m.d.comb += context.drain_en.eq(1)
+                    with m.Case(QpAction.DRAIN):
+                        m.d.comb += [context.drain.eq(1), context.drain_en.eq(1)]
+                        strobe("again")
+                    with m.Case(QpAction.RESUME):
+                        m.d.comb += context.drain_en.eq(1)
+                        strobe("again")
+                    with m.Case(QpAction.ERROR):
+                        strobe("again")
+                    with m.Case(QpAction.QUERY):
+                        strobe("reply")
+            with m.State("RETRY"):
+                m.next = "IDLE"
+                with m.If(write_conflict[1]):
+                    m.next = "RETRY"
+                with m.Elif(decision.alive & (state.phase != Phase.REWINDING)):
+                    m.d.comb += segment.valid.eq(1)
+                    with m.If(segment.ready):
+                        change(StateChange.REWIND)
+                        strobe("rewind")
+                    with m.Else():
+                        m.next = "RETRY"
+            with m.State("REWOUND"):
+                # The turn is for a QP in ERR, too: what was said to be consumed meanwhile did not count.
+                strobe("again")
+                m.next = "IDLE"
+                with m.If(state.phase == Phase.REWINDING):
+                    change(StateChange.REWOUND)
+            with m.State("TURN"):
+                # A packet is begun before it is known whether it is to be sent: that takes the whole cycle.
+                m.d.comb += segment.valid.eq(settled & ~held)
+                m.d.sync += started.eq(settled & ~held & segment.ready)
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
+                m.d.comb += segmenter.cancel.eq(started & ~decision.send)
+                m.d.sync += action.eq(decision.o)
+                with m.If(decision.send & started):
+                    m.d.sync += several.eq(decision.several)
+                    m.next = "IDLE"
+                with m.Elif(decision.send):
+                    m.next = "START"
+                with m.Else():
+                    m.next = "ACT"
+            with m.State("START"):
+                m.d.comb += segment.valid.eq(settled & ~held & ~write_conflict[1])
+                with m.If(write_conflict[1]):
+                    pass
+                with m.Elif(held):
+                    with m.If(was_idle & (uncounted == 0)):  # otherwise its turn would always be too early
+                        strobe("again")
+                        m.next = "IDLE"
+                with m.Elif(settled & segment.ready):
+                    m.d.sync += several.eq(decision.several)
+                    m.next = "IDLE"
+            with m.State("ACT"):  # what is rarer has a cycle of its own
+                m.d.sync += [
+                    skipped.eq(progress.unacked - progress.first),
+                    steps.eq(row.path_mtu),
+                ]
+                with m.If((was_idle | (action == SendAction.NOTHING)) & ~write_conflict[1]):
+                    m.next = "IDLE"
+                    with m.Switch(action):
+                        with m.Case(SendAction.GIVE_UP):
+                            change(StateChange.GIVE_UP)
+                            m.d.comb += context.drain_en.eq(1)
+                            strobe("flush", "consumed")
+                        with m.Case(SendAction.RESUME):
+                            m.next = "RESUME"
+                        with m.Case(SendAction.PASS):
+                            change(StateChange.PASS)
+                            strobe("consumed", "again")
+                        with m.Case(SendAction.DRAINED):
+                            m.d.comb += context.drain_en.eq(1)
+                            strobe("flush")
+                        with m.Case(SendAction.CLOSED):
+                            m.d.comb += self.count_stall_window.eq(1)
+                        with m.Case(SendAction.BROKEN):
+                            change(StateChange.HALT)
+                            strobe("failed")
+            with m.State("RESUME"):
+                # A packet is 256 bytes, twice that for each step: nobody waits for this.
+                with m.If(steps[1:] != 0):
+                    m.d.sync += [skipped.eq(skipped << 1), steps.eq(steps - 1)]
+                with m.Else():
+                    change(StateChange.RESUME)
+                    strobe("again")
+                    m.next = "IDLE"
+        return m

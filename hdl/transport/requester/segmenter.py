@@ -1,0 +1,351 @@
+"""Cuts one packet from a message: its header, and the accesses that gather its payload."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...abi.contexts import QpType
+from ...abi.wqe import SEND_WQE, SendFlag, SendOpcode
+from ...stream.packet import PacketBeat
+from ...stream.transfer import LENGTH_BITS, AccessRequest
+from ...wire.opcodes import opcode as wire_opcode
+from ..common.layouts import Outstanding, PayloadSource, ReadTarget, TxDescriptor, TxDescriptorKind
+from ..common.psn import PSN_BITS, psn_next
+from .admission import Admission
+from .gather import Gather
+from .inline import InlineQueue
+from .requester_context import Phase, RequesterContext
+from .run_queue import RunQueue
+from .wqe_head import SGE_MAX, WqeHead
+from .wqe_words import WqeWord, WqeWords, word_address
+
+__all__ = ["ReadBegun", "Segment", "Segmenter"]
+
+ACK_BYTES = 8192
+ACK_PACKETS = 8
+"""A long message asks for an acknowledgement after so many bytes or packets, whichever come first: so progress shows
+before its end, and a timeout can be short."""
+
+ONE_SIDED = {
+    SendOpcode.RDMA_READ: "RC_RDMA_READ_REQUEST",
+    SendOpcode.ATOMIC_CMP_AND_SWP: "RC_COMPARE_SWAP",
+    SendOpcode.ATOMIC_FETCH_AND_ADD: "RC_FETCH_ADD",
+}
+"""Names on the wire of what is answered with data."""
+
+Segment = data.StructLayout(
+    {
+        "qp": 12,
+        "state": RequesterContext,
+        "admission": Admission,
+        "path_mtu": 4,  # as in the QP's context
+        "type": 4,
+        "pd": 24,
+        "large": 1,  # WQEs of 128 bytes
+        "kind": TxDescriptorKind,  # REQUEST: a packet; else only this TX descriptor, and a run that clears the poison
+    }
+)
+"""Order to cut one packet."""
+
+ReadBegun = data.StructLayout({"qp": 12, "slot": 4, "again": 1, "target": ReadTarget})
+"""A READ or atomic is begun, and its responses go to ``target``; ``slot`` counts them, modulo 16. With ``again`` the
+rest of a READ is asked for, from ``target.psn`` on."""
+
+
+class Segmenter(wiring.Component):
+    """Reads the words of a WQE in one burst and cuts the next packet of its message.
+
+    The accesses of a packet come out once the run is known to be complete, the header once ``outstanding`` has taken
+    the message that it ends, and ``reads`` the READ or atomic. A malformed WQE emits nothing, nor does one that must
+    wait (``blocked``). From ``i`` to ``access``: 8 cycles; to ``packet``: 8, or 9 for the last packet of a message. A
+    further scatter/gather entry takes 2 or 3 more, also one that is passed over after a retry; the first word of inline
+    data 2, a further one 1; an atomic 3. The next segment is taken when header, message and READ are gone: one every 9
+    or 10 cycles.
+
+    Parameters
+    ----------
+    data_width : int
+        64, 128, 256 or 512 bits: width of ``inline``.
+    area : int
+        Bytes a QP of fetched WQEs, a power of two: WQE ``i`` begins at ``i << log_sq_stride``, modulo ``area``.
+
+    Members
+    -------
+    i : stream of ``Segment``
+    cancel : 1
+        In the cycle after a segment was taken: nothing comes of it.
+    busy, qp : 1, 12
+        A segment of this QP is under way. Falls with ``done``.
+    good : 1
+        A packet is cut; ``done`` follows in the next cycle.
+    more : 1
+        With ``good``: the message has more packets.
+    lost : 1
+        The packet is acknowledged already, and the state that follows with ``done`` says so.
+    done : 1
+        ``next``, ``ended``, ``begun``, ``failed`` and ``fresh`` hold in this cycle. Not given for what is no packet,
+        nor for one that must wait.
+    next : ``RequesterContext``
+        State after the packet: ``top`` and ``reads`` if ``begun``, ``top_psn`` if ``fresh``.
+    ended, begun : 1
+        The packet is the last of its message; and is so for the first time.
+    last_psn, fresh : 24, 1
+        The last PSN that the packet stands for; it was never sent.
+    failed, syndrome : 1, 8
+        The WQE is malformed, and how (:class:`verbena.hdl.abi.cqe.Syndrome`).
+    word_address, word
+        Words of fetched WQEs; a word comes two cycles after its address.
+    packet, access, inline, outstanding, reads
+        As of :class:`verbena.hdl.transport.requester.requester.Requester`.
+    """
+
+    def __init__(self, data_width, area=1024):
+        self.data_width = data_width
+        self.area = area
+        super().__init__(
+            {
+                "i": In(stream.Signature(Segment)),
+                "cancel": In(1),
+                "busy": Out(1),
+                "qp": Out(12),
+                "good": Out(1),
+                "more": Out(1),
+                "lost": Out(1),
+                "done": Out(1),
+                "next": Out(RequesterContext),
+                "ended": Out(1),
+                "begun": Out(1),
+                "last_psn": Out(PSN_BITS),
+                "fresh": Out(1),
+                "failed": Out(1),
+                "syndrome": Out(8),
+                "word_address": Out(word_address(area)),
+                "word": In(64),
+                "packet": Out(stream.Signature(TxDescriptor)),
+                "access": Out(stream.Signature(AccessRequest)),
+                "inline": Out(stream.Signature(PacketBeat(data_width))),
+                "outstanding": Out(stream.Signature(Outstanding)),
+                "reads": Out(stream.Signature(ReadBegun)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.words = words = WqeWords(self.area)
+        m.submodules.head = head = WqeHead()
+        m.submodules.gather = gather = Gather()
+        m.submodules.runs = runs = RunQueue(SGE_MAX + 1)
+        m.submodules.inline_queue = inline = InlineQueue(self.data_width)
+        wiring.connect(m, runs.o, wiring.flipped(self.access))
+        wiring.connect(m, inline.o, wiring.flipped(self.inline))
+
+        header, message, read = self.packet.payload, self.outstanding.payload, self.reads.payload
+        transport, target = header.transport, read.target
+        have = Signal()  # the header waits to leave
+        active, finish, take, taken = Signal(), Signal(), Signal(), Signal()
+        open_ = Signal()  # not in the cycle after `finish`: words asked for in vain are still to come
+        job = Signal(Segment)
+        state, coming = job.state, self.i.payload
+        starts_middle, middle = Signal(), Signal()  # the message has begun: the one that comes, and this one
+        is_packet, marking = Signal(), Signal()  # marking: what is no packet gets its run
+        m.d.comb += [
+            self.i.ready.eq(open_),
+            take.eq(self.i.valid & self.i.ready),
+            starts_middle.eq(coming.state.phase == Phase.MIDDLE),
+            is_packet.eq(job.kind == TxDescriptorKind.REQUEST),
+            self.busy.eq(active | self.done),
+            self.qp.eq(job.qp),
+        ]
+
+        # -- The words, and what they say.
+        inlined = Signal()  # the payload comes from the WQE
+        refused_before, failing_before = Signal(), Signal()  # the packet was found not to be sent in the last cycle
+        listening = Signal()  # it is not known yet whether the packet is complete
+        waiting = Signal()  # all pieces of the packet are known
+        m.d.comb += [
+            words.start.eq(take & (coming.kind == TxDescriptorKind.REQUEST)),
+            words.stop.eq(finish | self.cancel),
+            words.qp.eq(Mux(active, job.qp, coming.qp)),
+            words.index.eq(Mux(active, state.index, coming.state.index)),
+            words.large.eq(Mux(active, job.large, coming.large)),
+            words.is_inline.eq(head.inline),
+            words.is_atomic.eq(head.atomic),
+            words.is_swap.eq(head.opcode[0]),
+            words.inline_words.eq(head.inline_words),
+            words.inline_room.eq(inline.room),
+            self.word_address.eq(words.address),
+            head.arriving.eq(words.arriving),
+            head.word.eq(self.word),
+            head.middle.eq(middle),
+            head.psn.eq(state.psn),
+            head.taken.eq(gather.offset),
+            head.path_mtu.eq(job.path_mtu),
+            head.large.eq(job.large),
+            head.connected.eq(job.type == QpType.RC),
+            head.admission.eq(job.admission),
+            gather.load.eq(self.i.ready),
+            gather.start_blocks.eq(Mux(starts_middle, coming.state.blocks, 0)),
+            gather.active.eq(listening),
+            gather.arriving.eq(words.arriving),
+            gather.word.eq(self.word),
+            gather.sized.eq(head.sized),
+            gather.size.eq(head.size),
+            gather.whole.eq(head.one_sided | inlined),
+            gather.atomic.eq(head.atomic),
+            gather.count.eq(head.count),
+        ]
+        with m.If(words.arriving == WqeWord.START):
+            field = SEND_WQE.fields["immediate"]
+            m.d.sync += transport.immediate.eq(self.word[field.offset : field.offset + field.width])
+        with m.If(words.arriving == WqeWord.SIZE):
+            field = SEND_WQE.fields["rkey"]
+            m.d.sync += transport.rkey.eq(self.word[field.offset % 64 : field.offset % 64 + field.width])
+        with m.If(words.arriving == WqeWord.REMOTE):
+            m.d.sync += transport.address.eq(gather.sum)
+        with m.If(head.sized):
+            m.d.sync += inlined.eq(head.inline)
+
+        # -- Inline data as it stands in memory; operands most significant byte first, and a FETCH_ADD has but one.
+        operand = Cat(self.word.word_select(lane, 8) for lane in reversed(range(8)))
+        void = ~head.opcode[0] & words.inline_last
+        m.d.comb += [
+            inline.put.eq((words.arriving == WqeWord.INLINE) & inlined),
+            inline.word.data.eq(Mux(head.atomic, Mux(void, 0, operand), self.word)),
+            inline.word.last.eq(words.inline_last),
+            inline.word.count.eq(Mux(words.inline_last, head.remaining[:3], 0)),
+        ]
+
+        # -- Piece by piece, until the packet is complete, or found not to be sent.
+        # The run may leave at once; what else follows, follows a cycle later.
+        complete, failing, refused = Signal(), Signal(), Signal()
+        length = Signal(LENGTH_BITS)
+        m.d.comb += [
+            refused.eq(gather.cut & head.blocked),
+            failing.eq(gather.cut & ~head.blocked & (head.wrong | gather.unfit)),
+            complete.eq(gather.cut & ~head.blocked & ~(head.wrong | gather.unfit) & gather.complete),
+            finish.eq(
+                active & (marking | refused_before | failing_before | (waiting & (~inlined | words.inline_done)))
+            ),
+            self.good.eq(active & waiting & (~inlined | words.inline_done)),
+            self.more.eq(~head.last),
+            self.lost.eq(refused_before & job.admission.behind),
+            runs.put.eq(marking | complete | (gather.cut & ~refused & ~failing & (gather.length != 0))),
+            runs.commit.eq(marking | complete),
+            runs.drop.eq(refused | failing),
+            runs.access.key.eq(gather.key),
+            runs.access.address.eq(gather.address),
+            length.eq(Mux(gather.whole | marking, 0, gather.length)),
+            runs.access.length.eq(length),
+            runs.access.span.eq(length),
+            runs.access.pd.eq(job.pd),
+            runs.access.qp.eq(job.qp),
+            runs.access.clear.eq(marking),
+            runs.access.last.eq(marking | complete),
+        ]
+        m.d.sync += [refused_before.eq(refused), failing_before.eq(failing)]
+        with m.If(complete):
+            m.d.sync += [waiting.eq(1), listening.eq(0)]
+        with m.If(refused | failing):
+            m.d.sync += [inlined.eq(0), listening.eq(0)]  # words of it may be on their way
+
+        # -- Begin and end.
+        newest = job.admission.newest
+        passed = Signal()  # done, and a packet came of it
+        m.d.sync += [marking.eq(take & (coming.kind != TxDescriptorKind.REQUEST)), self.done.eq(0)]
+        staying = Cat(port.valid & ~port.ready for port in (self.packet, self.outstanding, self.reads)).any()
+        hidden = have & ~self.packet.valid  # behind `outstanding` or `reads`
+        m.d.sync += open_.eq(~active & ~take & ~staying & ~hidden & runs.room)
+        with m.If(open_):
+            # Loaded whether or not something comes, so that nothing as late as `valid` enables so many registers.
+            m.d.sync += [job.eq(coming), middle.eq(starts_middle), waiting.eq(0), inlined.eq(0)]
+        m.d.sync += taken.eq(take)
+        with m.If(take):
+            m.d.sync += active.eq(1)
+        with m.If(taken):  # until now words may come that the segment before has asked for in vain
+            m.d.sync += listening.eq(1)
+        with m.If(finish):
+            m.d.sync += [
+                active.eq(0),
+                have.eq(self.good | marking),
+                self.outstanding.valid.eq(self.good & head.last & newest),
+                self.reads.valid.eq(self.good & head.one_sided & (newest | middle)),
+                self.done.eq(self.good | failing_before | self.lost),
+                self.failed.eq(failing_before),
+                passed.eq(self.good),
+            ]
+        with m.If(self.cancel):
+            m.d.sync += [active.eq(0), listening.eq(0)]
+        with m.If(self.packet.valid & self.packet.ready):
+            m.d.sync += have.eq(0)
+        for port in (self.outstanding, self.reads):
+            with m.If(port.valid & port.ready):
+                m.d.sync += port.valid.eq(0)
+
+        # -- What comes out; all of it stands in registers that do not change before the next segment.
+        last = head.last & is_packet
+        asks = Signal()
+        with m.Switch(job.path_mtu):
+            for code in range(1, 6):
+                interval = min(ACK_PACKETS, ACK_BYTES // (128 << code))
+                with m.Case(code):
+                    m.d.comb += asks.eq(state.psn % interval == interval - 1)
+        place = Mux(last, Mux(middle, 2, 4) + head.opcode[0], middle)
+        m.d.comb += [
+            self.packet.valid.eq(have & ~self.outstanding.valid & ~self.reads.valid),
+            header.qp.eq(job.qp),
+            header.wqe_index.eq(state.index),
+            header.kind.eq(job.kind),
+            header.source.eq(Mux(inlined, PayloadSource.INLINE, PayloadSource.MEMORY)),
+            header.message_last.eq(last),
+            transport.opcode.eq(place + Mux(head.opcode[1], 0, 6)),
+            transport.psn.eq(state.psn),
+            transport.dma_length.eq(head.remaining),
+            transport.length.eq(Mux(is_packet, head.length, 0)),
+            transport.ack_request.eq(last | asks),
+            transport.solicited.eq(
+                last & head.flags[SendFlag.SOLICITED.bit_length() - 1] & head.opcode[:2].any() & ~head.one_sided
+            ),
+            self.last_psn.eq(psn_next(head.next_psn, -1)),
+            message.qp.eq(job.qp),
+            message.wqe_index.eq(state.index),
+            message.last_psn.eq(self.last_psn),
+            message.opcode.eq(head.opcode),
+            message.signaled.eq(head.flags[SendFlag.SIGNALED.bit_length() - 1]),
+            read.qp.eq(job.qp),
+            read.slot.eq(state.reads),
+            read.again.eq(middle),
+            target.psn.eq(state.psn),
+            target.wqe_index.eq(state.index),
+            target.length.eq(head.remaining),
+            target.address.eq(gather.address),
+            target.entry_length.eq(gather.entry_length),
+            target.lkey.eq(gather.key),
+            target.large.eq(job.large),
+            target.atomic.eq(head.atomic),
+        ]
+        with m.If(head.one_sided):
+            with m.Switch(head.opcode):
+                for code, name in ONE_SIDED.items():
+                    with m.Case(code):
+                        m.d.comb += transport.opcode.eq(wire_opcode(name))
+
+        # -- Where the queue stands then.
+        m.d.comb += [
+            self.ended.eq(head.last & passed),
+            self.fresh.eq(job.admission.fresh & passed),
+            self.begun.eq(self.ended & newest),
+            self.syndrome.eq(head.syndrome),
+            self.next.index.eq(state.index + self.ended),
+            self.next.psn.eq(head.next_psn),
+            self.next.blocks.eq(Mux(middle, state.blocks, 0) + head.length[8:]),
+            self.next.top.eq(self.next.index),
+            self.next.reads.eq(state.reads + head.one_sided),
+            self.next.top_psn.eq(head.next_psn),
+        ]
+        with m.If(self.failed):
+            m.d.comb += self.next.phase.eq(Phase.HALTED)
+        with m.Elif(~passed):
+            m.d.comb += self.next.phase.eq(Phase.RESUME)
+        with m.Else():
+            m.d.comb += self.next.phase.eq(Mux(head.last, Phase.BETWEEN, Phase.MIDDLE))
+        return m

@@ -1,0 +1,123 @@
+"""What a turn of a send queue is good for."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ...abi.contexts import QpState
+from ...queue.ring import RingStatus
+from .requester_context import Phase, RequesterContext
+
+__all__ = ["SendAction", "SendDecision"]
+
+
+class SendAction(enum.Enum):
+    """What there is to do, if no packet is to be sent."""
+
+    NOTHING = 0
+    GIVE_UP = 1  # the QP is in ERR: all WQEs that are there
+    RESUME = 2  # find the packet at which to go on
+    PASS = 3  # over a WQE that is complete, on the way there
+    DRAINED = 4  # say that nothing is under way
+    CLOSED = 5  # the window is
+    BROKEN = 6  # the ring is in error
+
+
+class SendDecision(wiring.Component):
+    """Decides, on registers: all outputs but ``alive`` belong to the inputs of the cycle before.
+
+    A message *starts* in RTS if fewer than ``window`` are begun and not complete. In SQD, or with ``draining``, only
+    what was sent before goes on, to the end of its message. Nothing is sent while ``waiting``.
+
+    Parameters
+    ----------
+    window : int
+        A power of two.
+
+    Members
+    -------
+    state, status, qp_state, waiting, draining : ``RequesterContext``, ``RingStatus``, 4, 1, 1
+        The QP's; ``waiting`` is the ``Progress``'s.
+    oldest : 16
+        The ``Progress``'s. The state's index is at most ``window`` ahead of it, and at most ``2 * window`` behind.
+    fresh : 1
+        As of :class:`.admission.AdmissionCheck`.
+    send : 1
+        A packet is to be sent.
+    o : ``SendAction``
+        If not.
+    alive : 1
+        The QP is in RTS or SQD; in the same cycle.
+    several : 1
+        With ``send``: another WQE is there behind this one, or the queue is ``draining``.
+    """
+
+    def __init__(self, window):
+        self.window = window
+        super().__init__(
+            {
+                "state": In(RequesterContext),
+                "status": In(RingStatus),
+                "qp_state": In(4),
+                "waiting": In(1),
+                "draining": In(1),
+                "oldest": In(16),
+                "fresh": In(1),
+                "send": Out(1),
+                "o": Out(SendAction),
+                "alive": Out(1),
+                "several": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        fetched = Signal(16)
+        bits = ceil_log2(self.window)
+        place = self.state.index[:bits]
+        m.d.comb += [
+            fetched.eq(self.status.fetched - self.state.index),
+            self.alive.eq((self.qp_state == QpState.RTS) | (self.qp_state == QpState.SQD)),
+        ]
+
+        # One bit for each question ...
+        dead, alive, waiting, broken, draining, fresh = (Signal() for _ in range(6))
+        stopping, pending, closed, at_oldest = Signal(), Signal(), Signal(), Signal()
+        phase = Signal(Phase)
+        m.d.sync += [
+            phase.eq(self.state.phase),
+            dead.eq(self.qp_state == QpState.ERR),
+            alive.eq(self.alive),
+            waiting.eq(self.waiting),
+            broken.eq(self.status.error),
+            draining.eq(self.draining),
+            fresh.eq(self.fresh),
+            stopping.eq((self.qp_state == QpState.SQD) | self.draining),
+            pending.eq(self.status.fetched != self.state.index),
+            self.several.eq((fetched[1:] != 0) | self.draining),
+            at_oldest.eq(self.state.index == self.oldest),
+            # An index behind the oldest is no case of a closed window: the packet will turn out to be acknowledged.
+            closed.eq((place == self.oldest[:bits]) & ((self.state.index[bits:] - self.oldest[bits:])[:2] == 1)),
+        ]
+
+        # ... and what follows from them.
+        middle = phase == Phase.MIDDLE
+        m.d.comb += self.send.eq(
+            alive & pending & ~waiting & (middle | ((phase == Phase.BETWEEN) & Mux(stopping, ~fresh, ~closed)))
+        )
+        with m.If(dead):
+            m.d.comb += self.o.eq(SendAction.GIVE_UP)
+        with m.Elif(~alive | (phase == Phase.HALTED) | (phase == Phase.REWINDING)):
+            m.d.comb += self.o.eq(SendAction.NOTHING)
+        with m.Elif((phase == Phase.RESUME) & at_oldest):
+            m.d.comb += self.o.eq(SendAction.RESUME)
+        with m.Elif((phase == Phase.RESUME) & pending):
+            m.d.comb += self.o.eq(SendAction.PASS)
+        with m.Elif(draining & (phase == Phase.BETWEEN) & fresh):
+            m.d.comb += self.o.eq(SendAction.DRAINED)
+        with m.Elif(pending & closed & ~stopping):
+            m.d.comb += self.o.eq(SendAction.CLOSED)
+        with m.Elif(~pending & broken & (~stopping | (phase == Phase.RESUME) | ~fresh)):
+            m.d.comb += self.o.eq(SendAction.BROKEN)
+        return m

@@ -1,0 +1,169 @@
+"""What the first two words of a send WQE say about the packet that is cut from it."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ...abi.cqe import Syndrome
+from ...abi.wqe import SEND_WQE, SGE_OFFSET, SendFlag, SendOpcode
+from ...stream.transfer import LENGTH_BITS
+from ..common.psn import PSN_BITS
+from .admission import Admission
+from .wqe_words import WqeWord
+
+__all__ = ["SGE_MAX", "WqeHead"]
+
+SGE_MAX = 6
+"""Most scatter/gather entries of a send WQE."""
+
+ATOMIC_LENGTH = 8
+"""Bytes that an atomic changes and returns."""
+
+OPERANDS_LENGTH = 16
+"""Bytes of an atomic's two operands."""
+
+
+class WqeHead(wiring.Component):
+    """Takes START and SIZE as they arrive, and derives from them in a few cycles all that does not need the entries.
+
+    Members
+    -------
+    arriving, word : ``WqeWord``, 64
+    middle, psn : 1, 24
+        The message has begun; the packet's PSN.
+    taken : 31
+        Bytes of the message that belong to earlier packets.
+    path_mtu, large, connected, admission : 4, 1, 1, ``Admission``
+        ``connected``: the QP is an RC QP.
+    opcode, flags, count : 3, 4, 3
+        From START; valid in the cycle after it.
+    one_sided, atomic, blocked : 1
+        READ or atomic; atomic; the message must wait. In the cycle after START.
+    remaining : 32
+        Bytes of the message from the packet's first on; in the cycle after SIZE.
+    sized : 1
+        The cycle after SIZE: ``size`` and ``inline`` hold.
+    size : 13
+        Bytes that the packet takes from the entries.
+    inline : 1
+        Its payload comes from the WQE: inline data that fits, or an atomic's operands.
+    inline_words : 4
+        How many.
+    length, last : 13, 1
+        The packet's payload, and whether the message ends with it; in the second cycle after SIZE.
+    wrong, syndrome : 1, 8
+        The WQE is malformed; in the third cycle after SIZE.
+    next_psn : 24
+        The PSN after those that the packet stands for; in the third cycle after SIZE.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "arriving": In(WqeWord),
+                "word": In(64),
+                "middle": In(1),
+                "psn": In(PSN_BITS),
+                "taken": In(31),
+                "path_mtu": In(4),
+                "large": In(1),
+                "connected": In(1),
+                "admission": In(Admission),
+                "opcode": Out(3),
+                "flags": Out(4),
+                "count": Out(3),
+                "one_sided": Out(1),
+                "atomic": Out(1),
+                "blocked": Out(1),
+                "remaining": Out(32),
+                "sized": Out(1),
+                "size": Out(LENGTH_BITS),
+                "inline": Out(1),
+                "inline_words": Out(4),
+                "length": Out(LENGTH_BITS),
+                "last": Out(1),
+                "wrong": Out(1),
+                "syndrome": Out(8),
+                "next_psn": Out(PSN_BITS),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        field = {name: self.word[f.offset % 64 : f.offset % 64 + f.width] for name, f in SEND_WQE.fields.items()}
+        admission = self.admission
+        unknown, crowded, faulty, is_read = Signal(), Signal(), Signal(), Signal()
+        code, flags = field["opcode"], field["flags"]
+        m.d.comb += self.one_sided.eq(self.opcode[2])
+        with m.If(self.arriving == WqeWord.START):
+            # The three that need a receive WQE are 1 to 3, READ and atomics 4 to 6.
+            begins = Mux(
+                code[2], admission.full & ~admission.rd_atomic_disabled, code[:2].any() & admission.no_credit
+            ) | (flags[SendFlag.FENCE.bit_length() - 1] & admission.fenced)
+            m.d.sync += [
+                self.opcode.eq(code),
+                self.atomic.eq(code[2] & code[:2].any()),
+                is_read.eq(code[2] & ~code[:2].any()),
+                self.flags.eq(flags),
+                self.count.eq(field["sge_count"]),
+                unknown.eq(
+                    (code > SendOpcode.ATOMIC_FETCH_AND_ADD)
+                    | ~self.connected
+                    | (code[2] & admission.rd_atomic_disabled)
+                ),
+                crowded.eq(field["sge_count"] > Mux(self.large, SGE_MAX, 2)),
+                self.blocked.eq(admission.behind | admission.far | (admission.newest & ~self.middle & begins)),
+            ]
+
+        # `rest` of the message: it is less than nothing only if the host has changed the WQE meanwhile.
+        rest = self.remaining
+        negative = Signal()
+        with m.If(self.arriving == WqeWord.SIZE):
+            m.d.sync += Cat(rest, negative).eq(field["length"] - self.taken)
+        m.d.sync += self.sized.eq(self.arriving == WqeWord.SIZE)
+
+        mtu = Signal(LENGTH_BITS)
+        packets, partial = Signal(PSN_BITS), Signal()  # whole ones in the rest, and something behind them
+        with m.Switch(self.path_mtu):
+            for step in range(2, 6):
+                with m.Case(step):
+                    m.d.comb += [mtu.eq(128 << step), packets.eq(rest[7 + step :]), partial.eq(rest[: 7 + step].any())]
+            with m.Default():
+                m.d.comb += [mtu.eq(256), packets.eq(rest[8:]), partial.eq(rest[:8].any())]
+        empty, fits, is_last = Signal(), Signal(), Signal()
+        inlined = self.flags[SendFlag.INLINE.bit_length() - 1]
+        m.d.comb += [
+            empty.eq(rest == 0),
+            fits.eq(rest <= Mux(self.large, 128 - SGE_OFFSET, 64 - SGE_OFFSET)),
+            is_last.eq(rest <= mtu),
+            self.size.eq(Mux(is_last, rest, mtu)),
+            self.inline.eq(self.atomic | (inlined & fits & ~empty & ~self.one_sided)),
+            self.inline_words.eq(Mux(self.atomic, OPERANDS_LENGTH // 8, (rest[:7] + 7)[3:7])),
+        ]
+        with m.If(self.sized):
+            m.d.sync += [
+                self.last.eq(is_last | self.one_sided),
+                self.length.eq(Mux(self.one_sided, Mux(self.atomic, OPERANDS_LENGTH, 0), self.size)),
+                faulty.eq(
+                    negative
+                    | (rest[31] & (rest[:31] != 0))
+                    | (inlined & (~fits | self.middle | self.one_sided))
+                    | (self.atomic & (~fits | (rest[:7] != ATOMIC_LENGTH) | (self.count != 1)))
+                ),
+            ]
+
+        # A READ has the PSNs of its responses, at least one; all others have one.
+        whole, more = Signal(PSN_BITS), Signal()
+        m.d.sync += [
+            whole.eq(Mux(is_read, packets, 0)),
+            more.eq(partial | empty | ~is_read),
+            self.next_psn.eq((Cat(Const(1, 1), self.psn) + Cat(more, whole))[1:]),
+        ]
+        m.d.sync += self.wrong.eq(unknown | crowded | faulty)
+        with m.If(unknown):
+            m.d.comb += self.syndrome.eq(Syndrome.OPCODE)
+        with m.Elif(crowded):
+            m.d.comb += self.syndrome.eq(Syndrome.SGE_COUNT)
+        with m.Else():
+            m.d.comb += self.syndrome.eq(Syndrome.LENGTH)
+        return m

@@ -1,0 +1,1 @@
+"""From request packets to ACKs, NAKs and receive completions."""

@@ -1,0 +1,352 @@
+"""What is said once a request's payload is in memory, or refused."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ...abi.contexts import QP_CONTEXT
+from ...abi.cqe import Syndrome, WcStatus
+from ...abi.eqe import EventType
+from ...abi.tables import AccessStatus
+from ...stream.ram import Ram
+from ...stream.table import Table
+from ...stream.transfer import AttributeWrite, Completion, Done, QpError
+from ..common.aeth import AethSyndrome
+from ..common.layouts import Ack, Answered, Job, Release
+from .ack_queue import AckAction, AckQueue
+from .request_outcome import NO_EVENT
+
+__all__ = ["Acknowledger"]
+
+DONES_DUE = 64
+"""More than runs between the responder and the end of their writing."""
+
+Memory = data.StructLayout({"dead": 1, "blamed": 1, "wqe_index": 16, "msn": 24, "pending": 5})
+"""Of a QP: whether it has failed; which receive WQE has already completed because of that; messages acknowledged; how
+many READs and atomics are released and not answered, at most 16."""
+
+
+class Acknowledger(wiring.Component):
+    """Pairs the responder's jobs with the ``Done`` of their runs, in order, and then answers: payload before ACK,
+    payload before completion.
+
+    A run that was refused ends the QP's life: NAK 0x62 if the key came from the wire, otherwise, and after a bus error,
+    0x63. The receive WQE in use completes with LOC_PROT_ERR, or with LOC_ACCESS_ERR if the key was the peer's (WRITE
+    with immediate). A job that the responder found to be fatal ends it, too, in the job's words. The QP is reported
+    once on ``error``, with QP_ACCESS_ERR if the key was the peer's, QP_FATAL after a bus error, and no event if the
+    completion says it all. From then on the QP gets no answer, and its receive WQEs complete with WR_FLUSH_ERR, each
+    once; a RESET token ends that. A run that is POISONED, because an earlier one was refused, fails its QP in silence.
+
+    Completions with an error are always solicited.
+
+    A NAK's MSN does not count the message that it refuses.
+
+    The job of a READ or an atomic is not acknowledged: it releases the response, for which everything before it is in
+    memory now. Nothing of its own has to be written, so it does not wait for its ``done``, which is taken later. Until
+    the last packet of the response has left, or vanished, later answers of the QP wait. A response whose access was
+    refused ends the QP's life like a refused run whose key came from the wire; the NAK has the response's PSN, and its
+    MSN less the message itself. That NAK waits for nothing, as no later response follows, and takes the place of one
+    for a later request, if that has ended the QP's life already: the peer must hear of the first request that failed.
+
+    A silent job takes 1 cycle, all others 4, one that was refused 5, and 2 more for an error; an answered response
+    takes 5, likewise. While a job waits for its ``done``, what it needs is looked up already: a completion is said in
+    the cycle of a ``done`` that is OK, otherwise 2 cycles later, and an ACK stands at ``ack`` after 2, a NAK after 3.
+    Answers wait in :class:`.ack_queue.AckQueue`.
+
+    Parameters
+    ----------
+    qps : int
+        QPs, a power of two.
+
+    Members
+    -------
+    attribute, attribute_en
+        Broadcast of QP attributes.
+    job : stream of ``Job``
+        The next one should be there when its ``done`` comes: they need a queue between.
+    done : stream of ``Done``
+    completion : stream of ``Completion``
+    hint_cq : CQ index
+        Probably that of the next completion.
+    ack : stream of ``Ack``
+        To the transmitter.
+    backlog : 1
+        Packets other than these wait for the wire, see :class:`.ack_queue.AckQueue`.
+    release : stream of ``Release``
+        To the READ/atomic responder, which must take it also while it offers something at ``answered``. A RESET token
+        is passed on here, too; nothing that was answered before is counted after it.
+    answered : stream of ``Answered``
+        From the transmitter, by way of the READ/atomic responder, which may withdraw answers of a QP once it has the
+        QP's token.
+    error : stream of ``QpError``
+    token_done : 1
+        Strobe: a RESET token has come out here. Nothing of the QP's past follows it on any output.
+    count_drop_error : 1
+        Strobe: a request was refused, or came behind a refused one; RNR NAKs included.
+    """
+
+    def __init__(self, qps):
+        if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
+        self.qps = qps
+        super().__init__(
+            {
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
+                "job": In(stream.Signature(Job)),
+                "done": In(stream.Signature(Done)),
+                "completion": Out(stream.Signature(Completion)),
+                "hint_cq": Out(Completion.members["cq"]),
+                "ack": Out(stream.Signature(Ack)),
+                "backlog": In(1),
+                "release": Out(stream.Signature(Release)),
+                "answered": In(stream.Signature(Answered)),
+                "error": Out(stream.Signature(QpError)),
+                "token_done": Out(1),
+                "count_drop_error": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.table = table = Table(QP_CONTEXT, ("rq_cqn", "dest_qpn"), self.qps)
+        m.submodules.ram = ram = Ram(Memory, self.qps)
+        m.submodules.acks = acks = AckQueue(self.qps)
+        job = self.job.payload
+        answered = self.answered.payload
+        memory = ram.r_data
+        response = Signal()  # the turn is not a job's, but that of a response that was answered
+        of_job = Signal(init=1)  # always the opposite of `response`, which chooses many bits: for what decides
+        status = Signal(AccessStatus)
+        turn_qp = Signal(12)
+        early = Signal()  # the job need not wait
+        dones_due, done_due = Signal(range(DONES_DUE)), Signal()  # `done` of such jobs that are still to come
+        done = Signal()  # that of the job is there
+        bad = Signal()  # and is not OK
+        qp = turn_qp[: ceil_log2(self.qps)]
+
+        write_conflict = table.write_conflict
+        m.d.comb += [
+            turn_qp.eq(Mux(response, answered.qp, job.qp)),
+            early.eq(of_job & job.release),
+            done.eq(self.done.valid & ~done_due & ~early),
+            status.eq(Mux(response, answered.status, Mux(bad, self.done.payload.status, AccessStatus.OK))),
+            table.write.eq(self.attribute),
+            table.write_en.eq(self.attribute_en),
+            table.index.eq(qp),
+            ram.r_addr.eq(qp),
+            ram.w_addr.eq(qp),
+        ]
+        wiring.connect(m, acks.o, wiring.flipped(self.ack))
+        m.d.sync += acks.backlog.eq(self.backlog)
+        completion = self.completion.payload
+        cq = Signal.like(completion.cq)
+        source_qpn = Signal.like(completion.source_qpn)
+
+        # What this turn brings, found once it is known how the run or the response fared.
+        gone = Signal()  # the QP has failed before
+        refused = Signal()  # this run or response fails it
+        failed = Signal()  # this job fails it
+        completes = Signal()
+        releases = Signal()  # also a token
+        speaks = Signal()  # to the queue of answers
+        drops = Signal()
+        bus = Signal()
+        pending = Signal(5)
+        messages_before = Signal(24)  # the response's own; a response is answered with a NAK or not at all
+        m.d.sync += messages_before.eq(answered.msn - 1)
+        is_gone = memory.dead | (~response & (status == AccessStatus.POISONED))
+        is_refused = (status != AccessStatus.OK) & (status != AccessStatus.POISONED)
+        # A response still counts in a QP that a later request has killed; of a past life, or behind a refused one, not.
+        is_refused &= Mux(response, memory.pending != 0, ~memory.dead)
+        is_failed = ~response & ~memory.dead & (status == AccessStatus.OK) & job.fatal
+        is_told = is_gone & memory.blamed & (memory.wqe_index == job.wqe_index)
+        flushes = job.status == WcStatus.WR_FLUSH_ERR
+        not_ready = job.acknowledge & (job.syndrome[5:7] == AethSyndrome.RNR >> 5)
+
+        def decide():
+            m.d.sync += [
+                cq.eq(table.row.rq_cqn),
+                source_qpn.eq(table.row.dest_qpn),
+                gone.eq(is_gone),
+                refused.eq(is_refused),
+                failed.eq(is_failed),
+                bus.eq(status == AccessStatus.BUS),
+            ]
+            with m.If(response):
+                m.d.sync += [
+                    completes.eq(0),
+                    releases.eq(0),
+                    speaks.eq(1),
+                    drops.eq(is_refused),
+                    # 0 if it is of a past life; and if it is refused, none of those behind it will be answered.
+                    pending.eq(Mux(is_refused, 0, memory.pending - (answered.last & (memory.pending != 0)))),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    completes.eq(~job.token & ~is_told & (job.complete | (is_refused & job.receive))),
+                    releases.eq(job.token | (job.release & ~is_gone)),
+                    speaks.eq(job.token | (~is_gone & (job.acknowledge | job.release | is_refused))),
+                    drops.eq(~job.token & ~flushes & (is_gone | is_refused | is_failed | not_ready)),
+                    pending.eq(Mux(job.token, 0, memory.pending + (job.release & ~is_gone))),
+                ]
+
+        answer = acks.answer
+        m.d.comb += [
+            completion.cq.eq(cq),
+            self.hint_cq.eq(cq),
+            completion.qp.eq(job.qp),
+            completion.source_qpn.eq(source_qpn),
+            completion.wqe_index.eq(job.wqe_index),
+            completion.opcode.eq(job.opcode),
+            completion.status.eq(job.status),
+            completion.syndrome.eq(job.cause),
+            completion.flags.eq(job.flags),
+            completion.immediate.eq(job.immediate),
+            completion.byte_length.eq(job.byte_length),
+            completion.solicited.eq(job.solicited | (completion.status != WcStatus.SUCCESS)),
+            self.release.payload.qp.eq(job.qp),
+            self.release.payload.token.eq(job.token),
+            acks.hold.eq(pending != 0),
+            answer.qp.eq(turn_qp),
+            answer.psn.eq(Mux(response, answered.psn, job.psn)),
+            answer.msn.eq(Mux(response, messages_before, Mux(refused, memory.msn, job.msn))),
+            answer.syndrome.eq(job.syndrome),
+            self.error.payload.qp.eq(turn_qp),
+            self.error.payload.event.eq(job.event),
+        ]
+        with m.If(response & ~refused):
+            m.d.comb += acks.action.eq(AckAction.HOLD)
+        with m.Elif(~response & job.token):
+            m.d.comb += acks.action.eq(AckAction.CLEAR)
+        with m.Elif(~response & releases):
+            m.d.comb += acks.action.eq(AckAction.RELEASE)
+        with m.If(gone):
+            m.d.comb += [completion.status.eq(WcStatus.WR_FLUSH_ERR), completion.syndrome.eq(Syndrome.FLUSHED)]
+        with m.Elif(refused):
+            m.d.comb += [
+                completion.status.eq(Mux(job.remote, WcStatus.LOC_ACCESS_ERR, WcStatus.LOC_PROT_ERR)),
+                completion.syndrome.eq(status),
+            ]
+        with m.If(refused):
+            m.d.comb += [
+                answer.syndrome.eq(AethSyndrome.NAK_REMOTE_OPERATION),
+                self.error.payload.event.eq(NO_EVENT),
+            ]
+            with m.If(bus):
+                m.d.comb += self.error.payload.event.eq(EventType.QP_FATAL)
+            with m.Elif(response | job.remote):
+                m.d.comb += [
+                    answer.syndrome.eq(AethSyndrome.NAK_REMOTE_ACCESS),
+                    self.error.payload.event.eq(EventType.QP_ACCESS_ERR),
+                ]
+
+        written = ram.w_data
+        m.d.comb += [written.eq(memory), written.pending.eq(pending)]
+        with m.If(response):
+            m.d.comb += written.dead.eq(gone | refused)
+        with m.Elif(job.token):
+            m.d.comb += written.eq(0)
+        with m.Elif(gone | refused):
+            # WQEs complete in order: once a later one has, the index may come round.
+            m.d.comb += [written.dead.eq(1), written.blamed.eq(memory.blamed & ~completes)]
+            with m.If(refused & job.receive):
+                m.d.comb += [written.blamed.eq(1), written.wqe_index.eq(job.wqe_index)]
+        with m.Else():
+            m.d.comb += [written.dead.eq(failed), written.msn.eq(job.msn)]
+
+        leave = Signal()
+        over = Signal()  # as `leave`, for responses, which wait for nobody
+        waited = Signal()
+        m.d.sync += waited.eq(0)
+        pass_by = Signal()
+        counts = Signal()  # the response is over, or the QP's last
+        said = Signal()
+        spoken = Signal()  # the queue of answers has been told, and the rest waits
+        m.d.comb += [
+            self.job.ready.eq(leave & of_job),
+            self.done.ready.eq((leave & of_job & ~early) | done_due),
+            self.answered.ready.eq((over & ~of_job) | pass_by),
+            counts.eq(
+                answered.last | ((answered.status != AccessStatus.OK) & (answered.status != AccessStatus.POISONED))
+            ),
+            said.eq(~(completes & ~self.completion.ready) & ~(releases & ~self.release.ready)),
+        ]
+        early_leave, early_done = leave & early, done_due & self.done.valid
+        with m.If(early_leave & ~early_done):
+            m.d.sync += [dones_due.eq(dones_due + 1), done_due.eq(1)]
+        with m.Elif(early_done & ~early_leave):
+            m.d.sync += [dones_due.eq(dones_due - 1), done_due.eq(dones_due != 1)]
+        with m.If(leave):
+            m.d.sync += [response.eq(0), of_job.eq(1)]
+        with m.FSM():
+            with m.State("PAIR"):
+                m.d.sync += bad.eq(0)
+                with m.If(self.answered.valid):
+                    m.d.comb += pass_by.eq(~counts)
+                    m.d.sync += [response.eq(counts), of_job.eq(~counts)]
+                    with m.If(counts):
+                        m.next = "TURN"
+                with m.Elif(self.job.valid):
+                    with m.If(~job.silent):
+                        m.next = "READ"
+                    with m.Elif(done):
+                        m.d.comb += [leave.eq(1), self.count_drop_error.eq(job.cause != 0)]
+            with m.State("TURN"):
+                m.next = "READ"
+            with m.State("READ"):
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
+                decide()
+                # While it waits all is as if the run were OK: that is known by now, if it has waited.
+                m.d.sync += waited.eq(of_job & ~write_conflict[1])
+                with m.If(waited & ~write_conflict[1] & done & (self.done.payload.status == AccessStatus.OK)):
+                    m.d.comb += self.completion.valid.eq(completes)
+                    with m.If(completes & self.completion.ready):
+                        m.d.sync += completes.eq(0)
+                with m.If(~Mux(of_job, done | early, self.answered.valid)):
+                    # An answer may be withdrawn; a job can wait.
+                    with m.If(~of_job | self.answered.valid):
+                        m.d.sync += [response.eq(0), of_job.eq(1)]
+                        m.next = "PAIR"
+                with m.Elif(~write_conflict[1]):
+                    m.next = "SAY"
+                    with m.If(done & (self.done.payload.status != AccessStatus.OK)):
+                        m.d.sync += bad.eq(1)
+                        m.next = "AGAIN"
+            with m.State("AGAIN"):
+                decide()
+                with m.If(~write_conflict[1]):
+                    m.next = "SAY"
+            with m.State("SAY"):
+                m.d.comb += [
+                    over.eq(~((refused & ~gone) | failed)),
+                    self.completion.valid.eq(completes),
+                    self.release.valid.eq(releases),
+                    acks.put.eq(speaks & ~spoken),
+                    ram.w_en.eq(said),
+                ]
+                m.d.sync += spoken.eq(~said)
+                with m.If(said):
+                    m.d.comb += self.count_drop_error.eq(drops)
+                    with m.If((refused & ~gone) | failed):
+                        m.next = "ERROR"
+                    with m.Elif(of_job & job.token):
+                        m.next = "TOKEN"
+                    with m.Else():
+                        m.d.comb += leave.eq(1)
+                        m.next = "PAIR"
+            with m.State("ERROR"):
+                m.d.comb += self.error.valid.eq(1)
+                with m.If(self.error.ready):
+                    m.next = "LEAVE"
+            with m.State("LEAVE"):
+                m.d.comb += [leave.eq(1), over.eq(1)]
+                m.next = "PAIR"
+            with m.State("TOKEN"):
+                # What is on its way out belongs to the QP's past.
+                m.d.comb += [self.token_done.eq(~acks.holds), leave.eq(~acks.holds)]
+                with m.If(~acks.holds):
+                    m.next = "PAIR"
+        return m

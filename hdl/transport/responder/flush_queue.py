@@ -1,0 +1,74 @@
+"""Whose receive WQEs have to be flushed."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...stream.ready import ReadyQueue
+
+__all__ = ["FlushQueue"]
+
+
+class FlushQueue(wiring.Component):
+    """Knows which QPs have failed, and queues a failed QP whenever receive WQEs of it arrive, or on demand. Arrivals of
+    other QPs cost nothing.
+
+    The strobes are registered: they come at the end of their block's decisions. A QP comes out 2 cycles after its
+    strobe, or 1 cycle after its arrival, if nobody waits; at ``o`` and behind it each QP waits at most once. One that
+    was reset meanwhile may still come out.
+
+    Parameters
+    ----------
+    qps : int
+        QPs, a power of two, at least 2.
+
+    Members
+    -------
+    qp
+        What the strobes are about.
+    fail, reset, add : 1
+        Strobes: the QP has failed, and is added; it has not failed any more; it is added again.
+    arrived : stream of QP
+        Not ready in the cycle after a strobe; else always.
+    o : stream of QP
+    """
+
+    def __init__(self, qps):
+        self.qps = qps
+        super().__init__(
+            {
+                "qp": In(range(qps)),
+                "fail": In(1),
+                "reset": In(1),
+                "add": In(1),
+                "arrived": In(stream.Signature(12)),
+                "o": Out(stream.Signature(range(qps))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ready = ready = ReadyQueue(self.qps)
+        m.submodules.failed = failed = memory.Memory(shape=1, depth=self.qps, init=[])
+        write = failed.write_port()
+        read = failed.read_port(domain="comb")
+        qp = Signal.like(self.qp)
+        fail, reset = Signal(), Signal()
+        busy = Signal()
+        m.d.sync += [
+            qp.eq(self.qp),
+            fail.eq(self.fail),
+            reset.eq(self.reset),
+            busy.eq(self.fail | self.reset | self.add),
+        ]
+        m.d.comb += [
+            write.addr.eq(qp),
+            write.data.eq(fail),
+            write.en.eq(fail | reset),
+            read.addr.eq(self.arrived.payload),
+            self.arrived.ready.eq(~busy),
+            ready.i.valid.eq(Mux(busy, ~reset, self.arrived.valid & read.data)),
+            ready.i.payload.eq(Mux(busy, qp, self.arrived.payload)),
+        ]
+        wiring.connect(m, ready.o, wiring.flipped(self.o))
+        return m

@@ -1,0 +1,112 @@
+"""Whether a READ or an atomic may be served now, and how many packets answer it."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ...wire.packet_header import TransportHeader
+from ..common.layouts import ResponseKind
+from ..common.psn import PSN_BITS, psn_before
+from .request_check import LONGEST, READS_MAX, ReceiveState
+
+__all__ = ["ReadAtomicCheck"]
+
+
+class ReadAtomicCheck(wiring.Component):
+    """What :class:`.request_check.RequestCheck` leaves open of a READ or an atomic.
+
+    A new one is invalid if the peer has more of them outstanding than ``max_dest_rd_atomic`` allows, if a READ is
+    longer than 2^31 bytes, or if an atomic's address is not a multiple of 8. While duplicates are in the response ring,
+    which no limit counts, only the ring's size counts: what does not fit is dropped.
+
+    An old one is served again if there is room in the ring, and if the packets of its response are all old. (The
+    READ/atomic responder knows whether an old atomic was ever executed.)
+
+    Inputs are sampled each cycle and have to stay; outputs belong to them 3 cycles later.
+
+    Members
+    -------
+    kind : ResponseKind
+        READ, COMPARE_SWAP or FETCH_ADD.
+    responds : 1
+        It is one.
+    transport : TransportHeader
+        Of the packet.
+    path_mtu, max_dest_rd_atomic
+        Attributes of the QP.
+    receive : ReceiveState
+    served
+        Entries of the QP's response ring that are answered, modulo 256.
+    after
+        First PSN behind the packet and all its responses; of other requests the next PSN.
+    invalid, full : 1
+        Of a new one: invalid request; no room.
+    stale : 1
+        Of an old one: it cannot be served again.
+    mixed : 1
+        Once it is accepted, there are, or may be, duplicates in the ring; not counting itself.
+    """
+
+    kind: In(ResponseKind)
+    responds: In(1)
+    transport: In(TransportHeader)
+    path_mtu: In(4)
+    max_dest_rd_atomic: In(8)
+    receive: In(ReceiveState)
+    served: In(8)
+
+    after: Out(PSN_BITS)
+    invalid: Out(1)
+    full: Out(1)
+    stale: Out(1)
+    mixed: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        dma_length = self.transport.dma_length
+        reads = Signal()
+        m.d.comb += reads.eq(self.responds & (self.kind == ResponseKind.READ))
+
+        # Packets: whole ones, and one more for the rest, or for nothing at all.
+        whole = Signal(PSN_BITS)
+        rest = Signal()
+        beyond = Signal()
+        m.d.sync += [
+            whole.eq(0),
+            rest.eq(1),
+            self.after.eq((Cat(1, self.transport.psn) + Cat(rest, whole))[1:]),  # one adder: `rest` is its carry
+            beyond.eq(psn_before(self.receive.epsn, self.after)),
+        ]
+        with m.If(reads):
+            with m.Switch(self.path_mtu[:3]):
+                for path_mtu in range(1, 6):
+                    with m.Case(path_mtu):
+                        shift = 7 + path_mtu
+                        m.d.sync += [
+                            whole.eq(dma_length[shift:]),
+                            rest.eq(dma_length[:shift].any() | ~dma_length[shift:].any()),
+                        ]
+
+        # Entries in the ring: 0 to 16, all of which 5 bits tell apart.
+        flight = Signal(5)
+        over = Signal()
+        room = Signal()
+        limit = Mux(self.max_dest_rd_atomic < READS_MAX, self.max_dest_rd_atomic[:5], READS_MAX)
+        m.d.sync += [
+            flight.eq(self.receive.taken - self.served[:5]),
+            over.eq(flight >= limit),
+            room.eq(~flight[4]),
+            self.mixed.eq(self.receive.mixed & (flight != 0)),
+        ]
+
+        unfit = Signal()
+        with m.If(reads):
+            m.d.sync += unfit.eq(dma_length > LONGEST)
+        with m.Else():
+            m.d.sync += unfit.eq(self.transport.address[:3] != 0)
+        m.d.comb += [
+            self.invalid.eq(self.responds & (unfit | (over & ~self.mixed))),
+            self.full.eq(self.responds & ~room),
+            self.stale.eq(~room | (reads & (unfit | beyond))),
+        ]
+        return m

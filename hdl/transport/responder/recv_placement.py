@@ -1,0 +1,273 @@
+"""Where in memory the payload of a received message goes."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ...abi.tables import Access
+from ...abi.wqe import SGE
+from ...stream.ram import Ram
+from ...stream.transfer import LENGTH_BITS, AccessRequest
+from .request_check import LONGEST
+
+__all__ = ["Placement", "PlacementKind", "RecvPlacement"]
+
+
+class PlacementKind(enum.Enum, shape=2):
+    """What happens to a packet's payload."""
+
+    DISCARD = 0
+    WRITE = 1  # to where the RETH says
+    SEND = 2  # to where the receive WQE says
+
+
+Placement = data.StructLayout(
+    {
+        "kind": PlacementKind,
+        "clear": 1,  # with DISCARD and length 0: a control token passes
+        "begin": 1,  # the message's first packet
+        "end": 1,  # and its last
+        "length": LENGTH_BITS,  # payload of this packet
+        "pd": 24,
+        "qp": 12,
+        # WRITE, first packet: RETH
+        "address": 64,
+        "rkey": 32,
+        "total": 32,
+        # SEND: the receive WQE
+        "index": 16,
+        "log_stride": 4,
+    }
+)
+"""One packet, to be given its place."""
+
+Place = data.StructLayout({"address": 64, "key": 32, "left": 32, "received": 32, "sge": 4})
+"""Where the next byte of a message goes. ``left`` bytes fit behind ``address``: of the whole message, or of the
+scatter/gather entry; ``sge`` is the next entry."""
+
+
+class RecvPlacement(wiring.Component):
+    """Turns each packet into its run of accesses, and remembers between the packets of a message where it stood.
+
+    A WRITE goes where its RETH says, with REMOTE_WRITE, if the lengths agree: the payload of its packets is what the
+    RETH announces, at most 2^31 bytes, and only the last packet exhausts it. A SEND fills the entries of its receive
+    WQE one after the other, with LOCAL_WRITE; what does not fit is discarded, and so is the packet that brings it
+    beyond 2^31 bytes.
+
+    A packet takes 2 cycles, from ``i.valid`` on; of a SEND 3 if it goes on in a receive WQE, 4 if it begins one and
+    fits its first entry, otherwise 5; each entry more takes 6 cycles, 5 if it is empty or the last.
+
+    Parameters
+    ----------
+    qps : int
+        QPs.
+    area : int
+        Bytes a QP of fetched receive WQEs, a power of two.
+
+    Members
+    -------
+    qp
+        Whose place to look up; must show the packet's QP since 2 cycles before ``load``, until 1 cycle after the run.
+    look : 1
+        Strobe in the cycle before ``load``: ``index`` and ``log_stride`` hold.
+    load : 1
+        Strobe: ``i.payload`` shows the packet, but for ``kind``; and the run before is over. ``i.valid`` must rise in
+        the next cycle, or the strobe be repeated. Not needed for a discard.
+    i : stream of ``Placement``
+        Taken together with the run's last access.
+    access : stream of ``AccessRequest``
+        Exactly one run for each packet.
+    misfit, too_long, byte_length
+        Valid from the last access on until the next ``load``: the WRITE's lengths disagree, or the SEND is longer than
+        2^31 bytes (and the packet's payload is discarded); the SEND did not fit; bytes of the message up to here.
+    word_addr, word
+        Fetched receive WQEs, 64 bits a word, 2 cycles after the address. WQE ``i`` starts at byte
+        ``(i << log_stride) % area`` of the QP's area.
+    """
+
+    def __init__(self, qps, area=256):
+        if not isinstance(qps, int) or qps < 2:
+            raise ValueError(f"qps must be an int of at least 2, not {qps!r}")
+        if not isinstance(area, int) or area < 128 or area & area - 1:
+            raise ValueError(f"area must be a power of two, at least 128, not {area!r}")
+        self.qps = qps
+        self.area = area
+        super().__init__(
+            {
+                "qp": In(range(qps)),
+                "look": In(1),
+                "load": In(1),
+                "i": In(stream.Signature(Placement)),
+                "access": Out(stream.Signature(AccessRequest)),
+                "misfit": Out(1),
+                "too_long": Out(1),
+                "byte_length": Out(32),
+                "word_addr": Out(data.StructLayout({"qp": 12, "word": ceil_log2(area // 8)})),
+                "word": In(64),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        packet = self.i.payload
+        write = packet.kind == PlacementKind.WRITE
+        m.submodules.ram = ram = Ram(Place, self.qps)
+        place = Signal(Place)
+        rest = Signal(LENGTH_BITS)  # of the packet
+        length = Signal(LENGTH_BITS)  # of the access
+        last = Signal()
+        discard = Signal()
+        store = Signal()
+        sge = Signal(4)
+        half = Signal()
+        fresh = Signal()
+        m.d.comb += [
+            ram.r_addr.eq(self.qp),
+            ram.w_addr.eq(self.qp),
+            ram.w_data.eq(place),
+            ram.w_en.eq(store),
+            self.byte_length.eq(place.received),
+            self.access.payload.key.eq(place.key),
+            self.access.payload.address.eq(place.address),
+            self.access.payload.length.eq(length),
+            # Of a WRITE all that is left of the message: if that does not fit, not one byte moves.
+            self.access.payload.span.eq(Mux(write, place.left, length)),
+            self.access.payload.pd.eq(packet.pd),
+            self.access.payload.access.eq(Mux(write, Access.REMOTE_WRITE, Access.LOCAL_WRITE)),
+            self.access.payload.qp.eq(packet.qp),
+            self.access.payload.discard.eq(discard),
+            self.access.payload.clear.eq(packet.clear),
+            self.access.payload.last.eq(last),
+        ]
+        m.d.sync += store.eq(0)
+
+        offset_bits = ceil_log2(self.area // 8)
+        base = Signal(offset_bits)  # of the receive WQE
+        exhausted = Signal()
+        stride = Signal.like(packet.log_stride)
+        empty = Signal()  # `rest` is 0, before anything is taken from it
+        m.d.comb += [
+            sge.eq(Mux(fresh, 0, place.sge)),
+            self.word_addr.qp.eq(packet.qp),
+            self.word_addr.word.eq(base | Cat(half, sge[:3])),
+        ]
+        with m.If(self.look):
+            m.d.sync += stride.eq(packet.log_stride)
+            with m.Switch(packet.log_stride):
+                for log_stride in range(4, 8):
+                    with m.Case(log_stride):
+                        shift = log_stride - 3
+                        m.d.sync += base.eq(packet.index[: offset_bits - shift] << shift)
+        with m.Switch(stride):
+            for log_stride in range(4, 8):
+                with m.Case(log_stride):
+                    m.d.comb += exhausted.eq(place.sge[log_stride - 4])
+        sge_layout = {name: field.offset for name, field in SGE.fields.items()}
+        entry_length = self.word[sge_layout["length"] - 64 :][:32]
+
+        def holds_rest(left):
+            """Whether the rest of the packet fits; cheaper than a comparison of 32 bits."""
+            return left[LENGTH_BITS:].any() | (left[:LENGTH_BITS] >= rest)
+
+        def send():
+            m.d.sync += self.access.valid.eq(1)
+            m.next = "SEND"
+
+        with m.FSM():
+            with m.State("IDLE"):
+                old = ram.r_data
+                # The first entry is asked for before it is known whether anybody needs it: its address with `load`,
+                # its length in the next cycle.
+                m.d.comb += [fresh.eq(1), half.eq(self.i.valid)]
+                m.d.sync += [
+                    rest.eq(packet.length),
+                    empty.eq(packet.length == 0),
+                    length.eq(packet.length),
+                    last.eq(1),
+                    discard.eq(0),
+                ]
+                with m.If(self.load):
+                    m.d.sync += [
+                        self.misfit.eq(0),
+                        self.too_long.eq(0),
+                        place.eq(old),
+                        place.received.eq(Mux(packet.begin, 0, old.received) + packet.length),
+                    ]
+                    with m.If(packet.begin):
+                        # For a WRITE; a SEND's follows.
+                        m.d.sync += [
+                            place.address.eq(packet.address),
+                            place.key.eq(packet.rkey),
+                            place.left.eq(packet.total),
+                        ]
+                with m.If(self.i.valid):
+                    with m.Switch(packet.kind):
+                        with m.Case(PlacementKind.WRITE):
+                            send()
+                            # `rest` is the packet's length already.
+                            fits = Mux(packet.end, place.left == rest, place.left > rest)
+                            with m.If(~fits | (place.left > LONGEST)):
+                                m.d.sync += [self.misfit.eq(1), discard.eq(~empty)]
+                        with m.Case(PlacementKind.SEND):
+                            # Packets but the last are of the path MTU, which divides 2^31.
+                            with m.If(place.received[31] & place.received[:LENGTH_BITS].any()):
+                                m.d.sync += [self.misfit.eq(1), discard.eq(1)]
+                                send()
+                            with m.Elif(empty):
+                                send()
+                            with m.Elif(packet.begin):
+                                m.d.sync += place.sge.eq(0)
+                                m.next = "TAKE_ADDRESS"
+                            with m.Else():
+                                m.next = "CUT"
+                        with m.Default():
+                            send()
+                            m.d.sync += discard.eq(packet.length != 0)
+            with m.State("ENTRY"):
+                with m.If(exhausted):
+                    m.d.sync += [self.too_long.eq(1), discard.eq(1), length.eq(rest), last.eq(1)]
+                    send()
+                with m.Else():
+                    m.next = "ENTRY_LENGTH"
+            with m.State("ENTRY_LENGTH"):
+                m.d.comb += half.eq(1)
+                m.next = "TAKE_ADDRESS"
+            with m.State("TAKE_ADDRESS"):
+                m.d.sync += place.address.eq(self.word[sge_layout["address"] :])
+                m.next = "TAKE_LENGTH"
+            with m.State("TAKE_LENGTH"):
+                m.d.sync += [
+                    place.left.eq(entry_length),
+                    place.key.eq(self.word[sge_layout["lkey"] - 64 :][:32]),
+                    place.sge.eq(place.sge + 1),
+                    length.eq(rest),
+                    last.eq(1),
+                ]
+                with m.If(holds_rest(entry_length)):
+                    send()
+                with m.Else():
+                    m.next = "CUT"
+            with m.State("CUT"):
+                enough = holds_rest(place.left)
+                m.d.sync += [last.eq(enough), length.eq(Mux(enough, rest, place.left[:LENGTH_BITS]))]
+                with m.If(place.left == 0):
+                    m.next = "ENTRY"
+                with m.Else():
+                    send()
+
+            with m.State("SEND"):
+                with m.If(self.access.ready):
+                    m.d.sync += [
+                        self.access.valid.eq(0),
+                        place.address.eq(place.address + length),
+                        place.left.eq(place.left - length),
+                        rest.eq(rest - length),
+                    ]
+                    with m.If(last):
+                        m.d.comb += self.i.ready.eq(1)
+                        m.d.sync += store.eq(packet.kind != PlacementKind.DISCARD)
+                        m.next = "IDLE"
+                    with m.Else():
+                        m.next = "ENTRY"
+        return m

@@ -1,0 +1,265 @@
+"""Whether a request may be executed, and what is answered if not."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...abi.contexts import QpState
+from ...abi.tables import Access
+from ...queue.wqe_fetcher import RingStatus
+from ..common.layouts import LookedUp, ResponseKind
+from ..common.psn import psn_difference
+from .sequence_error_tracker import SequenceError, SequenceErrorTracker
+
+__all__ = ["LONGEST", "READS_MAX", "Message", "ReceiveState", "RequestCheck", "Verdict"]
+
+REQUESTS = 12
+"""SEND and WRITE opcodes, 0 to 11: FIRST, MIDDLE, LAST, LAST with immediate, ONLY, ONLY with immediate; of each."""
+
+RESPONSES = {0x0C: ResponseKind.READ, 0x13: ResponseKind.COMPARE_SWAP, 0x14: ResponseKind.FETCH_ADD}
+"""Opcodes that ask for data."""
+
+LONGEST = 1 << 31
+"""Bytes of a message, at most."""
+
+READS_MAX = 16
+"""Rows of a QP's response ring."""
+
+
+class Message(enum.Enum, shape=2):
+    """The message of which a part has come."""
+
+    NONE = 0
+    SEND = 1
+    WRITE = 2
+
+
+class Verdict(enum.Enum, shape=4):
+    """What becomes of a packet, or of another turn of the responder."""
+
+    EXECUTE = 0
+    REJECTED = 1  # not this QP's; silent
+    DEAD = 2  # the QP has failed or is not connected; silent
+    DUPLICATE = 3  # old: ACK again
+    STALE = 4  # old, and nothing that can be answered; silent
+    AHEAD = 5  # behind a gap, or behind a request that was not ready: the NAK is out; silent
+    SEQUENCE = 6  # first behind a gap: NAK
+    INVALID = 7  # invalid request
+    ACCESS = 8  # the QP does not allow it: remote access error
+    NOT_READY = 9  # no receive WQE: RNR NAK
+    RING = 10  # no receive WQE will be fetched any more: remote operational error
+    TOO_LONG = 11  # for the receive WQE: invalid request
+    FLUSH = 12  # no packet: a receive WQE of a QP in ERR
+    TOKEN = 13  # no packet: a control token
+    REPEAT = 14  # old READ or atomic: serve it again
+    BUSY = 15  # READ or atomic, and duplicates have filled the response ring; silent
+
+
+ReceiveState = data.StructLayout(
+    {
+        "epsn": 24,  # PSN expected
+        "msn": 24,  # messages completed
+        "index": 16,  # next receive WQE
+        "message": Message,
+        "nak_sent": 1,  # a NAK for `epsn` is out, and what is ahead of it is not answered again
+        "dead": 1,  # a fatal NAK is out
+        "taken": 5,  # entries put into the response ring, modulo 32
+        "mixed": 1,  # duplicates may be among those that are not answered yet
+        "asked": 1,  # the newest packet executed was a READ or an atomic
+        "sequence_error": SequenceError,
+    }
+)
+"""Receive state of a QP."""
+
+
+class RequestCheck(wiring.Component):
+    """The checks of the InfiniBand responder, in their order: PSN, opcode sequence, opcode, receive WQE, length.
+
+    (Kernel ``rxe_resp.c``, states CHECK_PSN to CHECK_LENGTH; whether the lengths of a WRITE's packets add up, and
+    whether a SEND fits its receive WQE, :class:`.recv_placement.RecvPlacement` finds out; whether a READ or an atomic
+    can be served, :class:`.read_atomic_check.ReadAtomicCheck`; keys are the access check's.)
+
+    After an RNR NAK, as after the NAK of a gap, packets ahead are silent: the requester comes back by itself. Only if
+    it has come back, and the packet expected is missing again (:class:`.sequence_error_tracker.SequenceErrorTracker`),
+    there is another NAK.
+
+    Inputs are sampled each cycle; outputs belong to the inputs of the cycle before.
+
+    Members
+    -------
+    request : LookedUp
+        The packet.
+    receive : ReceiveState
+    state, path_mtu, access
+        Attributes of the QP.
+    status : RingStatus
+        Of the QP's receive ring.
+    verdict : Verdict
+        EXECUTE to RING.
+    wait : 1
+        No verdict yet: the receive WQE is on its way. Sample again.
+    again : 1
+        A READ or an atomic that is asked for again.
+    write, begin, end, immediate, responds : 1
+        What the opcode says, if it is served. ``responds``: a READ or an atomic, of ``kind``.
+    allowed : 1
+        The QP's attributes allow the opcode.
+    sequence_error : SequenceError
+        After the packet, if it is ahead.
+    posted : 1
+        The next receive WQE is posted.
+    flush : 1
+        The QP is in ERR, and has a receive WQE to be flushed.
+    """
+
+    request: In(LookedUp)
+    receive: In(ReceiveState)
+    state: In(4)
+    path_mtu: In(4)
+    access: In(4)
+    status: In(RingStatus)
+
+    verdict: Out(Verdict)
+    wait: Out(1)
+    again: Out(1)
+    write: Out(1)
+    begin: Out(1)
+    end: Out(1)
+    immediate: Out(1)
+    responds: Out(1)
+    kind: Out(ResponseKind)
+    allowed: Out(1)
+    sequence_error: Out(SequenceError)
+    posted: Out(1)
+    flush: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        transport = self.request.transport
+        # The opcode. RC's three transport bits are zero, as the lookup has seen.
+        served = Signal()
+        write = Signal()
+        begin = Signal()
+        end = Signal()
+        immediate = Signal()
+        responds = Signal()
+        kind = Signal(ResponseKind)
+        allowed = Signal(init=1)
+        with m.Switch(transport.opcode[:5]):
+            for opcode in range(REQUESTS):
+                place = opcode % 6
+                with m.Case(opcode):
+                    m.d.comb += [
+                        served.eq(1),
+                        write.eq(opcode >= 6),
+                        begin.eq(place in (0, 4, 5)),
+                        end.eq(place >= 2),
+                        immediate.eq(place in (3, 5)),
+                    ]
+                    if opcode >= 6:
+                        m.d.comb += allowed.eq((self.access & Access.REMOTE_WRITE) != 0)
+            for opcode, asked in RESPONSES.items():
+                right = Access.REMOTE_READ if asked is ResponseKind.READ else Access.REMOTE_ATOMIC
+                with m.Case(opcode):
+                    m.d.comb += [
+                        served.eq(1),
+                        begin.eq(1),
+                        end.eq(1),
+                        responds.eq(1),
+                        kind.eq(asked),
+                        allowed.eq((self.access & right) != 0),
+                    ]
+        m.d.sync += [
+            self.write.eq(write),
+            self.begin.eq(begin),
+            self.end.eq(end),
+            self.immediate.eq(immediate),
+            self.responds.eq(responds),
+            self.kind.eq(kind),
+            self.allowed.eq(allowed),
+        ]
+
+        # One bit for each question ...
+        rejected = Signal()
+        dead = Signal()
+        behind = Signal()
+        expected = Signal()
+        nak_sent = Signal()
+        known = Signal()
+        wrong = Signal()
+        unfetched = Signal()
+        ring_error = Signal()
+        misfit = Signal()
+        needs_wqe = Signal()
+        in_error = Signal()
+        distance = psn_difference(transport.psn, self.receive.epsn)
+        ongoing = self.receive.message
+        mtu = 1 << (self.path_mtu[:3] + 7)
+        m.submodules.tracker = tracker = SequenceErrorTracker()
+        m.d.comb += [
+            tracker.distance.eq(distance),
+            tracker.state.eq(self.receive.sequence_error),
+            self.sequence_error.eq(tracker.next),
+        ]
+        receives = (self.state == QpState.RTR) | (self.state == QpState.RTS) | (self.state == QpState.SQD)
+        m.d.sync += [
+            rejected.eq(~self.request.accept),
+            dead.eq(self.receive.dead | ~receives),
+            behind.eq(distance[23]),
+            expected.eq(transport.psn == self.receive.epsn),
+            nak_sent.eq(self.receive.nak_sent),
+            known.eq(served),
+            self.posted.eq(self.status.producer != self.receive.index),
+            unfetched.eq(self.status.fetched == self.receive.index),
+            ring_error.eq(self.status.error),
+            needs_wqe.eq((begin & ~write & ~responds) | (immediate & write)),
+            in_error.eq(self.state == QpState.ERR),
+        ]
+        with m.If(begin):
+            m.d.sync += wrong.eq(ongoing != Message.NONE)
+        with m.Elif(write):
+            m.d.sync += wrong.eq(ongoing != Message.WRITE)
+        with m.Else():
+            m.d.sync += wrong.eq(ongoing != Message.SEND)
+        with m.If(~end):
+            m.d.sync += misfit.eq(transport.length != mtu)
+        with m.Elif(responds):
+            m.d.sync += misfit.eq(transport.length != 0)
+        with m.Else():
+            m.d.sync += misfit.eq((transport.length > mtu) | ((transport.length == 0) & ~begin))
+
+        m.d.comb += self.again.eq(~rejected & ~dead & behind & known & self.responds & self.allowed)
+
+        # ... and the first that objects decides.
+        with m.If(rejected):
+            m.d.comb += self.verdict.eq(Verdict.REJECTED)
+        with m.Elif(dead):
+            m.d.comb += self.verdict.eq(Verdict.DEAD)
+        with m.Elif(behind):
+            with m.If(known):
+                m.d.comb += self.verdict.eq(Verdict.DUPLICATE)
+            with m.Else():
+                m.d.comb += self.verdict.eq(Verdict.STALE)
+        with m.Elif(~expected):
+            with m.If(nak_sent & ~tracker.renewed):
+                m.d.comb += self.verdict.eq(Verdict.AHEAD)
+            with m.Else():
+                m.d.comb += self.verdict.eq(Verdict.SEQUENCE)
+        with m.Elif(~known | wrong):
+            m.d.comb += self.verdict.eq(Verdict.INVALID)
+        with m.Elif(~self.allowed):
+            m.d.comb += self.verdict.eq(Verdict.ACCESS)
+        with m.Elif(needs_wqe & unfetched & ring_error):
+            m.d.comb += self.verdict.eq(Verdict.RING)
+        with m.Elif(needs_wqe & ~self.posted):
+            m.d.comb += self.verdict.eq(Verdict.NOT_READY)
+        with m.Elif(needs_wqe & unfetched):
+            m.d.comb += self.wait.eq(1)
+        with m.Elif(misfit):
+            m.d.comb += self.verdict.eq(Verdict.INVALID)
+        with m.Else():
+            m.d.comb += self.verdict.eq(Verdict.EXECUTE)
+
+        # What was never fetched has to be flushed too.
+        m.d.comb += self.flush.eq(in_error & self.posted & (~unfetched | ring_error))
+        return m

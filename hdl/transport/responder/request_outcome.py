@@ -1,0 +1,233 @@
+"""What follows from a verdict: the answer, the completion, and the QP's new receive state."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ...abi.cqe import CqeFlag, Syndrome, WcOpcode, WcStatus
+from ...abi.eqe import EventType
+from ...wire.packet_header import TransportHeader
+from ..common.aeth import AethSyndrome
+from ..common.layouts import Job
+from ..common.psn import PSN_BITS, psn_next
+from .request_check import Message, ReceiveState, Verdict
+from .sequence_error_tracker import SequenceError
+
+__all__ = ["NO_EVENT", "RequestOutcome"]
+
+NO_EVENT = 255
+"""``event`` of an error that a completion reports."""
+
+NAKS = {
+    Verdict.SEQUENCE: AethSyndrome.NAK_SEQUENCE,
+    Verdict.INVALID: AethSyndrome.NAK_INVALID_REQUEST,
+    Verdict.ACCESS: AethSyndrome.NAK_REMOTE_ACCESS,
+    Verdict.NOT_READY: AethSyndrome.RNR,
+    Verdict.RING: AethSyndrome.NAK_REMOTE_OPERATION,
+    Verdict.TOO_LONG: AethSyndrome.NAK_INVALID_REQUEST,
+}
+
+# The asynchronous event of a fatal error; an error that a completion reports has none (InfiniBand, responder class C).
+EVENTS = {
+    Verdict.INVALID: EventType.QP_REQ_ERR,
+    Verdict.ACCESS: EventType.QP_ACCESS_ERR,
+    Verdict.RING: EventType.QP_FATAL,
+    Verdict.TOO_LONG: NO_EVENT,
+}
+
+# Completions that do not wait for a message.
+COMPLETIONS = {
+    Verdict.RING: (WcStatus.LOC_QP_OP_ERR, Syndrome.RING_BUS),
+    Verdict.TOO_LONG: (WcStatus.LOC_LEN_ERR, Syndrome.RECV_TOO_SHORT),
+    Verdict.FLUSH: (WcStatus.WR_FLUSH_ERR, Syndrome.FLUSHED),
+}
+
+
+class RequestOutcome(wiring.Component):
+    """Composes the job, and the receive state that holds from then on.
+
+    An executed packet is acknowledged if it asks for it, a duplicate always, with the newest PSN that was executed. But
+    no ACK has the PSN of a READ or an atomic, for which it is no answer, and which Linux takes for complete then, with
+    no data: if that is the newest, a duplicate is acknowledged with its own PSN. The MSN counts messages of which the
+    last packet was executed. A READ or an atomic is not acknowledged, it is answered: its job releases the response.
+
+    Inputs are sampled while ``update`` is high; outputs belong to the last ones, but for what is said to follow at
+    once.
+
+    Members
+    -------
+    update : 1
+    verdict
+        The first one, a bit for each :class:`.request_check.Verdict`. Late objections overrule EXECUTE and DUPLICATE:
+    misfit, too_long : 1
+        Of the placement: lengths of a WRITE, a SEND that did not fit.
+    invalid, full, stale, mixed : 1
+        Of the response check.
+    allowed, responds, write, end, immediate : 1
+        What the packet's opcode says. Goes into ``job`` at once, as the next ones do.
+    qp, byte_length, credits
+        ``credits`` is the code of an ACK.
+    transport : TransportHeader
+        Of the packet, if there is one.
+    receive : ReceiveState
+        Before the packet. Also goes into ``next`` at once.
+    after
+        First PSN behind the packet.
+    sequence_error : SequenceError
+        After the packet, if it is ahead.
+    posted : 1
+        There is a receive WQE ``receive.index``.
+    rnr_timer
+        What goes into an RNR NAK.
+    job : Job
+    next : ReceiveState
+        After it.
+    consume : 1
+        The receive WQE ``receive.index`` is used up.
+    """
+
+    update: In(1)
+    verdict: In(len(Verdict))
+    misfit: In(1)
+    too_long: In(1)
+    invalid: In(1)
+    full: In(1)
+    stale: In(1)
+    mixed: In(1)
+    allowed: In(1)
+    responds: In(1)
+    write: In(1)
+    end: In(1)
+    immediate: In(1)
+    qp: In(12)
+    byte_length: In(32)
+    credits: In(5)
+    transport: In(TransportHeader)
+    receive: In(ReceiveState)
+    after: In(PSN_BITS)
+    sequence_error: In(SequenceError)
+    posted: In(1)
+    rnr_timer: In(5)
+
+    job: Out(Job)
+    next: Out(ReceiveState)
+    consume: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        receive = self.receive
+        first = {verdict: self.verdict[verdict.value] for verdict in Verdict}
+        in_wqe = Signal()  # the message has a receive WQE
+        m.d.comb += in_wqe.eq(~self.responds & (~self.write | self.immediate))
+
+        # The late objections exclude each other, but that `full` counts last. `is_[verdict]`: all things considered.
+        is_ = {verdict: Signal(name=f"is_{verdict.name.lower()}") for verdict in Verdict}
+        late = Signal()
+        old = first[Verdict.DUPLICATE]
+        again = Signal()
+        m.d.comb += [is_[verdict].eq(first[verdict]) for verdict in Verdict]
+        m.d.comb += [
+            late.eq(self.misfit | self.invalid),
+            again.eq(~self.stale & self.allowed),
+            is_[Verdict.EXECUTE].eq(first[Verdict.EXECUTE] & ~(late | self.full | self.too_long)),
+            is_[Verdict.INVALID].eq(first[Verdict.INVALID] | (first[Verdict.EXECUTE] & late)),
+            is_[Verdict.TOO_LONG].eq(first[Verdict.EXECUTE] & self.too_long),
+            is_[Verdict.BUSY].eq(first[Verdict.EXECUTE] & self.full & ~self.invalid),
+            is_[Verdict.DUPLICATE].eq(old & ~self.responds),
+            is_[Verdict.REPEAT].eq(old & self.responds & again),
+            is_[Verdict.STALE].eq(first[Verdict.STALE] | (old & self.responds & ~again)),
+        ]
+
+        def any_of(*verdicts):
+            return Cat(is_[verdict] for verdict in verdicts).any()
+
+        def choose(values):
+            """The value of the verdict that holds; 0 if that has none."""
+            terms = [Mux(is_[verdict], value, 0) for verdict, value in values.items()]
+            return reduce(or_, terms)
+
+        execute = is_[Verdict.EXECUTE]
+        job = Signal(Job)
+        fresh = Signal(ReceiveState)
+        consume = Signal()
+        m.d.comb += [
+            job.acknowledge.eq(
+                any_of(Verdict.DUPLICATE, *NAKS) | (execute & self.transport.ack_request & ~self.responds)
+            ),
+            job.release.eq(is_[Verdict.REPEAT] | (execute & self.responds)),
+            job.silent.eq(any_of(Verdict.REJECTED, Verdict.DEAD, Verdict.STALE, Verdict.AHEAD, Verdict.BUSY)),
+            job.token.eq(is_[Verdict.TOKEN]),
+            job.syndrome.eq(choose(NAKS) | Mux(is_[Verdict.NOT_READY], self.rnr_timer, 0)),
+            job.fatal.eq(any_of(*EVENTS)),
+            job.event.eq(choose(EVENTS)),
+            job.complete.eq((execute & self.end & in_wqe) | (any_of(*COMPLETIONS) & self.posted)),
+            job.status.eq(choose({verdict: status for verdict, (status, _) in COMPLETIONS.items()})),
+            job.cause.eq(
+                choose(
+                    {Verdict.DEAD: Syndrome.FLUSHED} | {verdict: cause for verdict, (_, cause) in COMPLETIONS.items()}
+                )
+            ),
+            consume.eq(job.complete),
+            job.psn.eq(receive.epsn),
+            fresh.eq(receive),
+            fresh.mixed.eq(Mux(execute, self.mixed, receive.mixed | is_[Verdict.REPEAT])),
+            fresh.nak_sent.eq(~execute & (receive.nak_sent | any_of(Verdict.SEQUENCE, Verdict.NOT_READY))),
+            fresh.dead.eq(receive.dead | job.fatal),
+        ]
+        with m.If(is_[Verdict.DUPLICATE]):
+            m.d.comb += job.psn.eq(psn_next(receive.epsn, -1))
+        with m.If(is_[Verdict.REPEAT] | (is_[Verdict.DUPLICATE] & receive.asked)):
+            m.d.comb += job.psn.eq(self.transport.psn)
+        with m.If(execute):
+            m.d.comb += [
+                fresh.epsn.eq(self.after),
+                fresh.asked.eq(self.responds),
+                fresh.message.eq(Mux(self.end, Message.NONE, Mux(self.write, Message.WRITE, Message.SEND))),
+            ]
+        with m.If(first[Verdict.EXECUTE] | first[Verdict.NOT_READY]):
+            m.d.comb += fresh.sequence_error.eq(0)
+        with m.Elif(first[Verdict.SEQUENCE] | first[Verdict.AHEAD]):
+            m.d.comb += fresh.sequence_error.eq(self.sequence_error)
+
+        decided = ("acknowledge", "release", "psn", "silent", "complete", "status", "cause", "token", "fatal", "event")
+        kept = Signal(Job)
+        after = Signal(ReceiveState)
+        completed = Signal()
+        syndrome = Signal(8)
+        with_credits = Signal()
+        with m.If(self.update):
+            m.d.sync += [kept[name].eq(job[name]) for name in decided]
+            m.d.sync += [
+                completed.eq(execute & self.end),
+                self.consume.eq(consume),
+                syndrome.eq(job.syndrome),
+                with_credits.eq(execute | is_[Verdict.DUPLICATE]),
+                after.eq(fresh),
+            ]
+        # What is counted is added behind the registers.
+        with m.If(~kept.token):
+            m.d.comb += [
+                self.next.eq(after),
+                self.next.msn.eq(receive.msn + completed),
+                self.next.index.eq(receive.index + self.consume),
+                self.next.taken.eq(receive.taken + kept.release),
+            ]
+
+        m.d.comb += [
+            self.job.eq(kept),
+            self.job.qp.eq(self.qp),
+            self.job.syndrome.eq(syndrome | Mux(with_credits, self.credits, 0)),
+            self.job.msn.eq(self.next.msn),
+            self.job.receive.eq(in_wqe),
+            self.job.opcode.eq(Mux(self.write, WcOpcode.RECV_RDMA_WITH_IMM, WcOpcode.RECV)),
+            self.job.flags.eq(Mux(self.immediate, CqeFlag.WITH_IMM, 0)),
+            self.job.solicited.eq(self.transport.solicited),
+            self.job.wqe_index.eq(receive.index),
+            self.job.immediate.eq(self.transport.immediate),
+            self.job.byte_length.eq(self.byte_length),
+            self.job.remote.eq(self.write),
+        ]
+        return m

@@ -1,0 +1,1 @@
+"""The transport timer and the RNR NAK timer of each QP."""

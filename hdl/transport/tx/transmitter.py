@@ -1,0 +1,287 @@
+"""Where packets meet their verdicts and payload, and acknowledgements overtake them."""
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...abi.contexts import QP_CONTEXT
+from ...abi.cqe import WcStatus
+from ...abi.tables import AccessStatus
+from ...memory.translation import Verdict
+from ...stream.arbiter import pick
+from ...stream.packet import PacketBeat
+from ...stream.table import Table
+from ...stream.transfer import LENGTH_BITS, AttributeWrite
+from ...wire.opcodes import opcode
+from ...wire.packet_header import TransmitHeader
+from ..common.layouts import Ack, Answered, Failure, PayloadSource, TxDescriptor, TxDescriptorKind
+
+__all__ = ["Transmitter"]
+
+MEMORY, INLINE, ATOMIC, REPLAY = range(4)
+"""Streams of payload: as :class:`.layouts.PayloadSource`, and the responses' own inline stream."""
+
+
+class Transmitter(wiring.Component):
+    """Sends one packet after the other: the header with the peer's addresses, and the payload beside it.
+
+    A request or response leaves when its verdict is there and is OK, and the first beat of its payload is there, or
+    ``hint`` says that it comes; the beats behind it may still be on their way. While it waits, ACKs and NAKs go ahead.
+    A packet whose verdict is not OK vanishes with everything that belongs to it. Tokens and void TX descriptors vanish,
+    too, in their turn.
+
+    *Cycles*: 3 a packet; from all there to ``header`` 2. A packet's header waits until the payload of the one before
+    has gone, and what is to be said about that (``failed``, ``answered``) is taken; it is there in the next cycle. So a
+    small response that is the last of its request takes 4 if ``answered`` is taken in its second cycle. Nothing is
+    buffered.
+
+    *Errors*: a request's verdict other than OK is a LOC_PROT_ERR with the verdict as its syndrome, on ``failed``;
+    except POISONED, whose cause has been told. A response's verdict goes to ``answered``. Payload that ends in error is
+    a GENERAL_ERR with syndrome BUS, or an answer with status BUS; and ``o`` ends in error, too: that packet must reach
+    nobody.
+
+    Parameters
+    ----------
+    qps : int
+        QPs, a power of two.
+    data_width : int
+        64, 128, 256 or 512 bits.
+
+    Members
+    -------
+    attribute, attribute_en : ``AttributeWrite``
+        The command block's broadcast.
+    packet : stream of ``TxDescriptor``
+    verdict : stream of ``{status}``
+        One for each ``packet``, in the same order.
+    payload, inline, atomic, replay : stream of ``PacketBeat``
+        Payload from memory; of requests with source INLINE; from the atomic unit; of responses with source INLINE. One
+        packet for each TX descriptor of that source whose ``length`` is not 0. If a verdict is not OK, there is a
+        packet with ``error`` on ``atomic`` if that is the source, else on ``payload``, and those on ``inline`` and
+        ``replay`` are there all the same.
+    hint : 1
+        While nothing of an earlier packet is on ``payload``: the next one's first beat comes in a few cycles, before
+        the frame's headers have gone.
+    ack : stream of ``Ack``
+    header : stream of ``TransmitHeader``
+    o : stream of ``PacketBeat``
+        A packet for each header whose ``length`` is not 0, after it.
+    failed : stream of ``Failure``
+    answered : stream of ``Answered``
+        Also says OK without ``last`` when a token of the READ/atomic responder has arrived here: there, and only there,
+        it ends what is said about the QP's past.
+    token_done, response_token_done : 1
+        A token of the requester, or of the READ/atomic responder, has arrived here: all earlier packets of its kind and
+        QP are out, or on their way behind ``header``.
+    count_tx_packets, count_tx_bytes, count_tx_messages, count_tx_acks, count_tx_naks, count_read_responses,
+    count_stall_tx_payload
+        What happened in this cycle; bytes are a number, and come in the next.
+    """
+
+    def __init__(self, qps, data_width=64):
+        if qps < 2 or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
+        self.qps = qps
+        self.data_width = data_width
+        beat = PacketBeat(data_width)
+        super().__init__(
+            {
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
+                "packet": In(stream.Signature(TxDescriptor)),
+                "verdict": In(stream.Signature(Verdict)),
+                "payload": In(stream.Signature(beat)),
+                "hint": In(1),
+                "inline": In(stream.Signature(beat)),
+                "atomic": In(stream.Signature(beat)),
+                "replay": In(stream.Signature(beat)),
+                "ack": In(stream.Signature(Ack)),
+                "header": Out(stream.Signature(TransmitHeader)),
+                "o": Out(stream.Signature(beat)),
+                "failed": Out(stream.Signature(Failure)),
+                "answered": Out(stream.Signature(Answered)),
+                "token_done": Out(1),
+                "response_token_done": Out(1),
+                "count_tx_packets": Out(1),
+                "count_tx_bytes": Out(LENGTH_BITS),
+                "count_tx_messages": Out(1),
+                "count_tx_acks": Out(1),
+                "count_tx_naks": Out(1),
+                "count_read_responses": Out(1),
+                "count_stall_tx_payload": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        path = ("dest_qpn", "traffic_class", "pkey", "source_port", "dest_mac", "hop_limit", "dest_ip")
+        m.submodules.table = table = Table(QP_CONTEXT, path, self.qps)
+        packet, ack = self.packet.payload, self.ack.payload
+        is_ack = Signal()  # whose turn it is
+        look = Signal()  # whose path is looked up
+        transport, row, write_conflict = self.header.payload.transport, table.row, table.write_conflict
+        m.d.comb += [
+            table.write.eq(self.attribute),
+            table.write_en.eq(self.attribute_en),
+            table.index.eq(Mux(look, ack.qp, packet.qp)),
+            look.eq(is_ack),
+            transport.eq(packet.transport),
+            transport.dest_qpn.eq(row.dest_qpn),
+            transport.pkey.eq(row.pkey),
+            transport.becn.eq(0),
+            self.header.payload.path.mac.eq(row.dest_mac),
+            self.header.payload.path.ip.eq(row.dest_ip),
+            self.header.payload.path.source_port.eq(row.source_port),
+            self.header.payload.path.traffic_class.eq(row.traffic_class),
+            self.header.payload.path.hop_limit.eq(row.hop_limit),
+        ]
+        with m.If(is_ack):
+            m.d.comb += [
+                transport.opcode.eq(opcode("RC_ACKNOWLEDGE")),
+                transport.psn.eq(ack.psn),
+                transport.syndrome.eq(ack.syndrome),
+                transport.msn.eq(ack.msn),
+                transport.length.eq(0),
+                transport.solicited.eq(0),
+                transport.ack_request.eq(0),
+            ]
+
+        # -- What the packet is, a cycle after it has come: nothing decides on it before the second.
+        is_request, is_response, has_payload = Signal(), Signal(), Signal()
+        coming = Signal(2)  # the stream of its payload
+        fine, bad = Signal(), Signal()  # the verdict is there; and the path was not being written
+        m.d.sync += [
+            is_request.eq(packet.kind == TxDescriptorKind.REQUEST),
+            is_response.eq(packet.kind == TxDescriptorKind.RESPONSE),
+            has_payload.eq(packet.transport.length != 0),
+            coming.eq(packet.source),
+            fine.eq(self.verdict.valid & (self.verdict.payload.status == AccessStatus.OK) & ~write_conflict[0]),
+            bad.eq(self.verdict.valid & (self.verdict.payload.status != AccessStatus.OK)),
+        ]
+        with m.If((packet.source == PayloadSource.INLINE) & (packet.kind == TxDescriptorKind.RESPONSE)):
+            m.d.sync += coming.eq(REPLAY)
+
+        # -- Payload of the packet whose header has gone, or of one that is thrown away.
+        moving, dropping = Signal(), Signal()
+        source, behind = Signal(2), Signal(2)  # `behind`: another one is thrown away afterwards, from there
+        sources = [self.payload, self.inline, self.atomic, self.replay]
+        valids = [port.valid for port in sources]
+        here, takes, over = Signal(), Signal(), Signal()
+        m.d.comb += [
+            Value.cast(self.o.payload).eq(pick([Value.cast(port.payload) for port in sources], source)),
+            here.eq(pick(valids, source)),
+            self.o.valid.eq(moving & here),
+            takes.eq(dropping | (moving & self.o.ready)),
+            over.eq(takes & here & self.o.payload.last),
+            *(port.ready.eq(takes & (source == number)) for number, port in enumerate(sources)),
+        ]
+
+        # -- Whom the payload belongs to, and what is said about it.
+        idle, leave = Signal(), Signal()
+        of_response, broken = Signal(), Signal()
+        failure, answer = self.failed.payload, self.answered.payload
+        m.d.comb += [
+            idle.eq(~(moving | dropping | self.failed.valid | self.answered.valid)),
+            failure.qp.eq(answer.qp),
+            failure.status.eq(Mux(broken, WcStatus.GENERAL_ERR, WcStatus.LOC_PROT_ERR)),
+            failure.syndrome.eq(answer.status),
+        ]
+        with m.If(idle):  # again and again until it leaves: `leave` is late
+            m.d.sync += [
+                failure.wqe_index.eq(packet.wqe_index),
+                answer.qp.eq(packet.qp),
+                answer.status.eq(Mux(is_request | is_response, self.verdict.payload.status, AccessStatus.OK)),
+                answer.psn.eq(packet.transport.psn),
+                answer.msn.eq(packet.transport.msn),
+                answer.last.eq(packet.message_last & is_response),
+                of_response.eq(is_response),
+                broken.eq(0),
+            ]
+        for port in (self.failed, self.answered):
+            with m.If(port.ready):
+                m.d.sync += port.valid.eq(0)
+        with m.If(over):
+            m.d.sync += [moving.eq(0), dropping.eq(dropping & (behind != MEMORY)), source.eq(behind), behind.eq(0)]
+            with m.If(moving & self.o.payload.error):
+                m.d.sync += [
+                    self.failed.valid.eq(~of_response),
+                    self.answered.valid.eq(of_response),
+                    answer.status.eq(AccessStatus.BUS),
+                    broken.eq(1),
+                ]
+            with m.Elif(moving):
+                m.d.sync += self.answered.valid.eq(of_response & answer.last)
+
+        # -- Who goes next.
+        present, sends = Signal(), Signal()
+        m.d.comb += [
+            present.eq(~has_payload | pick([self.payload.valid | self.hint, *valids[1:]], coming)),
+            sends.eq(idle & fine & (is_request | is_response) & present),
+            self.packet.ready.eq(leave),
+            self.verdict.ready.eq(leave),
+        ]
+        counted = Signal()
+        with m.FSM():
+            with m.State("CHOOSE"):
+                m.d.comb += look.eq(self.ack.valid)
+                m.d.sync += is_ack.eq(self.ack.valid)
+                with m.If(self.ack.valid | self.packet.valid):
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                m.next = "SEND"
+            with m.State("SEND"):
+                with m.If(is_ack):
+                    m.d.comb += [
+                        self.header.valid.eq(~write_conflict[1]),
+                        self.ack.ready.eq(self.header.ready & ~write_conflict[1]),
+                    ]
+                    with m.If(self.ack.ready):
+                        m.d.comb += [
+                            self.count_tx_acks.eq(ack.syndrome[5:8] == 0),
+                            self.count_tx_naks.eq(ack.syndrome[5:8] != 0),
+                        ]
+                        m.next = "CHOOSE"
+                with m.Elif(sends):
+                    m.d.comb += [self.header.valid.eq(1), leave.eq(self.header.ready)]
+                    with m.If(self.header.ready):
+                        m.d.comb += [
+                            counted.eq(1),
+                            self.count_tx_messages.eq(packet.message_last & is_request),
+                            self.count_read_responses.eq(is_response & (coming == MEMORY)),
+                        ]
+                        m.d.sync += [
+                            moving.eq(has_payload),
+                            source.eq(coming),
+                            behind.eq(MEMORY),
+                            self.answered.valid.eq(is_response & packet.message_last & ~has_payload),
+                        ]
+                        m.next = "CHOOSE"
+                with m.Elif(idle & (bad | (fine & ~is_request & ~is_response))):
+                    is_token = packet.kind == TxDescriptorKind.RESPONSE_TOKEN
+                    m.d.comb += [leave.eq(1), self.token_done.eq(packet.kind == TxDescriptorKind.REQUEST_TOKEN)]
+                    m.d.sync += [
+                        dropping.eq(bad),
+                        source.eq(Mux(coming == ATOMIC, ATOMIC, MEMORY)),
+                        behind.eq(Mux(coming[0], coming, MEMORY)),
+                        self.failed.valid.eq(bad & is_request & (self.verdict.payload.status != AccessStatus.POISONED)),
+                        self.answered.valid.eq((bad & is_response) | is_token),
+                    ]
+                    m.next = "CHOOSE"
+                with m.Else():
+                    m.d.comb += self.count_stall_tx_payload.eq(idle)
+                    with m.If(self.ack.valid):
+                        m.d.sync += is_ack.eq(1)
+                        m.next = "AIM"
+            with m.State("AIM"):
+                m.next = "LOOK"
+        # Out of registers: a number has many bits, and the decision to send comes late.
+        gone, length = Signal(), Signal(LENGTH_BITS)
+        m.d.sync += [gone.eq(counted), length.eq(packet.transport.length)]
+        m.d.comb += [
+            self.count_tx_bytes.eq(Mux(gone, length, 0)),
+            self.count_tx_packets.eq(self.header.valid & self.header.ready),
+            self.response_token_done.eq(
+                self.answered.valid & self.answered.ready & (answer.status == AccessStatus.OK) & ~answer.last
+            ),
+        ]
+        return m

@@ -1,0 +1,329 @@
+"""From what the transport wants to say to a frame on the wire."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..stream.almost_full_fifo import AlmostFullFifo
+from ..stream.packet import PacketBeat
+from ..stream.skid import Skid
+from ..stream.transfer import LENGTH_BITS
+from .ethernet_header import EthernetInsert
+from .headers import ENCAPSULATIONS, HEADERS, UDP_PORT
+from .icrc import Icrc, icrc_mask
+from .ip_checksum import IpChecksum
+from .layout import TRANSMIT_CARRIED, PacketMap, header_bits, wire_field
+from .opcodes import SUPPORTED
+from .packet_header import TransmitHeader
+
+__all__ = ["Packetizer"]
+
+WORDS_BITS = LENGTH_BITS - 2
+"""Bits of the length of a packet in 32-bit words: 1024 of payload, and headers."""
+
+IP_CONSTANT = {"version": 4, "header_words": 5, "dont_fragment": 1, "protocol": 17}
+"""What all packets have in common. Identification 0 and don't fragment: RFC 6864."""
+
+
+class Packetizer(wiring.Component):
+    """Builds RoCEv2/IPv4 frames: headers, payload moved behind them, pad, lengths, IPv4 checksum, ICRC.
+
+    A frame takes as many cycles as it has beats, without a pause between frames, at 64 bits; also if a header comes
+    only 2 cycles after the one before was taken. At wider ones a packet takes 1 cycle more than it has beats without
+    the Ethernet header. The first beat comes 3 cycles after the header at 64 bits (7 or 8 at wider ones), and the frame
+    stops where payload is missing. A header is taken with the last beat of its packet; until then it
+    stays at the input, which should be a register.
+
+    The pipeline does not stand still: when the wire does, up to 15 beats wait behind it, and no more are begun.
+
+    Payload that ends in ``error`` may be shorter than announced; the frame keeps its length, and its ICRC is inverted,
+    so that the receiver drops it. Any other difference in length is not allowed.
+
+    Parameters
+    ----------
+    data_width : int
+    opcodes : iterable of int
+        What ``header.transport.opcode`` may be; each with extended headers of the flat layout only.
+
+    Members
+    -------
+    mac, ip : 48, 32
+        Own addresses, as numbers. They may change while nothing is sent.
+    header : stream of ``TransmitHeader``
+    payload : stream of ``PacketBeat(data_width)``
+        One packet of ``header.transport.length`` bytes a header; no beat if that is 0. Atomics have payload, too: the
+        operands of a request (16 bytes: swap or addend, compare) and the value of an acknowledgement (8), each most
+        significant byte first.
+    o : stream of ``PacketBeat(data_width)``
+        Frames with Ethernet header and ICRC, without FCS, not padded to the least size of a frame. ``error`` is never
+        set.
+    count_stall_tx_payload, count_stall_tx_wire : 1
+        A packet waits for its payload; a beat waits for the wire.
+    """
+
+    def __init__(self, data_width, opcodes=SUPPORTED):
+        self.data_width = data_width
+        self.opcodes = frozenset(opcodes)
+        self.encapsulation = ENCAPSULATIONS["RoCEv2/IPv4"]
+        self._map = PacketMap(self.encapsulation, self.opcodes, TRANSMIT_CARRIED)
+        super().__init__(
+            {
+                "mac": In(48),
+                "ip": In(32),
+                "header": In(stream.Signature(TransmitHeader)),
+                "payload": In(stream.Signature(PacketBeat(data_width))),
+                "o": Out(stream.Signature(PacketBeat(data_width))),
+                "count_stall_tx_payload": Out(1),
+                "count_stall_tx_wire": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.data_width // 32
+        places = self._map
+        beats = places.words // lanes + 1  # up to the one in which the longest headers end
+        begins = sorted({sequence.words // lanes for sequence in places.sequences})  # beats in which payload begins
+        m.submodules.icrc = icrc = Icrc(self.data_width)
+        m.submodules.ethernet = ethernet = EthernetInsert(self.data_width, self.encapsulation.ethertype)
+        m.d.comb += ethernet.mac.eq(self.mac)
+        layout = data.StructLayout({"data": self.data_width, "end": ceil_log2(self.data_width // 8) + 1})
+        m.submodules.fifo = fifo = AlmostFullFifo(layout, icrc.crc_latency + 1)
+        self._put_out(m, ethernet, fifo)
+
+        # --- Position: the header stays at the input as long as its packet is composed.
+        header = self.header.payload
+        length = header.transport.length
+        prepared = Signal()  # what derives from the header is there
+        at = Signal(beats, init=1)  # one-hot position of the beat, none behind the headers
+        first = at[0]
+        rest = Signal(WORDS_BITS)  # words from this beat on, without the ICRC
+        fire, last, over = Signal(), Signal(), Signal()
+        m.d.comb += self.header.ready.eq(fire & last)
+        m.d.sync += over.eq(self.header.ready)
+        # Between two packets stand the beats that the Ethernet header needs: the rest of a frame, and a beat of header.
+        m.d.sync += prepared.eq(self.header.valid & ~self.header.ready & ~(over & (lanes == 2)))
+        with m.If(fire):
+            m.d.sync += at.eq(Mux(last, 1, at << 1))
+
+        # --- Prepare: one cycle after the header came, `kinds`, `words` and what else is its packet's is there.
+        kinds = Signal(len(places.sequences))  # one-hot: which extended headers
+        offsets = {n: Signal(name=f"offset_{n}") for n in sorted({s.words % lanes for s in places.sequences})}
+        begin = {n: Signal(name=f"begin_{n}") for n in begins}
+        extra = Signal(4)  # words besides the least packet and the payload's whole words
+        some = Signal()  # it has payload
+        words = Signal(WORDS_BITS)  # of the whole packet, ICRC included
+        udp_words = Signal(WORDS_BITS)  # from the UDP header on
+        base = places.base_words
+        for index, sequence in enumerate(places.sequences):
+            kind = Signal(name=f"kind_{index}")
+            m.d.comb += kind.eq(places.is_one_of(header.transport.opcode, sequence.codes))
+            m.d.sync += kinds[index].eq(kind)
+            with m.If(kind):
+                m.d.comb += extra.eq(sequence.words - base + 1 + (length[:2] != 0))
+        for group, key in ((offsets, lambda s: s.words % lanes), (begin, lambda s: s.words // lanes)):
+            for n, signal in group.items():
+                codes = [code for sequence in places.sequences if key(sequence) == n for code in sequence.codes]
+                m.d.sync += signal.eq(places.is_one_of(header.transport.opcode, codes))
+        m.d.sync += [
+            some.eq(length != 0),
+            words.eq(length[2:] + (extra + base)),
+            udp_words.eq(length[2:] + (extra + (base - places.start("udp")))),
+        ]
+        least = min(sequence.words for sequence in places.sequences)
+        with m.If(fire):
+            m.d.sync += [rest.eq(rest - lanes), last.eq(rest[ceil_log2(lanes) :] <= 1)]
+        with m.Elif(first):
+            whole = (length[2:] + (extra + (base - 1)))[:WORDS_BITS]
+            m.d.sync += [rest.eq(whole), last.eq(0 if least >= lanes else whole < lanes)]
+
+        # --- Flow.
+        # The payload's register: beside it stands which bytes are there, so that nothing has to be compared behind it.
+        size = self.data_width // 8
+        skid_layout = data.StructLayout({"data": self.data_width, "within": size, "last": 1, "error": 1})
+        m.submodules.skid = skid = Skid(skid_layout)
+        given, flow = self.payload.payload, skid.o.payload
+        waits = Signal()  # this beat needs a beat of payload
+        pulls = Signal()  # and takes it; and so do those behind it up to its last
+        failed, failed_now = Signal(), Signal()
+        at_once = begins[0] == 0  # payload begins in the first beat
+        assert not at_once or begins == [0]
+        m.d.comb += [
+            skid.i.valid.eq(self.payload.valid),
+            self.payload.ready.eq(skid.i.ready),
+            skid.i.payload.data.eq(given.data),
+            skid.i.payload.within.eq(Cat(~given.last | (given.count > n) for n in range(size))),
+            skid.i.payload.last.eq(given.last),
+            skid.i.payload.error.eq(given.error),
+            skid.o.ready.eq(prepared & fifo.room & pulls),
+            fire.eq(prepared & fifo.room & (~waits | skid.o.valid)),
+            failed_now.eq(Mux(pulls, flow.last & flow.error, failed & ~first)),
+            self.count_stall_tx_payload.eq(prepared & fifo.room & waits & ~skid.o.valid),
+            self.count_stall_tx_wire.eq(self.o.valid & ~self.o.ready),
+        ]
+        later = [begin[n] & at[n - 1] for n in begins if n]
+        starts = Cat(later).any() if later else 0
+        with m.If(fire):
+            pulls_on = (pulls & ~flow.last) | (starts & some)
+            m.d.sync += [waits.eq(pulls_on), pulls.eq(pulls_on), failed.eq(failed_now)]
+        with m.Elif(first):
+            if at_once:
+                m.d.sync += [waits.eq(length != 0), pulls.eq(length != 0)]
+
+        # --- Compose a beat: an OR of what may stand in each lane. Of the headers, what stands behind the first beat is
+        # chosen a beat ahead.
+        terms, ahead = [[] for _ in range(lanes)], [[] for _ in range(lanes)]
+        for word, sequences, value in self._header_words(words, udp_words):
+            beat, lane = divmod(word, lanes)
+            shown = at[beat - 1] if beat else first
+            if sequences is not None:
+                shown &= Cat(kinds[index] for index in sequences).any()
+            (ahead if beat else terms)[lane].append(Mux(shown, value, 0))
+        header_next = Signal(self.data_width)
+        with m.If(fire):
+            m.d.sync += header_next.eq(Cat(reduce(or_, lane, Const(0, 32)) for lane in ahead))
+        for lane in range(lanes):
+            terms[lane].append(header_next.word_select(lane, 32))
+        # Payload: `flow` from its lane 0 on behind the offset, and in front of it what was left of the beat before.
+        # Behind its end are zeros, for the pad.
+        held = Signal(self.data_width, reset_less=True)
+        within, within_held = flow.within & pulls.replicate(size), Signal(size)
+        with m.If(fire):
+            m.d.sync += [held.eq(flow.data), within_held.eq(Mux(last, 0, within))]
+        for lane in range(lanes):
+            for offset, used in offsets.items():
+                data_in, mask = (flow.data, within) if lane >= offset else (held, within_held)
+                word = (lane - offset) % lanes
+                enable = mask.word_select(word, 4) & used.replicate(4)
+                spread = Cat(bit.replicate(8) for bit in enable)
+                terms[lane].append(data_in.word_select(word, 32) & spread)
+        composed = Cat(reduce(or_, lane) for lane in terms)
+        assert len(composed) == self.data_width
+
+        # --- A register, the ICRC's stages, and the beat that waits for it.
+        stage = data.StructLayout(
+            {
+                "valid": 1,
+                "data": self.data_width,
+                "destination": 48,
+                "first": 1,
+                "checksum": 1,  # the IP header's checksum stands in it
+                "last": 1,
+                "icrc": lanes,  # one-hot: which word is the ICRC
+                "failed": 1,
+            }
+        )
+        pipeline = [Signal(stage, name=f"stage_{n}") for n in range(icrc.crc_latency)]
+        enter, leave = pipeline[0], pipeline[-1]
+        count = rest[: ceil_log2(lanes)]
+        summed = (places.start("ipv4") * 4 + HEADERS["ipv4"]["checksum"].start // 8) // (lanes * 4)
+        m.d.comb += [
+            icrc.valid.eq(fire),
+            icrc.first.eq(first),
+            icrc.odd.eq(rest[0]),
+            icrc.data.eq(composed | icrc_mask(self.encapsulation, self.data_width, at)),
+            icrc.words.eq(Mux(last, count, lanes)),
+        ]
+        # The checksum is filled in behind the ICRC's register, which does not need it.
+        m.submodules.checksum = checksum = IpChecksum(IP_CONSTANT)
+        m.d.comb += [
+            checksum.ip.eq(self.ip),
+            checksum.path.eq(header.path),
+            checksum.words.eq(words),
+        ]
+        field = HEADERS["ipv4"]["checksum"]
+        filled = [Signal(stage, name=f"filled_{n}") for n in range(len(pipeline))]
+        for number, (before, after) in enumerate(zip(pipeline, filled)):
+            m.d.comb += after.eq(before)
+            if number == checksum.latency - 1 - summed:
+                with m.If(before.checksum):
+                    m.d.comb += wire_field(after.data, field, -summed * lanes * 4).eq(checksum.o)
+        starts_next = Signal()
+        m.d.sync += [
+            starts_next.eq(fire & first),
+            *(behind.eq(before) for before, behind in zip(filled, pipeline[1:])),
+            enter.valid.eq(fire),
+            enter.data.eq(composed),
+            enter.destination.eq(header.path.mac),
+            enter.first.eq(first),
+            enter.checksum.eq(at[summed]),
+            enter.last.eq(last),
+            enter.icrc.eq(Cat(last & (count == lane) for lane in range(lanes))),
+            enter.failed.eq(failed_now),
+        ]
+
+        beat = ethernet.i.beat
+        m.d.comb += [
+            ethernet.i_valid.eq(leave.valid),
+            ethernet.starts_next.eq(starts_next),
+            # The beat of header alone leaves while its packet is composed.
+            ethernet.i.destination.eq(header.path.mac if lanes == 2 else leave.destination),
+            beat.data.eq(filled[-1].data),
+            beat.first.eq(leave.first),
+            beat.last.eq(leave.last),
+            beat.count.eq(self.data_width // 8),
+        ]
+        for lane in range(lanes):
+            with m.If(leave.icrc[lane]):
+                m.d.comb += beat.data.word_select(lane, 32).eq(icrc.crc ^ leave.failed.replicate(32))
+                m.d.comb += beat.count.eq((lane + 1) * 4)
+        return m
+
+    def _put_out(self, m, ethernet, fifo):
+        """Frames from where they land: the count of a beat that is not the last, which is full, is all ones."""
+        came, beat = ethernet.o, self.o.payload
+        row, first = fifo.o.payload, Signal(init=1)
+        m.d.comb += [
+            fifo.i_valid.eq(ethernet.o_valid),
+            fifo.i.data.eq(came.data),
+            fifo.i.end.eq(Mux(came.last, came.count, ~0)),
+            self.o.valid.eq(fifo.o.valid),
+            fifo.o.ready.eq(self.o.ready),
+            beat.data.eq(row.data),
+            beat.last.eq(~row.end.all()),
+            beat.count.eq(Mux(beat.last, row.end, self.data_width // 8)),
+            beat.first.eq(first),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += first.eq(beat.last)
+
+    def _header_words(self, words, udp_words):
+        """Triples: index of a 32-bit word of the packet, the kinds of packets that have it (None: all), value."""
+        places = self._map
+        transport, path = self.header.payload.transport, self.header.payload.path
+        fixed = {
+            "ipv4": {
+                **IP_CONSTANT,
+                "traffic_class": path.traffic_class,
+                "total_length": Cat(Const(0, 2), words, Const(0, 14 - WORDS_BITS)),
+                "hop_limit": path.hop_limit,
+                "source": self.ip,
+                "destination": path.ip,
+            },
+            "udp": {
+                "source_port": path.source_port,
+                "destination_port": UDP_PORT,
+                "length": Cat(Const(0, 2), udp_words, Const(0, 14 - WORDS_BITS)),
+            },
+            "bth": {
+                "opcode": transport.opcode,
+                "solicited": transport.solicited,
+                "pad": (-transport.length[:2])[:2],
+                "pkey": transport.pkey,
+                "becn": transport.becn,
+                "dest_qpn": transport.dest_qpn,
+                "ack_request": transport.ack_request,
+                "psn": transport.psn,
+            },
+        }
+        for name, values in fixed.items():
+            bits = header_bits(HEADERS[name], **values)
+            for word in range(HEADERS[name].size // 4):
+                yield places.start(name) + word, None, bits[word * 32 : word * 32 + 32]
+        for (word, name, index), sequences in places.extended_words().items():
+            values = {field: transport[field] for field in HEADERS[name].fields if field in transport.shape().members}
+            yield word, sequences, header_bits(HEADERS[name], **values)[index * 32 : index * 32 + 32]

@@ -1,0 +1,495 @@
+"""The station against scapy's packets."""
+
+import pytest
+from ether_frames import IP_ADDRESS, MAC, PEER_IP, PEER_MAC, beats, frames_of, ip_text, mac_text, padded
+from scapy.layers.inet import ICMP, IP, UDP
+from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.packet import Raw
+from streams import collect, make_rng, pause, shared, simulate
+from verbena.hdl.ethernet.arp_icmp import ArpIcmp
+
+WIDTHS = [64, 128, 256, 512]
+BROADCAST = 0xFFFFFFFFFFFF
+COUNTERS = ("arp_replies", "echo_replies", "drop_station")
+LONGEST = 300
+"""More cycles than the station is busy with a small frame."""
+
+
+def arp(operation=1, *, to=BROADCAST, sender=(PEER_MAC, PEER_IP), target=(0, IP_ADDRESS), **fields):
+    return Ether(dst=mac_text(to), src=mac_text(sender[0]), type=0x806) / ARP(
+        op=operation,
+        hwsrc=mac_text(sender[0]),
+        psrc=ip_text(sender[1]),
+        hwdst=mac_text(target[0]),
+        pdst=ip_text(target[1]),
+        **fields,
+    )
+
+
+def arp_answer(sender=(PEER_MAC, PEER_IP)):
+    return bytes(arp(2, to=sender[0], sender=(MAC, IP_ADDRESS), target=sender))
+
+
+def echo(payload=b"", *, to=MAC, ip=None, icmp=None):
+    """An echo request; ``ip`` and ``icmp`` are fields of their headers."""
+    return (
+        Ether(dst=mac_text(to), src=mac_text(PEER_MAC), type=0x800)
+        / IP(**{"src": ip_text(PEER_IP), "dst": ip_text(IP_ADDRESS), "ttl": 9, "id": 0x1234, **(ip or {})})
+        / ICMP(**{"type": 8, "id": 0xBEEF, "seq": 7, **(icmp or {})})
+        / Raw(payload)
+    )
+
+
+def echo_answer(request):
+    """What scapy makes of the request: addresses turned, TTL 64, checksums anew."""
+    request = Ether(bytes(request))
+    return bytes(
+        Ether(dst=request.src, src=request.dst, type=0x800)
+        / IP(
+            src=request[IP].dst,
+            dst=request[IP].src,
+            ttl=64,
+            tos=request[IP].tos,
+            id=request[IP].id,
+            flags=request[IP].flags,
+        )
+        / ICMP(type=0, id=request[ICMP].id, seq=request[ICMP].seq)
+        / Raw(bytes(request[ICMP].payload)[: request[IP].len - 28])
+    )
+
+
+def plain(frame):
+    """The frame with zeros for a checksum of all ones, which says the same."""
+    frame = bytearray(frame)
+    for at in (24, 36):
+        if frame[12:14] == b"\x08\x00" and frame[at : at + 2] == b"\xff\xff":
+            frame[at : at + 2] = b"\0\0"
+    return bytes(frame)
+
+
+def internet_sum(data):
+    """As a receiver has it (RFC 1071): all ones is right."""
+    data += bytes(len(data) % 2)
+    total = sum(int.from_bytes(data[n : n + 2], "big") for n in range(0, len(data), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+class Bench:
+    """Sends frames, with or without time between them, and collects frames and counts.
+
+    A script is a list of frames, of ``(frame, error)``, of cycles to wait, and of functions of ``ctx`` that are called
+    a cycle before the next action.
+    """
+
+    def __init__(self, width=64, *, stall=0.3, enable=1, **options):
+        self.rng = make_rng()
+        self.width, self.stall, self.enable = width, stall, enable
+        self.dut = shared(ArpIcmp, width, **options)
+        self.counts = dict.fromkeys(COUNTERS, 0)
+
+    def run(self, script, *, rest=LONGEST, watch=(), deadline=100_000):
+        """The list of frames that came out up to ``rest`` cycles after the script; ``neighbour`` is what is known."""
+        dut, rng = self.dut, self.rng
+        items = []
+
+        async def sender(ctx):
+            for name, value in {"mac": MAC, "ip": IP_ADDRESS, "enable": self.enable, "neighbour_ip": PEER_IP}.items():
+                ctx.set(getattr(dut, name), value)
+            for action in script:
+                if callable(action):
+                    action(ctx)
+                    await ctx.tick()
+                    ctx.set(dut.neighbour_ask, 0)
+                elif isinstance(action, int):
+                    for _ in range(action):
+                        await ctx.tick()
+                else:
+                    frame, error = action if isinstance(action, tuple) else (action, False)
+                    for beat in beats(bytes(frame), self.width, error=error, rng=rng):
+                        await pause(ctx, rng, self.stall)
+                        ctx.set(dut.i, beat)
+                        ctx.set(dut.i_valid, 1)
+                        await ctx.tick()
+                        ctx.set(dut.i_valid, 0)
+            await ctx.tick().repeat(rest)
+            self.neighbour = ctx.get(dut.neighbour_mac) if ctx.get(dut.neighbour_valid) else None
+
+        async def receiver(ctx):
+            await collect(ctx, dut.o, items, rng, self.stall)
+
+        async def counter(ctx):
+            while True:
+                _, _, *values = await ctx.tick().sample(*(getattr(dut, f"count_{name}") for name in COUNTERS))
+                for name, value in zip(COUNTERS, values):
+                    self.counts[name] += value
+
+        background = (receiver, counter, *watch)
+        simulate(dut, sender, background=background, seed=rng.seed_value, deadline=deadline)
+        frames = frames_of(items, self.width)
+        assert not any(error for _, error in frames)
+        return [frame for frame, _ in frames]
+
+    def ask(self, ip=PEER_IP):
+        def action(ctx):
+            ctx.set(self.dut.neighbour_ip, ip)
+            ctx.set(self.dut.neighbour_ask, 1)
+
+        return action
+
+    def counted(self, **counts):
+        return self.counts == dict.fromkeys(COUNTERS, 0) | counts
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("size", [42, 60, 64, 200])
+def test_arp_request(width, size):
+    """To all and to us alone."""
+    bench = Bench(width)
+    assert bench.run([padded(arp(), size), LONGEST, padded(arp(to=MAC), size)]) == [arp_answer()] * 2
+    assert bench.counted(arp_replies=2)
+
+
+def test_arp_probe():
+    """RFC 5227: somebody who has no address yet asks whether ours is free."""
+    sender = (PEER_MAC, 0)
+    assert Bench().run([padded(arp(sender=sender))]) == [arp_answer(sender)]
+
+
+@pytest.mark.parametrize(
+    ("frame", "words", "sent"), [(padded(arp()), 24, 6), (padded(echo(bytes(100))), 31, 18)], ids=["arp", "echo"]
+)
+def test_latency(frame, words, sent):
+    bench = Bench(stall=0)
+    last, valid = [], []
+
+    async def watch(ctx):
+        dut = bench.dut
+        while True:
+            _, _, one, other = await ctx.tick().sample(dut.i_valid & dut.i.last, dut.o.valid)
+            last.append(one)
+            valid.append(other)
+
+    bench.run([frame], watch=[watch])
+    assert valid.index(1) - last.index(1) == 5 * words + 5
+    assert [n - valid.index(1) for n, one in enumerate(valid) if one] == [3 * n for n in range(sent)]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_echo_of_all_small_sizes(width):
+    """With TOS, ID and DF as they come, padded to 60 bytes."""
+    bench = Bench(width)
+    requests = []
+    for size in range(40 if width == 64 else 20):
+        ip = {"tos": bench.rng.randrange(256), "id": bench.rng.getrandbits(16), "flags": bench.rng.choice(["", "DF"])}
+        ip["ttl"] = bench.rng.randrange(1, 256)
+        icmp = {"id": bench.rng.getrandbits(16), "seq": bench.rng.getrandbits(16)}
+        requests.append(echo(bench.rng.randbytes(size), ip=ip, icmp=icmp))
+    frames = bench.run([action for request in requests for action in (padded(request), LONGEST)])
+    assert [*map(plain, frames)] == [plain(echo_answer(request)) for request in requests]
+    for frame in frames:
+        assert internet_sum(frame[14:34]) == internet_sum(frame[34:]) == 0xFFFF
+    assert bench.counted(echo_replies=len(requests))
+
+
+def test_echo_of_large_sizes():
+    """Up to what fits; a byte more is dropped, and so is what is much more; the next one is answered again."""
+    bench = Bench(stall=0.05)
+    sizes = [*(bench.rng.randrange(75, 4054) for _ in range(4)), 1472, 4053, 4054]
+    requests = [echo(bench.rng.randbytes(size)) for size in (*sizes, 4055, 4056, 9000, 0)]
+    frames = bench.run([action for request in requests for action in (bytes(request), 2500)])
+    answered = [request for request in requests if len(request) <= 4096]
+    assert [*map(plain, frames)] == [plain(echo_answer(request)) for request in answered]
+    assert bench.counted(echo_replies=8, drop_station=3)
+
+
+def test_echo_whose_checksum_passes_zero():
+    """Every value of the checksum's high byte, where the old type leaves it, and an empty sum."""
+    bench = Bench(stall=0)
+    requests = [echo(icmp={"id": n << 8, "seq": 0}) for n in range(0, 256, 5)]
+    requests += [echo(icmp={"id": n, "seq": 0}) for n in (0, 1, 0xF7FE, 0xF7FF, 0xF800, 0xFFFF)]
+    frames = bench.run([action for request in requests for action in (padded(request), LONGEST)])
+    assert [*map(plain, frames)] == [plain(echo_answer(request)) for request in requests]
+    for frame in frames:
+        assert internet_sum(frame[34:]) == 0xFFFF
+
+
+def test_wrong_icmp_checksum_stays_wrong():
+    frame = bytearray(padded(echo(b"damaged on its way")))
+    frame[50] ^= 4
+    (answer,) = Bench().run([bytes(frame)])
+    assert internet_sum(answer[34:60]) != 0xFFFF
+
+
+def changed(frame, at, value):
+    frame = bytearray(padded(frame))
+    frame[at : at + len(value)] = value
+    return bytes(frame)
+
+
+IGNORED = {
+    "arp for another": arp(target=(0, IP_ADDRESS + 1)),
+    "arp for another, first bit": arp(target=(0, IP_ADDRESS ^ 1 << 31)),
+    "arp reply that nobody wants": arp(2, to=MAC, target=(MAC, IP_ADDRESS)),
+    "reverse arp": arp(3),
+    "arp operation 257": arp(257),
+    "arp of other hardware": arp(hwtype=6),
+    "arp of another protocol": arp(ptype=0x86DD),
+    "arp hardware size": arp(hwlen=8),
+    "arp protocol size": arp(plen=16),
+    "arp from a group": changed(arp(), 22, b"\x01"),
+    "arp in a VLAN": Ether(dst=mac_text(BROADCAST)) / Dot1Q(vlan=5) / bytes(arp())[14:],
+    "echo in a VLAN": Ether(dst=mac_text(MAC), src=mac_text(PEER_MAC)) / Dot1Q(vlan=5) / echo()[IP],
+    "echo for another": echo(ip={"dst": ip_text(IP_ADDRESS ^ 1 << 20)}),
+    "echo to all": echo(to=BROADCAST),
+    "echo to another station": echo(to=MAC ^ 1 << 40),
+    "echo to another station, last bit": echo(to=MAC ^ 1),
+    "echo from a group": changed(echo(), 6, b"\x01"),
+    "echo reply": echo(icmp={"type": 0}),
+    "echo of code 1": echo(icmp={"code": 1}),
+    "unreachable": echo(icmp={"type": 3, "code": 3}),
+    "first fragment": echo(b"some", ip={"flags": "MF"}),
+    "last fragment": echo(b"some", ip={"frag": 100}),
+    "ip checksum": changed(echo(), 24, b"\x12\x34"),
+    "ip options": echo(ip={"options": b"\x01\x01\x01\x01"}),
+    "ip version 5": echo(ip={"version": 5}),
+    "ip header length 4": echo(ip={"ihl": 4}),
+    "udp": Ether(dst=mac_text(MAC), src=mac_text(PEER_MAC))
+    / IP(dst=ip_text(IP_ADDRESS))
+    / UDP(dport=4791)
+    / Raw(b"roce"),
+    "other ethertype": changed(arp(), 12, b"\x88\xcc"),
+}
+
+
+@pytest.mark.parametrize("frame", IGNORED.values(), ids=IGNORED.keys())
+def test_ignored(frame):
+    bench = Bench()
+    assert bench.run([padded(frame), LONGEST, padded(arp())]) == [arp_answer()]
+    assert bench.counted(arp_replies=1)
+
+
+@pytest.mark.parametrize("length", [0, 20, 27, 47, 48, 4000, 4082, 4083, 8191, 8192 + 28, 65535])
+def test_ip_length_that_is_not_the_frames(length):
+    """47 is too much for a frame of 60 bytes."""
+    bench = Bench()
+    assert bench.run([padded(echo(ip={"len": length})), LONGEST, padded(arp())]) == [arp_answer()]
+
+
+@pytest.mark.parametrize("length", [28, 29, 45, 46])
+def test_ip_length_decides(length):
+    """The rest of the frame is filling, and is not sent back."""
+    request = padded(echo(ip={"len": length}))
+    (answer,) = Bench().run([request])
+    assert answer[42:] == request[42 : 14 + length]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_truncated(width):
+    """Frames of every length from a single byte on; a whole one after each is answered."""
+    bench = Bench(width, stall=0)
+    script, wanted = [], []
+    for size in range(1, 60, 1 if width == 64 else 3):
+        for request, answer in (arp(), arp_answer()), (echo(b"echo, echo."), echo_answer(echo(b"echo, echo."))):
+            script += [bytes(request)[:size], LONGEST]
+            if size >= len(request):
+                wanted.append(answer)
+    script.append(padded(arp()))
+    assert [*map(plain, bench.run(script))] == [*map(plain, wanted), arp_answer()]
+
+
+def test_damaged():
+    bench = Bench()
+    assert bench.run([(padded(arp()), True), LONGEST, (padded(echo()), True), LONGEST, padded(arp())]) == [arp_answer()]
+    assert bench.counted(arp_replies=1)
+
+
+def test_nothing_is_answered_before_the_addresses_are_known():
+    bench = Bench(enable=0)
+    assert bench.run([bench.ask(), padded(arp()), LONGEST, padded(echo())]) == []
+    assert bench.counted()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_other_traffic_does_not_hide_a_request(width):
+    """The request comes right behind other frames, without a pause."""
+    bench = Bench(width, stall=0)
+    others = [padded(IGNORED["udp"]), padded(IGNORED["other ethertype"]), bytes(IGNORED["udp"] / Raw(bytes(1000)))]
+    assert bench.run([*others * 3, padded(arp())]) == [arp_answer()]
+    assert bench.counted(arp_replies=1)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("stall", [0, 0.3])
+def test_requests_without_pause(width, stall):
+    """Each is answered whole, or dropped and counted."""
+    bench = Bench(width, stall=stall)
+    requests = {
+        plain(echo_answer(r)): r for n in range(150) for r in [echo(bench.rng.randbytes(n % 40), icmp={"id": n})]
+    }
+    requests |= {arp_answer((PEER_MAC + n, PEER_IP + n)): arp(sender=(PEER_MAC + n, PEER_IP + n)) for n in range(50)}
+    order = [*requests.values()]
+    bench.rng.shuffle(order)
+    frames = bench.run([padded(request) for request in order])
+    sent = [padded(requests[plain(frame)]) for frame in frames]
+    order = [padded(request) for request in order]
+    assert [order.index(frame) for frame in sent] == sorted(order.index(frame) for frame in sent)
+    counts = bench.counts
+    assert counts["arp_replies"] + counts["echo_replies"] == len(frames) > 1
+    assert counts["drop_station"] == len(order) - len(frames) > 0
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_question_and_answer(width):
+    bench = Bench(width)
+    reply = padded(arp(2, to=MAC, target=(MAC, IP_ADDRESS)))
+    frames = bench.run([bench.ask(), LONGEST, reply])
+    assert frames == [bytes(arp(sender=(MAC, IP_ADDRESS), target=(0, PEER_IP)))]
+    assert bench.neighbour == PEER_MAC
+    assert bench.counted()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        arp(2, to=MAC, sender=(PEER_MAC, PEER_IP + 1), target=(MAC, IP_ADDRESS)),
+        arp(2, to=MAC, sender=(PEER_MAC, PEER_IP ^ 1 << 31), target=(MAC, IP_ADDRESS)),
+        arp(2, to=MAC, target=(MAC, IP_ADDRESS + 1)),
+        changed(arp(2, to=MAC, target=(MAC, IP_ADDRESS)), 22, b"\xff"),
+        arp(1, target=(0, IP_ADDRESS + 1)),
+        bytes(arp(2, to=MAC, target=(MAC, IP_ADDRESS)))[:41],
+    ],
+    ids=["another", "another, first bit", "for another", "a group", "request", "short"],
+)
+def test_wrong_answer(reply):
+    """It is passed over, and the right one is still waited for."""
+    bench = Bench()
+    right = padded(arp(2, to=MAC, target=(MAC, IP_ADDRESS)))
+    bench.run([bench.ask(), LONGEST, bytes(reply)])
+    assert bench.neighbour is None
+    bench.run([bench.ask(), LONGEST, bytes(reply), LONGEST, right])
+    assert bench.neighbour == PEER_MAC
+
+
+def test_only_the_first_answer_counts():
+    bench = Bench()
+    replies = [padded(arp(2, to=MAC, sender=(PEER_MAC + n, PEER_IP), target=(MAC, IP_ADDRESS))) for n in (0, 1)]
+    assert len(bench.run([replies[1], LONGEST, bench.ask(), LONGEST, *replies, LONGEST, replies[1]])) == 1
+    assert bench.neighbour == PEER_MAC
+
+
+def test_an_answer_to_the_question_before_does_not_count():
+    """Whenever the new question comes while the answer to the old one is looked at."""
+    bench = Bench(stall=0)
+    reply = padded(arp(2, to=MAC, target=(MAC, IP_ADDRESS)))
+    known, script = [], []
+    for wait in range(75):
+        script += [bench.ask(), 150, reply, wait, bench.ask(PEER_IP + 1), 200]
+        script.append(lambda ctx: known.append(ctx.get(bench.dut.neighbour_valid)))
+    assert len(bench.run(script)) == 2 * 75
+    assert known == [0] * 75
+
+
+def test_question_at_any_time():
+    """It is sent once what is under way is done, and no frame is torn, whatever comes meanwhile."""
+    bench = Bench(stall=0)
+    question = bytes(arp(sender=(MAC, IP_ADDRESS), target=(0, PEER_IP)))
+    waits = range(0, 180, 4)
+    script = [[padded(arp()), wait, bench.ask(), padded(echo()), LONGEST, padded(arp()), 200] for wait in waits]
+    frames = bench.run([action for part in script for action in part])
+    assert frames.count(question) == len(waits)
+    answers = [plain(frame) for frame in frames if frame != question]
+    assert answers.count(arp_answer()) == 2 * len(waits)
+    assert answers.count(plain(echo_answer(echo()))) == len(answers) - 2 * len(waits)
+    assert len(answers) + bench.counts["drop_station"] == 3 * len(waits)
+
+
+def test_question_in_the_middle_of_a_frame_that_stops():
+    """What remains of that frame, however late it comes, is not taken for a new one."""
+    bench = Bench(stall=0)
+    frame = padded(arp())
+
+    def half(first):
+        def action(ctx):
+            ctx.set(bench.dut.i, beats(frame, 64)[0 if first else 7])
+            ctx.set(bench.dut.i_valid, 1)
+
+        return action
+
+    def none(ctx):
+        ctx.set(bench.dut.i_valid, 0)
+
+    frames = bench.run([half(True), none, bench.ask(), LONGEST, half(False), none, LONGEST, frame])
+    assert frames == [bytes(arp(sender=(MAC, IP_ADDRESS), target=(0, PEER_IP))), arp_answer()]
+
+
+def udp(payload, *, port=1234, ip=None, **fields):
+    return (
+        Ether(dst=mac_text(MAC), src=mac_text(PEER_MAC), type=0x800)
+        / IP(**{"src": ip_text(PEER_IP), "dst": ip_text(IP_ADDRESS), "ttl": 7, "id": 5} | (ip or {}))
+        / UDP(sport=4660, dport=port, **fields)
+        / Raw(payload)
+    )
+
+
+async def upper_case(ctx, dut, sizes, seen):
+    """A service: makes small letters large, and answers with as many bytes as ``sizes`` has for the request."""
+    service = dut.service
+    for size in sizes:
+        while not (await ctx.tick().sample(service.start))[-1]:
+            pass
+
+        async def read(place):
+            ctx.set(service.place, place)
+            await ctx.tick().repeat(3)
+            return ctx.get(service.r_data)
+
+        length = await read(8) - 28
+        payload = b""
+        for place in range(21, 21 + (length + 1) // 2):
+            value = await read(place)
+            payload += value.to_bytes(2, "big")
+            ctx.set(service.w_data, value & 0xDFDF)
+            ctx.set(service.w_en, 1)
+            await ctx.tick()
+            ctx.set(service.w_en, 0)
+        seen.append((await read(15) << 16 | await read(16), payload[:length]))
+        ctx.set(service.size, size)
+        ctx.set(service.done, 1)
+        await ctx.tick()
+        ctx.set(service.done, 0)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_service(width):
+    """Its answer goes to who asked, as long as it says; without one nothing goes out. ARP and ping go on."""
+    bench = Bench(width, udp_port=1234)
+    requests = [udp(b"abcdefgh" * n, ip={"src": ip_text(PEER_IP + n)}) for n in range(1, 6)]
+    sizes = [8, 1, 24, 0, 39]
+    seen = []
+
+    async def service(ctx):
+        await upper_case(ctx, bench.dut, sizes, seen)
+
+    script = [action for request in requests for action in (padded(request), 600)]
+    script += [padded(udp(b"x", port=1235)), LONGEST, padded(arp()), LONGEST, padded(echo(b"ping"))]
+    frames = bench.run(script, watch=[service])
+    assert seen == [(PEER_IP + n, b"abcdefgh" * n) for n in range(1, 6)]
+    assert frames[-2:] == [arp_answer(), plain(echo_answer(echo(b"ping")))]
+    asked = [(request, size) for request, size in zip(requests, sizes) if size]
+    for frame, (request, size) in zip(frames[:-2], asked, strict=True):
+        answer, length = Ether(frame), len(request[Raw].load)
+        assert internet_sum(frame[14:34]) == 0xFFFF
+        assert (answer.src, answer.dst) == (request.dst, request.src)
+        assert (answer[IP].src, answer[IP].dst, answer[IP].ttl) == (request[IP].dst, request[IP].src, 64)
+        assert (answer[UDP].sport, answer[UDP].dport, answer[UDP].chksum) == (1234, 4660, 0)
+        assert (answer[IP].len, answer[UDP].len, len(frame)) == (28 + size, 8 + size, 42 + size)
+        assert answer[Raw].load[:length] == request[Raw].load.upper()[:size]
+    assert bench.counted(arp_replies=1, echo_replies=1)
+
+
+@pytest.mark.parametrize("depth", [0, 128, 300, 8192, 512.0])
+def test_arguments(depth):
+    with pytest.raises(ValueError, match=f"not {depth}"):
+        ArpIcmp(64, depth=depth)

@@ -1,0 +1,201 @@
+"""The lookup: who is let in, what goes where."""
+
+from itertools import pairwise
+
+import pytest
+from amaranth.back import rtlil
+from receive_world import ACKNOWLEDGE, attributes, write_attributes
+from streams import make_rng, plain, send_all, simulate
+from verbena.hdl.abi.contexts import QpState, QpType
+from verbena.hdl.transport.common.lookup import Lookup
+
+QPS = 8
+FIELDS = {"address": 64, "rkey": 32, "dma_length": 32, "immediate": 32, "msn": 24, "syndrome": 8, "psn": 24}
+RESPONSES = range(0x0D, 0x13)
+
+
+def run(packets, values, *, stall=0.0, rng=None, hints=False):
+    """Sends headers to a lookup with the attributes ``values`` of each QP; what came out on both outputs, in order
+    (requests with 0, responses with 1), how many were dropped, and when the outputs were taken."""
+    dut = Lookup(QPS)
+    rng = rng or make_rng()
+    out, taken, drops = [], [], []
+
+    async def script(ctx):
+        for qp, fields in enumerate(values):
+            await write_attributes(ctx, dut, qp, **fields)
+        await send_all(ctx, dut.header, packets, rng, stall)
+        while len(out) < len(packets):
+            await ctx.tick()
+
+    async def watch(ctx):
+        cycle = 0
+        while True:
+            if hints:
+                ctx.set(dut.hint, rng.randrange(QPS))
+            ctx.set(dut.request.ready, rng.random() >= stall)
+            ctx.set(dut.response.ready, rng.random() >= stall)
+            ports = (dut.request, dut.response)
+            sampled = [signal for port in ports for signal in (port.valid, port.ready, port.payload)]
+            _, _, dropped, *values = await ctx.tick().sample(dut.count_drop_qp, *sampled)
+            assert not (values[0] and values[3]), "a packet is for one of the two"
+            for which in range(2):
+                valid, ready, payload = values[3 * which : 3 * which + 3]
+                if valid and ready:
+                    out.append((which, plain(payload)))
+                    taken.append(cycle)
+            drops.append(dropped)
+            cycle += 1
+
+    simulate(dut, script, background=(watch,), seed=rng.seed_value)
+    return out, sum(drops), taken
+
+
+def header(qp=1, opcode=0x0A, **more):
+    transport = {"opcode": opcode, "dest_qpn": QPS + qp, "pkey": 0xFFFF, "length": 8, "psn": 5}
+    transport.update({name: value for name, value in more.items() if name != "source_ip"})
+    return {"transport": transport, "source_ip": more.get("source_ip", 0x0A000002)}
+
+
+def accepted(packet, values):
+    """The rules once more."""
+    transport = packet["transport"]
+    opcode = transport["opcode"]
+    if opcode >= 0x20 or not QPS <= transport["dest_qpn"] < 2 * QPS:
+        return False
+    if opcode == ACKNOWLEDGE and transport["length"]:
+        return False
+    mine = values[transport["dest_qpn"] - QPS]
+    states = [QpState.RTS, QpState.SQD] + ([] if opcode in RESPONSES else [QpState.RTR])
+    return (
+        mine["state"] in states
+        and mine["type"] == QpType.RC
+        and (transport["pkey"] ^ mine["pkey"]) & 0x7FFF == 0
+        and (transport["pkey"] | mine["pkey"]) >> 15
+        and packet["source_ip"] == mine["dest_ip"]
+    )
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_random_packets(stall):
+    rng = make_rng()
+    values = [
+        attributes(
+            state=rng.choice(list(QpState)),
+            type=rng.choice([QpType.RC] * 4 + [QpType.UD]),
+            pkey=rng.choice([0xFFFF, 0x7FFF, 0x8001]),
+            dest_ip=rng.choice([1, 2]),
+        )
+        for _ in range(QPS)
+    ]
+    values[0] = attributes(pkey=0x7FFF, dest_ip=1)
+    packets = []
+    for number in range(200):
+        opcode = rng.choice([0, 4, 10, 12, 19, 22, ACKNOWLEDGE, ACKNOWLEDGE, 13, 14, 16, 18, 0x24, 0x6D, 0x31])
+        transport = {name: rng.getrandbits(width) for name, width in FIELDS.items()}
+        operands = {name: rng.getrandbits(64) for name in ("swap", "compare")}
+        if number % 4 == 0:  # one that is accepted for sure, of either direction
+            good = {"opcode": [10, 16, ACKNOWLEDGE][number // 4 % 3], "dest_qpn": QPS, "pkey": 0xFFFF, "length": 0}
+            packets.append({"transport": transport | good, "source_ip": 1} | operands)
+            continue
+        transport |= {
+            "opcode": opcode,
+            "dest_qpn": rng.choice([QPS, QPS, QPS, 0, 2 * QPS, 1 << 23]) + rng.randrange(QPS),
+            "pkey": rng.choice([0xFFFF, 0x7FFF, 0x8001, 0x0001]),
+            "length": rng.choice([0, 0, 100]),
+        }
+        packets.append({"transport": transport, "source_ip": rng.choice([1, 2])} | operands)
+    rng.shuffle(packets)
+    out, dropped, _ = run(packets, values, stall=stall, rng=rng, hints=True)
+    assert len(out) == len(packets)
+    for (which, got), packet in zip(out, packets):
+        transport = packet["transport"]
+        assert which == (transport["opcode"] in RESPONSES)
+        assert (got.qp, got.accept) == (transport["dest_qpn"] % QPS, accepted(packet, values))
+        assert {name: got.transport[name] for name in transport} == transport
+        assert (got.swap, got.compare) == (packet["swap"], packet["compare"])
+    assert dropped == sum(not got.accept for _, got in out)
+    for which in range(2):
+        assert {got.accept for port, got in out if port == which} == {0, 1}
+
+
+@pytest.mark.parametrize("mine", [0x8001, 0x0001])
+def test_pkeys(mine):
+    """Two limited members of a partition do not talk to each other."""
+    packets = [header(pkey=pkey) for pkey in (0x8001, 0x0001, 0x8002, 0x0002)]
+    out, _, _ = run(packets, [attributes(pkey=mine)] * QPS)
+    assert [got.accept for _, got in out] == [1, mine >> 15, 0, 0]
+
+
+@pytest.mark.parametrize("state", list(QpState))
+def test_states(state):
+    """RTR sends nothing that could be answered."""
+    packets = [header(), header(opcode=ACKNOWLEDGE, length=0), header(opcode=0x10), header(opcode=0x12)]
+    out, dropped, _ = run(packets, [attributes(state=state)] * QPS)
+    request = int(state in (QpState.RTR, QpState.RTS, QpState.SQD))
+    response = int(state in (QpState.RTS, QpState.SQD))
+    assert [(which, got.accept) for which, got in out] == [(0, request)] + [(1, response)] * 3
+    assert dropped == 4 - request - 3 * response
+
+
+def test_cycles():
+    """A packet each 3 cycles, or 2 if it is for the same QP, accepted or not."""
+    packets = [header(), header(qp=2), header(opcode=ACKNOWLEDGE, length=0), header(source_ip=9), header(), header()]
+    *_, taken = run(packets, [attributes()] * QPS)
+    assert [b - a for a, b in pairwise(taken)] == [3, 3, 2, 2, 2]
+
+
+@pytest.mark.parametrize(("hint", "wait"), [(None, 3), (0, 3), (3, 1)])
+def test_latency(hint, wait):
+    """1 cycle if the QP was foretold 2 cycles before, otherwise 3; and what changed in between counts."""
+    dut = Lookup(QPS)
+
+    async def script(ctx):
+        await write_attributes(ctx, dut, 3, **attributes(state=QpState.RESET))
+        if hint is not None:
+            ctx.set(dut.hint, hint)
+        for _ in range(5):
+            await ctx.tick()
+        await write_attributes(ctx, dut, 3, **attributes())
+        for _ in range(3):
+            await ctx.tick()
+        ctx.set(dut.header.payload, header(qp=3))
+        ctx.set(dut.header.valid, 1)
+        for cycle in range(1, wait + 1):
+            await ctx.tick()
+            assert ctx.get(dut.request.valid) == (cycle == wait)
+        assert ctx.get(dut.request.payload.accept)
+
+    simulate(dut, script)
+
+
+@pytest.mark.parametrize(("work", "period"), [(1, 2), (2, 3), (3, 4), (7, 8), (8, 9)])
+def test_the_next_is_looked_up_meanwhile(work, period):
+    """A consumer that works ``work`` cycles on a packet gets one each ``work + 1``."""
+    dut = Lookup(QPS)
+    taken = []
+
+    async def script(ctx):
+        await write_attributes(ctx, dut, 1, **attributes())
+        ctx.set(dut.header.payload, header())
+        ctx.set(dut.header.valid, 1)
+        cycle = busy = 0
+        while len(taken) < 6:
+            busy = busy + 1 if ctx.get(dut.request.valid) else 0
+            ctx.set(dut.request.ready, busy == work)
+            if busy == work:
+                taken.append(cycle)
+            await ctx.tick()
+            cycle += 1
+
+    simulate(dut, script)
+    assert [b - a for a, b in pairwise(taken)] == [period] * 5
+
+
+def test_arguments():
+    with pytest.raises(ValueError, match="qps must be a power of two from 2 to 4096, not 12"):
+        Lookup(12)
+
+
+def test_converts():
+    rtlil.convert(Lookup(64))

@@ -1,0 +1,87 @@
+"""What is said, and how long it stays."""
+
+from completer_world import OPCODES
+from streams import make_rng, plain, simulate
+from verbena.hdl.transport.completer.completer_outputs import CompleterOutputs
+
+
+def test_completions():
+    """What is said when there is room is what comes; of the CQ, what was last said and not torn."""
+    rng = make_rng()
+    dut = CompleterOutputs(4)
+    want, seen = [], []
+
+    async def testbench(ctx):
+        cq = 0
+        while len(want) < 100 or ctx.get(dut.completion.valid):
+            ctx.set(dut.completion.ready, rng.random() < 0.5)
+            if ctx.get(dut.completion.valid) and ctx.get(dut.completion.ready):
+                seen.append(plain(ctx.get(dut.completion.payload)))
+            emit = ctx.get(dut.free) and len(want) < 100 and rng.random() < 0.5
+            values = {
+                name: rng.randrange(1 << len(getattr(dut, name))) for name in ("qp", "cq", "wqe_index", "syndrome")
+            }
+            opcode, status = rng.choice(list(OPCODES)), rng.choice([0, 4, 21])
+            for name, value in values.items():
+                ctx.set(getattr(dut, name), value)
+            ctx.set(dut.opcode, opcode)
+            ctx.set(dut.status, status)
+            ctx.set(dut.emit, emit)
+            write_conflict = rng.random() < 0.3
+            ctx.set(dut.write_conflict, write_conflict)
+            if ctx.get(dut.free) and not write_conflict:
+                cq = values["cq"]
+            if emit:
+                code, length = OPCODES[opcode]
+                values |= {"opcode": code, "byte_length": length, "status": status, "solicited": status != 0, "cq": cq}
+                want.append(values)
+            await ctx.tick()
+        assert len(seen) == len(want)
+        for a, b in zip(want, seen):
+            assert b == {"source_qpn": 0, "flags": 0, "immediate": 0} | a
+
+    simulate(dut, testbench, seed=rng.seed_value)
+
+
+def test_others():
+    """One error and one entry for ``ready`` are kept, and tell that they are; retries are a set."""
+    dut = CompleterOutputs(4)
+
+    async def strobe(ctx, name, qp):
+        ctx.set(dut.qp, qp)
+        ctx.set(dut.wqe_index, 100 + qp)
+        ctx.set(getattr(dut, name), 1)
+        await ctx.tick()
+        ctx.set(getattr(dut, name), 0)
+        ctx.set(dut.qp, 0)
+        ctx.set(dut.wqe_index, 0)
+
+    async def take(ctx, port):
+        ctx.set(port.ready, 1)
+        while True:
+            _, _, valid, payload = await ctx.tick().sample(port.valid, port.payload)
+            if valid:
+                ctx.set(port.ready, 0)
+                return plain(payload)
+
+    async def testbench(ctx):
+        for name, event in (("fail", 255), ("drained", 5)):
+            await strobe(ctx, name, 3)
+            assert ctx.get(dut.busy)
+            assert await take(ctx, dut.error) == {"qp": 3, "event": event}
+            assert not ctx.get(dut.busy)
+        await strobe(ctx, "schedule", 2)
+        assert ctx.get(dut.busy)
+        await strobe(ctx, "answer", 1)
+        assert await take(ctx, dut.reply) == {"index": 101}
+        assert await take(ctx, dut.ready) == 2
+        assert not ctx.get(dut.busy)
+        for qp in (1, 3, 2, 3, 2):
+            await strobe(ctx, "back", qp)
+        assert not ctx.get(dut.busy)
+        assert [await take(ctx, dut.retry) for _ in range(3)] == [1, 3, 2]
+        for _ in range(10):
+            await ctx.tick()
+        assert not ctx.get(dut.retry.valid)
+
+    simulate(dut, testbench)

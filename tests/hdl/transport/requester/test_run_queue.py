@@ -1,0 +1,48 @@
+"""Runs come out whole or not at all."""
+
+import pytest
+from streams import collect, make_rng, simulate
+from verbena.hdl.transport.requester.run_queue import RunQueue
+
+
+def test_runs():
+    rng = make_rng()
+    dut = RunQueue(6)
+    wanted, seen = [], []
+
+    async def testbench(ctx):
+        number = 0
+        for _ in range(150):
+            while not ctx.get(dut.room):
+                await ctx.tick()
+            good = rng.random() < 0.7
+            length = rng.randrange(1, 7)
+            for step in range(length):
+                number += 1
+                ctx.set(dut.access, {"address": number, "last": step == length - 1})
+                ctx.set(dut.put, good or step < length - 1)
+                ctx.set(dut.commit, good and step == length - 1)
+                ctx.set(dut.drop, not good and step == length - 1)
+                if good:
+                    wanted.append(number)
+                await ctx.tick()
+                ctx.set(dut.put, 0)
+                ctx.set(dut.commit, 0)
+                ctx.set(dut.drop, 0)
+                if rng.random() < 0.2:
+                    await ctx.tick()
+            await ctx.tick()  # room is a register
+        for _ in range(100):
+            await ctx.tick()
+
+    async def sink(ctx):
+        await collect(ctx, dut.o, seen, rng)
+
+    simulate(dut, testbench, background=[sink], seed=rng.seed_value)
+    assert [item["address"] for item in seen] == wanted
+
+
+@pytest.mark.parametrize("run", [0, 9])
+def test_arguments(run):
+    with pytest.raises(ValueError, match=str(run)):
+        RunQueue(run)

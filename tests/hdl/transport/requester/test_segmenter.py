@@ -1,0 +1,363 @@
+"""The segmenter alone: packet by packet, its own next state fed back to it."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from send_queue import ATOMICS, ONE_SIDED, Wqe, packets_of, psns_of, resend_of, target_of
+from streams import plain, shared, simulate
+from verbena.hdl.abi.contexts import QpType
+from verbena.hdl.abi.cqe import Syndrome
+from verbena.hdl.abi.wqe import SendOpcode
+from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
+from verbena.hdl.transport.requester.requester_context import Phase
+from verbena.hdl.transport.requester.segmenter import Segmenter
+
+AREA = 1024
+STREAMS = ("packet", "access", "inline", "outstanding", "reads")
+NEWEST = {"newest": 1, "fresh": 1}
+
+
+class Driver:
+    """One segment at a time; all outputs are taken at once."""
+
+    def __init__(self, wqe, index, *, large=1, type_=QpType.RC, path_mtu=1):
+        self.dut = shared(Segmenter, 64, AREA)
+        size = 64 << large
+        content = wqe.pack(size)
+        self.words = [0xDEAD_BEEF_DEAD_BEEF] * (AREA // 8)
+        base = index * size % AREA // 8
+        for word in range(size // 8):
+            self.words[base + word] = int.from_bytes(content[word * 8 : word * 8 + 8], "little")
+        self.fixed = {"qp": 9, "path_mtu": path_mtu, "type": type_, "pd": 77, "large": large}
+        self.inline = wqe.data is not None or wqe.opcode in ATOMICS
+        self.log = []  # (cycle since the segment was taken, stream, payload)
+        self.pipe = [0, 0]
+
+    async def tick(self, ctx, cycle):
+        dut = self.dut
+        ctx.set(dut.word, self.pipe.pop(0))
+        for name in STREAMS:
+            ctx.set(getattr(dut, name).ready, 1)
+        ports = [getattr(dut, name) for name in STREAMS]
+        flat = [x for port in ports for x in (port.valid, port.payload)]
+        state = [dut.done, dut.ended, dut.failed, dut.syndrome, dut.next, dut.begun, dut.fresh]
+        _, _, address, taken, *values = await ctx.tick().sample(dut.word_address, dut.i.ready, *state, *flat)
+        self.pipe.append(self.words[address.word])
+        for number, name in enumerate(STREAMS):
+            if values[len(state) + 2 * number]:
+                self.log.append((cycle, name, plain(values[len(state) + 2 * number + 1])))
+        return taken, values[: len(state)]
+
+    async def cut(self, ctx, state, **more):
+        """Cuts a packet; (ended, failed, syndrome, next)."""
+        ctx.set(self.dut.i.payload, self.fixed | {"state": state, "admission": NEWEST} | more)
+        ctx.set(self.dut.i.valid, 1)
+        taken = False
+        while not taken:
+            taken, _ = await self.tick(ctx, 0)
+        ctx.set(self.dut.i.valid, 0)
+        result, rest = None, 40
+        for cycle in range(1, 12 + 28):
+            _, (done, *values) = await self.tick(ctx, cycle)
+            if done:
+                assert result is None
+                result = [*values[:3], plain(values[3])]
+                self.begun, self.fresh = values[4:]
+                rest = 16 if self.inline else 8
+            rest -= 1
+            if rest == 0:
+                break
+        return result
+
+    def of(self, name):
+        return [item for _, stream, item in self.log if stream == name]
+
+    def check(self, want, index):
+        """What came out since ``log`` was emptied is the packet ``want``."""
+        (header,) = self.of("packet")
+        transport = header["transport"]
+        for name in set(want) & set(transport):
+            assert transport[name] == want[name], (name, transport, want)
+        assert (header["qp"], header["wqe_index"], header["kind"]) == (9, index, TxDescriptorKind.REQUEST)
+        assert header["source"] == (PayloadSource.INLINE if want["data"] else PayloadSource.MEMORY)
+        pieces = [(a["key"], a["address"], a["length"]) for a in self.of("access") if a["length"]]
+        assert pieces == [(key, address % (1 << 64), length) for key, address, length in want["pieces"]]
+        lasts = [access["last"] for access in self.of("access")]
+        assert lasts == [0] * (len(lasts) - 1) + [1]
+        data = b"".join(beat["data"].to_bytes(8, "little")[: beat["count"]] for beat in self.of("inline"))
+        assert data == (want["data"] or b"")
+
+
+PSNS = st.sampled_from([0, 30, (1 << 24) - 1]) | st.integers(0, (1 << 24) - 1)
+
+
+@st.composite
+def requests(draw):
+    """(WQE, PMTU code) of a good one: entries of odd lengths, none, inline data, operands."""
+    opcode = draw(st.sampled_from(list(SendOpcode)[:7]))
+    code = draw(st.integers(1, 5))
+    lengths = draw(st.lists(st.integers(0, 1000) | st.sampled_from([0, 1, 255, 256, 257, 2500]), max_size=6))
+    data = None if opcode in ONE_SIDED else draw(st.none() | st.binary(max_size=96))
+    if opcode in ATOMICS:
+        lengths = [8]
+    sges = [(0x1_0000_0000 * (k + 1) - 5, length, 0x100 + k) for k, length in enumerate(lengths)]
+    wqe = Wqe(opcode, 2, sges, data, 0x12345678, draw(st.sampled_from([0xFEDC_BA98_7654_3210, (1 << 64) - 100])), 0xBAD)
+    wqe.compare_add, wqe.swap = 0x0102_0304_0506_0708, 0x1112_1314_1516_1718
+    return wqe, code
+
+
+@settings(max_examples=30)
+@given(request=requests(), psn=PSNS, index=st.integers(0, 65535), reads=st.integers(0, 255))
+def test_message(request, psn, index, reads):
+    wqe, code = request
+    expected = packets_of(wqe, 128 << code, psn)
+    driver = Driver(wqe, index, path_mtu=code)
+
+    async def testbench(ctx):
+        # Fields that mean nothing before a message hold rubbish.
+        state = {"index": index, "psn": psn, "blocks": 99, "reads": reads}
+        for want in expected:
+            driver.log = []
+            ended, failed, _, state = await driver.cut(ctx, state)
+            assert (ended, failed) == (want["message_last"], 0)
+            driver.check(want, index)
+            assert len(driver.of("outstanding")) == ended
+            assert (driver.begun, driver.fresh) == (ended, 1)
+            assert (state["psn"], state["top_psn"]) == ((want["last_psn"] + 1) % (1 << 24),) * 2
+            if wqe.opcode in ONE_SIDED:
+                target = target_of(wqe, psn, index, 1)
+                if not wqe.sges:
+                    target |= {"address": 0, "entry_length": 0, "lkey": 0}
+                assert driver.of("reads") == [{"qp": 9, "slot": reads % 16, "again": 0, "target": target}]
+                assert state["reads"] == (reads + 1) % 256
+            else:
+                assert (driver.of("reads"), state["reads"]) == ([], reads)
+        (message,) = driver.of("outstanding")
+        assert (message["last_psn"], message["opcode"]) == (expected[-1]["last_psn"], wqe.opcode)
+        assert state["index"] == state["top"] == (index + 1) % 65536
+        assert state["phase"] == Phase.BETWEEN
+
+    simulate(driver.dut, testbench)
+
+
+@settings(max_examples=40)
+@given(request=requests(), psn=PSNS, data=st.data())
+def test_resume(request, psn, data):
+    """From any PSN of a message on it goes on as it did the first time; only where a READ goes on is told."""
+    wqe, code = request
+    mtu = 128 << code
+    skip = data.draw(st.integers(0, psns_of(wqe, mtu) - 1))
+    expected = resend_of(wqe, mtu, psn, skip)
+    driver = Driver(wqe, 77, path_mtu=code)
+
+    async def testbench(ctx):
+        state = {"index": 77, "psn": (psn + skip) % (1 << 24), "blocks": skip * mtu // 256}
+        state |= {"phase": Phase.MIDDLE if skip else Phase.BETWEEN}
+        for want in expected[:8]:
+            driver.log = []
+            ended, failed, _, state = await driver.cut(ctx, state, admission={})
+            assert (ended, failed) == (want["message_last"], 0)
+            driver.check(want, 77)
+            assert driver.of("outstanding") == []
+            goes_on = [want["psn"]] if skip and wqe.opcode == SendOpcode.RDMA_READ else []
+            assert [(item["qp"], item["again"], item["target"]["psn"]) for item in driver.of("reads")] == [
+                (9, 1, place) for place in goes_on
+            ]
+            assert (driver.begun, driver.fresh) == (0, 0)
+            assert state["psn"] == (want["last_psn"] + 1) % (1 << 24)
+        after = (78, Phase.BETWEEN) if len(expected) <= 8 else (77, Phase.MIDDLE)
+        assert (state["index"], state["phase"]) == after
+
+    simulate(driver.dut, testbench)
+
+
+def test_longest():
+    """2^31 bytes: all of them, or only the last packet; a READ of them; one byte more is too much."""
+    sges = [(0, 1, 1), (0x1000, (1 << 31) - 1001, 2), (0x2000, 1000, 3)]
+    skip = (1 << 23) - 1
+    driver = Driver(Wqe(SendOpcode.RDMA_READ, 0, sges), 0)
+
+    async def testbench(ctx):
+        await driver.cut(ctx, {"psn": 5})
+        (header,) = driver.of("packet")
+        assert header["transport"]["dma_length"] == 1 << 31
+        assert driver.of("outstanding")[0]["last_psn"] == 5 + skip
+
+    simulate(driver.dut, testbench)
+    wqe = Wqe(SendOpcode.SEND, 0, sges)
+    last = Driver(wqe, 0)
+
+    async def resume(ctx):
+        await last.cut(ctx, {"psn": skip, "phase": Phase.MIDDLE, "blocks": skip}, admission={})
+        assert [(a["key"], a["address"], a["length"]) for a in last.of("access")] == [(3, 0x2000 + 744, 256)]
+
+    simulate(last.dut, resume)
+
+
+GOOD = [(0x1000, 300, 5)]
+
+
+@pytest.mark.parametrize(
+    ("wqe", "admission", "blocked"),
+    [
+        (Wqe(SendOpcode.SEND, 0, GOOD), {"behind": 1}, "lost"),
+        (Wqe(SendOpcode.RDMA_READ, 0, GOOD), {"behind": 1}, "lost"),
+        (Wqe(SendOpcode.RDMA_WRITE, 0, GOOD), {"far": 1}, "waits"),
+        (
+            Wqe(SendOpcode.RDMA_WRITE, 0, GOOD),
+            {"fenced": 1, "full": 1, "no_credit": 1, "rd_atomic_disabled": 1} | NEWEST,
+            "",
+        ),
+        (Wqe(SendOpcode.RDMA_WRITE, 1, GOOD), {"fenced": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.RDMA_WRITE, 1, GOOD), {"full": 1, "no_credit": 1} | NEWEST, ""),
+        (Wqe(SendOpcode.SEND, 1, GOOD), {"fenced": 1}, ""),
+        (Wqe(SendOpcode.RDMA_READ, 0, GOOD), {"full": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.RDMA_READ, 0, GOOD), {"no_credit": 1, "fenced": 1} | NEWEST, ""),
+        (Wqe(SendOpcode.RDMA_READ, 0, GOOD), {"full": 1}, ""),
+        (Wqe(SendOpcode.ATOMIC_CMP_AND_SWP, 0, [(0, 8, 1)]), {"full": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.ATOMIC_FETCH_AND_ADD, 1, [(0, 8, 1)]), {"fenced": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.SEND, 0, GOOD), {"no_credit": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.SEND_WITH_IMM, 0, GOOD), {"no_credit": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.RDMA_WRITE_WITH_IMM, 0, GOOD), {"no_credit": 1} | NEWEST, "waits"),
+        (Wqe(SendOpcode.SEND, 0, GOOD), {"full": 1} | NEWEST, ""),
+        (Wqe(SendOpcode.SEND, 0, GOOD), {"no_credit": 1}, ""),
+        (Wqe(SendOpcode.SEND, 0, data=b"12345678" * 4), {"no_credit": 1} | NEWEST, "waits"),
+    ],
+)
+def test_admission(wqe, admission, blocked):
+    """Who must wait leaves no trace, and may be sent later; who is too late says so."""
+    driver = Driver(wqe, 5)
+    state = {"index": 5, "psn": 100, "reads": 7}
+
+    async def testbench(ctx):
+        result = await driver.cut(ctx, state, admission=admission)
+        if blocked:
+            assert driver.log == []
+            if blocked == "lost":
+                ended, failed, _, after = result
+                assert (ended, failed, driver.begun, driver.fresh) == (0, 0, 0, 0)
+                assert (after["phase"], after["index"]) == (Phase.RESUME, 5)
+            else:
+                assert result is None
+            await driver.cut(ctx, state)
+        assert len(driver.of("packet")) == 1
+        driver.check(packets_of(wqe, 256, 100)[0], 5)
+
+    simulate(driver.dut, testbench)
+
+
+@pytest.mark.parametrize(
+    ("wqe", "syndrome"),
+    [
+        (Wqe(SendOpcode.ATOMIC_CMP_AND_SWP, 0, [(0, 9, 1)], length=8), Syndrome.LENGTH),
+        (Wqe(SendOpcode.ATOMIC_CMP_AND_SWP, 0, [((0), (1 << 32) - 248, 1)], length=8), Syndrome.LENGTH),
+        (Wqe(SendOpcode.ATOMIC_CMP_AND_SWP, 0, [(0, 16, 1)]), Syndrome.LENGTH),
+        (Wqe(SendOpcode.ATOMIC_FETCH_AND_ADD, 0, [(0, 8, 1)], length=264), Syndrome.LENGTH),
+        (Wqe(SendOpcode.ATOMIC_FETCH_AND_ADD, 0, [(0, 8, 1)], sge_count=2), Syndrome.LENGTH),
+        (Wqe(SendOpcode.ATOMIC_FETCH_AND_ADD, 0, [(0, 8, 1)], sge_count=0), Syndrome.LENGTH),
+        (Wqe(SendOpcode.ATOMIC_FETCH_AND_ADD, 8, [(0, 8, 1)]), Syndrome.LENGTH),
+        (Wqe(SendOpcode.RDMA_READ, 8, GOOD), Syndrome.LENGTH),
+        (Wqe(SendOpcode.RDMA_READ, 0, GOOD, length=(1 << 31) + 1), Syndrome.LENGTH),
+        (Wqe(SendOpcode.RDMA_READ, 0, GOOD, sge_count=7), Syndrome.SGE_COUNT),
+        (Wqe(SendOpcode.LOCAL_INV, 0, GOOD), Syndrome.OPCODE),
+        (Wqe(SendOpcode.SEND, 0, data=b"12345678" * 4, sge_count=7), Syndrome.SGE_COUNT),
+        (Wqe(SendOpcode.LOCAL_INV, 0, data=b"12345678" * 4), Syndrome.OPCODE),
+    ],
+)
+def test_malformed(wqe, syndrome):
+    """Nothing comes out, not even of inline data; and the next packet is whole."""
+    driver = Driver(wqe, 0)
+
+    async def testbench(ctx):
+        ended, failed, found, state = await driver.cut(ctx, {"reads": 3})
+        for cycle in range(12):
+            await driver.tick(ctx, cycle)  # words may still arrive
+        assert (ended, failed, found, driver.log) == (0, 1, syndrome, [])
+        assert (state["index"], state["phase"], driver.begun, driver.fresh) == (0, Phase.HALTED, 0, 0)
+        good = Wqe(SendOpcode.SEND, 0, data=b"abcdefgh12")
+        for word in range(16):
+            driver.words[word] = int.from_bytes(good.pack(128)[word * 8 : word * 8 + 8], "little")
+        await driver.cut(ctx, {})
+        driver.check(packets_of(good, 256, 0)[0], 0)
+
+    simulate(driver.dut, testbench)
+
+
+def test_no_reads_allowed():
+    """max_rd_atomic 0."""
+    driver = Driver(Wqe(SendOpcode.RDMA_READ, 0, GOOD), 0)
+
+    async def testbench(ctx):
+        _, failed, syndrome, _ = await driver.cut(ctx, {}, admission={"rd_atomic_disabled": 1, "full": 1} | NEWEST)
+        assert (failed, syndrome) == (1, Syndrome.OPCODE)
+
+    simulate(driver.dut, testbench)
+
+
+@pytest.mark.parametrize("change", [{"length": 100}, {"sges": []}, {"opcode": 200}, {"data": b"tampered"}])
+def test_changed_wqe(change):
+    """A host that changes a WQE before it is sent again gets an error, or another packet; nothing hangs."""
+    wqe = Wqe(SendOpcode.SEND, 0, [(0, 500, 1), (0, 500, 2)])
+    for name, value in change.items():
+        setattr(wqe, name, value)
+    driver = Driver(wqe, 0)
+
+    async def testbench(ctx):
+        _, failed, _, _ = await driver.cut(ctx, {"phase": Phase.MIDDLE, "blocks": 2})
+        assert (failed, driver.log) == (1, [])
+
+    simulate(driver.dut, testbench)
+
+
+def test_latency():
+    """8 cycles to the access, 9 to the packet, 10 at a message's end; further entries cost 3, then 2, also to pass."""
+    sges = [(0, 100, 1), (0, 100, 1), (0, 100, 1), (0, 100, 1)]
+    driver = Driver(Wqe(sges=sges), 3)
+
+    async def testbench(ctx):
+        _, _, _, state = await driver.cut(ctx, {"index": 3})
+        assert [cycle for cycle, name, _ in driver.log if name == "access"] == [13, 14, 15]
+        assert [cycle for cycle, name, _ in driver.log if name == "packet"] == [14]
+        driver.log = []
+        await driver.cut(ctx, state)
+        assert [cycle for cycle, name, _ in driver.log if name == "access"] == [15, 16]
+        assert [cycle for cycle, name, _ in driver.log if name == "packet"] == [17]
+
+    simulate(driver.dut, testbench)
+
+
+@pytest.mark.parametrize(("large", "count", "fails"), [(0, 2, False), (0, 3, True), (1, 6, False), (1, 7, True)])
+def test_entries(large, count, fails):
+    """The stride bounds the entries."""
+    driver = Driver(Wqe(sges=[(0, 8, 1)] * (6 if large else 2), sge_count=count, length=8), 0, large=large)
+
+    async def testbench(ctx):
+        _, failed, syndrome, state = await driver.cut(ctx, {})
+        assert failed == (state["phase"] == Phase.HALTED) == fails
+        if fails:
+            assert syndrome == Syndrome.SGE_COUNT
+            assert driver.log == []
+
+    simulate(driver.dut, testbench)
+
+
+@pytest.mark.parametrize("kind", [TxDescriptorKind.REQUEST_TOKEN, TxDescriptorKind.VOID])
+def test_no_packet(kind):
+    """No packet, no words, no new state: a header and an empty access."""
+    driver = Driver(Wqe(), 0)
+
+    async def testbench(ctx):
+        assert await driver.cut(ctx, {}, kind=kind) is None
+        (header,) = driver.of("packet")
+        (access,) = driver.of("access")
+        assert (header["qp"], header["kind"], header["message_last"]) == (9, kind, 0)
+        assert header["transport"]["length"] == 0
+        assert (access["qp"], access["clear"], access["length"], access["last"]) == (9, 1, 0, 1)
+
+    simulate(driver.dut, testbench)
+
+
+@pytest.mark.parametrize("area", [128, 1000])
+def test_arguments(area):
+    with pytest.raises(ValueError, match=str(area)):
+        Segmenter(64, area)

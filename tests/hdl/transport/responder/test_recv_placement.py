@@ -1,0 +1,235 @@
+"""The placement of received payload: messages of many packets, over many entries, of QPs that take turns."""
+
+import pytest
+from amaranth.back import rtlil
+from amaranth.hdl import Module
+from streams import collect, make_rng, simulate
+from verbena.hdl.stream.ram import Ram
+from verbena.hdl.transport.responder.recv_placement import PlacementKind, RecvPlacement
+
+QPS, AREA = 4, 256
+MTU = 256
+DISCARD, WRITE, SEND = PlacementKind.DISCARD.value, PlacementKind.WRITE.value, PlacementKind.SEND.value
+
+
+def split(entries, sizes):
+    """The accesses of each packet, byte by byte: (key, address) of every byte, then joined."""
+    places = [(key, (address + k) % (1 << 64)) for address, length, key in entries for k in range(length)]
+    runs, start = [], 0
+    for size in sizes:
+        run = []
+        for key, address in places[start : start + size]:
+            if run and run[-1][0] == key and (run[-1][1] + run[-1][2]) % (1 << 64) == address:
+                run[-1][2] += 1
+            else:
+                run.append([key, address, 1])
+        missing = size - sum(length for _, _, length in run)
+        runs.append((run, missing))
+        start += size
+    return runs
+
+
+def run(packets, words, *, stall=0.0, rng=None):
+    """Gives placements to a buffer; the accesses, (misfit, too_long, byte_length) and cycles of each."""
+    dut = RecvPlacement(QPS, AREA)
+    rng = rng or make_rng()
+    accesses, results = [], []
+
+    async def script(ctx):
+        for packet in packets:
+            ctx.set(dut.qp, packet["qp"])
+            await ctx.tick()
+            ctx.set(dut.i.payload, packet | {"kind": rng.choice([DISCARD, packet["kind"]])})
+            await ctx.tick()
+            # Sometimes there is no verdict at the first look.
+            for _ in range(rng.choice([1, 1, 2]) if packet["kind"] != DISCARD else rng.randrange(2)):
+                ctx.set(dut.look, 1)
+                await ctx.tick()
+                ctx.set(dut.look, 0)
+                ctx.set(dut.load, 1)
+                await ctx.tick()
+                ctx.set(dut.load, 0)
+            ctx.set(dut.i.payload, packet)
+            ctx.set(dut.i.valid, 1)
+            ready, cycles = 0, 0
+            while not ready:
+                _, _, ready = await ctx.tick().sample(dut.i.ready)
+                cycles += 1
+            ctx.set(dut.i.valid, 0)
+            results.append((ctx.get(dut.misfit), ctx.get(dut.too_long), ctx.get(dut.byte_length), cycles))
+            await ctx.tick()
+
+    async def memory(ctx):
+        before = 0
+        while True:
+            _, _, address = await ctx.tick().sample(dut.word_addr)
+            ctx.set(dut.word, before)
+            before = words[address.qp][address.word]
+
+    async def access(ctx):
+        await collect(ctx, dut.access, accesses, rng, stall)
+
+    simulate(dut, script, background=(memory, access), seed=rng.seed_value)
+    runs = [[]]
+    for item in accesses:
+        runs[-1].append(item)
+        if item.last:
+            runs.append([])
+    assert runs.pop() == []
+    return runs, results
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_random_messages(stall):
+    rng = make_rng()
+    words = [[rng.getrandbits(64) for _ in range(AREA // 8)] for _ in range(QPS)]
+    log_stride = [4, 5, 6, 7]
+    queues, expected = [[] for _ in range(QPS)], [[] for _ in range(QPS)]
+    for qp in range(QPS):
+        for number in range(AREA >> log_stride[qp]):  # all that the area holds, and no WQE twice
+            index = number + rng.choice([0, 5 * AREA, 65536 - AREA])
+            sizes = [MTU] * rng.choice([0, 0, 1, 3]) + [rng.randint(1, MTU)]
+            if len(sizes) == 1 and rng.random() < 0.2:
+                sizes = [0]
+            is_write = rng.random() < 0.4
+            common = {"qp": qp, "pd": 0xABC000 + qp, "index": index % 65536, "log_stride": log_stride[qp]}
+            if is_write:
+                entries = [(rng.getrandbits(64), sum(sizes), rng.getrandbits(32))]
+                (address, _, key) = entries[0]
+                more = {"kind": WRITE, "address": address, "rkey": key, "total": sum(sizes)}
+            else:
+                count = rng.randint(1, 1 << (log_stride[qp] - 4))
+                entries = [
+                    (rng.getrandbits(64), rng.choice([0, 1, 3, 100, MTU, 5000]), rng.getrandbits(32))
+                    for _ in range(count)
+                ]
+                more = {"kind": SEND, "address": rng.getrandbits(64), "rkey": 5, "total": 6}
+                place = (index << log_stride[qp]) % AREA // 8
+                for k in range(1 << (log_stride[qp] - 4)):
+                    address, length, key = entries[k] if k < count else (0, 0, 0)
+                    words[qp][place + 2 * k : place + 2 * k + 2] = [address, length | key << 32]
+            received = 0
+            for k, (size, (accesses, missing)) in enumerate(zip(sizes, split(entries, sizes))):
+                received += size
+                packet = common | more | {"begin": int(k == 0), "end": int(k == len(sizes) - 1), "length": size}
+                queues[qp].append(packet)
+                expected[qp].append((accesses, missing, received))
+                if missing:
+                    break
+    packets, wanted = [], []
+    while any(queues):
+        qp = rng.choice([qp for qp in range(QPS) if queues[qp]])
+        packets.append(queues[qp].pop(0))
+        wanted.append(expected[qp].pop(0))
+        if rng.random() < 0.1:  # in between, and of no consequence
+            packets.append({"kind": DISCARD, "qp": qp, "length": rng.choice([0, 77])})
+            wanted.append(None)
+    runs, results = run(packets, words, stall=stall, rng=rng)
+    assert len(runs) == len(packets)
+    for got, result, packet, want in zip(runs, results, packets, wanted):
+        assert all(access.qp == packet["qp"] for access in got)
+        if want is None:
+            (access,) = got
+            assert (access.length, access.discard) == (packet["length"], packet["length"] > 0)
+            continue
+        accesses, missing, received = want
+        assert result[:3] == (0, missing > 0, received)
+        moves = [access for access in got if access.length and not access.discard]
+        assert [[access.key, access.address, access.length] for access in moves] == accesses
+        rights = 2 if packet["kind"] == WRITE else 1
+        assert all(access.access == rights and access.pd == packet["pd"] for access in moves)
+        # Of a WRITE all that is still to come has to fit; of a SEND what this access brings.
+        left = packet["total"] - received + packet["length"]
+        assert all(access.span == (left if packet["kind"] == WRITE else access.length) for access in moves)
+        assert [access.length for access in got if access.discard] == ([missing] if missing else [])
+        if not packet["length"]:
+            assert [access.length for access in got] == [0]
+
+
+def test_entry_of_the_largest_length():
+    """An entry may hold 2^31 bytes and more, and cross the end of the address space."""
+    words = [[0] * (AREA // 8) for _ in range(QPS)]
+    words[0][0:2] = [(1 << 64) - 10, 0xFFFF_FFFF | 7 << 32]
+    common = {"kind": SEND, "qp": 0, "log_stride": 4, "index": 0}
+    packets = [common | {"begin": 1, "length": 4096}, common | {"end": 1, "length": 1}]
+    runs, results = run(packets, words)
+    assert [(a.address, a.length, a.key) for (a,) in runs] == [((1 << 64) - 10, 4096, 7), (4086, 1, 7)]
+    assert [result[:3] for result in results] == [(0, 0, 4096), (0, 0, 4097)]
+
+
+class LongMessageRam(Ram):
+    """As if the message had brought 2^31 bytes less a packet more than it has."""
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ram = ram = Ram(self.shape, self.depth)
+        m.d.comb += [
+            ram.w_addr.eq(self.w_addr),
+            ram.w_data.eq(self.w_data),
+            ram.w_en.eq(self.w_en),
+            ram.r_addr.eq(self.r_addr),
+            self.r_data.eq(ram.r_data),
+            self.r_data.received.eq(ram.r_data.received + (1 << 31) - 2 * MTU),
+        ]
+        return m
+
+
+@pytest.mark.parametrize(
+    ("first", "length", "misfit"), [(MTU, MTU, 0), (MTU, 7, 0), (2 * MTU, 0, 0), (2 * MTU, 1, 1), (2 * MTU, MTU, 1)]
+)
+def test_a_send_is_of_at_most_2_31_bytes(first, length, misfit, monkeypatch):
+    monkeypatch.setattr("verbena.hdl.transport.responder.recv_placement.Ram", LongMessageRam)
+    words = [[0] * (AREA // 8) for _ in range(QPS)]
+    words[0][0:2] = [0, 0xFFFF_FFFF | 7 << 32]
+    common = {"kind": SEND, "qp": 0, "log_stride": 4, "index": 0}
+    runs, results = run([common | {"begin": 1, "length": first}, common | {"end": 1, "length": length}], words)
+    assert [result[:2] for result in results] == [(0, 0), (misfit, 0)]
+    assert [(access.length, access.discard) for access in runs[1]] == [(length, misfit)]
+
+
+@pytest.mark.parametrize(
+    ("end", "length", "total", "misfit"),
+    [
+        (1, 8, 8, 0),
+        (1, 0, 0, 0),
+        (1, 8, 9, 1),
+        (1, 8, 7, 1),
+        (1, 8, 8 + (1 << 13), 1),
+        (0, 256, 257, 0),
+        (0, 256, 256, 1),
+        (0, 256, 1 << 31, 0),
+        (0, 256, (1 << 31) + 1, 1),
+    ],
+)
+def test_lengths_of_a_write(end, length, total, misfit):
+    packet = {"kind": WRITE, "begin": 1, "end": end, "length": length, "total": total, "rkey": 9}
+    runs, results = run([packet | {"qp": 0}], [[0] * 32] * QPS)
+    assert results[0][0] == misfit
+    assert [(access.length, access.discard) for access in runs[0]] == [(length, misfit)]
+
+
+def test_cycles():
+    words = [[0] * (AREA // 8) for _ in range(QPS)]
+    words[0][0:8] = [0, 100, 0, 0, 0, 100, 0, 100]
+    common = {"qp": 0, "log_stride": 6, "begin": 1, "end": 1}
+    packets = [
+        common | {"kind": WRITE, "length": 8, "total": 8},
+        common | {"kind": DISCARD, "length": 8},
+        common | {"kind": SEND, "length": 0},
+        common | {"kind": SEND, "length": 8, "end": 0},
+        common | {"kind": SEND, "length": 8, "begin": 0},
+        common | {"kind": SEND, "length": 101},
+    ]
+    _, results = run(packets, words)
+    assert [cycles for *_, cycles in results] == [2, 2, 2, 4, 3, 5 + 5 + 5]
+
+
+def test_arguments():
+    with pytest.raises(ValueError, match="qps must be an int of at least 2, not 1"):
+        RecvPlacement(1)
+    with pytest.raises(ValueError, match="area must be a power of two, at least 128, not 64"):
+        RecvPlacement(4, 64)
+
+
+def test_converts():
+    rtlil.convert(RecvPlacement(64))

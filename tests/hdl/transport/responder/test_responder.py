@@ -1,0 +1,881 @@
+"""The responder against rules written in Python, and every row of errors by hand."""
+
+from itertools import pairwise
+
+import pytest
+from amaranth.back import rtlil
+from receive_world import (
+    COMPARE_SWAP,
+    FETCH_ADD,
+    MASK24,
+    READ_REQUEST,
+    REPEAT,
+    REPLAY,
+    SEND_FIRST,
+    SEND_LAST,
+    SEND_MIDDLE,
+    SEND_ONLY,
+    SEND_ONLY_IMM,
+    WRITE_FIRST,
+    WRITE_LAST,
+    WRITE_LAST_IMM,
+    WRITE_MIDDLE,
+    WRITE_ONLY,
+    Ring,
+    Rules,
+    attributes,
+    check_job,
+    check_run,
+    write_attributes,
+)
+from streams import collect, make_rng, plain, receive_all, send_all, shared, simulate
+from verbena.hdl.abi.commands import QpAction
+from verbena.hdl.abi.contexts import QpState
+from verbena.hdl.transport.responder.responder import RECALL_LIMIT, Responder
+
+QPS = 4
+
+
+def runs_of(accesses):
+    runs = [[]]
+    for access in accesses:
+        runs[-1].append(access)
+        if access.last:
+            runs.append([])
+    assert runs.pop() == []
+    return runs
+
+
+class World:
+    """A responder, its rings, and what came out of it."""
+
+    def __init__(self, seed=None, *, stall=0.0, strides=(5,) * QPS, values=None, area=256):
+        self.rng = make_rng(seed)
+        self.stall = stall
+        self.dut = shared(Responder, QPS, area)
+        self.ring = Ring(self.dut, self.rng, strides, stall=stall)
+        values = values or [{}] * QPS
+        self.values = [attributes(log_rq_stride=strides[qp], **values[qp]) for qp in range(QPS)]
+        self.rules = [Rules(qp, self.ring, self.values[qp]) for qp in range(QPS)]
+        self.accesses, self.jobs = [], []
+        self.expected = []  # (qp, run, job)
+        self.entries = []  # (qp, slot, entry)
+        self.wanted_entries = []
+        self.dropped = {"sequence": 0, "duplicate": 0}
+        self.cycles, self.waits = [], []  # when each packet was taken, and after how many cycles
+        self.hints = 0.2
+        self.served = [0] * QPS
+        self.lagging = [0] * QPS  # entries that the dut is told of only after a recall
+        self.recalls = []
+        self.recallable = True
+
+    def recall(self, qp, psn):
+        """Whether the READ/atomic responder has given up by now what is behind."""
+        if not self.recallable or self.rng.random() < self.stall:
+            return False
+        self.recalls.append((qp, psn))
+        self.lagging[qp] = 0
+        return True
+
+    async def control(self, ctx, qp, action, psn=0):
+        await send_all(ctx, self.dut.control, [{"qp": qp, "action": action, "psn": psn}])
+
+    async def attribute(self, ctx, qp, **values):
+        self.values[qp].update(values)
+        await write_attributes(ctx, self.dut, qp, **self.values[qp])
+
+    async def connect(self, ctx, qp, psn=0):
+        """RESET, and the way to RTS."""
+        await self.attribute(ctx, qp, state=QpState.RESET)
+        await self.control(ctx, qp, QpAction.RESET)
+        self.expected.append((qp, None, {"token": 1}))
+        self.ring.reset(qp)
+        await self.control(ctx, qp, QpAction.START_RECEIVE, psn)
+        await self.attribute(ctx, qp, state=QpState.RTS)
+        self.rules[qp].restart(psn)
+        self.served[qp] = 0
+
+    async def packet(self, ctx, qp, opcode, length=0, *, psn=None, accept=1, wait=True, **more):
+        """Sends a packet, by default with the PSN expected, and asks the rules."""
+        rules = self.rules[qp]
+        packet = {
+            "opcode": opcode,
+            "psn": rules.epsn if psn is None else psn & MASK24,
+            "length": length,
+            "ack_request": 1,
+            "solicited": 0,
+            "immediate": 0,
+            "address": 0,
+            "rkey": 0,
+            "dma_length": 0,
+            "swap": 0,
+            "compare": 0,
+        }
+        packet.update(more)
+        if psn is not None and accept and not rules.dead:
+            distance = (packet["psn"] - rules.epsn + (1 << 23)) % (1 << 24) - (1 << 23)
+            self.dropped["sequence"] += distance > 0
+            self.dropped["duplicate"] += distance < 0
+        rules.served = self.served[qp]
+        entries = len(rules.entries)
+        run, job = rules.packet(packet, accept)
+        self.expected.append((qp, run, job))
+        self.wanted_entries += [(qp, (entries + n) % 16, e) for n, e in enumerate(rules.entries[entries:])]
+        fields = {name: packet.pop(name) for name in ("swap", "compare")} | {"transport": packet}
+        await send_all(ctx, self.dut.request, [fields | {"qp": qp, "accept": accept}], self.rng, self.stall)
+        return job
+
+    def check(self):
+        runs = runs_of(self.accesses)
+        assert len(runs) == len(self.jobs) == len(self.expected)
+        for run, job, (qp, wanted_run, wanted_job) in zip(runs, self.jobs, self.expected):
+            check_job(job, wanted_job, qp)
+            if wanted_run is None:
+                (access,) = run
+                assert (access.length, access["clear"], access.discard) == (0, "token" in wanted_job, 0)
+                assert access.qp == qp
+            else:
+                check_run(run, wanted_run, qp, self.values[qp]["pd"])
+        assert self.entries == self.wanted_entries
+
+    def simulate(self, script, **kwargs):
+        """Runs ``script(ctx)`` after all QPs were connected, then compares."""
+        dut = self.dut
+        counted = {"sequence": 0, "duplicate": 0}
+
+        async def run(ctx):
+            for qp in range(QPS):
+                await self.attribute(ctx, qp)
+            await script(ctx)
+            while len(self.jobs) < len(self.expected):
+                await ctx.tick()
+            for _ in range(20):
+                await ctx.tick()
+
+        async def count(ctx):
+            cycle = waits = 0
+            while True:
+                _, _, sequence, duplicate, valid, ready = await ctx.tick().sample(
+                    dut.count_drop_sequence, dut.count_drop_duplicate, dut.request.valid, dut.request.ready
+                )
+                counted["sequence"] += sequence
+                counted["duplicate"] += duplicate
+                if valid and ready:
+                    self.cycles.append(cycle)
+                    self.waits.append(waits)
+                waits = waits + 1 if valid and not ready else 0
+                cycle += 1
+
+        async def response_rings(ctx):
+            """Their write port, and how far they are: 1 cycle later."""
+            before = None  # a job that waits writes its row again and again
+            recalled = False
+            while True:
+                _, _, enable, row, qp, recalls, recall = await ctx.tick().sample(
+                    dut.entry_en, dut.entry, dut.served_qp, dut.recall_en, dut.recall
+                )
+                recalled = recalls and not recalled and self.recall(recall.qp, recall.psn)
+                ctx.set(dut.recalled, recalled)
+                ctx.set(dut.served, (self.served[qp] - self.lagging[qp]) % 256)
+                written = (row.qp, row.slot, plain(row.entry) | {"kind": row.entry.kind.value}) if enable else None
+                if enable and written != before:
+                    self.entries.append(written)
+                before = written
+
+        async def foretell(ctx):
+            """Mostly nonsense."""
+            while True:
+                if self.rng.random() < self.hints:
+                    ctx.set(dut.hint, self.rng.randrange(QPS))
+                await ctx.tick()
+
+        async def accesses(ctx):
+            await collect(ctx, dut.access, self.accesses, self.rng, self.stall)
+
+        async def jobs(ctx):
+            await collect(ctx, dut.job, self.jobs, self.rng, self.stall)
+
+        background = (accesses, jobs, self.ring.run, count, response_rings, foretell)
+        simulate(dut, run, background=background, seed=self.rng.seed_value, **kwargs)
+        self.check()
+        assert counted == self.dropped
+
+
+def random_wqe(rng, stride, sizes):
+    """Entries that fit most messages, and seldom do not."""
+    count = rng.randint(0, 1 << (stride - 4))
+    entries = [(rng.getrandbits(64), rng.choice(sizes), rng.getrandbits(32)) for _ in range(count)]
+    if entries and rng.random() < 0.9:
+        entries[-1] = (entries[-1][0], rng.choice([1 << 31, 50_000]), entries[-1][2])
+    return entries
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_random_packets(number):
+    """Valid streams, gaps, duplicates, wrong opcodes, wrong lengths, RNR, on interleaved QPs with random stalls."""
+    stall = (0.0, 0.3)[number % 2]
+    strides = ((4, 5, 6, 7), (7, 4, 5, 5))[number // 2]
+    access, limits = (14, 2, 14, 6), (3, 4, 200, 16)
+    values = [
+        {"path_mtu": 1 + qp, "pd": 77 + qp, "access": access[qp], "max_dest_rd_atomic": limits[qp]} for qp in range(QPS)
+    ]
+    world = World(stall=stall, strides=strides, values=values, area=(128, 256)[number // 2])
+    rng = world.rng
+    plans = [None] * QPS
+    asked = [[] for _ in range(QPS)]
+
+    def response(mtu):
+        if rng.random() < 0.5:
+            return READ_REQUEST, {"dma_length": rng.choice([0, 1, mtu, mtu + 1, 5 * mtu, rng.randrange(100 * mtu)])}
+        fields = {"swap": rng.getrandbits(64), "compare": rng.getrandbits(64)}
+        return rng.choice([COMPARE_SWAP, FETCH_ADD]), fields
+
+    def next_packet(qp):
+        """A packet that continues what goes on, or begins something."""
+        rules = world.rules[qp]
+        mtu = rules.mtu
+        plan = plans[qp]
+        if rules.message is None and rng.random() < 0.4:
+            opcode, fields = response(mtu)
+            fields |= {"address": rng.getrandbits(61) * 8 + (rng.random() < 0.02), "rkey": rng.getrandbits(32)}
+            asked[qp].append((rules.epsn, opcode, fields))
+            plan = [(opcode, 0, fields)]
+        elif not plan or rules.message is None:
+            write = rng.random() < 0.5
+            count = rng.choice([1, 1, 1, 2, 3, 5])
+            tail = rng.choice([0, 1, 4, mtu - 1, mtu, rng.randint(1, mtu)]) if count == 1 else rng.randint(1, mtu)
+            total = (count - 1) * mtu + tail
+            more = {"address": rng.getrandbits(64), "rkey": rng.getrandbits(32), "dma_length": total} if write else {}
+            immediate = rng.random() < 0.4
+            base = 6 if write else 0
+            if count == 1:
+                plan = [(base + 4 + immediate, tail, more)]
+            else:
+                plan = [(base, mtu, more)] + [(base + 1, mtu, {})] * (count - 2) + [(base + 2 + immediate, tail, {})]
+        packet, plans[qp] = plan[0], plan[1:]
+        return packet
+
+    async def script(ctx):
+        for qp in range(QPS):
+            await world.connect(ctx, qp, rng.choice([0, MASK24 - 3, rng.getrandbits(24)]))
+        for _ in range(160):
+            qp = rng.randrange(QPS)
+            rules = world.rules[qp]
+            if rng.random() < (0.5, 0.2)[qp % 2]:
+                world.served[qp] = rng.randint(world.served[qp], len(rules.entries))
+            if rules.dead and rng.random() < 0.4:
+                await world.connect(ctx, qp, rng.choice([0, MASK24 - 2, rng.getrandbits(24)]))
+                plans[qp] = None
+                asked[qp] = []
+            if rng.random() < 0.6 and len(world.ring.posted[qp]) - rules.index < 12:
+                sizes = [0, 1, 7, rules.mtu, 2 * rules.mtu]
+                world.ring.post(qp, random_wqe(rng, strides[qp], sizes))
+            more = {
+                "ack_request": rng.randrange(2),
+                "solicited": rng.randrange(2),
+                "immediate": rng.getrandbits(32),
+            }
+            fault = rng.random()
+            if fault < 0.75:
+                opcode, length, fields = next_packet(qp)
+                job = await world.packet(ctx, qp, opcode, length, **(more | fields))
+                if job.get("syndrome", 0) & 0xE0 == 0x20:
+                    plans[qp] = [(opcode, length, fields), *plans[qp]]  # the requester will come again
+            elif fault < 0.83:
+                psn = rules.epsn + rng.choice([1, 2, 5, (1 << 23) - 1])
+                await world.packet(ctx, qp, rng.randrange(12), rng.randrange(300), psn=psn, **more)
+            elif fault < 0.92:
+                psn = rules.epsn - rng.choice([1, 2, 5, 1 << 23])
+                opcode = rng.choice([*range(12), READ_REQUEST, COMPARE_SWAP, 0x16])
+                more["dma_length"] = rng.choice([rules.mtu, 5 * rules.mtu, 5 * rules.mtu + 1, 1 << 31, (1 << 31) + 1])
+                if asked[qp] and rng.random() < 0.6:
+                    psn, opcode, fields = rng.choice(asked[qp])
+                    more |= fields
+                await world.packet(ctx, qp, opcode, rng.randrange(300), psn=psn, **more)
+            elif fault < 0.94:
+                await world.packet(ctx, qp, rng.randrange(32), rng.choice([0, 1, rules.mtu]), **more)
+            elif fault < 0.96:
+                opcode, length, fields = next_packet(qp)
+                length = max(0, length + rng.choice([-1, 1, 500]))
+                await world.packet(ctx, qp, opcode, length, **(more | fields))
+            else:
+                opcode, length, fields = next_packet(qp)
+                await world.packet(ctx, qp, opcode, length, accept=0, **(more | fields))
+                plans[qp] = [(opcode, length, fields), *plans[qp]]
+
+    world.simulate(script)
+
+
+async def check_nothing(ctx, world, cycles=60):
+    jobs = len(world.jobs)
+    for _ in range(cycles):
+        await ctx.tick()
+    assert len(world.jobs) == jobs
+
+
+def test_answers_by_hand():
+    """What the rules say, said once more by numbers: each row of errors, and what follows it."""
+    world = World()
+    big = [(0x1000, 4096, 0xAA01)]
+
+    async def script(ctx):
+        async def fresh(psn=100):
+            await world.connect(ctx, 0, psn)
+
+        async def says(packet, **wanted):
+            job = await packet
+            for name, value in wanted.items():
+                assert job.get(name, 0) == value, (name, job)
+
+        send = lambda *args, **kwargs: world.packet(ctx, 0, *args, **kwargs)  # noqa: E731
+
+        # A gap: one NAK, then silence, until the packet comes; duplicates are acknowledged again.
+        await fresh()
+        world.ring.post(0, big)
+        await says(send(SEND_ONLY, 8, psn=103), syndrome=0x60, psn=100, msn=0, fatal=0)
+        await says(send(SEND_ONLY, 8, psn=104), silent=1)
+        await says(send(SEND_ONLY, 8, psn=99), syndrome=1, psn=99)
+        await says(send(SEND_ONLY, 8, psn=101), silent=1)
+        await says(send(SEND_ONLY, 8), syndrome=0, psn=100, msn=1, complete=1, wqe_index=0)
+        await says(send(SEND_ONLY, 8, psn=100), syndrome=0, psn=100, msn=1, complete=0)
+        await says(send(SEND_ONLY, 8, psn=104), syndrome=0x60, psn=101, msn=1)
+        # A duplicate that nothing would answer; one whose PSN is far behind.
+        await says(send(0x16, psn=100), silent=1)
+        await says(send(WRITE_ONLY, 8, psn=101 - (1 << 23)), syndrome=0, psn=100)
+
+        # No receive WQE: the timer's code, nothing consumed; what follows is silent; the retry succeeds.
+        await fresh()
+        await says(send(SEND_ONLY_IMM, 8), syndrome=0x20 | 12, psn=100, msn=0, fatal=0)
+        await says(send(WRITE_ONLY, 8, psn=101, dma_length=8), silent=1)
+        await says(send(SEND_ONLY_IMM, 8), syndrome=0x20 | 12, psn=100)
+        world.ring.post(0, big)
+        await says(send(SEND_ONLY_IMM, 8, immediate=0x04030201), psn=100, complete=1, immediate=0x04030201, flags=2)
+        # WRITE with immediate needs one, but only with its last packet.
+        await says(send(WRITE_FIRST, 256, dma_length=300), syndrome=0)
+        await says(send(WRITE_LAST_IMM, 44), syndrome=0x20 | 12, psn=102)
+        world.ring.post(0, big)
+        await says(send(WRITE_LAST_IMM, 44), psn=102, complete=1, opcode=129, byte_length=300, wqe_index=1, msn=2)
+
+        # Opcode sequence.
+        for opcodes in (
+            [SEND_MIDDLE],
+            [SEND_LAST],
+            [WRITE_MIDDLE],
+            [WRITE_LAST_IMM],
+            [SEND_FIRST, SEND_ONLY],
+            [SEND_FIRST, SEND_FIRST],
+            [SEND_FIRST, WRITE_MIDDLE],
+            [SEND_FIRST, WRITE_ONLY],
+            [WRITE_FIRST, SEND_LAST],
+            [WRITE_FIRST, WRITE_FIRST],
+            [SEND_FIRST, READ_REQUEST],
+            [WRITE_FIRST, FETCH_ADD],
+            [0x15],
+            [0x16],
+            [0x1F],
+        ):
+            await fresh()
+            world.ring.post(0, big)
+            for opcode in opcodes[:-1]:
+                await says(send(opcode, 256, dma_length=1000), fatal=0, acknowledge=1)
+            await says(send(opcodes[-1], 256, dma_length=256), syndrome=0x61, fatal=1, event=2, complete=0)
+            await says(send(WRITE_ONLY, 8, dma_length=8), silent=1, cause=20)
+
+        # Lengths of packets, and of a WRITE's packets together.
+        for packets in (
+            [(SEND_FIRST, 255, 0)],
+            [(SEND_FIRST, 257, 0)],
+            [(SEND_ONLY, 257, 0)],
+            [(SEND_FIRST, 256, 0), (SEND_LAST, 0, 0)],
+            [(SEND_FIRST, 256, 0), (SEND_MIDDLE, 255, 0)],
+            [(SEND_FIRST, 256, 0), (SEND_LAST, 257, 0)],
+            [(WRITE_FIRST, 255, 600)],
+            [(WRITE_ONLY, 8, 9)],
+            [(WRITE_ONLY, 8, 7)],
+            [(WRITE_ONLY, 0, 7)],
+            [(WRITE_ONLY, 8, 0)],
+            [(WRITE_FIRST, 256, 256)],
+            [(WRITE_FIRST, 256, 100)],
+            [(WRITE_FIRST, 256, (1 << 31) + 1)],
+            [(WRITE_FIRST, 256, 600), (WRITE_LAST, 88 + 1, 0)],
+            [(WRITE_FIRST, 256, 600), (WRITE_LAST, 88, 0)],
+            [(WRITE_FIRST, 256, 512), (WRITE_MIDDLE, 256, 0)],
+        ):
+            await fresh()
+            world.ring.post(0, big)
+            for opcode, length, total in packets[:-1]:
+                await says(send(opcode, length, dma_length=total), fatal=0)
+            opcode, length, total = packets[-1]
+            await says(send(opcode, length, dma_length=total), syndrome=0x61, fatal=1, event=2, complete=0)
+        await fresh()
+        await says(send(WRITE_FIRST, 256, dma_length=1 << 31), fatal=0, syndrome=0)
+
+        # The receive WQE is too small: it completes, and the next one is there for the flush.
+        await fresh()
+        world.ring.post(0, [(0x5000, 10, 1), (0x6000, 20, 2)])
+        await says(send(SEND_ONLY, 31), syndrome=0x61, fatal=1, event=255, complete=1, status=1, cause=21, wqe_index=0)
+        await fresh()
+        world.ring.post(0, [])
+        await says(send(SEND_ONLY, 0), fatal=0, complete=1, byte_length=0)
+        world.ring.post(0, [(0x5000, 10, 1), (0x6000, 20, 2)])
+        await says(send(SEND_ONLY, 30), fatal=0, complete=1, byte_length=30)
+
+        # Not a key is asked for a WRITE of no bytes.
+        await says(send(WRITE_ONLY, 0, rkey=5, address=6), fatal=0, syndrome=0)
+
+        # The QP does not allow WRITEs.
+        await world.attribute(ctx, 0, access=0xD)
+        await fresh()
+        await says(send(WRITE_ONLY, 8, dma_length=8), syndrome=0x62, fatal=1, event=3)
+
+    world.simulate(script, deadline=60_000)
+
+
+def test_reads_and_atomics_by_hand():
+    """PSNs, MSNs, ring entries, and each reason to refuse."""
+    world = World(values=[{"access": 14, "max_dest_rd_atomic": 2}] * QPS)
+
+    async def script(ctx):
+        async def fresh(psn=100):
+            await world.connect(ctx, 0, psn)
+            world.entries.clear()
+            world.wanted_entries.clear()
+
+        async def says(packet, **wanted):
+            job = await packet
+            for name, value in wanted.items():
+                assert job.get(name, 0) == value, (name, job)
+
+        def send(opcode, dma_length=0, **more):
+            return world.packet(ctx, 0, opcode, dma_length=dma_length, **more)
+
+        # A READ takes the PSNs of its responses; MTU 256.
+        for length, packets in ((0, 1), (1, 1), (256, 1), (257, 2), (1000, 4), (1 << 31, 1 << 23)):
+            await fresh()
+            await says(send(READ_REQUEST, length), release=1, acknowledge=0, psn=100, msn=1)
+            assert world.rules[0].epsn == 100 + packets
+        # It counts as a message, at once, and an ACK tells so; it is an entry of the ring.
+        await fresh()
+        for _ in range(7):
+            world.ring.post(0, [])
+        await says(send(READ_REQUEST, 600, address=0x1234567890, rkey=7), release=1, msn=1)
+        await says(send(FETCH_ADD, address=0x1000, rkey=9, swap=5, compare=6), release=1, psn=103, msn=2)
+        await says(send(WRITE_ONLY), acknowledge=1, psn=104, msn=3, syndrome=6 - 1)
+        await world.packet(ctx, 0, WRITE_ONLY, 0, psn=104)
+        while len(world.jobs) < len(world.expected):
+            await ctx.tick()
+        read = {"kind": 0, "psn": 100, "msn": 1, "credits": 5, "address": 0x1234567890, "rkey": 7}
+        add = {"kind": 2, "psn": 103, "msn": 2, "credits": 5, "address": 0x1000, "rkey": 9, "swap": 5, "compare": 6}
+        assert world.entries == [(0, 0, read | {"swap": 103 << 32 | 600, "compare": 0}), (0, 1, add)]
+
+        # No more of them than agreed on, 2; when one is answered, the next; PSNs of all responses are there.
+        await says(send(COMPARE_SWAP, psn=103, address=0x1000), release=1)  # an old one does not count as one too many
+        world.served[0] = 1
+        await says(send(COMPARE_SWAP, address=0x1000, rkey=9, swap=5, compare=6), release=1, psn=105, msn=4)
+        await fresh()
+        await says(send(READ_REQUEST, 600), release=1)
+        await says(send(READ_REQUEST, 600), release=1)
+        world.served[0] = 1
+        await says(send(READ_REQUEST, 600), release=1)
+        await says(send(READ_REQUEST, 600), syndrome=0x61, fatal=1, event=2)
+
+        # An old WRITE is acknowledged with the newest PSN, unless that is one of theirs: no ACK answers them, and Linux
+        # would take it for an answer.
+        await fresh()
+        await says(send(WRITE_ONLY), psn=100)
+        await says(send(READ_REQUEST, 300), psn=101, release=1)
+        for psn in (100, 99):
+            await says(send(WRITE_ONLY, psn=psn), psn=psn, acknowledge=1)
+        await says(send(WRITE_ONLY), psn=103)
+        await says(send(WRITE_ONLY, psn=100), psn=103)
+
+        # Old ones: a READ inside what was received, also in part; the MSN stands still. Not a PSN further.
+        await fresh()
+        await says(send(READ_REQUEST, 1000), release=1, msn=1)
+        await says(send(FETCH_ADD, address=8), release=1, msn=2)
+        for psn, length in ((100, 1000), (102, 257), (103, 512), (104, 0)):
+            await says(send(READ_REQUEST, length, psn=psn), release=1, psn=psn, msn=2)
+        for psn, length in ((102, 1000), (104, 257), (90, (1 << 31) + 1), (100, 1 << 31)):
+            await says(send(READ_REQUEST, length, psn=psn), silent=1)
+        await says(send(FETCH_ADD, psn=104, address=8), release=1, psn=104, msn=2)
+        while len(world.jobs) < len(world.expected):
+            await ctx.tick()
+        assert [(slot, entry["kind"]) for _, slot, entry in world.entries[-2:]] == [(5, REPEAT), (6, REPLAY)]
+        # 16 rows and no more, for new ones, too; there is no NAK for what duplicates have filled.
+        for _ in range(9):
+            await says(send(FETCH_ADD, psn=104, address=8), release=1)
+        await says(send(FETCH_ADD, psn=104, address=8), silent=1)
+        await says(send(READ_REQUEST, 1000, psn=100), silent=1)
+        await says(send(FETCH_ADD, address=8), silent=1)
+        world.served[0] = 1
+        await says(send(FETCH_ADD, address=8), release=1, psn=105, msn=3)
+        # Once they are answered, the limit holds again.
+        world.served[0] = 17
+        await says(send(FETCH_ADD, address=8), release=1)
+        await says(send(FETCH_ADD, address=8), release=1)
+        await says(send(FETCH_ADD, address=8), syndrome=0x61, fatal=1)
+
+        for opcode, more, syndrome in (
+            (READ_REQUEST, {"dma_length": (1 << 31) + 1}, 0x61),
+            (FETCH_ADD, {"address": 4}, 0x61),
+            (COMPARE_SWAP, {"address": 1}, 0x61),
+        ):
+            await fresh()
+            await says(world.packet(ctx, 0, opcode, 0, **more), syndrome=syndrome, fatal=1, event=2, release=0)
+        await fresh()
+        await says(world.packet(ctx, 0, READ_REQUEST, 8, dma_length=8), syndrome=0x61, fatal=1)
+        # A READ's address may be any.
+        await fresh()
+        await says(send(READ_REQUEST, 5, address=(1 << 64) - 1), release=1)
+
+        for access, refused in ((10, READ_REQUEST), (6, FETCH_ADD), (6, COMPARE_SWAP)):
+            await world.attribute(ctx, 0, access=access)
+            await fresh()
+            await says(send(WRITE_ONLY), fatal=0)
+            await says(send(refused, psn=100), silent=1)  # also if it claims to be old
+            await says(send(refused), syndrome=0x62, fatal=1, event=3)
+        await world.attribute(ctx, 0, access=14, max_dest_rd_atomic=0)
+        await fresh()
+        await says(send(READ_REQUEST), syndrome=0x61, fatal=1)
+
+    world.simulate(script, deadline=60_000)
+
+
+# PSNs that come while 10 is expected, and which of them bring a NAK.
+GAPS = {
+    "a gap": ([12, 13, 14, 15], [0]),
+    "10 lost once more": ([11, 12, 13, 11, 12, 13], [0, 4]),
+    "and again": ([11, 12, 13, 11, 12, 13, 14, 11, 12, 13], [0, 4, 9]),
+    "two lost, then one": ([12, 13, 11, 12, 13, 14], [0, 4]),
+    "11 lost on the first way": ([12, 13, 14, 11, 12, 13], [0, 5]),
+    "11 late": ([12, 13, 11, 14, 15], [0]),
+    "11 late, right behind": ([12, 11, 13, 14], [0]),
+    "12 late": ([11, 13, 12, 14], [0]),
+    "13 early": ([13, 11, 12, 14], [0]),
+    "12 doubled": ([12, 12, 13, 14], [0]),
+    "12 doubled late": ([12, 13, 12, 14, 15], [0]),
+    "12 doubled much later": ([12, 13, 14, 15, 12, 16, 17], [0]),
+    "13 doubled": ([12, 13, 13, 14, 13, 15], [0]),
+    "nobody can tell": ([11, 11, 11], [0]),
+    "first seen again is another": ([11, 12, 13, 12, 13], [0]),
+    "too far": ([300, 301, 300, 301], [0]),
+    "just near enough": ([10 + 254, 10 + 260, 10 + 254, 10 + 255], [0, 3]),
+    "not near enough": ([10 + 255, 10 + 260, 10 + 255, 10 + 256], [0]),
+}
+
+
+def test_one_nak_for_a_gap():
+    """Also if packets are late or doubled; and another one if the requester came back in vain."""
+    world = World()
+
+    async def script(ctx):
+        for name, (packets, naks) in GAPS.items():
+            await world.connect(ctx, 0, 10)
+            for number, psn in enumerate(packets):
+                job = await world.packet(ctx, 0, WRITE_ONLY, psn=psn)
+                assert ("silent" not in job) == (number in naks), (name, number, psn)
+                if number in naks:
+                    assert (job["acknowledge"], job["syndrome"], job["psn"]) == (1, 0x60, 10)
+            # All is forgotten as soon as the packet is there.
+            await world.packet(ctx, 0, WRITE_ONLY)
+            assert (await world.packet(ctx, 0, WRITE_ONLY, psn=13))["syndrome"] == 0x60
+
+    world.simulate(script)
+
+
+def test_psn_wraps():
+    world = World()
+
+    async def script(ctx):
+        await world.connect(ctx, 1, MASK24)
+        await world.packet(ctx, 1, WRITE_ONLY, 4, dma_length=4)
+        await world.packet(ctx, 1, WRITE_ONLY, 4, dma_length=4, psn=MASK24)
+        await world.packet(ctx, 1, WRITE_ONLY, 4, dma_length=4, psn=2)
+        await world.packet(ctx, 1, WRITE_ONLY, 4, dma_length=4)
+        assert world.rules[1].epsn == 1
+
+    world.simulate(script)
+    assert [(job.psn, job.syndrome) for job in world.jobs[1:]] == [(MASK24, 0), (MASK24, 0), (0, 0x60), (0, 0)]
+
+
+def test_waits_for_a_fetch():
+    """A WQE that is posted is worth waiting for; but not if the QP is taken away meanwhile, or the ring breaks."""
+    world = World()
+
+    async def script(ctx):
+        for ending in ("fetch", "error", "state"):
+            await world.connect(ctx, 2, 7)
+            world.ring.frozen = True
+            world.ring.post(2, [(0, 100, 1)])
+            packet = {"opcode": SEND_ONLY, "psn": 7, "length": 5, "ack_request": 1}
+            ctx.set(world.dut.request.payload, {"transport": packet, "qp": 2, "accept": 1})
+            ctx.set(world.dut.request.valid, 1)
+            await check_nothing(ctx, world)
+            if ending == "error":
+                world.ring.errors[2] = 1
+            elif ending == "state":
+                await world.attribute(ctx, 2, state=QpState.ERR)
+            else:
+                world.ring.frozen = False
+            world.expected.append((2, *world.rules[2].packet(packet | {"solicited": 0})))
+            while not ctx.get(world.dut.request.ready):
+                await ctx.tick()
+            await ctx.tick()
+            ctx.set(world.dut.request.valid, 0)
+            world.ring.frozen = False
+            if ending != "state":
+                await world.attribute(ctx, 2, state=QpState.RTS)
+        await world.attribute(ctx, 2, state=QpState.ERR)
+
+    world.simulate(script)
+    first, error, state = [job for job in world.jobs if not job.token]
+    assert (first.complete, first.status) == (1, 0)
+    assert (error.syndrome, error.event, error.complete, error.status, error.cause) == (0x63, 1, 1, 2, 22)
+    assert state.silent
+
+
+def test_ring_error_without_wqe():
+    """A ring that a false doorbell broke has no WQE to complete."""
+    world = World()
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 7)
+        world.ring.errors[0] = 1
+        await world.packet(ctx, 0, WRITE_ONLY, 8, dma_length=8)
+        await world.packet(ctx, 0, SEND_ONLY, 8)
+
+    world.simulate(script)
+    assert [(job.syndrome, job.complete, job.fatal) for job in world.jobs[1:]] == [(0, 0, 0), (0x63, 0, 1)]
+
+
+def flushed(world, qp, index):
+    world.expected.append((qp, None, {"complete": 1, "status": 5, "cause": 20, "wqe_index": index}))
+
+
+def test_flush():
+    """All receive WQEs of a QP in ERR, in order, also more than the area holds, and those posted later; other QPs go
+    on; after RESET nothing is flushed."""
+    world = World(stall=0.2, strides=(7, 4, 5, 5))
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 5)
+        await world.connect(ctx, 1, 5)
+        for qp in (0, 1):
+            for number in range(9):
+                world.ring.post(qp, [(number, 1000, number)])
+        await world.packet(ctx, 0, SEND_ONLY, 10)
+        await world.packet(ctx, 0, SEND_FIRST, 256)
+        world.rules[0].dead = True
+        await world.attribute(ctx, 0, state=QpState.ERR)
+        await world.control(ctx, 0, QpAction.ERROR)
+        for index in range(1, 9):
+            flushed(world, 0, index)
+        while len(world.jobs) < len(world.expected):
+            await ctx.tick()
+        await check_nothing(ctx, world)
+        assert world.ring.consumed[0] == 9
+        await world.packet(ctx, 1, SEND_ONLY, 10)
+        world.ring.post(0, [])
+        flushed(world, 0, 9)
+        await check_later(ctx, world)
+        await world.packet(ctx, 0, WRITE_ONLY, 10, dma_length=10)
+        await world.connect(ctx, 0, 5)
+        world.ring.post(0, [(0, 100, 1)])
+        await check_later(ctx, world)
+        await world.packet(ctx, 0, SEND_ONLY, 10)
+        await check_later(ctx, world)
+        assert world.ring.consumed[:2] == [1, 1]
+
+    async def check_later(ctx, world):
+        for _ in range(100):
+            await ctx.tick()
+        assert len(world.jobs) == len(world.expected)
+
+    world.simulate(script)
+
+
+def test_flush_after_ring_error():
+    """WQEs that never were fetched are flushed, too."""
+    world = World()
+
+    async def script(ctx):
+        await world.connect(ctx, 3, 5)
+        world.ring.frozen = True
+        for _ in range(3):
+            world.ring.post(3, [])
+        world.ring.errors[3] = 1
+        await world.packet(ctx, 3, SEND_ONLY, 10)
+        await world.attribute(ctx, 3, state=QpState.ERR)
+        await world.control(ctx, 3, QpAction.ERROR)
+        for index in (1, 2):
+            flushed(world, 3, index)
+
+    world.simulate(script)
+
+
+def test_flush_and_packets_take_turns():
+    world = World(strides=(4,) * QPS)
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 5)
+        await world.connect(ctx, 1, 5)
+        for number in range(30):
+            world.ring.post(0, [(number, 100, number)])
+        await world.attribute(ctx, 0, state=QpState.ERR)
+        await world.control(ctx, 0, QpAction.ERROR)
+        start = len(world.expected)
+        for number in range(30):
+            flushed(world, 0, number)
+            await world.packet(ctx, 1, WRITE_ONLY, 4, dma_length=4)
+        order.extend(range(start, start + 60))
+
+    order = []
+    world.check = lambda: None  # which of both begins is not said
+    world.simulate(script)
+    assert len(world.jobs) == len(world.expected)
+    kinds = [job.complete for job in world.jobs[order[0] :]]
+    assert sum(kinds) == 30
+    assert all(abs(2 * sum(kinds[:n]) - n) <= 2 for n in range(60))
+
+
+def test_query():
+    world = World()
+
+    async def script(ctx):
+        await world.connect(ctx, 1, 1000)
+        world.ring.post(1, [(0, 100, 1)])
+        for _ in range(3):
+            await world.packet(ctx, 1, WRITE_ONLY, 4, dma_length=4)
+        await world.packet(ctx, 1, SEND_ONLY, 4)
+        ctx.set(world.dut.control.payload, {"qp": 1, "action": QpAction.QUERY})
+        ctx.set(world.dut.control.valid, 1)
+        (reply,) = await receive_all(ctx, world.dut.reply, 1, world.rng)
+        assert reply == {"psn": 1004, "index": 1}
+        ctx.set(world.dut.control.valid, 0)
+        for action in (QpAction.NONE, QpAction.START_SEND):
+            await world.control(ctx, 1, action)
+        await world.packet(ctx, 1, WRITE_ONLY, 4, dma_length=4)
+
+    world.simulate(script)
+
+
+def test_a_broadcast_tears_nothing():
+    """Attributes that are written while packets come: a packet that was looked up meanwhile is looked up again."""
+    world = World()
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 0)
+        world.ring.post(0, [(0, 100, 1)])
+
+        for _ in range(10):
+            await ctx.tick()
+            packet = {"opcode": WRITE_ONLY, "psn": world.rules[0].epsn, "length": 4, "dma_length": 4, "ack_request": 1}
+            ctx.set(world.dut.request.payload, {"transport": packet, "qp": 0, "accept": 1})
+            ctx.set(world.dut.request.valid, 1)
+            more = {"address": 0, "rkey": 0, "solicited": 0}
+            world.expected.append((0, *world.rules[0].packet(packet | more)))
+            jobs = len(world.jobs)
+            await world.attribute(ctx, 0)
+            assert len(world.jobs) == jobs
+            while not ctx.get(world.dut.request.ready):
+                await ctx.tick()
+            await ctx.tick()
+            ctx.set(world.dut.request.valid, 0)
+
+    world.simulate(script)
+
+
+@pytest.mark.parametrize("opcode", [READ_REQUEST, FETCH_ADD])
+def test_what_is_asked_for_again_recalls_what_is_behind_it(opcode):
+    """The ring is full when the peer goes back, and there is room once the READ/atomic responder has given up what is
+    in it."""
+    world = World(values=[{"access": 14, "max_dest_rd_atomic": 16}] * QPS)
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 100)
+        for _ in range(16):
+            await world.packet(ctx, 0, READ_REQUEST, dma_length=256)
+        await world.packet(ctx, 0, WRITE_ONLY, 8, dma_length=8, psn=101)
+        assert world.recalls == []
+        world.served[0] = world.lagging[0] = 16
+        for psn in (101, 102):
+            await world.packet(ctx, 0, opcode, dma_length=256, psn=psn)
+        assert world.recalls == [(0, 101), (0, 102)]
+        assert [entry["psn"] for *_, entry in world.wanted_entries[-2:]] == [101, 102]
+
+    world.simulate(script)
+
+
+def test_reception_does_not_wait_for_a_recall_for_ever():
+    world = World(values=[{"access": 14, "max_dest_rd_atomic": 16}] * QPS)
+    world.recallable = False
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 100)
+        await world.packet(ctx, 0, READ_REQUEST, dma_length=256)
+        await world.packet(ctx, 0, READ_REQUEST, dma_length=256, psn=100)
+
+    world.simulate(script)
+    assert RECALL_LIMIT <= world.waits[-1] < RECALL_LIMIT + 16
+    assert len(world.entries) == 2
+
+
+CYCLES = {
+    "WRITE": (WRITE_ONLY, 8, {"dma_length": 8}, 8),
+    "WRITE of nothing": (WRITE_ONLY, 0, {}, 8),
+    "SEND": (SEND_ONLY, 8, {}, 10),
+    "SEND of nothing": (SEND_ONLY, 0, {}, 8),
+    "SEND into 2 entries": (SEND_ONLY, 200, {}, 16),
+    "READ": (READ_REQUEST, 0, {"dma_length": 1000}, 8),
+    "atomic": (FETCH_ADD, 0, {}, 8),
+    "duplicate": (WRITE_ONLY, 8, {"dma_length": 8, "psn": 5}, 8),
+    "duplicate READ": (READ_REQUEST, 0, {"dma_length": 8, "psn": 5}, 12),
+    "not accepted": (WRITE_ONLY, 8, {"dma_length": 8, "accept": 0}, 8),
+}
+
+
+@pytest.mark.parametrize(("hint", "wait"), [(0, 8), (3, 5)])
+def test_latency(hint, wait):
+    """A packet whose QP was foretold is done with 3 cycles earlier; what came before it counts all the same."""
+    world = World(values=[{"access": 14}] * QPS)
+    world.hints = 0
+
+    async def script(ctx):
+        await world.connect(ctx, 3, 10)
+        ctx.set(world.dut.hint, hint)
+        for gap in (0, 1, 2, 3, 9, 9):
+            for _ in range(gap):
+                await ctx.tick()
+            await world.packet(ctx, 3, WRITE_ONLY, 8, dma_length=8)
+
+    world.simulate(script)
+    assert world.waits[-2:] == [wait - 1] * 2
+
+
+@pytest.mark.parametrize("name", CYCLES)
+def test_cycles(name):
+    opcode, length, more, cycles = CYCLES[name]
+    world = World(values=[{"access": 14, "max_dest_rd_atomic": 16}] * QPS)
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 10)
+        for _ in range(8):
+            world.ring.post(0, [(0, 100, 1), (0, 100, 1)])
+        for _ in range(30):
+            await ctx.tick()
+        for _ in range(8):
+            await world.packet(ctx, 0, opcode, length, **more)
+
+    world.simulate(script)
+    assert {b - a for a, b in pairwise(world.cycles)} == {cycles}
+
+
+def test_arguments():
+    with pytest.raises(ValueError, match="qps must be a power of two from 2 to 4096, not 3"):
+        Responder(3)
+    with pytest.raises(ValueError, match="area must be a power of two, at least 128, not 100"):
+        Responder(4, 100)
+
+
+def test_converts():
+    rtlil.convert(Responder(64))

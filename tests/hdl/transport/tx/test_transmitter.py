@@ -1,0 +1,352 @@
+"""The transmitter against a list of what must leave it."""
+
+from itertools import pairwise
+
+import pytest
+from conflict_ram import tear
+from streams import collect, make_rng, receive_all, send_all, shared, simulate
+from verbena.hdl.abi.contexts import QP_CONTEXT
+from verbena.hdl.abi.cqe import Syndrome, WcStatus
+from verbena.hdl.abi.tables import AccessStatus
+from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
+from verbena.hdl.transport.tx.transmitter import Transmitter
+
+QPS = 4
+COUNTS = ("tx_packets", "tx_bytes", "tx_messages", "tx_acks", "tx_naks", "read_responses")
+
+
+def context(qp):
+    return {
+        "dest_qpn": 0x100 + qp,
+        "traffic_class": 0x20 + qp,
+        "pkey": 0x8000 + qp,
+        "source_port": 0xC000 + qp,
+        "dest_mac": 0x020000000000 + qp,
+        "hop_limit": 64 + qp,
+        "dest_ip": 0x0A000001 + qp,
+    }
+
+
+def path(qp):
+    c = context(qp)
+    return {
+        "mac": c["dest_mac"],
+        "ip": c["dest_ip"],
+        "source_port": c["source_port"],
+        "traffic_class": c["traffic_class"],
+        "hop_limit": c["hop_limit"],
+    }
+
+
+async def attributes(ctx, dut):
+    for qp in range(QPS):
+        for word, value in enumerate(QP_CONTEXT.words(**context(qp))):
+            ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
+            ctx.set(dut.attribute_en, 1)
+            await ctx.tick()
+    ctx.set(dut.attribute_en, 0)
+
+
+def beats(data, width, error=0):
+    size = width // 8
+    chunks = [data[i : i + size] for i in range(0, len(data), size)] or [b""]
+    return [
+        {
+            "data": int.from_bytes(chunk, "little"),
+            "count": len(chunk),
+            "first": k == 0,
+            "last": k == len(chunks) - 1,
+            "error": error if k == len(chunks) - 1 else 0,
+        }
+        for k, chunk in enumerate(chunks)
+    ]
+
+
+def joined(items, width):
+    """(bytes, error) of each packet in a list of beats."""
+    packets, data = [], b""
+    for beat in items:
+        assert beat["first"] == (data == b"")
+        data += beat["data"].to_bytes(width // 8, "little")[: beat["count"]]
+        if beat["last"]:
+            packets.append((data, beat["error"]))
+            data = b""
+    assert data == b""
+    return packets
+
+
+def background(function, *arguments):
+    async def testbench(ctx):
+        await function(ctx, *arguments)
+
+    return testbench
+
+
+KINDS = ["payload"] * 4 + ["inline"] * 2 + ["empty", "token", "void", "refused", "refused", "bus"]
+RESPONSES = ["payload"] * 4 + ["atomic", "atomic", "replay", "empty", "token", "refused", "refused", "bus"]
+
+
+class Plan:
+    """Random TX descriptors: what goes in, and what must come out."""
+
+    def __init__(self, rng, count, width):
+        self.width = width
+        self.packets, self.verdicts = [], []
+        self.beats = {"payload": [], "inline": [], "atomic": [], "replay": []}
+        self.headers, self.out, self.failed, self.answered = [], [], [], []
+        self.counts = dict.fromkeys([*COUNTS, "token", "response_token"], 0)
+        for number in range(count):
+            response = rng.random() < 0.5
+            self.add(rng, number, response, rng.choice(RESPONSES if response else KINDS))
+
+    def add(self, rng, number, response, kind):
+        qp, last = rng.randrange(QPS), rng.randrange(2)
+        source = {"inline": "inline", "replay": "replay", "atomic": "atomic"}.get(kind, "payload")
+        if kind in ("refused", "bus"):
+            source = rng.choice(["payload", "payload", "atomic", "replay"] if response else ["payload", "inline"])
+        size = 8 if source in ("atomic", "replay") else rng.choice([1, 8, 9, 64, rng.randrange(1, 300)])
+        length = 0 if kind in ("empty", "token", "void") else size
+        if kind == "refused" and source == "payload" and rng.random() < 0.2:
+            length = 0  # the QP is poisoned
+        transport = {
+            "opcode": rng.choice([0x0D, 0x0E, 0x0F, 0x10, 0x12]) if response else rng.choice([*range(13), 0x13, 0x14]),
+            "psn": number,
+            "length": length,
+            "address": rng.randrange(1 << 64),
+            "rkey": rng.randrange(1 << 32),
+            "dma_length": rng.randrange(1 << 32),
+            "immediate": rng.randrange(1 << 32),
+            "syndrome": rng.randrange(32),
+            "msn": rng.randrange(1 << 24),
+            "solicited": rng.randrange(2),
+            "ack_request": rng.randrange(2),
+        }
+        descriptor = TxDescriptorKind.RESPONSE if response else TxDescriptorKind.REQUEST
+        if kind == "token":
+            descriptor = TxDescriptorKind.RESPONSE_TOKEN if response else TxDescriptorKind.REQUEST_TOKEN
+        elif kind == "void":
+            descriptor = TxDescriptorKind.VOID
+        self.packets.append(
+            {
+                "transport": transport,
+                "qp": qp,
+                "wqe_index": number,
+                "kind": descriptor,
+                "source": PayloadSource[{"payload": "MEMORY", "replay": "INLINE"}.get(source, source.upper())],
+                "message_last": last,
+            }
+        )
+        data = rng.randbytes(length)
+        # Tokens and void TX descriptors clear the poison; but should one meet it, it must still vanish properly.
+        refused = kind == "refused" or (kind in ("token", "void") and rng.random() < 0.2)
+        status = rng.randrange(1, 8) if refused else 0
+        self.verdicts.append({"status": status})
+        mark = (transport["psn"], transport["msn"])
+        if refused:
+            garbage = rng.randbytes(0 if source == "atomic" else rng.choice([0, 8, 30]))
+            self.beats["atomic" if source == "atomic" else "payload"] += beats(garbage, self.width, error=1)
+            if source in ("inline", "replay"):
+                self.beats[source] += beats(data, self.width)
+        elif length:
+            self.beats[source] += beats(data, self.width, error=kind == "bus")
+        if kind in ("token", "void"):
+            if response:
+                self.answered.append((qp, 0, *mark, 0))
+            self.counts["response_token" if response else "token"] += kind == "token"
+        elif refused and response:
+            self.answered.append((qp, status, *mark, last))
+        elif refused:
+            if status != AccessStatus.POISONED:
+                self.failed.append((qp, number, WcStatus.LOC_PROT_ERR, status))
+        else:
+            if kind == "bus" and not response:
+                self.failed.append((qp, number, WcStatus.GENERAL_ERR, Syndrome.BUS))
+            elif kind == "bus":
+                self.answered.append((qp, AccessStatus.BUS, *mark, last))
+            elif response and last:
+                self.answered.append((qp, 0, *mark, 1))
+            if length:
+                self.out.append((data, kind == "bus"))
+            self.headers.append(transport | {"qp": qp})
+            self.counts["tx_packets"] += 1
+            self.counts["tx_bytes"] += length
+            self.counts["tx_messages"] += last and not response
+            self.counts["read_responses"] += response and source == "payload"
+
+
+@pytest.mark.parametrize("stall", [0, 0.3, 0.7])
+@pytest.mark.parametrize("width", [64, 512])
+def test_random(width, stall, monkeypatch):
+    """While attributes are written once more, as they are: what is read in that cycle is undefined."""
+    tear(monkeypatch)
+    rng = make_rng()
+    dut = Transmitter(QPS, width)
+    plan = Plan(rng, 160, width)
+    acks = [
+        {"qp": rng.randrange(QPS), "psn": n, "msn": rng.randrange(1 << 24), "syndrome": rng.choice([0x1F, 0x60, 0x2C])}
+        for n in range(40)
+    ]
+    headers, out, failed, answered, counts = [], [], [], [], dict.fromkeys([*COUNTS, "token", "response_token"], 0)
+    started = []
+
+    async def producer(ctx):
+        await attributes(ctx, dut)
+        started.append(1)
+
+    async def renew(ctx):
+        while True:
+            await ctx.tick()
+            qp = rng.randrange(QPS)
+            if started:
+                word, value = rng.choice(list(enumerate(QP_CONTEXT.words(**context(qp)))))
+                ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
+                ctx.set(dut.attribute_en, rng.random() < 0.3)
+
+    def feeder(port, items, slow=stall):
+        async def feed(ctx):
+            while not started:
+                await ctx.tick()
+            await send_all(ctx, port, items, rng, slow)
+
+        return feed
+
+    async def sink(ctx):
+        headers.extend(await receive_all(ctx, dut.header, len(plan.headers) + len(acks), rng, stall))
+        # What is refused behind the last header has no header.
+        while len(failed) < len(plan.failed) or len(answered) < len(plan.answered):
+            await ctx.tick()
+        for _ in range(100):
+            await ctx.tick()
+
+    async def count(ctx):
+        signals = [getattr(dut, f"count_{name}") for name in COUNTS]
+        while True:
+            _, _, *values = await ctx.tick().sample(*signals, dut.token_done, dut.response_token_done)
+            for name, value in zip(counts, values, strict=True):
+                counts[name] += value
+
+    simulate(
+        dut,
+        producer,
+        feeder(dut.packet, plan.packets),
+        feeder(dut.verdict, plan.verdicts),
+        *(feeder(getattr(dut, name), items) for name, items in plan.beats.items()),
+        feeder(dut.ack, acks, 0.9),
+        sink,
+        background=[
+            background(collect, dut.o, out, rng, stall),
+            background(collect, dut.failed, failed, rng, stall),
+            background(collect, dut.answered, answered, rng, stall),
+            count,
+            renew,
+        ],
+        seed=rng.seed_value,
+        deadline=30_000,
+    )
+    assert joined(out, width) == plan.out
+    assert [(f["qp"], f["wqe_index"], f["status"], f["syndrome"]) for f in failed] == plan.failed
+    assert [(a["qp"], a["status"], a["psn"], a["msn"], a["last"]) for a in answered] == plan.answered
+    sent_acks = iter(acks)
+    sent_requests = iter(plan.headers)
+    for header in headers:
+        transport = header["transport"]
+        is_ack = transport["opcode"] == 0x11
+        want = next(sent_acks if is_ack else sent_requests)
+        qp = want["qp"]
+        for name in set(want) & set(transport):
+            assert transport[name] == want[name], name
+        assert transport["becn"] == 0
+        assert (transport["pkey"], transport["dest_qpn"]) == (0x8000 + qp, 0x100 + qp)
+        assert header["path"] == path(qp)
+        if is_ack:
+            assert (transport["length"], transport["solicited"], transport["ack_request"]) == (0, 0, 0)
+    assert (list(sent_acks), list(sent_requests)) == ([], [])
+    naks = sum(ack["syndrome"] != 0x1F for ack in acks)
+    plan.counts["tx_packets"] += len(acks)
+    assert counts == plan.counts | {"tx_acks": len(acks) - naks, "tx_naks": naks}
+
+
+def request(psn, length=8, **fields):
+    return {"transport": {"opcode": 10, "psn": psn, "length": length}, "qp": 1, "wqe_index": psn} | fields
+
+
+async def headers_with_cycles(ctx, dut, seen):
+    """Appends (cycle, opcode, psn) of each header, for ever."""
+    port = dut.header
+    ctx.set(port.ready, 1)
+    cycle = 0
+    while True:
+        _, _, valid, payload = await ctx.tick().sample(port.valid, port.payload)
+        if valid:
+            seen.append((cycle, payload.transport.opcode, payload.transport.psn))
+        cycle += 1
+
+
+def test_acks_overtake():
+    """A request that waits for its verdict or payload lets ACKs pass; a ready one comes after a ready ACK."""
+    dut = shared(Transmitter, QPS)
+    seen = []
+
+    async def testbench(ctx):
+        ctx.set(dut.o.ready, 1)
+        ctx.set(dut.packet.payload, request(1))
+        ctx.set(dut.packet.valid, 1)
+        for _ in range(10):
+            await ctx.tick()
+        await send_all(ctx, dut.ack, [{"qp": 2, "psn": 100}])
+        ctx.set(dut.verdict.valid, 1)
+        for _ in range(5):
+            await ctx.tick()
+        await send_all(ctx, dut.ack, [{"qp": 2, "psn": 101}])
+        await ctx.tick()
+        assert [psn for _, _, psn in seen] == [100, 101]
+        await send_all(ctx, dut.payload, [beats(b"12345678", 64)[0]])
+        ctx.set(dut.packet.valid, 0)
+        for _ in range(5):
+            await ctx.tick()
+
+    simulate(dut, testbench, background=[background(headers_with_cycles, dut, seen)])
+    assert [psn for _, _, psn in seen] == [100, 101, 1]
+
+
+@pytest.mark.parametrize(("kind", "size", "period"), [("REQUEST", 8, 3), ("REQUEST", 1024, 129), ("RESPONSE", 8, 4)])
+def test_cycles(kind, size, period):
+    """2 cycles from all there to the header, and from packet to packet no more than 1 beyond the payload."""
+    dut = shared(Transmitter, QPS)
+    seen, count = [], 6
+    fields = {"kind": TxDescriptorKind[kind], "message_last": 1}
+
+    async def testbench(ctx):
+        ctx.set(dut.o.ready, 1)
+        await send_all(ctx, dut.payload, [b for _ in range(count) for b in beats(bytes(size), 64)])
+        for _ in range(5):
+            await ctx.tick()
+
+    async def listener(ctx):
+        """Takes what is answered in its second cycle."""
+        while True:
+            _, _, valid, ready = await ctx.tick().sample(dut.answered.valid, dut.answered.ready)
+            ctx.set(dut.answered.ready, valid & ~ready)
+
+    def feeder(port, items):
+        async def feed(ctx):
+            await send_all(ctx, port, items)
+
+        return feed
+
+    simulate(
+        dut,
+        testbench,
+        feeder(dut.packet, [request(n, size, **fields) for n in range(count)]),
+        feeder(dut.verdict, [{"status": 0}] * count),
+        background=[background(headers_with_cycles, dut, seen), listener],
+    )
+    cycles = [cycle for cycle, _, _ in seen]
+    assert cycles[0] == 2
+    assert [b - a for a, b in pairwise(cycles)] == [period] * (count - 1)
+
+
+@pytest.mark.parametrize("arguments", [{"qps": 3}, {"qps": 4, "data_width": 32}])
+def test_arguments(arguments):
+    with pytest.raises(ValueError, match="not "):
+        Transmitter(**arguments)
