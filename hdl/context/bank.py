@@ -1,6 +1,6 @@
 """Half of the contexts on chip: its first stage reads them, their owner writes them back."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -13,13 +13,13 @@ __all__ = ["ContextBank"]
 
 
 class ContextBank(wiring.Component):
-    """Keeps of each slot the attributes ``names``, which the command block writes, and a ``state``, which its owner
-    writes.
+    """Keeps of each slot the attributes ``names``, which the command block writes, and ``states``, each of which its
+    owner writes.
 
     A slot stands in ``rows`` rows of block RAM, so a read takes ``rows`` cycles, and so does a write; one read may
-    follow the other at once, and so may writes. ``r_valid`` comes ``rows`` + 1 cycles after a read was taken, and a
-    cycle later for each cycle in which an attribute is written meanwhile. A write that was taken is in all reads that
-    are taken from the next cycle on.
+    follow the other at once, and so may writes of each state. ``r_valid`` comes ``rows`` + 1 cycles after a read was
+    taken, and a cycle later for each cycle in which an attribute is written meanwhile. A write that was taken is in all
+    reads that are taken from the next cycle on.
 
     The user must not write the state of a slot between the cycle in which a read of it is taken and ``r_valid``: who
     reads a slot in order to write it back keeps others from reading it meanwhile, and that is enough.
@@ -32,8 +32,8 @@ class ContextBank(wiring.Component):
         Of the attributes, :data:`verbena.hdl.abi.contexts.QP_CONTEXT`.
     names : iterable of str
         Attributes that are kept.
-    state : shape-like
-        What the owner keeps.
+    states : dict of str to shape-like
+        What each owner keeps.
     slots : int
         A power of two, at least 2.
     rows : int
@@ -45,13 +45,13 @@ class ContextBank(wiring.Component):
         The command block's broadcast, never stalled.
     r_slot, r_en, r_ready : slot, 1, 1
         A read is taken if both are set.
-    r_valid, attributes, state : 1, fields of ``names``, ``state``
-        What was read, in the cycle of ``r_valid`` alone.
-    w_slot, w_state, w_en, w_ready : slot, ``state``, 1, 1
-        A write is taken if both are set.
+    r_valid, attributes, states : 1, fields of ``names``, fields of ``states``
+        What was read: from the cycle of ``r_valid`` on until the next read is taken, or the slot is written.
+    write : for each state ``slot``, ``data``, ``en``, ``ready``
+        A write is taken if ``en`` and ``ready`` are set.
     """
 
-    def __init__(self, record, names, state, slots, rows):
+    def __init__(self, record, names, states, slots, rows):
         if not isinstance(slots, int) or slots < 2 or slots & slots - 1:
             raise ValueError(f"slots must be a power of two, at least 2, not {slots!r}")
         if rows not in (1, 2, 4, 8):
@@ -61,6 +61,10 @@ class ContextBank(wiring.Component):
         self.slots = slots
         self.rows = rows
         self.layout = data.StructLayout({name: record.fields[name].width for name in self.names})
+        writes = {
+            name: Out(wiring.Signature({"slot": In(range(slots)), "data": In(state), "en": In(1), "ready": Out(1)}))
+            for name, state in states.items()
+        }
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
@@ -70,11 +74,8 @@ class ContextBank(wiring.Component):
                 "r_ready": Out(1),
                 "r_valid": Out(1),
                 "attributes": Out(self.layout),
-                "state": Out(state),
-                "w_slot": In(range(slots)),
-                "w_state": In(state),
-                "w_en": In(1),
-                "w_ready": Out(1),
+                "states": Out(data.StructLayout(states)),
+                "write": Out(wiring.Signature(writes)),
             }
         )
 
@@ -89,7 +90,7 @@ class ContextBank(wiring.Component):
         return row == self.rows - 1 if self.rows > 1 else Const(1)
 
     def _collect(self, m, name, ram, arrives):
-        """The rows of a slot, in the cycle in which the last one comes."""
+        """The rows of a slot, from the cycle on in which the last one comes; ``arrives``: one that is not the last."""
         width = len(ram.r_data)
         if self.rows == 1:
             return ram.r_data
@@ -98,27 +99,37 @@ class ContextBank(wiring.Component):
             m.d.sync += before.eq(Cat(before, ram.r_data)[width:])
         return Cat(before, ram.r_data)
 
+    def _state(self, m, name):
+        """A state's block RAM; whether it writes the first row of a slot in this cycle, and of which.
+
+        It is written out of registers, its first row a cycle after it was taken.
+        """
+        port = getattr(self.write, name)
+        bits = Shape.cast(port.data.shape()).width
+        part = -(-bits // self.rows)
+        m.submodules[f"{name}_state"] = ram = Ram(part, self.slots * self.rows)
+        writes = Signal(name=f"{name}_writes")
+        slot = Signal(range(self.slots), name=f"{name}_slot")
+        row = Signal(range(max(2, self.rows)), name=f"{name}_row")
+        waiting = Signal(part * self.rows, name=f"{name}_waiting", reset_less=True)
+        last = self._is_last(row)
+        m.d.comb += [
+            port.ready.eq(~writes | last),
+            ram.w_addr.eq(self._at(slot, row)),
+            ram.w_data.eq(waiting[:part]),
+            ram.w_en.eq(writes),
+        ]
+        with m.If(writes):
+            m.d.sync += [writes.eq(~last), row.eq(self._next(row)), waiting.eq(waiting >> part)]
+        with m.If(port.en & port.ready):
+            m.d.sync += [writes.eq(1), slot.eq(port.slot), row.eq(0), waiting.eq(port.data)]
+        return ram, writes & (row == 0), slot
+
     def elaborate(self, platform):
         m = Module()
         row_shape = range(max(2, self.rows))
         slot = Signal.like(self.r_slot)
-
-        # -- A state is written out of registers, its first row a cycle after it was taken.
-        part = -(-Shape.cast(self.w_state.shape()).width // self.rows)
-        m.submodules.states = states = Ram(part, self.slots * self.rows)
-        writes, w_slot, w_row = Signal(), Signal.like(self.w_slot), Signal(row_shape)
-        waiting = Signal(part * self.rows, reset_less=True)
-        w_last = self._is_last(w_row)
-        m.d.comb += [
-            self.w_ready.eq(~writes | w_last),
-            states.w_addr.eq(self._at(w_slot, w_row)),
-            states.w_data.eq(waiting[:part]),
-            states.w_en.eq(writes),
-        ]
-        with m.If(writes):
-            m.d.sync += [writes.eq(~w_last), w_row.eq(self._next(w_row)), waiting.eq(waiting >> part)]
-        with m.If(self.w_en & self.w_ready):
-            m.d.sync += [writes.eq(1), w_slot.eq(self.w_slot), w_row.eq(0), waiting.eq(self.w_state)]
+        owned = {name: self._state(m, name) for name in self.write.signature.members}
 
         # -- Attributes: each word has lanes of its own in one of the rows.
         words = kept_bits(self.record, self.names)
@@ -155,31 +166,32 @@ class ContextBank(wiring.Component):
 
         # -- Reading: a row a cycle, but not while an attribute is written, and no row that is being written.
         reads, r_row = Signal(), Signal(row_shape)
-        meets = Signal()  # the state's first row is written in this cycle
+        meets = Signal()  # a state's first row is written in this cycle
         m.d.comb += [
-            meets.eq(writes & (w_row == 0) & (w_slot == self.r_slot)),
+            meets.eq(Cat(begins & (w_slot == self.r_slot) for _, begins, w_slot in owned.values()).any()),
             self.r_ready.eq(~reads & ~writing & ~meets),
         ]
-        at = Mux(reads, slot, self.r_slot)
-        address = self._at(at, r_row)
-        step, last = Signal(), Signal()
+        step, last, taken = Signal(), Signal(), Signal()
+        address = Mux(taken, self._at(self.r_slot, Const(0, len(r_row))), self._at(slot, r_row))
         m.d.comb += [
-            step.eq(Mux(reads, ~writing, self.r_en & self.r_ready)),
-            last.eq(step & self._is_last(r_row)),
-            states.r_addr.eq(address),
+            taken.eq(self.r_en & self.r_ready),
+            step.eq(Mux(reads, ~writing, taken)),
+            last.eq(step & (self._is_last(r_row) & ~taken if self.rows > 1 else 1)),
             settings.r_addr.eq(address),
+            *(ram.r_addr.eq(address) for ram, *_ in owned.values()),
         ]
-        with m.If(~reads):
-            m.d.sync += slot.eq(self.r_slot)
-        with m.If(step):
-            m.d.sync += [reads.eq(~last), r_row.eq(self._next(r_row))]
-        on_the_way, arrives = Signal(2), Signal(2)  # a row, the last one
-        m.d.sync += [on_the_way.eq(Cat(step, last)), arrives.eq(on_the_way)]
-        row = self._collect(m, "settings", settings, arrives[0])
-        m.d.comb += [
-            self.r_valid.eq(arrives[1]),
-            self.state.eq(self._collect(m, "states", states, arrives[0])),
-        ]
+        # Between two reads the last row stays addressed, and so at the output.
+        with m.If(taken):
+            m.d.sync += [slot.eq(self.r_slot), reads.eq(self.rows > 1), r_row.eq(min(1, self.rows - 1))]
+        with m.Elif(step):
+            m.d.sync += reads.eq(~last)
+            with m.If(~last):
+                m.d.sync += r_row.eq(r_row + 1)
+        arrives, on_the_way = Signal(), Signal(2)  # a row that is not the last; that one, the last one
+        m.d.sync += [on_the_way.eq(Cat(step & ~last, last)), Cat(arrives, self.r_valid).eq(on_the_way)]
+        row = self._collect(m, "settings", settings, arrives)
+        for name, (ram, *_) in owned.items():
+            m.d.comb += Value.cast(self.states[name]).eq(self._collect(m, name, ram, arrives))
         for word, parts in words.items():
             place, lane = places[word]
             bit = LANE * (place * row_lanes + lane)

@@ -1,12 +1,14 @@
 import pytest
 from amaranth.lib import data
-from streams import make_rng, plain, simulate
 from conflict_ram import ConflictRam
+from streams import make_rng, plain, simulate
 from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.context import bank
 from verbena.hdl.context.bank import ContextBank
 
 STATE = data.StructLayout({"psn": 24, "index": 16, "address": 64, "left": 31})
+OTHER = data.StructLayout({"place": 33, "active": 1})
+STATES = {"main": STATE, "other": OTHER}
 NAMES = ("state", "pkey", "pd", "dest_ip", "path_mtu", "rq_cqn", "sq_base")
 
 
@@ -17,14 +19,22 @@ class Model:
         self.dut = dut
         self.rng = rng
         self.words = [[0] * (QP_CONTEXT.size // 4) for _ in range(dut.slots)]
-        self.states = [dict.fromkeys(STATE.members, 0) for _ in range(dut.slots)]
+        self.states = [{name: self.random(name) for name in STATES} for _ in range(dut.slots)]
 
     def attributes(self, slot):
         whole = QP_CONTEXT.unpack(b"".join(word.to_bytes(4, "little") for word in self.words[slot]))
         return {name: whole[name] & ~(0xFFF if name == "sq_base" else 0) for name in NAMES}
 
-    def random_state(self):
-        return {name: self.rng.getrandbits(width) for name, width in STATE.members.items()}
+    def random(self, name):
+        return {field: self.rng.getrandbits(width) for field, width in STATES[name].members.items()}
+
+
+async def write(ctx, port, slot, state):
+    ctx.set(port.slot, slot)
+    ctx.set(port.data, state)
+    ctx.set(port.en, 1)
+    await ctx.tick().until(port.ready)
+    ctx.set(port.en, 0)
 
 
 async def fill(ctx, dut, model):
@@ -36,12 +46,8 @@ async def fill(ctx, dut, model):
             ctx.set(dut.attribute_en, 1)
             await ctx.tick()
         ctx.set(dut.attribute_en, 0)
-        model.states[slot] = model.random_state()
-        ctx.set(dut.w_slot, slot)
-        ctx.set(dut.w_state, model.states[slot])
-        ctx.set(dut.w_en, 1)
-        await ctx.tick().until(dut.w_ready)
-        ctx.set(dut.w_en, 0)
+        for name in STATES:
+            await write(ctx, getattr(dut.write, name), slot, model.states[slot][name])
     await ctx.tick().repeat(10)
 
 
@@ -50,43 +56,56 @@ def test_reads_what_was_written(rows, monkeypatch):
     """At random: reads back to back, writes of other slots, and of the slot itself from when the read is over."""
     monkeypatch.setattr(bank, "Ram", ConflictRam)
     rng = make_rng()
-    dut = ContextBank(QP_CONTEXT, NAMES, STATE, 4, rows)
+    dut = ContextBank(QP_CONTEXT, NAMES, STATES, 4, rows)
     model = Model(dut, rng)
     reads = 0
 
     async def testbench(ctx):
         nonlocal reads
         await fill(ctx, dut, model)
-        pending = []  # reads taken: slot, state
+        pending = []  # reads taken: slot, states
+        held = None  # the last one that came, as long as it stands
+        ports = {name: getattr(dut.write, name) for name in STATES}
         for _ in range(4000):
             reading = {slot for slot, _ in pending}
-            r_en, w_en, attribute_en = (rng.random() < chance for chance in (0.8, 0.4, 0.05))
-            r_slot, w_slot = rng.randrange(4), rng.randrange(4)
-            # Who writes a slot has read it, and nobody else reads it meanwhile.
-            w_en = w_en and w_slot not in reading and not (r_en and r_slot == w_slot)
+            r_en, attribute_en = rng.random() < 0.8, rng.random() < 0.05
+            r_slot = rng.randrange(4)
             attribute = {"index": rng.randrange(4), "word": rng.randrange(20), "data": rng.getrandbits(32)}
             attribute_en = attribute_en and attribute["index"] not in reading | {r_slot}
-            state = model.random_state()
+            writes = {}
+            for name, port in ports.items():
+                # Who writes a slot has read it, and nobody else reads it meanwhile.
+                slot, state = rng.randrange(4), model.random(name)
+                if rng.random() < 0.4 and slot not in reading and not (r_en and r_slot == slot):
+                    writes[name] = slot, state
+                ctx.set(port.slot, slot)
+                ctx.set(port.data, state)
+                ctx.set(port.en, name in writes)
             ctx.set(dut.r_slot, r_slot)
             ctx.set(dut.r_en, r_en)
-            ctx.set(dut.w_slot, w_slot)
-            ctx.set(dut.w_state, state)
-            ctx.set(dut.w_en, w_en)
             ctx.set(dut.attribute, attribute)
             ctx.set(dut.attribute_en, attribute_en)
-            _, _, r_ready, w_ready, valid, found, kept = await ctx.tick().sample(
-                dut.r_ready, dut.w_ready, dut.r_valid, dut.attributes, dut.state
+            _, _, r_ready, valid, found, kept, *ready = await ctx.tick().sample(
+                dut.r_ready, dut.r_valid, dut.attributes, dut.states, *(port.ready for port in ports.values())
             )
             if valid:
                 slot, expected = pending.pop(0)
                 assert plain(kept) == expected
                 assert plain(found) == model.attributes(slot)
                 reads += 1
+                held = None if pending else (slot, kept, found)
+            if held:
+                assert (kept, found) == held[1:]
             if r_en and r_ready:
-                pending.append((r_slot, model.states[r_slot]))
-            if w_en and w_ready:
-                model.states[w_slot] = state
+                held = None
+                pending.append((r_slot, dict(model.states[r_slot])))
+            for name, taken in zip(ports, ready):
+                if taken and name in writes:
+                    slot, state = writes[name]
+                    model.states[slot][name] = state
+                    held = held if held and held[0] != slot else None
             if attribute_en:
+                held = held if held and held[0] != attribute["index"] else None
                 model.words[attribute["index"]][attribute["word"]] = attribute["data"]
 
     simulate(dut, testbench, seed=rng.seed_value)
@@ -96,7 +115,7 @@ def test_reads_what_was_written(rows, monkeypatch):
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
 def test_takes_as_many_cycles_as_rows(rows):
     rng = make_rng()
-    dut = ContextBank(QP_CONTEXT, NAMES, STATE, 4, rows)
+    dut = ContextBank(QP_CONTEXT, NAMES, STATES, 4, rows)
     model = Model(dut, rng)
     taken, came = [], []
 
@@ -119,18 +138,14 @@ def test_a_write_is_in_the_reads_behind_it(rows, monkeypatch):
     """The read that would meet it waits for a cycle; any later one follows it at once."""
     monkeypatch.setattr(bank, "Ram", ConflictRam)
     rng = make_rng()
-    dut = ContextBank(QP_CONTEXT, NAMES, STATE, 4, rows)
+    dut = ContextBank(QP_CONTEXT, NAMES, STATES, 4, rows)
     model = Model(dut, rng)
 
     async def testbench(ctx):
         await fill(ctx, dut, model)
         for delay, waits in ((1, 1), (2, 0), (3, 0)):
-            state = model.random_state()
-            ctx.set(dut.w_slot, 2)
-            ctx.set(dut.w_state, state)
-            ctx.set(dut.w_en, 1)
-            await ctx.tick()
-            ctx.set(dut.w_en, 0)
+            state = model.random("other")
+            await write(ctx, dut.write.other, 2, state)
             for _ in range(delay - 1):
                 await ctx.tick()
             ctx.set(dut.r_slot, 2)
@@ -141,8 +156,8 @@ def test_a_write_is_in_the_reads_behind_it(rows, monkeypatch):
             assert ctx.get(dut.r_ready)
             await ctx.tick()
             ctx.set(dut.r_en, 0)
-            (kept,) = await ctx.tick().sample(dut.state).until(dut.r_valid)
-            assert plain(kept) == state
+            (kept,) = await ctx.tick().sample(dut.states).until(dut.r_valid)
+            assert plain(kept)["other"] == state
             await ctx.tick().repeat(10)
 
     simulate(dut, testbench, seed=rng.seed_value)
@@ -152,7 +167,7 @@ def test_an_attribute_that_is_written_makes_a_read_wait(monkeypatch):
     """A read meets writes of other slots: it comes as much later."""
     monkeypatch.setattr(bank, "Ram", ConflictRam)
     rng = make_rng()
-    dut = ContextBank(QP_CONTEXT, NAMES, STATE, 4, 4)
+    dut = ContextBank(QP_CONTEXT, NAMES, STATES, 4, 4)
     model = Model(dut, rng)
     cycles = []
 
@@ -184,4 +199,4 @@ def test_an_attribute_that_is_written_makes_a_read_wait(monkeypatch):
 ])  # fmt: skip
 def test_bad_sizes(slots, rows, message):
     with pytest.raises(ValueError, match=message):
-        ContextBank(QP_CONTEXT, NAMES, STATE, slots, rows)
+        ContextBank(QP_CONTEXT, NAMES, STATES, slots, rows)
