@@ -1,0 +1,143 @@
+"""The first stage of a side: whatever concerns a queue pair comes out with the queue pair's context."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..stream.transfer import AttributeWrite
+from .bank import ContextBank
+
+__all__ = ["ContextFetch"]
+
+
+class ContextFetch(wiring.Component):
+    """Hands on items, one after the other, each with the attributes and the states of its slot.
+
+    Who takes an item may write a state back, in the cycle in which it takes the item, and at no other time. The next
+    item is fetched meanwhile; if it is of the same slot it gets what was written back. So nobody decides on a state
+    that another item still changes, and nobody waits for that.
+
+    An item comes out ``rows`` + 2 cycles after it went in, if the output is free; it is taken at ``i`` in the cycle
+    before. There is one each ``rows`` + 2 cycles at most.
+
+    *Attributes* that are written before an item comes out are fetched once more. Those of an item at the output stay,
+    but for ``live``, which follows the broadcast: an item that waits there for something else must not miss that its
+    queue pair is taken away.
+
+    Parameters
+    ----------
+    item : shape-like
+    record, names, states, slots, rows
+        See :class:`.bank.ContextBank`.
+    live : str
+        One of ``names``; it stands in one word.
+
+    Members
+    -------
+    attribute, attribute_en : ``AttributeWrite``
+        The command block's broadcast.
+    i : stream of ``slot``, ``item``
+    o : stream of ``slot``, ``item``, ``attributes``, ``states``
+    settled : 1
+        What was written back is in the bank, or will be in time: only then ``o`` may be taken. That is so ``rows``
+        cycles after the last item that was written back.
+    next_slot : slot
+        ``o.payload.slot`` of the next cycle.
+    write : for each state ``data``, ``en``
+        What ``o.payload.slot`` has from now on; ``en`` only in the cycle in which ``o`` is taken.
+    """
+
+    def __init__(self, item, record, names, states, slots, rows, *, live="state"):
+        self.item = item
+        self.live = live
+        self._bank = ContextBank(record, names, states, slots, rows)
+        slot = range(slots)
+        taken = data.StructLayout({"slot": slot, "item": item})
+        self.fetched = data.StructLayout(
+            {"slot": slot, "item": item, "attributes": self._bank.layout, "states": data.StructLayout(states)}
+        )
+        writes = {name: Out(wiring.Signature({"data": In(state), "en": In(1)})) for name, state in states.items()}
+        super().__init__(
+            {
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
+                "i": In(stream.Signature(taken)),
+                "o": Out(stream.Signature(self.fetched)),
+                "settled": Out(1),
+                "next_slot": Out(slot),
+                "write": Out(wiring.Signature(writes)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.bank = bank = self._bank
+        coming, going = self.i.payload, self.o.payload
+        full, here, move = Signal(), Signal(), Signal()
+        ports = [getattr(bank.write, name) for name in self.write.signature.members]
+        m.d.comb += [
+            self.o.valid.eq(full),
+            self.settled.eq(Cat(port.ready for port in ports).all()),
+            bank.attribute.eq(self.attribute),
+            bank.attribute_en.eq(self.attribute_en),
+            bank.r_slot.eq(coming.slot),
+            self.i.ready.eq(move),
+            self.next_slot.eq(Mux(move, coming.slot, going.slot)),
+        ]
+
+        # -- The bank is read while the item before is worked on.
+        index = self.attribute.index[: ceil_log2(bank.slots)]
+        changes = Signal()  # an attribute of the item that is fetched
+        m.d.comb += changes.eq(self.attribute_en & (index == coming.slot))
+        again = Signal()
+        with m.FSM():
+            with m.State("READ"):
+                # In the cycle in which an item moves on, the next one is not there yet.
+                m.d.comb += bank.r_en.eq(self.i.valid)
+                m.d.sync += again.eq(changes)
+                with m.If(bank.r_en & bank.r_ready):
+                    m.next = "FETCH"
+            with m.State("FETCH"):
+                m.d.comb += here.eq(bank.r_valid & ~again & ~changes)
+                m.d.sync += again.eq(again | changes)
+                with m.If(move):
+                    m.next = "READ"
+                with m.Elif(bank.r_valid):
+                    m.next = "HOLD"
+                    with m.If(again | changes):
+                        m.next = "READ"
+            with m.State("HOLD"):
+                m.d.comb += here.eq(~changes)
+                with m.If(move | changes):
+                    m.next = "READ"
+        m.d.comb += move.eq(here & (~full | (self.o.valid & self.o.ready)))
+
+        with m.If(move):
+            m.d.sync += [
+                full.eq(1),
+                going.slot.eq(coming.slot),
+                Value.cast(going.item).eq(Value.cast(coming.item)),
+                going.attributes.eq(bank.attributes),
+            ]
+        with m.Elif(self.o.valid & self.o.ready):
+            m.d.sync += full.eq(0)
+
+        # -- The states of the last item's slot stay here, and are what was written back: an item of the same slot takes
+        # them, since the bank may have been read before.
+        known, same = Signal(), Signal()
+        m.d.comb += same.eq(known & (going.slot == coming.slot))
+        with m.If(move):
+            m.d.sync += known.eq(1)
+        for name in self.write.signature.members:
+            outer, inner = getattr(self.write, name), getattr(bank.write, name)
+            kept, written = Value.cast(bank.states[name]), Value.cast(outer.data)
+            m.d.comb += [inner.slot.eq(going.slot), Value.cast(inner.data).eq(written), inner.en.eq(outer.en)]
+            with m.If(Mux(move & ~same, 1, outer.en)):
+                m.d.sync += Value.cast(going.states[name]).eq(Mux(move & ~same, kept, written))
+
+        field = bank.record.fields[self.live]
+        word, first = divmod(field.offset, 32)
+        with m.If(~move & self.attribute_en & (index == going.slot) & (self.attribute.word == word)):
+            m.d.sync += going.attributes[self.live].eq(self.attribute.data[first : first + field.width])
+        return m
