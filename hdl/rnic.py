@@ -37,8 +37,8 @@ from .stream.skid import Skid
 from .stream.slice import Slice
 from .stream.transfer import Completion, Done, Event, ReadRequest
 from .transport.common.layouts import Job
-from .transport.common.lookup import Lookup
 from .transport.reads.read_atomic_responder import ReadAtomicResponder
+from .transport.receive.lookup import ReceiveLookup
 from .transport.respond_only import RespondOnly
 from .transport.responder.acknowledger import Acknowledger
 from .transport.responder.responder import Responder
@@ -175,7 +175,7 @@ class Rnic(wiring.Component):
             "packetizer": Packetizer(width),
             "depacketizer": Depacketizer(width, depth=c.receive_buffer, headers=RECEIVED),
             "arp_icmp": ArpIcmp(width, udp_port=c.udp_port),
-            "lookup": Lookup(qps),
+            "lookup": ReceiveLookup(qps, requests=c.requests),
             "responder": Responder(qps, c.rq_area),
             "acknowledger": Acknowledger(qps),
             "access": AccessUnit(width, qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets, verdicts=c.headers),
@@ -204,7 +204,7 @@ class Rnic(wiring.Component):
         send, commands = self._send, self._commands
         link(m, self._registers.sq, send.doorbell)
         link(m, self._registers.push, send.push)
-        for name in ("requester", "response_receiver", "completer", "sq_fetch"):
+        for name in ("requester", "completer", "sq_fetch"):
             link(m, getattr(commands, name), getattr(send, name))
         for name in ("requester_reply", "completer_reply", "completer_error"):
             link(m, getattr(send, name), getattr(commands, name))
@@ -254,10 +254,13 @@ class Rnic(wiring.Component):
         # The ARP/ICMP block only listens: it cannot hold up a frame.
         m.d.comb += [self._arp_icmp.i.eq(self.rx.payload), self._arp_icmp.i_valid.eq(self.rx.valid)]
         link(m, depacketizer.header, lookup.header)
-        connect_signals(m, depacketizer, lookup, "hint")
-        connect_signals(m, depacketizer, responder, "hint")
+        link(m, responder.flush, lookup.flush)
         link(m, lookup.request, responder.request)
         link(m, lookup.response, send.response)
+        connect_signals(m, lookup, responder, "settled", "next_qp")
+        connect_signals(m, responder, lookup, "request_state", "request_state_en", "place", "place_en")
+        connect_signals(m, lookup, send, "settled")
+        connect_signals(m, send, lookup, "read_progress", "read_progress_en")
         link(m, self._registers.rq, self._rq_fetch.doorbell)
         connect_via(m, "arrived_slice", Slice(12), self._rq_fetch.arrived, responder.arrived)
 
@@ -327,7 +330,8 @@ class Rnic(wiring.Component):
             self.interrupt.eq(self._events.interrupt & registers.interrupt_enable),
         ]
 
-        link(m, commands.responder, self._responder.control)
+        link(m, commands.responder, self._lookup.request_control)
+        link(m, commands.response_receiver, self._lookup.response_control)
         link(m, commands.rq_fetch, self._rq_fetch.control)
         link(m, self._responder.reply, commands.responder_reply)
         m.d.comb += [

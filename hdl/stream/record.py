@@ -2,7 +2,7 @@
 
 from amaranth.lib import data
 
-__all__ = ["record_layout", "word_layout"]
+__all__ = ["fields_layout", "record_layout", "word_layout"]
 
 
 def record_layout(record):
@@ -25,3 +25,8 @@ def word_layout(record, words):
             if words[place : place + last - first + 1] == list(range(first, last + 1)):
                 fields[name] = data.Field(field.width, place * 32 + field.offset % 32)
     return data.FlexibleLayout(32 * len(words), fields)
+
+
+def fields_layout(record, names):
+    """Layout of the fields ``names`` of ``record``, packed in the order given."""
+    return data.StructLayout({name: record.fields[name].width for name in names})

@@ -1,10 +1,11 @@
 """What stands in the place of the whole requesting side, in an engine that only responds."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
 from ..abi.commands import QpAction
 from ..abi.tables import Access
+from .receive.layouts import Work
 from .send_side import send_side_members
 from .timers.timers import NEVER
 
@@ -33,11 +34,13 @@ class RespondOnly(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        tokens = (self.requester, self.response_receiver, self.completer, self.sq_fetch)
+        tokens = (self.requester, self.completer, self.sq_fetch)
+        is_token = Signal()
+        m.d.comb += is_token.eq(self.response.payload.work == Work.CONTROL)
         m.d.comb += [port.ready.eq(1) for port in (*tokens, self.doorbell, self.push, self.done, self.failed)]
         m.d.sync += [
             self.requester_done.eq(self.requester.valid),
-            self.response_receiver_done.eq(self.response_receiver.valid),
+            self.response_receiver_done.eq(self.response.valid & is_token),
         ]
         for token, reply in ((self.requester, self.requester_reply), (self.completer, self.completer_reply)):
             with m.If(reply.ready):
@@ -49,8 +52,8 @@ class RespondOnly(wiring.Component):
 
         response, access = self.response, self.access.payload
         m.d.comb += [
-            self.access.valid.eq(response.valid),
-            response.ready.eq(self.access.ready),
+            self.access.valid.eq(response.valid & ~is_token),
+            response.ready.eq(self.access.ready | is_token),
             access.length.eq(response.payload.transport.length),
             access.span.eq(response.payload.transport.length),
             access.access.eq(Access.LOCAL_WRITE),
@@ -58,6 +61,6 @@ class RespondOnly(wiring.Component):
             access.discard.eq(1),
             access.tag.eq(1),
             access.last.eq(1),
-            self.count_drop_response.eq(response.valid & response.ready),
+            self.count_drop_response.eq(self.access.valid & self.access.ready),
         ]
         return m

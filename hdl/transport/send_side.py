@@ -16,9 +16,10 @@ from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
 from ..stream.slice import Slice
 from ..stream.transfer import AccessRequest, AttributeWrite, Completion, Done, QpControl, QpError, ReadRequest
-from .common.layouts import Failure, LookedUp, ResponseJob
+from .common.layouts import Failure, ResponseJob
 from .completer.completer import Completer
 from .completer.response_receiver import ResponseReceiver
+from .receive.layouts import ReadProgress, ReceivedResponse
 from .requester.requester import Requester
 from .requester.requester_outputs import Reply
 from .timers.timers import Timers
@@ -34,7 +35,6 @@ def send_side_members(data_width):
         "doorbell": In(stream.Signature(PushDoorbell)),
         "push": In(stream.Signature(PushWord)),
         "requester": In(token),
-        "response_receiver": In(token),
         "completer": In(token),
         "sq_fetch": In(token),
         "requester_done": Out(1),
@@ -51,7 +51,10 @@ def send_side_members(data_width):
         "inline": Out(stream.Signature(PacketBeat(data_width))),
         "failed": In(stream.Signature(Failure)),
         "token_done": In(1),
-        "response": In(stream.Signature(LookedUp)),
+        "response": In(stream.Signature(ReceivedResponse)),
+        "settled": In(1),
+        "read_progress": Out(ReadProgress),
+        "read_progress_en": Out(1),
         "access": Out(stream.Signature(AccessRequest)),
         "done": In(stream.Signature(Done)),
         "completion": Out(stream.Signature(Completion)),
@@ -74,7 +77,7 @@ class SendSide(wiring.Component):
     attribute, attribute_en : ``AttributeWrite``
         The command block's broadcast.
     doorbell, push : streams of ``PushDoorbell`` and ``PushWord``
-    requester, response_receiver, completer, sq_fetch : streams of ``QpControl``
+    requester, completer, sq_fetch : streams of ``QpControl``
         Tokens for the part of that name.
     requester_done, response_receiver_done : 1
         Strobes: a token has come out at the end.
@@ -96,8 +99,10 @@ class SendSide(wiring.Component):
         TX descriptors that came to nothing, because their payload could not be read.
     token_done : 1
         A REQUEST_TOKEN has come out of the transmitter.
-    response : stream of ``LookedUp``; access : stream of ``AccessRequest``; done : stream of ``Done``
+    response : stream of ``ReceivedResponse``; access : stream of ``AccessRequest``; done : stream of ``Done``
         Responses received, their runs, with ``tag`` 1, and what came of these.
+    settled, read_progress, read_progress_en : 1, ``ReadProgress``, 1
+        Of the :class:`.completer.response_receiver.ResponseReceiver`.
     completion : stream of ``Completion``
     sq, entry : ``StructureRead``
         Send WQEs; scatter/gather entries of READs.
@@ -157,6 +162,8 @@ class SendSide(wiring.Component):
         connect_via(m, "entry_slice", Slice(ReadRequest), response_receiver.read, flipped(self.entry.request))
         link(m, flipped(self.entry.data), response_receiver.data)
         connect(m, flipped(self.response), response_receiver.response)
+        connect_signals(m, self, response_receiver, "settled")
+        connect_signals(m, response_receiver, self, "read_progress", "read_progress_en")
         connect(m, response_receiver.access, flipped(self.access))
         connect(m, flipped(self.done), completer.done)
         link(m, requester.reads, response_receiver.reads)
@@ -182,12 +189,7 @@ class SendSide(wiring.Component):
         connect_via(m, "completion_slice", Slice(Completion), completer.completion, flipped(self.completion))
 
         # -- Tokens, timers, attributes, counters.
-        parts = {
-            "sq_fetch": fetcher,
-            "requester": requester,
-            "response_receiver": response_receiver,
-            "completer": completer,
-        }
+        parts = {"sq_fetch": fetcher, "requester": requester, "completer": completer}
         for name, part in parts.items():
             connect(m, flipped(getattr(self, name)), part.control)
         connect(m, requester.reply, flipped(self.requester_reply))
@@ -196,7 +198,7 @@ class SendSide(wiring.Component):
         m.d.comb += [self.requester_done.eq(self.token_done), self.response_receiver_done.eq(completer.token_done)]
         connect_signals(m, self, timers, "tick")
         connect_signals(m, timers, self, "next_due")
-        for part in (*parts.values(), timers):
+        for part in (*parts.values(), response_receiver, timers):
             if "attribute" in part.signature.members:
                 connect_signals(m, self, part, "attribute", "attribute_en")
             connect_signals(m, part, self, *(name for name in part.signature.members if name.startswith("count_")))

@@ -57,8 +57,6 @@ class Depacketizer(wiring.Component):
     i : stream of ``PacketBeat(data_width)``
         Frames with Ethernet header and ICRC, without FCS. ``ready`` is always 1.
     header : stream of ``ReceiveHeader``
-    hint : 24
-        Destination QP of the packet whose header probably comes next, 2 cycles before it or more, if none waits.
     payload : stream of ``PacketBeat(data_width)``
         One packet of ``header.transport.length`` bytes a header, without pad; no beat if that is 0. ``error`` is never
         set. May be taken before its header. An atomic acknowledgement has 8 bytes: the value, least significant first.
@@ -87,7 +85,6 @@ class Depacketizer(wiring.Component):
                 "ip": In(32),
                 "i": In(stream.Signature(PacketBeat(data_width))),
                 "header": Out(stream.Signature(ReceiveHeader)),
-                "hint": Out(24),
                 "payload": Out(stream.Signature(PacketBeat(data_width))),
                 "empty": Out(1),
                 "count_rx_packets": Out(1),
@@ -203,7 +200,6 @@ class Depacketizer(wiring.Component):
             accept.eq(end & good & headers.i.ready & (~row_some | queue.committed)),
             headers.i.valid.eq(accept),
             headers.i.payload.eq(fields),
-            self.hint.eq(fields.dest_qpn),
             self.empty.eq(headers.empty & queue.empty),
             self.count_drop_not_roce.eq(end & bad_before[0]),
             self.count_drop_malformed.eq(end & ~bad_before[0] & bad_before[1]),

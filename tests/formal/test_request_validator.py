@@ -4,18 +4,13 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 from prover import assume, claim, cover, prove, reach
-from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.queue.wqe_fetcher import RingStatus
-from verbena.hdl.stream.table import Table
 from verbena.hdl.transport.common.aeth import AethSyndrome
-from verbena.hdl.transport.common.layouts import LookedUp
 from verbena.hdl.transport.common.psn import PSN_BITS, psn_before
+from verbena.hdl.transport.receive.layouts import ReceivedRequest
 from verbena.hdl.transport.responder import read_atomic_check
-from verbena.hdl.transport.responder.request_check import ReceiveState
 from verbena.hdl.transport.responder.request_validator import RequestValidator
-from verbena.hdl.transport.responder.responder import ATTRIBUTES
 
-LAYOUT = Table(QP_CONTEXT, ATTRIBUTES, 2).layout
 PLACE_MAX = 4
 DEPTH = 12
 HALF = 1 << (PSN_BITS - 1)
@@ -24,19 +19,16 @@ HALF = 1 << (PSN_BITS - 1)
 class OnePacket(wiring.Component):
     """A request validator, driven once as the responder does it.
 
-    Assumed: the packet, the QP's receive state and the ring's count stay while it works, attributes until ``decide``;
-    the buffer takes 2 to 4 cycles, and objects to a WRITE or a SEND only; in the state, not more than 16 entries are in
-    the response ring, and, if there are no duplicates among them, not more than allowed. The last is claimed of the
-    state that follows, too: it is no restriction.
+    Assumed: the packet, the QP's context and the ring's count stay while it works; the buffer takes 2 to 4 cycles, and
+    objects to a WRITE or a SEND only; in the state, not more than 16 entries are in the response ring, and, if there
+    are no duplicates among them, not more than allowed. The last is claimed of the state that follows, too: it is no
+    restriction.
     """
 
     def __init__(self):
         super().__init__(
             {
-                "given": In(
-                    data.StructLayout({"request": LookedUp, "receive": ReceiveState, "served": 8, "row": LAYOUT})
-                ),
-                "row": In(LAYOUT),
+                "given": In(data.StructLayout({"request": ReceivedRequest, "served": 8})),
                 "status": In(RingStatus),
                 "misfit": In(1),
                 "too_long": In(1),
@@ -47,16 +39,14 @@ class OnePacket(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.validator = validator = RequestValidator(LAYOUT)
+        m.submodules.validator = validator = RequestValidator()
         here = Signal.like(self.given)
-        now, then, transport, job = here.receive, validator.next, here.request.transport, validator.job
+        now, then, transport, job = here.request.state, validator.next, here.request.transport, validator.job
         places = Signal(range(PLACE_MAX + 1))
         over = Signal()
         m.d.comb += [
             validator.request.eq(here.request),
-            validator.receive.eq(now),
             validator.served.eq(here.served),
-            validator.row.eq(here.row),
             validator.status.eq(self.status),
             validator.misfit.eq(self.misfit),
             validator.too_long.eq(self.too_long),
@@ -67,7 +57,6 @@ class OnePacket(wiring.Component):
                 m.d.sync += here.eq(self.given)
                 m.next = "LOOK"
             with m.State("LOOK"):
-                m.d.comb += validator.look.eq(1)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += validator.decide.eq(1)
@@ -75,7 +64,7 @@ class OnePacket(wiring.Component):
                 with m.If(validator.wait):
                     m.next = "LOOK"
             with m.State("PLACE"):
-                m.d.comb += [validator.place.eq(1), validator.row.eq(self.row)]
+                m.d.comb += validator.place.eq(1)
                 m.d.sync += places.eq(places + 1)
                 with m.If((places != 0) & (~self.more | (places == PLACE_MAX - 1))):
                     m.next = "OVER"
@@ -83,7 +72,7 @@ class OnePacket(wiring.Component):
                 m.d.comb += over.eq(1)
 
         moved, ringed, entries = Signal(PSN_BITS), Signal(5), Signal(5)
-        is_ack, is_nak, limit = Signal(), Signal(), here.row.max_dest_rd_atomic
+        is_ack, is_nak, limit = Signal(), Signal(), here.request.attributes.max_dest_rd_atomic
         m.d.comb += [
             moved.eq(then.epsn - now.epsn),
             entries.eq(now.taken - here.served),

@@ -244,7 +244,9 @@ class Rules:
         opcode, length = packet["opcode"], packet["length"]
         if not accept:
             return discard, {"silent": 1, "cause": 0}
-        if self.dead or self.values["state"] not in (QpState.RTR, QpState.RTS, QpState.SQD):
+        if self.values["state"] not in (QpState.RTR, QpState.RTS, QpState.SQD):
+            return discard, {"silent": 1, "cause": 0}
+        if self.dead:
             return discard, {"silent": 1, "cause": 20}
         distance = (packet["psn"] - self.epsn) & MASK24
         if distance >= 1 << 23:

@@ -1,11 +1,11 @@
-"""Responder and acknowledger, joined as in the engine."""
+"""Lookup, responder and acknowledger, joined as in the engine."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
+from received import ReceivedRequests, connect_ports
 from verbena.hdl.stream.fifo import Queue
 from verbena.hdl.transport.common.layouts import Job
 from verbena.hdl.transport.responder.acknowledger import Acknowledger
-from verbena.hdl.transport.responder.responder import Responder
 
 __all__ = ["QPS", "Reception"]
 
@@ -13,17 +13,15 @@ QPS = 4
 
 
 class Reception(wiring.Component):
-    """The two, with the queue of jobs between them."""
+    """The three, with the queue of jobs between the latter two."""
 
     def __init__(self):
-        self.responder = Responder(QPS, 256)
+        self.responder = ReceivedRequests(QPS, 256)
         self.acknowledger = Acknowledger(QPS)
         self.area = 256
         members = {}
-        for block, hidden in ((self.responder, {"job"}), (self.acknowledger, {"job"})):
-            for name, member in block.signature.members.items():
-                if name not in hidden:
-                    members[name] = member
+        for block in (self.responder, self.acknowledger):
+            members |= {name: member for name, member in block.signature.members.items() if name != "job"}
         super().__init__(members)
 
     def elaborate(self, platform):
@@ -33,17 +31,5 @@ class Reception(wiring.Component):
         wiring.connect(m, jobs.o, self.acknowledger.job)
         for name, block in (("responder", self.responder), ("acknowledger", self.acknowledger)):
             m.submodules[name] = block
-            for port, member in block.signature.members.items():
-                if port == "job":
-                    continue
-                inner, outer = getattr(block, port), getattr(self, port)
-                if not member.is_port:
-                    if member.flow is wiring.Out:
-                        wiring.connect(m, inner, wiring.flipped(outer))
-                    else:
-                        wiring.connect(m, wiring.flipped(outer), inner)
-                elif member.flow is wiring.Out:
-                    m.d.comb += outer.eq(inner)
-                else:
-                    m.d.comb += inner.eq(outer)
+            connect_ports(m, block, self, [port for port in block.signature.members if port != "job"])
         return m

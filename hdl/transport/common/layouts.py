@@ -12,7 +12,6 @@ __all__ = [
     "Failure",
     "Flush",
     "Job",
-    "LookedUp",
     "Outstanding",
     "PayloadSource",
     "Progress",
@@ -114,10 +113,6 @@ Watch = data.StructLayout(
 TimerFired = data.StructLayout({"qp": 12, "generation": 4})
 """Timers to completer: the time of the QP, in this generation, is over."""
 
-LookedUp = data.StructLayout({"transport": TransportHeader, "swap": 64, "compare": 64, "qp": 12, "accept": 1})
-"""Lookup to responder and response receiver. ``accept``: the QP exists, is in a state to take it, and the packet's
-P_Key and source are its peer's. If not, the packet is discarded."""
-
 Job = data.StructLayout(
     {
         "qp": 12,
@@ -126,6 +121,8 @@ Job = data.StructLayout(
         "syndrome": 8,  # AETH syndrome to send
         "psn": PSN_BITS,  # AETH's packet
         "msn": 24,
+        "cq": 16,  # of the receive queue
+        "source_qpn": 24,  # the peer's QP
         "receive": 1,  # a receive WQE is in use or consumed by this packet: it takes the blame if the access is refused
         "complete": 1,  # write the receive completion
         "status": 8,  # WcStatus of that completion, if the run is OK

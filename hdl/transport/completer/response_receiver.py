@@ -1,23 +1,19 @@
 """What comes back for the send queues: acknowledgements, READ responses, atomic acknowledgements."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
-from ...abi.commands import QpAction
-from ...abi.contexts import QP_CONTEXT
 from ...abi.cqe import Syndrome, WcStatus
 from ...abi.tables import Access
 from ...stream.packet import PacketBeat
-from ...stream.ram import Ram
-from ...stream.table import Table
-from ...stream.transfer import LENGTH_BITS, AccessRequest, AttributeWrite, QpControl, ReadRequest
-from ..common.layouts import LookedUp, ResponseJob, ResponseJobKind
-from ..common.psn import PSN_BITS, psn_before, psn_next
+from ...stream.transfer import LENGTH_BITS, AccessRequest, ReadRequest
+from ..common.layouts import ResponseJob, ResponseJobKind
+from ..common.psn import psn_before, psn_next
+from ..receive.layouts import ReadProgress, ReceivedResponse, Work
 from .entry_cache import EntryCache
-from .read_targets import READS, ReadTargets, ReadTargetWrite
-from .scatter_walk import Place, ScatterWalk
+from .read_targets import ReadTargets, ReadTargetWrite
+from .scatter_walk import ScatterWalk
 
 __all__ = ["NO_AETH", "ResponseReceiver"]
 
@@ -26,17 +22,6 @@ ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE = 0x11, 0x12
 
 NO_AETH = 0x40
 """Syndrome in the job of a response that has no AETH: bits 6:5 are reserved on the wire."""
-
-ReadProgress = data.StructLayout(
-    {
-        "head": ceil_log2(2 * READS),  # READs and atomics whose responses have all come
-        "active": 1,  # of the next one some have; if not, the fields below are undefined
-        "expected": PSN_BITS,
-        "left": 32,  # bytes still to come
-        "place": Place,
-    }
-)
-"""How far a QP's READs and atomics are: 194 bits, six block RAMs."""
 
 
 class ResponseReceiver(wiring.Component):
@@ -66,7 +51,7 @@ class ResponseReceiver(wiring.Component):
     TOKEN     none: control token RESET
     ========= ==========================================================================================
 
-    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 9 the first
+    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 8 the first
     response of a READ or atomic, 7 another; each further entry 6, an empty one 5, and once a message, or once a packet
     if several QPs need it, the time to read the WQE (:class:`.entry_cache.EntryCache`). Between two packets a cycle
     passes.
@@ -83,14 +68,16 @@ class ResponseReceiver(wiring.Component):
 
     Members
     -------
-    attribute, attribute_en
-        Broadcast of QP attributes.
-    response : stream of ``LookedUp``
+    response : stream of ``ReceivedResponse``
+        A token, RESET, forgets all targets of the QP, and puts a run with ``clear`` and a job TOKEN behind what came
+        before.
+    settled : 1
+        The response may be taken.
+    read_progress, read_progress_en : ``ReadProgress``, 1
+        What the QP has from now on, with ``response.ready``.
     reads : stream of ``ReadTargetWrite``
         Each READ or atomic, and where the rest of a READ is asked for, before its request leaves; at most 16 of a QP
         may be unfinished.
-    control : stream of ``QpControl``
-        RESET forgets all targets of the QP, and puts a run with ``clear`` and a job TOKEN behind what came before.
     access : stream of ``AccessRequest``
     job : stream of ``ResponseJob``
     read : stream of ``ReadRequest``; data : stream of ``PacketBeat``
@@ -104,11 +91,11 @@ class ResponseReceiver(wiring.Component):
         self.data_width = data_width
         super().__init__(
             {
-                "attribute": In(AttributeWrite),
-                "attribute_en": In(1),
-                "response": In(stream.Signature(LookedUp)),
+                "response": In(stream.Signature(ReceivedResponse)),
+                "settled": In(1),
+                "read_progress": Out(ReadProgress),
+                "read_progress_en": Out(1),
                 "reads": In(stream.Signature(ReadTargetWrite)),
-                "control": In(stream.Signature(QpControl)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "job": Out(stream.Signature(ResponseJob)),
                 "read": Out(stream.Signature(ReadRequest)),
@@ -118,9 +105,6 @@ class ResponseReceiver(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        names = ("path_mtu", "pd", "sq_base", "log_sq_size")
-        m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
-        m.submodules.ram = ram = Ram(ReadProgress, self.qps)
         m.submodules.targets = targets = ReadTargets(self.qps)
         m.submodules.walk = walk = ScatterWalk()
         m.submodules.cache = cache = EntryCache(self.data_width)
@@ -132,26 +116,17 @@ class ResponseReceiver(wiring.Component):
         transport = packet.transport
         opcode = transport.opcode[:5]
         target = targets.target
-        qp = Signal(12)  # in the cycle in which the row is written the packet is gone
-        state = Signal(ReadProgress)  # its place is the walk's
+        qp, attributes = packet.qp, packet.attributes
+        progress = Signal(ReadProgress)  # its place is the walk's
         kind = Signal(ResponseJobKind)
         resetting = Signal()
-        store = Signal()
         finish = Signal()
-        mtu_conflict = Signal()  # `mtu` is undefined, a cycle after the row
-        m.d.sync += [mtu_conflict.eq(table.write_conflict[1]), store.eq(0)]
         m.d.comb += [
-            table.write.eq(self.attribute),
-            table.write_en.eq(self.attribute_en),
-            table.index.eq(packet.qp),
-            ram.r_addr.eq(packet.qp),
-            ram.w_addr.eq(qp),
-            ram.w_en.eq(store),
-            ram.w_data.eq(state),
-            ram.w_data.place.eq(walk.place),
-            targets.qp.eq(packet.qp),
-            targets.head.eq(ram.r_data.head),
-            targets.reset.eq(resetting),
+            resetting.eq(packet.work == Work.CONTROL),
+            self.read_progress.eq(progress),
+            self.read_progress.place.eq(walk.place),
+            targets.qp.eq(qp),
+            targets.head.eq(packet.progress.head),
             targets.reset_qp.eq(qp),
         ]
 
@@ -166,21 +141,20 @@ class ResponseReceiver(wiring.Component):
             walk.take_address.eq(cache.take_address),
             walk.take_size.eq(cache.take_size),
             walk.exhausted.eq(cache.exhausted),
-            cache.want.eq(walk.want & ~table.write_conflict.any() & ~mtu_conflict),
+            cache.want.eq(walk.want),
             cache.qp.eq(qp),
             cache.index.eq(target.wqe_index),
             cache.large.eq(target.large),
             cache.entry.eq(walk.place.sge),
-            cache.base.eq(table.row.sq_base),
-            cache.log_size.eq(table.row.log_sq_size),
+            cache.base.eq(attributes.sq_base),
+            cache.log_size.eq(attributes.log_sq_size),
         ]
         mtu = Signal(LENGTH_BITS)
         m.d.sync += mtu.eq(256)
-        with m.Switch(table.row.path_mtu):
+        with m.Switch(attributes.path_mtu):
             for code in range(2, 6):
                 with m.Case(code):
                     m.d.sync += mtu.eq(128 << code)
-        pd = Signal(24)
         pending, equal, behind, is_last, fits_left, fits_mtu, is_atomic = (Signal() for _ in range(7))
         begins, ends, begun, refuses = Signal(), Signal(), Signal(), Signal()
         resumes = Signal()  # the rest of a READ was asked for from here on
@@ -193,79 +167,66 @@ class ResponseReceiver(wiring.Component):
         ]
         m.d.sync += accepted.eq(pending & equal & ~wrong_opcode & ~wrong_length & ~refuses)
 
+        def look_at_targets():
+            """In the 2nd cycle after IDLE, in which the QP's counts are there."""
+            m.d.sync += [
+                pending.eq(progress.head != targets.count),
+                resumes.eq(targets.again & (targets.psn == transport.psn)),
+            ]
+
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += walk.discard.eq(1)
-                m.d.sync += [
-                    qp.eq(Mux(self.control.valid, self.control.payload.qp, packet.qp)),
-                    kind.eq(
-                        Mux(
-                            self.control.valid,
-                            ResponseJobKind.TOKEN,
-                            Mux(packet.accept, ResponseJobKind.ACK, ResponseJobKind.NOTHING),
-                        )
-                    ),
-                ]
-                with m.If(self.control.valid & (self.control.payload.action != QpAction.RESET)):
-                    m.d.comb += self.control.ready.eq(1)
-                with m.Elif(targets.free & ~store & ~self.job.valid):
-                    with m.If(self.control.valid):
-                        m.d.sync += resetting.eq(1)
+                m.d.sync += kind.eq(Mux(packet.accept, ResponseJobKind.ACK, ResponseJobKind.NOTHING))
+                with m.If(targets.free & (~self.job.valid | self.job.ready) & self.response.valid):
+                    with m.If(resetting):
                         m.next = "TOKEN"
-                    with m.Elif(self.response.valid):
-                        with m.If(packet.accept & (opcode != ACKNOWLEDGE)):
-                            m.next = "READ"
-                        with m.Else():
-                            m.d.comb += walk.go.eq(1)
-                            m.next = "SEND"
+                    with m.Elif(packet.accept & (opcode != ACKNOWLEDGE)):
+                        m.next = "READ"
+                    with m.Else():
+                        m.d.comb += walk.go.eq(1)
+                        m.next = "SEND"
             with m.State("TOKEN"):
-                m.d.comb += [walk.go.eq(1), walk.discard.eq(1)]
-                m.d.sync += state.eq(0)
+                m.d.comb += [targets.reset.eq(1), walk.go.eq(1), walk.discard.eq(1)]
+                m.d.sync += [progress.eq(0), kind.eq(ResponseJobKind.TOKEN)]
                 m.next = "SEND"
 
             with m.State("READ"):
-                m.next = "ROW"
-            with m.State("ROW"):
-                m.d.comb += [walk.load.eq(1), walk.start.eq(ram.r_data.place)]
-                m.d.sync += [
-                    state.eq(ram.r_data),
-                    pending.eq(ram.r_data.head != targets.count),
-                    resumes.eq(targets.again & (targets.psn == transport.psn)),
-                ]
-                m.next = "TARGET"
-                with m.If(ram.r_data.active):
-                    m.next = "CHECK"
-            with m.State("TARGET"):
+                m.d.comb += [walk.load.eq(1), walk.start.eq(packet.progress.place)]
+                m.d.sync += progress.eq(packet.progress)
                 m.next = "BEGIN"
+                with m.If(packet.progress.active):
+                    m.next = "CHECK"
             with m.State("BEGIN"):
+                look_at_targets()
                 m.d.comb += walk.load.eq(1)
-                m.d.sync += [state.expected.eq(target.psn), state.left.eq(target.length)]
+                m.d.sync += [progress.expected.eq(target.psn), progress.left.eq(target.length)]
                 m.next = "CHECK"
             with m.State("CHECK"):
+                with m.If(progress.active):
+                    look_at_targets()
                 m.d.sync += [
-                    pd.eq(table.row.pd),
-                    equal.eq(transport.psn == state.expected),
-                    behind.eq(psn_before(transport.psn, state.expected)),
-                    is_last.eq(state.left <= mtu),
-                    fits_left.eq(state.left == transport.length),
+                    equal.eq(transport.psn == progress.expected),
+                    behind.eq(psn_before(transport.psn, progress.expected)),
+                    is_last.eq(progress.left <= mtu),
+                    fits_left.eq(progress.left == transport.length),
                     fits_mtu.eq(mtu == transport.length),
                     is_atomic.eq(opcode == ATOMIC_ACKNOWLEDGE),
                     begins.eq((opcode == READ_RESPONSE_FIRST) | (opcode == READ_RESPONSE_ONLY)),
                     ends.eq((opcode == READ_RESPONSE_LAST) | (opcode == READ_RESPONSE_ONLY)),
-                    begun.eq(state.active),
+                    begun.eq(progress.active),
                     refuses.eq((opcode != READ_RESPONSE_MIDDLE) & (transport.syndrome[5:] != 0)),
                 ]
-                with m.If(~table.write_conflict[1] & ~mtu_conflict):
-                    m.next = "WEIGH"
+                m.next = "WEIGH"
             with m.State("WEIGH"):
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += [walk.go.eq(1), walk.discard.eq(~accepted)]
                 m.d.sync += [
-                    state.head.eq(state.head + is_last),
-                    state.active.eq(~is_last),
-                    state.expected.eq(psn_next(state.expected)),
-                    state.left.eq(state.left - transport.length),
+                    progress.head.eq(progress.head + is_last),
+                    progress.active.eq(~is_last),
+                    progress.expected.eq(psn_next(progress.expected)),
+                    progress.left.eq(progress.left - transport.length),
                 ]
                 with m.If(~pending | behind):
                     m.d.sync += kind.eq(ResponseJobKind.NOTHING)
@@ -279,16 +240,19 @@ class ResponseReceiver(wiring.Component):
 
             with m.State("SEND"):
                 with m.If(walk.done):
+                    m.next = "FINISH"
+                    changes = resetting | ((kind != ResponseJobKind.ACK) & (kind != ResponseJobKind.NOTHING))
+                    with m.If(~changes & self.settled):
+                        m.d.comb += finish.eq(1)
+                        m.next = "IDLE"
+            with m.State("FINISH"):  # the place behind what came is known
+                with m.If(self.settled):
                     m.d.comb += [
                         finish.eq(1),
-                        self.response.ready.eq(~resetting),
-                        self.control.ready.eq(resetting),
-                    ]
-                    m.d.sync += [
-                        store.eq(resetting | ((kind == ResponseJobKind.DATA) & ~walk.short)),
-                        resetting.eq(0),
+                        self.read_progress_en.eq(resetting | ((kind == ResponseJobKind.DATA) & ~walk.short)),
                     ]
                     m.next = "IDLE"
+        m.d.comb += self.response.ready.eq(finish)
 
         # -- Run and job. A packet waits for the job before: then there is room for its own.
         portion = walk.portion.payload
@@ -300,7 +264,7 @@ class ResponseReceiver(wiring.Component):
             access.address.eq(portion.address),
             access.length.eq(portion.length),
             access.span.eq(portion.length),
-            access.pd.eq(pd),
+            access.pd.eq(attributes.pd),
             access.access.eq(Access.LOCAL_WRITE),
             access.qp.eq(qp),
             access.discard.eq(portion.discard),

@@ -5,13 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...abi.contexts import QP_CONTEXT
 from ...abi.cqe import Syndrome, WcStatus
 from ...abi.eqe import EventType
 from ...abi.tables import AccessStatus
 from ...stream.ram import Ram
-from ...stream.table import Table
-from ...stream.transfer import AttributeWrite, Completion, Done, QpError
+from ...stream.transfer import Completion, Done, QpError
 from ..common.aeth import AethSyndrome
 from ..common.layouts import Ack, Answered, Job, Release
 from .ack_queue import AckAction, AckQueue
@@ -61,8 +59,6 @@ class Acknowledger(wiring.Component):
 
     Members
     -------
-    attribute, attribute_en
-        Broadcast of QP attributes.
     job : stream of ``Job``
         The next one should be there when its ``done`` comes: they need a queue between.
     done : stream of ``Done``
@@ -92,8 +88,6 @@ class Acknowledger(wiring.Component):
         self.qps = qps
         super().__init__(
             {
-                "attribute": In(AttributeWrite),
-                "attribute_en": In(1),
                 "job": In(stream.Signature(Job)),
                 "done": In(stream.Signature(Done)),
                 "completion": Out(stream.Signature(Completion)),
@@ -110,7 +104,6 @@ class Acknowledger(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.table = table = Table(QP_CONTEXT, ("rq_cqn", "dest_qpn"), self.qps)
         m.submodules.ram = ram = Ram(Memory, self.qps)
         m.submodules.acks = acks = AckQueue(self.qps)
         job = self.job.payload
@@ -126,15 +119,11 @@ class Acknowledger(wiring.Component):
         bad = Signal()  # and is not OK
         qp = turn_qp[: ceil_log2(self.qps)]
 
-        write_conflict = table.write_conflict
         m.d.comb += [
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
             early.eq(of_job & job.release),
             done.eq(self.done.valid & ~done_due & ~early),
             status.eq(Mux(response, answered.status, Mux(bad, self.done.payload.status, AccessStatus.OK))),
-            table.write.eq(self.attribute),
-            table.write_en.eq(self.attribute_en),
-            table.index.eq(qp),
             ram.r_addr.eq(qp),
             ram.w_addr.eq(qp),
         ]
@@ -167,8 +156,8 @@ class Acknowledger(wiring.Component):
 
         def decide():
             m.d.sync += [
-                cq.eq(table.row.rq_cqn),
-                source_qpn.eq(table.row.dest_qpn),
+                cq.eq(job.cq),
+                source_qpn.eq(job.source_qpn),
                 gone.eq(is_gone),
                 refused.eq(is_refused),
                 failed.eq(is_failed),
@@ -300,8 +289,8 @@ class Acknowledger(wiring.Component):
             with m.State("DECIDE"):
                 decide()
                 # While it waits all is as if the run were OK: that is known by now, if it has waited.
-                m.d.sync += waited.eq(of_job & ~write_conflict[1])
-                with m.If(waited & ~write_conflict[1] & done & (self.done.payload.status == AccessStatus.OK)):
+                m.d.sync += waited.eq(of_job)
+                with m.If(waited & done & (self.done.payload.status == AccessStatus.OK)):
                     m.d.comb += self.completion.valid.eq(completes)
                     with m.If(completes & self.completion.ready):
                         m.d.sync += completes.eq(0)
@@ -310,15 +299,14 @@ class Acknowledger(wiring.Component):
                     with m.If(~of_job | self.answered.valid):
                         m.d.sync += [response.eq(0), of_job.eq(1)]
                         m.next = "PAIR"
-                with m.Elif(~write_conflict[1]):
+                with m.Else():
                     m.next = "SAY"
                     with m.If(done & (self.done.payload.status != AccessStatus.OK)):
                         m.d.sync += bad.eq(1)
                         m.next = "AGAIN"
             with m.State("AGAIN"):
                 decide()
-                with m.If(~write_conflict[1]):
-                    m.next = "SAY"
+                m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += [
                     over.eq(~((refused & ~gone) | failed)),

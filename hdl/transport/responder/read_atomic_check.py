@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 from ...wire.packet_header import TransportHeader
 from ..common.layouts import ResponseKind
 from ..common.psn import PSN_BITS, psn_before
-from .request_check import LONGEST, READS_MAX, ReceiveState
+from ..receive.layouts import RequestState
+from .request_check import LONGEST, READS_MAX
 
 __all__ = ["ReadAtomicCheck"]
 
@@ -34,7 +35,7 @@ class ReadAtomicCheck(wiring.Component):
         Of the packet.
     path_mtu, max_dest_rd_atomic
         Attributes of the QP.
-    receive : ReceiveState
+    receive : RequestState
     served
         Entries of the QP's response ring that are answered, modulo 256.
     after
@@ -52,7 +53,7 @@ class ReadAtomicCheck(wiring.Component):
     transport: In(TransportHeader)
     path_mtu: In(4)
     max_dest_rd_atomic: In(8)
-    receive: In(ReceiveState)
+    receive: In(RequestState)
     served: In(8)
 
     after: Out(PSN_BITS)

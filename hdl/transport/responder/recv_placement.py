@@ -7,8 +7,8 @@ from amaranth.utils import ceil_log2
 
 from ...abi.tables import Access
 from ...abi.wqe import SGE
-from ...stream.ram import Ram
 from ...stream.transfer import LENGTH_BITS, AccessRequest
+from ..receive.layouts import RecvPlace
 from .request_check import LONGEST
 
 __all__ = ["Placement", "PlacementKind", "RecvPlacement"]
@@ -42,13 +42,9 @@ Placement = data.StructLayout(
 )
 """One packet, to be given its place."""
 
-Place = data.StructLayout({"address": 64, "key": 32, "left": 32, "received": 32, "sge": 4})
-"""Where the next byte of a message goes. ``left`` bytes fit behind ``address``: of the whole message, or of the
-scatter/gather entry; ``sge`` is the next entry."""
-
 
 class RecvPlacement(wiring.Component):
-    """Turns each packet into its run of accesses, and remembers between the packets of a message where it stood.
+    """Turns each packet into its run of accesses, from the place at which the message stands.
 
     A WRITE goes where its RETH says, with REMOTE_WRITE, if the lengths agree: the payload of its packets is what the
     RETH announces, at most 2^31 bytes, and only the last packet exhausts it. A SEND fills the entries of its receive
@@ -60,15 +56,14 @@ class RecvPlacement(wiring.Component):
 
     Parameters
     ----------
-    qps : int
-        QPs.
     area : int
         Bytes a QP of fetched receive WQEs, a power of two.
 
     Members
     -------
-    qp
-        Whose place to look up; must show the packet's QP since 2 cycles before ``load``, until 1 cycle after the run.
+    place, next : RecvPlace
+        Where the message stands, while ``load`` is set; and behind the packet, from the cycle after its last access on.
+        Undefined behind a discard.
     look : 1
         Strobe in the cycle before ``load``: ``index`` and ``log_stride`` hold.
     load : 1
@@ -86,16 +81,14 @@ class RecvPlacement(wiring.Component):
         ``(i << log_stride) % area`` of the QP's area.
     """
 
-    def __init__(self, qps, area=256):
-        if not isinstance(qps, int) or qps < 2:
-            raise ValueError(f"qps must be an int of at least 2, not {qps!r}")
+    def __init__(self, area=256):
         if not isinstance(area, int) or area < 128 or area & area - 1:
             raise ValueError(f"area must be a power of two, at least 128, not {area!r}")
-        self.qps = qps
         self.area = area
         super().__init__(
             {
-                "qp": In(range(qps)),
+                "place": In(RecvPlace),
+                "next": Out(RecvPlace),
                 "look": In(1),
                 "load": In(1),
                 "i": In(stream.Signature(Placement)),
@@ -112,21 +105,16 @@ class RecvPlacement(wiring.Component):
         m = Module()
         packet = self.i.payload
         write = packet.kind == PlacementKind.WRITE
-        m.submodules.ram = ram = Ram(Place, self.qps)
-        place = Signal(Place)
+        place = Signal(RecvPlace)
         rest = Signal(LENGTH_BITS)  # of the packet
         length = Signal(LENGTH_BITS)  # of the access
         last = Signal()
         discard = Signal()
-        store = Signal()
         sge = Signal(4)
         half = Signal()
         fresh = Signal()
         m.d.comb += [
-            ram.r_addr.eq(self.qp),
-            ram.w_addr.eq(self.qp),
-            ram.w_data.eq(place),
-            ram.w_en.eq(store),
+            self.next.eq(place),
             self.byte_length.eq(place.received),
             self.access.payload.key.eq(place.key),
             self.access.payload.address.eq(place.address),
@@ -140,7 +128,6 @@ class RecvPlacement(wiring.Component):
             self.access.payload.clear.eq(packet.clear),
             self.access.payload.last.eq(last),
         ]
-        m.d.sync += store.eq(0)
 
         offset_bits = ceil_log2(self.area // 8)
         base = Signal(offset_bits)  # of the receive WQE
@@ -176,7 +163,7 @@ class RecvPlacement(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
-                old = ram.r_data
+                old = self.place
                 # The first entry is asked for before it is known whether anybody needs it: its address with `load`,
                 # its length in the next cycle.
                 m.d.comb += [fresh.eq(1), half.eq(self.i.valid)]
@@ -266,7 +253,6 @@ class RecvPlacement(wiring.Component):
                     ]
                     with m.If(last):
                         m.d.comb += self.i.ready.eq(1)
-                        m.d.sync += store.eq(packet.kind != PlacementKind.DISCARD)
                         m.next = "IDLE"
                     with m.Else():
                         m.next = "ENTRY"

@@ -1,17 +1,18 @@
 """Whether a request may be executed, and what is answered if not."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, enum, wiring
+from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...abi.contexts import QpState
 from ...abi.tables import Access
 from ...queue.wqe_fetcher import RingStatus
-from ..common.layouts import LookedUp, ResponseKind
+from ..common.layouts import ResponseKind
 from ..common.psn import psn_difference
+from ..receive.layouts import Message, ReceivedRequest, RequestState
 from .sequence_error_tracker import SequenceError, SequenceErrorTracker
 
-__all__ = ["LONGEST", "READS_MAX", "Message", "ReceiveState", "RequestCheck", "Verdict"]
+__all__ = ["LONGEST", "READS_MAX", "RequestCheck", "Verdict"]
 
 REQUESTS = 12
 """SEND and WRITE opcodes, 0 to 11: FIRST, MIDDLE, LAST, LAST with immediate, ONLY, ONLY with immediate; of each."""
@@ -24,14 +25,6 @@ LONGEST = 1 << 31
 
 READS_MAX = 16
 """Rows of a QP's response ring."""
-
-
-class Message(enum.Enum, shape=2):
-    """The message of which a part has come."""
-
-    NONE = 0
-    SEND = 1
-    WRITE = 2
 
 
 class Verdict(enum.Enum, shape=4):
@@ -55,23 +48,6 @@ class Verdict(enum.Enum, shape=4):
     BUSY = 15  # READ or atomic, and duplicates have filled the response ring; silent
 
 
-ReceiveState = data.StructLayout(
-    {
-        "epsn": 24,  # PSN expected
-        "msn": 24,  # messages completed
-        "index": 16,  # next receive WQE
-        "message": Message,
-        "nak_sent": 1,  # a NAK for `epsn` is out, and what is ahead of it is not answered again
-        "dead": 1,  # a fatal NAK is out
-        "taken": 5,  # entries put into the response ring, modulo 32
-        "mixed": 1,  # duplicates may be among those that are not answered yet
-        "asked": 1,  # the newest packet executed was a READ or an atomic
-        "sequence_error": SequenceError,
-    }
-)
-"""Receive state of a QP."""
-
-
 class RequestCheck(wiring.Component):
     """The checks of the InfiniBand responder, in their order: PSN, opcode sequence, opcode, receive WQE, length.
 
@@ -87,9 +63,9 @@ class RequestCheck(wiring.Component):
 
     Members
     -------
-    request : LookedUp
+    request : ReceivedRequest
         The packet.
-    receive : ReceiveState
+    receive : RequestState
     state, path_mtu, access
         Attributes of the QP.
     status : RingStatus
@@ -112,8 +88,8 @@ class RequestCheck(wiring.Component):
         The QP is in ERR, and has a receive WQE to be flushed.
     """
 
-    request: In(LookedUp)
-    receive: In(ReceiveState)
+    request: In(ReceivedRequest)
+    receive: In(RequestState)
     state: In(4)
     path_mtu: In(4)
     access: In(4)

@@ -13,7 +13,8 @@ from ...wire.packet_header import TransportHeader
 from ..common.aeth import AethSyndrome
 from ..common.layouts import Job
 from ..common.psn import PSN_BITS, psn_next
-from .request_check import Message, ReceiveState, Verdict
+from ..receive.layouts import Message, RequestState
+from .request_check import Verdict
 from .sequence_error_tracker import SequenceError
 
 __all__ = ["NO_EVENT", "RequestOutcome"]
@@ -72,7 +73,7 @@ class RequestOutcome(wiring.Component):
         ``credits`` is the code of an ACK.
     transport : TransportHeader
         Of the packet, if there is one.
-    receive : ReceiveState
+    receive : RequestState
         Before the packet. Also goes into ``next`` at once.
     after
         First PSN behind the packet.
@@ -83,7 +84,7 @@ class RequestOutcome(wiring.Component):
     rnr_timer
         What goes into an RNR NAK.
     job : Job
-    next : ReceiveState
+    next : RequestState
         After it.
     consume : 1
         The receive WQE ``receive.index`` is used up.
@@ -106,14 +107,14 @@ class RequestOutcome(wiring.Component):
     byte_length: In(32)
     credits: In(5)
     transport: In(TransportHeader)
-    receive: In(ReceiveState)
+    receive: In(RequestState)
     after: In(PSN_BITS)
     sequence_error: In(SequenceError)
     posted: In(1)
     rnr_timer: In(5)
 
     job: Out(Job)
-    next: Out(ReceiveState)
+    next: Out(RequestState)
     consume: Out(1)
 
     def elaborate(self, platform):
@@ -151,7 +152,7 @@ class RequestOutcome(wiring.Component):
 
         execute = is_[Verdict.EXECUTE]
         job = Signal(Job)
-        fresh = Signal(ReceiveState)
+        fresh = Signal(RequestState)
         consume = Signal()
         m.d.comb += [
             job.acknowledge.eq(
@@ -194,7 +195,7 @@ class RequestOutcome(wiring.Component):
 
         decided = ("acknowledge", "release", "psn", "silent", "complete", "status", "cause", "token", "fatal", "event")
         kept = Signal(Job)
-        after = Signal(ReceiveState)
+        after = Signal(RequestState)
         completed = Signal()
         syndrome = Signal(8)
         with_credits = Signal()

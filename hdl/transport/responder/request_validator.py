@@ -7,9 +7,10 @@ from amaranth.utils import ceil_log2
 
 from ...queue.wqe_fetcher import RingStatus
 from ..common.aeth import encode_credits
-from ..common.layouts import READ_EXTENT, Job, LookedUp, ResponseEntry, ResponseKind
+from ..common.layouts import READ_EXTENT, Job, ResponseEntry, ResponseKind
+from ..receive.layouts import ReceivedRequest, RequestState
 from .read_atomic_check import ReadAtomicCheck
-from .request_check import READS_MAX, ReceiveState, RequestCheck, Verdict
+from .request_check import READS_MAX, RequestCheck, Verdict
 from .request_outcome import RequestOutcome
 
 __all__ = ["RequestValidator"]
@@ -19,29 +20,17 @@ class RequestValidator(wiring.Component):
     """The checks of a request and the answer to it, as a pipeline beside :class:`.recv_placement.RecvPlacement`: a
     first verdict, which the placement needs, then the late objections, and at last the job with the QP's new state.
 
-    Everything that is looked at must stay from the cycle before ``decide`` on, until the request is done with;
-    attributes and ``status`` only until ``decide``. Then ``place`` for as long as the placement works, at least 2
-    cycles.
-
-    Parameters
-    ----------
-    row : shape-like
-        Layout of the QP's attributes, with the fields that are used here.
+    Everything that is looked at must stay from the cycle before ``decide`` on, until the request is done with. Then
+    ``place`` for as long as the placement works, at least 2 cycles.
 
     Members
     -------
-    request : LookedUp
-        The packet, if there is one.
-    qp
-    row
-        The QP's attributes.
-    receive : ReceiveState
+    request : ReceivedRequest
+        The packet, if it is one, and its QP's context.
     status : RingStatus
         Of the QP's receive ring.
     served
         Entries of the QP's response ring that are answered, modulo 256.
-    look : 1
-        The inputs are valid: strobe, in the cycle before ``decide``.
     decide : 1
         Strobe: take the verdict.
     flush, token : 1
@@ -62,65 +51,52 @@ class RequestValidator(wiring.Component):
         The placement's, valid in the last cycle of ``place``.
     job : Job
         Behind ``place``.
-    next : ReceiveState
+    next : RequestState
         The same, the new state.
     consume : 1
-        The same: the receive WQE ``receive.index`` is used up.
+        The same: the receive WQE ``index`` of the QP's state is used up.
     slot, entry
         The same, if the job is a release: row of the response ring.
     count_drop_sequence, count_drop_duplicate : 1
         The verdict is one that counts so.
     """
 
-    def __init__(self, row):
-        super().__init__(
-            {
-                "request": In(LookedUp),
-                "qp": In(12),
-                "row": In(row),
-                "receive": In(ReceiveState),
-                "status": In(RingStatus),
-                "served": In(8),
-                "look": In(1),
-                "decide": In(1),
-                "flush": In(1),
-                "token": In(1),
-                "wait": Out(1),
-                "again": Out(1),
-                "flushable": Out(1),
-                "execute": Out(1),
-                "write": Out(1),
-                "begin": Out(1),
-                "end": Out(1),
-                "place": In(1),
-                "misfit": In(1),
-                "too_long": In(1),
-                "byte_length": In(32),
-                "job": Out(Job),
-                "next": Out(ReceiveState),
-                "consume": Out(1),
-                "slot": Out(ceil_log2(READS_MAX)),
-                "entry": Out(ResponseEntry),
-                "count_drop_sequence": Out(1),
-                "count_drop_duplicate": Out(1),
-            }
-        )
+    request: In(ReceivedRequest)
+    status: In(RingStatus)
+    served: In(8)
+    decide: In(1)
+    flush: In(1)
+    token: In(1)
+    wait: Out(1)
+    again: Out(1)
+    flushable: Out(1)
+    execute: Out(1)
+    write: Out(1)
+    begin: Out(1)
+    end: Out(1)
+    place: In(1)
+    misfit: In(1)
+    too_long: In(1)
+    byte_length: In(32)
+    job: Out(Job)
+    next: Out(RequestState)
+    consume: Out(1)
+    slot: Out(ceil_log2(READS_MAX))
+    entry: Out(ResponseEntry)
+    count_drop_sequence: Out(1)
+    count_drop_duplicate: Out(1)
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.check = check = RequestCheck()
         m.submodules.read_atomic = read_atomic = ReadAtomicCheck()
         m.submodules.outcome = outcome = RequestOutcome()
-        transport = self.request.transport
+        transport, attributes = self.request.transport, self.request.attributes
+        state = self.request.state
 
         # One bit a verdict: what decodes it must be quick.
         verdict = Signal(len(Verdict))
         posted = Signal()
-        # Attributes that count until the end; `row` may be undefined meanwhile, while it is written.
-        row, kept = Signal.like(self.row), Signal.like(self.row)
-        m.d.comb += row.eq(Mux(self.look, self.row.as_value(), kept.as_value()))
-        with m.If(self.look):
-            m.d.sync += kept.eq(self.row)
         with m.If(self.token):
             m.d.sync += verdict.eq(1 << Verdict.TOKEN.value)
         with m.Elif(self.decide):
@@ -139,10 +115,10 @@ class RequestValidator(wiring.Component):
 
         m.d.comb += [
             check.request.eq(self.request),
-            check.receive.eq(self.receive),
-            check.state.eq(self.row.state),
-            check.path_mtu.eq(self.row.path_mtu),
-            check.access.eq(row.access),
+            check.receive.eq(state),
+            check.state.eq(attributes.state),
+            check.path_mtu.eq(attributes.path_mtu),
+            check.access.eq(attributes.access),
             check.status.eq(self.status),
             self.wait.eq(check.wait),
             self.again.eq(check.again),
@@ -153,9 +129,9 @@ class RequestValidator(wiring.Component):
             read_atomic.transport.eq(transport),
             read_atomic.kind.eq(check.kind),
             read_atomic.responds.eq(check.responds),
-            read_atomic.path_mtu.eq(row.path_mtu),
-            read_atomic.max_dest_rd_atomic.eq(kept.max_dest_rd_atomic),  # used from the decision on
-            read_atomic.receive.eq(self.receive),
+            read_atomic.path_mtu.eq(attributes.path_mtu),
+            read_atomic.max_dest_rd_atomic.eq(attributes.max_dest_rd_atomic),
+            read_atomic.receive.eq(state),
             read_atomic.served.eq(self.served),
             self.count_drop_sequence.eq(is_(Verdict.SEQUENCE) | is_(Verdict.AHEAD)),
             self.count_drop_duplicate.eq(is_(Verdict.DUPLICATE) | is_(Verdict.STALE)),
@@ -168,7 +144,7 @@ class RequestValidator(wiring.Component):
         m.d.comb += uses.eq(self.execute & check.end & (~check.write | check.immediate))
         with m.If(self.place):
             m.d.sync += [
-                left.eq((Cat(1, self.status.producer) + Cat(~uses, ~self.receive.index))[1:]),
+                left.eq((Cat(1, self.status.producer) + Cat(~uses, ~state.index))[1:]),
                 credits.eq(encode_credits(left)),
             ]
 
@@ -186,21 +162,23 @@ class RequestValidator(wiring.Component):
             outcome.write.eq(check.write),
             outcome.end.eq(check.end),
             outcome.immediate.eq(check.immediate),
-            outcome.qp.eq(self.qp),
+            outcome.qp.eq(self.request.qp),
             outcome.byte_length.eq(self.byte_length),
             outcome.credits.eq(credits),
             outcome.transport.eq(transport),
-            outcome.receive.eq(self.receive),
+            outcome.receive.eq(state),
             outcome.after.eq(read_atomic.after),
             outcome.sequence_error.eq(check.sequence_error),
             outcome.posted.eq(posted),
-            outcome.rnr_timer.eq(kept.min_rnr_timer),
+            outcome.rnr_timer.eq(attributes.min_rnr_timer),
             self.job.eq(outcome.job),
+            self.job.cq.eq(attributes.rq_cqn),
+            self.job.source_qpn.eq(attributes.dest_qpn),
             self.next.eq(outcome.next),
             self.consume.eq(outcome.consume),
         ]
         m.d.comb += [
-            self.slot.eq(self.receive.taken),
+            self.slot.eq(state.taken),
             self.entry.kind.eq(check.kind),
             self.entry.psn.eq(transport.psn),
             self.entry.msn.eq(outcome.next.msn),

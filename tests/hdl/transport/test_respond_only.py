@@ -3,9 +3,11 @@
 from amaranth.hdl import Value
 from streams import make_rng, receive_all, send_all, simulate
 from verbena.hdl.abi.commands import QpAction
+from verbena.hdl.transport.receive.layouts import Work
 from verbena.hdl.transport.respond_only import RespondOnly
 
-TOKENS = ("requester", "response_receiver", "completer", "sq_fetch")
+TOKENS = ("requester", "response", "completer", "sq_fetch")
+DONE = {"requester": "requester_done", "response": "response_receiver_done"}
 
 
 def test_whatever_comes_vanishes():
@@ -37,21 +39,22 @@ def test_tokens():
         for action in actions:
             asked = action == QpAction.QUERY
             for name in TOKENS:
-                if name == "response_receiver" and action != QpAction.RESET:
+                if name == "response" and action != QpAction.RESET:
                     continue
                 port = getattr(dut, name)
-                ctx.set(port.payload, {"qp": rng.randrange(4), "action": action, "psn": rng.getrandbits(24)})
+                token = {"qp": rng.randrange(4), "action": action, "psn": rng.getrandbits(24)}
+                ctx.set(port.payload, {"work": Work.CONTROL, "qp": 1} if name == "response" else token)
                 ctx.set(port.valid, 1)
                 assert ctx.get(port.ready)
-                done = getattr(dut, f"{name}_done", None)
-                before = counts.get(f"{name}_done")
+                assert not ctx.get(dut.access.valid)
                 await ctx.tick()
                 ctx.set(port.valid, 0)
-                if done is not None:
+                if name in DONE:
+                    done = getattr(dut, DONE[name])
                     assert ctx.get(done)
                     await ctx.tick()
                     assert not ctx.get(done)
-                    counts[f"{name}_done"] = before + 1
+                    counts[DONE[name]] += 1
             for name, taken in replies.items():
                 port = getattr(dut, name)
                 for _ in range(rng.randrange(4)):

@@ -4,13 +4,17 @@ from itertools import pairwise
 
 import pytest
 from amaranth.back import rtlil
-from receive_world import attributes, write_attributes
 from streams import collect, make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.transport.responder.acknowledger import Acknowledger
 
 QPS = 4
 ACK = 0x05
 OK, KEY, PD, RANGE, RIGHTS, PAGE, POISONED, BUS = range(8)
+
+
+def of_qp(job):
+    """The job, with what the QP's context says."""
+    return job | {"cq": 10 + job["qp"], "source_qpn": 0x111111 * (1 + job["qp"])}
 
 
 class World:
@@ -33,8 +37,6 @@ class World:
         dut = self.dut
 
         async def run(ctx):
-            for qp in range(QPS):
-                await write_attributes(ctx, dut, qp, **attributes(rq_cqn=10 + qp, dest_qpn=0x111111 * (1 + qp)))
             await script(ctx)
             for _ in range(40):
                 await ctx.tick()
@@ -73,7 +75,7 @@ class World:
         ctx.set(self.dut.done.valid, 1)
         for job, status in jobs:
             ctx.set(self.dut.done.payload, {"status": status})
-            await send_all(ctx, self.dut.job, [job])
+            await send_all(ctx, self.dut.job, [of_qp(job)])
         ctx.set(self.dut.done.valid, 0)
 
     async def say(self, ctx, job, status=OK):

@@ -6,18 +6,20 @@ import pytest
 from amaranth.back import rtlil
 from receive_world import ACKNOWLEDGE, attributes, write_attributes
 from streams import make_rng, plain, send_all, simulate
+from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState, QpType
-from verbena.hdl.transport.common.lookup import Lookup
+from verbena.hdl.transport.receive.layouts import Work
+from verbena.hdl.transport.receive.lookup import ReceiveLookup
 
 QPS = 8
 FIELDS = {"address": 64, "rkey": 32, "dma_length": 32, "immediate": 32, "msn": 24, "syndrome": 8, "psn": 24}
 RESPONSES = range(0x0D, 0x13)
 
 
-def run(packets, values, *, stall=0.0, rng=None, hints=False):
+def run(packets, values, *, stall=0.0, rng=None):
     """Sends headers to a lookup with the attributes ``values`` of each QP; what came out on both outputs, in order
     (requests with 0, responses with 1), how many were dropped, and when the outputs were taken."""
-    dut = Lookup(QPS)
+    dut = ReceiveLookup(QPS)
     rng = rng or make_rng()
     out, taken, drops = [], [], []
 
@@ -31,8 +33,6 @@ def run(packets, values, *, stall=0.0, rng=None, hints=False):
     async def watch(ctx):
         cycle = 0
         while True:
-            if hints:
-                ctx.set(dut.hint, rng.randrange(QPS))
             ctx.set(dut.request.ready, rng.random() >= stall)
             ctx.set(dut.response.ready, rng.random() >= stall)
             ports = (dut.request, dut.response)
@@ -106,14 +106,19 @@ def test_random_packets(stall):
         }
         packets.append({"transport": transport, "source_ip": rng.choice([1, 2])} | operands)
     rng.shuffle(packets)
-    out, dropped, _ = run(packets, values, stall=stall, rng=rng, hints=True)
+    out, dropped, _ = run(packets, values, stall=stall, rng=rng)
     assert len(out) == len(packets)
     for (which, got), packet in zip(out, packets):
         transport = packet["transport"]
         assert which == (transport["opcode"] in RESPONSES)
         assert (got.qp, got.accept) == (transport["dest_qpn"] % QPS, accepted(packet, values))
         assert {name: got.transport[name] for name in transport} == transport
-        assert (got.swap, got.compare) == (packet["swap"], packet["compare"])
+        if not which:
+            assert (got.swap, got.compare) == (packet["swap"], packet["compare"])
+        mine = values[got.qp]
+        assert {name: got.attributes[name] for name in got.attributes} == {
+            name: mine.get(name, 0) for name in got.attributes
+        }
     assert dropped == sum(not got.accept for _, got in out)
     for which in range(2):
         assert {got.accept for port, got in out if port == which} == {0, 1}
@@ -139,63 +144,110 @@ def test_states(state):
 
 
 def test_cycles():
-    """A packet each 3 cycles, or 2 if it is for the same QP, accepted or not."""
+    """A packet each 4 cycles, accepted or not, of the same QP or not."""
     packets = [header(), header(qp=2), header(opcode=ACKNOWLEDGE, length=0), header(source_ip=9), header(), header()]
     *_, taken = run(packets, [attributes()] * QPS)
-    assert [b - a for a, b in pairwise(taken)] == [3, 3, 2, 2, 2]
+    assert [b - a for a, b in pairwise(taken)] == [4] * 5
 
 
-@pytest.mark.parametrize(("hint", "wait"), [(None, 3), (0, 3), (3, 1)])
-def test_latency(hint, wait):
-    """1 cycle if the QP was foretold 2 cycles before, otherwise 3; and what changed in between counts."""
-    dut = Lookup(QPS)
+def test_latency():
+    """4 cycles; and what changed before counts."""
+    dut = ReceiveLookup(QPS)
 
     async def script(ctx):
         await write_attributes(ctx, dut, 3, **attributes(state=QpState.RESET))
-        if hint is not None:
-            ctx.set(dut.hint, hint)
-        for _ in range(5):
-            await ctx.tick()
         await write_attributes(ctx, dut, 3, **attributes())
         for _ in range(3):
             await ctx.tick()
         ctx.set(dut.header.payload, header(qp=3))
         ctx.set(dut.header.valid, 1)
-        for cycle in range(1, wait + 1):
+        for cycle in range(1, 5):
             await ctx.tick()
-            assert ctx.get(dut.request.valid) == (cycle == wait)
+            assert ctx.get(dut.request.valid) == (cycle == 4)
         assert ctx.get(dut.request.payload.accept)
 
     simulate(dut, script)
 
 
-@pytest.mark.parametrize(("work", "period"), [(1, 2), (2, 3), (3, 4), (7, 8), (8, 9)])
-def test_the_next_is_looked_up_meanwhile(work, period):
-    """A consumer that works ``work`` cycles on a packet gets one each ``work + 1``."""
-    dut = Lookup(QPS)
-    taken = []
+def test_tokens_go_first_and_flushes_in_turns():
+    """All that concerns a context comes in one order."""
+    dut = ReceiveLookup(QPS)
+    rng = make_rng()
+    out = []
+
+    async def script(ctx):
+        for qp in range(QPS):
+            await write_attributes(ctx, dut, qp, **attributes(rq_cqn=qp))
+        ctx.set(dut.header.payload, header(qp=1))
+        ctx.set(dut.flush.payload, 2)
+        ctx.set(dut.request_control.payload, {"qp": 3, "action": QpAction.START_RECEIVE, "psn": 77})
+        ctx.set(dut.response_control.payload, {"qp": 4, "action": QpAction.RESET})
+        ports = (dut.header, dut.flush, dut.request_control, dut.response_control)
+        for port in ports:
+            ctx.set(port.valid, 1)
+        ctx.set(dut.request.ready, 1)
+        ctx.set(dut.response.ready, 1)
+        while len(out) < 8:
+            sampled = [port.ready for port in ports] + [dut.request.valid, dut.request.payload]
+            _, _, *ready, valid, request, responds, response = await ctx.tick().sample(
+                *sampled, dut.response.valid, dut.response.payload
+            )
+            for port, taken in zip(ports[2:], ready[2:]):
+                if taken:
+                    ctx.set(port.valid, 0)
+            if valid:
+                out.append((request.work, request.qp, request.attributes.rq_cqn))
+                if request.work == Work.CONTROL:
+                    assert (request.action, request.transport.psn) == (QpAction.START_RECEIVE, 77)
+            if responds:
+                out.append((response.work, response.qp, 4))
+
+    simulate(dut, script, seed=rng.seed_value)
+    packet, flush = (Work.PACKET, 1, 1), (Work.FLUSH, 2, 2)
+    assert out == [(Work.CONTROL, 3, 3), (Work.CONTROL, 4, 4), flush, packet, flush, packet, flush, packet]
+
+
+def test_what_is_written_back_comes_with_the_next_packet():
+    """Three states, each with its own writer."""
+    dut = ReceiveLookup(QPS)
+    states = {"request_state": {"epsn": 5, "msn": 6}, "place": {"left": 7}, "read_progress": {"expected": 8}}
+
+    async def take(ctx, port, opcode, **written):
+        ctx.set(dut.header.payload, header(opcode=opcode, length=0))
+        ctx.set(dut.header.valid, 1)
+        await ctx.tick().until(dut.header.ready)
+        ctx.set(dut.header.valid, 0)
+        while not (ctx.get(port.valid) and ctx.get(dut.settled)):
+            await ctx.tick()
+        found = plain(ctx.get(port.payload))
+        for name, value in written.items():
+            ctx.set(getattr(dut, name), value)
+            ctx.set(getattr(dut, f"{name}_en"), 1)
+        ctx.set(port.ready, 1)
+        await ctx.tick()
+        ctx.set(port.ready, 0)
+        for name in written:
+            ctx.set(getattr(dut, f"{name}_en"), 0)
+        return found
 
     async def script(ctx):
         await write_attributes(ctx, dut, 1, **attributes())
-        ctx.set(dut.header.payload, header())
-        ctx.set(dut.header.valid, 1)
-        cycle = busy = 0
-        while len(taken) < 6:
-            busy = busy + 1 if ctx.get(dut.request.valid) else 0
-            ctx.set(dut.request.ready, busy == work)
-            if busy == work:
-                taken.append(cycle)
-            await ctx.tick()
-            cycle += 1
+        await take(ctx, dut.request, 0x0A, request_state=states["request_state"])
+        await take(ctx, dut.request, 0x0A, place=states["place"])
+        await take(ctx, dut.response, ACKNOWLEDGE, read_progress=states["read_progress"])
+        for _ in range(2):
+            request = await take(ctx, dut.request, 0x0A)
+            assert (request["state"]["epsn"], request["state"]["msn"], request["place"]["left"]) == (5, 6, 7)
+            assert (await take(ctx, dut.response, ACKNOWLEDGE))["progress"]["expected"] == 8
 
     simulate(dut, script)
-    assert [b - a for a, b in pairwise(taken)] == [period] * 5
 
 
 def test_arguments():
     with pytest.raises(ValueError, match="qps must be a power of two from 2 to 4096, not 12"):
-        Lookup(12)
+        ReceiveLookup(12)
 
 
 def test_converts():
-    rtlil.convert(Lookup(64))
+    rtlil.convert(ReceiveLookup(64))
+    rtlil.convert(ReceiveLookup(64, requests=False))

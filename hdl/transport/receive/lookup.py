@@ -1,0 +1,215 @@
+"""Whom a packet is for, and what is known of that connection."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ...abi.contexts import QP_CONTEXT, QpState, QpType
+from ...context.fetch import ContextFetch
+from ...stream.transfer import AttributeWrite, QpControl
+from ...wire.packet_header import ReceiveHeader, TransportHeader
+from .layouts import (
+    REQUEST_ATTRIBUTES,
+    RESPONSE_ATTRIBUTES,
+    ReadProgress,
+    ReceivedRequest,
+    ReceivedResponse,
+    RecvPlace,
+    RequestState,
+    Work,
+)
+
+__all__ = ["ROWS", "ReceiveLookup"]
+
+ACKNOWLEDGE = 0x11  # RC ACKNOWLEDGE
+RESPONSES = range(0x0D, 0x13)  # what answers a request: READ responses, ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE
+
+ROWS = 2
+"""Rows of block RAM for each context: 4 would take half as many block RAMs, and 2 cycles more for each packet."""
+
+Item = data.StructLayout(
+    {"work": Work, "response": 1, "action": 3, "transport": TransportHeader, "swap": 64, "compare": 64, "source_ip": 32}
+)
+
+
+class ReceiveLookup(wiring.Component):
+    """The first stage of all that is received: finds the QP of each packet, and hands it on with the QP's context,
+    requests to the responder and responses to the response receiver.
+
+    A packet is accepted if its QP number is one of this engine's, the QP is RC and in RTR, RTS or SQD (RTS or SQD for
+    a response), its P_Key matches the QP's and it comes from the QP's peer: the checks that come first, and that
+    fail in silence (kernel ``rxe_recv.c``). P_Keys match if their low 15 bits are equal and one of them, or
+    both, has bit 15, full membership (IBA 10.9.3). An ACK has no payload.
+
+    Opcodes 0x0D to 0x12 go to ``response``, all others to ``request``, also of other transports. Packets that are not
+    accepted go there, too, with ``accept`` 0, because their payload has to be taken away even if nobody wants it.
+
+    The responder's flushes and the tokens of the command block come the same way, so all that concerns a context is in
+    one order. Tokens go first; flushes and packets take turns.
+
+    A packet is at an output 4 cycles after it was first seen, and there is one each 4 cycles, see
+    :class:`verbena.hdl.context.fetch.ContextFetch`. Packets do not overtake each other, nor do the runs that follow
+    from them: both outputs show the same register, and a consumer takes its packet only when its whole run has gone.
+
+    Parameters
+    ----------
+    qps : int
+        QPs, a power of two; QP numbers are ``qps`` to ``2 * qps - 1``.
+    requests : bool
+        There are responses to be received.
+
+    Members
+    -------
+    attribute, attribute_en
+        Broadcast of QP attributes.
+    header : stream of ``ReceiveHeader``
+    flush : stream of QP index
+        A receive WQE of it may have to be flushed.
+    request_control, response_control : streams of ``QpControl``
+        Tokens for the responder and, RESET alone, for the response receiver.
+    request : stream of ``ReceivedRequest``; response : stream of ``ReceivedResponse``
+    settled, next_qp : 1, QP index
+        An output may be taken; the QP that the outputs show in the next cycle.
+    request_state, request_state_en, place, place_en, read_progress, read_progress_en
+        What a consumer writes back, in the cycle in which it takes its packet.
+    count_drop_qp : 1
+        Strobe: a packet is not accepted.
+    """
+
+    def __init__(self, qps, *, requests=True):
+        if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
+        self.qps = qps
+        self.requests = requests
+        names, states = REQUEST_ATTRIBUTES, {"request_state": RequestState, "place": RecvPlace}
+        if requests:
+            names = tuple(dict.fromkeys(names + RESPONSE_ATTRIBUTES))
+            states |= {"read_progress": ReadProgress}
+        self._fetch = ContextFetch(Item, QP_CONTEXT, names, states, qps, ROWS)
+        super().__init__(
+            {
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
+                "header": In(stream.Signature(ReceiveHeader)),
+                "flush": In(stream.Signature(range(qps))),
+                "request_control": In(stream.Signature(QpControl)),
+                "response_control": In(stream.Signature(QpControl)),
+                "request": Out(stream.Signature(ReceivedRequest)),
+                "response": Out(stream.Signature(ReceivedResponse)),
+                "settled": Out(1),
+                "next_qp": Out(range(qps)),
+                "request_state": In(RequestState),
+                "request_state_en": In(1),
+                "place": In(RecvPlace),
+                "place_en": In(1),
+                "read_progress": In(ReadProgress),
+                "read_progress_en": In(1),
+                "count_drop_qp": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.fetch = fetch = self._fetch
+        bits = ceil_log2(self.qps)
+        header = self.header.payload
+
+        # -- What is fetched next. It stays once it has been begun.
+        tokens = (self.request_control, self.response_control)
+        sources = [*tokens, self.flush, self.header]
+        choice, chosen, locked = Signal(len(sources)), Signal(len(sources)), Signal()
+        packets_turn = Signal()
+        item, slot = fetch.i.payload.item, fetch.i.payload.slot
+        is_token = Signal()
+        with m.If(locked):
+            m.d.comb += choice.eq(chosen)
+        with m.Elif(self.request_control.valid):
+            m.d.comb += choice.eq(0b0001)
+        with m.Elif(self.response_control.valid):
+            m.d.comb += choice.eq(0b0010)
+        with m.Elif(self.flush.valid & ~(self.header.valid & packets_turn)):
+            m.d.comb += choice.eq(0b0100)
+        with m.Else():
+            m.d.comb += choice.eq(0b1000)
+        m.d.sync += [chosen.eq(choice), locked.eq(fetch.i.valid & ~fetch.i.ready)]
+        with m.If(fetch.i.ready):
+            m.d.sync += packets_turn.eq(choice[2])
+        m.d.comb += [
+            is_token.eq(choice[:2].any()),
+            fetch.i.valid.eq((choice & Cat(port.valid for port in sources)).any()),
+            *(port.ready.eq(fetch.i.ready & choice[number]) for number, port in enumerate(sources)),
+            item.transport.eq(header.transport),
+            item.swap.eq(header.swap),
+            item.compare.eq(header.compare),
+            item.source_ip.eq(header.source_ip),
+            item.response.eq((header.transport.opcode >= RESPONSES.start) & (header.transport.opcode < RESPONSES.stop)),
+            slot.eq(header.transport.dest_qpn[:bits]),
+        ]
+        with m.If(choice[2]):
+            m.d.comb += [item.work.eq(Work.FLUSH), item.response.eq(0), slot.eq(self.flush.payload)]
+        with m.If(is_token):
+            token = Signal(QpControl)
+            m.d.comb += [
+                token.eq(Mux(choice[0], tokens[0].payload.as_value(), tokens[1].payload.as_value())),
+                item.work.eq(Work.CONTROL),
+                item.response.eq(choice[1]),
+                item.action.eq(token.action),
+                item.transport.psn.eq(token.psn),
+                slot.eq(token.qp),
+            ]
+
+        # -- What has been fetched.
+        names = [name for name, _ in fetch.o.payload.attributes.shape()]
+        found, attributes, states = fetch.o.payload.item, fetch.o.payload.attributes, fetch.o.payload.states
+        transport = found.transport
+        known, receives, accept = Signal(), Signal(), Signal()
+        m.d.comb += [
+            fetch.attribute.eq(self.attribute),
+            fetch.attribute_en.eq(self.attribute_en),
+            known.eq(
+                (transport.opcode[5:] == 0)
+                & (transport.dest_qpn[bits:] == 1)
+                & ~((transport.opcode == ACKNOWLEDGE) & (transport.length != 0))
+            ),
+            # RTR cannot have sent anything that is answered.
+            receives.eq(
+                (attributes.state == QpState.RTS)
+                | (attributes.state == QpState.SQD)
+                | ((attributes.state == QpState.RTR) & ~found.response)
+            ),
+            accept.eq(
+                known
+                & receives
+                & (attributes.type == QpType.RC)
+                & (transport.pkey[:15] == attributes.pkey[:15])
+                & (transport.pkey[15] | attributes.pkey[15])
+                & (found.source_ip == attributes.dest_ip)
+            ),
+            self.settled.eq(fetch.settled),
+            self.next_qp.eq(fetch.next_slot),
+            fetch.o.ready.eq(Mux(found.response, self.response.ready, self.request.ready)),
+        ]
+        m.d.sync += self.count_drop_qp.eq(fetch.o.valid & fetch.o.ready & (found.work == Work.PACKET) & ~accept)
+        for port, mine in ((self.request, ~found.response), (self.response, found.response)):
+            here = port.payload
+            m.d.comb += [
+                port.valid.eq(fetch.o.valid & mine),
+                here.work.eq(found.work),
+                here.qp.eq(fetch.o.payload.slot),
+                here.accept.eq(accept),
+                here.transport.eq(transport),
+                *(here.attributes[key].eq(attributes[key]) for key, _ in here.attributes.shape() if key in names),
+            ]
+        for name in fetch.write.signature.members:
+            write = getattr(fetch.write, name)
+            m.d.comb += [write.data.eq(getattr(self, name)), write.en.eq(getattr(self, f"{name}_en"))]
+        m.d.comb += [self.request.payload.state.eq(states.request_state), self.request.payload.place.eq(states.place)]
+        if self.requests:
+            m.d.comb += self.response.payload.progress.eq(states.read_progress)
+        m.d.comb += [
+            self.request.payload.action.eq(found.action),
+            self.request.payload.swap.eq(found.swap),
+            self.request.payload.compare.eq(found.compare),
+        ]
+        return m
