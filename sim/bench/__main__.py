@@ -67,6 +67,8 @@ def main(argv=None):
         task = progress.add_task("measuring", total=len(items))
 
         def begin(item):
+            if not console.is_terminal and item.group not in (row["group"] for row in rows):
+                print(f"{item.group}, row {len(rows) + 1} of {len(items)}", file=sys.stderr, flush=True)
             progress.update(task, description=item.text, completed=len(rows))
 
         for row in run(items, args.data_width, args.memory_latency, begin):

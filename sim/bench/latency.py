@@ -46,9 +46,8 @@ def latency(name, size, inline, push, mtu=MTU):
 
 
 def mixed(name, side, mtu=MTU):
-    """One row: an 8-byte SEND while messages of 64 KiB are outstanding, READs or WRITEs that its own side or its peer has
-    asked for; the worst of 16, at different moments. Its WQE is pushed: one that is read waits behind payload,
-    too.
+    """One row: an 8-byte SEND while messages of 64 KiB are outstanding, READs or WRITEs of its own ``side`` or of its
+    peer's; the worst of 16, at different moments. Its WQE is pushed: one that is read waits behind payload, too.
     """
     samples, posted = [], OUTSTANDING * data_width() // 64  # as long as the SENDs take, whatever the width
     near, far = ("sim0", "sim1") if side == "own" else ("sim1", "sim0")
