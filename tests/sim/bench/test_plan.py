@@ -29,6 +29,6 @@ def test_what_is_aimed_at_is_measured():
             assert rows.items() >= NARROW.items()
             sizes = rows["size"] if isinstance(rows["size"], tuple) else (rows["size"],)
             assert {(rows["op"], size, rows["qps"]) for size in sizes} <= measured
-    assert [("WRITE", 8, 16, True)] == [i.arguments for i in plan() if i.function is both_ways and i.arguments[-1]]
+    assert [i.arguments for i in plan() if i.function is both_ways and i.arguments[-1]] == [("WRITE", 8, 16, True)]
     far = {(i.memory_latency, i.write_latency, i.arguments[1:]) for i in plan() if i.memory_latency}
     assert far == {(n, write, what) for n, what in FAR.items() for write in (32, n)}
