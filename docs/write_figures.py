@@ -14,8 +14,8 @@ BUILD = HERE.parent / "build"
 HEAD = """# Figures
 
 What `make bench` measured last, {width}-bit engine, {memory}/{write} cycles of a read or a write of host memory where
-nothing else is said. Written by `docs/write_figures.py` from `build/bench.json`. Cycles are exact: the same commit gives
-the same ones on every machine, but for rows with random pages, which differ by a few per cent.
+nothing else is said. Written by `docs/write_figures.py` from `build/bench.json`. Cycles do not depend on the machine.
+Rows with random pages and rows with retries differ by some per cent with what was measured before them.
 
 * **Cycles** are those of the engine's clock for each message, or what a latency row took from the first register write.
 * **Of the wire**: the share that is reached of what the tighter direction of the wire can carry, requests included.
@@ -29,7 +29,9 @@ another width. Rows for more connections than the engine has slots for do not ex
 ![All groups of rows](bench.png)
 """
 
-COLUMNS = "| operation | bytes | MTU | QPs | cycles | of the wire | value | aim |\n|---|---:|---:|---:|---:|---:|---:|---|\n"
+COLUMNS = (
+    "| operation | bytes | MTU | QPs | cycles | of the wire | value | aim |\n|---|---:|---:|---:|---:|---:|---:|---|\n"
+)
 
 
 def text(rows):
