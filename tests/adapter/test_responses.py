@@ -9,7 +9,7 @@ LARGE = 65536
 SLOTS = 15
 DEPTH = 16
 ROUND_TRIP = 751
-"""Of a READ that is asked for again, as ``sim.bench_rows.round_trip("READ")`` measures it."""
+"""Of a READ that is asked for again, as ``sim.bench.loss.round_trip("READ")`` measures it."""
 
 
 def reads(a, b, number, count):

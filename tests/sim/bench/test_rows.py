@@ -1,0 +1,80 @@
+"""Rows, measured on the compiled engine: the same ones come out each time, and measure what they say."""
+
+import pytest
+from verbena.sim.bench.batch import data_width
+from verbena.sim.bench.loss import one_loss
+from verbena.sim.bench.misses import PAGES, hits_beside, random_pages, small_pages
+from verbena.sim.bench.rows import pace, scattered, throughput, wide_wqe, words_apart
+from verbena.sim.devices import world
+from verbena.sim.pair import End
+
+pytestmark = pytest.mark.verilator
+
+
+@pytest.fixture(autouse=True)
+def usual_memory():
+    yield
+    for adapter in world().adapters:
+        adapter.set_memory(read_latency=128, write_latency=32)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [(throughput, ("WRITE", 8, 1)), (wide_wqe, (8, 1)), (words_apart, ("FETCH_ADD", 16))],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_row_is_the_same_when_it_is_run_twice(function, arguments):
+    assert function(*arguments) == function(*arguments)
+
+
+def test_a_row_holds_what_it_says():
+    row = throughput("SEND", 1024, 1, 1024)
+    assert (row["op"], row["size"], row["mtu"], row["qps"], row["direction"]) == ("SEND", 1024, 1024, 1, "one way")
+    assert row["wire_cycles"] == (58 + 1024 + 24) * 8 / data_width()
+    assert row["wire_fraction"] == pytest.approx(row["wire_cycles"] / row["cycles_per_message"], abs=1e-3)
+    assert row["cycles_per_message"] >= row["wire_cycles"] * 0.99
+    assert (row["retries"], row["timeouts"], row["drop_overflow"]) == (0, 0, 0)
+
+
+def test_slower_memory_shows():
+    before, _ = pace("WRITE", 8, 1)
+    for adapter in world().adapters:
+        adapter.set_memory(read_latency=1024, write_latency=1024)
+    after, _ = pace("WRITE", 8, 1)
+    assert after > 1.5 * before
+
+
+def test_misses_are_misses():
+    """Nearly all of the random pages are not in the cache, and nothing is lost."""
+    with End("sim1", 4096) as b:
+        region = small_pages(b.pd)
+        assert region._region.entry["log_page_size"] == 12
+        assert region.length == PAGES * 4096
+        before = b.context.query_counters()
+    row = random_pages(4)
+    with End("sim1", 4096) as b:
+        after = b.context.query_counters()
+    assert after["mtt_misses"] - before["mtt_misses"] > row["messages"]
+    assert row["cycles_per_message"] >= row["wire_cycles"]
+    # Another table of translations, at another place, shares other sets with what hits.
+    assert random_pages(4)["cycles_per_message"] == pytest.approx(row["cycles_per_message"], rel=0.05)
+
+
+def test_a_hit_is_measured_beside_others():
+    row = hits_beside()
+    assert row["alone_cycles"] <= row["beside_hits_cycles"]
+    assert row["slowdown"] == pytest.approx(row["cycles_per_message"] / row["beside_hits_cycles"], abs=2e-3)
+
+
+def test_entries_count():
+    row = scattered(64, 1)
+    assert row["entries"] == 2
+    assert row["ratio_to_one_entry"] == pytest.approx(row["cycles_per_message"] / row["one_entry_cycles"], abs=2e-3)
+
+
+def test_a_loss_costs_what_an_ideal_one_does_or_more():
+    before = world().adapters[0].fault_counters["lose"]
+    row = one_loss()
+    assert world().adapters[0].fault_counters["lose"] - before == 4  # three that are measured, one of the round trip
+    assert row["cost_cycles"] > row["wire_cycles"]
+    assert row["ideal_cost_cycles"] == round(2 * row["wire_cycles"] + row["round_trip"])
