@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from memory_model import MPT_BASE, TOP, Host, access, server
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.abi.tables import AccessStatus
-from verbena.hdl.memory.protection import PAGE_BITS_MAX, PAGE_BITS_MIN, Protection
+from verbena.hdl.memory.mpt import PAGE_BITS_MAX, PAGE_BITS_MIN, Protection
 
 QPS = 4
 
@@ -52,7 +52,9 @@ def run(host, requests, client, rng, data_width=64):
         ctx.set(dut.mpt_log_size, host.log_size)
         ctx.set(dut.room, 3)
         await send_all(ctx, dut.request[client], requests)
-        await ctx.tick().repeat(5)
+        while len(got) < len(requests):
+            await ctx.tick()
+        await ctx.tick().repeat(20)
 
     async def watch(ctx):
         await collect(ctx, dut.o, got)
