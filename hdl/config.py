@@ -19,6 +19,9 @@ PACKET_PATH = 80
 PACKET = 11
 """Cycles in which the engine does a packet: the budget of its blocks, whatever the width."""
 
+WAITING_MIN = 4
+"""Least accesses of a client that wait in front of a cache."""
+
 QUEUE_MAX = 64
 """Most items of a queue in LUT RAM."""
 
@@ -95,6 +98,12 @@ class Config:
         of many packets has its translations before it needs them.
     messages : int
         Packets, each a message of its own, in ``run_ahead``, rounded up to a power of two.
+    translating : int
+        Accesses that wait for their page, of each of transmit and receive, and reads of pages under way: the packets of
+        ``memory_latency`` and 16 cycles, 11 cycles each, rounded up to a power of two, from 8 to 64. So if each packet
+        misses, their rate is still that of the budget.
+    checking : int
+        Accesses that wait for their key, and reads of keys: half as many. Keys are few, and stay in their cache.
     send_wqe_beats, receive_wqe_beats : int
         Beats of WQEs on their way from the memory: those of ``messages``, at least 128.
 
@@ -132,6 +141,15 @@ class Config:
     @property
     def messages(self):
         return _least_power(-(-self.run_ahead // PACKET))
+
+    @property
+    def translating(self):
+        packets = -(-(self.memory_latency + READ_PATH) // PACKET)
+        return min(QUEUE_MAX, max(2 * WAITING_MIN, _least_power(packets)))
+
+    @property
+    def checking(self):
+        return self.translating // 2
 
     @property
     def send_wqe_beats(self):

@@ -53,12 +53,6 @@ from .wire.packetizer import Packetizer
 __all__ = ["Rnic"]
 
 
-READERS = {
-    "mpt": (16, MPT.size),
-    "mtt": (4, MTT.size),
-}
-"""Structures that are read: beats on their way, and bytes of the largest."""
-
 RECEIVED = 256
 """Packets received and not yet looked at: with the smallest, 11 cycles each, the time of 20 reads of host memory."""
 
@@ -178,11 +172,24 @@ class Rnic(wiring.Component):
             "lookup": ReceiveLookup(qps, requests=c.requests),
             "responder": Responder(qps, c.rq_area),
             "acknowledger": Acknowledger(qps),
-            "access": AccessUnit(width, qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets, verdicts=c.headers),
+            "access": AccessUnit(
+                width,
+                qps,
+                mpt_sets=c.mpt_sets,
+                mtt_sets=c.mtt_sets,
+                mpt_waiting=c.checking,
+                mtt_waiting=c.translating,
+                verdicts=c.headers,
+            ),
             "dma": DmaEngine(
                 width,
                 c.transmit_buffer,
-                readers=send.readers | {"rq": (c.receive_wqe_beats, BATCH)} | READERS,
+                readers=send.readers
+                | {
+                    "rq": (c.receive_wqe_beats, BATCH),
+                    "mpt": (c.checking * max(1, 8 * MPT.size // width), MPT.size),
+                    "mtt": (c.translating, MTT.size),
+                },
                 writers=("cqe", "eqe"),
                 bursts=c.unanswered,
                 address_width=c.address_width,

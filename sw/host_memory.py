@@ -91,10 +91,13 @@ class Heap:
 class _Arena:
     def __init__(self):
         self.mapping = mmap.mmap(
-            -1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+            -1, SIZE + HALF, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
         )
-        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.mapping))
-        self.memory = memoryview(self.mapping)
+        # From a multiple of HALF on: so an address of the second half has the low bits of its address on the bus.
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self.mapping))
+        self.skipped = -start % HALF
+        self.base = start + self.skipped
+        self.memory = memoryview(self.mapping)[self.skipped : self.skipped + SIZE]
         self.heaps = (Heap(HALF), Heap(HALF))
         self.sizes = {}  # by offset in the arena
         self.windows = [
@@ -176,7 +179,7 @@ def free(address):
         arena.heaps[at // HALF].give(at % HALF, size)
         start, end = -(-at // PAGE) * PAGE, (at + size) // PAGE * PAGE
         if end - start >= 1 << 20 and hasattr(mmap, "MADV_DONTNEED"):
-            arena.mapping.madvise(mmap.MADV_DONTNEED, start, end - start)
+            arena.mapping.madvise(mmap.MADV_DONTNEED, arena.skipped + start, end - start)
 
 
 def _inside(address, length):

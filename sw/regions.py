@@ -1,12 +1,19 @@
 """Memory regions: keys, and the tables in host memory that the engine looks them up in."""
 
+import os
+
 from verbena.hdl.abi.tables import MPT, MTT
 
-__all__ = ["LOG_MPT_SIZE", "MAX_REGIONS", "Region", "Regions", "best_pages"]
+from .errors import AdapterError
+
+__all__ = ["LOG_MPT_SIZE", "MAX_REGIONS", "Region", "Regions", "alloc_pages", "best_pages"]
 
 LOG_MPT_SIZE = 14
 MAX_REGIONS = (1 << LOG_MPT_SIZE) - 1
 """Index 0 stays free, so that no key is small."""
+
+PAGE, LOG_PAGE_MAX = 4096, 30
+"""The device's smallest page, and the largest one's logarithm."""
 
 WORD = 8
 """Bytes that the device reads at once, whatever the width of its bus."""
@@ -180,12 +187,28 @@ class Regions:
         return index, variant
 
 
+def alloc_pages(memory, length):
+    """Address of ``length`` bytes of the driver's own for a region, at the start of a page.
+
+    With ``VERBENA_HUGE_PAGES=1`` in the environment they are contiguous on the bus and aligned so that one page of the
+    device holds them, up to 1 GiB, if ``memory`` has such a place. Otherwise they stand in pages of 4 KiB, wherever
+    these are. ``MemoryError`` if there is no room.
+    """
+    if length > PAGE and os.environ.get("VERBENA_HUGE_PAGES", "0") != "0":
+        alignment = min(1 << LOG_PAGE_MAX, 1 << (length - 1).bit_length())
+        try:
+            return memory.alloc_contiguous(length, alignment)[0]
+        except (AdapterError, MemoryError, ValueError):
+            pass  # there is no such place, or the device does not reach it
+    return memory.alloc(max(1, length), PAGE)
+
+
 def best_pages(address, pages):
     """The largest page size in which ``pages`` (bus addresses of 4 KiB pages, the one of ``address`` first) can be
     told, and its entries.
     """
     first = address >> 12
-    for log_page in range(30, 12, -1):
+    for log_page in range(LOG_PAGE_MAX, 12, -1):
         group = 1 << log_page - 12
         if group > 2 * len(pages):
             continue

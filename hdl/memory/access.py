@@ -8,8 +8,8 @@ from ..abi.tables import KEY_INDEX_BITS
 from ..stream.packet import PacketBeat
 from ..stream.transfer import AccessRequest, Piece, ReadRequest
 from .fence import Fence
-from .protection import Protection
-from .translation import RECEIVE, TRANSMIT, Translation, Verdict
+from .mpt import Protection
+from .mtt import RECEIVE, TRANSMIT, Translation, Verdict
 
 __all__ = ["LANES", "AccessUnit", "Invalidation"]
 
@@ -21,21 +21,25 @@ Invalidation = data.StructLayout({"index": KEY_INDEX_BITS, "translations": 1})
 
 
 class AccessUnit(wiring.Component):
-    """Turns runs of accesses into runs of pieces: key check (:class:`.protection.Protection`), then translation
-    (:class:`.translation.Translation`), for two clients.
+    """Turns runs of accesses into runs of pieces: key check (:class:`.mpt.Protection`), then translation
+    (:class:`.mtt.Translation`), for two clients.
 
-    On hits a piece comes 8 cycles after its request, and a client is served every 4 cycles, also if both are busy; an
-    access that crosses a page boundary takes 8. A miss costs the read and about 10 cycles more,
-    and delays only its own client. Each client has one miss under way in each of the two caches. After reset, accesses
-    wait until the caches and the poison bits are cleared: a cycle a set or, if that is more, two a QP.
+    On hits a piece comes 8 cycles after its request (or up to 10, if a cache looks into the wrong way first), and a
+    client is served every 4 cycles, also if both are busy; an access that crosses a page boundary takes 8.
+
+    A miss costs the read and about 10 cycles more, and delays only its own client. Misses overlap: ``mpt_waiting``
+    accesses of a client wait for their keys, ``mtt_waiting`` for their pages, and their reads are under way together.
+    They still leave in their order, so an access that hits waits for those before it; but as long as these queues have
+    room the client goes on, with an access every 6 cycles if all of them miss. After reset, accesses wait until the
+    caches and the poison bits are cleared: a cycle a line or, if that is more, two a QP.
 
     Neither cache knows the host's writes. An MPT entry that is changed must be invalidated, one that becomes valid need
-    not. Its invalidation takes the entry out of the cache (6 cycles or a few more, in which no access starts), then
+    not. Its invalidation takes the entry out of the cache (8 cycles or a few more, in which no access starts), then
     waits for a :class:`.fence.Fence`: it is accepted when all runs are ``over`` of which an access has seen the old
     entry. So nothing is read or written any more by what that entry said. All other accesses go on meanwhile.
 
     The MTT entries of a region that is gone stay in their cache, and harm nobody as long as no other region's entries
-    stand at these addresses. Before they do, all MTT entries are invalidated: 4 cycles a line, in which accesses go on.
+    stand at these addresses. Before they do, all MTT entries are invalidated: a cycle a line, in which accesses go on.
     What changes an entry of a region that is in use shall use other addresses; an entry that becomes present need not.
 
     Parameters
@@ -44,8 +48,10 @@ class AccessUnit(wiring.Component):
         64, 128, 256 or 512: of the fill ports.
     qps : int
         QPs; a power of two.
-    mpt_sets, mpt_ways, mtt_sets, mtt_ways : int
-        Of the caches. Up to 512 lines take no more block RAM than fewer.
+    mpt_sets, mtt_sets : int
+        Of the caches, which have two ways. Up to 512 lines take no more block RAM than fewer.
+    mpt_waiting, mtt_waiting : int
+        Accesses of a client that wait in front of each cache, powers of two.
     verdicts : int
         Packets whose verdict waits for the transmitter, a power of two.
 
@@ -57,8 +63,8 @@ class AccessUnit(wiring.Component):
     receive : ``request``, ``piece``
     mpt_read, mtt_read : stream of ``ReadRequest``
     mpt_data, mtt_data : stream of ``PacketBeat``
-        One packet a read, in order: 32 bytes an MPT entry, 8 an MTT entry. Always ready. A packet with ``error`` makes
-        the entry invalid this once.
+        One packet a read, in order: 32 bytes an MPT entry, 8 an MTT entry. Always ready. Of a packet with ``error``
+        nothing is kept, and who waits for the entry does not find it.
     over : a bit of each of :data:`LANES`
         Strobe: the oldest run on that way has ended, and with it all transfers of its pieces.
     invalidate : stream of :data:`Invalidation`
@@ -66,20 +72,19 @@ class AccessUnit(wiring.Component):
     mpt_base, mpt_log_size
         Where the MPT stands and how large it is.
     count_mpt_hits, count_mpt_misses, count_mtt_hits, count_mtt_misses : 1
-        Strobes: a lookup that found its entry in the cache, or had to read it.
+        Strobes: an access, or a page of one, found its entry without a read for it; an entry was read. One read may be
+        for several accesses.
     count_access_errors : 1
         Strobe: a run was refused, for another reason than poison.
     """
 
-    def __init__(self, data_width, qps, *, mpt_sets=256, mpt_ways=2, mtt_sets=256, mtt_ways=2, verdicts=16):
+    def __init__(self, data_width, qps, *, mpt_sets=256, mtt_sets=256, mpt_waiting=8, mtt_waiting=16, verdicts=16):
         self.data_width = data_width
         self.qps = qps
         self.mpt_sets = mpt_sets
-        self.mpt_ways = mpt_ways
         self.mtt_sets = mtt_sets
-        self.mtt_ways = mtt_ways
-        self._protection = Protection(data_width, qps, sets=mpt_sets, ways=mpt_ways)
-        self._translation = Translation(data_width, qps, sets=mtt_sets, ways=mtt_ways, verdicts=verdicts)
+        self._protection = Protection(data_width, qps, sets=mpt_sets, waiting=mpt_waiting)
+        self._translation = Translation(data_width, qps, sets=mtt_sets, waiting=mtt_waiting, verdicts=verdicts)
         receive = {"request": In(stream.Signature(AccessRequest)), "piece": Out(stream.Signature(Piece))}
         super().__init__(
             {
@@ -116,19 +121,18 @@ class AccessUnit(wiring.Component):
         wiring.connect(m, flipped(self.mtt_read), translation.read)
         wiring.connect(m, flipped(self.mtt_data), translation.fill)
 
-        # A run is under way from its first access on.
+        # A run is under way from its first access on that has seen its entry.
         m.submodules.fence = fence = Fence(LANES)
-        begins = []
-        for client, port in enumerate((self.transmit.request, self.receive.request)):
-            inside = Signal(name=f"inside{client}")
-            taken = Signal(name=f"taken{client}")
-            m.d.comb += taken.eq(port.valid & port.ready)
-            with m.If(taken):
-                m.d.sync += inside.eq(~port.payload.last)
-            begins.append(taken & ~inside)
-        tag = self.transmit.request.payload.tag
+        checked = protection.o.payload
+        inside = Signal(2)
+        with m.If(protection.o.valid):
+            m.d.sync += inside.bit_select(checked.client, 1).eq(~checked.last)
+        begins = protection.o.valid & ~inside.bit_select(checked.client, 1)
+        transmits = begins & (checked.client == TRANSMIT)
         m.d.comb += [
-            fence.enter.eq(Cat(begins[TRANSMIT] & ~tag, begins[TRANSMIT] & tag, begins[RECEIVE])),
+            fence.enter.eq(
+                Cat(transmits & ~checked.tag, transmits & checked.tag, begins & (checked.client == RECEIVE))
+            ),
             fence.leave.eq(self.over),
             protection.room.eq(translation.room & Cat(fence.room[:2].all(), fence.room[2])),
         ]

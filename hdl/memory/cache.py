@@ -1,6 +1,6 @@
 """A cache of records that stand in a table in host memory."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -10,43 +10,43 @@ from ..stream.ram import Ram
 from ..stream.record import record_layout
 from ..stream.transfer import ReadRequest
 
-__all__ = ["Cache"]
+__all__ = ["CLIENTS", "LUT_RAM_ROWS", "Cache"]
+
+CLIENTS = 2
+"""Whose accesses are looked up: transmit and receive."""
+
+LUT_RAM_ROWS = 16
+"""Rows that LUT RAM has at least, on an ECP5: as many reads under way cost no more than fewer."""
 
 
 class Cache(wiring.Component):
-    """Set-associative, read-only cache of ``record``; record number ``Cat(index, tag)`` stands at ``base`` plus its
-    number times its size.
+    """Read-only cache of ``record`` with two ways and several reads under way. Record number ``Cat(index, tag)``
+    stands at ``base`` plus its number times its size.
 
-    Several clients share one lookup pipeline. A lookup is taken in cycle *n*, its ``tag`` follows in *n + 1*, and
-    ``answer`` comes in *n + 2*, always: a lookup may start each cycle and never waits inside. A client has one lookup
-    under way at a time. The answer is one of
+    The clients share one lookup pipeline, in which nothing waits. A lookup is taken in cycle *n*, at most one every two
+    cycles, and its ``tag`` follows in *n + 1*. The ways of a set stand one behind the other in the same block RAM: in
+    *n + 2* comes the ``answer`` from the way in which the client found its record the last time, and in *n + 3*, if the
+    record was not there, that from the other one. ``over`` follows a cycle after the last answer. Answers come straight
+    from the comparison of tags: register them.
 
-    * ``hit``: ``line`` holds the record;
-    * ``absent``, whatever ``hit``: there was no such record in the table, or the bus failed to read it;
-    * neither: the client must repeat the same lookup, in *n + 4* at the earliest, and when it is not ``blocked``. That
-      rises in *n + 4* if it is a miss, until the record has been read. Only its own misses block a client: lookups of
-      the others go on.
+    A lookup that finds nothing queues a read. ``reads`` may be under way, answered in their order. A client has at most
+    one ``demand`` lookup's read at a time, which always has room; for other lookups, *prefetches*, there may be none.
+    They queue no read, either, if the client's last one, which is on its way, was for the same set: most likely, for
+    this record.
 
-    The ways of a set stand one behind the other in the same block RAM. A lookup looks into one way, that in which the
-    client found its record the last time; if it is not there, the repeated lookup looks into the other, and only then
-    it is a miss. So block RAM and comparators are those of one way, and a client pays only when it changes between
-    records of different ways.
-
-    Answers come straight from tag comparison: register them.
-
-    Reads are answered in their order; each client has at most one under way. A record that is absent is not cached,
-    so making it present needs no invalidation. Two clients that miss the same record both read it and fill two ways:
-    one of the two answers, and an invalidation clears all ways of the index, so this does no harm. A fill goes to a
-    way that is empty, else the ways take turns.
+    An answer is written to its line at once: to a way that was empty, else the ways take turns. So a lookup that
+    follows finds it, unless another record of the set has come in between. A record that is absent is not cached, so
+    making it present needs no invalidation. A record that is read twice at the same time may come to stand in both
+    ways; one of the two answers, and an invalidation clears both. A row that is written in the cycle in which it is
+    looked at holds nothing that can be used: such a lookup finds nothing, and queues no read.
 
     An invalidation of an ``index`` is accepted when its lines are cleared: no older record can come back. Until then no
-    lookup is taken, which is 6 cycles at most, and one more for each fill that arrives. Reads under way do not delay
-    it: their records may be older, so they are thrown away, and the clients read again.
+    lookup is taken, which is 8 cycles at most, and one more for each answer that arrives. Reads under way do not delay
+    it: their records may be older, so they are thrown away.
 
-    An invalidation of ``all`` is accepted when each line that was there when it began is cleared. It takes a cycle of
-    every 4, or of 5 when a fill arrives in it, and lookups go on in the others. What is looked up meanwhile may be
-    older, so it is for records that are no longer looked up. After reset, all lines are cleared before the first lookup
-    is taken, one a cycle.
+    An invalidation of ``all`` is accepted when each line that was there when it began is cleared, one a cycle, or, in
+    a cycle in which an answer is written, none. Lookups go on. What is looked up meanwhile may be older, so it is for
+    records that are no longer looked up. After reset, all lines are cleared before the first lookup is taken.
 
     Parameters
     ----------
@@ -58,241 +58,240 @@ class Cache(wiring.Component):
         Of ``fill``.
     tag_width : int
         Bits of a record's number beyond those of its index.
-    sets, ways : int
-        ``sets`` is a power of two; ``index`` has its logarithm in bits. ``ways`` is 1 or 2.
-    clients : int
+    sets : int
+        A power of two; ``index`` has its logarithm in bits. Each has two ways.
+    reads : int
+        Reads under way, of both clients; a power of two, at least 4.
 
     Members
     -------
-    lookup : stream of ``client`` and ``index``
+    lookup : stream of ``client``, ``index`` and ``demand``
     tag, drop
-        In the cycle after ``lookup`` was taken: the rest of the number; ``drop`` calls the lookup off, and its
-        answer is void.
-    answer : ``valid``, ``client``, ``hit``, ``absent``
-        2 cycles after ``lookup`` was taken.
+        In the cycle after ``lookup`` was taken: the rest of the number; ``drop`` says that no record is needed: the
+        lookup is over as if it had been found.
+    answer : ``valid``, ``client``, ``demand``, ``hit``, ``found``
+        2 cycles after ``lookup`` was taken, and perhaps again a cycle later. ``hit``: ``line`` holds the record;
+        ``found``: it does, or the lookup is dropped.
     line
         All fields of the record but ``present``.
-    blocked : a bit a client
-        Its miss is under way.
+    over : ``valid``, ``client``, ``demand``, ``found``, ``reads``, ``again``
+        A cycle after a lookup's last answer. ``reads``: it has queued a read; ``again``: it has not, for lack of room,
+        or because the row was being written.
+    answered : ``valid``, ``client``, ``demand``, ``absent``
+        A read is answered, and its line is written; it can be looked up in the next cycle. ``absent``: there is no
+        such record, or the bus failed to read it.
+    forget : 1
+        Strobe: an invalidation of an index begins. No lookup is under way, and what was absent may be there now.
     base : 64
         Bus address of record 0.
     read : stream of ``ReadRequest``
     fill : stream of ``PacketBeat``
         A packet a read. Always ready. ``error`` makes the record absent.
     invalidate : stream of ``all`` and ``index``
-    count_hit, count_miss : 1
-        Strobes. A lookup that is repeated after a miss does not count as a hit.
     """
 
-    def __init__(self, record, present, *, data_width, tag_width, sets=128, ways=2, clients=2):
+    def __init__(self, record, present, *, data_width, tag_width, sets=128, reads=8):
         if record.size & record.size - 1:
             raise ValueError(f"size of the record must be a power of two, not {record.size!r}")
         if present not in record.fields or record.fields[present].width != 1:
             raise ValueError(f"present must name a field of 1 bit of record {record.name!r}, not {present!r}")
         if sets < 2 or sets & sets - 1:
             raise ValueError(f"sets must be a power of two, at least 2, not {sets!r}")
-        if ways not in (1, 2):
-            raise ValueError(f"ways must be 1 or 2, not {ways!r}")
-        if clients < 1:
-            raise ValueError(f"clients must be positive, not {clients!r}")
+        if reads < 4 or reads & reads - 1:
+            raise ValueError(f"reads must be a power of two, at least 4, not {reads!r}")
         self.record = record
         self.present = present
         self.data_width = data_width
         self.tag_width = tag_width
         self.sets = sets
-        self.ways = ways
-        self.clients = clients
+        self.reads = reads
         self.layout = data.StructLayout({f.name: f.width for f in record.fields.values() if f.name != present})
-        client = range(max(2, clients))
         index = range(sets)
         super().__init__(
             {
-                "lookup": In(stream.Signature(data.StructLayout({"client": client, "index": index}))),
+                "lookup": In(stream.Signature(data.StructLayout({"client": 1, "index": index, "demand": 1}))),
                 "tag": In(tag_width),
                 "drop": In(1),
-                "answer": Out(data.StructLayout({"valid": 1, "client": client, "hit": 1, "absent": 1})),
+                "answer": Out(data.StructLayout({"valid": 1, "client": 1, "demand": 1, "hit": 1, "found": 1})),
                 "line": Out(self.layout),
-                "blocked": Out(clients),
+                "over": Out(
+                    data.StructLayout({"valid": 1, "client": 1, "demand": 1, "found": 1, "reads": 1, "again": 1})
+                ),
+                "answered": Out(data.StructLayout({"valid": 1, "client": 1, "demand": 1, "absent": 1})),
+                "forget": Out(1),
                 "base": In(64),
                 "read": Out(stream.Signature(ReadRequest)),
                 "fill": In(stream.Signature(PacketBeat(data_width))),
                 "invalidate": In(stream.Signature(data.StructLayout({"all": 1, "index": index}))),
-                "count_hit": Out(1),
-                "count_miss": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        client_shape = range(max(2, self.clients))
         index_bits = ceil_log2(self.sets)
-        way_bits = self.ways - 1
         row = data.StructLayout({"valid": 1, "tag": self.tag_width, "line": self.layout})
-        m.submodules.ram = ram = Ram(row, self.sets * self.ways)
+        m.submodules.ram = ram = Ram(row, 2 * self.sets)
 
-        clearing = Signal(init=1)
-        write = Signal()  # a fill is complete in `buffer` and goes to its line
+        # Reads under way, in their order: not asked for yet from `asked` on.
+        wanted = data.StructLayout({"index": index_bits, "tag": self.tag_width, "way": 1, "client": 1, "demand": 1})
+        m.submodules.queue = queue = memory.Memory(shape=wanted, depth=self.reads, init=[])
+        put, get = queue.write_port(), queue.read_port(domain="comb")
+        tail, asked, head = (Signal(range(2 * self.reads), name=name) for name in ("tail", "asked", "head"))
+        under_way = (tail - head)[: len(tail)]
+        write = Signal()  # an answer is complete in `buffer`
+        oldest = get.data  # while `write`
 
-        # The lookup pipeline. No lookup starts in the cycle of a write: the row read might be the one written.
-        valid1, valid2 = Signal(), Signal()
-        client1, client2 = Signal(client_shape), Signal(client_shape)
-        index1, index2 = Signal(index_bits), Signal(index_bits)
-        tag2 = Signal(self.tag_width)
-        way = Signal(self.clients)  # where the client looks next
-        second = Signal(self.clients)  # its next lookup is for the other way of one that found nothing
-        absent = Signal(self.clients)  # the client's last read found nothing; its repeated lookup shall hear of it
-        missed = Signal(self.clients)  # the client's next lookup repeats one
-        way1, way2, second2, absent2, missed2 = Signal(), Signal(), Signal(), Signal(), Signal()
-        look = way.bit_select(self.lookup.payload.client, 1)
+        # The lookup pipeline: stages 1 and 2 of the first way looked into; the second follows a cycle behind.
+        lookup, invalidate = self.lookup, self.invalidate
         initial = Signal(init=1)
-        invalidate = self.invalidate
-        clear = Signal()  # a line is cleared in this cycle
+        valid1, valid2, second2, valid3 = (Signal(name=name) for name in ("valid1", "valid2", "second2", "valid3"))
+        client1, client2, demand1, demand2, way1, way2 = (
+            Signal(name=name) for name in ("client1", "client2", "demand1", "demand2", "way1", "way2")
+        )
+        index1, index2 = Signal(index_bits), Signal(index_bits)
+        tag2, drop2 = Signal(self.tag_width), Signal()
+        some1, some2 = Signal(), Signal()  # a read was under way
+        recent = Signal(CLIENTS)  # the way in which the client found its last record
+        way0 = recent.bit_select(lookup.payload.client, 1)
+        start = lookup.valid & lookup.ready
         m.d.comb += [
-            self.lookup.ready.eq(~initial & ~clear & ~write & ~(invalidate.valid & ~invalidate.payload.all)),
-            ram.r_addr.eq(Cat(self.lookup.payload.index, look[:way_bits])),
+            lookup.ready.eq(~initial & ~valid1 & ~(invalidate.valid & ~invalidate.payload.all)),
+            ram.r_addr.eq(Mux(valid1, Cat(index1, ~way1), Cat(lookup.payload.index, way0))),
         ]
+        m.d.sync += [valid1.eq(start), valid2.eq(valid1)]
+        with m.If(~valid1):
+            m.d.sync += [
+                client1.eq(lookup.payload.client),
+                demand1.eq(lookup.payload.demand),
+                index1.eq(lookup.payload.index),
+                way1.eq(way0),
+                some1.eq(tail != head),
+            ]
+        with m.If(valid1):
+            m.d.sync += [
+                client2.eq(client1),
+                demand2.eq(demand1),
+                index2.eq(index1),
+                way2.eq(way1),
+                tag2.eq(self.tag),
+                drop2.eq(self.drop),
+                some2.eq(some1),
+            ]
+        # A row that was written while it was read: compared a cycle later.
+        written, w_addr1, undefined2 = Signal(), Signal.like(ram.w_addr), Signal()
+        r_addr1 = Signal.like(ram.r_addr)
         m.d.sync += [
-            valid1.eq(self.lookup.valid & self.lookup.ready),
-            client1.eq(self.lookup.payload.client),
-            index1.eq(self.lookup.payload.index),
-            way1.eq(look),
-            valid2.eq(valid1 & ~self.drop),
-            client2.eq(client1),
-            index2.eq(index1),
-            way2.eq(way1),
-            tag2.eq(self.tag),
-            second2.eq(second.bit_select(client1, 1) if way_bits else 1),
-            absent2.eq(absent.bit_select(client1, 1)),
-            missed2.eq(missed.bit_select(client1, 1)),
+            written.eq(ram.w_en),
+            w_addr1.eq(ram.w_addr),
+            r_addr1.eq(ram.r_addr),
+            undefined2.eq(written & (w_addr1 == r_addr1)),
         ]
 
         answer, here = self.answer, ram.r_data
+        empty2 = ~here.valid & ~undefined2
         found2 = Signal()
         m.d.comb += [
             self.line.eq(here.line),
-            answer.valid.eq(valid2),
+            answer.valid.eq(valid2 | second2),
             answer.client.eq(client2),
-            answer.hit.eq(here.valid & (here.tag == tag2)),
-            answer.absent.eq(absent2),
-            found2.eq(answer.hit | answer.absent),
+            answer.demand.eq(demand2),
+            answer.hit.eq(here.valid & (here.tag == tag2) & ~undefined2),
+            found2.eq(answer.hit | (valid2 & drop2)),
+            answer.found.eq(found2),
         ]
         # What a miss sets off begins a cycle later: the comparison takes most of this one.
-        valid3, found3, second3 = Signal(), Signal(), Signal()
-        absent3, missed3, empty3 = Signal(), Signal(), Signal()
-        client3 = Signal(client_shape)
-        miss3, again3 = Signal(), Signal()
+        over = self.over
+        found3, demand3, undefined3, client3, way3 = (
+            Signal(name=name) for name in ("found3", "demand3", "undefined3", "client3", "way3")
+        )
+        victim2, first_empty, turn = (Signal(name=name) for name in ("victim2", "first_empty", "turn"))
+        same3, lacks3 = Signal(), Signal()
+        index3 = Signal(index_bits)
+        last = [Signal(index_bits, name=f"last{client}") for client in range(CLIENTS)]
+        known = Signal(CLIENTS)  # the client's last read was for `last`
+        m.d.comb += victim2.eq(Mux(first_empty, way2, Mux(empty2, ~way2, turn)))
         m.d.sync += [
-            valid3.eq(valid2),
+            second2.eq(valid2 & ~found2),
+            valid3.eq((valid2 & found2) | second2),
             found3.eq(found2),
-            second3.eq(second2),
-            absent3.eq(absent2),
-            missed3.eq(missed2),
-            empty3.eq(~here.valid),
+            demand3.eq(demand2),
             client3.eq(client2),
+            way3.eq(way2 ^ second2),
+            undefined3.eq(undefined2 | (second2 & undefined3)),
+            first_empty.eq(empty2),
+            index3.eq(index2),
+            same3.eq((index2 == Mux(client2, last[1], last[0])) & known.bit_select(client2, 1) & some2),
         ]
         m.d.comb += [
-            miss3.eq(valid3 & ~found3 & second3),
-            again3.eq(valid3 & ~found3 & ~second3),
-            self.count_miss.eq(miss3),
-            self.count_hit.eq(valid3 & found3 & ~absent3 & ~missed3),
+            over.valid.eq(valid3),
+            over.client.eq(client3),
+            over.demand.eq(demand3),
+            over.found.eq(found3),
+            lacks3.eq(undefined3 | (~demand3 & (under_way >= self.reads - CLIENTS))),
+            over.reads.eq(valid3 & ~found3 & ~lacks3 & (demand3 | ~same3)),
+            over.again.eq(~found3 & lacks3),
+            put.addr.eq(tail),
+            put.data.eq(Cat(index2, tag2, victim2, client2, demand2)),
+            put.en.eq(second2 & (under_way != self.reads)),  # in vain on a hit, but known early
         ]
-        spare = Signal(self.clients)  # the first way that the client looked into was empty
-        with m.If(valid3):
-            m.d.sync += [
-                absent.bit_select(client3, 1).eq(0),
-                second.bit_select(client3, 1).eq(again3),
-                spare.bit_select(client3, 1).eq(again3 & empty3),
-            ]
-            with m.If(~again3):
-                m.d.sync += missed.bit_select(client3, 1).eq(miss3)
-        with m.If(again3):
-            m.d.sync += way.bit_select(client3, 1).eq(~way.bit_select(client3, 1))
+        with m.If(over.reads):
+            m.d.sync += [tail.eq(tail + 1), turn.eq(~turn), known.bit_select(client3, 1).eq(1)]
+            for client in range(CLIENTS):
+                with m.If(client3 == client):
+                    m.d.sync += last[client].eq(index3)
+        with m.If(valid3 & found3):
+            m.d.sync += recent.bit_select(client3, 1).eq(way3)
 
-        # What each client waits for. One read port serves both the read request and, with precedence, the fill.
-        turn = Signal()
-        with m.If(miss3):
-            m.d.sync += turn.eq(~turn)
-        miss_layout = data.StructLayout({"index": index_bits, "tag": self.tag_width})
-        m.submodules.misses = misses = memory.Memory(shape=miss_layout, depth=max(2, self.clients), init=[])
-        miss_write, miss_read = misses.write_port(), misses.read_port(domain="comb")
-        victim = Signal(self.clients)  # the way that the client's record goes to
-        here3 = way.bit_select(client3, 1)  # where it looked in vain, at last
-        with m.If(miss3):
-            # The way looked into first, if it is empty: so what is filled in succession is found in succession.
-            first_was_empty = spare.bit_select(client3, 1)
-            m.d.sync += victim.bit_select(client3, 1).eq(Mux(first_was_empty, ~here3, Mux(empty3, here3, turn)))
-        wanted = Signal(self.clients)
-        oldest = Signal(client_shape)
-        next_client = Signal(client_shape)
-        for client in reversed(range(self.clients)):
-            with m.If(wanted[client]):
-                m.d.comb += next_client.eq(client)
-        issue = Signal()
+        # Reads are asked for. One read port serves both this and, with precedence, what is written.
+        ask = Signal()
         m.d.comb += [
-            miss_write.addr.eq(client2),
-            miss_write.data.eq(Cat(index2, tag2)),
-            miss_write.en.eq(valid2),  # in vain on a hit, but known early; a client that waits looks nothing up
-            miss_read.addr.eq(Mux(write, oldest, next_client)),
-            issue.eq(wanted.any() & (~self.read.valid | self.read.ready) & ~write),
+            get.addr.eq(Mux(write, head, asked)),
+            ask.eq((asked != tail) & (~self.read.valid | self.read.ready) & ~write),
+            self.read.payload.length.eq(self.record.size),
         ]
-        number = Cat(miss_read.data.index, miss_read.data.tag)
         with m.If(self.read.ready):
             m.d.sync += self.read.valid.eq(0)
-        with m.If(issue):
+        with m.If(ask):
+            number = Cat(get.data.index, get.data.tag)
             m.d.sync += [
                 self.read.valid.eq(1),
                 self.read.payload.address.eq(self.base + (number << ceil_log2(self.record.size))),
-                wanted.bit_select(next_client, 1).eq(0),
+                asked.eq(asked + 1),
             ]
-        m.d.comb += self.read.payload.length.eq(self.record.size)
 
-        # Clients in the order of their reads.
-        places = max(2, self.clients)
-        order = Signal(data.ArrayLayout(client_shape, places))
-        head, tail = Signal(client_shape), Signal(client_shape)
-        m.d.comb += oldest.eq(order[head])
-        with m.If(issue):
-            m.d.sync += [order[tail].eq(next_client), tail.eq(Mux(tail == places - 1, 0, tail + 1))]
-        with m.If(write):
-            m.d.sync += head.eq(Mux(head == places - 1, 0, head + 1))
-
+        # Answers.
         beats = max(1, self.record.size * 8 // self.data_width)
         buffer = Signal(beats * self.data_width)
         filled = data.View(record_layout(self.record), buffer[: self.record.size * 8])
-        error = Signal()
-        found = Signal()
-        m.d.comb += [self.fill.ready.eq(1), found.eq(filled[self.present] & ~error)]
+        error, found, fresh = Signal(), Signal(), Signal()
+        stale = Signal(range(self.reads + 1))  # how many of the oldest reads began before an invalidation
+        m.d.comb += [self.fill.ready.eq(1), found.eq(filled[self.present] & ~error), fresh.eq(stale == 0)]
         m.d.sync += write.eq(self.fill.valid & self.fill.payload.last)
         with m.If(self.fill.valid):
             m.d.sync += [
                 buffer.eq(Cat(buffer, self.fill.payload.data)[self.data_width :]),
                 error.eq(self.fill.payload.error),
             ]
-        for client in range(self.clients):
-            with m.If(miss3 & (client3 == client)):
-                m.d.sync += [self.blocked[client].eq(1), wanted[client].eq(1)]
-            with m.Elif(write & (oldest == client)):
-                m.d.sync += self.blocked[client].eq(0)
-        filled_way = victim.bit_select(oldest, 1)
-        spoiled = Signal(self.clients)  # the client's read began before an invalidation
-        fresh = ~spoiled.bit_select(oldest, 1)
         with m.If(write):
-            m.d.sync += [
-                absent.bit_select(oldest, 1).eq(~found & fresh),
-                way.bit_select(oldest, 1).eq(filled_way),
-                spoiled.bit_select(oldest, 1).eq(0),
-            ]
+            m.d.sync += head.eq(head + 1)
+            with m.If(~fresh):
+                m.d.sync += stale.eq(stale - 1)
+            with m.If(found & fresh):
+                m.d.sync += recent.bit_select(oldest.client, 1).eq(oldest.way)
+        m.d.comb += [
+            self.answered.valid.eq(write),
+            self.answered.client.eq(oldest.client),
+            self.answered.demand.eq(oldest.demand),
+            self.answered.absent.eq(~found & fresh),
+        ]
 
         # Clearing: the lines of one index, or all. A set's ways one after the other, then the next set.
-        pace = Signal(2)
-        clear_row = Signal(range(self.sets * self.ways))
-        clear_index, clear_way = clear_row[:index_bits], clear_row[-1] if way_bits else Const(1)
         everything = invalidate.payload.all
-        clear_last = Signal()
-        with m.If((pace != 0) | ~write):  # a fill in the cycle of a clear delays it by one
-            m.d.sync += pace.eq(pace + 1)
+        clearing, clear, clear_last = Signal(init=1), Signal(), Signal()
+        clear_row = Signal(range(2 * self.sets))
+        clear_index, clear_way = clear_row[:index_bits], clear_row[-1]
         m.d.comb += [
-            clear.eq(clearing & ~write & (initial | ~everything | (pace == 0))),
+            clear.eq(clearing & ~write),
             clear_last.eq(clear & (~(initial | everything) | clear_index.all()) & clear_way),
             invalidate.ready.eq(clear_last & ~initial),
         ]
@@ -300,17 +299,15 @@ class Cache(wiring.Component):
             m.d.sync += clear_row.eq(Cat((clear_index + clear_way)[:index_bits], ~clear_way))
         with m.If(clear_last):
             m.d.sync += [clearing.eq(0), initial.eq(0)]
-        with m.If(~clearing & invalidate.valid & (everything | ~(valid1 | valid2 | valid3))):
+        with m.If(~clearing & invalidate.valid & (everything | ~(valid1 | valid2 | second2 | valid3))):
             m.d.sync += [clearing.eq(1), clear_row.eq(Mux(everything, 0, invalidate.payload.index))]
             with m.If(~everything):
-                # What was not there before may be there now.
-                m.d.sync += absent.eq(0)
-                for client in range(self.clients):
-                    m.d.sync += spoiled[client].eq(self.blocked[client] & ~(write & (oldest == client)))
+                m.d.sync += [stale.eq(under_way - write), known.eq(0)]
+                m.d.comb += self.forget.eq(1)
         m.d.comb += [
-            ram.w_addr.eq(Mux(clear, clear_row, Cat(miss_read.data.index, filled_way[:way_bits]))),
+            ram.w_addr.eq(Mux(clear, clear_row, Cat(oldest.index, oldest.way))),
             ram.w_data.valid.eq(~clear),
-            ram.w_data.tag.eq(miss_read.data.tag),
+            ram.w_data.tag.eq(oldest.tag),
             ram.w_data.line.as_value().eq(Cat(filled[name] for name in self.layout.members)),
             ram.w_en.eq(clear | (write & found & fresh)),
         ]

@@ -38,7 +38,7 @@ def round_trip(name="WRITE", size=8 * MTU, count=1, mtu=MTU):
     is sent again. ``count`` messages of ``size`` bytes are sent at once; the second frame is lost.
     """
     from scapy.utils import PcapNgReader
-    from verbena.hdl.transport.aeth import AethSyndrome
+    from verbena.hdl.transport.common.aeth import AethSyndrome
 
     sender = 1 if name == "READ" else 0
     with tempfile.TemporaryDirectory() as folder, End("sim0", REGION) as a, End("sim1", REGION) as b:

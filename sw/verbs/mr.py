@@ -2,6 +2,7 @@
 
 import errno
 
+from ..regions import alloc_pages
 from .base import PyverbsCM, attempt, refuse
 from .libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
 from .limits import MAX_MR_SIZE
@@ -86,7 +87,7 @@ class MR(PyverbsCM):
             if not within(length, 0, MAX_MR_SIZE):
                 refuse(f"{failed}: length must be 0 to {MAX_MR_SIZE:#x}, not {length!r}", errno.EINVAL)
             with attempt(failed):
-                self._owned = address = adapter.memory.alloc(max(1, length), _PAGE)
+                self._owned = address = alloc_pages(adapter.memory, length)
             adapter.memory.write(address, bytes(length))
         try:
             self._memory = memory = self._pin(failed, address, length, granted)
@@ -255,7 +256,7 @@ class Buf(PyverbsCM):
         self.size = size
         self._memory = pd.context._adapter.memory
         with attempt(failed):
-            self.addr = self._memory.alloc(size, _PAGE)
+            self.addr = alloc_pages(self._memory, size)
         self._memory.write(self.addr, bytes(size))
         self._opened()
 

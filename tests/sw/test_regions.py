@@ -1,5 +1,6 @@
 """Keys and the tables behind them. Bytes are written out by hand."""
 
+import errno
 import random
 import struct
 
@@ -7,7 +8,8 @@ import pytest
 from fake_device import INVALIDATE_KEY, INVALIDATE_MTT, FakeDevice
 from verbena.sw import host_memory
 from verbena.sw.adapter import Adapter
-from verbena.sw.regions import MAX_REGIONS, best_pages
+from verbena.sw.errors import AdapterError
+from verbena.sw.regions import MAX_REGIONS, alloc_pages, best_pages
 
 LOCAL, REMOTE_WRITE = 1, 2
 
@@ -45,6 +47,51 @@ def test_contiguous_memory_takes_large_pages(fake, adapter):
     assert log_page == min(21, agreeing)
     mtt = struct.unpack_from("<Q", fake.mpt(region.index), 16)[0]
     assert struct.unpack("<Q", fake.read_bus(mtt, 8))[0] == bus >> log_page << log_page | 1
+
+
+@pytest.mark.parametrize("length", [4097, 10_000, 1 << 20, (5 << 20) + 8])
+def test_huge_pages_hold_a_region_in_one(fake, adapter, length, monkeypatch):
+    """If the environment asks for huge pages, one page of the device holds what the driver allocates for a region."""
+    monkeypatch.setenv("VERBENA_HUGE_PAGES", "1")
+    at = alloc_pages(adapter.memory, length)
+    region = adapter.register(1, at, length, 0)
+    entry = fake.mpt(region.index)
+    log_page = entry[6] & 63
+    assert at >> log_page == at + length - 1 >> log_page
+    (page,) = struct.unpack("<Q", fake.read_bus(struct.unpack_from("<Q", entry, 16)[0], 8))
+    start = page & -4096 | at & (1 << log_page) - 1
+    assert page & 1
+    assert [fake.host(start), fake.host(start + length - 1)] == [at, at + length - 1]
+    adapter.deregister(region)
+    host_memory.free(at)
+
+
+@pytest.mark.parametrize("variable", [None, "0"])
+def test_pages_are_small_if_nobody_asks(fake, adapter, variable, monkeypatch):
+    monkeypatch.delenv("VERBENA_HUGE_PAGES", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("VERBENA_HUGE_PAGES", variable)
+    at = alloc_pages(adapter.memory, 1 << 20)
+    assert fake.mpt(adapter.register(1, at, 1 << 20, 0).index)[6] & 63 == 12
+
+
+def test_huge_pages_that_there_are_none_of(adapter, monkeypatch):
+    """Memory without a place for a huge page, or none that the device reaches, is taken as it comes."""
+    monkeypatch.setenv("VERBENA_HUGE_PAGES", "1")
+
+    class Scattered:
+        def __init__(self, error):
+            self.error = error
+
+        def alloc_contiguous(self, size, alignment):
+            raise self.error
+
+        def alloc(self, size, alignment):
+            return size, alignment
+
+    for error in (MemoryError("full"), ValueError("too large"), AdapterError(errno.EFAULT, "beyond")):
+        assert alloc_pages(Scattered(error), 5000) == (5000, 4096)
+    assert alloc_pages(Scattered(RuntimeError()), 4096) == (4096, 4096)
 
 
 def test_a_region_of_nothing(fake, adapter):

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ...abi.contexts import QP_CONTEXT
 from ...abi.cqe import WcStatus
 from ...abi.tables import AccessStatus
-from ...memory.translation import Verdict
+from ...memory.mtt import Verdict
 from ...stream.arbiter import pick
 from ...stream.packet import PacketBeat
 from ...stream.table import Table

@@ -93,6 +93,16 @@ class Host:
             length -= part
         return AccessStatus.OK, pieces
 
+    def parts(self, request):
+        """Lengths of the two parts of an access across a page boundary whose key is good, else its length."""
+        address, length = request["address"], request["length"]
+        if length and not request["discard"] and self.check(request)[0] in (AccessStatus.OK, AccessStatus.PAGE):
+            size = 1 << self.entry(request["key"] >> 8)["log_page_size"]
+            first = size - address % size
+            if first < length:
+                return [first, length - first]
+        return [length]
+
     def answer(self, client, requests):
         """(pieces, verdicts) of a client's requests; a piece is (address, length, discard, status, tag, last)."""
         poisoned, pieces, verdicts = set(), [], []
@@ -111,14 +121,13 @@ class Host:
             else:
                 status, mine = self.check(request)
             mine = [(address, part, request["discard"]) for address, part in mine]
-            rest = length - sum(part for _, part, _ in mine)
             if status:
                 if request["quiet"]:
                     status = AccessStatus.POISONED
                 else:
                     poisoned.add(qp)
                 if client == RECEIVE:
-                    mine.append((None, rest, 1))
+                    mine += [(None, part, 1) for part in self.parts(request)[len(mine) :]]
                 elif last:
                     mine.append((None, 0, 0))
             tag = request["tag"]

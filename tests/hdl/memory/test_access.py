@@ -128,12 +128,12 @@ def random_runs(host, rng, keys, count):
 @pytest.mark.parametrize(("data_width", "sets"), [(64, 4), (128, 2), (256, 8), (512, 4)])
 def test_random(data_width, sets, monkeypatch):
     monkeypatch.setattr("verbena.hdl.memory.cache.Ram", CollidingRam)
-    monkeypatch.setattr("verbena.hdl.memory.translation.Ram", CollidingRam)
+    monkeypatch.setattr("verbena.hdl.memory.mtt.Ram", CollidingRam)
     rng = make_rng()
     host = Host()
     keys = random_regions(host, rng, 12)
     requests = {client: random_runs(host, rng, keys, 60) for client in CLIENTS}
-    dut = AccessUnit(data_width, QPS, mpt_sets=sets, mtt_sets=sets, mtt_ways=rng.choice([1, 2]))
+    dut = AccessUnit(data_width, QPS, mpt_sets=sets, mtt_sets=sets)
     check_static(dut, host, requests, rng, latency=lambda: rng.randrange(128))
 
 
@@ -245,7 +245,9 @@ def steady_interval(times):
 
 @pytest.mark.parametrize("clients", [(TRANSMIT,), (RECEIVE,), CLIENTS])
 def test_cycles_on_hits(clients):
-    """8 cycles from request to piece; an access every 4 cycles a client, whether the other is busy or not."""
+    """8 cycles from request to piece, and one more for each cache where the client's last record was in the other way,
+    as may be if both clients have read a record at once; an access every 4 cycles a client, whether the other is busy
+    or not."""
     rng = make_rng()
     host = Host()
     addresses = {key << 8: region(host, key << 8) for key in range(4)}
@@ -274,7 +276,7 @@ def test_cycles_on_hits(clients):
         assert not any(piece.status for _, piece in monitor.pieces[client])
         alone = len(clients) == 1
         latency = times[single] - monitor.first_seen[client][len(warm)]
-        assert latency == 8 if alone else 8 <= latency <= 9
+        assert latency == 8 if alone else 8 <= latency <= 11
         assert steady_interval(times[many:crossing]) == pytest.approx(4, abs=0.1)
         assert 2 * steady_interval(times[crossing:empty]) <= 8
         assert steady_interval(times[empty:]) == pytest.approx(4, abs=0.1)
@@ -289,20 +291,20 @@ def test_hits_pass_misses(missing, hitting, table):
     rng = make_rng()
     host = Host()
     pages = 4
-    addresses = {key: region(host, key, pages=pages) for key in range(0, 40 << 8, 256)}
-    large = region(host, 99 << 8, pages=64)
+    addresses = {key: region(host, key, pages=pages) for key in range(0, 64 << 8, 256)}
+    large = region(host, 99 << 8, pages=256)
     if table == "mpt":
-        misses = [access(key, address, 8) for key, address in addresses.items() if key]
+        misses = [access(key, address, 8) for key, address in addresses.items() if key >> 8 & 15]
     else:
-        misses = [access(99 << 8, large + PAGE * page, 8) for page in range(64) if page % 16 > 3]
+        misses = [access(99 << 8, large + PAGE * page, 8) for page in range(256) if page % 16 > 3]
     hits = [access(0, addresses[0] + PAGE * page, 8) for page in range(pages)]
-    dut = small_unit()
+    dut = small_unit() if table == "mtt" else small_unit(mtt_sets=256)
     span = []
 
     async def disturb(ctx, monitor):
         await monitor.until(ctx, lambda: span)
-        await send_all(ctx, getattr(dut, missing).request, misses[:10])
-        await monitor.until(ctx, lambda: len(monitor.pieces[missing]) == 10)
+        await send_all(ctx, getattr(dut, missing).request, misses)
+        await monitor.until(ctx, lambda: len(monitor.pieces[missing]) == len(misses))
         span.append(monitor.cycle)
 
     async def flow(ctx, monitor):
@@ -320,19 +322,60 @@ def test_hits_pass_misses(missing, hitting, table):
         for before, after in zip(monitor.times(hitting), monitor.times(hitting)[1:], strict=False)
         if start + 10 < before and after < end
     ]
-    assert end - start > 9 * 128
-    assert len(gaps) > 150
-    assert max(gaps) <= 7  # a fill's write may delay a lookup
-    assert sum(gaps) / len(gaps) < 4.2
+    assert monitor.counts[f"{table}_misses"] >= len(misses)
+    assert end - start > 5 * 128
+    assert max(gaps) <= 12
+    assert sum(gaps) / len(gaps) < 5  # a miss takes two lookups
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("table", "under_way", "pace"), [("mpt", 8, 6), ("mtt", 14, 6)])
+def test_misses_overlap(client, table, under_way, pace):
+    """As many misses as may wait take one latency together, and a few cycles each; more of them, that many a latency.
+
+    An access that hits and comes behind them leaves behind them, but delays nobody.
+    """
+    latency = 300
+    rng = make_rng()
+    host = Host()
+    cold = [region(host, key << 8) for key in range(1, 40)]
+    large = region(host, 99 << 8, pages=64)
+    if table == "mpt":
+        misses = [access(key << 8, address, 8) for key, address in enumerate(cold, 1)]
+    else:
+        misses = [access(99 << 8, large + PAGE * page, 8) for page in range(1, 40)]
+    warm = [access(99 << 8, large, 8)]
+    marks = []
+
+    async def requests(ctx, monitor):
+        port = getattr(dut, client).request
+        sent = 0
+        for count in (1, under_way, 39):
+            batch = misses[sent:count] if marks else warm
+            marks.append(monitor.cycle)
+            await send_all(ctx, port, [*batch, warm[0]])
+            sent = count if len(marks) > 1 else 0
+            total = len(marks) + 1 + sent
+            await monitor.until(ctx, lambda: len(monitor.pieces[client]) == total)  # noqa: B023
+        marks.append(monitor.cycle)
+
+    # The pages of the keys that miss are in no cache either: their reads begin when the keys are there.
+    dut = AccessUnit(64, QPS, mpt_sets=64, mtt_sets=64)
+    run(dut, host, rng, requests, latency=latency)
+    first, second = marks[2] - marks[1], marks[3] - marks[2]
+    rounds = 2 if table == "mpt" else 1
+    assert latency < first < rounds * latency + under_way * pace + 60
+    assert second < ((39 - under_way) / under_way + rounds) * latency + (39 - under_way) * pace + 60
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_accesses_go_on_while_translations_are_dropped(client):
-    """All MTT entries are dropped again and again: an access still comes every 4 cycles, but for its misses."""
+    """All MTT entries are dropped again and again, a line a cycle: an access still comes every 4 cycles, but for its
+    misses."""
     rng = make_rng()
     host = Host()
     address = region(host, 0)
-    dut = small_unit()
+    dut = shared(AccessUnit, 64, QPS, mpt_sets=16, mtt_sets=256)
     span = []
 
     async def drop(ctx, monitor):
@@ -343,19 +386,19 @@ def test_accesses_go_on_while_translations_are_dropped(client):
 
     async def flow(ctx, monitor):
         await send_all(ctx, getattr(dut, client).request, [access(0, address, 8)] * 4)
+        await monitor.until(ctx, lambda: len(monitor.pieces[client]) == 4)
         span.append(monitor.cycle)
         while len(span) < 2:
             await send_all(ctx, getattr(dut, client).request, [access(0, address, 8)] * 4)
         # The last dropping, too, costs a miss.
-        await send_all(ctx, getattr(dut, client).request, [access(0, address, 8)] * 4)
+        await send_all(ctx, getattr(dut, client).request, [access(0, address, 8)] * 20)
+        await monitor.until(ctx, lambda: monitor.counts["mtt_misses"] >= 5)
 
     monitor = run(dut, host, rng, drop, flow, latency=20)
     start, end = span
-    # A line every 4 cycles; the first may be taken in the cycle after the one that was seen.
-    assert 4 * (4 * 32 - 1) <= end - start <= 4 * 5 * 32
-    assert monitor.counts["mtt_misses"] == 5
+    assert 4 * 512 <= end - start <= 4 * 520
     count = sum(start < cycle <= end for cycle in monitor.times(client))
-    assert count >= (end - start - 4 * 45) // 4 * 0.9
+    assert count >= (end - start) // 4 - 4 * 10
 
 
 def test_an_invalidation_waits_for_no_one_elses_miss():
@@ -646,8 +689,10 @@ def test_wrong_arguments():
         AccessUnit(64, 48)
     with pytest.raises(ValueError, match="not 100"):
         AccessUnit(64, 64, mpt_sets=100)
-    with pytest.raises(ValueError, match="not 0"):
-        AccessUnit(64, 64, mtt_ways=0)
+    with pytest.raises(ValueError, match="not 6"):
+        AccessUnit(64, 64, mtt_waiting=6)
+    with pytest.raises(ValueError, match="not 12"):
+        AccessUnit(64, 64, mpt_waiting=12)
 
 
 @pytest.mark.parametrize("client", CLIENTS)

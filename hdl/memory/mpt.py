@@ -1,20 +1,25 @@
 """First half of the access check: is the key good for this access, and which page entries does it need."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.tables import KEY_INDEX_BITS, MPT, AccessStatus
 from ..stream.packet import PacketBeat
 from ..stream.transfer import LENGTH_BITS, AccessRequest, ReadRequest
-from .cache import Cache
+from .cache import CLIENTS, LUT_RAM_ROWS, Cache
+from .lookahead import Lookahead
 
 __all__ = ["PAGE_BITS_MAX", "PAGE_BITS_MIN", "CheckedAccess", "Protection"]
 
 PAGE_BITS_MIN = 12
 PAGE_BITS_MAX = 30
 """Logarithms of the smallest and the largest page."""
+
+
+_Key = data.StructLayout({"index": KEY_INDEX_BITS, "unchecked": 1})
+"""What a lookup needs of a request."""
 
 
 class CheckedAccess(data.StructLayout):
@@ -71,17 +76,20 @@ class Protection(wiring.Component):
     and the ``length`` bytes do not wrap around 2^64 (RANGE). An access of length 0 or with ``discard`` passes
     unchecked. ``length`` is at most 4096 and at most ``span``, and an entry's ``log_page_size`` is 12 to 30.
 
-    The two clients share one pipeline, in which nothing waits; each has its order kept, and one client's miss does
-    not delay the other. ``o`` is valid 4 cycles after the request (hits), and a client is served every 4 cycles. A
-    request is taken only when its entry is found, and until then it is looked up anew after each invalidation.
+    The two clients share one pipeline, in which nothing waits. Each has a queue of its own
+    (:class:`.lookahead.Lookahead`), in which its order is kept and its misses overlap. ``o`` is valid 4 cycles after
+    the request if nothing waits and the entry is found (5, if the client has found its last one in the other way), and
+    a client is served every 4 cycles.
 
     Parameters
     ----------
     data_width : int
         Of ``fill``.
     qps : int
-    sets, ways : int
+    sets : int
         Of the cache.
+    waiting : int
+        Accesses of a client that wait for their entries, and reads of entries under way; a power of two, at least 4.
 
     Members
     -------
@@ -95,27 +103,33 @@ class Protection(wiring.Component):
     read, fill
         Reads of MPT entries, and their data.
     invalidate : stream of ``index``
-        As of the cache: accepted when the entry is out of it. No request is taken in that cycle: those taken before may
-        have seen the entry, those taken later have not.
+        As of the cache: accepted when the entry is out of it. What came out of ``o`` before may have seen the entry,
+        what comes later has not; in that cycle nothing does.
     count_hit, count_miss : 1
-        Strobes.
+        Strobes: an access found its entry without a read for it; a read was made.
     """
 
-    def __init__(self, data_width, qps, *, sets=256, ways=2):
+    def __init__(self, data_width, qps, *, sets=256, waiting=8):
         if qps < 1 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, not {qps!r}")
         self.data_width = data_width
         self.qps = qps
         self.sets = sets
-        self.ways = ways
+        self.waiting = waiting
         self._cache = Cache(
-            MPT, "valid", data_width=data_width, tag_width=KEY_INDEX_BITS - ceil_log2(sets), sets=sets, ways=ways
+            MPT,
+            "valid",
+            data_width=data_width,
+            tag_width=KEY_INDEX_BITS - ceil_log2(sets),
+            sets=sets,
+            reads=max(LUT_RAM_ROWS, waiting),
         )
+        self._queues = [Lookahead(waiting) for _ in range(CLIENTS)]
         super().__init__(
             {
-                "request": In(stream.Signature(AccessRequest)).array(2),
+                "request": In(stream.Signature(AccessRequest)).array(CLIENTS),
                 "o": Out(stream.Signature(CheckedAccess(qps))),
-                "room": In(2),
+                "room": In(CLIENTS),
                 "mpt_base": In(64),
                 "mpt_log_size": In(5),
                 "read": Out(stream.Signature(ReadRequest)),
@@ -137,59 +151,105 @@ class Protection(wiring.Component):
             cache.invalidate.valid.eq(self.invalidate.valid),
             cache.invalidate.payload.index.eq(self.invalidate.payload.index[:index_bits]),
             self.invalidate.ready.eq(cache.invalidate.ready),
-            self.count_hit.eq(cache.count_hit),
-            self.count_miss.eq(cache.count_miss),
         ]
-        request = [port.payload for port in self.request]
 
-        # Stage 0: one client starts. Its request stays at the port until stage 3.
-        busy = Signal(2)
-        favoured = Signal()  # goes first if both want to
-        client0 = Signal()
-        want = Signal(2)
+        # A request goes to a row of its client: what a lookup needs, and what the check needs.
+        queues = self._queues
+        rows = CLIENTS * self.waiting
+        m.submodules.keys = keys = memory.Memory(shape=_Key, depth=rows, init=[])
+        m.submodules.rest = rest = memory.Memory(shape=AccessRequest, depth=rows, init=[])
+        put_key, get_key = keys.write_port(), keys.read_port(domain="comb")
+        put_rest, get_rest = rest.write_port(), rest.read_port(domain="comb")
+        offers = Cat(port.valid & queue.room for port, queue in zip(self.request, queues, strict=True))
+        comes, comer, favoured = Signal(), Signal(), Signal()
+        request = Mux(comer, self.request[1].payload.as_value(), self.request[0].payload.as_value())
+        put_row = Cat(Mux(comer, queues[1].tail, queues[0].tail), comer)
         m.d.comb += [
-            want.eq(Cat(port.valid for port in self.request) & self.room & ~busy & ~cache.blocked),
-            client0.eq(Mux(favoured, want[1], ~want[0])),
-            cache.lookup.valid.eq(want.any()),
+            comes.eq(offers.any()),
+            comer.eq(Mux(favoured, offers[1], ~offers[0])),
+            put_rest.addr.eq(put_row),
+            put_rest.data.eq(request),
+            put_rest.en.eq(comes),
+            put_key.addr.eq(put_row),
+            put_key.data.index.eq(put_rest.data.key[8:]),
+            put_key.data.unchecked.eq((put_rest.data.length == 0) | put_rest.data.discard),
+            put_key.en.eq(comes),
+        ]
+        with m.If(comes):
+            m.d.sync += favoured.eq(~comer)
+
+        # Stage 0: one lookup starts: of an access that waits, or of one that comes and finds nothing before it.
+        client0, row0, turn, waits0 = Signal(), Signal(range(self.waiting)), Signal(), Signal()
+        valid1, client1, row1 = Signal(), Signal(), Signal.like(row0)
+        can = Cat(queue.can for queue in queues)
+        waiter = Mux(turn, can[1], ~can[0])
+        m.d.comb += [
+            waits0.eq(can.any()),
+            client0.eq(Mux(waits0, waiter, comer)),
+            row0.eq(Mux(client0, queues[1].row, queues[0].row)),
+            get_key.addr.eq(Mux(valid1, Cat(row1, client1), Cat(Mux(waiter, queues[1].row, queues[0].row), waiter))),
+            cache.lookup.valid.eq(waits0 | (comes & Mux(comer, queues[1].idle, queues[0].idle))),
             cache.lookup.payload.client.eq(client0),
-            cache.lookup.payload.index.eq(Mux(client0, request[1].key[8:], request[0].key[8:])),
+            cache.lookup.payload.demand.eq(Mux(client0, queues[1].demand, queues[0].demand)),
+            cache.lookup.payload.index.eq(Mux(waits0, get_key.data.index, put_key.data.index)),
         ]
         start = cache.lookup.valid & cache.lookup.ready
-        valid1, client1 = Signal(), Signal()
-        m.d.sync += [valid1.eq(start), client1.eq(client0)]
+        m.d.sync += valid1.eq(start)
         with m.If(start):
-            m.d.sync += [busy.bit_select(client0, 1).eq(1), favoured.eq(~client0)]
+            m.d.sync += [client1.eq(client0), row1.eq(row0), turn.eq(~client0)]
+        for client, queue in enumerate(queues):
+            m.submodules[f"queue{client}"] = queue
+            m.d.comb += [
+                self.request[client].ready.eq(comes & (comer == client)),
+                queue.put.eq(comes & (comer == client)),
+                queue.free.eq(self.room[client]),
+                queue.start.eq(start & (client0 == client)),
+                queue.over.eq(cache.over.valid & (cache.over.client == client)),
+                queue.over_demand.eq(cache.over.demand),
+                queue.found.eq(cache.over.found),
+                queue.reads.eq(cache.over.reads),
+                queue.again.eq(cache.over.again),
+                queue.answered.eq(cache.answered.valid & (cache.answered.client == client)),
+                queue.answered_demand.eq(cache.answered.demand),
+                queue.answered_absent.eq(cache.answered.absent),
+                queue.forget.eq(cache.forget),
+            ]
 
         # Stage 1: the rest of the key. What needs no entry must not be read from memory.
         beyond = Signal(KEY_INDEX_BITS)  # bits of an index that must be 0
         m.d.sync += beyond.eq(Cat(self.mpt_log_size <= bit for bit in range(KEY_INDEX_BITS)))
-        index = Mux(client1, request[1].key[8:], request[0].key[8:])
-        length = Mux(client1, request[1].length, request[0].length)
-        unchecked = (length == 0) | Mux(client1, request[1].discard, request[0].discard)
-        outside = (index & beyond).any()
-        m.d.comb += [cache.tag.eq(index[index_bits:]), cache.drop.eq(unchecked | outside)]
-        valid2, client2, unchecked2, dropped2 = Signal(), Signal(), Signal(), Signal()
-        m.d.sync += [valid2.eq(valid1), client2.eq(client1), unchecked2.eq(unchecked), dropped2.eq(cache.drop)]
+        demand1, unchecked2, dropped2, row2 = Signal(), Signal(), Signal(), Signal.like(row0)
+        with m.If(start):
+            m.d.sync += demand1.eq(cache.lookup.payload.demand)
+        key = get_key.data
+        absent = demand1 & Mux(client1, queues[1].absent, queues[0].absent)
+        m.d.comb += [
+            cache.tag.eq(key.index[index_bits:]),
+            cache.drop.eq(key.unchecked | (key.index & beyond).any() | absent),
+        ]
+        with m.If(valid1):
+            m.d.sync += [unchecked2.eq(key.unchecked), dropped2.eq(cache.drop), row2.eq(row1)]
 
-        # Stage 2: the cache answers. After a miss the client is blocked, and then starts again.
-        over3, valid3, client3, unchecked3, found3 = Signal(), Signal(), Signal(), Signal(), Signal()
+        # Stage 2: the cache answers.
+        valid3, client3, unchecked3, found3, row3 = Signal(), Signal(), Signal(), Signal(), Signal.like(row0)
         entry = Signal(cache.layout)
-        decided = dropped2 | cache.answer.hit | cache.answer.absent
         m.d.sync += [
-            over3.eq(valid2),
-            valid3.eq(valid2 & decided),
-            client3.eq(client2),
+            valid3.eq(cache.answer.valid & cache.answer.demand & cache.answer.found),
+            client3.eq(cache.answer.client),
             unchecked3.eq(unchecked2),
-            found3.eq(~dropped2 & cache.answer.hit & ~cache.answer.absent),
+            found3.eq(cache.answer.hit & ~dropped2),
+            row3.eq(row2),
             entry.eq(cache.line),
         ]
 
-        # Stage 3: the request is taken; compare what is short, subtract what is long.
-        taken = Signal(AccessRequest)
-        m.d.comb += taken.eq(Mux(client3, request[1].as_value(), request[0].as_value()))
-        m.d.comb += [port.ready.eq(valid3 & (client3 == client)) for client, port in enumerate(self.request)]
-        with m.If(over3):
-            m.d.sync += busy.bit_select(client3, 1).eq(0)
+        # Stage 3: the access leaves its queue; compare what is short, subtract what is long.
+        taken = get_rest.data
+        had_read = Mux(client3, queues[1].had_read, queues[0].had_read)
+        m.d.comb += [
+            get_rest.addr.eq(Cat(row3, client3)),
+            self.count_hit.eq(valid3 & found3 & ~had_read),
+            self.count_miss.eq(cache.over.reads),
+        ]
         in_page = Cat(entry.log_page_size[:5] > bit for bit in range(PAGE_BITS_MIN, PAGE_BITS_MAX))
         in_page_bits = Cat(Const(-1, PAGE_BITS_MIN), in_page)
         first_page = Cat(entry.address[:PAGE_BITS_MAX] & ~in_page_bits, entry.address[PAGE_BITS_MAX:])

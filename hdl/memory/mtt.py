@@ -9,16 +9,14 @@ from ..abi.tables import MTT, AccessStatus
 from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
 from ..stream.transfer import Piece, ReadRequest
-from .cache import Cache
-from .protection import PAGE_BITS_MAX, PAGE_BITS_MIN, CheckedAccess
+from .cache import CLIENTS, LUT_RAM_ROWS, Cache
+from .lookahead import Lookahead
+from .mpt import PAGE_BITS_MAX, PAGE_BITS_MIN, CheckedAccess
 
 __all__ = ["RECEIVE", "TRANSMIT", "Translation", "Verdict"]
 
 TRANSMIT, RECEIVE = 0, 1
 """The clients."""
-
-WAITING = 8
-"""Accesses of a client that wait between key check and translation; the two clients' fill the 16 rows of LUT RAM."""
 
 Verdict = data.StructLayout({"status": 3})
 """``AccessStatus`` of a run."""
@@ -34,20 +32,24 @@ class Translation(wiring.Component):
 
     A failed run, on transmit, ends in one piece of length 0 with ``status`` and ``last``, when its last access comes;
     pieces of its accesses before the refused one are out by then. On receive the refused access, or what of it lies
-    behind its good first page, and the rest of the run become discards of the same lengths, and the piece with ``last``
-    carries ``status``. The verdict of a run on transmit comes 1 cycle after its last piece.
+    behind its good first page, and the rest of the run become discards of the same lengths (two of an access that
+    crosses a page boundary), and the piece with ``last`` carries ``status``. The verdict of a run on transmit comes 1
+    cycle after its last piece.
 
-    The two clients share one pipeline; each has its order kept, and one client's miss, or a piece or verdict not
-    taken, does not delay the other. ``piece`` is valid 4 cycles after the access (hits), and a client gets a piece
-    every 4 cycles.
+    The two clients share one pipeline. Each has a queue of its own (:class:`.lookahead.Lookahead`), in which its order
+    is kept and its misses overlap; so one client's miss, or a piece or verdict not taken, does not delay the other.
+    ``piece`` is valid 4 cycles after the access if nothing waits and the entry is found (5, if the client has found its
+    last one in the other way), and a client gets a piece every 4 cycles.
 
     Parameters
     ----------
     data_width : int
         Of ``fill``.
     qps : int
-    sets, ways : int
+    sets : int
         Of the cache.
+    waiting : int
+        Accesses of a client that wait for their pages, and reads of MTT entries under way; a power of two, at least 4.
     verdicts : int
         Verdicts that wait for the transmitter, a power of two: pieces run that many packets ahead of it.
 
@@ -64,10 +66,11 @@ class Translation(wiring.Component):
     invalidate : stream
         As of the cache: accepted when all entries are out that were there when it began; accesses go on meanwhile.
     count_hit, count_miss, count_error : 1
-        Strobes; ``count_error`` once a run that is refused for its own sake (not for poison).
+        Strobes: a piece found its entry without a read for it; a read was made; a run was refused for its own sake (not
+        for poison), once a run.
     """
 
-    def __init__(self, data_width, qps, *, sets=256, ways=2, verdicts=16):
+    def __init__(self, data_width, qps, *, sets=256, waiting=16, verdicts=16):
         if qps < 1 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, not {qps!r}")
         if verdicts < 1 or verdicts & verdicts - 1:
@@ -76,13 +79,17 @@ class Translation(wiring.Component):
         self.qps = qps
         self.verdicts = verdicts
         self.sets = sets
-        self.ways = ways
-        self._cache = Cache(MTT, "present", data_width=data_width, tag_width=61 - ceil_log2(sets), sets=sets, ways=ways)
+        self.waiting = waiting
+        tag_width = 61 - ceil_log2(sets)
+        self._cache = Cache(
+            MTT, "present", data_width=data_width, tag_width=tag_width, sets=sets, reads=max(LUT_RAM_ROWS, waiting)
+        )
+        self._queues = [Lookahead(waiting, parts=2, margin=1) for _ in range(CLIENTS)]
         super().__init__(
             {
                 "i": In(stream.Signature(CheckedAccess(qps))),
-                "room": Out(2),
-                "piece": Out(stream.Signature(Piece)).array(2),
+                "room": Out(CLIENTS),
+                "piece": Out(stream.Signature(Piece)).array(CLIENTS),
                 "verdict": Out(stream.Signature(Verdict)),
                 "read": Out(stream.Signature(ReadRequest)),
                 "fill": In(stream.Signature(PacketBeat(data_width))),
@@ -96,7 +103,7 @@ class Translation(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         layout = CheckedAccess(self.qps)
-        index_bits = ceil_log2(self.sets)
+        index_bits, qp_bits = ceil_log2(self.sets), ceil_log2(self.qps)
         m.submodules.cache = cache = self._cache
         wiring.connect(m, wiring.flipped(self.read), cache.read)
         wiring.connect(m, wiring.flipped(self.fill), cache.fill)
@@ -104,35 +111,34 @@ class Translation(wiring.Component):
             cache.invalidate.valid.eq(self.invalidate.valid),
             cache.invalidate.payload.all.eq(1),
             self.invalidate.ready.eq(cache.invalidate.ready),
-            self.count_hit.eq(cache.count_hit),
-            self.count_miss.eq(cache.count_miss),
         ]
 
         # A queue a client, in one memory.
-        m.submodules.waiting = waiting = memory.Memory(shape=layout, depth=2 * WAITING, init=[])
+        queues = self._queues
+        m.submodules.waiting = waiting = memory.Memory(shape=layout, depth=CLIENTS * self.waiting, init=[])
         put, get = waiting.write_port(), waiting.read_port(domain="comb")
-        head, tail = (
-            [Signal(range(2 * WAITING), name=f"{name}{client}") for client in range(2)] for name in ("head", "tail")
-        )
-        level = [(tail[client] - head[client])[: len(head[0])] for client in range(2)]
-        waits = Cat(head[client] != tail[client] for client in range(2))
-        done = Signal(2)  # the client's first access is over
         i = self.i.payload
         m.d.comb += [
             self.i.ready.eq(1),
-            put.addr.eq(Cat(Mux(i.client, tail[1], tail[0])[:-1], i.client)),
+            self.room.eq(Cat(queue.room for queue in queues)),
+            put.addr.eq(Cat(Mux(i.client, queues[1].tail, queues[0].tail), i.client)),
             put.data.eq(i),
             put.en.eq(self.i.valid),
         ]
-        # One access may come in the cycle before this is seen.
-        m.d.sync += self.room.eq(Cat(level[client] < WAITING - 2 for client in range(2)))
-        arrives = Signal(2)
-        m.d.comb += arrives.eq(Cat(self.i.valid & ~i.client, self.i.valid & i.client))
-        for client in range(2):
-            with m.If(arrives[client]):
-                m.d.sync += tail[client].eq(tail[client] + 1)
-            with m.If(done[client]):
-                m.d.sync += head[client].eq(head[client] + 1)
+        for client, queue in enumerate(queues):
+            m.submodules[f"queue{client}"] = queue
+            m.d.comb += [
+                queue.put.eq(self.i.valid & (i.client == client)),
+                queue.over.eq(cache.over.valid & (cache.over.client == client)),
+                queue.over_demand.eq(cache.over.demand),
+                queue.found.eq(cache.over.found),
+                queue.reads.eq(cache.over.reads),
+                queue.again.eq(cache.over.again),
+                queue.answered.eq(cache.answered.valid & (cache.answered.client == client)),
+                queue.answered_demand.eq(cache.answered.demand),
+                queue.answered_absent.eq(cache.answered.absent),
+                queue.forget.eq(cache.forget),
+            ]
 
         poisoned = Ram(1, 2 * self.qps)
         m.submodules.poisoned = poisoned
@@ -143,69 +149,66 @@ class Translation(wiring.Component):
 
         # Stage 0: the client whose turn it is starts. Whose turn it is, is decided a cycle before: reading the memory
         # and adding take the whole cycle.
-        busy = Signal(2)
-        second = Signal(2)  # the client's next piece is in the second page
         turn = Signal()
-        pending = Signal(2)
-        can = Signal(2)
-        free = Signal(2)
-        verdict_room = Signal()
+        valid1 = Signal()
+        access1 = Signal(layout)
+        second1, carry1, demand1 = Signal(), Signal(), Signal()
+        can = Cat(queue.can for queue in queues)
+        pending = Cat(queue.pending | queue.put for queue in queues)
         m.d.comb += [
-            pending.eq((arrives | waits) & ~cache.blocked),
-            free.eq(Cat(~port.valid | port.ready for port in self.piece)),
-            can.eq(waits & free & Cat(verdict_room, 1) & ~busy & ~cache.blocked),
             cache.lookup.valid.eq(can.bit_select(turn, 1) & cleared),
-            get.addr.eq(Cat(Mux(turn, head[1], head[0])[:-1], turn)),
+            get.addr.eq(Cat(Mux(turn, queues[1].row, queues[0].row), turn)),
         ]
-        with m.If((cache.lookup.valid | ~can.bit_select(turn, 1)) & pending.bit_select(~turn, 1)):
-            m.d.sync += turn.eq(~turn)
         start = cache.lookup.valid & cache.lookup.ready
+        with m.If((start | ~can.bit_select(turn, 1)) & pending.bit_select(~turn, 1)):
+            m.d.sync += turn.eq(~turn)
+        m.d.comb += [queue.start.eq(start & (turn == client)) for client, queue in enumerate(queues)]
         first = get.data
-        second0 = second.bit_select(turn, 1)
+        second0 = Mux(turn, queues[1].part, queues[0].part)
         low = Signal(index_bits + 1)
         m.d.comb += [
             low.eq(first.mtt_address[:index_bits] + first.page[:index_bits] + second0),
             cache.lookup.payload.client.eq(turn),
             cache.lookup.payload.index.eq(low),
-            poisoned.r_addr.eq(Cat(first.qp[: ceil_log2(self.qps)], turn)),
+            cache.lookup.payload.demand.eq(Mux(turn, queues[1].demand, queues[0].demand)),
+            poisoned.r_addr.eq(Mux(valid1, Cat(access1.qp[:qp_bits], access1.client), Cat(first.qp[:qp_bits], turn))),
         ]
-        failed = Signal(2)  # the client's run has
-        with m.If(start):
-            m.d.sync += busy.bit_select(turn, 1).eq(1)
+        failed = Signal(CLIENTS)  # the client's run has
 
-        # Stage 1: the rest of the entry's address; where the piece begins and how long it is.
-        valid1 = Signal()
-        access1 = Signal(layout)
-        second1, carry1 = Signal(), Signal()
-        m.d.sync += [
-            valid1.eq(start),
-            access1.eq(first),
-            access1.client.eq(turn),
-            second1.eq(second0),
-            carry1.eq(low[index_bits]),
-        ]
-        need1 = access1.lookup & ~failed.bit_select(access1.client, 1)
+        # Stage 1, for two cycles: the rest of the entry's address; where the piece begins and how long it is.
+        m.d.sync += valid1.eq(start)
+        with m.If(~valid1):
+            m.d.sync += [
+                access1.eq(first),
+                access1.client.eq(turn),
+                second1.eq(second0),
+                carry1.eq(low[index_bits]),
+                demand1.eq(cache.lookup.payload.demand),
+            ]
+        failed1 = failed.bit_select(access1.client, 1)
+        absent1 = Mux(access1.client, queues[1].absent, queues[0].absent)
+        more1 = access1.cross & ~second1
         m.d.comb += [
             cache.tag.eq(access1.mtt_address[index_bits:] + access1.page[index_bits:] + carry1),
-            cache.drop.eq(~need1),
+            cache.drop.eq(~access1.lookup | (demand1 & (failed1 | absent1))),
         ]
+        m.d.comb += [queue.more.eq(more1) for queue in queues]
         in_page = Cat(
             Const(-1, PAGE_BITS_MIN), (access1.page_bits > bit for bit in range(PAGE_BITS_MIN, PAGE_BITS_MAX))
         )
         start1 = access1.offset[:PAGE_BITS_MIN]
         part = Mux(second1, (start1 + access1.length)[:PAGE_BITS_MIN], (-start1)[:PAGE_BITS_MIN])
-        failed1 = failed.bit_select(access1.client, 1)
-        old_status = [Signal(AccessStatus, name=f"status{client}") for client in range(2)]
-        valid2, need2, failed2, heeds_poison2, undivided2 = Signal(), Signal(), Signal(), Signal(), Signal()
+        old_status = [Signal(AccessStatus, name=f"status{client}") for client in range(CLIENTS)]
+        missing2, needed2, failed2, heeds_poison2, final2 = Signal(), Signal(), Signal(), Signal(), Signal()
         access2 = Signal(layout)
         part2 = Signal(PAGE_BITS_MIN)
         in_page2 = Signal(PAGE_BITS_MAX)
         m.d.sync += [
-            valid2.eq(valid1),
-            need2.eq(need1),
+            missing2.eq(access1.lookup & ~failed1 & absent1),
+            needed2.eq(~cache.drop),
             failed2.eq(failed1),
             heeds_poison2.eq(~access1.clear & ~failed1),
-            undivided2.eq(~access1.cross | second1),
+            final2.eq(access1.last & ~more1),
             access2.eq(access1),
             access2.offset.eq(Mux(second1, 0, access1.offset & in_page)),
             part2.eq(part),
@@ -216,36 +219,32 @@ class Translation(wiring.Component):
         with m.Elif(failed1):
             m.d.sync += access2.status.eq(Mux(access1.client, old_status[1], old_status[0]))
 
-        # Stage 2: the cache answers, and the access is decided, or, after a miss, starts again. `hit` comes late.
+        # Stage 2, for two cycles: the cache answers, and the piece is decided. `found` comes late.
         client = access2.client
         status = Signal(AccessStatus)
-        finish, good, missing, whole, final = Signal(), Signal(), Signal(), Signal(), Signal()
+        answers, finish, good = Signal(), Signal(), Signal()
         poison = poisoned.r_data & heeds_poison2
         m.d.comb += [
-            finish.eq(valid2 & (~need2 | cache.answer.absent | cache.answer.hit)),
-            missing.eq(need2 & cache.answer.absent),
-            good.eq(~(poison | (access2.status != AccessStatus.OK) | missing)),
-            # A refused access is one discard, or, refused in its second page, two.
-            whole.eq(undivided2 | ~good),
-            final.eq(access2.last & whole),
+            answers.eq(cache.answer.valid & cache.answer.demand),
+            finish.eq(answers & cache.answer.found),
+            good.eq(~(poison | (access2.status != AccessStatus.OK) | missing2)),
             status.eq(access2.status),
         ]
         with m.If(poison):
             m.d.comb += status.eq(AccessStatus.POISONED)
-        with m.Elif(missing):
+        with m.Elif(missing2):
             m.d.comb += status.eq(Mux(access2.quiet, AccessStatus.POISONED, AccessStatus.PAGE))
 
         # Stage 3: what follows, but the piece, which is in a hurry.
-        valid3, finish3, good3, whole3, final3 = Signal(), Signal(), Signal(), Signal(), Signal()
+        finish3, good3, final3, needed3 = Signal(), Signal(), Signal(), Signal()
         clear3, quiet3, error3, client3 = Signal(), Signal(), Signal(), Signal()
-        qp3 = Signal(ceil_log2(self.qps))
+        qp3 = Signal(qp_bits)
         status3 = Signal(AccessStatus)
         m.d.sync += [
-            valid3.eq(valid2),
             finish3.eq(finish),
             good3.eq(good),
-            whole3.eq(whole),
-            final3.eq(final),
+            final3.eq(final2),
+            needed3.eq(needed2),
             clear3.eq(access2.clear),
             quiet3.eq(access2.quiet),
             error3.eq(~good & ~failed2 & ~poison),
@@ -253,15 +252,12 @@ class Translation(wiring.Component):
             qp3.eq(access2.qp),
             status3.eq(status),
         ]
-        with m.If(valid3):
-            m.d.sync += busy.bit_select(client3, 1).eq(0)
         with m.If(finish3):
-            m.d.sync += [
-                second.bit_select(client3, 1).eq(~whole3),
-                failed.bit_select(client3, 1).eq(~good3 & ~final3),
-            ]
-            m.d.comb += done.bit_select(client3, 1).eq(whole3)
+            m.d.sync += failed.bit_select(client3, 1).eq(~good3 & ~final3)
+        had_read = Mux(client3, queues[1].had_read, queues[0].had_read)
         m.d.comb += [
+            self.count_hit.eq(finish3 & needed3 & ~had_read),
+            self.count_miss.eq(cache.over.reads),
             self.count_error.eq(finish3 & error3),
             poisoned.w_addr.eq(Mux(cleared, Cat(qp3, client3), poison_clear)),
             poisoned.w_data.eq(cleared & ~clear3),
@@ -269,24 +265,24 @@ class Translation(wiring.Component):
         ]
 
         # The piece's place is free since the access started. Only `valid` depends on the tag comparison.
-        length = Mux(access2.cross & (good | undivided2), part2, access2.length)
+        length = Mux(access2.cross, part2, access2.length)
         page = Cat(Const(0, PAGE_BITS_MIN), cache.line.page)
         address = Cat((page[:PAGE_BITS_MAX] & ~in_page2) | access2.offset, page[PAGE_BITS_MAX:])
         for index, port in enumerate(self.piece):
             mine = client == index
-            swallow = ~good & (~final if index == TRANSMIT else 0)
+            swallow = ~good & (~final2 if index == TRANSMIT else 0)
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
             with m.If(finish & mine & ~swallow):
                 m.d.sync += port.valid.eq(1)
-            with m.If(valid2 & mine):
+            with m.If(answers & mine):
                 m.d.sync += [
                     port.payload.address.eq(address),
                     port.payload.length.eq(Mux(good, length, 0) if index == TRANSMIT else length),
                     port.payload.discard.eq(access2.discard & good if index == TRANSMIT else access2.discard | ~good),
-                    port.payload.status.eq(Mux(final, status, AccessStatus.OK)),
+                    port.payload.status.eq(Mux(final2, status, AccessStatus.OK)),
                     port.payload.tag.eq(access2.tag),
-                    port.payload.last.eq(final),
+                    port.payload.last.eq(final2),
                 ]
                 m.d.sync += old_status[index].eq(status)
 
@@ -299,10 +295,14 @@ class Translation(wiring.Component):
             verdict_put.data.status.eq(status3),
             verdict_put.en.eq(finish3 & final3 & (client3 == TRANSMIT)),
             verdict_get.addr.eq(verdict_head),
-            verdict_room.eq((verdict_tail ^ verdict_head) != self.verdicts),
             self.verdict.valid.eq(verdict_tail != verdict_head),
             self.verdict.payload.eq(verdict_get.data),
         ]
+        # A piece needs a place at its port, and, for the case that it is its run's last one, its verdict, too.
+        waiting_verdicts = (verdict_tail - verdict_head)[: len(verdict_tail)]
+        verdict_room = waiting_verdicts + verdict_put.en < self.verdicts
+        for queue, port, room in zip(queues, self.piece, (verdict_room, 1), strict=True):
+            m.d.sync += queue.free.eq((~port.valid | port.ready) & room)
         with m.If(verdict_put.en):
             m.d.sync += verdict_tail.eq(verdict_tail + 1)
         with m.If(self.verdict.valid & self.verdict.ready):

@@ -4,7 +4,7 @@ import pytest
 from memory_model import QPS, Host, server
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.abi.tables import MTT, AccessStatus
-from verbena.hdl.memory.translation import RECEIVE, TRANSMIT, Translation
+from verbena.hdl.memory.mtt import RECEIVE, TRANSMIT, Translation
 
 MTT_BASE = 0x1234_5678_9ABC_DE00
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from memory_model import MPT_BASE, TOP, Host, access, server
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.abi.tables import AccessStatus
-from verbena.hdl.memory.protection import PAGE_BITS_MAX, PAGE_BITS_MIN, Protection
+from verbena.hdl.memory.mpt import PAGE_BITS_MAX, PAGE_BITS_MIN, Protection
 
 QPS = 4
 
@@ -52,7 +52,9 @@ def run(host, requests, client, rng, data_width=64):
         ctx.set(dut.mpt_log_size, host.log_size)
         ctx.set(dut.room, 3)
         await send_all(ctx, dut.request[client], requests)
-        await ctx.tick().repeat(5)
+        while len(got) < len(requests):
+            await ctx.tick()
+        await ctx.tick().repeat(20)
 
     async def watch(ctx):
         await collect(ctx, dut.o, got)
@@ -115,5 +117,7 @@ def test_range(cases, seed):
         assert checked.cross == cross
         assert (checked.length, checked.last, checked.qp) == (request["length"], 1, request["qp"])
         assert checked.offset == request["address"] % (1 << PAGE_BITS_MAX)
+        entry = host.entry(request["key"] >> 8)
+        assert (checked.mtt_address << 3, checked.page_bits) == (entry["mtt_address"], entry["log_page_size"])
         if page is not None:
             assert checked.page == page
