@@ -69,8 +69,8 @@ class Responder(wiring.Component):
     ----------
     qps : int
         QPs, a power of two.
-    area : int
-        Bytes a QP of fetched receive WQEs, a power of two, at least 128.
+    blocks : int
+        Blocks of fetched receive WQEs, a power of two.
 
     Members
     -------
@@ -90,7 +90,10 @@ class Responder(wiring.Component):
         As long as ``recall_en`` is on, the replier gives up responses from this PSN on; ``recalled`` when it has.
     status_qp, status : RingStatus
         The QP's receive ring, 1 cycle later, followed while the QP is looked at.
-    word_addr, word
+    wanted : stream of QP index
+        The QP, at which is looked, has a receive WQE that is needed, and posted, but not fetched. What is not taken at
+        once may be withdrawn, and comes again.
+    places, word_addr, word
         Fetched receive WQEs, see :class:`.receive_buffer.ReceiveBuffer`.
     consumed : stream of ``RingIndex``
         Fetched receive WQEs before this one are done with; said before their job goes out.
@@ -103,12 +106,12 @@ class Responder(wiring.Component):
         Strobes.
     """
 
-    def __init__(self, qps, area=256):
+    def __init__(self, qps, blocks=64):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
-        self.area = area
-        self._buffer = ReceiveBuffer(qps, area)
+        self.blocks = blocks
+        self._buffer = ReceiveBuffer(qps, blocks)
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
@@ -126,6 +129,8 @@ class Responder(wiring.Component):
                 "recalled": In(1),
                 "status_qp": Out(12),
                 "status": In(RingStatus),
+                "wanted": Out(stream.Signature(12)),
+                "places": In(self._buffer.places.shape()),
                 "word_addr": Out(self._buffer.word_addr.shape()),
                 "word": In(64),
                 "consumed": Out(stream.Signature(RingIndex)),
@@ -193,7 +198,12 @@ class Responder(wiring.Component):
         ]
         wiring.connect(m, buffer.access, wiring.flipped(self.access))
         wiring.connect(m, wiring.flipped(self.arrived), flushes.arrived)
-        m.d.comb += [self.word_addr.eq(buffer.word_addr), buffer.word.eq(self.word)]
+        m.d.comb += [
+            buffer.places.eq(self.places),
+            self.word_addr.eq(buffer.word_addr),
+            buffer.word.eq(self.word),
+            self.wanted.payload.eq(qp),
+        ]
 
         packet = buffer.i.payload
         m.d.comb += [
@@ -285,6 +295,7 @@ class Responder(wiring.Component):
                     with m.Case(Work.PACKET):
                         m.next = "PLACE"
                         with m.If(judge.wait):
+                            m.d.comb += self.wanted.valid.eq(1)
                             m.next = "CHECK"
                         with m.If(judge.again & ~has_recalled):
                             m.next = "RECALL"
@@ -292,6 +303,10 @@ class Responder(wiring.Component):
                         m.next = "IDLE"
                         with m.If(judge.flushable):
                             m.next = "PLACE"
+                        with m.Else():
+                            m.d.comb += self.wanted.valid.eq(self.status.producer != self.status.fetched)
+                            with m.If(self.wanted.valid & ~self.wanted.ready):
+                                m.next = "CHECK"
                     with m.Default():
                         m.next = "REPLY"
 

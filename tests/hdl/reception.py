@@ -16,9 +16,8 @@ class Reception(wiring.Component):
     """The two, with the queue of jobs between them."""
 
     def __init__(self):
-        self.responder = Responder(QPS, 256)
+        self.responder = Responder(QPS, 2 * QPS)
         self.acknowledger = Acknowledger(QPS)
-        self.area = 256
         members = {}
         for block, hidden in ((self.responder, {"job"}), (self.acknowledger, {"job"})):
             for name, member in block.signature.members.items():

@@ -31,13 +31,14 @@ def split(entries, sizes):
 
 def run(packets, words, *, stall=0.0, rng=None):
     """Gives placements to a buffer; the accesses, (misfit, too_long, byte_length) and cycles of each."""
-    dut = ReceiveBuffer(QPS, AREA)
+    dut = ReceiveBuffer(QPS, 2 * QPS)
     rng = rng or make_rng()
     accesses, results = [], []
 
     async def script(ctx):
         for packet in packets:
             ctx.set(dut.qp, packet["qp"])
+            ctx.set(dut.places, [2 * packet["qp"], 2 * packet["qp"] + 1])
             await ctx.tick()
             ctx.set(dut.i.payload, packet | {"kind": rng.choice([DISCARD, packet["kind"]])})
             await ctx.tick()
@@ -64,7 +65,7 @@ def run(packets, words, *, stall=0.0, rng=None):
         while True:
             _, _, address = await ctx.tick().sample(dut.word_addr)
             ctx.set(dut.word, before)
-            before = words[address.qp][address.word]
+            before = words[address.block // 2][AREA // 16 * (address.block % 2) + address.word]
 
     async def access(ctx):
         await collect(ctx, dut.access, accesses, rng, stall)
@@ -227,8 +228,8 @@ def test_cycles():
 def test_arguments():
     with pytest.raises(ValueError, match="qps must be an int of at least 2, not 1"):
         ReceiveBuffer(1)
-    with pytest.raises(ValueError, match="area must be a power of two, at least 128, not 64"):
-        ReceiveBuffer(4, 64)
+    with pytest.raises(ValueError, match="blocks must be a power of two, at least 2, not 12"):
+        ReceiveBuffer(4, 12)
 
 
 def test_converts():
