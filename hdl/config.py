@@ -31,11 +31,26 @@ RECEIVE_BEATS = 2048
 RECEIVE_MAX = 1 << 18
 """Most bytes of it."""
 
+ATOMIC = 13
+"""Cycles in which the wire brings an atomic."""
+
+ATOMIC_PATH = 25
+"""Cycles that an atomic takes besides its read and its write."""
+
 SEND_WQE, RECEIVE_WQE = 64, 32
 """Bytes of a usual WQE."""
 
 WQE_BEATS_MIN = 128
 """Least beats of WQEs on their way: at 64 bits a quarter of them holds what is fetched at once."""
+
+FETCH_PATH = 40
+"""Cycles from when a block of WQEs becomes free until the next ones can be read, besides the memory's."""
+
+BLOCKS_MAX = 128
+"""Most blocks of WQEs that are derived."""
+
+RECEIVE_BLOCKS = 64
+"""Least blocks of receive WQEs, unless there are two a QP: so many QPs have theirs on chip before anybody sends."""
 
 
 def _least_power(value):
@@ -59,13 +74,17 @@ class Config:
         Queue pairs and completion queues on chip, powers of two, 2 to 512.
     window : int
         Most messages a QP may have unacknowledged, a power of two.
-    sq_area, rq_area : int
-        Bytes a QP of fetched send and receive WQEs on chip.
     mpt_sets, mtt_sets : int
         Sets of the key and the translation cache, of 2 ways each.
     memory_latency : int
         Cycles, 16 to 4096, that the memory may take for a read or a write while the engine runs at full rate. What
         follows is derived from it where it is None.
+    send_blocks, receive_blocks : int or None
+        Blocks of WQEs on chip, of 256 bytes for send and 128 for receive queues, that all QPs share; powers of two from
+        8 to 512. Derived: two times the quota, rounded up, at most 128; of receive queues at least 64, or two a QP.
+    send_quota, receive_quota : int or None
+        Most blocks that one QP has, at least 2 and at most half of all. Derived: what one QP alone needs if its WQEs
+        have 128 bytes, two a block: as many as are done in ``memory_latency`` and 40 cycles, and two more blocks.
     transmit_buffer : int or None
         Bytes of payload that are read ahead, a power of two, at least 4096 and two of the largest bursts. Derived: what
         the bus moves in ``memory_latency`` and 16 cycles, and a burst, rounded up.
@@ -96,6 +115,11 @@ class Config:
     respond_ahead : int
         The same of responses, but without a translation: other queue pairs' small messages wait behind them, and a READ
         of many packets has its translations before it needs them.
+    send_reads : int
+        Reads of send queues in flight: the quota, rounded up to a power of two, 16 to 64.
+    atomics : int
+        Atomics in flight: those that the wire brings in a read, of ``memory_latency``, and a write, of a quarter of it;
+        rounded up to a power of two, 16 to 64.
     messages : int
         Packets, each a message of its own, in ``run_ahead``, rounded up to a power of two.
     translating : int
@@ -117,11 +141,13 @@ class Config:
     qps: int = 64
     cqs: int = 64
     window: int = 32
-    sq_area: int = 512
-    rq_area: int = 256
     mpt_sets: int = 256
     mtt_sets: int = 256
     memory_latency: int = 128
+    send_blocks: int | None = None
+    receive_blocks: int | None = None
+    send_quota: int | None = None
+    receive_quota: int | None = None
     transmit_buffer: int | None = None
     receive_buffer: int | None = None
     headers: int | None = None
@@ -150,6 +176,15 @@ class Config:
     @property
     def checking(self):
         return self.translating // 2
+
+    @property
+    def send_reads(self):
+        return min(64, max(16, _least_power(self.send_quota)))
+
+    @property
+    def atomics(self):
+        time = self.memory_latency + self.memory_latency // 4 + ATOMIC_PATH
+        return min(QUEUE_MAX, max(16, _least_power(-(-time // ATOMIC))))
 
     @property
     def send_wqe_beats(self):
@@ -182,9 +217,17 @@ class Config:
             raise ValueError(f"requests must be a bool, not {self.requests!r}")
         _power_of_two("qps", self.qps, 2, 512)
         _power_of_two("cqs", self.cqs, 2, 512)
+        quota = -(-(self.memory_latency + FETCH_PATH) // (2 * PACKET)) + 2
+        for name, least in ("send", 8), ("receive", min(RECEIVE_BLOCKS, 2 * self.qps)):
+            blocks = f"{name}_blocks"
+            self._derive(blocks, max(least, min(BLOCKS_MAX, _least_power(2 * quota))))
+            _power_of_two(blocks, getattr(self, blocks), 8, 512)
+            most = getattr(self, blocks) // 2
+            self._derive(f"{name}_quota", min(quota, most))
+            value = getattr(self, f"{name}_quota")
+            if not (isinstance(value, int) and 2 <= value <= most):
+                raise ValueError(f"{name}_quota must be 2 to {most}, half of the blocks, not {value!r}")
         _power_of_two("window", self.window, 2, 1024)
-        _power_of_two("sq_area", self.sq_area, 256, 4096)
-        _power_of_two("rq_area", self.rq_area, 256, 4096)
         _power_of_two("mpt_sets", self.mpt_sets, 4, 512)
         _power_of_two("mtt_sets", self.mtt_sets, 4, 512)
         _power_of_two("transmit_buffer", self.transmit_buffer, 2 * min(BURST, 256 * size), 1 << 19)

@@ -13,11 +13,9 @@ from .port import ReadPort, WritePort
 
 __all__ = ["AtomicOperands", "AtomicResult", "AtomicUnit"]
 
-SLOTS = 8
-"""Atomics in flight."""
-
-HASH_BITS = 8
-"""Bits that tell two words apart: their address, folded, so that words a power of two apart differ as well."""
+HASH_BITS = 12
+"""Bits that tell two words apart: their address, folded, so that words a power of two apart differ as well. Those of
+32 KiB are never taken for each other."""
 
 AtomicOperands = data.StructLayout({"swap": 64, "compare": 64, "add": 1})
 """What an atomic does: with ``add``, adds ``swap`` (FETCH_ADD; ``compare`` is ignored); else writes ``swap`` if the
@@ -34,10 +32,9 @@ class AtomicUnit(wiring.Component):
     executed: it waits until all before it are over, and gives one beat of count 0 with ``error``. If RRESP or BRESP is
     not OKAY, ``error`` stands in the beat, and the result is not ``ok``. A compare that fails writes nothing.
 
-    Up to 8 are in flight. One that goes to the same word as an earlier one is begun when the earlier one's write is
-    answered, so that nobody sees a value that is about to change; words are told apart by bits 10:3 of their address,
-    folded with bits 18:11 and 26:19.
-    Accesses that do not come through this unit are not kept apart.
+    Up to ``slots`` are in flight. One that goes to the same word as an earlier one is begun when the earlier one's
+    write is answered, so that nobody sees a value that is about to change; words are told apart by bits 14:3 of their
+    address, folded with bits 26:15 and 38:27. Accesses that do not come through this unit are not kept apart.
 
     A read is asked for 1 cycle after piece and operands are there. A write is asked for 4 cycles after the data has
     come, its beat stands ready in the next; the packet comes out 3 cycles after the write's answer. One atomic every 7
@@ -47,6 +44,8 @@ class AtomicUnit(wiring.Component):
     ----------
     data_width : int
         64, 128, 256 or 512 bits: of the ports.
+    slots : int
+        Atomics in flight, a power of two, at least 2.
 
     Members
     -------
@@ -63,8 +62,11 @@ class AtomicUnit(wiring.Component):
         To the arbiters; single beats.
     """
 
-    def __init__(self, data_width):
+    def __init__(self, data_width, slots=16):
+        if not isinstance(slots, int) or slots < 2 or slots & slots - 1:
+            raise ValueError(f"slots must be a power of two, at least 2, not {slots!r}")
         self.data_width = data_width
+        self.slots = slots
         super().__init__(
             {
                 "piece": In(stream.Signature(Piece)),
@@ -79,8 +81,9 @@ class AtomicUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        slots = self.slots
         piece, operands, payload, result = self.piece, self.operands, self.payload, self.result
-        slot_bits = ceil_log2(SLOTS)
+        slot_bits = ceil_log2(slots)
         lane_bits = ceil_log2(self.data_width // 64)
 
         # Slots are a ring: taken at the tail; their data has come, in order, before `arrived`; decided, and the write
@@ -90,23 +93,23 @@ class AtomicUnit(wiring.Component):
         )
         row = data.StructLayout({"word": 61, "swap": 64, "compare": 64, "add": 1})
         value_row = data.StructLayout({"value": 64, "error": 1})
-        m.submodules.rows = rows = memory.Memory(shape=row, depth=SLOTS, init=[])
-        m.submodules.values = values = memory.Memory(shape=value_row, depth=SLOTS, init=[])
+        m.submodules.rows = rows = memory.Memory(shape=row, depth=slots, init=[])
+        m.submodules.values = values = memory.Memory(shape=value_row, depth=slots, init=[])
         rows_write, rows_read = rows.write_port(), rows.read_port(domain="comb")
         values_write, values_read = values.write_port(), values.read_port(domain="comb")
-        m.submodules.answers = answers = Queue(1, SLOTS, bypass=True)
+        m.submodules.answers = answers = Queue(1, slots, bypass=True)
 
         # The front: a piece waits at its port until no slot has its word, then its read is asked for.
         word = piece.payload.address[3:]
-        busy = Signal(SLOTS)
-        hashes = Signal(data.ArrayLayout(HASH_BITS, SLOTS))
+        busy = Signal(slots)
+        hashes = Signal(data.ArrayLayout(HASH_BITS, slots))
         fold = Signal(HASH_BITS)
         here, good, conflict, clear, asked = Signal(), Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             here.eq(piece.valid & operands.valid),
             good.eq(piece.payload.status == AccessStatus.OK),
             fold.eq(word[:HASH_BITS] ^ word[HASH_BITS : 2 * HASH_BITS] ^ word[2 * HASH_BITS : 3 * HASH_BITS]),
-            conflict.eq(Cat(busy[i] & (hashes[i] == fold) for i in range(SLOTS)).any()),
+            conflict.eq(Cat(busy[i] & (hashes[i] == fold) for i in range(slots)).any()),
             self.read.burst.valid.eq(clear),
             *self._burst(self.read.burst.payload, word),
             asked.eq(clear & self.read.burst.ready),
@@ -117,7 +120,7 @@ class AtomicUnit(wiring.Component):
             rows_write.data.add.eq(operands.payload.add),
             rows_write.en.eq(asked),
         ]
-        m.d.sync += clear.eq(Mux(clear, ~asked, here & good & ~conflict & ((tail ^ head) != SLOTS)))
+        m.d.sync += clear.eq(Mux(clear, ~asked, here & good & ~conflict & ((tail ^ head) != slots)))
         with m.If(asked):
             m.d.sync += [
                 tail.eq(tail + 1),
@@ -129,7 +132,7 @@ class AtomicUnit(wiring.Component):
         lane = data.View(data.ArrayLayout(64, 1 << lane_bits), self.read.data)
         came = lane[0]
         if lane_bits:
-            m.submodules.lanes = lanes = memory.Memory(shape=lane_bits, depth=SLOTS, init=[])
+            m.submodules.lanes = lanes = memory.Memory(shape=lane_bits, depth=slots, init=[])
             lanes_write, lanes_read = lanes.write_port(), lanes.read_port(domain="comb")
             m.d.comb += [
                 lanes_write.addr.eq(tail),
@@ -158,7 +161,7 @@ class AtomicUnit(wiring.Component):
         beat = Signal()  # `changed` waits for W
         changed = Signal(64)
         none = Signal()  # the piece was refused
-        written = Signal(SLOTS)  # of decided slots: there is an answer to wait for
+        written = Signal(slots)  # of decided slots: there is an answer to wait for
         over, refused = Signal(), Signal()
         old = values_read.data
         m.d.comb += [

@@ -12,7 +12,7 @@ from ..stream.skid import Skid
 from ..stream.slice import Slice
 from ..stream.transfer import Done, Piece, ReadRequest
 from .arbiter import ReadArbiter, WriteArbiter
-from .atomic import SLOTS, AtomicOperands, AtomicResult, AtomicUnit
+from .atomic import AtomicOperands, AtomicResult, AtomicUnit
 from .axi import Axi4
 from .bus_watch import BusWatch
 from .port import BurstRequest, WriteBeat
@@ -77,6 +77,8 @@ class DmaEngine(wiring.Component):
         Structures that are written: the first at a beat a cycle, others every second cycle.
     bursts : int
         Bursts of received payload that may wait for their answer.
+    atomics : int
+        Atomics in flight, see :class:`.atomic.AtomicUnit`.
     address_width : int
         Bits of addresses that are kept; those above are 0 on the bus.
     bus_domain : str
@@ -107,12 +109,15 @@ class DmaEngine(wiring.Component):
     count_stall_rx_memory : 1
     """
 
-    def __init__(self, data_width, buffer=None, *, readers, writers, bursts=16, address_width=64, bus_domain="sync"):
+    def __init__(
+        self, data_width, buffer=None, *, readers, writers, bursts=16, atomics=16, address_width=64, bus_domain="sync"
+    ):
         self.data_width = data_width
         self.buffer = buffer
         self.readers = dict(readers)
         self.writers = tuple(writers)
         self.bursts = bursts
+        self.atomics = atomics
         self.address_width = address_width
         self.bus_domain = bus_domain
         beat = PacketBeat(data_width)
@@ -148,7 +153,7 @@ class DmaEngine(wiring.Component):
         width = self.data_width
         m.submodules.payload_reader = payload_reader = PayloadReader(width, self.buffer)
         m.submodules.payload_writer = payload_writer = PayloadWriter(width, bursts=self.bursts)
-        m.submodules.atomic = atomic = AtomicUnit(width)
+        m.submodules.atomic = atomic = AtomicUnit(width, self.atomics)
         reads, writes = [payload_reader.port], [payload_writer.port]
 
         # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
@@ -187,8 +192,8 @@ class DmaEngine(wiring.Component):
         return m
 
     def _watch(self, m, reads, writes):
-        most = [BURSTS, *(depth for depth, _ in self.readers.values()), SLOTS]
-        most += [self.bursts, *(UNANSWERED for _ in self.writers), SLOTS]
+        most = [BURSTS, *(depth for depth, _ in self.readers.values()), self.atomics]
+        most += [self.bursts, *(UNANSWERED for _ in self.writers), self.atomics]
         m.submodules.watch = watch = BusWatch(most)
         m.d.comb += [
             watch.taken.eq(Cat(port.burst.valid & port.burst.ready for port in (*reads, *writes))),

@@ -1,13 +1,27 @@
 """What the parts of a :class:`.wqe_fetcher.RingPrefetcher` say to each other and to those who use it."""
 
 from amaranth.lib import data
+from amaranth.utils import ceil_log2
 
 from ..abi.wqe import WQE_MAX
 
-__all__ = ["BATCH", "PUSH_WORDS", "PushDoorbell", "PushWord", "RingIndex", "RingStatus"]
+__all__ = [
+    "BATCH",
+    "PUSH_WORDS",
+    "RECEIVE_BATCH",
+    "PushDoorbell",
+    "PushWord",
+    "RingIndex",
+    "RingStatus",
+    "word_address",
+]
 
 BATCH = 256
-"""Most bytes of one read: long enough to hide the memory's latency, and no QP keeps the bus from others for long."""
+"""Most bytes of one read of send WQEs: few reads hide the memory's latency, and no QP keeps the bus from others for
+long."""
+
+RECEIVE_BATCH = 128
+"""The same of receive WQEs, which are smaller, and wait on chip until somebody sends."""
 
 RingIndex = data.StructLayout({"qp": 12, "index": 16})
 """A free-running index into a QP's ring."""
@@ -23,3 +37,11 @@ PushWord = data.StructLayout({"qp": 12, "word": range(PUSH_WORDS), "data": 32})
 
 RingStatus = data.StructLayout({"producer": 16, "fetched": 16, "error": 1})
 """WQEs before ``producer`` are posted, before ``fetched`` can be read. ``error``: the ring is unusable until RESET."""
+
+
+def word_address(blocks, size):
+    """Layout of an address of fetched WQEs: an 8-byte word in one of ``blocks`` blocks of ``size`` bytes."""
+    for name, value in ("blocks", blocks), ("size", size):
+        if not isinstance(value, int) or value < 2 or value & value - 1:
+            raise ValueError(f"{name} must be a power of two, at least 2, not {value!r}")
+    return data.StructLayout({"word": ceil_log2(size // 8), "block": ceil_log2(blocks)})

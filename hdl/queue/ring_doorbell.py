@@ -22,8 +22,8 @@ class RingDoorbell(wiring.Component):
     of more consumed WQEs than the ring does, which is behind; there it is counted from the last WQE known.
 
     *Pushes*: ``pushed`` comes with the verdict if the doorbell says so, the WQE's words are there, and it is the only
-    one of its ring that is not consumed. Then nothing of that ring is on its way, there is room in its area, and no
-    read has failed: what is consumed was fetched before. The doorbell stays inside until the words are ``copied``.
+    one of its ring that is not consumed. Then nothing of that ring is on its way, and no read has failed: what is
+    consumed was fetched before. The doorbell stays inside until the words are ``copied``.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class RingDoorbell(wiring.Component):
     hold_accept, hold_reject : 1
         It cannot be heard in this cycle. A push is heard in any.
     mine : 1
-        Words have been pushed for ``qp``.
+        Words have been pushed for ``qp``, and there is a place for them.
     heard, fell_back : 1
         Strobes, of a doorbell that says that its WQE has been pushed: the verdict is heard; and it is accepted, but the
         WQE must be fetched.
@@ -65,7 +65,7 @@ class RingDoorbell(wiring.Component):
     wide : 1
         It has the largest of the sizes.
     copied : 1
-        They are in the area.
+        They are in their place.
     """
 
     def __init__(self, qps, strides, rewinds):

@@ -1,4 +1,4 @@
-"""A ring that must stand still before its indices are set: RESET, and going back."""
+"""A ring that must stand still before its indices are set: RESET, going back, and making room."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
@@ -11,9 +11,14 @@ from .ring import RingIndex
 
 __all__ = ["RingHalt"]
 
+CALM = 8
+"""Cycles from a look at a ring until all that came of it is seen here."""
+
 
 class RingHalt(wiring.Component):
     """Stops one ring at a time, waits until its reads in flight are back, and says when to set its indices.
+
+    A ring that is to make room for others may be in use. Then nothing is set, and it goes on.
 
     Parameters
     ----------
@@ -28,6 +33,13 @@ class RingHalt(wiring.Component):
         Stops the ring and sets its indices; taken when that is done. Goes before a RESET.
     rewound : stream of ``RingIndex``
         It is done. Until this is taken nothing else is begun.
+    evict, evict_qp, evict_index : 1, QP index, 16
+        Strobe: the ring is to forget what was fetched from this index on, the first that is not consumed. Counts only
+        while nothing else is to be done; ``idle`` tells.
+    idle : 1
+    in_use, stalled : 1
+        Somebody looks at the ring ``qp``, reads its WQEs, or has consumed some: it makes no room. ``stalled``: that
+        would not be seen now.
     clean : 1
         No turn is between its decision and its read.
     level, pop
@@ -44,6 +56,8 @@ class RingHalt(wiring.Component):
         ``set`` waits for ``may``: take no doorbell.
     set, reset : 1
         Strobes: write the indices; and they are those of a RESET.
+    evicting : 1
+        The ring is to make room: what is read of it arrives all the same.
     """
 
     def __init__(self, qps, reads):
@@ -53,6 +67,12 @@ class RingHalt(wiring.Component):
                 "control": In(stream.Signature(QpControl)),
                 "rewind": In(stream.Signature(RingIndex)),
                 "rewound": Out(stream.Signature(RingIndex)),
+                "evict": In(1),
+                "evict_qp": In(ceil_log2(qps)),
+                "evict_index": In(16),
+                "idle": Out(1),
+                "in_use": In(1),
+                "stalled": In(1),
                 "clean": In(1),
                 "level": In(range(reads + 1)),
                 "pop": In(1),
@@ -64,6 +84,7 @@ class RingHalt(wiring.Component):
                 "setting": Out(1),
                 "set": Out(1),
                 "reset": Out(1),
+                "evicting": Out(1),
             }
         )
 
@@ -72,44 +93,61 @@ class RingHalt(wiring.Component):
         rewinding = Signal()
         resets = Signal()
         left = Signal(range(self.reads + 1))
+        calm = Signal(range(CALM + 1))
         m.d.comb += [
             resets.eq(self.control.valid & (self.control.payload.action == QpAction.RESET)),
-            self.control.ready.eq(~resets | (self.set & ~rewinding)),
+            self.control.ready.eq(~resets | (self.set & self.reset)),
             self.rewound.payload.qp.eq(self.qp),
             self.rewound.payload.index.eq(self.index),
         ]
+        with m.If(~self.stalled & (calm != 0)):
+            m.d.sync += calm.eq(calm - 1)
+
+        def give_up():
+            with m.If(self.evicting & self.in_use):
+                m.d.sync += [self.halting.eq(0), self.evicting.eq(0)]
+                m.next = "WATCH"
+
         with m.FSM():
             with m.State("WATCH"):
-                m.d.sync += rewinding.eq(self.rewind.valid)
+                m.d.comb += self.idle.eq(~self.rewind.valid & ~resets)
+                m.d.sync += [rewinding.eq(self.rewind.valid), calm.eq(CALM)]
                 with m.If(self.rewind.valid):
                     m.d.sync += [self.qp.eq(self.rewind.payload.qp), self.index.eq(self.rewind.payload.index)]
-                with m.Else():
+                with m.Elif(resets):
                     m.d.sync += [self.qp.eq(self.control.payload.qp), self.index.eq(0)]
-                with m.If(self.rewind.valid | resets):
-                    m.d.sync += [self.halting.eq(1), self.ignore_consumed.eq(1)]
+                with m.Else():
+                    m.d.sync += [self.qp.eq(self.evict_qp), self.index.eq(self.evict_index)]
+                with m.If(self.rewind.valid | resets | self.evict):
+                    m.d.sync += [self.halting.eq(1), self.ignore_consumed.eq(~self.idle), self.evicting.eq(self.idle)]
                     m.next = "STOP"
             with m.State("STOP"):  # a turn that was looked up before is decided now
                 m.next = "CLEAN"
+                give_up()
             with m.State("CLEAN"):
                 m.d.sync += left.eq(self.level - self.pop)
                 with m.If(self.clean):
                     m.next = "DRAIN"
+                give_up()
             with m.State("DRAIN"):
-                m.d.sync += left.eq(left - self.pop)
-                with m.If(left == 0):
+                with m.If(left != 0):
+                    m.d.sync += left.eq(left - self.pop)
+                with m.Elif(~self.evicting | (calm == 0)):
                     m.next = "SET"
+                give_up()
             with m.State("SET"):
                 m.d.comb += self.setting.eq(1)
-                with m.If(self.may):
+                with m.If(self.may & ~(self.evicting & self.in_use)):
                     m.d.comb += [
                         self.set.eq(1),
-                        self.reset.eq(~rewinding),
+                        self.reset.eq(~rewinding & ~self.evicting),
                         self.rewind.ready.eq(rewinding),
                     ]
-                    m.d.sync += [self.halting.eq(0), self.ignore_consumed.eq(rewinding)]
+                    m.d.sync += [self.halting.eq(0), self.evicting.eq(0), self.ignore_consumed.eq(rewinding)]
                     m.next = "WATCH"
                     with m.If(rewinding):
                         m.next = "SAY"
+                give_up()
             with m.State("SAY"):
                 m.d.comb += self.rewound.valid.eq(1)
                 with m.If(self.rewound.ready):

@@ -12,7 +12,8 @@ __all__ = ["WqeArea"]
 
 
 class WqeArea(wiring.Component):
-    """Memory of ``qps * area`` bytes that is written a beat a cycle from any 64-bit word on, and read a word at a time.
+    """Memory of ``blocks * size`` bytes that is written a beat a cycle from any 64-bit word on, and read a word at a
+    time.
 
     One bank of 64 bits for each 64 bits of ``data_width``: a beat that does not begin at the first bank is rotated, and
     the banks before its own beginning take their words a row further. With ``puts`` single words are written between
@@ -22,8 +23,8 @@ class WqeArea(wiring.Component):
     ----------
     data_width : int
         Bits of a beat: 64, 128, 256 or 512.
-    qps, area : int
-        QPs, and bytes for each; powers of two.
+    blocks, size : int
+        Blocks, and bytes of each; powers of two.
     puts : bool
         With ``put_addr``, ``put_word`` and ``put_en``.
 
@@ -39,13 +40,12 @@ class WqeArea(wiring.Component):
         Read port: the word, 2 cycles later. A word that is being written comes out undefined.
     """
 
-    def __init__(self, data_width, qps, area, *, puts=False):
-        words = qps * area // 8
+    def __init__(self, data_width, blocks, size, *, puts=False):
+        words = blocks * size // 8
         if words & words - 1 or words * 64 < 2 * data_width:
-            raise ValueError(f"qps * area must be a power of two of at least two beats, not {qps!r} * {area!r}")
+            raise ValueError(f"blocks * size must be a power of two of at least two beats, not {blocks!r} * {size!r}")
         self.data_width = data_width
-        self.qps = qps
-        self.area = area
+        self.words = words
         self.puts = puts
         put = {"put_addr": In(range(words)), "put_word": In(64), "put_en": In(1)}
         super().__init__(
@@ -63,7 +63,7 @@ class WqeArea(wiring.Component):
         m = Module()
         banks = self.data_width // 64
         bank_bits = ceil_log2(banks)
-        rows = self.qps * self.area // (8 * banks)
+        rows = self.words // banks
         beats = Signal(ceil_log2(4096 // (8 * banks)))
         with m.If(self.beat_en):
             m.d.sync += beats.eq(beats + 1)

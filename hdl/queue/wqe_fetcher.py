@@ -1,7 +1,7 @@
-"""Work queues: from rings in host memory to an area on chip, ahead of need."""
+"""Work queues: from rings in host memory to blocks on chip, ahead of need."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -12,7 +12,8 @@ from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
 from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, QpControl, ReadRequest
-from .ring import BATCH, PushDoorbell, PushWord, RingIndex, RingStatus
+from .block_pool import BlockPool
+from .ring import BATCH, RECEIVE_BATCH, PushDoorbell, PushWord, RingIndex, RingStatus, word_address
 from .ring_doorbell import RingDoorbell
 from .ring_halt import RingHalt
 from .ring_read import RingRead
@@ -21,14 +22,27 @@ from .wqe_push import WqePush
 
 __all__ = ["RingIndex", "RingPrefetcher", "RingStatus"]
 
+SHORT = 8
+"""Who wants one block more is so many times as patient as who has none."""
+
+PAUSE = 8
+"""Cycles from one that made room, or did not, to the next."""
+
 
 class RingPrefetcher(wiring.Component):
-    """Fetches the WQEs of ``qps`` rings in host memory into an area of ``area`` bytes a QP.
+    """Fetches the WQEs of ``qps`` rings in host memory into ``blocks`` blocks of ``size`` bytes that all rings share.
 
-    The WQE with index *i* stands in host memory at ``base + ((i mod size) << stride)`` and, from when it is fetched
-    until it is consumed, in the QP's area at byte ``(i << stride) mod area``. Fetching is greedy: whenever WQEs are
-    posted and the area has room, one read takes as many as stand in one aligned block of 256 bytes (or in the whole
-    ring, if that is smaller), so a read wraps neither ring nor area nor crosses 4 KiB. QPs take turns, a read a turn.
+    The WQE with index *i* stands in host memory at ``base + ((i mod size of the ring) << stride)`` and, from when it is
+    fetched until it is consumed, at byte ``(i << stride) mod size`` of a block. Fetching is greedy: whenever WQEs are
+    posted and there is a block, one read takes as many as stand up to the end of the block (or of the ring, if that
+    comes first), so a read wraps neither ring nor block nor crosses 4 KiB. QPs take turns, a read a turn.
+
+    *Sharing*: a QP has up to ``quota`` blocks while nobody waits for a first one; who waits gets the next that is free,
+    in turn. A QP that holds blocks and does not use them, because its peer is silent, stops nobody: if nothing has
+    become free for ``patience`` cycles (8 times as many, if who waits has others), one QP after the other forgets what
+    was fetched for it, unless it is in use. Its WQEs are fetched again when the consumer finds that they are
+    ``wanted``, or when more are posted. With ``on_demand`` (receive queues, which are posted long before they are used)
+    only those wait whose WQEs are wanted.
 
     *Latency*: ``doorbell`` to ``read``: 5 cycles, if no QP waits for a turn: the doorbell is a turn itself then. Last
     beat of ``data`` to ``arrived``: 0. A turn takes 3 cycles; a doorbell is taken every 6 cycles at least, whatever the
@@ -48,10 +62,10 @@ class RingPrefetcher(wiring.Component):
     valid until then nothing that is said to be ``consumed`` of the QP counts. The producer index and errors stay.
 
     *Pushes* (``sends``): a doorbell may say that its WQE was pushed before. If it is the only WQE of its ring that is
-    not consumed, and nobody else has begun to push meanwhile (:class:`.wqe_push.WqePush`), it goes from there to the
-    area, ``doorbell`` to ``arrived`` in 11 cycles, or 19 if it has 128 bytes, one more for each beat of ``data`` that
-    comes meanwhile. Otherwise the doorbell is one like all others. The WQE stands in host memory in any case: who goes
-    back fetches it from there.
+    not consumed, and nobody else has begun to push meanwhile (:class:`.wqe_push.WqePush`), it goes from there to
+    the block that is kept aside for this, ``doorbell`` to ``arrived`` in 11 cycles, or 19 if it has 128 bytes, one more
+    for each beat of ``data`` that comes meanwhile. Otherwise the doorbell is one like all others. The WQE stands in
+    host memory in any case: who goes back fetches it from there.
 
     Parameters
     ----------
@@ -59,14 +73,19 @@ class RingPrefetcher(wiring.Component):
         Bits of ``data``: 64, 128, 256 or 512.
     qps : int
         QPs, a power of two, at least 2.
-    area : int
-        Bytes a QP on chip, a power of two, at least 256.
+    blocks, size : int
+        Blocks on chip, and bytes of each, at least ``1 << max_stride``; powers of two.
+    quota : int
+        Most blocks of a QP, at least 2, and less than there are.
     base, size, stride : str
         Fields of :data:`verbena.hdl.abi.contexts.QP_CONTEXT` that describe the ring.
     min_stride, max_stride : int
         Bytes of the smallest and the largest WQE, 16 to 128.
     reads : int
         Most reads in flight.
+    patience : int
+        Cycles, at least 8.
+    on_demand : bool
     sends : bool
         With ``rewind``, ``rewound`` and ``push``, for WQEs of 64 and 128 bytes.
 
@@ -80,7 +99,7 @@ class RingPrefetcher(wiring.Component):
         Words pushed. They and doorbells come in the order in which they are written: a word waits for the doorbells
         before it.
     count_pushes, count_push_fetches : 1
-        Strobes: a pushed WQE is in the area; it must be fetched all the same.
+        Strobes: a pushed WQE is on chip; it must be fetched all the same.
     consumed : stream of ``RingIndex``
         All WQEs before ``index`` may be overwritten. It must arrive here before the host learns that it may reuse them,
         unless the ring has gone back meanwhile.
@@ -93,16 +112,40 @@ class RingPrefetcher(wiring.Component):
         after a RESET an old entry may still come out.
     status_qp, status
         ``RingStatus``, 1 cycle later.
+    places
+        Of the QP at ``status_qp``, 2 cycles later: the blocks of what is to be consumed next, that of pieces of
+        ``size`` bytes of the ring whose number is even, and that of those whose number is odd. A WQE that is fetched,
+        and not further than a block behind the first that is not consumed, stands in one of them.
+    reading, reading_qp
+        WQEs of this QP are being read, or are about to be ``consumed``. The QP at ``status_qp`` counts as such as well.
+    wanted : stream of QP index
+        WQEs of the QP are posted and not there. Always taken within a few cycles; with ``on_demand`` when the one
+        before has had its turn.
     word_addr, word
-        Reads 64 bits of an area, 2 cycles later. ``word_addr.word`` is the byte in the area divided by 8.
+        Reads 64 bits, ``word_addr.word`` of ``word_addr.block``, 2 cycles later.
     """
 
-    def __init__(self, data_width, qps, area, *, base, size, stride, min_stride, max_stride, reads=16, sends=False):
+    def __init__(
+        self,
+        data_width,
+        qps,
+        blocks,
+        *,
+        size,
+        quota,
+        base,
+        log_size,
+        stride,
+        min_stride,
+        max_stride,
+        reads=16,
+        patience=128,
+        on_demand=False,
+        sends=False,
+    ):
         if not isinstance(qps, int) or qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
-        if not isinstance(area, int) or area < BATCH or area & area - 1:
-            raise ValueError(f"area must be a power of two, at least {BATCH}, not {area!r}")
-        for name, field in ("base", base), ("size", size), ("stride", stride):
+        for name, field in ("base", base), ("log_size", log_size), ("stride", stride):
             if field not in QP_CONTEXT.fields:
                 raise ValueError(f"{name} must name a field of the QP context, not {field!r}")
         if min_stride not in (16, 32, 64, 128):
@@ -111,6 +154,8 @@ class RingPrefetcher(wiring.Component):
             raise ValueError(f"max_stride must be 16, 32, 64 or 128, and not below min_stride, not {max_stride!r}")
         if not isinstance(reads, int) or not 2 <= reads <= 64:
             raise ValueError(f"reads must be 2 to 64, not {reads!r}")
+        if not isinstance(patience, int) or patience < 8:
+            raise ValueError(f"patience must be at least 8, not {patience!r}")
         if sends and (min_stride, max_stride) != (64, 128):
             raise ValueError(
                 f"min_stride and max_stride of sends must be 64 and 128, not {min_stride!r}, {max_stride!r}"
@@ -118,14 +163,21 @@ class RingPrefetcher(wiring.Component):
         beat = PacketBeat(data_width)
         self.data_width = data_width
         self.qps = qps
-        self.area = area
-        self.base = base
+        self.blocks = blocks
         self.size = size
+        self.quota = quota
+        self.base = base
+        self.log_size = log_size
         self.stride = stride
         self.min_stride = min_stride
         self.max_stride = max_stride
         self.reads = reads
+        self.patience = patience
+        self.on_demand = on_demand
         self.sends = sends
+        strides = range(ceil_log2(min_stride), ceil_log2(max_stride) + 1)
+        self._pool = BlockPool(qps, blocks, size, strides)
+        self._turns = RingRead(qps, blocks, size, quota, strides)
         back = {"rewind": In(stream.Signature(RingIndex)), "rewound": Out(stream.Signature(RingIndex))}
         push = {"push": In(stream.Signature(PushWord)), "count_pushes": Out(1), "count_push_fetches": Out(1)}
         super().__init__(
@@ -140,23 +192,30 @@ class RingPrefetcher(wiring.Component):
                 "arrived": Out(stream.Signature(12)),
                 "status_qp": In(12),
                 "status": Out(RingStatus),
-                "word_addr": In(data.StructLayout({"qp": 12, "word": ceil_log2(area // 8)})),
+                "places": Out(self._pool.places.shape()),
+                "reading": In(1),
+                "reading_qp": In(12),
+                "wanted": In(stream.Signature(12)),
+                "word_addr": In(word_address(blocks, size)),
                 "word": Out(64),
             }
             | (back | push if sends else {})
         )
 
     @classmethod
-    def send(cls, data_width, qps, area=512, **kwargs):
+    def send(cls, data_width, qps, blocks=32, quota=10, **kwargs):
         """For send queues, which can go back, and whose WQEs may be pushed."""
-        fields = {"base": "sq_base", "size": "log_sq_size", "stride": "log_sq_stride"}
-        return cls(data_width, qps, area, **fields, min_stride=64, max_stride=WQE_MAX, sends=True, **kwargs)
+        fields = {"base": "sq_base", "log_size": "log_sq_size", "stride": "log_sq_stride", "size": BATCH}
+        return cls(
+            data_width, qps, blocks, quota=quota, **fields, min_stride=64, max_stride=WQE_MAX, sends=True, **kwargs
+        )
 
     @classmethod
-    def receive(cls, data_width, qps, area=256, **kwargs):
+    def receive(cls, data_width, qps, blocks=64, quota=10, **kwargs):
         """For receive queues."""
-        fields = {"base": "rq_base", "size": "log_rq_size", "stride": "log_rq_stride"}
-        return cls(data_width, qps, area, **fields, min_stride=16, max_stride=WQE_MAX, **kwargs)
+        fields = {"base": "rq_base", "log_size": "log_rq_size", "stride": "log_rq_stride", "size": RECEIVE_BATCH}
+        fields |= {"patience": 8, "on_demand": True} | kwargs
+        return cls(data_width, qps, blocks, quota=quota, **fields, min_stride=16, max_stride=WQE_MAX)
 
     def _index(self, m, name, shape, reads):
         """A LUT RAM of one index a QP: its write port and its read ports."""
@@ -177,16 +236,18 @@ class RingPrefetcher(wiring.Component):
         failed, (failed_look, failed_head, failed_status) = self._index(m, "failed", 1, 3)
         consumed, (consumed_look,) = self._index(m, "consumed", 16, 1)
 
-        names = ("state", self.base, self.size, self.stride)
+        names = ("state", self.base, self.log_size, self.stride)
         m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.ready = ready = ReadyQueue(self.qps)
         m.submodules.arrivals = arrivals = ReadyQueue(self.qps)
         arrives = Signal()
         m.submodules.halt = halt = RingHalt(self.qps, self.reads)
         m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides, self.sends)
-        m.submodules.turns = turns = RingRead(self.qps, self.area, strides)
+        m.submodules.turns = turns = self._turns
+        m.submodules.pool = pool = self._pool
+        m.submodules.waiting = waiting = ReadyQueue(self.qps)
         m.submodules.flights = flights = Queue(turns.flight_layout, self.reads)
-        m.submodules.store = store = WqeArea(self.data_width, self.qps, self.area, puts=self.sends)
+        m.submodules.store = store = WqeArea(self.data_width, self.blocks, self.size, puts=self.sends)
         wiring.connect(m, wiring.flipped(self.control), halt.control)
         m.d.comb += [
             doorbell.doorbell.valid.eq(self.doorbell.valid),
@@ -212,6 +273,14 @@ class RingPrefetcher(wiring.Component):
         # written: a row that is read while it is written is undefined.
         turn = Signal(qp_bits)
         again = Signal()
+        granted = Signal()  # the turn is of one that has waited for a block
+        grant = Signal()
+        evicts = Signal()  # it is of one that is to make room
+        evict = Signal()
+        stopped = Signal()  # the turn is of one that stands still for that
+        missed, missed_qp = Signal(), Signal(qp_bits)  # it had a turn meanwhile
+        asked, asked_qp = Signal(), Signal(qp_bits)  # one whose WQEs are wanted, until its turn
+        looking = Signal()  # a turn was looked up, or is being
         rings = Signal()  # the turn is a doorbell's
         late = Signal()
         stop = Signal()
@@ -219,49 +288,109 @@ class RingPrefetcher(wiring.Component):
         look_qp = Signal(qp_bits)
         claimed = Signal(16)
         used = Signal.like(turns.used)
+        holds, tail = Signal(), Signal.like(pool.tail)
         m.d.sync += [
             look_qp.eq(table.index),
             claimed.eq(producer_look.data - consumed_look.data),
             used.eq(issued_look.data - consumed_look.data),
+            holds.eq(pool.holds),
+            tail.eq(pool.tail),
         ]
         m.d.comb += [port.addr.eq(look_qp) for port in (producer_look, issued_look, consumed_look, failed_look)]
         m.d.comb += [
-            idle.eq(~again & ~ready.o.valid),
+            grant.eq(waiting.o.valid & pool.any & ~turns.deciding),
+            idle.eq(~again & ~evict & ~grant & ~ready.o.valid),
             turns.qp.eq(turn),
             turns.issued.eq(issued_look.data),
             turns.posted.eq(Mux(rings, doorbell.claim, claimed)),
             turns.used.eq(used),
             turns.base.eq(table.row[self.base]),
-            turns.log_size.eq(table.row[self.size]),
+            turns.log_size.eq(table.row[self.log_size]),
             turns.log_stride.eq(table.row[self.stride]),
+            turns.holds.eq(holds),
+            turns.tail.eq(tail),
+            turns.granted.eq(granted),
+            turns.may_wait.eq((asked & (asked_qp == turns.inside)) | (not self.on_demand)),
             turns.doubtful.eq(rings),
             turns.sure.eq(doorbell.accept & ~doorbell.pushed),
         ]
         with m.FSM(name="turn"):
             with m.State("PICK"):
                 m.d.comb += [
-                    ready.o.ready.eq(~again & ~table.writing),
+                    waiting.o.ready.eq(~again & ~evict & grant & ~table.writing),
+                    ready.o.ready.eq(~again & ~evict & ~grant & ~table.writing),
                     doorbell.open.eq(idle & ~halt.setting & ~table.writing),
-                    table.index.eq(Mux(again, turn, Mux(ready.o.valid, ready.o.payload, self.doorbell.payload.qp))),
                 ]
+                with m.If(again):
+                    m.d.comb += table.index.eq(turn)
+                with m.Elif(evict):
+                    m.d.comb += table.index.eq(pool.owner)
+                with m.Elif(grant):
+                    m.d.comb += table.index.eq(waiting.o.payload)
+                with m.Else():
+                    m.d.comb += table.index.eq(Mux(ready.o.valid, ready.o.payload, self.doorbell.payload.qp))
                 m.d.sync += [turn.eq(table.index), rings.eq(idle)]
+                with m.If(~again):
+                    m.d.sync += [granted.eq(grant & ~evict), evicts.eq(evict)]
                 with m.If((~idle & ~table.writing) | doorbell.take):
                     m.next = "READ"
             with m.State("READ"):
-                m.d.comb += table.index.eq(turn)
+                m.d.comb += [table.index.eq(turn), looking.eq(1)]
                 m.d.sync += [
                     late.eq((~turns.clean & (turns.inside == turn)) | (doorbell.pushed & (doorbell.qp == turn))),
                     stop.eq(failed_look.data | (halt.halting & (halt.qp == turn))),
+                    stopped.eq(halt.evicting & (halt.qp == turn)),
                 ]
                 m.next = "LOOK"
             with m.State("LOOK"):
                 m.d.comb += [
                     doorbell.open.eq(~halt.setting & ~table.writing),
                     table.index.eq(self.doorbell.payload.qp),
-                    turns.en.eq(turns.clean & ~late & ~stop),
+                    looking.eq(1),
+                    turns.en.eq(turns.clean & ~late & ~stop & ~evicts),
+                    pool.step.eq(evicts),
+                    halt.evict.eq(evicts & halt.idle & ~self.consumed.valid),
                 ]
-                m.d.sync += again.eq(~turns.en & ~stop & ~rings)
+                m.d.sync += again.eq(~turns.en & ~stop & ~rings & ~evicts)
+                with m.If(stopped):
+                    m.d.sync += [missed.eq(1), missed_qp.eq(turn)]
+                with m.Elif(stop & (asked_qp == turn)):
+                    m.d.sync += asked.eq(0)
                 m.next = "PICK"
+
+        self._connect_pool(m, halt, doorbell, turns, pool, waiting)
+        m.d.comb += [
+            pool.look_qp.eq(look_qp),
+            pool.hold.eq(
+                (looking & (turn == self.consumed.payload.qp)) | (turns.deciding & (turns.inside == pool.done_qp))
+            ),
+            halt.evict_qp.eq(turn),
+            halt.evict_index.eq(consumed_look.data),
+        ]
+
+        # Nothing has become free for long, and somebody waits for a first block; or, for longer, for one more.
+        idle_for = Signal(range(SHORT * self.patience + 1))
+        limit = Mux(waiting.o.valid, self.patience, SHORT * self.patience)
+        short = Signal()
+        m.d.comb += evict.eq((waiting.o.valid | short) & (idle_for >= limit) & ~halt.halting & ~missed & ~pool.any)
+        m.d.sync += short.eq((short | turns.short) & ~pool.any)
+        with m.If(pool.any | ~(waiting.o.valid | short)):
+            m.d.sync += idle_for.eq(0)
+        with m.Elif(halt.halting | pool.step):
+            m.d.sync += idle_for.eq(limit - PAUSE)
+        with m.Elif(idle_for != limit):
+            m.d.sync += idle_for.eq(idle_for + 1)
+
+        # What the consumer misses waits here for its place among those that wait for a turn, and with `on_demand` for
+        # the turn; and whose turn was missed waits, too.
+        wants = Signal()
+        m.d.comb += self.wanted.ready.eq(~wants & ~asked)
+        with m.If(self.wanted.valid & self.wanted.ready):
+            m.d.sync += [wants.eq(1), asked_qp.eq(self.wanted.payload), asked.eq(self.on_demand)]
+        with m.If(wants & ~turns.repeat):
+            m.d.sync += wants.eq(0)
+        with m.If(turns.deciding & ~turns.doubting & (turns.inside == asked_qp) & ~wants):
+            m.d.sync += asked.eq(0)
 
         # Who adds a QP to those that wait for a turn: the turn itself, what frees room, what brings work.
         rung = Signal()
@@ -273,22 +402,26 @@ class RingPrefetcher(wiring.Component):
             doorbell.state.eq(table.row.state),
             doorbell.log_size.eq(turns.log_size),
             doorbell.log_stride.eq(turns.log_stride),
-            doorbell.hold_accept.eq(~turns.doubting & (turns.repeat | self.consumed.valid)),
+            doorbell.hold_accept.eq(~turns.doubting & (turns.repeat | wants | (self.consumed.valid & pool.heard))),
             doorbell.hold_reject.eq(ending),
             rung.eq(doorbell.accept & ~doorbell.pushed & ~turns.doubting),
-            self.consumed.ready.eq(~turns.repeat),
-            ready.i.valid.eq(turns.repeat | self.consumed.valid | rung | (halt.set & ~halt.reset)),
-            ready.i.payload.eq(
-                Mux(
-                    turns.repeat,
-                    turns.repeat_qp,
-                    Mux(self.consumed.valid, self.consumed.payload.qp, Mux(doorbell.idle, halt.qp, doorbell.qp)),
-                )
-            ),
+            self.consumed.ready.eq(~turns.repeat & ~wants & pool.heard),
         ]
+        rewinds = halt.set & ~halt.reset & ~halt.evicting
+        with m.If(turns.repeat):
+            m.d.comb += [ready.i.valid.eq(1), ready.i.payload.eq(turns.repeat_qp)]
+        with m.Elif(wants):
+            m.d.comb += [ready.i.valid.eq(1), ready.i.payload.eq(asked_qp)]
+        with m.Elif(self.consumed.valid & pool.heard):
+            m.d.comb += [ready.i.valid.eq(1), ready.i.payload.eq(self.consumed.payload.qp)]
+        with m.Elif(rung | rewinds):
+            m.d.comb += [ready.i.valid.eq(1), ready.i.payload.eq(Mux(doorbell.idle, halt.qp, doorbell.qp))]
+        with m.Elif(missed & ~halt.evicting):
+            m.d.comb += [ready.i.valid.eq(1), ready.i.payload.eq(missed_qp)]
+            m.d.sync += missed.eq(0)
 
         # While a ring's indices are set, nobody else writes; nor is a doorbell inside then.
-        landed = Signal()  # a pushed WQE is in the area
+        landed = Signal()  # a pushed WQE is on chip
         rung_qp = Mux(doorbell.idle, halt.qp, doorbell.qp)
         ring_qp, ring_index = halt.qp, halt.index
         if self.sends:
@@ -298,7 +431,13 @@ class RingPrefetcher(wiring.Component):
             halt.clean.eq(turns.clean),
             halt.level.eq(flights.level),
             halt.pop.eq(ending),
-            halt.may.eq(doorbell.idle & ~turns.start & ~turns.repeat & ~self.consumed.valid & ~ending),
+            halt.may.eq(
+                doorbell.idle
+                & ~(turns.start | turns.deciding | turns.repeat | wants)
+                & ~self.consumed.valid
+                & ~ending
+                & pool.may_drop
+            ),
             producer.addr.eq(rung_qp),
             producer.data.eq(Mux(doorbell.idle, 0, doorbell.index)),
             producer.en.eq(doorbell.accept | halt.reset),
@@ -325,13 +464,14 @@ class RingPrefetcher(wiring.Component):
             self.data.ready.eq(1),
             ending.eq(self.data.valid & self.data.payload.last),
             flights.o.ready.eq(ending),
-            store.start.eq(Cat(head.word, head.qp)),
+            store.start.eq(head.word),
             store.beat.eq(self.data.payload),
             store.beat_en.eq(self.data.valid),
-            store.word_addr.eq(Cat(self.word_addr.word, self.word_addr.qp)),
+            store.word_addr.eq(self.word_addr),
             self.word.eq(store.word),
             failed_head.addr.eq(head.qp),
-            alive.eq(ending & ~failed_head.data & ~(halt.halting & (head.qp == halt.qp))),
+            # Of a ring that makes room all arrives: who is told of it will find out that it is wanted.
+            alive.eq(ending & ~failed_head.data & ~(halt.halting & ~halt.evicting & (head.qp == halt.qp))),
             good.eq(alive & ~self.data.payload.error),
             bad.eq(alive & self.data.payload.error),
             fetched.addr.eq(Mux(ending, head.qp, ring_qp)),
@@ -345,7 +485,8 @@ class RingPrefetcher(wiring.Component):
         ]
 
         if self.sends:
-            self._connect_push(m, halt, doorbell, turns, store, landed)
+            self._connect_push(m, halt, doorbell, turns, pool, store, landed)
+            m.d.comb += pool.refill.eq(waiting.empty & ~granted)
 
         m.d.comb += [
             port.addr.eq(self.status_qp) for port in (producer_status, fetched_status, misrung_status, failed_status)
@@ -357,28 +498,65 @@ class RingPrefetcher(wiring.Component):
         ]
         return m
 
-    def _connect_push(self, m, halt, doorbell, turns, store, landed):
-        """From the buffer to the area, in cycles without data; while a doorbell is inside, the words wait."""
+    def _connect_pool(self, m, halt, doorbell, turns, pool, waiting):
+        """Blocks: to the turns, from what is consumed, and back when a ring is set."""
+        said = self.consumed.payload
+        m.d.comb += [
+            turns.any.eq(pool.any),
+            turns.offer.eq(pool.offer),
+            turns.waiting.eq(~waiting.empty),
+            pool.take.eq(turns.take),
+            pool.first.eq(turns.first),
+            pool.give.eq(turns.give),
+            pool.qp.eq(turns.inside),
+            pool.behind.eq(turns.behind),
+            pool.index.eq(turns.index),
+            pool.log_stride.eq(turns.stride),
+            pool.done.eq(self.consumed.valid),
+            pool.done_qp.eq(said.qp),
+            pool.done_index.eq(said.index),
+            pool.ignore_consumed.eq(halt.ignore_consumed & (said.qp == halt.qp)),
+            pool.drop.eq(halt.set),
+            pool.drop_qp.eq(halt.qp),
+            pool.place_qp.eq(self.status_qp),
+            self.places.eq(pool.places),
+            waiting.i.valid.eq(turns.waits),
+            waiting.i.payload.eq(turns.inside),
+            halt.stalled.eq(self.consumed.valid & ~self.consumed.ready),
+            halt.in_use.eq(
+                (self.status_qp == halt.qp)
+                | (self.reading & (self.reading_qp == halt.qp))
+                | (self.consumed.valid & (said.qp == halt.qp))
+            ),
+        ]
+
+    def _connect_push(self, m, halt, doorbell, turns, pool, store, landed):
+        """From the buffer to the spare block, in cycles without data; while a doorbell is inside, the words wait."""
         m.submodules.pushes = pushes = WqePush(self.qps)
         wiring.connect(m, wiring.flipped(self.push), pushes.push)
         slot = doorbell.index - 1
         place = Mux(doorbell.wide, Cat(pushes.put_row, slot), Cat(pushes.put_row[:-1], slot))
-        area_bits = ceil_log2(self.area // 8)
+        free = Signal()
+        m.d.sync += free.eq(~pool.holds)
         m.d.comb += [
             pushes.hold.eq(~doorbell.idle | self.doorbell.valid),
             pushes.qp.eq(doorbell.qp),
-            doorbell.mine.eq(pushes.mine),
+            doorbell.mine.eq(pushes.mine & pool.spare_valid & free),
             # Words of a former life must not get into a new one.
             pushes.start.eq((doorbell.heard & pushes.mine) | halt.reset),
             pushes.copy.eq(doorbell.pushed),
             pushes.wide.eq(doorbell.wide),
             pushes.room.eq(~self.data.valid),
-            pushes.end.eq(~turns.start),
+            pushes.end.eq(~turns.start & ~turns.deciding),
             store.put_en.eq(pushes.put_en),
-            store.put_addr.eq(Cat(place[:area_bits], doorbell.qp)),
+            store.put_addr.eq(Cat(place[: ceil_log2(self.size // 8)], pool.spare)),
             store.put_word.eq(pushes.put_word),
             doorbell.copied.eq(pushes.copied),
             landed.eq(pushes.copied & ~(halt.halting & (halt.qp == doorbell.qp))),
+            pool.land.eq(landed),
+            pool.land_qp.eq(doorbell.qp),
+            pool.land_index.eq(slot),
+            pool.land_log_stride.eq(Mux(doorbell.wide, ceil_log2(self.max_stride), ceil_log2(self.min_stride))),
             self.count_pushes.eq(landed),
             self.count_push_fetches.eq(doorbell.fell_back | (pushes.copied & ~landed)),
         ]

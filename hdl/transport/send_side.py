@@ -129,8 +129,10 @@ class SendSide(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         c = self.config
-        m.submodules.fetcher = fetcher = RingPrefetcher.send(c.data_width, c.qps, c.sq_area)
-        m.submodules.requester = requester = Requester(c.qps, c.window, c.data_width, c.sq_area)
+        m.submodules.fetcher = fetcher = RingPrefetcher.send(
+            c.data_width, c.qps, c.send_blocks, c.send_quota, reads=c.send_reads
+        )
+        m.submodules.requester = requester = Requester(c.qps, c.window, c.data_width, c.send_blocks)
         m.submodules.merge = merge = TransmitMerge()
         m.submodules.response_receiver = response_receiver = ResponseReceiver(c.qps, c.data_width)
         m.submodules.completer = completer = Completer(c.qps, c.window)

@@ -7,6 +7,7 @@ buffer), not from the hardware.
 from types import SimpleNamespace
 
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
+from verbena.hdl.queue.ring import RECEIVE_BATCH
 
 MASK24 = (1 << 24) - 1
 
@@ -58,13 +59,13 @@ def attributes(**values):
 
 
 class Ring:
-    """The receive rings' side of the responder: rings in host memory, and an area on chip of which what was consumed is
-    overwritten."""
+    """The receive rings' side of the responder: rings in host memory, and two blocks a QP on chip, of which what was
+    consumed is overwritten."""
 
     def __init__(self, dut, rng, strides, *, stall=0.0):
         self.dut = dut
         self.rng = rng
-        self.area = dut.area
+        self.area = 2 * RECEIVE_BATCH
         self.strides = strides
         self.stall = stall
         qps = len(strides)
@@ -104,7 +105,8 @@ class Ring:
     async def run(self, ctx):
         """Background testbench: status 1 cycle, words 2 cycles after the address; consumption, arrivals, fetches."""
         dut = self.dut
-        before = 0
+        before, places = 0, [0, 1]
+        ctx.set(dut.wanted.ready, 1)
         while True:
             ctx.set(dut.consumed.ready, self.rng.random() >= self.stall)
             ctx.set(dut.arrived.valid, bool(self.arrivals))
@@ -125,7 +127,9 @@ class Ring:
             status = {"producer": len(self.posted[qp]), "fetched": self.fetched[qp], "error": self.errors[qp]}
             ctx.set(dut.status, status)
             ctx.set(dut.word, before)
-            before = self.words[address.qp][address.word]
+            before = self.words[address.block // 2][RECEIVE_BATCH // 8 * (address.block % 2) + address.word]
+            ctx.set(dut.places, places)
+            places = [2 * qp, 2 * qp + 1]
             self._fetch()
 
 

@@ -92,9 +92,8 @@ class ReceivedRequests(_Received):
 
     written, hidden = ("request_state", "place"), ("flush",)
 
-    def __init__(self, qps, area=256, block=None):
-        self.area = area
-        super().__init__(qps, block or Responder(qps, area))
+    def __init__(self, qps, blocks=64):
+        super().__init__(qps, Responder(qps, blocks))
 
     def elaborate(self, platform):
         m = super().elaborate(platform)

@@ -16,9 +16,8 @@ class Reception(wiring.Component):
     """The three, with the queue of jobs between the latter two."""
 
     def __init__(self):
-        self.responder = ReceivedRequests(QPS, 256)
+        self.responder = ReceivedRequests(QPS, 2 * QPS)
         self.acknowledger = Acknowledger(QPS)
-        self.area = 256
         members = {}
         for block in (self.responder, self.acknowledger):
             members |= {name: member for name, member in block.signature.members.items() if name != "job"}

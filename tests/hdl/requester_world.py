@@ -8,6 +8,7 @@ from send_queue import ONE_SIDED
 from streams import plain, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
+from verbena.hdl.queue.ring import BATCH
 from verbena.hdl.stream.ready import ReadyQueue
 from verbena.hdl.transport.common.layouts import PayloadSource, Progress, TxDescriptorKind
 from verbena.hdl.transport.requester.requester import Requester
@@ -16,6 +17,8 @@ __all__ = ["AREA", "PSNS", "QPS", "World"]
 
 QPS = 8
 AREA = 1024
+BLOCKS = AREA // BATCH
+"""Of fetched WQEs a QP, which it has in turn."""
 STREAMS = ("packet", "access", "inline", "outstanding", "reads", "consumed", "rewind", "failed", "flush", "reply")
 PSNS = 1 << 24
 
@@ -24,10 +27,11 @@ class Bench(Elaboratable):
     """A requester with a ready queue, and memories where a test puts what its neighbours would."""
 
     def __init__(self, window=64, data_width=64):
-        self.dut = Requester(QPS, window, data_width, AREA)
+        self.dut = Requester(QPS, window, data_width, QPS * BLOCKS)
         self.queue = ReadyQueue(QPS)
         self.words = memory.Memory(shape=64, depth=QPS * AREA // 8, init=[])
         self.status = memory.Memory(shape=33, depth=QPS, init=[])
+        self.places = memory.Memory(shape=self.dut.places.shape(), depth=QPS, init=[])
         self.progress = memory.Memory(shape=Progress.size, depth=QPS, init=[])
 
     def elaborate(self, platform):
@@ -35,18 +39,22 @@ class Bench(Elaboratable):
         m.submodules.dut = dut = self.dut
         m.submodules.queue = queue = self.queue
         m.submodules.words, m.submodules.status, m.submodules.progress = self.words, self.status, self.progress
-        words, status, progress = (part.read_port() for part in (self.words, self.status, self.progress))
+        m.submodules.places = self.places
+        parts = self.words, self.status, self.progress, self.places
+        words, status, progress, places = (part.read_port() for part in parts)
         m.d.comb += [
             dut.ready.payload.eq(queue.o.payload),
             dut.ready.valid.eq(queue.o.valid),
             queue.o.ready.eq(dut.ready.ready),
-            words.addr.eq(dut.word_addr.qp * (AREA // 8) + dut.word_addr.word),
+            words.addr.eq(dut.word_addr),
+            places.addr.eq(dut.status_qp),
+            dut.wanted.ready.eq(1),
             status.addr.eq(dut.status_qp),
             progress.addr.eq(dut.progress_qp),
             dut.status.as_value().eq(status.data),
             dut.progress.as_value().eq(progress.data),
         ]
-        m.d.sync += dut.word.eq(words.data)
+        m.d.sync += [dut.word.eq(words.data), dut.places.eq(places.data)]
         return m
 
 
@@ -82,6 +90,9 @@ class World:
     def status(self, ctx, qp):
         status = len(self.rings[qp]) % 65536 | self.fetched[qp] % 65536 << 16 | self.errors[qp] << 32
         ctx.set(self.bench.status.data[qp], status)
+        first = self.consumed[qp] * self.stride[qp] // BATCH
+        blocks = [BLOCKS * qp + (first + (first ^ parity) % 2) % BLOCKS for parity in range(2)]
+        ctx.set(self.bench.places.data[qp], blocks)
 
     def post(self, ctx, qp, *wqes):
         self.rings[qp] += wqes

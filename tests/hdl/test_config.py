@@ -14,8 +14,10 @@ from verbena.hdl.transport.send_side import SendSide
         ("qps", (1, 3, 1024)),
         ("cqs", (1, 1024)),
         ("window", (1, 48)),
-        ("sq_area", (128, 8192)),
-        ("rq_area", (300,)),
+        ("send_blocks", (4, 48, 1024)),
+        ("receive_blocks", (4, 300)),
+        ("send_quota", (1, 17, 2.0)),
+        ("receive_quota", (1, 33)),
         ("mpt_sets", (2, 1024)),
         ("mtt_sets", (2, 1024)),
         ("transmit_buffer", (2048, 1 << 20)),
@@ -49,6 +51,12 @@ DERIVED = (
     "send_wqe_beats",
     "receive_wqe_beats",
     "receive_buffer",
+    "send_blocks",
+    "send_quota",
+    "send_reads",
+    "receive_blocks",
+    "receive_quota",
+    "atomics",
     "translating",
     "checking",
 )
@@ -57,14 +65,14 @@ DERIVED = (
 @pytest.mark.parametrize(
     ("data_width", "memory_latency", "derived"),
     [
-        (64, 128, (8192, 32, 16, 336, 208, 256, 128, 1 << 14, 16, 8)),
-        (128, 128, (8192, 32, 16, 336, 208, 128, 128, 1 << 15, 16, 8)),
-        (256, 128, (16384, 32, 16, 336, 208, 128, 128, 1 << 16, 16, 8)),
-        (512, 128, (16384, 32, 16, 336, 208, 128, 128, 1 << 17, 16, 8)),
-        (64, 16, (8192, 16, 16, 112, 96, 128, 128, 1 << 14, 8, 4)),
-        (64, 1000, (16384, 64, 64, 2080, 1080, 2048, 1024, 1 << 16, 64, 32)),
-        (512, 1000, (1 << 17, 64, 64, 2080, 1080, 256, 128, 1 << 18, 64, 32)),
-        (512, 4096, (1 << 19, 64, 64, 8272, 4176, 1024, 512, 1 << 18, 64, 32)),
+        (64, 128, (8192, 32, 16, 336, 208, 256, 128, 1 << 14, 32, 10, 16, 64, 10, 16, 16, 8)),
+        (128, 128, (8192, 32, 16, 336, 208, 128, 128, 1 << 15, 32, 10, 16, 64, 10, 16, 16, 8)),
+        (256, 128, (16384, 32, 16, 336, 208, 128, 128, 1 << 16, 32, 10, 16, 64, 10, 16, 16, 8)),
+        (512, 128, (16384, 32, 16, 336, 208, 128, 128, 1 << 17, 32, 10, 16, 64, 10, 16, 16, 8)),
+        (64, 16, (8192, 16, 16, 112, 96, 128, 128, 1 << 14, 16, 5, 16, 64, 5, 16, 8, 4)),
+        (64, 1000, (16384, 64, 64, 2080, 1080, 2048, 1024, 1 << 16, 128, 50, 64, 128, 50, 64, 64, 32)),
+        (512, 1000, (1 << 17, 64, 64, 2080, 1080, 256, 128, 1 << 18, 128, 50, 64, 128, 50, 64, 64, 32)),
+        (512, 4096, (1 << 19, 64, 64, 8272, 4176, 1024, 512, 1 << 18, 128, 64, 64, 128, 64, 64, 64, 32)),
     ],
 )
 def test_what_follows_from_width_and_latency(data_width, memory_latency, derived):
@@ -78,6 +86,12 @@ def test_what_is_given_counts():
     assert (config.transmit_buffer, config.headers, config.unanswered) == (8192, 8, 32)
 
 
+def test_receive_blocks_of_few_queue_pairs():
+    """Two a QP are enough, unless one QP alone needs more."""
+    assert [Config(qps=qps).receive_blocks for qps in (2, 16, 32, 128)] == [32, 32, 64, 64]
+    assert Config(qps=2, memory_latency=16).receive_blocks == 16
+
+
 def test_depths_reach_the_blocks():
     made = blocks(Config(memory_latency=1000))
     dma, access = made["dma"], made["access"]
@@ -85,6 +99,7 @@ def test_depths_reach_the_blocks():
     assert (dma.readers["sq"][0], dma.readers["rq"][0]) == (2048, 1024)
     assert (access._translation.waiting, access._protection.waiting) == (64, 32)
     assert (dma.readers["mtt"][0], dma.readers["mpt"][0]) == (64, 128)
+    assert (made["rq_fetch"].blocks, made["rq_fetch"].quota) == (128, 50)
 
 
 def blocks(config):

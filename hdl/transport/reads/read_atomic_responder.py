@@ -82,7 +82,8 @@ class ReadAtomicResponder(wiring.Component):
     *Cycles*: from ``release`` to ``access`` 9 for an atomic, 10 for a READ. A small READ or atomic takes 10, or 9 if
     several QPs have some: the scheduler's four operations. A packet of a large READ takes 11, or 14 from 1024 bytes on.
     A replay, or a READ that is asked for again, takes up to 37 more. A recall takes 7 as soon as the packet being cut
-    has gone, and 15 or more an entry that is given up. The operands of 15 atomics may wait for the atomic unit.
+    has gone, and 15 or more an entry that is given up. Of ``atomics`` one less may be between their cut
+    and their result.
 
     Parameters
     ----------
@@ -90,6 +91,8 @@ class ReadAtomicResponder(wiring.Component):
         QPs, a power of two.
     data_width : int
         64, 128, 256 or 512 bits.
+    atomics : int
+        A power of two.
 
     Members
     -------
@@ -117,10 +120,11 @@ class ReadAtomicResponder(wiring.Component):
         Strobes.
     """
 
-    def __init__(self, qps, data_width=64):
+    def __init__(self, qps, data_width=64, atomics=16):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
+        self.atomics = atomics
         self.data_width = data_width
         super().__init__(
             {
@@ -153,7 +157,7 @@ class ReadAtomicResponder(wiring.Component):
         m.submodules.ring = ring = Ram(ResponseEntry, self.qps * RING)
         m.submodules.states = states = Ram(CutState, self.qps)
         m.submodules.scheduler = scheduler = ResponseScheduler(self.qps)
-        m.submodules.cache = cache = ReplayCache(self.qps)
+        m.submodules.cache = cache = ReplayCache(self.qps, self.atomics)
         m.submodules.mark = mark = ReadMark()
         entry, state = ring.r_data, states.r_data
         for name in ("release", "answered_i"):

@@ -18,9 +18,6 @@ KEPT = 16
 MARK_BITS = 18
 """Of a READ's mark: what a row has left of its block RAMs."""
 
-IN_FLIGHT = 16
-"""Atomics between their cut and their result: LUT RAM has that many rows anyway."""
-
 ReplaySlot = data.StructLayout({"slot": 4, "wrapped": 1})
 """Counts a QP's READs and atomics: the place of the next one, and whether there were 16 before it."""
 
@@ -40,6 +37,8 @@ class ReplayCache(wiring.Component):
     ----------
     qps : int
         QPs, a power of two.
+    atomics : int
+        One more than there may be between their cut and their result, a power of two.
 
     Members
     -------
@@ -68,8 +67,9 @@ class ReplayCache(wiring.Component):
         Strobe: an atomic was executed.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, atomics=16):
         self.qps = qps
+        self.atomics = atomics
         super().__init__(
             {
                 "qp": In(range(qps)),
@@ -93,10 +93,10 @@ class ReplayCache(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bits = ceil_log2(IN_FLIGHT)
+        bits = ceil_log2(self.atomics)
         owner = data.StructLayout({"slot": 4, "qp": range(self.qps), "psn": PSN_BITS})
-        m.submodules.needs = needs = memory.Memory(shape=AtomicOperands, depth=IN_FLIGHT, init=[])
-        m.submodules.owners = owners = memory.Memory(shape=owner, depth=IN_FLIGHT, init=[])
+        m.submodules.needs = needs = memory.Memory(shape=AtomicOperands, depth=self.atomics, init=[])
+        m.submodules.owners = owners = memory.Memory(shape=owner, depth=self.atomics, init=[])
         # `ok`: an atomic was executed, a READ was cut.
         outcome = data.StructLayout({"psn": PSN_BITS, "value": 64, "ok": 1, "read": 1, "mark": MARK_BITS})
         m.submodules.kept = kept = Ram(outcome, self.qps * KEPT)
@@ -138,7 +138,7 @@ class ReplayCache(wiring.Component):
             given.eq(given + (self.operands.valid & self.operands.ready)),
             self.operands.valid.eq((given != tail) & ~(self.operands.valid & self.operands.ready)),
             head.eq(head + taken),
-            self.room.eq((tail - head)[:bits] != IN_FLIGHT - 1),
+            self.room.eq((tail - head)[:bits] != self.atomics - 1),
         ]
 
         # Newest first. Rows of a QP's past life are not looked at: fewer count then.

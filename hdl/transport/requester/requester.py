@@ -1,12 +1,13 @@
 """The send queues: whose turn it is, and what it does."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from ...abi.commands import QpAction
 from ...abi.contexts import QP_CONTEXT
-from ...queue.ring import RingIndex, RingStatus
+from ...queue.ring import BATCH, RingIndex, RingStatus, word_address
 from ...stream.connections import connect_signals
 from ...stream.packet import PacketBeat
 from ...stream.table import Table
@@ -19,7 +20,6 @@ from .requester_context import BLOCKS_BITS, Phase, RequesterContextStore, StateC
 from .requester_outputs import OutputStrobes, Reply, RequesterOutputs
 from .segmenter import ReadBegun, Segmenter
 from .send_decision import SendAction, SendDecision
-from .wqe_words import word_address
 
 __all__ = ["Requester"]
 
@@ -72,8 +72,8 @@ class Requester(wiring.Component):
         Most messages of a QP that are begun and not complete, a power of two.
     data_width : int
         64, 128, 256 or 512 bits: width of ``inline``.
-    area : int
-        Bytes a QP of fetched WQEs, a power of two: WQE ``i`` begins at ``i << log_sq_stride``, modulo ``area``.
+    blocks : int
+        Blocks of fetched WQEs, a power of two.
 
     Members
     -------
@@ -85,8 +85,14 @@ class Requester(wiring.Component):
         The command block's broadcast.
     status_qp, status : 12, ``{producer, fetched, error}``
         Indices of the QP's ring, one cycle later.
-    word_addr, word : ``{qp, word}``, 64
-        Words of fetched WQEs, two cycles later; ``word_addr.word`` is the byte in the area divided by 8.
+    places
+        Two cycles after ``status_qp``: the blocks in which the QP's next WQEs stand.
+    reading, reading_qp : 1, 12
+        WQEs of this QP are being read, or are about to be ``consumed``; that at ``status_qp`` not counted.
+    wanted : stream of QP index
+        The QP, whose turn it is, has come to the end of what is fetched.
+    word_addr, word : ``{word, block}``, 64
+        Words of fetched WQEs, two cycles later.
     consumed : stream of ``{qp, index}``
         WQEs before ``index`` need not be kept.
     rewind, rewound : stream of ``{qp, index}``
@@ -111,7 +117,7 @@ class Requester(wiring.Component):
         A turn found the window closed.
     """
 
-    def __init__(self, qps, window=64, data_width=64, area=1024):
+    def __init__(self, qps, window=64, data_width=64, blocks=32):
         if qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         if window < 2 or window & window - 1 or window > 1 << 14:
@@ -119,7 +125,7 @@ class Requester(wiring.Component):
         self.qps = qps
         self.window = window
         self.data_width = data_width
-        self.area = area
+        self.blocks = blocks
         super().__init__(
             {
                 "ready": In(stream.Signature(range(qps))),
@@ -130,7 +136,11 @@ class Requester(wiring.Component):
                 "attribute_en": In(1),
                 "status_qp": Out(12),
                 "status": In(RingStatus),
-                "word_addr": Out(word_address(area)),
+                "places": In(data.ArrayLayout(ceil_log2(blocks), 2)),
+                "reading": Out(1),
+                "reading_qp": Out(12),
+                "wanted": Out(stream.Signature(12)),
+                "word_addr": Out(word_address(blocks, BATCH)),
                 "word": In(64),
                 "consumed": Out(stream.Signature(RingIndex)),
                 "rewind": Out(stream.Signature(RingIndex)),
@@ -160,7 +170,7 @@ class Requester(wiring.Component):
         m.submodules.arbiter = arbiter = RequesterArbiter(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
         m.submodules.decision = decision = SendDecision(self.window)
-        m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.area)
+        m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.blocks)
         m.submodules.outputs = outputs = RequesterOutputs(self.qps)
         for name in ("ready", "control", "retry", "rewound"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(arbiter, name))
@@ -192,6 +202,10 @@ class Requester(wiring.Component):
             context.at.eq(at),
             self.status_qp.eq(at),
             self.progress_qp.eq(at),
+            segmenter.places.eq(self.places),
+            self.reading.eq(segmenter.busy),
+            self.reading_qp.eq(segmenter.qp),
+            self.wanted.payload.eq(qp),
             self.word_addr.eq(segmenter.word_address),
             segmenter.word.eq(self.word),
             idle.eq(settled & ~segmenter.busy),
@@ -384,6 +398,10 @@ class Requester(wiring.Component):
                         with m.Case(SendAction.BROKEN):
                             change(StateChange.HALT)
                             strobe("failed")
+                        with m.Default():
+                            m.d.comb += self.wanted.valid.eq(status.producer != status.fetched)
+                            with m.If(self.wanted.valid & ~self.wanted.ready):
+                                m.next = "ACT"
             with m.State("RESUME"):
                 # A packet is 256 bytes, twice that for each step: nobody waits for this.
                 with m.If(steps[1:] != 0):

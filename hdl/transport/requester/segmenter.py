@@ -3,9 +3,11 @@
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from ...abi.contexts import QpType
 from ...abi.wqe import SEND_WQE, SendFlag, SendOpcode
+from ...queue.ring import BATCH, word_address
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ...wire.opcodes import opcode as wire_opcode
@@ -17,7 +19,7 @@ from .inline import InlineQueue
 from .requester_context import Phase, RequesterContext
 from .run_queue import RunQueue
 from .wqe_head import SGE_MAX, WqeHead
-from .wqe_words import WqeWord, WqeWords, word_address
+from .wqe_words import WqeWord, WqeWords
 
 __all__ = ["ReadBegun", "Segment", "Segmenter"]
 
@@ -66,8 +68,8 @@ class Segmenter(wiring.Component):
     ----------
     data_width : int
         64, 128, 256 or 512 bits: width of ``inline``.
-    area : int
-        Bytes a QP of fetched WQEs, a power of two: WQE ``i`` begins at ``i << log_sq_stride``, modulo ``area``.
+    blocks : int
+        Blocks of fetched WQEs, a power of two.
 
     Members
     -------
@@ -93,15 +95,17 @@ class Segmenter(wiring.Component):
         The last PSN that the packet stands for; it was never sent.
     failed, syndrome : 1, 8
         The WQE is malformed, and how (:class:`verbena.hdl.abi.cqe.Syndrome`).
+    places
+        With ``i``: where its WQE stands, as of :class:`verbena.hdl.queue.wqe_fetcher.RingPrefetcher`.
     word_address, word
         Words of fetched WQEs; a word comes two cycles after its address.
     packet, access, inline, outstanding, reads
         As of :class:`verbena.hdl.transport.requester.requester.Requester`.
     """
 
-    def __init__(self, data_width, area=1024):
+    def __init__(self, data_width, blocks=32):
         self.data_width = data_width
-        self.area = area
+        self.blocks = blocks
         super().__init__(
             {
                 "i": In(stream.Signature(Segment)),
@@ -119,7 +123,8 @@ class Segmenter(wiring.Component):
                 "fresh": Out(1),
                 "failed": Out(1),
                 "syndrome": Out(8),
-                "word_address": Out(word_address(area)),
+                "places": In(data.ArrayLayout(ceil_log2(blocks), 2)),
+                "word_address": Out(word_address(blocks, BATCH)),
                 "word": In(64),
                 "packet": Out(stream.Signature(TxDescriptor)),
                 "access": Out(stream.Signature(AccessRequest)),
@@ -131,7 +136,7 @@ class Segmenter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.words = words = WqeWords(self.area)
+        m.submodules.words = words = WqeWords(self.blocks)
         m.submodules.head = head = WqeHead()
         m.submodules.gather = gather = Gather()
         m.submodules.runs = runs = RunQueue(SGE_MAX + 1)
@@ -165,7 +170,7 @@ class Segmenter(wiring.Component):
         m.d.comb += [
             words.start.eq(take & (coming.kind == TxDescriptorKind.REQUEST)),
             words.stop.eq(finish | self.cancel),
-            words.qp.eq(Mux(active, job.qp, coming.qp)),
+            words.places.eq(self.places),
             words.index.eq(Mux(active, state.index, coming.state.index)),
             words.large.eq(Mux(active, job.large, coming.large)),
             words.is_inline.eq(head.inline),

@@ -6,15 +6,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...abi.wqe import SEND_WQE, SGE_OFFSET
+from ...queue.ring import BATCH, word_address
 
-__all__ = ["WqeWord", "WqeWords", "word_address"]
-
-
-def word_address(area):
-    """Layout of an address of fetched WQEs: the QP, and an 8-byte word in its area of ``area`` bytes."""
-    if not isinstance(area, int) or area < 256 or area & area - 1:
-        raise ValueError(f"area must be a power of two, at least 256, not {area!r}")
-    return data.StructLayout({"qp": 12, "word": ceil_log2(area // 8)})
+__all__ = ["WqeWord", "WqeWords"]
 
 
 class WqeWord(enum.Enum):
@@ -40,15 +34,17 @@ class WqeWords(wiring.Component):
 
     Parameters
     ----------
-    area : int
-        Bytes a QP of fetched WQEs: WQE ``i`` begins at ``i << log_sq_stride``, modulo ``area``.
+    blocks : int
+        Blocks of fetched WQEs: WQE ``i`` begins at ``i << log_sq_stride``, modulo a block's bytes.
 
     Members
     -------
     start, stop : 1
         Begin, and go idle.
-    qp, index, large
+    index, large
         The WQE, and whether WQEs are 128 bytes instead of 64; they stay until ``stop``.
+    places
+        With ``start``: its QP's blocks, of pieces of its ring with an even and with an odd number.
     is_inline, is_atomic, is_swap : 1
         Looked at from the cycle after REMOTE's, 5 cycles after ``start``. ``is_atomic`` and ``is_swap`` only with
         ``is_inline``.
@@ -64,13 +60,13 @@ class WqeWords(wiring.Component):
         What the memory's word is in this cycle; it is the last of the inline data.
     """
 
-    def __init__(self, area):
-        self.area = area
+    def __init__(self, blocks):
+        self.blocks = blocks
         super().__init__(
             {
                 "start": In(1),
                 "stop": In(1),
-                "qp": In(12),
+                "places": In(data.ArrayLayout(ceil_log2(blocks), 2)),
                 "index": In(16),
                 "large": In(1),
                 "is_inline": In(1),
@@ -79,7 +75,7 @@ class WqeWords(wiring.Component):
                 "inline_words": In(4),
                 "inline_room": In(1),
                 "inline_done": Out(1),
-                "address": Out(word_address(area)),
+                "address": Out(word_address(blocks, BATCH)),
                 "arriving": Out(WqeWord),
                 "inline_last": Out(1),
             }
@@ -97,8 +93,10 @@ class WqeWords(wiring.Component):
         payload = SGE_OFFSET // 8
         place_of = {name: SEND_WQE.fields[name].offset // 64 for name in ("opcode", "rkey", "remote_address")}
         m.d.comb += [last.eq(count + 1 == self.inline_words), want.eq(turn)]
+        odd = Mux(self.large, self.index[1], self.index[2])
+        with m.If(turn == WqeWord.NONE):
+            m.d.sync += self.address.block.eq(Mux(odd, self.places[1], self.places[0]))
         m.d.sync += [
-            self.address.qp.eq(self.qp),
             self.address.word.eq(Mux(self.large, Cat(place, self.index), Cat(place[:3], self.index))),
             asking.eq(want),
             asked.eq(asking),

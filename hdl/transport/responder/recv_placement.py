@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from ...abi.tables import Access
 from ...abi.wqe import SGE
+from ...queue.ring import RECEIVE_BATCH, word_address
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ..receive.layouts import RecvPlace
 from .request_check import LONGEST
@@ -56,8 +57,8 @@ class RecvPlacement(wiring.Component):
 
     Parameters
     ----------
-    area : int
-        Bytes a QP of fetched receive WQEs, a power of two.
+    blocks : int
+        Blocks of fetched receive WQEs, a power of two.
 
     Members
     -------
@@ -65,7 +66,10 @@ class RecvPlacement(wiring.Component):
         Where the message stands, while ``load`` is set; and behind the packet, from the cycle after its last access on.
         Undefined behind a discard.
     look : 1
-        Strobe in the cycle before ``load``: ``index`` and ``log_stride`` hold.
+        Strobe in the cycle before ``load``: ``index``, ``log_stride`` and ``places`` hold.
+    places
+        The blocks of the QP's pieces with an even and an odd number, as of
+        :class:`verbena.hdl.queue.wqe_fetcher.RingPrefetcher`.
     load : 1
         Strobe: ``i.payload`` shows the packet, but for ``kind``; and the run before is over. ``i.valid`` must rise in
         the next cycle, or the strobe be repeated. Not needed for a discard.
@@ -77,14 +81,11 @@ class RecvPlacement(wiring.Component):
         Valid from the last access on until the next ``load``: the WRITE's lengths disagree, or the SEND is longer than
         2^31 bytes (and the packet's payload is discarded); the SEND did not fit; bytes of the message up to here.
     word_addr, word
-        Fetched receive WQEs, 64 bits a word, 2 cycles after the address. WQE ``i`` starts at byte
-        ``(i << log_stride) % area`` of the QP's area.
+        Fetched receive WQEs, 64 bits a word, 2 cycles after the address.
     """
 
-    def __init__(self, area=256):
-        if not isinstance(area, int) or area < 128 or area & area - 1:
-            raise ValueError(f"area must be a power of two, at least 128, not {area!r}")
-        self.area = area
+    def __init__(self, blocks=64):
+        self.blocks = blocks
         super().__init__(
             {
                 "place": In(RecvPlace),
@@ -96,7 +97,8 @@ class RecvPlacement(wiring.Component):
                 "misfit": Out(1),
                 "too_long": Out(1),
                 "byte_length": Out(32),
-                "word_addr": Out(data.StructLayout({"qp": 12, "word": ceil_log2(area // 8)})),
+                "places": In(data.ArrayLayout(ceil_log2(blocks), 2)),
+                "word_addr": Out(word_address(blocks, RECEIVE_BATCH)),
                 "word": In(64),
             }
         )
@@ -129,14 +131,15 @@ class RecvPlacement(wiring.Component):
             self.access.payload.last.eq(last),
         ]
 
-        offset_bits = ceil_log2(self.area // 8)
+        offset_bits = ceil_log2(RECEIVE_BATCH // 8)
         base = Signal(offset_bits)  # of the receive WQE
+        block = Signal.like(self.word_addr.block)
         exhausted = Signal()
         stride = Signal.like(packet.log_stride)
         empty = Signal()  # `rest` is 0, before anything is taken from it
         m.d.comb += [
             sge.eq(Mux(fresh, 0, place.sge)),
-            self.word_addr.qp.eq(packet.qp),
+            self.word_addr.block.eq(block),
             self.word_addr.word.eq(base | Cat(half, sge[:3])),
         ]
         with m.If(self.look):
@@ -145,7 +148,10 @@ class RecvPlacement(wiring.Component):
                 for log_stride in range(4, 8):
                     with m.Case(log_stride):
                         shift = log_stride - 3
-                        m.d.sync += base.eq(packet.index[: offset_bits - shift] << shift)
+                        m.d.sync += [
+                            base.eq(packet.index[: offset_bits - shift] << shift),
+                            block.eq(Mux(packet.index[offset_bits - shift], self.places[1], self.places[0])),
+                        ]
         with m.Switch(stride):
             for log_stride in range(4, 8):
                 with m.Case(log_stride):

@@ -40,7 +40,7 @@ class Responder(wiring.Component):
 
     Each packet has exactly one run on ``access`` and exactly one job on ``job``, the run first, in order.
 
-    A packet takes 5 cycles; a SEND 7 if it begins in an entry of its receive WQE, and 6 cycles more for each further
+    A packet takes 6 cycles; a SEND 8 if it begins in an entry of its receive WQE, and 6 cycles more for each further
     one. Nothing is buffered: the request stays at the input until it is done with, and is taken when the QP's state is
     written back. A receive WQE that is posted but not yet fetched is waited for.
 
@@ -55,8 +55,8 @@ class Responder(wiring.Component):
     ----------
     qps : int
         QPs, a power of two.
-    area : int
-        Bytes a QP of fetched receive WQEs, a power of two, at least 128.
+    blocks : int
+        Blocks of fetched receive WQEs, a power of two.
 
     Members
     -------
@@ -81,7 +81,10 @@ class Responder(wiring.Component):
         it has.
     status_qp, status : RingStatus
         A QP's receive ring, 1 cycle later, followed while the QP is looked at.
-    word_addr, word
+    wanted : stream of QP index
+        The QP, at which is looked, has a receive WQE that is needed, and posted, but not fetched. What is not taken at
+        once may be withdrawn, and comes again.
+    places, word_addr, word
         Fetched receive WQEs, see :class:`.recv_placement.RecvPlacement`.
     consumed : stream of ``RingIndex``
         Fetched receive WQEs before this one are done with; said before their job goes out.
@@ -93,12 +96,12 @@ class Responder(wiring.Component):
         Strobes.
     """
 
-    def __init__(self, qps, area=256):
+    def __init__(self, qps, blocks=64):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
-        self.area = area
-        self._placement = RecvPlacement(area)
+        self.blocks = blocks
+        self._placement = RecvPlacement(blocks)
         super().__init__(
             {
                 "request": In(stream.Signature(ReceivedRequest)),
@@ -120,6 +123,8 @@ class Responder(wiring.Component):
                 "recalled": In(1),
                 "status_qp": Out(12),
                 "status": In(RingStatus),
+                "wanted": Out(stream.Signature(12)),
+                "places": In(self._placement.places.shape()),
                 "word_addr": Out(self._placement.word_addr.shape()),
                 "word": In(64),
                 "consumed": Out(stream.Signature(RingIndex)),
@@ -162,7 +167,12 @@ class Responder(wiring.Component):
         wiring.connect(m, placement.access, wiring.flipped(self.access))
         wiring.connect(m, wiring.flipped(self.arrived), flushes.arrived)
         wiring.connect(m, flushes.o, wiring.flipped(self.flush))
-        m.d.comb += [self.word_addr.eq(placement.word_addr), placement.word.eq(self.word)]
+        m.d.comb += [
+            placement.places.eq(self.places),
+            self.word_addr.eq(placement.word_addr),
+            placement.word.eq(self.word),
+            self.wanted.payload.eq(request.qp),
+        ]
 
         packet = placement.i.payload
         m.d.comb += [
@@ -197,10 +207,9 @@ class Responder(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += placement.look.eq(1)
                 m.d.sync += [consumed_sent.eq(0), has_recalled.eq(0), patience.eq(RECALL_LIMIT)]
                 with m.If(self.request.valid):
-                    m.next = "DECIDE"
+                    m.next = "CHECK"
                     with m.If(work == Work.CONTROL):
                         m.next = "IDLE"
                         with m.Switch(request.action):
@@ -216,7 +225,8 @@ class Responder(wiring.Component):
                             with m.Default():
                                 m.d.comb += take.eq(self.settled)
 
-            with m.State("CHECK"):
+            with m.State("CHECK"):  # the blocks of the QP's WQEs come a cycle behind the status of its ring
+                m.d.comb += placement.look.eq(1)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += [validator.decide.eq(1), placement.load.eq(1)]
@@ -225,13 +235,17 @@ class Responder(wiring.Component):
                 m.next = "PLACE"
                 with m.If(work == Work.PACKET):
                     with m.If(validator.wait):
-                        m.next = "DECIDE"
+                        m.d.comb += self.wanted.valid.eq(1)
+                        m.next = "CHECK"
                     with m.If(validator.again & ~has_recalled):
                         m.next = "RECALL"
                 with m.Elif(~validator.flushable):
-                    m.d.comb += take.eq(self.settled)
-                    m.next = "DECIDE"
-                    with m.If(self.settled):
+                    m.d.comb += [
+                        self.wanted.valid.eq(self.status.producer != self.status.fetched),
+                        take.eq(self.settled & (~self.wanted.valid | self.wanted.ready)),
+                    ]
+                    m.next = "CHECK"
+                    with m.If(take):
                         m.next = "IDLE"
 
             with m.State("RECALL"):

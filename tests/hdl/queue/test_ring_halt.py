@@ -2,7 +2,7 @@
 
 from streams import make_rng, plain, simulate
 from verbena.hdl.abi.commands import QpAction
-from verbena.hdl.queue.ring_halt import RingHalt
+from verbena.hdl.queue.ring_halt import CALM, RingHalt
 
 
 def test_steps():
@@ -91,3 +91,69 @@ def test_steps():
 
     simulate(dut, testbench, seed=rng.seed_value)
     assert min(done.values()) > 20
+
+
+def test_room_is_made():
+    """A ring in use at any time goes on as if nothing had been; otherwise its index is set when all its reads are back,
+    and its news has had time to come.
+    """
+    rng = make_rng()
+    dut = RingHalt(8, 16)
+    ends = {"set": 0, "given up": 0}
+
+    async def testbench(ctx):
+        for _ in range(200):
+            qp, index = rng.randrange(8), rng.randrange(1 << 16)
+            assert ctx.get(dut.idle)
+            ctx.set(dut.evict_qp, qp)
+            ctx.set(dut.evict_index, index)
+            ctx.set(dut.evict, 1)
+            await ctx.tick()
+            ctx.set(dut.evict, 0)
+            used_at, time, heard = rng.choice([None, None, rng.randrange(30)]), 0, 0
+            left = None
+            while ctx.get(dut.halting):
+                assert ctx.get(dut.evicting)
+                assert not ctx.get(dut.ignore_consumed)
+                assert (ctx.get(dut.qp), ctx.get(dut.index)) == (qp, index)
+                in_use, stalled = time == used_at, rng.random() < 0.3
+                clean, may, pop = (rng.random() < 0.5 for _ in range(3))
+                if left is None and clean and time:
+                    left = rng.randrange(17)
+                    ctx.set(dut.level, left)
+                for name, value in {"in_use": in_use, "stalled": stalled, "clean": clean, "may": may}.items():
+                    ctx.set(getattr(dut, name), value)
+                ctx.set(dut.pop, pop and bool(left))
+                heard += not stalled
+                left = left and left - ctx.get(dut.pop)
+                if ctx.get(dut.set):
+                    assert not ctx.get(dut.reset)
+                    assert may
+                    assert not in_use
+                    assert left == 0
+                    assert heard >= CALM
+                    ends["set"] += 1
+                assert not ctx.get(dut.rewound.valid)
+                await ctx.tick()
+                ends["given up"] += in_use
+                assert not (in_use and ctx.get(dut.halting))
+                time += 1
+            ctx.set(dut.in_use, 0)
+
+    simulate(dut, testbench, seed=rng.seed_value)
+    assert min(ends.values()) > 20, ends
+
+
+def test_who_goes_back_goes_first():
+    dut = RingHalt(8, 16)
+
+    async def testbench(ctx):
+        ctx.set(dut.rewind.payload, {"qp": 3, "index": 77})
+        ctx.set(dut.rewind.valid, 1)
+        ctx.set(dut.evict_qp, 5)
+        ctx.set(dut.evict, 1)
+        assert not ctx.get(dut.idle)
+        await ctx.tick()
+        assert (ctx.get(dut.qp), ctx.get(dut.index), ctx.get(dut.evicting)) == (3, 77, 0)
+
+    simulate(dut, testbench)

@@ -5,47 +5,79 @@ from streams import make_rng, plain, simulate
 from verbena.hdl.queue.ring_read import RingRead
 
 
-def walk(issued, posted, used, area, log_size, log_stride):
-    """WQEs of one read: until nothing is posted or free, or the ring, or an aligned block of 256 bytes, ends."""
+def walk(issued, posted, used, size, log_size, log_stride):
+    """WQEs of one read: until nothing is posted, or the ring, or a piece of ``size`` bytes, ends."""
     stride = 1 << log_stride
     count = 0
-    while count < posted - used and used + count < area // stride:
+    while count < posted - used:
         count += 1
-        if (issued + count) % (1 << log_size) == 0 or (issued + count) * stride % 256 == 0:
+        if (issued + count) % (1 << log_size) == 0 or (issued + count) * stride % size == 0:
             break
     return count
 
 
-@pytest.mark.parametrize(("area", "strides"), [(1024, range(6, 8)), (512, range(4, 8)), (256, range(4, 8))])
-def test_reads(area, strides):
+@pytest.mark.parametrize(
+    ("blocks", "size", "quota", "strides"),
+    [(8, 256, 3, range(6, 8)), (64, 128, 10, range(4, 8)), (16, 256, 8, range(4, 8))],
+)
+def test_reads(blocks, size, quota, strides):
     rng = make_rng()
-    dut = RingRead(8, area, strides)
+    dut = RingRead(8, blocks, size, quota, strides)
+    seen = {"take": 0, "give": 0, "waits": 0, "continues": 0, "beyond": 0}
 
     async def testbench(ctx):
-        for _ in range(400):
+        for _ in range(600):
             log_size, log_stride = rng.randrange(16), rng.choice(strides)
-            most = area >> log_stride
-            used = rng.randint(0, most)
+            per = size >> log_stride
+            used = rng.choice([0, rng.randint(0, quota * per)])
             posted = used + rng.choice([0, 1, 2, 5, rng.randint(0, 40), rng.randint(0, 32768)])
-            consumed = rng.randrange(1 << 16)
-            issued = consumed + used
+            issued = rng.choice([rng.randrange(1 << 16), rng.randrange(1 << 12) * per])
+            consumed = issued - used
+            # Blocks of pieces from the first that is not consumed; of one that is partly, though nothing is used.
+            held = -(-issued // per) - consumed // per if used else (issued % per != 0 and rng.randrange(2))
+            held, any_ = int(held), rng.random() < 0.7
+            waiting, granted, may_wait = rng.random() < 0.4, rng.random() < 0.3, rng.random() < 0.5
+            tail, offer = rng.randrange(blocks), rng.randrange(blocks)
             base = rng.randrange(1 << 51) << 12
             doubtful, sure = rng.random() < 0.3, rng.random() < 0.5
             item = {"qp": rng.randrange(8), "issued": issued & 0xFFFF, "posted": posted, "used": used, "base": base}
             item |= {"log_size": log_size, "log_stride": log_stride, "doubtful": doubtful, "en": 1}
+            item |= {"holds": held > 0, "tail": tail, "granted": granted}
             assert ctx.get(dut.clean)
             for name, value in item.items():
                 ctx.set(getattr(dut, name), value)
             await ctx.tick()
             ctx.set(dut.en, 0)
             assert not ctx.get(dut.clean)
+            assert ctx.get(dut.deciding)
             assert ctx.get(dut.inside) == item["qp"]
             assert ctx.get(dut.doubting) == doubtful
-            ctx.set(dut.sure, sure)
+            for name, value in {
+                "sure": sure, "any": any_, "offer": offer, "waiting": waiting, "may_wait": may_wait
+            }.items():  # fmt: skip
+                ctx.set(getattr(dut, name), value)
+            counts = not doubtful or sure
+            count = walk(issued, posted, used, size, log_size, log_stride) if counts else 0
+            needs = not held or issued % per == 0
+            allowed = any_ and (granted or not waiting) and (not held or held < quota)
+            takes = bool(count and needs and allowed)
+            assert ctx.get(dut.take) == takes
+            assert ctx.get(dut.waits) == bool(count and not held and not allowed and (may_wait or granted))
+            assert ctx.get(dut.short) == bool(count and needs and 0 < held < quota and not any_)
+            assert ctx.get(dut.give) == (not doubtful and posted == used == 0 and held > 0)
+            if ctx.get(dut.take) or ctx.get(dut.give):
+                assert ctx.get(dut.first) == (not held)
+                assert not held or ctx.get(dut.behind) == tail
+                assert (ctx.get(dut.index), ctx.get(dut.stride)) == (item["issued"], log_stride)
+            for name in "take", "give", "waits":
+                seen[name] += ctx.get(getattr(dut, name))
+            seen["continues"] += count > 0 and not needs
+            seen["beyond"] += bool(count and held and needs and any_ and not waiting and held >= quota)
             await ctx.tick()
+            for name in "take", "waits", "give":
+                assert not ctx.get(getattr(dut, name))
             ctx.set(dut.sure, not sure)
-            count = walk(issued, posted, used, area, log_size, log_stride)
-            if not count or (doubtful and not sure):
+            if not count or (needs and not takes):
                 assert ctx.get(dut.clean)
                 continue
             assert ctx.get(dut.found)
@@ -55,14 +87,14 @@ def test_reads(area, strides):
                 await ctx.tick()
             ctx.set(dut.room, 1)
             assert ctx.get(dut.start)
-            word = (issued << log_stride) % area // 8
+            word = ((offer if needs else tail) * size + (issued << log_stride) % size) // 8
             assert plain(ctx.get(dut.flight)) == {"qp": item["qp"], "word": word, "end": (issued + count) & 0xFFFF}
             await ctx.tick()
             assert ctx.get(dut.clean)
             assert ctx.get(dut.read.valid)
             address = base + (issued % (1 << log_size) << log_stride)
             assert plain(ctx.get(dut.read.payload)) == {"address": address, "length": count << log_stride}
-            more = count < min(posted - used, most - used)
+            more = count < posted - used
             assert ctx.get(dut.repeat) == more
             assert not more or ctx.get(dut.repeat_qp) == item["qp"]
             for _ in range(rng.randrange(3)):
@@ -75,13 +107,15 @@ def test_reads(area, strides):
             assert not ctx.get(dut.read.valid)
 
     simulate(dut, testbench, seed=rng.seed_value)
+    assert min(seen.values()) > 0, seen
 
 
 def test_one_read_waits_at_the_output():
-    dut = RingRead(4, 1024, range(6, 8))
+    dut = RingRead(4, 8, 256, 4, range(6, 8))
 
     async def testbench(ctx):
         ctx.set(dut.room, 1)
+        ctx.set(dut.any, 1)
         for name, value in {"posted": 1, "log_size": 4, "log_stride": 6}.items():
             ctx.set(getattr(dut, name), value)
         for issued in 0, 1:

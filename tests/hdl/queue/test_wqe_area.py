@@ -60,7 +60,7 @@ def test_packets(data_width, puts):
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match=r"qps \* area must be a power of two of at least two beats, not 3 \* 256"):
+    with pytest.raises(ValueError, match=r"blocks \* size must be a power of two of at least two beats, not 3 \* 256"):
         WqeArea(64, 3, 256)
     with pytest.raises(ValueError, match="data_width must be 64, 128, 256 or 512, not 96"):
         WqeArea(96, 2, 256)

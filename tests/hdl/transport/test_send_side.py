@@ -56,6 +56,7 @@ class Bench(Elaboratable):
             (self.arbiter.o, queue.i),
             (queue.o, r.ready),
             (r.consumed, f.consumed),
+            (r.wanted, f.wanted),
             (r.rewind, f.rewind),
             (f.rewound, r.rewound),
             (r.packet, headers.i),
@@ -76,6 +77,7 @@ class Bench(Elaboratable):
             t.answered.ready.eq(1),
         ]
         pairs = [(r, "status_qp", f), (f, "status", r), (r, "word_addr", f), (f, "word", r)]
+        pairs += [(f, "places", r), (r, "reading", f), (r, "reading_qp", f)]
         pairs += [(r, "progress_qp", c), (c, "progress", r), (timers, "watch_qp", c), (c, "watch", timers)]
         pairs += [(r, name, block) for name in ("sent", "sent_en") for block in (c, timers)]
         for source, name, sink in pairs:

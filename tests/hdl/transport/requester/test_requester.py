@@ -463,7 +463,7 @@ def test_reply_does_not_block():
     assert len(world.of("packet")) == 1
 
 
-@pytest.mark.parametrize("arguments", [{"qps": 3}, {"qps": 1}, {"qps": 4, "window": 3}, {"qps": 4, "area": 100}])
+@pytest.mark.parametrize("arguments", [{"qps": 3}, {"qps": 1}, {"qps": 4, "window": 3}, {"qps": 4, "blocks": 100}])
 def test_arguments(arguments):
     with pytest.raises(ValueError, match="not "):
         Requester(**arguments)

@@ -8,6 +8,7 @@ from streams import plain, shared, simulate
 from verbena.hdl.abi.contexts import QpType
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.wqe import SendOpcode
+from verbena.hdl.queue.ring import BATCH
 from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
 from verbena.hdl.transport.requester.requester_context import Phase
 from verbena.hdl.transport.requester.segmenter import Segmenter
@@ -21,13 +22,15 @@ class Driver:
     """One segment at a time; all outputs are taken at once."""
 
     def __init__(self, wqe, index, *, large=1, type_=QpType.RC, path_mtu=1):
-        self.dut = shared(Segmenter, 64, AREA)
+        self.dut = shared(Segmenter, 64, AREA // BATCH)
         size = 64 << large
         content = wqe.pack(size)
         self.words = [0xDEAD_BEEF_DEAD_BEEF] * (AREA // 8)
         base = index * size % AREA // 8
         for word in range(size // 8):
             self.words[base + word] = int.from_bytes(content[word * 8 : word * 8 + 8], "little")
+        piece = index * size // BATCH
+        self.places = [(piece + (piece ^ parity) % 2) % (AREA // BATCH) for parity in range(2)]
         self.fixed = {"qp": 9, "path_mtu": path_mtu, "type": type_, "pd": 77, "large": large}
         self.inline = wqe.data is not None or wqe.opcode in ATOMICS
         self.log = []  # (cycle since the segment was taken, stream, payload)
@@ -36,13 +39,14 @@ class Driver:
     async def tick(self, ctx, cycle):
         dut = self.dut
         ctx.set(dut.word, self.pipe.pop(0))
+        ctx.set(dut.places, self.places)
         for name in STREAMS:
             ctx.set(getattr(dut, name).ready, 1)
         ports = [getattr(dut, name) for name in STREAMS]
         flat = [x for port in ports for x in (port.valid, port.payload)]
         state = [dut.done, dut.ended, dut.failed, dut.syndrome, dut.next, dut.begun, dut.fresh]
         _, _, address, taken, *values = await ctx.tick().sample(dut.word_address, dut.i.ready, *state, *flat)
-        self.pipe.append(self.words[address.word])
+        self.pipe.append(self.words[BATCH // 8 * address.block + address.word])
         for number, name in enumerate(STREAMS):
             if values[len(state) + 2 * number]:
                 self.log.append((cycle, name, plain(values[len(state) + 2 * number + 1])))
@@ -357,7 +361,7 @@ def test_no_packet(kind):
     simulate(driver.dut, testbench)
 
 
-@pytest.mark.parametrize("area", [128, 1000])
-def test_arguments(area):
-    with pytest.raises(ValueError, match=str(area)):
-        Segmenter(64, area)
+@pytest.mark.parametrize("blocks", [1, 12])
+def test_arguments(blocks):
+    with pytest.raises(ValueError, match=f"blocks must be a power of two, at least 2, not {blocks}"):
+        Segmenter(64, blocks)

@@ -30,7 +30,7 @@ def split(entries, sizes):
 def run(packets, words, *, stall=0.0, rng=None, received=0):
     """Gives placements to a buffer, and keeps each QP's place; the accesses, (misfit, too_long, byte_length) and cycles
     of each. As if each message had brought ``received`` bytes more than it has, when it goes on."""
-    dut = RecvPlacement(AREA)
+    dut = RecvPlacement(2 * QPS)
     places = [{"received": rng.getrandbits(32) if rng else 0} for _ in range(QPS)]
     rng = rng or make_rng()
     accesses, results = [], []
@@ -38,6 +38,7 @@ def run(packets, words, *, stall=0.0, rng=None, received=0):
     async def script(ctx):
         for packet in packets:
             ctx.set(dut.place, places[packet["qp"]])
+            ctx.set(dut.places, [2 * packet["qp"], 2 * packet["qp"] + 1])
             await ctx.tick()
             ctx.set(dut.i.payload, packet | {"kind": rng.choice([DISCARD, packet["kind"]])})
             await ctx.tick()
@@ -67,7 +68,7 @@ def run(packets, words, *, stall=0.0, rng=None, received=0):
         while True:
             _, _, address = await ctx.tick().sample(dut.word_addr)
             ctx.set(dut.word, before)
-            before = words[address.qp][address.word]
+            before = words[address.block // 2][AREA // 16 * (address.block % 2) + address.word]
 
     async def access(ctx):
         await collect(ctx, dut.access, accesses, rng, stall)
@@ -211,8 +212,8 @@ def test_cycles():
 
 
 def test_arguments():
-    with pytest.raises(ValueError, match="area must be a power of two, at least 128, not 64"):
-        RecvPlacement(64)
+    with pytest.raises(ValueError, match="blocks must be a power of two, at least 2, not 12"):
+        RecvPlacement(12)
 
 
 def test_converts():

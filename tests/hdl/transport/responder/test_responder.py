@@ -53,10 +53,10 @@ def runs_of(accesses):
 class World:
     """A responder, its rings, and what came out of it."""
 
-    def __init__(self, seed=None, *, stall=0.0, strides=(5,) * QPS, values=None, area=256):
+    def __init__(self, seed=None, *, stall=0.0, strides=(5,) * QPS, values=None):
         self.rng = make_rng(seed)
         self.stall = stall
-        self.dut = shared(ReceivedRequests, QPS, area)
+        self.dut = shared(ReceivedRequests, QPS, 2 * QPS)
         self.ring = Ring(self.dut, self.rng, strides, stall=stall)
         values = values or [{}] * QPS
         self.values = [attributes(log_rq_stride=strides[qp], **values[qp]) for qp in range(QPS)]
@@ -225,7 +225,7 @@ def test_random_packets(number):
     values = [
         {"path_mtu": 1 + qp, "pd": 77 + qp, "access": access[qp], "max_dest_rd_atomic": limits[qp]} for qp in range(QPS)
     ]
-    world = World(stall=stall, strides=strides, values=values, area=(128, 256)[number // 2])
+    world = World(stall=stall, strides=strides, values=values)
     rng = world.rng
     plans = [None] * QPS
     asked = [[] for _ in range(QPS)]
@@ -656,7 +656,7 @@ def flushed(world, qp, index):
 
 
 def test_flush():
-    """All receive WQEs of a QP in ERR, in order, also more than the area holds, and those posted later; other QPs go
+    """All receive WQEs of a QP in ERR, in order, also more than are on chip, and those posted later; other QPs go
     on; after RESET nothing is flushed."""
     world = World(stall=0.2, strides=(7, 4, 5, 5))
 
@@ -846,7 +846,7 @@ def test_cycles(name):
 def test_arguments():
     with pytest.raises(ValueError, match="qps must be a power of two from 2 to 4096, not 3"):
         Responder(3)
-    with pytest.raises(ValueError, match="area must be a power of two, at least 128, not 100"):
+    with pytest.raises(ValueError, match="blocks must be a power of two, at least 2, not 100"):
         Responder(4, 100)
 
 

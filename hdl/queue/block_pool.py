@@ -1,0 +1,262 @@
+"""Blocks of memory on chip that all rings share, and which of them hold a ring's WQEs."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+__all__ = ["BlockPool"]
+
+
+class BlockPool(wiring.Component):
+    """A set of free blocks, and for each QP a list of blocks, the oldest first.
+
+    A ring is cut into pieces: all WQEs whose free-running index is the same but for the lowest bits, ``size`` bytes of
+    them. A block holds a piece. A QP that holds blocks holds those of consecutive pieces, and a block whose piece is
+    consumed goes back. A QP has no state but whether it holds blocks, and the first and the last of them; all else
+    stands with the blocks, so the pool does not grow with the QPs.
+
+    One block is kept aside, the *spare*, so that what cannot wait finds one.
+
+    *Latency*: ``take``, ``give``, ``land`` and ``drop`` act at the end of their cycle, and only one of them may come in
+    a cycle; the next ``offer`` stands in the second cycle after one was taken. What is said to be consumed takes 2
+    cycles, and 2 more for each block that goes back. ``drop`` gives a block a cycle back. For ``qps`` cycles after a
+    reset it is not ``awake``: nothing is offered, and nothing may be dropped.
+
+    Parameters
+    ----------
+    qps, blocks : int
+        QPs, and blocks, at least 4; powers of two.
+    size : int
+        Bytes of a block, a power of two, at least the largest stride.
+    strides : range
+        Logarithms of the sizes that a WQE may have.
+
+    Members
+    -------
+    awake : 1
+    any, offer
+        There is a free block: this one.
+    look_qp, holds, tail
+        Whether a QP holds blocks, and the last of them; in the same cycle.
+    take, first, give : 1
+        ``offer`` becomes the last block of ``qp``, which holds none if it is ``first``, for the piece of the WQE with
+        index ``index``. Or ``behind``, the only block of ``qp``, goes back. ``behind`` is the QP's ``tail``, if it
+        holds one.
+    qp, behind, index, log_stride
+    refill : 1
+        A block may be put aside.
+    spare_valid, spare
+        One is.
+    land, land_qp, land_index, land_log_stride
+        The spare becomes the only block of a QP that holds none.
+    done, done_qp, done_index, ignore_consumed, heard
+        All WQEs of the QP before this index are consumed; this stays until ``heard``, in which cycle all blocks have
+        gone back that hold no other. With ``ignore_consumed`` none goes back. ``heard`` does not wait for anything
+        outside.
+    hold : 1
+        No block of the QP ``done_qp`` may go back in this cycle.
+    drop, drop_qp : 1, QP index
+        All blocks of the QP go back; only while ``may_drop`` and not ``done``.
+    may_drop : 1
+    place_qp, places
+        The blocks of the QP's first two pieces, 2 cycles later: that whose number is even, and that whose number is
+        odd.
+    step, owner
+        Who holds, or held, a block, one after the other; another one with each ``step``.
+    """
+
+    def __init__(self, qps, blocks, size, strides):
+        if not isinstance(blocks, int) or blocks < 4 or blocks & blocks - 1:
+            raise ValueError(f"blocks must be a power of two, at least 4, not {blocks!r}")
+        if not isinstance(size, int) or size & size - 1 or size < 1 << strides[-1]:
+            raise ValueError(f"size must be a power of two, at least {1 << strides[-1]}, not {size!r}")
+        self.qps = qps
+        self.blocks = blocks
+        self.size = size
+        self.strides = strides
+        qp, block = range(qps), range(blocks)
+        super().__init__(
+            {
+                "awake": Out(1),
+                "any": Out(1),
+                "offer": Out(block),
+                "look_qp": In(qp),
+                "holds": Out(1),
+                "tail": Out(block),
+                "take": In(1),
+                "first": In(1),
+                "give": In(1),
+                "qp": In(qp),
+                "behind": In(block),
+                "index": In(16),
+                "log_stride": In(4),
+                "refill": In(1),
+                "spare_valid": Out(1),
+                "spare": Out(block),
+                "land": In(1),
+                "land_qp": In(qp),
+                "land_index": In(16),
+                "land_log_stride": In(4),
+                "done": In(1),
+                "done_qp": In(qp),
+                "done_index": In(16),
+                "ignore_consumed": In(1),
+                "heard": Out(1),
+                "hold": In(1),
+                "drop": In(1),
+                "drop_qp": In(qp),
+                "may_drop": Out(1),
+                "place_qp": In(qp),
+                "places": Out(data.ArrayLayout(ceil_log2(blocks), 2)),
+                "step": In(1),
+                "owner": Out(qp),
+            }
+        )
+
+    def _memory(self, m, name, shape, depth, reads):
+        m.submodules[name] = rows = memory.Memory(shape=shape, depth=depth, init=[])
+        return rows.write_port(), [rows.read_port(domain="comb") for _ in range(reads)]
+
+    def elaborate(self, platform):
+        m = Module()
+        block_bits = ceil_log2(self.blocks)
+        low = self.strides[0]
+        # A piece's number: enough bits to tell all that a QP may hold, and those that it has just held, apart.
+        row = data.StructLayout(
+            {"piece": block_bits + 1, "stride": ceil_log2(len(self.strides)), "owner": ceil_log2(self.qps)}
+        )
+        head, (head_done, head_place) = self._memory(m, "heads", block_bits, self.qps, 2)
+        tail, (tail_look, tail_done) = self._memory(m, "tails", block_bits, self.qps, 2)
+        holds, (holds_look, holds_done) = self._memory(m, "holders", 1, self.qps, 2)
+        follow, (follow_done, follow_place) = self._memory(m, "follows", block_bits, self.blocks, 2)
+        rows, (row_done, row_place, row_owner) = self._memory(m, "rows", row, self.blocks, 3)
+
+        def piece(index, stride):
+            """The number of the piece, with ``stride`` counted from the smallest."""
+            shift = Signal(row.members["piece"])
+            with m.Switch(stride):
+                for number, each in enumerate(self.strides):
+                    with m.Case(number):
+                        m.d.comb += shift.eq(index >> (ceil_log2(self.size) - each))
+            return shift
+
+        # -- Who holds nothing is walked over after a reset, which does not reach the memories.
+        at = Signal(range(self.qps))
+        with m.If(~self.awake):
+            m.d.sync += [at.eq(at + 1), self.awake.eq(at == self.qps - 1)]
+
+        # -- The free blocks, one of them offered, and one put aside.
+        free = Signal(self.blocks, init=(1 << self.blocks) - 1)
+        candidate, frees, freed = Signal(block_bits), Signal(), Signal(block_bits)
+        for number in reversed(range(self.blocks)):
+            with m.If(free[number]):
+                m.d.comb += candidate.eq(number)
+        next_free = Signal.like(free)
+        m.d.comb += next_free.eq(free)
+        with m.If(frees):
+            m.d.comb += next_free.bit_select(freed, 1).eq(1)
+        offers = free.any() & ~self.any & self.awake
+        with m.If(offers):
+            m.d.sync += [self.any.eq(1), self.offer.eq(candidate)]
+            m.d.comb += next_free.bit_select(candidate, 1).eq(0)
+        m.d.sync += free.eq(next_free)
+        with m.If(self.take):
+            m.d.sync += self.any.eq(0)
+        with m.Elif(self.any & self.refill & ~self.spare_valid):
+            m.d.sync += [self.any.eq(0), self.spare.eq(self.offer), self.spare_valid.eq(1)]
+        with m.If(self.land):
+            m.d.sync += self.spare_valid.eq(0)
+
+        # -- What is consumed: its QP's first block is looked up, and judged in the next cycle.
+        first, judging = Signal(block_bits), Signal()
+        stale, pops = Signal(), Signal()
+        walking, walk, walk_end = Signal(), Signal(block_bits), Signal(block_bits)
+        busy = self.take | self.give | self.land | self.drop | walking
+        done_at = Mux(self.done, self.done_qp, self.drop_qp)
+        m.d.comb += [
+            *(port.addr.eq(done_at) for port in (head_done, tail_done, holds_done)),
+            row_done.addr.eq(first),
+            follow_done.addr.eq(Mux(walking, walk, first)),
+            stale.eq(
+                holds_done.data
+                & ~self.ignore_consumed
+                & (row_done.data.piece != piece(self.done_index, row_done.data.stride))
+            ),
+            self.heard.eq(judging & ~stale),
+            pops.eq(judging & stale & ~busy & ~self.hold),
+            self.may_drop.eq(self.awake & ~walking),
+        ]
+        m.d.sync += [first.eq(head_done.data), judging.eq(self.done & ~judging & ~busy)]
+
+        # -- The writes; one thing at a time.
+        number = Signal(row.members["stride"])
+        m.d.comb += [
+            head.addr.eq(Mux(self.land, self.land_qp, Mux(self.take, self.qp, self.done_qp))),
+            head.data.eq(Mux(self.land, self.spare, Mux(self.take, self.offer, follow_done.data))),
+            head.en.eq((self.take & self.first) | self.land | (pops & (tail_done.data != first))),
+            tail.addr.eq(Mux(self.land, self.land_qp, self.qp)),
+            tail.data.eq(Mux(self.land, self.spare, self.offer)),
+            tail.en.eq(self.take | self.land),
+            holds.data.eq((self.take | self.land) & self.awake),
+            holds.en.eq(
+                ~self.awake
+                | (self.take & self.first)
+                | self.land
+                | self.give
+                | self.drop
+                | (pops & (tail_done.data == first))
+            ),
+            follow.addr.eq(self.behind),
+            follow.data.eq(self.offer),
+            follow.en.eq(self.take & ~self.first),
+            number.eq(Mux(self.land, self.land_log_stride, self.log_stride) - low),
+            rows.addr.eq(Mux(self.land, self.spare, self.offer)),
+            rows.data.piece.eq(piece(Mux(self.land, self.land_index, self.index), number)),
+            rows.data.stride.eq(number),
+            rows.data.owner.eq(Mux(self.land, self.land_qp, self.qp)),
+            rows.en.eq(self.take | self.land),
+            frees.eq(self.give | (walking & ~(self.take | self.give | self.land | self.drop)) | pops),
+            freed.eq(Mux(self.give, self.behind, Mux(walking, walk, first))),
+        ]
+        with m.If(~self.awake):
+            m.d.comb += holds.addr.eq(at)
+        with m.Elif(self.land):
+            m.d.comb += holds.addr.eq(self.land_qp)
+        with m.Elif(self.drop):
+            m.d.comb += holds.addr.eq(self.drop_qp)
+        with m.Elif(self.take | self.give):
+            m.d.comb += holds.addr.eq(self.qp)
+        with m.Else():
+            m.d.comb += holds.addr.eq(self.done_qp)
+        with m.If(self.drop & holds_done.data):
+            m.d.sync += [walking.eq(1), walk.eq(head_done.data), walk_end.eq(tail_done.data)]
+        with m.Elif(walking & frees & ~self.give):
+            m.d.sync += [walk.eq(follow_done.data), walking.eq(walk != walk_end)]
+
+        # -- Who looks.
+        odd, first_place = Signal(), Signal(block_bits)
+        second_place, shown = Signal(block_bits), Signal(block_bits)
+        victim = Signal(block_bits)
+        m.d.comb += [
+            holds_look.addr.eq(self.look_qp),
+            tail_look.addr.eq(self.look_qp),
+            self.holds.eq(holds_look.data),
+            self.tail.eq(tail_look.data),
+            head_place.addr.eq(self.place_qp),
+            row_place.addr.eq(first_place),
+            follow_place.addr.eq(first_place),
+            self.places[0].eq(Mux(odd, second_place, shown)),
+            self.places[1].eq(Mux(odd, shown, second_place)),
+            row_owner.addr.eq(victim),
+            self.owner.eq(row_owner.data.owner),
+        ]
+        m.d.sync += [
+            first_place.eq(head_place.data),
+            shown.eq(first_place),
+            second_place.eq(follow_place.data),
+            odd.eq(row_place.data.piece[0]),
+        ]
+        with m.If(self.step):
+            m.d.sync += victim.eq(victim + 1)
+        return m
