@@ -812,16 +812,16 @@ def test_reception_does_not_wait_for_a_recall_for_ever():
 
 
 CYCLES = {
-    "WRITE": (WRITE_ONLY, 8, {"dma_length": 8}, 5),
-    "WRITE of nothing": (WRITE_ONLY, 0, {}, 5),
-    "SEND": (SEND_ONLY, 8, {}, 7),
-    "SEND of nothing": (SEND_ONLY, 0, {}, 5),
-    "SEND into 2 entries": (SEND_ONLY, 200, {}, 13),
-    "READ": (READ_REQUEST, 0, {"dma_length": 1000}, 5),
-    "atomic": (FETCH_ADD, 0, {}, 5),
-    "duplicate": (WRITE_ONLY, 8, {"dma_length": 8, "psn": 5}, 5),
-    "duplicate READ": (READ_REQUEST, 0, {"dma_length": 8, "psn": 5}, 9),
-    "not accepted": (WRITE_ONLY, 8, {"dma_length": 8, "accept": 0}, 5),
+    "WRITE": (WRITE_ONLY, 8, {"dma_length": 8}, 6),
+    "WRITE of nothing": (WRITE_ONLY, 0, {}, 6),
+    "SEND": (SEND_ONLY, 8, {}, 8),
+    "SEND of nothing": (SEND_ONLY, 0, {}, 6),
+    "SEND into 2 entries": (SEND_ONLY, 200, {}, 14),
+    "READ": (READ_REQUEST, 0, {"dma_length": 1000}, 6),
+    "atomic": (FETCH_ADD, 0, {}, 6),
+    "duplicate": (WRITE_ONLY, 8, {"dma_length": 8, "psn": 5}, 6),
+    "duplicate READ": (READ_REQUEST, 0, {"dma_length": 8, "psn": 5}, 10),
+    "not accepted": (WRITE_ONLY, 8, {"dma_length": 8, "accept": 0}, 6),
 }
 
 
