@@ -244,15 +244,14 @@ def run(host, numbers, *, latency, waiting=16, sets=64, driver=None):
         return take
 
     async def answer(ctx):
-        """Reads are answered in their order, ``latency`` cycles after each."""
+        """Reads are answered in their order, ``latency`` cycles after each, with what was in memory when they came."""
         due = deque()
         now = 0
         ctx.set(dut.read.ready, 1)
         while True:
             beats = []
             if due and due[0][0] <= now:
-                _, address = due.popleft()
-                content = host.load(address, 16)
+                _, content = due.popleft()
                 beats = [content[:8], content[8:]]
             for place, beat in enumerate(beats or [None]):
                 ctx.set(dut.fill.valid, beat is not None)
@@ -262,7 +261,7 @@ def run(host, numbers, *, latency, waiting=16, sets=64, driver=None):
                 _, _, valid, request = await ctx.tick().sample(dut.read.valid, dut.read.payload)
                 now += 1
                 if valid:
-                    due.append((now + latency, request.address))
+                    due.append((now + latency, host.load(request.address, 16)))
                     host.reads.append(request.address)
 
     async def drive(ctx):
