@@ -358,6 +358,31 @@ def test_what_is_read_before_an_invalidation_is_not_kept():
     assert len(host.reads) > 16, "what was under way is read again"
 
 
+@pytest.mark.parametrize("delay", [0, 99, 112])
+def test_an_absence_from_before_an_invalidation_does_not_count(delay):
+    """A record comes and is invalidated while a read that did not find it is under way, or has just been answered: who
+    waits for it reads again, if that can still be."""
+    host = filled(0)
+    accepted = []
+
+    async def driver(ctx, dut, cycle):
+        while not host.reads:
+            await ctx.tick()
+        for _ in range(delay):
+            await ctx.tick()
+        host.store(BASE + 16 * 5, ITEM.pack(there=1, value=1))
+        ctx.set(dut.invalidate.payload.index, 5)
+        ctx.set(dut.invalidate.valid, 1)
+        await ctx.tick().until(dut.invalidate.ready)
+        ctx.set(dut.invalidate.valid, 0)
+        accepted.append(cycle())
+
+    ((cycle, found, _),) = run(host, [[5], []], latency=100, driver=driver)[0]
+    assert found == (cycle > accepted[0] + 1)
+    assert len(host.reads) == 1 + found
+    assert found or delay > 100
+
+
 def test_converts():
     assert "module" in rtlil.convert(Cache(ITEM, "there", data_width=64, tag_width=8))
 
