@@ -244,15 +244,14 @@ def run(host, numbers, *, latency, waiting=16, sets=64, driver=None):
         return take
 
     async def answer(ctx):
-        """Reads are answered in their order, ``latency`` cycles after each."""
+        """Reads are answered in their order, ``latency`` cycles after each, with what was in memory when they came."""
         due = deque()
         now = 0
         ctx.set(dut.read.ready, 1)
         while True:
             beats = []
             if due and due[0][0] <= now:
-                _, address = due.popleft()
-                content = host.load(address, 16)
+                _, content = due.popleft()
                 beats = [content[:8], content[8:]]
             for place, beat in enumerate(beats or [None]):
                 ctx.set(dut.fill.valid, beat is not None)
@@ -262,7 +261,7 @@ def run(host, numbers, *, latency, waiting=16, sets=64, driver=None):
                 _, _, valid, request = await ctx.tick().sample(dut.read.valid, dut.read.payload)
                 now += 1
                 if valid:
-                    due.append((now + latency, request.address))
+                    due.append((now + latency, host.load(request.address, 16)))
                     host.reads.append(request.address)
 
     async def drive(ctx):
@@ -357,6 +356,31 @@ def test_what_is_read_before_an_invalidation_is_not_kept():
     for answers in got:
         assert [value for cycle, _, value in answers if value in (10, 1000) and cycle > decided[0] + 1].count(10) == 0
     assert len(host.reads) > 16, "what was under way is read again"
+
+
+@pytest.mark.parametrize("delay", [0, 99, 112])
+def test_an_absence_from_before_an_invalidation_does_not_count(delay):
+    """A record comes and is invalidated while a read that did not find it is under way, or has just been answered: who
+    waits for it reads again, if that can still be."""
+    host = filled(0)
+    accepted = []
+
+    async def driver(ctx, dut, cycle):
+        while not host.reads:
+            await ctx.tick()
+        for _ in range(delay):
+            await ctx.tick()
+        host.store(BASE + 16 * 5, ITEM.pack(there=1, value=1))
+        ctx.set(dut.invalidate.payload.index, 5)
+        ctx.set(dut.invalidate.valid, 1)
+        await ctx.tick().until(dut.invalidate.ready)
+        ctx.set(dut.invalidate.valid, 0)
+        accepted.append(cycle())
+
+    ((cycle, found, _),) = run(host, [[5], []], latency=100, driver=driver)[0]
+    assert found == (cycle > accepted[0] + 1)
+    assert len(host.reads) == 1 + found
+    assert found or delay > 100
 
 
 def test_converts():

@@ -27,7 +27,7 @@ def test_random(depth, parts, margin):
         demand_read = absent = False
         previous_start = -2
         cycle = demands = prefetches = waits = more = 0
-        while left < 300:
+        while left < 200:
             level = put - head[0]
             # What comes.
             room = ctx.get(dut.room)
@@ -112,7 +112,7 @@ def test_random(depth, parts, margin):
                             left += 1
                         head = after
             cycle += 1
-        assert demands > 300
+        assert demands > 200
         assert prefetches > 50
         assert waits > 30
 
