@@ -60,6 +60,10 @@ class Config:
         Bytes a QP of fetched send and receive WQEs on chip.
     mpt_sets, mtt_sets : int
         Sets of the key and the translation cache, of 2 ways each.
+    read_targets, responses : int or None
+        READs and atomics that all QPs together may have outstanding, and their peers here, powers of two, more than
+        twice the QPs, at most 2048. A QP may have 16; each may have one whatever the others have. Derived: 256, or 4 a
+        QP.
     memory_latency : int
         Cycles, 16 to 4096, that the memory may take for a read or a write while the engine runs at full rate. What
         follows is derived from it where it is None.
@@ -113,6 +117,8 @@ class Config:
     mpt_sets: int = 256
     mtt_sets: int = 256
     memory_latency: int = 128
+    read_targets: int | None = None
+    responses: int | None = None
     transmit_buffer: int | None = None
     receive_buffer: int | None = None
     headers: int | None = None
@@ -164,6 +170,9 @@ class Config:
             raise ValueError(f"requests must be a bool, not {self.requests!r}")
         _power_of_two("qps", self.qps, 2, 512)
         _power_of_two("cqs", self.cqs, 2, 512)
+        for name in ("read_targets", "responses"):
+            self._derive(name, max(256, 4 * self.qps))
+            _power_of_two(name, getattr(self, name), 4 * self.qps, 2048)
         _power_of_two("window", self.window, 2, 1024)
         _power_of_two("sq_area", self.sq_area, 256, 4096)
         _power_of_two("rq_area", self.rq_area, 256, 4096)

@@ -132,7 +132,9 @@ class SendSide(wiring.Component):
         m.submodules.fetcher = fetcher = RingPrefetcher.send(c.data_width, c.qps, c.sq_area)
         m.submodules.requester = requester = Requester(c.qps, c.window, c.data_width, c.sq_area)
         m.submodules.merge = merge = TransmitMerge()
-        m.submodules.response_receiver = response_receiver = ResponseReceiver(c.qps, c.data_width)
+        m.submodules.response_receiver = response_receiver = ResponseReceiver(
+            c.qps, c.data_width, c.read_targets
+        )
         m.submodules.completer = completer = Completer(c.qps, c.window)
         timers = Timers(c.qps)
         m.submodules.timers = ResetInserter(self.rest)(timers)
@@ -167,6 +169,7 @@ class SendSide(wiring.Component):
         connect(m, response_receiver.access, flipped(self.access))
         connect(m, flipped(self.done), completer.done)
         link(m, requester.reads, response_receiver.reads)
+        m.d.comb += requester.read_allowance.eq(response_receiver.allowance)
         link(m, requester.outstanding, completer.outstanding)
         link(m, requester.failed, completer.failed_requester)
         link(m, flipped(self.failed), completer.failed_transmitter)
