@@ -76,6 +76,10 @@ class Config:
         Most messages a QP may have unacknowledged, a power of two.
     mpt_sets, mtt_sets : int
         Sets of the key and the translation cache, of 2 ways each.
+    read_targets, responses : int or None
+        READs and atomics that all QPs together may have outstanding, and their peers here, powers of two, more than
+        twice the QPs, at most 2048. A QP may have 16; each may have one whatever the others have. Derived: 256, or 4 a
+        QP.
     memory_latency : int
         Cycles, 16 to 4096, that the memory may take for a read or a write while the engine runs at full rate. What
         follows is derived from it where it is None.
@@ -148,6 +152,8 @@ class Config:
     receive_blocks: int | None = None
     send_quota: int | None = None
     receive_quota: int | None = None
+    read_targets: int | None = None
+    responses: int | None = None
     transmit_buffer: int | None = None
     receive_buffer: int | None = None
     headers: int | None = None
@@ -227,6 +233,9 @@ class Config:
             value = getattr(self, f"{name}_quota")
             if not (isinstance(value, int) and 2 <= value <= most):
                 raise ValueError(f"{name}_quota must be 2 to {most}, half of the blocks, not {value!r}")
+        for name in ("read_targets", "responses"):
+            self._derive(name, max(256, 4 * self.qps))
+            _power_of_two(name, getattr(self, name), 4 * self.qps, 2048)
         _power_of_two("window", self.window, 2, 1024)
         _power_of_two("mpt_sets", self.mpt_sets, 4, 512)
         _power_of_two("mtt_sets", self.mtt_sets, 4, 512)

@@ -164,7 +164,7 @@ class Rnic(wiring.Component):
             "receive_gate": ReceiveGate(width),
             "send": send,
             "rq_fetch": RingPrefetcher.receive(width, qps, c.receive_blocks, c.receive_quota),
-            "read_atomic_responder": ReadAtomicResponder(qps, width, c.atomics),
+            "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics),
             "transmitter": Transmitter(qps, width),
             "packetizer": Packetizer(width),
             "depacketizer": Depacketizer(width, depth=c.receive_buffer, headers=RECEIVED),
@@ -293,8 +293,9 @@ class Rnic(wiring.Component):
             self._read_atomic_responder,
             self._acknowledger,
         )
-        connect_signals(m, responder, read_atomic_responder, "entry", "entry_en", "served_qp", "recall", "recall_en")
-        connect_signals(m, read_atomic_responder, responder, "served", "recalled")
+        connect_signals(m, responder, read_atomic_responder, "served_qp", "recall", "recall_en")
+        link(m, responder.entry, read_atomic_responder.entry)
+        connect_signals(m, read_atomic_responder, responder, "served", "recalled", "room")
         link(m, acknowledger.release, read_atomic_responder.release)
         link(m, self._transmitter.answered, read_atomic_responder.answered_i)
         link(m, read_atomic_responder.answered_o, acknowledger.answered)

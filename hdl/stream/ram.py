@@ -17,8 +17,7 @@ class Ram(wiring.Component):
     """Memory of ``depth`` rows with one write port and one read port, and a registered output.
 
     Reading takes 2 cycles: ``r_addr`` in cycle *n*, ``r_data`` in cycle *n + 2*; a new read may start each cycle. A row
-    read in the very cycle in which it is
-    written comes out undefined: the user must not need it (in simulation, the old row comes).
+    read in the very cycle in which it is written comes out undefined: the user must not need it (in simulation, the old row comes).
 
     Parameters
     ----------
@@ -35,6 +34,8 @@ class Ram(wiring.Component):
         Write port; ``w_en`` has a bit a lane.
     r_addr, r_data
         Read port.
+    r_en : 1
+        A read begins; 1 if it is not connected. Else ``r_data`` stays, which changes 2 cycles after a read began.
     """
 
     def __init__(self, shape, depth, *, granularity=None):
@@ -53,6 +54,7 @@ class Ram(wiring.Component):
                 "w_data": In(shape),
                 "w_en": In(1 if granularity is None else width // granularity),
                 "r_addr": In(address),
+                "r_en": In(1, init=1),
                 "r_data": Out(shape),
             }
         )
@@ -69,13 +71,16 @@ class Ram(wiring.Component):
         read = mem.read_port()
         raw = self.w_data.as_value() if isinstance(self.w_data, ValueCastable) else self.w_data
         out = Signal(width, reset_less=True)
+        comes = Signal(init=1)
         m.d.comb += [
             write.addr.eq(self.w_addr),
             write.data.eq(raw),
             write.en.eq(self.w_en),
             read.addr.eq(self.r_addr),
-            read.en.eq(1),
+            read.en.eq(self.r_en),
         ]
-        m.d.sync += out.eq(read.data)
+        m.d.sync += comes.eq(self.r_en)
+        with m.If(comes):
+            m.d.sync += out.eq(read.data)
         m.d.comb += (self.r_data.as_value() if isinstance(self.r_data, ValueCastable) else self.r_data).eq(out)
         return m

@@ -150,9 +150,10 @@ class Rules:
         self.message = None
         self.nak_sent = False
         self.dead = False
-        self.entries = []  # all that ever went into the response ring
+        self.entries = []  # all that were ever to be answered
         self.served = 0
-        self.repeated = False  # a duplicate was put there since it was empty
+        self.room = True  # for another one beside those that wait for their answer
+        self.repeated = False  # a duplicate is, or was, among those
         self.since_nak = []  # packets ahead of the gap since its NAK
         self.asked = False  # the newest packet executed was a READ or an atomic
 
@@ -211,10 +212,14 @@ class Rules:
         )
         return {"release": 1, "psn": packet["psn"], "msn": self.msn}
 
+    def _fits(self):
+        flight = len(self.entries) - self.served
+        return flight == 0 or (self.room and flight < 16)
+
     def _old(self, packet):
         opcode, silent = packet["opcode"], {"silent": 1, "cause": 0}
         if opcode in KINDS:
-            if not self._allowed(opcode) or len(self.entries) - self.served >= 16:
+            if not self._allowed(opcode) or not self._fits():
                 return silent
             if opcode == READ_REQUEST:
                 ahead = (packet["psn"] + self._responses(packet) - self.epsn) & MASK24
@@ -359,7 +364,7 @@ class Rules:
             return self._fatal(0x61, 2)
         if packet["length"] or (packet["dma_length"] > 1 << 31 if opcode == READ_REQUEST else packet["address"] % 8):
             return self._fatal(0x61, 2)
-        if flight >= 16:
+        if not self._fits():
             return {"silent": 1, "cause": 0}
         self.repeated = mixed
         self.nak_sent = False

@@ -1,10 +1,10 @@
 """Which READs and atomics are on their way, and where their responses go."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
+from ...context.pool import Pool
 from ...stream.ram import Ram
 from ..common.layouts import ReadTarget
 from ..common.psn import PSN_BITS
@@ -14,96 +14,108 @@ __all__ = ["READS", "ReadTargetWrite", "ReadTargets"]
 READS = 16
 """Most READs and atomics of a QP that are on their way."""
 
-ReadTargetWrite = data.StructLayout({"qp": 12, "slot": ceil_log2(READS), "again": 1, "target": ReadTarget})
-"""A READ or atomic is begun; ``slot`` is the number of those begun before, modulo 16. Or, with ``again``, the rest of a
-READ is asked for, and ``target.psn`` is the first PSN of that; the other fields say nothing."""
+ReadTargetWrite = data.StructLayout({"qp": 12, "again": 1, "target": ReadTarget})
+"""A READ or atomic is begun. Or, with ``again``, the rest of a READ is asked for, and ``target.psn`` is the first PSN
+of that; the other fields say nothing."""
 
-Count = data.StructLayout({"count": ceil_log2(2 * READS), "again": 1, "psn": PSN_BITS})
-"""Of a QP: READs and atomics that were ever begun; whether, and where, the rest of one was asked for last."""
+Resumed = data.StructLayout({"again": 1, "psn": PSN_BITS})
+"""Of a QP: whether, and where, the rest of a READ was asked for last."""
 
 
 class ReadTargets(wiring.Component):
-    """A ring of 16 targets a QP, how many were ever put in, and where a READ was asked for again.
+    """The targets of each QP in order, in a pool of rows that all QPs share (:class:`...context.pool.Pool`), and where
+    a READ was asked for again.
 
-    Counts are taken modulo 32, so that a full ring can be told from an empty one. An item of ``reads`` is taken in the
-    cycle after it came, unless ``reset`` is set, and counts 2 cycles later; until then nothing is free.
+    Who begins READs shares the rows by :attr:`allowance`: a QP that has no more than this on their way may begin
+    another. One that has none always may. While few are spare nobody gets a second one, so what is spare is shared
+    evenly: with *n* QPs that want all they can get, each has about 1/(*n* + 1) of it.
+
+    An item of ``reads`` is taken within 5 cycles, unless there are looks; while a QP forgets its targets, after that.
 
     Parameters
     ----------
     qps : int
         QPs, a power of two.
+    rows : int or None
+        Of the pool, a power of two, more than twice the QPs; None: 256, or 4 a QP.
 
     Members
     -------
     reads : stream of ``ReadTargetWrite``
+    allowance : 4
+        15 at most. In the cycle after an item is taken it counts.
+    look, qp : 1, QP index
+        Strobe: the oldest target of the QP is read. Only if ``free``, and not in the cycle after another one.
     free : 1
-        The count of ``qp`` is looked at, and ``reset`` may be set in the next cycle.
-    qp, head, target : QP index, 5, ``ReadTarget``
-        The target in row ``head`` modulo 16, 2 cycles later.
-    count : 5
-        2 cycles after a cycle in which ``free`` is set: READs and atomics that were ever begun, modulo 32.
+        ``qp`` may be looked at, and ``done`` or ``reset`` may be set in the next cycle.
+    some : 1
+        From the cycle after a look to the next one: the QP has a target.
+    target : ``ReadTarget``
+        That, 3 cycles after the look, and until the next one.
     again, psn : 1, 24
-        Likewise: the rest of a READ was asked for, the last time from this PSN on.
-    reset, reset_qp
-        Zero the count. Begins in the cycle after one in which ``free`` is set, and may last.
+        2 cycles after the look, and as long as ``qp`` stands: the rest of a READ was asked for, the last time from this
+        PSN on.
+    done : 1
+        Strobe: all responses of the oldest target of ``qp`` have come.
+    reset : 1
+        Strobe: ``qp`` has no targets any more; ``free`` when that is so.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, rows=None):
         self.qps = qps
+        self.rows = rows or max(256, 4 * qps)
         super().__init__(
             {
                 "reads": In(stream.Signature(ReadTargetWrite)),
-                "free": Out(1),
+                "allowance": Out(range(READS)),
+                "look": In(1),
                 "qp": In(range(qps)),
-                "head": In(ceil_log2(2 * READS)),
+                "free": Out(1),
+                "some": Out(1),
                 "target": Out(ReadTarget),
-                "count": Out(ceil_log2(2 * READS)),
                 "again": Out(1),
                 "psn": Out(PSN_BITS),
+                "done": In(1),
                 "reset": In(1),
-                "reset_qp": In(range(qps)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         item = self.reads.payload
-        bits = ceil_log2(self.qps)
-        m.submodules.ring = ring = Ram(ReadTarget, self.qps * READS)
-        m.submodules.counts = counts = Ram(Count, self.qps)
-        row, changed = counts.r_data, Signal(Count)
-        qp = Signal(bits)
-        again, psn = Signal(), Signal(PSN_BITS)  # of the item that is counted
-        waits = Signal()  # an item does; in the first cycle of IDLE nobody, so that the other side has its turn, too
-        m.d.sync += waits.eq(0)
+        m.submodules.pool = pool = Pool(ReadTarget, self.rows, self.qps)
+        m.submodules.resumed = resumed = Ram(Resumed, self.qps)
+        gives, every, qp = Signal(), Signal(), Signal(range(self.qps))  # rows go back
+        with m.If(self.done | self.reset):
+            m.d.sync += [gives.eq(1), every.eq(self.reset), qp.eq(self.qp)]
+        with m.Elif(pool.take.ready):
+            m.d.sync += gives.eq(0)
         m.d.comb += [
-            ring.r_addr.eq(Cat(self.head[: ceil_log2(READS)], self.qp)),
-            ring.w_addr.eq(Cat(item.slot, item.qp[:bits])),
-            ring.w_data.eq(item.target),
-            self.target.eq(ring.r_data),
-            counts.r_addr.eq(Mux(waits, item.qp, self.qp)),
-            counts.w_addr.eq(Mux(self.reset, self.reset_qp, qp)),
-            changed.count.eq(row.count + ~again),
-            changed.again.eq(row.again | again),
-            changed.psn.eq(Mux(again, psn, row.psn)),
-            self.count.eq(row.count),
-            self.again.eq(row.again),
-            self.psn.eq(row.psn),
+            pool.put.payload.qp.eq(item.qp),
+            pool.put.payload.row.eq(item.target),
+            pool.put.valid.eq(self.reads.valid & ~item.again),
+            self.allowance.eq(Mux(pool.spare < READS, pool.spare, READS - 1)),
+            pool.take.valid.eq(gives),
+            pool.take.payload.qp.eq(qp),
+            pool.take.payload.all.eq(every),
+            pool.look_qp.eq(self.qp),
+            pool.look.eq(self.look),
+            self.free.eq(~gives & ~pool.changing),
+            self.some.eq(pool.some),
+            self.target.eq(pool.row),
+            resumed.r_addr.eq(self.qp),
+            self.again.eq(resumed.r_data.again),
+            self.psn.eq(resumed.r_data.psn),
+            resumed.w_addr.eq(Mux(self.reset, self.qp, item.qp)),
+            resumed.w_data.psn.eq(item.target.psn),
+            resumed.w_data.again.eq(~self.reset),
         ]
-        with m.If(~self.reset):
-            m.d.comb += counts.w_data.eq(changed)
-        with m.FSM():
-            with m.State("IDLE"):
-                # Nobody looks at the row until it is counted.
-                m.d.comb += [self.free.eq(~waits), counts.w_en.eq(self.reset), ring.w_en.eq(waits & ~item.again)]
-                m.d.sync += [qp.eq(item.qp), again.eq(item.again), psn.eq(item.target.psn)]
-                m.d.sync += waits.eq(self.reads.valid & ~self.reads.ready)
-                with m.If(waits & ~self.reset):
-                    m.d.comb += self.reads.ready.eq(1)
-                    m.next = "READ"
-            with m.State("READ"):
-                m.next = "WRITE"
-            with m.State("WRITE"):
-                m.d.comb += counts.w_en.eq(1)
-                m.next = "IDLE"
+        # What is looked at must not be written in the same cycle.
+        with m.If(item.again):
+            m.d.comb += [
+                self.reads.ready.eq(~self.look & ~self.reset),
+                resumed.w_en.eq(self.reset | (self.reads.valid & self.reads.ready)),
+            ]
+        with m.Else():
+            m.d.comb += [self.reads.ready.eq(pool.put.ready), resumed.w_en.eq(self.reset)]
         return m

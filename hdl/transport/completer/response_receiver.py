@@ -12,7 +12,7 @@ from ..common.layouts import ResponseJob, ResponseJobKind
 from ..common.psn import psn_before, psn_next
 from ..receive.layouts import ReadProgress, ReceivedResponse, Work
 from .entry_cache import EntryCache
-from .read_targets import ReadTargets, ReadTargetWrite
+from .read_targets import READS, ReadTargets, ReadTargetWrite
 from .scatter_walk import ScatterWalk
 
 __all__ = ["NO_AETH", "ResponseReceiver"]
@@ -51,13 +51,13 @@ class ResponseReceiver(wiring.Component):
     TOKEN     none: control token RESET
     ========= ==========================================================================================
 
-    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 8 the first
+    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 9 the first
     response of a READ or atomic, 7 another; each further entry 6, an empty one 5, and once a message, or once a packet
     if several QPs need it, the time to read the WQE (:class:`.entry_cache.EntryCache`). Between two packets a cycle
     passes.
 
-    *Buffering*: none but ``job``'s register, and 16 targets a QP. A target is taken within 4 cycles, 7 if packets come
-    in the way.
+    *Buffering*: none but ``job``'s register, and the targets, in a pool (:class:`.read_targets.ReadTargets`, which also
+    says when they are taken).
 
     Parameters
     ----------
@@ -65,6 +65,8 @@ class ResponseReceiver(wiring.Component):
         QPs, a power of two.
     data_width : int
         64, 128, 256 or 512 bits: width of ``data``.
+    rows : int or None
+        Of the pool of targets.
 
     Members
     -------
@@ -77,18 +79,21 @@ class ResponseReceiver(wiring.Component):
         What the QP has from now on, with ``response.ready``.
     reads : stream of ``ReadTargetWrite``
         Each READ or atomic, and where the rest of a READ is asked for, before its request leaves; at most 16 of a QP
-        may be unfinished.
+        may be unfinished, and one may only be begun if no more than ``allowance`` of its QP are.
+    allowance : 4
+        Counts from the cycle after an item of ``reads`` is taken.
     access : stream of ``AccessRequest``
     job : stream of ``ResponseJob``
     read : stream of ``ReadRequest``; data : stream of ``PacketBeat``
         Send WQEs in host memory: to a :class:`verbena.hdl.dma.structure.StructureReader`.
     """
 
-    def __init__(self, qps, data_width=64):
+    def __init__(self, qps, data_width=64, rows=None):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.data_width = data_width
+        self.rows = rows
         super().__init__(
             {
                 "response": In(stream.Signature(ReceivedResponse)),
@@ -96,6 +101,7 @@ class ResponseReceiver(wiring.Component):
                 "read_progress": Out(ReadProgress),
                 "read_progress_en": Out(1),
                 "reads": In(stream.Signature(ReadTargetWrite)),
+                "allowance": Out(range(READS)),
                 "access": Out(stream.Signature(AccessRequest)),
                 "job": Out(stream.Signature(ResponseJob)),
                 "read": Out(stream.Signature(ReadRequest)),
@@ -105,7 +111,7 @@ class ResponseReceiver(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.targets = targets = ReadTargets(self.qps)
+        m.submodules.targets = targets = ReadTargets(self.qps, self.rows)
         m.submodules.walk = walk = ScatterWalk()
         m.submodules.cache = cache = EntryCache(self.data_width)
         wiring.connect(m, wiring.flipped(self.reads), targets.reads)
@@ -121,13 +127,14 @@ class ResponseReceiver(wiring.Component):
         kind = Signal(ResponseJobKind)
         resetting = Signal()
         finish = Signal()
+        is_last = Signal()
         m.d.comb += [
             resetting.eq(packet.work == Work.CONTROL),
             self.read_progress.eq(progress),
             self.read_progress.place.eq(walk.place),
             targets.qp.eq(qp),
-            targets.head.eq(packet.progress.head),
-            targets.reset_qp.eq(qp),
+            targets.done.eq(self.read_progress_en & ~resetting & is_last),
+            self.allowance.eq(targets.allowance),
         ]
 
         # -- The place of its payload.
@@ -155,7 +162,7 @@ class ResponseReceiver(wiring.Component):
             for code in range(2, 6):
                 with m.Case(code):
                     m.d.sync += mtu.eq(128 << code)
-        pending, equal, behind, is_last, fits_left, fits_mtu, is_atomic = (Signal() for _ in range(7))
+        pending, equal, behind, fits_left, fits_mtu, is_atomic = (Signal() for _ in range(6))
         begins, ends, begun, refuses = Signal(), Signal(), Signal(), Signal()
         resumes = Signal()  # the rest of a READ was asked for from here on
         misplaced = Signal()
@@ -170,7 +177,7 @@ class ResponseReceiver(wiring.Component):
         def look_at_targets():
             """In the 2nd cycle after IDLE, in which the QP's counts are there."""
             m.d.sync += [
-                pending.eq(progress.head != targets.count),
+                pending.eq(targets.some),
                 resumes.eq(targets.again & (targets.psn == transport.psn)),
             ]
 
@@ -180,25 +187,32 @@ class ResponseReceiver(wiring.Component):
                 m.d.sync += kind.eq(Mux(packet.accept, ResponseJobKind.ACK, ResponseJobKind.NOTHING))
                 with m.If(targets.free & (~self.job.valid | self.job.ready) & self.response.valid):
                     with m.If(resetting):
-                        m.next = "TOKEN"
+                        m.d.comb += targets.reset.eq(1)
+                        m.next = "FORGET"
                     with m.Elif(packet.accept & (opcode != ACKNOWLEDGE)):
+                        m.d.comb += targets.look.eq(1)
                         m.next = "READ"
                     with m.Else():
                         m.d.comb += walk.go.eq(1)
                         m.next = "SEND"
+            with m.State("FORGET"):
+                with m.If(targets.free):
+                    m.next = "TOKEN"
             with m.State("TOKEN"):
-                m.d.comb += [targets.reset.eq(1), walk.go.eq(1), walk.discard.eq(1)]
+                m.d.comb += [walk.go.eq(1), walk.discard.eq(1)]
                 m.d.sync += [progress.eq(0), kind.eq(ResponseJobKind.TOKEN)]
                 m.next = "SEND"
 
             with m.State("READ"):
                 m.d.comb += [walk.load.eq(1), walk.start.eq(packet.progress.place)]
                 m.d.sync += progress.eq(packet.progress)
-                m.next = "BEGIN"
+                m.next = "TARGET"
                 with m.If(packet.progress.active):
                     m.next = "CHECK"
-            with m.State("BEGIN"):
+            with m.State("TARGET"):
                 look_at_targets()
+                m.next = "BEGIN"
+            with m.State("BEGIN"):
                 m.d.comb += walk.load.eq(1)
                 m.d.sync += [progress.expected.eq(target.psn), progress.left.eq(target.length)]
                 m.next = "CHECK"
@@ -223,7 +237,6 @@ class ResponseReceiver(wiring.Component):
             with m.State("DECIDE"):
                 m.d.comb += [walk.go.eq(1), walk.discard.eq(~accepted)]
                 m.d.sync += [
-                    progress.head.eq(progress.head + is_last),
                     progress.active.eq(~is_last),
                     progress.expected.eq(psn_next(progress.expected)),
                     progress.left.eq(progress.left - transport.length),

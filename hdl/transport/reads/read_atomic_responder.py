@@ -3,10 +3,10 @@
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from ...abi.contexts import QP_CONTEXT
 from ...abi.tables import Access
+from ...context.pool import Pool
 from ...dma.atomic import AtomicOperands, AtomicResult
 from ...stream.packet import PacketBeat
 from ...stream.ram import Ram
@@ -29,13 +29,10 @@ from .read_mark import ReadMark
 from .replay_cache import ReplayCache, ReplaySlot
 from .response_scheduler import ResponseScheduler
 
-__all__ = ["RING", "EntryWrite", "ReadAtomicResponder"]
+__all__ = ["EntryWrite", "ReadAtomicResponder"]
 
-RING = 16
-"""Entries of a QP: no peer may have more READs and atomics outstanding."""
-
-EntryWrite = data.StructLayout({"qp": 12, "slot": 4, "entry": ResponseEntry})
-"""Responder to READ/atomic responder. ``slot`` counts the QP's entries from 0 at its RESET."""
+EntryWrite = data.StructLayout({"qp": 12, "entry": ResponseEntry})
+"""Responder to READ/atomic responder."""
 
 ATOMIC_BYTES = 8
 
@@ -56,8 +53,8 @@ CutState = data.StructLayout(
 
 
 class ReadAtomicResponder(wiring.Component):
-    """Keeps a ring of what each QP's peer has asked for, and answers: one packet a turn, the QPs in turns, each QP's
-    entries in order.
+    """Keeps what each QP's peer has asked for, and answers: one packet a turn, the QPs in turns, each QP's entries in
+    order. An entry takes a row of a pool that all QPs share (:class:`...context.pool.Pool`) until it is cut to its end.
 
     An entry may be cut once the acknowledger has released it. READs overlap with READs before them, atomics with
     atomics; an entry of the other kind waits until all before it are answered, as a replay does. The access check sees
@@ -91,6 +88,8 @@ class ReadAtomicResponder(wiring.Component):
         QPs, a power of two.
     data_width : int
         64, 128, 256 or 512 bits.
+    rows : int or None
+        Of the pool, a power of two, more than twice the QPs; None: 256, or 4 a QP.
     atomics : int
         A power of two.
 
@@ -98,8 +97,12 @@ class ReadAtomicResponder(wiring.Component):
     -------
     attribute, attribute_en : ``AttributeWrite``
         The command block's broadcast. While it is on, nothing new is cut.
-    entry, entry_en : ``EntryWrite``
-        Before its ``release``. A row may be written again once its entry is answered.
+    entry : stream of ``EntryWrite``
+        Before its ``release``; at most 16 of a QP may be unanswered, and a second one only with ``room``. Taken within
+        5 cycles, or 70 if a QP forgets its entries. ``ready`` does not wait for ``valid``.
+    room : 1
+        A QP that has entries may have another one; one that has none always may. From the cycle after an entry is
+        taken, until the next one.
     release : stream of ``Release``
     served_qp, served : 12, 8
         Entries of the QP that are answered, free-running; 1 cycle later.
@@ -120,18 +123,19 @@ class ReadAtomicResponder(wiring.Component):
         Strobes.
     """
 
-    def __init__(self, qps, data_width=64, atomics=16):
+    def __init__(self, qps, data_width=64, rows=None, atomics=16):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.atomics = atomics
         self.data_width = data_width
+        self.rows = rows or max(256, 4 * qps)
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
                 "attribute_en": In(1),
-                "entry": In(EntryWrite),
-                "entry_en": In(1),
+                "entry": In(stream.Signature(EntryWrite)),
+                "room": Out(1),
                 "release": In(stream.Signature(Release)),
                 "served_qp": In(12),
                 "served": Out(8),
@@ -154,12 +158,12 @@ class ReadAtomicResponder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.table = table = Table(QP_CONTEXT, ("path_mtu", "pd"), self.qps)
-        m.submodules.ring = ring = Ram(ResponseEntry, self.qps * RING)
+        m.submodules.pool = pool = Pool(ResponseEntry, self.rows, self.qps)
         m.submodules.states = states = Ram(CutState, self.qps)
         m.submodules.scheduler = scheduler = ResponseScheduler(self.qps)
         m.submodules.cache = cache = ReplayCache(self.qps, self.atomics)
         m.submodules.mark = mark = ReadMark()
-        entry, state = ring.r_data, states.r_data
+        entry, state = pool.row, states.r_data
         for name in ("release", "answered_i"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(scheduler, name))
         wiring.connect(m, scheduler.answered_o, wiring.flipped(self.answered_o))
@@ -170,10 +174,12 @@ class ReadAtomicResponder(wiring.Component):
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
             table.index.eq(scheduler.qp),
-            ring.w_addr.eq(Cat(self.entry.slot, self.entry.qp[: ceil_log2(self.qps)])),
-            ring.w_data.eq(self.entry.entry),
-            ring.w_en.eq(self.entry_en),
-            ring.r_addr.eq(Cat(scheduler.slot, scheduler.qp)),
+            pool.put.payload.qp.eq(self.entry.payload.qp),
+            pool.put.payload.row.eq(self.entry.payload.entry),
+            pool.put.valid.eq(self.entry.valid),
+            self.entry.ready.eq(pool.put.ready),
+            self.room.eq(pool.spare != 0),
+            pool.look_qp.eq(scheduler.qp),
             states.r_addr.eq(scheduler.qp),
             scheduler.served_qp.eq(self.served_qp),
             scheduler.recall.eq(self.recall_en),
@@ -288,6 +294,13 @@ class ReadAtomicResponder(wiring.Component):
         ]
         with m.If(scheduler.ended):
             m.d.sync += scheduler.end.eq(0)
+        gives = Signal()  # rows back to the pool: that of an entry which is cut to its end, or all of the QP
+        m.d.comb += [
+            pool.take.valid.eq(gives | (scheduler.ended & (last | scheduler.token))),
+            pool.take.payload.qp.eq(scheduler.qp),
+            pool.take.payload.all.eq(scheduler.token),
+        ]
+        m.d.sync += gives.eq(pool.take.valid & ~pool.take.ready)
         uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
         with m.If(waits[1] & (length[LARGE_BITS:] != 0)):
             m.d.sync += uncounted.eq(-1)
@@ -295,8 +308,18 @@ class ReadAtomicResponder(wiring.Component):
             m.d.sync += uncounted.eq(uncounted - 1)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += scheduler.free.eq(uncounted == 0)
+                m.d.comb += [
+                    scheduler.free.eq((uncounted == 0) & ~pool.take.valid),
+                    pool.look.eq(scheduler.begun & ~pool.changing),
+                ]
                 with m.If(scheduler.begun):
+                    m.next = "READ"
+                    with m.If(pool.changing):
+                        m.next = "LOOK"
+            with m.State("LOOK"):
+                # The row of its entry before is just going back.
+                m.d.comb += pool.look.eq(~pool.changing)
+                with m.If(pool.look):
                     m.next = "READ"
             with m.State("READ"):
                 m.next = "ROW"

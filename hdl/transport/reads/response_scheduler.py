@@ -24,7 +24,7 @@ class Operation(enum.Enum, shape=2):
 
 
 class ResponseScheduler(wiring.Component):
-    """Keeps count of each QP's ring of responses, and says whose turn it is to be cut.
+    """Keeps count of each QP's responses, and says whose turn it is to be cut.
 
     A QP has a turn when an entry is released, after a turn if there is more to do, and when the last of its responses
     on their way is answered, if others wait for that. One operation on a row every 2 cycles: a turn's begin and end
@@ -59,9 +59,8 @@ class ResponseScheduler(wiring.Component):
         Strobe: a turn begins.
     qp, token, recalling
         Of the turn, from ``begun`` to the next; ``token``, ``recalling``: it is for a token, for ``recall``.
-    slot, open, flying : 4, 1, 1
-        From the cycle after ``begun``: place of the QP's next entry; it may be cut; others of the QP are cut and not
-        answered.
+    open, flying : 1, 1
+        From the cycle after ``begun``: the QP's next entry may be cut; others of the QP are cut and not answered.
     end : 1
         Something was cut, or the token sent. Stands until ``ended``; if nothing was cut, a turn ends without.
     complete : 1
@@ -90,7 +89,6 @@ class ResponseScheduler(wiring.Component):
                 "recall_qp": In(range(qps)),
                 "begun": Out(1),
                 "qp": Out(range(qps)),
-                "slot": Out(4),
                 "token": Out(1),
                 "recalling": Out(1),
                 "open": Out(1),
@@ -192,7 +190,6 @@ class ResponseScheduler(wiring.Component):
                 ]
         with m.If(self.begun):
             m.d.sync += [
-                self.slot.eq(row.cut),
                 self.open.eq(~row.dead & (row.released != row.cut)),
                 self.flying.eq(row.served[:5] != row.cut),
             ]

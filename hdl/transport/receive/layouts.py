@@ -1,13 +1,11 @@
 """What comes out of the lookup: requests and responses, with their contexts."""
 
 from amaranth.lib import data, enum
-from amaranth.utils import ceil_log2
 
 from ...abi.contexts import QP_CONTEXT
 from ...stream.record import fields_layout
 from ...wire.packet_header import TransportHeader
 from ..common.psn import PSN_BITS
-from ..completer.read_targets import READS
 from ..completer.scatter_walk import Place
 from ..responder.sequence_error_tracker import SequenceError
 
@@ -81,8 +79,7 @@ the scatter/gather entry; ``sge`` is the next entry."""
 
 ReadProgress = data.StructLayout(
     {
-        "head": ceil_log2(2 * READS),  # READs and atomics whose responses have all come
-        "active": 1,  # of the next one some have; if not, the fields below are undefined
+        "active": 1,  # of the oldest that is not finished some has come; if not, the fields below are undefined
         "expected": PSN_BITS,
         "left": 32,  # bytes still to come
         "place": Place,

@@ -10,9 +10,6 @@ from .requester_context import RequesterContext
 
 __all__ = ["Admission", "AdmissionCheck"]
 
-READS_MAX = 16
-"""READs and atomics of a QP that may be outstanding: targets the response receiver keeps."""
-
 FAR_BITS = PSN_BITS - 2
 """No packet is begun 2**22 PSNs or more ahead of the first that is not acknowledged: a quarter of all, so that with the
 2**23 of a READ behind that it is still less than all."""
@@ -42,6 +39,8 @@ class AdmissionCheck(wiring.Component):
     state, progress : ``RequesterContext``, ``Progress``
     max_rd_atomic : 8
         As in the QP's context.
+    read_allowance : 4
+        So many READs and atomics may be outstanding where another one is begun.
     begun : 16
         WQEs from the oldest that is not complete to the state's; more than half of all if that one is complete.
     o : ``Admission``
@@ -53,6 +52,7 @@ class AdmissionCheck(wiring.Component):
                 "state": In(RequesterContext),
                 "progress": In(Progress),
                 "max_rd_atomic": In(8),
+                "read_allowance": In(4),
                 "begun": Out(16),
                 "o": Out(Admission),
             }
@@ -75,7 +75,7 @@ class AdmissionCheck(wiring.Component):
             self.o.behind.eq(self.begun[-1] | ((self.begun == 0) & ahead[-1])),
             self.o.far.eq(ahead[FAR_BITS:] != 0),
             self.o.fenced.eq(reads != 0),
-            self.o.full.eq((reads >= self.max_rd_atomic) | (reads >= READS_MAX)),
+            self.o.full.eq((reads >= self.max_rd_atomic) | (reads > self.read_allowance)),
             self.o.rd_atomic_disabled.eq(self.max_rd_atomic == 0),
             self.o.no_credit.eq(progress.limited & ~credit[-1] & (self.begun != 0)),
         ]

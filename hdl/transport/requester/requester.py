@@ -105,8 +105,11 @@ class Requester(wiring.Component):
         Packets; for each a run of accesses, and with source INLINE a packet of inline data.
     outstanding : stream of ``Outstanding``
         Taken before the last packet of its message comes out for the first time.
-    reads : stream of ``{qp, slot, again, target}``
+    reads : stream of ``{qp, again, target}``
         A READ or atomic, likewise; and each time that the rest of a READ is asked for, with ``again``.
+    read_allowance : 4
+        A QP with no more READs and atomics than this outstanding may begin one. Counts ``reads`` from the cycle after
+        they are taken.
     sent, sent_en : ``Sent``
         The last PSN that a packet stands for, before the packet comes out; unless one at or behind it was said before.
     failed : stream of ``Failure``; flush : stream of ``Flush``
@@ -153,6 +156,7 @@ class Requester(wiring.Component):
                 "inline": Out(stream.Signature(PacketBeat(data_width))),
                 "outstanding": Out(stream.Signature(Outstanding)),
                 "reads": Out(stream.Signature(ReadBegun)),
+                "read_allowance": In(4, init=15),
                 "sent": Out(Sent),
                 "sent_en": Out(1),
                 "failed": Out(stream.Signature(Failure)),
@@ -223,6 +227,7 @@ class Requester(wiring.Component):
             admission.state.eq(state),
             admission.progress.eq(progress),
             admission.max_rd_atomic.eq(row.max_rd_atomic),
+            admission.read_allowance.eq(self.read_allowance),
             decision.state.eq(state),
             decision.status.eq(status),
             decision.qp_state.eq(row.state),

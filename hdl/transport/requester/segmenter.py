@@ -49,8 +49,8 @@ Segment = data.StructLayout(
 )
 """Order to cut one packet."""
 
-ReadBegun = data.StructLayout({"qp": 12, "slot": 4, "again": 1, "target": ReadTarget})
-"""A READ or atomic is begun, and its responses go to ``target``; ``slot`` counts them, modulo 16. With ``again`` the
+ReadBegun = data.StructLayout({"qp": 12, "again": 1, "target": ReadTarget})
+"""A READ or atomic is begun, and its responses go to ``target``. With ``again`` the
 rest of a READ is asked for, from ``target.psn`` on."""
 
 
@@ -317,7 +317,6 @@ class Segmenter(wiring.Component):
             message.opcode.eq(head.opcode),
             message.signaled.eq(head.flags[SendFlag.SIGNALED.bit_length() - 1]),
             read.qp.eq(job.qp),
-            read.slot.eq(state.reads),
             read.again.eq(middle),
             target.psn.eq(state.psn),
             target.wqe_index.eq(state.index),

@@ -17,10 +17,11 @@ class ReadAtomicCheck(wiring.Component):
     """What :class:`.request_check.RequestCheck` leaves open of a READ or an atomic.
 
     A new one is invalid if the peer has more of them outstanding than ``max_dest_rd_atomic`` allows, if a READ is
-    longer than 2^31 bytes, or if an atomic's address is not a multiple of 8. While duplicates are in the response ring,
-    which no limit counts, only the ring's size counts: what does not fit is dropped.
+    longer than 2^31 bytes, or if an atomic's address is not a multiple of 8. While duplicates are among them,
+    which no limit counts, only the sixteen count that a QP may have: what is beyond that is dropped. So is what finds
+    no row in the pool that all QPs share, unless its QP has nothing there.
 
-    An old one is served again if there is room in the ring, and if the packets of its response are all old. (The
+    An old one is served again if there is room, too, and if the packets of its response are all old. (The
     READ/atomic responder knows whether an old atomic was ever executed.)
 
     Inputs are sampled each cycle and have to stay; outputs belong to them 3 cycles later.
@@ -37,7 +38,9 @@ class ReadAtomicCheck(wiring.Component):
         Attributes of the QP.
     receive : RequestState
     served
-        Entries of the QP's response ring that are answered, modulo 256.
+        Entries of the QP that are answered, modulo 256.
+    room : 1
+        There is a row for a QP that has some.
     after
         First PSN behind the packet and all its responses; of other requests the next PSN.
     invalid, full : 1
@@ -45,7 +48,7 @@ class ReadAtomicCheck(wiring.Component):
     stale : 1
         Of an old one: it cannot be served again.
     mixed : 1
-        Once it is accepted, there are, or may be, duplicates in the ring; not counting itself.
+        Once it is accepted, there are, or may be, duplicates among them; not counting itself.
     """
 
     kind: In(ResponseKind)
@@ -55,6 +58,7 @@ class ReadAtomicCheck(wiring.Component):
     max_dest_rd_atomic: In(8)
     receive: In(RequestState)
     served: In(8)
+    room: In(1)
 
     after: Out(PSN_BITS)
     invalid: Out(1)
@@ -88,15 +92,15 @@ class ReadAtomicCheck(wiring.Component):
                             rest.eq(dma_length[:shift].any() | ~dma_length[shift:].any()),
                         ]
 
-        # Entries in the ring: 0 to 16, all of which 5 bits tell apart.
+        # Entries not answered: 0 to 16, all of which 5 bits tell apart.
         flight = Signal(5)
         over = Signal()
-        room = Signal()
+        fits = Signal()
         limit = Mux(self.max_dest_rd_atomic < READS_MAX, self.max_dest_rd_atomic[:5], READS_MAX)
         m.d.sync += [
             flight.eq(self.receive.taken - self.served[:5]),
             over.eq(flight >= limit),
-            room.eq(~flight[4]),
+            fits.eq(~flight[4] & (self.room | (flight == 0))),
             self.mixed.eq(self.receive.mixed & (flight != 0)),
         ]
 
@@ -107,7 +111,7 @@ class ReadAtomicCheck(wiring.Component):
             m.d.sync += unfit.eq(self.transport.address[:3] != 0)
         m.d.comb += [
             self.invalid.eq(self.responds & (unfit | (over & ~self.mixed))),
-            self.full.eq(self.responds & ~room),
-            self.stale.eq(~room | (reads & (unfit | beyond))),
+            self.full.eq(self.responds & ~fits),
+            self.stale.eq(~fits | (reads & (unfit | beyond))),
         ]
         return m

@@ -24,7 +24,7 @@ LONGEST = 1 << 31
 """Bytes of a message, at most."""
 
 READS_MAX = 16
-"""Rows of a QP's response ring."""
+"""READs and atomics of a QP that may wait for their answer."""
 
 
 class Verdict(enum.Enum, shape=4):
@@ -45,7 +45,7 @@ class Verdict(enum.Enum, shape=4):
     FLUSH = 12  # no packet: a receive WQE of a QP in ERR
     TOKEN = 13  # no packet: a control token
     REPEAT = 14  # old READ or atomic: serve it again
-    BUSY = 15  # READ or atomic, and duplicates have filled the response ring; silent
+    BUSY = 15  # READ or atomic, for which there is no room among those that wait for their answer; silent
 
 
 class RequestCheck(wiring.Component):

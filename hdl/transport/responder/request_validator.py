@@ -3,14 +3,13 @@
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from ...queue.wqe_fetcher import RingStatus
 from ..common.aeth import encode_credits
 from ..common.layouts import READ_EXTENT, Job, ResponseEntry, ResponseKind
 from ..receive.layouts import ReceivedRequest, RequestState
 from .read_atomic_check import ReadAtomicCheck
-from .request_check import READS_MAX, RequestCheck, Verdict
+from .request_check import RequestCheck, Verdict
 from .request_outcome import RequestOutcome
 
 __all__ = ["RequestValidator"]
@@ -30,7 +29,9 @@ class RequestValidator(wiring.Component):
     status : RingStatus
         Of the QP's receive ring.
     served
-        Entries of the QP's response ring that are answered, modulo 256.
+        Entries of the QP that are answered, modulo 256.
+    room : 1
+        A QP that has unanswered entries may have another one.
     decide : 1
         Strobe: take the verdict.
     flush, token : 1
@@ -55,8 +56,8 @@ class RequestValidator(wiring.Component):
         The same, the new state.
     consume : 1
         The same: the receive WQE ``index`` of the QP's state is used up.
-    slot, entry
-        The same, if the job is a release: row of the response ring.
+    entry
+        The same, if the job is a release: what is to be answered.
     count_drop_sequence, count_drop_duplicate : 1
         The verdict is one that counts so.
     """
@@ -64,6 +65,7 @@ class RequestValidator(wiring.Component):
     request: In(ReceivedRequest)
     status: In(RingStatus)
     served: In(8)
+    room: In(1)
     decide: In(1)
     flush: In(1)
     token: In(1)
@@ -81,7 +83,6 @@ class RequestValidator(wiring.Component):
     job: Out(Job)
     next: Out(RequestState)
     consume: Out(1)
-    slot: Out(ceil_log2(READS_MAX))
     entry: Out(ResponseEntry)
     count_drop_sequence: Out(1)
     count_drop_duplicate: Out(1)
@@ -133,6 +134,7 @@ class RequestValidator(wiring.Component):
             read_atomic.max_dest_rd_atomic.eq(attributes.max_dest_rd_atomic),
             read_atomic.receive.eq(state),
             read_atomic.served.eq(self.served),
+            read_atomic.room.eq(self.room),
             self.count_drop_sequence.eq(is_(Verdict.SEQUENCE) | is_(Verdict.AHEAD)),
             self.count_drop_duplicate.eq(is_(Verdict.DUPLICATE) | is_(Verdict.STALE)),
         ]
@@ -178,7 +180,6 @@ class RequestValidator(wiring.Component):
             self.consume.eq(outcome.consume),
         ]
         m.d.comb += [
-            self.slot.eq(state.taken),
             self.entry.kind.eq(check.kind),
             self.entry.psn.eq(transport.psn),
             self.entry.msn.eq(outcome.next.msn),

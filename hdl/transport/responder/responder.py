@@ -3,7 +3,6 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from ...abi.commands import QpAction
 from ...queue.wqe_fetcher import RingIndex, RingStatus
@@ -12,16 +11,15 @@ from ..common.layouts import Job, Recall, ResponseEntry
 from ..receive.layouts import ReceivedRequest, RecvPlace, RequestState, Work
 from .flush_queue import FlushQueue
 from .recv_placement import PlacementKind, RecvPlacement
-from .request_check import READS_MAX
 from .request_validator import RequestValidator
 
-__all__ = ["Responder", "ResponderReply", "RingEntry"]
+__all__ = ["Responder", "ResponderReply", "ResponseWrite"]
 
 ResponderReply = data.StructLayout({"psn": 24, "index": 16})
 """Next PSN expected, and next receive WQE to use."""
 
-RingEntry = data.StructLayout({"qp": 12, "slot": ceil_log2(READS_MAX), "entry": ResponseEntry})
-"""A row of a response ring."""
+ResponseWrite = data.StructLayout({"qp": 12, "entry": ResponseEntry})
+"""A READ or an atomic that is to be answered."""
 
 
 RECALL_LIMIT = 511
@@ -33,9 +31,9 @@ class Responder(wiring.Component):
     """Takes one request at a time: judges it (:class:`.request_validator.RequestValidator`), says where its payload
     goes (:class:`.recv_placement.RecvPlacement`), and leaves to the acknowledger what is to be answered once the
     payload is there. Serves SEND and WRITE, with and without immediate, RDMA READ, and atomics; other requests are
-    invalid (NAK 0x61). A READ or an atomic, also an old one that is asked for again, goes into the QP's response ring,
+    invalid (NAK 0x61). A READ or an atomic, also an old one that is asked for again, goes to the READ/atomic responder,
     and its job releases it. When one is asked for again the requester has gone back, and will ask for all behind it
-    again, too. So first what is behind it is recalled from the ring; the request waits for that, but no longer than
+    again, too. So first what is behind it is recalled there; the request waits for that, but no longer than
     :data:`RECALL_LIMIT`.
 
     Each packet has exactly one run on ``access`` and exactly one job on ``job``, the run first, in order.
@@ -72,8 +70,10 @@ class Responder(wiring.Component):
     access : stream of ``AccessRequest``
     job : stream of ``Job``
         Silent jobs change nothing; those with ``cause`` set are of a QP that has failed.
-    entry, entry_en
-        Write port of the response rings, :data:`READS_MAX` rows a QP; on while the job waits to be taken, too.
+    entry : stream of ``ResponseWrite``
+        READs and atomics for the READ/atomic responder, in the cycle in which their job is taken.
+    room : 1
+        A QP that has unanswered ones may have another. What comes before the next ``entry`` may only set it.
     served_qp, served
         Entries of the QP that are answered, modulo 256, 1 cycle later; they are counted from 0 after RESET.
     recall, recall_en, recalled : ``Recall``, 1, 1
@@ -114,8 +114,8 @@ class Responder(wiring.Component):
                 "flush": Out(stream.Signature(range(qps))),
                 "access": Out(stream.Signature(AccessRequest)),
                 "job": Out(stream.Signature(Job)),
-                "entry": Out(RingEntry),
-                "entry_en": Out(1),
+                "entry": Out(stream.Signature(ResponseWrite)),
+                "room": In(1),
                 "served_qp": Out(12),
                 "served": In(8),
                 "recall": Out(Recall),
@@ -145,7 +145,7 @@ class Responder(wiring.Component):
 
         ring_error, consumable = Signal(), Signal()
         m.d.sync += ring_error.eq(self.status.error)  # as the checks see it
-        consumed_sent = Signal()
+        consumed_sent, said = Signal(), Signal()
         take, finish = Signal(), Signal()
         has_recalled = Signal()
         patience = Signal(range(RECALL_LIMIT + 1))
@@ -194,9 +194,9 @@ class Responder(wiring.Component):
 
         m.d.comb += [
             self.job.payload.eq(validator.job),
-            self.entry.qp.eq(request.qp),
-            self.entry.slot.eq(validator.slot),
-            self.entry.entry.eq(validator.entry),
+            self.entry.payload.qp.eq(request.qp),
+            self.entry.payload.entry.eq(validator.entry),
+            validator.room.eq(self.room),
             self.recall.qp.eq(request.qp),
             self.recall.psn.eq(transport.psn),
             self.consumed.payload.qp.eq(request.qp),
@@ -261,9 +261,10 @@ class Responder(wiring.Component):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
-                    self.entry_en.eq(validator.job.release),  # the same again and again, until it is released
                     self.consumed.valid.eq(validator.consume & consumable & ~consumed_sent),
-                    self.job.valid.eq((~self.consumed.valid | self.consumed.ready) & self.settled),
+                    said.eq((~self.consumed.valid | self.consumed.ready) & self.settled),
+                    self.job.valid.eq(said & (~validator.job.release | self.entry.ready)),
+                    self.entry.valid.eq(said & validator.job.release & self.job.ready),
                     finish.eq(self.job.valid & self.job.ready),
                 ]
                 with m.If(self.consumed.ready):

@@ -35,6 +35,31 @@ def test_row_comes_two_cycles_after_its_address(depth):
     simulate(dut, testbench, seed=rng.seed_value)
 
 
+def test_row_stays_until_a_read_begins():
+    rng = make_rng()
+    dut = Ram(16, 4)
+    rows = [0] * 4
+
+    async def testbench(ctx):
+        shown, coming = 0, []  # what is to come in this cycle and the next two, None if nothing does
+        for cycle in range(400):
+            w_addr, w_data, r_addr, r_en = rng.randrange(4), rng.getrandbits(16), rng.randrange(4), rng.randrange(2)
+            w_en = rng.randrange(2) and w_addr != r_addr
+            for name, value in {"w_addr": w_addr, "w_data": w_data, "w_en": w_en, "r_addr": r_addr}.items():
+                ctx.set(getattr(dut, name), value)
+            ctx.set(dut.r_en, r_en)
+            coming.append(rows[r_addr] if r_en else None)
+            if w_en:
+                rows[w_addr] = w_data
+            await ctx.tick()
+            if cycle:
+                value = coming.pop(0)
+                shown = shown if value is None else value
+                assert ctx.get(dut.r_data) == shown
+
+    simulate(dut, testbench, seed=rng.seed_value)
+
+
 def test_lanes():
     rng = make_rng()
     dut = Ram(32, 4, granularity=8)

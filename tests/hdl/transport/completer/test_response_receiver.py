@@ -322,7 +322,6 @@ class Script:
         self.model = Model(qp)
         self.psn = (1 << 24) - rng.randrange(1, 30)
         self.index = 65536 - rng.randrange(1, 10)
-        self.slot = 0
         self.life = []  # events since RESET
         self.tellings = []
         self.history = []  # responses since RESET: (event, nothing was waited for, told and unfinished before it)
@@ -345,14 +344,13 @@ class Script:
         for event, idle, finished in self.history:
             if idle or self.told + 1 - finished > self.limit:
                 after.append(event)
-        payload = {"qp": self.qp, "slot": self.slot, "target": message.target}
+        payload = {"qp": self.qp, "target": message.target}
         self.tellings.append(
             self.world.add("reads", payload, after, lambda: self.world.store(self.qp, message)),
         )
         self.model.waiting.append(message)
         self.psn = (self.psn + message.packets) & MASK24
         self.index = (self.index + 1) % 65536
-        self.slot = (self.slot + 1) % 16
         self.told += 1
 
     def resume(self):
@@ -361,7 +359,7 @@ class Script:
         message.resumed = self.rng.choice([message.came, message.came, message.came - 1, 1])
         target = {"psn": (message.psn + message.resumed) & MASK24, "wqe_index": 77, "length": 5}
         after = self.barrier + [event for event, *_ in self.history[-1:]]
-        payload = {"qp": self.qp, "slot": self.rng.randrange(16), "again": 1, "target": target}
+        payload = {"qp": self.qp, "again": 1, "target": target}
         self.tellings.append(self.world.add("reads", payload, after))
 
     def answer(self):
@@ -401,7 +399,7 @@ class Script:
         self.barrier = [self.world.add("control", {"qp": self.qp, "action": QpAction.RESET}, after)]
         self.model.reset()
         self.tellings, self.history = [], []
-        self.told = self.finished = self.slot = self.index = 0
+        self.told = self.finished = self.index = 0
         self.psn = self.rng.getrandbits(24)
 
     def step(self):
@@ -438,8 +436,8 @@ def drive(messages, answers, *, values=None, told=True):
     values = values or [sends(rng, qp, log_sq_size=4) for qp in range(QPS)]
     world = World(rng, values)
     before = []
-    for slot, message in enumerate(messages):
-        payload = {"qp": 1, "slot": slot % 16, "target": message.target}
+    for message in messages:
+        payload = {"qp": 1, "target": message.target}
         before = [world.add("reads", payload, (), lambda message=message: world.store(1, message))]
     events = [world.add("response", answer, before) for answer in answers]
     got = world.run()
@@ -464,7 +462,7 @@ def test_cycles():
         response(1, ONLY, 8, 8),
     ]
     _, cycles, reads = drive(messages, answers)
-    assert cycles[1:] == [2, 2, 8, 7, 7, 8, 7]
+    assert cycles[1:] == [2, 2, 9, 7, 7, 9, 8]
     assert reads == []
 
 
@@ -552,7 +550,7 @@ def kinds_of(opcodes, resumed=None):
     rng = make_rng(1)
     world = World(rng, [sends(rng, qp, log_sq_size=4) for qp in range(QPS)])
     target = message(5, 600).target
-    told = [world.add("reads", {"qp": 1, "slot": 0, "target": target})]
+    told = [world.add("reads", {"qp": 1, "target": target})]
     if resumed is not None:
         told.append(world.add("reads", {"qp": 1, "again": 1, "target": {"psn": 5 + resumed}}))
     for number, opcode in enumerate(opcodes):

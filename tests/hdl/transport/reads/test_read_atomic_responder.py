@@ -178,6 +178,7 @@ class World:
         self.lives = [Life(rng, mtu_of(qp)) for qp in range(QPS)]
         self.token = None  # QP that is being reset
         self.token_taken = False
+        self.entering = None  # what stands at `entry`
         self.offered = None  # what stands at `release`
         self.packets, self.accesses = deque(), deque()
         self.way = deque()  # (qp, life, TX descriptor, entry, status) between READ/atomic responder and transmitter
@@ -196,21 +197,26 @@ class World:
     # -- Responder and acknowledger.
     def write_entry(self, ctx):
         dut, rng = self.dut, self.rng
-        ctx.set(dut.entry_en, 0)
         qp = rng.randrange(QPS)
         life = self.lives[qp]
-        if self.generating and qp != self.token and len(life.entries) - life.served < 16 and self.chance():
-            entry = life.new_entry(rng, mtu_of(qp))
-            slot = len(life.entries) % 16
-            ctx.set(dut.entry, {"qp": qp, "slot": slot, "entry": {k: v for k, v in entry.items() if k != "source"}})
-            ctx.set(dut.entry_en, 1)
-            life.entries.append(entry)
+        waits = len(life.entries) - life.served
+        if self.entering is None and self.generating and qp != self.token and waits < 16 and self.chance():
+            if waits and not ctx.get(dut.room):
+                self.seen["no room"] += 1
+            else:
+                entry = life.new_entry(rng, mtu_of(qp))
+                fields = {k: v for k, v in entry.items() if k != "source"}
+                ctx.set(dut.entry.payload, {"qp": qp, "entry": fields})
+                self.entering = (qp, entry)
+        ctx.set(dut.entry.valid, self.entering is not None)
 
     def offer_release(self, ctx):
         dut, rng = self.dut, self.rng
         if self.offered is None and self.chance():
-            if self.generating and self.token is None and rng.random() < self.trouble:
-                self.token = rng.randrange(QPS)
+            qp = rng.randrange(QPS)
+            enters = self.entering and self.entering[0] == qp
+            if self.generating and self.token is None and not enters and rng.random() < self.trouble:
+                self.token = qp
                 self.offered = (self.token, 1)
             else:
                 ready = [
@@ -430,7 +436,7 @@ class World:
 
     async def run(self, ctx, cycles):
         dut, rng = self.dut, self.rng
-        names = ["release", "answered_i", "answered_o", "packet", "access", "operands", "result"]
+        names = ["entry", "release", "answered_i", "answered_o", "packet", "access", "operands", "result"]
         ports = {name: getattr(dut, name) for name in names}
         sampled = [s for port in ports.values() for s in (port.valid, port.ready)]
         payloads = [ports[name].payload for name in ("answered_o", "packet", "access", "operands")]
@@ -466,6 +472,10 @@ class World:
                 self.operands.append(operands)
             if moved["result"]:
                 self.executed()
+            if moved["entry"]:
+                qp, entry = self.entering
+                self.lives[qp].entries.append(entry)
+                self.entering = None
             if moved["release"]:
                 self.release_taken()
             if moved["answered_i"]:
@@ -520,11 +530,8 @@ async def served(ctx, dut, qp):
     return ctx.get(dut.served)
 
 
-async def write(ctx, dut, qp, slot, **entry):
-    ctx.set(dut.entry, {"qp": qp, "slot": slot, "entry": {"rkey": qp} | entry})
-    ctx.set(dut.entry_en, 1)
-    await ctx.tick()
-    ctx.set(dut.entry_en, 0)
+async def write(ctx, dut, qp, **entry):
+    await send_all(ctx, dut.entry, [{"qp": qp, "entry": {"rkey": qp} | entry}])
 
 
 READ = {"kind": ResponseKind.READ}
@@ -538,7 +545,7 @@ def test_latency(entry, cycles):
 
     async def testbench(ctx):
         await attributes(ctx, dut)
-        await write(ctx, dut, 1, 0, **entry)
+        await write(ctx, dut, 1, **entry)
         ctx.set(dut.release.payload, {"qp": 1})
         ctx.set(dut.release.valid, 1)
         passed = 0
@@ -562,10 +569,10 @@ def test_throughput(entry, qps, cycles):
     async def releases(ctx):
         await attributes(ctx, dut)
         for number in range(count):
-            qp, slot = number % qps, number // qps
+            qp = number % qps
             while number - len(begins) >= 8:
                 await ctx.tick()
-            await write(ctx, dut, qp, slot % 16, **entry, swap=8, psn=number)
+            await write(ctx, dut, qp, **entry, swap=8, psn=number)
             await send_all(ctx, dut.release, [{"qp": qp}])
 
     async def answers(ctx):
@@ -601,7 +608,7 @@ def test_round_robin():
     async def testbench(ctx):
         await attributes(ctx, dut, path_mtu=5)
         for qp in (1, 2):
-            await write(ctx, dut, qp, 0, **READ, swap=1 << 16)
+            await write(ctx, dut, qp, **READ, swap=1 << 16)
         await send_all(ctx, dut.release, [{"qp": 1}, {"qp": 2}])
         ctx.set(dut.access.ready, 1)
         ctx.set(dut.packet.ready, 1)
@@ -625,11 +632,11 @@ def test_replays_wait_for_each_other():
         for name in ("access", "packet", "operands", "answered_o"):
             ctx.set(getattr(dut, name).ready, 1)
         for qp in (0, 1):
-            await write(ctx, dut, qp, 0, **ATOMIC, psn=5)
+            await write(ctx, dut, qp, **ATOMIC, psn=5)
             await send_all(ctx, dut.release, [{"qp": qp}])
             await send_all(ctx, dut.result, [{"value": 0xABC0 + qp, "ok": 1}])
             await send_all(ctx, dut.answered_i, [{"qp": qp, "last": 1}])
-            await write(ctx, dut, qp, 1, kind=ResponseKind.REPLAY, psn=5)
+            await write(ctx, dut, qp, kind=ResponseKind.REPLAY, psn=5)
         await send_all(ctx, dut.release, [{"qp": 0}, {"qp": 1}])
         for qp in (0, 1):
             packets = 0
@@ -655,7 +662,6 @@ class Recaller:
     def __init__(self):
         self.dut = shared(ReadAtomicResponder, QPS)
         self.packets, self.answers = [], []  # (opcode, psn); last
-        self.written = 0
 
     async def watch(self, ctx):
         dut = self.dut
@@ -673,9 +679,8 @@ class Recaller:
 
     async def put(self, ctx, *entries, qp=1):
         for entry in entries:
-            await write(ctx, self.dut, qp, self.written % 16, **entry)
+            await write(ctx, self.dut, qp, **entry)
             await send_all(ctx, self.dut.release, [{"qp": qp}])
-            self.written += 1
 
     async def cut(self, ctx, count=None, cycles=100):
         """Lets packets pass until there are so many in all."""

@@ -14,14 +14,14 @@ class User:
         self.dut = dut
 
     async def turn(self, ctx, cycles=30):
-        """(qp, slot, token, open, flying) of the next turn, None if there is none in time; and the cycles it took."""
+        """(qp, token, open, flying) of the next turn, None if there is none in time; and the cycles it took."""
         dut = self.dut
         ctx.set(dut.free, 1)
         for cycle in range(cycles):
             if ctx.get(dut.begun):
                 ctx.set(dut.free, 0)
                 await ctx.tick()
-                return tuple(ctx.get(getattr(dut, n)) for n in ("qp", "slot", "token", "open", "flying")), cycle
+                return tuple(ctx.get(getattr(dut, n)) for n in ("qp", "token", "open", "flying")), cycle
             await ctx.tick()
         ctx.set(dut.free, 0)
         return None, cycles
@@ -65,15 +65,15 @@ def test_counts():
 
     async def test(ctx, dut, user):
         await send_all(ctx, dut.release, [{"qp": 2}, {"qp": 2}])
-        assert (await user.turn(ctx))[0] == (2, 0, 0, 1, 0)
+        assert (await user.turn(ctx))[0] == (2, 0, 1, 0)
         await user.end(ctx, complete=0)
-        assert (await user.turn(ctx))[0] == (2, 0, 0, 1, 0)
+        assert (await user.turn(ctx))[0] == (2, 0, 1, 0)
         await user.end(ctx)
-        assert set(await user.rest(ctx)) == {(2, 1, 0, 1, 1)}  # and waits for the first one's answer
+        assert set(await user.rest(ctx)) == {(2, 0, 1, 1)}  # and waits for the first one's answer
         await send_all(ctx, dut.answered_i, [{"qp": 2, "status": AccessStatus.POISONED}])
         assert await user.rest(ctx) == []
         await send_all(ctx, dut.answered_i, [{"qp": 2, "last": 1}])
-        assert (await user.turn(ctx))[0] == (2, 1, 0, 1, 0)
+        assert (await user.turn(ctx))[0] == (2, 0, 1, 0)
         await user.end(ctx, skip=1)
         assert await user.rest(ctx) == []
         assert await served(ctx, dut, 2) == 2
@@ -102,7 +102,7 @@ def test_answers_do_not_wait():
         ctx.set(dut.answered_i.payload, {"qp": 1, "last": 1, "psn": 77})
         ctx.set(dut.answered_i.valid, 1)
         await send_all(ctx, dut.release, [{"qp": 3}])
-        assert (await user.turn(ctx))[0] == (3, 0, 0, 1, 0)
+        assert (await user.turn(ctx))[0] == (3, 0, 1, 0)
         assert await served(ctx, dut, 1) == 1
         assert ctx.get(dut.answered_o.valid)
         assert not ctx.get(dut.answered_i.ready)
@@ -132,7 +132,7 @@ def test_token_withdraws_answer():
         await ctx.tick()
         assert not ctx.get(dut.answered_o.valid)
         ctx.set(dut.answered_i.valid, 0)
-        assert (await user.turn(ctx))[0][:3] == (1, 0, 1)
+        assert (await user.turn(ctx))[0][:2] == (1, 1)
         await user.end(ctx)
         assert await served(ctx, dut, 1) == 0
 

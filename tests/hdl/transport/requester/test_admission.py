@@ -10,7 +10,7 @@ PSNS = 1 << 24
 dut = AdmissionCheck()
 
 
-def check(state, progress, max_rd_atomic):
+def check(state, progress, max_rd_atomic, read_allowance):
     """The block's answer."""
     result = {}
 
@@ -18,6 +18,7 @@ def check(state, progress, max_rd_atomic):
         ctx.set(dut.state, state)
         ctx.set(dut.progress, progress)
         ctx.set(dut.max_rd_atomic, max_rd_atomic)
+        ctx.set(dut.read_allowance, read_allowance)
         answer = ctx.get(dut.o)
         result.update({name: answer[name] for name, _ in answer.shape()})
 
@@ -53,6 +54,7 @@ def test_positions(data):
     done = data.draw(st.integers(0, 300))
     reads = done + data.draw(st.integers(0, 17))
     most = data.draw(st.sampled_from([0, 1, 2, 15, 16, 17, 255]))
+    allowance = data.draw(st.sampled_from([0, 1, 5, 15]))
     found = check(
         {
             "index": (first_index + index) % 65536,
@@ -69,6 +71,7 @@ def test_positions(data):
             "limited": int(limited),
         },
         most,
+        allowance,
     )
     assert found["newest"] == (index == count)
     assert found["fresh"] == (psn == starts[count])
@@ -76,6 +79,6 @@ def test_positions(data):
     if psn >= unacked:
         assert found["far"] == (psn - unacked >= 1 << 22)
     assert found["fenced"] == (reads != done)
-    assert found["full"] == (reads - done >= min(most, 16))
+    assert found["full"] == (reads - done >= most or reads - done > allowance)
     assert found["rd_atomic_disabled"] == (most == 0)
     assert found["no_credit"] == (limited and index >= limit and index != oldest)

@@ -273,10 +273,11 @@ def test_answers_as_linux_does(name):
         ctx.set(dut.ack.ready, 1)
         ctx.set(dut.release.ready, 1)
         ctx.set(dut.recalled, 1)
+        ctx.set(dut.entry.ready, 1)
         entries = []
         while True:
             _, _, enable, row, released, acked, ack = await ctx.tick().sample(
-                dut.entry_en, dut.entry, dut.release.valid, dut.ack.valid, dut.ack.payload
+                dut.entry.valid, dut.entry.payload, dut.release.valid, dut.ack.valid, dut.ack.payload
             )
             if enable:
                 entries.append(row.entry)

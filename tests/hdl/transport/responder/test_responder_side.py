@@ -184,13 +184,16 @@ def test_lossy_requests():
 
     async def entries(ctx):
         ctx.set(dut.recalled, 1)
+        ctx.set(dut.room, 1)
         while True:
-            _, _, enable, row, qp = await ctx.tick().sample(dut.entry_en, dut.entry, dut.served_qp)
+            ctx.set(dut.entry.ready, rng.random() >= stall)
+            _, _, valid, ready, row, qp = await ctx.tick().sample(
+                dut.entry.valid, dut.entry.ready, dut.entry.payload, dut.served_qp
+            )
             ctx.set(dut.served, served[qp] % 256)
-            if not enable:
+            if not (valid and ready):
                 continue
             peer, entry = peers[row.qp], row.entry
-            assert row.slot == len(rings[row.qp]) % 16
             assert len(rings[row.qp]) - served[row.qp] < 16
             number = peer.number(entry.psn)
             (packet,) = [packet for packet in peer.packets if packet.number == number]
