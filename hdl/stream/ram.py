@@ -17,7 +17,8 @@ class Ram(wiring.Component):
     """Memory of ``depth`` rows with one write port and one read port, and a registered output.
 
     Reading takes 2 cycles: ``r_addr`` in cycle *n*, ``r_data`` in cycle *n + 2*; a new read may start each cycle. A row
-    read in the very cycle in which it is written comes out undefined: the user must not need it (in simulation, the old row comes).
+    read in the very cycle in which it is written comes out undefined: the user must not need it (in simulation, the
+    old row comes).
 
     Parameters
     ----------
