@@ -145,7 +145,7 @@ except PyverbsRDMAError as error:
     assert error.endswith("pip install 'verbena[sim]'. Errno: 5, Input/output error")
     for module in ("demo", "bench", "soak"):
         script = f"try: import verbena.sim.{module}.__main__\nexcept ModuleNotFoundError as error: print(error)"
-        script = script if module == "soak" else script.replace(".__main__", "")
+        script = script.replace(".__main__", "") if module == "demo" else script
         assert run(empty, "-I", "-c", script).endswith("pip install 'verbena[sim]'\n")
 
 

@@ -52,7 +52,12 @@ def _curves(rows, cycles, share):
     _sizes(share, "share of the wire's tighter direction")
 
 
-def _bars(axes, rows, title, figure=None, logarithmic=False):
+def _label(row):
+    mtu = f", MTU {row['mtu']}" if row["group"] == "mixed sizes" else ""
+    return f"{name_of(row)}: {row['size']} bytes{mtu}, {row['qps']} QP{'s' if row['qps'] > 1 else ''}"
+
+
+def _bars(axes, rows, title, figure=None):
     """A bar a row, with its aim as a mark; green if it is met, red if not, grey where there is none."""
     values = [row[figure or row["figure"]] for row in rows]
     colours = [{True: MET, False: MISSED, None: FREE}[row["met"]] for row in rows]
@@ -64,14 +69,14 @@ def _bars(axes, rows, title, figure=None, logarithmic=False):
         if row["aim"] is not None and row["figure"] == shown:
             axes.plot([row["aim"]] * 2, [place - 0.42, place + 0.42], color="#111", lw=2)
             text += f"  (aim {'≤' if row['bound'] == AT_MOST else '≥'} {row['aim']:g})"
+        if "ideal_cost_cycles" in row:
+            axes.plot([row["ideal_cost_cycles"]] * 2, [place - 0.42, place + 0.42], ":", color="#111", lw=2)
+            text += f"  (ideal {row['ideal_cost_cycles']})"
         axes.annotate(text, (value, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    labels = [f"{name_of(row)}: {row['size']} bytes, {row['qps']} QP{'s' if row['qps'] > 1 else ''}" for row in rows]
+    labels = [_label(row) for row in rows]
     axes.set_yticks(places, [textwrap.fill(label, LABEL_WIDTH) for label in labels], fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.35)
-    if logarithmic:
-        axes.set_xscale("log")
-        axes.set_xlim(min(values) / 2, max(values) * 8)
     axes.set_title(title)
     axes.grid(alpha=0.3, axis="x")
     axes.set_axisbelow(True)
@@ -107,6 +112,7 @@ def _panels(rows):
     bars("misses of the translation, cycles a message", "misses", figure="cycles_per_message")
     bars("latency alone, cycles", "latency")
     bars("latency beside long messages, worst, cycles", "mixed sizes")
+    bars("what one loss costs, cycles", "one loss")
     if lossy := _group(rows, "lossy wire"):
         panels.append((lambda axes: _lossy(axes, lossy), 1))
     return panels
