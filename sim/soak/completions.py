@@ -9,15 +9,22 @@ __all__ = ["Completions"]
 
 S = ibv_wc_status
 
+LOCAL = frozenset((S.IBV_WC_LOC_PROT_ERR, S.IBV_WC_GENERAL_ERR))
+"""Failures that need no answer: also a request behind the first failure may have met one before the flush."""
+
 
 class Completions:
     """The half of a :class:`.flow.Flow` that takes completions, and compares memory with the model."""
 
     def sent(self, wc):
-        """A completion of the send queue: in order, and after the first failure every request is flushed."""
+        """A completion of the send queue: in order, and after the first failure every request is flushed, or tells of a
+        local failure of its own.
+        """
         open_ = self.model.open
         if self.dead:
-            if (wc.wr_id, wc.status) != (self.flushed, S.IBV_WC_WR_FLUSH_ERR):
+            fates = next((op.fates for op in open_ if op.number == wc.wr_id), frozenset())
+            allowed = {S.IBV_WC_WR_FLUSH_ERR} | (LOCAL & (fates | self.connection.extra))
+            if wc.wr_id != self.flushed or wc.status not in allowed:
                 raise Difference(f"{self.name}: {wc} where the flush of {self.flushed} should be")
             self.flushed += 1
             return

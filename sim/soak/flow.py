@@ -10,6 +10,7 @@ from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
 from .completions import Completions
 from .model import Operation, Peer
+from .pace import longest_for
 from .refusals import REFUSALS
 from .ring import Ring
 
@@ -59,6 +60,7 @@ class Flow(Completions):
         self.connection = connection
         self.here, self.there = here, there
         self.mtu, self.depth, self.random = connection.mtu, connection.depth, connection.soak.random
+        self.longest = longest_for(connection.soak.loss, self.mtu, LONGEST)
         # One in the arena, two elsewhere in the process, where each page can get lost.
         self.memory = [
             MR(there.pd, SLICE, REMOTE),
@@ -114,7 +116,7 @@ class Flow(Completions):
             return random.randrange(0, 9000)
         if kind < 0.999:
             return random.randrange(1 << 16)
-        return random.choice((LONGEST, random.randrange(LONGEST)))
+        return random.choice((self.longest, random.randrange(self.longest)))
 
     def _pieces(self, at, length):
         """Cuts ``length`` bytes at address ``at`` into entries, of which some may be empty."""
@@ -160,7 +162,7 @@ class Flow(Completions):
             return False
         name = random.choices(list(WEIGHTS), WEIGHTS.values())[0]
         atomic = name.startswith("ATOMIC")
-        length = 8 if atomic else min(self._length(), LONGEST_SEND if name.startswith("SEND") else LONGEST)
+        length = 8 if atomic else min(self._length(), LONGEST_SEND if name.startswith("SEND") else self.longest)
         inline = not atomic and name != "RDMA_READ" and length <= INLINE and random.random() < 0.3
         start = self.space.take(length + 16)
         if start is None:

@@ -3,10 +3,9 @@
 import argparse
 import random
 import sys
-import time
 from pathlib import Path
 
-from ..console import BarColumn, Console, Progress, Table, TextColumn, TimeElapsedColumn, box
+from ..console import Console, Table, box
 from ..devices import default_tick, tick_text
 from ..world import World
 from .connection import Connection
@@ -15,29 +14,17 @@ from .flow import WEIGHTS
 from .host import Host
 from .lives import Lives
 from .model import Difference
+from .pace import HANG, timeout_for
+from .progress import Ahead
 
-__all__ = ["Soak", "main", "timeout_for"]
+__all__ = ["Soak", "main"]
 
 RETRIES = ("retries", "timeouts", "implied_naks", "tx_naks", "replays", "drop_duplicate", "drop_overflow")
-HANG = 4_000_000
-"""Cycles without any completion after which the engine counts as hung."""
-
 WINDOW = 3000
 """Operations in one of the two capture files that are kept."""
 
-BACKLOG = 128 << 10
-"""Bytes that a connection may have under way to one adapter."""
-
 UNREST = 0.02
 """Probability of a disturbance, a step."""
-
-
-def timeout_for(connections, data_width):
-    """Local ACK timeout: what all connections have under way passes an adapter within it. So what is not lost is
-    answered in time, and a timeout tells of a loss.
-    """
-    cycles = connections * BACKLOG // (data_width // 8)
-    return max(9, (cycles // default_tick()).bit_length())
 
 
 class Soak:
@@ -59,7 +46,8 @@ class Soak:
     def __init__(self, seed, loss, pairs=8, adapters=3, data_width=64, unrest=UNREST):
         self.random = random.Random(seed)
         self.unrest = unrest
-        self.timeout = timeout_for(pairs, data_width)
+        self.loss = loss
+        self.timeout = timeout_for(pairs, data_width, loss)
         self.world = World(adapters, seed=seed, data_width=data_width)
         self.lives = Lives(self.random)
         self.hosts = [Host(self.world, index, 64 * pairs) for index in range(adapters)]
@@ -130,14 +118,16 @@ class Soak:
                 else:
                     raise Difference(f"sim{host.index}: {event}, which is of no connection")
 
-    def drain(self):
-        """Posts nothing more, waits for what is open, and compares all memory."""
+    def drain(self, ahead=None):
+        """Posts nothing more, waits for what is open, and compares all memory. ``ahead`` hears how much is open."""
         last = self.world.cycles
         self.disturbances.calm()
         while any(flow.dead or flow.killed or not flow.end() or not flow.quiet for flow in self.flows):
             if self.step(posting=False):
                 last = self.world.cycles
             self.watch(last)
+            if ahead is not None:
+                ahead.drain(sum(len(flow.model.open) for flow in self.flows), self.world.cycles)
         for flow in self.flows:
             flow.check()
 
@@ -197,22 +187,20 @@ def _arguments(argv):
     return args
 
 
-def _run(soak, args, captures, progress):
+def _run(soak, args, captures, ahead):
     """Until there are enough operations, or time is up."""
-    began = time.monotonic()
-    task = progress.add_task("", total=args.operations if args.minutes is None else None)
     last, turn = soak.world.cycles, WINDOW
-    while soak.done < args.operations if args.minutes is None else time.monotonic() - began < 60 * args.minutes:
+    while not ahead.reached:
         if soak.step():
             last = soak.world.cycles
         soak.watch(last)
-        progress.update(task, completed=soak.done)
+        ahead.update(soak.done, soak.world.cycles)
         if soak.done >= turn:
             turn += WINDOW
             soak.world.capture(None)
             captures[1].replace(captures[0])
             soak.world.capture(captures[1])
-    soak.drain()
+    soak.drain(ahead)
 
 
 def main(argv=None):
@@ -228,14 +216,13 @@ def main(argv=None):
     captures = [args.captures / "before.pcapng", args.captures / "last.pcapng"]
     for path in captures:
         path.unlink(missing_ok=True)
-    columns = (TextColumn("{task.completed:,.0f} operations"), BarColumn(), TimeElapsedColumn())
     soak = Soak(args.seed, args.loss / 100, args.pairs, args.adapters, args.width, args.unrest / 100)
     console.print(tick_text(default_tick(), soak.world.clock_hz), highlight=False)
     with soak.world:
         soak.world.capture(captures[1])
         try:
-            with Progress(*columns, console=console, transient=True) as progress:
-                _run(soak, args, captures, progress)
+            with Ahead(console, None if args.minutes is not None else args.operations, args.minutes) as ahead:
+                _run(soak, args, captures, ahead)
         except Difference as difference:
             soak.world.flush()
             console.print(f"[red]{difference}", highlight=False)

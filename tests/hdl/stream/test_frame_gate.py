@@ -58,13 +58,13 @@ def test_transmit(cut):
             if state.get("reset"):
                 # The source is reset: what is offered changes, and the frame is forgotten.
                 ctx.set(dut.i.payload.as_value(), rng.getrandbits(64))
-                while not beats[state["at"]]["first"] and state["at"] < len(beats) - 1:
+                while state["at"] < len(beats) and not beats[state["at"]]["first"]:
                     state["at"] += 1
                 while state.get("reset"):
                     await ctx.tick()
                 continue
             state["at"] += 1
-            while rng.random() < 0.3:
+            while rng.random() < 0.3 and not state.get("reset"):
                 await ctx.tick()
         state["done"] = True
 
