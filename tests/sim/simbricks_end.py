@@ -81,7 +81,9 @@ class End:
         self.memory.close()
 
 
-def listen(path, *, slot_bytes=4352, slots=64, version=1, flags=3, protocol=1, back=None, gap=0, upper=True, bells=None):
+def listen(
+    path, *, slot_bytes=4352, slots=64, version=1, flags=3, protocol=1, back=None, gap=0, upper=True, bells=None
+):
     """A session: first yields when it listens, then when both have sent, then ends with the :class:`End`.
 
     ``back`` is (slot bytes, slots) of the other ring, ``gap`` bytes lie before either. ``bells`` is a process.
