@@ -54,6 +54,8 @@ class LinkSettings(Structure):
         ("latency", c_uint64),
         ("interval", c_uint64),
         ("epoch", c_uint64),
+        ("bell", c_uint64),
+        ("peers_bell", c_uint64),
     ]
 
 

@@ -3,6 +3,10 @@
 One end listens on a unix socket and brings the memory that both share; the other connects. Then either end is a
 :class:`Link`, which a world (``World(link=...)``) or the switch (:mod:`.switch`) takes over. ``native/link.h`` is what
 moves frames and time from then on. Latencies are not exchanged: each end adds its own to what it sends.
+
+Two ends of this project also agree on bells: bytes behind the rings in which each says that it sleeps, so that the
+other one wakes it by a byte on the socket. The last word of the introductions, which others ignore, tells that an end
+has bells, and of which process it is: a proxy that hands an introduction on is another one.
 """
 
 import contextlib
@@ -27,6 +31,10 @@ SYNC, FORCE = 1, 2
 LISTENER = struct.Struct("<10QI")
 CONNECTOR = struct.Struct("<4QI")
 _HEADER = 64
+BELLS = 0x42425256
+"""The last word of the introduction of an end that has bells is this, exclusive-or its process."""
+BELL_BYTES = 64
+"""Of each bell: a line of the cache. The listener's stands first."""
 _PROTOCOLS = {0: "base", 1: "network", 2: "PCIe", 3: "memory"}
 _UPPER = {LISTENER: 80, CONNECTOR: 32}
 
@@ -65,13 +73,22 @@ class Link:
     latency_ps: int
     interval_ps: int
     epoch_ps: int = 0
+    bells: tuple = (0, 0)
+    """Offsets of this end's bell and of the peer's; 0 without."""
 
     def settings(self):
         """For the native end, which owns both descriptors from then on."""
         socket_fd, memory, self.memory = self.socket.detach(), self.memory, -1
         places = (RingPlace(*self.out), RingPlace(*self.into))
         return LinkSettings(
-            socket_fd, memory, self.memory_bytes, *places, self.latency_ps, self.interval_ps, self.epoch_ps
+            socket_fd,
+            memory,
+            self.memory_bytes,
+            *places,
+            self.latency_ps,
+            self.interval_ps,
+            self.epoch_ps,
+            *self.bells,
         )
 
     def close(self):
@@ -116,6 +133,12 @@ def _check(path, version, flags, protocol):
             f"{path}: the peer does not synchronize, and this end must: start it with sync=true "
             "(net_switch: without -u)",
         )
+
+
+def _has_bells(sock, word):
+    """Whether the last word of an introduction is that of the process at the other end of the socket."""
+    process, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return process > 0 and word == BELLS ^ process
 
 
 def _receive(sock, layout, path, fds=0):
@@ -221,19 +244,20 @@ class Listener:
         size = self._slots * self._slot_bytes
         memory = os.memfd_create("verbena-link")
         try:
-            os.ftruncate(memory, 2 * size)  # zeroes
+            os.ftruncate(memory, 2 * size + 2 * BELL_BYTES)  # zeroes
             out, into = (0, self._slot_bytes, self._slots), (size, self._slot_bytes, self._slots)
-            intro = LISTENER.pack(VERSION, SYNC | FORCE, *out, *into, NETWORK, 80, 0)
+            intro = LISTENER.pack(VERSION, SYNC | FORCE, *out, *into, NETWORK, 80, BELLS ^ os.getpid())
             try:
                 socket.send_fds(peer, [intro], [memory])
             except OSError as error:
                 raise LinkError(error.errno, f"{self.path}: {error.strerror}") from None
-            (version, flags, protocol, _, _), _ = yield from _receive(peer, CONNECTOR, self.path)
+            (version, flags, protocol, _, bells), _ = yield from _receive(peer, CONNECTOR, self.path)
             _check(self.path, version, flags, protocol)
         except BaseException:
             os.close(memory)
             raise
-        return Link(peer, memory, 2 * size, out, into, *self._times)
+        places = (2 * size, 2 * size + BELL_BYTES) if _has_bells(peer, bells) else (0, 0)
+        return Link(peer, memory, 2 * size + 2 * BELL_BYTES, out, into, *self._times, bells=places)
 
     def close(self):
         """Takes the socket away, if it is still this one's."""
@@ -282,9 +306,9 @@ def _connect(path, times, mtu):
         yield
     found = []
     try:
-        sock.sendall(CONNECTOR.pack(VERSION, SYNC | FORCE, NETWORK, 32, 0))
+        sock.sendall(CONNECTOR.pack(VERSION, SYNC | FORCE, NETWORK, 32, BELLS ^ os.getpid()))
         intro, found = yield from _receive(sock, LISTENER, path, 1)
-        version, flags, *places, protocol, _, _ = intro
+        version, flags, *places, protocol, _, bells = intro
         _check(path, version, flags, protocol)
         if len(found) != 1:
             raise LinkError(
@@ -294,7 +318,10 @@ def _connect(path, times, mtu):
         size = os.fstat(found[0]).st_size
         for ring in (into, out):
             _check_ring(path, ring, size, mtu)
-        return Link(sock, found[0], -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, out, into, *times)
+        end = max(offset + slot_bytes * slots for offset, slot_bytes, slots in (into, out))
+        agreed = _has_bells(sock, bells) and end % BELL_BYTES == 0 and end + 2 * BELL_BYTES <= size
+        places = (end + BELL_BYTES, end) if agreed else (0, 0)
+        return Link(sock, found[0], -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, out, into, *times, bells=places)
     except BaseException as error:
         sock.close()
         for descriptor in found:

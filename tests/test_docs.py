@@ -56,3 +56,27 @@ def test_other_cycles_are_found():
     text = (DOCS / "architecture.md").read_text()
     wrong = text.replace("doorbell out after 2, read", "doorbell out after 2, 17, read")
     assert strange_cycles(wrong) == [("`Registers`", "17")]
+
+
+VARIABLE = re.compile(r"[\"'](VERBENA_[A-Z_]*[A-Z])[\"']|^\s*(?:export )?(VERBENA_[A-Z_]*[A-Z])\s*[:?]?=", re.MULTILINE)
+"""A variable of the environment, as Python and make name it."""
+
+
+def variables_in_use():
+    root = DOCS.parent
+    files = [
+        file for part in ("hdl", "sim", "sw", "boards", "tests", "examples") for file in (root / part).rglob("*.py")
+    ]
+    text = "\n".join(file.read_text() for file in [*files, root / "Makefile"])
+    return {name for names in VARIABLE.findall(text) for name in names if name}
+
+
+def table_of_variables():
+    text = (DOCS / "simulation.md").read_text()
+    return re.findall(r"^\| `(VERBENA_[A-Z_]+)` \|", text, re.MULTILINE)
+
+
+def test_each_variable_stands_once_in_the_table():
+    table = table_of_variables()
+    assert len(table) == len(set(table))
+    assert variables_in_use() == set(table)

@@ -1,5 +1,6 @@
 #include "link.h"
 
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -43,6 +44,10 @@ Link::Link(const LinkSettings &settings)
     void *memory = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, settings.memory, 0);
     if (memory == MAP_FAILED) throw std::system_error(errno, std::generic_category());
     memory_ = static_cast<uint8_t *>(memory);
+    if (settings.bell > 0) {
+        bell_ = memory_ + settings.bell;
+        peers_bell_ = memory_ + settings.peers_bell;
+    }
     ::close(settings.memory);
 }
 
@@ -61,6 +66,12 @@ bool Link::put(uint8_t type, uint64_t time, const uint8_t *data, size_t size) {
     if (size > 0) std::memcpy(slot + kHeader, data, size);
     owner(slot).store(kConsumers | type, std::memory_order_release);
     tail_ = (tail_ + 1) % out_.slots;
+    if (bell_ != nullptr) {
+        // Either this side sees that the peer sleeps, or the peer sees the message before it does.
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        std::atomic_ref<uint8_t> asleep(*peers_bell_);
+        if (asleep.load(std::memory_order_relaxed) && asleep.exchange(0)) ::send(socket_, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
     return true;
 }
 
@@ -136,6 +147,35 @@ uint64_t Link::horizon() {
     return state_ == LinkState::kUp ? last_received_ : kNever;
 }
 
+bool Link::lie_down() {
+    std::atomic_ref<uint8_t>(*bell_).store(1);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return !(owner(slot(in_, head_)).load(std::memory_order_acquire) & kConsumers);
+}
+
+void Link::get_up() {
+    std::atomic_ref<uint8_t>(*bell_).store(0);
+    char bytes[16];
+    while (recv(socket_, bytes, sizeof bytes, MSG_DONTWAIT) > 0) continue;
+}
+
+void Link::await(const std::vector<Link *> &links, Patience &patience) {
+    if (patience.spin()) return;
+    if (!std::ranges::all_of(links, &Link::wakes)) {
+        patience.pause();
+        return;
+    }
+    std::vector<pollfd> sockets;
+    bool empty = true;
+    for (Link *link : links) {
+        sockets.push_back({link->socket_, POLLIN, 0});
+        empty = link->lie_down() && empty;
+    }
+    if (empty) ::poll(sockets.data(), sockets.size(), patience.left());
+    for (Link *link : links) link->get_up();
+    patience.slept();
+}
+
 void Link::look() {
     if (state_ != LinkState::kUp) return;
     char byte;
@@ -172,14 +212,29 @@ void Patience::renew() {
     look_ = false;
 }
 
-void Patience::pause() {
+bool Patience::spin() {
     look_ = false;
-    if (polls_++ < kSpins) {
+    if (polls_ >= kSpins) return false;
+    polls_++;
 #if defined(__x86_64__) || defined(__i386__)
-        __builtin_ia32_pause();
+    __builtin_ia32_pause();
 #endif
-        return;
-    }
+    return true;
+}
+
+int Patience::left() const {
+    const uint64_t now = nanoseconds();
+    return now >= end_ ? 0 : static_cast<int>((end_ - now + 999'999) / 1'000'000);
+}
+
+void Patience::slept() {
+    exhausted_ = over();
+    look_ = true;
+}
+
+void Patience::pause() {
+    if (spin()) return;
+    polls_++;
     const uint64_t now = nanoseconds();
     if (polls_ == kSpins + 1) since_ = looked_ = now;
     if (now - looked_ >= kLooks) {

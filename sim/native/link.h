@@ -13,6 +13,8 @@ namespace verbena {
 
 constexpr uint64_t kNever = ~uint64_t{0};
 
+class Patience;
+
 // Time of a cycle, rounded down, from the exact product.
 class Clock {
 public:
@@ -48,6 +50,8 @@ struct LinkSettings {
     uint64_t latency = 0;   // of what is sent
     uint64_t interval = 0;  // between two messages, at most
     uint64_t epoch = 0;     // this side's time when the peer's clock stands at 0
+    uint64_t bell = 0;        // where in the memory this side says that it sleeps, so that the peer wakes it; 0: it does not
+    uint64_t peers_bell = 0;  // where the peer says so
 };
 
 enum class LinkState : int {
@@ -93,6 +97,10 @@ public:
 
     // Looks whether the peer is gone.
     void look();
+
+    // Waits for a message on any of `links`, all of which are empty: awake for a while, then asleep until a peer wakes it, or, if one cannot, for short
+    // times. Returns early; `patience` says when it is enough.
+    static void await(const std::vector<Link *> &links, Patience &patience);
     LinkState state() const { return state_; }
 
     uint64_t full = 0;  // messages that had to wait for room
@@ -106,6 +114,11 @@ private:
 
     static constexpr uint64_t kHeader = 64;
 
+    bool wakes() const { return bell_ != nullptr && waiting_.empty(); }
+    // From now on the peer wakes this side; whether that is in time.
+    bool lie_down();
+    void get_up();
+
     bool put(uint8_t type, uint64_t time, const uint8_t *data, size_t size);
     void post(uint8_t type, uint64_t now, const uint8_t *data, size_t size);
     uint8_t *slot(const RingPlace &ring, uint64_t index) const { return memory_ + ring.offset + index * ring.slot_bytes; }
@@ -115,6 +128,7 @@ private:
     const uint64_t memory_bytes_;
     const RingPlace out_, in_;
     const uint64_t latency_, interval_, epoch_;
+    uint8_t *bell_ = nullptr, *peers_bell_ = nullptr;
     uint64_t last_received_;
     uint64_t tail_ = 0, head_ = 0;
     uint64_t next_sync_ = 0;
@@ -128,6 +142,11 @@ class Patience {
 public:
     explicit Patience(uint32_t milliseconds);
     void pause();
+    // The first part of it: whether it was done awake.
+    bool spin();
+    // Milliseconds that may be slept, and that they were.
+    int left() const;
+    void slept();
     // Something came.
     void renew();
     bool exhausted() const { return exhausted_; }

@@ -115,9 +115,11 @@ public:
     bool run(uint32_t milliseconds) {
         Patience patience(milliseconds);
         LinkMessage message, first;
+        std::vector<Link *> silent_links;
         for (;;) {
             uint64_t earliest = kNever, silent = kNever;
             int who = -1, up = 0;
+            silent_links.clear();
             for (int i = 0; i < ports(); i++) {
                 Link *link = port(i).link.get();
                 if (link == nullptr) continue;
@@ -132,6 +134,7 @@ public:
                     return true;
                 } else {
                     silent = std::min(silent, link->horizon());
+                    silent_links.push_back(link);
                 }
                 up++;
             }
@@ -149,12 +152,12 @@ public:
             const bool exhausted = patience.exhausted();
             for (auto &port : ports_) {
                 if (!port.link) continue;
-                port.link->flush();
+                if (!port.link->flush()) silent_links.push_back(port.link.get());  // nobody tells of room
                 port.link->sync(time_, true);
                 if (patience.may_look() || exhausted) port.link->look();
             }
             if (exhausted) return false;
-            patience.pause();
+            Link::await(silent_links, patience);
         }
     }
 

@@ -144,7 +144,7 @@ bool World::meet(Patience &patience) {
         }
         link_->sync(now, true);
         if (patience.exhausted()) return false;
-        patience.pause();
+        Link::await({link_.get()}, patience);
         if (patience.may_look()) link_->look();
     }
 }

@@ -262,7 +262,7 @@ class Context(PyverbsCM):
     def query_port(self, port_num):
         """State and attributes of a port, a :class:`PortAttr`."""
         self._check(f"Failed to query port {port_num}", port_num)
-        return PortAttr(self._adapter.link)
+        return PortAttr(self._adapter.link, getattr(self._adapter.port, "mtu", None))
 
     @unsupported("Failed to query the speed of a port")
     def query_port_speed(self, port_num):

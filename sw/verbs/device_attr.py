@@ -107,12 +107,12 @@ class DeviceAttr(PyverbsObject):
 
 
 class PortAttr(PyverbsObject):
-    """``struct ibv_port_attr``."""
+    """``struct ibv_port_attr``; ``mtu`` in bytes is what the network carries, if that is less than the port does."""
 
-    def __init__(self, link=True):
+    def __init__(self, link=True, mtu=None):
         self.state = ibv_port_state.IBV_PORT_ACTIVE if link else ibv_port_state.IBV_PORT_DOWN
         self.max_mtu = ibv_mtu.IBV_MTU_4096
-        self.active_mtu = ibv_mtu.IBV_MTU_4096
+        self.active_mtu = ibv_mtu.IBV_MTU_4096 if mtu is None else ibv_mtu((mtu // 128).bit_length() - 1)
         self.gid_tbl_len = 1
         self.port_cap_flags = ibv_port_cap_flags.IBV_PORT_IP_BASED_GIDS
         self.max_msg_sz = MAX_MSG_SZ

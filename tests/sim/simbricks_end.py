@@ -4,6 +4,9 @@ Little-endian throughout. The listener's introduction: version, flags, then offs
 towards the connector, the same of the ring back, protocol, offset of the upper part, upper part. The connector's:
 version, flags, protocol, offset of the upper part, upper part. A slot: u16 length at 0, u64 time at 48, owner and type
 at 63, the frame from 64 on.
+
+With ``bells`` an end is one of Verbena's: the last word names its process, and two bytes 64 apart behind the rings, the
+listener's first, say who sleeps and wants a byte on the socket.
 """
 
 import mmap
@@ -15,6 +18,7 @@ from pathlib import Path
 
 SYNC, TERMINATE, PACKET = 0, 1, 0x40
 MASK = (1 << 64) - 1
+BELLS = 0x42425256
 
 ENDS = []
 """All there are; :func:`close_all` closes them."""
@@ -32,6 +36,7 @@ class End:
         self.sock, self.memory, self.out, self.into, self.latency = sock, memory, out, into, latency
         self.tail = self.head = 0
         self.intro = b""
+        self.bell = self.peers_bell = None  # offsets
         ENDS.append(self)
 
     def put(self, kind, at, frame=b""):
@@ -76,10 +81,12 @@ class End:
         self.memory.close()
 
 
-def listen(path, *, slot_bytes=4352, slots=64, version=1, flags=3, protocol=1, back=None, gap=0, upper=True):
+def listen(
+    path, *, slot_bytes=4352, slots=64, version=1, flags=3, protocol=1, back=None, gap=0, upper=True, bells=None
+):
     """A session: first yields when it listens, then when both have sent, then ends with the :class:`End`.
 
-    ``back`` is (slot bytes, slots) of the other ring, ``gap`` bytes lie before either.
+    ``back`` is (slot bytes, slots) of the other ring, ``gap`` bytes lie before either. ``bells`` is a process.
     """
     back = back or (slot_bytes, slots)
     server = socket.socket(socket.AF_UNIX)
@@ -96,17 +103,19 @@ def listen(path, *, slot_bytes=4352, slots=64, version=1, flags=3, protocol=1, b
     out = (gap, slot_bytes, slots)
     into = (2 * gap + slot_bytes * slots, *back)
     size = into[0] + back[0] * back[1]
-    os.ftruncate(memory, size)
+    os.ftruncate(memory, size + 128)
     intro = struct.pack("<QQ 3Q 3Q QQ", version, flags, *out, *into, protocol, 80)
-    socket.send_fds(peer, [intro + (b"\xde\xad\xbe\xef" if upper else b"")], [memory])
+    last = b"\xde\xad\xbe\xef" if bells is None else struct.pack("<I", BELLS ^ bells)
+    socket.send_fds(peer, [intro + (last if upper else b"")], [memory])
     end = End(peer, mmap.mmap(memory, 0), out, into)
+    end.bell, end.peers_bell = size, size + 64
     os.close(memory)
     peer.settimeout(10)
     end.intro = peer.recv(100)
     return end
 
 
-def connect(path, *, version=1, flags=3, protocol=1, upper=True):
+def connect(path, *, version=1, flags=3, protocol=1, upper=True, bells=None):
     """The :class:`End` at a listener, which must come within 10 seconds."""
     sock = socket.socket(socket.AF_UNIX)
     limit = time.monotonic() + 10
@@ -114,7 +123,8 @@ def connect(path, *, version=1, flags=3, protocol=1, upper=True):
         assert time.monotonic() < limit
         time.sleep(0.01)
     try:
-        sock.sendall(struct.pack("<QQQQ", version, flags, protocol, 32) + (b"\0" * 4 if upper else b""))
+        last = b"\0" * 4 if bells is None else struct.pack("<I", BELLS ^ bells)
+        sock.sendall(struct.pack("<QQQQ", version, flags, protocol, 32) + (last if upper else b""))
         sock.settimeout(10)
         intro, descriptors, _, _ = socket.recv_fds(sock, 100, 1)
     except OSError:
@@ -125,4 +135,6 @@ def connect(path, *, version=1, flags=3, protocol=1, upper=True):
     os.close(descriptors[0])
     end = End(sock, memory, fields[5:8], fields[2:5])
     end.intro = intro
+    end.peers_bell = fields[5] + fields[6] * fields[7]
+    end.bell = end.peers_bell + 64
     return end

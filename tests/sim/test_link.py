@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import simbricks_end as oracle
 from stand_in import R, stand_in
-from verbena.sim.link import LinkError, Listener, connect, listen
+from verbena.sim.link import BELLS, LinkError, Listener, connect, listen
 from verbena.sim.world import LINK, ProtocolError, World
 
 pytestmark = pytest.mark.verilator
@@ -134,7 +134,7 @@ def test_the_listeners_introduction(path):
     assert fields[1] == 3
     assert fields[2:5] == (0, 4288, 1024)
     assert fields[5:8] == (4288 * 1024, 4288, 1024)
-    assert fields[8:] == (1, 80, 0)
+    assert fields[8:] == (1, 80, BELLS ^ os.getpid())
     assert not path.exists()
     link.close()
     end.close()
@@ -142,7 +142,8 @@ def test_the_listeners_introduction(path):
 
 def test_the_connectors_introduction(path):
     link, end = meet_as_listener(path)
-    assert end.intro == bytes.fromhex("01" + 7 * "00" + "03" + 7 * "00" + "01" + 7 * "00" + "20" + 7 * "00" + 4 * "00")
+    head = bytes.fromhex("01" + 7 * "00" + "03" + 7 * "00" + "01" + 7 * "00" + "20" + 7 * "00")
+    assert end.intro == head + (BELLS ^ os.getpid()).to_bytes(4, "little")
     link.close()
     end.close()
 
@@ -457,8 +458,7 @@ def test_ctrl_c_ends_a_wait(path):
     assert "KeyboardInterrupt" in errors
 
 
-def test_who_waits_holds_no_core(both):
-    world, end = both
+def holds_no_core(world, end):
     run = Stopped(world, 100)
     time.sleep(0.3)
     before, start = time.process_time(), time.monotonic()
@@ -466,6 +466,54 @@ def test_who_waits_holds_no_core(both):
     assert (time.process_time() - before) / (time.monotonic() - start) < 0.2
     end.sync(10_000 * P)
     run.join()
+
+
+def test_who_waits_holds_no_core(both):
+    holds_no_core(*both)
+
+
+def test_nor_does_who_sleeps_until_it_is_woken(path):
+    link, end = meet_as_listener(path, bells=os.getpid())
+    with World(design=stand_in(), link=link) as world:
+        holds_no_core(world, end)
+
+
+@pytest.mark.parametrize("role", [meet_as_listener, meet_as_connector])
+def test_an_end_that_sleeps_is_woken(role, path):
+    """Each says that it sleeps, and the other one sends it a byte with its next message, once."""
+    link, end = role(path, bells=os.getpid())
+    with World(design=stand_in(), link=link) as world:
+        run = Stopped(world, 200)
+        limit = time.monotonic() + 30
+        while not end.memory[end.peers_bell]:
+            assert time.monotonic() < limit
+        end.sock.setblocking(False)
+        with pytest.raises(BlockingIOError):  # this end did not say that it sleeps
+            end.sock.recv(1)
+        end.memory[end.bell] = 1
+        end.sync(START * P)
+        end.sock.sendall(b"\0")
+        end.sock.settimeout(30)
+        assert len(end.sock.recv(100)) == 1
+        assert end.memory[end.bell] == 0
+        end.sync(10_000 * P)
+        end.sock.sendall(b"\0")
+        run.join()
+        assert end.memory[end.peers_bell] == 0
+        assert world.link == "up"
+
+
+@pytest.mark.parametrize("role", [meet_as_listener, meet_as_connector])
+def test_a_proxy_hears_no_bell(role, path):
+    """An introduction that tells of another process than the one at the socket has been handed on."""
+    link, end = role(path, bells=os.getpid() + 1)
+    with World(design=stand_in(), link=link) as world:
+        end.memory[end.bell : end.bell + 1] = b"\1"
+        end.sync(1000 * P)
+        world.advance(500, stop=0)
+        end.sock.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            end.sock.recv(1)
 
 
 def traffic(path, latencies):

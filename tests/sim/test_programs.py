@@ -5,10 +5,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from network_programs import free_port, network, programs
+from stand_in import R, stand_in
+from verbena.sim.attach import Plug
+from verbena.sim.world import World
 
 __all__ = ["network", "programs"]  # fixtures
 
@@ -276,6 +280,86 @@ print(a.qp.qp_state, b.qp.qp_state)
     out, errors = program.communicate(timeout=100)
     assert program.returncode == 0, errors
     assert out == "3 3\n" or "RTS" in out
+
+
+@pytest.mark.parametrize(
+    ("settings", "stands"),
+    [
+        ({"VERBENA_EXACT": "1"}, True),
+        ({"VERBENA_GRACE_MS": "1000000"}, True),
+        ({"VERBENA_GRACE_MS": "1"}, False),
+        ({}, False),
+    ],
+)
+def test_who_moves_the_time_of_a_program_that_is_elsewhere(settings, stands, network, programs, tmp_path):
+    """A world beside it goes on without end, or only as far as the wires' delay, 157 cycles, lets it."""
+    network()
+    with World(design=stand_in(), first=1, link=Plug(tmp_path / "net").link("sim1")) as world:
+        program = programs.start("-c", HOLD, "sim0", **settings)
+        opening = threading.Thread(target=program.stdout.readline)
+        opening.start()
+        while opening.is_alive():  # it needs this world's time
+            world.move(1000, 20)
+        if stands:
+            assert sum(world.move(1000, 300) for _ in range(5)) <= 200
+            return
+        passed, limit = 0, time.monotonic() + 60
+        while passed < 5000:
+            passed += world.move(1000, 20)
+            assert time.monotonic() < limit
+
+
+def test_adapters_of_different_clocks(network, tmp_path):
+    """Frames cross, and the times of both stay together."""
+    network()
+    plug = Plug(tmp_path / "net")
+    fast = World(design=stand_in(), link=plug.link("sim0"), clock_hz=156.25e6)
+    slow = World(design=stand_in(), first=1, link=plug.link("sim1"), clock_hz=100e6)
+    with fast, slow:
+        starts = fast.time_ns, slow.time_ns
+
+        def play():
+            mac = int.from_bytes(slow.adapters[0].mac.to_bytes(6, "big"), "little")
+            fast.adapters[0].write32(R.MAC, mac & 0xFFFFFFFF)
+            fast.adapters[0].write32(R.MAC + 4, mac >> 32)
+            fast.adapters[0].write32(R.SEND, 200 | 20 << 16)
+            fast.advance(50_000, stop=0)
+
+        playing = threading.Thread(target=play)
+        playing.start()
+        while playing.is_alive():
+            slow.move(1000, 20)
+        passed = fast.time_ns - starts[0], slow.time_ns - starts[1]
+        assert passed[0] >= 320_000
+        # Two cables of 500 ns, and what joining takes: neither side knows when the other one joins.
+        assert abs(passed[0] - passed[1]) < 3000
+
+        received = []
+        reading = threading.Thread(target=lambda: received.append(slow.adapters[0].read32(R.RECEIVED)))
+        reading.start()
+        while reading.is_alive():
+            fast.move(100, 20)
+        assert received == [20]
+
+
+def test_the_mtu_of_a_network(network, programs):
+    """A port tells it, a QP with a larger one is refused, and a tool takes it."""
+    network("--mtu", "1024")
+    script = """
+from verbena.sim.pair import End, connect
+a, b = End("sim0", 4096), End("sim1", 4096)
+print(a.context.query_port(1).active_mtu, flush=True)
+connect(a, b, mtu=2048)
+"""
+    program = programs.start("-c", script)
+    out, errors = program.communicate(timeout=100)
+    assert out == "3\n"
+    assert program.returncode == 1
+    assert "the network carries an MTU of 1024, not 2048" in errors.splitlines()[-1]
+    tool = programs.start("-m", "verbena.sw.cli", "ib_write_bw", "--peer", "sim1", "-n", "5")
+    out, errors = tool.communicate(timeout=100)
+    assert tool.returncode == 0, errors
+    assert " Mtu             : 1024[B]" in out
 
 
 def test_the_switch_goes(network, programs):

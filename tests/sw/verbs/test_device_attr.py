@@ -54,6 +54,12 @@ def test_port():
         assert part in text
 
 
+@pytest.mark.parametrize(("mtu", "active"), [(256, 1), (1024, 3), (4096, 5)])
+def test_the_networks_mtu(mtu, active):
+    attr = d.PortAttr(mtu=mtu)
+    assert (attr.max_mtu, attr.active_mtu) == (5, active)
+
+
 def test_gid_entry():
     entry = d.GIDEntry.of(GID("fe80::1122:3344"), 3, 1)
     assert entry.gid_subnet_prefix.to_bytes(8, "little").hex() == "fe80000000000000"

@@ -368,6 +368,16 @@ def test_wrong_values(make_qp, name, value):
     assert "Invalid argument" in refused(errno.EINVAL, make_qp().to_rts, attr)
 
 
+def test_an_mtu_that_the_network_does_not_carry(make_qp):
+    qp = make_qp()
+    qp._adapter.port.mtu = 512
+    attr = full_attr()
+    attr.path_mtu = 3
+    assert "the network carries an MTU of 512, not 1024" in refused(errno.EINVAL, qp.to_rts, attr)
+    attr.path_mtu = 2
+    qp.to_rts(attr)
+
+
 def test_an_address_that_nobody_has(make_qp):
     attr = full_attr()
     attr.ah_attr.dgid = "::ffff:10.9.9.9"
