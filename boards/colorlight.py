@@ -22,8 +22,10 @@ REDUCED = Config(
     headers=16,
     address_width=32,
     requests=False,
+    atomics=False,
 )
-"""A memory node: it only responds. Requester, completer, collector and timers alone would take a quarter of the chip.
+"""A memory node: it only responds. Requester, completer, collector and timers alone would take a quarter of the chip,
+and peers' atomics a thirteenth.
 """
 
 

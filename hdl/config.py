@@ -81,6 +81,9 @@ class Config:
     requests : bool
         There are send queues. Without them the engine only responds: peers SEND, WRITE, READ and do atomics here, and
         what is posted to a send queue is never looked at.
+    atomics : bool
+        Atomics of peers are executed. Without, they are refused as invalid requests (NAK 0x61); the engine's own, on
+        peers' memory, do not depend on it.
     udp_port : int or None
         UDP packets to this port are answered by whoever is at the engine's ``service``.
 
@@ -119,6 +122,7 @@ class Config:
     unanswered: int | None = None
     address_width: int = 64
     requests: bool = True
+    atomics: bool = True
     udp_port: int | None = None
 
     @property
@@ -160,8 +164,9 @@ class Config:
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
-        if not isinstance(self.requests, bool):
-            raise ValueError(f"requests must be a bool, not {self.requests!r}")
+        for name in ("requests", "atomics"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ValueError(f"{name} must be a bool, not {value!r}")
         _power_of_two("qps", self.qps, 2, 512)
         _power_of_two("cqs", self.cqs, 2, 512)
         _power_of_two("window", self.window, 2, 1024)

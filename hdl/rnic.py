@@ -27,6 +27,7 @@ from .queue.fetch_link import link_fetcher
 from .queue.ring import BATCH
 from .queue.wqe_fetcher import RingPrefetcher
 from .roce.depacketizer import Depacketizer
+from .roce.opcodes import ATOMICS, REFUSED, SUPPORTED
 from .roce.packet_header import TransmitHeader
 from .roce.packetizer import Packetizer
 from .stream.arbiter import PacketArbiter, StreamArbiter
@@ -150,6 +151,7 @@ class Rnic(wiring.Component):
         c = self.config
         width, qps = c.data_width, c.qps
         send = SendSide(c) if c.requests else RespondOnly(width)
+        unserved = frozenset() if c.atomics else ATOMICS
         self._blocks = {
             "registers": Registers(
                 data_width=width,
@@ -157,6 +159,7 @@ class Rnic(wiring.Component):
                 cqs=c.cqs,
                 window=c.window,
                 requests=c.requests,
+                atomics=c.atomics,
                 address_width=c.address_width,
             ),
             "commands": Commands(qps, c.cqs),
@@ -173,10 +176,16 @@ class Rnic(wiring.Component):
             "replier": Replier(qps, width),
             "transmitter": Transmitter(qps, width),
             "packetizer": Packetizer(width),
-            "depacketizer": Depacketizer(width, depth=c.receive_buffer, headers=RECEIVED),
+            "depacketizer": Depacketizer(
+                width,
+                depth=c.receive_buffer,
+                headers=RECEIVED,
+                opcodes=SUPPORTED - unserved,
+                refused=REFUSED | unserved,
+            ),
             "station": Station(width, udp_port=c.udp_port),
             "lookup": Lookup(qps),
-            "responder": Responder(qps, c.rq_area),
+            "responder": Responder(qps, c.rq_area, atomics=c.atomics),
             "acknowledger": Acknowledger(qps),
             "access": AccessUnit(width, qps, mpt_sets=c.mpt_sets, mtt_sets=c.mtt_sets, verdicts=c.headers),
             "dma": DmaEngine(
@@ -185,6 +194,7 @@ class Rnic(wiring.Component):
                 readers=send.readers | {"rq": (c.receive_wqe_beats, BATCH)} | READERS,
                 writers=("cqe", "eqe"),
                 bursts=c.unanswered,
+                atomics=c.atomics,
                 address_width=c.address_width,
                 bus_domain=HOST,
             ),

@@ -77,6 +77,8 @@ class DmaEngine(wiring.Component):
         Structures that are written: the first at a beat a cycle, others every second cycle.
     bursts : int
         Bursts of received payload that may wait for their answer.
+    atomics : bool
+        There is an atomic unit. Without, no piece may have ``tag`` 1, and the streams of that unit are silent.
     address_width : int
         Bits of addresses that are kept; those above are 0 on the bus.
     bus_domain : str
@@ -107,12 +109,24 @@ class DmaEngine(wiring.Component):
     count_stall_rx_memory : 1
     """
 
-    def __init__(self, data_width, buffer=None, *, readers, writers, bursts=16, address_width=64, bus_domain="sync"):
+    def __init__(
+        self,
+        data_width,
+        buffer=None,
+        *,
+        readers,
+        writers,
+        bursts=16,
+        atomics=True,
+        address_width=64,
+        bus_domain="sync",
+    ):
         self.data_width = data_width
         self.buffer = buffer
         self.readers = dict(readers)
         self.writers = tuple(writers)
         self.bursts = bursts
+        self.atomics = atomics
         self.address_width = address_width
         self.bus_domain = bus_domain
         beat = PacketBeat(data_width)
@@ -148,24 +162,19 @@ class DmaEngine(wiring.Component):
         width = self.data_width
         m.submodules.payload_reader = payload_reader = PayloadReader(width, self.buffer)
         m.submodules.payload_writer = payload_writer = PayloadWriter(width, bursts=self.bursts)
-        m.submodules.atomic = atomic = AtomicUnit(width)
         reads, writes = [payload_reader.port], [payload_writer.port]
 
         # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
         m.submodules.piece_router = router = TagRouter(Piece)
         through(m, "pieces", Queue(Piece, PIECES, bypass=True, sparse=True), flipped(self.transmit_piece), router.i)
         link(m, router.o[0], payload_reader.piece)
-        through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], atomic.piece)
         connect(m, payload_reader.payload, flipped(self.transmit_payload))
         told(m, payload_reader, self, "soon")
-        connect(m, flipped(self.operands), atomic.operands)
-        connect(m, atomic.payload, flipped(self.atomic_payload))
-        connect(m, atomic.result, flipped(self.result))
         connect(m, flipped(self.receive_piece), payload_writer.piece)
         connect(m, flipped(self.receive_payload), payload_writer.payload)
         connect(m, payload_writer.done, flipped(self.done))
         told(m, payload_writer, self, "count_stall_rx_memory")
-        m.d.comb += self.over.eq(Cat(payload_reader.over, atomic.over, payload_writer.over))
+        m.d.comb += [self.over[0].eq(payload_reader.over), self.over[2].eq(payload_writer.over)]
 
         for name, (depth, largest) in self.readers.items():
             user = getattr(self, name)
@@ -180,15 +189,26 @@ class DmaEngine(wiring.Component):
             link(m, user.data, writer.data)
             link(m, writer.done, user.done)
             writes.append(writer.port)
-        reads.append(atomic.read)
-        writes.append(atomic.write)
+        if self.atomics:
+            self._atomics(m, router.o[1], reads, writes)
         self._arbitrate(m, reads, writes)
         self._watch(m, reads, writes)
         return m
 
+    def _atomics(self, m, pieces, reads, writes):
+        m.submodules.atomic = atomic = AtomicUnit(self.data_width)
+        through(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), pieces, atomic.piece)
+        connect(m, flipped(self.operands), atomic.operands)
+        connect(m, atomic.payload, flipped(self.atomic_payload))
+        connect(m, atomic.result, flipped(self.result))
+        m.d.comb += self.over[1].eq(atomic.over)
+        reads.append(atomic.read)
+        writes.append(atomic.write)
+
     def _watch(self, m, reads, writes):
-        most = [BURSTS, *(depth for depth, _ in self.readers.values()), SLOTS]
-        most += [self.bursts, *(UNANSWERED for _ in self.writers), SLOTS]
+        slots = [SLOTS] * self.atomics
+        most = [BURSTS, *(depth for depth, _ in self.readers.values()), *slots]
+        most += [self.bursts, *(UNANSWERED for _ in self.writers), *slots]
         m.submodules.watch = watch = BusWatch(most)
         m.d.comb += [
             watch.taken.eq(Cat(port.burst.valid & port.burst.ready for port in (*reads, *writes))),

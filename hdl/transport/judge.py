@@ -26,6 +26,8 @@ class Judge(wiring.Component):
     ----------
     row : shape-like
         Layout of the QP's attributes, with the fields that are used here.
+    atomics : bool
+        See :class:`.request_check.RequestCheck`.
 
     Members
     -------
@@ -71,7 +73,8 @@ class Judge(wiring.Component):
         The verdict is one that counts so.
     """
 
-    def __init__(self, row):
+    def __init__(self, row, atomics=True):
+        self.atomics = atomics
         super().__init__(
             {
                 "request": In(LookedUp),
@@ -107,7 +110,7 @@ class Judge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.check = check = RequestCheck()
+        m.submodules.check = check = RequestCheck(self.atomics)
         m.submodules.responses = responses = ResponseCheck()
         m.submodules.answer = answer = Answer()
         transport = self.request.transport

@@ -71,6 +71,8 @@ class Responder(wiring.Component):
         QPs, a power of two.
     area : int
         Bytes a QP of fetched receive WQEs, a power of two, at least 128.
+    atomics : bool
+        Atomics are served; else they are invalid requests.
 
     Members
     -------
@@ -103,11 +105,12 @@ class Responder(wiring.Component):
         Strobes.
     """
 
-    def __init__(self, qps, area=256):
+    def __init__(self, qps, area=256, atomics=True):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.area = area
+        self.atomics = atomics
         self._buffer = ReceiveBuffer(qps, area)
         super().__init__(
             {
@@ -141,7 +144,7 @@ class Responder(wiring.Component):
         m = Module()
         m.submodules.table = table = Table(QP_CONTEXT, ATTRIBUTES, self.qps)
         m.submodules.ram = ram = Ram(ReceiveState, self.qps)
-        m.submodules.judge = judge = Judge(table.layout)
+        m.submodules.judge = judge = Judge(table.layout, self.atomics)
         m.submodules.buffer = buffer = self._buffer
         m.submodules.flushes = flushes = FlushQueue(self.qps)
         transport = self.request.payload.transport
