@@ -41,7 +41,7 @@ BOARDS = [
     Board(
         "colorlight-5a75b",
         platform,
-        62_500_000,
+        50_000_000,
         REDUCED,
         sdram=SdramChip(banks=2, rows=2048, columns=256, width=32),
         lut_rows=16,

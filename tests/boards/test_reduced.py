@@ -17,7 +17,7 @@ from verbena.sw.verbs.libibverbs_enums import ibv_atomic_cap, ibv_qp_state, ibv_
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
-CLOCK = 62_500_000
+CLOCK = 50_000_000
 INVALID_REQUEST = 0x61
 
 
