@@ -1,9 +1,14 @@
 """Resets of an ECP5 that reach their flip-flops by networks that the chip has, instead of by thousands of wires."""
 
-__all__ = ["FEWEST", "reset_by_clock_network", "reset_globally"]
+__all__ = ["FASTEST", "FEWEST", "MOST", "reset_by_clock_network", "reset_globally"]
 
 FEWEST = 1000
 """Flip-flops of a reset that is worth a network."""
+
+FASTEST = 100_000_000
+"""Hz of a clock whose registers may be reset so: nextpnr counts no delay in these networks. Between clocks that makes
+no difference, for all have it; a reset has it, some nanoseconds, on top of the clock's and of the way to the DCCA.
+"""
 
 MOST = 4
 """Resets that get one. The chip has 16 networks, half of which lead to more than clocks."""

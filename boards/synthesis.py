@@ -5,7 +5,7 @@ behind it.
 import json
 import re
 
-from .resets import reset_by_clock_network, reset_globally
+from .resets import FASTEST, reset_by_clock_network, reset_globally
 
 __all__ = [
     "BLOCK_RAM",
@@ -178,14 +178,16 @@ def forget_sources(netlist):
                 each.get("attributes", {}).pop(name, None)
 
 
-def finish(path, top, **names):
+def finish(path, top, clock_hz=FASTEST, **names):
     """Does to the netlist in the file ``path`` what stands here behind yosys; ``names`` are those of
-    :func:`.resets.reset_globally`. Returns how many flip-flops went into block RAM.
+    :func:`.resets.reset_globally`. If ``clock_hz``, of the engine's clock, is more than :data:`.resets.FASTEST`, resets
+    stay wires. Returns how many flip-flops went into block RAM.
     """
     netlist = json.loads(path.read_text())
     absorbed = absorb_registers(netlist, top)
     reset_globally(netlist, top, **names)
-    reset_by_clock_network(netlist, top)
+    if clock_hz <= FASTEST:
+        reset_by_clock_network(netlist, top)
     forget_sources(netlist)
     path.write_text(json.dumps(netlist))
     return absorbed

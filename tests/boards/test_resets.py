@@ -1,11 +1,15 @@
 """How resets reach flip-flops, on circuits small enough to count by hand."""
 
+import json
+
 import pytest
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetInserter, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from test_synthesis import Reader, cells, netlist
-from verbena.boards.resets import FEWEST, MOST, reset_by_clock_network, reset_globally
+from verbena.boards import resets
+from verbena.boards.resets import FASTEST, FEWEST, MOST, reset_by_clock_network, reset_globally
+from verbena.boards.synthesis import finish
 
 
 @pytest.mark.parametrize(("kind", "count"), [("plain", 0), ("reset", 36)])
@@ -119,3 +123,11 @@ def test_there_are_not_networks_for_all(tmp_path):
     design = netlist(Cleared(*range(2, MOST + 4)), tmp_path)
     assert reset_by_clock_network(design, "top", 1) == sum(range(4, MOST + 4))
     assert len(cells(design, "DCCA")) == MOST
+
+
+@pytest.mark.parametrize(("more", "networks"), [(0, 1), (1, 0)])
+def test_of_a_fast_clock_it_stays_a_wire(more, networks, tmp_path, monkeypatch):
+    monkeypatch.setattr(resets, "FEWEST", 8)
+    netlist(Cleared(8), tmp_path)
+    finish(tmp_path / "top.json", "top", FASTEST + more)
+    assert len(cells(json.loads((tmp_path / "top.json").read_text()), "DCCA")) == networks
