@@ -29,7 +29,8 @@ class Board:
     platform : callable
         Makes its platform of amaranth-boards.
     core : int
-        Hz of the engine, at most.
+        Hz of the engine, at most. 1 Gb/s asks for 15.6 MHz of 64 bits, and one of 100 MHz or less is routed sooner
+        (:mod:`.resets`).
     config : Config
     memory_size : int
         Bytes of block RAM that are host memory.

@@ -104,7 +104,7 @@ def synthesize(board, folder, *, mac, ip, allowed):
     script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json', board.lut_sums)}"
     _run("yosys", "YOSYS", ["-p", script], folder)
     # Only the engine's domain: the network reaches all of the chip, but it is one.
-    finish(folder / "top.json", "top", **NETS)
+    finish(folder / "top.json", "top", board.core, **NETS)
 
 
 def place(board, folder, seed, say=lambda text: None):

@@ -8,5 +8,5 @@ from .board import Board
 __all__ = ["BOARDS"]
 
 BOARDS = [
-    Board("butterstick", ButterStickPlatform, 125_000_000, Config(qps=16, cqs=16), 65536, tx_clock_delay=2e-9),
+    Board("butterstick", ButterStickPlatform, 80_000_000, Config(qps=16, cqs=16), 65536, tx_clock_delay=2e-9),
 ]

@@ -18,7 +18,7 @@ MOST = 128
 """Largest divider (Lattice FPGA-TN-02200)."""
 
 NETS = {"clock": "clocking.engine_clock", "reset": "clocking.engine_reset", "release": "clocking.core"}
-"""Nets in the synthesized design, for :func:`.synthesis.reset_globally`."""
+"""Nets in the synthesized design, for :func:`.resets.reset_globally`."""
 
 STOP, RELEASE, GO = 16, 32, 48
 """Cycles after which the engine's clock stops, its reset ends, and its clock goes on."""
@@ -60,7 +60,7 @@ def pll_settings(reference, core):
 class Start(wiring.Component):
     """Ends the engine's reset while its clock stands still.
 
-    The chip's reset network (:func:`.synthesis.reset_globally`) lets go of a flip-flop here sooner than of one there,
+    The chip's reset network (:func:`.resets.reset_globally`) lets go of a flip-flop here sooner than of one there,
     and nextpnr does not time it. First the clock runs under reset, for registers that are reset at an edge.
 
     Members

@@ -21,9 +21,10 @@ REDUCED = Config(
     headers=16,
     address_width=32,
     requests=False,
+    atomics=False,
 )
 """A memory node: it only responds. Requester, completer, response receiver and timers alone would take a quarter of the
-chip.
+chip, and peers' atomics a thirteenth.
 """
 
 
@@ -39,7 +40,7 @@ BOARDS = [
     Board(
         "colorlight-5a75b",
         platform,
-        62_500_000,
+        50_000_000,
         REDUCED,
         sdram=SdramChip(banks=2, rows=2048, columns=256, width=32),
         lut_rows=16,

@@ -19,7 +19,7 @@ BOARDS = [
     Board(
         "ecpix5-85f",
         ECPIX585Platform,
-        125_000_000,
+        80_000_000,
         Config(qps=16, cqs=16),
         65536,
         loader=LOADER,
@@ -28,7 +28,7 @@ BOARDS = [
     Board(
         "ecpix5-45f",
         ECPIX545Platform,
-        125_000_000,
+        80_000_000,
         NARROW,
         32768,
         lut_rows=16,

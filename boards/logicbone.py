@@ -11,7 +11,7 @@ BOARDS = [
     Board(
         "logicbone",
         Logicbone85FPlatform,
-        125_000_000,
+        80_000_000,
         Config(qps=16, cqs=16),
         65536,
         tx_clock_delay=2e-9,

@@ -5,6 +5,8 @@ behind it.
 import json
 import re
 
+from .resets import FASTEST, reset_by_clock_network, reset_globally
+
 __all__ = [
     "BLOCK_RAM",
     "SEED",
@@ -13,7 +15,6 @@ __all__ = [
     "finish",
     "forget_sources",
     "free_states",
-    "reset_globally",
     "spare_block_ram",
     "spare_lut_ram",
     "synth_ecp5",
@@ -167,55 +168,6 @@ def _plain(cell, clock):
     )
 
 
-def reset_globally(netlist, top, clock="clk", reset="rst", release=None):
-    """Resets the flip-flops of ``top`` in ``netlist`` by the network that the chip has for that, beside its wires;
-    returns how many.
-
-    Those with ``clock`` whose reset is ``reset`` and nothing else no longer take it as an input: 16,000 inputs are more
-    wire than any other signal needs. All others keep theirs, also those of another clock with this reset. The network
-    sets each flip-flop to the value it has after configuration, which is that of its reset, and lets go with an edge of
-    ``release``, else of ``clock`` (SGSR).
-    """
-    module = netlist["modules"][top]
-    cells = module["cells"]
-    bits = {name: _net(module, name) for name in (clock, reset, release or clock)}
-    gone = 0
-    for cell in cells.values():
-        if cell["type"] != "TRELLIS_FF":
-            continue
-        connections, parameters = cell["connections"], cell["parameters"]
-        ours = connections["CLK"] == bits[clock] and parameters["CLKMUX"].strip() == "CLK"
-        if ours and connections.get("LSR") == bits[reset] and parameters["LSRMUX"].strip() == "LSR":
-            connections["LSR"] = ["0"]
-            parameters["GSR"] = "ENABLED"
-            gone += 1
-    last = max(bit for net in module["netnames"].values() for bit in net["bits"] if isinstance(bit, int))
-    inverted = [last + 1]
-    cells["reset_inverter"] = {
-        "hide_name": 0,
-        "type": "LUT4",
-        "parameters": {"INIT": "0101010101010101"},
-        "attributes": {},
-        "port_directions": {"A": "input", "B": "input", "C": "input", "D": "input", "Z": "output"},
-        "connections": {"A": bits[reset], "B": ["0"], "C": ["0"], "D": ["0"], "Z": inverted},
-    }
-    cells["reset_network"] = {
-        "hide_name": 0,
-        "type": "SGSR",
-        "parameters": {},
-        "attributes": {"keep": "1"},
-        "port_directions": {"GSR": "input", "CLK": "input"},
-        "connections": {"GSR": inverted, "CLK": bits[release or clock]},
-    }
-    module["netnames"]["reset_inverted"] = {"hide_name": 0, "bits": inverted, "attributes": {}}
-    return gone
-
-
-def _net(module, name):
-    """Bits of a port, or else of a wire."""
-    return (module["ports"].get(name) or module["netnames"][name])["bits"]
-
-
 def forget_sources(netlist):
     """Takes from all in ``netlist`` of which line it was made. nextpnr has no use for it, and its router's choices
     depend on how long these names of files are: without, they are the same in each folder.
@@ -226,13 +178,16 @@ def forget_sources(netlist):
                 each.get("attributes", {}).pop(name, None)
 
 
-def finish(path, top, **names):
+def finish(path, top, clock_hz=FASTEST, **names):
     """Does to the netlist in the file ``path`` what stands here behind yosys; ``names`` are those of
-    :func:`reset_globally`. Returns how many flip-flops went into block RAM.
+    :func:`.resets.reset_globally`. If ``clock_hz``, of the engine's clock, is more than :data:`.resets.FASTEST`, resets
+    stay wires. Returns how many flip-flops went into block RAM.
     """
     netlist = json.loads(path.read_text())
     absorbed = absorb_registers(netlist, top)
     reset_globally(netlist, top, **names)
+    if clock_hz <= FASTEST:
+        reset_by_clock_network(netlist, top)
     forget_sources(netlist)
     path.write_text(json.dumps(netlist))
     return absorbed

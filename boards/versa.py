@@ -11,7 +11,7 @@ BOARDS = [
     Board(
         "versa-5g",
         VersaECP55GPlatform,
-        125_000_000,
+        80_000_000,
         SMALL,
         32768,
         lut_rows=16,

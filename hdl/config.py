@@ -107,6 +107,9 @@ class Config:
     requests : bool
         There are send queues. Without them the engine only responds: peers SEND, WRITE, READ and do atomics here, and
         what is posted to a send queue is never looked at.
+    atomics : bool
+        Atomics of peers are executed. Without, they are refused as invalid requests (NAK 0x61); the engine's own, on
+        peers' memory, do not depend on it.
     udp_port : int or None
         UDP packets to this port are answered by whoever is at the engine's ``service``.
 
@@ -121,7 +124,7 @@ class Config:
         of many packets has its translations before it needs them.
     send_reads : int
         Reads of send queues in flight: the quota, rounded up to a power of two, 16 to 64.
-    atomics : int
+    atomics_in_flight : int
         Atomics in flight: those that the wire brings in a read, of ``memory_latency``, and a write, of a quarter of it;
         rounded up to a power of two, 16 to 64.
     messages : int
@@ -160,6 +163,7 @@ class Config:
     unanswered: int | None = None
     address_width: int = 64
     requests: bool = True
+    atomics: bool = True
     udp_port: int | None = None
 
     @property
@@ -188,7 +192,7 @@ class Config:
         return min(64, max(16, _least_power(self.send_quota)))
 
     @property
-    def atomics(self):
+    def atomics_in_flight(self):
         time = self.memory_latency + self.memory_latency // 4 + ATOMIC_PATH
         return min(QUEUE_MAX, max(16, _least_power(-(-time // ATOMIC))))
 
@@ -219,8 +223,9 @@ class Config:
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
-        if not isinstance(self.requests, bool):
-            raise ValueError(f"requests must be a bool, not {self.requests!r}")
+        for name in ("requests", "atomics"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ValueError(f"{name} must be a bool, not {value!r}")
         _power_of_two("qps", self.qps, 2, 512)
         _power_of_two("cqs", self.cqs, 2, 512)
         quota = -(-(self.memory_latency + FETCH_PATH) // (2 * PACKET)) + 2

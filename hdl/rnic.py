@@ -47,6 +47,7 @@ from .transport.timers.timers import VISIT
 from .transport.tx.transmitter import Transmitter
 from .transport.tx.tx_descriptor_fifo import TxDescriptorFifo
 from .wire.depacketizer import Depacketizer
+from .wire.opcodes import ATOMICS, REFUSED, SUPPORTED
 from .wire.packet_header import TransmitHeader
 from .wire.packetizer import Packetizer
 
@@ -144,6 +145,7 @@ class Rnic(wiring.Component):
         c = self.config
         width, qps = c.data_width, c.qps
         send = SendSide(c) if c.requests else RespondOnly(width)
+        unserved = frozenset() if c.atomics else ATOMICS
         self._blocks = {
             "registers": Registers(
                 data_width=width,
@@ -151,6 +153,7 @@ class Rnic(wiring.Component):
                 cqs=c.cqs,
                 window=c.window,
                 requests=c.requests,
+                atomics=c.atomics,
                 address_width=c.address_width,
             ),
             "commands": Commands(qps, c.cqs),
@@ -164,13 +167,19 @@ class Rnic(wiring.Component):
             "receive_gate": ReceiveGate(width),
             "send": send,
             "rq_fetch": RingPrefetcher.receive(width, qps, c.receive_blocks, c.receive_quota),
-            "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics),
+            "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics_in_flight),
             "transmitter": Transmitter(qps, width),
             "packetizer": Packetizer(width),
-            "depacketizer": Depacketizer(width, depth=c.receive_buffer, headers=RECEIVED),
+            "depacketizer": Depacketizer(
+                width,
+                depth=c.receive_buffer,
+                headers=RECEIVED,
+                opcodes=SUPPORTED - unserved,
+                refused=REFUSED | unserved,
+            ),
             "arp_icmp": ArpIcmp(width, udp_port=c.udp_port),
             "lookup": ReceiveLookup(qps, requests=c.requests),
-            "responder": Responder(qps, c.receive_blocks),
+            "responder": Responder(qps, c.receive_blocks, atomics=c.atomics),
             "acknowledger": Acknowledger(qps),
             "access": AccessUnit(
                 width,
@@ -192,7 +201,7 @@ class Rnic(wiring.Component):
                 },
                 writers=("cqe", "eqe"),
                 bursts=c.unanswered,
-                atomics=c.atomics,
+                atomics=c.atomics_in_flight if c.atomics else 0,
                 address_width=c.address_width,
                 bus_domain=HOST,
             ),

@@ -85,6 +85,7 @@ class Adapter:
         self.max_qp, self.max_cq = sizes["qps"], sizes["cqs"]
         self.data_bytes, self.window = sizes["data_bytes"], sizes["window"]
         self.responds_only = bool(capabilities & reg.RESPONDS_ONLY)
+        self.atomics = not capabilities & reg.NO_ATOMICS
         reach = capabilities >> reg.REACH & reg.REACH_MASK
         self.memory = Reach(port.memory, reach) if reach < 64 else port.memory
         self.may_push = bool(capabilities & reg.CAN_PUSH) and getattr(port, "pushes", True)

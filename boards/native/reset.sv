@@ -1,4 +1,4 @@
-// The reset network of an ECP5 and the flip-flops that it reaches, as far as synthesis uses them: a reset of its own wins over the enable, and comes
+// The reset networks of an ECP5 and the flip-flops that they reach, as far as synthesis uses them: a reset of its own wins over the enable, and comes
 // with the clock. The network takes effect at once and lets go with an edge of the clock, a cycle after resets that are wires.
 
 package reset_network;
@@ -7,6 +7,11 @@ endpackage
 
 module SGSR(input GSR, CLK);
   always @(posedge CLK, negedge GSR) reset_network::active <= ~GSR;
+endmodule
+
+// A network made for clocks that a reset has instead of wires.
+module DCCA(input CLKI, output CLKO);
+  assign CLKO = CLKI;
 endmodule
 
 module TRELLIS_FF(input CLK, LSR, CE, DI, M, output reg Q);

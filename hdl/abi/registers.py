@@ -22,6 +22,7 @@ __all__ = [
     "LOG_CAPABILITIES",
     "MAGIC",
     "MAILBOX",
+    "NO_ATOMICS",
     "PAGE",
     "QP_PAGES",
     "QP_PUSH",
@@ -58,6 +59,9 @@ FATAL = 1 << 2
 
 RESPONDS_ONLY = 1 << 17
 """Bit of ``capabilities``: there are no send queues."""
+
+NO_ATOMICS = 1 << 18
+"""Bit of ``capabilities``: atomics of peers are refused."""
 
 REACH, REACH_MASK = 24, 0x7F
 """Lowest bit and largest value of a field of ``capabilities``: how many bits of bus addresses the engine keeps."""
@@ -103,6 +107,7 @@ REGISTERS = {
             "r",
             "log2 of: QPs (bits 3:0), CQs (7:4), data width in bytes (11:8), most WQEs unacknowledged a QP (15:12); "
             "bit 16: send WQEs may be pushed; bit 17: there are no send queues, the engine only responds; "
+            "bit 18: atomics of peers are refused; "
             "bits of bus addresses that are kept, 32 to 64 (30:24)",
         ),
         Register(

@@ -78,7 +78,8 @@ class DmaEngine(wiring.Component):
     bursts : int
         Bursts of received payload that may wait for their answer.
     atomics : int
-        Atomics in flight, see :class:`.atomic.AtomicUnit`.
+        Atomics in flight, see :class:`.atomic.AtomicUnit`. 0: there is no atomic unit, no piece may have ``tag`` 1, and
+        the streams of that unit are silent.
     address_width : int
         Bits of addresses that are kept; those above are 0 on the bus.
     bus_domain : str
@@ -153,24 +154,19 @@ class DmaEngine(wiring.Component):
         width = self.data_width
         m.submodules.payload_reader = payload_reader = PayloadReader(width, self.buffer)
         m.submodules.payload_writer = payload_writer = PayloadWriter(width, bursts=self.bursts)
-        m.submodules.atomic = atomic = AtomicUnit(width, self.atomics)
         reads, writes = [payload_reader.port], [payload_writer.port]
 
         # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
         m.submodules.piece_router = router = TagRouter(Piece)
         connect_via(m, "pieces", Queue(Piece, PIECES, bypass=True, sparse=True), flipped(self.transmit_piece), router.i)
         link(m, router.o[0], payload_reader.piece)
-        connect_via(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), router.o[1], atomic.piece)
         connect(m, payload_reader.payload, flipped(self.transmit_payload))
         connect_signals(m, payload_reader, self, "hint")
-        connect(m, flipped(self.operands), atomic.operands)
-        connect(m, atomic.payload, flipped(self.atomic_payload))
-        connect(m, atomic.result, flipped(self.result))
         connect(m, flipped(self.receive_piece), payload_writer.piece)
         connect(m, flipped(self.receive_payload), payload_writer.payload)
         connect(m, payload_writer.done, flipped(self.done))
         connect_signals(m, payload_writer, self, "count_stall_rx_memory")
-        m.d.comb += self.over.eq(Cat(payload_reader.over, atomic.over, payload_writer.over))
+        m.d.comb += [self.over[0].eq(payload_reader.over), self.over[2].eq(payload_writer.over)]
 
         for name, (depth, largest) in self.readers.items():
             user = getattr(self, name)
@@ -185,15 +181,26 @@ class DmaEngine(wiring.Component):
             link(m, user.data, writer.data)
             link(m, writer.done, user.done)
             writes.append(writer.port)
-        reads.append(atomic.read)
-        writes.append(atomic.write)
+        if self.atomics:
+            self._atomics(m, router.o[1], reads, writes)
         self._arbitrate(m, reads, writes)
         self._watch(m, reads, writes)
         return m
 
+    def _atomics(self, m, pieces, reads, writes):
+        m.submodules.atomic = atomic = AtomicUnit(self.data_width, self.atomics)
+        connect_via(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), pieces, atomic.piece)
+        connect(m, flipped(self.operands), atomic.operands)
+        connect(m, atomic.payload, flipped(self.atomic_payload))
+        connect(m, atomic.result, flipped(self.result))
+        m.d.comb += self.over[1].eq(atomic.over)
+        reads.append(atomic.read)
+        writes.append(atomic.write)
+
     def _watch(self, m, reads, writes):
-        most = [BURSTS, *(depth for depth, _ in self.readers.values()), self.atomics]
-        most += [self.bursts, *(UNANSWERED for _ in self.writers), self.atomics]
+        slots = [self.atomics] if self.atomics else []
+        most = [BURSTS, *(depth for depth, _ in self.readers.values()), *slots]
+        most += [self.bursts, *(UNANSWERED for _ in self.writers), *slots]
         m.submodules.watch = watch = BusWatch(most)
         m.d.comb += [
             watch.taken.eq(Cat(port.burst.valid & port.burst.ready for port in (*reads, *writes))),

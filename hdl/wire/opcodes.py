@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from .headers import HEADERS
 
-__all__ = ["FLAT_HEADERS", "OPCODES", "REFUSED", "SUPPORTED", "Kind", "Opcode", "Transport", "opcode"]
+__all__ = ["ATOMICS", "FLAT_HEADERS", "OPCODES", "REFUSED", "SUPPORTED", "Kind", "Opcode", "Transport", "opcode"]
 
 
 class Transport(IntEnum):
@@ -134,6 +134,9 @@ _RC = [row for row in OPCODES.values() if row.transport is Transport.RC]
 
 SUPPORTED = frozenset(row.code for row in _RC if row.flat and row.kind not in (Kind.FLUSH, Kind.ATOMIC_WRITE))
 """Opcodes that the engine sends and serves."""
+
+ATOMICS = frozenset(row.code for row in _RC if row.kind is Kind.ATOMIC_REQUEST)
+"""Of these, the atomics that peers ask for."""
 
 REFUSED = frozenset(row.code for row in _RC) - SUPPORTED
 """Opcodes that the responder refuses, as invalid requests. All others are dropped as malformed."""

@@ -97,7 +97,7 @@ class DeviceAttr(PyverbsObject):
         self.max_pd = MAX_PD
         self.max_ah = MAX_AH
         self.device_cap_flags = CAP_FLAGS
-        self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_HCA
+        self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_HCA if adapter.atomics else ibv_atomic_cap.IBV_ATOMIC_NONE
         self.max_pkeys = 1
         self.local_ca_ack_delay = 15
         self.phys_port_cnt = 1

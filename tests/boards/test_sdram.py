@@ -35,7 +35,7 @@ def make(clock, rng, width=64, *, read_delay=4, **changes):
 @pytest.mark.parametrize(
     ("width", "clock", "changes"),
     [
-        (64, 62_500_000, {}),
+        (64, 50_000_000, {}),
         (128, 62_500_000, {}),
         (64, 125_000_000, {"cas": 3}),
         (64, 20_000_000, {}),

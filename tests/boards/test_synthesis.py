@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
+from amaranth.hdl import Module
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
+from verbena.boards.resets import reset_globally
 from verbena.boards.synthesis import (
     absorb_registers,
     block_ram_constants,
     finish,
     forget_sources,
     free_states,
-    reset_globally,
     spare_block_ram,
     spare_lut_ram,
     synth_ecp5,
@@ -213,65 +213,6 @@ def test_other_registers_keep_their_initial_value():
     """Only states lose it."""
     text = to_rtlil(Machine(), "top") + to_rtlil(Reader("hold"), "other")
     assert text.count("attribute \\init") - free_states(text).count("attribute \\init") == 1
-
-
-@pytest.mark.parametrize(("kind", "count"), [("plain", 0), ("reset", 36)])
-def test_global_reset(kind, count, tmp_path):
-    """Registers leave the wire for the network of the chip; those that are not reset stay as they are."""
-    design = netlist(Reader(kind), tmp_path)
-    before = [cell["connections"]["Q"] for cell in cells(design, "TRELLIS_FF")]
-    bits = {name: design["modules"]["top"]["ports"][name]["bits"] for name in ("clk", "rst")}
-    assert reset_globally(design, "top") == count
-    registers = cells(design, "TRELLIS_FF")
-    assert [cell["connections"]["Q"] for cell in registers] == before
-    assert [cell["parameters"]["GSR"] for cell in registers].count("ENABLED") == count
-    assert not any(cell["connections"].get("LSR") == bits["rst"] for cell in registers)
-    (network,) = cells(design, "SGSR")
-    assert network["connections"]["CLK"] == bits["clk"]
-    (inverter,) = [cell for cell in cells(design, "LUT4") if cell["connections"]["Z"] == network["connections"]["GSR"]]
-    assert inverter["connections"]["A"] == bits["rst"]  # the network's input is active low
-    assert reset_globally(design, "top") == 0
-
-
-class Domains(wiring.Component):
-    """Registers of two clocks: each bit of ``o`` with a reset, or a clock, of its own."""
-
-    i: In(5)
-    other: In(1)
-    o: Out(5)
-
-    def elaborate(self, platform):
-        m = Module()
-        m.domains.second = ClockDomain(local=True)
-        m.domains.mixed = ClockDomain(local=True)
-        m.domains.late = ClockDomain(local=True, async_reset=True)
-        m.domains.free = ClockDomain(local=True, reset_less=True)
-        m.d.comb += [
-            ClockSignal("second").eq(self.other),
-            ResetSignal("second").eq(ResetSignal()),
-            ClockSignal("mixed").eq(ClockSignal()),
-            ResetSignal("mixed").eq(ResetSignal() | self.other),
-            ClockSignal("late").eq(self.other),
-            ResetSignal("late").eq(ResetSignal()),
-            ClockSignal("free").eq(ClockSignal()),
-        ]
-        for bit, domain in enumerate(("sync", "second", "mixed", "late", "free")):
-            m.d[domain] += self.o[bit].eq(self.i[bit])
-        return m
-
-
-def test_only_registers_with_this_clock_and_this_reset(tmp_path):
-    """Another clock's registers, and those that something else resets as well, keep what resets them."""
-    design = netlist(Domains(), tmp_path)
-    outputs = design["modules"]["top"]["ports"]["o"]["bits"]
-    registers = {cell["connections"]["Q"][0]: cell for cell in cells(design, "TRELLIS_FF")}
-    before = [dict(registers[bit]["connections"]) for bit in outputs]
-    assert reset_globally(design, "top", release="other") == 1
-    after = [registers[bit] for bit in outputs]
-    assert [cell["parameters"]["GSR"] for cell in after] == ["ENABLED"] + 4 * ["DISABLED"]
-    assert [cell["connections"] for cell in after[1:]] == before[1:]
-    (network,) = cells(design, "SGSR")
-    assert network["connections"]["CLK"] == design["modules"]["top"]["ports"]["other"]["bits"]
 
 
 def test_finish(tmp_path):

@@ -136,10 +136,11 @@ class Ring:
 class Rules:
     """The responder of one QP, in Python: packets in, accesses and jobs out, and entries of its response ring."""
 
-    def __init__(self, qp, ring, values, epsn=0):
+    def __init__(self, qp, ring, values, epsn=0, atomics=True):
         self.qp = qp
         self.ring = ring
         self.values = values
+        self.kinds = {opcode: kind for opcode, kind in KINDS.items() if atomics or opcode == READ_REQUEST}
         self.mtu = 128 << values["path_mtu"]
         self.restart(epsn)
 
@@ -188,7 +189,7 @@ class Rules:
     def _allowed(self, opcode):
         if opcode == READ_REQUEST:
             return bool(self.values["access"] & 4)
-        if opcode in KINDS:
+        if opcode in self.kinds:
             return bool(self.values["access"] & 8)
         return opcode < 6 or bool(self.values["access"] & 2)
 
@@ -218,7 +219,7 @@ class Rules:
 
     def _old(self, packet):
         opcode, silent = packet["opcode"], {"silent": 1, "cause": 0}
-        if opcode in KINDS:
+        if opcode in self.kinds:
             if not self._allowed(opcode) or not self._fits():
                 return silent
             if opcode == READ_REQUEST:
@@ -262,9 +263,9 @@ class Rules:
             return discard, self._old(packet)
         if distance:
             return discard, self._ahead(packet["psn"])
-        if opcode > WRITE_ONLY_IMM and opcode not in KINDS:
+        if opcode > WRITE_ONLY_IMM and opcode not in self.kinds:
             return discard, self._fatal(0x61, 2)
-        if opcode in KINDS:
+        if opcode in self.kinds:
             return discard, self._respond(packet)
         write, position, immediate = opcode >= 6, POSITION[opcode % 6], opcode % 6 in (3, 5)
         goes_on = position in (MIDDLE, LAST)
@@ -372,7 +373,7 @@ class Rules:
         self.msn = (self.msn + 1) & MASK24
         self.epsn = (self.epsn + self._responses(packet)) & MASK24
         self.asked = True
-        return self._enter(packet, KINDS[opcode])
+        return self._enter(packet, self.kinds[opcode])
 
 
 FLAGS = ("acknowledge", "release", "complete", "fatal", "token", "silent")

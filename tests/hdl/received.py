@@ -92,8 +92,8 @@ class ReceivedRequests(_Received):
 
     written, hidden = ("request_state", "place"), ("flush",)
 
-    def __init__(self, qps, blocks=64):
-        super().__init__(qps, Responder(qps, blocks))
+    def __init__(self, qps, blocks=64, atomics=True):
+        super().__init__(qps, Responder(qps, blocks, atomics))
 
     def elaborate(self, platform):
         m = super().elaborate(platform)

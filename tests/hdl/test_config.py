@@ -27,6 +27,7 @@ from verbena.hdl.transport.send_side import SendSide
         ("headers", (2, 24, 128, 8.0)),
         ("address_width", (31, 65, "64")),
         ("requests", (1, None)),
+        ("atomics", (0, None)),
         ("udp_port", (0, 65536)),
     ],
 )
@@ -56,7 +57,7 @@ DERIVED = (
     "send_reads",
     "receive_blocks",
     "receive_quota",
-    "atomics",
+    "atomics_in_flight",
     "translating",
     "checking",
 )
@@ -122,3 +123,11 @@ def test_an_engine_that_only_responds():
     assert {"attribute", "attribute_en", *send.readers} == {name for name in more if not name.startswith("count_")}
     assert set(send.readers) == set(everything["dma"].readers) - set(responding["dma"].readers)
     assert [type(block) for block in everything.values()] == [type(block) for block in responding.values()]
+
+
+def test_an_engine_without_atomics():
+    """It takes them for requests that it does not serve, and has nothing that would execute them."""
+    made = blocks(Config(atomics=False))
+    assert made["depacketizer"].refused - blocks(Config())["depacketizer"].refused == {0x13, 0x14}
+    assert not made["depacketizer"].opcodes & {0x13, 0x14}
+    assert not any(made[name].atomics for name in ("registers", "responder", "dma"))

@@ -61,6 +61,11 @@ class RequestCheck(wiring.Component):
 
     Inputs are sampled each cycle; outputs belong to the inputs of the cycle before.
 
+    Parameters
+    ----------
+    atomics : bool
+        Atomics are served; else they are invalid requests.
+
     Members
     -------
     request : ReceivedRequest
@@ -109,6 +114,10 @@ class RequestCheck(wiring.Component):
     posted: Out(1)
     flush: Out(1)
 
+    def __init__(self, atomics=True):
+        self.atomics = atomics
+        super().__init__()
+
     def elaborate(self, platform):
         m = Module()
         transport = self.request.transport
@@ -135,6 +144,8 @@ class RequestCheck(wiring.Component):
                     if opcode >= 6:
                         m.d.comb += allowed.eq((self.access & Access.REMOTE_WRITE) != 0)
             for opcode, asked in RESPONSES.items():
+                if asked is not ResponseKind.READ and not self.atomics:
+                    continue
                 right = Access.REMOTE_READ if asked is ResponseKind.READ else Access.REMOTE_ATOMIC
                 with m.Case(opcode):
                     m.d.comb += [

@@ -22,6 +22,11 @@ class RequestValidator(wiring.Component):
     Everything that is looked at must stay from the cycle before ``decide`` on, until the request is done with. Then
     ``place`` for as long as the placement works, at least 2 cycles.
 
+    Parameters
+    ----------
+    atomics : bool
+        See :class:`.request_check.RequestCheck`.
+
     Members
     -------
     request : ReceivedRequest
@@ -87,9 +92,13 @@ class RequestValidator(wiring.Component):
     count_drop_sequence: Out(1)
     count_drop_duplicate: Out(1)
 
+    def __init__(self, atomics=True):
+        self.atomics = atomics
+        super().__init__()
+
     def elaborate(self, platform):
         m = Module()
-        m.submodules.check = check = RequestCheck()
+        m.submodules.check = check = RequestCheck(self.atomics)
         m.submodules.read_atomic = read_atomic = ReadAtomicCheck()
         m.submodules.outcome = outcome = RequestOutcome()
         transport, attributes = self.request.transport, self.request.attributes

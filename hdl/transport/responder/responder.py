@@ -55,6 +55,8 @@ class Responder(wiring.Component):
         QPs, a power of two.
     blocks : int
         Blocks of fetched receive WQEs, a power of two.
+    atomics : bool
+        Atomics are served; else they are invalid requests.
 
     Members
     -------
@@ -96,11 +98,12 @@ class Responder(wiring.Component):
         Strobes.
     """
 
-    def __init__(self, qps, blocks=64):
+    def __init__(self, qps, blocks=64, atomics=True):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.blocks = blocks
+        self.atomics = atomics
         self._placement = RecvPlacement(blocks)
         super().__init__(
             {
@@ -137,7 +140,7 @@ class Responder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.validator = validator = RequestValidator()
+        m.submodules.validator = validator = RequestValidator(self.atomics)
         m.submodules.placement = placement = self._placement
         m.submodules.flushes = flushes = FlushQueue(self.qps)
         request = self.request.payload

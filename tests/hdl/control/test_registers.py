@@ -68,12 +68,14 @@ def make():
     return Registers(data_width=64, qps=16, cqs=8, window=64)
 
 
-def test_an_engine_that_only_responds_says_so():
-    dut = Registers(data_width=64, qps=4, cqs=2, window=16, requests=False, address_width=33)
+@pytest.mark.parametrize(("atomics", "bit"), [(True, 0), (False, 1 << 18)])
+def test_an_engine_says_what_it_has_not(atomics, bit):
+    dut = Registers(data_width=64, qps=4, cqs=2, window=16, requests=False, atomics=atomics, address_width=33)
     bus = Bus(dut.axil, make_rng())
 
     async def host(ctx):
-        assert await bus.read(ctx, REG["capabilities"].offset) == 2 | 1 << 4 | 3 << 8 | 4 << 12 | 1 << 17 | 33 << 24
+        wanted = 2 | 1 << 4 | 3 << 8 | 4 << 12 | 1 << 17 | bit | 33 << 24
+        assert await bus.read(ctx, REG["capabilities"].offset) == wanted
 
     simulate(dut, host)
 

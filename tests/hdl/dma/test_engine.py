@@ -10,10 +10,10 @@ from verilated import run_bench
 pytestmark = pytest.mark.verilator
 
 
-@pytest.mark.parametrize("data_width", [64, 128])
-def test_everything_at_once_with_errors(data_width):
+@pytest.mark.parametrize(("data_width", "atomics"), [(64, True), (64, False), (128, True)])
+def test_everything_at_once_with_errors(data_width, atomics):
     rng = make_rng()
-    dut = engine(data_width)
+    dut = engine(data_width, atomics)
     broken = range(0x7000, 0x7010)
     memory = AxiMemory(dut.axi, rng, latency=30, answer=15, stall=0.2, broken=broken)
     expected = {}

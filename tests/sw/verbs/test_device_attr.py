@@ -38,6 +38,11 @@ def test_device(attr):
     assert "0056:42ff:fe00:00a1" in str(attr)
 
 
+def test_a_device_without_atomics():
+    attr = d.DeviceAttr(Adapter(FakeDevice(atomics=False)))
+    assert attr.atomic_caps == 0
+
+
 def test_guid_is_in_network_order(attr):
     assert attr.node_guid.to_bytes(8, "little").hex() == "005642fffe0000a1"
     assert d.guid_format(attr.node_guid) == "0056:42ff:fe00:00a1"

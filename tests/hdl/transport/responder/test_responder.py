@@ -53,14 +53,14 @@ def runs_of(accesses):
 class World:
     """A responder, its rings, and what came out of it."""
 
-    def __init__(self, seed=None, *, stall=0.0, strides=(5,) * QPS, values=None):
+    def __init__(self, seed=None, *, stall=0.0, strides=(5,) * QPS, values=None, atomics=True):
         self.rng = make_rng(seed)
         self.stall = stall
-        self.dut = shared(ReceivedRequests, QPS, 2 * QPS)
+        self.dut = shared(ReceivedRequests, QPS, 2 * QPS, atomics)
         self.ring = Ring(self.dut, self.rng, strides, stall=stall)
         values = values or [{}] * QPS
         self.values = [attributes(log_rq_stride=strides[qp], **values[qp]) for qp in range(QPS)]
-        self.rules = [Rules(qp, self.ring, self.values[qp]) for qp in range(QPS)]
+        self.rules = [Rules(qp, self.ring, self.values[qp], atomics=atomics) for qp in range(QPS)]
         self.accesses, self.jobs = [], []
         self.expected = []  # (qp, run, job)
         self.entries = []  # (qp, entry)
@@ -580,6 +580,22 @@ GAPS = {
     "just near enough": ([10 + 254, 10 + 260, 10 + 254, 10 + 255], [0, 3]),
     "not near enough": ([10 + 255, 10 + 260, 10 + 255, 10 + 256], [0]),
 }
+
+
+@pytest.mark.parametrize("opcode", [COMPARE_SWAP, FETCH_ADD])
+def test_without_atomics(opcode):
+    """One is an invalid request, also if the QP allows it; an old one has no answer; READs are served as ever."""
+    world = World(values=[{"access": 14, "max_dest_rd_atomic": 2}] * QPS, atomics=False)
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 100)
+        job = await world.packet(ctx, 0, READ_REQUEST, dma_length=600)
+        assert (job["release"], job.get("fatal", 0)) == (1, 0)
+        assert (await world.packet(ctx, 0, opcode, address=8, psn=90))["silent"] == 1
+        job = await world.packet(ctx, 0, opcode, address=8)
+        assert (job["syndrome"], job["fatal"], job.get("release", 0)) == (0x61, 1, 0)
+
+    world.simulate(script)
 
 
 def test_one_nak_for_a_gap():
