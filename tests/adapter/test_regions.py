@@ -188,8 +188,8 @@ def stream(mtu, rounds, change=None):
 
 def test_regions_that_come_and_go_cost_the_others_nothing(buffers):
     """100 deregistrations at the receiver, then at the sender, of a stream at full speed: nothing is lost, and it takes
-    less than 1 % longer. When the engine drops all translations, the receiver still keeps up, at 64 bits: each page is
-    a miss then, one after the other, which takes less than its packets do there.
+    less than 1 % longer. The same when the receiver drops all translations, 20 times: the misses of the pages that
+    follow overlap, so that it keeps up at any width.
     """
 
     def at_receiver(a, b):
@@ -206,5 +206,5 @@ def test_regions_that_come_and_go_cost_the_others_nothing(buffers):
     assert lost == none
     for rounds, change in ((100, at_receiver), (100, at_sender), (20, drop_tables)):
         cycles, lost = stream(1024, rounds, change)
-        assert lost == none or (change is drop_tables and data_width() > 64)
-        assert cycles < 1.01 * alone or change is drop_tables
+        assert lost == none
+        assert cycles < 1.01 * alone
