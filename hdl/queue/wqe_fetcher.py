@@ -226,7 +226,7 @@ class RingPrefetcher(wiring.Component):
         strides = range(ceil_log2(self.min_stride), ceil_log2(self.max_stride) + 1)
 
         # Each memory has one writer: doorbells `producer` and `misrung`, turns `issued`, data `fetched` and `failed`.
-        # A pushed WQE that is in the area moves both `issued` and `fetched`, in a cycle in which neither is written.
+        # A pushed WQE that is on chip moves both `issued` and `fetched`, in a cycle in which neither is written.
         producer, (producer_look, producer_status) = self._index(m, "producer", 16, 2)
         misrung, (misrung_status,) = self._index(m, "misrung", 1, 1)
         issued, (issued_look,) = self._index(m, "issued", 16, 1)
@@ -456,7 +456,7 @@ class RingPrefetcher(wiring.Component):
             turns.room.eq(flights.i.ready),
         ]
 
-        # Data: the area takes all of it; `fetched` moves only over what is good, and has no hole before it.
+        # Data: the blocks take all of it; `fetched` moves only over what is good, and has no hole before it.
         head = flights.o.payload
         alive = Signal()
         good = Signal()

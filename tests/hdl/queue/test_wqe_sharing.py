@@ -109,8 +109,9 @@ def test_who_never_consumes_stops_nobody(silent):
 
 
 def test_what_is_wanted_comes_at_once():
-    """Receive rings, more than blocks, that wait for messages: when one comes, its WQE is there after two reads at most: what is on its way for
-    who makes room, and its own."""
+    """Receive rings, more than blocks, that wait for messages: when one comes, its WQE is there after two reads,
+    one that is on its way, and its own, at most.
+    """
     world, rings = set_up("rq", 16, blocks=8, quota=4)
     rng = world.rng
     worst = 0
