@@ -8,7 +8,7 @@ from prover import assume, claim, cover, prove, reach
 from verbena.hdl.queue.block_pool import BlockPool
 
 QPS, BLOCKS, SIZE = 2, 4, 256
-DEPTH = 18
+DEPTH = 12
 SETTLED = 6
 """Cycles after which a block that nobody holds is offered, if nobody takes, gives or drops meanwhile."""
 STRIDES = (6, 7)
@@ -124,7 +124,7 @@ class Blocks(wiring.Component):
         claim(m, "spare", ~pool.spare_valid | ~held[pool.spare] | Array(goes)[pool.spare])
         claim(m, "apart", ~pool.any | ~pool.spare_valid | (pool.offer != pool.spare))
         quiet = Signal(range(SETTLED + 1))
-        acts = take | give | land | drop
+        acts = take | give | land | drop | (self.refill & ~pool.spare_valid)
         m.d.sync += quiet.eq(Mux(acts | self.done | ~pool.awake, 0, Mux(quiet == SETTLED, quiet, quiet + 1)))
         all_held = sum((held[block] for block in range(BLOCKS)), start=0) + pool.spare_valid == BLOCKS
         claim(m, "kept", (quiet != SETTLED) | pool.any | all_held)
