@@ -60,10 +60,10 @@ class RingPrefetcher(wiring.Component):
     valid until then nothing that is said to be ``consumed`` of the QP counts. The producer index and errors stay.
 
     *Pushes* (``sends``): a doorbell may say that its WQE was pushed before. If it is the only WQE of its ring that is
-    not consumed, and nobody else has begun to push meanwhile (:class:`.wqe_push.WqePush`), it goes from there to
-    the block that is kept aside for this, ``doorbell`` to ``arrived`` in 11 cycles, or 19 if it has 128 bytes, one more
-    for each beat of ``data`` that comes meanwhile, and for a turn that meets its end. Otherwise the doorbell is one like all others. The WQE stands in
-    host memory in any case: who goes back fetches it from there.
+    not consumed, and nobody else has begun to push meanwhile (:class:`.wqe_push.WqePush`), it goes from there to the
+    block that is kept aside for this, ``doorbell`` to ``arrived`` in 11 cycles, or 19 if it has 128 bytes, one more for
+    each beat of ``data`` that comes meanwhile, and for a turn that meets its end. Otherwise the doorbell is one like
+    all others. The WQE stands in host memory in any case: who goes back fetches it from there.
 
     Parameters
     ----------
