@@ -49,9 +49,11 @@ class Pool(wiring.Component):
     look_qp, look : QP index, 1
         Strobe: the QP's first row is read. Not while ``changing``.
     changing : 1
-        A put or take of ``look_qp`` is under way, or a take waits.
+        A put or take of ``look_qp`` is under way, or a take waits; also after a reset.
     some : 1
         From the cycle after the look to the next one: there was a row.
+    begin
+        The first half of the row's bits, or one more, if so: in the second cycle after the look.
     row
         The row, if so: from 3 cycles after the look to the next one, even if it is taken.
     """
@@ -73,6 +75,7 @@ class Pool(wiring.Component):
                 "look": In(1),
                 "changing": Out(1),
                 "some": Out(1),
+                "begin": Out(-(-Shape.cast(shape).width // 2)),
                 "row": Out(shape),
             }
         )
@@ -83,6 +86,7 @@ class Pool(wiring.Component):
         parts = 2 if 2 * self.rows <= BLOCK_ROWS else 1
         part = -(-width // parts)
         m.submodules.store = store = Ram(part, self.rows * parts)
+        m.d.comb += self.begin.eq(store.r_data)
         value, out = self.put.payload.row, self.row
         if not isinstance(self.shape, (int, Shape)):
             value, out = value.as_value(), out.as_value()
@@ -130,16 +134,20 @@ class Pool(wiring.Component):
 
         free = Signal(bits)  # the first free row
         at = Signal(bits)
-        putting, idle, puts = Signal(), Signal(), Signal()
+        putting, waking, idle, reading, puts = (Signal() for _ in range(5))
+        mine = Signal()  # what is done is done for the QP that is looked at
+        first = Signal(bits)  # row of the QP that is looked up, also if it is just being written
         qp = Signal(range(self.qps))
         head, only = Signal(bits), Signal()
         put, take = self.put.payload, self.take.payload
         none_there = Signal()
         m.d.comb += [
-            none_there.eq(heads_read.data == none),
+            mine.eq(qp == self.look_qp),
+            first.eq(Mux(heads_write.en & mine, heads_write.data, heads_read.data)),
+            none_there.eq(first == none),
             self.put.ready.eq(idle & ~self.look & ~self.take.valid),
             puts.eq(self.put.valid & self.put.ready),
-            self.changing.eq((~idle & (qp == self.look_qp)) | (self.take.valid & (take.qp == self.look_qp))),
+            self.changing.eq(waking | (reading & mine) | (self.take.valid & (take.qp == self.look_qp))),
             heads_write.addr.eq(qp),
             heads_write.data.eq(Mux(putting, free, Mux(only, none, links.r_data))),
             links.w_data.eq(free),
@@ -152,13 +160,14 @@ class Pool(wiring.Component):
             m.d.comb += heads_read.addr.eq(take.qp)
         with m.Else():
             m.d.comb += heads_read.addr.eq(put.qp)
-        self._store(m, free, heads_read.data, puts)
+        self._store(m, free, first, puts)
 
         with m.FSM():
             with m.State("RESET"):
                 # A reset does not reach the memories.
                 m.d.sync += [at.eq(at + 1), self.spare.eq(none - self.qps)]
                 m.d.comb += [
+                    waking.eq(1),
                     heads_write.addr.eq(at),
                     heads_write.data.eq(none),
                     heads_write.en.eq(1),
@@ -183,9 +192,10 @@ class Pool(wiring.Component):
                     m.d.sync += self.spare.eq(self.spare - ~none_there)
                     m.next = "LINK"
             with m.State("LINK"):
+                m.d.comb += reading.eq(1)
                 m.next = "LAST"
             with m.State("LAST"):
-                m.d.comb += [links.w_addr.eq(links.r_data), links.w_en.eq(putting & (head != none))]
+                m.d.comb += [reading.eq(1), links.w_addr.eq(links.r_data), links.w_en.eq(putting & (head != none))]
                 m.d.sync += only.eq(links.r_data == head)
                 m.next = "WRITE"
             with m.State("WRITE"):

@@ -123,14 +123,13 @@ class BlockPool(wiring.Component):
         block_bits = ceil_log2(self.blocks)
         low = self.strides[0]
         # A piece's number: enough bits to tell all that a QP may hold, and those that it has just held, apart.
-        row = data.StructLayout(
-            {"piece": block_bits + 1, "stride": ceil_log2(len(self.strides)), "owner": ceil_log2(self.qps)}
-        )
+        row = data.StructLayout({"piece": block_bits + 1, "stride": ceil_log2(len(self.strides))})
         head, (head_done, head_place) = self._memory(m, "heads", block_bits, self.qps, 2)
         tail, (tail_look, tail_done) = self._memory(m, "tails", block_bits, self.qps, 2)
         holds, (holds_look, holds_done) = self._memory(m, "holders", 1, self.qps, 2)
         follow, (follow_done, follow_place) = self._memory(m, "follows", block_bits, self.blocks, 2)
-        rows, (row_done, row_place, row_owner) = self._memory(m, "rows", row, self.blocks, 3)
+        rows, (row_done, row_place) = self._memory(m, "rows", row, self.blocks, 2)
+        owners, (owner,) = self._memory(m, "owners", ceil_log2(self.qps), self.blocks, 1)
 
         def piece(index, stride):
             """The number of the piece, with ``stride`` counted from the smallest."""
@@ -214,8 +213,10 @@ class BlockPool(wiring.Component):
             rows.addr.eq(Mux(self.land, self.spare, self.offer)),
             rows.data.piece.eq(piece(Mux(self.land, self.land_index, self.index), number)),
             rows.data.stride.eq(number),
-            rows.data.owner.eq(Mux(self.land, self.land_qp, self.qp)),
             rows.en.eq(self.take | self.land),
+            owners.addr.eq(rows.addr),
+            owners.data.eq(Mux(self.land, self.land_qp, self.qp)),
+            owners.en.eq(rows.en),
             frees.eq(self.give | (walking & ~(self.take | self.give | self.land | self.drop)) | pops),
             freed.eq(Mux(self.give, self.behind, Mux(walking, walk, first))),
         ]
@@ -248,8 +249,8 @@ class BlockPool(wiring.Component):
             follow_place.addr.eq(first_place),
             self.places[0].eq(Mux(odd, second_place, shown)),
             self.places[1].eq(Mux(odd, shown, second_place)),
-            row_owner.addr.eq(victim),
-            self.owner.eq(row_owner.data.owner),
+            owner.addr.eq(victim),
+            self.owner.eq(owner.data),
         ]
         m.d.sync += [
             first_place.eq(head_place.data),

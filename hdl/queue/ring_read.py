@@ -51,10 +51,8 @@ class RingRead(wiring.Component):
         In the cycle after ``en``: the ring waits if it has no block.
     doubtful, sure : 1
         With ``en``: what is found counts only if ``sure`` is set in the next cycle.
-    any, offer, waiting : 1, block, 1
-        In the cycle after ``en``: a block is offered; rings wait for one.
-    short : 1
-        In the cycle after ``en``: a ring that has others, and may have more, finds no block.
+    any, offer, waiting, more : 1, block, 1, 1
+        In the cycle after ``en``: a block is offered; rings wait for one; the ring may have more than one.
     take, first, give, waits, index, stride, behind
         In the cycle after ``en``, about ``inside``: it takes the block, and has no other; it gives back the only one;
         it waits. ``index`` and ``stride`` say what the block is taken for, ``behind`` is the ring's ``tail``.
@@ -105,11 +103,11 @@ class RingRead(wiring.Component):
                 "any": In(1),
                 "offer": In(self.block_bits),
                 "waiting": In(1),
+                "more": In(1),
                 "take": Out(1),
                 "first": Out(1),
                 "give": Out(1),
                 "waits": Out(1),
-                "short": Out(1),
                 "index": Out(16),
                 "stride": Out(4),
                 "behind": Out(self.block_bits),
@@ -176,10 +174,9 @@ class RingRead(wiring.Component):
         m.d.comb += [
             counts.eq(wide & (~doubt | self.sure)),
             wants.eq(counts & (posted != 0)),
-            allowed.eq(self.any & (~self.waiting | granted) & (self.first | within)),
+            allowed.eq(self.any & (~self.waiting | granted) & (self.first | (within & self.more))),
             self.take.eq(wants & needs & allowed),
             self.waits.eq(wants & self.first & ~allowed & (self.may_wait | granted)),
-            self.short.eq(wants & needs & within & ~self.first & ~self.any),
             self.give.eq(wide & ~doubt & (posted == 0) & ~used & ~self.first),
             self.index.eq(index),
             self.stride.eq(shift),

@@ -22,9 +22,6 @@ from .wqe_push import WqePush
 
 __all__ = ["RingIndex", "RingPrefetcher", "RingStatus"]
 
-SHORT = 8
-"""Who wants one block more is so many times as patient as who has none."""
-
 PAUSE = 8
 """Cycles from one that made room, or did not, to the next."""
 
@@ -39,10 +36,11 @@ class RingPrefetcher(wiring.Component):
 
     *Sharing*: a QP has up to ``quota`` blocks while nobody waits for a first one; who waits gets the next that is free,
     in turn. A QP that holds blocks and does not use them, because its peer is silent, stops nobody: if nothing has
-    become free for ``patience`` cycles (8 times as many, if who waits has others), one QP after the other forgets what
-    was fetched for it, unless it is in use. Its WQEs are fetched again when the consumer finds that they are
-    ``wanted``, or when more are posted. With ``on_demand`` (receive queues, which are posted long before they are used)
-    only those wait whose WQEs are wanted.
+    become free for ``patience`` cycles, one QP after the other forgets what was fetched for it, unless it is in use.
+    Its WQEs are fetched again when the consumer finds that they are ``wanted``, or when more are posted.
+
+    With ``on_demand`` (receive queues, which are posted long before they are used) a QP has one block until some of its
+    WQEs are consumed, and only those wait whose WQEs are wanted.
 
     *Latency*: ``doorbell`` to ``read``: 5 cycles, if no QP waits for a turn: the doorbell is a turn itself then. Last
     beat of ``data`` to ``arrived``: 0. A turn takes 3 cycles; a doorbell is taken every 6 cycles at least, whatever the
@@ -62,10 +60,10 @@ class RingPrefetcher(wiring.Component):
     valid until then nothing that is said to be ``consumed`` of the QP counts. The producer index and errors stay.
 
     *Pushes* (``sends``): a doorbell may say that its WQE was pushed before. If it is the only WQE of its ring that is
-    not consumed, and nobody else has begun to push meanwhile (:class:`.wqe_push.WqePush`), it goes from there to
-    the block that is kept aside for this, ``doorbell`` to ``arrived`` in 11 cycles, or 19 if it has 128 bytes, one more
-    for each beat of ``data`` that comes meanwhile. Otherwise the doorbell is one like all others. The WQE stands in
-    host memory in any case: who goes back fetches it from there.
+    not consumed, and nobody else has begun to push meanwhile (:class:`.wqe_push.WqePush`), it goes from there to the
+    block that is kept aside for this, ``doorbell`` to ``arrived`` in 11 cycles, or 19 if it has 128 bytes, one more for
+    each beat of ``data`` that comes meanwhile, and for a turn that meets its end. Otherwise the doorbell is one like
+    all others. The WQE stands in host memory in any case: who goes back fetches it from there.
 
     Parameters
     ----------
@@ -228,7 +226,7 @@ class RingPrefetcher(wiring.Component):
         strides = range(ceil_log2(self.min_stride), ceil_log2(self.max_stride) + 1)
 
         # Each memory has one writer: doorbells `producer` and `misrung`, turns `issued`, data `fetched` and `failed`.
-        # A pushed WQE that is in the area moves both `issued` and `fetched`, in a cycle in which neither is written.
+        # A pushed WQE that is on chip moves both `issued` and `fetched`, in a cycle in which neither is written.
         producer, (producer_look, producer_status) = self._index(m, "producer", 16, 2)
         misrung, (misrung_status,) = self._index(m, "misrung", 1, 1)
         issued, (issued_look,) = self._index(m, "issued", 16, 1)
@@ -368,18 +366,21 @@ class RingPrefetcher(wiring.Component):
             halt.evict_index.eq(consumed_look.data),
         ]
 
-        # Nothing has become free for long, and somebody waits for a first block; or, for longer, for one more.
-        idle_for = Signal(range(SHORT * self.patience + 1))
-        limit = Mux(waiting.o.valid, self.patience, SHORT * self.patience)
-        short = Signal()
-        m.d.comb += evict.eq((waiting.o.valid | short) & (idle_for >= limit) & ~halt.halting & ~missed & ~pool.any)
-        m.d.sync += short.eq((short | turns.short) & ~pool.any)
-        with m.If(pool.any | ~(waiting.o.valid | short)):
+        # Nothing has become free for long, and somebody waits for a first block.
+        idle_for = Signal(range(self.patience + 1))
+        m.d.comb += evict.eq(waiting.o.valid & (idle_for == self.patience) & ~halt.halting & ~missed & ~pool.any)
+        with m.If(pool.any | ~waiting.o.valid):
             m.d.sync += idle_for.eq(0)
         with m.Elif(halt.halting | pool.step):
-            m.d.sync += idle_for.eq(limit - PAUSE)
-        with m.Elif(idle_for != limit):
+            m.d.sync += idle_for.eq(self.patience - PAUSE)
+        with m.Elif(idle_for != self.patience):
             m.d.sync += idle_for.eq(idle_for + 1)
+
+        # Who has consumed something just now, of receive queues, is in use, and may have more than one block.
+        recent = Signal(qp_bits)
+        m.d.comb += turns.more.eq((recent == turns.inside) | (not self.on_demand))
+        with m.If(self.consumed.valid & self.consumed.ready):
+            m.d.sync += recent.eq(self.consumed.payload.qp)
 
         # What the consumer misses waits here for its place among those that wait for a turn, and with `on_demand` for
         # the turn; and whose turn was missed waits, too.
@@ -455,7 +456,7 @@ class RingPrefetcher(wiring.Component):
             turns.room.eq(flights.i.ready),
         ]
 
-        # Data: the area takes all of it; `fetched` moves only over what is good, and has no hole before it.
+        # Data: the blocks take all of it; `fetched` moves only over what is good, and has no hole before it.
         head = flights.o.payload
         alive = Signal()
         good = Signal()

@@ -47,9 +47,12 @@ class ReadTargets(wiring.Component):
     look, qp : 1, QP index
         Strobe: the oldest target of the QP is read. Only if ``free``, and not in the cycle after another one.
     free : 1
-        ``qp`` may be looked at, and ``done`` or ``reset`` may be set in the next cycle.
+        ``qp`` may be looked at. ``done`` and ``reset`` need a cycle before them in which it was set, and no other
+        since.
     some : 1
         From the cycle after a look to the next one: the QP has a target.
+    begin : ``psn`` and ``length`` of it
+        In the second cycle after the look.
     target : ``ReadTarget``
         That, 3 cycles after the look, and until the next one.
     again, psn : 1, 24
@@ -72,6 +75,7 @@ class ReadTargets(wiring.Component):
                 "qp": In(range(qps)),
                 "free": Out(1),
                 "some": Out(1),
+                "begin": Out(data.StructLayout({"psn": PSN_BITS, "length": 32})),
                 "target": Out(ReadTarget),
                 "again": Out(1),
                 "psn": Out(PSN_BITS),
@@ -85,24 +89,24 @@ class ReadTargets(wiring.Component):
         item = self.reads.payload
         m.submodules.pool = pool = Pool(ReadTarget, self.rows, self.qps)
         m.submodules.resumed = resumed = Ram(Resumed, self.qps)
-        gives, every, qp = Signal(), Signal(), Signal(range(self.qps))  # rows go back
-        with m.If(self.done | self.reset):
-            m.d.sync += [gives.eq(1), every.eq(self.reset), qp.eq(self.qp)]
-        with m.Elif(pool.take.ready):
-            m.d.sync += gives.eq(0)
+        gives, every, qp = Signal(), Signal(), Signal(range(self.qps))  # rows that were not taken at once
+        m.d.sync += gives.eq(pool.take.valid & ~pool.take.ready)
+        with m.If(~gives):
+            m.d.sync += [every.eq(self.reset), qp.eq(self.qp)]
         m.d.comb += [
             pool.put.payload.qp.eq(item.qp),
             pool.put.payload.row.eq(item.target),
             pool.put.valid.eq(self.reads.valid & ~item.again),
             self.allowance.eq(Mux(pool.spare < READS, pool.spare, READS - 1)),
-            pool.take.valid.eq(gives),
-            pool.take.payload.qp.eq(qp),
-            pool.take.payload.all.eq(every),
+            pool.take.valid.eq(gives | self.done | self.reset),
+            pool.take.payload.qp.eq(Mux(gives, qp, self.qp)),
+            pool.take.payload.all.eq(Mux(gives, every, self.reset)),
             pool.look_qp.eq(self.qp),
             pool.look.eq(self.look),
             self.free.eq(~gives & ~pool.changing),
             self.some.eq(pool.some),
             self.target.eq(pool.row),
+            *(self.begin[name].eq(pool.begin[ReadTarget[name].offset :]) for name in ("psn", "length")),
             resumed.r_addr.eq(self.qp),
             self.again.eq(resumed.r_data.again),
             self.psn.eq(resumed.r_data.psn),

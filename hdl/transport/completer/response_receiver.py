@@ -51,7 +51,7 @@ class ResponseReceiver(wiring.Component):
     TOKEN     none: control token RESET
     ========= ==========================================================================================
 
-    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 9 the first
+    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 8 the first
     response of a READ or atomic, 7 another; each further entry 6, an empty one 5, and once a message, or once a packet
     if several QPs need it, the time to read the WQE (:class:`.entry_cache.EntryCache`). Between two packets a cycle
     passes.
@@ -175,7 +175,7 @@ class ResponseReceiver(wiring.Component):
         m.d.sync += accepted.eq(pending & equal & ~wrong_opcode & ~wrong_length & ~refuses)
 
         def look_at_targets():
-            """In the 2nd cycle after IDLE, in which the QP's counts are there."""
+            """In the 2nd cycle after IDLE, in which it is known what there is of the QP."""
             m.d.sync += [
                 pending.eq(targets.some),
                 resumes.eq(targets.again & (targets.psn == transport.psn)),
@@ -187,7 +187,6 @@ class ResponseReceiver(wiring.Component):
                 m.d.sync += kind.eq(Mux(packet.accept, ResponseJobKind.ACK, ResponseJobKind.NOTHING))
                 with m.If(targets.free & (~self.job.valid | self.job.ready) & self.response.valid):
                     with m.If(resetting):
-                        m.d.comb += targets.reset.eq(1)
                         m.next = "FORGET"
                     with m.Elif(packet.accept & (opcode != ACKNOWLEDGE)):
                         m.d.comb += targets.look.eq(1)
@@ -196,6 +195,9 @@ class ResponseReceiver(wiring.Component):
                         m.d.comb += walk.go.eq(1)
                         m.next = "SEND"
             with m.State("FORGET"):
+                m.d.comb += targets.reset.eq(1)
+                m.next = "FORGETS"
+            with m.State("FORGETS"):
                 with m.If(targets.free):
                     m.next = "TOKEN"
             with m.State("TOKEN"):
@@ -206,19 +208,18 @@ class ResponseReceiver(wiring.Component):
             with m.State("READ"):
                 m.d.comb += [walk.load.eq(1), walk.start.eq(packet.progress.place)]
                 m.d.sync += progress.eq(packet.progress)
-                m.next = "TARGET"
+                m.next = "BEGIN"
                 with m.If(packet.progress.active):
                     m.next = "CHECK"
-            with m.State("TARGET"):
-                look_at_targets()
-                m.next = "BEGIN"
             with m.State("BEGIN"):
-                m.d.comb += walk.load.eq(1)
-                m.d.sync += [progress.expected.eq(target.psn), progress.left.eq(target.length)]
+                look_at_targets()
+                m.d.sync += [progress.expected.eq(targets.begin.psn), progress.left.eq(targets.begin.length)]
                 m.next = "CHECK"
             with m.State("CHECK"):
                 with m.If(progress.active):
                     look_at_targets()
+                with m.Else():
+                    m.d.comb += walk.load.eq(1)
                 m.d.sync += [
                     equal.eq(transport.psn == progress.expected),
                     behind.eq(psn_before(transport.psn, progress.expected)),

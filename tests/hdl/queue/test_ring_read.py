@@ -37,6 +37,7 @@ def test_reads(blocks, size, quota, strides):
             held = -(-issued // per) - consumed // per if used else (issued % per != 0 and rng.randrange(2))
             held, any_ = int(held), rng.random() < 0.7
             waiting, granted, may_wait = rng.random() < 0.4, rng.random() < 0.3, rng.random() < 0.5
+            more_ = rng.random() < 0.8
             tail, offer = rng.randrange(blocks), rng.randrange(blocks)
             base = rng.randrange(1 << 51) << 12
             doubtful, sure = rng.random() < 0.3, rng.random() < 0.5
@@ -53,17 +54,16 @@ def test_reads(blocks, size, quota, strides):
             assert ctx.get(dut.inside) == item["qp"]
             assert ctx.get(dut.doubting) == doubtful
             for name, value in {
-                "sure": sure, "any": any_, "offer": offer, "waiting": waiting, "may_wait": may_wait
+                "sure": sure, "any": any_, "offer": offer, "waiting": waiting, "may_wait": may_wait, "more": more_
             }.items():  # fmt: skip
                 ctx.set(getattr(dut, name), value)
             counts = not doubtful or sure
             count = walk(issued, posted, used, size, log_size, log_stride) if counts else 0
             needs = not held or issued % per == 0
-            allowed = any_ and (granted or not waiting) and (not held or held < quota)
+            allowed = any_ and (granted or not waiting) and (not held or (more_ and held < quota))
             takes = bool(count and needs and allowed)
             assert ctx.get(dut.take) == takes
             assert ctx.get(dut.waits) == bool(count and not held and not allowed and (may_wait or granted))
-            assert ctx.get(dut.short) == bool(count and needs and 0 < held < quota and not any_)
             assert ctx.get(dut.give) == (not doubtful and posted == used == 0 and held > 0)
             if ctx.get(dut.take) or ctx.get(dut.give):
                 assert ctx.get(dut.first) == (not held)
@@ -116,6 +116,7 @@ def test_one_read_waits_at_the_output():
     async def testbench(ctx):
         ctx.set(dut.room, 1)
         ctx.set(dut.any, 1)
+        ctx.set(dut.more, 1)
         for name, value in {"posted": 1, "log_size": 4, "log_stride": 6}.items():
             ctx.set(getattr(dut, name), value)
         for issued in 0, 1:

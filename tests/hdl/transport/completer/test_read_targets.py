@@ -1,7 +1,9 @@
-"""The ring of targets: what is told is found, counts go round, RESET zeroes one queue pair's."""
+"""The targets: what is told comes out in order, is shared evenly, and RESET forgets one queue pair's."""
+
+from collections import deque
 
 from amaranth.back import rtlil
-from streams import make_rng, plain, simulate
+from streams import make_rng, plain, send_all, simulate
 from verbena.hdl.transport.completer.read_targets import READS, ReadTargets
 
 QPS = 4
@@ -12,84 +14,128 @@ def target(rng):
     return {name: rng.getrandbits(width) for name, width in (widths | {"atomic": 1}).items()}
 
 
+class User:
+    """Who looks, and says what is done."""
+
+    def __init__(self, dut):
+        self.dut = dut
+
+    async def at(self, ctx, qp):
+        ctx.set(self.dut.qp, qp)
+        while not ctx.get(self.dut.free):
+            await ctx.tick()
+
+    async def look(self, ctx, qp):
+        """(target or None, again, psn)."""
+        dut = self.dut
+        await self.at(ctx, qp)
+        ctx.set(dut.look, 1)
+        await ctx.tick()
+        ctx.set(dut.look, 0)
+        await ctx.tick()
+        some, again, psn, begin = (ctx.get(x) for x in (dut.some, dut.again, dut.psn, dut.begin))
+        await ctx.tick()
+        found = plain(ctx.get(dut.target)) if some else None
+        assert not some or (begin.psn, begin.length) == (found["psn"], found["length"])
+        return found, again, again and psn
+
+    async def strobe(self, ctx, signal, qp):
+        await self.at(ctx, qp)
+        await ctx.tick()
+        ctx.set(signal, 1)
+        await ctx.tick()
+        ctx.set(signal, 0)
+
+
 def test_random():
-    """Told, looked at and reset in any order, also in the same cycles."""
+    """Told, looked at, done and reset in any order, also in the same cycles."""
     rng = make_rng()
-    dut = ReadTargets(QPS)
-    rings = [{} for _ in range(QPS)]
-    count, slots = [0] * QPS, [0] * QPS
+    dut = ReadTargets(QPS, 16)
+    user = User(dut)
+    waiting = [deque() for _ in range(QPS)]
     resumed = [(0, 0)] * QPS
+    busy = [False] * QPS  # something of the QP is being told
+    told = [0] * QPS
     looks, over = [], []
 
     async def tell(ctx):
-        for _ in range(300):
+        for _ in range(800):
             qp = rng.randrange(QPS)
-            item, again = target(rng), int(rng.random() < 0.3)
-            slot = rng.randrange(READS) if again else slots[qp] % READS
-            ctx.set(dut.reads.payload, {"qp": qp, "slot": slot, "again": again, "target": item})
-            ctx.set(dut.reads.valid, 1)
-            slots[qp] += not again
-            taken = False
-            while not taken:
-                _, _, taken = await ctx.tick().sample(dut.reads.ready)
-            ctx.set(dut.reads.valid, 0)
+            again = int(rng.random() < 0.3)
+            if not again and len(waiting[qp]) > ctx.get(dut.allowance):
+                await ctx.tick()
+                continue
+            busy[qp] = True
+            item = target(rng)
+            await send_all(ctx, dut.reads, [{"qp": qp, "again": again, "target": item}])
+            busy[qp] = False
+            told[qp] += 1
             if again:
                 resumed[qp] = (1, item["psn"])
             else:
-                rings[qp][(slots[qp] - 1) % READS] = item
-                count[qp] += 1
+                waiting[qp].append(item)
             while rng.random() < 0.3:
                 await ctx.tick()
         over.append(True)
 
     async def look(ctx):
         while not over:
-            if not ctx.get(dut.free) or rng.random() < 0.5:
-                await ctx.tick()
-                continue
+            await ctx.tick()
             qp = rng.randrange(QPS)
-            head = rng.choice(list(rings[qp]) or [0])
-            before, wanted, psn = count[qp], rings[qp].get(head), resumed[qp]
-            ctx.set(dut.qp, qp)
-            ctx.set(dut.head, head + rng.choice([0, READS]))
-            await ctx.tick()
-            if rng.random() < 0.05:
-                ctx.set(dut.reset_qp, qp)
-                ctx.set(dut.reset, 1)
-                for _ in range(rng.randint(1, 4)):
-                    await ctx.tick()
-                ctx.set(dut.reset, 0)
-                count[qp], resumed[qp] = 0, (0, 0)
+            if rng.random() < 0.5 or busy[qp]:
                 continue
-            await ctx.tick()
-            assert ctx.get(dut.count) == before % (2 * READS)
-            assert (ctx.get(dut.again), ctx.get(dut.psn)) == psn
-            if wanted:
-                assert plain(ctx.get(dut.target)) == wanted
-            looks.append(before)
+            before = told[qp]
+            found, *where = await user.look(ctx, qp)
+            if busy[qp] or told[qp] != before:
+                continue
+            wanted = waiting[qp][0] if waiting[qp] else None
+            assert (found, *where) == (wanted, *resumed[qp])
+            looks.append(qp)
+            if wanted and rng.random() < 0.5:
+                await user.strobe(ctx, dut.done, qp)
+                waiting[qp].popleft()
+            elif rng.random() < 0.05 and not busy[qp]:
+                await user.strobe(ctx, dut.reset, qp)
+                waiting[qp].clear()
+                resumed[qp] = (0, 0)
 
     simulate(dut, tell, look, seed=rng.seed_value)
     assert len(looks) > 100
-    assert max(looks) > READS
 
 
-def test_free_falls_while_the_count_changes():
-    """A count read while it is written is undefined, so nobody may look then."""
-    dut = ReadTargets(QPS)
-    free = []
+def test_what_each_may_have():
+    """One alone its sixteen; of many that want all they can get each about as many; and nobody is refused its first."""
+    dut = ReadTargets(16, 64)
+    user = User(dut)
+    held = [0] * 16
+
+    async def fill(ctx, qps):
+        begun = True
+        while begun:
+            begun = False
+            for qp in qps:
+                if held[qp] <= ctx.get(dut.allowance) and held[qp] < READS:
+                    await send_all(ctx, dut.reads, [{"qp": qp}])
+                    held[qp] += 1
+                    begun = True
+                    await ctx.tick().repeat(4)
 
     async def script(ctx):
-        ctx.set(dut.reads.valid, 1)
-        for _ in range(6):
-            free.append((ctx.get(dut.free), ctx.get(dut.reads.ready)))
-            await ctx.tick()
-        ctx.set(dut.reads.valid, 0)
-        for cycle in range(5):
-            await ctx.tick()
-            assert ctx.get(dut.free) == (cycle > 0)
+        await fill(ctx, [3])
+        assert held[3] == READS
+        await fill(ctx, [5, 6])
+        assert 10 < held[5] + held[6] < 63 - 13 - READS
+        await fill(ctx, range(16))
+        assert min(held) >= 1
+        # Who has more than its share gets no other one before the rest have as many.
+        for _ in range(12):
+            await user.strobe(ctx, dut.done, 3)
+            held[3] -= 1
+            await fill(ctx, range(16))
+        assert sum(held) <= 63
+        assert max(held[:5] + held[7:]) - min(held) <= 4
 
     simulate(dut, script)
-    assert free == [(1, 0), (0, 1), (0, 0), (0, 0), (1, 0), (0, 1)]
 
 
 def test_converts():

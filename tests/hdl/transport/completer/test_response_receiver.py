@@ -462,7 +462,7 @@ def test_cycles():
         response(1, ONLY, 8, 8),
     ]
     _, cycles, reads = drive(messages, answers)
-    assert cycles[1:] == [2, 2, 9, 7, 7, 9, 8]
+    assert cycles[1:] == [2, 2, 8, 7, 7, 10, 9]  # 2 more behind the end of a READ of the same QP
     assert reads == []
 
 

@@ -1,0 +1,165 @@
+"""The pool of blocks: none is given twice, none is lost, and each QP's list is what was put into it."""
+
+import pytest
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+from prover import assume, claim, cover, prove, reach
+from verbena.hdl.queue.block_pool import BlockPool
+
+QPS, BLOCKS, SIZE = 2, 4, 256
+DEPTH = 12
+SETTLED = 6
+"""Cycles after which a block that nobody holds is offered, if nobody takes, gives or drops meanwhile."""
+STRIDES = (6, 7)
+"""Logarithm of each QP's stride: WQEs of 64 bytes, four a block, and of 128, two."""
+
+
+class Blocks(wiring.Component):
+    """A pool, and who uses it as it is meant to be used.
+
+    Each QP has two free-running indices, ``consumed`` and ``issued``, from 65530 on, so that they wrap. In a cycle
+    one QP, any, does one thing, any, that it may: takes a block for the next piece, gives its only one back when
+    nothing is used, has the spare land, drops all; or WQEs are issued up to the end of its last piece, any number.
+    Meanwhile something is consumed, any amount up to what is issued, of a QP, until it is heard; no block of it goes
+    back in the cycle in which the same QP takes or gives one.
+    """
+
+    def __init__(self, wrong=None):
+        self.wrong = wrong
+        self.pool = BlockPool(QPS, BLOCKS, SIZE, range(6, 8))
+        ports = {"act": In(3), "qp": In(1), "amount": In(3), "jump": In(6), "refill": In(1)}
+        super().__init__(ports | {"done": In(1), "done_qp": In(1), "done_index": In(16)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.pool = pool = self.pool
+        consumed = Array(Signal(16, init=65530, name=f"consumed_{qp}") for qp in range(QPS))
+        issued = Array(Signal(16, init=65530, name=f"issued_{qp}") for qp in range(QPS))
+        # What each block is thought to be: somebody's, and of which piece.
+        held = Array(Signal(name=f"held_{block}") for block in range(BLOCKS))
+        owner = Array(Signal(name=f"owner_{block}") for block in range(BLOCKS))
+        piece = Array(Signal(15, name=f"piece_{block}") for block in range(BLOCKS))
+
+        def piece_of(qp, index):
+            return Mux(qp, index >> 1, index >> 2)[:15]
+
+        at, qp = issued[self.qp], self.qp
+        aligned = Mux(qp, at[:1] == 0, at[:2] == 0)
+        unused = at == consumed[qp]
+        mine = [held[block] & (owner[block] == qp) for block in range(BLOCKS)]
+        count = sum(mine, start=0)
+        take, give, land, drop, grow = (self.act == number for number in range(1, 6))
+        m.d.comb += [
+            pool.look_qp.eq(qp),
+            pool.qp.eq(qp),
+            pool.behind.eq(pool.tail),
+            pool.first.eq(~pool.holds),
+            pool.index.eq(at),
+            pool.log_stride.eq(Mux(qp, STRIDES[1], STRIDES[0])),
+            pool.land_qp.eq(qp),
+            pool.land_index.eq(at),
+            pool.land_log_stride.eq(pool.log_stride),
+            pool.drop_qp.eq(qp),
+            pool.take.eq(take),
+            pool.give.eq(give),
+            pool.land.eq(land),
+            pool.drop.eq(drop),
+            pool.refill.eq(self.refill),
+            pool.done.eq(self.done),
+            pool.done_qp.eq(self.done_qp),
+            pool.done_index.eq(self.done_index),
+            pool.hold.eq((take | give) & (qp == self.done_qp)),
+            pool.place_qp.eq(qp),
+        ]
+
+        # -- What it may do.
+        with m.If(take):
+            assume(m, pool.any & ((count == 0) | aligned))
+        with m.If(give):
+            assume(m, (self.wrong == "give") | ((count == 1) & unused & ~aligned))
+        with m.If(land):
+            assume(m, pool.spare_valid & (count == 0) & unused)
+        with m.If(drop):
+            assume(m, ((self.wrong == "drop") | pool.may_drop) & ~self.done)
+        with m.If(grow):
+            assume(m, (count != 0) & ~aligned)
+        room = Mux(qp, 2 - at[:1], 4 - at[:2])
+        with m.If(take | grow | land):
+            assume(m, (self.amount != 0) & (self.amount <= room))
+            m.d.sync += issued[qp].eq(at + self.amount)
+        with m.If(drop):
+            m.d.sync += [issued[qp].eq(65500 + self.jump), consumed[qp].eq(65500 + self.jump)]
+
+        # -- What is consumed: it stays until it is heard.
+        old, told = Signal(18), Signal()
+        saying = Cat(self.done_qp, self.done_index)
+        m.d.sync += [told.eq(self.done & ~pool.heard), old.eq(saying)]
+        ahead = (self.done_index - consumed[self.done_qp])[:16]
+        with m.If(told):
+            assume(m, self.done & (saying == old))
+        with m.Elif(self.done):
+            assume(m, ahead <= (issued[self.done_qp] - consumed[self.done_qp])[:16])
+        goes = [
+            self.done
+            & held[block]
+            & (owner[block] == self.done_qp)
+            & (piece[block] != piece_of(self.done_qp, self.done_index))
+            & ((piece_of(self.done_qp, self.done_index) - piece[block])[:14] < 32)
+            for block in range(BLOCKS)
+        ]
+        with m.If(self.done & pool.heard):
+            m.d.sync += consumed[self.done_qp].eq(self.done_index)
+            for block in range(BLOCKS):
+                with m.If(goes[block]):
+                    m.d.sync += held[block].eq(0)
+
+        # -- What follows.
+        for block in range(BLOCKS):
+            with m.If((take & (pool.offer == block)) | (land & (pool.spare == block))):
+                m.d.sync += [held[block].eq(1), owner[block].eq(qp), piece[block].eq(piece_of(qp, at))]
+            with m.If((give | drop) & mine[block]):
+                m.d.sync += held[block].eq(0)
+        claim(m, "once", ~pool.any | ~held[pool.offer] | Array(goes)[pool.offer])
+        claim(m, "spare", ~pool.spare_valid | ~held[pool.spare] | Array(goes)[pool.spare])
+        claim(m, "apart", ~pool.any | ~pool.spare_valid | (pool.offer != pool.spare))
+        quiet = Signal(range(SETTLED + 1))
+        acts = take | give | land | drop | (self.refill & ~pool.spare_valid)
+        m.d.sync += quiet.eq(Mux(acts | self.done | ~pool.awake, 0, Mux(quiet == SETTLED, quiet, quiet + 1)))
+        all_held = sum((held[block] for block in range(BLOCKS)), start=0) + pool.spare_valid == BLOCKS
+        claim(m, "kept", (quiet != SETTLED) | pool.any | all_held)
+        rest = ~self.done & ~told & (quiet == SETTLED)
+        claim(m, "holds", ~rest | (pool.holds == (count != 0)))
+        first = piece_of(qp, consumed[qp])
+        looked = Signal(range(3))
+        before = Signal()
+        m.d.sync += [before.eq(qp), looked.eq(Mux((before == qp) & rest, Mux(looked == 2, looked, looked + 1), 0))]
+        for block in range(BLOCKS):
+            near = (piece[block] == first) | (piece[block] == (first + 1)[: len(first)])
+            place = Mux(piece[block][0], pool.places[1], pool.places[0])
+            claim(
+                m,
+                f"place_{block}",
+                ~((looked == 2) & rest & (before == qp) & mine[block] & near) | (place == block),
+            )
+        reach(m, "all_taken", all_held & ~pool.any & (quiet == SETTLED))
+        reach(m, "two_go_back", self.done & pool.heard & (sum(goes, start=0) == 2))
+        reach(m, "second_life", drop & (count == 2))
+        return m
+
+
+def test_no_block_is_lost_or_given_twice(tmp_path):
+    verdict = prove(Blocks(), tmp_path, DEPTH)
+    assert verdict.holds, verdict.log
+
+
+def test_it_is_reached(tmp_path):
+    assert cover(Blocks(), tmp_path, DEPTH).holds
+
+
+@pytest.mark.parametrize("wrong", ["drop", "give"])
+def test_what_is_wrong_is_found(tmp_path, wrong):
+    """A list that is dropped while another is being walked over; a block that is given back by who has none."""
+    verdict = prove(Blocks(wrong), tmp_path, DEPTH)
+    assert not verdict.holds
+    assert ("kept" if wrong == "drop" else "once") in verdict.names or "spare" in verdict.names
