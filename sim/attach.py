@@ -17,7 +17,7 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
-from verbena.sw.adapter import take_events
+from verbena.sw.events import take_events
 
 from .link import LATENCY_NS, MTU, LinkError, connect, listen
 

@@ -16,6 +16,7 @@ more than ``VERBENA_GRACE_MS`` (50), a thread moves it, unless ``VERBENA_EXACT``
 """
 
 import atexit
+import errno
 import os
 import random
 import sys
@@ -52,9 +53,19 @@ def second_ns(tick, clock_hz):
     return round(tick * TICKS_A_SECOND * 1e9 / clock_hz)
 
 
+def setting(name, default=None, kind=int):
+    """A number of the environment, or ``default`` if it is not set. ``OSError`` (EINVAL) if it is not a number."""
+    text = os.environ.get(name)
+    try:
+        return kind(text) if text else default
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise OSError(errno.EINVAL, f"{name} must be {what}, not {text!r}") from None
+
+
 def default_tick():
     """``VERBENA_TICK`` of the environment, or :data:`TICK`."""
-    return int(os.environ.get("VERBENA_TICK") or TICK)
+    return setting("VERBENA_TICK", TICK)
 
 
 def tick_text(tick, clock_hz):
@@ -88,11 +99,11 @@ def _make(options):
 
     settings = {key: value for key, value in _options.items() if key != "data_width"}
     for name, key in (("VERBENA_SEED", "seed"), ("VERBENA_MEMORY_LATENCY", "memory_latency")):
-        if os.environ.get(name):
-            options[key] = int(os.environ[name])
-    width = _options.get("data_width") or os.environ.get("VERBENA_DATA_WIDTH")
+        if (value := setting(name)) is not None:
+            options[key] = value
+    width = _options.get("data_width") or setting("VERBENA_DATA_WIDTH")
     if width:
-        options["design"] = rnic(Config(data_width=int(width)))
+        options["design"] = rnic(Config(data_width=width))
     if "seed" not in options | _options:
         options["seed"] = seed = random.SystemRandom().randrange(1 << 32)
         print(f"verbena: VERBENA_SEED={seed} repeats this simulation", file=sys.stderr, flush=True)
@@ -139,6 +150,7 @@ class _Opener:
         from .model import build, rnic
 
         network, name = self._network, self._name
+        grace = setting("VERBENA_GRACE_MS", GRACE_MS, float)
         adapter = network.adapters[name]
         if not os.environ.get("VERBENA_DATA_WIDTH"):
             build(rnic())  # before the others wait for this one
@@ -148,7 +160,7 @@ class _Opener:
         for other in network.adapters.values():
             port.add_neighbour(other.ip, MAC + other.number)
         if not os.environ.get("VERBENA_EXACT"):
-            Mover(world, float(os.environ.get("VERBENA_GRACE_MS") or GRACE_MS))
+            Mover(world, grace)
         return port
 
 

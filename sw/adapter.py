@@ -12,15 +12,16 @@ from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_DYNAMIC
 from verbena.hdl.abi.counters import COUNTERS
-from verbena.hdl.abi.eqe import EQE, EventType
+from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.abi.registers import REGISTERS
 
 from .errors import AdapterError
+from .events import EventRing, take_events, watch_events
 from .owner import claim
 from .reach import Reach
 from .regions import LOG_MPT_SIZE, Regions
 
-__all__ = ["Adapter", "AdapterError", "phase_at", "read_counters", "take_events"]
+__all__ = ["Adapter", "AdapterError", "read_counters"]
 
 LOG_EQ_SIZE = 12
 COMMAND_CYCLES = 4_000_000
@@ -31,9 +32,6 @@ ARP_QUIET = 100_000
 others may speak any time, always has something to do."""
 SECOND_NS = 10**9
 ARP_KNOWN = 1 << 31
-
-_driven = weakref.WeakSet()  # adapters that are up
-_driven_lock = threading.Lock()
 
 
 def read_counters(port, *names):
@@ -104,8 +102,7 @@ class Adapter:
         self.owner = claim(port)
         try:
             self._bring_up()
-            with _driven_lock:
-                _driven.add(self)
+            watch_events(self, True)
         except BaseException:
             self.owner.give_up()
             raise
@@ -119,8 +116,7 @@ class Adapter:
         """Gives up the device, which is reset if it is still there, and what it has in host memory; all Contexts are
         closed.
         """
-        with _driven_lock:
-            _driven.discard(self)
+        watch_events(self, False)
         with self._lock:
             if self.gone:
                 self.owner.forget()
@@ -128,7 +124,7 @@ class Adapter:
                 self.reset()
                 self.owner.give_up()
         self.regions.close()
-        self.memory.free(self.eq_address)
+        self.events.close()
 
     # Registers and commands
 
@@ -159,12 +155,9 @@ class Adapter:
         self.reset()
         port = self.port
         log_mpt_size = getattr(port, "log_mpt_size", LOG_MPT_SIZE)
-        self.log_eq_size = getattr(port, "log_eq_size", LOG_EQ_SIZE)
         self.regions = Regions(self.memory, self._random, self._drop_key, self._drop_tables, log_mpt_size)
         mpt_bus = self.regions.bus
-        self.eq_address, eq_bus = self.memory.alloc_contiguous(EQE.size << self.log_eq_size)
-        self.memory.write(self.eq_address, bytes(EQE.size << self.log_eq_size))
-        self.eq_consumer = 0
+        self.events = EventRing(self.memory, getattr(port, "log_eq_size", LOG_EQ_SIZE))
         for name, value in (
             ("mac_low", port.mac & 0xFFFFFFFF),
             ("mac_high", port.mac >> 32),
@@ -172,9 +165,9 @@ class Adapter:
             ("mpt_low", mpt_bus & 0xFFFFFFFF),
             ("mpt_high", mpt_bus >> 32),
             ("mpt_log_size", log_mpt_size),
-            ("eq_low", eq_bus & 0xFFFFFFFF),
-            ("eq_high", eq_bus >> 32),
-            ("eq_log_size", self.log_eq_size),
+            ("eq_low", self.events.bus & 0xFFFFFFFF),
+            ("eq_high", self.events.bus >> 32),
+            ("eq_log_size", self.events.log_size),
             ("tick", port.tick),
             ("bus_timeout", reg.BUS_TIMEOUT),
             ("control", 3),
@@ -367,16 +360,11 @@ class Adapter:
             return 0
         try:
             count = 0
-            while True:
-                at = self.eq_address + EQE.size * (self.eq_consumer & (1 << self.log_eq_size) - 1)
-                if phase_at(self.memory, at, EQE) == self.eq_consumer >> self.log_eq_size & 1:
-                    break
-                event = EQE.unpack(self.memory.read(at, EQE.size))
-                self.eq_consumer = self.eq_consumer + 1 & 0xFFFF
+            while (event := self.events.take()) is not None:
                 count += 1
                 self._dispatch(event["type"], event["number"])
             if count:
-                self._write("eq_consumer", self.eq_consumer)
+                self._write("eq_consumer", self.events.consumer)
         finally:
             self._lock.release()
         if count:
@@ -402,23 +390,3 @@ class Adapter:
         count = self.process_events()
         take_events(getattr(self.port, "world", None))
         return bool(count) or busy
-
-
-def take_events(world):
-    """Hands out the events of those adapters of this process whose port is in ``world`` and that have ``files``: a
-    program may sleep until one tells of an event, and then nobody else looks for it. Who moves the time of a world
-    without :meth:`Adapter.advance` calls this after it.
-    """
-    if world is None:
-        return
-    with _driven_lock:
-        adapters = list(_driven)
-    for adapter in adapters:
-        if adapter.files and getattr(adapter.port, "world", None) is world:
-            adapter.process_events(wait=False)
-
-
-def phase_at(memory, address, record):
-    """The phase bit of the entry at ``address``. What it vouches for must be read after it."""
-    bit = record.fields["phase"].offset
-    return memory.read(address + bit // 8, 1)[0] >> bit % 8 & 1

@@ -9,7 +9,7 @@ from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.abi.registers import CqDoorbell
 
-from ..adapter import phase_at
+from ..events import phase_at
 from .base import PyverbsCM, attempt, bury, refuse
 from .comp_channel import CompChannel
 from .cq_init_attr import CqInitAttrEx, PollCqAttr, check_init_attr, create_wc_flags_to_str

@@ -82,7 +82,7 @@ def kill(end):
 def old_memory(end):
     """Addresses and lengths of all that the adapter of ``end`` was given."""
     adapter = end.context._adapter
-    found = [(end.mr.buf, end.mr.length), (adapter.regions.address, 4096), (adapter.eq_address, 1 << 12)]
+    found = [(end.mr.buf, end.mr.length), (adapter.regions.address, 4096), (adapter.events.address, 1 << 12)]
     arena = host_memory._get()
     return found + [
         (arena.base + at, size) for at, size in arena.sizes.items() if at >= host_memory.HALF and size <= 1 << 16

@@ -48,6 +48,16 @@ def test_the_seed_that_is_told_repeats_the_simulation(unseeded):
     assert run(seed) == (out, seed)
 
 
+@pytest.mark.parametrize("name", ["VERBENA_SEED", "VERBENA_MEMORY_LATENCY", "VERBENA_DATA_WIDTH", "VERBENA_TICK"])
+def test_a_variable_that_is_no_number(name):
+    script = "from verbena.sw.verbs.device import Context; Context(name='sim0')"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | {name: "ten"}
+    )
+    assert done.returncode == 1
+    assert f"Failed to open device sim0: {name} must be a whole number, not 'ten'" in done.stderr.splitlines()[-1]
+
+
 def test_without_a_seed_keys_and_numbers_differ(unseeded):
     others = run()
     assert others[1] != unseeded[1]

@@ -19,7 +19,8 @@ from fake_device import (
 from verbena.hdl.abi.commands import Command
 from verbena.hdl.abi.counters import COUNTERS as NAMES
 from verbena.sw import host_memory
-from verbena.sw.adapter import Adapter, AdapterError, take_events
+from verbena.sw.adapter import Adapter, AdapterError
+from verbena.sw.events import take_events
 
 COMPLETION, CQ_ERR, QP_FATAL, QP_ACCESS_ERR, DEVICE_FATAL = 128, 0, 1, 3, 8
 NEIGHBOUR_IP, NEIGHBOUR_LOW, NEIGHBOUR_HIGH = 0x58, 0x5C, 0x60
@@ -374,9 +375,9 @@ def test_the_event_ring_wraps(fake, adapter):
             fake.event(COMPLETION, 0)
         assert adapter.process_events() == 3000
     assert len(owner.events) == 9000
-    adapter.eq_consumer = fake.events = 0xFFFE
+    adapter.events.consumer = fake.events = 0xFFFE
     for at in range(4096):  # what that many events leave behind: the last two slots are one pass older
-        host_memory.write(adapter.eq_address + 16 * at + 15, b"\0" if at < 0xFFE else b"\x80")
+        host_memory.write(adapter.events.address + 16 * at + 15, b"\0" if at < 0xFFE else b"\x80")
     for _ in range(4):
         fake.event(COMPLETION, 0)
     assert adapter.process_events() == 4
