@@ -15,8 +15,8 @@ DEPTH = 26
 class Lists(wiring.Component):
     """A pool whose rows are numbers, which count up in each list.
 
-    Assumed: a second row of a QP is only asked for while something is spare; a look only while nothing changes. Who puts,
-    takes and looks when is free.
+    Assumed: a second row of a QP is only asked for while something is spare; a look only while nothing changes. Who
+    puts, takes and looks when is free.
     """
 
     puts: In(1)

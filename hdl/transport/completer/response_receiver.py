@@ -52,9 +52,9 @@ class ResponseReceiver(wiring.Component):
     ========= ==========================================================================================
 
     *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 8 the first
-    response of a READ or atomic, 7 another, 2 more behind the end of one of the same QP; each further entry 6, an empty one 5, and once a message, or once a packet
-    if several QPs need it, the time to read the WQE (:class:`.entry_cache.EntryCache`). Between two packets a cycle
-    passes.
+    response of a READ or atomic, 7 another, 2 more behind the end of one of the same QP; each further entry 6, an empty
+    one 5, and once a message, or once a packet if several QPs need it, the time to read the WQE
+    (:class:`.entry_cache.EntryCache`). Between two packets a cycle passes.
 
     *Buffering*: none but ``job``'s register, and the targets, in a pool (:class:`.read_targets.ReadTargets`, which also
     says when they are taken).
