@@ -178,12 +178,13 @@ class CQ(PyverbsCM):
                 self._ready.append(self._completion(qp, entry))
 
     def _completion(self, qp, entry):
+        length = qp._length(entry)  # before the slot is free, and used again by another thread
         return WC(
             wr_id=qp._completed(entry),
             status=entry["status"],
             opcode=entry["opcode"],
             vendor_err=entry["syndrome"],
-            byte_len=qp._length(entry),
+            byte_len=length,
             qp_num=entry["qpn"],
             src_qp=entry["source_qpn"],
             imm_data=entry["immediate"],

@@ -96,8 +96,10 @@ class WorkQueue:
 
     def complete(self, index):
         """The wr_id of entry ``index``, which is complete, as are all before it."""
+        wr_id = self.wr_ids[index & self.size - 1]
+        # From here on another thread may use the slot again.
         self.completed = index + 1 & 0xFFFF
-        return self.wr_ids[index & self.size - 1]
+        return wr_id
 
     def entry(self, index):
         """Bytes of entry ``index``, whose slot is not used again yet."""

@@ -30,6 +30,7 @@ class OnePacket(wiring.Component):
             {
                 "given": In(data.StructLayout({"request": ReceivedRequest, "served": 8})),
                 "status": In(RingStatus),
+                "room": In(1),
                 "misfit": In(1),
                 "too_long": In(1),
                 "byte_length": In(32),
@@ -48,6 +49,7 @@ class OnePacket(wiring.Component):
             validator.request.eq(here.request),
             validator.served.eq(here.served),
             validator.status.eq(self.status),
+            validator.room.eq(self.room),
             validator.misfit.eq(self.misfit),
             validator.too_long.eq(self.too_long),
             validator.byte_length.eq(self.byte_length),

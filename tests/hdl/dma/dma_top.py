@@ -11,7 +11,7 @@ LARGEST = {"small": 64, "large": 256}
 """Bytes of what the readers of :func:`engine` may be asked for."""
 
 
-def engine(data_width, atomics=True):
+def engine(data_width, atomics=16):
     """A DMA engine with two readers of structures and two writers."""
     readers = {"small": (32, LARGEST["small"]), "large": (128, LARGEST["large"])}
     return DmaEngine(data_width, readers=readers, writers=("cqe", "eqe"), atomics=atomics)

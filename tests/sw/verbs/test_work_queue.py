@@ -92,3 +92,24 @@ def test_limits():
         assert caught.value.error_code == errno.EINVAL
     assert recv_wqe(RecvWR(1), CAP) == b""
     assert len(send_wqe(SendWR(1, 2, 1, sg=[SGE(0, 1 << 31, 0)]), CAP, False, host_memory)) == 48
+
+
+def test_an_id_is_read_before_its_slot_is_free():
+    """As soon as an entry is complete another thread may post into its slot."""
+
+    class Contended(WorkQueue):
+        @property
+        def completed(self):
+            return self._completed
+
+        @completed.setter
+        def completed(self, value):
+            self._completed = value
+            if value:
+                self.put(1000 + value, b"")
+
+    ring = Contended(host_memory, 4, 6)
+    for number in range(4):
+        ring.put(number, b"")
+    assert [ring.complete(index) for index in range(8)] == [0, 1, 2, 3, 1001, 1002, 1003, 1004]
+    ring.close()
