@@ -19,7 +19,7 @@ SHAPES = {"wide": (64, 512, 8), "narrow": (9, 2048, None), "pair": (36, 100, 9),
 
 
 class Memories(wiring.Component):
-    """Block RAM of several shapes, and LUT RAM. ``clear`` resets the queue, as the reset does, which
+    """Block RAM of several shapes, read in each cycle, and LUT RAM. ``clear`` resets the queue, as the reset does, which
     ``age`` counts from.
     """
 
@@ -27,7 +27,7 @@ class Memories(wiring.Component):
         members = {"i": In(stream.Signature(20)), "o": Out(stream.Signature(20)), "clear": In(1), "age": Out(8)}
         self.rams = {name: Ram(width, depth, granularity=lane) for name, (width, depth, lane) in SHAPES.items()}
         for name, ram in self.rams.items():
-            members |= {f"{name}_{port}": member for port, member in ram.signature.members.items()}
+            members |= {f"{name}_{port}": member for port, member in ram.signature.members.items() if port != "r_en"}
         super().__init__(members)
 
     def elaborate(self, platform):
@@ -40,6 +40,8 @@ class Memories(wiring.Component):
         for name, ram in self.rams.items():
             m.submodules[name] = ram
             for port, member in ram.signature.members.items():
+                if port == "r_en":
+                    continue
                 inner, outer = getattr(ram, port), getattr(self, f"{name}_{port}")
                 m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
         return m
