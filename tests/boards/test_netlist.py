@@ -19,8 +19,8 @@ SHAPES = {"wide": (64, 512, 8), "narrow": (9, 2048, None), "pair": (36, 100, 9),
 
 
 class Memories(wiring.Component):
-    """Block RAM of several shapes, read in each cycle, and LUT RAM. ``clear`` resets the queue, as the reset does, which
-    ``age`` counts from.
+    """Block RAM of several shapes, read in each cycle, and LUT RAM. ``clear`` resets the queue, as the reset does,
+    which ``age`` counts from.
     """
 
     def __init__(self):
