@@ -51,8 +51,10 @@ def test_a_small_message_under_the_peers_large_reads(pair, mtu, most):
         completions(d.cq, 1)
         completions(c.cq, 1)
         reads(b, a, 0, DEPTH)
-        settle(20_000)
-        before = b.cq.poll(DEPTH)[0]
+        before = 0
+        while not before:
+            settle(1000)
+            before = b.cq.poll(DEPTH)[0]
         for number in range(8):
             start = world().cycles
             send(c, SEND, [sge(c, 0, 8)])
