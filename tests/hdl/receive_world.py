@@ -153,6 +153,7 @@ class Rules:
         self.dead = False
         self.entries = []  # all that were ever to be answered
         self.served = 0
+        self.busy = False  # one was dropped, as there was none
         self.room = True  # for another one beside those that wait for their answer
         self.repeated = False  # a duplicate is, or was, among those
         self.since_nak = []  # packets ahead of the gap since its NAK
@@ -366,6 +367,7 @@ class Rules:
         if packet["length"] or (packet["dma_length"] > 1 << 31 if opcode == READ_REQUEST else packet["address"] % 8):
             return self._fatal(0x61, 2)
         if not self._fits():
+            self.busy = True
             return {"silent": 1, "cause": 0}
         self.repeated = mixed
         self.nak_sent = False

@@ -28,6 +28,8 @@ from verbena.hdl.transport.send_side import SendSide
         ("address_width", (31, 65, "64")),
         ("requests", (1, None)),
         ("atomics", (0, None)),
+        ("read_targets", (128, 300, 4096)),
+        ("responses", (128, 300, 4096)),
         ("udp_port", (0, 65536)),
     ],
 )

@@ -43,6 +43,8 @@ class ReadAtomicCheck(wiring.Component):
         There is a row for a QP that has some.
     after
         First PSN behind the packet and all its responses; of other requests the next PSN.
+    crowded : 1
+        It finds no row in the pool, though its QP has not sixteen; 1 cycle later already.
     invalid, full : 1
         Of a new one: invalid request; no room.
     stale : 1
@@ -61,6 +63,7 @@ class ReadAtomicCheck(wiring.Component):
     room: In(1)
 
     after: Out(PSN_BITS)
+    crowded: Out(1)
     invalid: Out(1)
     full: Out(1)
     stale: Out(1)
@@ -111,6 +114,7 @@ class ReadAtomicCheck(wiring.Component):
             m.d.sync += unfit.eq(self.transport.address[:3] != 0)
         m.d.comb += [
             self.invalid.eq(self.responds & (unfit | (over & ~self.mixed))),
+            self.crowded.eq(self.responds & ~self.room & (flight != 0) & ~flight[4]),
             self.full.eq(self.responds & ~fits),
             self.stale.eq(~fits | (reads & (unfit | beyond))),
         ]

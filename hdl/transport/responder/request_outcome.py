@@ -86,6 +86,8 @@ class RequestOutcome(wiring.Component):
     job : Job
     next : RequestState
         After it.
+    busy : 1
+        The packet was dropped for want of room.
     consume : 1
         The receive WQE ``receive.index`` is used up.
     """
@@ -116,6 +118,7 @@ class RequestOutcome(wiring.Component):
     job: Out(Job)
     next: Out(RequestState)
     consume: Out(1)
+    busy: Out(1)
 
     def elaborate(self, platform):
         m = Module()
@@ -204,6 +207,7 @@ class RequestOutcome(wiring.Component):
             m.d.sync += [
                 completed.eq(execute & self.end),
                 self.consume.eq(consume),
+                self.busy.eq(is_[Verdict.BUSY]),
                 syndrome.eq(job.syndrome),
                 with_credits.eq(execute | is_[Verdict.DUPLICATE]),
                 after.eq(fresh),

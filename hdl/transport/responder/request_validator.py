@@ -45,6 +45,8 @@ class RequestValidator(wiring.Component):
         In the cycle of ``decide``: there is no verdict yet, because the receive WQE is on its way.
     again : 1
         In the cycle of ``decide``: it is a READ or an atomic that is asked for again.
+    crowded : 1
+        In the cycle of ``decide``: it is a READ or an atomic that could be served if there were room.
     flushable : 1
         In the cycle of ``decide``: the QP is in ERR, and has a receive WQE to be flushed.
     execute : 1
@@ -63,7 +65,7 @@ class RequestValidator(wiring.Component):
         The same: the receive WQE ``index`` of the QP's state is used up.
     entry
         The same, if the job is a release: what is to be answered.
-    count_drop_sequence, count_drop_duplicate : 1
+    count_drop_sequence, count_drop_duplicate, count_drop_busy : 1
         The verdict is one that counts so.
     """
 
@@ -76,6 +78,7 @@ class RequestValidator(wiring.Component):
     token: In(1)
     wait: Out(1)
     again: Out(1)
+    crowded: Out(1)
     flushable: Out(1)
     execute: Out(1)
     write: Out(1)
@@ -91,6 +94,7 @@ class RequestValidator(wiring.Component):
     entry: Out(ResponseEntry)
     count_drop_sequence: Out(1)
     count_drop_duplicate: Out(1)
+    count_drop_busy: Out(1)
 
     def __init__(self, atomics=True):
         self.atomics = atomics
@@ -132,6 +136,7 @@ class RequestValidator(wiring.Component):
             check.status.eq(self.status),
             self.wait.eq(check.wait),
             self.again.eq(check.again),
+            self.crowded.eq(read_atomic.crowded & (check.again | (check.verdict == Verdict.EXECUTE))),
             self.flushable.eq(check.flush),
             self.write.eq(check.write),
             self.begin.eq(check.begin),
@@ -160,6 +165,7 @@ class RequestValidator(wiring.Component):
             ]
 
         m.d.comb += [
+            self.count_drop_busy.eq(outcome.busy),
             outcome.update.eq(self.place),
             outcome.verdict.eq(verdict),
             outcome.misfit.eq(self.misfit),

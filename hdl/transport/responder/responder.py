@@ -22,9 +22,9 @@ ResponseWrite = data.StructLayout({"qp": 12, "entry": ResponseEntry})
 """A READ or an atomic that is to be answered."""
 
 
-RECALL_LIMIT = 511
-"""Cycles for which a request waits while the READ/atomic responder gives up responses: reception must not wait for
-transmission."""
+PATIENCE = 511
+"""Cycles for which a request waits while the READ/atomic responder gives up responses, or has no row for another:
+reception must not wait for transmission."""
 
 
 class Responder(wiring.Component):
@@ -33,8 +33,8 @@ class Responder(wiring.Component):
     payload is there. Serves SEND and WRITE, with and without immediate, RDMA READ, and atomics; other requests are
     invalid (NAK 0x61). A READ or an atomic, also an old one that is asked for again, goes to the READ/atomic responder,
     and its job releases it. When one is asked for again the requester has gone back, and will ask for all behind it
-    again, too. So first what is behind it is recalled there; the request waits for that, but no longer than
-    :data:`RECALL_LIMIT`.
+    again, too. So first what is behind it is recalled there; the request waits for that, and for ``room``, but
+    no longer than :data:`PATIENCE`.
 
     Each packet has exactly one run on ``access`` and exactly one job on ``job``, the run first, in order.
 
@@ -94,7 +94,7 @@ class Responder(wiring.Component):
         Receive WQEs of the QP were fetched. Always ready but for a cycle now and then.
     reply : stream of ``ResponderReply``
         Answer to QUERY.
-    count_drop_sequence, count_drop_duplicate : 1
+    count_drop_sequence, count_drop_duplicate, count_drop_busy : 1
         Strobes.
     """
 
@@ -135,6 +135,7 @@ class Responder(wiring.Component):
                 "reply": Out(stream.Signature(ResponderReply)),
                 "count_drop_sequence": Out(1),
                 "count_drop_duplicate": Out(1),
+                "count_drop_busy": Out(1),
             }
         )
 
@@ -151,7 +152,7 @@ class Responder(wiring.Component):
         consumed_sent, said = Signal(), Signal()
         take, finish = Signal(), Signal()
         has_recalled = Signal()
-        patience = Signal(range(RECALL_LIMIT + 1))
+        patience = Signal(range(PATIENCE + 1))
         m.d.comb += [
             self.request.ready.eq(take),
             self.request_state.eq(validator.next),
@@ -210,7 +211,7 @@ class Responder(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [consumed_sent.eq(0), has_recalled.eq(0), patience.eq(RECALL_LIMIT)]
+                m.d.sync += [consumed_sent.eq(0), has_recalled.eq(0), patience.eq(PATIENCE)]
                 with m.If(self.request.valid):
                     m.next = "CHECK"
                     with m.If(work == Work.CONTROL):
@@ -242,6 +243,9 @@ class Responder(wiring.Component):
                         m.next = "CHECK"
                     with m.If(validator.again & ~has_recalled):
                         m.next = "RECALL"
+                    with m.Elif(validator.crowded & (patience != 0)):
+                        m.d.sync += patience.eq(patience - 1)
+                        m.next = "DECIDE"
                 with m.Elif(~validator.flushable):
                     m.d.comb += [
                         self.wanted.valid.eq(self.status.producer != self.status.fetched),
@@ -280,6 +284,7 @@ class Responder(wiring.Component):
                         flushes.add.eq(work == Work.FLUSH),
                         self.count_drop_sequence.eq(validator.count_drop_sequence),
                         self.count_drop_duplicate.eq(validator.count_drop_duplicate),
+                        self.count_drop_busy.eq(validator.count_drop_busy),
                     ]
                     m.next = "IDLE"
 

@@ -33,7 +33,7 @@ from streams import collect, make_rng, plain, receive_all, send_all, shared, sim
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.transport.receive.layouts import Work
-from verbena.hdl.transport.responder.responder import RECALL_LIMIT, Responder
+from verbena.hdl.transport.responder.responder import PATIENCE, Responder
 
 QPS = 4
 NO_RESPONSES = [*range(0x0D), *range(0x13, 0x20)]
@@ -65,14 +65,14 @@ class World:
         self.expected = []  # (qp, run, job)
         self.entries = []  # (qp, entry)
         self.wanted_entries = []
-        self.dropped = {"sequence": 0, "duplicate": 0}
+        self.dropped = {"sequence": 0, "duplicate": 0, "busy": 0}
         self.sent = 0  # packets
         self.cycles, self.waits = [], []  # when each packet was taken, and after how many cycles
         self.served = [0] * QPS
         self.lagging = [0] * QPS  # entries that the dut is told of only after a recall
         self.recalls = []
         self.recallable = True
-        self.room = True
+        self.room, self.crowded = True, 0  # room for another, and cycles until the dut finds it
 
     def recall(self, qp, psn):
         """Whether the READ/atomic responder has given up by now what is behind."""
@@ -121,9 +121,10 @@ class World:
             distance = (packet["psn"] - rules.epsn + (1 << 23)) % (1 << 24) - (1 << 23)
             self.dropped["sequence"] += distance > 0
             self.dropped["duplicate"] += distance < 0
-        rules.served, rules.room = self.served[qp], self.room
+        rules.served, rules.room, rules.busy = self.served[qp], self.room, False
         entries = len(rules.entries)
         run, job = rules.packet(packet, accept)
+        self.dropped["busy"] += rules.busy
         self.expected.append((qp, run, job))
         self.wanted_entries += [(qp, entry) for entry in rules.entries[entries:]]
         fields = {name: packet.pop(name) for name in ("swap", "compare")} | {"transport": packet}
@@ -149,7 +150,7 @@ class World:
     def simulate(self, script, **kwargs):
         """Runs ``script(ctx)`` after all QPs were connected, then compares."""
         dut = self.dut
-        counted = {"sequence": 0, "duplicate": 0}
+        counted = dict.fromkeys(self.dropped, 0)
 
         async def run(ctx):
             for qp in range(QPS):
@@ -164,9 +165,10 @@ class World:
             cycle = waits = 0
             while True:
                 request = dut.block.request
-                _, _, sequence, duplicate, work, valid, ready = await ctx.tick().sample(
+                _, _, sequence, duplicate, busy, work, valid, ready = await ctx.tick().sample(
                     dut.count_drop_sequence,
                     dut.count_drop_duplicate,
+                    dut.count_drop_busy,
                     request.payload.work,
                     request.valid,
                     request.ready,
@@ -174,6 +176,7 @@ class World:
                 valid = valid and work == Work.PACKET
                 counted["sequence"] += sequence
                 counted["duplicate"] += duplicate
+                counted["busy"] += busy
                 if valid and ready:
                     self.cycles.append(cycle)
                     self.waits.append(waits)
@@ -185,7 +188,8 @@ class World:
             recalled = False
             while True:
                 ctx.set(dut.entry.ready, self.rng.random() >= self.stall)
-                ctx.set(dut.room, self.room)
+                ctx.set(dut.room, self.room and not self.crowded)
+                self.crowded -= self.crowded > 0
                 _, _, valid, ready, row, qp, recalls, recall = await ctx.tick().sample(
                     dut.entry.valid, dut.entry.ready, dut.entry.payload, dut.served_qp, dut.recall_en, dut.recall
                 )
@@ -530,6 +534,7 @@ def test_reads_and_atomics_by_hand():
         await says(send(READ_REQUEST, 600, psn=100), silent=1)
         world.served[0] = 1
         await says(send(READ_REQUEST, 600), release=1, psn=103, msn=2)
+        await says(send(FETCH_ADD, address=8), silent=1)
         world.room = True
         await says(send(FETCH_ADD, address=8), release=1, psn=106, msn=3)
 
@@ -835,8 +840,30 @@ def test_reception_does_not_wait_for_a_recall_for_ever():
         await world.packet(ctx, 0, READ_REQUEST, dma_length=256, psn=100)
 
     world.simulate(script)
-    assert RECALL_LIMIT <= world.waits[-1] < RECALL_LIMIT + 16
+    assert PATIENCE <= world.waits[-1] < PATIENCE + 16
     assert len(world.entries) == 2
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_read_waits_for_room(late):
+    """But not for ever, and a QP's first does not wait."""
+    world = World(values=[{"access": 14, "max_dest_rd_atomic": 16}] * QPS)
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 100)
+        world.room = False
+        await world.packet(ctx, 0, READ_REQUEST, dma_length=256)
+        world.rules[0].room = world.room = not late  # what the rules are told
+        sent = world.packet(ctx, 0, READ_REQUEST, dma_length=256)
+        world.crowded = PATIENCE + 20 if late else 100
+        await sent
+
+    world.simulate(script)
+    first, second = world.waits[-2:]
+    assert first < 20
+    assert second >= 90
+    assert second < (PATIENCE + 20 if late else 120)
+    assert len(world.entries) == 2 - late
 
 
 CYCLES = {
