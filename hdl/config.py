@@ -77,9 +77,8 @@ class Config:
     mpt_sets, mtt_sets : int
         Sets of the key and the translation cache, of 2 ways each.
     read_targets, responses : int or None
-        READs and atomics that all QPs together may have outstanding, and their peers here, powers of two, more than
-        twice the QPs, at most 2048. A QP may have 16; each may have one whatever the others have. Derived: 256, or 4 a
-        QP.
+        READs and atomics that all QPs together may have outstanding, and their peers here, and one more; powers of two
+        from 4 a QP to 2048. A QP may have 16; each may have one whatever the others have. Derived: 256, or 4 a QP.
     memory_latency : int
         Cycles, 16 to 4096, that the memory may take for a read or a write while the engine runs at full rate. What
         follows is derived from it where it is None.
