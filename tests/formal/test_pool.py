@@ -1,4 +1,4 @@
-"""The pool: no row is given twice, none is lost, and a list comes out as it was put in."""
+"""The pool: no row is given twice, what is spare is counted right, and a list comes out as it was put in."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -8,15 +8,16 @@ from verbena.hdl.context.pool import Pool
 
 QPS = 2
 ROWS = 8
-DEPTH = 26
-"""8 cycles until the pool is awake, and 4 puts or takes of 4 cycles."""
+WIDTH = 3
+DEPTH = 23
+"""8 cycles until the pool is awake, 3 puts or takes of 4 cycles, and a look."""
 
 
 class Lists(wiring.Component):
     """A pool whose rows are numbers, which count up in each list.
 
-    Assumed: a second row of a QP is only asked for while something is spare; a look only while nothing changes. Who
-    puts, takes and looks when is free.
+    Assumed: a second row of a QP is only asked for while something is spare; a look only while nothing changes, and not
+    within 3 cycles of another; nothing until the pool is awake. Who puts, takes and looks when is free.
     """
 
     puts: In(1)
@@ -29,11 +30,13 @@ class Lists(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.pool = pool = Pool(4, ROWS, QPS)
-        newest, oldest = (tuple(Signal(4, name=f"{name}_{qp}") for qp in range(QPS)) for name in ("newest", "oldest"))
+        m.submodules.pool = pool = Pool(WIDTH, ROWS, QPS)
+        newest, oldest = (
+            tuple(Signal(WIDTH, name=f"{name}_{qp}") for qp in range(QPS)) for name in ("newest", "oldest")
+        )
 
         def held(qp):
-            return (newest[qp] - oldest[qp])[:4]
+            return (newest[qp] - oldest[qp])[:WIDTH]
 
         def of(qp, values):
             return Mux(qp, values[1], values[0])
@@ -57,7 +60,14 @@ class Lists(wiring.Component):
             pool.look.eq(self.look),
             pool.look_qp.eq(self.look_qp),
         ]
-        looked, ago, wanted, some = Signal(), Signal(range(4)), Signal(4), Signal()
+        asleep = Signal(range(ROWS + 1), init=ROWS)
+        awake = asleep == 0
+        with m.If(~awake):
+            m.d.sync += asleep.eq(asleep - 1)
+        assume(m, awake | ~(self.puts | self.takes | self.look))
+        resting = Signal(range(6))  # cycles without a take
+        m.d.sync += resting.eq(Mux(pool.take.valid, 0, resting + (resting != 5)))
+        looked, ago, wanted, some = Signal(), Signal(range(4)), Signal(WIDTH), Signal()
         assume(m, ~self.look | (~pool.changing & (ago == 0)))
         for qp in range(QPS):
             with m.If(pool.put.valid & pool.put.ready & (self.put_qp == qp)):
@@ -74,7 +84,10 @@ class Lists(wiring.Component):
             m.d.sync += ago.eq(ago - 1)
         claim(m, "some", ~looked | (pool.some == some))
         claim(m, "order", ~(looked & some & (ago <= 1)) | (pool.row == wanted))
+        extra = sum(Mux(held(qp) == 0, 0, held(qp) - 1) for qp in range(QPS))
+        claim(m, "spare", ~awake | (pool.spare + extra == ROWS - 1 - QPS) | (resting != 5))
         claim(m, "bounded", held(0) + held(1) <= ROWS - 1)
+        reach(m, "at_rest", awake & (resting == 5) & (held(0) == 1) & (oldest[0] != 0))
         reach(m, "second_row", looked & some & (ago == 1) & (wanted == 1))
         return m
 
