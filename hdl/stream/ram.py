@@ -78,10 +78,10 @@ class Ram(wiring.Component):
             write.data.eq(raw),
             write.en.eq(self.w_en),
             read.addr.eq(self.r_addr),
-            read.en.eq(self.r_en),
+            read.en.eq(1),
         ]
         m.d.sync += comes.eq(self.r_en)
-        with m.If(comes):
+        with m.If(comes):  # the memory itself may read whatever is addressed
             m.d.sync += out.eq(read.data)
         m.d.comb += (self.r_data.as_value() if isinstance(self.r_data, ValueCastable) else self.r_data).eq(out)
         return m
