@@ -9,7 +9,7 @@ __all__ = ["BlockPool"]
 
 
 class BlockPool(wiring.Component):
-    """A set of free blocks, and for each QP a list of blocks, the oldest first.
+    """A queue of free blocks, and for each QP a list of blocks, the oldest first.
 
     A ring is cut into pieces: all WQEs whose free-running index is the same but for the lowest bits, ``size`` bytes of
     them. A block holds a piece. A QP that holds blocks holds those of consecutive pieces, and a block whose piece is
@@ -20,8 +20,9 @@ class BlockPool(wiring.Component):
 
     *Latency*: ``take``, ``give``, ``land`` and ``drop`` act at the end of their cycle, and only one of them may come in
     a cycle; the next ``offer`` stands in the second cycle after one was taken. What is said to be consumed takes 2
-    cycles, and 2 more for each block that goes back. ``drop`` gives a block a cycle back. For ``qps`` cycles after a
-    reset it is not ``awake``: nothing is offered, and nothing may be dropped.
+    cycles, and 2 more for each block that goes back. ``drop`` gives a block a cycle back. For as many cycles after
+    a reset as there are QPs, or blocks if these are more, it is not ``awake``: nothing is offered, and nothing may be
+    dropped.
 
     Parameters
     ----------
@@ -140,26 +141,24 @@ class BlockPool(wiring.Component):
                         m.d.comb += shift.eq(index >> (ceil_log2(self.size) - each))
             return shift
 
-        # -- Who holds nothing is walked over after a reset, which does not reach the memories.
-        at = Signal(range(self.qps))
+        # -- After a reset, which does not reach the memories, nobody holds anything, and all blocks are free.
+        at = Signal(range(max(self.qps, self.blocks)))
         with m.If(~self.awake):
-            m.d.sync += [at.eq(at + 1), self.awake.eq(at == self.qps - 1)]
+            m.d.sync += [at.eq(at + 1), self.awake.eq(at == max(self.qps, self.blocks) - 1)]
 
         # -- The free blocks, one of them offered, and one put aside.
-        free = Signal(self.blocks, init=(1 << self.blocks) - 1)
-        candidate, frees, freed = Signal(block_bits), Signal(), Signal(block_bits)
-        for number in reversed(range(self.blocks)):
-            with m.If(free[number]):
-                m.d.comb += candidate.eq(number)
-        next_free = Signal.like(free)
-        m.d.comb += next_free.eq(free)
-        with m.If(frees):
-            m.d.comb += next_free.bit_select(freed, 1).eq(1)
-        offers = free.any() & ~self.any & self.awake
-        with m.If(offers):
-            m.d.sync += [self.any.eq(1), self.offer.eq(candidate)]
-            m.d.comb += next_free.bit_select(candidate, 1).eq(0)
-        m.d.sync += free.eq(next_free)
+        free, (free_first,) = self._memory(m, "frees", block_bits, self.blocks, 1)
+        begin, end = Signal(block_bits + 1), Signal(block_bits + 1, init=self.blocks)
+        frees, freed = Signal(), Signal(block_bits)
+        m.d.comb += [
+            free.addr.eq(Mux(self.awake, end[:block_bits], at)),
+            free.data.eq(Mux(self.awake, freed, at)),
+            free.en.eq(frees | ~self.awake),
+            free_first.addr.eq(begin),
+        ]
+        m.d.sync += end.eq(end + (frees & self.awake))
+        with m.If((begin != end) & ~self.any & self.awake):
+            m.d.sync += [self.any.eq(1), self.offer.eq(free_first.data), begin.eq(begin + 1)]
         with m.If(self.take):
             m.d.sync += self.any.eq(0)
         with m.Elif(self.any & self.refill & ~self.spare_valid):

@@ -7,7 +7,7 @@ from prover import assume, claim, cover, prove, reach
 from verbena.hdl.queue.block_pool import BlockPool
 
 QPS, BLOCKS, SIZE = 2, 4, 256
-DEPTH = 12
+DEPTH = 16
 SETTLED = 3
 """Cycles after which one of two blocks that went back is offered, if nothing happens meanwhile."""
 STRIDES = (6, 7)

@@ -158,6 +158,8 @@ def test_random(qps, blocks, size, strides):
     dut = world.dut
 
     async def testbench(ctx):
+        while not ctx.get(dut.awake):
+            await ctx.tick()
         for step in range(1500):
             ring = rng.choice(world.rings)
             ctx.set(dut.refill, rng.random() < 0.3)
@@ -193,8 +195,9 @@ def test_victims_go_round():
     simulate(dut, testbench, seed=rng.seed_value)
 
 
-def test_it_sleeps_until_nobody_holds_anything():
-    dut = BlockPool(8, 4, 256, range(6, 8))
+@pytest.mark.parametrize(("qps", "blocks"), [(8, 4), (2, 8)])
+def test_it_sleeps_until_nobody_holds_anything(qps, blocks):
+    dut = BlockPool(qps, blocks, 256, range(6, 8))
 
     async def testbench(ctx):
         for _ in range(8):

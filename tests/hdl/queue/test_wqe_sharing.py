@@ -108,6 +108,40 @@ def test_who_never_consumes_stops_nobody(silent):
     world.run(testbench, deadline=20_000)
 
 
+def test_a_doorbell_meets_its_ring_making_room():
+    """In each cycle around the time at which a ring makes room: what is posted then is fetched, though nobody asks."""
+    world, rings = set_up("sq", 4, blocks=4, quota=2, patience=16)
+    dut = world.dut
+    waiter, holders = rings[0], rings[1:]
+
+    async def testbench(ctx):
+        await configure(ctx, world)
+        for delay in range(44):
+            for ring in holders:
+                await post(ctx, world, ring, 1)
+            for _ in holders:
+                await world.arrival(ctx)
+            await post(ctx, world, waiter, 1)
+            await pause_for(ctx, delay)
+            for ring in holders:
+                await post(ctx, world, ring, 1)
+            ctx.set(dut.status_qp, waiter.qp)
+            ctx.set(dut.arrived.ready, 1)
+            missing, start = {ring.qp for ring in rings}, world.time
+            while missing:
+                _, _, valid, qp = await ctx.tick().sample(dut.arrived.valid, dut.arrived.payload)
+                if valid:
+                    missing.discard(qp)
+                assert world.time - start < 3000, f"{missing} did not come, {delay} cycles after the doorbell"
+            ctx.set(dut.arrived.ready, 0)
+            for ring in rings:
+                await send_all(ctx, dut.control, [{"qp": ring.qp, "action": QpAction.RESET}])
+                ring.posted = ring.freed = ring.seen = 0
+                ring.slots.clear()
+
+    world.run(testbench, deadline=60_000)
+
+
 def test_what_is_wanted_comes_at_once():
     """Receive rings, more than blocks, that wait for messages: when one comes, its WQE is there after two reads,
     one that is on its way, and its own, at most.
