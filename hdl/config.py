@@ -34,7 +34,7 @@ RECEIVE_MAX = 1 << 18
 ATOMIC = 13
 """Cycles in which the wire brings an atomic."""
 
-ATOMIC_PATH = 70
+ATOMIC_PATH = 25
 """Cycles from the cut of an atomic's response to its value, besides its read and its write."""
 
 SEND_WQE, RECEIVE_WQE = 64, 32

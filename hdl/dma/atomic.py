@@ -156,18 +156,20 @@ class AtomicUnit(wiring.Component):
         at = Signal(slot_bits)
         answering = Signal()
         value, failed = Signal(64), Signal()
+        given, given_failed = Signal(64), Signal()  # what stands at the outputs; meanwhile others are decided
         adding, equal, go = Signal(), Signal(4), Signal()  # `equal`: a bit for each quarter of the word
         expected = Signal()  # an answer has come for the slot
         beat = Signal()  # `changed` waits for W
         changed = Signal(64)
         none = Signal()  # the piece was refused
         written = Signal(slots)  # of decided slots: there is an answer to wait for
-        over, refused = Signal(), Signal()
+        over, refused, free = Signal(), Signal(), Signal()
         old = values_read.data
         m.d.comb += [
             rows_read.addr.eq(at),
             values_read.addr.eq(at),
-            over.eq((head != decided) & (~written.bit_select(head[:slot_bits], 1) | answers.o.valid)),
+            free.eq(~payload.valid & ~result.valid),
+            over.eq(free & (head != decided) & (~written.bit_select(head[:slot_bits], 1) | answers.o.valid)),
             go.eq(~failed & (adding | equal.all())),
             piece.ready.eq(asked | refused),
             operands.ready.eq(asked | refused),
@@ -175,13 +177,13 @@ class AtomicUnit(wiring.Component):
             self.write.beat.valid.eq(beat),
             self.write.beat.payload.data.eq(changed.replicate(1 << lane_bits)),
             self.write.beat.payload.last.eq(1),
-            payload.payload.data.eq(Cat(value.word_select(7 - i, 8) for i in range(8))),
+            payload.payload.data.eq(Cat(given.word_select(7 - i, 8) for i in range(8))),
             payload.payload.count.eq(Mux(none, 0, 8)),
             payload.payload.first.eq(1),
             payload.payload.last.eq(1),
-            payload.payload.error.eq(failed),
-            result.payload.value.eq(value),
-            result.payload.ok.eq(~failed),
+            payload.payload.error.eq(given_failed),
+            result.payload.value.eq(given),
+            result.payload.ok.eq(~given_failed),
         ]
         beat_lane = Signal(range(max(2, 1 << lane_bits)))
         m.d.comb += self.write.beat.payload.strobe.word_select(beat_lane, 8).eq(0xFF)
@@ -198,21 +200,22 @@ class AtomicUnit(wiring.Component):
                     answering.eq(over),
                     expected.eq(written.bit_select(head[:slot_bits], 1)),
                 ]
-                with m.If(~payload.valid & ~result.valid):
-                    with m.If(over | ((decided != arrived) & ~beat)):
-                        m.next = "LOAD"
-                    with m.Elif(here & ~good & (head == tail)):
-                        m.next = "REFUSE"
+                with m.If(over | ((decided != arrived) & ~beat)):
+                    m.next = "LOAD"
+                with m.Elif(free & here & ~good & (head == tail)):
+                    m.next = "REFUSE"
             with m.State("REFUSE"):
                 m.d.comb += refused.eq(1)
-                m.d.sync += [failed.eq(1), none.eq(1), payload.valid.eq(1), result.valid.eq(1), self.over.eq(1)]
+                m.d.sync += [given_failed.eq(1), none.eq(1), payload.valid.eq(1), result.valid.eq(1), self.over.eq(1)]
                 m.next = "IDLE"
             with m.State("LOAD"):
-                m.d.sync += [value.eq(old.value), failed.eq(old.error), none.eq(0), adding.eq(rows_read.data.add)]
+                m.d.sync += [value.eq(old.value), failed.eq(old.error), adding.eq(rows_read.data.add)]
                 with m.If(answering):
                     m.d.comb += answers.o.ready.eq(expected)
                     m.d.sync += [
-                        failed.eq(old.error | (answers.o.ready & answers.o.payload)),
+                        none.eq(0),
+                        given.eq(old.value),
+                        given_failed.eq(old.error | (answers.o.ready & answers.o.payload)),
                         head.eq(head + 1),
                         busy.bit_select(at, 1).eq(0),
                         payload.valid.eq(1),

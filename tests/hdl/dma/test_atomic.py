@@ -72,8 +72,10 @@ class Atomic:
                 self.packet, self.value = value.to_bytes(8, "big"), value
 
 
-def execute(atomics, data_width=64, slots=16, *, rng, stall=0.3, deadline=60_000, **options):
-    """Runs ``atomics`` and compares with the model. Returns the bus and the cycles of what was seen on it."""
+def execute(atomics, data_width=64, slots=16, *, rng, stall=0.3, late=0, deadline=60_000, **options):
+    """Runs ``atomics`` and compares with the model; their values are taken from cycle ``late`` on. Returns the bus and
+    the cycles of what was seen on it.
+    """
     dut = shared(Top, data_width, slots)
     bus = AxiMemory(dut.axi, rng, **{"latency": 64, **options})
     model = SparseMemory()
@@ -91,6 +93,8 @@ def execute(atomics, data_width=64, slots=16, *, rng, stall=0.3, deadline=60_000
         await send_all(ctx, dut.operands, items, rng, stall)
 
     async def take_payload(ctx):
+        for _ in range(late):
+            await ctx.tick()
         beats.extend(await receive_all(ctx, dut.payload, len(atomics), rng if stall else None, stall))
 
     async def take_results(ctx):
@@ -189,6 +193,14 @@ def test_in_flight(slots):
     bus, times = execute(atomics, slots=slots, rng=rng, stall=0, latency=200, answer=0, shuffle=False)
     assert bus.most_reads == slots
     assert times["ar"][slots - 1] - times["ar"][0] <= 2 * slots
+
+
+def test_all_are_written_while_a_value_waits():
+    """The transmitter takes its time for each value; the memory is not kept waiting meanwhile."""
+    rng = make_rng(1)
+    atomics = [Atomic(0x1000 + 8 * n, swap=1, add=1) for n in range(16)]
+    _, times = execute(atomics, rng=rng, stall=0, late=300, latency=10, answer=10, shuffle=False)
+    assert times["aw"][-1] < 300 <= times["payload"][0]
 
 
 def test_random_with_few_slots():
