@@ -11,6 +11,7 @@ The arena knows no device. A simulation lists :func:`windows` and is told of lat
 import bisect
 import ctypes
 import mmap
+import os
 import threading
 import weakref
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ __all__ = [
 PAGE = 4096
 SIZE = 1 << 30
 HALF = SIZE // 2
+ADDRESS = 0x2600_2000_0000
+"""Where the arena begins in each process, so that a simulation repeats with its addresses: they are on the wire, and
+which of their words are zero shows in the cycles of a push.
+"""
+
 MASK = 0x15A5B
 """Odd, so that no two neighbouring pages are in order; below the 2**17 pages of the scattered half."""
 
@@ -88,16 +94,24 @@ class Heap:
         self.ends.insert(i, end)
 
 
+def _reserve():
+    """Address of ``SIZE`` bytes, a multiple of ``HALF``: :data:`ADDRESS` where the system grants it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_longlong]
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    start = libc.mmap(ADDRESS, SIZE + HALF, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    if start == ctypes.c_void_p(-1).value:
+        error = ctypes.get_errno()
+        raise OSError(error, f"no address space for host memory: {os.strerror(error)}")
+    return start + -start % HALF
+
+
 class _Arena:
     def __init__(self):
-        self.mapping = mmap.mmap(
-            -1, SIZE + HALF, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-        )
         # From a multiple of HALF on: so an address of the second half has the low bits of its address on the bus.
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self.mapping))
-        self.skipped = -start % HALF
-        self.base = start + self.skipped
-        self.memory = memoryview(self.mapping)[self.skipped : self.skipped + SIZE]
+        self.base = _reserve()
+        self.memory = memoryview((ctypes.c_ubyte * SIZE).from_address(self.base)).cast("B")
         self.heaps = (Heap(HALF), Heap(HALF))
         self.sizes = {}  # by offset in the arena
         self.windows = [
@@ -179,7 +193,8 @@ def free(address):
         arena.heaps[at // HALF].give(at % HALF, size)
         start, end = -(-at // PAGE) * PAGE, (at + size) // PAGE * PAGE
         if end - start >= 1 << 20 and hasattr(mmap, "MADV_DONTNEED"):
-            arena.mapping.madvise(mmap.MADV_DONTNEED, arena.skipped + start, end - start)
+            libc = ctypes.CDLL(None)
+            libc.madvise(ctypes.c_void_p(arena.base + start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED)
 
 
 def _inside(address, length):

@@ -22,7 +22,7 @@ with End("sim0", 4096, qps=3) as a, End("sim1", 4096, qps=3) as b:
     a.qp.post_send(wr)
     while not a.cq.poll(1)[0]:
         pass
-    print([end.mr.rkey for end in (a, b)], [qp.qp_num for end in (a, b) for qp in end.qps], world().cycles)
+    print([end.mr.buf for end in (a, b)], [end.mr.rkey for end in (a, b)], [qp.qp_num for end in (a, b) for qp in end.qps], world().cycles)
 """
 
 
@@ -43,7 +43,7 @@ def unseeded():
 
 
 def test_the_seed_that_is_told_repeats_the_simulation(unseeded):
-    """The same keys, numbers of QPs and cycles."""
+    """The same addresses, keys, numbers of QPs and cycles."""
     out, seed = unseeded
     assert run(seed) == (out, seed)
 
