@@ -22,7 +22,8 @@ with End("sim0", 4096, qps=3) as a, End("sim1", 4096, qps=3) as b:
     a.qp.post_send(wr)
     while not a.cq.poll(1)[0]:
         pass
-    print([end.mr.buf for end in (a, b)], [end.mr.rkey for end in (a, b)], [qp.qp_num for end in (a, b) for qp in end.qps], world().cycles)
+    qps = [*a.qps, *b.qps]
+    print([a.mr.buf, b.mr.buf], [a.mr.rkey, b.mr.rkey], [qp.qp_num for qp in qps], world().cycles)
 """
 
 
@@ -61,4 +62,7 @@ def test_a_variable_that_is_no_number(name):
 def test_without_a_seed_keys_and_numbers_differ(unseeded):
     others = run()
     assert others[1] != unseeded[1]
-    assert others[0].split("]")[0] != unseeded[0].split("]")[0]
+    addresses, keys, numbers = zip(*(out.split("]")[:3] for out, _ in (others, unseeded)))
+    assert addresses[0] == addresses[1]
+    assert keys[0] != keys[1]
+    assert numbers[0] != numbers[1]
