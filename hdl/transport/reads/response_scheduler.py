@@ -28,7 +28,7 @@ class ResponseScheduler(wiring.Component):
 
     A QP has a turn when an entry is released, after a turn if there is more to do, and when the last of its responses
     on their way is answered, if others wait for that. One operation on a row every 2 cycles: a turn's begin and end
-    first, then answers, then releases. From ``release`` to ``begun`` 5 cycles. A token has its turn first, then a
+    first, then releases, then answers. From ``release`` to ``begun`` 5 cycles. A token has its turn first, then a
     recall.
 
     *Answers* pass on their way from transmitter to acknowledger: they are shown in the second cycle after they come,
@@ -153,16 +153,14 @@ class ResponseScheduler(wiring.Component):
                     self.recalling.eq(~token_due & self.recall),
                     token_due.eq(0),
                 ]
+            with m.Elif(self.release.valid & ~(release.token & token_out)):
+                m.d.comb += rows_read.addr.eq(release.qp)
+                m.d.sync += [operation.eq(Operation.RELEASE), applying.eq(1), self.release.ready.eq(1)]
+                with m.If(release.token):
+                    m.d.sync += [token_due.eq(1), token_out.eq(1), token_qp.eq(release.qp)]
             with m.Elif(wants_answer):
                 m.d.comb += rows_read.addr.eq(answer.qp)
                 m.d.sync += [operation.eq(Operation.ANSWER), applying.eq(1), counting.eq(1)]
-            with m.Else():
-                m.d.comb += rows_read.addr.eq(release.qp)
-                m.d.sync += operation.eq(Operation.RELEASE)
-                with m.If(self.release.valid & ~(release.token & token_out)):
-                    m.d.sync += [applying.eq(1), self.release.ready.eq(1)]
-                    with m.If(release.token):
-                        m.d.sync += [token_due.eq(1), token_out.eq(1), token_qp.eq(release.qp)]
 
         again = Signal()
         fatal = (answer.status != AccessStatus.OK) & (answer.status != AccessStatus.POISONED)

@@ -91,6 +91,24 @@ def test_cycles():
     run(test)
 
 
+def test_a_release_goes_before_an_answer():
+    """The acknowledger waits for its release, and can take no answer meanwhile."""
+
+    async def test(ctx, dut, user):
+        await send_all(ctx, dut.release, [{"qp": 1}])
+        await user.turn(ctx)
+        await user.end(ctx)
+        ctx.set(dut.answered_i.payload, {"qp": 1, "last": 1})
+        ctx.set(dut.answered_i.valid, 1)
+        await ctx.tick()  # from the next cycle on both want to be applied
+        ctx.set(dut.release.payload, {"qp": 3})
+        ctx.set(dut.release.valid, 1)
+        await ctx.tick()
+        assert ctx.get(dut.release.ready)
+
+    run(test)
+
+
 def test_answers_do_not_wait():
     """An answer that the acknowledger does not take holds up no release, and is counted at once."""
 
