@@ -36,7 +36,7 @@ from .stream.run_arbiter import RunArbiter
 from .stream.skid import Skid
 from .stream.slice import Slice
 from .stream.transfer import Completion, Done, Event, ReadRequest
-from .transport.common.layouts import Job
+from .transport.common.layouts import Answered, Job
 from .transport.reads.read_atomic_responder import ReadAtomicResponder
 from .transport.receive.lookup import ReceiveLookup
 from .transport.respond_only import RespondOnly
@@ -306,7 +306,8 @@ class Rnic(wiring.Component):
         link(m, responder.entry, read_atomic_responder.entry)
         connect_signals(m, read_atomic_responder, responder, "served", "recalled", "room")
         link(m, acknowledger.release, read_atomic_responder.release)
-        link(m, self._transmitter.answered, read_atomic_responder.answered_i)
+        answers = Queue(Answered, 4, sparse=True)
+        connect_via(m, "answers", answers, self._transmitter.answered, read_atomic_responder.answered_i)
         link(m, read_atomic_responder.answered_o, acknowledger.answered)
         link(m, acknowledger.ack, self._transmitter.ack)
         m.d.comb += acknowledger.backlog.eq(self._headers.o.valid)
@@ -354,7 +355,7 @@ class Rnic(wiring.Component):
         link(m, self._responder.reply, commands.responder_reply)
         m.d.comb += [
             commands.responder_done.eq(self._acknowledger.token_done),
-            commands.read_atomic_responder_done.eq(self._transmitter.response_token_done),
+            commands.read_atomic_responder_done.eq(self._read_atomic_responder.token_done),
         ]
         link(m, self._acknowledger.error, commands.responder_error)
         link(m, self._completions.error, commands.completion_error)

@@ -119,6 +119,8 @@ class ReadAtomicResponder(wiring.Component):
         8 bytes for each TX descriptor with source INLINE.
     operands : stream of ``AtomicOperands``; result : stream of ``AtomicResult``
         One for each run with ``tag``, in order. A result comes before its packet is answered.
+    token_done : 1
+        Strobe: a token has been to the transmitter and is back. Nothing of the QP's past follows on any output.
     count_atomics, count_replays : 1
         Strobes.
     """
@@ -150,6 +152,7 @@ class ReadAtomicResponder(wiring.Component):
                 "inline": Out(stream.Signature(PacketBeat(data_width))),
                 "operands": Out(stream.Signature(AtomicOperands)),
                 "result": In(stream.Signature(AtomicResult)),
+                "token_done": Out(1),
                 "count_atomics": Out(1),
                 "count_replays": Out(1),
             }
@@ -186,6 +189,7 @@ class ReadAtomicResponder(wiring.Component):
             scheduler.recall_qp.eq(self.recall.qp),
             scheduler.hold.eq(self.hold),
             self.served.eq(scheduler.served),
+            self.token_done.eq(scheduler.token_done),
             cache.qp.eq(scheduler.qp),
             cache.place.eq(state.place),
             cache.entry.eq(entry),

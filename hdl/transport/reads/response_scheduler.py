@@ -72,6 +72,8 @@ class ResponseScheduler(wiring.Component):
         ``lost_told``.
     ended, lost_told : 1
         Strobes.
+    token_done : 1
+        Strobe: the token has arrived. Nothing of the QP's past follows on ``answered_o``.
     """
 
     def __init__(self, qps):
@@ -99,6 +101,7 @@ class ResponseScheduler(wiring.Component):
                 "ended": Out(1),
                 "lost": In(1),
                 "lost_told": Out(1),
+                "token_done": Out(1),
             }
         )
 
@@ -200,6 +203,7 @@ class ResponseScheduler(wiring.Component):
             wants_answer.eq(here & ~stale & ~arrival & ~counted),
             over.eq(here & (stale | arrival | (passed & (counted | counting)))),
             self.answered_i.ready.eq(over),
+            self.token_done.eq(over & arrival),
             self.answered_o.payload.eq(answer),
             self.answered_o.valid.eq(Mux(own, ~own_stale, here & ~stale & ~arrival & ~passed)),
             self.lost_told.eq(own & (own_stale | self.answered_o.ready)),
@@ -221,7 +225,7 @@ class ResponseScheduler(wiring.Component):
             m.d.sync += passed.eq(0)
         with m.Elif(self.answered_o.valid & self.answered_o.ready & ~own):
             m.d.sync += passed.eq(1)
-        with m.If(over & arrival):
+        with m.If(self.token_done):
             m.d.sync += token_out.eq(0)
         with m.If(self.lost_told):
             m.d.sync += own.eq(0)

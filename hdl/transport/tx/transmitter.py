@@ -70,9 +70,9 @@ class Transmitter(wiring.Component):
     answered : stream of ``Answered``
         Also says OK without ``last`` when a token of the READ/atomic responder has arrived here: there, and only there,
         it ends what is said about the QP's past.
-    token_done, response_token_done : 1
-        A token of the requester, or of the READ/atomic responder, has arrived here: all earlier packets of its kind and
-        QP are out, or on their way behind ``header``.
+    token_done : 1
+        A token of the requester has arrived here: all earlier requests of its QP are out, or on their way behind
+        ``header``.
     count_tx_packets, count_tx_bytes, count_tx_messages, count_tx_acks, count_tx_naks, count_read_responses,
     count_stall_tx_payload
         What happened in this cycle; bytes are a number, and come in the next.
@@ -101,7 +101,6 @@ class Transmitter(wiring.Component):
                 "failed": Out(stream.Signature(Failure)),
                 "answered": Out(stream.Signature(Answered)),
                 "token_done": Out(1),
-                "response_token_done": Out(1),
                 "count_tx_packets": Out(1),
                 "count_tx_bytes": Out(LENGTH_BITS),
                 "count_tx_messages": Out(1),
@@ -280,8 +279,5 @@ class Transmitter(wiring.Component):
         m.d.comb += [
             self.count_tx_bytes.eq(Mux(gone, length, 0)),
             self.count_tx_packets.eq(self.header.valid & self.header.ready),
-            self.response_token_done.eq(
-                self.answered.valid & self.answered.ready & (answer.status == AccessStatus.OK) & ~answer.last
-            ),
         ]
         return m

@@ -459,7 +459,8 @@ class World:
             qp = rng.randrange(QPS)
             word = rng.randrange(2)
             ctx.set(dut.attribute, {"index": qp, "word": word, "data": QP_CONTEXT.words(**context(qp))[word]})
-            _, _, recalled, *values = await ctx.tick().sample(dut.recalled, *sampled, *payloads)
+            strobes = (dut.recalled, dut.token_done)
+            _, _, recalled, token_done, *values = await ctx.tick().sample(*strobes, *sampled, *payloads)
             moved = {name: values[2 * i] and values[2 * i + 1] for i, name in enumerate(names)}
             answer, packet, access, operands = map(plain, values[-4:])
             if moved["answered_o"]:
@@ -478,6 +479,7 @@ class World:
                 self.entering = None
             if moved["release"]:
                 self.release_taken()
+            assert token_done == bool(moved["answered_i"] and self.answer[0] is None)
             if moved["answered_i"]:
                 self.answer_taken()
             if recalled:

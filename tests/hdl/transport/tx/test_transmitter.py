@@ -94,7 +94,7 @@ class Plan:
         self.packets, self.verdicts = [], []
         self.beats = {"payload": [], "inline": [], "atomic": [], "replay": []}
         self.headers, self.out, self.failed, self.answered = [], [], [], []
-        self.counts = dict.fromkeys([*COUNTS, "token", "response_token"], 0)
+        self.counts = dict.fromkeys([*COUNTS, "token"], 0)
         for number in range(count):
             response = rng.random() < 0.5
             self.add(rng, number, response, rng.choice(RESPONSES if response else KINDS))
@@ -152,7 +152,7 @@ class Plan:
         if kind in ("token", "void"):
             if response:
                 self.answered.append((qp, 0, *mark, 0))
-            self.counts["response_token" if response else "token"] += kind == "token"
+            self.counts["token"] += kind == "token" and not response
         elif refused and response:
             self.answered.append((qp, status, *mark, last))
         elif refused:
@@ -186,7 +186,7 @@ def test_random(width, stall, monkeypatch):
         {"qp": rng.randrange(QPS), "psn": n, "msn": rng.randrange(1 << 24), "syndrome": rng.choice([0x1F, 0x60, 0x2C])}
         for n in range(40)
     ]
-    headers, out, failed, answered, counts = [], [], [], [], dict.fromkeys([*COUNTS, "token", "response_token"], 0)
+    headers, out, failed, answered, counts = [], [], [], [], dict.fromkeys([*COUNTS, "token"], 0)
     started = []
 
     async def producer(ctx):
@@ -221,7 +221,7 @@ def test_random(width, stall, monkeypatch):
     async def count(ctx):
         signals = [getattr(dut, f"count_{name}") for name in COUNTS]
         while True:
-            _, _, *values = await ctx.tick().sample(*signals, dut.token_done, dut.response_token_done)
+            _, _, *values = await ctx.tick().sample(*signals, dut.token_done)
             for name, value in zip(counts, values, strict=True):
                 counts[name] += value
 
