@@ -109,9 +109,10 @@ def resend_of(wqe, mtu, psn, skip):
 
 
 def target_of(wqe, psn, index, large):
-    """The ``ReadTarget`` of a READ or atomic."""
+    """The ``ReadTarget`` of a READ or atomic; without ``second`` if there is no second entry."""
     address, length, key = wqe.sges[0] if wqe.sges else (0, 0, 0)
-    return {
+    second = {"second": dict(zip(("address", "length", "lkey"), wqe.sges[1]))} if wqe.sges[1:] else {}
+    return second | {
         "psn": psn,
         "wqe_index": index % 65536,
         "length": wqe.true_length,
@@ -120,6 +121,7 @@ def target_of(wqe, psn, index, large):
         "lkey": key,
         "large": int(large),
         "atomic": int(wqe.opcode in ATOMICS),
+        "sge_count": len(wqe.sges),
     }
 
 

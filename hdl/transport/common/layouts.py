@@ -72,9 +72,13 @@ ReadTarget = data.StructLayout(
         "lkey": 32,
         "large": 1,  # WQEs of 128 bytes
         "atomic": 1,  # answered by an ATOMIC_ACKNOWLEDGE; else by READ responses
+        "second": data.StructLayout({"address": 64, "length": 32, "lkey": 32}),  # scatter/gather entry, if there is one
+        "sge_count": 3,
     }
 )
-"""Requester to response receiver, once a READ or atomic, before its request: where the response goes."""
+"""Requester to response receiver, once a READ or atomic, before its request: where the response goes. Further entries
+than two stand in the WQE.
+"""
 
 Failure = data.StructLayout({"qp": 12, "wqe_index": 16, "status": 8, "syndrome": 8})
 """To the completer: this WQE failed locally; earlier ones may still complete."""

@@ -18,9 +18,9 @@ WORDS = 16
 class EntryCache(wiring.Component):
     """Reads a WQE from its send ring in host memory, keeps it, and hands out its entries one after the other.
 
-    It keeps one WQE, that of the QP which asked last. Entry 1 is asked for once in a message and always read anew, so
-    that nothing of an older message, or of the QP's life before a RESET, is taken for it; further entries are read
-    again only if another QP has asked in between.
+    The first two entries are the target's. It keeps one WQE, that of the QP which asked last. Entry 2 is asked for once
+    in a message and always read anew, so that nothing of an older message, or of the QP's life before a RESET, is taken
+    for it; further entries are read again only if another QP has asked in between.
 
     An entry's address is given 2 cycles after ``want``, its size a cycle later; if the WQE must be read, 2 cycles and
     the read later, and 7 and 3 more words of 8 bytes, in which the WQE is put away.
@@ -35,7 +35,7 @@ class EntryCache(wiring.Component):
     want : 1
         Entry ``entry`` is needed; stays until ``take_size`` or ``exhausted``, and falls then for a cycle at least.
     qp, index, large, entry : 12, 16, 1, 4
-        Of what WQE, and whether it has 128 bytes instead of 64. Entry 0 does not exist here.
+        Of what WQE, and whether it has 128 bytes instead of 64. Entries 0 and 1 do not exist here.
     base, log_size : 64, 4
         The QP's send ring; looked at in the first two cycles of ``want``.
     word, take_address, take_size, exhausted : 64, 1, 1, 1
@@ -96,7 +96,7 @@ class EntryCache(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += offset.eq(Mux(self.large, Cat(Const(0, 7), masked), Cat(Const(0, 6), masked)))
-                m.d.sync += fetch.eq(~kept | (owner != self.qp) | (self.entry == 1))
+                m.d.sync += fetch.eq(~kept | (owner != self.qp) | (self.entry == 2))
                 with m.If(self.want):
                     m.next = "CHOOSE"
             with m.State("CHOOSE"):

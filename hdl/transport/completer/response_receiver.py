@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...abi.cqe import Syndrome, WcStatus
 from ...abi.tables import Access
+from ...abi.wqe import SGE
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest, ReadRequest
 from ..common.layouts import ResponseJob, ResponseJobKind
@@ -52,9 +53,9 @@ class ResponseReceiver(wiring.Component):
     ========= ==========================================================================================
 
     *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 8 the first
-    response of a READ or atomic, 7 another, 2 more behind the end of one of the same QP; each further entry 6, an empty
-    one 5, and once a message, or once a packet if several QPs need it, the time to read the WQE
-    (:class:`.entry_cache.EntryCache`). Between two packets a cycle passes.
+    response of a READ or atomic, 7 another, 2 more behind the end of one of the same QP; the second entry 4, an empty
+    one 3; each further one 6, an empty one 5, and once a message, or once a packet if several QPs need it, the time to
+    read the WQE (:class:`.entry_cache.EntryCache`). Between two packets a cycle passes.
 
     *Buffering*: none but ``job``'s register, and the targets, in a pool (:class:`.read_targets.ReadTargets`, which also
     says when they are taken).
@@ -137,18 +138,29 @@ class ResponseReceiver(wiring.Component):
             self.allowance.eq(targets.allowance),
         ]
 
-        # -- The place of its payload.
+        # -- The place of its payload. The target has the first two entries.
+        second, sized, alone = Signal(), Signal(), Signal()  # the second is wanted; it is at its size; there is none
+        size_word = Signal(64)
+        m.d.comb += [
+            alone.eq(~target.sge_count[1:].any()),
+            *(size_word[SGE.fields[name].offset % 64 :][:32].eq(target.second[name]) for name in ("length", "lkey")),
+        ]
+        m.d.sync += sized.eq(second & ~alone & ~sized)
+        unreadable = Signal()  # why there was no further entry
+        with m.If(walk.exhausted):
+            m.d.sync += unreadable.eq(~second & cache.failed)
         m.d.comb += [
             walk.start.address.eq(target.address),
             walk.start.key.eq(target.lkey),
             walk.start.left.eq(target.entry_length),
             walk.start.sge.eq(1),
             walk.length.eq(Mux(resetting, 0, transport.length)),
-            walk.word.eq(cache.word),
-            walk.take_address.eq(cache.take_address),
-            walk.take_size.eq(cache.take_size),
-            walk.exhausted.eq(cache.exhausted),
-            cache.want.eq(walk.want),
+            second.eq(walk.want & (walk.place.sge == 1)),
+            walk.word.eq(Mux(second, Mux(sized, size_word, target.second.address), cache.word)),
+            walk.take_address.eq(cache.take_address | (second & ~sized & ~alone)),
+            walk.take_size.eq(cache.take_size | (second & sized)),
+            walk.exhausted.eq(cache.exhausted | (second & alone)),
+            cache.want.eq(walk.want & ~second),
             cache.qp.eq(qp),
             cache.index.eq(target.wqe_index),
             cache.large.eq(target.large),
@@ -299,8 +311,8 @@ class ResponseReceiver(wiring.Component):
             ]
             with m.If(walk.short):
                 m.d.sync += [
-                    job.syndrome.eq(Mux(cache.failed, Syndrome.RING_BUS, Syndrome.LENGTH)),
-                    job.status.eq(Mux(cache.failed, WcStatus.GENERAL_ERR, WcStatus.LOC_LEN_ERR)),
+                    job.syndrome.eq(Mux(unreadable, Syndrome.RING_BUS, Syndrome.LENGTH)),
+                    job.status.eq(Mux(unreadable, WcStatus.GENERAL_ERR, WcStatus.LOC_LEN_ERR)),
                 ]
             with m.Elif(kind == ResponseJobKind.FAILED):
                 m.d.sync += job.syndrome.eq(

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...abi.wqe import SGE
 from ...stream.transfer import LENGTH_BITS
+from ..common.layouts import ReadTarget
 from .requester_context import BLOCKS_BITS
 from .wqe_words import WqeWord
 
@@ -30,6 +31,8 @@ class Gather(wiring.Component):
         How many bytes to gather: in the cycle before the first address at the latest.
     whole : 1
         Nothing is gathered, and the walk ends with the first entry. To be looked at from the first entry's length on.
+    pair : 1
+        With ``whole``: it ends with the second entry, which is shown at ``second``.
     atomic : 1
         The entry must hold as much as is to be gathered.
     count : 3
@@ -46,6 +49,8 @@ class Gather(wiring.Component):
         There is no such entry, and one is needed; or it holds another length than ``atomic`` allows.
     entry_length : 32
         What the entry holds behind the offset. Stays after the last ``cut``.
+    second : ``address``, ``length``, ``lkey``
+        The second entry of a ``pair``. Stays after ``cut``.
     offset : 31
         In the second cycle after ``load``: bytes of earlier packets.
     """
@@ -61,6 +66,7 @@ class Gather(wiring.Component):
                 "sized": In(1),
                 "size": In(LENGTH_BITS),
                 "whole": In(1),
+                "pair": In(1),
                 "atomic": In(1),
                 "count": In(3),
                 "sum": Out(64),
@@ -71,6 +77,7 @@ class Gather(wiring.Component):
                 "complete": Out(1),
                 "unfit": Out(1),
                 "entry_length": Out(32),
+                "second": Out(ReadTarget["second"].shape),
                 "offset": Out(31),
             }
         )
@@ -85,6 +92,7 @@ class Gather(wiring.Component):
         remote = Signal()  # REMOTE has come, which needs the offset, too
         over, passed = Signal(), Signal()  # the entry has no more than the offset; that is cut
         enough, equal, exhausted = Signal(), Signal(), Signal()
+        half = Signal()  # the first entry of a pair has come
         base = Signal(31)
         m.d.comb += [
             base.eq(Mux(begun, self.offset, 0)),
@@ -93,14 +101,23 @@ class Gather(wiring.Component):
             enough.eq(~over & ((left[LENGTH_BITS:] != 0) | (left[:LENGTH_BITS] >= chunk))),
         ]
         m.d.sync += self.cut.eq(0)
-        with m.If(self.active & (self.arriving == WqeWord.ENTRY_SIZE)):
+        sizes, addresses = (
+            self.active & (self.arriving == word) for word in (WqeWord.ENTRY_SIZE, WqeWord.ENTRY_ADDRESS)
+        )
+        with m.If(sizes & half):
+            with m.If(~self.cut):  # the third entry's length comes right behind
+                m.d.sync += [self.second.length.eq(field["length"]), self.second.lkey.eq(field["lkey"])]
+        with m.Elif(sizes):
             borrow = Signal()
             m.d.comb += borrow.eq((field["length"] - base)[-1])
             m.d.sync += [self.key.eq(field["lkey"]), left.eq(field["length"] - base), over.eq(borrow & ~self.whole)]
-        with m.If(self.active & (self.arriving == WqeWord.ENTRY_ADDRESS)):
+        with m.If(addresses & half):
+            m.d.sync += [self.cut.eq(1), self.second.address.eq(self.word)]
+        with m.Elif(addresses):
             there = entry < self.count
             m.d.sync += [
-                self.cut.eq(1),
+                self.cut.eq(~(self.whole & self.pair)),
+                half.eq(self.whole & self.pair),
                 self.address.eq(self.sum),
                 self.length.eq(Mux(enough, chunk, left)),
                 self.complete.eq((there & enough) | (chunk == 0) | self.whole),
@@ -131,5 +148,6 @@ class Gather(wiring.Component):
                 self.offset.eq(Cat(Const(0, 8), self.start_blocks)),
                 begun.eq(1),
                 remote.eq(0),
+                half.eq(0),
             ]
         return m

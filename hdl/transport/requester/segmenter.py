@@ -196,6 +196,7 @@ class Segmenter(wiring.Component):
             gather.sized.eq(head.sized),
             gather.size.eq(head.size),
             gather.whole.eq(head.one_sided | inlined),
+            gather.pair.eq(head.one_sided & ~head.atomic & head.count[1:].any()),
             gather.atomic.eq(head.atomic),
             gather.count.eq(head.count),
         ]
@@ -326,6 +327,8 @@ class Segmenter(wiring.Component):
             target.lkey.eq(gather.key),
             target.large.eq(job.large),
             target.atomic.eq(head.atomic),
+            target.second.eq(gather.second),
+            target.sge_count.eq(head.count),
         ]
         with m.If(head.one_sided):
             with m.Switch(head.opcode):

@@ -90,11 +90,11 @@ def test_random(data_width):
         base, log_size, large = rings[qp]
         if qp not in messages or rng.random() < 0.2:
             entries, content = wqe(rng, large, rng.randint(1, 6 if large else 2))
-            messages[qp] = [entries, content, rng.getrandbits(16), rng.random() < 0.1, 1]
+            messages[qp] = [entries, content, rng.getrandbits(16), rng.random() < 0.1, 2]
         entries, content, index, unreadable, number = messages[qp]
         address = base + (index % (1 << log_size) << (6 + large))
         asks.append((qp, index, large, number, base, log_size, address, content, unreadable))
-        if number == 1 or owner != qp:
+        if number == 2 or owner != qp:
             reads.append((address, 128 if large else 64))
             owner = None if unreadable else qp
         expected.append((entries[number] if number < len(entries) and not unreadable else None, unreadable))
@@ -107,12 +107,12 @@ def test_random(data_width):
 
 
 def test_cycles():
-    """Entry 1 is always read; then 4 cycles an entry."""
+    """Entry 2 is always read; then 4 cycles an entry."""
     rng = make_rng(1)
-    entries, data = wqe(rng, 1, 4)
-    asks = [(2, 5, 1, number, 0x1000, 3, 0x1000 + 5 * 128, data, False) for number in (1, 2, 3, 4, 1)]
+    entries, data = wqe(rng, 1, 5)
+    asks = [(2, 5, 1, number, 0x1000, 3, 0x1000 + 5 * 128, data, False) for number in (2, 3, 4, 5, 2)]
     answers, reads = run(asks)
-    assert [entry for entry, *_ in answers] == [entries[1], entries[2], entries[3], None, entries[1]]
+    assert [entry for entry, *_ in answers] == [entries[2], entries[3], entries[4], None, entries[2]]
     assert [cycles for *_, cycles in answers[1:4]] == [4, 4, 3]
     assert reads == [(0x1000 + 5 * 128, 128)] * 2
 

@@ -11,7 +11,9 @@ QPS = 4
 
 def target(rng):
     widths = {"psn": 24, "wqe_index": 16, "length": 32, "address": 64, "entry_length": 32, "lkey": 32, "large": 1}
-    return {name: rng.getrandbits(width) for name, width in (widths | {"atomic": 1}).items()}
+    fields = {name: rng.getrandbits(width) for name, width in (widths | {"atomic": 1, "sge_count": 3}).items()}
+    second = {"address": 64, "length": 32, "lkey": 32}
+    return fields | {"second": {name: rng.getrandbits(width) for name, width in second.items()}}
 
 
 class User:

@@ -65,6 +65,8 @@ class Message:
             "lkey": key,
             "large": self.large,
             "atomic": self.atomic,
+            "second": dict(zip(("address", "length", "lkey"), [*self.entries, (0, 0, 0)][1])),
+            "sge_count": len(self.entries),
         }
 
     def wqe(self, rng):
@@ -80,7 +82,7 @@ class Message:
         for number, (address, length, key) in enumerate(self.entries):
             begin, end = max(start, self.place), min(start + length, self.place + size)
             if begin < end:
-                if number and not self.readable:
+                if number > 1 and not self.readable:
                     return accesses, size - sum(n for *_, n in accesses)
                 accesses.append((key, (address + begin - start) % (1 << 64), end - begin))
             start += length
@@ -474,8 +476,8 @@ def test_entries_are_read_once_a_message():
     )
     assert [job.kind for _, job in got] == [DATA] * 3
     assert [[access.length for access in run] for run, _ in got] == [[10, 20, 226], [100, 156], [8, 8]]
-    assert [length for _, length in reads] == [128, 128]
-    assert cycles[1] == 6 + 2 * 6  # nothing is left of the entry before
+    assert [length for _, length in reads] == [128]  # and none for two entries
+    assert cycles[1:] == [6 + 2 * 6, 10 + 4]  # nothing is left of the entry before
 
 
 @pytest.mark.parametrize(
@@ -499,7 +501,8 @@ def test_entries_are_read_once_a_message():
         ({"length": 256}, ONLY, 256, DATA, 0x1F),
         ({"length": (1 << 31)}, FIRST, 256, DATA, 0x1F),
         ({"length": 16, "entries": [8, 7]}, ONLY, 16, FAILED, Syndrome.LENGTH),
-        ({"length": 16, "entries": [8, 8], "readable": False}, ONLY, 16, FAILED, Syndrome.RING_BUS),
+        ({"length": 16, "entries": [8, 4, 4], "readable": False}, ONLY, 16, FAILED, Syndrome.RING_BUS),
+        ({"length": 16, "entries": [8, 8], "readable": False}, ONLY, 16, DATA, 0x1F),
         ({"length": 16, "entries": [16, 8], "readable": False}, ONLY, 16, DATA, 0x1F),
     ],
 )
