@@ -15,10 +15,13 @@ def checked(client, page, offset, length, *, cross=0, page_bits=12, **fields):
 
 
 def run(accesses, host, client, pieces, data_width=64):
-    """The client's pieces; the other one gets none, and a verdict a run is told on transmit only."""
+    """The client's pieces; the other one gets none, a verdict a run is told on transmit only, and of each run that fails
+    one error is counted, but none of those that are poisoned.
+    """
     rng = make_rng()
     dut = Translation(data_width, QPS, sets=16)
     got, other, verdicts = [], [], []
+    errors = 0
 
     async def send(ctx):
         for item in accesses:
@@ -41,11 +44,18 @@ def run(accesses, host, client, pieces, data_width=64):
     async def verdict(ctx):
         await collect(ctx, dut.verdict, verdicts)
 
+    async def count(ctx):
+        nonlocal errors
+        while True:
+            _, _, error = await ctx.tick().sample(dut.count_error)
+            errors += error
+
     serve = server(host, dut.read, dut.fill, rng, lambda: rng.randrange(40))
-    simulate(dut, send, background=[serve, take, take_other, verdict], seed=rng.seed_value)
+    simulate(dut, send, background=[serve, take, take_other, verdict, count], seed=rng.seed_value)
     assert len(got) == pieces
     assert not other
     assert [item.status for item in verdicts] == [p.status for p in got if p.last and client == TRANSMIT]
+    assert errors == sum(p.last and p.status not in (AccessStatus.OK, AccessStatus.POISONED) for p in got)
     return [(p.address if not p.discard and p.length else None, p.length, p.discard, p.status, p.last) for p in got]
 
 
