@@ -15,8 +15,8 @@ def checked(client, page, offset, length, *, cross=0, page_bits=12, **fields):
 
 
 def run(accesses, host, client, pieces, data_width=64):
-    """The client's pieces; the other one gets none, a verdict a run is told on transmit only, and of each run that fails
-    one error is counted, but none of those that are poisoned.
+    """The client's pieces; the other one gets none, and a verdict a run is told on transmit only. Of each run that
+    fails one error is counted, but none of those that are poisoned.
     """
     rng = make_rng()
     dut = Translation(data_width, QPS, sets=16)
