@@ -42,10 +42,10 @@ class Requester(wiring.Component):
     next one's context is fetched meanwhile (:class:`verbena.hdl.context.fetch.ContextFetch`); that of the present one
     is written back when it is done.
 
-    *Cycles*: 10 a packet if several QPs are ready, 11 for the last of a message; 14 if only one is and ``again`` comes
-    back after 1. From ``ready`` to ``access`` 10; to ``packet`` 11, and 12 at the end of a message. A further
-    scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that sends
-    nothing takes 4, or 5.
+    *Cycles*: 10 a packet, whether several QPs are ready or one, if ``again`` comes back after 1. From ``ready`` to
+    ``access`` 11; to ``packet`` 12, and 13 at the end of a message. A further scatter/gather entry costs 2 or 3 more, 8
+    bytes of inline data 1, an atomic's operands 2. A turn that sends nothing takes 6, most of which falls into the
+    packet before.
 
     *Buffering*: 16 accesses and 16 words of inline data. A packet is not begun before the header of the one before has
     been taken, and its message by ``outstanding``.
