@@ -21,8 +21,9 @@ class ContextBank(wiring.Component):
     taken, and a cycle later for each cycle in which an attribute is written meanwhile. A write that was taken is in all
     reads that are taken from the next cycle on.
 
-    The user must not write the state of a slot between the cycle in which a read of it is taken and ``r_valid``: who
-    reads a slot in order to write it back keeps others from reading it meanwhile, and that is enough.
+    A state that is written between the cycle in which a read of its slot is taken and ``r_valid`` comes out undefined.
+    Who reads a slot in order to write it back keeps others from reading it meanwhile, and that is enough; who reads
+    what others write reads again.
 
     Ring addresses are kept without their low 12 bits, which read as zero.
 
@@ -33,7 +34,7 @@ class ContextBank(wiring.Component):
     names : iterable of str
         Attributes that are kept.
     states : dict of str to shape-like
-        What each owner keeps.
+        What each owner keeps. If there are none, nor are the members ``states`` and ``write``.
     slots : int
         A power of two, at least 2.
     rows : int
@@ -74,10 +75,10 @@ class ContextBank(wiring.Component):
                 "r_ready": Out(1),
                 "r_valid": Out(1),
                 "attributes": Out(self.layout),
-                "states": Out(data.StructLayout(states)),
-                "write": Out(wiring.Signature(writes)),
             }
+            | ({"states": Out(data.StructLayout(states)), "write": Out(wiring.Signature(writes))} if states else {})
         )
+        self.owners = tuple(states)
 
     def _at(self, slot, row):
         """Address of a row of a slot."""
@@ -129,7 +130,7 @@ class ContextBank(wiring.Component):
         m = Module()
         row_shape = range(max(2, self.rows))
         slot = Signal.like(self.r_slot)
-        owned = {name: self._state(m, name) for name in self.write.signature.members}
+        owned = {name: self._state(m, name) for name in self.owners}
 
         # -- Attributes: each word has lanes of its own in one of the rows.
         words = kept_bits(self.record, self.names)
@@ -168,9 +169,10 @@ class ContextBank(wiring.Component):
         reads, r_row = Signal(), Signal(row_shape)
         meets = Signal()  # a state's first row is written in this cycle
         m.d.comb += [
-            meets.eq(Cat(begins & (w_slot == self.r_slot) for _, begins, w_slot in owned.values()).any()),
             self.r_ready.eq(~reads & ~writing & ~meets),
         ]
+        if owned:
+            m.d.comb += meets.eq(Cat(begins & (w_slot == self.r_slot) for _, begins, w_slot in owned.values()).any())
         step, last, taken = Signal(), Signal(), Signal()
         address = Mux(taken, self._at(self.r_slot, Const(0, len(r_row))), self._at(slot, r_row))
         m.d.comb += [

@@ -25,11 +25,16 @@ class ContextFetch(wiring.Component):
     but for ``live``, which follows the broadcast: an item that waits there for something else must not miss that its
     queue pair is taken away.
 
+    *Others'* states are written at any time, by somebody else. An item comes out with what was written last, fetched
+    once more if need be. At the output it stays as it is, unless the user lets it follow.
+
     Parameters
     ----------
     item : shape-like
     record, names, states, slots, rows
         See :class:`.bank.ContextBank`.
+    others : iterable of str
+        Those of ``states`` that somebody else writes.
     live : str
         One of ``names``; it stands in one word.
 
@@ -44,20 +49,32 @@ class ContextFetch(wiring.Component):
         cycles after the last item that was written back.
     next_slot : slot
         ``o.payload.slot`` of the next cycle.
-    write : for each state ``data``, ``en``
+    preview : ``attributes``, ``states``
+        While nothing is at ``o``: with what the item comes out that is taken at ``i`` in this cycle.
+    write : for each state of its own ``data``, ``en``
         What ``o.payload.slot`` has from now on; ``en`` only in the cycle in which ``o`` is taken.
+    other : for each of ``others`` ``slot``, ``data``, ``en``
+        What the slot has from now on; ``en`` in every cycle number ``rows`` at most.
+    follow : 1
+        What is written of others' states in this cycle shows at ``o`` in the next one.
     """
 
-    def __init__(self, item, record, names, states, slots, rows, *, live="state"):
+    def __init__(self, item, record, names, states, slots, rows, *, others=(), live="state"):
         self.item = item
         self.live = live
+        self.others = tuple(others)
         self._bank = ContextBank(record, names, states, slots, rows)
         slot = range(slots)
         taken = data.StructLayout({"slot": slot, "item": item})
         self.fetched = data.StructLayout(
             {"slot": slot, "item": item, "attributes": self._bank.layout, "states": data.StructLayout(states)}
         )
-        writes = {name: Out(wiring.Signature({"data": In(state), "en": In(1)})) for name, state in states.items()}
+        own = {name: state for name, state in states.items() if name not in self.others}
+        writes = {name: Out(wiring.Signature({"data": In(state), "en": In(1)})) for name, state in own.items()}
+        foreign = {
+            name: Out(wiring.Signature({"slot": In(slot), "data": In(states[name]), "en": In(1)}))
+            for name in self.others
+        }
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
@@ -66,7 +83,12 @@ class ContextFetch(wiring.Component):
                 "o": Out(stream.Signature(self.fetched)),
                 "settled": Out(1),
                 "next_slot": Out(slot),
+                "preview": Out(
+                    data.StructLayout({"attributes": self._bank.layout, "states": data.StructLayout(states)})
+                ),
                 "write": Out(wiring.Signature(writes)),
+                "other": Out(wiring.Signature(foreign)),
+                "follow": In(1),
             }
         )
 
@@ -84,12 +106,16 @@ class ContextFetch(wiring.Component):
             bank.r_slot.eq(coming.slot),
             self.i.ready.eq(move),
             self.next_slot.eq(Mux(move, coming.slot, going.slot)),
+            self.preview.attributes.eq(bank.attributes),
         ]
 
         # -- The bank is read while the item before is worked on.
         index = self.attribute.index[: ceil_log2(bank.slots)]
-        changes = Signal()  # an attribute of the item that is fetched
-        m.d.comb += changes.eq(self.attribute_en & (index == coming.slot))
+        changes = Signal()  # an attribute of the item that is fetched, or a state of others'
+        others = [(name, getattr(self.other, name), getattr(bank.write, name)) for name in self.others]
+        changing = [self.attribute_en & (index == coming.slot)]
+        changing += [outer.en & (outer.slot == coming.slot) for _, outer, _ in others]
+        m.d.comb += changes.eq(Cat(changing).any())
         again = Signal()
         with m.FSM():
             with m.State("READ"):
@@ -132,9 +158,25 @@ class ContextFetch(wiring.Component):
         for name in self.write.signature.members:
             outer, inner = getattr(self.write, name), getattr(bank.write, name)
             kept, written = Value.cast(bank.states[name]), Value.cast(outer.data)
-            m.d.comb += [inner.slot.eq(going.slot), Value.cast(inner.data).eq(written), inner.en.eq(outer.en)]
+            m.d.comb += [
+                inner.slot.eq(going.slot),
+                Value.cast(inner.data).eq(written),
+                inner.en.eq(outer.en),
+                Value.cast(self.preview.states[name]).eq(Mux(same, Value.cast(going.states[name]), kept)),
+            ]
             with m.If(Mux(move & ~same, 1, outer.en)):
                 m.d.sync += Value.cast(going.states[name]).eq(Mux(move & ~same, kept, written))
+
+        for name, outer, inner in others:
+            written = Value.cast(outer.data)
+            m.d.comb += [
+                inner.slot.eq(outer.slot),
+                Value.cast(inner.data).eq(written),
+                inner.en.eq(outer.en),
+                Value.cast(self.preview.states[name]).eq(Value.cast(bank.states[name])),
+            ]
+            with m.If(move | (self.follow & outer.en & (outer.slot == going.slot))):
+                m.d.sync += Value.cast(going.states[name]).eq(Mux(move, Value.cast(bank.states[name]), written))
 
         field = bank.record.fields[self.live]
         word, first = divmod(field.offset, 32)

@@ -143,8 +143,7 @@ class SendSide(wiring.Component):
         m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
         connect(m, flipped(self.doorbell), fetcher.doorbell)
         connect(m, flipped(self.push), fetcher.push)
-        connect_via(m, "fetched_slice", Slice(12), fetcher.arrived, turns.i[0])
-        for source, turn in zip((completer.ready, requester.again), turns.i[1:]):
+        for source, turn in zip((fetcher.arrived, completer.ready, requester.again), turns.i):
             link(m, source, turn)
         connect_via(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
         link_fetcher(m, "sq", fetcher, requester, flipped(self.sq), c.data_width)
@@ -176,8 +175,8 @@ class SendSide(wiring.Component):
         link(m, requester.flush, completer.flush)
         link(m, completer.retry, requester.retry)
         link(m, timers.fired, completer.fired)
-        connect_signals(m, requester, completer, "sent", "sent_en", "progress_qp")
-        connect_signals(m, completer, requester, "progress")
+        connect_signals(m, requester, completer, "sent", "sent_en")
+        connect_signals(m, completer, requester, "progress_qp", "progress", "progress_en")
         connect_signals(m, requester, timers, "sent", "sent_en")
         connect_signals(m, timers, completer, "watch_qp")
         connect_signals(m, completer, timers, "watch")

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from prover import assume, claim, cover, prove, reach
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.cqe import WcStatus
+from verbena.hdl.transport.common.layouts import Progress
 from verbena.hdl.transport.common.psn import PSN_BITS, psn_next
 from verbena.hdl.transport.completer import completer, response_meaning
 from verbena.hdl.transport.completer.completer import Completer
@@ -55,7 +56,9 @@ class SendQueue(wiring.Component):
             wiring.connect(m, getattr(dut, name), wiring.flipped(getattr(self, name)))
         m.d.comb += [getattr(dut, name).eq(getattr(self, name)) for name in INPUTS]
         control, told, job = self.control, self.outstanding, self.job
-        progress = dut.progress
+        progress = Signal(Progress)  # of QP 0, as was told
+        with m.If(dut.progress_en & (dut.progress_qp == 0)):
+            m.d.sync += progress.eq(dut.progress)
 
         for port in (self.sent, *(getattr(self, name).payload for name in STREAMS_IN if name != "done")):
             assume(m, port.qp < QPS)
@@ -105,7 +108,7 @@ class SendQueue(wiring.Component):
             assume(m, psn_next(told.payload.last_psn) == behind)
 
         if self.claims == "acked":
-            self._acked(m, dut.progress, started, unsent)
+            self._acked(m, progress, started, unsent)
         else:
             self._fates(m, tells)
         return m

@@ -7,6 +7,7 @@ from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus
 from verbena.hdl.abi.wqe import SendOpcode
+from verbena.hdl.transport.common.layouts import Progress
 from verbena.hdl.transport.common.layouts import ResponseJobKind as Kind
 from verbena.hdl.transport.completer.completer import Completer
 
@@ -311,6 +312,7 @@ class World:
         self.given = []  # (cycle, output)
         self.blind = 0  # rows are not looked at before this cycle
         self.asked = None  # QP whose rows come in this cycle
+        self.progress = [dict.fromkeys((name for name, _ in Progress), 0) for _ in range(QPS)]  # as was told
         self.history = [[] for _ in range(QPS)]  # rows that may be seen, oldest first
 
     async def tick(self, ctx):
@@ -328,17 +330,19 @@ class World:
             ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
             ctx.set(dut.attribute_en, rng.random() < self.renew)
         ask = rng.randrange(QPS)
-        ctx.set(dut.progress_qp, ask)
         ctx.set(dut.watch_qp, ask)
         names = INPUTS + OUTPUTS
         flat = [x for n in names for x in (getattr(dut, n).valid, getattr(dut, n).ready, getattr(dut, n).payload)]
         flat += [getattr(dut, f"count_{name}") for name in COUNTS]
-        _, _, progress, watch, token, *values = await ctx.tick().sample(dut.progress, dut.watch, dut.token_done, *flat)
+        told = dut.progress_en, dut.progress_qp, dut.progress
+        _, _, en, of, progress, watch, token, *values = await ctx.tick().sample(*told, dut.watch, dut.token_done, *flat)
         for name, value in zip(COUNTS, values[3 * len(names) :]):
             self.counts[name] += value
         self.tokens += token
         if self.asked is not None:
-            self.see(self.asked, plain(progress), plain(watch))
+            self.see(self.asked, self.progress[self.asked], plain(watch))
+        if en:
+            self.progress[of] = plain(progress)
         self.asked = ask
         ports = {n: values[3 * k : 3 * k + 3] for k, n in enumerate(names)}
         moved = {n for n, (valid, ready, _) in ports.items() if valid and ready}
@@ -394,11 +398,10 @@ class World:
             raise AssertionError(f"still pending: {dict(self.pending)}")
         self.check()
         for qp, queue in enumerate(self.model.queues):
-            ctx.set(self.dut.progress_qp, qp)
             ctx.set(self.dut.watch_qp, qp)
             self.asked = None
             _ = await ctx.tick()
-            progress, watch = plain(ctx.get(self.dut.progress)), plain(ctx.get(self.dut.watch))
+            progress, watch = self.progress[qp], plain(ctx.get(self.dut.watch))
             assert watch["dead"] == queue.dead
             assert progress["oldest"] == queue.oldest % 65536
             if not queue.dead:

@@ -1,6 +1,7 @@
 """Block RAM that tells who needs what is undefined: Amaranth's simulator gives the old row, a chip anything."""
 
 from amaranth.hdl import Cat, Module, Signal
+from verbena.hdl.context import bank
 from verbena.hdl.stream import table
 from verbena.hdl.stream.ram import Ram
 
@@ -26,5 +27,6 @@ class ConflictRam(Ram):
 
 
 def tear(monkeypatch):
-    """Makes the attributes of all tables that are built from now on come from a :class:`ConflictRam`."""
+    """Makes the rows of all tables and banks that are built from now on come from a :class:`ConflictRam`."""
     monkeypatch.setattr(table, "Ram", ConflictRam)
+    monkeypatch.setattr(bank, "Ram", ConflictRam)

@@ -32,16 +32,13 @@ class Bench(Elaboratable):
         self.words = memory.Memory(shape=64, depth=QPS * AREA // 8, init=[])
         self.status = memory.Memory(shape=33, depth=QPS, init=[])
         self.places = memory.Memory(shape=self.dut.places.shape(), depth=QPS, init=[])
-        self.progress = memory.Memory(shape=Progress.size, depth=QPS, init=[])
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.dut = dut = self.dut
         m.submodules.queue = queue = self.queue
-        m.submodules.words, m.submodules.status, m.submodules.progress = self.words, self.status, self.progress
-        m.submodules.places = self.places
-        parts = self.words, self.status, self.progress, self.places
-        words, status, progress, places = (part.read_port() for part in parts)
+        m.submodules.words, m.submodules.status, m.submodules.places = self.words, self.status, self.places
+        words, status, places = (part.read_port() for part in (self.words, self.status, self.places))
         m.d.comb += [
             dut.ready.payload.eq(queue.o.payload),
             dut.ready.valid.eq(queue.o.valid),
@@ -50,9 +47,7 @@ class Bench(Elaboratable):
             places.addr.eq(dut.status_qp),
             dut.wanted.ready.eq(1),
             status.addr.eq(dut.status_qp),
-            progress.addr.eq(dut.progress_qp),
             dut.status.as_value().eq(status.data),
-            dut.progress.as_value().eq(progress.data),
         ]
         m.d.sync += [dut.word.eq(words.data), dut.places.eq(places.data)]
         return m
@@ -68,6 +63,8 @@ class World:
         self.cycle = 0
         self.log = []
         self.to_schedule = deque()  # QPs to add to the ready queue
+        self.news = deque()  # of the completer: (QP, progress, whether the QP is put on the ready queue)
+        self.told = 0  # cycle from which on more may be told
         self.late = []  # words that are in the area a cycle after the status says so
         self.stride = [64] * QPS
         self.rings = defaultdict(list)  # WQEs posted
@@ -117,10 +114,7 @@ class World:
         """The completer has news, and puts the QP on the ready queue."""
         progress = self.progress[qp]
         progress |= fields
-        value = Progress.const(progress | {"oldest": progress["oldest"] % 65536}).as_bits()
-        ctx.set(self.bench.progress.data[qp], value)
-        if schedule:
-            self.to_schedule.append(qp)
+        self.news.append((qp, progress | {"oldest": progress["oldest"] % 65536}, schedule))
 
     def ack(self, ctx, qp, psn):
         """All up to ``psn`` is acknowledged; READs and atomics, too."""
@@ -151,6 +145,14 @@ class World:
             word, value = self.rng.choice(list(enumerate(self.words[qp])))
             ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
             ctx.set(dut.attribute_en, self.rng.random() < self.renew)
+        ctx.set(dut.progress_en, bool(self.news) and self.told <= self.cycle)
+        if self.news and self.told <= self.cycle:
+            qp, progress, schedule = self.news.popleft()
+            self.told = self.cycle + 4  # the completer takes more
+            ctx.set(dut.progress_qp, qp)
+            ctx.set(dut.progress, progress)
+            if schedule:
+                self.to_schedule.append(qp)
         for name in STREAMS:
             ctx.set(getattr(dut, name).ready, self.rng.random() >= self.stall)
         schedule = not ctx.get(dut.again.valid) and self.to_schedule

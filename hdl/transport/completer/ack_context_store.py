@@ -1,4 +1,4 @@
-"""Memory of the acknowledge contexts: a row a QP, and copies of it for requester and timers."""
+"""Memory of the acknowledge contexts: a row a QP, and a copy of it for the timers."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import memory, wiring
@@ -6,15 +6,15 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...stream.ram import UNDEFINED_COLLISION, Ram
-from ..common.layouts import Progress, Watch
+from ..common.layouts import Watch
 from .ack_context import AckContext
 
 __all__ = ["AckContextStore"]
 
 
 class AckContextStore(wiring.Component):
-    """The rows, and what requester and timers see of them: one cycle after the QP, and a write at once, so that they
-    never see a part of it.
+    """The rows, and what the timers see of them: one cycle after the QP, and a write at once, so that they never see a
+    part of it.
 
     Parameters
     ----------
@@ -27,7 +27,6 @@ class AckContextStore(wiring.Component):
         Read 2 cycles later, as of :class:`verbena.hdl.stream.ram.Ram`: not a row that is being written.
     w_addr, w_data, w_en
         Write port; ``w_data`` stays for one cycle more.
-    progress_qp, progress : 12, ``Progress``
     watch_qp, watch : 12, ``Watch``
     """
 
@@ -40,8 +39,6 @@ class AckContextStore(wiring.Component):
                 "w_addr": In(range(qps)),
                 "w_data": In(AckContext),
                 "w_en": In(1),
-                "progress_qp": In(12),
-                "progress": Out(Progress),
                 "watch_qp": In(12),
                 "watch": Out(Watch),
             }
@@ -65,7 +62,6 @@ class AckContextStore(wiring.Component):
             watch.rnr_timer.eq(row.rnr_timer),
             watch.dead.eq(row.dead),
         ]
-        self._copy(m, "progress", row.progress, self.progress_qp, self.progress)
         self._copy(m, "watch", watch, self.watch_qp, self.watch)
         return m
 

@@ -74,8 +74,10 @@ class Completer(wiring.Component):
         The QP may find that it can go on: whenever a response counted.
     retry : stream of QP index
         The queue goes back to ``progress.unacked``; a set, so never held up.
-    progress_qp, progress : 12, ``Progress``; watch_qp, watch : 12, ``Watch``
-        For requester and timers, one cycle later, writes included.
+    progress_qp, progress, progress_en : 12, ``Progress``, 1
+        For the requester: what the QP has from now on. Not in two cycles in succession.
+    watch_qp, watch : 12, ``Watch``
+        For the timers, one cycle later, writes included.
     count_rx_acks, count_rx_naks, count_retries, count_implied_naks, count_drop_response : 1
     """
 
@@ -106,8 +108,9 @@ class Completer(wiring.Component):
                 "error": Out(stream.Signature(QpError)),
                 "ready": Out(stream.Signature(range(qps))),
                 "retry": Out(stream.Signature(range(qps))),
-                "progress_qp": In(12),
+                "progress_qp": Out(12),
                 "progress": Out(Progress),
+                "progress_en": Out(1),
                 "watch_qp": In(12),
                 "watch": Out(Watch),
                 "count_rx_acks": Out(1),
@@ -163,9 +166,10 @@ class Completer(wiring.Component):
             context.w_addr.eq(qp),
             context.w_data.eq(fsm.row),
             context.w_en.eq(fsm.write),
-            context.progress_qp.eq(self.progress_qp),
             context.watch_qp.eq(self.watch_qp),
-            self.progress.eq(context.progress),
+            self.progress_qp.eq(qp),
+            self.progress.eq(fsm.row.progress),
+            self.progress_en.eq(fsm.write),
             self.watch.eq(context.watch),
             fsm.stored.eq(context.r_data),
             fsm.next_qp.eq(arbiter.next.qp),

@@ -1,27 +1,33 @@
 """The send queues: whose turn it is, and what it does."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...abi.commands import QpAction
 from ...abi.contexts import QP_CONTEXT
+from ...context.fetch import ContextFetch
 from ...queue.ring import BATCH, RingIndex, RingStatus, word_address
 from ...stream.connections import connect_signals
 from ...stream.packet import PacketBeat
-from ...stream.table import Table
 from ...stream.transfer import AccessRequest, AttributeWrite, QpControl
 from ..common.layouts import Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind
 from ..common.psn import Sent
 from .admission import AdmissionCheck
-from .requester_arbiter import RequesterArbiter, RequesterEvent
-from .requester_context import BLOCKS_BITS, Phase, RequesterContextStore, StateChange
+from .requester_arbiter import RequesterArbiter, RequesterEvent, RequesterItem
+from .requester_context import BLOCKS_BITS, Phase, RequesterContext, RequesterContextUpdate, StateChange
 from .requester_outputs import OutputStrobes, Reply, RequesterOutputs
 from .segmenter import ReadBegun, Segmenter
 from .send_decision import SendAction, SendDecision
 
 __all__ = ["Requester"]
+
+ATTRIBUTES = ("state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic")
+"""Fields of the QP context that count for requests."""
+
+ROWS = 2
+"""Rows of block RAM for each context: 4 would take 2 block RAMs less, and 2 cycles more from doorbell to wire."""
 
 LARGE_BITS = 10
 """From 2**10 bytes on a packet counts as large: only of those one too many would matter."""
@@ -32,12 +38,14 @@ class Requester(wiring.Component):
     RDMA READ and atomics.
 
     A QP index from ``ready`` is one turn. If its QP has more to do afterwards, the index goes to ``again``, so that a
-    long message and other QPs alternate. The next turn reads its QP's state while the present one cuts its packet.
+    long message and other QPs alternate. What there is to do, turns and all else, is done one after the other, and the
+    next one's context is fetched meanwhile (:class:`verbena.hdl.context.fetch.ContextFetch`); that of the present one
+    is written back when it is done.
 
-    *Cycles*: 10 a packet if several QPs are ready, 11 for the last of a message; 14 if only one is and ``again`` comes
-    back after 1. From ``ready`` to ``access`` 10; to ``packet`` 11, and 12 at the end of a message. A further
-    scatter/gather entry costs 2 or 3 more, 8 bytes of inline data 1, an atomic's operands 2. A turn that sends
-    nothing takes 4, or 5.
+    *Cycles*: 10 a packet, whether several QPs are ready or one, if ``again`` comes back after 1. From ``ready`` to
+    ``access`` 11; to ``packet`` 12, and 13 at the end of a message. A further scatter/gather entry costs 2 or 3 more, 8
+    bytes of inline data 1, an atomic's operands 2. A turn that sends nothing takes 6, most of which falls into the
+    packet before.
 
     *Buffering*: 16 accesses and 16 words of inline data. A packet is not begun before the header of the one before has
     been taken, and its message by ``outstanding``.
@@ -97,8 +105,8 @@ class Requester(wiring.Component):
         WQEs before ``index`` need not be kept.
     rewind, rewound : stream of ``{qp, index}``
         The ring is to be fetched again from ``index`` on; it is.
-    progress_qp, progress : 12, ``Progress``
-        How far the peer is, one cycle later.
+    progress_qp, progress, progress_en : 12, ``Progress``, 1
+        How far the peer is from now on: the completer says so before it puts the QP on ``ready``.
     retry : stream of QP index
         Taken when nothing is under way: who says it must meanwhile take what the requester says.
     packet : stream of ``TxDescriptor``; access : stream of ``AccessRequest``; inline : stream of ``PacketBeat``
@@ -148,8 +156,9 @@ class Requester(wiring.Component):
                 "consumed": Out(stream.Signature(RingIndex)),
                 "rewind": Out(stream.Signature(RingIndex)),
                 "rewound": In(stream.Signature(RingIndex)),
-                "progress_qp": Out(12),
+                "progress_qp": In(12),
                 "progress": In(Progress),
+                "progress_en": In(1),
                 "retry": In(stream.Signature(range(qps))),
                 "packet": Out(stream.Signature(TxDescriptor)),
                 "access": Out(stream.Signature(AccessRequest)),
@@ -168,9 +177,11 @@ class Requester(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        names = ("state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic")
-        m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
-        m.submodules.context = context = RequesterContextStore(self.qps)
+        states = {"send": RequesterContext, "progress": Progress}
+        m.submodules.fetch = fetch = ContextFetch(
+            RequesterItem, QP_CONTEXT, ATTRIBUTES, states, self.qps, ROWS, others=("progress",)
+        )
+        m.submodules.update = update = RequesterContextUpdate()
         m.submodules.arbiter = arbiter = RequesterArbiter(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
         m.submodules.decision = decision = SendDecision(self.window)
@@ -182,30 +193,29 @@ class Requester(wiring.Component):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
         for name in OutputStrobes.members:
             wiring.connect(m, getattr(outputs, name), wiring.flipped(getattr(self, name)))
-        state, row, write_conflict = context.row, table.row, table.write_conflict
+        wiring.connect(m, arbiter.o, fetch.i)
         segment = segmenter.i
 
-        # -- A turn, or another event, reads everything about its QP; `at` is its address while it does.
-        at, qp = Signal(range(self.qps)), Signal(range(self.qps))
-        status = Signal(RingStatus)
-        progress = Signal(Progress)
+        # -- What there is to do, and what is known of its QP, until it is `done`.
+        here, done = fetch.o.payload, Signal()
+        qp, event, action, attributes = here.slot, here.item.event, here.item.action, here.attributes
+        state, progress, status = here.states.send, here.states.progress, self.status
         settled = Signal()  # nothing of a packet is under way, and what it reported is taken
-        idle, was_idle, was_busy = Signal(), Signal(), Signal()
-        changed = Signal()  # in the last cycle, and the state is not to be read in this one
-        behind = Signal()  # a packet of the QP that is looked up was just under way
-        m.d.sync += [
-            was_idle.eq(idle),
-            was_busy.eq(segmenter.busy),
-            changed.eq(context.change_en),
-            behind.eq(was_busy & (segmenter.qp == at)),
-        ]
+        idle, was_idle = Signal(), Signal()
+        placed = Signal()  # `places` are those of the QP
+        of_packet = Signal()
+        m.d.sync += [was_idle.eq(idle), placed.eq(~done | of_packet)]
         m.d.comb += [
-            table.write.eq(self.attribute),
-            table.write_en.eq(self.attribute_en),
-            table.index.eq(at),
-            context.at.eq(at),
-            self.status_qp.eq(at),
-            self.progress_qp.eq(at),
+            fetch.attribute.eq(self.attribute),
+            fetch.attribute_en.eq(self.attribute_en),
+            fetch.other.progress.slot.eq(self.progress_qp),
+            fetch.other.progress.data.eq(self.progress),
+            fetch.other.progress.en.eq(self.progress_en),
+            # What a turn decides on must not change meanwhile. A ring goes back to what is the oldest WQE now.
+            fetch.follow.eq(event == RequesterEvent.RETRY),
+            fetch.o.ready.eq(done),
+            # While a packet is cut nobody wants to know of its own ring.
+            self.status_qp.eq(Mux(fetch.o.valid & ~of_packet & ~done, qp, fetch.i.payload.slot)),
             segmenter.places.eq(self.places),
             self.reading.eq(segmenter.busy),
             self.reading_qp.eq(segmenter.qp),
@@ -213,74 +223,79 @@ class Requester(wiring.Component):
             self.word_addr.eq(segmenter.word_address),
             segmenter.word.eq(self.word),
             idle.eq(settled & ~segmenter.busy),
-            arbiter.idle.eq(idle),
-            arbiter.rewind_free.eq(~self.rewind.valid),
-            arbiter.reply_free.eq(~self.reply.valid),
-            at.eq(qp),
+            arbiter.rewind_free.eq(~self.rewind.valid & ~(fetch.o.valid & (event == RequesterEvent.RETRY))),
+            arbiter.reply_free.eq(~self.reply.valid & ~(fetch.o.valid & (event == RequesterEvent.CONTROL))),
         ]
 
-        # -- What may be done, from the registers that the reading left.
-        action, started = Signal(SendAction), Signal()
+        # -- What may be done.
+        held = Signal()
+        what, started = Signal(SendAction), Signal()
         skipped = Signal(BLOCKS_BITS)  # of the message, those that are acknowledged
         steps = Signal(4)
         m.d.comb += [
             admission.state.eq(state),
             admission.progress.eq(progress),
-            admission.max_rd_atomic.eq(row.max_rd_atomic),
+            admission.max_rd_atomic.eq(attributes.max_rd_atomic),
             admission.read_allowance.eq(self.read_allowance),
             decision.state.eq(state),
             decision.status.eq(status),
-            decision.qp_state.eq(row.state),
+            decision.qp_state.eq(attributes.state),
             decision.waiting.eq(progress.waiting),
-            decision.draining.eq(context.draining),
             decision.oldest.eq(progress.oldest),
             decision.fresh.eq(admission.o.fresh),
             segment.payload.qp.eq(qp),
             segment.payload.state.eq(state),
             segment.payload.admission.eq(admission.o),
-            segment.payload.path_mtu.eq(row.path_mtu),
-            segment.payload.type.eq(row.type),
-            segment.payload.pd.eq(row.pd),
-            segment.payload.large.eq(row.log_sq_stride[0]),
-            context.packet_en.eq(segmenter.done),
-            context.of_packet.eq(was_busy),
-            context.packet_qp.eq(segmenter.qp),
-            context.packet.eq(segmenter.next),
-            context.newest.eq(segmenter.begun),
-            context.fresh.eq(segmenter.fresh),
-            context.qp.eq(qp),
-            context.operand.eq(arbiter.operand),
-            context.target.eq(Mux(status.error, status.producer, status.fetched)),
-            context.unacked.eq(progress.unacked),
-            context.skipped.eq(skipped),
+            segment.payload.path_mtu.eq(attributes.path_mtu),
+            segment.payload.type.eq(attributes.type),
+            segment.payload.pd.eq(attributes.pd),
+            segment.payload.large.eq(attributes.log_sq_stride[0]),
+            update.state.eq(state),
+            update.operand.eq(here.item.operand),
+            update.target.eq(Mux(status.error, status.producer, status.fetched)),
+            update.unacked.eq(progress.unacked),
+            update.skipped.eq(skipped),
         ]
-        with m.If(arbiter.event == RequesterEvent.TURN):
+        # The WQE is read while its QP's context comes out of the fetch, or while the packet before leaves.
+        preview = fetch.preview
+        m.d.comb += [
+            segmenter.ahead_index.eq(Mux(fetch.o.valid, state.index, preview.states.send.index)),
+            segmenter.ahead_large.eq(
+                Mux(fetch.o.valid, attributes.log_sq_stride[0], preview.attributes.log_sq_stride[0])
+            ),
+        ]
+        empty = Signal(2)  # nothing was there one and two cycles ago: `places` are those of what comes
+        m.d.sync += empty.eq(Cat(~fetch.o.valid, empty[0]))
+        with m.If(~fetch.o.valid):
+            is_turn = fetch.i.payload.item.event == RequesterEvent.TURN
+            m.d.comb += segmenter.ahead.eq(fetch.i.ready & is_turn & empty.all() & segment.ready & settled & ~held)
+        with m.If(event == RequesterEvent.TURN):
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST)
-        with m.Elif(arbiter.event == RequesterEvent.CONTROL):
+        with m.Elif(event == RequesterEvent.CONTROL):
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST_TOKEN)
         with m.Else():
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.VOID)
 
         # -- What is said, by the packet or by this side.
         several = Signal()  # there will be something to do behind the packet being cut
+        said = Signal()  # that has been said
         end = outputs.packet
-        connect_signals(m, segmenter, end, "qp", "syndrome", "more", "ended", "failed", "done", "good", "lost")
+        connect_signals(m, segmenter, end, "syndrome", "ended", "failed", "done", "good", "lost")
         m.d.comb += [
             end.index.eq(segmenter.next.index),
-            outputs.several.eq(several),
-            outputs.of_packet.eq(was_busy),
+            end.more.eq((segmenter.more | several) & ~said),
+            outputs.of_packet.eq(of_packet),
             outputs.qp.eq(qp),
             outputs.state.eq(state),
             outputs.status.eq(status),
             outputs.progress.eq(progress),
-            outputs.target.eq(context.target),
-            outputs.action.eq(action),
+            outputs.target.eq(update.target),
+            outputs.action.eq(what),
             settled.eq(outputs.settled),
             self.sent.qp.eq(segmenter.qp),
             self.sent.psn.eq(segmenter.last_psn),
             self.sent_en.eq(segmenter.done & segmenter.fresh),
         ]
-        held = Signal()
         uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
         with m.If(self.packet.valid & self.packet.ready & (self.packet.payload.transport.length[LARGE_BITS:] != 0)):
             m.d.sync += uncounted.eq(~0)
@@ -291,112 +306,121 @@ class Requester(wiring.Component):
         def strobe(*names):
             m.d.comb += [outputs.strobe[name].eq(1) for name in names]
 
-        def change(what):
-            m.d.comb += [context.change_en.eq(1), context.change.eq(what)]
+        def begin(may):
+            """A packet is begun before it is known whether it is to be sent: that takes the whole cycle."""
+            m.d.comb += segment.valid.eq(may)
+            m.d.sync += started.eq(segment.valid & segment.ready)
 
+        def change(to):
+            m.d.comb += [fetch.write.send.en.eq(1), update.change.eq(to)]
+
+        m.d.comb += fetch.write.send.data.eq(Mux(of_packet, segmenter.next.as_value(), update.o.as_value()))
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += [arbiter.open.eq(~changed), at.eq(arbiter.qp)]
-                m.d.sync += qp.eq(arbiter.qp)
-                with m.If(arbiter.take):
-                    m.next = "READ"
-            with m.State("READ"):
-                m.d.sync += [status.eq(self.status), progress.eq(self.progress)]
-                with m.If((was_busy & (segmenter.qp == qp)) | behind):
-                    m.next = "BEHIND"
-                with m.Elif(write_conflict[0]):
-                    m.next = "READ"
-                with m.Else(), m.Switch(arbiter.event):
-                    for event in RequesterEvent:
-                        with m.Case(event):
-                            m.next = event.name
-            with m.State("BEHIND"):
-                # A packet of the QP is under way, and what was read may be older than it.
-                with m.If(~was_busy):
-                    m.next = "READ"
+                m.d.sync += said.eq(0)
+                with m.If(fetch.o.valid), m.Switch(event):
+                    with m.Case(RequesterEvent.TURN):
+                        begin(settled & ~held & placed)
+                        m.d.comb += segmenter.ahead.eq(placed & ~segment.ready & ~segmenter.busy)
+                        m.next = "DECIDE"
+                    for other in set(RequesterEvent) - {RequesterEvent.TURN}:
+                        with m.Case(other), m.If(idle):
+                            m.next = other.name
             with m.State("CONTROL"):
+                m.d.comb += done.eq(1)
                 m.next = "IDLE"
-                with m.Switch(arbiter.action):
+                with m.Switch(action):
                     with m.Case(QpAction.RESET):
                         change(StateChange.RESET)
-                        m.d.comb += [segment.valid.eq(1), context.drain_en.eq(1)]
+                        m.d.comb += segment.valid.eq(1)
                         with m.If(~segment.ready):
+                            m.d.comb += [done.eq(0), fetch.write.send.en.eq(0)]
                             m.next = "CONTROL"
                     with m.Case(QpAction.START_SEND):
                         change(StateChange.START)
-                        m.d.comb += context.drain_en.eq(1)
                     with m.Case(QpAction.DRAIN):
-                        m.d.comb += [context.drain.eq(1), context.drain_en.eq(1)]
+                        change(StateChange.DRAIN)
                         strobe("again")
                     with m.Case(QpAction.RESUME):
-                        m.d.comb += context.drain_en.eq(1)
+                        change(StateChange.DRAIN_ENDS)
                         strobe("again")
                     with m.Case(QpAction.ERROR):
                         strobe("again")
                     with m.Case(QpAction.QUERY):
                         strobe("reply")
             with m.State("RETRY"):
+                m.d.comb += done.eq(1)
                 m.next = "IDLE"
-                with m.If(write_conflict[1]):
-                    m.next = "RETRY"
-                with m.Elif(decision.alive & (state.phase != Phase.REWINDING)):
+                with m.If(decision.alive & (state.phase != Phase.REWINDING)):
                     m.d.comb += segment.valid.eq(1)
                     with m.If(segment.ready):
                         change(StateChange.REWIND)
                         strobe("rewind")
                     with m.Else():
+                        m.d.comb += done.eq(0)
                         m.next = "RETRY"
             with m.State("REWOUND"):
                 # The turn is for a QP in ERR, too: what was said to be consumed meanwhile did not count.
                 strobe("again")
+                m.d.comb += done.eq(1)
                 m.next = "IDLE"
                 with m.If(state.phase == Phase.REWINDING):
                     change(StateChange.REWOUND)
-            with m.State("TURN"):
-                # A packet is begun before it is known whether it is to be sent: that takes the whole cycle.
-                m.d.comb += segment.valid.eq(settled & ~held)
-                m.d.sync += started.eq(settled & ~held & segment.ready)
-                m.next = "DECIDE"
             with m.State("DECIDE"):
+                begin(settled & ~held & ~started)
                 m.d.comb += segmenter.cancel.eq(started & ~decision.send)
-                m.d.sync += action.eq(decision.o)
-                with m.If(decision.send & started):
+                m.d.sync += what.eq(decision.o)
+                with m.If(decision.send):
                     m.d.sync += several.eq(decision.several)
-                    m.next = "IDLE"
-                with m.Elif(decision.send):
                     m.next = "START"
+                    with m.If(started | (segment.valid & segment.ready)):
+                        m.next = "PACKET"
                 with m.Else():
                     m.next = "ACT"
             with m.State("START"):
-                m.d.comb += segment.valid.eq(settled & ~held & ~write_conflict[1])
-                with m.If(write_conflict[1]):
-                    pass
-                with m.Elif(held):
+                m.d.comb += segment.valid.eq(settled & ~held)
+                m.d.sync += several.eq(decision.several)
+                with m.If(held):
                     with m.If(was_idle & (uncounted == 0)):  # otherwise its turn would always be too early
                         strobe("again")
+                        m.d.comb += done.eq(1)
                         m.next = "IDLE"
                 with m.Elif(settled & segment.ready):
-                    m.d.sync += several.eq(decision.several)
+                    m.next = "PACKET"
+            with m.State("PACKET"):
+                m.d.comb += [
+                    of_packet.eq(1),
+                    fetch.write.send.en.eq(segmenter.done),
+                    done.eq(segmenter.done | ~segmenter.busy),
+                ]
+                with m.If(segmenter.sends & several):
+                    # Said early, so that the context is there when its turn comes.
+                    strobe("again")
+                    m.d.sync += said.eq(1)
+                with m.If(done):
                     m.next = "IDLE"
             with m.State("ACT"):  # what is rarer has a cycle of its own
+                m.d.comb += segmenter.cancel.eq(started)
                 m.d.sync += [
+                    started.eq(0),
                     skipped.eq(progress.unacked - progress.first),
-                    steps.eq(row.path_mtu),
+                    steps.eq(attributes.path_mtu),
                 ]
-                with m.If((was_idle | (action == SendAction.NOTHING)) & ~write_conflict[1]):
+                with m.If(was_idle | (what == SendAction.NOTHING)):
+                    m.d.comb += done.eq(1)
                     m.next = "IDLE"
-                    with m.Switch(action):
+                    with m.Switch(what):
                         with m.Case(SendAction.GIVE_UP):
                             change(StateChange.GIVE_UP)
-                            m.d.comb += context.drain_en.eq(1)
                             strobe("flush", "consumed")
                         with m.Case(SendAction.RESUME):
+                            m.d.comb += done.eq(0)
                             m.next = "RESUME"
                         with m.Case(SendAction.PASS):
                             change(StateChange.PASS)
                             strobe("consumed", "again")
                         with m.Case(SendAction.DRAINED):
-                            m.d.comb += context.drain_en.eq(1)
+                            change(StateChange.DRAIN_ENDS)
                             strobe("flush")
                         with m.Case(SendAction.CLOSED):
                             m.d.comb += self.count_stall_window.eq(1)
@@ -406,6 +430,7 @@ class Requester(wiring.Component):
                         with m.Default():
                             m.d.comb += self.wanted.valid.eq(status.producer != status.fetched)
                             with m.If(self.wanted.valid & ~self.wanted.ready):
+                                m.d.comb += done.eq(0)
                                 m.next = "ACT"
             with m.State("RESUME"):
                 # A packet is 256 bytes, twice that for each step: nobody waits for this.
@@ -414,5 +439,6 @@ class Requester(wiring.Component):
                 with m.Else():
                     change(StateChange.RESUME)
                     strobe("again")
+                    m.d.comb += done.eq(1)
                     m.next = "IDLE"
         return m

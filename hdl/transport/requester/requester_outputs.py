@@ -21,7 +21,6 @@ OutputStrobes = data.StructLayout(dict.fromkeys(("again", "consumed", "rewind", 
 
 PacketEnd = wiring.Signature(
     {
-        "qp": Out(12),
         "index": Out(16),
         "syndrome": Out(8),
         "more": Out(1),
@@ -38,9 +37,9 @@ PacketEnd = wiring.Signature(
 class RequesterOutputs(wiring.Component):
     """Holds one item for each stream until it is taken.
 
-    Items come from the end of a packet, or from a turn or another event of the requester. A turn sets a strobe only
-    while no packet is under way. A strobe is allowed only when the streams are empty: ``settled``, and for ``rewind``
-    and ``reply`` their own ``valid``.
+    Items come from the end of a packet, or from a turn or another event of the requester. While a packet is under way
+    only ``again`` may be set. A strobe is allowed only when the streams are empty: ``settled``, and for ``rewind`` and
+    ``reply`` their own ``valid``.
 
     *Latency*: an item stands on its stream one cycle after its strobe.
 
@@ -52,15 +51,15 @@ class RequesterOutputs(wiring.Component):
     Members
     -------
     packet : ``PacketEnd``
-        At ``good`` or ``lost`` its QP goes to ``again`` if there is ``more``, or ``several``, or it was lost. At
-        ``done`` it says how far the ring is ``consumed``, if a message has ``ended``, and whether it has ``failed``.
-    several : 1
-        Behind the packet there will be something to do.
+        At ``good`` its QP goes to ``again`` if there is ``more`` to do behind it, and at ``lost``. At ``done`` it says
+        how far the ring is ``consumed``, if a message has ``ended``, and whether it has ``failed``.
     of_packet : 1
         A packet is under way.
     strobe : ``OutputStrobes``
-        Strobes of the turn, about the QP with index ``qp``.
-    qp : QP index; state : ``RequesterContext``; status : ``RingStatus``; progress : ``Progress``
+        Strobes of the turn.
+    qp : QP index
+        That of the turn, or of the packet.
+    state : ``RequesterContext``; status : ``RingStatus``; progress : ``Progress``
     target, action : 16, ``SendAction``
         What the turn knows about it; ``target`` is the WQE up to which all are given up.
     again, consumed, rewind, failed, flush, reply : streams
@@ -73,7 +72,6 @@ class RequesterOutputs(wiring.Component):
         super().__init__(
             {
                 "packet": In(PacketEnd),
-                "several": In(1),
                 "of_packet": In(1),
                 "strobe": In(OutputStrobes),
                 "qp": In(range(qps)),
@@ -102,8 +100,8 @@ class RequesterOutputs(wiring.Component):
         for port in ports.values():
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
-        with m.If(packet.good | packet.lost):
-            m.d.sync += self.again.valid.eq(packet.more | self.several | packet.lost)
+        with m.If((packet.good & packet.more) | packet.lost):
+            m.d.sync += self.again.valid.eq(1)
         with m.If(packet.done):
             m.d.sync += [self.consumed.valid.eq(packet.ended), self.failed.valid.eq(packet.failed)]
         for name, port in ports.items():
@@ -111,19 +109,18 @@ class RequesterOutputs(wiring.Component):
                 m.d.sync += port.valid.eq(1)
 
         # What is said about is known before it is known that something is to be said, and so is not hurried.
-        subject = Mux(of_packet, packet.qp, self.qp)
         with m.If(~self.again.valid):
-            m.d.sync += self.again.payload.eq(subject)
+            m.d.sync += self.again.payload.eq(self.qp)
         with m.If(~self.consumed.valid):
             passed = Mux(action == SendAction.GIVE_UP, self.status.fetched, state.index + 1)
             m.d.sync += [
-                self.consumed.payload.qp.eq(subject),
+                self.consumed.payload.qp.eq(self.qp),
                 self.consumed.payload.index.eq(Mux(of_packet, packet.index, passed)),
             ]
         with m.If(~self.failed.valid):
             place = Mux(state.phase == Phase.RESUME, self.progress.oldest, state.index)
             m.d.sync += [
-                self.failed.payload.qp.eq(subject),
+                self.failed.payload.qp.eq(self.qp),
                 self.failed.payload.wqe_index.eq(Mux(of_packet, packet.index, place)),
                 self.failed.payload.syndrome.eq(Mux(of_packet, packet.syndrome, Syndrome.RING_BUS)),
             ]

@@ -76,8 +76,14 @@ class Segmenter(wiring.Component):
     i : stream of ``Segment``
     cancel : 1
         In the cycle after a segment was taken: nothing comes of it.
+    ahead, ahead_index, ahead_large : 1, 16, 1
+        In the next cycle a segment of this WQE is there. If it can be taken then, its words are asked for already, and
+        all comes a cycle earlier; ``places`` are those of this cycle. If it is not taken all the same, none is in the
+        cycle that follows. Only while no other one is under way.
     busy, qp : 1, 12
         A segment of this QP is under way. Falls with ``done``.
+    sends : 1
+        The message need not wait; after that comes ``good``, or the WQE is malformed.
     good : 1
         A packet is cut; ``done`` follows in the next cycle.
     more : 1
@@ -88,7 +94,7 @@ class Segmenter(wiring.Component):
         ``next``, ``ended``, ``begun``, ``failed`` and ``fresh`` hold in this cycle. Not given for what is no packet,
         nor for one that must wait.
     next : ``RequesterContext``
-        State after the packet: ``top`` and ``reads`` if ``begun``, ``top_psn`` if ``fresh``.
+        State after the packet.
     ended, begun : 1
         The packet is the last of its message; and is so for the first time.
     last_psn, fresh : 24, 1
@@ -110,8 +116,12 @@ class Segmenter(wiring.Component):
             {
                 "i": In(stream.Signature(Segment)),
                 "cancel": In(1),
+                "ahead": In(1),
+                "ahead_index": In(16),
+                "ahead_large": In(1),
                 "busy": Out(1),
                 "qp": Out(12),
+                "sends": Out(1),
                 "good": Out(1),
                 "more": Out(1),
                 "lost": Out(1),
@@ -167,12 +177,17 @@ class Segmenter(wiring.Component):
         refused_before, failing_before = Signal(), Signal()  # the packet was found not to be sent in the last cycle
         listening = Signal()  # it is not known yet whether the packet is complete
         waiting = Signal()  # all pieces of the packet are known
+        opens = Signal()  # in the next cycle `open_` is set: what stands here has left, and may change
+        ahead, was_ahead, in_vain = Signal(), Signal(), Signal()
+        m.d.sync += was_ahead.eq(ahead)
         m.d.comb += [
-            words.start.eq(take & (coming.kind == TxDescriptorKind.REQUEST)),
-            words.stop.eq(finish | self.cancel),
+            ahead.eq(self.ahead & opens),
+            in_vain.eq(was_ahead & ~take),
+            words.start.eq((take & (coming.kind == TxDescriptorKind.REQUEST) & ~was_ahead) | ahead),
+            words.stop.eq(finish | self.cancel | in_vain),
             words.places.eq(self.places),
-            words.index.eq(Mux(active, state.index, coming.state.index)),
-            words.large.eq(Mux(active, job.large, coming.large)),
+            words.index.eq(Mux(active, state.index, Mux(self.ahead, self.ahead_index, coming.state.index))),
+            words.large.eq(Mux(active, job.large, Mux(self.ahead, self.ahead_large, coming.large))),
             words.is_inline.eq(head.inline),
             words.is_atomic.eq(head.atomic),
             words.is_swap.eq(head.opcode[0]),
@@ -233,6 +248,7 @@ class Segmenter(wiring.Component):
                 active & (marking | refused_before | failing_before | (waiting & (~inlined | words.inline_done)))
             ),
             self.good.eq(active & waiting & (~inlined | words.inline_done)),
+            self.sends.eq(listening & (words.arriving == WqeWord.SIZE) & ~head.blocked),
             self.more.eq(~head.last),
             self.lost.eq(refused_before & job.admission.behind),
             runs.put.eq(marking | complete | (gather.cut & ~refused & ~failing & (gather.length != 0))),
@@ -260,7 +276,8 @@ class Segmenter(wiring.Component):
         m.d.sync += [marking.eq(take & (coming.kind != TxDescriptorKind.REQUEST)), self.done.eq(0)]
         staying = Cat(port.valid & ~port.ready for port in (self.packet, self.outstanding, self.reads)).any()
         hidden = have & ~self.packet.valid  # behind `outstanding` or `reads`
-        m.d.sync += open_.eq(~active & ~take & ~staying & ~hidden & runs.room)
+        m.d.comb += opens.eq(~active & ~take & ~staying & ~hidden & ~in_vain & runs.room)
+        m.d.sync += open_.eq(opens)
         with m.If(open_):
             # Loaded whether or not something comes, so that nothing as late as `valid` enables so many registers.
             m.d.sync += [job.eq(coming), middle.eq(starts_middle), waiting.eq(0), inlined.eq(0)]
@@ -345,9 +362,10 @@ class Segmenter(wiring.Component):
             self.next.index.eq(state.index + self.ended),
             self.next.psn.eq(head.next_psn),
             self.next.blocks.eq(Mux(middle, state.blocks, 0) + head.length[8:]),
-            self.next.top.eq(self.next.index),
-            self.next.reads.eq(state.reads + head.one_sided),
-            self.next.top_psn.eq(head.next_psn),
+            self.next.top.eq(Mux(self.begun, self.next.index, state.top)),
+            self.next.reads.eq(state.reads + (head.one_sided & self.begun)),
+            self.next.top_psn.eq(Mux(self.fresh, head.next_psn, state.top_psn)),
+            self.next.draining.eq(state.draining),
         ]
         with m.If(self.failed):
             m.d.comb += self.next.phase.eq(Phase.HALTED)

@@ -27,8 +27,8 @@ class SendAction(enum.Enum):
 class SendDecision(wiring.Component):
     """Decides, on registers: all outputs but ``alive`` belong to the inputs of the cycle before.
 
-    A message *starts* in RTS if fewer than ``window`` are begun and not complete. In SQD, or with ``draining``, only
-    what was sent before goes on, to the end of its message. Nothing is sent while ``waiting``.
+    A message *starts* in RTS if fewer than ``window`` are begun and not complete. In SQD, or while the state is
+    ``draining``, only what was sent before goes on, to the end of its message. Nothing is sent while ``waiting``.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class SendDecision(wiring.Component):
 
     Members
     -------
-    state, status, qp_state, waiting, draining : ``RequesterContext``, ``RingStatus``, 4, 1, 1
+    state, status, qp_state, waiting : ``RequesterContext``, ``RingStatus``, 4, 1
         The QP's; ``waiting`` is the ``Progress``'s.
     oldest : 16
         The ``Progress``'s. The state's index is at most ``window`` ahead of it, and at most ``2 * window`` behind.
@@ -61,7 +61,6 @@ class SendDecision(wiring.Component):
                 "status": In(RingStatus),
                 "qp_state": In(4),
                 "waiting": In(1),
-                "draining": In(1),
                 "oldest": In(16),
                 "fresh": In(1),
                 "send": Out(1),
@@ -91,11 +90,11 @@ class SendDecision(wiring.Component):
             alive.eq(self.alive),
             waiting.eq(self.waiting),
             broken.eq(self.status.error),
-            draining.eq(self.draining),
+            draining.eq(self.state.draining),
             fresh.eq(self.fresh),
-            stopping.eq((self.qp_state == QpState.SQD) | self.draining),
+            stopping.eq((self.qp_state == QpState.SQD) | self.state.draining),
             pending.eq(self.status.fetched != self.state.index),
-            self.several.eq((fetched[1:] != 0) | self.draining),
+            self.several.eq((fetched[1:] != 0) | self.state.draining),
             at_oldest.eq(self.state.index == self.oldest),
             # An index behind the oldest is no case of a closed window: the packet will turn out to be acknowledged.
             closed.eq((place == self.oldest[:bits]) & ((self.state.index[bits:] - self.oldest[bits:])[:2] == 1)),

@@ -4,17 +4,16 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...abi.contexts import QP_CONTEXT
 from ...abi.cqe import WcStatus
 from ...abi.tables import AccessStatus
 from ...memory.mtt import Verdict
 from ...stream.arbiter import pick
 from ...stream.packet import PacketBeat
-from ...stream.table import Table
 from ...stream.transfer import LENGTH_BITS, AttributeWrite
 from ...wire.opcodes import opcode
 from ...wire.packet_header import TransmitHeader
 from ..common.layouts import Ack, Answered, Failure, PayloadSource, TxDescriptor, TxDescriptorKind
+from .path_fetch import PathFetch
 
 __all__ = ["Transmitter"]
 
@@ -30,10 +29,9 @@ class Transmitter(wiring.Component):
     A packet whose verdict is not OK vanishes with everything that belongs to it. Tokens and void TX descriptors vanish,
     too, in their turn.
 
-    *Cycles*: 3 a packet; from all there to ``header`` 2. A packet's header waits until the payload of the one before
-    has gone, and what is to be said about that (``failed``, ``answered``) is taken; it is there in the next cycle. So a
-    small response that is the last of its request takes 4 if ``answered`` is taken in its second cycle. Nothing is
-    buffered.
+    *Cycles*: 8 a packet, because its path is read when the one before has left (:class:`.path_fetch.PathFetch`); from
+    its coming to ``header`` 7, and from all else there 1. A packet's header waits until the payload of the one before
+    has gone, and what is to be said about that (``failed``, ``answered``) is taken. Nothing is buffered.
 
     *Errors*: a request's verdict other than OK is a LOC_PROT_ERR with the verdict as its syndrome, on ``failed``;
     except POISONED, whose cause has been told. A response's verdict goes to ``answered``. Payload that ends in error is
@@ -113,17 +111,20 @@ class Transmitter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        path = ("dest_qpn", "traffic_class", "pkey", "source_port", "dest_mac", "hop_limit", "dest_ip")
-        m.submodules.table = table = Table(QP_CONTEXT, path, self.qps)
+        m.submodules.paths = paths = PathFetch(self.qps)
         packet, ack = self.packet.payload, self.ack.payload
         is_ack = Signal()  # whose turn it is
-        look = Signal()  # whose path is looked up
-        transport, row, write_conflict = self.header.payload.transport, table.row, table.write_conflict
+        transport, row = self.header.payload.transport, Signal.like(paths.packet.path)
         m.d.comb += [
-            table.write.eq(self.attribute),
-            table.write_en.eq(self.attribute_en),
-            table.index.eq(Mux(look, ack.qp, packet.qp)),
-            look.eq(is_ack),
+            paths.attribute.eq(self.attribute),
+            paths.attribute_en.eq(self.attribute_en),
+            paths.packet.valid.eq(self.packet.valid),
+            paths.packet.qp.eq(packet.qp),
+            paths.packet.taken.eq(self.packet.ready),
+            paths.ack.valid.eq(self.ack.valid),
+            paths.ack.qp.eq(ack.qp),
+            paths.ack.taken.eq(self.ack.ready),
+            row.eq(Mux(is_ack, paths.ack.path.as_value(), paths.packet.path.as_value())),
             transport.eq(packet.transport),
             transport.dest_qpn.eq(row.dest_qpn),
             transport.pkey.eq(row.pkey),
@@ -148,13 +149,13 @@ class Transmitter(wiring.Component):
         # -- What the packet is, a cycle after it has come: nothing decides on it before the second.
         is_request, is_response, has_payload = Signal(), Signal(), Signal()
         coming = Signal(2)  # the stream of its payload
-        fine, bad = Signal(), Signal()  # the verdict is there; and the path was not being written
+        fine, bad = Signal(), Signal()  # the verdict is there
         m.d.sync += [
             is_request.eq(packet.kind == TxDescriptorKind.REQUEST),
             is_response.eq(packet.kind == TxDescriptorKind.RESPONSE),
             has_payload.eq(packet.transport.length != 0),
             coming.eq(packet.source),
-            fine.eq(self.verdict.valid & (self.verdict.payload.status == AccessStatus.OK) & ~write_conflict[0]),
+            fine.eq(self.verdict.valid & (self.verdict.payload.status == AccessStatus.OK)),
             bad.eq(self.verdict.valid & (self.verdict.payload.status != AccessStatus.OK)),
         ]
         with m.If((packet.source == PayloadSource.INLINE) & (packet.kind == TxDescriptorKind.RESPONSE)):
@@ -213,34 +214,18 @@ class Transmitter(wiring.Component):
 
         # -- Who goes next.
         present, sends = Signal(), Signal()
+        known = Signal()  # what the packet is
+        m.d.sync += known.eq(self.packet.valid & ~leave)
         m.d.comb += [
             present.eq(~has_payload | pick([self.payload.valid | self.hint, *valids[1:]], coming)),
-            sends.eq(idle & fine & (is_request | is_response) & present),
+            sends.eq(paths.packet.here & idle & fine & (is_request | is_response) & present),
             self.packet.ready.eq(leave),
             self.verdict.ready.eq(leave),
         ]
         counted = Signal()
         with m.FSM():
-            with m.State("CHOOSE"):
-                m.d.comb += look.eq(self.ack.valid)
-                m.d.sync += is_ack.eq(self.ack.valid)
-                with m.If(self.ack.valid | self.packet.valid):
-                    m.next = "LOOK"
-            with m.State("LOOK"):
-                m.next = "SEND"
-            with m.State("SEND"):
-                with m.If(is_ack):
-                    m.d.comb += [
-                        self.header.valid.eq(~write_conflict[1]),
-                        self.ack.ready.eq(self.header.ready & ~write_conflict[1]),
-                    ]
-                    with m.If(self.ack.ready):
-                        m.d.comb += [
-                            self.count_tx_acks.eq(ack.syndrome[5:8] == 0),
-                            self.count_tx_naks.eq(ack.syndrome[5:8] != 0),
-                        ]
-                        m.next = "CHOOSE"
-                with m.Elif(sends):
+            with m.State("PACKET"):
+                with m.If(sends):
                     m.d.comb += [self.header.valid.eq(1), leave.eq(self.header.ready)]
                     with m.If(self.header.ready):
                         m.d.comb += [
@@ -254,8 +239,7 @@ class Transmitter(wiring.Component):
                             behind.eq(MEMORY),
                             self.answered.valid.eq(is_response & packet.message_last & ~has_payload),
                         ]
-                        m.next = "CHOOSE"
-                with m.Elif(idle & (bad | (fine & ~is_request & ~is_response))):
+                with m.Elif(known & idle & (bad | (fine & ~is_request & ~is_response))):
                     is_token = packet.kind == TxDescriptorKind.RESPONSE_TOKEN
                     m.d.comb += [leave.eq(1), self.token_done.eq(packet.kind == TxDescriptorKind.REQUEST_TOKEN)]
                     m.d.sync += [
@@ -265,14 +249,22 @@ class Transmitter(wiring.Component):
                         self.failed.valid.eq(bad & is_request & (self.verdict.payload.status != AccessStatus.POISONED)),
                         self.answered.valid.eq((bad & is_response) | is_token),
                     ]
-                    m.next = "CHOOSE"
                 with m.Else():
-                    m.d.comb += self.count_stall_tx_payload.eq(idle)
-                    with m.If(self.ack.valid):
-                        m.d.sync += is_ack.eq(1)
-                        m.next = "AIM"
-            with m.State("AIM"):
-                m.next = "LOOK"
+                    m.d.comb += self.count_stall_tx_payload.eq(idle & known)
+                    with m.If(paths.ack.here):
+                        m.next = "ACK"
+            with m.State("ACK"):
+                m.d.comb += [
+                    is_ack.eq(1),
+                    self.header.valid.eq(paths.ack.here),
+                    self.ack.ready.eq(self.header.ready & paths.ack.here),
+                ]
+                with m.If(self.ack.ready):
+                    m.d.comb += [
+                        self.count_tx_acks.eq(ack.syndrome[5:8] == 0),
+                        self.count_tx_naks.eq(ack.syndrome[5:8] != 0),
+                    ]
+                    m.next = "PACKET"
         # Out of registers: a number has many bits, and the decision to send comes late.
         gone, length = Signal(), Signal(LENGTH_BITS)
         m.d.sync += [gone.eq(counted), length.eq(packet.transport.length)]

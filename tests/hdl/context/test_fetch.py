@@ -188,3 +188,66 @@ def test_the_next_slot_is_told(monkeypatch):
     simulate(dut, both, producer, background=[watch], seed=world.rng.seed_value)
     assert len(told) > 100
     assert all(before == slot for before, slot in told)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("follow", [0, 1])
+def test_others_states_are_the_newest(rows, follow, monkeypatch):
+    """Written at any time, to the slot of an item or another one: an item comes out with what was written last, and
+    keeps it at the output unless it follows."""
+    monkeypatch.setattr(bank, "Ram", ConflictRam)
+    rng = make_rng()
+    dut = ContextFetch(16, QP_CONTEXT, NAMES, STATES, SLOTS, rows, others=("count",))
+    taken = 0
+
+    async def testbench(ctx):
+        nonlocal taken
+        port = dut.other.count
+        newest, own = [0] * SLOTS, [0] * SLOTS
+        for slot in range(SLOTS):
+            for word in range(20):
+                await write_word(ctx, dut, slot, word, 0)
+            ctx.set(port.slot, slot)
+            ctx.set(port.en, 1)
+            await ctx.tick()
+            ctx.set(port.en, 0)
+            await ctx.tick().repeat(rows)
+        ctx.set(dut.follow, follow)
+        known = [False] * SLOTS  # its own state has been written
+        pause, shown, coming = 0, None, None
+        for number in range(3000):
+            if coming is None and rng.random() < 0.7:
+                coming = rng.randrange(2)
+                ctx.set(dut.i.payload, {"slot": coming, "item": number})
+            ctx.set(dut.i.valid, coming is not None)
+            valid = ctx.get(dut.o.valid)
+            slot = ctx.get(dut.o.payload.slot)
+            if valid:
+                if shown is None or follow:
+                    shown = newest[slot]
+                assert ctx.get(dut.o.payload.states.count.value) == shown
+                if known[slot]:
+                    assert ctx.get(dut.o.payload.states.other.value) == own[slot]
+            takes = valid and ctx.get(dut.settled) and rng.random() < 0.3
+            ctx.set(dut.o.ready, takes)
+            value = rng.getrandbits(9)
+            ctx.set(dut.write.other.data, {"value": value})
+            ctx.set(dut.write.other.en, takes)
+            pause = max(0, pause - 1)
+            writes = not pause and rng.random() < 0.25
+            there, state = rng.randrange(2), rng.getrandbits(40)
+            ctx.set(port.slot, there)
+            ctx.set(port.data, {"value": state})
+            ctx.set(port.en, writes)
+            moved = ctx.get(dut.i.ready) and coming is not None
+            await ctx.tick()
+            if takes:
+                taken += 1
+                known[slot], own[slot], shown = True, value, None
+            if writes:
+                newest[there], pause = state, rows
+            if moved:
+                coming = None
+
+    simulate(dut, testbench, seed=rng.seed_value)
+    assert taken > 200

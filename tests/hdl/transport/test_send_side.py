@@ -78,7 +78,11 @@ class Bench(Elaboratable):
         ]
         pairs = [(r, "status_qp", f), (f, "status", r), (r, "word_addr", f), (f, "word", r)]
         pairs += [(f, "places", r), (r, "reading", f), (r, "reading_qp", f)]
-        pairs += [(r, "progress_qp", c), (c, "progress", r), (timers, "watch_qp", c), (c, "watch", timers)]
+        pairs += [
+            *((c, name, r) for name in ("progress_qp", "progress", "progress_en")),
+            (timers, "watch_qp", c),
+            (c, "watch", timers),
+        ]
         pairs += [(r, name, block) for name in ("sent", "sent_en") for block in (c, timers)]
         for source, name, sink in pairs:
             m.d.comb += Value.cast(getattr(sink, name)).eq(Value.cast(getattr(source, name)))

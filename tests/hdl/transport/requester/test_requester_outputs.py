@@ -101,14 +101,12 @@ def test_turns_and_packets():
     async def packet(ctx):
         end = dut.packet
         qp, index, syndrome = rng.randrange(QPS), rng.getrandbits(16), rng.randrange(256)
-        more, several, lost, ended, failed = (rng.randrange(2) for _ in range(5))
+        more, lost, ended, failed = (rng.randrange(2) for _ in range(4))
         ctx.set(dut.of_packet, 1)
-        ctx.set(end.qp, qp)
-        await tell(ctx, draw(rng))
+        await tell(ctx, draw(rng) | {"qp": qp})
         await ctx.tick()
         ctx.set(end.lost if lost else end.good, 1)
         ctx.set(end.more, more)
-        ctx.set(dut.several, several)
         await ctx.tick()
         ctx.set(end.lost if lost else end.good, 0)
         for name, value in ("done", 1), ("ended", ended), ("failed", failed), ("index", index), ("syndrome", syndrome):
@@ -117,7 +115,7 @@ def test_turns_and_packets():
         ctx.set(end.done, 0)
         ctx.set(dut.of_packet, 0)
         wanted = {}
-        if more or several or lost:
+        if more or lost:
             wanted["again"] = qp
         if ended:
             wanted["consumed"] = {"qp": qp, "index": index}

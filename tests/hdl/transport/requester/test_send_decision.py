@@ -48,11 +48,10 @@ def test_table():
                     continue  # an index never lies ahead of the oldest WQE there
                 if phase == Phase.MIDDLE and not pending:
                     continue  # the WQE under way is there
-                ctx.set(dut.state, {"phase": phase, "index": 65535})
+                ctx.set(dut.state, {"phase": phase, "index": 65535, "draining": draining})
                 ctx.set(dut.status, {"fetched": (65535 + 3 * pending) % 65536, "error": error})
                 ctx.set(dut.qp_state, qp_state)
                 ctx.set(dut.waiting, waiting)
-                ctx.set(dut.draining, draining)
                 ctx.set(dut.oldest, (65535 - begun) % 65536)
                 ctx.set(dut.fresh, fresh)
                 want = expected(phase, qp_state, begun, *flags)
