@@ -21,23 +21,25 @@ class ContextFetch(wiring.Component):
     An item comes out ``rows`` + 2 cycles after it went in, if the output is free; it is taken at ``i`` in the cycle
     before. There is one each ``rows`` + 2 cycles at most.
 
-    *Attributes* that are written before an item comes out are fetched once more. Those of an item at the output stay,
-    but for ``live``, which follows the broadcast: an item that waits there for something else must not miss that its
-    queue pair is taken away.
+    *Attributes* of a :class:`.bank.ContextBank` that are written before an item comes out are fetched once more. Those
+    of an item at the output stay, but for ``live``, which follows the broadcast: an item that waits there for something
+    else must not miss that its queue pair is taken away. Those of a :class:`.slot_bank.SlotBank` do not change while an
+    item has the slot.
 
     Parameters
     ----------
     item : shape-like
-    record, names, states, slots, rows
-        See :class:`.bank.ContextBank`.
+    bank : ContextBank or SlotBank
+        The stage contains it, and is its only user but for those who fill a ``SlotBank``.
     live : str
-        One of ``names``; it stands in one word.
+        Of a ``ContextBank``: one of its attributes, which stands in one word.
 
     Members
     -------
     attribute, attribute_en : ``AttributeWrite``
-        The command block's broadcast.
-    i : stream of ``slot``, ``item``
+        Of a ``ContextBank``: the command block's broadcast.
+    i : stream of ``slot``, ``item``, ``fresh``
+        ``fresh``: what came before of this slot was another queue pair's, or nothing that counts.
     o : stream of ``slot``, ``item``, ``attributes``, ``states``
     settled : 1
         What was written back is in the bank, or will be in time: only then ``o`` may be taken. That is so ``rows``
@@ -48,20 +50,18 @@ class ContextFetch(wiring.Component):
         What ``o.payload.slot`` has from now on; ``en`` only in the cycle in which ``o`` is taken.
     """
 
-    def __init__(self, item, record, names, states, slots, rows, *, live="state"):
+    def __init__(self, item, bank, *, live="state"):
         self.item = item
         self.live = live
-        self._bank = ContextBank(record, names, states, slots, rows)
-        slot = range(slots)
-        taken = data.StructLayout({"slot": slot, "item": item})
-        self.fetched = data.StructLayout(
-            {"slot": slot, "item": item, "attributes": self._bank.layout, "states": data.StructLayout(states)}
-        )
-        writes = {name: Out(wiring.Signature({"data": In(state), "en": In(1)})) for name, state in states.items()}
+        self._bank = bank
+        self._broadcast = isinstance(bank, ContextBank)
+        slot, states = range(bank.slots), bank.states.shape()
+        taken = data.StructLayout({"slot": slot, "item": item, "fresh": 1})
+        self.fetched = data.StructLayout({"slot": slot, "item": item, "attributes": bank.layout, "states": states})
+        writes = {name: Out(wiring.Signature({"data": In(field.shape), "en": In(1)})) for name, field in states}
         super().__init__(
-            {
-                "attribute": In(AttributeWrite),
-                "attribute_en": In(1),
+            ({"attribute": In(AttributeWrite), "attribute_en": In(1)} if self._broadcast else {})
+            | {
                 "i": In(stream.Signature(taken)),
                 "o": Out(stream.Signature(self.fetched)),
                 "settled": Out(1),
@@ -79,17 +79,22 @@ class ContextFetch(wiring.Component):
         m.d.comb += [
             self.o.valid.eq(full),
             self.settled.eq(Cat(port.ready for port in ports).all()),
-            bank.attribute.eq(self.attribute),
-            bank.attribute_en.eq(self.attribute_en),
             bank.r_slot.eq(coming.slot),
             self.i.ready.eq(move),
             self.next_slot.eq(Mux(move, coming.slot, going.slot)),
         ]
 
         # -- The bank is read while the item before is worked on.
-        index = self.attribute.index[: ceil_log2(bank.slots)]
-        changes = Signal()  # an attribute of the item that is fetched
-        m.d.comb += changes.eq(self.attribute_en & (index == coming.slot))
+        changes, away = Signal(), Signal()  # an attribute of the item that is fetched; what was read is not there now
+        if self._broadcast:
+            index = self.attribute.index[: ceil_log2(bank.slots)]
+            m.d.comb += [
+                bank.attribute.eq(self.attribute),
+                bank.attribute_en.eq(self.attribute_en),
+                changes.eq(self.attribute_en & (index == coming.slot)),
+            ]
+        else:
+            m.d.comb += away.eq(bank.away)
         again = Signal()
         with m.FSM():
             with m.State("READ"):
@@ -108,7 +113,7 @@ class ContextFetch(wiring.Component):
                     with m.If(again | changes):
                         m.next = "READ"
             with m.State("HOLD"):
-                m.d.comb += here.eq(~changes)
+                m.d.comb += here.eq(~changes & ~away)
                 with m.If(move | changes):
                     m.next = "READ"
         m.d.comb += move.eq(here & (~full | (self.o.valid & self.o.ready)))
@@ -126,7 +131,7 @@ class ContextFetch(wiring.Component):
         # -- The states of the last item's slot stay here, and are what was written back: an item of the same slot takes
         # them, since the bank may have been read before.
         known, same = Signal(), Signal()
-        m.d.comb += same.eq(known & (going.slot == coming.slot))
+        m.d.comb += same.eq(known & (going.slot == coming.slot) & ~coming.fresh)
         with m.If(move):
             m.d.sync += known.eq(1)
         for name in self.write.signature.members:
@@ -136,6 +141,8 @@ class ContextFetch(wiring.Component):
             with m.If(Mux(move & ~same, 1, outer.en)):
                 m.d.sync += Value.cast(going.states[name]).eq(Mux(move & ~same, kept, written))
 
+        if not self._broadcast:
+            return m
         field = bank.record.fields[self.live]
         word, first = divmod(field.offset, 32)
         with m.If(~move & self.attribute_en & (index == going.slot) & (self.attribute.word == word)):
