@@ -130,7 +130,9 @@ class Directory(wiring.Component):
             m.d.sync += [qpn1.eq(qpn), closing1.eq(closing), closes.eq(~closing)]
 
         tags, entered, full, puts, begun, ends = [], [], [], [], [], []
-        matches, valids, pinned = Signal(WAYS), Signal(WAYS), Signal(WAYS)
+        matches = Signal(WAYS)
+        valids = Signal(WAYS)
+        pinned = Signal(WAYS)
         for way in range(WAYS):
             _, tag_put, tag_get = rows(f"tag{way}", entry)
             _, in_put, in_get = rows(f"entered{way}", pin_bits)
@@ -188,7 +190,8 @@ class Directory(wiring.Component):
         ]
         # What is written is noted a cycle late: soon enough, as a slot that is not pinned any more is given away later.
         gives, evicts = Signal(), Signal()
-        noted, noted_slot = Signal(self.lines), Signal(range(self.slots))
+        noted = Signal(self.lines)
+        noted_slot = Signal(range(self.slots))
         m.d.sync += [noted.eq(self.dirty), noted_slot.eq(self.dirty_slot)]
         for line in range(self.lines):
             m.submodules[f"dirty{line}"] = flags = memory.Memory(shape=1, depth=self.slots, init=[])

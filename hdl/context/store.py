@@ -150,7 +150,8 @@ class ContextStore(wiring.Component):
                 put.en.eq(waking | strobe),
                 seen.addr.eq(folded(job.qpn)),
             ]
-        unsaved = counts["begun"][2].data != counts["answered"][2].data
+        unsaved = Signal()  # what would be fetched is under way to memory
+        m.d.comb += unsaved.eq(counts["begun"][2].data != counts["answered"][2].data)
 
         # -- Jobs.
         saving, backed = Signal(), Signal()  # something is read out of the bank, or written; of this job it has been
