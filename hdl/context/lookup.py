@@ -25,7 +25,7 @@ class ContextLookup(wiring.Component):
     leave in the order in which they came, and ``waiting`` misses overlap. What a lookup decides stays: the slot is
     pinned from then on, until the user says ``unpin``.
 
-    An item whose slot is there comes out ``rows`` + 5 cycles after it came, if nothing waits. There is one each
+    An item whose slot is there comes out ``rows`` + 4 cycles after it came, if nothing waits. There is one each
     ``rows`` + 2 cycles at most.
 
     Who takes an item may write states back in that cycle, as of ``ContextFetch``. Of an item that is not ``known``,
@@ -165,7 +165,6 @@ class ContextLookup(wiring.Component):
         bad_put, bad_get = bad.write_port(), bad.read_port(domain="comb")
         done, uses = Signal(range(self.waiting + 1)), Signal()
         head, next_ = items.o.payload, fetch.i.payload
-        behind_unknown = Signal()  # what was read for an item that is not known does not count
         ready = Signal()
         m.d.comb += [
             bad_put.addr.eq(store.filled.slot),
@@ -176,15 +175,13 @@ class ContextLookup(wiring.Component):
             fetch.i.valid.eq(items.o.valid & ready),
             items.o.ready.eq(fetch.i.ready & ready),
             next_.slot.eq(head.slot),
-            next_.fresh.eq(head.missed | behind_unknown),
+            next_.fresh.eq(head.missed),
             next_.item.qpn.eq(head.qpn),
             next_.item.known.eq(head.known),
             next_.item.bad.eq(bad_get.data),
             Value.cast(next_.item.item).eq(Value.cast(head.item)),
             uses.eq(fetch.i.valid & fetch.i.ready & head.missed),
         ]
-        with m.If(fetch.i.valid & fetch.i.ready):
-            m.d.sync += behind_unknown.eq(~head.known)
         m.d.sync += done.eq(done + store.filled.valid - uses)
 
         # -- What comes out.

@@ -143,6 +143,30 @@ def test_a_context_that_is_closed_is_in_memory(data_width, monkeypatch):
     assert closes > 10
 
 
+def test_a_slot_that_comes_back_at_once(monkeypatch):
+    """The next item has the slot of the last one, but another context in it: nothing of the old one is kept."""
+    monkeypatch.setattr(slot_bank, "Ram", ConflictRam)
+    world = World(make(4, 4, 64), range(4), stall=0.0, hold=0)
+    dut = world.dut
+
+    async def script(ctx):
+        await begin(ctx, dut)
+        for number in range(12):
+            qpn = number // 3
+            await world.produce(ctx, [(qpn, number)])
+            await world.consume(ctx, 1)
+            ctx.set(dut.close_qpn, qpn)
+            ctx.set(dut.close, 1)
+            await ctx.tick().until(dut.closed)
+            assert world.kept(qpn) == world.model[qpn]
+            world.create(qpn)
+            ctx.set(dut.close, 0)
+            await ctx.tick()
+
+    simulate(dut, script, background=world.background, seed=world.rng.seed_value)
+    assert world.misses == 12
+
+
 class Resettable(Elaboratable):
     """A block in a clock domain of its own, to reset it alone."""
 
@@ -228,3 +252,32 @@ def test_wrong_arguments():
         make(6, 4, 64)
     with pytest.raises(ValueError, match="rows must be 1, 2, 4 or 8, not 3"):
         make(4, 3, 64)
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_hit_alone(rows):
+    """From the cycle in which it comes to that in which it is there: 2 for the lookup, and those of the fetch."""
+    dut = make(4, rows, 64)
+    world = World(dut, range(4), stall=0.0, latency=10)
+    cycles = []
+
+    async def script(ctx):
+        await begin(ctx, dut)
+        for _ in range(4):
+            ctx.set(dut.i.payload.qpn, 3)
+            ctx.set(dut.i.valid, 1)
+            taken, count = 0, 0
+            while not ctx.get(dut.o.valid):
+                _, _, taken = await ctx.tick().sample(dut.i.ready)
+                count += 1
+                if taken:
+                    ctx.set(dut.i.valid, 0)
+            cycles.append(count)
+            ctx.set(dut.o.ready, 1)
+            await ctx.tick()
+            ctx.set(dut.o.ready, 0)
+            for _ in range(10):
+                await ctx.tick()
+
+    simulate(dut, script, background=world.background)
+    assert cycles[1:] == [rows + 4] * 3
