@@ -39,9 +39,9 @@ class ContextStore(wiring.Component):
     A fetch that fails is ``bad``: its slot holds nothing that counts. Each fetch and each write-back that fails is told
     on ``error``, once.
 
-    Cycles of a job, if nothing waits: 2 more than lines to fetch, and ``rows`` + 5 more if there is something to write
-    back. What comes from memory is written to the bank as it comes, a row a cycle at most; what goes there is a beat a
-    cycle, and 2 more a line.
+    Cycles of a job: 1 more than lines to fetch, and 1 more if there is something to write back, once the bank takes it
+    and the write-back before has been sent. What comes from memory is written to the bank as it comes, a row a cycle at
+    most; what goes there is a beat a cycle, and 2 more a line.
 
     Parameters
     ----------
