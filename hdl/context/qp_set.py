@@ -20,9 +20,9 @@ class QpSet(wiring.Component):
     and round; with ``serve`` a member that is taken at ``o`` is no member any more, and with ``serve`` off it stays.
     What is changed while a member stands at ``o`` may be too late for it.
 
-    *Cycles*: a change 4. A member that is taken is followed by the next of its row of 32 in the next cycle, or with
-    ``serve`` 5 later, by one of another after 4 cycles for each row looked at; changes come first. After a reset,
-    all are taken out, which takes as many cycles as there are rows.
+    *Cycles*: a change 4. A member that is taken is followed by the next of its row of 32 after 2, or with ``serve``
+    after 6; by one of another row after 4 for each row looked at; changes come first. After a reset all are taken out,
+    which takes as many cycles as there are rows.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class QpSet(wiring.Component):
         waits = Signal(ROW)  # members of the row at `o` that have not been shown
         at, found = Signal(range(rows)), Signal(range(ROW))
         count = Signal(range(self.qps + 1))
-        rest = Signal(ROW)
+        rest, gone = Signal(ROW), Signal()  # what is left of the row; what was taken is to be taken out
         after, before = Signal(ROW), Signal()
         served = Signal()
         m.d.comb += [
@@ -72,30 +72,28 @@ class QpSet(wiring.Component):
             before.eq((ram.r_data & bit).any()),
             after.eq(Mux(member, ram.r_data | bit, ram.r_data & ~bit)),
             ram.w_data.eq(after),
-            rest.eq(waits & ~(1 << found)),
             served.eq(self.o.valid & self.o.ready),
+            rest.eq(Mux(served, waits & ~(1 << found), waits)),
             self.o.payload.eq(Cat(found, at)),
             self.empty.eq(count == 0),
         ]
         lowest = Signal(range(ROW))
         for number in reversed(range(ROW)):
-            with m.If(Mux(self.o.valid, rest, waits)[number]):
+            with m.If(waits[number]):
                 m.d.comb += lowest.eq(number)
+        m.d.sync += waits.eq(rest)
+        with m.If(served):
+            m.d.sync += [self.o.valid.eq(0), gone.eq(self.serve)]
         with m.FSM():
             with m.State("RESET"):
                 m.d.comb += [ram.w_data.eq(0), ram.w_en.eq(1)]
-                m.d.sync += [row.eq(row + 1), self.o.valid.eq(0), waits.eq(0)]
+                m.d.sync += row.eq(row + 1)
                 with m.If(row == rows - 1):
                     m.next = "IDLE"
             with m.State("IDLE"):
-                m.d.comb += self.change.ready.eq(~(served & self.serve))
-                with m.If(served):
-                    # It is taken out, or the next one of its row is shown.
-                    m.d.sync += [waits.eq(rest), self.o.valid.eq(0)]
-                    if not self.serve:
-                        m.d.sync += [self.o.valid.eq(rest.any()), found.eq(lowest)]
-                with m.If(served & self.serve):
-                    m.d.sync += [row.eq(at), bit.eq(1 << found), member.eq(0), changing.eq(1)]
+                m.d.comb += self.change.ready.eq(~gone)
+                with m.If(gone):
+                    m.d.sync += [row.eq(at), bit.eq(1 << found), member.eq(0), changing.eq(1), gone.eq(0)]
                     m.next = "READ"
                 with m.Elif(self.change.valid):
                     m.d.sync += [
@@ -105,11 +103,11 @@ class QpSet(wiring.Component):
                         changing.eq(1),
                     ]
                     m.next = "READ"
-                with m.If(~self.o.valid & waits.any()):
-                    m.d.sync += [self.o.valid.eq(1), found.eq(lowest)]
-                with m.Elif(~self.o.valid & ~self.change.valid & (count != 0)):
+                with m.Elif(~self.o.valid & ~waits.any() & ~self.empty):
                     m.d.sync += [row.eq(walk), changing.eq(0)]
                     m.next = "READ"
+                with m.If(~self.o.valid & waits.any() & ~gone):
+                    m.d.sync += [self.o.valid.eq(1), found.eq(lowest)]
             with m.State("READ"):
                 m.next = "WAIT"
             with m.State("WAIT"):
@@ -121,7 +119,7 @@ class QpSet(wiring.Component):
                     m.d.sync += count.eq(count + (member & ~before) - (~member & before))
                     # What is not shown yet follows at once.
                     with m.If(~member & (row == at)):
-                        m.d.sync += waits.eq(waits & ~bit)
+                        m.d.sync += waits.eq(rest & ~bit)
                 with m.Else():
                     m.d.sync += [waits.eq(ram.r_data), at.eq(row), walk.eq(walk + 1)]
         return m
