@@ -11,13 +11,14 @@ from inspect import cleandoc
 from ..abi import registers
 from .commands import OPERANDS, RESULTS, Command
 from .counters import COUNTERS
+from .qpc import LINE_BYTES, ContextRecord
 from .record import Record
 from .registers import COUNTERS as COUNTERS_OFFSET
 from .registers import REGISTERS
 
 __all__ = ["constants", "enumerations", "header", "markdown", "records"]
 
-MODULES = ("registers", "contexts", "commands", "wqe", "cqe", "eqe", "tables")
+MODULES = ("registers", "contexts", "qpc", "commands", "wqe", "cqe", "eqe", "tables")
 
 HELPERS = """\
 /* Records are arrays of little-endian 64-bit words, and no field crosses a word: field F of a record stands in word
@@ -193,6 +194,12 @@ def markdown():
             )
             for field in record.fields.values()
         )
+        if isinstance(record, ContextRecord):
+            lines = (
+                (line, f"`0x{line * LINE_BYTES:02x}`", f"`{part}`", record.owners[part], record.bits(part))
+                for part, (line, _) in sorted(record.places.items(), key=lambda item: item[1][0])
+            )
+            parts.append(_table(("line", "at", "part", "owner", "bits"), lines))
         parts.append(_table(("word at", "bits", "field", "meaning"), rows))
     parts.append("## Enumerations")
     for enumeration in enumerations():

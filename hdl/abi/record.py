@@ -5,7 +5,7 @@ in bits. A field never
 crosses a 64-bit boundary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["Field", "Record"]
 
@@ -65,7 +65,7 @@ class Record:
             if field.name != "_":
                 if field.name in self.fields:
                     raise ValueError(f"field {field.name!r} stands twice in record {name!r}")
-                self.fields[field.name] = Field(field.name, field.width, field.doc, offset)
+                self.fields[field.name] = replace(field, offset=offset)
             offset += field.width
         if offset > size * 8:
             raise ValueError(f"fields of record {name!r} take {offset} bits, more than its {size} bytes")

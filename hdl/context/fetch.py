@@ -21,9 +21,10 @@ class ContextFetch(wiring.Component):
     An item comes out ``rows`` + 2 cycles after it went in, if the output is free; it is taken at ``i`` in the cycle
     before. There is one each ``rows`` + 2 cycles at most.
 
-    *Attributes* that are written before an item comes out are fetched once more. Those of an item at the output stay,
-    but for ``live``, which follows the broadcast: an item that waits there for something else must not miss that its
-    queue pair is taken away.
+    *Attributes* of a :class:`.bank.ContextBank` that are written before an item comes out are fetched once more. Those
+    of an item at the output stay, but for ``live``, which follows the broadcast: an item that waits there for something
+    else must not miss that its queue pair is taken away. Those of a :class:`.slot_bank.SlotBank` do not change while an
+    item has the slot.
 
     *Others'* states are written at any time, by somebody else. An item comes out with what was written last, fetched
     once more if need be. At the output it stays as it is, unless the user lets it follow.
@@ -31,18 +32,20 @@ class ContextFetch(wiring.Component):
     Parameters
     ----------
     item : shape-like
-    record, names, states, slots, rows
-        See :class:`.bank.ContextBank`.
+    bank : ContextBank or SlotBank
+        The stage contains it, and is its only user but for those who fill a ``SlotBank``.
     others : iterable of str
-        Those of ``states`` that somebody else writes.
+        Those of the bank's states that somebody else writes.
     live : str
-        One of ``names``; it stands in one word.
+        Of a ``ContextBank``: one of its attributes, which stands in one word.
 
     Members
     -------
     attribute, attribute_en : ``AttributeWrite``
-        The command block's broadcast.
+        Of a ``ContextBank``: the command block's broadcast.
     i : stream of ``slot``, ``item``
+        With a ``SlotBank`` also ``fresh``: what came before of this slot was another queue pair's, or nothing that
+        counts.
     o : stream of ``slot``, ``item``, ``attributes``, ``states``
     settled : 1
         What was written back is in the bank, or will be in time: only then ``o`` may be taken. That is so ``rows``
@@ -59,33 +62,33 @@ class ContextFetch(wiring.Component):
         What is written of others' states in this cycle shows at ``o`` in the next one.
     """
 
-    def __init__(self, item, record, names, states, slots, rows, *, others=(), live="state"):
+    def __init__(self, item, bank, *, others=(), live="state"):
         self.item = item
         self.live = live
         self.others = tuple(others)
-        self._bank = ContextBank(record, names, states, slots, rows)
-        slot = range(slots)
-        taken = data.StructLayout({"slot": slot, "item": item})
-        self.fetched = data.StructLayout(
-            {"slot": slot, "item": item, "attributes": self._bank.layout, "states": data.StructLayout(states)}
-        )
-        own = {name: state for name, state in states.items() if name not in self.others}
-        writes = {name: Out(wiring.Signature({"data": In(state), "en": In(1)})) for name, state in own.items()}
+        self._bank = bank
+        self._broadcast = isinstance(bank, ContextBank)
+        slot, states = range(bank.slots), bank.states.shape()
+        taken = data.StructLayout({"slot": slot, "item": item} | ({} if self._broadcast else {"fresh": 1}))
+        self.fetched = data.StructLayout({"slot": slot, "item": item, "attributes": bank.layout, "states": states})
+        shapes = {name: field.shape for name, field in states}
+        writes = {
+            name: Out(wiring.Signature({"data": In(shape), "en": In(1)}))
+            for name, shape in shapes.items()
+            if name not in self.others
+        }
         foreign = {
-            name: Out(wiring.Signature({"slot": In(slot), "data": In(states[name]), "en": In(1)}))
+            name: Out(wiring.Signature({"slot": In(slot), "data": In(shapes[name]), "en": In(1)}))
             for name in self.others
         }
         super().__init__(
-            {
-                "attribute": In(AttributeWrite),
-                "attribute_en": In(1),
+            ({"attribute": In(AttributeWrite), "attribute_en": In(1)} if self._broadcast else {})
+            | {
                 "i": In(stream.Signature(taken)),
                 "o": Out(stream.Signature(self.fetched)),
                 "settled": Out(1),
                 "next_slot": Out(slot),
-                "preview": Out(
-                    data.StructLayout({"attributes": self._bank.layout, "states": data.StructLayout(states)})
-                ),
+                "preview": Out(data.StructLayout({"attributes": bank.layout, "states": states})),
                 "write": Out(wiring.Signature(writes)),
                 "other": Out(wiring.Signature(foreign)),
                 "follow": In(1),
@@ -101,8 +104,6 @@ class ContextFetch(wiring.Component):
         m.d.comb += [
             self.o.valid.eq(full),
             self.settled.eq(Cat(port.ready for port in ports).all()),
-            bank.attribute.eq(self.attribute),
-            bank.attribute_en.eq(self.attribute_en),
             bank.r_slot.eq(coming.slot),
             self.i.ready.eq(move),
             self.next_slot.eq(Mux(move, coming.slot, going.slot)),
@@ -110,12 +111,17 @@ class ContextFetch(wiring.Component):
         ]
 
         # -- The bank is read while the item before is worked on.
-        index = self.attribute.index[: ceil_log2(bank.slots)]
         changes = Signal()  # an attribute of the item that is fetched, or a state of others'
+        away = Signal()  # what was read is not there now
         others = [(name, getattr(self.other, name), getattr(bank.write, name)) for name in self.others]
-        changing = [self.attribute_en & (index == coming.slot)]
-        changing += [outer.en & (outer.slot == coming.slot) for _, outer, _ in others]
-        m.d.comb += changes.eq(Cat(changing).any())
+        changing = [outer.en & (outer.slot == coming.slot) for _, outer, _ in others]
+        if self._broadcast:
+            index = self.attribute.index[: ceil_log2(bank.slots)]
+            m.d.comb += [bank.attribute.eq(self.attribute), bank.attribute_en.eq(self.attribute_en)]
+            changing.append(self.attribute_en & (index == coming.slot))
+        else:
+            m.d.comb += away.eq(bank.away)
+        m.d.comb += changes.eq(Cat(changing).any() if changing else 0)
         again = Signal()
         with m.FSM():
             with m.State("READ"):
@@ -134,7 +140,7 @@ class ContextFetch(wiring.Component):
                     with m.If(again | changes):
                         m.next = "READ"
             with m.State("HOLD"):
-                m.d.comb += here.eq(~changes)
+                m.d.comb += here.eq(~changes & ~away)
                 with m.If(move | changes):
                     m.next = "READ"
         m.d.comb += move.eq(here & (~full | (self.o.valid & self.o.ready)))
@@ -152,7 +158,7 @@ class ContextFetch(wiring.Component):
         # -- The states of the last item's slot stay here, and are what was written back: an item of the same slot takes
         # them, since the bank may have been read before.
         known, same = Signal(), Signal()
-        m.d.comb += same.eq(known & (going.slot == coming.slot))
+        m.d.comb += same.eq(known & (going.slot == coming.slot) & (1 if self._broadcast else ~coming.fresh))
         with m.If(move):
             m.d.sync += known.eq(1)
         for name in self.write.signature.members:
@@ -178,6 +184,8 @@ class ContextFetch(wiring.Component):
             with m.If(move | (self.follow & outer.en & (outer.slot == going.slot))):
                 m.d.sync += Value.cast(going.states[name]).eq(Mux(move, Value.cast(bank.states[name]), written))
 
+        if not self._broadcast:
+            return m
         field = bank.record.fields[self.live]
         word, first = divmod(field.offset, 32)
         with m.If(~move & self.attribute_en & (index == going.slot) & (self.attribute.word == word)):

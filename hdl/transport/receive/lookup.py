@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...abi.contexts import QP_CONTEXT, QpState, QpType
+from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
 from ...stream.transfer import AttributeWrite, QpControl
 from ...wire.packet_header import ReceiveHeader, TransportHeader
@@ -86,7 +87,7 @@ class ReceiveLookup(wiring.Component):
         if requests:
             names = tuple(dict.fromkeys(names + RESPONSE_ATTRIBUTES))
             states |= {"read_progress": ReadProgress}
-        self._fetch = ContextFetch(Item, QP_CONTEXT, names, states, qps, ROWS)
+        self._fetch = ContextFetch(Item, ContextBank(QP_CONTEXT, names, states, qps, ROWS))
         super().__init__(
             {
                 "attribute": In(AttributeWrite),

@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from ...abi.commands import QpAction
 from ...abi.contexts import QP_CONTEXT
+from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
 from ...queue.ring import BATCH, RingIndex, RingStatus, word_address
 from ...stream.connections import connect_signals
@@ -178,9 +179,8 @@ class Requester(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         states = {"send": RequesterContext, "progress": Progress}
-        m.submodules.fetch = fetch = ContextFetch(
-            RequesterItem, QP_CONTEXT, ATTRIBUTES, states, self.qps, ROWS, others=("progress",)
-        )
+        bank = ContextBank(QP_CONTEXT, ATTRIBUTES, states, self.qps, ROWS)
+        m.submodules.fetch = fetch = ContextFetch(RequesterItem, bank, others=("progress",))
         m.submodules.update = update = RequesterContextUpdate()
         m.submodules.arbiter = arbiter = RequesterArbiter(self.qps)
         m.submodules.admission = admission = AdmissionCheck()

@@ -26,7 +26,7 @@ class World:
     def __init__(self, monkeypatch, rows, stall=0.0, work=0):
         monkeypatch.setattr(bank, "Ram", ConflictRam)
         self.rng = make_rng()
-        self.dut = ContextFetch(16, QP_CONTEXT, NAMES, STATES, SLOTS, rows)
+        self.dut = ContextFetch(16, bank.ContextBank(QP_CONTEXT, NAMES, STATES, SLOTS, rows))
         self.stall, self.work = stall, work
         self.words = [[0] * 20 for _ in range(SLOTS)]
         self.sums = [{"count": 0, "other": 0} for _ in range(SLOTS)]
@@ -197,7 +197,7 @@ def test_others_states_are_the_newest(rows, follow, monkeypatch):
     keeps it at the output unless it follows."""
     monkeypatch.setattr(bank, "Ram", ConflictRam)
     rng = make_rng()
-    dut = ContextFetch(16, QP_CONTEXT, NAMES, STATES, SLOTS, rows, others=("count",))
+    dut = ContextFetch(16, bank.ContextBank(QP_CONTEXT, NAMES, STATES, SLOTS, rows), others=("count",))
     taken = 0
 
     async def testbench(ctx):

@@ -1,0 +1,125 @@
+"""A set of queue pairs, of all that the table has: those whose timer runs, or that have work, and no slot."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..stream.ram import Ram
+
+__all__ = ["QpSet"]
+
+ROW = 32
+"""QPs of a row of block RAM."""
+
+
+class QpSet(wiring.Component):
+    """A bit for each QPN below ``qps``, in block RAM: 16,384 take one.
+
+    ``change`` puts a QPN in or takes it out. ``o`` shows the members one after the other, in ascending order and round
+    and round; with ``serve`` a member that is taken at ``o`` is no member any more, and with ``serve`` off it stays.
+    What is changed while a member stands at ``o`` may be too late for it.
+
+    *Cycles*: a change 4. A member that is taken is followed by the next of its row of 32 after 2, or with ``serve``
+    after 6; by one of another row after 4 for each row looked at; changes come first. After a reset all are taken out,
+    which takes as many cycles as there are rows.
+
+    Parameters
+    ----------
+    qps : int
+        A power of two, at least 64.
+    serve : bool
+        Whether taking a member takes it out.
+
+    Members
+    -------
+    change : stream of ``qpn``, ``member``
+    o : stream of QPN
+    empty : 1
+        There is no member, for as long as one whole round lasts.
+    """
+
+    def __init__(self, qps, *, serve):
+        if not isinstance(qps, int) or qps < 2 * ROW or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two, at least {2 * ROW}, not {qps!r}")
+        self.qps = qps
+        self.serve = serve
+        super().__init__(
+            {
+                "change": In(stream.Signature(data.StructLayout({"qpn": range(qps), "member": 1}))),
+                "o": Out(stream.Signature(range(qps))),
+                "empty": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        low, rows = ceil_log2(ROW), self.qps // ROW
+        m.submodules.ram = ram = Ram(ROW, rows)
+        changed = self.change.payload
+        row, walk = Signal(range(rows)), Signal(range(rows))  # that is read; the next one of the walk
+        bit, member = Signal(ROW), Signal()  # what changes in it
+        changing = Signal()  # else the walk reads
+        waits = Signal(ROW)  # members of the row at `o` that have not been shown
+        at, found = Signal(range(rows)), Signal(range(ROW))
+        count = Signal(range(self.qps + 1))
+        rest, gone = Signal(ROW), Signal()  # what is left of the row; what was taken is to be taken out
+        after, before = Signal(ROW), Signal()
+        served = Signal()
+        m.d.comb += [
+            ram.r_addr.eq(row),
+            ram.w_addr.eq(row),
+            before.eq((ram.r_data & bit).any()),
+            after.eq(Mux(member, ram.r_data | bit, ram.r_data & ~bit)),
+            ram.w_data.eq(after),
+            served.eq(self.o.valid & self.o.ready),
+            rest.eq(Mux(served, waits & ~(1 << found), waits)),
+            self.o.payload.eq(Cat(found, at)),
+            self.empty.eq(count == 0),
+        ]
+        lowest = Signal(range(ROW))
+        for number in reversed(range(ROW)):
+            with m.If(waits[number]):
+                m.d.comb += lowest.eq(number)
+        m.d.sync += waits.eq(rest)
+        with m.If(served):
+            m.d.sync += [self.o.valid.eq(0), gone.eq(self.serve)]
+        with m.FSM():
+            with m.State("RESET"):
+                m.d.comb += [ram.w_data.eq(0), ram.w_en.eq(1)]
+                m.d.sync += row.eq(row + 1)
+                with m.If(row == rows - 1):
+                    m.next = "IDLE"
+            with m.State("IDLE"):
+                m.d.comb += self.change.ready.eq(~gone)
+                with m.If(gone):
+                    m.d.sync += [row.eq(at), bit.eq(1 << found), member.eq(0), changing.eq(1), gone.eq(0)]
+                    m.next = "READ"
+                with m.Elif(self.change.valid):
+                    m.d.sync += [
+                        row.eq(changed.qpn[low:]),
+                        bit.eq(1 << changed.qpn[:low]),
+                        member.eq(changed.member),
+                        changing.eq(1),
+                    ]
+                    m.next = "READ"
+                with m.Elif(~self.o.valid & ~waits.any() & ~self.empty):
+                    m.d.sync += [row.eq(walk), changing.eq(0)]
+                    m.next = "READ"
+                with m.If(~self.o.valid & waits.any() & ~gone):
+                    m.d.sync += [self.o.valid.eq(1), found.eq(lowest)]
+            with m.State("READ"):
+                m.next = "WAIT"
+            with m.State("WAIT"):
+                m.next = "DONE"
+            with m.State("DONE"):
+                m.next = "IDLE"
+                with m.If(changing):
+                    m.d.comb += ram.w_en.eq(1)
+                    m.d.sync += count.eq(count + (member & ~before) - (~member & before))
+                    # What is not shown yet follows at once.
+                    with m.If(~member & (row == at)):
+                        m.d.sync += waits.eq(rest & ~bit)
+                with m.Else():
+                    m.d.sync += [waits.eq(ram.r_data), at.eq(row), walk.eq(walk + 1)]
+        return m

@@ -1,0 +1,88 @@
+import pytest
+from conflict_ram import ConflictRam
+from streams import make_rng, simulate
+from verbena.hdl.context import qp_set
+from verbena.hdl.context.qp_set import QpSet
+
+
+@pytest.mark.parametrize("qps", [64, 256])
+@pytest.mark.parametrize("serve", [False, True])
+def test_against_a_set(qps, serve, monkeypatch):
+    """Who is shown is, or was when the row was read, a member; all that stay members come in each round."""
+    monkeypatch.setattr(qp_set, "Ram", ConflictRam)
+    rng = make_rng()
+    dut = QpSet(qps, serve=serve)
+    members, history = set(), []
+    taken = 0
+
+    async def testbench(ctx):
+        nonlocal taken
+        few = rng.sample(range(qps), 20)
+        pending, fresh = None, True  # what is shown in the next cycle is another one
+        for _ in range(4000):
+            if pending is None and rng.random() < 0.1:
+                pending = (rng.choice(few), int(rng.random() < 0.6))
+                ctx.set(dut.change.payload, {"qpn": pending[0], "member": pending[1]})
+            ctx.set(dut.change.valid, pending is not None)
+            ready = rng.random() < 0.6
+            ctx.set(dut.o.ready, ready)
+            _, _, accepted, valid, qpn, empty = await ctx.tick().sample(
+                dut.change.ready, dut.o.valid, dut.o.payload, dut.empty
+            )
+            before = set(members)
+            # What is taken out in the cycle before it is shown is too late for it; nothing else is.
+            assert not valid or not fresh or qpn in members or qpn in history[-1] or qpn in history[-2]
+            fresh = not valid or ready
+            if valid and ready:
+                taken += 1
+                if serve:
+                    members.discard(qpn)
+            if pending and accepted:
+                (members.add if pending[1] else members.discard)(pending[0])
+                pending = None
+            assert not empty or not before or not all(old for old in history[-8:])
+            history.append(before)
+        # Nobody is forgotten.
+        ctx.set(dut.change.valid, 0)
+        ctx.set(dut.o.ready, 1)
+        shown = set()
+        for _ in range(4 * qps + 200):
+            _, _, valid, qpn = await ctx.tick().sample(dut.o.valid, dut.o.payload)
+            if valid:
+                shown.add(qpn)
+        assert members <= shown
+        if serve:
+            assert ctx.get(dut.empty)
+
+    simulate(dut, testbench, seed=rng.seed_value)
+    assert taken > 100
+
+
+def test_one_of_many_is_found_in_a_round():
+    """512 rows of 32: the member is shown again and again, each round."""
+    dut = QpSet(16384, serve=False)
+    cycles = []
+
+    async def testbench(ctx):
+        await ctx.tick().repeat(520)
+        ctx.set(dut.change.payload, {"qpn": 9999, "member": 1})
+        ctx.set(dut.change.valid, 1)
+        await ctx.tick().until(dut.change.ready)
+        ctx.set(dut.change.valid, 0)
+        ctx.set(dut.o.ready, 1)
+        for cycle in range(5000):
+            _, _, valid, qpn = await ctx.tick().sample(dut.o.valid, dut.o.payload)
+            if valid:
+                assert qpn == 9999
+                cycles.append(cycle)
+
+    simulate(dut, testbench)
+    assert len(cycles) >= 2
+    assert cycles[0] <= 4 * 512
+    assert cycles[1] - cycles[0] <= 4 * 512 + 2
+
+
+@pytest.mark.parametrize("qps", [32, 96])
+def test_bad_sizes(qps):
+    with pytest.raises(ValueError, match=f"qps must be a power of two, at least 64, not {qps}"):
+        QpSet(qps, serve=True)
