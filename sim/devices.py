@@ -136,7 +136,19 @@ def ports():
         if (network := find()) is not None:
             free = network.free
             return {name: _Opener(network, name, name in free) for name in network.adapters}
-    return {f"sim{i}": lambda i=i: world().ports[f"sim{i}"] for i in range(_options.get("adapters", ADAPTERS))}
+    first = _options.get("first", 0)
+    return {f"sim{first + i}": _Own(first + i) for i in range(_options.get("adapters", ADAPTERS))}
+
+
+class _Own:
+    """Opens adapter ``number`` of the default world."""
+
+    def __init__(self, number):
+        self._number = number
+        self.mac = MAC + number
+
+    def __call__(self):
+        return world().ports[f"sim{self._number}"]
 
 
 class _Opener:
@@ -144,6 +156,7 @@ class _Opener:
 
     def __init__(self, network, name, listed):
         self._network, self._name, self.listed = network, name, listed
+        self.mac = MAC + network.adapters[name].number
 
     def __call__(self):
         from .attach import Mover
@@ -219,9 +232,14 @@ class SimPort:
                 print(ALONE, file=sys.stderr, flush=True)
                 return
 
+    @property
+    def linked(self):
+        """Another simulator is at the other end of the wire, and may send any time."""
+        return getattr(self.world, "link", None) == "up"
+
     def linger(self):
         """Lets acknowledgements go that the peer in another process needs, before a QP goes."""
-        if getattr(self.world, "link", None) == "up":
+        if self.linked:
             for _ in range(LINGER):
                 if not self.advance(LINGER_QUANTUM):
                     break

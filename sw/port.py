@@ -3,7 +3,7 @@
 A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
 opener, and opening gives a :class:`Port`. A name that ends with a colon stands for all that begin with it; its opener
 gets the rest. An opener with a false attribute ``listed`` opens a device that is known to be in use, and stays out of
-lists. Nothing is built or opened before a
+lists; one with ``mac`` tells the device's address before it is opened. Nothing is built or opened before a
 :class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
@@ -13,7 +13,7 @@ import threading
 import warnings
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Port", "has_port", "open_port", "port_names", "provide"]
+__all__ = ["Port", "has_port", "mac_of", "open_port", "port_names", "provide"]
 
 
 @runtime_checkable
@@ -49,7 +49,8 @@ class Port(Protocol):
     port may have ``clock_hz``: the device's cycles in a second.
 
     A port may have ``mtu``, the largest that its network carries, and ``linger()``, which is called before a QP is
-    destroyed and lets acknowledgements go.
+    destroyed and lets acknowledgements go. ``linked``, a bool, says that others act upon the device at any time, even
+    when it has nothing to do itself; who waits for an event then goes on waiting.
     """
 
     name: str
@@ -135,6 +136,16 @@ def has_port(name):
     with _lock:
         _load()
         return _opener(name) is not None
+
+
+def mac_of(name):
+    """The MAC address of the device ``name``, which is opened only if its opener does not know it. ``OSError`` as of
+    :func:`open_port`.
+    """
+    with _lock:
+        _load()
+        known = None if name in _open else getattr(_opener(name), "mac", None)
+        return open_port(name).mac if known is None else known
 
 
 def open_port(name):

@@ -35,9 +35,9 @@ def _another_may_act():
 def wait_for(adapter, ready, take, failed):
     """Lets the device of ``adapter`` work until ``take()`` returns something, and returns that.
 
-    ``ready()`` says whether ``take`` probably would. While the device is idle, whatever comes must be brought about by
-    another thread: as long as one is alive that does not wait here, too, this waits. Otherwise nothing can come any
-    more: EDEADLK, with a text that begins with ``failed``.
+    ``ready()`` says whether ``take`` probably would. While the device is idle, and its port is not ``linked`` to
+    others, whatever comes must be brought about by another thread: as long as one is alive that does not wait here,
+    too, this waits. Otherwise nothing can come any more: EDEADLK, with a text that begins with ``failed``.
     """
     adapter.process_events()
     me = threading.get_ident()
@@ -46,7 +46,7 @@ def wait_for(adapter, ready, take, failed):
         while True:
             if (found := take()) is not None:
                 return found
-            if adapter.advance(quantum) or ready():
+            if adapter.advance(quantum) or ready() or getattr(adapter.port, "linked", False):
                 quantum = EVENT_QUANTUM
                 continue
             with _lock:

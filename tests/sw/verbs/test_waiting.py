@@ -7,6 +7,7 @@ import threading
 import pytest
 from verbena.sw.verbs.cq import CQ, CompChannel
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
+from verbena.sw.verbs.waiting import EVENT_QUANTUM
 
 COMPLETION, QP_FATAL = 128, 1
 
@@ -103,6 +104,21 @@ def test_as_soon_as_all_others_are_gone_nothing_can_come(device, channel, cq):
     assert caught.value.error_code == errno.EDEADLK
     assert looks.left <= 0
     other.end()
+
+
+def test_who_is_linked_to_others_waits_for_them(device, channel, cq):
+    """They may send any time, though the device has nothing to do. It gets whole quanta of time meanwhile."""
+    device.linked = True
+    advance = device.advance
+
+    def sends(max_cycles):
+        if len(device.advanced) == 5:
+            device.event(COMPLETION, cq._number)
+        return advance(max_cycles)
+
+    device.advance = sends
+    assert channel.get_cq_event(cq) is cq
+    assert device.advanced == [EVENT_QUANTUM] * 6
 
 
 def test_alone_it_is_told_at_once(device, channel, cq):
