@@ -147,6 +147,8 @@ class Mover(threading.Thread):
     process waits.
     """
 
+    brings_nothing = True
+
     def __init__(self, world, grace_ms):
         super().__init__(name="verbena-mover", daemon=True)
         self._world = weakref.ref(world)

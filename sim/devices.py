@@ -111,7 +111,7 @@ def _make(options):
     made = World(**({"trace": bool(waves)} | options | settings))
     if waves:
         made.waves(waves)
-        atexit.register(_save_views, made, waves)
+        atexit.register(_save_views, made, waves, os.getpid())
     if capture:
         environ = os.environ
         frames = environ.get("VERBENA_CAPTURE_FRAMES") or ("sent" if len(made.adapters) > 1 else "both")
@@ -119,10 +119,12 @@ def _make(options):
     return made
 
 
-def _save_views(world, prefix):
-    """At the end of the program: the waves, and beside them their views for GTKWave and Surfer."""
+def _save_views(world, prefix, process):
+    """At the end of the program, not of a child: the waves, and beside them their views for GTKWave and Surfer."""
     from .waves import save_all
 
+    if os.getpid() != process:
+        return
     if not world.closed:
         world.waves(None)
     save_all(prefix, world.model.design)

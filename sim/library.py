@@ -109,6 +109,7 @@ _FUNCTIONS = {
     "receive": (c_int64, c_void_p, c_int, c_char_p, c_uint32, POINTER(c_int)),
     "attach": (c_int, c_void_p, POINTER(LinkSettings)),
     "detach": (None, c_void_p),
+    "abandon": (None, c_void_p),
     "set_wait": (None, c_void_p, c_uint32),
     "link_state": (c_int, c_void_p),
     "capture_open": (c_int, c_void_p, c_char_p, c_int, c_int),

@@ -7,8 +7,10 @@ engines, wire and time, and all have the process's memory.
 
 import ctypes
 import errno
+import os
 import threading
 import time
+import weakref
 
 from ..hdl.config import Config
 from ..sw import host_memory
@@ -30,6 +32,20 @@ WAIT_MS = 50
 
 FRAMES = {"sent": 1, "received": 2, "both": 3}
 """Where a capture takes frames: ``Frames`` of ``native/capture.h``."""
+
+
+_worlds = weakref.WeakSet()
+
+
+def _abandon_all():
+    """In a child process: worlds are its parent's. Their peers are told nothing, and what a capture has still to write
+    is written there. A thread of the parent may be inside of one.
+    """
+    for world in list(_worlds):
+        world._abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
 
 
 class ProtocolError(AssertionError):
@@ -133,6 +149,7 @@ class World:
         for window in host_memory.windows():
             self.window(True, window)
         host_memory.subscribe(self)
+        _worlds.add(self)
         # Locally administered addresses.
         self.adapters = [Adapter(self, i, MAC + self.first + i) for i in range(self._call("adapters"))]
         for adapter in self.adapters:
@@ -174,6 +191,12 @@ class World:
                 self._library.detach(handle)
             if handle and self._owner:
                 self._library.destroy(handle)
+
+    def _abandon(self):
+        handle, self._handle = self._handle, None
+        self._lock = threading.RLock()
+        if handle and self._owner:
+            self._library.abandon(handle)
 
     @property
     def ports(self):

@@ -9,6 +9,7 @@ lists; one with ``mac`` tells the device's address before it is opened. Nothing 
 
 import errno
 import importlib.metadata
+import os
 import threading
 import warnings
 from typing import Protocol, runtime_checkable
@@ -88,6 +89,18 @@ class Port(Protocol):
 
 
 _lock = threading.RLock()
+
+
+def _free_lock():
+    """In a child process: who had the lock there is a thread of its parent. Opening a device may take long, so that a
+    fork does not wait for it.
+    """
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_free_lock)
+
 _openers = {}
 _open = {}
 _loaded = False

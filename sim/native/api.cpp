@@ -192,6 +192,11 @@ int vw_attach(World *world, const LinkSettings *settings) {
 }
 
 void vw_detach(World *world) { world->detach(); }
+// In a child process: the link stays its parent's. Nothing else is done with the world from then on.
+void vw_abandon(World *world) {
+    if (world->link() != nullptr) world->link()->abandon();
+    world->capture.abandon();
+}
 void vw_set_wait(World *world, uint32_t milliseconds) { world->set_wait(milliseconds); }
 // A LinkState, or -1 without a link.
 int vw_link_state(World *world) { return world->link() == nullptr ? -1 : static_cast<int>(world->link()->state()); }

@@ -51,7 +51,9 @@ Link::Link(const LinkSettings &settings)
     ::close(settings.memory);
 }
 
-Link::~Link() {
+Link::~Link() { abandon(); }
+
+void Link::abandon() {
     munmap(memory_, memory_bytes_);
     ::close(socket_);
 }

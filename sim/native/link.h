@@ -83,6 +83,8 @@ public:
     void sync(uint64_t now, bool at_once = false);
     // The last message. What still waits for room is lost with it.
     void terminate();
+    // In a child process: only its parent has the link. Not to be used any more.
+    void abandon();
     // Time at which a SYNC is due.
     uint64_t sync_due() const { return state_ == LinkState::kUp ? next_sync_ : kNever; }
     // Moves what waits into the ring; whether nothing waits any more.

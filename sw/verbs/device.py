@@ -118,7 +118,14 @@ def _close_adapters():
             adapter.close()
 
 
-os.register_at_fork(after_in_child=_shared.clear)
+def _forget():
+    """In a child process: the adapters are its parent's, of which a thread may have had the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class Device(PyverbsObject):

@@ -1,11 +1,16 @@
 """The world around an engine, with the stand-in as the engine."""
 
+import ctypes
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from in_child import in_child
 from stand_in import MAGIC, R, stand_in
+from verbena.sim.link import connect, listen
 from verbena.sim.model import build
 from verbena.sim.world import INTERRUPT, TAP, WATCH, BusError, Faults, ProtocolError, World
 from verbena.sw import host_memory
@@ -358,3 +363,49 @@ def test_wrong_arguments_are_refused():
             world.waves("x")
     with pytest.raises(ValueError, match="closed"):
         world.advance(1)
+
+
+def test_a_child_process_has_no_part_in_a_world(tmp_path):
+    """Though a thread of its parent is inside; a world of its own it may have. A capture has each frame once."""
+    with World(2, stand_in()) as world:
+        world.capture(tmp_path / "a.pcapng")
+        frame = bytes.fromhex("025642000002 025642000001") + bytes(range(100, 200))
+        tap = world.tap(0x02_00_00_00_00_99)
+        tap.send(frame)
+        other = threading.Thread(target=world.advance, args=(3_000_000, 0))
+        other.start()
+        while world._lock.acquire(blocking=False):  # until the thread has it
+            world._lock.release()
+            time.sleep(0.001)
+
+        def child():
+            closed = world.closed
+            world.close()
+            with World(1, stand_in()) as own:
+                value = own.adapters[0].read32(R.MAGIC)
+            ctypes.CDLL(None).fflush(None)
+            return closed, value == MAGIC
+
+        assert in_child(child) == "(True, True)"
+        other.join()
+        assert not world.closed
+    assert (tmp_path / "a.pcapng").read_bytes().count(frame) == 1
+
+
+def test_a_child_process_has_no_part_in_a_link(tmp_path):
+    """The peer is told nothing when the child ends."""
+    ends = []
+    other = threading.Thread(target=lambda: ends.append(listen(tmp_path / "link", patience=30)))
+    other.start()
+    near = World(1, stand_in(), link=connect(tmp_path / "link", patience=30))
+    other.join()
+    far = World(1, stand_in(), first=1, link=ends[0])
+    near.move(100, 10)
+    assert in_child(lambda: (near.close(), near.closed)) == "(None, True)"
+    far.move(100, 10)
+    near.move(100, 10)
+    assert (near.link, far.link) == ("up", "up")
+    near.close()
+    far.move(1000, 10)
+    assert far.link == "ended"
+    far.close()

@@ -5,6 +5,7 @@ import errno
 import threading
 
 import pytest
+from verbena.sim import attach
 from verbena.sw.verbs.cq import CQ, CompChannel
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.waiting import EVENT_QUANTUM
@@ -104,6 +105,25 @@ def test_as_soon_as_all_others_are_gone_nothing_can_come(device, channel, cq):
     assert caught.value.error_code == errno.EDEADLK
     assert looks.left <= 0
     other.end()
+
+
+def test_a_thread_that_makes_no_calls_brings_nothing(device, channel, cq):
+    """Such as the one that moves the time of another adapter, which is linked."""
+    end = threading.Event()
+
+    class Mover(threading.Thread):
+        brings_nothing = True
+
+        def run(self):
+            end.wait(30)
+
+    mover = Mover(daemon=True)
+    mover.start()
+    with pytest.raises(PyverbsRDMAError, match="the device is idle"):
+        channel.get_cq_event(cq)
+    end.set()
+    assert len(device.advanced) == 1
+    assert attach.Mover.brings_nothing
 
 
 def test_who_is_linked_to_others_waits_for_them(device, channel, cq):
