@@ -392,6 +392,17 @@ def test_a_child_process_has_no_part_in_a_world(tmp_path):
     assert (tmp_path / "a.pcapng").read_bytes().count(frame) == 1
 
 
+def test_a_world_has_no_threads():
+    """A forked child has none of them: a world that garbage collection ends there would wait for them without end."""
+
+    def threads():
+        return sorted(path.name for path in Path("/proc/self/task").iterdir())
+
+    before = threads()
+    with World(2, stand_in()):
+        assert threads() == before
+
+
 def test_a_child_process_has_no_part_in_a_link(tmp_path):
     """The peer is told nothing when the child ends."""
     ends = []
