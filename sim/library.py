@@ -76,6 +76,7 @@ _FUNCTIONS = {
     "adapters": (c_int, c_void_p),
     "cycle": (c_uint64, c_void_p),
     "advance": (c_uint64, c_void_p, c_uint64, c_uint32),
+    "set_helper": (None, c_void_p, c_int),
     "idle": (c_int, c_void_p),
     "seed": (None, c_void_p, c_uint64),
     "reset": (None, c_void_p, c_int, c_uint32),

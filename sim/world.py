@@ -14,7 +14,7 @@ import weakref
 
 from ..hdl.config import Config
 from ..sw import host_memory
-from .devices import MAC
+from .devices import MAC, setting
 from .library import MemorySettings, WireSettings, load
 from .model import build, rnic
 from .ports import Adapter, BusError, Faults, Tap
@@ -82,6 +82,9 @@ class World:
         A frame goes on when its last beat has come, as over a link, not beat by beat.
     trace : bool
         Compile for waves.
+    cores : int, optional
+        Of the computer: with two of them a world of several adapters has a second thread, which takes part if it comes
+        in time, and changes no result. By default ``VERBENA_CORES`` of the environment, or those of the process.
     link : verbena.sim.link.Link, optional
         The wire leads to another simulator. Then time passes only as far as the peer lets it, and all calls wait for
         the peer.
@@ -105,6 +108,7 @@ class World:
         wire_delay=0,
         store=False,
         trace=False,
+        cores=None,
         link=None,
         **memory,
     ):
@@ -123,6 +127,10 @@ class World:
         self.set_wire(paced=paced, delay=wire_delay, store=store)
         for adapter in self.adapters:
             adapter.set_memory(read_latency=memory_latency, write_latency=write_latency, **memory)
+        if cores is None:
+            cores = setting("VERBENA_CORES", len(os.sched_getaffinity(0)))
+        if adapters > 1 and cores > 1:
+            self._call("set_helper", True)
         if link is not None:
             self._attach_link(link)
 

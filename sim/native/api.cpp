@@ -43,6 +43,7 @@ void vw_destroy(World *world) { delete world; }
 int vw_adapters(World *world) { return world->adapters(); }
 uint64_t vw_cycle(World *world) { return world->report.cycle; }
 uint64_t vw_advance(World *world, uint64_t cycles, uint32_t events) { return world->advance(cycles, events); }
+void vw_set_helper(World *world, int on) { world->set_helper(on != 0); }
 int vw_idle(World *world) { return world->idle(); }
 void vw_seed(World *world, uint64_t seed) { world->reseed(seed); }
 void vw_reset(World *world, int adapter, uint32_t cycles) { world->adapter(adapter).reset_cycles = cycles; }

@@ -171,6 +171,7 @@ def main(argv=None):
         args.output.mkdir(parents=True, exist_ok=True)
         true = round(CLOCK_HZ * 4.096e-6)
         settings = {"VERBENA_TICK": str(true)} if args.true_tick else {}
+        settings["VERBENA_CORES"] = os.environ.get("VERBENA_CORES", "1")  # points take turns on them already
         tick = int(settings.get("VERBENA_TICK") or default_tick())
         outcomes, rows, interrupted = _run(sweep, args, settings, tick)
     except (GridError, OSError, ModuleNotFoundError) as error:

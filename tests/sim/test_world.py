@@ -393,14 +393,45 @@ def test_a_child_process_has_no_part_in_a_world(tmp_path):
 
 
 def test_a_world_has_no_threads():
-    """A forked child has none of them: a world that garbage collection ends there would wait for them without end."""
+    """Of Verilator. A forked child has none: a world that garbage collection ends there would wait for them without
+    end. With a second core there is one of our own.
+    """
 
     def threads():
         return sorted(path.name for path in Path("/proc/self/task").iterdir())
 
     before = threads()
-    with World(2, stand_in()):
+    with World(2, stand_in(), cores=1):
         assert threads() == before
+    with World(2, stand_in(), cores=2):
+        assert len(threads()) == len(before) + 1
+    assert threads() == before
+
+
+@pytest.mark.parametrize("adapters", [2, 3])
+def test_a_second_core_changes_nothing(width, tmp_path, adapters):
+    """Registers, memory, frames and their cycles are the same, whoever evaluates an engine."""
+    found = []
+    for cores in (1, 2):
+        host = host_memory.alloc(8192, 4096)
+        source, target = host_memory.bus_pages(host, 8192)
+        host_memory.write(host, bytes(range(256)) * 16)
+        path = tmp_path / f"{cores}.pcapng"
+        with World(adapters, stand_in(width), seed=3, cores=cores, wire_delay=5) as world:
+            world.capture(path, bus=True)
+            world.set_faults(Faults(lose=0.1, delay=0.2))
+            for index, adapter in enumerate(world.adapters):
+                mac = int.from_bytes(world.adapters[index - 1].mac.to_bytes(6, "big"), "little")
+                write64(adapter, R.MAC, mac)
+                adapter.write32(R.SEND, 300 | 50 << 16)
+            worst = [copy(world, source, target, 16, adapter=index) for index in range(adapters)]
+            world.advance(20_000, stop=0)
+            received = [adapter.read32(R.RECEIVED) for adapter in world.adapters]
+            found.append((worst, received, world.cycles))
+        host_memory.free(host)
+        found[-1] += (path.read_bytes(),)
+    assert found[0] == found[1]
+    assert all(count > 0 for count in found[0][1])
 
 
 def test_a_child_process_has_no_part_in_a_link(tmp_path):
