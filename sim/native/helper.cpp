@@ -1,5 +1,6 @@
 #include "helper.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace verbena {
@@ -10,8 +11,8 @@ namespace {
 constexpr uint32_t kLooks = 5000;
 // So long the world waits for a half that is under way before it offers its core.
 constexpr uint32_t kWaits = 2000;
-// Of so many cycles, so many may be missed; otherwise the helper rests for so many.
-constexpr uint32_t kTurns = 1024, kMisses = 256, kRest = 65536;
+// Of so many cycles, so many may be missed; otherwise the helper rests, each time for longer.
+constexpr uint32_t kTurns = 1024, kMisses = 256;
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -60,7 +61,12 @@ void Helper::finish() {
         }
     }
     if (++turns_ < kTurns) return;
-    if (missed_ > kMisses) rest_ = kRest;
+    if (missed_ > kMisses) {
+        rest_ = next_rest_;
+        next_rest_ = std::min(2 * next_rest_, kLongestRest);
+    } else {
+        next_rest_ = kShortestRest;
+    }
     turns_ = missed_ = 0;
 }
 

@@ -42,7 +42,8 @@ private:
     alignas(64) std::atomic<uint64_t> done_{0};
     alignas(64) std::atomic<uint32_t> asleep_{0};  // 1 while it sleeps, or is about to
     std::atomic<bool> end_{false};
-    uint32_t turns_ = 0, missed_ = 0, rest_ = 0;
+    static constexpr uint32_t kShortestRest = 2048, kLongestRest = 131072;  // cycles
+    uint32_t turns_ = 0, missed_ = 0, rest_ = 0, next_rest_ = kShortestRest;
     std::thread thread_;
 };
 
