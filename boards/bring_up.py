@@ -4,7 +4,6 @@ It loads the bitstream with openFPGALoader, waits until the node answers, tells 
 memory, and prints what is to be typed on both sides. Whatever fails is told in one line, with status 1.
 """
 
-import argparse
 import errno
 import ipaddress
 import os
@@ -14,6 +13,7 @@ import time
 from pathlib import Path
 
 from verbena.sw.port import open_port
+from verbena.sw.tools.command import Parser
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
@@ -90,7 +90,7 @@ def bring_up(device, *, say=print):
 
 def main(argv=None):
     """Command line; returns the status."""
-    parser = argparse.ArgumentParser(prog="verbena-board", description=__doc__.splitlines()[0])
+    parser = Parser(prog="verbena-board", description=__doc__.splitlines()[0])
     parser.add_argument("board", help=f"one of {', '.join(sorted(find_boards()))}")
     parser.add_argument("--board-file", type=Path, metavar="PATH", help="a Python file with more of them: BOARDS")
     parser.add_argument("--bitstream", type=Path, help="default: build/BOARD/top.bit")

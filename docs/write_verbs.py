@@ -171,7 +171,7 @@ def _members(kind, documented):
     return found
 
 
-_SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), max_qp=0, max_cq=0, atomics=True)
+_SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), max_qp=0, max_cq=0, max_responses=0, atomics=True)
 _ARGUMENTS = {
     "DeviceAttr": {"adapter": _SOME_ADAPTER},
     "DeviceAttrEx": {"adapter": _SOME_ADAPTER},

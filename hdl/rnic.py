@@ -152,6 +152,7 @@ class Rnic(wiring.Component):
                 qps=qps,
                 cqs=c.cqs,
                 window=c.window,
+                responses=c.responses,
                 requests=c.requests,
                 atomics=c.atomics,
                 address_width=c.address_width,

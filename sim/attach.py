@@ -10,6 +10,7 @@ import errno
 import ipaddress
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -26,7 +27,8 @@ __all__ = ["Adapter", "Missing", "Mover", "Plug", "default_folder", "find"]
 PATIENCE = 10.0
 """Seconds in which a switch answers."""
 
-GRACE_MS = 50.0
+ALONE = "verbena: {name} waits for the program at the other end: start it with VERBENA_SIM={other}"
+
 STEP = 256
 """Cycles at a time that pass while the program is elsewhere; it may come back any moment."""
 WAIT_MS = 2
@@ -97,7 +99,12 @@ class _Straight:
     def link(self, name):
         if name not in self.free:
             raise LinkError(errno.EBUSY, f"{name} is the other program's: this one has {self.free[0]}")
-        return listen(self._path) if self._role == "listen" else connect(self._path)
+        meet, other = (listen, "connect") if self._role == "listen" else (connect, "listen")
+
+        def tell():
+            print(ALONE.format(name=name, other=f"{other}:{self._path}"), file=sys.stderr, flush=True)
+
+        return meet(self._path, waiting=tell)
 
 
 class Missing:
@@ -139,6 +146,8 @@ class Mover(threading.Thread):
     It begins ``grace_ms`` of the wall's clock after the last call, or at once if a call on another world of this
     process waits.
     """
+
+    brings_nothing = True
 
     def __init__(self, world, grace_ms):
         super().__init__(name="verbena-mover", daemon=True)

@@ -111,7 +111,7 @@ def _make(options):
     made = World(**({"trace": bool(waves)} | options | settings))
     if waves:
         made.waves(waves)
-        atexit.register(_save_views, made, waves)
+        atexit.register(_save_views, made, waves, os.getpid())
     if capture:
         environ = os.environ
         frames = environ.get("VERBENA_CAPTURE_FRAMES") or ("sent" if len(made.adapters) > 1 else "both")
@@ -119,10 +119,12 @@ def _make(options):
     return made
 
 
-def _save_views(world, prefix):
-    """At the end of the program: the waves, and beside them their views for GTKWave and Surfer."""
+def _save_views(world, prefix, process):
+    """At the end of the program, not of a child: the waves, and beside them their views for GTKWave and Surfer."""
     from .waves import save_all
 
+    if os.getpid() != process:
+        return
     if not world.closed:
         world.waves(None)
     save_all(prefix, world.model.design)
@@ -136,7 +138,19 @@ def ports():
         if (network := find()) is not None:
             free = network.free
             return {name: _Opener(network, name, name in free) for name in network.adapters}
-    return {f"sim{i}": lambda i=i: world().ports[f"sim{i}"] for i in range(_options.get("adapters", ADAPTERS))}
+    first = _options.get("first", 0)
+    return {f"sim{first + i}": _Own(first + i) for i in range(_options.get("adapters", ADAPTERS))}
+
+
+class _Own:
+    """Opens adapter ``number`` of the default world."""
+
+    def __init__(self, number):
+        self._number = number
+        self.mac = MAC + number
+
+    def __call__(self):
+        return world().ports[f"sim{self._number}"]
 
 
 class _Opener:
@@ -144,6 +158,7 @@ class _Opener:
 
     def __init__(self, network, name, listed):
         self._network, self._name, self.listed = network, name, listed
+        self.mac = MAC + network.adapters[name].number
 
     def __call__(self):
         from .attach import Mover
@@ -219,9 +234,14 @@ class SimPort:
                 print(ALONE, file=sys.stderr, flush=True)
                 return
 
+    @property
+    def linked(self):
+        """Another simulator is at the other end of the wire, and may send any time."""
+        return getattr(self.world, "link", None) == "up"
+
     def linger(self):
         """Lets acknowledgements go that the peer in another process needs, before a QP goes."""
-        if getattr(self.world, "link", None) == "up":
+        if self.linked:
             for _ in range(LINGER):
                 if not self.advance(LINGER_QUANTUM):
                     break

@@ -44,6 +44,9 @@ MTU = 4096
 SLOTS = 1024
 LONGEST_PATH = 107
 
+SILENT = 1.0
+"""Seconds after which who waits for the peer says so."""
+
 PAUSE = 0.05
 """Seconds between two looks for the peer: Ctrl-C gets through."""
 
@@ -163,15 +166,21 @@ def _receive(sock, layout, path, fds=0):
     return layout.unpack(data), found
 
 
-def _wait(session, patience, what):
-    """Runs a session that yields each ``PAUSE``, until it returns or ``patience`` seconds are over."""
-    end = None if patience is None else time.monotonic() + patience
+def _wait(session, patience, what, waiting=None):
+    """Runs a session that yields each ``PAUSE``, until it returns or ``patience`` seconds are over; calls ``waiting``
+    once, if that takes longer than :data:`SILENT`.
+    """
+    start = time.monotonic()
     while True:
         try:
             next(session)
         except StopIteration as stop:
             return stop.value
-        if end is not None and time.monotonic() > end:
+        waited = time.monotonic() - start
+        if waiting is not None and waited > SILENT:
+            waiting()
+            waiting = None
+        if patience is not None and waited > patience:
             session.close()
             raise LinkError(errno.ETIMEDOUT, f"{what} for {patience:g} s")
 
@@ -215,12 +224,13 @@ class Listener:
     def fileno(self):
         return self._socket.fileno()
 
-    def accept(self, patience=None):
-        """The :class:`Link` to the first peer that connects, waited for at most ``patience`` seconds.
+    def accept(self, patience=None, waiting=None):
+        """The :class:`Link` to the first peer that connects, waited for at most ``patience`` seconds; ``waiting()`` is
+        called once if none has come after a second.
 
         A peer that hangs up at once, as one does that only looks whether somebody listens, is passed over.
         """
-        return _wait(self._accept(), patience, f"nobody connected to {self.path}")
+        return _wait(self._accept(), patience, f"nobody connected to {self.path}", waiting)
 
     def _accept(self):
         self._socket.settimeout(PAUSE)
@@ -279,18 +289,22 @@ def _alive(path):
         return probe.connect_ex(str(path)) == 0
 
 
-def listen(path, *, patience=None, **options):
-    """The :class:`Link` to whoever connects to ``path``; options of :class:`Listener`. The socket is gone then."""
+def listen(path, *, patience=None, waiting=None, **options):
+    """The :class:`Link` to whoever connects to ``path``; options of :class:`Listener`, whose :meth:`~Listener.accept`
+    gets ``patience`` and ``waiting``. The socket is gone then.
+    """
     with Listener(path, **options) as listener:
-        return listener.accept(patience)
+        return listener.accept(patience, waiting)
 
 
-def connect(path, *, latency_ns=LATENCY_NS, interval_ns=None, mtu=MTU, patience=None):
-    """The :class:`Link` to who listens, or will listen, at ``path``; waits for it at most ``patience`` seconds.
+def connect(path, *, latency_ns=LATENCY_NS, interval_ns=None, mtu=MTU, patience=None, waiting=None):
+    """The :class:`Link` to who listens, or will listen, at ``path``; waits for it at most ``patience`` seconds, and
+    calls ``waiting()`` once if that takes longer than a second.
 
     The listener's slots must hold the frames of the ``mtu``.
     """
-    return _wait(_connect(_address(path), _times(latency_ns, interval_ns), mtu), patience, f"nobody answered at {path}")
+    session = _connect(_address(path), _times(latency_ns, interval_ns), mtu)
+    return _wait(session, patience, f"nobody answered at {path}", waiting)
 
 
 def _connect(path, times, mtu):

@@ -28,7 +28,7 @@ __all__ = ["BuildError", "Design", "Model", "build", "build_directory", "build_s
 
 _NATIVE = Path(__file__).parent / "native"
 _ROOT = Path(__file__).resolve().parents[1]
-_WORLD = ["api", "axi_memory", "capture", "link", "memory_map", "wire", "world"]
+_WORLD = ["api", "axi_memory", "capture", "helper", "link", "memory_map", "wire", "world"]
 _OPTIMIZE = ["-fno-semantic-interposition", "-fcf-protection=none"]
 USUALLY = "the engine takes 1 to 3 minutes on two cores"
 _WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion"]

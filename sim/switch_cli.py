@@ -12,8 +12,10 @@ import tomllib
 from dataclasses import fields
 from pathlib import Path
 
+from verbena.sw.tools.command import Parser, plain
+
 from .attach import default_folder
-from .link import LATENCY_NS, MTU, LinkError
+from .link import LATENCY_NS, MTU
 from .ports import Faults
 from .switch import AdapterOptions, Network
 
@@ -30,9 +32,7 @@ NETWORK = ("adapters", "first_address", "mtu", "seed", "capture")
 
 
 def _parser():
-    parser = argparse.ArgumentParser(
-        prog="verbena sim", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="verbena sim", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help=f"for the sockets (default: {default_folder()})")
     parser.add_argument(
         "-c", "--config", type=Path, metavar="FILE", help="TOML with these options; those given here count more"
@@ -160,7 +160,7 @@ def main(arguments=None):
     except KeyboardInterrupt:
         return 0
     except (ValueError, OSError) as error:
-        print(f"verbena sim: {error.strerror if isinstance(error, LinkError) else error}", file=sys.stderr)
+        print(f"verbena sim: {plain(error)}", file=sys.stderr)
         return 1
 
 

@@ -7,12 +7,14 @@ engines, wire and time, and all have the process's memory.
 
 import ctypes
 import errno
+import os
 import threading
 import time
+import weakref
 
 from ..hdl.config import Config
 from ..sw import host_memory
-from .devices import MAC
+from .devices import MAC, setting
 from .library import MemorySettings, WireSettings, load
 from .model import build, rnic
 from .ports import Adapter, BusError, Faults, Tap
@@ -30,6 +32,20 @@ WAIT_MS = 50
 
 FRAMES = {"sent": 1, "received": 2, "both": 3}
 """Where a capture takes frames: ``Frames`` of ``native/capture.h``."""
+
+
+_worlds = weakref.WeakSet()
+
+
+def _abandon_all():
+    """In a child process: worlds are its parent's. Their peers are told nothing, and what a capture has still to write
+    is written there. A thread of the parent may be inside of one.
+    """
+    for world in list(_worlds):
+        world._abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
 
 
 class ProtocolError(AssertionError):
@@ -66,6 +82,9 @@ class World:
         A frame goes on when its last beat has come, as over a link, not beat by beat.
     trace : bool
         Compile for waves.
+    cores : int, optional
+        Of the computer: with two of them a world of several adapters has a second thread, which takes part if it comes
+        in time, and changes no result. By default ``VERBENA_CORES`` of the environment, or those of the process.
     link : verbena.sim.link.Link, optional
         The wire leads to another simulator. Then time passes only as far as the peer lets it, and all calls wait for
         the peer.
@@ -89,6 +108,7 @@ class World:
         wire_delay=0,
         store=False,
         trace=False,
+        cores=None,
         link=None,
         **memory,
     ):
@@ -107,6 +127,10 @@ class World:
         self.set_wire(paced=paced, delay=wire_delay, store=store)
         for adapter in self.adapters:
             adapter.set_memory(read_latency=memory_latency, write_latency=write_latency, **memory)
+        if cores is None:
+            cores = setting("VERBENA_CORES", len(os.sched_getaffinity(0)))
+        if adapters > 1 and cores > 1:
+            self._call("set_helper", True)
         if link is not None:
             self._attach_link(link)
 
@@ -133,6 +157,7 @@ class World:
         for window in host_memory.windows():
             self.window(True, window)
         host_memory.subscribe(self)
+        _worlds.add(self)
         # Locally administered addresses.
         self.adapters = [Adapter(self, i, MAC + self.first + i) for i in range(self._call("adapters"))]
         for adapter in self.adapters:
@@ -174,6 +199,12 @@ class World:
                 self._library.detach(handle)
             if handle and self._owner:
                 self._library.destroy(handle)
+
+    def _abandon(self):
+        handle, self._handle = self._handle, None
+        self._lock = threading.RLock()
+        if handle and self._owner:
+            self._library.abandon(handle)
 
     @property
     def ports(self):

@@ -82,6 +82,7 @@ class Adapter:
         sizes = {name: 1 << (capabilities >> bit & 15) for name, bit in reg.LOG_CAPABILITIES.items()}
         self.max_qp, self.max_cq = sizes["qps"], sizes["cqs"]
         self.data_bytes, self.window = sizes["data_bytes"], sizes["window"]
+        self.max_responses = sizes["responses"] - 1
         self.responds_only = bool(capabilities & reg.RESPONDS_ONLY)
         self.atomics = not capabilities & reg.NO_ATOMICS
         reach = capabilities >> reg.REACH & reg.REACH_MASK

@@ -1,5 +1,6 @@
 """The event ring in host memory, and who is asked to look at it when time passes."""
 
+import os
 import threading
 import weakref
 
@@ -8,7 +9,17 @@ from verbena.hdl.abi.eqe import EQE
 __all__ = ["EventRing", "phase_at", "take_events", "watch_events"]
 
 _driven = weakref.WeakSet()  # adapters that are up
-_driven_lock = threading.Lock()
+_driven_lock = threading.RLock()
+
+
+def _forget():
+    """In a child process: the adapters are its parent's, of which a thread may have had the lock."""
+    global _driven_lock
+    _driven_lock = threading.RLock()
+    _driven.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def phase_at(memory, address, record):

@@ -123,6 +123,8 @@ class _Arena:
 
 
 _lock = threading.RLock()
+# A process that forks has the lock itself, so that its child finds the arena whole, and the lock free.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _arena = None
 
 

@@ -3,17 +3,18 @@
 A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
 opener, and opening gives a :class:`Port`. A name that ends with a colon stands for all that begin with it; its opener
 gets the rest. An opener with a false attribute ``listed`` opens a device that is known to be in use, and stays out of
-lists. Nothing is built or opened before a
+lists; one with ``mac`` tells the device's address before it is opened. Nothing is built or opened before a
 :class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
 import errno
 import importlib.metadata
+import os
 import threading
 import warnings
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Port", "has_port", "open_port", "port_names", "provide"]
+__all__ = ["Port", "has_port", "mac_of", "open_port", "port_names", "provide"]
 
 
 @runtime_checkable
@@ -49,7 +50,8 @@ class Port(Protocol):
     port may have ``clock_hz``: the device's cycles in a second.
 
     A port may have ``mtu``, the largest that its network carries, and ``linger()``, which is called before a QP is
-    destroyed and lets acknowledgements go.
+    destroyed and lets acknowledgements go. ``linked``, a bool, says that others act upon the device at any time, even
+    when it has nothing to do itself; who waits for an event then goes on waiting.
     """
 
     name: str
@@ -87,6 +89,18 @@ class Port(Protocol):
 
 
 _lock = threading.RLock()
+
+
+def _free_lock():
+    """In a child process: who had the lock there is a thread of its parent. Opening a device may take long, so that a
+    fork does not wait for it.
+    """
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_free_lock)
+
 _openers = {}
 _open = {}
 _loaded = False
@@ -135,6 +149,16 @@ def has_port(name):
     with _lock:
         _load()
         return _opener(name) is not None
+
+
+def mac_of(name):
+    """The MAC address of the device ``name``, which is opened only if its opener does not know it. ``OSError`` as of
+    :func:`open_port`.
+    """
+    with _lock:
+        _load()
+        known = None if name in _open else getattr(_opener(name), "mac", None)
+        return open_port(name).mac if known is None else known
 
 
 def open_port(name):

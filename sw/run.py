@@ -51,8 +51,8 @@ def main(arguments=None):
         print("verbena run: -m wants the name of a module", file=sys.stderr)
         return 1
     program, *rest = arguments[1:] if module else arguments
-    if not module and not Path(program).exists():
-        print(f"verbena run: there is no file {program!r}", file=sys.stderr)
+    if not module and not (Path(program) / "__main__.py" if Path(program).is_dir() else Path(program)).exists():
+        print(f"verbena run: there is no program {program!r}", file=sys.stderr)
         return 1
     alias()
     sys.argv = [program, *rest]

@@ -31,6 +31,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A switch that happens to run is none of the tests'.
 os.environ["VERBENA_SIM"] = ""
 
+# Tests run side by side, one on each core.
+os.environ.setdefault("VERBENA_CORES", "1")
+
 # Whoever looks for the bug that shows once in a thousand seeds says VERBENA_SEED; the suite is the same every time.
 configure(seed=int(os.environ.get("VERBENA_SEED") or 1))
 

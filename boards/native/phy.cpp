@@ -49,6 +49,7 @@ class Phy {
 public:
     Phy(int64_t core, int64_t transmit, int64_t receive, int seed)
         : clocks_{Clock{core, core}, Clock{transmit, transmit / 3}, Clock{receive, receive / 5}} {
+        context_->threads(1);  // as of sim/native/engine_verilated.cpp
         context_->randReset(2);
         context_->randSeed(seed);
         model_ = std::make_unique<Vengine>(context_.get(), "node");

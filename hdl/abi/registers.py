@@ -45,7 +45,7 @@ CQ_PAGES = 0x200_0000
 QP_PUSH = 0x100
 MAILBOX = 0x800
 
-LOG_CAPABILITIES = {"qps": 0, "cqs": 4, "data_bytes": 8, "window": 12}
+LOG_CAPABILITIES = {"qps": 0, "cqs": 4, "data_bytes": 8, "window": 12, "responses": 20}
 """Lowest bits of the fields of ``capabilities``, 4 bits each: base-2 logarithms."""
 
 CAN_PUSH = 1 << 16
@@ -108,6 +108,7 @@ REGISTERS = {
             "log2 of: QPs (bits 3:0), CQs (7:4), data width in bytes (11:8), most WQEs unacknowledged a QP (15:12); "
             "bit 16: send WQEs may be pushed; bit 17: there are no send queues, the engine only responds; "
             "bit 18: atomics of peers are refused; "
+            "log2 of the pool of responses, of which one stays free: READs and atomics of peers that may wait (23:20); "
             "bits of bus addresses that are kept, 32 to 64 (30:24)",
         ),
         Register(

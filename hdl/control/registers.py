@@ -77,11 +77,12 @@ class Registers(wiring.Component):
         What the register holds, and that it was written.
     """
 
-    def __init__(self, *, data_width, qps, cqs, window, requests=True, atomics=True, address_width=64):
+    def __init__(self, *, data_width, qps, cqs, window, responses=256, requests=True, atomics=True, address_width=64):
         self.data_width = data_width
         self.qps = qps
         self.cqs = cqs
         self.window = window
+        self.responses = responses
         self.requests = requests
         self.atomics = atomics
         self.address_width = address_width
@@ -322,6 +323,7 @@ class Registers(wiring.Component):
 
     def _capabilities(self):
         sizes = {"qps": self.qps, "cqs": self.cqs, "data_bytes": self.data_width // 8, "window": self.window}
+        sizes["responses"] = self.responses
         able = abi.CAN_PUSH if self.requests else abi.RESPONDS_ONLY
         able |= 0 if self.atomics else abi.NO_ATOMICS
         able |= self.address_width << abi.REACH

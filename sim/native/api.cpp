@@ -43,6 +43,7 @@ void vw_destroy(World *world) { delete world; }
 int vw_adapters(World *world) { return world->adapters(); }
 uint64_t vw_cycle(World *world) { return world->report.cycle; }
 uint64_t vw_advance(World *world, uint64_t cycles, uint32_t events) { return world->advance(cycles, events); }
+void vw_set_helper(World *world, int on) { world->set_helper(on != 0); }
 int vw_idle(World *world) { return world->idle(); }
 void vw_seed(World *world, uint64_t seed) { world->reseed(seed); }
 void vw_reset(World *world, int adapter, uint32_t cycles) { world->adapter(adapter).reset_cycles = cycles; }
@@ -192,6 +193,11 @@ int vw_attach(World *world, const LinkSettings *settings) {
 }
 
 void vw_detach(World *world) { world->detach(); }
+// In a child process: the link stays its parent's. Nothing else is done with the world from then on.
+void vw_abandon(World *world) {
+    if (world->link() != nullptr) world->link()->abandon();
+    world->capture.abandon();
+}
 void vw_set_wait(World *world, uint32_t milliseconds) { world->set_wait(milliseconds); }
 // A LinkState, or -1 without a link.
 int vw_link_state(World *world) { return world->link() == nullptr ? -1 : static_cast<int>(world->link()->state()); }

@@ -1,5 +1,7 @@
 #include "capture.h"
 
+#include <stdio_ext.h>
+
 #include <cmath>
 #include <cstring>
 
@@ -56,6 +58,13 @@ bool Capture::open(const std::string &path, double clock_hz, int adapters, bool 
     for (int i = 0; i < adapters; i++) interface_of(kFrame, i);
     for (int i = 0; bus && i < adapters; i++) interface_of(kBus, i);
     return true;
+}
+
+void Capture::abandon() {
+    if (file_ == nullptr) return;
+    __fpurge(file_);
+    std::fclose(file_);
+    file_ = nullptr;
 }
 
 void Capture::close() {

@@ -40,6 +40,8 @@ public:
 
     bool open(const std::string &path, double clock_hz, int adapters, bool bus, Frames frames = Frames::kBoth);
     void close();
+    // In a child process: what is not yet written, its parent writes.
+    void abandon();
     void flush() {
         if (file_ != nullptr) std::fflush(file_);
     }

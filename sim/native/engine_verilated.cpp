@@ -49,6 +49,8 @@ void pack(const Beat &beat, Signal &signal) {
 VerilatedEngine::VerilatedEngine(std::unique_ptr<VerilatedContext> context, const char *name)
     : context_(std::move(context)) {
     VerilatedContext *used = context_ ? context_.get() : Verilated::threadContextp();
+    // Without it each model would have a pool of threads, which have nothing to do, and for which a forked child, that has none, would wait at its end.
+    if (context_) used->threads(1);
     // What is undefined (a read of a row of block RAM that is being written) is neither zero nor the right value.
     used->randReset(2);
     used->randSeed(1);

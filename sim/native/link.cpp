@@ -24,6 +24,11 @@ constexpr uint8_t kSync = 0, kTerminate = 1, kPacket = 0x40;
 
 std::atomic_ref<uint8_t> owner(uint8_t *slot) { return std::atomic_ref<uint8_t>(slot[kOwnerAt]); }
 
+// How often a wait looks before it sleeps; a look takes some 50 ns. Where sleeps turn out to be short, the peer is at work on another core: then to look
+// longer saves it the bell, and this side the way back from sleep.
+constexpr uint32_t kSpins = 200, kMostSpins = 1600;
+constexpr uint64_t kShortSleep = 100'000;  // ns
+
 uint64_t nanoseconds() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -40,7 +45,8 @@ Link::Link(const LinkSettings &settings)
       latency_(settings.latency),
       interval_(settings.interval),
       epoch_(settings.epoch),
-      last_received_(settings.epoch) {
+      last_received_(settings.epoch),
+      spins_(kSpins) {
     void *memory = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, settings.memory, 0);
     if (memory == MAP_FAILED) throw std::system_error(errno, std::generic_category());
     memory_ = static_cast<uint8_t *>(memory);
@@ -51,7 +57,9 @@ Link::Link(const LinkSettings &settings)
     ::close(settings.memory);
 }
 
-Link::~Link() {
+Link::~Link() { abandon(); }
+
+void Link::abandon() {
     munmap(memory_, memory_bytes_);
     ::close(socket_);
 }
@@ -160,7 +168,8 @@ void Link::get_up() {
 }
 
 void Link::await(const std::vector<Link *> &links, Patience &patience) {
-    if (patience.spin()) return;
+    const bool alone = links.size() == 1 && links.front()->wakes();
+    if (patience.spin(alone ? links.front()->spins_ : kSpins)) return;
     if (!std::ranges::all_of(links, &Link::wakes)) {
         patience.pause();
         return;
@@ -171,7 +180,12 @@ void Link::await(const std::vector<Link *> &links, Patience &patience) {
         sockets.push_back({link->socket_, POLLIN, 0});
         empty = link->lie_down() && empty;
     }
+    const uint64_t start = nanoseconds();
     if (empty) ::poll(sockets.data(), sockets.size(), patience.left());
+    if (alone) {
+        uint32_t &spins = links.front()->spins_;
+        spins = nanoseconds() - start < kShortSleep ? std::min(2 * spins, kMostSpins) : std::max(spins / 2, kSpins);
+    }
     for (Link *link : links) link->get_up();
     patience.slept();
 }
@@ -190,7 +204,6 @@ void Link::look() {
 
 namespace {
 
-constexpr uint32_t kSpins = 200;
 constexpr uint64_t kLooks = 1'000'000;  // ns
 // How long is slept, by how long has been waited. Not sched_yield: beside a foreign busy process that costs a tick of the scheduler each time, and
 // who wakes from sleep does not wait for its end.
@@ -212,9 +225,9 @@ void Patience::renew() {
     look_ = false;
 }
 
-bool Patience::spin() {
+bool Patience::spin(uint32_t most) {
     look_ = false;
-    if (polls_ >= kSpins) return false;
+    if (polls_ >= most) return false;
     polls_++;
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -233,7 +246,7 @@ void Patience::slept() {
 }
 
 void Patience::pause() {
-    if (spin()) return;
+    if (spin(kSpins)) return;
     polls_++;
     const uint64_t now = nanoseconds();
     if (polls_ == kSpins + 1) since_ = looked_ = now;

@@ -83,6 +83,8 @@ public:
     void sync(uint64_t now, bool at_once = false);
     // The last message. What still waits for room is lost with it.
     void terminate();
+    // In a child process: only its parent has the link. Not to be used any more.
+    void abandon();
     // Time at which a SYNC is due.
     uint64_t sync_due() const { return state_ == LinkState::kUp ? next_sync_ : kNever; }
     // Moves what waits into the ring; whether nothing waits any more.
@@ -130,6 +132,7 @@ private:
     const uint64_t latency_, interval_, epoch_;
     uint8_t *bell_ = nullptr, *peers_bell_ = nullptr;
     uint64_t last_received_;
+    uint32_t spins_;  // that a wait looks awake before it sleeps
     uint64_t tail_ = 0, head_ = 0;
     uint64_t next_sync_ = 0;
     uint64_t last_sent_ = kNever;
@@ -142,8 +145,8 @@ class Patience {
 public:
     explicit Patience(uint32_t milliseconds);
     void pause();
-    // The first part of it: whether it was done awake.
-    bool spin();
+    // The first part of it, at most so many times: whether it was done awake.
+    bool spin(uint32_t most);
     // Milliseconds that may be slept, and that they were.
     int left() const;
     void slept();

@@ -5,6 +5,13 @@
 
 namespace verbena {
 
+namespace {
+
+// Cycles of a call for which it pays to wake the helper.
+constexpr uint64_t kLong = 64;
+
+}  // namespace
+
 void World::add_adapter(std::unique_ptr<Engine> engine, uint32_t owned) {
     const int index = adapters();
     adapters_.push_back(std::make_unique<Adapter>(index, std::move(engine), owned, map, report, capture));
@@ -46,8 +53,27 @@ void World::after_edge() {
     report.cycle++;
 }
 
+void World::clock(int first) {
+    for (int i = first; i < adapters(); i += 2) {
+        adapter(i).engine->rise();
+        adapter(i).engine->fall(adapter(i).inputs);
+    }
+}
+
+void World::set_helper(bool on) {
+    helper_.reset();
+    if (on && adapters() > 1) helper_ = std::make_unique<Helper>([this] { clock(1); });
+}
+
 void World::step() {
     before_edge();
+    if (helper_ && !tracing_ && helper_->awake()) {
+        helper_->offer();
+        clock(0);
+        helper_->finish();
+        report.cycle++;
+        return;
+    }
     for (auto &adapter : adapters_) adapter->engine->rise();
     if (tracing_) {
         const auto time = static_cast<uint64_t>(std::llround(static_cast<double>(report.cycle) * 1e12 / clock_hz_));
@@ -64,6 +90,7 @@ uint64_t World::advance(uint64_t cycles, uint32_t events) {
     events |= kViolation;
     const uint64_t start = report.cycle;
     Patience patience(wait_);
+    if (helper_ && cycles >= kLong) helper_->wake();
     while (report.cycle - start < cycles && (report.events & events) == 0) {
         if (report.cycle >= checkpoint_ && !meet(patience)) {
             report.events |= kWaits;

@@ -10,6 +10,7 @@
 #include "axi_memory.h"
 #include "capture.h"
 #include "engine.h"
+#include "helper.h"
 #include "link.h"
 #include "memory_map.h"
 #include "report.h"
@@ -55,6 +56,8 @@ public:
     int adapters() const { return static_cast<int>(adapters_.size()); }
     Adapter &adapter(int index) { return *adapters_[static_cast<size_t>(index)]; }
     void reseed(uint64_t seed);
+    // Whether a second thread takes part in the engines' cycles.
+    void set_helper(bool on);
 
     // One cycle of everything.
     void step();
@@ -82,6 +85,8 @@ private:
     // Whether this cycle may pass.
     bool meet(Patience &patience);
     void link_down();
+    // The rising and the falling edge of every second engine.
+    void clock(int first);
 
     std::vector<std::unique_ptr<Adapter>> adapters_;
     const double clock_hz_;
@@ -92,6 +97,7 @@ private:
     uint64_t checkpoint_ = kNever;  // the cycle before which the link is looked at
     uint32_t wait_ = 50;
     uint32_t access_left_ = 0;
+    std::unique_ptr<Helper> helper_;  // the last: it ends first
 };
 
 }  // namespace verbena

@@ -17,6 +17,8 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from verbena.sw.tools.command import Parser, plain
+
 from ..devices import default_tick, tick_text
 from ..extra import require
 from .grid import GridError, Sweep, read_toml, values_of
@@ -30,7 +32,7 @@ CLOCK_HZ = 156.25e6
 
 
 def _arguments(argv):
-    parser = argparse.ArgumentParser(prog="verbena sweep", description=__doc__.splitlines()[0])
+    parser = Parser(prog="verbena sweep", description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("-g", "--grid", action="append", default=[], metavar="NAME=VALUES", help="size=64,128 or n=1..8 or m=1..64*2")
     add("-s", "--seeds", help="values of VERBENA_SEED, such as 1..10")
@@ -169,10 +171,11 @@ def main(argv=None):
         args.output.mkdir(parents=True, exist_ok=True)
         true = round(CLOCK_HZ * 4.096e-6)
         settings = {"VERBENA_TICK": str(true)} if args.true_tick else {}
+        settings["VERBENA_CORES"] = os.environ.get("VERBENA_CORES", "1")  # points take turns on them already
         tick = int(settings.get("VERBENA_TICK") or default_tick())
         outcomes, rows, interrupted = _run(sweep, args, settings, tick)
     except (GridError, OSError, ModuleNotFoundError) as error:
-        print(f"verbena sweep: {error}", file=sys.stderr)
+        print(f"verbena sweep: {plain(error)}", file=sys.stderr)
         return 1
     parameters = [*sweep.grid, *(["seed"] if sweep.seeds else [])]
     table, picture = args.output / "sweep.csv", args.output / "sweep.png"

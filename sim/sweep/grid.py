@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from verbena.sw.cli import COMMANDS
+from verbena.sw.tools.command import plain
 
 __all__ = ["GridError", "Sweep", "command_of", "read_toml", "values_of"]
 
@@ -71,7 +72,9 @@ def read_toml(path):
     try:
         with Path(path).open("rb") as file:
             table = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise GridError(plain(error)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise GridError(f"{path}: {error}") from None
     if unknown := sorted(set(table) - set(_KEYS)):
         raise GridError(f"{path}: there is no {unknown[0]!r}; there are: {', '.join(_KEYS)}")

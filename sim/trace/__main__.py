@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from verbena.sw.cli import COMMANDS
+from verbena.sw.tools.command import Parser, plain
 
 from .capture_file import CaptureError, read_capture
 from .page import data_of, render
@@ -26,7 +27,7 @@ __all__ = ["main"]
 
 
 def _arguments(argv):
-    parser = argparse.ArgumentParser(prog="verbena trace", description=__doc__.splitlines()[0])
+    parser = Parser(prog="verbena trace", description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, help="the page (NAME.html)")
     parser.add_argument("--first", type=int, default=1000, metavar="N", help="messages that are shown (1000)")
     parser.add_argument("--qp", type=lambda text: int(text, 0), help="only messages and packets of this QP number")
@@ -80,7 +81,7 @@ def main(argv=None):
             data = data_of(read_capture(path), args.first, args.qp)
             output.write_text(render(data, " ".join([Path(args.what).name, *args.arguments])))
         except (CaptureError, OSError) as error:
-            print(f"verbena trace: {error}", file=sys.stderr)
+            print(f"verbena trace: {plain(error)}", file=sys.stderr)
             return status or 1
     print(f"{output}: {data['summary']}")
     return status

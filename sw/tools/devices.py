@@ -7,7 +7,7 @@ from ..verbs.device_attr import guid_format, speed_to_str, translate_link_layer,
 from ..verbs.libibverbs_enums import ibv_atomic_cap, ibv_device_cap_flags
 from ..verbs.naming import names_of
 from ..verbs.pyverbs_error import PyverbsError
-from .command import Parser
+from .command import Parser, plain
 from .session import ToolError
 
 __all__ = ["devices", "devinfo"]
@@ -126,7 +126,7 @@ def devices(argv=None, *, prog="ibv_devices"):
         try:
             guid = f"{device.guid:016x}"
         except (OSError, ImportError, MemoryError) as error:
-            guid, status = f"({error})", 1
+            guid, status = f"({plain(error)})", 1
         print(f"    {device.name.decode():<16}\t{guid}")
     return status
 
@@ -149,6 +149,6 @@ def devinfo(argv=None, *, prog="ibv_devinfo"):
             for line in _describe(name, args.ib_port, args.verbose):
                 print(line)
     except (ToolError, PyverbsError, OSError) as error:
-        print(f"{prog}: {error}", file=sys.stderr)
+        print(f"{prog}: {plain(error)}", file=sys.stderr)
         return 1
     return 0

@@ -11,7 +11,7 @@ from ..verbs.libibverbs_enums import ibv_send_flags, ibv_wc_opcode, ibv_wr_opcod
 from ..verbs.limits import MAX_QP_WR
 from ..verbs.pyverbs_error import PyverbsError
 from ..verbs.wr import RecvWR, SendWR
-from .command import Parser
+from .command import Parser, plain, port_number
 from .endpoint import Endpoint, chain, clock_text, mtu_of, open_device
 from .exchange.channel import Listener, connect
 from .exchange.pingpong import Address, answer, ask
@@ -199,7 +199,7 @@ def client(context, options, host, port=PORT, *, tell=print):
 def _parser():
     parser = Parser(prog="verbena-rc-pingpong", description=__doc__.splitlines()[0])
     parser.add_argument("host", nargs="?", help="the server's address; without it this is the server")
-    parser.add_argument("-p", "--port", type=int, default=PORT)
+    parser.add_argument("-p", "--port", type=port_number, default=PORT)
     parser.add_argument("-d", "--ib-dev", metavar="DEVICE", help="default: the first")
     parser.add_argument("-i", "--ib-port", type=int, choices=(1,), default=1, help="there is only port 1")
     parser.add_argument("-s", "--size", type=int, default=4096)
@@ -231,18 +231,19 @@ def main(argv=None):
     )
     try:
         options.validate()
-        context = open_device(args.ib_dev)
         if args.host is not None and args.peer is None:
-            run(client(context, options, args.host, args.port))
+            run(client(open_device(args.ib_dev), options, args.host, args.port))
         elif args.peer is None:
+            # First, so that a client finds it who has waited for this device.
             with Listener(args.port) as listener:
-                run(server(context, options, listener))
+                run(server(open_device(args.ib_dev), options, listener))
         else:
+            context = open_device(args.ib_dev)
             with Listener(0, "127.0.0.1") as listener, open_device(args.peer) as other:
                 near = client(context, options, "127.0.0.1", listener.port)
                 run(server(other, options, listener, tell=lambda line: print(f"server: {line}")), near)
     except (ToolError, PyverbsError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(plain(error), file=sys.stderr)
         return 1
     return 0
 

@@ -13,7 +13,7 @@ from ..adapter import read_counters
 from ..cli import COMMANDS
 from ..cli import main as command
 from ..port import open_port, port_names
-from .command import Parser
+from .command import Parser, plain
 from .session import ToolError
 
 __all__ = ["Look", "main"]
@@ -150,5 +150,5 @@ def main(argv=None):
     except ImportError as error:
         print(f"verbena stat: {error.name} is missing; --json needs nothing more", file=sys.stderr)
     except (ToolError, OSError) as error:
-        print(f"verbena stat: {error}", file=sys.stderr)
+        print(f"verbena stat: {plain(error)}", file=sys.stderr)
     return 1

@@ -10,7 +10,7 @@ import weakref
 from verbena.hdl.abi.counters import COUNTERS
 
 from ..adapter import Adapter
-from ..port import has_port, open_port, port_names
+from ..port import has_port, mac_of, open_port, port_names
 from .addr import GID
 from .base import PyverbsCM, PyverbsObject, bury, close_all, refuse
 from .device_attr import (
@@ -118,7 +118,14 @@ def _close_adapters():
             adapter.close()
 
 
-os.register_at_fork(after_in_child=_shared.clear)
+def _forget():
+    """In a child process: the adapters are its parent's, of which a thread may have had the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class Device(PyverbsObject):
@@ -136,8 +143,8 @@ class Device(PyverbsObject):
 
     @property
     def guid(self):
-        """Opens the device, which alone knows."""
-        return guid_of(open_adapter(open_port(self._name)).port.mac)
+        """Of the device's MAC address. Opens the device if it alone knows it."""
+        return guid_of(mac_of(self._name))
 
     def __str__(self):
         return f"Device {self._name}, node type CA, transport type IB, index {self.index}"

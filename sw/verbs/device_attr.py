@@ -90,7 +90,7 @@ class DeviceAttr(PyverbsObject):
         self.max_qp_wr = MAX_QP_WR
         self.max_sge = self.max_sge_rd = MAX_SGE
         self.max_qp_rd_atom = self.max_qp_init_rd_atom = MAX_RD_ATOMIC
-        self.max_res_rd_atom = MAX_RD_ATOMIC * adapter.max_qp
+        self.max_res_rd_atom = min(adapter.max_responses, MAX_RD_ATOMIC * adapter.max_qp)
         self.max_cq = adapter.max_cq
         self.max_cqe = MAX_CQE
         self.max_mr = MAX_MR

@@ -1,6 +1,7 @@
 """Waiting for what the device, or another thread of the program, brings about."""
 
 import errno
+import os
 import threading
 
 from .base import refuse
@@ -20,12 +21,26 @@ _lock = threading.Lock()
 _idle = {}  # ident of a thread that waits at an idle device: whether what it waits for has come
 
 
+def _forget():
+    """In a child process: those who wait are threads of its parent."""
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 def _another_may_act():
-    """Whether a thread is alive that does not wait here itself, or is about to go on."""
+    """Whether a thread is alive that does not wait here itself, or is about to go on. One of Verbena's own
+    (``brings_nothing``) does not count: it makes no calls, and a port whose time it moves is ``linked``.
+    """
     me = threading.get_ident()
     for thread in threading.enumerate():
         # Threads that `threading` did not start never leave its list.
         if thread.ident == me or not thread.is_alive() or isinstance(thread, threading._DummyThread):
+            continue
+        if getattr(thread, "brings_nothing", False):
             continue
         if thread.ident not in _idle or _idle[thread.ident]():
             return True
@@ -35,9 +50,9 @@ def _another_may_act():
 def wait_for(adapter, ready, take, failed):
     """Lets the device of ``adapter`` work until ``take()`` returns something, and returns that.
 
-    ``ready()`` says whether ``take`` probably would. While the device is idle, whatever comes must be brought about by
-    another thread: as long as one is alive that does not wait here, too, this waits. Otherwise nothing can come any
-    more: EDEADLK, with a text that begins with ``failed``.
+    ``ready()`` says whether ``take`` probably would. While the device is idle, and its port is not ``linked`` to
+    others, whatever comes must be brought about by another thread: as long as one is alive that does not wait here,
+    too, this waits. Otherwise nothing can come any more: EDEADLK, with a text that begins with ``failed``.
     """
     adapter.process_events()
     me = threading.get_ident()
@@ -46,7 +61,7 @@ def wait_for(adapter, ready, take, failed):
         while True:
             if (found := take()) is not None:
                 return found
-            if adapter.advance(quantum) or ready():
+            if adapter.advance(quantum) or ready() or getattr(adapter.port, "linked", False):
                 quantum = EVENT_QUANTUM
                 continue
             with _lock:

@@ -72,6 +72,62 @@ def test_two_programs_without_a_switch(programs, tmp_path):
     assert [process.stdout.readline() for process in (server, client)] == ["here\n"] * 2
 
 
+def test_devices_are_listed_without_a_peer(programs, tmp_path):
+    """Nobody need be at the other end, and nothing is opened."""
+    for role, number in (("listen", 0), ("connect", 1)):
+        where = f"{role}:{tmp_path / 'wire'}"
+        lister = programs.start("-m", "verbena.sw.cli", "ibv_devices", VERBENA_SIM=where)
+        out, errors = lister.communicate(timeout=60)
+        assert (lister.returncode, errors) == (0, "")
+        assert out.splitlines()[2:] == [f"    sim{number}            \t005642fffe00000{number + 1}"]
+
+
+@pytest.mark.parametrize(("role", "other", "name"), [("listen", "connect", "sim0"), ("connect", "listen", "sim1")])
+def test_who_waits_for_the_other_end_says_so(programs, tmp_path, role, other, name):
+    wire = tmp_path / "wire"
+    program = programs.start("-c", HOLD, name, VERBENA_SIM=f"{role}:{wire}")
+    assert program.stderr.readline() == (
+        f"verbena: {name} waits for the program at the other end: start it with VERBENA_SIM={other}:{wire}\n"
+    )
+
+
+WAIT = """
+import sys
+from verbena.sim.pair import End, join
+from verbena.sw.verbs.addr import GID
+from verbena.sw.verbs.cq import CQ, CompChannel
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
+from verbena.sw.verbs.qp import QP, QPCap, QPInitAttr
+from verbena.sw.verbs.wr import SGE, RecvWR
+
+end = End("sim1", 4096)
+channel = CompChannel(end.context)
+cq = CQ(end.context, 64, channel=channel)
+cap = QPCap(max_send_wr=4, max_recv_wr=64, max_send_sge=1, max_recv_sge=1)
+qp = QP(end.pd, QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap))
+print(qp.qp_num, flush=True)
+class Far: qp_num = int(sys.stdin.readline())
+join(qp, Far, GID("::ffff:10.0.0.1"), timeout=6, retry_cnt=3)
+for i in range(64):
+    qp.post_recv(RecvWR(i, 1, [SGE(end.mr.buf, 256, end.mr.lkey)]))
+cq.req_notify()
+print("ready", flush=True)
+sys.stdin.readline()
+channel.get_cq_event(cq)
+cq.ack_events(1)
+print("woken", len(cq.poll(64)[1]) > 0, flush=True)
+"""
+
+
+def test_who_waits_for_an_event_waits_for_the_peer(network, talking):
+    """An adapter that has nothing to do may yet get a message from the other process."""
+    network()
+    a, b = talking(3, None, WAIT)
+    out, errors = b.communicate(timeout=100)
+    assert out == "woken True\n", errors
+    a.kill()
+
+
 def test_a_bad_wire(network, programs):
     network("--lose", "0.05", "--seed", "5")
     pingpong(programs)

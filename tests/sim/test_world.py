@@ -1,11 +1,16 @@
 """The world around an engine, with the stand-in as the engine."""
 
+import ctypes
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from in_child import in_child
 from stand_in import MAGIC, R, stand_in
+from verbena.sim.link import connect, listen
 from verbena.sim.model import build
 from verbena.sim.world import INTERRUPT, TAP, WATCH, BusError, Faults, ProtocolError, World
 from verbena.sw import host_memory
@@ -358,3 +363,91 @@ def test_wrong_arguments_are_refused():
             world.waves("x")
     with pytest.raises(ValueError, match="closed"):
         world.advance(1)
+
+
+def test_a_child_process_has_no_part_in_a_world(tmp_path):
+    """Though a thread of its parent is inside; a world of its own it may have. A capture has each frame once."""
+    with World(2, stand_in()) as world:
+        world.capture(tmp_path / "a.pcapng")
+        frame = bytes.fromhex("025642000002 025642000001") + bytes(range(100, 200))
+        tap = world.tap(0x02_00_00_00_00_99)
+        tap.send(frame)
+        other = threading.Thread(target=world.advance, args=(3_000_000, 0))
+        other.start()
+        while world._lock.acquire(blocking=False):  # until the thread has it
+            world._lock.release()
+            time.sleep(0.001)
+
+        def child():
+            closed = world.closed
+            world.close()
+            with World(1, stand_in()) as own:
+                value = own.adapters[0].read32(R.MAGIC)
+            ctypes.CDLL(None).fflush(None)
+            return closed, value == MAGIC
+
+        assert in_child(child) == "(True, True)"
+        other.join()
+        assert not world.closed
+    assert (tmp_path / "a.pcapng").read_bytes().count(frame) == 1
+
+
+def test_a_world_has_no_threads():
+    """Of Verilator. A forked child has none: a world that garbage collection ends there would wait for them without
+    end. With a second core there is one of our own.
+    """
+
+    def threads():
+        return sorted(path.name for path in Path("/proc/self/task").iterdir())
+
+    before = threads()
+    with World(2, stand_in(), cores=1):
+        assert threads() == before
+    with World(2, stand_in(), cores=2):
+        assert len(threads()) == len(before) + 1
+    assert threads() == before
+
+
+@pytest.mark.parametrize("adapters", [2, 3])
+def test_a_second_core_changes_nothing(width, tmp_path, adapters):
+    """Registers, memory, frames and their cycles are the same, whoever evaluates an engine."""
+    found = []
+    for cores in (1, 2):
+        host = host_memory.alloc(8192, 4096)
+        source, target = host_memory.bus_pages(host, 8192)
+        host_memory.write(host, bytes(range(256)) * 16)
+        path = tmp_path / f"{cores}.pcapng"
+        with World(adapters, stand_in(width), seed=3, cores=cores, wire_delay=5) as world:
+            world.capture(path, bus=True)
+            world.set_faults(Faults(lose=0.1, delay=0.2))
+            for index, adapter in enumerate(world.adapters):
+                mac = int.from_bytes(world.adapters[index - 1].mac.to_bytes(6, "big"), "little")
+                write64(adapter, R.MAC, mac)
+                adapter.write32(R.SEND, 300 | 50 << 16)
+            worst = [copy(world, source, target, 16, adapter=index) for index in range(adapters)]
+            world.advance(20_000, stop=0)
+            received = [adapter.read32(R.RECEIVED) for adapter in world.adapters]
+            found.append((worst, received, world.cycles))
+        host_memory.free(host)
+        found[-1] += (path.read_bytes(),)
+    assert found[0] == found[1]
+    assert all(count > 0 for count in found[0][1])
+
+
+def test_a_child_process_has_no_part_in_a_link(tmp_path):
+    """The peer is told nothing when the child ends."""
+    ends = []
+    other = threading.Thread(target=lambda: ends.append(listen(tmp_path / "link", patience=30)))
+    other.start()
+    near = World(1, stand_in(), link=connect(tmp_path / "link", patience=30))
+    other.join()
+    far = World(1, stand_in(), first=1, link=ends[0])
+    near.move(100, 10)
+    assert in_child(lambda: (near.close(), near.closed)) == "(None, True)"
+    far.move(100, 10)
+    near.move(100, 10)
+    assert (near.link, far.link) == ("up", "up")
+    near.close()
+    far.move(1000, 10)
+    assert far.link == "ended"
+    far.close()

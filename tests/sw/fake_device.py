@@ -60,7 +60,9 @@ class FakeDevice:
 
     memory = host_memory
 
-    def __init__(self, name="fake0", mac=0x0256420000A1, ip=0x0A0000A1, push=False, atomics=True, reach=64):
+    def __init__(
+        self, name="fake0", mac=0x0256420000A1, ip=0x0A0000A1, push=False, atomics=True, reach=64, log_responses=6
+    ):
         self.name = name
         self.mac = mac
         self.ip = ip
@@ -70,7 +72,11 @@ class FakeDevice:
             0x00: MAGIC,
             0x04: VERSION,
             0x18: 2,
-            0x08: sum(x << 4 * i for i, x in enumerate(log)) | push << 16 | (not atomics) << 18 | reach << 24,
+            0x08: sum(x << 4 * i for i, x in enumerate(log))
+            | push << 16
+            | (not atomics) << 18
+            | log_responses << 20
+            | reach << 24,
             CLOCK: 1234,
         }
         self.random = InOrder(1)

@@ -5,7 +5,7 @@ import errno
 import pytest
 from fake_device import FakeDevice
 from verbena.sw import port
-from verbena.sw.port import Port, has_port, open_port, port_names, provide
+from verbena.sw.port import Port, has_port, mac_of, open_port, port_names, provide
 
 
 @pytest.fixture
@@ -70,6 +70,22 @@ def test_no_device_at_all(registry):
     assert port_names() == []
     with pytest.raises(OSError, match="there are: none"):
         open_port("y")
+
+
+def test_who_knows_the_address_need_not_open_the_device(registry):
+    opened = []
+
+    def knows():
+        opened.append("knows")
+        return FakeDevice("knows")
+
+    knows.mac = 5
+    registry.append(Entry("lab", lambda: {"knows": knows, "opens": lambda: FakeDevice("opens", mac=7)}))
+    assert (mac_of("knows"), mac_of("opens"), opened) == (5, 7, [])
+    open_port("knows").mac = 6
+    assert mac_of("knows") == 6
+    with pytest.raises(OSError, match="no device 'y'"):
+        mac_of("y")
 
 
 @pytest.mark.parametrize("fault", [ImportError("no amaranth"), ValueError("nonsense")])

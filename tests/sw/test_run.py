@@ -89,7 +89,7 @@ def test_a_mistake_of_the_program_is_told_from_its_first_line(folder):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["missing.py"], "verbena run: there is no file 'missing.py'\n"),
+        (["missing.py"], "verbena run: there is no program 'missing.py'\n"),
         (["-m"], "verbena run: -m wants the name of a module\n"),
     ],
 )

@@ -4,13 +4,14 @@ A server, or with a host the client of one; its peer may be perftest on any mach
 two devices of one wire.
 """
 
+import contextlib
 import json
 import sys
 from pathlib import Path
 
 from ...verbs.limits import MAX_RD_ATOMIC
 from ...verbs.pyverbs_error import PyverbsError
-from ..command import Parser
+from ..command import Parser, plain, port_number
 from ..endpoint import clock_text, open_device
 from ..exchange.channel import Listener
 from ..session import ToolError, run
@@ -36,7 +37,7 @@ def _parser(test):
         parser.add_argument("test", choices=sorted(KINDS))
     parser.add_argument("host", nargs="?", help="the server's address; without it this is the server")
     parser.add_argument("-d", "--ib-dev", metavar="DEVICE", help="default: the first")
-    parser.add_argument("-p", "--port", type=int, default=PORT)
+    parser.add_argument("-p", "--port", type=port_number, default=PORT)
     parser.add_argument("-x", "--gid-index", type=int, default=0)
     parser.add_argument("-s", "--size", type=int, help="bytes of a message")
     parser.add_argument("-n", "--iters", dest="iterations", type=int, help="messages of each queue pair")
@@ -84,24 +85,30 @@ def main(argv=None, *, test=None):
     options = Options(compare_and_swap=args.pop("atomic_type") != ATOMICS[0], **args)
     try:
         options.resolved(kind)
-        context = open_device(device)
-        _warn(context, kind, options)
-        if peer is not None:
-            with Listener(0, "127.0.0.1") as listener, open_device(peer) as other:
-                near = client(context, kind, options, "127.0.0.1", listener.port)
-                far = server(other, kind, options, listener, tell=lambda line: print(f"server:{line}"))
-                outcome = run(far, near)[1]
-        elif host is not None:
-            (outcome,) = run(client(context, kind, options, host, port))
-        else:
-            with Listener(port) as listener:
-                (outcome,) = run(server(context, kind, options, listener))
+        # A server listens first, so that a client finds it who has waited for this device.
+        with Listener(port) if host is None and peer is None else contextlib.nullcontext() as listener:
+            context = open_device(device)
+            ends = {"connected": lambda: _warn(context, kind, options)}
+            if peer is not None:
+                outcome = _both(context, kind, options, peer, **ends)
+            elif host is not None:
+                (outcome,) = run(client(context, kind, options, host, port, **ends))
+            else:
+                (outcome,) = run(server(context, kind, options, listener, **ends))
         if wanted:
             _save(Path(file), context, kind, options, outcome)
     except (ToolError, PyverbsError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(plain(error), file=sys.stderr)
         return 1
     return 0
+
+
+def _both(context, kind, options, peer, **ends):
+    """Both sides in this program, the server on the device ``peer``; what the client measured."""
+    with Listener(0, "127.0.0.1") as listener, open_device(peer) as other:
+        near = client(context, kind, options, "127.0.0.1", listener.port, **ends)
+        far = server(other, kind, options, listener, tell=lambda line: print(f"server:{line}"))
+        return run(far, near)[1]
 
 
 def _warn(context, kind, options):

@@ -231,13 +231,17 @@ def _endpoint(context, kind, options, layout, channel, *, server, rng):
     return end
 
 
-def server(context, kind, options, listener, **arguments):
-    """A server, a session: waits for a client on ``listener``; arguments and result are :func:`play`'s."""
+def server(context, kind, options, listener, *, connected=lambda: None, **arguments):
+    """A server, a session: waits for a client on ``listener``, and then calls ``connected()``; other arguments and the
+    result are :func:`play`'s.
+    """
     channel = yield from listener.accept(context.advance, options.patience)
+    connected()
     return (yield from play(context, kind, options, channel, server=True, **arguments))
 
 
-def client(context, kind, options, host, port=PORT, **arguments):
-    """A client, a session; arguments and result are :func:`play`'s."""
+def client(context, kind, options, host, port=PORT, *, connected=lambda: None, **arguments):
+    """A client, a session: ``connected`` is as :func:`server`'s, other arguments and the result are :func:`play`'s."""
     channel = yield from connect(host, port, context.advance, options.patience)
+    connected()
     return (yield from play(context, kind, options, channel, server=False, **arguments))

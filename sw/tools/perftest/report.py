@@ -49,13 +49,19 @@ def header(kind, options, device, mtu, *, server, times=None):
     yield LINE
 
 
+def _hexadecimal(value, width):
+    """As C's ``%#0`` prints it: 0 has no prefix."""
+    return f"{value:#0{width}x}" if value else "0" * width
+
+
 def address(side, kind, key):
     """Two lines for the queue pair of a side, "local" or "remote"."""
-    text = f" {side} address: LID {key.lid:04x} QPN {key.qpn:#06x} PSN {key.psn:#06x}"
+    text = f" {side} address: LID {_hexadecimal(key.lid, 4)} QPN {_hexadecimal(key.qpn, 6)}"
+    text += f" PSN {_hexadecimal(key.psn, 6)}"
     if kind.verb is Verb.READ:
-        text += f" OUT {key.out_reads:#04x}"
-    if kind.verb in (Verb.READ, Verb.WRITE):
-        text += f" RKey {key.rkey:#08x} VAddr {key.vaddr:#016x}"
+        text += f" OUT {_hexadecimal(key.out_reads, 4)}"
+    if kind.verb is not Verb.SEND:
+        text += f" RKey {_hexadecimal(key.rkey, 8)} VAddr {_hexadecimal(key.vaddr, 16)}"
     yield text
     yield " GID: " + ":".join(f"{byte:02d}" for byte in key.gid)
 

@@ -70,11 +70,13 @@ def make():
 
 @pytest.mark.parametrize(("atomics", "bit"), [(True, 0), (False, 1 << 18)])
 def test_an_engine_says_what_it_has_not(atomics, bit):
-    dut = Registers(data_width=64, qps=4, cqs=2, window=16, requests=False, atomics=atomics, address_width=33)
+    dut = Registers(
+        data_width=64, qps=4, cqs=2, window=16, responses=32, requests=False, atomics=atomics, address_width=33
+    )
     bus = Bus(dut.axil, make_rng())
 
     async def host(ctx):
-        wanted = 2 | 1 << 4 | 3 << 8 | 4 << 12 | 1 << 17 | bit | 33 << 24
+        wanted = 2 | 1 << 4 | 3 << 8 | 4 << 12 | 1 << 17 | bit | 5 << 20 | 33 << 24
         assert await bus.read(ctx, REG["capabilities"].offset) == wanted
 
     simulate(dut, host)
@@ -96,7 +98,10 @@ def test_constants_and_what_is_written_read_back():
     async def host(ctx):
         assert await bus.read(ctx, REG["magic"].offset) == abi.MAGIC
         assert await bus.read(ctx, REG["version"].offset) == abi.VERSION
-        assert await bus.read(ctx, REG["capabilities"].offset) == 4 | 3 << 4 | 3 << 8 | 6 << 12 | 1 << 16 | 64 << 24
+        assert (
+            await bus.read(ctx, REG["capabilities"].offset)
+            == 4 | 3 << 4 | 3 << 8 | 6 << 12 | 1 << 16 | 8 << 20 | 64 << 24
+        )
         assert await bus.read(ctx, REG["tick"].offset) == 512
         for name, value in written.items():
             await bus.write(ctx, REG[name].offset, value)

@@ -3,13 +3,14 @@
 import errno
 import os
 import select
-import warnings
+import threading
 
 import pytest
 from fake_device import FakeDevice
+from in_child import in_child
 from verbena.hdl.abi.counters import COUNTERS
-from verbena.sw import port
-from verbena.sw.verbs import base
+from verbena.sw import events, host_memory, port
+from verbena.sw.verbs import base, waiting
 from verbena.sw.verbs import device as module
 from verbena.sw.verbs.cq import CQ, CompChannel
 from verbena.sw.verbs.device import DM, AllocDmAttr, AsyncEvent, Context, QueryDeviceExInput, get_device_list
@@ -248,29 +249,64 @@ def test_an_event_of_nothing():
 def test_a_child_process_leaves_the_device_alone(device, context):
     cq = CQ(context, 4)
     commands = len(device.commands)
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of forks beside threads, which earlier tests may have left
-        child = os.fork()
-    if child == 0:
-        try:
-            base.close_all()
-            module._close_adapters()
-            context.close()
-            cq.close()
-            said = [len(device.commands) == commands, cq._closed, context._closed]
-            with pytest.raises(PyverbsRDMAError, match="is closed"):
-                CQ(context, 4)
-            os.write(writer, repr(said).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    os.close(writer)
-    assert os.read(reader, 100) == b"[True, True, True]"
-    os.close(reader)
+
+    def child():
+        base.close_all()
+        module._close_adapters()
+        context.close()
+        cq.close()
+        with pytest.raises(PyverbsRDMAError, match="is closed"):
+            CQ(context, 4)
+        return len(device.commands) == commands, cq._closed, context._closed
+
+    assert in_child(child) == "(True, True, True)"
     CQ(context, 4)
+
+
+class Holder(threading.Thread):
+    """Holds a lock, for so many seconds at most, until the block ends."""
+
+    def __init__(self, lock, seconds=30):
+        super().__init__(daemon=True)
+        self._lock, self._seconds = lock, seconds
+        self._holds, self._end = threading.Event(), threading.Event()
+        self.start()
+        assert self._holds.wait(30)
+
+    def run(self):
+        with self._lock:
+            self._holds.set()
+            self._end.wait(self._seconds)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self._end.set()
+        self.join(30)
+
+
+@pytest.mark.parametrize(
+    ("holder", "lock", "work"),
+    [
+        (port, "_lock", lambda device: b"fake0" in [d.name for d in get_device_list()]),
+        (module, "_lock", lambda device: Context(name="fake0").name == "fake0"),
+        (events, "_driven_lock", lambda device: Context(name="fake0").advance() is False),
+        (waiting, "_lock", lambda device: "idle" in refused(errno.EDEADLK, Context(name="fake0").get_async_event)),
+    ],
+)
+def test_a_child_process_does_not_wait_for_a_thread_of_its_parent(device, holder, lock, work):
+    """Which may have any of the driver's locks at the moment of the fork."""
+    with Holder(getattr(holder, lock)):
+        assert in_child(lambda: work(device)) == "True"
+
+
+def test_a_child_process_has_host_memory(device):
+    """It is forked when no thread is about to change the arena."""
+    with Holder(host_memory._lock, 0.2):
+        assert in_child(lambda: host_memory.free(host_memory.alloc(4096))) == "None"
+    assert in_child(lambda: host_memory.free(host_memory.alloc(4096))) == "None"
+    host_memory.free(host_memory.alloc(4096))
 
 
 def test_counters(device, context):

@@ -30,12 +30,19 @@ def test_device(attr):
     assert attr.vendor_id not in (0x02C9, 0x1D0F, 0x8086)
     assert attr.atomic_caps == 1
     assert attr.max_qp_rd_atom == attr.max_qp_init_rd_atom == 16
-    assert (attr.max_res_rd_atom, attr.max_sge_rd) == (16 * 8, 6)
+    assert (attr.max_res_rd_atom, attr.max_sge_rd) == (63, 6)
     assert attr.max_srq == attr.max_mw == attr.max_mcast_grp == 0
     assert attr.max_ah == (1 << 31) - 1
     assert attr.device_cap_flags == 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12
     assert "IBV_DEVICE_RC_RNR_NAK_GEN" in str(attr)
     assert "0056:42ff:fe00:00a1" in str(attr)
+
+
+@pytest.mark.parametrize(("log_responses", "most"), [(6, 63), (8, 128)])
+def test_what_the_peers_may_have_outstanding(log_responses, most):
+    """The pool, of which one row stays free; or what 8 QPs may have, if that is less."""
+    attr = d.DeviceAttr(Adapter(FakeDevice(log_responses=log_responses)))
+    assert attr.max_res_rd_atom == most
 
 
 def test_a_device_without_atomics():

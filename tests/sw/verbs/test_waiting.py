@@ -5,8 +5,10 @@ import errno
 import threading
 
 import pytest
+from verbena.sim import attach
 from verbena.sw.verbs.cq import CQ, CompChannel
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
+from verbena.sw.verbs.waiting import EVENT_QUANTUM
 
 COMPLETION, QP_FATAL = 128, 1
 
@@ -103,6 +105,40 @@ def test_as_soon_as_all_others_are_gone_nothing_can_come(device, channel, cq):
     assert caught.value.error_code == errno.EDEADLK
     assert looks.left <= 0
     other.end()
+
+
+def test_a_thread_that_makes_no_calls_brings_nothing(device, channel, cq):
+    """Such as the one that moves the time of another adapter, which is linked."""
+    end = threading.Event()
+
+    class Mover(threading.Thread):
+        brings_nothing = True
+
+        def run(self):
+            end.wait(30)
+
+    mover = Mover(daemon=True)
+    mover.start()
+    with pytest.raises(PyverbsRDMAError, match="the device is idle"):
+        channel.get_cq_event(cq)
+    end.set()
+    assert len(device.advanced) == 1
+    assert attach.Mover.brings_nothing
+
+
+def test_who_is_linked_to_others_waits_for_them(device, channel, cq):
+    """They may send any time, though the device has nothing to do. It gets whole quanta of time meanwhile."""
+    device.linked = True
+    advance = device.advance
+
+    def sends(max_cycles):
+        if len(device.advanced) == 5:
+            device.event(COMPLETION, cq._number)
+        return advance(max_cycles)
+
+    device.advance = sends
+    assert channel.get_cq_event(cq) is cq
+    assert device.advanced == [EVENT_QUANTUM] * 6
 
 
 def test_alone_it_is_told_at_once(device, channel, cq):

@@ -128,10 +128,12 @@ def test_json(tmp_path, capsys, monkeypatch, test, more):
 
 
 def test_a_long_simulation_is_told_before(capsys, monkeypatch):
-    def stop(*arguments):
+    def client(*arguments, connected):
+        yield
+        connected()
         raise ToolError("that is all")
 
-    monkeypatch.setattr(perftest, "run", stop)
+    monkeypatch.setattr(perftest, "client", client)
     assert main(["-d", "sim0", "-n", "5000", "127.0.0.1"], test="write_bw") == 1
     assert "verbena: 312 MiB are simulated, which takes about 7 min; -n or -s" in capsys.readouterr().err
     assert main(["-d", "sim0", "-n", "500", "127.0.0.1"], test="write_bw") == 1

@@ -73,8 +73,13 @@ def test_addresses():
     first = [next(iter(report.address("remote", KINDS[name], key))) for name in ("read_bw", "send_bw", "atomic_bw")]
     assert first == [
         " remote address: LID 0000 QPN 0x0013 PSN 0xc26fe3 OUT 0x10 RKey 0x00045a VAddr 0x0055b19ee39000",
-        *[" remote address: LID 0000 QPN 0x0013 PSN 0xc26fe3"] * 2,
+        " remote address: LID 0000 QPN 0x0013 PSN 0xc26fe3",
+        " remote address: LID 0000 QPN 0x0013 PSN 0xc26fe3 RKey 0x00045a VAddr 0x0055b19ee39000",
     ]
+    key = Key(0, 0, GID, 1, 0x45A, 0x55B19EE39000, lid=0x1F)
+    assert (
+        next(iter(report.address("local", KINDS["send_bw"], key))) == " local address: LID 0x1f QPN 000000 PSN 000000"
+    )
 
 
 def table(name, outcome, **given):

@@ -1,0 +1,116 @@
+"""Bad input of every tool: one plain line on stderr, status 1, and nothing on stdout."""
+
+import argparse
+import socket
+
+import pytest
+from verbena.sw import cli
+from verbena.sw.tools.command import Parser, plain, port_number
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError(2, "No such file or directory", "a.pcap"), "a.pcap: No such file or directory"),
+        (OSError(17, "another program has sim1"), "another program has sim1"),
+        (OSError("no number"), "no number"),
+        (ValueError("mtu must be 256"), "mtu must be 256"),
+    ],
+)
+def test_plain(error, text):
+    assert plain(error) == text
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "65536", "99999"])
+def test_ports_that_are_none(text):
+    with pytest.raises(argparse.ArgumentTypeError, match=f"a TCP port is 1 to 65535, not {text}"):
+        port_number(text)
+    assert [port_number("1"), port_number("65535")] == [1, 65535]
+
+
+def test_options_are_not_abbreviated(capsys):
+    parser = Parser(prog="tool")
+    parser.add_argument("--iterations")
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--iter", "3"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "tool: unrecognized arguments: --iter 3; --help tells more\n"
+
+
+TOOLS = sorted(cli.COMMANDS.keys() - {"run"})  # whose options are the program's
+
+
+def refused(capsys, *arguments):
+    """The line that a command tells."""
+    try:
+        status = cli.main([*map(str, arguments)])
+    except SystemExit as ended:
+        status = ended.code
+    out, err = capsys.readouterr()
+    assert (status, out) == (1, "")
+    assert err.count("\n") == 1
+    assert "[Errno" not in err
+    assert "usage" not in err
+    return err
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_wrong_option(capsys, name):
+    assert "--frobnicate" in refused(
+        capsys, name, "--frobnicate", *(["write_bw"] if name == "perftest" else ["x", "y"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("stat -d nothing", "verbena stat: no device 'nothing'; there are: "),
+        ("stat --interval 0", "the interval must be more than 0"),
+        ("stat -- nothing", "there is no command 'nothing'"),
+        ("trace {0}/none.pcap", "verbena trace: {0}/none.pcap: No such file or directory"),
+        ("trace {0}/none.py", "there is no program '{0}/none.py'"),
+        ("trace {0}/text.pcapng", "text.pcapng"),
+        ("trace --first 0 x", "--first must be at least 1, not 0"),
+        ("run {0}/none.py", "there is no program '{0}/none.py'"),
+        ("run {0}", "there is no program '{0}'"),
+        ("sim -c {0}/none.toml", "cannot read {0}/none.toml: No such file or directory"),
+        ("sim -c {0}/text.pcapng", "verbena sim: {0}/text.pcapng: "),
+        ("sim {0}/text.pcapng/x", "verbena sim: {0}/text.pcapng"),
+        ("sim --mtu 77 {0}/net", "mtu must be 256, 512, 1024, 2048 or 4096, not 77"),
+        ("sim --lose 7 {0}/net", "lose must be a probability, not 7.0"),
+        ("sweep -c {0}/none.toml", "verbena sweep: {0}/none.toml: No such file or directory"),
+        ("sweep -g size {0}/x.py", "--grid is NAME=VALUES, not 'size'"),
+        ("sweep", "there is no program"),
+        ("ib_write_bw -p 99999", "a TCP port is 1 to 65535, not 99999"),
+        ("ib_write_bw -p {1}", "cannot listen on port {1}: EADDRINUSE"),
+        ("ib_write_bw -n 0", "iterations must be between 5 and "),
+        ("ib_write_bw -d nothing -p {2}", "Failed to find device nothing"),
+        ("ibv_rc_pingpong -p 0", "a TCP port is 1 to 65535, not 0"),
+        ("ibv_rc_pingpong -p {1}", "cannot listen on port {1}: EADDRINUSE"),
+        ("ibv_rc_pingpong -d nothing -p {2}", "Failed to find device nothing"),
+        ("ibv_rc_pingpong -m 77 --peer sim1", "the MTU must be 256, 512, 1024, 2048 or 4096, not 77"),
+        ("ibv_devinfo -d nothing", "Failed to find device nothing"),
+        ("board nothing", "there is no board 'nothing'"),
+        ("perftest nothing", "invalid choice: 'nothing'"),
+    ],
+)
+def test_bad_input(capsys, tmp_path, arguments, text):
+    (tmp_path / "text.pcapng").write_text("no capture = but text\nand more")
+    with socket.socket() as busy, socket.socket() as free:
+        busy.bind(("", 0))
+        busy.listen()
+        free.bind(("", 0))
+        places = tmp_path, busy.getsockname()[1], free.getsockname()[1]
+        free.close()
+        told = refused(capsys, *arguments.format(*places).split())
+    assert text.format(*places) in told
+
+
+@pytest.mark.verilator
+@pytest.mark.parametrize("name", ["ib_write_bw", "ibv_rc_pingpong"])
+def test_a_peer_that_cannot_be_reached(capsys, name):
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    assert refused(capsys, name, "-p", port, "127.0.0.1") == f"cannot connect to 127.0.0.1 port {port}: ECONNREFUSED\n"
+    assert "no address of 'nobody.invalid'" in refused(capsys, name, "nobody.invalid")
