@@ -424,6 +424,26 @@ def test_an_invalidation_waits_for_no_one_elses_miss():
     assert host.reads.count(MPT_BASE + 32) == 2, "what was on its way may have been older"
 
 
+@pytest.mark.parametrize("client", [TRANSMIT, RECEIVE])
+def test_a_run_of_several_accesses_is_over_once(client):
+    """An invalidation that comes after it need not wait for more ends than there are runs."""
+    rng = make_rng()
+    host = Host()
+    address = region(host, 0)
+    dut = small_unit()
+    port = getattr(dut, client)
+
+    async def bench(ctx, monitor):
+        for _ in range(3):
+            await send_all(ctx, port.request, [access(0, address, 8, last=int(number == 2)) for number in range(3)])
+        await monitor.until(ctx, lambda: len(monitor.over) == 3)
+        begin = monitor.cycle
+        await send_all(ctx, dut.invalidate, [{"index": 0}])
+        assert monitor.cycle - begin <= 12
+
+    run(dut, host, rng, bench, latency=10)
+
+
 def test_an_entry_that_changes_while_it_is_read():
     """A key is invalidated while its own entry is on its way, old or new: what comes of it is new."""
     rng = make_rng()
