@@ -94,7 +94,7 @@ class Driver:
 
 
 def test_ahead():
-    """What was asked for ahead comes a cycle earlier, and in vain it leaves no trace; a header that waits stays whole."""
+    """What was asked for ahead comes a cycle earlier, and leaves no trace in vain; a header that waits stays whole."""
     wqe = Wqe(SendOpcode.RDMA_WRITE, 0, [(0x1000, 8, 0x55)], None, 0, 0x2000, 0xBAD)
     driver = Driver(wqe, 5)
     want = packets_of(wqe, 256, 100)[0]
