@@ -39,6 +39,9 @@ SMALL = Config(
 quarter of the chip, and peers' atomics a thirteenth.
 """
 
+NODE = replace(SMALL, qps=4, cqs=4, mpt_sets=64, mtt_sets=64, responses=16, receive_blocks=16, atomics=True)
+"""For a 45F that is built within minutes: it only responds, too."""
+
 KSZ9031 = {"tx_clock_delay": 2e-9}
 """Delays as the PHY's data sheet suggests. 88E1512's are off at first, and B50612D's on."""
 
@@ -55,7 +58,7 @@ def colorlight():
 
 BOARDS = [
     Board("ecpix5-85f", ECPIX585Platform, 62_500_000, LARGE, **ECPIX5),
-    Board("ecpix5-45f", ECPIX545Platform, 62_500_000, MEDIUM, 32768, lut_rows=16, **ECPIX5),
+    Board("ecpix5-45f", ECPIX545Platform, 62_500_000, NODE, 32768, **ECPIX5),
     Board("versa-5g", VersaECP55GPlatform, 62_500_000, MEDIUM, 32768, lut_rows=16, tx_clock_delay=2e-9, rx_delay=2e-9),
     Board("butterstick", ButterStickPlatform, 62_500_000, LARGE, **KSZ9031),
     Board("logicbone", Logicbone85FPlatform, 62_500_000, LARGE, **KSZ9031),
@@ -66,7 +69,7 @@ BOARDS = [
         SMALL,
         sdram=SdramChip(banks=2, rows=2048, columns=256, width=32),
         lut_rows=16,
-        lut_width=64,
+        lut_width=100,
         register_rows=2,
         lut_sums=8,
         block_constants=True,

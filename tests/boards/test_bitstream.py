@@ -21,7 +21,7 @@ def test_by_the_tools(tmp_path):
     board = tiny()
     bitstream.synthesize(board, tmp_path, **ADDRESSES)
     netlist = (tmp_path / "top.json").read_text()
-    assert '"src"' not in netlist
+    assert ".py:" not in netlist
     assert str(tmp_path) not in netlist
     report = bitstream.place(board, tmp_path, 3)
     bitstream.publish(tmp_path, report)
