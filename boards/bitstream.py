@@ -52,7 +52,7 @@ def place(board, folder, seed, say=lambda text: None):
     platform = board.platform()
     package = platform._nextpnr_package_options[platform.package].upper()
     options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
-    options += ["--lpf", "top.lpf", "--textcfg", "top.config", *board.options]
+    options += ["--lpf", "top.lpf", "--textcfg", "top.config"]
     own = folder / f"seed-{seed}"
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir()
@@ -60,7 +60,7 @@ def place(board, folder, seed, say=lambda text: None):
         (own / name).hardlink_to(folder / name)
     routed = place_and_route(own, options, seed, say)
     report = {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
-    report |= {"options": list(board.options), **_results(routed)}
+    report |= _results(routed)
     say("packing the bitstream")
     run_tool("ecppack", ["--input", "top.config", "--bit", "top.bit"], own, "ecppack.log")
     module = json.loads((own / PLACED).read_text())["modules"]["top"]

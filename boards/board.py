@@ -50,8 +50,6 @@ class Board:
         Number of its ``eth_rgmii``.
     tx_clock_delay, rx_delay : float
         Seconds by which the FPGA delays, because the PHY does not.
-    options : tuple of str
-        Of nextpnr, where its defaults are not best.
     minutes : int
         How long its bitstream usually takes.
     loader : tuple of str
@@ -73,7 +71,6 @@ class Board:
     port: int = 0
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0
-    options: tuple = ()
     minutes: int = 30
     loader: tuple = ()
 

@@ -27,16 +27,11 @@ STAGES = {
 ARCS = re.compile(r"Info: +\d+ \|(?: +\d+){2} \|(?: +\d+){2} \| +(?P<arcs>\d+)\|")
 """A line of router1's table: arcs that are left."""
 
-OVERUSED = re.compile(r"Info: +iter=\d+ wires=\d+ overused=(?P<wires>\d+)")
-"""A line of router2: wires that are used twice."""
-
 
 def progress(line):
     """What a line of nextpnr tells of how far it is, in a few words; None if it is nothing new."""
     if found := ARCS.match(line):
         return f"routing, {int(found['arcs']):,} arcs left"
-    if found := OVERUSED.match(line):
-        return f"routing, {int(found['wires']):,} wires used twice"
     return next((stage for words, stage in STAGES.items() if words in line), None)
 
 
