@@ -81,7 +81,7 @@ class Rnic(wiring.Component):
     """RoCEv2 engine.
 
     DEVICE_RESET resets all but the borders, :data:`BORDER`, and so does the hardware's reset, a cycle later than those:
-    both by one register, which three quarters of all flip-flops have as their reset.
+    both by one register, which half of all flip-flops have as their reset.
 
     Parameters
     ----------
