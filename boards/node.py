@@ -48,6 +48,8 @@ class Node(wiring.Component):
         At most 2 IPv4 addresses that may use Etherbone from the beginning. The serial line may always.
     serial : bool
         There is the serial line; without it nobody can change who is allowed.
+    spread : callable
+        Of :class:`verbena.hdl.rnic.Rnic`.
 
     Members
     -------
@@ -64,14 +66,14 @@ class Node(wiring.Component):
         Only with ``sdram``.
     """
 
-    def __init__(self, config, *, mac, ip, clock, memory_size=65536, sdram=None, allowed=(), serial=True):
+    def __init__(self, config, *, mac, ip, clock, memory_size=65536, sdram=None, allowed=(), serial=True, spread=None):
         config = replace(config, udp_port=etherbone.PORT)
         if sdram is None:
             memory = BlockMemory(config.data_width, memory_size, MEMORY)
         else:
             memory, memory_size = Sdram(config.data_width, sdram, MEMORY, clock), sdram.size
         self.parts = {
-            "rnic": Rnic(config),
+            "rnic": Rnic(config, spread),
             # The depacketizer stores frames itself: what is damaged is dropped there.
             "mac": Mac(config.data_width, receive_depth=None),
             "memory": memory,

@@ -42,7 +42,7 @@ SIZES = {
     "allowed": (HOST_IP,),
     "clock": CLOCK,
 }
-"""The node's. Its engine is the narrowest of those with send queues, that of `ecpix5-45f`, with smaller caches."""
+"""The node's. Its engine is as narrow as those of the smaller boards with send queues, with smaller caches."""
 
 HERE = Path(__file__).parent
 NATIVE = HERE / "native"

@@ -5,15 +5,12 @@ behind it.
 import json
 import re
 
-from .resets import FASTEST, reset_by_clock_network, reset_globally
-
 __all__ = [
     "BLOCK_RAM",
     "SEED",
     "absorb_registers",
     "block_ram_constants",
     "finish",
-    "forget_sources",
     "free_states",
     "spare_block_ram",
     "spare_lut_ram",
@@ -41,9 +38,6 @@ ANY_MEMORY = re.compile(
 )
 
 STYLE = re.compile(r'^  attribute \\ram_style "(?P<style>\w+)"\n', re.MULTILINE)
-
-SOURCES = ("src", "cell_src", "module_src")
-"""yosys' attributes that name files and lines."""
 
 PLAIN = {"CLKMUX": "CLK", "REGSET": "RESET"}
 """What a flip-flop must be for the block RAM's register to do the same: both are 0 after configuration."""
@@ -168,26 +162,9 @@ def _plain(cell, clock):
     )
 
 
-def forget_sources(netlist):
-    """Takes from all in ``netlist`` of which line it was made. nextpnr has no use for it, and its router's choices
-    depend on how long these names of files are: without, they are the same in each folder.
-    """
-    for module in netlist["modules"].values():
-        for each in (module, *module["cells"].values(), *module["netnames"].values()):
-            for name in SOURCES:
-                each.get("attributes", {}).pop(name, None)
-
-
-def finish(path, top, clock_hz=FASTEST, **names):
-    """Does to the netlist in the file ``path`` what stands here behind yosys; ``names`` are those of
-    :func:`.resets.reset_globally`. If ``clock_hz``, of the engine's clock, is more than :data:`.resets.FASTEST`, resets
-    stay wires. Returns how many flip-flops went into block RAM.
-    """
+def finish(path, top):
+    """Does :func:`absorb_registers` to the netlist in the file ``path``."""
     netlist = json.loads(path.read_text())
     absorbed = absorb_registers(netlist, top)
-    reset_globally(netlist, top, **names)
-    if clock_hz <= FASTEST:
-        reset_by_clock_network(netlist, top)
-    forget_sources(netlist)
     path.write_text(json.dumps(netlist))
     return absorbed

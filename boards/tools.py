@@ -1,9 +1,12 @@
 """How programs are run: their output goes to a file, and what they say in the end is an error of ours."""
 
+import os
 import subprocess
+import sys
 import time
+from pathlib import Path
 
-__all__ = ["BuildError", "run_tool", "stop_tools"]
+__all__ = ["BuildError", "program", "run_tool", "stop_tools"]
 
 LOOK = 1.0
 """Seconds between two looks at what a program says."""
@@ -16,14 +19,19 @@ class BuildError(RuntimeError):
     """A tool is missing or failed, the design does not fit, or a clock is missed."""
 
 
-def run_tool(command, folder, log, heard=None, environment=None):
-    """Runs ``command``, a list, in ``folder``, and leaves what it says in the file ``log`` there.
+def program(tool):
+    """What a variable names (``NEXTPNR_ECP5`` for nextpnr-ecp5), else YoWASP's of this environment."""
+    return os.environ.get(tool.upper().replace("-", "_")) or str(Path(sys.executable).with_name(f"yowasp-{tool}"))
+
+
+def run_tool(tool, arguments, folder, log, heard=None, environment=None):
+    """Runs ``tool``, as :func:`program` finds it, in ``folder``, and leaves what it says in the file ``log`` there.
 
     ``heard`` is called with each line of that while the program runs; ``environment`` is the program's, by default
     ours. ``BuildError`` if the program cannot be run or fails, with the last line that has ``ERROR``. Whatever ends the
     call, such as Ctrl-C, ends the program.
     """
-    path = folder / log
+    path, command = folder / log, [program(tool), *arguments]
     with path.open("w") as file:
         try:
             process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT, env=environment)

@@ -19,6 +19,7 @@ __all__ = ["GenerationError", "main", "mark_collisions", "to_rtlil", "to_verilog
 
 READ_PORT = re.compile(r"^( *)cell \$memrd_v2 .*?^\1end$", re.MULTILINE | re.DOTALL)
 COLLISION = re.compile(r"(?<=parameter \\COLLISION_X_MASK )(\d+)'[01]+")
+SOURCE = re.compile(r"^ *attribute \\src .*\n", re.MULTILINE)
 
 
 class GenerationError(RuntimeError):
@@ -27,14 +28,15 @@ class GenerationError(RuntimeError):
 
 def to_rtlil(component, name):
     """RTLIL of ``component``, its module called ``name``, ports by their paths (``i__payload``); for synthesis, with
-    :func:`mark_collisions`.
+    :func:`mark_collisions`. It names no sources: a router may heed the length of names, and do something else in
+    another folder.
 
     Raises
     ------
     ZeroWidthError
         As of :func:`.zero_width.check_zero_widths`.
     """
-    return mark_collisions(_convert(component, name))
+    return mark_collisions(SOURCE.sub("", _convert(component, name)))
 
 
 def _convert(component, name):

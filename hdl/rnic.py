@@ -73,18 +73,23 @@ BORDER = (
 HOST = "host"
 """Clock domain of those while the engine is put together; it becomes ``sync``, which the hardware alone resets."""
 
+CORE = "core"
+"""Clock domain of the others."""
+
 
 class Rnic(wiring.Component):
     """RoCEv2 engine.
 
-    DEVICE_RESET resets all but the borders, :data:`BORDER`, and so does the hardware's reset, a cycle later than those.
-    Each block has a register of its own for its reset, and so a clock domain of its own, with the one clock: one reset
-    for all would go to 16,000 inputs.
+    DEVICE_RESET resets all but the borders, :data:`BORDER`, and so does the hardware's reset, a cycle later than those:
+    both by one register, which half of all flip-flops have as their reset.
 
     Parameters
     ----------
     config : Config
         Sizes.
+    spread : callable, optional
+        ``spread(m, reset)`` returns that register as it reaches the flip-flops, in the same cycle: a device may have a
+        network for that. By default it is the register itself.
 
     Members
     -------
@@ -103,8 +108,9 @@ class Rnic(wiring.Component):
         Only with ``config.udp_port``: see :class:`.ethernet.arp_icmp.Service`.
     """
 
-    def __init__(self, config):
+    def __init__(self, config, spread=None):
         self.config = config
+        self.spread = spread or (lambda m, reset: reset)
         beat = stream.Signature(PacketBeat(config.data_width))
         super().__init__(
             {
@@ -121,6 +127,7 @@ class Rnic(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         self._instances(m)
+        self._core(m)
         self._request(m)
         self._transmit(m)
         self._receive(m)
@@ -129,16 +136,14 @@ class Rnic(wiring.Component):
         self._control(m)
         self._memory(m)
         self._count(m)
-        return DomainRenamer({"sync": self._domain(m, "connections"), HOST: "sync"})(m)
+        return DomainRenamer({"sync": CORE, HOST: "sync"})(m)
 
-    def _domain(self, m, part):
-        """Name of the clock domain of a part of the engine: the same clock, and a register for its reset alone."""
-        name = f"{part}_core"
-        reset = Signal(name=f"{part}_reset", init=1)
-        m.domains += ClockDomain(name, local=True)
-        m.d.comb += [ClockSignal(name).eq(ClockSignal(HOST)), ResetSignal(name).eq(reset)]
+    def _core(self, m):
+        """The clock domain of all but the borders: the same clock, and a reset of its own."""
+        reset = Signal(name="core_reset", init=1)
+        m.domains += ClockDomain(CORE, local=True)
         m.d[HOST] += reset.eq(self._device_reset.cut)
-        return name
+        m.d.comb += [ClockSignal(CORE).eq(ClockSignal(HOST)), ResetSignal(CORE).eq(self.spread(m, reset))]
 
     def _instances(self, m):
         """The blocks, by their names in this module."""
@@ -212,7 +217,7 @@ class Rnic(wiring.Component):
         for name, block in self._blocks.items():
             setattr(self, f"_{name}", block)
         for name, block in self._blocks.items():
-            m.submodules[name] = DomainRenamer(HOST if name in BORDER else self._domain(m, name))(block)
+            m.submodules[name] = DomainRenamer(HOST if name in BORDER else CORE)(block)
         m.submodules.headers = self._headers = TxDescriptorFifo(
             c.headers, c.run_ahead * width // 8, c.respond_ahead * width // 8, width // 8
         )

@@ -53,7 +53,9 @@ class Backlog(wiring.Component):
         m.submodules.ram = ram = Ram(part_width, self.depth * parts)
         bits = ceil_log2(self.depth * parts)
         step_bits = ceil_log2(parts)  # may be 0: what a step is compared with, it equals then
-        item, out = Value.cast(self.i.payload), Value.cast(self.o.payload)
+        item = Value.cast(self.i.payload)
+        out = Signal(width, reset_less=True)  # without `valid` it says nothing
+        m.d.comb += Value.cast(self.o.payload).eq(out)
 
         # An item that cannot go straight to the output is held until it is stored.
         held, held_valid = Signal(width, reset_less=True), Signal()

@@ -94,19 +94,21 @@ class Queue(wiring.Component):
             free = ~self.o.valid | self.o.ready
             if self.sparse:
                 free = Signal(init=1)  # always the opposite of `o.valid`, which the many enables shall not slow
+            out = Signal(width, reset_less=True)  # without `valid` it says nothing
             m.d.comb += [
                 write.addr.eq(tail),
                 write.data.eq(self.i.payload),
                 write.en.eq(put),
                 read.addr.eq(head),
                 take.eq(unread & free),
+                Value.cast(self.o.payload).eq(out),
             ]
             item = read.data
             if self.bypass:
                 m.d.comb += past.eq(put & ~unread & free)
                 item = Mux(unread, read.data, Value.cast(self.i.payload))
             with m.If(free):
-                m.d.sync += [Value.cast(self.o.payload).eq(item), self.o.valid.eq(take | past)]
+                m.d.sync += [out.eq(item), self.o.valid.eq(take | past)]
             if self.sparse:
                 with m.Elif(self.o.ready):
                     m.d.sync += self.o.valid.eq(0)

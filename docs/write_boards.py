@@ -1,0 +1,86 @@
+"""Writes the tables of clocks into docs/boards.md and README.md from docs/boards.json.
+
+``python docs/write_boards.py`` does that; ``python docs/write_boards.py build`` first takes what ``make bitstream`` and
+``make area`` left in that folder (``boards.json``, ``area.json``) into docs/boards.json, each with the commit that is
+checked out. What was measured before stays, so that boards may be built one by one.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FILE = HERE / "boards.json"
+PAGES = (HERE / "boards.md", HERE.parent / "README.md")
+
+BEGIN, END = "<!-- clocks of {} -->", "<!-- end -->"
+
+COLUMNS = {
+    "boards": "board, device, commit, seed, engine's MHz, of, Ethernet's MHz (of 125), minutes, LUT4 sites, block RAMs",
+    "area": "commit, seed, MHz, minutes, LUT4 sites, flip-flops, block RAMs",
+}
+
+
+def _used(run, kind):
+    used = run["utilization"].get(kind)
+    return f"{used['used']:,} of {used['available']:,}" if used else "not kept"
+
+
+def boards(results):
+    rows = []
+    for name, result in sorted(results["boards"].items()):
+        for run in result["runs"]:
+            engine = [each for each in run["clocks"].values() if each["wanted_mhz"] != 125]
+            ethernet = [each for each in run["clocks"].values() if each["wanted_mhz"] == 125]
+            cells = [f"`{name}`", f"{run['device']}-{run['speed']}", result["commit"], run["seed"], engine[0]["mhz"]]
+            cells += [f"{engine[0]['wanted_mhz']:g}", ", ".join(f"{each['mhz']:g}" for each in ethernet)]
+            cells += [round(run["seconds"] / 60), _used(run, "TRELLIS_COMB"), _used(run, "DP16KD")]
+            rows.append(cells)
+    return rows
+
+
+def area(results):
+    for run in results["area"]:
+        used = [_used(run, kind) for kind in ("TRELLIS_COMB", "TRELLIS_FF", "DP16KD")]
+        yield [run["commit"], run["seed"], run["fmax_mhz"], round(run["seconds"] / 60), *used]
+
+
+def fill(text, results):
+    """``text`` with the tables between its marks written anew."""
+    for name, rows in (("boards", boards), ("area", area)):
+        begin = BEGIN.format(name)
+        if begin in text:
+            before, _, rest = text.partition(begin)
+            after = rest[rest.index(END) :]
+            columns = COLUMNS[name].split(", ")
+            lines = [columns, ["---"] * len(columns), *rows(results)]
+            body = "".join("| " + " | ".join(map(str, cells)) + " |\n" for cells in lines)
+            text = f"{before}{begin}\n\n{body}\n{after}"
+    return text
+
+
+def take(results, folder, commit):
+    """``results`` with what stands in ``folder`` in the place of what was known of it."""
+    path = folder / "boards.json"
+    for name, result in (json.loads(path.read_text()) if path.exists() else {}).items():
+        results["boards"][name] = {key: result[key] for key in ("built", "core_mhz", "runs")} | {"commit": commit}
+    path = folder / "area.json"
+    if path.exists():
+        run = json.loads(path.read_text())
+        kept = [each for each in results["area"] if (each["commit"], each["seed"]) != (commit, run["seed"])]
+        run = {key: run[key] for key in ("seed", "fmax_mhz", "seconds", "utilization")} | {"commit": commit}
+        results["area"] = sorted([*kept, run], key=lambda each: each["seed"])
+    return results
+
+
+if __name__ == "__main__":
+    known = json.loads(FILE.read_text()) if FILE.exists() else {"boards": {}, "area": []}
+    for given in sys.argv[1:]:
+        told = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
+        )
+        known = take(known, Path(given), told.stdout.strip())
+    FILE.write_text(json.dumps(known, indent=1) + "\n")
+    for page in PAGES:
+        page.write_text(fill(page.read_text(), known))
