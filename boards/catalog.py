@@ -40,7 +40,7 @@ quarter of the chip, and peers' atomics a thirteenth.
 """
 
 NODE = replace(SMALL, qps=4, cqs=4, mpt_sets=64, mtt_sets=64, responses=16, receive_blocks=16, atomics=True)
-"""For a 45F that is built within minutes: it only responds, too."""
+"""For a 45F that is built soon: it only responds, too."""
 
 KSZ9031 = {"tx_clock_delay": 2e-9}
 """Delays as the PHY's data sheet suggests. 88E1512's are off at first, and B50612D's on."""
@@ -58,7 +58,7 @@ def colorlight():
 
 BOARDS = [
     Board("ecpix5-85f", ECPIX585Platform, 62_500_000, LARGE, **ECPIX5),
-    Board("ecpix5-45f", ECPIX545Platform, 62_500_000, NODE, 32768, minutes=12, **ECPIX5),
+    Board("ecpix5-45f", ECPIX545Platform, 62_500_000, NODE, 32768, minutes=17, **ECPIX5),
     Board("versa-5g", VersaECP55GPlatform, 62_500_000, MEDIUM, 32768, lut_rows=16, tx_clock_delay=2e-9, rx_delay=2e-9),
     Board("butterstick", ButterStickPlatform, 62_500_000, LARGE, **KSZ9031),
     Board("logicbone", Logicbone85FPlatform, 62_500_000, LARGE, **KSZ9031),
