@@ -16,7 +16,7 @@ __all__ = ["Verdict", "assume", "claim", "cover", "prove", "reach"]
 
 BIN = Path(sys.executable).parent
 FAILED = re.compile(r"failed assertion \S*?claim_(\w+?)__")
-REACHED = re.compile(r"reached cover statement \S*?reach_(\w+?)__\S* at \S+ step (\d+)")
+REACHED = re.compile(r"reached cover statement \S*?reach_(\w+?)__\S* at +(?:\S+ )?step (\d+)")
 SCRIPT = """
 read_rtlil design.il
 hierarchy -top top
