@@ -29,7 +29,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from zlib import crc32
 
-from amaranth.hdl import ClockDomain, Module, Value
+from amaranth.hdl import ClockDomain, Module, ResetInserter, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.sim import Simulator
 
@@ -37,6 +37,7 @@ __all__ = [
     "Deadlock",
     "Item",
     "Simulation",
+    "check_reset_leaves_payload",
     "collect",
     "make_rng",
     "pause",
@@ -264,6 +265,24 @@ class Simulation:
 
 
 @lru_cache(maxsize=16)
+def check_reset_leaves_payload(dut):
+    """A reset of ``dut``, with streams of 8 bits, ends ``valid``; the many flip-flops of the payload need none."""
+    reset = Signal()
+
+    async def testbench(ctx):
+        ctx.set(dut.i.payload, 0x5A)
+        ctx.set(dut.i.valid, 1)
+        await ctx.tick()
+        ctx.set(dut.i.valid, 0)
+        await ctx.tick()
+        assert ctx.get(dut.o.valid)
+        ctx.set(reset, 1)
+        await ctx.tick()
+        assert (ctx.get(dut.o.valid), ctx.get(dut.o.payload)) == (0, 0x5A)
+
+    simulate(ResetInserter(reset)(dut), testbench)
+
+
 def shared(make, *arguments, **options):
     """``make(...)`` as a block that other tests with the same arguments use, too: Amaranth elaborates and compiles it
     once, which takes longer than most tests run. Nobody may change it but through :func:`simulate`; a test that patches

@@ -1,9 +1,8 @@
 """The slice keeps order and content, and lets no signal through."""
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
 from amaranth.lib import data
-from streams import make_rng, receive_all, send_all, simulate
+from streams import check_reset_leaves_payload, make_rng, receive_all, send_all, simulate
 from verbena.hdl.stream.slice import Slice
 
 
@@ -41,19 +40,4 @@ def test_neither_side_sees_the_other_in_the_same_cycle():
 
 
 def test_a_reset_leaves_the_payload():
-    """It ends ``valid``; the many flip-flops of the payload need none."""
-    reset = Signal()
-    dut = Slice(8)
-
-    async def testbench(ctx):
-        ctx.set(dut.i.payload, 0x5A)
-        ctx.set(dut.i.valid, 1)
-        await ctx.tick()
-        ctx.set(dut.i.valid, 0)
-        await ctx.tick()
-        assert ctx.get(dut.o.valid)
-        ctx.set(reset, 1)
-        await ctx.tick()
-        assert (ctx.get(dut.o.valid), ctx.get(dut.o.payload)) == (0, 0x5A)
-
-    simulate(ResetInserter(reset)(dut), testbench)
+    check_reset_leaves_payload(Slice(8))
