@@ -94,13 +94,17 @@ class Heap:
         self.ends.insert(i, end)
 
 
+# Python's mmap takes no address.
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_longlong]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
 def _reserve():
     """Address of ``SIZE`` bytes, a multiple of ``HALF``: :data:`ADDRESS` where the system grants it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_longlong]
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    start = libc.mmap(ADDRESS, SIZE + HALF, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    start = _libc.mmap(ADDRESS, SIZE + HALF, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if start == ctypes.c_void_p(-1).value:
         error = ctypes.get_errno()
         raise OSError(error, f"no address space for host memory: {os.strerror(error)}")
@@ -195,8 +199,7 @@ def free(address):
         arena.heaps[at // HALF].give(at % HALF, size)
         start, end = -(-at // PAGE) * PAGE, (at + size) // PAGE * PAGE
         if end - start >= 1 << 20 and hasattr(mmap, "MADV_DONTNEED"):
-            libc = ctypes.CDLL(None)
-            libc.madvise(ctypes.c_void_p(arena.base + start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED)
+            _libc.madvise(arena.base + start, end - start, mmap.MADV_DONTNEED)
 
 
 def _inside(address, length):
