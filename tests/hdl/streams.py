@@ -264,7 +264,6 @@ class Simulation:
             self.given = {False: [], True: []}
 
 
-@lru_cache(maxsize=16)
 def check_reset_leaves_payload(dut):
     """A reset of ``dut``, with streams of 8 bits, ends ``valid``; the many flip-flops of the payload need none."""
     reset = Signal()
@@ -283,6 +282,7 @@ def check_reset_leaves_payload(dut):
     simulate(ResetInserter(reset)(dut), testbench)
 
 
+@lru_cache(maxsize=16)
 def shared(make, *arguments, **options):
     """``make(...)`` as a block that other tests with the same arguments use, too: Amaranth elaborates and compiles it
     once, which takes longer than most tests run. Nobody may change it but through :func:`simulate`; a test that patches
