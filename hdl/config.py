@@ -98,8 +98,8 @@ class Config:
         Packets between their turn and their payload's arrival, and their verdicts, a power of two from 4 to 64, 11
         cycles each. Derived: ``messages``; 64 cover 704 cycles, so beyond a latency of 312 small packets are slower.
     unanswered : int or None
-        Received packets whose writes the memory has not answered, a power of two from 16 to 64, 11 cycles each.
-        Derived: those of ``memory_latency``, rounded up; 64 cover 704 cycles.
+        Received packets whose writes the memory has not answered, and CQEs likewise, a power of two from 16 to 64, 11
+        cycles each. Derived: those of ``memory_latency``, rounded up; 64 cover 704 cycles.
     address_width : int
         Bits of bus addresses that are kept, 32 to 64: those above are 0 on the bus, whatever the driver says. It learns
         from ``capabilities`` how many these are.

@@ -57,6 +57,9 @@ __all__ = ["Rnic"]
 RECEIVED = 256
 """Packets received and not yet looked at: with the smallest, 11 cycles each, the time of 20 reads of host memory."""
 
+EVENTS = 8
+"""EQEs that may wait for their answer: they are rare."""
+
 
 BORDER = (
     "registers",
@@ -205,13 +208,13 @@ class Rnic(wiring.Component):
                     "mpt": (c.checking * max(1, 8 * MPT.size // width), MPT.size),
                     "mtt": (c.translating, MTT.size),
                 },
-                writers=("cqe", "eqe"),
+                writers={"cqe": c.unanswered, "eqe": EVENTS},
                 bursts=c.unanswered,
                 atomics=c.atomics_in_flight if c.atomics else 0,
                 address_width=c.address_width,
                 bus_domain=HOST,
             ),
-            "completions": CompletionWriter(width, c.cqs, qps),
+            "completions": CompletionWriter(width, c.cqs, qps, writes=c.unanswered),
             "events": EventWriter(width),
         }
         for name, block in self._blocks.items():

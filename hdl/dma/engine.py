@@ -17,7 +17,7 @@ from .axi import Axi4
 from .bus_watch import BusWatch
 from .port import BurstRequest, WriteBeat
 from .reader import BURSTS, PayloadReader
-from .structure import UNANSWERED, StructureReader, StructureWriter
+from .structure import StructureReader, StructureWriter
 from .writer import PayloadWriter
 
 __all__ = ["DmaEngine", "StructureRead", "StructureWrite"]
@@ -73,8 +73,9 @@ class DmaEngine(wiring.Component):
         Bytes of payload that are read ahead, see :class:`.reader.PayloadReader`.
     readers : dict of str to (int, int)
         Structures that are read: beats on their way or waiting, and bytes of the largest, powers of two.
-    writers : iterable of str
-        Structures that are written: the first at a beat a cycle, others every second cycle.
+    writers : dict of str to int
+        Structures that are written, and how many of each may wait for their answer, a power of two; the first at a beat
+        a cycle, others every second cycle.
     bursts : int
         Bursts of received payload that may wait for their answer.
     atomics : int
@@ -116,7 +117,7 @@ class DmaEngine(wiring.Component):
         self.data_width = data_width
         self.buffer = buffer
         self.readers = dict(readers)
-        self.writers = tuple(writers)
+        self.writers = dict(writers)
         self.bursts = bursts
         self.atomics = atomics
         self.address_width = address_width
@@ -174,9 +175,9 @@ class DmaEngine(wiring.Component):
             link(m, user.request, reader.request)
             link(m, reader.data, user.data)
             reads.append(reader.port)
-        for name in self.writers:
+        for name, unanswered in self.writers.items():
             user = getattr(self, name)
-            m.submodules[f"{name}_writer"] = writer = StructureWriter(width)
+            m.submodules[f"{name}_writer"] = writer = StructureWriter(width, unanswered)
             link(m, user.request, writer.request)
             link(m, user.data, writer.data)
             link(m, writer.done, user.done)
@@ -200,7 +201,7 @@ class DmaEngine(wiring.Component):
     def _watch(self, m, reads, writes):
         slots = [self.atomics] if self.atomics else []
         most = [BURSTS, *(depth for depth, _ in self.readers.values()), *slots]
-        most += [self.bursts, *(UNANSWERED for _ in self.writers), *slots]
+        most += [self.bursts, *self.writers.values(), *slots]
         m.submodules.watch = watch = BusWatch(most)
         m.d.comb += [
             watch.taken.eq(Cat(port.burst.valid & port.burst.ready for port in (*reads, *writes))),

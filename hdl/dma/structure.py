@@ -19,9 +19,6 @@ GRANULARITY = 8
 UNREAD = 32
 """Bursts whose data may be missing above 64 bits."""
 
-UNANSWERED = 8
-"""Writes that may wait for their answer."""
-
 
 class StructureReader(wiring.Component):
     """Reads structures; one packet a request, in order, byte 0 first.
@@ -152,12 +149,14 @@ class StructureWriter(wiring.Component):
     """Writes structures, and says when the bus has answered.
 
     Burst and beats go to the bus in the cycle in which they come at 64 bits; above that beats are shifted to their
-    place, which takes 2 cycles. Up to 8 writes wait for their answer.
+    place, which takes 2 cycles.
 
     Parameters
     ----------
     data_width : int
         64, 128, 256 or 512 bits.
+    writes : int
+        That may wait for their answer, a power of two from 2 to 64.
 
     Members
     -------
@@ -171,8 +170,11 @@ class StructureWriter(wiring.Component):
         To a :class:`.arbiter.WriteArbiter`.
     """
 
-    def __init__(self, data_width):
+    def __init__(self, data_width, writes=16):
+        if not isinstance(writes, int) or not 2 <= writes <= 64 or writes & writes - 1:
+            raise ValueError(f"writes must be a power of two from 2 to 64, not {writes!r}")
         self.data_width = data_width
+        self.writes = writes
         super().__init__(
             {
                 "request": In(stream.Signature(ReadRequest)),
@@ -187,8 +189,8 @@ class StructureWriter(wiring.Component):
         port, request = self.port, self.request
         lanes = self.data_width // 8 // GRANULARITY
         lane_bits = (lanes - 1).bit_length()
-        m.submodules.answers = answers = Queue(1, UNANSWERED, bypass=True)
-        waiting = Signal(range(UNANSWERED + 1))
+        m.submodules.answers = answers = Queue(1, self.writes, bypass=True)
+        waiting = Signal(range(self.writes + 1))
         go, taken, done = Signal(), Signal(), Signal()
 
         address = request.payload.address

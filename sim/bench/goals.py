@@ -64,6 +64,7 @@ GOALS = (
     _cycles(14.5, group="different words", op="FETCH_ADD", qps=16, **NARROW),
     _share(0.98, group="throughput", op="READ", size=(32, 64, 128, 256, 512, 1024), qps=16, **NARROW),
     _cycles(15.5, group="both ways", op="WRITE", size=8, qps=16, own_qps=True, **NARROW),
+    _share(0.97, group="memory latency", size=8, write_latency=128, **NARROW),
     _share(0.97, group="memory latency", size=8, memory_latency=256, data_width=64),
     _share(0.97, group="memory latency", size=1024, memory_latency=512, data_width=64),
     _share(0.9, group="memory latency", size=16384, memory_latency=1024, data_width=64),

@@ -93,6 +93,8 @@ def plan(everything=False):
         add("different words", words_apart, "FETCH_ADD", qps)
     for qps, apart in ((1, False), (16, False), (16, True)):
         add("both ways", both_ways, "WRITE", 8, qps, apart)
+    # Config's latency is that of writes, too.
+    add("memory latency", throughput, "WRITE", 8, 16, write_latency=128)
     for far, (size, qps) in FAR.items():
         # Of the engine that is made for the usual latency, and of one that is made for this.
         for engine in (None, far) if everything else (None,):

@@ -103,6 +103,7 @@ def test_depths_reach_the_blocks():
     assert (access._translation.waiting, access._protection.waiting) == (64, 32)
     assert (dma.readers["mtt"][0], dma.readers["mpt"][0]) == (64, 128)
     assert (made["rq_fetch"].blocks, made["rq_fetch"].quota) == (128, 50)
+    assert (made["completions"].writes, dma.writers["cqe"]) == (64, 64)
 
 
 def blocks(config):

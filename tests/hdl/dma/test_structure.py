@@ -86,8 +86,8 @@ def test_reads_in_flight_and_latency(depth, reads):
     assert times["data"] - memory.beats[0] <= 3
 
 
-def write(requests, data_width, *, rng, stall=0.3, **memory_options):
-    dut = StructureWriter(data_width)
+def write(requests, data_width, *, rng, stall=0.3, writes=16, **memory_options):
+    dut = StructureWriter(data_width, writes)
     top, axi = alone(dut)
     memory = AxiMemory(axi, rng, **{"answer": 10, **memory_options})
     expected, statuses, payloads = {}, [], []
@@ -134,3 +134,17 @@ def test_write_error():
 def test_wrong_arguments(depth, burst):
     with pytest.raises(ValueError, match=str(depth if burst is None else burst)):
         StructureReader(64, depth, burst)
+
+
+@pytest.mark.parametrize("writes", [2, 64])
+def test_writes_in_flight(writes):
+    """As many as it is made for, and no more: 32 bytes take 4 beats, and each answer some 300 cycles."""
+    requests = [(32 * n, 32) for n in range(2 * writes)]
+    _, memory = write(requests, 64, rng=make_rng(), stall=0, writes=writes, answer=300)
+    assert memory.most_unanswered == writes
+
+
+@pytest.mark.parametrize("writes", [1, 12, 128, 8.0])
+def test_writes_that_are_refused(writes):
+    with pytest.raises(ValueError, match="writes must be a power of two from 2 to 64"):
+        StructureWriter(64, writes)

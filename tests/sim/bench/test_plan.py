@@ -31,4 +31,6 @@ def test_what_is_aimed_at_is_measured():
             assert {(rows["op"], size, rows["qps"]) for size in sizes} <= measured
     assert [i.arguments for i in plan() if i.function is both_ways and i.arguments[-1]] == [("WRITE", 8, 16, True)]
     far = {(i.memory_latency, i.write_latency, i.arguments[1:]) for i in plan() if i.memory_latency}
+    slow = {(i.memory_latency, i.write_latency, i.arguments[1:]) for i in plan() if i.group == "memory latency"}
+    assert slow - far == {(None, NARROW["memory_latency"], (8, 16))}
     assert far == {(n, write, what) for n, what in FAR.items() for write in (32, n)}
