@@ -11,7 +11,7 @@ from .bridge_bus import BridgeBus, BridgeRequest
 
 __all__ = ["ENGINE", "MEMORY", "NODE", "BridgeArbiter", "BridgeDecoder", "RegisterPort"]
 
-ENGINE, NODE, MEMORY = 0x0000_0000, 0x0400_0000, 0x4000_0000
+ENGINE, NODE, MEMORY = 0x0000_0000, 0x1000_0000, 0x4000_0000
 """Where things are for a bridge: the engine's registers and doorbells, the node's own registers, the memory. The memory
 is at the same address for the engine."""
 

@@ -36,6 +36,7 @@ class BoardPort:
     """
 
     log_mpt_size = 6
+    log_cqc_size = 6
     log_eq_size = 6
     pushes = False
 

@@ -71,7 +71,8 @@ class Config:
     data_width : int
         Bits of the datapath, of AXI and of the packet streams: 64, 128, 256 or 512.
     qps, cqs : int
-        Queue pairs and completion queues on chip, powers of two, 2 to 512.
+        Queue pairs, and completion queues that are on chip at a time, powers of two, 2 to 512. There may be 16,384
+        completion queues.
     window : int
         Most messages a QP may have unacknowledged, a power of two.
     mpt_sets, mtt_sets : int

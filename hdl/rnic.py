@@ -8,6 +8,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .abi.counters import COUNTERS
+from .abi.cqc import CQC_BYTES
 from .abi.registers import ADDRESS_WIDTH
 from .abi.tables import MPT, MTT
 from .control.activity import Activity
@@ -165,7 +166,7 @@ class Rnic(wiring.Component):
                 atomics=c.atomics,
                 address_width=c.address_width,
             ),
-            "commands": Commands(qps, c.cqs),
+            "commands": Commands(qps),
             "counters": Counters(),
             "activity": Activity(VISIT * qps),
             "port_state": PortState(),
@@ -207,6 +208,7 @@ class Rnic(wiring.Component):
                     "rq": (c.receive_wqe_beats, BATCH),
                     "mpt": (c.checking * max(1, 8 * MPT.size // width), MPT.size),
                     "mtt": (c.translating, MTT.size),
+                    "cqc": (max(4, 2 * 8 * CQC_BYTES // width), CQC_BYTES),
                 },
                 writers={"cqe": c.unanswered, "eqe": EVENTS},
                 bursts=c.unanswered,
@@ -369,6 +371,12 @@ class Rnic(wiring.Component):
         link(m, self._acknowledger.error, commands.responder_error)
         link(m, self._completions.error, commands.completion_error)
         link(m, commands.cq_control, self._completions.control)
+        m.d.comb += [
+            commands.cq_control_bad.eq(self._completions.control_bad),
+            commands.cqc_log_size.eq(registers.cqc_log_size),
+            self._completions.base.eq(registers.cqc_base),
+            self._completions.log_size.eq(registers.cqc_log_size),
+        ]
         link(m, commands.invalidate, self._access.invalidate)
         connect_signals(m, self._dma, self._access, "over")
         link(m, registers.consumer, self._completions.consumer)
@@ -419,6 +427,7 @@ class Rnic(wiring.Component):
         for name, request, answer in (
             ("mpt", access.mpt_read, access.mpt_data),
             ("mtt", access.mtt_read, access.mtt_data),
+            ("cqc", self._completions.fetch, self._completions.fetched),
         ):
             table = getattr(dma, name)
             connect_via(m, f"{name}_slice", Slice(ReadRequest), request, table.request)

@@ -12,9 +12,11 @@ from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_DYNAMIC
 from verbena.hdl.abi.counters import COUNTERS
+from verbena.hdl.abi.cqc import CQN_BITS
 from verbena.hdl.abi.eqe import EventType
-from verbena.hdl.abi.registers import REGISTERS
+from verbena.hdl.abi.registers import REGISTERS, CqDoorbell
 
+from .cq_table import CqTable
 from .errors import AdapterError
 from .events import EventRing, take_events, watch_events
 from .owner import claim
@@ -80,7 +82,9 @@ class Adapter:
             )
         capabilities = self._read("capabilities")
         sizes = {name: 1 << (capabilities >> bit & 15) for name, bit in reg.LOG_CAPABILITIES.items()}
-        self.max_qp, self.max_cq = sizes["qps"], sizes["cqs"]
+        self.max_qp = sizes["qps"]
+        self._cq_slots, self._log_cqc_size = sizes["cqs"], getattr(port, "log_cqc_size", CQN_BITS)
+        self.max_cq = 1 << self._log_cqc_size
         self.data_bytes, self.window = sizes["data_bytes"], sizes["window"]
         self.max_responses = sizes["responses"] - 1
         self.responds_only = bool(capabilities & reg.RESPONDS_ONLY)
@@ -96,8 +100,8 @@ class Adapter:
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
         self._random = getattr(port, "random", None) or random.SystemRandom()
-        self._turns = {}  # place in the order of the number given last, of QPs and CQs
-        self._orders = {"QP": self._random.sample(range(self.max_qp), self.max_qp), "CQ": range(self.max_cq)}
+        self._turn = self.max_qp - 1  # place in the order of the QP number given last
+        self._order = self._random.sample(range(self.max_qp), self.max_qp)
         self._lock = threading.RLock()
         self.news = threading.Condition()  # notified when events have been handed out
         self.owner = claim(port)
@@ -126,6 +130,7 @@ class Adapter:
                 self.owner.give_up()
         self.regions.close()
         self.events.close()
+        self.cq_table.close()
 
     # Registers and commands
 
@@ -158,6 +163,8 @@ class Adapter:
         log_mpt_size = getattr(port, "log_mpt_size", LOG_MPT_SIZE)
         self.regions = Regions(self.memory, self._random, self._drop_key, self._drop_tables, log_mpt_size)
         mpt_bus = self.regions.bus
+        self.cq_table = CqTable(self.memory, self._log_cqc_size, self._cq_slots)
+        cqc_bus = self.cq_table.bus
         self.events = EventRing(self.memory, getattr(port, "log_eq_size", LOG_EQ_SIZE))
         for name, value in (
             ("mac_low", port.mac & 0xFFFFFFFF),
@@ -166,6 +173,9 @@ class Adapter:
             ("mpt_low", mpt_bus & 0xFFFFFFFF),
             ("mpt_high", mpt_bus >> 32),
             ("mpt_log_size", log_mpt_size),
+            ("cqc_low", cqc_bus & 0xFFFFFFFF),
+            ("cqc_high", cqc_bus >> 32),
+            ("cqc_log_size", self._log_cqc_size),
             ("eq_low", self.events.bus & 0xFFFFFFFF),
             ("eq_high", self.events.bus >> 32),
             ("eq_log_size", self.events.log_size),
@@ -185,7 +195,8 @@ class Adapter:
         """Runs a command to its end; ``words`` go to the mailbox before, and as many as ``results`` come from there. A
         device that is gone has nothing left to be commanded.
 
-        ``AdapterError``: EINVAL if it is refused, ETIMEDOUT if it does not end, EBUSY if an earlier one has not.
+        ``AdapterError``: EINVAL if it is refused, EIO if a table cannot be read, ETIMEDOUT if it does not end, EBUSY if
+        an earlier one has not.
         """
         name = f"{Command(opcode).name} of {number:#x}"
         if self.gone:
@@ -203,7 +214,8 @@ class Adapter:
                 raise AdapterError(errno.ETIMEDOUT, f"{name}: {why}")
             if status & 15:
                 why = next((s.name for s in CommandStatus if s == status & 15), status & 15)
-                raise AdapterError(errno.EINVAL, f"{name} was refused: {why}")
+                code = errno.EIO if status & 15 == CommandStatus.BUS_ERROR else errno.EINVAL
+                raise AdapterError(code, f"{name} was refused: {why}")
             return self._read_block(reg.MAILBOX, results) if results else []
 
     def _wait(self, meanwhile):
@@ -259,7 +271,7 @@ class Adapter:
     def create_qp(self, owner, **attributes):
         """A QP number, with the QP in RESET; events about it go to ``owner._event``."""
         with self._lock:
-            number = self._free_number(self.qps, self.max_qp, "QP")
+            number = self._free_number()
             self.command(Command.CREATE_QP, number, words=QP_CONTEXT.words(**attributes))
             self.qps[number] = weakref.ref(owner)
             return number
@@ -287,8 +299,12 @@ class Adapter:
     def create_cq(self, owner, base, log_size):
         """A CQ number; events about it go to ``owner._event``."""
         with self._lock:
-            number = self._free_number(self.cqs, 0, "CQ")
-            self.command(Command.CREATE_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
+            number = self.cq_table.take()
+            try:
+                self.command(Command.CREATE_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
+            except AdapterError:
+                self.cq_table.give_back(number)
+                raise
             self.cqs[number] = weakref.ref(owner)
             return number
 
@@ -297,26 +313,25 @@ class Adapter:
         is visible, and nothing more will be.
         """
         self.command(Command.MODIFY_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
+        self.cq_table.begin_ring(number)
 
     def destroy_cq(self, number):
         with self._lock:
             self.command(Command.DESTROY_CQ, number)
             self.process_events()
             del self.cqs[number]
+            self.cq_table.give_back(number)
 
-    def _free_number(self, used, base, what):
-        """The next number in turn, so that one that was given back rests as long as it can: packets and events of its
-        former life may still be on their way. Those of QPs, which peers learn, take turns in a random order.
+    def _free_number(self):
+        """The next QP number in turn, so that one that was given back rests as long as it can: packets and events of
+        its former life may still be on their way. Peers learn them, so they take turns in a random order.
         """
-        order = self._orders[what]
-        count = len(order)
-        turn = self._turns.get(what, count - 1)
-        for i in range(turn + 1, turn + 1 + count):
-            number = base + order[i % count]
-            if number not in used:
-                self._turns[what] = i % count
+        for i in range(self._turn + 1, self._turn + 1 + self.max_qp):
+            number = self.max_qp + self._order[i % self.max_qp]
+            if number not in self.qps:
+                self._turn = i % self.max_qp
                 return number
-        raise AdapterError(errno.ENOMEM, f"all {count} {what}s are in use")
+        raise AdapterError(errno.ENOMEM, f"all {self.max_qp} QPs are in use")
 
     def ring_qp(self, number, register, index):
         """Rings a doorbell of a QP (:class:`verbena.hdl.abi.registers.QpDoorbell`)."""
@@ -331,11 +346,19 @@ class Adapter:
                 self.port.write32(page + reg.QP_PUSH + at, word)
         self.ring_qp(number, reg.QpDoorbell.SQ_PUSH, index)
 
-    def ring_cq(self, number, register, value):
-        """Rings a doorbell of a CQ (:class:`verbena.hdl.abi.registers.CqDoorbell`)."""
-        if self.gone:
-            return
-        self.port.write32(reg.CQ_PAGES + number * reg.PAGE + register, value & 0xFFFF)
+    def tell_consumer(self, number, consumer):
+        """Tells a CQ how many CQEs are taken, a free-running count."""
+        if not self.gone:
+            self._ring_cq(number, CqDoorbell.CONSUMER, self.cq_table.consume(number, consumer))
+
+    def arm_cq(self, number, solicited_only):
+        """Asks for an event at the next completion of a CQ, or at the next one that is solicited or in error."""
+        if not self.gone:
+            with self._lock:
+                self._ring_cq(number, CqDoorbell.ARM, self.cq_table.arm(number, solicited_only))
+
+    def _ring_cq(self, number, register, value):
+        self.port.write32(reg.CQ_PAGES + number * reg.PAGE + register, value)
 
     # Memory regions: see :mod:`.regions`
 
@@ -379,6 +402,8 @@ class Adapter:
                 context._event(kind)
             return
         owners = self.cqs if kind in (EventType.COMPLETION, EventType.CQ_ERR) else self.qps
+        if kind == EventType.COMPLETION:
+            self.cq_table.answered(number)
         owner = owners[number]() if number in owners else None
         if owner is not None:
             owner._event(kind)

@@ -33,11 +33,11 @@ class Port(Protocol):
     from host memory, so that it pays to push send WQEs. A port without it says yes; one that carries each write over a
     network or a serial line says no; such a port may also have ``read_block(offset, count)`` and
     ``write_block(offset, values)``, which do with consecutive registers at once what ``read32`` and ``write32`` do with
-    one. A port of little memory has ``log_mpt_size`` and ``log_eq_size``: the base-2
-    logarithms of how many regions and events there is room for. A device that can go away has ``gone``, a bool: whether
-    it has. Then nothing is asked of it any more. A simulated device has ``random``, a ``random.Random`` from which the
-    driver draws keys and numbers of QPs, so that a simulation can be repeated; for a port without it the driver asks
-    the operating system.
+    one. A port of little memory has ``log_mpt_size``, ``log_cqc_size`` and ``log_eq_size``: the base-2 logarithms of
+    how many regions, CQs and events there is room for. A device that can go away has ``gone``, a bool: whether it has.
+    Then nothing is asked of it any more. A simulated device has ``random``, a ``random.Random`` from which the driver
+    draws keys and numbers of QPs, so that a simulation can be repeated; for a port without it the driver asks the
+    operating system.
 
     A port whose time passes together with that of others has ``world``, the same object for all of them: who gives time
     to one of them also takes those events of the others that a file is to tell of.

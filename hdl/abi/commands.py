@@ -63,6 +63,7 @@ class CommandStatus(IntEnum):
     BAD_NUMBER = 2
     BAD_STATE = 3
     BAD_PARAMETER = 4
+    BUS_ERROR = 5  # a table in host memory cannot be read
 
 
 OPERANDS = {

@@ -65,5 +65,6 @@ COUNTERS = {
         Counter("pushes", "send WQEs taken from what the driver pushed"),
         Counter("push_fetches", "send WQEs read from the ring although the driver pushed them"),
         Counter("drop_busy", "READs and atomics for which there was no room among those that wait for their answer"),
+        Counter("cq_fetches", "CQ records read from host memory"),
     ]
 }

@@ -18,7 +18,7 @@ from .registers import REGISTERS
 
 __all__ = ["constants", "enumerations", "header", "markdown", "records"]
 
-MODULES = ("registers", "contexts", "qpc", "commands", "wqe", "cqe", "eqe", "tables")
+MODULES = ("registers", "contexts", "qpc", "cqc", "commands", "wqe", "cqe", "eqe", "tables")
 
 HELPERS = """\
 /* Records are arrays of little-endian 64-bit words, and no field crosses a word: field F of a record stands in word

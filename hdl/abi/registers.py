@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 MAGIC = 0x56524231
-VERSION = 2
-ADDRESS_WIDTH = 26
+VERSION = 3
+ADDRESS_WIDTH = 28
 PAGE = 4096
-QP_PAGES = 0x100_0000
-CQ_PAGES = 0x200_0000
+QP_PAGES = 0x400_0000
+CQ_PAGES = 0x800_0000
 QP_PUSH = 0x100
 MAILBOX = 0x800
 
@@ -82,10 +82,10 @@ class QpDoorbell(IntEnum):
 
 
 class CqDoorbell(IntEnum):
-    """Registers of the page ``CQ_PAGES + cqn * PAGE``; write-only."""
+    """Registers of the page ``CQ_PAGES + cqn * PAGE``; write-only. What is rung stands in the CQ's record before."""
 
     CONSUMER = 0  # free-running 16-bit index
-    ARM = 4  # bit 0: an event at the next completion; bit 1: only if solicited or in error
+    ARM = 4  # bits 3:0: arms; bits 7:4: solicited_arms
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ REGISTERS = {
             "capabilities",
             0x008,
             "r",
-            "log2 of: QPs (bits 3:0), CQs (7:4), data width in bytes (11:8), most WQEs unacknowledged a QP (15:12); "
+            "log2 of: QPs (bits 3:0), CQs that have a slot on chip (7:4), data width in bytes (11:8), most WQEs "
+            "unacknowledged a QP (15:12); "
             "bit 16: send WQEs may be pushed; bit 17: there are no send queues, the engine only responds; "
             "bit 18: atomics of peers are refused; "
             "log2 of the pool of responses, of which one stays free: READs and atomics of peers that may wait (23:20); "
@@ -170,6 +171,11 @@ REGISTERS = {
             "for how long the host's memory may leave a read or a write without an answer, in 1024 cycles, 0 to "
             "65,535; then comes the event DEVICE_FATAL, once. 0: for ever. After a hardware reset 4096",
         ),
+        Register(
+            "cqc_low", 0x06C, "rw", "bus address of the CQ context table, aligned to its size, and to 4 KiB at least"
+        ),
+        Register("cqc_high", 0x070, "rw", ""),
+        Register("cqc_log_size", 0x074, "rw", "log2 of the number of CQs in it, 0 to 14"),
     ]
 }
 """Everything but mailbox, counters and doorbells."""

@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.commands import MAILBOX_WORDS, Command, CommandStatus, QpAction
-from ..abi.contexts import CQ_CONTEXT_WORDS, QP_CONTEXT, QP_CONTEXT_WORDS, QpState
+from ..abi.contexts import QP_CONTEXT, QP_CONTEXT_WORDS, QpState
+from ..abi.cqc import CQN_BITS
 from ..abi.eqe import EventType
 from ..stream.fifo import Queue
 from ..stream.record import word_layout
@@ -41,8 +42,8 @@ class Commands(wiring.Component):
     RESET, and with it CREATE_QP and DESTROY_QP, ends when nothing of the QP's old life is left in any pipeline:
     :class:`.tokens.Tokens`.
 
-    After a reset, which does not reach block RAM, all CQs and QPs are destroyed, one after the other, before the first
-    command: some 20 cycles a CQ and 130 a QP.
+    After a reset, which does not reach block RAM, all QPs are destroyed, one after the other, before the first command:
+    some 130 cycles a QP.
 
     Members
     -------
@@ -51,7 +52,7 @@ class Commands(wiring.Component):
     mailbox_addr, mailbox_r_data, mailbox_w_data, mailbox_w_en
         The mailbox; read data in the same cycle.
     swept : 1
-        All QPs and CQs have been destroyed since the reset.
+        All QPs have been destroyed since the reset.
     qp_attribute, qp_attribute_en, cq_attribute, cq_attribute_en
         Broadcast of ``AttributeWrite``: registers.
     requester, responder, response_receiver, completer, sq_fetch, rq_fetch : streams of ``QpControl``
@@ -60,7 +61,10 @@ class Commands(wiring.Component):
     requester_reply, responder_reply : streams of ``{psn, index}``, completer_reply : stream of ``{index}``
         Answers to QUERY.
     cq_control : stream of :data:`verbena.hdl.stream.transfer.CqControl`
-        Around the writes of a CQ's attributes: the first holds completions, the second lets them go on.
+        Around the writes of a CQ's attributes: the first holds completions, the second lets them go on. With
+        ``cq_control_bad`` the first fails, as the CQ's record cannot be read.
+    cqc_log_size : 4
+        See :class:`.decoder.Decoder`.
     invalidate : stream of ``{index, translations}``
         Drops the MPT entry ``index`` from its cache, and waits for what has seen it; or drops all MTT entries.
         ``ready`` says that it is done.
@@ -74,9 +78,8 @@ class Commands(wiring.Component):
         Asynchronous events, 16 deep.
     """
 
-    def __init__(self, qps, cqs):
+    def __init__(self, qps):
         self.qps = qps
-        self.cqs = cqs
         token = stream.Signature(QpControl)
         super().__init__(
             {
@@ -104,7 +107,9 @@ class Commands(wiring.Component):
                 "requester_reply": In(stream.Signature(Reply)),
                 "responder_reply": In(stream.Signature(Reply)),
                 "completer_reply": In(stream.Signature(data.StructLayout({"index": 16}))),
+                "cqc_log_size": In(4),
                 "cq_control": Out(stream.Signature(CqControl)),
+                "cq_control_bad": In(1),
                 "invalidate": Out(stream.Signature(data.StructLayout({"index": 24, "translations": 1}))),
                 "responder_error": In(stream.Signature(QpError)),
                 "completer_error": In(stream.Signature(QpError)),
@@ -116,7 +121,7 @@ class Commands(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.decoder = decoder = Decoder(self.qps, self.cqs)
+        m.submodules.decoder = decoder = Decoder(self.qps)
         m.submodules.contexts = contexts = Contexts(self.qps)
         m.submodules.tokens = tokens = Tokens()
         m.submodules.replies = replies = Replies()
@@ -137,7 +142,7 @@ class Commands(wiring.Component):
         report = reports.o.payload
 
         # Everything that the steps below share.
-        number = Signal(12)  # the QP's or the CQ's index
+        number = Signal(CQN_BITS)  # the QP's index, or the CQ's number
         action = Signal(QpAction)
         psn = Signal(24)
         word = Signal(range(QP_CONTEXT_WORDS))
@@ -155,6 +160,7 @@ class Commands(wiring.Component):
         m.d.comb += [
             self.result.eq(result),
             decoder.command.eq(self.command.payload),
+            decoder.cqc_log_size.eq(self.cqc_log_size),
             contexts.number.eq(number),
             contexts.word.eq(word),
             contexts.data.eq(Mux(destroy, 0, self.mailbox_r_data)),
@@ -172,9 +178,7 @@ class Commands(wiring.Component):
             events.i.payload.number.eq(number | self.qps),
         ]
         # A reset does not reach the memories. First the sets that wait in memory are taken out, a cycle a QP.
-        most = max(self.qps, self.cqs)
-        sweep = Signal(range(most))
-        sweeps_qps = Signal()
+        sweep = Signal(range(self.qps))
         old, err = Signal(word_layout(QP_CONTEXT, [0])), Signal(word_layout(QP_CONTEXT, [0]))
         m.d.comb += [old.eq(contexts.row), err.eq(contexts.row), err.state.eq(QpState.ERR)]
 
@@ -188,7 +192,7 @@ class Commands(wiring.Component):
                 m.d.sync += [
                     number.eq(sweep),
                     action.eq(QpAction.RESET),
-                    word.eq(Mux(sweeps_qps, QP_CONTEXT_WORDS - 1, CQ_CONTEXT_WORDS - 1)),
+                    word.eq(QP_CONTEXT_WORDS - 1),
                     destroy.eq(1),
                     keep.eq(0),
                     holding.eq(0),
@@ -196,16 +200,13 @@ class Commands(wiring.Component):
                     starting.eq(0),
                     resetting.eq(0),
                 ]
-                m.next = "CONTROL_CQ"
-                with m.If(sweeps_qps):
-                    m.next = "WRITE_QP"
+                m.next = "WRITE_QP"
             with m.State("SWEPT"):
                 m.d.sync += sweep.eq(sweep + 1)
                 m.next = "SWEEP"
-                with m.If(sweep == Mux(sweeps_qps, self.qps - 1, self.cqs - 1)):
-                    m.d.sync += [sweep.eq(0), sweeps_qps.eq(1), self.swept.eq(sweeps_qps)]
-                    with m.If(sweeps_qps):
-                        m.next = "IDLE"
+                with m.If(sweep == self.qps - 1):
+                    m.d.sync += self.swept.eq(1)
+                    m.next = "IDLE"
             with m.State("IDLE"):
                 m.d.sync += [
                     number.eq(decoder.number),
@@ -329,7 +330,10 @@ class Commands(wiring.Component):
                 with m.If(self.cq_control.ready):
                     m.d.sync += holding.eq(1)
                     m.next = "WRITE_CQ"
-                    with m.If(holding):
+                    with m.If(self.cq_control_bad):
+                        m.d.sync += result.eq(CommandStatus.BUS_ERROR)
+                        m.next = "FINISH"
+                    with m.Elif(holding):
                         m.next = "FINISH"
 
             with m.State("INVALIDATE"):

@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from ..abi.commands import Command, CommandStatus, QpAction
 from ..abi.contexts import CQ_CONTEXT_WORDS, QP_CONTEXT, QP_CONTEXT_WORDS
+from ..abi.cqc import CQN_BITS
 from .registers import CommandWord
 
 __all__ = ["Decoder", "Plan"]
@@ -33,8 +34,10 @@ class Decoder(wiring.Component):
         NOTHING if the status is not OK.
     status : :class:`verbena.hdl.abi.commands.CommandStatus`
         OK, BAD_OPCODE, BAD_NUMBER or BAD_PARAMETER.
-    number : 12
-        Index of the QP or CQ.
+    cqc_log_size : 4
+        The logarithm of the number of CQs that there may be.
+    number : 14
+        Index of the QP, or number of the CQ.
     action : ``QpAction``
     word
         First word: of the context, from which it is written downwards; READ_QP: read upwards; MODIFY_QP: with the PSN.
@@ -44,15 +47,15 @@ class Decoder(wiring.Component):
         What the CQ has to say stays: MODIFY_CQ.
     """
 
-    def __init__(self, qps, cqs):
+    def __init__(self, qps):
         self.qps = qps
-        self.cqs = cqs
         super().__init__(
             {
                 "command": In(CommandWord),
                 "plan": Out(Plan),
                 "status": Out(CommandStatus),
-                "number": Out(12),
+                "number": Out(CQN_BITS),
+                "cqc_log_size": In(4),
                 "action": Out(QpAction),
                 "word": Out(range(max(QP_CONTEXT_WORDS, CQ_CONTEXT_WORDS))),
                 "destroy": Out(1),
@@ -92,7 +95,7 @@ class Decoder(wiring.Component):
                 m.d.comb += [
                     plan.eq(Plan.WRITE_CQ),
                     self.number.eq(number),
-                    in_range.eq(number < self.cqs),
+                    in_range.eq((number >> self.cqc_log_size) == 0),
                     self.word.eq(CQ_CONTEXT_WORDS - 1),
                     self.destroy.eq(opcode == Command.DESTROY_CQ),
                     self.keep.eq(opcode == Command.MODIFY_CQ),

@@ -11,14 +11,13 @@ from amaranth.utils import ceil_log2
 from ..abi import registers as abi
 from ..abi.commands import COMMAND, MAILBOX_WORDS, Command
 from ..dma.axi import AxiLite, Response
+from ..queue.completion import CqArm, CqIndex
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
 from ..stream.record import word_layout
 
-__all__ = ["CommandWord", "ConsumerDoorbell", "Registers"]
+__all__ = ["CommandWord", "Registers"]
 
 CommandWord = word_layout(COMMAND, [0])
-ConsumerDoorbell = {"cq": 12, "index": 16}
-
 REG = abi.REGISTERS
 REGISTERS_END = 0x80
 PUSH_BITS = ceil_log2(4 * PUSH_WORDS)
@@ -50,8 +49,7 @@ class Registers(wiring.Component):
     -------
     axil : AXI4-Lite
     sq, rq, consumer, arm : streams of doorbells
-        ``PushDoorbell``, ``RingIndex``, ``{cq, index}`` and ``{cq, flags}``. Pages beyond the last QP or CQ are
-        ignored.
+        ``PushDoorbell``, ``RingIndex``, ``CqIndex`` and ``CqArm``. Pages beyond the last QP or CQ are ignored.
     push : stream of ``PushWord``
         Words of WQEs.
     command : stream of :data:`CommandWord`
@@ -65,7 +63,8 @@ class Registers(wiring.Component):
         The command block's port, served while a command runs; read data in the same cycle.
     counter_addr : stream of 8; counter_data : stream of 32
         Index of a 32-bit word of the counters, and the word.
-    mac, ip, mpt_base, mpt_log_size, eq_base, eq_log_size, eq_reset, eq_consumer, enable, interrupt_enable, tick
+    mac, ip, mpt_base, mpt_log_size, cqc_base, cqc_log_size, eq_base, eq_log_size, eq_reset, eq_consumer, enable,
+    interrupt_enable, tick
         What the registers hold.
     idle, link, overdue : 1
         Shown in the status register.
@@ -92,8 +91,8 @@ class Registers(wiring.Component):
                 "sq": Out(stream.Signature(PushDoorbell)),
                 "rq": Out(stream.Signature(RingIndex)),
                 "push": Out(stream.Signature(PushWord)),
-                "consumer": Out(stream.Signature(data.StructLayout(ConsumerDoorbell))),
-                "arm": Out(stream.Signature(data.StructLayout({"cq": 12, "flags": 2}))),
+                "consumer": Out(stream.Signature(CqIndex)),
+                "arm": Out(stream.Signature(CqArm)),
                 "command": Out(stream.Signature(CommandWord)),
                 "command_result": In(4),
                 "device_reset": Out(1),
@@ -108,6 +107,8 @@ class Registers(wiring.Component):
                 "ip": Out(32),
                 "mpt_base": Out(64),
                 "mpt_log_size": Out(5),
+                "cqc_base": Out(64),
+                "cqc_log_size": Out(4),
                 "eq_base": Out(64),
                 "eq_log_size": Out(4),
                 "eq_reset": Out(1),
@@ -170,10 +171,10 @@ class Registers(wiring.Component):
         m.d.comb += pushed.eq(self.push.ready | self.resetting)
 
         # Known with the address: which doorbell it is. One bit of it tells SQ_PUSH from SQ_PRODUCER.
-        number, page = address[12:24], address[:12]
+        number, page = address[12:26], address[:12]
         in_push = Signal()
-        in_qps = (axil.awaddr[24:26] == abi.QP_PAGES >> 24) & (axil.awaddr[12:24] < self.qps)
-        in_cqs = (axil.awaddr[24:26] == abi.CQ_PAGES >> 24) & (axil.awaddr[12:24] < self.cqs)
+        in_qps = (axil.awaddr[26:] == abi.QP_PAGES >> 26) & (axil.awaddr[12:26] < self.qps)
+        in_cqs = (axil.awaddr[26:] == abi.CQ_PAGES >> 26) & ((axil.awaddr[12:26] >> self.cqc_log_size) == 0)
         hits = {
             "sq": in_qps & ((axil.awaddr[:12] & ~abi.QpDoorbell.SQ_PUSH.value) == abi.QpDoorbell.SQ_PRODUCER),
             "rq": in_qps & (axil.awaddr[:12] == abi.QpDoorbell.RQ_PRODUCER),
@@ -183,13 +184,13 @@ class Registers(wiring.Component):
         rings = {name: Signal(name=f"rings_{name}") for name in hits}
         strobed = axil.wstrb.all()
         in_pushes = in_qps & (axil.awaddr[PUSH_BITS:12] == abi.QP_PUSH >> PUSH_BITS)
-        m.d.comb += Value.cast(self.push.payload).eq(Cat(number, address[2:PUSH_BITS], value))
+        m.d.comb += Value.cast(self.push.payload).eq(Cat(number[:12], address[2:PUSH_BITS], value))
         # Known a cycle after the address.
         in_registers = Signal()
         in_mailbox = Signal()
         in_counters = Signal()
         register = Signal(REGISTERS_END // 4)  # which one, a bit each
-        base = (address[24:26] == 0) & (number == 0)
+        base = (address[26:] == 0) & (number == 0)
         m.d.sync += [
             in_registers.eq(base & (page < REGISTERS_END)),
             in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),
@@ -265,7 +266,8 @@ class Registers(wiring.Component):
                 m.next = "WRITE_REGISTER"
                 for name, hit in rings.items():
                     doorbell = getattr(self, name)
-                    item = Cat(number, value[:16], address[3]) if name == "sq" else Cat(number, value)
+                    of_cq = name in ("consumer", "arm")
+                    item = Cat(number, value) if of_cq else Cat(number[:12], value[:16], address[3])
                     with m.If(~doorbell.valid):
                         m.d.sync += [doorbell.valid.eq(hit), Value.cast(doorbell.payload).eq(item)]
                     with m.Elif(hit):  # the block behind has not taken it
@@ -338,6 +340,9 @@ class Registers(wiring.Component):
             "mpt_low": self.mpt_base[:32],
             "mpt_high": self.mpt_base[32:],
             "mpt_log_size": self.mpt_log_size,
+            "cqc_low": self.cqc_base[:32],
+            "cqc_high": self.cqc_base[32:],
+            "cqc_log_size": self.cqc_log_size,
             "eq_low": self.eq_base[:32],
             "eq_high": self.eq_base[32:],
             "eq_log_size": self.eq_log_size,

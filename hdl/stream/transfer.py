@@ -9,6 +9,8 @@ and touches nothing; it is how a packet without payload keeps its place.
 
 from amaranth.lib import data
 
+from ..abi.cqc import CQN_BITS
+
 __all__ = [
     "LENGTH_BITS",
     "AccessRequest",
@@ -80,7 +82,7 @@ QpControl = data.StructLayout({"qp": 12, "action": 3, "psn": 24})
 order with its packets.
 ``action`` is :class:`verbena.hdl.abi.commands.QpAction`."""
 
-CqControl = data.StructLayout({"cq": 12, "hold": 1, "keep": 1})
+CqControl = data.StructLayout({"cq": CQN_BITS, "hold": 1, "keep": 1})
 """A CQ begins anew: its indices are zero, and without ``keep`` its arm state and its death, too. With ``hold`` no
 completion of any CQ goes on until the next one without."""
 
@@ -92,7 +94,7 @@ QpError = data.StructLayout({"qp": 12, "event": 8})
 
 Completion = data.StructLayout(
     {
-        "cq": 12,
+        "cq": 16,
         "qp": 12,  # QP index; the CQE carries the QP number
         "source_qpn": 24,
         "wqe_index": 16,

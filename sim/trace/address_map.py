@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import COMMAND, OPERANDS, Command, QpAction
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT
+from verbena.hdl.abi.cqc import CQC_BYTES
 from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.eqe import EQE
 from verbena.hdl.abi.registers import REGISTERS, CqDoorbell, QpDoorbell
@@ -29,7 +30,7 @@ class Access:
     many as regions have the page.
     """
 
-    kind: str  # wqe, recv wqe, mpt, mtt, data, cqe, eqe, other
+    kind: str  # wqe, recv wqe, mpt, mtt, data, cqe, eqe, cq (a record), other
     transaction: object
     key: int = 0
     places: tuple = ()
@@ -188,6 +189,9 @@ class AddressMap:
         self.accesses.append(access)
 
     def _table(self, t):
+        base = self._address("cqc")
+        if base and base <= t.address < base + (CQC_BYTES << self._registers.get("cqc_log_size", 0)):
+            return Access("cq", t)
         base, size = self._address("mpt"), MPT.size << self._registers.get("mpt_log_size", 0)
         if not t.write and base and base <= t.address < base + size:
             index, at = divmod(t.address - base, MPT.size)

@@ -7,7 +7,6 @@ from collections import deque
 
 from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.eqe import EventType
-from verbena.hdl.abi.registers import CqDoorbell
 
 from ..events import phase_at
 from .base import PyverbsCM, attempt, bury, refuse
@@ -113,7 +112,7 @@ class CQ(PyverbsCM):
     def req_notify(self, solicited_only=False):
         """Asks for one event at the next completion, or at the next solicited or failed one."""
         self._check_open()
-        self._adapter.ring_cq(self._number, CqDoorbell.ARM, 2 if solicited_only else 1)
+        self._adapter.arm_cq(self._number, solicited_only)
 
     def ack_events(self, num_events):
         """Tells that ``num_events`` events of the channel have been dealt with."""
@@ -162,7 +161,7 @@ class CQ(PyverbsCM):
             self._gather(count)
             if self._told != self._consumer:
                 self._told = self._consumer
-                self._adapter.ring_cq(self._number, CqDoorbell.CONSUMER, self._consumer)
+                self._adapter.tell_consumer(self._number, self._consumer)
 
     def _gather(self, count=1 << 16):
         """Moves completions from the ring to the list of the ready, until that holds ``count``."""

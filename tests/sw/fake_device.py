@@ -13,7 +13,7 @@ from verbena.sw import host_memory
 
 __all__ = ["FakeDevice"]
 
-MAGIC, VERSION = 0x56524231, 2
+MAGIC, VERSION = 0x56524231, 3
 QPS, CQS = 8, 4
 
 COMMAND, COMMAND_STATUS, CLOCK = 0x10, 0x14, 0x1C
@@ -21,7 +21,8 @@ MAC_LOW, MAC_HIGH, IP = 0x20, 0x24, 0x28
 MPT_LOW, MPT_HIGH, MPT_LOG_SIZE = 0x30, 0x34, 0x38
 EQ_LOW, EQ_HIGH, EQ_LOG_SIZE, EQ_CONSUMER = 0x40, 0x44, 0x48, 0x4C
 OWNER, BUS_TIMEOUT = 0x64, 0x68
-MAILBOX, COUNTERS, QP_PAGES, CQ_PAGES = 0x800, 0xC00, 0x1000000, 0x2000000
+CQC_LOW, CQC_HIGH, CQC_LOG_SIZE = 0x6C, 0x70, 0x74
+MAILBOX, COUNTERS, QP_PAGES, CQ_PAGES = 0x800, 0xC00, 0x4000000, 0x8000000
 NOP, CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP, CREATE_CQ, DESTROY_CQ, INVALIDATE_KEY, MODIFY_CQ = range(9)
 INVALIDATE_MTT = 9
 DEVICE_RESET = 10
@@ -59,6 +60,7 @@ class FakeDevice:
     """
 
     memory = host_memory
+    log_cqc_size = 2
 
     def __init__(
         self, name="fake0", mac=0x0256420000A1, ip=0x0A0000A1, push=False, atomics=True, reach=64, log_responses=6
@@ -164,7 +166,7 @@ class FakeDevice:
             return self.refuse[opcode]
         if opcode in (CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP) and not QPS <= number < 2 * QPS:
             return 2
-        if opcode in (CREATE_CQ, MODIFY_CQ, DESTROY_CQ) and number >= CQS:
+        if opcode in (CREATE_CQ, MODIFY_CQ, DESTROY_CQ) and number >> self.registers[CQC_LOG_SIZE]:
             return 2
         if opcode == CREATE_QP:
             self.qps[number] = self.mailbox[:32]

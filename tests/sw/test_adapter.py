@@ -75,8 +75,8 @@ def test_bring_up(fake, adapter):
 def test_something_else_is_not_brought_up(fake):
     fake.registers[0] = 0xFFFFFFFF
     assert "no Verbena engine: magic 0xffffffff" in refused(errno.ENODEV, Adapter, fake)
-    fake.registers[0], fake.registers[4] = 0x56524231, 3
-    assert "interface 3, the driver 2" in refused(errno.ENODEV, Adapter, fake)
+    fake.registers[0], fake.registers[4] = 0x56524231, 2
+    assert "interface 2, the driver 3" in refused(errno.ENODEV, Adapter, fake)
     assert fake.writes == []
 
 
@@ -318,9 +318,18 @@ def test_a_queue_that_was_not_made_has_no_number(fake, adapter):
 def test_doorbells(fake, adapter):
     adapter.ring_qp(8 + 5, 0, 0x12345)
     adapter.ring_qp(8 + 5, 4, 7)
-    adapter.ring_cq(3, 0, 0x10002)
-    adapter.ring_cq(3, 4, 2)
-    assert fake.writes[-4:] == [(0x1005000, 0x2345), (0x1005004, 7), (0x2003000, 2), (0x2003004, 2)]
+    numbers = [adapter.create_cq(Owner(), 0, 4) for _ in range(4)]
+    assert numbers == [0, 1, 2, 3]
+    at = adapter.cq_table.address + 3 * 64 + 32
+    adapter.tell_consumer(3, 0x10002)
+    assert fake.memory.read(at, 8) == (2).to_bytes(8, "little")
+    adapter.arm_cq(3, True)
+    adapter.arm_cq(3, False)
+    assert fake.memory.read(at, 8) == (0x110002).to_bytes(8, "little")
+    assert fake.writes[-3:] == [(0x8003000, 2), (0x8003004, 0x10), (0x8003004, 0x11)]
+    adapter.ring_qp(8 + 5, 0, 0x12345)
+    adapter.ring_qp(8 + 5, 4, 7)
+    assert fake.writes[-2:] == [(0x4005000, 0x2345), (0x4005004, 7)]
 
 
 # Events
@@ -351,7 +360,7 @@ def test_an_owner_that_is_forgotten_hears_nothing(fake, adapter):
 def test_a_push_leaves_out_zeros_but_the_first(fake, adapter):
     fake.writes.clear()
     adapter.push_qp(8 + 5, struct.pack("<16I", *[0] * 5, 6, *[0] * 9, 0xFFFF0000), 0x10003)
-    page = 0x1005000
+    page = 0x4005000
     assert fake.writes == [(page + 0x100, 0), (page + 0x114, 6), (page + 0x13C, 0xFFFF0000), (page + 8, 3)]
 
 
@@ -389,7 +398,7 @@ def test_late_events_are_not_for_the_successor(fake, adapter):
     number = adapter.create_qp(old)
     fake.event(QP_FATAL, number)
     adapter.destroy_qp(number)
-    adapter._turns.clear()
+    adapter._turn = -1
     assert adapter.create_qp(new) == number
     adapter.process_events()
     assert (old.events, new.events) == ([QP_FATAL], [])

@@ -224,7 +224,7 @@ def test_keys_cannot_be_foretold():
         del fake.random
         adapter = Adapter(fake)
         keys.append([adapter.register(1, 0, 0, 0).key for _ in range(50)])
-        numbers.append(adapter._orders["QP"])
+        numbers.append(adapter._order)
     guesses = random.Random(fake.mac)
     foretold = [guesses.randrange(1, 1 << 14) << 8 | guesses.randrange(1, 256) for _ in range(50)]
     for mine, others in (keys, keys[::-1], (keys[0], foretold), (keys[1], foretold)):
@@ -239,7 +239,7 @@ def test_a_simulated_device_says_what_keys_are_drawn_from():
         fake = FakeDevice()
         fake.random = random.Random(17)
         adapter = Adapter(fake)
-        keys.append([adapter.register(1, 0, 0, 0).key for _ in range(50)] + adapter._orders["QP"])
+        keys.append([adapter.register(1, 0, 0, 0).key for _ in range(50)] + adapter._order)
     assert keys[0] == keys[1]
 
 

@@ -39,7 +39,7 @@ class CompleterOutputs(wiring.Component):
 
     Members
     -------
-    qp, cq : 12
+    qp, cq : 12, 16
     write_conflict : 1
         ``cq`` is undefined in this cycle: that of the last one with ``free`` counts.
     wqe_index, opcode, status, syndrome : 16, 4, 8, 8
@@ -63,7 +63,7 @@ class CompleterOutputs(wiring.Component):
         super().__init__(
             {
                 "qp": In(12),
-                "cq": In(12),
+                "cq": In(16),
                 "write_conflict": In(1),
                 "wqe_index": In(16),
                 "opcode": In(4),

@@ -5,7 +5,7 @@ from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.control.decoder import Decoder, Plan
 
-QPS, CQS = 16, 8
+QPS, LOG_CQS = 16, 13
 QP_PLANS = {
     Command.CREATE_QP: (Plan.WRITE_QP, QpAction.RESET),
     Command.DESTROY_QP: (Plan.WRITE_QP, QpAction.RESET),
@@ -14,9 +14,11 @@ QP_PLANS = {
 
 
 def test_every_command():
-    dut = Decoder(QPS, CQS)
+    dut = Decoder(QPS)
 
     async def check(ctx):
+        ctx.set(dut.cqc_log_size, LOG_CQS)
+
         def decode(opcode, number=0, action=0):
             ctx.set(dut.command.as_value(), COMMAND.words(opcode=opcode, number=number, action=action)[0])
             return ctx.get(dut.status), ctx.get(dut.plan)
@@ -38,10 +40,10 @@ def test_every_command():
                 psn = "sq_psn" if action == QpAction.START_SEND else "rq_psn"
                 assert (ctx.get(dut.action), ctx.get(dut.word)) == (action, QP_CONTEXT.fields[psn].word)
         for opcode in (Command.CREATE_CQ, Command.MODIFY_CQ, Command.DESTROY_CQ):
-            assert decode(opcode, CQS - 1) == (good, Plan.WRITE_CQ)
-            assert ctx.get(dut.number) == CQS - 1
+            assert decode(opcode, (1 << LOG_CQS) - 1) == (good, Plan.WRITE_CQ)
+            assert ctx.get(dut.number) == (1 << LOG_CQS) - 1
             assert ctx.get(dut.keep) == (opcode == Command.MODIFY_CQ)
-            assert decode(opcode, CQS) == bad
+            assert decode(opcode, 1 << LOG_CQS) == decode(opcode, 1 << 20) == bad
         assert decode(Command.INVALIDATE_KEY, 0xFFFFFF) == (good, Plan.INVALIDATE)
         assert decode(Command.INVALIDATE_MTT, 0) == (good, Plan.INVALIDATE)
         for opcode in sorted(set(range(16)) - set(Command)):

@@ -155,13 +155,14 @@ def test_doorbells_come_out_and_pages_beyond_the_last_are_ignored():
     sq = [(rng.randrange(16), rng.randrange(1 << 16)) for _ in range(20)]
 
     async def host(ctx):
+        await bus.write(ctx, REG["cqc_log_size"].offset, 3)
         for qp, index in sq:
             await bus.write(ctx, abi.QP_PAGES + qp * abi.PAGE + abi.QpDoorbell.SQ_PRODUCER, index)
             await bus.write(ctx, abi.QP_PAGES + 16 * abi.PAGE, index)
             await bus.write(ctx, abi.QP_PAGES + qp * abi.PAGE + abi.QpDoorbell.RQ_PRODUCER, index ^ 1)
             await bus.write(ctx, abi.CQ_PAGES + qp % 8 * abi.PAGE + abi.CqDoorbell.CONSUMER, index ^ 2)
             await bus.write(ctx, abi.CQ_PAGES + 8 * abi.PAGE, index)
-            await bus.write(ctx, abi.CQ_PAGES + qp % 8 * abi.PAGE + abi.CqDoorbell.ARM, index & 3)
+            await bus.write(ctx, abi.CQ_PAGES + qp % 8 * abi.PAGE + abi.CqDoorbell.ARM, index & 0xFF)
 
     def expect(port, values):
         async def consumer(ctx):
@@ -178,7 +179,7 @@ def test_doorbells_come_out_and_pages_beyond_the_last_are_ignored():
         expect(dut.sq, [{"qp": qp, "index": i, "push": 0} for qp, i in sq]),
         expect(dut.rq, [{"qp": qp, "index": i ^ 1} for qp, i in sq]),
         expect(dut.consumer, [{"cq": qp % 8, "index": i ^ 2} for qp, i in sq]),
-        expect(dut.arm, [{"cq": qp % 8, "flags": i & 3} for qp, i in sq]),
+        expect(dut.arm, [{"cq": qp % 8, "arms": i & 15, "solicited_arms": i >> 4 & 15} for qp, i in sq]),
         seed=rng.seed_value,
     )
 
@@ -396,7 +397,7 @@ def test_a_doorbell_that_must_wait_is_not_mistaken(name):
             await ctx.tick()
 
     simulate(dut, host, background=behind.testbenches(), seed=rng.seed_value)
-    field = {"arm": "flags", "push": "data"}.get(name, "index")
+    field = {"arm": "arms", "push": "data"}.get(name, "index")
     assert [(who, item[field]) for who, item in behind.heard] == [(name, value) for value in values]
 
 

@@ -3,38 +3,46 @@
 import pytest
 from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
-from streams import make_rng, pause, send_all, shared, simulate
+from streams import make_rng, pause, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.contexts import CQ_CONTEXT
+from verbena.hdl.abi.cqc import ARMS_BITS, CQ_RECORD, CQC_BYTES, CQC_DRIVER, CQC_SAVED
 from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.queue.completion import CompletionWriter
 
 QPS = 64
+TABLE, LOG_TABLE = 0x4_0000_0000, 6
 COPIED = ("immediate", "byte_length", "status", "opcode", "flags", "wqe_index", "source_qpn", "syndrome")
 
 
 class World:
-    """Memory behind the writer, and its events."""
+    """Memory behind the writer with its table of CQs, the driver's part of that, and events."""
 
     def __init__(self, dut, rng, stall=0.3, latency=(1, 60)):
         self.dut, self.rng, self.stall, self.latency = dut, rng, stall, latency
         self.hints = 0.2
         self.memory = {}
+        self.records = {cq: bytearray(CQC_BYTES) for cq in range(1 << LOG_TABLE)}
+        self.told = {cq: {"consumer": 0, "arms": 0, "solicited_arms": 0, "consumer_ring": 0} for cq in self.records}
         self.requests, self.packets, self.answers = [], [], []
         self.visible = []  # (time, address)
         self.events = []  # (time, type, number)
         self.time = 0
-        self.cqes = self.overruns = 0
+        self.cqes = self.overruns = self.fetches = 0
         self.errors = []  # QPs
         self.listening = True
-        self.fail = set()  # addresses whose writes fail
+        self.fail = set()  # addresses whose accesses fail
 
     async def clock(self, ctx):
+        counters = (self.dut.count_cqes, self.dut.count_cq_overruns, self.dut.count_cq_fetches)
         while True:
-            _, _, cqes, overruns = await ctx.tick().sample(self.dut.count_cqes, self.dut.count_cq_overruns)
+            ctx.set(self.dut.base, TABLE)
+            ctx.set(self.dut.log_size, LOG_TABLE)
+            _, _, cqes, overruns, fetches = await ctx.tick().sample(*counters)
             self.time += 1
             self.cqes += cqes
             self.overruns += overruns
+            self.fetches += fetches
 
     async def requests_in(self, ctx):
         while True:
@@ -43,8 +51,8 @@ class World:
             _, _, valid, payload = await ctx.tick().sample(self.dut.write.valid, self.dut.write.payload)
             ctx.set(self.dut.write.ready, 0)
             if valid:
-                assert payload.length == 32
-                self.requests.append(payload.address)
+                assert payload.length == (CQC_SAVED if self.of_record(payload.address) is not None else CQE.size)
+                self.requests.append((payload.address, payload.length))
 
     async def beats_in(self, ctx):
         packet = b""
@@ -56,7 +64,6 @@ class World:
             if valid:
                 assert beat.first == (not packet)
                 packet += beat.data.to_bytes(self.dut.data_width // 8, "little")[: beat.count]
-                assert beat.last == (len(packet) == 32)
                 assert not beat.error
                 if beat.last:
                     self.packets.append(packet)
@@ -67,7 +74,8 @@ class World:
         while True:
             while not (self.requests and self.packets):
                 await ctx.tick()
-            address, packet = self.requests.pop(0), self.packets.pop(0)
+            (address, length), packet = self.requests.pop(0), self.packets.pop(0)
+            assert len(packet) == length
             due = max(due, self.time + self.rng.randint(*self.latency))
             self.answers.append((due, address, packet))
 
@@ -77,9 +85,70 @@ class World:
                 await ctx.tick()
             _, address, packet = self.answers.pop(0)
             if address not in self.fail:
-                self.memory[address] = packet
                 self.visible.append((self.time, address))
+                if (cq := self.of_record(address)) is None:
+                    self.memory[address] = packet
+                else:
+                    self.records[cq][: len(packet)] = packet
             await send_all(ctx, self.dut.done, [{"status": 7 if address in self.fail else 0}])
+
+    async def reads(self, ctx):
+        """One record at a time, as it is at some moment of the read."""
+        dut, size = self.dut, self.dut.data_width // 8
+        while True:
+            (request,) = await receive_all(ctx, dut.fetch, 1, self.rng if self.stall else None, self.stall)
+            address, length = request["address"], request["length"]
+            assert length == CQC_BYTES
+            cq = self.of_record(address)
+            delay = self.rng.randint(*self.latency)
+            moment = self.rng.randint(0, delay)
+            for _ in range(moment):
+                await ctx.tick()
+            record = bytes(self.records[cq])
+            for _ in range(delay - moment):
+                await ctx.tick()
+            beats = [
+                {
+                    "data": int.from_bytes(record[at : at + size], "little"),
+                    "count": size,
+                    "first": at == 0,
+                    "last": at == CQC_BYTES - size,
+                    "error": at == CQC_BYTES - size and address in self.fail,
+                }
+                for at in range(0, CQC_BYTES, size)
+            ]
+            await send_all(ctx, dut.fetched, beats, self.rng if self.stall else None, self.stall)
+
+    @staticmethod
+    def of_record(address):
+        cq, rest = divmod(address - TABLE, CQC_BYTES)
+        return cq if 0 <= cq < 1 << LOG_TABLE and rest == 0 else None
+
+    def write_record(self, cq, **fields):
+        """What the engine may have left of a CQ."""
+        told = self.told[cq]
+        told |= {name: fields.pop(name) for name in list(fields) if name in told}
+        self.records[cq][:] = CQ_RECORD.pack(**fields, **told)
+
+    def tell(self, cq, **fields):
+        """The driver's word."""
+        self.told[cq] |= fields
+        self.records[cq][CQC_DRIVER : CQC_DRIVER + 8] = CQ_RECORD.pack(**self.told[cq])[CQC_DRIVER : CQC_DRIVER + 8]
+
+    def count_arms(self, cq, flags):
+        """One arm more, for the next completion (bit 0 of ``flags``), for the next solicited one (bit 1)."""
+        told = self.told[cq]
+        for bit, name in enumerate(("arms", "solicited_arms")):
+            if flags >> bit & 1:
+                self.tell(cq, **{name: (told[name] + 1) % (1 << ARMS_BITS)})
+        return {"cq": cq, "arms": told["arms"], "solicited_arms": told["solicited_arms"]}
+
+    async def arm(self, ctx, cq, flags):
+        await send_all(ctx, self.dut.arm, [self.count_arms(cq, flags)])
+
+    async def consume(self, ctx, cq, index):
+        self.tell(cq, consumer=index)
+        await send_all(ctx, self.dut.consumer, [{"cq": cq, "index": index}])
 
     async def errors_in(self, ctx):
         while True:
@@ -100,14 +169,40 @@ class World:
             if valid and listening:
                 self.events.append((self.time, event.type, event.number))
 
-    async def configure(self, ctx, cq, base, log_size, valid=1, reset=True):
+    async def control(self, ctx, **control):
+        """Returns ``control_bad``."""
+        ctx.set(self.dut.control.payload, control)
+        ctx.set(self.dut.control.valid, 1)
+        ready = bad = 0
+        while not ready:
+            _, _, ready, bad = await ctx.tick().sample(self.dut.control.ready, self.dut.control_bad)
+        ctx.set(self.dut.control.valid, 0)
+        return bad
+
+    async def attributes(self, ctx, cq, base, log_size, valid=1):
         ctx.set(self.dut.attribute_en, 1)
         for number, word in enumerate(CQ_CONTEXT.words(base=base, log_size=log_size, valid=valid)):
             ctx.set(self.dut.attribute, {"index": cq, "word": number, "data": word})
             await ctx.tick()
         ctx.set(self.dut.attribute_en, 0)
-        if reset:
-            await send_all(ctx, self.dut.control, [{"cq": cq}])
+        for _ in range(3):
+            await ctx.tick()
+
+    async def configure(self, ctx, cq, base, log_size, valid=1):
+        """A CQ is made, as the command block does it."""
+        self.tell(cq, consumer=0, arms=0, solicited_arms=0, consumer_ring=0)
+        assert not await self.control(ctx, cq=cq, hold=1)
+        await self.attributes(ctx, cq, base, log_size, valid)
+        await self.control(ctx, cq=cq)
+
+    async def move(self, ctx, cq, base, log_size, pause=0):
+        """It gets another ring; what it has to say stays."""
+        assert not await self.control(ctx, cq=cq, hold=1, keep=1)
+        await self.attributes(ctx, cq, base, log_size)
+        for _ in range(pause):
+            await ctx.tick()
+        await self.control(ctx, cq=cq, keep=1)
+        self.tell(cq, consumer=0, consumer_ring=self.told[cq]["consumer_ring"] ^ 1)
 
     def completion(self, cq, **fields):
         rng = self.rng
@@ -137,6 +232,7 @@ class World:
             self.beats_in,
             self.done_out,
             self.answer,
+            self.reads,
             self.events_in,
             self.errors_in,
         )
@@ -178,7 +274,7 @@ def test_rings(data_width):
                 found = world.memory.get(bases[cq] + 32 * place, bytes(32))
                 if found[31] >> 7 == phase and polled[cq] < len(sent[cq]):
                     assert found == expected(sent[cq][polled[cq]], phase)
-                    await send_all(ctx, world.dut.consumer, [{"cq": cq, "index": polled[cq] + 1}])
+                    await world.consume(ctx, cq, polled[cq] + 1)
                     polled[cq] += 1
         await world.idle(ctx)
 
@@ -188,22 +284,13 @@ def test_rings(data_width):
     assert not world.events
 
 
-class Late(CompletionWriter):
-    """Its CQ 0 begins with CQE 65,528."""
-
-    def elaborate(self, platform):
-        m = super().elaborate(platform)
-        m.submodules.producers.init[0] = m.submodules.consumers.init[0] = 65_528
-        return m
-
-
 @pytest.mark.parametrize("log_size", [0, 2, 15])
 def test_indices_wrap(log_size):
     rng = make_rng()
-    world = World(Late(64, 2, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 2, QPS), rng)
 
     async def testbench(ctx):
-        await world.configure(ctx, 0, 0x10_0000, log_size, reset=False)
+        world.write_record(0, base=0x10_0000, log_size=log_size, valid=1, producer=65_528, consumer=65_528)
         for index in range(65_528, 65_548):
             item = world.completion(0)
             await send_all(ctx, world.dut.completion, [item])
@@ -211,7 +298,7 @@ def test_indices_wrap(log_size):
             phase = ~(index >> log_size) & 1
             assert world.memory[0x10_0000 + 32 * (index % (1 << log_size))] == expected(item, phase)
             if index + 1 & (1 << log_size) - 1 == 0:
-                await send_all(ctx, world.dut.consumer, [{"cq": 0, "index": index + 1 & 0xFFFF}])
+                await world.consume(ctx, 0, index + 1 & 0xFFFF)
 
     world.run(testbench)
     assert world.overruns == 0
@@ -236,12 +323,12 @@ def test_overrun(log_size):
         assert world.errors == [items[-3]["qp"], items[-1]["qp"]]
         assert [event[1:] for event in world.events] == [(EventType.CQ_ERR, 1)]
         assert sorted(world.memory) == [*(0x1000 + 32 * n for n in range(size)), 0x8000]
-        await send_all(ctx, dut.consumer, [{"cq": 1, "index": size}])  # too late
+        await world.consume(ctx, 1, size)  # too late
         await send_all(ctx, dut.completion, [world.completion(1, qp=7)])
         await world.idle(ctx)
         assert (world.cqes, world.overruns) == (size + 1, 4)
         assert world.errors[2:] == [7]
-        await send_all(ctx, dut.control, [{"cq": 1}])
+        await world.configure(ctx, 1, 0x1000, log_size)
         await send_all(ctx, dut.completion, [again := world.completion(1)])
         await world.idle(ctx)
         assert world.memory[0x1000] == expected(again, 1)
@@ -262,14 +349,15 @@ def test_arming_of_one_cq_meets_the_overrun_of_another():
         for cq, log_size in ((1, 0), (2, 8)):
             await world.configure(ctx, cq, 0x1_0000 * cq, log_size)
         for delay in range(12):
-            await send_all(ctx, dut.control, [{"cq": 1}])
+            await world.configure(ctx, 1, 0x1_0000, 0)
+            arm = world.count_arms(2, 1)
             await send_all(ctx, dut.completion, [world.completion(1)])
             await world.idle(ctx)
             ctx.set(dut.completion.payload, world.completion(1))
             ctx.set(dut.completion.valid, 1)
             ready, armed, cycles = 0, False, 0
             while not (ready and armed):
-                ctx.set(dut.arm.payload, {"cq": 2, "flags": 1})
+                ctx.set(dut.arm.payload, arm)
                 ctx.set(dut.arm.valid, cycles >= delay and not armed)
                 _, _, taken, arming, heard = await ctx.tick().sample(dut.completion.ready, dut.arm.valid, dut.arm.ready)
                 armed |= bool(arming and heard)
@@ -305,7 +393,7 @@ def test_an_arm_in_the_cycle_of_an_overrun():
             waiting = {dut.completion: 0, dut.arm: delay}
             for cycle in range(3 * pairs):
                 if cycle == delay:
-                    ctx.set(dut.arm.payload, {"cq": armed, "flags": 1})
+                    ctx.set(dut.arm.payload, world.count_arms(armed, 1))
                 for port, begin in waiting.items():
                     ctx.set(port.valid, cycle >= begin)
                 _, _, *ready = await ctx.tick().sample(*(port.ready for port in waiting))
@@ -330,7 +418,7 @@ def test_consumer_nonsense():
 
     async def testbench(ctx):
         await world.configure(ctx, 0, 0x1000, 3)
-        await send_all(ctx, world.dut.consumer, [{"cq": 0, "index": 5}])
+        await world.consume(ctx, 0, 5)
         await send_all(ctx, world.dut.completion, [world.completion(0)])
         await world.idle(ctx)
         assert not world.memory
@@ -346,7 +434,7 @@ def test_invalid():
     async def testbench(ctx):
         await world.configure(ctx, 1, 0x1000, 3, valid=0)
         await world.configure(ctx, 2, 0x1000, 3)
-        await send_all(ctx, world.dut.completion, [world.completion(cq, qp=cq % 5) for cq in (0, 1, 6, 0xFFE)])
+        await send_all(ctx, world.dut.completion, [world.completion(cq, qp=cq % 5) for cq in (0, 1, 66, 0xFFE)])
         await world.idle(ctx)
         assert world.errors == [0, 1, 1, 4]
         assert not world.memory
@@ -365,7 +453,7 @@ def test_bus_error():
     async def testbench(ctx):
         await world.configure(ctx, 1, 0x1000, 2)
         world.listening = False
-        await send_all(ctx, world.dut.arm, [{"cq": 1, "flags": 1}])
+        await world.arm(ctx, 1, 1)
         await send_all(ctx, world.dut.completion, [world.completion(1) for _ in range(3)])
         for _ in range(200):
             await ctx.tick()
@@ -374,7 +462,7 @@ def test_bus_error():
         await world.idle(ctx)
         assert (world.cqes, world.overruns) == (1, 1)
         assert [event[1:] for event in world.events] == [(EventType.COMPLETION, 1), (EventType.CQ_ERR, 1)]
-        await send_all(ctx, world.dut.control, [{"cq": 1}])
+        await world.configure(ctx, 1, 0x1000, 2)
         world.latency = (80, 80)
         for _ in range(3):
             await send_all(ctx, world.dut.completion, [world.completion(1)])
@@ -401,7 +489,7 @@ def test_arm():
             cq = rng.randrange(2)
             while rng.random() < 0.5:
                 flags = rng.choice([0, 1, 2, 2, 3])
-                await send_all(ctx, dut.arm, [{"cq": cq, "flags": flags}])
+                await world.arm(ctx, cq, flags)
                 armed[cq] |= flags
             cq = rng.randrange(2)
             item = world.completion(cq, solicited=rng.randrange(2), status=rng.choice([0, 0, 5]))
@@ -435,8 +523,8 @@ def test_event_ring_stuck():
             await world.configure(ctx, cq, 0x1_0000 * cq + 0x1000, 8)
         for cqes, cq in enumerate([3] * 9 + [0] * 9 + [2] * 9 + [1] * 9, 1):
             if cq == 3:
-                await send_all(ctx, dut.control, [{"cq": 3}])
-            await send_all(ctx, dut.arm, [{"cq": cq, "flags": 1}])
+                await world.configure(ctx, 3, 0x3_1000, 8)
+            await world.arm(ctx, cq, 1)
             await send_all(ctx, dut.completion, [world.completion(cq)])
             await settled(ctx, cqes)
         world.listening = True
@@ -455,19 +543,10 @@ def test_reset_waits_for_writes():
     async def testbench(ctx):
         await world.configure(ctx, 0, 0x1000, 4)
         await send_all(ctx, world.dut.completion, [world.completion(0) for _ in range(5)])
-        await send_all(ctx, world.dut.control, [{"cq": 0}])
+        await world.control(ctx, cq=0, hold=1)
         assert len(world.visible) == 5
 
     world.run(testbench)
-
-
-async def move(ctx, world, cq, base, log_size):
-    """Gives a CQ another ring; what it has to say stays."""
-    await send_all(ctx, world.dut.control, [{"cq": cq, "hold": 1, "keep": 1}])
-    await world.configure(ctx, cq, base, log_size, reset=False)
-    for _ in range(3):
-        await ctx.tick()
-    await send_all(ctx, world.dut.control, [{"cq": cq, "hold": 0, "keep": 1}])
 
 
 def test_another_ring():
@@ -489,29 +568,30 @@ def test_another_ring():
     async def change(ctx):
         for life in range(2, 14):
             base = 0x10_0000 * life
-            await send_all(ctx, world.dut.control, [{"cq": 1, "hold": 1, "keep": 1}])
+            await world.control(ctx, cq=1, hold=1, keep=1)
             rings[1].append((base, len(sent[1])))
             assert len([at for at in world.memory if at < base]) == len(sent[1])  # all is visible
-            await world.configure(ctx, 1, base, rng.randrange(8, 10), reset=False)
-            for _ in range(rng.randrange(3, 30)):
+            await world.attributes(ctx, 1, base, rng.randrange(8, 10))
+            for _ in range(rng.randrange(30)):
                 await ctx.tick()
-            await send_all(ctx, world.dut.control, [{"cq": 1, "hold": 0, "keep": 1}])
+            await world.control(ctx, cq=1, keep=1)
             for _ in range(rng.randrange(400)):
                 await ctx.tick()
+
+    made = []
 
     async def testbench(ctx):
         for cq, [(base, _)] in rings.items():
             await world.configure(ctx, cq, base, 10)
+            made.append(cq)
 
     async def feeder(ctx):
-        while not world.time:
-            await ctx.tick()
-        for _ in range(40):
+        while len(made) < 3:
             await ctx.tick()
         await feed(ctx)
 
     async def changer(ctx):
-        for _ in range(80):
+        while len(made) < 3:
             await ctx.tick()
         await change(ctx)
 
@@ -537,13 +617,13 @@ def test_what_a_queue_has_to_say_outlives_its_ring():
 
     async def testbench(ctx):
         await world.configure(ctx, 1, 0x1000, 1)
-        await send_all(ctx, world.dut.arm, [{"cq": 1, "flags": 2}])
-        await move(ctx, world, 1, 0x2000, 0)
+        await world.arm(ctx, 1, 2)
+        await world.move(ctx, 1, 0x2000, 0)
         await send_all(ctx, world.dut.completion, [world.completion(1, solicited=1)])
         await world.idle(ctx)
         assert [event[1:] for event in world.events] == [(EventType.COMPLETION, 1)]
         await send_all(ctx, world.dut.completion, [world.completion(1)])
-        await move(ctx, world, 1, 0x3000, 4)
+        await world.move(ctx, 1, 0x3000, 4)
         await send_all(ctx, world.dut.completion, [world.completion(1)])
         await world.idle(ctx)
         assert [event[1:] for event in world.events[1:]] == [(EventType.CQ_ERR, 1)]
@@ -636,7 +716,7 @@ def test_events_of_a_former_life():
         for cq in range(4):  # all of them, before anything happens: as the command block does
             await world.configure(ctx, cq, 0x1000 * (cq + 1), 4)
         for cq in range(4):
-            await send_all(ctx, dut.arm, [{"cq": cq, "flags": 1}])
+            await world.arm(ctx, cq, 1)
             await send_all(ctx, dut.completion, [world.completion(cq)])
         for _ in range(100):
             await ctx.tick()
@@ -655,6 +735,270 @@ def test_events_of_a_former_life():
     simulate(
         bench,
         driver,
-        background=[world.clock, world.requests_in, world.beats_in, world.done_out, world.answer, world.events_in],
+        background=[
+            world.clock,
+            world.requests_in,
+            world.beats_in,
+            world.done_out,
+            world.answer,
+            world.events_in,
+            world.reads,
+        ],
         seed=world.rng.seed_value,
     )
+
+
+@pytest.mark.parametrize("data_width", [64, 128, 256, 512])
+def test_more_queues_than_slots(data_width):
+    """Twelve CQs in two or four slots, a driver that polls and arms, rings that change: all CQEs in their order and
+    place, an event for each first CQE after an arm, and none else.
+    """
+    rng = make_rng()
+    world = World(shared(CompletionWriter, data_width, 4, QPS), rng, stall=rng.choice([0, 0.3]))
+    dut, each = world.dut, 16
+    numbers = rng.sample(range(1 << LOG_TABLE), 12)
+    size = {cq: rng.randrange(5) for cq in numbers}
+    base = {cq: 0x1_0000 * (1 + cq) for cq in numbers}
+    sent = {cq: [] for cq in numbers}  # since its ring is there
+    polled, count = dict.fromkeys(numbers, 0), dict.fromkeys(numbers, 0)
+
+    def complete(cq):
+        """CQEs that the driver sees."""
+        while polled[cq] < len(sent[cq]):
+            place, phase = polled[cq] % (1 << size[cq]), ~(polled[cq] >> size[cq]) & 1
+            found = world.memory.get(base[cq] + 32 * place, bytes(32))
+            if found[31] >> 7 != phase:
+                break
+            assert found == expected(sent[cq][polled[cq]], phase)
+            polled[cq] += 1
+            yield polled[cq]
+
+    async def testbench(ctx):
+        wanted = []
+        for cq in numbers:
+            await world.configure(ctx, cq, base[cq], size[cq])
+        armed = dict.fromkeys(numbers, False)
+        while min(count.values()) < each:
+            cq = rng.choice(numbers)
+            if rng.random() < 0.3 and not armed[cq]:
+                await world.idle(ctx)  # who waits to be told already is told once
+                await world.arm(ctx, cq, 1)
+                armed[cq] = True
+            if count[cq] < each and len(sent[cq]) - polled[cq] < 1 << size[cq]:
+                item = world.completion(cq)
+                sent[cq].append(item)
+                count[cq] += 1
+                await send_all(ctx, dut.completion, [item])
+                if armed[cq]:
+                    wanted.append(cq)
+                    armed[cq] = False
+            cq = rng.choice(numbers)
+            for index in complete(cq):
+                await world.consume(ctx, cq, index)
+            if rng.random() < 0.05:
+                await world.idle(ctx)
+                list(complete(cq))
+                assert polled[cq] == len(sent[cq])
+                base[cq] += 0x100_0000
+                sent[cq], polled[cq] = [], 0
+                await world.move(ctx, cq, base[cq], size[cq])
+        await world.idle(ctx)
+        for cq in numbers:
+            list(complete(cq))
+            assert polled[cq] == len(sent[cq])
+        assert sorted(number for _, _, number in world.events) == sorted(wanted)
+        assert {kind for _, kind, _ in world.events} <= {EventType.COMPLETION}
+        assert (world.cqes, world.overruns) == (12 * each, 0)
+        assert world.fetches > 50
+
+    world.run(testbench, deadline=400_000)
+
+
+def test_doorbells_in_any_cycle_of_a_miss():
+    """A CQ is armed, and some of its ring taken, while it gets its slot back: neither is lost."""
+    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng(), stall=0, latency=(8, 8))
+    dut = world.dut
+
+    async def testbench(ctx):
+        for cq in (1, 3):
+            await world.configure(ctx, cq, 0x1_0000 * cq, 1)
+        index = 0
+        for delay in range(60):
+            for cq in (1, 3):
+                await send_all(ctx, dut.completion, [world.completion(cq)])
+            await world.idle(ctx)
+            await world.consume(ctx, 3, delay + 1)
+            fetches, events = world.fetches, len(world.events)
+            ctx.set(dut.completion.payload, world.completion(1))
+            waiting = {dut.completion: 0, dut.arm: delay, dut.consumer: delay + delay % 3}
+            for cycle in range(delay + 80):
+                if cycle == delay:
+                    world.tell(1, consumer=index + 1)
+                    ctx.set(dut.arm.payload, world.count_arms(1, 1))
+                    ctx.set(dut.consumer.payload, {"cq": 1, "index": index + 1})
+                for port, begin in waiting.items():
+                    ctx.set(port.valid, cycle >= begin)
+                _, _, *ready = await ctx.tick().sample(*(port.ready for port in waiting))
+                for (port, begin), taken in zip(list(waiting.items()), ready, strict=True):
+                    if taken and cycle >= begin:
+                        waiting[port] = 1000
+            assert list(waiting.values()) == [1000] * 3
+            await send_all(ctx, dut.completion, [world.completion(1)])  # there is room, now that one is taken
+            await world.idle(ctx)
+            assert world.fetches > fetches
+            assert [event[1:] for event in world.events[events:]] == [(EventType.COMPLETION, 1)], delay
+            index += 3
+            await world.consume(ctx, 1, index)
+
+    world.run(testbench, deadline=100_000)
+    assert world.overruns == 0
+
+
+def test_a_miss_waits_for_what_is_to_be_said():
+    """A CQ keeps its slot as long as its event waits for its turn; who needs the slot waits."""
+    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng(), stall=0)
+    dut = world.dut
+
+    async def testbench(ctx):
+        for cq in (0, 1, 2):
+            await world.configure(ctx, cq, 0x1_0000 * (cq + 1), 3)
+        world.listening = False
+        for cq in (1, 2):
+            await world.arm(ctx, cq, 1)
+            await send_all(ctx, dut.completion, [world.completion(cq)])
+        for _ in range(200):
+            await ctx.tick()
+        ctx.set(dut.completion.payload, world.completion(0))
+        ctx.set(dut.completion.valid, 1)
+        for _ in range(300):
+            _, _, ready = await ctx.tick().sample(dut.completion.ready)
+            assert not ready
+        world.listening = True
+        await ctx.tick().until(dut.completion.ready)
+        ctx.set(dut.completion.valid, 0)
+        await world.idle(ctx)
+        assert [number for _, _, number in world.events] == [1, 2]
+        assert world.cqes == 3
+
+    world.run(testbench)
+
+
+def test_a_record_that_cannot_be_read():
+    """Its completions are dropped, and its QPs hear of it; a command fails; others go on, and it works once it can."""
+    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng())
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.configure(ctx, 0, 0x1_0000, 3)
+        await world.configure(ctx, 2, 0x2_0000, 3)
+        await world.configure(ctx, 4, 0x3_0000, 3)
+        world.fail = {TABLE + CQC_BYTES * 2}
+        await send_all(
+            ctx, dut.completion, [world.completion(2, qp=7), world.completion(0), world.completion(2, qp=9, status=5)]
+        )
+        await world.idle(ctx)
+        assert (world.errors, world.cqes, world.overruns) == ([7], 1, 2)
+        assert await world.control(ctx, cq=2, hold=1)
+        await send_all(ctx, dut.completion, [world.completion(0)])
+        await world.idle(ctx)
+        assert world.cqes == 2
+        world.fail = set()
+        await send_all(ctx, dut.completion, [world.completion(2)])
+        await world.idle(ctx)
+        assert sorted(world.memory) == [0x1_0000, 0x1_0020, 0x2_0000]
+        assert not world.events
+
+    world.run(testbench)
+
+
+def test_a_record_that_cannot_be_written():
+    """CQ_ERR tells of it, once the ring of events takes it."""
+    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng())
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.configure(ctx, 0, 0x1_0000, 3)
+        await world.configure(ctx, 1, 0x3_0000, 3)
+        world.fail = {TABLE}
+        world.listening = False
+        await world.arm(ctx, 1, 1)
+        await send_all(ctx, dut.completion, [world.completion(1), world.completion(2)])
+        for _ in range(300):
+            await ctx.tick()
+        world.listening = True
+        await world.idle(ctx)
+        assert [event[1:] for event in world.events] == [(EventType.COMPLETION, 1), (EventType.CQ_ERR, 0)]
+        assert world.overruns == 1  # CQ 2 was never made
+
+    world.run(testbench)
+
+
+def test_a_slot_is_lost_before_the_driver_knows_of_the_new_ring():
+    """The consumer index in the record is that of the ring before: it does not count."""
+    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng())
+    dut = world.dut
+
+    async def testbench(ctx):
+        for cq in (1, 3):
+            await world.configure(ctx, cq, 0x1_0000 * cq, 2)
+        await send_all(ctx, dut.completion, [world.completion(1) for _ in range(3)])
+        await world.idle(ctx)
+        await world.consume(ctx, 1, 3)
+        await world.control(ctx, cq=1, hold=1, keep=1)
+        await world.attributes(ctx, 1, 0x9_0000, 2)
+        await world.control(ctx, cq=1, keep=1)
+        await send_all(ctx, dut.completion, [world.completion(cq) for cq in (3, 1, 1, 3)])
+        await world.idle(ctx)
+        world.tell(1, consumer=0, consumer_ring=1)
+        await send_all(ctx, dut.completion, [world.completion(cq) for cq in (1, 3, 1)])
+        await world.idle(ctx)
+        assert [at for at in world.memory if at >= 0x9_0000] == [0x9_0000 + 32 * n for n in range(4)]
+        await world.consume(ctx, 1, 4)
+        await send_all(ctx, dut.completion, [world.completion(1)])
+        await world.idle(ctx)
+        assert not world.overruns
+        assert not world.events
+
+    world.run(testbench)
+
+
+def test_what_is_left_in_the_table():
+    """A CQ that has given its slot up: what the engine knows of it, in its bytes; the driver's are left alone."""
+    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng())
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.configure(ctx, 1, 0x7_0000, 2)
+        await world.arm(ctx, 1, 3)
+        await send_all(ctx, dut.completion, [world.completion(1)] * 3)
+        await world.idle(ctx)
+        await world.arm(ctx, 1, 2)
+        await world.move(ctx, 1, 0x9_0000, 5)
+        await send_all(ctx, dut.completion, [world.completion(1)] * 2)
+        await world.configure(ctx, 3, 0x8_0000, 0)
+        told = {"consumer": 0, "arms": 1, "solicited_arms": 2, "consumer_ring": 1}
+        left = {"base": 0x9_0000, "log_size": 5, "valid": 1, "producer": 2, "ring": 1, "dead": 0}
+        left |= {"arms_seen": 1, "solicited_arms_seen": 1}
+        while world.records[1][10] == 0:
+            await ctx.tick()
+        assert CQ_RECORD.unpack(bytes(world.records[1])) == left | told
+
+    world.run(testbench)
+
+
+@pytest.mark.parametrize(("data_width", "most"), [(64, 28), (512, 19)])
+def test_cycles_of_a_miss(data_width, most):
+    """Besides the memory's: a completion of a CQ without a slot, nothing in flight."""
+    world = World(shared(CompletionWriter, data_width, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
+    world.hints = 0
+
+    async def testbench(ctx):
+        for cq in (1, 3):
+            await world.configure(ctx, cq, 0x1_0000 * cq, 4)
+        await world.idle(ctx)
+        start = world.time
+        await send_all(ctx, world.dut.completion, [world.completion(1)])
+        print(world.time - start - 32)
+        assert world.time - start - 32 <= most
+
+    world.run(testbench)

@@ -222,7 +222,7 @@ def test_a_resize_that_fails_changes_nothing(device, cq, qp, monkeypatch, why):
 def test_arming(device, cq):
     cq.req_notify()
     cq.req_notify(solicited_only=True)
-    assert device.rung(ARM) == [1, 2]
+    assert device.rung(ARM) == [1, 0x11]
 
 
 def test_an_event_wakes_its_channel(device, context):

@@ -1,0 +1,156 @@
+"""CqNotices against a model in Python: each change in its order, and one event for what is due."""
+
+from types import SimpleNamespace
+
+import pytest
+from streams import make_rng, shared, simulate
+from verbena.hdl.abi.eqe import EventType
+from verbena.hdl.queue.cq_notices import Arms, CqNotices, Notice
+
+SLOTS = 4
+CHANGES = ("clear", "renew", "turn", "fill", "lose")
+
+
+class Model:
+    """Notices, as they are when all that was chosen is applied, and the events that were said."""
+
+    def __init__(self):
+        self.notices = [SimpleNamespace(**dict.fromkeys((name for name, _ in Notice), 0)) for _ in range(SLOTS)]
+        self.due = []
+
+    def answer(self, number, urgent, failed):
+        notice = self.notices[number % SLOTS]
+        if failed:
+            if not notice.dead:
+                notice.error = notice.dead = 1
+                self._push(notice, number)
+        elif notice.arms != notice.arms_seen or (urgent and notice.solicited_arms != notice.solicited_arms_seen):
+            notice.arms_seen, notice.solicited_arms_seen = notice.arms, notice.solicited_arms
+            notice.completion = 1
+            self._push(notice, number)
+
+    def _push(self, notice, number):
+        if not notice.waiting:
+            notice.waiting = 1
+            self.due.append(number)
+
+    def change(self, kind, number, record):
+        notice = self.notices[number % SLOTS]
+        if kind in ("clear", "renew"):
+            waiting = notice.waiting if kind == "renew" else 0
+            vars(notice).update(dict.fromkeys(vars(notice), 0), waiting=waiting)
+        elif kind == "turn":
+            notice.ring ^= 1
+        elif kind == "fill":
+            vars(notice).update(dict.fromkeys(vars(notice), 0), **record)
+        else:
+            notice.error = notice.dead = 1
+            self._push(notice, number)
+
+    def say(self):
+        """The next event, or None."""
+        while self.due:
+            number = self.due[0]
+            notice = self.notices[number % SLOTS]
+            kind = EventType.COMPLETION if notice.completion else EventType.CQ_ERR if notice.error else None
+            if not (notice.completion and notice.error):
+                notice.error = notice.waiting = 0
+                self.due.pop(0)
+            notice.completion = 0
+            if kind is not None:
+                return kind, number
+        return None
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_random(case):
+    """One thing after the other, with some cycles between; what is to be said is said now and then."""
+    rng = make_rng()
+    dut = shared(CqNotices, SLOTS)
+    model = Model()
+
+    async def rest(ctx):
+        for _ in range(4 * SLOTS):
+            await ctx.tick()
+
+    async def user(ctx):
+        heard, standing = [], None
+        for _ in range(300):
+            number = rng.randrange(1 << 14)
+            kind = rng.choice(["answer", "arm", "arm", "listen", *CHANGES])
+            held = {n % SLOTS for n in model.due} | ({standing[1] % SLOTS} if standing else set())
+            if kind in ("fill", "clear") and number % SLOTS in held:
+                continue  # who gives a slot away waits for what is to be said
+            if kind == "answer":
+                urgent, failed = rng.randrange(2), rng.random() < 0.1
+                ctx.set(dut.answer, 1)
+                for name, value in (("number", number), ("urgent", urgent), ("failed", failed)):
+                    ctx.set(getattr(dut, name), value)
+                await ctx.tick()
+                ctx.set(dut.answer, 0)
+                model.answer(number, urgent, failed)
+            elif kind == "arm":
+                arms = {name: rng.randrange(16) for name in Arms}
+                ctx.set(dut.arm.payload, {"number": number, **arms})
+                ctx.set(dut.arm.valid, 1)
+                await ctx.tick().until(dut.arm.ready)
+                ctx.set(dut.arm.valid, 0)
+                vars(model.notices[number % SLOTS]).update(arms)
+            elif kind == "listen":
+                ctx.set(dut.event.ready, 1)
+                for _ in range(rng.randrange(1, 3)):
+                    _, _, valid, event = await ctx.tick().sample(dut.event.valid, dut.event.payload)
+                    if valid:
+                        heard.append((event.type, event.number))
+                ctx.set(dut.event.ready, 0)
+            else:
+                record = {name: rng.randrange(2) for name in CqNotices.KEPT} if kind == "fill" else {}
+                ctx.set(dut.record, record)
+                ctx.set(dut.change_number, number)
+                ctx.set(getattr(dut.change, kind), 1)
+                await ctx.tick().until(dut.granted)
+                ctx.set(getattr(dut.change, kind), 0)
+                model.change(kind, number, record)
+            await rest(ctx)
+            # One event stands at the output; what it was of is said already.
+            while len(heard) and standing is not None:
+                assert heard.pop(0) == standing
+                standing = model.say()
+            assert not heard
+            if standing is None:
+                standing = model.say()
+            assert ctx.get(dut.event.valid) == (standing is not None)
+            for slot, notice in enumerate(model.notices):
+                ctx.set(dut.look, slot)
+                found = ctx.get(dut.notice)
+                assert {name: found[name] for name, _ in Notice} == vars(notice)
+            assert ctx.get(dut.idle) == (standing is None)
+
+    simulate(dut, user, seed=rng.seed_value)
+
+
+def test_a_record_that_was_lost():
+    """It goes before other events that wait, and is said once."""
+    dut = shared(CqNotices, SLOTS)
+
+    async def user(ctx):
+        for number in (1, 2):
+            ctx.set(dut.change_number, number)
+            ctx.set(dut.change.lose, 1)
+            await ctx.tick().until(dut.granted)
+            ctx.set(dut.change.lose, 0)
+            for _ in range(6):
+                await ctx.tick()
+        ctx.set(dut.lost, 1)
+        ctx.set(dut.lost_number, 0x1234)
+        said = []
+        ctx.set(dut.event.ready, 1)
+        for _ in range(12):
+            _, _, valid, event, lost = await ctx.tick().sample(dut.event.valid, dut.event.payload, dut.lost_said)
+            if valid:
+                said.append((event.type, event.number))
+            if lost:
+                ctx.set(dut.lost, 0)
+        assert said == [(EventType.CQ_ERR, number) for number in (1, 0x1234, 2)]
+
+    simulate(dut, user)
