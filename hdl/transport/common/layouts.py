@@ -101,7 +101,7 @@ Progress = data.StructLayout(
         "waiting": 1,  # after an RNR NAK: nothing may be sent
     }
 )
-"""Completer to requester, read a QP at a time: how far the peer is."""
+"""Completer to requester, with each change: how far the peer is."""
 
 Watch = data.StructLayout(
     {
@@ -112,7 +112,7 @@ Watch = data.StructLayout(
         "dead": 1,  # nothing to watch
     }
 )
-"""Completer to timers, read a QP at a time."""
+"""Completer to timers, with ``Progress``."""
 
 TimerFired = data.StructLayout({"qp": 12, "generation": 4})
 """Timers to completer: the time of the QP, in this generation, is over."""
