@@ -4,14 +4,12 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...abi.contexts import QP_CONTEXT
 from ...abi.tables import Access
 from ...context.pool import Pool
 from ...dma.atomic import AtomicOperands, AtomicResult
 from ...stream.packet import PacketBeat
 from ...stream.ram import Ram
-from ...stream.table import Table
-from ...stream.transfer import LENGTH_BITS, AccessRequest, AttributeWrite
+from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ...wire.opcodes import opcode
 from ..common.layouts import (
     READ_EXTENT,
@@ -95,8 +93,6 @@ class ReadAtomicResponder(wiring.Component):
 
     Members
     -------
-    attribute, attribute_en : ``AttributeWrite``
-        The command block's broadcast. While it is on, nothing new is cut.
     entry : stream of ``EntryWrite``
         Before its ``release``; at most 16 of a QP may be unanswered, and a second one only with ``room``. Taken within
         5 cycles, or 70 if a QP forgets its entries. ``ready`` does not wait for ``valid``.
@@ -134,8 +130,6 @@ class ReadAtomicResponder(wiring.Component):
         self.rows = rows or max(256, 4 * qps)
         super().__init__(
             {
-                "attribute": In(AttributeWrite),
-                "attribute_en": In(1),
                 "entry": In(stream.Signature(EntryWrite)),
                 "room": Out(1),
                 "release": In(stream.Signature(Release)),
@@ -160,7 +154,6 @@ class ReadAtomicResponder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.table = table = Table(QP_CONTEXT, ("path_mtu", "pd"), self.qps)
         m.submodules.pool = pool = Pool(ResponseEntry, self.rows, self.qps)
         m.submodules.states = states = Ram(CutState, self.qps)
         m.submodules.scheduler = scheduler = ResponseScheduler(self.qps)
@@ -174,9 +167,6 @@ class ReadAtomicResponder(wiring.Component):
         wiring.connect(m, wiring.flipped(self.result), cache.result)
 
         m.d.comb += [
-            table.write.eq(self.attribute),
-            table.write_en.eq(self.attribute_en),
-            table.index.eq(scheduler.qp),
             pool.put.payload.qp.eq(self.entry.payload.qp),
             pool.put.payload.row.eq(self.entry.payload.entry),
             pool.put.valid.eq(self.entry.valid),
@@ -292,7 +282,7 @@ class ReadAtomicResponder(wiring.Component):
             mark.end.eq(access.address),
             mark.key.eq(entry.rkey),
             mark.extent.eq(extent),
-            mark.path_mtu.eq(table.row.path_mtu),
+            mark.path_mtu.eq(entry.path_mtu),
             cache.mark.eq(mark.mark),
             scheduler.complete.eq(last),
         ]
@@ -339,8 +329,8 @@ class ReadAtomicResponder(wiring.Component):
                 m.d.sync += [
                     access.address.eq(address),
                     access.quiet.eq(state.quiet),
-                    access.pd.eq(table.row.pd),
-                    mtu_code.eq(table.row.path_mtu),
+                    access.pd.eq(entry.pd),
+                    mtu_code.eq(entry.path_mtu),
                     header.psn.eq(psn_next(entry.psn, state.packets)),
                     left.eq(extent.length - state.offset),
                     length.eq(Mux(scheduler.token, 0, ATOMIC_BYTES)),
@@ -353,8 +343,6 @@ class ReadAtomicResponder(wiring.Component):
                 with m.If(scheduler.token):
                     m.d.sync += [scheduler.end.eq(1), waits.eq(-1)]
                     m.next = "SAY"
-                with m.Elif(table.write_conflict[1]):
-                    pass
                 with m.Elif(scheduler.recalling):
                     m.next = "RECALL"
                 with m.Elif(~may):
