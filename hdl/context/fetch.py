@@ -16,7 +16,8 @@ class ContextFetch(wiring.Component):
 
     Who takes an item may write a state back, in the cycle in which it takes the item, and at no other time. The next
     item is fetched meanwhile; if it is of the same slot it gets what was written back. So nobody decides on a state
-    that another item still changes, and nobody waits for that.
+    that another item still changes, and nobody waits for that. Who decides in several steps may ``change`` the state
+    at the output before, and then has to write it back.
 
     An item comes out ``rows`` + 2 cycles after it went in, if the output is free; it is taken at ``i`` in the cycle
     before. There is one each ``rows`` + 2 cycles at most.
@@ -54,8 +55,9 @@ class ContextFetch(wiring.Component):
         ``o.payload.slot`` of the next cycle.
     preview : ``attributes``, ``states``
         While nothing is at ``o``: with what the item comes out that is taken at ``i`` in this cycle.
-    write : for each state of its own ``data``, ``en``
-        What ``o.payload.slot`` has from now on; ``en`` only in the cycle in which ``o`` is taken.
+    write : for each state of its own ``data``, ``en``, ``change``
+        What ``o.payload.slot`` has from now on; ``en`` only in the cycle in which ``o`` is taken. ``change`` only in
+        other cycles: what stands at ``o`` from the next cycle on, and nowhere else.
     other : for each of ``others`` ``slot``, ``data``, ``en``
         What the slot has from now on; ``en`` in every cycle number ``rows`` at most.
     follow : 1
@@ -73,7 +75,7 @@ class ContextFetch(wiring.Component):
         self.fetched = data.StructLayout({"slot": slot, "item": item, "attributes": bank.layout, "states": states})
         shapes = {name: field.shape for name, field in states}
         writes = {
-            name: Out(wiring.Signature({"data": In(shape), "en": In(1)}))
+            name: Out(wiring.Signature({"data": In(shape), "en": In(1), "change": In(1)}))
             for name, shape in shapes.items()
             if name not in self.others
         }
@@ -94,6 +96,10 @@ class ContextFetch(wiring.Component):
                 "follow": In(1),
             }
         )
+
+    def _stays(self, going, coming):
+        """1 if what the item before has written back, or found, is what the next one gets."""
+        return (going.slot == coming.slot) & (1 if self._broadcast else ~coming.fresh)
 
     def elaborate(self, platform):
         m = Module()
@@ -158,7 +164,7 @@ class ContextFetch(wiring.Component):
         # -- The states of the last item's slot stay here, and are what was written back: an item of the same slot takes
         # them, since the bank may have been read before.
         known, same = Signal(), Signal()
-        m.d.comb += same.eq(known & (going.slot == coming.slot) & (1 if self._broadcast else ~coming.fresh))
+        m.d.comb += same.eq(known & self._stays(going, coming))
         with m.If(move):
             m.d.sync += known.eq(1)
         for name in self.write.signature.members:
@@ -170,7 +176,7 @@ class ContextFetch(wiring.Component):
                 inner.en.eq(outer.en),
                 Value.cast(self.preview.states[name]).eq(Mux(same, Value.cast(going.states[name]), kept)),
             ]
-            with m.If(Mux(move & ~same, 1, outer.en)):
+            with m.If(Mux(move & ~same, 1, outer.en | outer.change)):
                 m.d.sync += Value.cast(going.states[name]).eq(Mux(move & ~same, kept, written))
 
         for name, outer, inner in others:

@@ -1,6 +1,6 @@
 """The requesting side of the engine: instances and connections, no logic."""
 
-from amaranth.hdl import Module, ResetInserter
+from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -87,7 +87,7 @@ class SendSide(wiring.Component):
     tick, next_due : 32
         Of the :class:`.timers.Timers`.
     rest : 1
-        The timers rest, and have forgotten everything: what they watch is of a former life.
+        From reset on: the timers rest, as what they know is of a former life.
     read_atomic_responder : ``Source``
         Responses that are to depart.
     o : ``Source``
@@ -136,8 +136,7 @@ class SendSide(wiring.Component):
         m.submodules.merge = merge = TransmitMerge()
         m.submodules.response_receiver = response_receiver = ResponseReceiver(c.qps, c.data_width, c.read_targets)
         m.submodules.completer = completer = Completer(c.qps, c.window)
-        timers = Timers(c.qps)
-        m.submodules.timers = ResetInserter(self.rest)(timers)
+        m.submodules.timers = timers = Timers(c.qps)
 
         # -- Doorbell, fetch, turn.
         m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
@@ -176,10 +175,15 @@ class SendSide(wiring.Component):
         link(m, completer.retry, requester.retry)
         link(m, timers.fired, completer.fired)
         connect_signals(m, requester, completer, "sent", "sent_en")
-        connect_signals(m, completer, requester, "progress_qp", "progress", "progress_en")
         connect_signals(m, requester, timers, "sent", "sent_en")
-        connect_signals(m, timers, completer, "watch_qp")
+        connect_signals(m, completer, requester, "progress")
         connect_signals(m, completer, timers, "watch")
+        m.d.comb += [
+            requester.progress_qp.eq(completer.context_qp),
+            requester.progress_en.eq(completer.context_en),
+            timers.watch_qp.eq(completer.context_qp),
+            timers.watch_en.eq(completer.context_en),
+        ]
         connect_via(
             m,
             "response_jobs",
@@ -198,7 +202,7 @@ class SendSide(wiring.Component):
         connect(m, completer.reply, flipped(self.completer_reply))
         connect(m, completer.error, flipped(self.completer_error))
         m.d.comb += [self.requester_done.eq(self.token_done), self.response_receiver_done.eq(completer.token_done)]
-        connect_signals(m, self, timers, "tick")
+        connect_signals(m, self, timers, "tick", "rest")
         connect_signals(m, timers, self, "next_due")
         for part in (*parts.values(), response_receiver, timers):
             if "attribute" in part.signature.members:

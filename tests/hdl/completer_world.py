@@ -7,7 +7,7 @@ from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus
 from verbena.hdl.abi.wqe import SendOpcode
-from verbena.hdl.transport.common.layouts import Progress
+from verbena.hdl.transport.common.layouts import Progress, Watch
 from verbena.hdl.transport.common.layouts import ResponseJobKind as Kind
 from verbena.hdl.transport.completer.completer import Completer
 
@@ -311,8 +311,9 @@ class World:
         self.taken = []  # (cycle, input)
         self.given = []  # (cycle, output)
         self.blind = 0  # rows are not looked at before this cycle
-        self.asked = None  # QP whose rows come in this cycle
-        self.progress = [dict.fromkeys((name for name, _ in Progress), 0) for _ in range(QPS)]  # as was told
+        # As was told.
+        self.progress = [dict.fromkeys((name for name, _ in Progress), 0) for _ in range(QPS)]
+        self.watch = [dict.fromkeys((name for name, _ in Watch), 0) for _ in range(QPS)]
         self.history = [[] for _ in range(QPS)]  # rows that may be seen, oldest first
 
     async def tick(self, ctx):
@@ -329,21 +330,17 @@ class World:
             word, value = rng.choice(list(enumerate(self.attributes(qp, self.model.queues[qp].state))))
             ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
             ctx.set(dut.attribute_en, rng.random() < self.renew)
-        ask = rng.randrange(QPS)
-        ctx.set(dut.watch_qp, ask)
         names = INPUTS + OUTPUTS
         flat = [x for n in names for x in (getattr(dut, n).valid, getattr(dut, n).ready, getattr(dut, n).payload)]
         flat += [getattr(dut, f"count_{name}") for name in COUNTS]
-        told = dut.progress_en, dut.progress_qp, dut.progress
-        _, _, en, of, progress, watch, token, *values = await ctx.tick().sample(*told, dut.watch, dut.token_done, *flat)
+        told = dut.context_en, dut.context_qp, dut.progress, dut.watch
+        _, _, en, of, progress, watch, token, *values = await ctx.tick().sample(*told, dut.token_done, *flat)
         for name, value in zip(COUNTS, values[3 * len(names) :]):
             self.counts[name] += value
         self.tokens += token
-        if self.asked is not None:
-            self.see(self.asked, self.progress[self.asked], plain(watch))
         if en:
-            self.progress[of] = plain(progress)
-        self.asked = ask
+            self.progress[of], self.watch[of] = plain(progress), plain(watch)
+            self.see(of, self.progress[of], self.watch[of])
         ports = {n: values[3 * k : 3 * k + 3] for k, n in enumerate(names)}
         moved = {n for n, (valid, ready, _) in ports.items() if valid and ready}
         assert ("job" in moved) == ("done" in moved)
@@ -366,7 +363,7 @@ class World:
         self.cycle += 1
 
     def see(self, qp, progress, watch):
-        """The rows are ones that were right once, never again an older one, and never parts of two."""
+        """What is told was right once, is never again an older one, and never parts of two."""
         queue = self.model.queues[qp]
         for name in ("unacked", "waiting"):
             assert progress[name] == watch[name]
@@ -398,10 +395,7 @@ class World:
             raise AssertionError(f"still pending: {dict(self.pending)}")
         self.check()
         for qp, queue in enumerate(self.model.queues):
-            ctx.set(self.dut.watch_qp, qp)
-            self.asked = None
-            _ = await ctx.tick()
-            progress, watch = self.progress[qp], plain(ctx.get(self.dut.watch))
+            progress, watch = self.progress[qp], self.watch[qp]
             assert watch["dead"] == queue.dead
             assert progress["oldest"] == queue.oldest % 65536
             if not queue.dead:
@@ -425,7 +419,7 @@ class World:
                     assert b["solicited"] == (a["status"] != 0)
                     assert b["flags"] == b["immediate"] == 0
             assert len(want) == len(seen), (name, want, seen)
-        assert self.counts == self.model.counts
+        assert self.counts == self.model.counts, (self.counts, self.model.counts)
         assert self.tokens == self.model.tokens
 
     async def state(self, ctx, qp, state):
@@ -450,6 +444,7 @@ class World:
     async def start(self, ctx, qp, psn=0, **attributes):
         self.control(qp, QpAction.RESET)
         self.control(qp, QpAction.START_SEND, psn)
+        await self.tell(ctx, qp, psn - 1)
         await self.settle(ctx)
         for name, value in attributes.items():
             setattr(self.model.queues[qp], name, value)
@@ -458,9 +453,13 @@ class World:
     async def sent(self, ctx, qp, packets=1):
         """Something is sent: one packet, or a READ request that stands for several."""
         queue = self.model.queues[qp]
-        ctx.set(self.dut.sent, {"qp": qp, "psn": (queue.psn + packets - 1) % PSNS})
-        ctx.set(self.dut.sent_en, 1)
         queue.psn += packets
+        await self.tell(ctx, qp, queue.psn - 1)
+
+    async def tell(self, ctx, qp, psn):
+        """That this packet is the last one sent."""
+        ctx.set(self.dut.sent, {"qp": qp, "psn": psn % PSNS})
+        ctx.set(self.dut.sent_en, 1)
         await self.tick(ctx)
         ctx.set(self.dut.sent_en, 0)
         await self.tick(ctx)

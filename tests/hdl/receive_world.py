@@ -203,6 +203,8 @@ class Rules:
         self.entries.append(
             {
                 "kind": kind,
+                "path_mtu": self.values["path_mtu"],
+                "pd": self.values["pd"],
                 "psn": packet["psn"],
                 "msn": self.msn,
                 "credits": self.credits(),

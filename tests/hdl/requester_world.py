@@ -78,6 +78,7 @@ class World:
         self.turns = []  # (cycle, qp)
         self.stalls = 0
         self.sent = []
+        self.starts = []  # the PSN before a QP's first one that was not told yet
         self.words = {}  # of each QP, its attributes
         self.renew = 0  # how often, of all cycles, one of them is written once more, as it is
 
@@ -201,7 +202,11 @@ class World:
         if valid and ready:
             self.turns.append((self.cycle, turn))
         if sent_en:
-            self.sent.append((sent.qp, sent.psn))
+            told = (sent.qp, sent.psn)
+            if told in self.starts:
+                self.starts.remove(told)
+            else:
+                self.sent.append(told)
         self.stalls += stalled
         self.cycle += 1
 
@@ -209,6 +214,8 @@ class World:
 
     async def control(self, ctx, qp, action, psn=0):
         port = self.dut.control
+        if action == QpAction.START_SEND:
+            self.starts.append((qp, (psn - 1) % (1 << 24)))
         ctx.set(port.payload, {"qp": qp, "action": action, "psn": psn})
         ctx.set(port.valid, 1)
         taken = False
@@ -281,3 +288,4 @@ class World:
 
     def run(self, testbench, deadline=20_000):
         simulate(self.bench, testbench, seed=self.rng.seed_value, deadline=deadline)
+        assert self.starts == []

@@ -101,7 +101,7 @@ Progress = data.StructLayout(
         "waiting": 1,  # after an RNR NAK: nothing may be sent
     }
 )
-"""Completer to requester, read a QP at a time: how far the peer is."""
+"""Completer to requester, with each change: how far the peer is."""
 
 Watch = data.StructLayout(
     {
@@ -112,7 +112,7 @@ Watch = data.StructLayout(
         "dead": 1,  # nothing to watch
     }
 )
-"""Completer to timers, read a QP at a time."""
+"""Completer to timers, with ``Progress``."""
 
 TimerFired = data.StructLayout({"qp": 12, "generation": 4})
 """Timers to completer: the time of the QP, in this generation, is over."""
@@ -160,6 +160,8 @@ class ResponseKind(enum.Enum, shape=3):
 ResponseEntry = data.StructLayout(
     {
         "kind": ResponseKind,
+        "path_mtu": 3,  # of the QP, as is
+        "pd": 24,
         "psn": PSN_BITS,  # of the first response
         "msn": 24,
         "credits": 5,  # AETH syndrome's low bits
@@ -169,7 +171,7 @@ ResponseEntry = data.StructLayout(
         "compare": 64,
     }
 )
-"""Responder to READ/atomic responder: an accepted READ or atomic, a row of the QP's response ring."""
+"""Responder to READ/atomic responder: an accepted READ or atomic, with what its responses need of the QP's context."""
 
 READ_EXTENT = data.StructLayout({"length": 32, "after": PSN_BITS, "unused": 8})
 """How far a READ reaches: bytes; the first PSN behind its responses."""

@@ -1,23 +1,30 @@
 """When send WQEs are complete, and how: answers, local failures, timeouts and flushing, in the order of the queue."""
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...abi.contexts import QP_CONTEXT
-from ...stream.table import Table
+from ...context.bank import ContextBank
+from ...context.fetch import ContextFetch
 from ...stream.transfer import AttributeWrite, Completion, Done, QpControl, QpError
 from ..common.layouts import Failure, Flush, Outstanding, Progress, ResponseJob, TimerFired, Watch
-from ..common.psn import Sent
+from ..common.psn import PSN_BITS, Sent
 from ..common.psn_window import PsnWindow
-from .ack_context_store import AckContextStore
-from .completer_arbiter import CompleterArbiter
+from .ack_context import AckContext
+from .completer_arbiter import CompleterArbiter, CompleterItem, EventKind
 from .completer_fsm import CompleterFsm
 from .completer_outputs import CompleterOutputs
 from .outstanding_messages import OutstandingMessages
 from .response_meaning import ResponseMeaning
 
 __all__ = ["Completer"]
+
+ATTRIBUTES = ("state", "retry_count", "rnr_retry", "sq_cqn")
+"""Fields of the QP context that count for completions."""
+
+ROWS = 2
+"""Rows of block RAM for each context: in 4, what was sent would have to be told more rarely."""
 
 
 class Completer(wiring.Component):
@@ -38,11 +45,15 @@ class Completer(wiring.Component):
     with SQ_DRAINED once all WQEs before its index are complete. Responses, timeouts and failures count in RTS and SQD
     (a failure in ERR is kept for the flush), flushes in ERR, drains in SQD.
 
-    *Cycles*: a response 6, and 3 for each message that it completes; 3 more if something is to be done about it, or a
-    drain waits. A completion comes 7 cycles after its ``done``. Jobs NOTHING and TOKEN 2. A flush 8 and 2 for each WQE.
-    ``outstanding`` is taken at once, one every 2 cycles, also while something else is dealt with; an ACK must not
-    follow its message sooner than 4 cycles later. Events wait while attributes are written. One completion, one error
-    and one entry for ``ready`` are buffered.
+    Events are dealt with one after the other, and the next one's context is fetched meanwhile
+    (:class:`verbena.hdl.context.fetch.ContextFetch`); that of the present one is written back when it is done, and then
+    told to requester and timers.
+
+    *Cycles*: a response 5, and 3 for each message that it completes; up to 3 more if something is to be done about it,
+    or a drain waits. A completion comes 9 cycles after its ``done``. A job NOTHING 2. A flush 6 and 2 for each WQE.
+    RESET takes as many cycles as ``window``. ``outstanding`` is taken at once, but for that; an ACK must not follow its
+    message sooner than 4 cycles later. One completion, one error and one entry for ``ready`` are buffered, and one
+    event, whose context has been fetched.
 
     Source: IBA volume 1, 9.7.5 (acknowledgement), 9.7.7.2 (credits), 9.9.2 and 10.8 (completion errors), C9-148.
 
@@ -60,24 +71,23 @@ class Completer(wiring.Component):
     control : stream of ``QpControl``; reply : stream of ``{index}``
         Taken when it is done. ``reply`` stays until it is taken, and holds up further QUERYs only.
     outstanding : stream of ``Outstanding``; sent, sent_en : ``Sent``
-        Every packet, before it can be acknowledged; not in two cycles in succession.
+        Every packet, before it can be acknowledged; not in two cycles in succession. A QP that starts has sent the PSN
+        before its first one.
     failed_requester, failed_transmitter : stream of ``Failure``
     flush : stream of ``Flush``
     fired : stream of ``TimerFired``
     job : stream of ``ResponseJob``; done : stream of ``Done``
         Taken together.
     token_done : 1
-        A job TOKEN was taken, and all before it are done.
+        A job TOKEN is done, and so are all before it.
     completion : stream of ``Completion``
     error : stream of ``QpError``
     ready : stream of QP index
         The QP may find that it can go on: whenever a response counted.
     retry : stream of QP index
         The queue goes back to ``progress.unacked``; a set, so never held up.
-    progress_qp, progress, progress_en : 12, ``Progress``, 1
-        For the requester: what the QP has from now on. Not in two cycles in succession.
-    watch_qp, watch : 12, ``Watch``
-        For the timers, one cycle later, writes included.
+    context_qp, context_en, progress, watch : 12, 1, ``Progress``, ``Watch``
+        For requester and timers: what the QP has from now on. One in 4 cycles at most.
     count_rx_acks, count_rx_naks, count_retries, count_implied_naks, count_drop_response : 1
     """
 
@@ -108,10 +118,9 @@ class Completer(wiring.Component):
                 "error": Out(stream.Signature(QpError)),
                 "ready": Out(stream.Signature(range(qps))),
                 "retry": Out(stream.Signature(range(qps))),
-                "progress_qp": Out(12),
+                "context_qp": Out(12),
+                "context_en": Out(1),
                 "progress": Out(Progress),
-                "progress_en": Out(1),
-                "watch_qp": In(12),
                 "watch": Out(Watch),
                 "count_rx_acks": Out(1),
                 "count_rx_naks": Out(1),
@@ -123,15 +132,15 @@ class Completer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        names = ("state", "retry_count", "rnr_retry", "sq_cqn")
-        m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
-        m.submodules.arbiter = arbiter = CompleterArbiter()
+        bank = ContextBank(QP_CONTEXT, ATTRIBUTES, {"ack": AckContext, "latest": PSN_BITS}, self.qps, ROWS)
+        m.submodules.arbiter = arbiter = CompleterArbiter(self.qps)
+        m.submodules.fetch = fetch = ContextFetch(CompleterItem, bank, others=("latest",))
         m.submodules.meaning = meaning = ResponseMeaning()
         m.submodules.messages = messages = OutstandingMessages(self.qps, self.window)
         m.submodules.window = window = PsnWindow()
-        m.submodules.context = context = AckContextStore(self.qps)
         m.submodules.outputs = outputs = CompleterOutputs(self.qps)
         m.submodules.fsm = fsm = CompleterFsm()
+        wiring.connect(m, arbiter.o, fetch.i)
         for block, names in (
             (arbiter, ("control", "failed_requester", "failed_transmitter", "flush", "fired", "job", "done")),
             (outputs, ("completion", "error", "ready", "retry", "reply")),
@@ -139,71 +148,73 @@ class Completer(wiring.Component):
         ):
             for name in names:
                 wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
+        here, row = fetch.o.payload, fetch.o.payload.states.ack
         for block, names in (
             (window, ("load", "compare")),
-            (messages, ("clear", "restart")),
+            (messages, ("clear",)),
             (outputs, ("emit", "status", "syndrome", "fail", "drained", "schedule", "back", "answer")),
         ):
             m.d.comb += [getattr(block, name).eq(getattr(fsm, name)) for name in names]
         for block, names in (
             (window, ("within", "newest", "none")),
-            (messages, ("message", "restarted")),
+            (messages, ("message", "cleared")),
             (outputs, ("free", "busy")),
-            (arbiter, ("begin", "event")),
+            (fetch, ("settled",)),
             (meaning, ("meaning",)),
-            (table.row, ("state", "retry_count", "rnr_retry")),
+            (here.attributes, ("state", "retry_count", "rnr_retry")),
         ):
             m.d.comb += [getattr(fsm, name).eq(getattr(block, name)) for name in names]
 
-        m.d.comb += [fsm.write_conflict.eq(table.write_conflict[1]), outputs.write_conflict.eq(table.write_conflict[1])]
-        qp = arbiter.event.qp
-        at = Mux(arbiter.idle, arbiter.next.qp, qp)
+        told = fsm.take & (here.item.kind == EventKind.CONTROL)
         m.d.comb += [
-            table.write.eq(self.attribute),
-            table.write_en.eq(self.attribute_en),
-            table.index.eq(at),
-            context.r_addr.eq(at),
-            context.w_addr.eq(qp),
-            context.w_data.eq(fsm.row),
-            context.w_en.eq(fsm.write),
-            context.watch_qp.eq(self.watch_qp),
-            self.progress_qp.eq(qp),
-            self.progress.eq(fsm.row.progress),
-            self.progress_en.eq(fsm.write),
-            self.watch.eq(context.watch),
-            fsm.stored.eq(context.r_data),
-            fsm.next_qp.eq(arbiter.next.qp),
-            arbiter.idle.eq(fsm.idle),
-            arbiter.control_taken.eq(fsm.control_taken),
+            fetch.attribute.eq(self.attribute),
+            fetch.attribute_en.eq(self.attribute_en),
+            fetch.other.latest.slot.eq(self.sent.qp),
+            fetch.other.latest.data.eq(self.sent.psn),
+            fetch.other.latest.en.eq(self.sent_en),
+            fetch.o.ready.eq(fsm.take),
+            fetch.write.ack.data.eq(fsm.next),
+            fetch.write.ack.change.eq(fsm.change),
+            fetch.write.ack.en.eq(fsm.take & fsm.write),
+            fsm.valid.eq(fetch.o.valid),
+            fsm.event.eq(here.item),
+            fsm.row.eq(row),
+            self.context_qp.eq(here.slot),
+            self.context_en.eq(fetch.write.ack.en),
+            self.progress.eq(row.progress),
+            self.watch.unacked.eq(row.progress.unacked),
+            self.watch.waiting.eq(row.progress.waiting),
+            self.watch.generation.eq(row.generation),
+            self.watch.rnr_timer.eq(row.rnr_timer),
+            self.watch.dead.eq(row.dead),
+            arbiter.control_taken.eq(told),
+            arbiter.dropped.eq(fsm.dropped),
             arbiter.replying.eq(self.reply.valid),
-            self.token_done.eq(arbiter.token_done),
-            meaning.start.eq(arbiter.begin),
+            meaning.start.eq(arbiter.o.valid & arbiter.o.ready),
             meaning.load.eq(self.job.ready),
             meaning.job.eq(self.job.payload),
-            meaning.job.status.eq(arbiter.next.status),
-            meaning.job.syndrome.eq(arbiter.next.syndrome),
+            meaning.job.status.eq(arbiter.status),
+            meaning.job.syndrome.eq(arbiter.syndrome),
             meaning.done_status.eq(self.done.payload.status),
-            messages.sent.eq(self.sent),
-            messages.sent_en.eq(self.sent_en),
-            messages.qp.eq(at),
+            messages.qp.eq(here.slot),
             messages.seek.eq(fsm.seek),
-            messages.oldest.eq(fsm.row.progress.oldest),
+            messages.oldest.eq(row.progress.oldest),
             messages.target.eq(meaning.meaning.target),
             messages.data.eq(meaning.meaning.data),
-            messages.first_psn.eq(fsm.row.progress.unacked),
             window.psn.eq(meaning.psn),
-            window.first.eq(Mux(fsm.same, fsm.row.progress.unacked, context.r_data.progress.unacked)),
-            window.unacked.eq(fsm.row.progress.unacked),
-            window.latest.eq(messages.latest),
-            outputs.qp.eq(qp),
-            outputs.cq.eq(table.row.sq_cqn),
-            outputs.wqe_index.eq(fsm.row.progress.oldest),
+            window.first.eq(row.progress.unacked),
+            window.unacked.eq(row.progress.unacked),
+            window.latest.eq(here.states.latest),
+            outputs.qp.eq(here.slot),
+            outputs.cq.eq(here.attributes.sq_cqn),
+            outputs.wqe_index.eq(row.progress.oldest),
             outputs.opcode.eq(messages.message.opcode),
             self.count_rx_acks.eq(meaning.count_rx_acks),
             self.count_rx_naks.eq(meaning.count_rx_naks),
         ]
         m.d.sync += [
             fsm.control.eq(self.control.payload),  # it stands for 2 cycles before anybody looks at it
+            self.token_done.eq(fsm.take & (here.item.kind == EventKind.TOKEN)),
             self.count_retries.eq(fsm.back),
             self.count_implied_naks.eq(fsm.count_implied_naks),
             self.count_drop_response.eq(fsm.dropped | arbiter.discarded),

@@ -10,7 +10,7 @@ from ...abi.cqe import Syndrome, WcStatus
 from ...stream.transfer import QpControl
 from ..common.psn import PSN_BITS, psn_next
 from .ack_context import AckContext
-from .completer_arbiter import CompleterEvent, EventKind
+from .completer_arbiter import CompleterItem, EventKind
 from .outstanding_messages import OldestMessage
 from .response_effect import ResponseEffect
 from .response_meaning import Meaning
@@ -20,34 +20,28 @@ __all__ = ["CompleterFsm"]
 
 
 class CompleterFsm(wiring.Component):
-    """Takes one event at a time, updates the acknowledge context (the row) of its QP, and drives the outputs.
+    """Has one event at a time, changes the acknowledge context (the row) of its QP, and drives the outputs.
 
-    The row is read 2 cycles after ``begin`` and checked in the next cycle; the oldest message is read 2 cycles later.
-    The row is written at the end of the event, in the cycle in which the next event is chosen. The FSM goes on to the
-    next message only if the completion register is free, or becomes free in this cycle.
+    The first packet that is not acknowledged is compared in the first cycle of the event; the oldest message is there 2
+    cycles later. The row is written back in the last one, in which the event is taken. The FSM goes on to the next
+    message only if the completion register is free, or becomes free in this cycle.
 
     Members
     -------
-    idle, begin : 1
-        The next event may be taken, is taken.
-    event : ``CompleterEvent``; control : ``QpControl``
-        From the next cycle on, until ``idle``; with a control token, ``control`` until ``control_taken``.
-    next_qp : 12
-        The event's QP in the cycle of ``begin``.
-    stored, row, write
-        The QP's row as it is kept; as it is, until the next event's takes its place; it is to be kept.
-    same : 1
-        The event is of the same QP as the one before: ``stored`` may not be right yet, and ``row`` is.
+    valid, settled, take : 1
+        An event is there; it may be taken; it is taken.
+    event : ``CompleterItem``; control : ``QpControl``
+        ``control`` with a control token, from its second cycle on.
+    row, next, change, write
+        The QP's row; as it is from the next cycle on, with ``change``; it is to be kept, with ``take``.
     state, retry_count, rnr_retry
         Attributes of the QP.
-    write_conflict : 1
-        They are undefined in this cycle.
     meaning : ``Meaning``
     load, compare, within, newest, none : 1
-        See :class:`.psn_window.PsnWindow`.
+        See :class:`verbena.hdl.transport.common.psn_window.PsnWindow`.
     message : ``OldestMessage``
         2 cycles after ``seek``, its index.
-    clear, restart, restarted : 1
+    clear, cleared : 1
         See :class:`.outstanding_messages.OutstandingMessages`.
     free, busy, emit, status, syndrome, fail, drained, schedule, back, answer
         See :class:`.completer_outputs.CompleterOutputs`.
@@ -55,21 +49,19 @@ class CompleterFsm(wiring.Component):
         An implied NAK; a response that nothing waits for.
     """
 
-    idle: Out(1)
-    begin: In(1)
-    event: In(CompleterEvent)
+    valid: In(1)
+    settled: In(1)
+    take: Out(1)
+    event: In(CompleterItem)
     control: In(QpControl)
-    control_taken: Out(1)
-    stored: In(AckContext)
-    row: Out(AckContext)
+    row: In(AckContext)
+    next: Out(AckContext)
+    change: Out(1)
     write: Out(1)
-    next_qp: In(12)
-    same: Out(1)
     seek: Out(16)
     state: In(4)
     retry_count: In(3)
     rnr_retry: In(3)
-    write_conflict: In(1)
     meaning: In(Meaning)
     load: Out(1)
     compare: Out(1)
@@ -78,8 +70,7 @@ class CompleterFsm(wiring.Component):
     none: In(1)
     message: In(OldestMessage)
     clear: Out(1)
-    restart: Out(1)
-    restarted: In(1)
+    cleared: In(1)
     free: In(1)
     busy: In(1)
     emit: Out(1)
@@ -97,13 +88,16 @@ class CompleterFsm(wiring.Component):
         m = Module()
         m.submodules.effect = effect = ResponseEffect()
         m.submodules.account = account = RetryAccount()
-        row = self.row
+        row, then = self.row, self.next
         progress, message, meaning, event = row.progress, self.message, self.meaning, self.event
         response = Signal()
         ahead = Signal(16)
         done = Signal()  # and the row has changed
-        m.d.sync += self.write.eq(done)
+        with m.If(done | self.take):
+            m.d.sync += self.write.eq(done)
         m.d.comb += [
+            then.eq(row),
+            self.change.eq(self.valid & ~self.take),
             response.eq(event.kind == EventKind.RESPONSE),
             ahead.eq(event.index - progress.oldest),
         ]
@@ -112,13 +106,10 @@ class CompleterFsm(wiring.Component):
         sending, stopping, alive, broken = Signal(), Signal(), Signal(), Signal()
         at_failed, at_bound, beyond = Signal(), Signal(), Signal()
         past, far, earlier, current = Signal(), Signal(), Signal(), Signal()
-        with m.If(~self.write_conflict):
-            m.d.sync += [
-                sending.eq((self.state == QpState.RTS) | (self.state == QpState.SQD)),
-                stopping.eq(self.state == QpState.SQD),
-                broken.eq(self.state == QpState.ERR),
-            ]
         m.d.sync += [
+            sending.eq((self.state == QpState.RTS) | (self.state == QpState.SQD)),
+            stopping.eq(self.state == QpState.SQD),
+            broken.eq(self.state == QpState.ERR),
             at_failed.eq(row.failed & (progress.oldest == row.index)),
             at_bound.eq(progress.oldest == row.bound),
             beyond.eq(meaning.target != progress.unacked),
@@ -166,21 +157,12 @@ class CompleterFsm(wiring.Component):
             self.seek.eq(progress.oldest),
         ]
         with m.If(step):
-            m.d.sync += progress.oldest.eq(following)
+            m.d.comb += then.progress.oldest.eq(following)
         with m.FSM():
-            with m.State("IDLE"):
-                m.d.comb += self.idle.eq(1)
-                m.d.sync += self.same.eq(self.next_qp == event.qp)
-                with m.If(self.begin):
-                    m.next = "READ"
-            with m.State("READ"):
-                m.next = "FETCH"
-            with m.State("FETCH"):
+            with m.State("LOAD"):
                 m.d.comb += self.load.eq(1)
-                with m.If(~self.same):
-                    m.d.comb += self.seek.eq(self.stored.progress.oldest)
-                    m.d.sync += row.eq(self.stored)
-                m.next = "CHECK"
+                with m.If(self.valid):
+                    m.next = "CHECK"
             with m.State("CHECK"):
                 m.d.comb += self.compare.eq(1)
                 m.d.sync += [
@@ -191,11 +173,11 @@ class CompleterFsm(wiring.Component):
                     cause.eq(meaning.cause),
                     moved.eq(0),
                 ]
-                with m.If(self.free & ~self.busy & ~self.write_conflict):
+                with m.If(self.free & ~self.busy):
                     with m.Switch(event.kind):
                         for kind in EventKind:
                             with m.Case(kind):
-                                m.next = "WEIGH" if kind is EventKind.RESPONSE else kind.name
+                                m.next = {EventKind.RESPONSE: "WEIGH", EventKind.TOKEN: "TAKE"}.get(kind, kind.name)
                     with m.If(meaning.failing):
                         m.next = "FAILURE"
 
@@ -205,26 +187,27 @@ class CompleterFsm(wiring.Component):
             with m.State("RESPONSE"):
                 m.d.comb += self.seek.eq(following)  # in case
                 with m.If(~counts):
-                    m.d.comb += self.dropped.eq(1)
-                    m.next = "IDLE"
+                    # A failure may be noted, though the QP has gone to ERR since.
+                    m.d.comb += [self.dropped.eq(1), done.eq(meaning.failing)]
+                    m.next = "TAKE"
                 with m.Elif(message.complete & ~at_failed):
                     m.d.comb += [self.emit.eq(message.signaled), step.eq(1)]
-                    m.d.sync += [
-                        progress.first.eq(first),
-                        progress.unacked.eq(first),
-                        progress.reads.eq(progress.reads + message.is_read),
-                        moved.eq(1),
+                    m.d.comb += [
+                        then.progress.first.eq(first),
+                        then.progress.unacked.eq(first),
+                        then.progress.reads.eq(progress.reads + message.is_read),
                     ]
+                    m.d.sync += moved.eq(1)
                     m.next = "STEPPED"
                 with m.Else():
                     with m.If(effect.acknowledged):
-                        m.d.sync += progress.unacked.eq(meaning.target)
+                        m.d.comb += then.progress.unacked.eq(meaning.target)
                     with m.If(effect.progressed):
-                        m.d.sync += [row.generation.eq(row.generation + 1), row.recovery.eq(0)]
+                        m.d.comb += [then.generation.eq(row.generation + 1), then.recovery.eq(0)]
                     with m.If(effect.rested):
-                        m.d.sync += progress.waiting.eq(0)
+                        m.d.comb += then.progress.waiting.eq(0)
                     with m.If(meaning.credits):
-                        m.d.sync += [progress.limit.eq(meaning.limit), progress.limited.eq(meaning.limited)]
+                        m.d.comb += [then.progress.limit.eq(meaning.limit), then.progress.limited.eq(meaning.limited)]
                     with m.If(effect.implied):
                         m.d.comb += self.count_implied_naks.eq(1)
                         m.d.sync += cause.eq(RetryCause.IMPLIED)
@@ -232,7 +215,7 @@ class CompleterFsm(wiring.Component):
                         m.next = "LOOK"
                     with m.Else():
                         m.d.comb += [done.eq(1), self.schedule.eq(1)]
-                        m.next = "IDLE"
+                        m.next = "TAKE"
             with m.State("STEPPED"):
                 with m.If(self.free):
                     m.next = "WEIGH"
@@ -241,11 +224,11 @@ class CompleterFsm(wiring.Component):
             with m.State("FAILURE"):
                 taken = Mux(response, self.within & alive, alive | (broken & ~row.dead))
                 with m.If(taken & ~past & earlier):
-                    m.d.sync += [
-                        row.failed.eq(1),
-                        row.index.eq(event.index),
-                        row.status.eq(meaning.status),
-                        row.syndrome.eq(meaning.syndrome),
+                    m.d.comb += [
+                        then.failed.eq(1),
+                        then.index.eq(event.index),
+                        then.status.eq(meaning.status),
+                        then.syndrome.eq(meaning.syndrome),
                     ]
                 with m.If(response):
                     m.next = "WEIGH"
@@ -254,43 +237,42 @@ class CompleterFsm(wiring.Component):
                     m.next = "LOOK"
                 with m.Else():
                     m.d.comb += done.eq(1)
-                    m.next = "IDLE"
+                    m.next = "TAKE"
             with m.State("FIRED"):
                 m.d.sync += cause.eq(Mux(progress.waiting, RetryCause.READY, RetryCause.TIMEOUT))
-                m.next = "IDLE"
+                m.next = "TAKE"
                 with m.If(alive & current & (progress.waiting | ~self.none)):
                     m.next = "LOOK"
-            with m.State("LOOK"), m.If(~self.write_conflict):
+            with m.State("LOOK"):
                 m.next = "SETTLE"
             with m.State("SETTLE"):
                 with m.If(at_failed | meaning.fatal | exhausted):
                     with m.If(~at_failed):
-                        m.d.sync += [row.status.eq(status), row.syndrome.eq(syndrome)]
+                        m.d.comb += [then.status.eq(status), then.syndrome.eq(syndrome)]
                     m.next = "FAIL"
                 with m.Else():
                     m.d.comb += [done.eq(1), self.back.eq(retry), self.schedule.eq(response & ~retry)]
-                    m.d.sync += row.recovery.eq(recovery)
+                    m.d.comb += then.recovery.eq(recovery)
                     with m.If(retry | wait):
-                        m.d.sync += [
-                            progress.waiting.eq(wait),
-                            row.rnr_timer.eq(meaning.rnr_timer),
-                            row.generation.eq(row.generation + 1),
+                        m.d.comb += [
+                            then.progress.waiting.eq(wait),
+                            then.rnr_timer.eq(meaning.rnr_timer),
+                            then.generation.eq(row.generation + 1),
                         ]
                     with m.If(row.drain & draining & at_bound):
-                        m.d.comb += self.drained.eq(1)
-                        m.d.sync += row.drain.eq(0)
-                    m.next = "IDLE"
+                        m.d.comb += [self.drained.eq(1), then.drain.eq(0)]
+                    m.next = "TAKE"
             with m.State("FAIL"):
                 m.d.comb += [self.emit.eq(1), self.status.eq(row.status), self.syndrome.eq(row.syndrome)]
                 m.d.comb += [step.eq(1), done.eq(1), self.fail.eq(1)]
-                m.d.sync += [row.dead.eq(1), row.failed.eq(0)]
-                m.next = "IDLE"
+                m.d.comb += [then.dead.eq(1), then.failed.eq(0)]
+                m.next = "TAKE"
 
             # -- The end of a life: everything before `bound` is flushed; or of work in it: it is told.
             with m.State("FLUSH"):
-                m.next = "IDLE"
+                m.next = "TAKE"
                 with m.If(Mux(event.drain, draining, broken & ~far)):
-                    m.d.sync += [row.bound.eq(event.index), row.drain.eq(event.drain), row.dead.eq(~event.drain)]
+                    m.d.comb += [then.bound.eq(event.index), then.drain.eq(event.drain), then.dead.eq(~event.drain)]
                     m.next = "FLUSHED"
                     with m.If(event.drain):
                         m.next = "LOOK"
@@ -304,32 +286,33 @@ class CompleterFsm(wiring.Component):
                 ]
                 with m.If(at_bound):
                     m.d.comb += done.eq(1)
-                    m.next = "IDLE"
+                    m.next = "TAKE"
                 with m.Else():
                     m.d.comb += [self.emit.eq(1), step.eq(1)]
                     m.next = "FLUSHED"
 
             with m.State("CONTROL"):
-                m.d.comb += [done.eq(1), self.control_taken.eq(1)]
-                m.next = "IDLE"
+                m.d.comb += done.eq(1)
+                m.next = "TAKE"
                 with m.Switch(self.control.action):
                     with m.Case(QpAction.RESET):
                         m.d.comb += self.clear.eq(1)
-                        m.d.sync += [row.eq(0), row.generation.eq(row.generation + 1)]
+                        with m.If(self.cleared):
+                            m.d.comb += [then.eq(0), then.generation.eq(row.generation + 1)]
+                        with m.Else():
+                            m.next = "CONTROL"
                     with m.Case(QpAction.START_SEND):
-                        m.d.comb += self.control_taken.eq(0)
-                        m.d.sync += [
-                            progress.unacked.eq(self.control.psn),
-                            progress.first.eq(self.control.psn),
-                            row.drain.eq(0),
+                        m.d.comb += [
+                            then.progress.unacked.eq(self.control.psn),
+                            then.progress.first.eq(self.control.psn),
+                            then.drain.eq(0),
                         ]
-                        m.next = "RESTART"
                     with m.Case(QpAction.RESUME):
-                        m.d.sync += row.drain.eq(0)
+                        m.d.comb += then.drain.eq(0)
                     with m.Case(QpAction.QUERY):
                         m.d.comb += self.answer.eq(1)
-            with m.State("RESTART"):
-                m.d.comb += [self.restart.eq(1), self.control_taken.eq(self.restarted)]
-                with m.If(self.restarted):
-                    m.next = "IDLE"
+
+            with m.State("TAKE"), m.If(self.settled):
+                m.d.comb += self.take.eq(1)
+                m.next = "LOAD"
         return m

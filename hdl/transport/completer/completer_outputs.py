@@ -40,8 +40,6 @@ class CompleterOutputs(wiring.Component):
     Members
     -------
     qp, cq : 12, 16
-    write_conflict : 1
-        ``cq`` is undefined in this cycle: that of the last one with ``free`` counts.
     wqe_index, opcode, status, syndrome : 16, 4, 8, 8
         Of the completion. ``opcode`` is the SendOpcode.
     emit : 1
@@ -64,7 +62,6 @@ class CompleterOutputs(wiring.Component):
             {
                 "qp": In(12),
                 "cq": In(16),
-                "write_conflict": In(1),
                 "wqe_index": In(16),
                 "opcode": In(4),
                 "status": In(8),
@@ -106,6 +103,7 @@ class CompleterOutputs(wiring.Component):
             m.d.sync += [
                 self.completion.valid.eq(self.emit),
                 item.qp.eq(self.qp),
+                item.cq.eq(self.cq),
                 item.wqe_index.eq(self.wqe_index),
                 item.opcode.eq(opcode),
                 item.status.eq(self.status),
@@ -113,8 +111,6 @@ class CompleterOutputs(wiring.Component):
                 item.byte_length.eq(Mux(atomic, ATOMIC_BYTES, 0)),
                 item.solicited.eq(self.status != 0),
             ]
-        with m.If(self.free & ~self.write_conflict):
-            m.d.sync += item.cq.eq(self.cq)
         for port, say in (
             (self.error, self.fail | self.drained),
             (self.ready, self.schedule),

@@ -7,14 +7,18 @@ from amaranth.utils import ceil_log2
 
 from ...stream.ram import Ram
 from ..common.layouts import Outstanding
-from ..common.live_row import LiveRow
-from ..common.psn import PSN_BITS, Sent, psn_before, psn_next
+from ..common.psn import PSN_BITS, psn_before
 
 __all__ = ["OldestMessage", "OutstandingMessages"]
 
-LAST_OF_ALL = (1 << PSN_BITS) - 1
-
-Entry = data.StructLayout({"last_psn": PSN_BITS, "opcode": 4, "signaled": 1})
+Entry = data.StructLayout(
+    {
+        "last_psn": PSN_BITS,
+        "opcode": 4,
+        "signaled": 1,
+        "lap": 1,  # how often the window has been passed through, its lowest bit: 1 the first time, and 0 if never
+    }
+)
 
 OldestMessage = data.StructLayout(
     {
@@ -33,9 +37,12 @@ class OutstandingMessages(wiring.Component):
     """Keeps what the requester says of each message that is under way, and compares a QP's oldest with what has been
     acknowledged.
 
-    A message is known from the 4th cycle after it was taken on. Messages are taken one every 2 cycles. ``target`` and a
-    message's last PSN are less than 2**23 apart where it matters: nothing is begun 2**22 packets behind the first that
-    is not acknowledged, and of READs, which may be longer, only the one with ``target`` can be the oldest.
+    A message's place follows from its WQE's index; that it is this message's entry, and not that of the one which stood
+    there a window before, the entry tells (``lap``).
+
+    A message is known from the 4th cycle after it was taken on. ``target`` and a message's last PSN are less than 2**23
+    apart where it matters: nothing is begun 2**22 packets behind the first that is not acknowledged, and of READs,
+    which may be longer, only the one with ``target`` can be the oldest.
 
     Parameters
     ----------
@@ -47,8 +54,7 @@ class OutstandingMessages(wiring.Component):
     Members
     -------
     outstanding : stream of ``Outstanding``
-    sent, sent_en : ``Sent``
-        Every packet, before it can be acknowledged; not in two cycles in succession.
+        The messages of a QP, in the order of their WQEs, none left out.
     qp
         The QP looked at.
     seek : 16
@@ -60,12 +66,9 @@ class OutstandingMessages(wiring.Component):
     data : 1
         The response is data: READs and atomics before ``target`` are complete, too.
     message : ``OldestMessage``
-    latest : 24
-        The last PSN sent, 3 cycles after ``qp``.
-    clear : 1
-        Forgets the messages of ``qp``. Nothing is taken from ``outstanding`` in that cycle.
-    restart, first_psn, restarted : 1, 24, 1
-        The last PSN sent becomes that before ``first_psn``; ``restart`` stays until ``restarted``.
+    clear, cleared : 1
+        Forgets the messages of ``qp``, one a cycle; stays until ``cleared``, in the cycle of the last one. Nothing is
+        taken from ``outstanding`` meanwhile.
     """
 
     def __init__(self, qps, window):
@@ -74,59 +77,54 @@ class OutstandingMessages(wiring.Component):
         super().__init__(
             {
                 "outstanding": In(stream.Signature(Outstanding)),
-                "sent": In(Sent),
-                "sent_en": In(1),
                 "qp": In(range(qps)),
                 "seek": In(16),
                 "oldest": In(16),
                 "target": In(PSN_BITS),
                 "data": In(1),
                 "message": Out(OldestMessage),
-                "latest": Out(PSN_BITS),
                 "clear": In(1),
-                "restart": In(1),
-                "first_psn": In(PSN_BITS),
-                "restarted": Out(1),
+                "cleared": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        slot_bits = ceil_log2(self.window)
+        place_bits = ceil_log2(self.window)
         qp_bits = ceil_log2(self.qps)
         m.submodules.entries = entries = Ram(Entry, self.qps * self.window)
-        m.submodules.begun = begun = LiveRow(16, self.qps)  # WQEs before this one have an entry
-        m.submodules.latest = latest = LiveRow(PSN_BITS, self.qps)
         message = self.outstanding.payload
-        begun_written = Signal()  # in the cycle before: not twice in succession
-        m.d.sync += begun_written.eq(begun.w_en)
+        place = Signal(place_bits)  # that is cleared
+        with m.If(self.clear):
+            m.d.sync += place.eq(place + 1)
         m.d.comb += [
-            self.outstanding.ready.eq(~self.clear & ~begun_written),
-            entries.w_addr.eq(Cat(message.wqe_index[:slot_bits], message.qp[:qp_bits])),
-            entries.w_data.last_psn.eq(message.last_psn),
-            entries.w_data.opcode.eq(message.opcode),
-            entries.w_data.signaled.eq(message.signaled),
-            entries.w_en.eq(self.outstanding.valid & self.outstanding.ready),
-            begun.w_addr.eq(Mux(self.clear, self.qp, message.qp)),
-            begun.w_data.eq(Mux(self.clear, 0, message.wqe_index + 1)),
-            begun.w_en.eq(self.clear | entries.w_en),
-            latest.w_addr.eq(Mux(self.sent_en, self.sent.qp, self.qp)),
-            latest.w_data.eq(Mux(self.sent_en, self.sent.psn, psn_next(self.first_psn, LAST_OF_ALL))),
-            latest.w_en.eq(self.sent_en | self.restart),
-            self.restarted.eq(~self.sent_en),
-            begun.r_addr.eq(self.qp),
-            latest.r_addr.eq(self.qp),
-            entries.r_addr.eq(Cat(self.seek[:slot_bits], self.qp)),
+            self.outstanding.ready.eq(~self.clear),
+            self.cleared.eq(place.all()),
+            entries.w_addr.eq(
+                Mux(self.clear, Cat(place, self.qp), Cat(message.wqe_index[:place_bits], message.qp[:qp_bits]))
+            ),
+            entries.w_en.eq(self.clear | self.outstanding.valid),
+            entries.r_addr.eq(Cat(self.seek[:place_bits], self.qp)),
         ]
+        with m.If(~self.clear):
+            m.d.comb += [
+                entries.w_data.last_psn.eq(message.last_psn),
+                entries.w_data.opcode.eq(message.opcode),
+                entries.w_data.signaled.eq(message.signaled),
+                entries.w_data.lap.eq(~message.wqe_index[place_bits]),
+            ]
 
         entry, seen = entries.r_data, self.message
+        clash = Signal(
+            2
+        )  # the entry was written when it was read: it has just been sent, and nothing of it has arrived
         whole = Signal()
         m.d.sync += [
-            whole.eq(self.oldest != begun.row),
+            clash.eq(Cat(entries.w_en & (entries.w_addr == entries.r_addr), clash[0])),
             seen.complete.eq(psn_before(entry.last_psn, self.target) & ~seen.stop & whole),
         ]
         m.d.comb += [
-            self.latest.eq(latest.row),
+            whole.eq((entry.lap != self.oldest[place_bits]) & ~clash[1]),
             seen.last_psn.eq(entry.last_psn),
             seen.opcode.eq(entry.opcode),
             seen.signaled.eq(entry.signaled),

@@ -1,55 +1,32 @@
 """What a peer asked for with READs and atomics, cut into response packets."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...abi.contexts import QP_CONTEXT
-from ...abi.tables import Access
 from ...context.pool import Pool
 from ...dma.atomic import AtomicOperands, AtomicResult
 from ...stream.packet import PacketBeat
 from ...stream.ram import Ram
-from ...stream.table import Table
-from ...stream.transfer import LENGTH_BITS, AccessRequest, AttributeWrite
-from ...wire.opcodes import opcode
+from ...stream.transfer import AccessRequest
 from ..common.layouts import (
-    READ_EXTENT,
     Answered,
-    PayloadSource,
     Recall,
     Release,
     ResponseEntry,
     ResponseKind,
     TxDescriptor,
-    TxDescriptorKind,
 )
-from ..common.psn import psn_before, psn_next
+from ..common.psn import psn_before
 from .read_mark import ReadMark
-from .replay_cache import ReplayCache, ReplaySlot
+from .replay_cache import ReplayCache
+from .response_packet import CutState, ResponsePacket
 from .response_scheduler import ResponseScheduler
 
 __all__ = ["EntryWrite", "ReadAtomicResponder"]
 
 EntryWrite = data.StructLayout({"qp": 12, "entry": ResponseEntry})
 """Responder to READ/atomic responder."""
-
-ATOMIC_BYTES = 8
-
-LARGE_BITS = 10
-"""From 2**10 bytes on a packet counts as large: only of those one too many would matter."""
-
-CutState = data.StructLayout(
-    {
-        "atomic": 1,  # the last entry that was begun is no READ
-        "middle": 1,  # the next one is a READ that was begun; if not, the three below are 0
-        "offset": 31,  # bytes
-        "packets": 23,
-        "quiet": 1,  # a refusal is not told: it was once served
-        "place": ReplaySlot,
-    }
-)
-"""How far a QP's responses are cut."""
 
 
 class ReadAtomicResponder(wiring.Component):
@@ -95,8 +72,6 @@ class ReadAtomicResponder(wiring.Component):
 
     Members
     -------
-    attribute, attribute_en : ``AttributeWrite``
-        The command block's broadcast. While it is on, nothing new is cut.
     entry : stream of ``EntryWrite``
         Before its ``release``; at most 16 of a QP may be unanswered, and a second one only with ``room``. Taken within
         5 cycles, or 70 if a QP forgets its entries. ``ready`` does not wait for ``valid``.
@@ -134,8 +109,6 @@ class ReadAtomicResponder(wiring.Component):
         self.rows = rows or max(256, 4 * qps)
         super().__init__(
             {
-                "attribute": In(AttributeWrite),
-                "attribute_en": In(1),
                 "entry": In(stream.Signature(EntryWrite)),
                 "room": Out(1),
                 "release": In(stream.Signature(Release)),
@@ -160,23 +133,22 @@ class ReadAtomicResponder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.table = table = Table(QP_CONTEXT, ("path_mtu", "pd"), self.qps)
         m.submodules.pool = pool = Pool(ResponseEntry, self.rows, self.qps)
         m.submodules.states = states = Ram(CutState, self.qps)
         m.submodules.scheduler = scheduler = ResponseScheduler(self.qps)
         m.submodules.cache = cache = ReplayCache(self.qps, self.atomics)
         m.submodules.mark = mark = ReadMark()
+        m.submodules.cutter = cutter = ResponsePacket(self.qps)
         entry, state = pool.row, states.r_data
         for name in ("release", "answered_i"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(scheduler, name))
         wiring.connect(m, scheduler.answered_o, wiring.flipped(self.answered_o))
+        wiring.connect(m, cutter.access, wiring.flipped(self.access))
+        wiring.connect(m, cutter.packet, wiring.flipped(self.packet))
         wiring.connect(m, cache.operands, wiring.flipped(self.operands))
         wiring.connect(m, wiring.flipped(self.result), cache.result)
 
         m.d.comb += [
-            table.write.eq(self.attribute),
-            table.write_en.eq(self.attribute_en),
-            table.index.eq(scheduler.qp),
             pool.put.payload.qp.eq(self.entry.payload.qp),
             pool.put.payload.row.eq(self.entry.payload.entry),
             pool.put.valid.eq(self.entry.valid),
@@ -197,84 +169,36 @@ class ReadAtomicResponder(wiring.Component):
         ]
 
         # -- What the entry is, and whether it may be begun or goes on.
-        is_read, is_replay, is_repeat, may = Signal(), Signal(), Signal(), Signal()
+        kind, may = cutter.kind, Signal()
         reads = Signal()
-        extent = data.View(READ_EXTENT, entry.swap)
         m.d.comb += reads.eq((entry.kind == ResponseKind.READ) | (entry.kind == ResponseKind.REPEAT))
-        packets = Signal.like(state.packets)  # with this one
         m.d.sync += [
-            packets.eq(state.packets + 1),
-            is_read.eq(reads),
-            is_repeat.eq(entry.kind == ResponseKind.REPEAT),
-            is_replay.eq(entry.kind == ResponseKind.REPLAY),
+            kind.read.eq(reads),
+            kind.repeat.eq(entry.kind == ResponseKind.REPEAT),
+            kind.replay.eq(entry.kind == ResponseKind.REPLAY),
             may.eq(
                 scheduler.open
                 & (state.middle | ~scheduler.flying | ((entry.kind != ResponseKind.REPLAY) & (state.atomic != reads)))
             ),
         ]
 
-        # -- The packet; all of it stands in registers, and in the rows that are read, until it has gone.
-        mtu_code = Signal(3)
-        left = Signal(32)
-        length = Signal(LENGTH_BITS)
-        last, atomic, replay = Signal(), Signal(), Signal()
-        fresh = Signal()  # a READ of which nothing was cut, and that was not asked for before
-        address = Signal(64)
-        mtu, fits = Signal(LENGTH_BITS), Signal()
-        m.d.comb += mtu.eq(256)
-        with m.Switch(mtu_code):
-            for code in range(2, 6):
-                with m.Case(code):
-                    m.d.comb += mtu.eq(128 << code)
-        m.d.comb += fits.eq((left[LENGTH_BITS:] == 0) & (left[:LENGTH_BITS] <= mtu))
-        waits = Signal(2)  # access, packet
-        header = self.packet.payload.transport
-        access = self.access.payload
+        # -- The packet. Its state is written out of registers: until the QP has another turn some cycles pass.
+        written = Signal()
+        m.d.sync += [states.w_addr.eq(scheduler.qp), states.w_data.eq(cutter.following), states.w_en.eq(written)]
         m.d.comb += [
-            self.access.valid.eq(waits[0]),
-            access.key.eq(entry.rkey),
-            access.length.eq(Mux(replay, 0, length)),
-            access.span.eq(Mux(atomic, ATOMIC_BYTES, left)),
-            access.access.eq(Mux(atomic, Access.REMOTE_ATOMIC, Access.REMOTE_READ)),
-            access.qp.eq(scheduler.qp),
-            access.clear.eq(scheduler.token),
-            access.tag.eq(atomic),
-            access.last.eq(1),
-            self.packet.valid.eq(waits[1]),
-            self.packet.payload.qp.eq(scheduler.qp),
-            self.packet.payload.kind.eq(
-                Mux(scheduler.token, TxDescriptorKind.RESPONSE_TOKEN, TxDescriptorKind.RESPONSE)
-            ),
-            self.packet.payload.source.eq(
-                Mux(atomic, PayloadSource.ATOMIC, Mux(replay, PayloadSource.INLINE, PayloadSource.MEMORY))
-            ),
-            self.packet.payload.message_last.eq(last),
-            header.opcode.eq(opcode("RC_RDMA_READ_RESPONSE_FIRST") + Cat(state.middle ^ last, last)),
-            header.syndrome.eq(entry.credits),
-            header.msn.eq(entry.msn),
-            header.length.eq(length),
+            cutter.qp.eq(scheduler.qp),
+            cutter.token.eq(scheduler.token),
+            cutter.entry.eq(entry),
+            cutter.state.eq(state),
+            cutter.was_cut.eq(cache.was_cut),
+            cutter.lost.eq(scheduler.lost),
+            mark.end.eq(cutter.end),
+            mark.key.eq(entry.rkey),
+            mark.extent.eq(entry.swap),
+            mark.path_mtu.eq(entry.path_mtu),
+            cache.mark.eq(mark.mark),
+            scheduler.complete.eq(cutter.last),
         ]
-        with m.If(atomic | replay):
-            m.d.comb += header.opcode.eq(opcode("RC_ATOMIC_ACKNOWLEDGE"))
-        # Written out of registers: until the QP has another turn some cycles pass.
-        following, written = Signal(CutState), Signal()
-        m.d.sync += [states.w_addr.eq(scheduler.qp), states.w_data.eq(following), states.w_en.eq(written)]
-        with m.If(~scheduler.token):
-            m.d.comb += [following.place.eq(state.place), following.atomic.eq(atomic | replay)]
-            with m.If(~last):
-                m.d.comb += [
-                    following.middle.eq(1),
-                    following.offset.eq(state.offset + length),
-                    following.packets.eq(packets),
-                    following.quiet.eq(access.quiet),
-                ]
-            with m.If(atomic | fresh):
-                m.d.comb += [
-                    following.place.slot.eq(state.place.slot + 1),
-                    following.place.wrapped.eq(state.place.wrapped | state.place.slot.all()),
-                ]
-        with m.If(scheduler.lost):
-            m.d.comb += following.atomic.eq(state.atomic)  # none was begun
         beat = self.inline.payload
         m.d.comb += [
             beat.data.eq(Cat(cache.value.word_select(7 - byte, 8) for byte in range(8))),
@@ -285,28 +209,17 @@ class ReadAtomicResponder(wiring.Component):
         with m.If(self.inline.ready):
             m.d.sync += self.inline.valid.eq(0)
 
-        # The access's address, and before that the end of a READ.
-        ends = Signal()
-        m.d.comb += [
-            address.eq(entry.address + Mux(ends, extent.length, state.offset)),
-            mark.end.eq(access.address),
-            mark.key.eq(entry.rkey),
-            mark.extent.eq(extent),
-            mark.path_mtu.eq(table.row.path_mtu),
-            cache.mark.eq(mark.mark),
-            scheduler.complete.eq(last),
-        ]
         with m.If(scheduler.ended):
             m.d.sync += scheduler.end.eq(0)
         gives = Signal()  # rows back to the pool: that of an entry which is cut to its end, or all of the QP
         m.d.comb += [
-            pool.take.valid.eq(gives | (scheduler.ended & (last | scheduler.token))),
+            pool.take.valid.eq(gives | (scheduler.ended & (cutter.last | scheduler.token))),
             pool.take.payload.qp.eq(scheduler.qp),
             pool.take.payload.all.eq(scheduler.token),
         ]
         m.d.sync += gives.eq(pool.take.valid & ~pool.take.ready)
         uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
-        with m.If(waits[1] & (length[LARGE_BITS:] != 0)):
+        with m.If(cutter.large):
             m.d.sync += uncounted.eq(-1)
         with m.Elif(uncounted != 0):
             m.d.sync += uncounted.eq(uncounted - 1)
@@ -330,68 +243,53 @@ class ReadAtomicResponder(wiring.Component):
             with m.State("ROW"):
                 m.next = "WEIGH"
             with m.State("WEIGH"):
-                m.d.comb += ends.eq(1)
-                m.d.sync += access.address.eq(address)
+                m.d.comb += cutter.ends.eq(1)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
-                m.d.comb += mark.load.eq(1)
+                m.d.comb += [mark.load.eq(1), cutter.load.eq(1)]
+                m.d.sync += scheduler.skip.eq(0)
                 m.next = "WEIGH"  # if it has to wait, all is computed once more
-                m.d.sync += [
-                    access.address.eq(address),
-                    access.quiet.eq(state.quiet),
-                    access.pd.eq(table.row.pd),
-                    mtu_code.eq(table.row.path_mtu),
-                    header.psn.eq(psn_next(entry.psn, state.packets)),
-                    left.eq(extent.length - state.offset),
-                    length.eq(Mux(scheduler.token, 0, ATOMIC_BYTES)),
-                    last.eq(~scheduler.token),
-                    atomic.eq(~scheduler.token & ~is_read & ~is_replay),
-                    replay.eq(~scheduler.token & is_replay),
-                    fresh.eq(~scheduler.token & is_read & ~is_repeat & ~state.middle),
-                    scheduler.skip.eq(0),
-                ]
                 with m.If(scheduler.token):
-                    m.d.sync += [scheduler.end.eq(1), waits.eq(-1)]
+                    m.d.comb += cutter.say.eq(1)
+                    m.d.sync += scheduler.end.eq(1)
                     m.next = "SAY"
-                with m.Elif(table.write_conflict[1]):
-                    pass
                 with m.Elif(scheduler.recalling):
                     m.next = "RECALL"
                 with m.Elif(~may):
                     m.next = "IDLE"
-                with m.Elif(is_read & ~(is_repeat & ~state.middle)):
+                with m.Elif(kind.read & ~(kind.repeat & ~state.middle)):
                     m.d.sync += scheduler.end.eq(1)
                     m.next = "MEASURE"
-                with m.Elif(is_read | is_replay):
+                with m.Elif(kind.read | kind.replay):
                     # The value that was found last stands until it is taken.
                     with m.If(~self.inline.valid):
                         m.d.comb += cache.search.eq(1)
                         m.next = "SEARCH"
                 with m.Elif(cache.room):
-                    m.d.comb += cache.put.eq(1)
-                    m.d.sync += [scheduler.end.eq(1), waits.eq(-1)]
+                    m.d.comb += [cache.put.eq(1), cutter.say.eq(1)]
+                    m.d.sync += scheduler.end.eq(1)
                     m.next = "SAY"
             with m.State("RECALL"):
                 # Who asked may have given up, and another may ask.
                 m.next = "IDLE"
                 with m.If(self.recall_en & (self.recall.qp == scheduler.qp)):
-                    given_up = ~psn_before(header.psn, self.recall.psn)
-                    with m.If(scheduler.open & (is_read | is_replay) & given_up):
-                        m.d.comb += cache.keep.eq(fresh)
+                    given_up = ~psn_before(cutter.psn, self.recall.psn)
+                    with m.If(scheduler.open & (kind.read | kind.replay) & given_up):
+                        m.d.comb += cache.keep.eq(cutter.fresh)
                         m.next = "LOST"
                     with m.Else():
                         m.d.comb += self.recalled.eq(1)
             with m.State("MEASURE"):
-                m.d.comb += [cache.keep.eq(fresh), cache.cut.eq(1)]
-                m.d.sync += [last.eq(fits), length.eq(Mux(fits, left, mtu)), waits.eq(-1)]
+                m.d.comb += [cache.keep.eq(cutter.fresh), cache.cut.eq(1), cutter.measure.eq(1), cutter.say.eq(1)]
                 m.next = "SAY"
             with m.State("SEARCH"):
-                with m.If(cache.done & cache.found & is_repeat):
-                    m.d.sync += [access.quiet.eq(cache.was_cut), scheduler.end.eq(1)]
+                with m.If(cache.done & cache.found & kind.repeat):
+                    m.d.comb += cutter.again.eq(1)
+                    m.d.sync += scheduler.end.eq(1)
                     m.next = "MEASURE"
                 with m.Elif(cache.done & cache.found):
-                    m.d.comb += self.count_replays.eq(1)
-                    m.d.sync += [self.inline.valid.eq(1), scheduler.end.eq(1), waits.eq(-1)]
+                    m.d.comb += [self.count_replays.eq(1), cutter.say.eq(1)]
+                    m.d.sync += [self.inline.valid.eq(1), scheduler.end.eq(1)]
                     m.next = "SAY"
                 with m.Elif(cache.done):
                     m.next = "LOST"
@@ -401,10 +299,7 @@ class ReadAtomicResponder(wiring.Component):
                     m.d.comb += written.eq(1)
                     m.d.sync += [scheduler.end.eq(1), scheduler.skip.eq(1)]
                     m.next = "IDLE"
-            with m.State("SAY"):
-                still = waits & ~Cat(self.access.ready, self.packet.ready)
-                m.d.sync += waits.eq(still)
-                with m.If(still == 0):
-                    m.d.comb += written.eq(1)
-                    m.next = "IDLE"
+            with m.State("SAY"), m.If(cutter.gone):
+                m.d.comb += written.eq(1)
+                m.next = "IDLE"
         return m

@@ -32,7 +32,7 @@ class ReadMark(wiring.Component):
     end, key : 64, 32
         Address behind the range; its key.
     extent : ``READ_EXTENT``
-    path_mtu : 4
+    path_mtu : 3
         Attribute of the QP.
     load : 1
         Strobe: the inputs are taken.
@@ -43,14 +43,14 @@ class ReadMark(wiring.Component):
     end: In(64)
     key: In(32)
     extent: In(READ_EXTENT)
-    path_mtu: In(4)
+    path_mtu: In(3)
     load: In(1)
     mark: Out(MARK_BITS)
 
     def elaborate(self, platform):
         m = Module()
         part = [
-            bit if place < LEAST_MTU else bit & (self.path_mtu[:3] > place - LEAST_MTU + 1)
+            bit if place < LEAST_MTU else bit & (self.path_mtu > place - LEAST_MTU + 1)
             for place, bit in enumerate(self.extent.length[:12])
         ]
         parts = {"end": self.end, "key": self.key, "after": self.extent.after, "part": part}

@@ -14,7 +14,7 @@ from ...stream.connections import connect_signals
 from ...stream.packet import PacketBeat
 from ...stream.transfer import AccessRequest, AttributeWrite, QpControl
 from ..common.layouts import Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind
-from ..common.psn import Sent
+from ..common.psn import PSN_BITS, Sent, psn_next
 from .admission import AdmissionCheck
 from .requester_arbiter import RequesterArbiter, RequesterEvent, RequesterItem
 from .requester_context import BLOCKS_BITS, Phase, RequesterContext, RequesterContextUpdate, StateChange
@@ -29,6 +29,8 @@ ATTRIBUTES = ("state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic
 
 ROWS = 2
 """Rows of block RAM for each context: 4 would take 2 block RAMs less, and 2 cycles more from doorbell to wire."""
+
+LAST_OF_ALL = (1 << PSN_BITS) - 1
 
 LARGE_BITS = 10
 """From 2**10 bytes on a packet counts as large: only of those one too many would matter."""
@@ -121,6 +123,7 @@ class Requester(wiring.Component):
         they are taken.
     sent, sent_en : ``Sent``
         The last PSN that a packet stands for, before the packet comes out; unless one at or behind it was said before.
+        With START_SEND, the PSN before the first one. Not in two cycles in succession.
     failed : stream of ``Failure``; flush : stream of ``Flush``
     hold : 1
         Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``. It may
@@ -200,6 +203,7 @@ class Requester(wiring.Component):
         here, done = fetch.o.payload, Signal()
         qp, event, action, attributes = here.slot, here.item.event, here.item.action, here.attributes
         state, progress, status = here.states.send, here.states.progress, self.status
+        starts = Signal()  # nothing has been sent before the PSN that it is to start with
         settled = Signal()  # nothing of a packet is under way, and what it reported is taken
         idle, was_idle = Signal(), Signal()
         placed = Signal()  # `places` are those of the QP
@@ -292,9 +296,9 @@ class Requester(wiring.Component):
             outputs.target.eq(update.target),
             outputs.action.eq(what),
             settled.eq(outputs.settled),
-            self.sent.qp.eq(segmenter.qp),
-            self.sent.psn.eq(segmenter.last_psn),
-            self.sent_en.eq(segmenter.done & segmenter.fresh),
+            self.sent.qp.eq(Mux(starts, qp, segmenter.qp)),
+            self.sent.psn.eq(Mux(starts, psn_next(here.item.operand, LAST_OF_ALL), segmenter.last_psn)),
+            self.sent_en.eq(starts | (segmenter.done & segmenter.fresh)),
         ]
         uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
         with m.If(self.packet.valid & self.packet.ready & (self.packet.payload.transport.length[LARGE_BITS:] != 0)):
@@ -338,6 +342,7 @@ class Requester(wiring.Component):
                             m.next = "CONTROL"
                     with m.Case(QpAction.START_SEND):
                         change(StateChange.START)
+                        m.d.comb += starts.eq(1)
                     with m.Case(QpAction.DRAIN):
                         change(StateChange.DRAIN)
                         strobe("again")

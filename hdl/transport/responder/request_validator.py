@@ -196,6 +196,8 @@ class RequestValidator(wiring.Component):
         ]
         m.d.comb += [
             self.entry.kind.eq(check.kind),
+            self.entry.path_mtu.eq(attributes.path_mtu),
+            self.entry.pd.eq(attributes.pd),
             self.entry.psn.eq(transport.psn),
             self.entry.msn.eq(outcome.next.msn),
             self.entry.credits.eq(credits),

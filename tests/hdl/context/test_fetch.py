@@ -59,23 +59,32 @@ class World:
             ctx.set(port.data, {"value": values.get(name, self.rng.getrandbits(9))})
 
     async def consume(self, ctx, count):
-        """Takes items, compares what comes with them, and writes back."""
+        """Takes items, compares what comes with them, and writes back; before that, changes them now and then."""
         dut, rng = self.dut, self.rng
         for _ in range(count):
             while not ctx.get(dut.o.valid):
                 await self.tick(ctx)
+            changed = {}
             for _ in range(self.work):
+                now = {name: rng.getrandbits(9) for name in STATES if rng.random() < 0.2}
+                changed |= now
+                for name in STATES:
+                    port = getattr(dut.write, name)
+                    ctx.set(port.change, name in now)
+                    ctx.set(port.data, {"value": now.get(name, rng.getrandbits(9))})
                 await self.tick(ctx)
+                for name in STATES:
+                    ctx.set(getattr(dut.write, name).change, 0)
             while rng.random() < self.stall or not ctx.get(dut.settled):
                 await self.tick(ctx)
             got = plain(ctx.get(dut.o.payload))
             slot = got["slot"]
             assert (slot, got["item"]) == self.sent.pop(0)
-            assert {name: state["value"] for name, state in got["states"].items()} == self.sums[slot]
+            assert {name: state["value"] for name, state in got["states"].items()} == self.sums[slot] | changed
             values = {
                 name: (self.sums[slot][name] + got["item"] + 1) % (1 << state.members["value"])
                 for name, state in STATES.items()
-                if rng.random() < 0.7
+                if name in changed or rng.random() < 0.7
             }
             self.sums[slot].update(values)
             self.give(ctx, values)

@@ -79,13 +79,16 @@ class Bench(Elaboratable):
         pairs = [(r, "status_qp", f), (f, "status", r), (r, "word_addr", f), (f, "word", r)]
         pairs += [(f, "places", r), (r, "reading", f), (r, "reading_qp", f)]
         pairs += [
-            *((c, name, r) for name in ("progress_qp", "progress", "progress_en")),
-            (timers, "watch_qp", c),
+            (c, "progress", r),
             (c, "watch", timers),
         ]
         pairs += [(r, name, block) for name in ("sent", "sent_en") for block in (c, timers)]
         for source, name, sink in pairs:
             m.d.comb += Value.cast(getattr(sink, name)).eq(Value.cast(getattr(source, name)))
+        for told in (r.progress_qp, timers.watch_qp):
+            m.d.comb += told.eq(c.context_qp)
+        for told in (r.progress_en, timers.watch_en):
+            m.d.comb += told.eq(c.context_en)
         return m
 
 

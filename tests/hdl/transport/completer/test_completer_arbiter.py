@@ -8,9 +8,16 @@ from verbena.hdl.transport.completer.completer_arbiter import CompleterArbiter, 
 PORTS = ("control", "failed_requester", "failed_transmitter", "flush", "fired", "job", "done")
 
 
+async def offered(ctx, dut):
+    """In the cycle after it was chosen."""
+    while not ctx.get(dut.o.valid):
+        await ctx.tick()
+    return plain(ctx.get(dut.o.payload))
+
+
 def test_order():
-    """With everything there, the order is fixed; an event's fields are its port's."""
-    dut = CompleterArbiter()
+    """With everything there, the order is fixed; an event's fields are its port's, and stay until it is taken."""
+    dut = CompleterArbiter(8)
     seen = []
 
     async def testbench(ctx):
@@ -23,121 +30,117 @@ def test_order():
         ctx.set(dut.job.payload, job)
         for name in PORTS:
             ctx.set(getattr(dut, name).valid, 1)
-        await ctx.tick()
-        for number in range(6):
-            ctx.set(dut.idle, 1)
-            assert ctx.get(dut.begin)
+        for _ in range(6):
+            event = await offered(ctx, dut)
+            for _ in range(2):
+                assert not any(ctx.get(getattr(dut, name).ready) for name in PORTS)
+                await ctx.tick()
+                assert plain(ctx.get(dut.o.payload)) == event
+            ctx.set(dut.o.ready, 1)
             taken = [name for name in PORTS if ctx.get(getattr(dut, name).ready)]
-            now = plain(ctx.get(dut.next))
+            words = ctx.get(dut.status), ctx.get(dut.syndrome)
             await ctx.tick()
-            ctx.set(dut.idle, 0)
+            ctx.set(dut.o.ready, 0)
             for name in taken:
                 ctx.set(getattr(dut, name).valid, 0)
-            assert plain(ctx.get(dut.event)) == now
-            assert not any(ctx.get(getattr(dut, name).ready) for name in PORTS)
-            seen.append((taken, now))
-            if number == 0:
-                assert taken == []  # a token stays
-                ctx.set(dut.control_taken, 1)
-                assert ctx.get(dut.control.ready)
-                await ctx.tick()
-                ctx.set(dut.control.valid, 0)
-                ctx.set(dut.control_taken, 0)
-            await ctx.tick()
-        assert not ctx.get(dut.begin)
+            seen.append((taken, event["slot"], event["item"], words))
+        await ctx.tick().repeat(3)
+        assert not ctx.get(dut.o.valid)
 
     simulate(dut, testbench)
-    assert [taken for taken, _ in seen[1:]] == [[name] for name in PORTS[1:5]] + [["job", "done"]]
-    assert [event["qp"] for _, event in seen] == [1, 2, 3, 4, 5, 6]
+    assert [taken for taken, *_ in seen] == [[]] + [[name] for name in PORTS[1:5]] + [["job", "done"]]
+    assert [qp for _, qp, *_ in seen] == [1, 2, 3, 4, 5, 6]
     kinds = [EventKind.CONTROL, EventKind.FAILURE, EventKind.FAILURE, EventKind.FLUSH, EventKind.FIRED]
-    assert [EventKind(event["kind"]) for _, event in seen] == [*kinds, EventKind.RESPONSE]
+    assert [EventKind(item["kind"]) for _, _, item, _ in seen] == [*kinds, EventKind.RESPONSE]
     for number in (1, 2, 5):
-        event = seen[number][1]
-        assert (event["index"], event["status"], event["syndrome"]) == (11 + number, 21 + number, 31 + number)
-    assert (seen[3][1]["index"], seen[3][1]["drain"], seen[4][1]["generation"]) == (14, 1, 15)
+        _, _, item, words = seen[number]
+        assert (item["index"], *words) == (11 + number, 21 + number, 31 + number)
+    flush, fired = seen[3][2], seen[4][2]
+    assert (flush["index"], flush["drain"], fired["generation"]) == (14, 1, 15)
 
 
 def test_responses():
-    """Job and Done go together; NOTHING and TOKEN go by, one a cycle, and in order with the others."""
+    """Job and Done go together, in order; NOTHING goes by, and a TOKEN is an event."""
     rng = make_rng()
-    dut = CompleterArbiter()
+    dut = CompleterArbiter(8)
     kinds = [rng.choice([Kind.NOTHING, Kind.TOKEN, Kind.ACK, Kind.DATA]) for _ in range(200)]
-    events, tokens, discards = [], [], []
+    events, discards = [], []
 
     async def testbench(ctx):
-        jobs, busy = 0, 0
+        jobs = 0
         while jobs < len(kinds):
             if not ctx.get(dut.job.valid) and rng.random() < 0.6:
                 ctx.set(dut.job.payload, {"qp": 3, "kind": kinds[jobs], "psn": jobs})
                 ctx.set(dut.job.valid, 1)
             if not ctx.get(dut.done.valid) and rng.random() < 0.6:
                 ctx.set(dut.done.valid, 1)
-            ctx.set(dut.idle, busy == 0)
+            ctx.set(dut.o.ready, rng.random() < 0.3)
+            ctx.set(dut.dropped, rng.random() < 0.3)
             ready = ctx.get(dut.job.ready)
             assert ready == ctx.get(dut.done.ready)
-            assert not ready or (ctx.get(dut.job.valid) and ctx.get(dut.done.valid) and not busy)
-            if ctx.get(dut.begin):
-                events.append(jobs)
-                busy = rng.randrange(1, 5)
-            else:
-                busy = max(0, busy - 1)
+            assert not ready or (ctx.get(dut.job.valid) and ctx.get(dut.done.valid))
+            if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
+                events.append((jobs, EventKind(ctx.get(dut.o.payload).item.kind)))
+                assert ready
             if ctx.get(dut.discarded):
                 discards.append(jobs)
+                assert ready
+                assert not ctx.get(dut.dropped)
             await ctx.tick()
             if ready:
                 ctx.set(dut.job.valid, 0)
                 ctx.set(dut.done.valid, 0)
                 jobs += 1
-            if ctx.get(dut.token_done):
-                tokens.append(jobs - 1)
 
     simulate(dut, testbench, seed=rng.seed_value)
-    assert events == [k for k, kind in enumerate(kinds) if kind in (Kind.ACK, Kind.DATA)]
-    assert tokens == [k for k, kind in enumerate(kinds) if kind == Kind.TOKEN]
+    kind = {Kind.TOKEN: EventKind.TOKEN, Kind.ACK: EventKind.RESPONSE, Kind.DATA: EventKind.RESPONSE}
+    assert events == [(k, kind[what]) for k, what in enumerate(kinds) if what in kind]
     assert discards == [k for k, kind in enumerate(kinds) if kind == Kind.NOTHING]
 
 
 def test_query_waits_alone():
-    dut = CompleterArbiter()
+    dut = CompleterArbiter(8)
 
     async def testbench(ctx):
-        ctx.set(dut.idle, 1)
+        ctx.set(dut.o.ready, 1)
         ctx.set(dut.replying, 1)
         ctx.set(dut.control.payload, {"qp": 1, "action": QpAction.QUERY})
         ctx.set(dut.control.valid, 1)
-        assert not ctx.get(dut.begin)
+        await ctx.tick().repeat(3)
+        assert not ctx.get(dut.o.valid)
         ctx.set(dut.fired.payload, {"qp": 2})
         ctx.set(dut.fired.valid, 1)
-        await ctx.tick()
-        assert ctx.get(dut.begin)
-        assert ctx.get(dut.next).qp == 2
+        assert (await offered(ctx, dut))["slot"] == 2
         await ctx.tick()
         ctx.set(dut.fired.valid, 0)
         ctx.set(dut.replying, 0)
-        await ctx.tick()
-        assert ctx.get(dut.next).qp == 1
+        assert (await offered(ctx, dut))["slot"] == 1
+
+    simulate(dut, testbench)
 
 
 def test_a_token_is_seen_once():
-    """It is not taken up again in the cycle after it was taken."""
-    dut = CompleterArbiter()
+    """It is not offered again while it is dealt with, nor in the cycle after it was taken."""
+    dut = CompleterArbiter(8)
 
     async def testbench(ctx):
         ctx.set(dut.control.payload, {"qp": 1, "action": QpAction.RESUME})
         ctx.set(dut.control.valid, 1)
-        ctx.set(dut.idle, 1)
+        ctx.set(dut.o.ready, 1)
+        await offered(ctx, dut)
         await ctx.tick()
-        assert ctx.get(dut.begin)
-        await ctx.tick()
-        ctx.set(dut.idle, 0)
-        await ctx.tick().repeat(2)
+        for _ in range(5):
+            assert not ctx.get(dut.o.valid)
+            await ctx.tick()
         ctx.set(dut.control_taken, 1)
+        assert ctx.get(dut.control.ready)
         await ctx.tick()
         ctx.set(dut.control.valid, 0)
         ctx.set(dut.control_taken, 0)
-        ctx.set(dut.idle, 1)
         for _ in range(4):
-            assert not ctx.get(dut.begin)
+            assert not ctx.get(dut.o.valid)
             await ctx.tick()
+        ctx.set(dut.control.valid, 1)
+        assert (await offered(ctx, dut))["slot"] == 1
 
     simulate(dut, testbench)

@@ -1,6 +1,8 @@
 """The oldest message of each queue, against a list."""
 
+import pytest
 from completer_world import READS
+from conflict_ram import tear
 from streams import make_rng, plain, simulate
 from verbena.hdl.abi.wqe import SendOpcode
 from verbena.hdl.transport.completer.outstanding_messages import OutstandingMessages
@@ -20,9 +22,9 @@ async def tell(ctx, dut, qp, index, last, opcode, signaled):
 async def clear(ctx, dut, qp):
     ctx.set(dut.qp, qp)
     ctx.set(dut.clear, 1)
-    await ctx.tick()
+    while not (await ctx.tick().sample(dut.cleared))[2]:
+        pass
     ctx.set(dut.clear, 0)
-    await ctx.tick()
 
 
 def test_messages():
@@ -68,7 +70,7 @@ def test_messages():
 
 
 def test_pace():
-    """One message every 2 cycles; ``seek`` is answered after 2."""
+    """One message a cycle; ``seek`` is answered after 2."""
     dut = OutstandingMessages(QPS, WINDOW)
 
     async def testbench(ctx):
@@ -80,10 +82,10 @@ def test_pace():
             ctx.set(dut.outstanding.payload, message)
             if (await ctx.tick().sample(dut.outstanding.ready))[2]:
                 taken.append(cycle)
-        assert taken == [0, 2, 4, 6]
+        assert taken == list(range(8))
         ctx.set(dut.outstanding.valid, 0)
         ctx.set(dut.qp, 1)
-        for index in range(4):
+        for index in range(8):
             ctx.set(dut.seek, index)
             ctx.set(dut.oldest, index)
             await ctx.tick().repeat(2)
@@ -92,39 +94,61 @@ def test_pace():
     simulate(dut, testbench)
 
 
-def test_latest():
-    rng = make_rng()
+def test_forgets():
+    """Messages that were told in an earlier life are none; other QPs' stay, and nothing is taken meanwhile."""
     dut = OutstandingMessages(QPS, WINDOW)
-    latest = [0] * QPS
+
+    async def complete(ctx, qp, index):
+        ctx.set(dut.qp, qp)
+        ctx.set(dut.seek, index)
+        ctx.set(dut.oldest, index)
+        await ctx.tick().repeat(3)
+        return ctx.get(dut.message).complete
 
     async def testbench(ctx):
-        for _ in range(200):
-            qp = rng.randrange(QPS)
-            psn = rng.choice([0, 1, PSNS - 1, rng.randrange(PSNS)])
-            other = rng.randrange(QPS)
-            if rng.random() < 0.3:
-                ctx.set(dut.qp, qp)
-                ctx.set(dut.first_psn, psn)
-                ctx.set(dut.restart, 1)
-                if other != qp and rng.random() < 0.5:  # somebody else sends meanwhile
-                    ctx.set(dut.sent, {"qp": other, "psn": 77})
-                    ctx.set(dut.sent_en, 1)
-                    assert not ctx.get(dut.restarted)
-                    await ctx.tick()
-                    ctx.set(dut.sent_en, 0)
-                    latest[other] = 77
-                assert ctx.get(dut.restarted)
-                await ctx.tick()
-                ctx.set(dut.restart, 0)
-                latest[qp] = (psn - 1) % PSNS
-            else:
-                ctx.set(dut.sent, {"qp": qp, "psn": psn})
-                ctx.set(dut.sent_en, 1)
-                await ctx.tick()
-                ctx.set(dut.sent_en, 0)
-                latest[qp] = psn
-            ctx.set(dut.qp, other)
-            await ctx.tick().repeat(3)
-            assert ctx.get(dut.latest) == latest[other]
+        ctx.set(dut.target, 100)
+        for qp in (1, 2):
+            for index in range(WINDOW):
+                await tell(ctx, dut, qp, index, index, SendOpcode.SEND, 1)
+        for qp in (1, 2):
+            assert [await complete(ctx, qp, index) for index in range(WINDOW + 1)] == [1] * WINDOW + [0]
+        ctx.set(dut.outstanding.payload, {"qp": 1, "wqe_index": 0, "last_psn": 1})
+        ctx.set(dut.outstanding.valid, 1)
+        ctx.set(dut.qp, 1)
+        ctx.set(dut.clear, 1)
+        for cycle in range(WINDOW):
+            _, _, cleared, ready = await ctx.tick().sample(dut.cleared, dut.outstanding.ready)
+            assert (cleared, ready) == (cycle == WINDOW - 1, 0)
+        ctx.set(dut.clear, 0)
+        await ctx.tick()
+        ctx.set(dut.outstanding.valid, 0)
+        assert [await complete(ctx, 1, index) for index in range(WINDOW)] == [1] + [0] * (WINDOW - 1)
+        assert all([await complete(ctx, 2, index) for index in range(WINDOW)])
 
-    simulate(dut, testbench, seed=rng.seed_value)
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize("delay", range(6))
+def test_an_entry_that_is_just_written(delay, monkeypatch):
+    """Looked at while it is told, a message is none, or all of it is there; 4 cycles later it is there."""
+    tear(monkeypatch)
+    dut = OutstandingMessages(QPS, WINDOW)
+
+    async def testbench(ctx):
+        await clear(ctx, dut, 1)
+        ctx.set(dut.qp, 1)
+        ctx.set(dut.target, 0x10)
+        ctx.set(dut.outstanding.payload, {"qp": 1, "wqe_index": 0, "last_psn": 0xF, "opcode": SendOpcode.SEND})
+        seen = []
+        for cycle in range(12):
+            ctx.set(dut.outstanding.valid, cycle == 3)
+            ctx.set(dut.seek, 0 if cycle >= delay else 1)
+            await ctx.tick()
+            message = ctx.get(dut.message)
+            seen.append(message.complete)
+            assert not message.stop
+            assert not message.complete or cycle >= delay + 2
+        assert seen.index(1) == max(6, delay + 2)
+        assert all(seen[seen.index(1) :])
+
+    simulate(dut, testbench)

@@ -5,7 +5,6 @@ from collections import Counter, deque
 
 import pytest
 from streams import Deadlock, make_rng, plain, send_all, shared, simulate
-from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.transport.common.layouts import PayloadSource, ResponseKind, TxDescriptorKind
 from verbena.hdl.transport.reads.read_atomic_responder import ReadAtomicResponder
@@ -17,8 +16,8 @@ SETTLED = 30
 """Cycles after which a QP whose response was refused has certainly stopped, if packets are taken."""
 
 
-def context(qp, state=QpState.RTS):
-    return {"state": state, "path_mtu": [1, 2, 1, 5][qp], "pd": 0xA0000 + qp}
+def context(qp):
+    return {"path_mtu": [1, 2, 1, 5][qp], "pd": 0xA0000 + qp}
 
 
 def mtu_of(qp):
@@ -206,7 +205,7 @@ class World:
             else:
                 entry = life.new_entry(rng, mtu_of(qp))
                 fields = {k: v for k, v in entry.items() if k != "source"}
-                ctx.set(dut.entry.payload, {"qp": qp, "entry": fields})
+                ctx.set(dut.entry.payload, {"qp": qp, "entry": fields | context(qp)})
                 self.entering = (qp, entry)
         ctx.set(dut.entry.valid, self.entering is not None)
 
@@ -455,10 +454,6 @@ class World:
                 ctx.set(ports[name].ready, self.chance())
             served_qp = rng.randrange(QPS)
             ctx.set(dut.served_qp, served_qp)
-            ctx.set(dut.attribute_en, rng.random() < 0.05)
-            qp = rng.randrange(QPS)
-            word = rng.randrange(2)
-            ctx.set(dut.attribute, {"index": qp, "word": word, "data": QP_CONTEXT.words(**context(qp))[word]})
             strobes = (dut.recalled, dut.token_done)
             _, _, recalled, token_done, *values = await ctx.tick().sample(*strobes, *sampled, *payloads)
             moved = {name: values[2 * i] and values[2 * i + 1] for i, name in enumerate(names)}
@@ -494,15 +489,6 @@ class World:
                 assert life.cut == (len(life.entries), 0)
 
 
-async def attributes(ctx, dut, **fields):
-    for qp in range(QPS):
-        for word, value in enumerate(QP_CONTEXT.words(**(context(qp) | fields))):
-            ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
-            ctx.set(dut.attribute_en, 1)
-            await ctx.tick()
-    ctx.set(dut.attribute_en, 0)
-
-
 @pytest.mark.parametrize(
     ("stall", "trouble", "recalls"),
     [(0, 0, 0), (0.6, 0, 0), (0, 0.01, 0), (0.6, 0.02, 0), (0, 0, 0.02), (0.6, 0, 0.01), (0.4, 0.01, 0.01)],
@@ -514,7 +500,6 @@ def test_random(stall, trouble, recalls):
     cycles = 6000 if recalls and not trouble else 1500  # a READ is rarely given up in its middle
 
     async def testbench(ctx):
-        await attributes(ctx, dut)
         await world.run(ctx, cycles)
 
     simulate(dut, testbench, seed=rng.seed_value, deadline=100_000)
@@ -533,7 +518,7 @@ async def served(ctx, dut, qp):
 
 
 async def write(ctx, dut, qp, **entry):
-    await send_all(ctx, dut.entry, [{"qp": qp, "entry": {"rkey": qp} | entry}])
+    await send_all(ctx, dut.entry, [{"qp": qp, "entry": context(qp) | {"rkey": qp} | entry}])
 
 
 READ = {"kind": ResponseKind.READ}
@@ -546,7 +531,6 @@ def test_latency(entry, cycles):
     dut = shared(ReadAtomicResponder, QPS)
 
     async def testbench(ctx):
-        await attributes(ctx, dut)
         await write(ctx, dut, 1, **entry)
         ctx.set(dut.release.payload, {"qp": 1})
         ctx.set(dut.release.valid, 1)
@@ -569,7 +553,6 @@ def test_throughput(entry, qps, cycles):
     begins = []
 
     async def releases(ctx):
-        await attributes(ctx, dut)
         for number in range(count):
             qp = number % qps
             while number - len(begins) >= 8:
@@ -608,9 +591,8 @@ def test_round_robin():
     seen = []
 
     async def testbench(ctx):
-        await attributes(ctx, dut, path_mtu=5)
         for qp in (1, 2):
-            await write(ctx, dut, qp, **READ, swap=1 << 16)
+            await write(ctx, dut, qp, **READ, swap=1 << 16, path_mtu=5)
         await send_all(ctx, dut.release, [{"qp": 1}, {"qp": 2}])
         ctx.set(dut.access.ready, 1)
         ctx.set(dut.packet.ready, 1)
@@ -630,7 +612,6 @@ def test_replays_wait_for_each_other():
     dut = shared(ReadAtomicResponder, QPS)
 
     async def testbench(ctx):
-        await attributes(ctx, dut)
         for name in ("access", "packet", "operands", "answered_o"):
             ctx.set(getattr(dut, name).ready, 1)
         for qp in (0, 1):
@@ -706,7 +687,6 @@ class Recaller:
 
     def run(self, script):
         async def testbench(ctx):
-            await attributes(ctx, self.dut, path_mtu=5)
             await script(ctx)
 
         simulate(self.dut, testbench, background=[self.watch])
@@ -717,7 +697,7 @@ def large(psn, number=0):
     after, length = (psn + 16) % (1 << 24), (16 - number) << 12
     kind = ResponseKind.REPEAT if number else ResponseKind.READ
     place = {"psn": (psn + number) % (1 << 24), "address": 0x10000 + (number << 12)}
-    return {"kind": kind, "swap": after << 32 | length} | place
+    return {"kind": kind, "path_mtu": 5, "swap": after << 32 | length} | place
 
 
 @pytest.mark.parametrize("base", [100, 0xFFFFFC])

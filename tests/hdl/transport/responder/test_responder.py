@@ -477,7 +477,8 @@ def test_reads_and_atomics_by_hand():
             await ctx.tick()
         read = {"kind": 0, "psn": 100, "msn": 1, "credits": 5, "address": 0x1234567890, "rkey": 7}
         add = {"kind": 2, "psn": 103, "msn": 2, "credits": 5, "address": 0x1000, "rkey": 9, "swap": 5, "compare": 6}
-        assert world.entries == [(0, read | {"swap": 103 << 32 | 600, "compare": 0}), (0, add)]
+        both = {"path_mtu": 1, "pd": world.values[0]["pd"]}
+        assert world.entries == [(0, both | read | {"swap": 103 << 32 | 600, "compare": 0}), (0, both | add)]
 
         # No more of them than agreed on, 2; when one is answered, the next; PSNs of all responses are there.
         await says(send(COMPARE_SWAP, psn=103, address=0x1000), release=1)  # an old one does not count as one too many

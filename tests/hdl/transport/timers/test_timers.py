@@ -1,5 +1,7 @@
 """Timers against a model that knows cycles only: when each QP's time began, and how long it is."""
 
+from collections import deque
+
 import pytest
 from streams import make_rng, plain, simulate
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
@@ -7,8 +9,12 @@ from verbena.hdl.transport.timers.rnr import RNR_TICKS
 from verbena.hdl.transport.timers.timers import Timers
 
 NEVER = (1 << 32) - 1
-VISIT = 8
+VISIT = 5
 PSNS = 1 << 24
+TOLD = 16
+"""Cycles until what changes in the completer is in the timers, at most."""
+
+WATCHED = {"unacked", "generation", "waiting", "code", "dead"}
 
 
 class Qp:
@@ -53,6 +59,7 @@ class Bench:
         self.late = 0  # cycles that `fired` may cost
         self.due = (0, NEVER, 0, False)
         self.answer = lambda qp: None
+        self.told = deque()  # QPs of which the completer has something to tell
 
     def change(self, qp, **fields):
         qp.past.append((self.time, qp.span, qp.begun, qp.generation))
@@ -61,6 +68,8 @@ class Bench:
         for name, value in fields.items():
             setattr(qp, name, value)
         qp.since = self.time
+        if set(fields) & WATCHED:
+            self.told.append(qp)
         if (qp.unacked, qp.generation, qp.waiting) != before or not fields:
             qp.begun = self.time
         if qp.span is None and not was_idle:
@@ -89,34 +98,48 @@ class Bench:
         for _ in range(2):
             await ctx.tick()
 
+    async def start(self, ctx, qp):
+        """What the requester tells of a QP that starts."""
+        ctx.set(self.dut.sent, {"qp": qp.number, "psn": (qp.unacked - 1) % PSNS})
+        ctx.set(self.dut.sent_en, 1)
+        await ctx.tick()
+        ctx.set(self.dut.sent_en, 0)
+        await ctx.tick()
+
     async def clock(self, ctx):
-        """The watch port, and what fires."""
-        dut, asked, valid_before, waiting, rose, gone = self.dut, 0, False, None, 0, 0
+        """What the completer tells, and what fires."""
+        dut, asked, valid_before, waiting, rose, gone, quiet = self.dut, 0, False, None, 0, 0, False
+        visited = dut._fetch.o
+        self.told.extend(self.qps)
         ctx.set(dut.tick, self.tick)
         while True:
             ready = self.rng.random() >= self.stall
             ctx.set(dut.fired.ready, ready)
-            signals = dut.watch_qp, dut.fired.valid, dut.fired.payload, dut.count_timeouts, dut.next_due
-            _, _, number, valid, payload, counted, due = await ctx.tick().sample(*signals)
+            quiet = not quiet and bool(self.told)
+            ctx.set(dut.watch_en, quiet)
+            if quiet:
+                qp = self.told.popleft()
+                ctx.set(dut.watch_qp, qp.number)
+                ctx.set(
+                    dut.watch,
+                    {
+                        "unacked": qp.unacked,
+                        "generation": qp.generation,
+                        "waiting": qp.waiting,
+                        "rnr_timer": qp.code,
+                        "dead": qp.dead,
+                    },
+                )
+            signals = dut.fired.valid, dut.fired.payload, dut.count_timeouts, dut.next_due
+            _, _, number, valid, payload, counted, due = await ctx.tick().sample(visited.payload.slot, *signals)
             self.time += 1
             self.timeouts += counted
             if number == 0 and asked:
                 self.due = (self.time, due, len(self.fired), len(self.fired) != self.due[2])
             asked = number
-            qp = self.qps[number]
-            ctx.set(
-                dut.watch,
-                {
-                    "unacked": qp.unacked,
-                    "generation": qp.generation,
-                    "waiting": qp.waiting,
-                    "rnr_timer": qp.code,
-                    "dead": qp.dead,
-                },
-            )
             if valid and not valid_before:
                 # One that had to wait for its predecessor was judged before that one came out.
-                self.note(plain(payload), VISIT + (self.time - rose if self.time - gone <= 2 else 0))
+                self.note(plain(payload), TOLD + VISIT + (self.time - rose if self.time - gone <= 2 else 0))
                 rose = self.time
             assert not valid_before or (valid and payload == waiting)
             valid_before, waiting = valid and not ready, payload
@@ -128,7 +151,7 @@ class Bench:
 
     def latest(self, span):
         cycles = max(self.tick, 1)
-        return (span + 1) * cycles + 2 * self.scan + self.late + 8
+        return (span + 1) * cycles + 2 * self.scan + self.late + TOLD + 8
 
     def note(self, payload, lag):
         """It fired: now, or at most ``lag`` cycles ago, it was due."""
@@ -154,6 +177,7 @@ def test_time(tick):
             await ctx.tick()
 
     async def testbench(ctx):
+        await bench.start(ctx, qp)
         await bench.configure(ctx, qp, state=QpState.RTS, timeout=4)
         for _ in range(3 * bench.scan):
             await ctx.tick()
@@ -190,6 +214,7 @@ def test_longest():
 
     async def testbench(ctx):
         qp = bench.qps[1]
+        await bench.start(ctx, qp)
         await bench.configure(ctx, qp, state=QpState.RTS, timeout=31)
         await bench.send(ctx, qp, (qp.unacked + 3) % PSNS)
         assert 2**31 - 4 * bench.scan <= await due(ctx, qp) <= 2**31
@@ -201,11 +226,12 @@ def test_longest():
 
 
 def test_what_was_sent_in_an_earlier_life():
-    """A QP that comes to RTS again has nothing outstanding, wherever its PSNs begin."""
+    """A QP that starts once more has nothing outstanding, wherever its PSNs begin."""
     bench = Bench(2, 1, make_rng())
 
     async def testbench(ctx):
         qp = bench.qps[1]
+        await bench.start(ctx, qp)
         await bench.configure(ctx, qp, state=QpState.RTS, timeout=3)
         await bench.send(ctx, qp, (qp.unacked + 3) % PSNS)
         while not bench.fired:
@@ -215,6 +241,7 @@ def test_what_was_sent_in_an_earlier_life():
             await ctx.tick()
         count = len(bench.fired)
         bench.change(qp, unacked=0x123456, last=None)
+        await bench.start(ctx, qp)
         await bench.configure(ctx, qp, state=QpState.RTS)
         for _ in range(300):
             await ctx.tick()
@@ -232,7 +259,7 @@ def test_many(stall):
     rng = make_rng()
     tick = rng.choice([0, 1, 5, 16])
     bench = Bench(8, tick, rng, first=rng.choice([0, 1000]))
-    bench.stall, bench.late = stall, 600 if stall else 0
+    bench.stall, bench.late = stall, 600 if stall else 150  # the scan waits while attributes are written
 
     def answer(qp):
         if rng.random() < 0.6:
@@ -242,6 +269,7 @@ def test_many(stall):
 
     async def testbench(ctx):
         for qp in bench.qps:
+            await bench.start(ctx, qp)
             await bench.configure(ctx, qp, state=QpState.RTS, timeout=rng.randrange(6))
         # With some seeds a QP has nothing to wait for for long.
         while bench.time < 8_000 or (len({qp for _, qp, _ in bench.fired}) < 8 and bench.time < 100_000):
@@ -279,6 +307,7 @@ def test_next_due():
 
     async def testbench(ctx):
         for qp in bench.qps:
+            await bench.start(ctx, qp)
             await bench.configure(ctx, qp, state=QpState.RTS, timeout=4 + qp.number)
             await bench.send(ctx, qp, (qp.unacked + 3) % PSNS)
         for round_ in range(12):
@@ -298,3 +327,24 @@ def test_next_due():
 def test_refuses_a_wrong_count(qps):
     with pytest.raises(ValueError, match="power of two"):
         Timers(qps)
+
+
+def test_rest():
+    """Nothing fires of a former life; when the rest is over, what was told meanwhile counts."""
+    bench = Bench(2, 1, make_rng())
+
+    async def testbench(ctx):
+        ctx.set(bench.dut.rest, 1)
+        qp = bench.qps[1]
+        await bench.start(ctx, qp)
+        await bench.configure(ctx, qp, state=QpState.RTS, timeout=3)
+        bench.late = 400
+        await bench.send(ctx, qp, (qp.unacked + 3) % PSNS)
+        await ctx.tick().repeat(300)
+        assert not bench.fired
+        assert ctx.get(bench.dut.next_due) == NEVER
+        ctx.set(bench.dut.rest, 0)
+        while not bench.fired:
+            await ctx.tick()
+
+    simulate(bench.dut, testbench, background=[bench.clock])
