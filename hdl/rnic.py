@@ -216,7 +216,7 @@ class Rnic(wiring.Component):
                 address_width=c.address_width,
                 bus_domain=HOST,
             ),
-            "completions": CompletionWriter(width, c.cqs, qps, writes=c.unanswered),
+            "completions": CompletionWriter(width, c.cqs, writes=c.unanswered),
             "events": EventWriter(width),
         }
         for name, block in self._blocks.items():

@@ -26,6 +26,7 @@ from .regions import LOG_MPT_SIZE, Regions
 __all__ = ["Adapter", "AdapterError", "read_counters"]
 
 LOG_EQ_SIZE = 12
+QPN_BITS = 24
 COMMAND_CYCLES = 4_000_000
 ARP_TRIES = 3
 """ARP requests, a second apart: as many as Linux sends (``mcast_solicit``, ``retrans_time``)."""
@@ -323,14 +324,16 @@ class Adapter:
             self.cq_table.give_back(number)
 
     def _free_number(self):
-        """The next QP number in turn, so that one that was given back rests as long as it can: packets and events of
-        its former life may still be on their way. Peers learn them, so they take turns in a random order.
+        """A random QP number: peers learn it, and packets and events of those before it may still be on their way. Its
+        low bits are the place that the device gives it, which is the next in turn of those that are free.
         """
+        used = {number % self.max_qp for number in self.qps}
         for i in range(self._turn + 1, self._turn + 1 + self.max_qp):
-            number = self.max_qp + self._order[i % self.max_qp]
-            if number not in self.qps:
+            place = self._order[i % self.max_qp]
+            if place not in used:
                 self._turn = i % self.max_qp
-                return number
+                (high,) = self._random.sample(range(1, (1 << QPN_BITS) // self.max_qp), 1)
+                return high * self.max_qp + place
         raise AdapterError(errno.ENOMEM, f"all {self.max_qp} QPs are in use")
 
     def ring_qp(self, number, register, index):

@@ -58,13 +58,14 @@ QP_CONTEXT = Record(
         Field("max_rd_atomic", 8),
         Field("max_dest_rd_atomic", 8),
         Field("_", 16),
-        # words 16 to 18
+        # words 16 to 19
         Field("sq_psn", 24, "first PSN sent"),
         Field("_", 8),
         Field("rq_psn", 24, "first PSN expected"),
         Field("_", 8),
         Field("qkey", 32),
-        Field("_", 32),
+        Field("qpn", 24, "own number; that of the command counts, whatever stands here"),
+        Field("_", 8),
     ],
     "QP attributes. Words from 20 on are kept for UD, SRQ and IPv6.",
 )

@@ -23,6 +23,8 @@ __all__ = ["Commands"]
 
 NO_EVENT = 255
 
+QPN_WORD = QP_CONTEXT.fields["qpn"].word
+
 COMPLETIONS = 32
 """Cycles in which the completions move, until those that were under way are written or lost: at most 5 of them, each
 with 3 cycles behind it in which the next one is handed on, and 12 to spare."""
@@ -35,6 +37,9 @@ class Commands(wiring.Component):
     Attributes live here once more, in full, for QUERY_QP and for the state that an error changes. Words are written
     from the last to the first, so that ``state`` comes last. START_RECEIVE and START_SEND send their token before the
     attributes are written, all others after them: a QP never runs on half of its attributes.
+
+    The low bits of a QP number are the QP's index. CREATE_QP may name any whose place is empty, or its own; other
+    commands must name the one that has it: BAD_NUMBER.
 
     A QP that has gone to ERR by itself stays there, whatever the host believes, until RESET: BAD_STATE, as for DRAIN
     when the QP is not in RTS, and RESUME when it is not in SQD.
@@ -146,6 +151,8 @@ class Commands(wiring.Component):
         action = Signal(QpAction)
         psn = Signal(24)
         word = Signal(range(QP_CONTEXT_WORDS))
+        qpn = self.command.payload.number
+        whose = Signal()  # the QP number of `number` is read
         plan = Signal(Plan)
         result = Signal(CommandStatus)
         destroy = Signal()
@@ -162,8 +169,8 @@ class Commands(wiring.Component):
             decoder.command.eq(self.command.payload),
             decoder.cqc_log_size.eq(self.cqc_log_size),
             contexts.number.eq(number),
-            contexts.word.eq(word),
-            contexts.data.eq(Mux(destroy, 0, self.mailbox_r_data)),
+            contexts.word.eq(Mux(whose, QPN_WORD, word)),
+            contexts.data.eq(Mux(destroy, 0, Mux(word == QPN_WORD, qpn, self.mailbox_r_data))),
             self.mailbox_addr.eq(word),
             self.mailbox_w_data.eq(contexts.row),
             tokens.request.payload.qp.eq(number),
@@ -175,7 +182,7 @@ class Commands(wiring.Component):
             self.invalidate.payload.index.eq(self.command.payload.number),
             self.invalidate.payload.translations.eq(self.command.payload.opcode == Command.INVALIDATE_MTT),
             events.i.payload.type.eq(report.event),
-            events.i.payload.number.eq(number | self.qps),
+            events.i.payload.number.eq(contexts.row),
         ]
         # A reset does not reach the memories. First the sets that wait in memory are taken out, a cycle a QP.
         sweep = Signal(range(self.qps))
@@ -227,9 +234,23 @@ class Commands(wiring.Component):
                     m.next = "DECODE"
 
             with m.State("DECODE"):
+                m.d.comb += whose.eq(1)
                 with m.Switch(plan):
                     with m.Case(Plan.NOTHING):
                         m.next = "FINISH"
+                    with m.Case(Plan.WRITE_CQ):
+                        m.next = "CONTROL_CQ"
+                    with m.Case(Plan.INVALIDATE):
+                        m.next = "INVALIDATE"
+                    with m.Default():
+                        m.next = "WHOSE"
+
+            # Whose is the place that the low bits of the number say? A new QP may take an empty one.
+            with m.State("WHOSE"):
+                m.next = "CHECK"
+            with m.State("CHECK"):
+                mine, empty = contexts.row[: len(qpn)] == qpn, contexts.row[: len(qpn)] == 0
+                with m.Switch(plan):
                     with m.Case(Plan.WRITE_QP):
                         m.next = "WRITE_QP"
                     with m.Case(Plan.MODIFY_QP):
@@ -237,10 +258,9 @@ class Commands(wiring.Component):
                     with m.Case(Plan.READ_QP):
                         m.d.comb += replies.clear.eq(1)
                         m.next = "READ_ADDRESS"
-                    with m.Case(Plan.WRITE_CQ):
-                        m.next = "CONTROL_CQ"
-                    with m.Case(Plan.INVALIDATE):
-                        m.next = "INVALIDATE"
+                with m.If(~mine & ~(empty & (self.command.payload.opcode == Command.CREATE_QP))):
+                    m.d.sync += result.eq(CommandStatus.BAD_NUMBER)
+                    m.next = "FINISH"
 
             # MODIFY_QP: the PSN that its action wants stands in the mailbox.
             with m.State("PSN"):
@@ -288,7 +308,7 @@ class Commands(wiring.Component):
                 with m.If(tokens.request.ready):
                     m.next = "FINISH"
                     with m.If(reporting):
-                        m.next = "EVENT"
+                        m.next = "EVENT_ADDRESS"
                     with m.Elif(starting):
                         m.next = "WRITE_QP"
                     with m.Elif(action == QpAction.RESET):
@@ -356,12 +376,18 @@ class Commands(wiring.Component):
                 m.next = "REPORTED"
                 with m.If(report.event == EventType.SQ_DRAINED):
                     with m.If(old.state == QpState.SQD):
-                        m.next = "EVENT"
+                        m.next = "EVENT_ADDRESS"
                 with m.Elif((old.state == QpState.RTR) | (old.state == QpState.RTS) | (old.state == QpState.SQD)):
                     m.d.comb += contexts.write_qp.eq(1)
                     m.next = "SETTLE"
+            with m.State("EVENT_ADDRESS"):
+                m.d.comb += whose.eq(1)
+                m.next = "EVENT_WAIT"
+            with m.State("EVENT_WAIT"):
+                m.d.comb += whose.eq(1)
+                m.next = "EVENT"
             with m.State("EVENT"):
-                m.d.comb += events.i.valid.eq(report.event != NO_EVENT)
+                m.d.comb += [whose.eq(1), events.i.valid.eq(report.event != NO_EVENT)]
                 with m.If(events.i.ready | (report.event == NO_EVENT)):
                     m.next = "REPORTED"
             with m.State("REPORTED"):

@@ -37,7 +37,7 @@ class Decoder(wiring.Component):
     cqc_log_size : 4
         The logarithm of the number of CQs that there may be.
     number : 14
-        Index of the QP, or number of the CQ.
+        Index of the QP, the low bits of its number, or number of the CQ.
     action : ``QpAction``
     word
         First word: of the context, from which it is written downwards; READ_QP: read upwards; MODIFY_QP: with the PSN.
@@ -72,7 +72,7 @@ class Decoder(wiring.Component):
         known = Signal(init=1)
         in_range = Signal()
         good = Signal(init=1)
-        m.d.comb += in_range.eq(number[qp_bits:] == 1)
+        m.d.comb += in_range.eq(number[1:] != 0)  # 0 and 1 are the management's
         with m.Switch(opcode):
             with m.Case(Command.NOP):
                 m.d.comb += in_range.eq(1)
@@ -90,7 +90,7 @@ class Decoder(wiring.Component):
             with m.Case(Command.QUERY_QP):
                 m.d.comb += [plan.eq(Plan.READ_QP), self.action.eq(QpAction.QUERY)]
             with m.Case(Command.DESTROY_QP):
-                m.d.comb += [plan.eq(Plan.WRITE_QP), self.destroy.eq(1)]
+                m.d.comb += [plan.eq(Plan.WRITE_QP), self.word.eq(QP_CONTEXT_WORDS - 1), self.destroy.eq(1)]
             with m.Case(Command.CREATE_CQ, Command.DESTROY_CQ, Command.MODIFY_CQ):
                 m.d.comb += [
                     plan.eq(Plan.WRITE_CQ),

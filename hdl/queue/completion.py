@@ -28,6 +28,19 @@ CqArm = data.StructLayout({"cq": CQN_BITS} | Arms)
 SAVED = (*(f"{name}_seen" for name in Arms), "dead", "ring")
 """Fields of a notice that the engine's part of a record has."""
 
+COPIED = (
+    "immediate",
+    "byte_length",
+    "status",
+    "opcode",
+    "flags",
+    "wqe_index",
+    "qpn",
+    "source_qpn",
+    "syndrome",
+)
+"""Fields of a CQE that are those of the completion."""
+
 WORDS = 3
 """32-bit words of a CQ's attributes."""
 
@@ -64,8 +77,8 @@ class CompletionWriter(wiring.Component):
     ----------
     data_width : int
         Bits of ``data``: 64, 128, 256 or 512.
-    cqs, qps : int
-        CQs that have a slot, and QPs, powers of two, at least 2. The QP number in a CQE is ``qps`` plus the index.
+    cqs : int
+        CQs that have a slot, a power of two, at least 2.
     writes : int
         Most CQEs in flight.
 
@@ -99,16 +112,14 @@ class CompletionWriter(wiring.Component):
         Strobes.
     """
 
-    def __init__(self, data_width, cqs, qps, *, writes=16):
-        for name, count in ("cqs", cqs), ("qps", qps):
-            if not isinstance(count, int) or not 2 <= count <= 4096 or count & count - 1:
-                raise ValueError(f"{name} must be a power of two, 2 to 4096, not {count!r}")
+    def __init__(self, data_width, cqs, *, writes=16):
+        if not isinstance(cqs, int) or not 2 <= cqs <= 4096 or cqs & cqs - 1:
+            raise ValueError(f"cqs must be a power of two, 2 to 4096, not {cqs!r}")
         if not isinstance(writes, int) or not 2 <= writes <= 64:
             raise ValueError(f"writes must be 2 to 64, not {writes!r}")
         beat = PacketBeat(data_width)
         self.data_width = data_width
         self.cqs = cqs
-        self.qps = qps
         self.writes = writes
         super().__init__(
             {
@@ -359,10 +370,7 @@ class CompletionWriter(wiring.Component):
         # -- What is written.
         cqe = Signal(record_layout(CQE))
         out = self.data.payload
-        m.d.comb += [
-            cqe[name].eq(payload[name])
-            for name in ("immediate", "byte_length", "status", "opcode", "flags", "wqe_index", "source_qpn", "syndrome")
-        ]
+        m.d.comb += [cqe[name].eq(payload[name]) for name in COPIED]
         old = Value.cast(saved)[: 8 * CQC_SAVED]
         m.d.comb += [
             *(saved[name].eq(row[name]) for name in ("base", "log_size", "valid")),
@@ -370,7 +378,6 @@ class CompletionWriter(wiring.Component):
             saved.producer.eq(position),
         ]
         m.d.comb += [
-            cqe.qpn.eq(Cat(payload.qp[: ceil_log2(self.qps)], 1)),
             cqe.phase.eq(phase),
             out.data.eq(cqe.as_value().word_select(beat, min(256, self.data_width))),
             out.count.eq(min(32, self.data_width // 8)),

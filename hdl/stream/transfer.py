@@ -95,7 +95,8 @@ QpError = data.StructLayout({"qp": 12, "event": 8})
 Completion = data.StructLayout(
     {
         "cq": 16,
-        "qp": 12,  # QP index; the CQE carries the QP number
+        "qp": 12,
+        "qpn": 24,
         "source_qpn": 24,
         "wqe_index": 16,
         "opcode": 8,

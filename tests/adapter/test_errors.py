@@ -23,11 +23,13 @@ from ends import (
 )
 from scapy.contrib.roce import AETH
 from scapy.utils import rdpcap
+from verbena.sim.pair import join
 from verbena.sw.verbs.libibverbs_enums import (
     ibv_access_flags,
     ibv_event_type,
     ibv_qp_attr_mask,
     ibv_qp_state,
+    ibv_qp_type,
     ibv_send_flags,
     ibv_wc_status,
     ibv_wr_opcode,
@@ -35,7 +37,7 @@ from verbena.sw.verbs.libibverbs_enums import (
 from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
-from verbena.sw.verbs.qp import QPAttr
+from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from verbena.sw.verbs.wr import SGE, SendWR
 
 SIZE = 65536
@@ -265,6 +267,26 @@ def test_posts_that_the_driver_refuses(pair):
         for _ in range(4):
             send(c, WRITE, [sge(c, 0, 8)], remote=(b, 0))
         refused(errno.ENOMEM, send, c, WRITE, [sge(c, 0, 8)], remote=(b, 0))
+
+
+def test_a_number_is_not_that_of_the_next_queue_pair_in_its_place():
+    """A peer goes on sending to a QP that is gone, and whose place another one has: nothing of it counts."""
+    with End("sim0", 4096) as a, End("sim1", 4096) as b:
+        connect(a, b, timeout=8, retry_cnt=2)
+        old, adapter = b.qp.qp_num, b.context._adapter
+        content = fill(b, 5)
+        b.qp.close()
+        adapter._turn -= 1  # the place is the next one in turn
+        init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=b.cq, rcq=b.cq, cap=QPCap(), sq_sig_all=0)
+        b.qps[0] = new = QP(b.pd, init)
+        assert (new.qp_num - old) % adapter.max_qp == 0
+        assert new.qp_num != old
+        join(new, a.qp, a.gid, sq_psn=1, rq_psn=0)
+        drops = b.context.query_counters("drop_qp")["drop_qp"]
+        send(a, WRITE, [sge(a, 0, 64)], remote=(b, 0))
+        assert completion(a.cq).status == S.IBV_WC_RETRY_EXC_ERR
+        assert b.context.query_counters("drop_qp")["drop_qp"] == drops + 3
+        assert b.mr.read(4096, 0) == content
 
 
 def test_rings_that_point_outside_memory(pair):

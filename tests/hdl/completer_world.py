@@ -106,7 +106,8 @@ class Model:
     def complete(self, qp, status, syndrome, signaled=True, opcode=None):
         queue = self.queues[qp]
         if signaled:
-            item = {"qp": qp, "cq": 100 + qp, "wqe_index": queue.oldest % 65536, "status": status, "syndrome": syndrome}
+            item = {"qp": qp, "qpn": 0x765400 + qp, "cq": 100 + qp, "wqe_index": queue.oldest % 65536}
+            item |= {"status": status, "syndrome": syndrome}
             if opcode is not None:
                 item["opcode"], item["byte_length"] = OPCODES[opcode]
             self.out["completion"].append(item)
@@ -436,7 +437,7 @@ class World:
     def attributes(self, qp, state):
         queue = self.model.queues[qp]
         fields = {"retry_count": queue.retry_count, "rnr_retry": queue.rnr_retry}
-        return QP_CONTEXT.words(state=state, sq_cqn=100 + qp, **fields)
+        return QP_CONTEXT.words(state=state, sq_cqn=100 + qp, qpn=0x765400 + qp, **fields)
 
     def control(self, qp, action, psn=0):
         self.pending["control"].append({"qp": qp, "action": action, "psn": psn})

@@ -10,6 +10,8 @@ from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
 from verbena.hdl.queue.ring import RECEIVE_BATCH
 
 MASK24 = (1 << 24) - 1
+FIRST_QPN = 0x5A5A00
+"""The number of QP 0; others follow."""
 
 SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_LAST_IMM, SEND_ONLY, SEND_ONLY_IMM = range(6)
 WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_LAST_IMM, WRITE_ONLY, WRITE_ONLY_IMM = range(6, 12)
@@ -29,7 +31,7 @@ CREDITS = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 
 
 async def write_attributes(ctx, dut, qp, **values):
     """What the command block does: all words, the last one first."""
-    words = QP_CONTEXT.words(**values)
+    words = QP_CONTEXT.words(qpn=FIRST_QPN + qp, **values)
     ctx.set(dut.attribute_en, 1)
     for word in reversed(range(len(words))):
         ctx.set(dut.attribute, {"index": qp, "word": word, "data": words[word]})

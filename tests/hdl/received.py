@@ -3,6 +3,7 @@
 from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In
+from receive_world import FIRST_QPN
 from verbena.hdl.stream.transfer import AttributeWrite, QpControl
 from verbena.hdl.transport.completer.response_receiver import ResponseReceiver
 from verbena.hdl.transport.receive.lookup import ReceiveLookup
@@ -69,7 +70,7 @@ class _Received(wiring.Component):
             lookup.header.valid.eq(port.valid),
             port.ready.eq(lookup.header.ready),
             header.transport.eq(packet.transport),
-            header.transport.dest_qpn.eq(packet.qp + self.qps),
+            header.transport.dest_qpn.eq(packet.qp + FIRST_QPN),
             header.transport.pkey.eq(PKEY),
             header.swap.eq(packet.swap),
             header.compare.eq(packet.compare),

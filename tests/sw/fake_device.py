@@ -164,7 +164,9 @@ class FakeDevice:
         self.commands.append((opcode, number, action, list(self.mailbox[:32])))
         if opcode in self.refuse:
             return self.refuse[opcode]
-        if opcode in (CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP) and not QPS <= number < 2 * QPS:
+        if opcode == CREATE_QP and (number < 2 or {n for n in self.qps if n % QPS == number % QPS} - {number}):
+            return 2
+        if opcode in (MODIFY_QP, QUERY_QP, DESTROY_QP) and number not in self.qps:
             return 2
         if opcode in (CREATE_CQ, MODIFY_CQ, DESTROY_CQ) and number >> self.registers[CQC_LOG_SIZE]:
             return 2

@@ -224,13 +224,16 @@ def test_keys_cannot_be_foretold():
         del fake.random
         adapter = Adapter(fake)
         keys.append([adapter.register(1, 0, 0, 0).key for _ in range(50)])
-        numbers.append(adapter._order)
+        numbers.append([adapter.create_qp(object) for _ in range(8)])
     guesses = random.Random(fake.mac)
     foretold = [guesses.randrange(1, 1 << 14) << 8 | guesses.randrange(1, 256) for _ in range(50)]
     for mine, others in (keys, keys[::-1], (keys[0], foretold), (keys[1], foretold)):
         assert len(set(mine) & set(others)) < 3
         assert len({key >> 8 & 1 << bit for key in mine for bit in range(14)}) == 15  # each bit of an index is used
-    assert [sorted(order) for order in numbers] == [list(range(8))] * 2
+    for mine, others in (numbers, numbers[::-1]):
+        assert sorted(number % 8 for number in mine) == list(range(8))
+        assert not set(mine) & set(others)
+        assert max(mine) > 1 << 20
 
 
 def test_a_simulated_device_says_what_keys_are_drawn_from():

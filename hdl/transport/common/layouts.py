@@ -126,6 +126,7 @@ Job = data.StructLayout(
         "psn": PSN_BITS,  # AETH's packet
         "msn": 24,
         "cq": 16,  # of the receive queue
+        "qpn": 24,
         "source_qpn": 24,  # the peer's QP
         "receive": 1,  # a receive WQE is in use or consumed by this packet: it takes the blame if the access is refused
         "complete": 1,  # write the receive completion

@@ -20,7 +20,7 @@ from .response_meaning import ResponseMeaning
 
 __all__ = ["Completer"]
 
-ATTRIBUTES = ("state", "retry_count", "rnr_retry", "sq_cqn")
+ATTRIBUTES = ("state", "qpn", "retry_count", "rnr_retry", "sq_cqn")
 """Fields of the QP context that count for completions."""
 
 ROWS = 2
@@ -206,6 +206,7 @@ class Completer(wiring.Component):
             window.unacked.eq(row.progress.unacked),
             window.latest.eq(here.states.latest),
             outputs.qp.eq(here.slot),
+            outputs.qpn.eq(here.attributes.qpn),
             outputs.cq.eq(here.attributes.sq_cqn),
             outputs.wqe_index.eq(row.progress.oldest),
             outputs.opcode.eq(messages.message.opcode),

@@ -39,7 +39,7 @@ class CompleterOutputs(wiring.Component):
 
     Members
     -------
-    qp, cq : 12, 16
+    qp, qpn, cq : 12, 24, 16
     wqe_index, opcode, status, syndrome : 16, 4, 8, 8
         Of the completion. ``opcode`` is the SendOpcode.
     emit : 1
@@ -61,6 +61,7 @@ class CompleterOutputs(wiring.Component):
         super().__init__(
             {
                 "qp": In(12),
+                "qpn": In(24),
                 "cq": In(16),
                 "wqe_index": In(16),
                 "opcode": In(4),
@@ -103,6 +104,7 @@ class CompleterOutputs(wiring.Component):
             m.d.sync += [
                 self.completion.valid.eq(self.emit),
                 item.qp.eq(self.qp),
+                item.qpn.eq(self.qpn),
                 item.cq.eq(self.cq),
                 item.wqe_index.eq(self.wqe_index),
                 item.opcode.eq(opcode),

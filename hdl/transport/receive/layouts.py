@@ -51,10 +51,11 @@ REQUEST_ATTRIBUTES = (
     "max_dest_rd_atomic",
     "rq_cqn",
     "dest_qpn",
+    "qpn",
 )
 """Fields of the QP context that count for requests."""
 
-RESPONSE_ATTRIBUTES = ("state", "type", "pkey", "dest_ip", "path_mtu", "pd", "sq_base", "log_sq_size")
+RESPONSE_ATTRIBUTES = ("state", "type", "qpn", "pkey", "dest_ip", "path_mtu", "pd", "sq_base", "log_sq_size")
 """And for responses."""
 
 RequestState = data.StructLayout(

@@ -38,10 +38,10 @@ class ReceiveLookup(wiring.Component):
     """The first stage of all that is received: finds the QP of each packet, and hands it on with the QP's context,
     requests to the responder and responses to the response receiver.
 
-    A packet is accepted if its QP number is one of this engine's, the QP is RC and in RTR, RTS or SQD (RTS or SQD for
-    a response), its P_Key matches the QP's and it comes from the QP's peer: the checks that come first, and that
-    fail in silence (kernel ``rxe_recv.c``). P_Keys match if their low 15 bits are equal and one of them, or
-    both, has bit 15, full membership (IBA 10.9.3). An ACK has no payload.
+    The low bits of a QP number are the QP's index. A packet is accepted if its QP number is that QP's, the QP is RC and
+    in RTR, RTS or SQD (RTS or SQD for a response), its P_Key matches the QP's and it comes from the QP's peer: the
+    checks that come first, and that fail in silence (kernel ``rxe_recv.c``). P_Keys match if their low 15 bits are
+    equal and one of them, or both, has bit 15, full membership (IBA 10.9.3). An ACK has no payload.
 
     Opcodes 0x0D to 0x12 go to ``response``, all others to ``request``, also of other transports. Packets that are not
     accepted go there, too, with ``accept`` 0, because their payload has to be taken away even if nobody wants it.
@@ -56,7 +56,7 @@ class ReceiveLookup(wiring.Component):
     Parameters
     ----------
     qps : int
-        QPs, a power of two; QP numbers are ``qps`` to ``2 * qps - 1``.
+        QPs, a power of two.
     requests : bool
         There are responses to be received.
 
@@ -170,7 +170,7 @@ class ReceiveLookup(wiring.Component):
             fetch.attribute_en.eq(self.attribute_en),
             known.eq(
                 (transport.opcode[5:] == 0)
-                & (transport.dest_qpn[bits:] == 1)
+                & (transport.dest_qpn == attributes.qpn)
                 & ~((transport.opcode == ACKNOWLEDGE) & (transport.length != 0))
             ),
             # RTR cannot have sent anything that is answered.

@@ -131,7 +131,7 @@ class Acknowledger(wiring.Component):
         m.d.sync += acks.backlog.eq(self.backlog)
         completion = self.completion.payload
         cq = Signal.like(completion.cq)
-        source_qpn = Signal.like(completion.source_qpn)
+        qpn, source_qpn = Signal.like(completion.qpn), Signal.like(completion.source_qpn)
 
         # What this turn brings, found once it is known how the run or the response fared.
         gone = Signal()  # the QP has failed before
@@ -157,6 +157,7 @@ class Acknowledger(wiring.Component):
         def decide():
             m.d.sync += [
                 cq.eq(job.cq),
+                qpn.eq(job.qpn),
                 source_qpn.eq(job.source_qpn),
                 gone.eq(is_gone),
                 refused.eq(is_refused),
@@ -186,6 +187,7 @@ class Acknowledger(wiring.Component):
             completion.cq.eq(cq),
             self.hint_cq.eq(cq),
             completion.qp.eq(job.qp),
+            completion.qpn.eq(qpn),
             completion.source_qpn.eq(source_qpn),
             completion.wqe_index.eq(job.wqe_index),
             completion.opcode.eq(job.opcode),

@@ -190,6 +190,7 @@ class RequestValidator(wiring.Component):
             outcome.rnr_timer.eq(attributes.min_rnr_timer),
             self.job.eq(outcome.job),
             self.job.cq.eq(attributes.rq_cqn),
+            self.job.qpn.eq(attributes.qpn),
             self.job.source_qpn.eq(attributes.dest_qpn),
             self.next.eq(outcome.next),
             self.consume.eq(outcome.consume),

@@ -7,6 +7,7 @@ from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.control.commands import COMPLETIONS, Commands
 
 QPS, LOG_CQS = 8, 2
+QPN_WORD = QP_CONTEXT.fields["qpn"].word
 TOKENS = ("requester", "responder", "response_receiver", "completer", "sq_fetch", "rq_fetch")
 MOST = tuple(name for name in TOKENS if name != "response_receiver")
 DONE = {
@@ -164,6 +165,7 @@ def test_create_writes_all_words_and_ends_when_both_pipelines_are_empty():
 
     bench.run(host)
     written = [entry for entry in bench.log if entry[0] == "qp"]
+    words[QPN_WORD] = QPS + 5  # whatever the mailbox says
     assert written == [("qp", 5, i, words[i]) for i in reversed(range(QP_CONTEXT_WORDS))]
     tokens = [entry[0] for entry in bench.log if entry[0] in TOKENS and entry[1] != "out"]
     assert tokens == list(TOKENS)
@@ -183,6 +185,8 @@ def test_start_tokens_carry_their_psn_before_the_attributes_are_written():
     words = _words(state=QpState.RTR, rq_psn=0x123456, sq_psn=0x654321)
 
     async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, QPS + 1, words=_words())
+        del bench.log[:]
         await bench.command(ctx, Command.MODIFY_QP, QPS + 1, QpAction.START_RECEIVE, words)
         first = list(bench.log)
         assert first.index(("responder", 1, QpAction.START_RECEIVE, 0x123456)) < first.index(("qp", 1, 0, words[0]))
@@ -203,6 +207,7 @@ def test_query_gives_attributes_and_what_the_owners_say():
         assert await bench.command(ctx, Command.QUERY_QP, QPS + 2) == CommandStatus.OK
 
     bench.run(host)
+    words[QPN_WORD] = QPS + 2
     assert bench.mailbox[: len(words)] == words
     assert bench.mailbox[32:36] == [0xAB, 0xCD, 3 | 4 << 16, 2]
 
@@ -211,9 +216,12 @@ def test_wrong_numbers_and_opcodes_are_refused_and_change_nothing():
     bench = Bench()
 
     async def host(ctx):
-        for number in (0, QPS - 1, 2 * QPS, 3 * QPS):
-            for opcode in (Command.CREATE_QP, Command.MODIFY_QP, Command.QUERY_QP, Command.DESTROY_QP):
+        for opcode in (Command.CREATE_QP, Command.MODIFY_QP, Command.QUERY_QP, Command.DESTROY_QP):
+            for number in (0, 1):
                 assert await bench.command(ctx, opcode, number) == CommandStatus.BAD_NUMBER
+            if opcode != Command.CREATE_QP:
+                for number in (2, QPS + 2, 0xFFFFFF):  # nobody has it
+                    assert await bench.command(ctx, opcode, number) == CommandStatus.BAD_NUMBER
         assert await bench.command(ctx, Command.CREATE_CQ, 1 << LOG_CQS) == CommandStatus.BAD_NUMBER
         assert await bench.command(ctx, 15, QPS) == CommandStatus.BAD_OPCODE
         assert await bench.command(ctx, Command.MODIFY_QP, QPS, QpAction.QUERY) == CommandStatus.BAD_PARAMETER
@@ -222,6 +230,29 @@ def test_wrong_numbers_and_opcodes_are_refused_and_change_nothing():
 
     bench.run(host)
     assert bench.log == []
+
+
+def test_a_place_belongs_to_one_number_at_a_time():
+    bench = Bench()
+    mine, other = 0xABCD00 | 3, 0x123450 | 3
+
+    async def host(ctx):
+        assert await bench.command(ctx, Command.CREATE_QP, mine, words=_words(state=QpState.RTS)) == CommandStatus.OK
+        del bench.log[:]
+        for opcode in (Command.CREATE_QP, Command.MODIFY_QP, Command.QUERY_QP, Command.DESTROY_QP):
+            assert await bench.command(ctx, opcode, other, words=_words()) == CommandStatus.BAD_NUMBER
+        assert not bench.log
+        assert await bench.command(ctx, Command.CREATE_QP, mine, words=_words(state=QpState.RTS)) == CommandStatus.OK
+        await send_all(ctx, bench.dut.completer_error, [Item(qp=3, event=EventType.QP_FATAL)])
+        for _ in range(100):
+            await ctx.tick()
+        assert bench.events == [{"type": EventType.QP_FATAL, "number": mine}]
+        assert await bench.command(ctx, Command.DESTROY_QP, mine) == CommandStatus.OK
+        assert await bench.command(ctx, Command.QUERY_QP, mine) == CommandStatus.BAD_NUMBER
+        assert await bench.command(ctx, Command.CREATE_QP, other, words=_words()) == CommandStatus.OK
+        assert await bench.command(ctx, Command.QUERY_QP, other) == CommandStatus.OK
+
+    bench.run(host)
 
 
 def test_completion_queues_and_invalidation():

@@ -12,7 +12,7 @@ from verbena.hdl.queue.completion import CompletionWriter
 
 QPS = 64
 TABLE, LOG_TABLE = 0x4_0000_0000, 6
-COPIED = ("immediate", "byte_length", "status", "opcode", "flags", "wqe_index", "source_qpn", "syndrome")
+COPIED = ("immediate", "byte_length", "status", "opcode", "flags", "wqe_index", "qpn", "source_qpn", "syndrome")
 
 
 class World:
@@ -240,14 +240,14 @@ class World:
 
 
 def expected(item, phase):
-    return CQE.pack(phase=phase, qpn=QPS + item["qp"], **{name: item[name] for name in COPIED})
+    return CQE.pack(phase=phase, **{name: item[name] for name in COPIED})
 
 
 @pytest.mark.parametrize("data_width", [64, 128, 256, 512])
 def test_rings(data_width):
     """Several CQs; a driver that polls the phase bit and never lets a ring overflow."""
     rng = make_rng()
-    world = World(shared(CompletionWriter, data_width, 4, QPS), rng, stall=rng.choice([0, 0.3]))
+    world = World(shared(CompletionWriter, data_width, 4), rng, stall=rng.choice([0, 0.3]))
     sizes = [0, 1, 3, 12]
     bases = [0x1000, 0xFFFF_FFFF_FFFF_F000 - 0x1000, 0x7FFF_F000, 0x10_0000]
     each = 20
@@ -287,7 +287,7 @@ def test_rings(data_width):
 @pytest.mark.parametrize("log_size", [0, 2, 15])
 def test_indices_wrap(log_size):
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 2, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 2), rng)
 
     async def testbench(ctx):
         world.write_record(0, base=0x10_0000, log_size=log_size, valid=1, producer=65_528, consumer=65_528)
@@ -307,7 +307,7 @@ def test_indices_wrap(log_size):
 @pytest.mark.parametrize("log_size", [0, 2, 5])
 def test_overrun(log_size):
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 4, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 4), rng)
     dut = world.dut
     size = 1 << log_size
 
@@ -341,7 +341,7 @@ def test_overrun(log_size):
 def test_arming_of_one_cq_meets_the_overrun_of_another():
     """In whichever cycle after the completion it comes: it counts."""
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 4, QPS), rng, stall=0)
+    world = World(shared(CompletionWriter, 64, 4), rng, stall=0)
     world.hints = 0
     dut = world.dut
 
@@ -379,7 +379,7 @@ def test_arming_of_one_cq_meets_the_overrun_of_another():
 def test_an_arm_in_the_cycle_of_an_overrun():
     """One CQ overruns, and another one is armed some cycles after the CQE that does it: never in vain."""
     pairs = 16
-    world = World(shared(CompletionWriter, 64, 2 * pairs, QPS), make_rng(), stall=0)
+    world = World(shared(CompletionWriter, 64, 2 * pairs), make_rng(), stall=0)
     dut = world.dut
 
     async def testbench(ctx):
@@ -414,7 +414,7 @@ def test_an_arm_in_the_cycle_of_an_overrun():
 def test_consumer_nonsense():
     """A consumer index that runs ahead of the producer kills the CQ and harms nobody else."""
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 2, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 2), rng)
 
     async def testbench(ctx):
         await world.configure(ctx, 0, 0x1000, 3)
@@ -429,7 +429,7 @@ def test_consumer_nonsense():
 
 def test_invalid():
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 4, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 4), rng)
 
     async def testbench(ctx):
         await world.configure(ctx, 1, 0x1000, 3, valid=0)
@@ -447,7 +447,7 @@ def test_invalid():
 def test_bus_error():
     """The CQ is dead, with one event, however many writes fail; events of CQEs before it still come."""
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 2, QPS), rng, latency=(40, 60))
+    world = World(shared(CompletionWriter, 64, 2), rng, latency=(40, 60))
     world.fail = {0x1000 + 32, 0x1000 + 64}
 
     async def testbench(ctx):
@@ -477,7 +477,7 @@ def test_bus_error():
 def test_arm():
     """An event for the first CQE that fulfils what was asked for, and none before it is asked for."""
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 2, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 2), rng)
     dut = world.dut
 
     async def testbench(ctx):
@@ -508,7 +508,7 @@ def test_arm():
 def test_event_ring_stuck():
     """Nobody takes events: CQEs and dones go on, each CQ's event waits, once, and resets do not confuse that."""
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 4, QPS), rng, stall=0)
+    world = World(shared(CompletionWriter, 64, 4), rng, stall=0)
     dut = world.dut
     world.listening = False
 
@@ -538,7 +538,7 @@ def test_event_ring_stuck():
 def test_reset_waits_for_writes():
     """Once the token is taken, nothing is written to the old ring any more."""
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 2, QPS), rng, latency=(100, 100))
+    world = World(shared(CompletionWriter, 64, 2), rng, latency=(100, 100))
 
     async def testbench(ctx):
         await world.configure(ctx, 0, 0x1000, 4)
@@ -554,7 +554,7 @@ def test_another_ring():
     and other CQs notice nothing.
     """
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 4, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 4), rng)
     sent = {0: [], 1: [], 2: []}
     rings = {0: [(0x1000_0000, 0)], 1: [(0x10_0000, 0)], 2: [(0x2000_0000, 0)]}  # base, CQEs before it
 
@@ -613,7 +613,7 @@ def test_another_ring():
 
 def test_what_a_queue_has_to_say_outlives_its_ring():
     rng = make_rng()
-    world = World(shared(CompletionWriter, 64, 2, QPS), rng)
+    world = World(shared(CompletionWriter, 64, 2), rng)
 
     async def testbench(ctx):
         await world.configure(ctx, 1, 0x1000, 1)
@@ -635,7 +635,7 @@ def test_what_a_queue_has_to_say_outlives_its_ring():
 
 @pytest.mark.parametrize(("data_width", "most"), [(64, 7), (128, 5), (256, 5), (512, 5)])
 def test_rate(data_width, most):
-    world = World(shared(CompletionWriter, data_width, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
+    world = World(shared(CompletionWriter, data_width, 2), make_rng(1), stall=0, latency=(32, 32))
 
     async def testbench(ctx):
         await world.configure(ctx, 0, 0x1000, 10)
@@ -649,7 +649,7 @@ def test_rate(data_width, most):
 
 @pytest.mark.parametrize(("hint", "wait"), [(0, 4), (1, 1)])
 def test_latency(hint, wait):
-    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
+    world = World(shared(CompletionWriter, 64, 2), make_rng(1), stall=0, latency=(32, 32))
     world.hints = 0
     dut = world.dut
 
@@ -675,20 +675,19 @@ def test_latency(hint, wait):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((64, 3, 64), "cqs must be a power of two, 2 to 4096, not 3"),
-        ((64, 4, 1), "qps must be a power of two, 2 to 4096, not 1"),
-        ((65, 4, 4), "data_width must be 64, 128, 256 or 512, not 65"),
+        ((64, 3), "cqs must be a power of two, 2 to 4096, not 3"),
+        ((65, 4), "data_width must be 64, 128, 256 or 512, not 65"),
     ],
 )
 def test_wrong_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         CompletionWriter(*arguments)
     with pytest.raises(ValueError, match="writes must be 2 to 64, not 1"):
-        CompletionWriter(64, 4, 4, writes=1)
+        CompletionWriter(64, 4, writes=1)
 
 
 def test_converts():
-    rtlil.convert(CompletionWriter(64, 16, 64))
+    rtlil.convert(CompletionWriter(64, 16))
 
 
 class Resettable(Elaboratable):
@@ -708,7 +707,7 @@ class Resettable(Elaboratable):
 
 def test_events_of_a_former_life():
     """What waited to be told when a reset came is not told after it, and keeps nothing else from being told."""
-    dut = shared(CompletionWriter, 64, 4, QPS)
+    dut = shared(CompletionWriter, 64, 4)
     bench = Resettable(dut)
     world = World(dut, make_rng(), latency=(1, 5))
 
@@ -754,7 +753,7 @@ def test_more_queues_than_slots(data_width):
     place, an event for each first CQE after an arm, and none else.
     """
     rng = make_rng()
-    world = World(shared(CompletionWriter, data_width, 4, QPS), rng, stall=rng.choice([0, 0.3]))
+    world = World(shared(CompletionWriter, data_width, 4), rng, stall=rng.choice([0, 0.3]))
     dut, each = world.dut, 16
     numbers = rng.sample(range(1 << LOG_TABLE), 12)
     size = {cq: rng.randrange(5) for cq in numbers}
@@ -816,7 +815,7 @@ def test_more_queues_than_slots(data_width):
 
 def test_doorbells_in_any_cycle_of_a_miss():
     """A CQ is armed, and some of its ring taken, while it gets its slot back: neither is lost."""
-    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng(), stall=0, latency=(8, 8))
+    world = World(shared(CompletionWriter, 64, 2), make_rng(), stall=0, latency=(8, 8))
     dut = world.dut
 
     async def testbench(ctx):
@@ -856,7 +855,7 @@ def test_doorbells_in_any_cycle_of_a_miss():
 
 def test_a_miss_waits_for_what_is_to_be_said():
     """A CQ keeps its slot as long as its event waits for its turn; who needs the slot waits."""
-    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng(), stall=0)
+    world = World(shared(CompletionWriter, 64, 2), make_rng(), stall=0)
     dut = world.dut
 
     async def testbench(ctx):
@@ -885,7 +884,7 @@ def test_a_miss_waits_for_what_is_to_be_said():
 
 def test_a_record_that_cannot_be_read():
     """Its completions are dropped, and its QPs hear of it; a command fails; others go on, and it works once it can."""
-    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng())
+    world = World(shared(CompletionWriter, 64, 2), make_rng())
     dut = world.dut
 
     async def testbench(ctx):
@@ -913,7 +912,7 @@ def test_a_record_that_cannot_be_read():
 
 def test_a_record_that_cannot_be_written():
     """CQ_ERR tells of it, once the ring of events takes it."""
-    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng())
+    world = World(shared(CompletionWriter, 64, 2), make_rng())
     dut = world.dut
 
     async def testbench(ctx):
@@ -964,7 +963,7 @@ def test_a_slot_is_lost_before_the_driver_knows_of_the_new_ring():
 
 def test_what_is_left_in_the_table():
     """A CQ that has given its slot up: what the engine knows of it, in its bytes; the driver's are left alone."""
-    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng())
+    world = World(shared(CompletionWriter, 64, 2), make_rng())
     dut = world.dut
 
     async def testbench(ctx):
@@ -989,7 +988,7 @@ def test_what_is_left_in_the_table():
 @pytest.mark.parametrize(("data_width", "most"), [(64, 28), (512, 19)])
 def test_cycles_of_a_miss(data_width, most):
     """Besides the memory's: a completion of a CQ without a slot, nothing in flight."""
-    world = World(shared(CompletionWriter, data_width, 2, QPS), make_rng(1), stall=0, latency=(32, 32))
+    world = World(shared(CompletionWriter, data_width, 2), make_rng(1), stall=0, latency=(32, 32))
     world.hints = 0
 
     async def testbench(ctx):

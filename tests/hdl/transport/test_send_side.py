@@ -6,6 +6,7 @@ from collections import deque
 import pytest
 from amaranth.hdl import Elaboratable, Module, Value
 from amaranth.lib import wiring
+from receive_world import FIRST_QPN
 from send_peer import Peer, ResponseReceiver
 from send_queue import ATOMICS, ONE_SIDED, Wqe, packets_of, psns_of
 from streams import make_rng, simulate
@@ -223,6 +224,7 @@ class World:
             log_sq_stride=6,
             pd=1,
             sq_cqn=qp,
+            qpn=FIRST_QPN + qp,
             dest_qpn=0x100 + qp,
             timeout=10,
             retry_count=7,

@@ -17,9 +17,8 @@ def test_completions():
             if ctx.get(dut.completion.valid) and ctx.get(dut.completion.ready):
                 seen.append(plain(ctx.get(dut.completion.payload)))
             emit = ctx.get(dut.free) and len(want) < 100 and rng.random() < 0.5
-            values = {
-                name: rng.randrange(1 << len(getattr(dut, name))) for name in ("qp", "cq", "wqe_index", "syndrome")
-            }
+            names = ("qp", "qpn", "cq", "wqe_index", "syndrome")
+            values = {name: rng.randrange(1 << len(getattr(dut, name))) for name in names}
             opcode, status = rng.choice(list(OPCODES)), rng.choice([0, 4, 21])
             for name, value in values.items():
                 ctx.set(getattr(dut, name), value)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 from amaranth.back import rtlil
-from receive_world import ACKNOWLEDGE, attributes, write_attributes
+from receive_world import ACKNOWLEDGE, FIRST_QPN, attributes, write_attributes
 from streams import make_rng, plain, send_all, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState, QpType
@@ -12,6 +12,7 @@ from verbena.hdl.transport.receive.layouts import Work
 from verbena.hdl.transport.receive.lookup import ReceiveLookup
 
 QPS = 8
+NUMBERS = [FIRST_QPN + qp for qp in range(QPS)]
 FIELDS = {"address": 64, "rkey": 32, "dma_length": 32, "immediate": 32, "msn": 24, "syndrome": 8, "psn": 24}
 RESPONSES = range(0x0D, 0x13)
 
@@ -52,7 +53,7 @@ def run(packets, values, *, stall=0.0, rng=None):
 
 
 def header(qp=1, opcode=0x0A, **more):
-    transport = {"opcode": opcode, "dest_qpn": QPS + qp, "pkey": 0xFFFF, "length": 8, "psn": 5}
+    transport = {"opcode": opcode, "dest_qpn": NUMBERS[qp], "pkey": 0xFFFF, "length": 8, "psn": 5}
     transport.update({name: value for name, value in more.items() if name != "source_ip"})
     return {"transport": transport, "source_ip": more.get("source_ip", 0x0A000002)}
 
@@ -61,11 +62,11 @@ def accepted(packet, values):
     """The rules once more."""
     transport = packet["transport"]
     opcode = transport["opcode"]
-    if opcode >= 0x20 or not QPS <= transport["dest_qpn"] < 2 * QPS:
+    if opcode >= 0x20 or transport["dest_qpn"] not in NUMBERS:
         return False
     if opcode == ACKNOWLEDGE and transport["length"]:
         return False
-    mine = values[transport["dest_qpn"] - QPS]
+    mine = values[NUMBERS.index(transport["dest_qpn"])]
     states = [QpState.RTS, QpState.SQD] + ([] if opcode in RESPONSES else [QpState.RTR])
     return (
         mine["state"] in states
@@ -95,12 +96,17 @@ def test_random_packets(stall):
         transport = {name: rng.getrandbits(width) for name, width in FIELDS.items()}
         operands = {name: rng.getrandbits(64) for name in ("swap", "compare")}
         if number % 4 == 0:  # one that is accepted for sure, of either direction
-            good = {"opcode": [10, 16, ACKNOWLEDGE][number // 4 % 3], "dest_qpn": QPS, "pkey": 0xFFFF, "length": 0}
+            good = {
+                "opcode": [10, 16, ACKNOWLEDGE][number // 4 % 3],
+                "dest_qpn": NUMBERS[0],
+                "pkey": 0xFFFF,
+                "length": 0,
+            }
             packets.append({"transport": transport | good, "source_ip": 1} | operands)
             continue
         transport |= {
             "opcode": opcode,
-            "dest_qpn": rng.choice([QPS, QPS, QPS, 0, 2 * QPS, 1 << 23]) + rng.randrange(QPS),
+            "dest_qpn": rng.choice(NUMBERS) ^ rng.choice([0, 0, 0, QPS, 1 << rng.randrange(24)]),
             "pkey": rng.choice([0xFFFF, 0x7FFF, 0x8001, 0x0001]),
             "length": rng.choice([0, 0, 100]),
         }
@@ -115,7 +121,7 @@ def test_random_packets(stall):
         assert {name: got.transport[name] for name in transport} == transport
         if not which:
             assert (got.swap, got.compare) == (packet["swap"], packet["compare"])
-        mine = values[got.qp]
+        mine = values[got.qp] | {"qpn": NUMBERS[got.qp]}
         assert {name: got.attributes[name] for name in got.attributes} == {
             name: mine.get(name, 0) for name in got.attributes
         }

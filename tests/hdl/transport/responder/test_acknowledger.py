@@ -14,7 +14,7 @@ OK, KEY, PD, RANGE, RIGHTS, PAGE, POISONED, BUS = range(8)
 
 def of_qp(job):
     """The job, with what the QP's context says."""
-    return job | {"cq": 10 + job["qp"], "source_qpn": 0x111111 * (1 + job["qp"])}
+    return job | {"cq": 10 + job["qp"], "qpn": 0xABCDE0 + job["qp"], "source_qpn": 0x111111 * (1 + job["qp"])}
 
 
 class World:
@@ -131,6 +131,7 @@ def test_success():
         assert completion == {
             "cq": 11,
             "qp": 1,
+            "qpn": 0xABCDE1,
             "source_qpn": 0x222222,
             "wqe_index": 3,
             "opcode": 129,
