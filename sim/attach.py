@@ -27,6 +27,9 @@ __all__ = ["Adapter", "Missing", "Mover", "Plug", "default_folder", "find"]
 PATIENCE = 10.0
 """Seconds in which a switch answers."""
 
+STARTING = 0.05
+"""Seconds after which a program looks again for a switch that starts."""
+
 ALONE = "verbena: {name} waits for the program at the other end: start it with VERBENA_SIM={other}"
 
 STEP = 256
@@ -130,8 +133,10 @@ def find():
         if chosen and chosen.startswith(f"{role}:"):
             return _Straight(role, chosen.partition(":")[2])
     folder = Path(chosen) if chosen else default_folder()
-    if alive(folder) and (folder / "network.json").exists():
-        return Plug(folder)
+    while alive(folder):
+        if (folder / "network.json").exists():
+            return Plug(folder)
+        time.sleep(STARTING)  # it may have to be compiled first
     if chosen:
         return Missing(f"no switch runs at {folder}: type `verbena sim {folder}` in another terminal")
     return None
