@@ -6,6 +6,7 @@ from ...verbs.libibverbs_enums import ibv_wc_opcode
 from ..endpoint import chain
 from ..exchange.perftest import Report
 from ..session import WORKED, ToolError
+from .progress import unheard
 
 __all__ = ["Receiver", "Sender", "transfer"]
 
@@ -15,9 +16,10 @@ PEAK_WORK = 2_000_000
 
 
 class Sender:
-    """Posts and counts the messages of one side, on all queue pairs."""
+    """Posts and counts the messages of one side, on all queue pairs; ``progress`` hears how many have gone."""
 
-    def __init__(self, end, messages, options):
+    def __init__(self, end, messages, options, progress=unheard):
+        self._progress = progress
         self._end = end
         self._messages = messages
         self._options = options
@@ -61,6 +63,7 @@ class Sender:
 
     def complete(self, wc):
         index = self._end.index[wc.qp_num]
+        self._progress(wc.wr_id + 1 - self._completed[index])
         self._completed[index] = wc.wr_id + 1
         self._completions.append((sum(self._completed), self._end.context.time_ns()))
 
@@ -87,9 +90,10 @@ class Sender:
 
 
 class Receiver:
-    """Posts and counts the receives of one side, on all queue pairs."""
+    """Posts and counts the receives of one side, on all queue pairs; ``progress`` hears of each message."""
 
-    def __init__(self, end, messages, options):
+    def __init__(self, end, messages, options, progress=unheard):
+        self._progress = progress
         self._end = end
         self._messages = messages
         self._options = options
@@ -120,6 +124,7 @@ class Receiver:
         if wc.byte_len != self._options.size or wc.wr_id != self._received[index]:
             raise ToolError(f"message {self._received[index]} of {self._options.size} bytes should be here: {wc!r}")
         self._received[index] += 1
+        self._progress(1)
         now = self._end.context.time_ns()
         self._times = (now if self._times is None else self._times[0], now)
 

@@ -10,6 +10,7 @@ from ...verbs.libibverbs_enums import ibv_wc_opcode
 from ..endpoint import chain
 from ..session import WORKED, ToolError
 from .options import MIN_ITERATIONS
+from .progress import unheard
 
 __all__ = ["Latency", "ask", "post_receives", "send_and_receive", "write_and_watch"]
 
@@ -80,8 +81,10 @@ class _Completions:
         return waiting.popleft()
 
 
-def ask(end, messages, options):
-    """The client of a READ or atomic test, a session: returns when each message was posted, in ns."""
+def ask(end, messages, options, progress=unheard):
+    """The client of a READ or atomic test, a session: returns when each message was posted, in ns. ``progress`` hears
+    of each message, here and below.
+    """
     times = []
     completions = _Completions(end)
     for number in range(options.iterations):
@@ -92,6 +95,7 @@ def ask(end, messages, options):
         times.append(now)
         end.qps[0].post_send(messages.send(0, number))
         yield from completions.next(receive=False)
+        progress(1)
         yield WORKED  # a server has nothing to do, but may go
     return times
 
@@ -101,7 +105,7 @@ def post_receives(end, messages, options):
     end.qps[0].post_recv(chain(messages.receive(0, number) for number in range(options.rx_depth)))
 
 
-def send_and_receive(end, messages, options, *, server):
+def send_and_receive(end, messages, options, progress=unheard, *, server):
     """Either side of a SEND test, a session: the client sends first. Returns as :func:`ask`."""
     times = []
     completions = _Completions(end)
@@ -119,10 +123,11 @@ def send_and_receive(end, messages, options, *, server):
             times.append(end.context.time_ns())
             end.qps[0].post_send(messages.send(0, number))
             yield from completions.next(receive=False)
+            progress(1)
     return times
 
 
-def write_and_watch(end, messages, options, layout, *, server):
+def write_and_watch(end, messages, options, layout, progress=unheard, *, server):
     """Either side of a WRITE test, a session: the server writes first. The last byte of a message counts the messages;
     each side watches the memory that the peer writes to. Returns as :func:`ask`.
     """
@@ -149,4 +154,5 @@ def write_and_watch(end, messages, options, layout, *, server):
                 end.mr.write(bytes([(number + 1) % 256]), 1, layout.source(0) + last)
                 end.qps[0].post_send(messages.send(0, number))
                 yield from completions.next(receive=False)
+                progress(1)
     return times
