@@ -142,11 +142,12 @@ def find():
     return None
 
 
-_linked = weakref.WeakSet()
+_moved = weakref.WeakSet()
 
 
 class Mover(threading.Thread):
-    """Moves the time of a linked world while its program makes no call: the others wait for it.
+    """Moves the time of a world while its program makes no call: of a linked one, for which the others wait, or of one
+    whose program may sleep until a file tells of an event.
 
     It begins ``grace_ms`` of the wall's clock after the last call, or at once if a call on another world of this
     process waits.
@@ -158,7 +159,8 @@ class Mover(threading.Thread):
         super().__init__(name="verbena-mover", daemon=True)
         self._world = weakref.ref(world)
         self._grace = grace_ms / 1000
-        _linked.add(world)
+        _moved.add(world)
+        world.entered, world.followed = time.monotonic(), True
         self.start()
 
     def run(self):
@@ -168,11 +170,11 @@ class Mover(threading.Thread):
             if world is None or world.closed:
                 return
             start = time.monotonic()
-            away = start - world.entered > self._grace or any(w.inside and w is not world for w in list(_linked))
+            away = start - world.entered > self._grace or any(w.inside and w is not world for w in list(_moved))
             if world.inside or not away:
                 moving = False
                 del world
-                time.sleep(GLANCE if len(_linked) == 1 else GLANCE / 10)
+                time.sleep(GLANCE if len(_moved) == 1 else GLANCE / 10)
                 continue
             if not moving:
                 moving, lively = True, start
@@ -194,5 +196,5 @@ def _leave():
     from verbena.sw.verbs.base import close_all
 
     close_all()
-    for world in list(_linked):
+    for world in list(_moved):
         world.close()

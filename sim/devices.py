@@ -12,7 +12,8 @@ take for 4.096 us).
 If a network is at hand (:mod:`.attach`), the devices are its adapters instead, and each that is opened is a world of
 its own, whose wire leads there. Its time moves while the program waits inside a call; when the program is elsewhere for
 more than ``VERBENA_GRACE_MS`` (50), a thread moves it, unless ``VERBENA_EXACT`` is set. A program that calls
-:func:`configure` has a world of its own in any case.
+:func:`configure` has a world of its own in any case. Such a thread moves the default world, too, once its program has
+asked for a file that tells of events.
 """
 
 import atexit
@@ -238,6 +239,15 @@ class SimPort:
     def linked(self):
         """Another simulator is at the other end of the wire, and may send any time."""
         return getattr(self.world, "link", None) == "up"
+
+    def follow(self):
+        """A thread gives the default world time while the program calls nothing, unless ``VERBENA_EXACT`` is set; a
+        world of a network has such a thread anyway.
+        """
+        from .attach import Mover
+
+        if self.world is _world and not self.world.followed and not os.environ.get("VERBENA_EXACT"):
+            Mover(self.world, setting("VERBENA_GRACE_MS", GRACE_MS, float))
 
     def linger(self):
         """Lets acknowledgements go that the peer in another process needs, before a QP goes."""

@@ -133,14 +133,16 @@ class World:
     _handle = None
     _devices = None
     _linked = False
+    followed = False
+    """A thread moves time while the program makes no call (:class:`.attach.Mover`)."""
     tick = None
     random_seed = 1
     first = 0
     entered = 0.0
-    """Of a linked world: when the last call ended, in seconds of ``time.monotonic``; those of who moves time meanwhile
-    do not count."""
+    """Of a world that is linked or followed: when the last call ended, in seconds of ``time.monotonic``; those of who
+    moves time meanwhile do not count."""
     inside = 0
-    """Calls under way."""
+    """Calls under way, of such a world."""
 
     def _attach(self, library, handle, clock_hz, *, owner):
         self._library = library
@@ -238,7 +240,7 @@ class World:
             self._end()
 
     def _call(self, name, *arguments):
-        if not self._linked:
+        if not (self._linked or self.followed):
             return self._locked(name, *arguments)
         self.inside += 1
         try:

@@ -42,6 +42,9 @@ class Port(Protocol):
     A port whose time passes together with that of others has ``world``, the same object for all of them: who gives time
     to one of them also takes those events of the others that a file is to tell of.
 
+    It may have ``follow()``, which is called once a program has a file that tells of events: the program may sleep
+    until one does, and the device's time must pass without its calls.
+
     A port may have ``second_ns``: how much of ``time_ns`` counts as a second where the driver waits for other hosts, as
     for the answer to an ARP request. A port without it counts true seconds. In simulation a second is as much shorter
     than a true one as ``tick`` is shorter than 4.096 us: 244,141 ticks.

@@ -288,6 +288,55 @@ def test_a_program_that_sleeps_in_select_is_woken(network, talking):
     a.kill()
 
 
+BOTH_ENDS = """
+import asyncio, select, sys
+from verbena.sim.pair import End, connect
+from verbena.sw.verbs.cq import CQ, CompChannel
+from verbena.sw.verbs.libibverbs_enums import IBV_QPT_RC
+from verbena.sw.verbs.qp import QP, QPCap, QPInitAttr
+from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
+
+a, b = End("sim0", 4096), End("sim1", 4096)
+channel = CompChannel(b.context)
+cq = CQ(b.context, 64, channel=channel)
+b.qps = [QP(b.pd, QPInitAttr(IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(4, 4, 1, 1)))]
+connect(a, b)
+fd = channel.fd
+
+def send():
+    cq.req_notify()
+    b.qp.post_recv(RecvWR(3, 1, [SGE(b.mr.buf, 64, b.mr.lkey)]))
+    a.qp.post_send(SendWR(4, num_sge=1, sg=[SGE(a.mr.buf, 64, a.mr.lkey)]))
+
+def take():
+    channel.get_cq_event(cq)
+    cq.ack_events(1)
+    print([wc.wr_id for wc in cq.poll(4)[1]], flush=True)
+
+send()
+if select.select([fd], [], [], float(sys.argv[1]))[0] != [fd]:
+    sys.exit("nothing came")
+take()
+
+async def main():
+    send()
+    came = asyncio.Event()
+    asyncio.get_running_loop().add_reader(fd, came.set)
+    await asyncio.wait_for(came.wait(), float(sys.argv[1]))
+    take()
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_with_both_ends_sleeps_in_select_or_asyncio(programs):
+    """A thread moves the time of its own world, too, once it has a file that tells of events."""
+    out, errors = programs.start("-c", BOTH_ENDS, 60, VERBENA_SIM="").communicate(timeout=200)
+    assert out.splitlines() == ["[3]", "[3]"], errors
+    out, errors = programs.start("-c", BOTH_ENDS, 2, VERBENA_SIM="", VERBENA_EXACT="1").communicate(timeout=200)
+    assert (out, errors.splitlines()[-1]) == ("", "nothing came")
+
+
 def test_a_program_that_is_alone_says_so(programs):
     port = free_port()
     server = programs.start(*PINGPONG, "-p", port, VERBENA_SIM="", VERBENA_SEED="3")
