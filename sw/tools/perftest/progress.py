@@ -85,7 +85,7 @@ class Progress:
             begun = self._context.time_ns()
             hz = clock_hz(self._context)
             return lambda count: self._reach((self._context.time_ns() - begun) * hz / 1e9)
-        share = _cycles(self._kind, options) / parts
+        share = _cycles(self._kind, options) / max(1, parts)
         return lambda count: self._reach(self._done + share * count)
 
     def _reach(self, done):

@@ -94,6 +94,12 @@ def test_both_directions_count_half_each():
     assert bench.told == ["verbena: 50% is done, about 10 s left"]
 
 
+def test_a_side_that_neither_sends_nor_receives_has_nothing_to_tell():
+    bench = Bench("write_bw")
+    bench.progress.round(bench.options, parts=0)
+    assert bench.told == []
+
+
 def test_a_duration_passes_by_itself():
     bench = Bench("write_bw", duration=4.0)
     count = bench.progress.round(bench.options)
