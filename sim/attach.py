@@ -21,6 +21,7 @@ from pathlib import Path
 from verbena.sw.events import take_events
 
 from .link import LATENCY_NS, MTU, LinkError, connect, listen
+from .stat_socket import place
 
 __all__ = ["Adapter", "Missing", "Mover", "Plug", "default_folder", "find"]
 
@@ -73,6 +74,10 @@ class Plug:
     @property
     def free(self):
         return [name for name in self.adapters if (self.folder / name).exists()]
+
+    def shown_at(self, name):
+        """Where the program that has adapter ``name`` shows its counters (:mod:`.stat_socket`)."""
+        return place(self.folder, name)
 
     def link(self, name):
         """The :class:`.link.Link` of adapter ``name``; EBUSY if another program has it."""

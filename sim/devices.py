@@ -164,6 +164,7 @@ class _Opener:
     def __call__(self):
         from .attach import Mover
         from .model import build, rnic
+        from .stat_socket import Teller
 
         network, name = self._network, self._name
         grace = setting("VERBENA_GRACE_MS", GRACE_MS, float)
@@ -177,7 +178,18 @@ class _Opener:
             port.add_neighbour(other.ip, MAC + other.number)
         if not os.environ.get("VERBENA_EXACT"):
             Mover(world, grace)
+            if hasattr(network, "shown_at"):
+                Teller(port, network.shown_at(name))
         return port
+
+    def glass(self):
+        """Looks at the adapter of another program that has it; None if none shows it."""
+        from .stat_socket import Glass
+
+        try:
+            return Glass(self._network.shown_at(self._name))
+        except (OSError, AttributeError):
+            return None
 
 
 ALONE = (
