@@ -72,6 +72,17 @@ def test_two_programs_without_a_switch(programs, tmp_path):
     assert [process.stdout.readline() for process in (server, client)] == ["here\n"] * 2
 
 
+def test_a_program_may_connect_straight_to_a_socket_of_the_switch(network, programs, tmp_path):
+    """As a proxy does, behind which it is on another machine: `sim1` is the switch's."""
+    network()
+    port = free_port()
+    server = programs.start(*PINGPONG, "-p", port, "-d", "sim0")
+    server.stderr.readline()  # of the seed: it has its adapter
+    out = call(programs, port, VERBENA_SIM=f"connect:{tmp_path / 'net' / 'sim1'}")
+    assert "GID 0000:0000:0000:0000:0000:ffff:0a00:0002" in out.splitlines()[0]
+    assert server.communicate(timeout=100)[0].count("usec/iter") == 1
+
+
 def test_devices_are_listed_without_a_peer(programs, tmp_path):
     """Nobody need be at the other end, and nothing is opened."""
     for role, number in (("listen", 0), ("connect", 1)):
