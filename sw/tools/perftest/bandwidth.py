@@ -100,6 +100,7 @@ class Receiver:
         self._posted = [0] * options.qps
         self._received = [0] * options.qps
         self._times = None  # of the first and the last completion
+        self._over = False
 
     @property
     def begun(self):
@@ -107,7 +108,15 @@ class Receiver:
 
     @property
     def done(self):
-        return sum(self._received) == self._options.iterations * self._options.qps
+        return self._over or sum(self._received) == self._options.iterations * self._options.qps
+
+    def ends(self):
+        """Whether there is no number of messages, and the sender has gone on to what comes after them."""
+        return self._options.duration is not None and self._end.channel.speaks()
+
+    def end(self):
+        """All that was sent has been received."""
+        self._over = True
 
     def post(self):
         """Posts what there is room for."""
@@ -131,7 +140,9 @@ class Receiver:
     def report(self):
         """The :class:`.Report` of what has been received after the first message, whose beginning nobody here knows."""
         start, end = self._times
-        return _report(self._options, sum(self._received) - 1, end - start, None)
+        received = sum(self._received)
+        report = _report(self._options, received - 1, end - start, None)
+        return report if self._options.duration is None else replace(report, iterations=received)
 
 
 def _report(options, count, passed, peak):
@@ -152,8 +163,12 @@ def transfer(end, sender=None, receiver=None, *, answer=False):
     while not all(part.done for part in (sender, receiver) if part is not None):
         if sender is not None and (not answer or receiver.begun):
             sender.post()
-        for wc in end.poll():
+        ends = receiver is not None and receiver.ends()  # a sender has completions of all before it goes on
+        found = end.poll()
+        for wc in found:
             (receiver if wc.opcode & ibv_wc_opcode.IBV_WC_RECV else sender).complete(wc)
-        if receiver is not None:
+        if ends and not found:
+            receiver.end()
+        elif receiver is not None:
             receiver.post()
         yield WORKED

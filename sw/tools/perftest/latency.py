@@ -70,15 +70,27 @@ class _Completions:
         self._end = end
         self._found = {True: deque(), False: deque()}
 
-    def next(self, *, receive):
-        """A session that returns the next completion of a receive, or of a send."""
+    def next(self, *, receive, ends=lambda: False):
+        """A session that returns the next completion of a receive, or of a send; None if there is none and ``ends()``
+        has said, before it was looked for, that none will come.
+        """
         waiting = self._found[receive]
         while not waiting:
+            over = ends()
             for wc in self._end.poll():
                 self._found[bool(wc.opcode & ibv_wc_opcode.IBV_WC_RECV)].append(wc)
             if not waiting:  # else there is something to be done at once
+                if over:
+                    return None
                 yield WORKED
         return waiting.popleft()
+
+
+def _late(end, options, times):
+    """Whether a test of a duration has gone on so long, and has enough times."""
+    if options.duration is None or len(times) < MIN_ITERATIONS:
+        return False
+    return end.context.time_ns() - times[0] >= options.duration * 1e9
 
 
 def ask(end, messages, options, progress=unheard):
@@ -88,11 +100,9 @@ def ask(end, messages, options, progress=unheard):
     times = []
     completions = _Completions(end)
     for number in range(options.iterations):
-        now = end.context.time_ns()
-        late = options.duration is not None and times and now - times[0] >= options.duration * 1e9
-        if late and number >= MIN_ITERATIONS:
+        if _late(end, options, times):
             break
-        times.append(now)
+        times.append(end.context.time_ns())
         end.qps[0].post_send(messages.send(0, number))
         yield from completions.next(receive=False)
         progress(1)
@@ -106,18 +116,28 @@ def post_receives(end, messages, options):
 
 
 def send_and_receive(end, messages, options, progress=unheard, *, server):
-    """Either side of a SEND test, a session: the client sends first. Returns as :func:`ask`."""
+    """Either side of a SEND test, a session: the client sends first, and ends a test of a duration. Returns as
+    :func:`ask`.
+    """
+
+    def ends():
+        return server and options.duration is not None and end.channel.speaks()
+
     times = []
     completions = _Completions(end)
     received = 0
     while len(times) < options.iterations or received < options.iterations:
         if received < options.iterations and (times or server):
-            wc = yield from completions.next(receive=True)
+            wc = yield from completions.next(receive=True, ends=ends)
+            if wc is None:
+                break
             if wc.byte_len != options.size or wc.wr_id != received:
                 raise ToolError(f"message {received} of {options.size} bytes should be here: {wc!r}")
             if received + options.rx_depth < options.iterations:
                 end.qps[0].post_recv(messages.receive(0, received + options.rx_depth))
             received += 1
+        if not server and _late(end, options, times):
+            break
         if len(times) < options.iterations:
             number = len(times)
             times.append(end.context.time_ns())

@@ -1,6 +1,7 @@
 """The command."""
 
 import json
+import re
 
 import pytest
 from verbena.sw.tools.perftest import __main__ as perftest
@@ -92,6 +93,28 @@ def test_a_duration(capsys):
         assert main(["-D", "0.00005", *(["-s", "8"] if test == "read_bw" else []), *BOTH], test=test) == 0
         row = [line for line in mine(capsys) if line[1:2].isdigit()][-1].split()
         assert int(row[1]) > 10
+
+
+@pytest.mark.parametrize("more", [[], ["-e", "-q", "2", "-Q", "1"]])
+def test_a_receiver_takes_all_that_was_sent_in_a_duration(capsys, more):
+    assert main(["-D", "0.00005", "-s", "64", *more, *BOTH], test="send_bw") == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.removeprefix("server:").split() for line in lines if re.match(r"(server:)? \d", line)]
+    assert len(rows) == 2
+    assert rows[0][1] == rows[1][1]
+    assert int(rows[0][1]) > 100
+    rates = [float(row[3]) for row in rows]
+    assert rates[0] == pytest.approx(rates[1], rel=0.2)
+
+
+def test_a_latency_to_and_fro_for_a_duration(capsys):
+    """The client ends it; both have all times but that of the last message."""
+    assert main(["-D", "0.00003", "-s", "8", "-U", *BOTH], test="send_lat") == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.removeprefix("server:").split() for line in lines if re.match(r"(server:)? \d+ +\d", line)]
+    assert len(rows) == 2
+    assert rows[0][1] == rows[1][1]
+    assert 8 < int(rows[0][1]) < 30
 
 
 @pytest.mark.parametrize("events", [[], ["-e"]])
