@@ -80,20 +80,10 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
   nothing; `get_cq_event` and `get_async_event` as much as it takes; `Context.advance` what it is told.
 * **Files.** `CompChannel.fd` and `Context.async_fd` are real file descriptors, readable while there is an event, for
   `select`, `poll` and `asyncio`. They are not to be read from; `get_cq_event` and `get_async_event` take the event. A
-  program that sits in `select` calls nothing, so its simulated devices stand still, unless another thread of the
-  process gives them time: by any call that polls or waits, or by `Context.advance` in a loop. If that finds the event
-  the file becomes readable and `select` returns. In `asyncio` a task can do it:
-
-  ```python
-  async def give_time(context):
-      while True:
-          context.advance()
-          await asyncio.sleep(0)
-
-
-  loop.add_reader(channel.fd, on_event)  # which calls channel.get_cq_event(cq), and cq.poll
-  loop.create_task(give_time(context))
-  ```
+  program that sits in `select` calls nothing: from the moment that it asks for such a file, a thread gives simulated
+  devices time while the program makes no call (for 50 ms: `VERBENA_GRACE_MS`), unless `VERBENA_EXACT` is set
+  ([simulation.md](simulation.md)). Devices of a `World` that the program has made itself stand still: another thread,
+  or a task, must give them time, by any call that polls or waits, or by `Context.advance` in a loop.
 
   After `os.set_blocking(channel.fd, False)`, `get_cq_event` does not wait: EAGAIN.
 * **Threads.** All calls may be made from several threads. Requests of an extended QP are built by each thread apart,

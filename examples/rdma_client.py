@@ -39,6 +39,7 @@ def talk(mode, host, port, context, say):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.error = lambda message: sys.exit(f"{parser.prog}: {message}; --help tells more")
     parser.add_argument("mode", choices=("write", "read"))
     parser.add_argument("address", help="of the server")
     parser.add_argument("port", type=int)

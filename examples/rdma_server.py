@@ -58,6 +58,7 @@ def listen(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.error = lambda message: sys.exit(f"{parser.prog}: {message}; --help tells more")
     parser.add_argument("mode", choices=("write", "read"))
     parser.add_argument("--both", action="store_true", help="the client is a thread of this process")
     arguments = parser.parse_args()

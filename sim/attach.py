@@ -21,11 +21,15 @@ from pathlib import Path
 from verbena.sw.events import take_events
 
 from .link import LATENCY_NS, MTU, LinkError, connect, listen
+from .stat_socket import place
 
 __all__ = ["Adapter", "Missing", "Mover", "Plug", "default_folder", "find"]
 
 PATIENCE = 10.0
 """Seconds in which a switch answers."""
+
+STARTING = 0.05
+"""Seconds after which a program looks again for a switch that starts."""
 
 ALONE = "verbena: {name} waits for the program at the other end: start it with VERBENA_SIM={other}"
 
@@ -70,6 +74,10 @@ class Plug:
     @property
     def free(self):
         return [name for name in self.adapters if (self.folder / name).exists()]
+
+    def shown_at(self, name):
+        """Where the program that has adapter ``name`` shows its counters (:mod:`.stat_socket`)."""
+        return place(self.folder, name)
 
     def link(self, name):
         """The :class:`.link.Link` of adapter ``name``; EBUSY if another program has it."""
@@ -130,18 +138,21 @@ def find():
         if chosen and chosen.startswith(f"{role}:"):
             return _Straight(role, chosen.partition(":")[2])
     folder = Path(chosen) if chosen else default_folder()
-    if alive(folder) and (folder / "network.json").exists():
-        return Plug(folder)
+    while alive(folder):
+        if (folder / "network.json").exists():
+            return Plug(folder)
+        time.sleep(STARTING)  # it may have to be compiled first
     if chosen:
         return Missing(f"no switch runs at {folder}: type `verbena sim {folder}` in another terminal")
     return None
 
 
-_linked = weakref.WeakSet()
+_moved = weakref.WeakSet()
 
 
 class Mover(threading.Thread):
-    """Moves the time of a linked world while its program makes no call: the others wait for it.
+    """Moves the time of a world while its program makes no call: of a linked one, for which the others wait, or of one
+    whose program may sleep until a file tells of an event.
 
     It begins ``grace_ms`` of the wall's clock after the last call, or at once if a call on another world of this
     process waits.
@@ -153,7 +164,8 @@ class Mover(threading.Thread):
         super().__init__(name="verbena-mover", daemon=True)
         self._world = weakref.ref(world)
         self._grace = grace_ms / 1000
-        _linked.add(world)
+        _moved.add(world)
+        world.entered, world.followed = time.monotonic(), True
         self.start()
 
     def run(self):
@@ -163,11 +175,11 @@ class Mover(threading.Thread):
             if world is None or world.closed:
                 return
             start = time.monotonic()
-            away = start - world.entered > self._grace or any(w.inside and w is not world for w in list(_linked))
+            away = start - world.entered > self._grace or any(w.inside and w is not world for w in list(_moved))
             if world.inside or not away:
                 moving = False
                 del world
-                time.sleep(GLANCE if len(_linked) == 1 else GLANCE / 10)
+                time.sleep(GLANCE if len(_moved) == 1 else GLANCE / 10)
                 continue
             if not moving:
                 moving, lively = True, start
@@ -189,5 +201,5 @@ def _leave():
     from verbena.sw.verbs.base import close_all
 
     close_all()
-    for world in list(_linked):
+    for world in list(_moved):
         world.close()

@@ -12,7 +12,8 @@ take for 4.096 us).
 If a network is at hand (:mod:`.attach`), the devices are its adapters instead, and each that is opened is a world of
 its own, whose wire leads there. Its time moves while the program waits inside a call; when the program is elsewhere for
 more than ``VERBENA_GRACE_MS`` (50), a thread moves it, unless ``VERBENA_EXACT`` is set. A program that calls
-:func:`configure` has a world of its own in any case.
+:func:`configure` has a world of its own in any case. Such a thread moves the default world, too, once its program has
+asked for a file that tells of events.
 """
 
 import atexit
@@ -163,6 +164,7 @@ class _Opener:
     def __call__(self):
         from .attach import Mover
         from .model import build, rnic
+        from .stat_socket import Teller
 
         network, name = self._network, self._name
         grace = setting("VERBENA_GRACE_MS", GRACE_MS, float)
@@ -176,7 +178,18 @@ class _Opener:
             port.add_neighbour(other.ip, MAC + other.number)
         if not os.environ.get("VERBENA_EXACT"):
             Mover(world, grace)
+            if hasattr(network, "shown_at"):
+                Teller(port, network.shown_at(name))
         return port
+
+    def glass(self):
+        """Looks at the adapter of another program that has it; None if none shows it."""
+        from .stat_socket import Glass
+
+        try:
+            return Glass(self._network.shown_at(self._name))
+        except (OSError, AttributeError):
+            return None
 
 
 ALONE = (
@@ -238,6 +251,15 @@ class SimPort:
     def linked(self):
         """Another simulator is at the other end of the wire, and may send any time."""
         return getattr(self.world, "link", None) == "up"
+
+    def follow(self):
+        """A thread gives the default world time while the program calls nothing, unless ``VERBENA_EXACT`` is set; a
+        world of a network has such a thread anyway.
+        """
+        from .attach import Mover
+
+        if self.world is _world and not self.world.followed and not os.environ.get("VERBENA_EXACT"):
+            Mover(self.world, setting("VERBENA_GRACE_MS", GRACE_MS, float))
 
     def linger(self):
         """Lets acknowledgements go that the peer in another process needs, before a QP goes."""

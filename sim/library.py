@@ -6,16 +6,28 @@ from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_uin
 
 __all__ = [
     "FAULTS",
+    "FRAMES",
     "FaultSettings",
     "LinkSettings",
     "MemorySettings",
     "RingPlace",
     "WireSettings",
+    "capture_frames",
     "fault_settings",
     "load",
 ]
 
 FAULTS = ("lose", "duplicate", "reorder", "corrupt", "delay", "damage")
+
+FRAMES = {"sent": 1, "received": 2, "both": 3}
+"""Where a capture takes frames: ``Frames`` of ``native/capture.h``."""
+
+
+def capture_frames(name):
+    """The number of a key of :data:`FRAMES`. ``ValueError`` if there is no such one."""
+    if name not in FRAMES:
+        raise ValueError(f"frames must be one of {', '.join(FRAMES)}, not {name!r}")
+    return FRAMES[name]
 
 
 class MemorySettings(Structure):

@@ -259,6 +259,7 @@ def build_switch():
     if not library.exists():
         part = folder / f"{library.stem}.{os.getpid()}.part"
         flags = ["-std=gnu++20", "-fPIC", "-shared", "-O2", *_OPTIMIZE, *_WARNINGS]
+        print("verbena: compile the switch, once (some ten seconds)", file=sys.stderr, flush=True)
         _run([_tool("g++", "g++"), *flags, *sources, "-o", part], library.with_suffix(".log"))
         part.rename(library)
     return library

@@ -16,7 +16,7 @@ from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_uint32, c_ui
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .library import FaultSettings, LinkSettings, fault_settings
+from .library import FaultSettings, LinkSettings, capture_frames, fault_settings
 from .link import LATENCY_NS, MTU, LinkError, Listener
 from .model import build_switch
 from .ports import Faults
@@ -48,7 +48,7 @@ _FUNCTIONS = {
     "settings": (None, c_void_p, c_int, POINTER(_PortSettings)),
     "faults": (None, c_void_p, c_int, POINTER(FaultSettings)),
     "counters": (None, c_void_p, c_int, POINTER(c_uint64)),
-    "capture_open": (c_int, c_void_p, c_char_p),
+    "capture_open": (c_int, c_void_p, c_char_p, c_int),
     "capture_close": (None, c_void_p),
     "capture_flush": (None, c_void_p),
 }
@@ -104,11 +104,16 @@ class Switch:
         self._call("counters", port, values)
         return dict(zip(COUNTERS, values))
 
-    def capture(self, path):
-        """Records all frames, of the switch's own time, in a pcapng file; None stops."""
+    def capture(self, path, *, frames="sent"):
+        """Records all frames, of the switch's own time, in a pcapng file; None stops.
+
+        ``frames`` says where a frame is recorded: as an adapter ``"sent"`` it, as adapters ``"received"`` it, or
+        ``"both"``.
+        """
+        frames = capture_frames(frames)
         if path is None:
             self._call("capture_close")
-        elif not self._call("capture_open", str(path).encode()):
+        elif not self._call("capture_open", str(path).encode(), frames):
             raise OSError(f"cannot write {path}")
 
     def flush(self):
@@ -156,7 +161,7 @@ class Network:
     What a killed switch has left in the folder is taken away. :class:`.link.LinkError` (EADDRINUSE) if one lives there.
     """
 
-    def __init__(self, folder, adapters, *, mtu=MTU, seed=1, capture=None, tell=print):
+    def __init__(self, folder, adapters, *, mtu=MTU, seed=1, capture=None, capture_frames="sent", tell=print):
         self.folder = Path(folder)
         self.names = {f"sim{i}": i for i in range(len(adapters))}
         self._adapters = adapters
@@ -172,7 +177,7 @@ class Network:
                 )
                 self.switch.set_faults(i, options.faults)
             if capture is not None:
-                self.switch.capture(capture)
+                self.switch.capture(capture, frames=capture_frames)
             for name in self.names:
                 self._listen(name)
             self._describe()
@@ -192,8 +197,8 @@ class Network:
             raise LinkError(
                 errno.EADDRINUSE, f"a switch runs at {self.folder} already: end it, or choose another folder"
             ) from None
-        for stale in self.folder.glob("sim*"):
-            stale.unlink()
+        for stale in [*self.folder.glob("sim*"), self.folder / "network.json"]:
+            stale.unlink(missing_ok=True)
         return lock
 
     def _describe(self):

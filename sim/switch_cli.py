@@ -15,6 +15,7 @@ from pathlib import Path
 from verbena.sw.tools.command import Parser, plain
 
 from .attach import default_folder
+from .library import FRAMES
 from .link import LATENCY_NS, MTU
 from .ports import Faults
 from .switch import AdapterOptions, Network
@@ -28,7 +29,7 @@ LEAST_DELAY_NS = 20.0
 
 FAULTS = [f.name for f in fields(Faults)]
 LINE = ("delay_ns", "rate_gbps", "queue_bytes", "ecn_bytes")
-NETWORK = ("adapters", "first_address", "mtu", "seed", "capture")
+NETWORK = ("adapters", "first_address", "mtu", "seed", "capture", "capture_frames")
 
 
 def _parser():
@@ -65,6 +66,11 @@ def _parser():
         )
     parser.add_argument("--seed", type=int, help="of the faults (default: 1)")
     parser.add_argument("-w", "--capture", type=Path, metavar="FILE", help="a pcapng file for all frames")
+    parser.add_argument(
+        "--capture-frames",
+        choices=FRAMES,
+        help="where they are taken: as adapters send or receive them (default: sent)",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="do not tell who comes and goes")
     return parser
 
@@ -135,7 +141,15 @@ def plan(options):
     for address in addresses:
         if addresses.count(address) > 1:
             raise ValueError(f"two adapters have the address {address}")
-    return {"adapters": adapters, "mtu": mtu, "seed": common.get("seed", 1), "capture": common.get("capture")}
+    if (frames := common.get("capture_frames", "sent")) not in FRAMES:
+        raise ValueError(f"capture_frames must be {', '.join(FRAMES)}, not {frames!r}")
+    return {
+        "adapters": adapters,
+        "mtu": mtu,
+        "seed": common.get("seed", 1),
+        "capture": common.get("capture"),
+        "capture_frames": frames,
+    }
 
 
 def _interrupt(*_):

@@ -15,7 +15,7 @@ import weakref
 from ..hdl.config import Config
 from ..sw import host_memory
 from .devices import MAC, setting
-from .library import MemorySettings, WireSettings, load
+from .library import MemorySettings, WireSettings, capture_frames, load
 from .model import build, rnic
 from .ports import Adapter, BusError, Faults, Tap
 
@@ -28,10 +28,6 @@ peer of the link is gone."""
 
 WAIT_MS = 50
 """Milliseconds that a call waits for the peer of the link before it looks for Ctrl-C."""
-
-
-FRAMES = {"sent": 1, "received": 2, "both": 3}
-"""Where a capture takes frames: ``Frames`` of ``native/capture.h``."""
 
 
 _worlds = weakref.WeakSet()
@@ -137,14 +133,16 @@ class World:
     _handle = None
     _devices = None
     _linked = False
+    followed = False
+    """A thread moves time while the program makes no call (:class:`.attach.Mover`)."""
     tick = None
     random_seed = 1
     first = 0
     entered = 0.0
-    """Of a linked world: when the last call ended, in seconds of ``time.monotonic``; those of who moves time meanwhile
-    do not count."""
+    """Of a world that is linked or followed: when the last call ended, in seconds of ``time.monotonic``; those of who
+    moves time meanwhile do not count."""
     inside = 0
-    """Calls under way."""
+    """Calls under way, of such a world."""
 
     def _attach(self, library, handle, clock_hz, *, owner):
         self._library = library
@@ -242,7 +240,7 @@ class World:
             self._end()
 
     def _call(self, name, *arguments):
-        if not self._linked:
+        if not (self._linked or self.followed):
             return self._locked(name, *arguments)
         self.inside += 1
         try:
@@ -370,11 +368,10 @@ class World:
         ``frames`` says where a frame is recorded: as it was ``"sent"``, as it was ``"received"``, or ``"both"``. See
         ``native/capture.h`` for the format.
         """
-        if frames not in FRAMES:
-            raise ValueError(f"frames must be one of {', '.join(FRAMES)}, not {frames!r}")
+        frames = capture_frames(frames)
         if path is None:
             self._call("capture_close")
-        elif not self._call("capture_open", str(path).encode(), bus, FRAMES[frames]):
+        elif not self._call("capture_open", str(path).encode(), bus, frames):
             raise OSError(f"cannot write {path}")
 
     def flush(self):

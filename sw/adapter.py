@@ -133,6 +133,13 @@ class Adapter:
         self.events.close()
         self.cq_table.close()
 
+    def tell_by_files(self):
+        """From now on files tell of events, and the program may sleep until one does."""
+        if not self.files:
+            self.files = True
+            if hasattr(self.port, "follow"):
+                self.port.follow()
+
     # Registers and commands
 
     def _read(self, name):

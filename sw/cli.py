@@ -1,9 +1,10 @@
 """The command ``verbena``: one name for all programs of the package.
 
-``verbena NAME [arguments]`` calls ``main(arguments)`` of the program and ends with the status that it returns.
+``verbena [options] NAME [arguments]`` calls ``main(arguments)`` of the program, and ends with the status it returns.
 """
 
 import importlib
+import os
 import sys
 
 __all__ = ["COMMANDS", "TESTS", "main"]
@@ -34,11 +35,20 @@ TESTS = {
 
 COMMANDS |= {name: (_PERFTEST, text) for name, (_, text) in TESTS.items()}
 
+OPTIONS = {
+    "--exact": ("VERBENA_EXACT", "1", "an adapter's time moves only inside its program's calls"),
+    "--true-tick": ("VERBENA_TICK", "640", "simulated adapters' timers take true time"),
+}
+"""Options before NAME: the variable of the environment that each sets, to what, and what that does."""
+
 
 def _help():
-    yield "usage: verbena NAME [arguments]; verbena NAME --help tells more"
+    yield "usage: verbena [options] NAME [arguments]; verbena NAME --help tells more"
     yield ""
     width = max(map(len, COMMANDS))
+    for option, (variable, value, text) in OPTIONS.items():
+        yield f"  {option:<{width}}  {text} ({variable}={value})"
+    yield ""
     for name, (_, text) in sorted(COMMANDS.items()):
         yield f"  {name:<{width}}  {text}"
 
@@ -46,6 +56,9 @@ def _help():
 def main(arguments=None):
     """Command line."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    while arguments and arguments[0] in OPTIONS:
+        variable, value, _ = OPTIONS[arguments.pop(0)]
+        os.environ[variable] = value
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print("\n".join(_help()))
         return 0 if arguments else 1

@@ -3,7 +3,8 @@
 A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
 opener, and opening gives a :class:`Port`. A name that ends with a colon stands for all that begin with it; its opener
 gets the rest. An opener with a false attribute ``listed`` opens a device that is known to be in use, and stays out of
-lists; one with ``mac`` tells the device's address before it is opened. Nothing is built or opened before a
+lists; one with ``mac`` tells the device's address before it is opened; one with ``glass()`` looks at a device that
+another process has, or returns None. Nothing is built or opened before a
 :class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
@@ -14,7 +15,7 @@ import threading
 import warnings
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Port", "has_port", "mac_of", "open_port", "port_names", "provide"]
+__all__ = ["Port", "glass_on", "has_port", "mac_of", "open_port", "port_names", "provide"]
 
 
 @runtime_checkable
@@ -41,6 +42,9 @@ class Port(Protocol):
 
     A port whose time passes together with that of others has ``world``, the same object for all of them: who gives time
     to one of them also takes those events of the others that a file is to tell of.
+
+    It may have ``follow()``, which is called once a program has a file that tells of events: the program may sleep
+    until one does, and the device's time must pass without its calls.
 
     A port may have ``second_ns``: how much of ``time_ns`` counts as a second where the driver waits for other hosts, as
     for the answer to an ARP request. A port without it counts true seconds. In simulation a second is as much shorter
@@ -159,6 +163,23 @@ def mac_of(name):
         _load()
         known = None if name in _open else getattr(_opener(name), "mac", None)
         return open_port(name).mac if known is None else known
+
+
+def glass_on(name=None):
+    """Something whose ``look()`` tells the counters of device ``name``, or of the first one, that another process has,
+    and which is to be closed. None if there is nothing to look at, :class:`LookupError` if another process would have
+    to show it, and none does.
+    """
+    with _lock:
+        _load()
+        glasses = [getattr(_opener(each), "glass", None) for each in (sorted(_openers) if name is None else [name])]
+        glasses = [glass for glass in glasses if glass is not None]
+        for glass in glasses:
+            if (found := glass()) is not None:
+                return found
+        if glasses:
+            raise LookupError(f"no program shows counters of {name or 'a device'} now")
+        return None
 
 
 def open_port(name):

@@ -324,7 +324,9 @@ void vs_counters(Switch *self, int port, uint64_t *counters) {
     std::memcpy(counters, self->port(port).counters, sizeof self->port(port).counters);
 }
 
-int vs_capture_open(Switch *self, const char *path) { return self->capture.open(path, kPicoseconds, self->ports(), false); }
+int vs_capture_open(Switch *self, const char *path, int frames) {
+    return self->capture.open(path, kPicoseconds, self->ports(), false, static_cast<Frames>(frames));
+}
 void vs_capture_close(Switch *self) { self->capture.close(); }
 void vs_capture_flush(Switch *self) { self->capture.flush(); }
 }

@@ -90,7 +90,7 @@ def _list(values):
 
 
 def command_of(program, arguments, point, folder):
-    """Command and environment of a point.
+    """Command and environment of a point. A script runs as ``verbena run`` does it, so that it may import pyverbs.
 
     ``{name}`` in an argument is the parameter's value, ``{folder}`` a folder of the point's own. A parameter in capital
     letters is a variable of the environment. Others that no argument names are options, ``--name value``; the seed is
@@ -113,7 +113,7 @@ def command_of(program, arguments, point, folder):
     if program in COMMANDS:
         start = [sys.executable, "-m", "verbena.sw.cli", program]
     elif program.endswith(".py"):
-        start = [sys.executable, program]
+        start = [sys.executable, "-m", "verbena.sw.cli", "run", program]
     elif re.fullmatch(r"\w+(\.\w+)+", program):
         start = [sys.executable, "-m", program]
     else:

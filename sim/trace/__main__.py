@@ -41,11 +41,11 @@ def _arguments(argv):
 
 
 def _command(what):
-    """How the program is started; None if there is none."""
+    """How the program is started, a script as one that may import pyverbs; None if there is none."""
     if what in COMMANDS:
         return [sys.executable, "-m", "verbena.sw.cli", what]
     if what.endswith(".py"):
-        return [sys.executable, what] if Path(what).is_file() else None
+        return [sys.executable, "-m", "verbena.sw.cli", "run", what] if Path(what).is_file() else None
     found = shutil.which(what)
     return [found] if found else None
 

@@ -1,10 +1,12 @@
 """``verbena stat``: counters of a device, live in the terminal, or as JSON.
 
-``verbena stat -d DEVICE`` looks at a device that runs by itself; nothing of it is changed, and another program may
-drive it. A simulated device is there only in the program that uses it: ``verbena stat -d sim0 -- NAME [arguments]``
-runs another of ``verbena``'s programs and shows its counters meanwhile. A look takes a simulated device some cycles.
+``verbena stat -d DEVICE`` looks at a device that runs by itself, or at one of ``verbena sim`` that another program has;
+nothing of it is changed. A simulated device without a switch is there only in the program that uses it: ``verbena stat
+-d sim0 -- NAME [arguments]`` runs another of ``verbena``'s programs and shows its counters meanwhile. A look takes a
+simulated device some cycles.
 """
 
+import contextlib
 import json
 import sys
 import threading
@@ -12,21 +14,32 @@ import threading
 from ..adapter import read_counters
 from ..cli import COMMANDS
 from ..cli import main as command
-from ..port import open_port, port_names
+from ..port import glass_on, open_port, port_names
 from .command import Parser, plain
 from .session import ToolError
 
-__all__ = ["Look", "main"]
+__all__ = ["Look", "main", "told_by"]
+
+DEVICES = "the device's"
+"""The times of a device that runs by itself."""
+
+
+def told_by(port):
+    """All counters of a port, as a dictionary for machines."""
+    return {
+        "device": port.name,
+        "time_ns": port.time_ns(),
+        "times": getattr(port, "clock_text", None) or DEVICES,
+        "counters": read_counters(port),
+    }
 
 
 class Look:
-    """All counters of a port at one time; ``before`` is the look before this one, or None."""
+    """What :func:`told_by` says at one time; ``before`` is the look before this one, or None."""
 
-    def __init__(self, port, before=None):
-        self.device = port.name
-        self.time_ns = port.time_ns()
-        self.times = getattr(port, "clock_text", None)
-        self.counters = read_counters(port)
+    def __init__(self, told, before=None):
+        self.record = told
+        self.counters = told["counters"]
         self._before = before
 
     def changes(self):
@@ -34,20 +47,13 @@ class Look:
         before = {} if self._before is None else self._before.counters
         return {name: value - before.get(name, 0) for name, value in self.counters.items()}
 
-    def record(self):
-        """As a dictionary, for machines."""
-        return {
-            "device": self.device,
-            "time_ns": self.time_ns,
-            "times": self.times or "the device's",
-            "counters": self.counters,
-        }
-
     def table(self, *, every=False):
         """As a table of rich, of the counters that are not 0, or of ``every`` one."""
         from rich.table import Table
 
-        title = f"{self.device}, {self.time_ns / 1e3:.1f} µs" + (f" ({self.times})" if self.times else "")
+        times = self.record["times"]
+        title = f"{self.record['device']}, {self.record['time_ns'] / 1e3:.1f} µs"
+        title += "" if times == DEVICES else f" ({times})"
         table = Table("counter", title=title)
         for heading in ("value", "since"):
             table.add_column(heading, justify="right")
@@ -58,12 +64,20 @@ class Look:
         return table
 
 
+def _tell(port):
+    return port.look() if hasattr(port, "look") else told_by(port)
+
+
 def _looks(port, interval, stop):
-    """Looks, one each ``interval`` seconds of the wall's clock, until ``stop`` is set; the last one after that."""
+    """Looks, one each ``interval`` seconds of the wall's clock, until ``stop`` is set; the last one after that. At a
+    device of another program, until that ends.
+    """
     look = None
     while True:
         last = stop.is_set()
-        look = Look(port, look)
+        if (told := _tell(port)) is None:
+            return
+        look = Look(told, look)
         yield look
         if last:
             return
@@ -73,7 +87,7 @@ def _looks(port, interval, stop):
 def _show(looks, args):
     if args.json:
         for look in looks:
-            print(json.dumps(look.record()), flush=True)
+            print(json.dumps(look.record), flush=True)
         return
     from rich.console import Console
     from rich.live import Live
@@ -96,9 +110,11 @@ def _while_it_runs(port, args, program):
 
 
 def _once(port, args):
-    look = Look(port)
+    if (told := _tell(port)) is None:
+        raise ToolError("the program has ended")
+    look = Look(told)
     if args.json:
-        print(json.dumps(look.record()))
+        print(json.dumps(look.record))
     else:
         from rich.console import Console
 
@@ -119,11 +135,30 @@ def _parser():
     return parser
 
 
+def _of_another(args):
+    """Shows a device that another program has, until that ends; False if there is none to be looked at."""
+    try:
+        glass = glass_on(args.ib_dev)
+    except LookupError as error:
+        raise ToolError(f"{error}: say what shall use it behind --") from None
+    if glass is None:
+        return False
+    with contextlib.closing(glass):
+        if args.once:
+            _once(glass, args)
+        else:
+            _show(_looks(glass, args.interval, threading.Event()), args)
+            print("the program has ended", file=sys.stderr)
+    return True
+
+
 def _run(args, program):
     if not args.interval > 0:
         raise ToolError(f"the interval must be more than 0, not {args.interval:g}")
     if program and program[0] not in COMMANDS:
         raise ToolError(f"there is no command {program[0]!r}; there are: {', '.join(sorted(COMMANDS))}")
+    if not program and _of_another(args):
+        return 0
     names = port_names() if args.ib_dev is None else [args.ib_dev]
     if not names:
         raise ToolError("there is no device")
@@ -135,7 +170,8 @@ def _run(args, program):
     if program:
         return _while_it_runs(port, args, program)
     if getattr(port, "clock_text", None) is not None:
-        raise ToolError(f"{port.name} is simulated, in this program alone: say what shall use it behind --")
+        alone = f"{port.name} is simulated, in this program alone"
+        raise ToolError(f"{alone}: say what shall use it behind --, or use it over `verbena sim`")
     _show(_looks(port, args.interval, threading.Event()), args)
     return 0
 

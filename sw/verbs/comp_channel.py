@@ -25,11 +25,12 @@ class CompChannel(PyverbsCM):
         """A file descriptor that is readable while there is an event for :meth:`get_cq_event`, for ``select``, ``poll``
         and ``asyncio``.
 
-        Time of a simulated device passes only inside calls, so in ``select`` nothing happens by itself: another thread
-        of the program must give the device time, by a verb that polls or waits, or by :meth:`.Context.advance`.
+        Who asks for it may sleep in ``select``: from now on a thread gives a simulated device time while the program
+        calls nothing, unless ``VERBENA_EXACT`` is set, or the device is in a world that the program has made itself.
+        There another thread must do it, by a verb that polls or waits, or by :meth:`.Context.advance`.
         """
         self._check_open()
-        self.context._adapter.files = True
+        self.context._adapter.tell_by_files()
         return self._events.fileno()
 
     def get_cq_event(self, expected_cq=None):

@@ -244,7 +244,7 @@ class Context(PyverbsCM):
         :attr:`.cq.CompChannel.fd`.
         """
         self._check_open()
-        self._adapter.files = True
+        self._adapter.tell_by_files()
         return self._events.fileno()
 
     def query_device(self):

@@ -33,7 +33,7 @@ os.register_at_fork(after_in_child=_forget)
 
 def _another_may_act():
     """Whether a thread is alive that does not wait here itself, or is about to go on. One of Verbena's own
-    (``brings_nothing``) does not count: it makes no calls, and a port whose time it moves is ``linked``.
+    (``brings_nothing``) does not count: it gives time, as this thread does itself, and makes no calls.
     """
     me = threading.get_ident()
     for thread in threading.enumerate():

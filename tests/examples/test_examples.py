@@ -111,6 +111,17 @@ def test_bad_input_is_one_line(tmp_path):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("rdma_server", ["post"]), ("rdma_client", ["write"]), ("rdma_client", ["write", "here", "x"])],
+)
+def test_a_wrong_option_is_one_line_and_status_1(name, arguments):
+    result = run(name, *arguments)
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert re.fullmatch(rf"{name}\.py: .*; --help tells more", line)
+
+
 def test_a_peer_that_hangs_up_is_told():
     server = subprocess.Popen(
         command("rdma_server", "write"),

@@ -72,6 +72,17 @@ def test_two_programs_without_a_switch(programs, tmp_path):
     assert [process.stdout.readline() for process in (server, client)] == ["here\n"] * 2
 
 
+def test_a_program_may_connect_straight_to_a_socket_of_the_switch(network, programs, tmp_path):
+    """As a proxy does, behind which it is on another machine: `sim1` is the switch's."""
+    network()
+    port = free_port()
+    server = programs.start(*PINGPONG, "-p", port, "-d", "sim0")
+    server.stderr.readline()  # of the seed: it has its adapter
+    out = call(programs, port, VERBENA_SIM=f"connect:{tmp_path / 'net' / 'sim1'}")
+    assert "GID 0000:0000:0000:0000:0000:ffff:0a00:0002" in out.splitlines()[0]
+    assert server.communicate(timeout=100)[0].count("usec/iter") == 1
+
+
 def test_devices_are_listed_without_a_peer(programs, tmp_path):
     """Nobody need be at the other end, and nothing is opened."""
     for role, number in (("listen", 0), ("connect", 1)):
@@ -286,6 +297,55 @@ def test_a_program_that_sleeps_in_select_is_woken(network, talking):
     out, errors = b.communicate(timeout=100)
     assert out.splitlines() == ["woken True"] * 3, errors
     a.kill()
+
+
+BOTH_ENDS = """
+import asyncio, select, sys
+from verbena.sim.pair import End, connect
+from verbena.sw.verbs.cq import CQ, CompChannel
+from verbena.sw.verbs.libibverbs_enums import IBV_QPT_RC
+from verbena.sw.verbs.qp import QP, QPCap, QPInitAttr
+from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
+
+a, b = End("sim0", 4096), End("sim1", 4096)
+channel = CompChannel(b.context)
+cq = CQ(b.context, 64, channel=channel)
+b.qps = [QP(b.pd, QPInitAttr(IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(4, 4, 1, 1)))]
+connect(a, b)
+fd = channel.fd
+
+def send():
+    cq.req_notify()
+    b.qp.post_recv(RecvWR(3, 1, [SGE(b.mr.buf, 64, b.mr.lkey)]))
+    a.qp.post_send(SendWR(4, num_sge=1, sg=[SGE(a.mr.buf, 64, a.mr.lkey)]))
+
+def take():
+    channel.get_cq_event(cq)
+    cq.ack_events(1)
+    print([wc.wr_id for wc in cq.poll(4)[1]], flush=True)
+
+send()
+if select.select([fd], [], [], float(sys.argv[1]))[0] != [fd]:
+    sys.exit("nothing came")
+take()
+
+async def main():
+    send()
+    came = asyncio.Event()
+    asyncio.get_running_loop().add_reader(fd, came.set)
+    await asyncio.wait_for(came.wait(), float(sys.argv[1]))
+    take()
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_with_both_ends_sleeps_in_select_or_asyncio(programs):
+    """A thread moves the time of its own world, too, once it has a file that tells of events."""
+    out, errors = programs.start("-c", BOTH_ENDS, 60, VERBENA_SIM="").communicate(timeout=200)
+    assert out.splitlines() == ["[3]", "[3]"], errors
+    out, errors = programs.start("-c", BOTH_ENDS, 2, VERBENA_SIM="", VERBENA_EXACT="1").communicate(timeout=200)
+    assert (out, errors.splitlines()[-1]) == ("", "nothing came")
 
 
 def test_a_program_that_is_alone_says_so(programs):

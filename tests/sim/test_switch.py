@@ -9,16 +9,21 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from ipaddress import IPv4Address
 from types import SimpleNamespace
 
 import pytest
 import simbricks_end as oracle
 from verbena.sim import switch_cli
+from verbena.sim.attach import find
 from verbena.sim.link import LinkError
+from verbena.sim.model import build_switch
 from verbena.sim.ports import Faults
 from verbena.sim.switch import AdapterOptions, Network, alive
 
 L = 500_000
+NETWORK = ("mtu", "seed", "capture", "capture_frames")
 US = 1_000_000
 
 
@@ -35,7 +40,7 @@ class Wires:
     """A network with an oracle at some of its ports, in one thread: :meth:`run` lets the switch take its turns."""
 
     def __init__(self, folder, ports, **options):
-        common = {name: options.pop(name) for name in list(options) if name not in ("mtu", "seed", "capture")}
+        common = {name: options.pop(name) for name in list(options) if name not in NETWORK}
         adapters = [AdapterOptions(f"10.0.0.{i + 1}", **common) for i in range(ports)]
         self.said = []
         self.network = Network(folder, adapters, tell=self.said.append, **options)
@@ -234,12 +239,21 @@ def test_eight(wires):
     }
 
 
-def test_a_capture_holds_what_came_and_went(wires, tmp_path):
-    w = wires(2, 2, capture=tmp_path / "switch.pcapng")
-    w.ends[0].send(1 * US, frame(mac(1), mac(0)))
+@pytest.mark.parametrize(
+    ("options", "lost", "flooded"),
+    [({}, 1, 1), ({"capture_frames": "received"}, 0, 2), ({"capture_frames": "both"}, 1, 3)],
+)
+def test_a_capture_holds_what_came_or_what_went(options, lost, flooded, wires, tmp_path):
+    """Each frame stands once as it was sent, what is lost too, or as often as it arrives."""
+    w = wires(3, 3, capture=tmp_path / "switch.pcapng", **options)
+    w.network.switch.set_faults(1, Faults(lose=1.0))
+    frames = [frame(mac(4), mac(0)), frame(mac(0), mac(1))]
+    for i, each in enumerate(frames):
+        w.ends[i].send(1 * US, each)
     w.promise(2 * US)
     w.network.switch.flush()
-    assert (tmp_path / "switch.pcapng").read_bytes().count(frame(mac(1), mac(0))) == 2
+    found = (tmp_path / "switch.pcapng").read_bytes()
+    assert [found.count(each) for each in frames] == [flooded, lost]
 
 
 def test_what_a_folder_tells(wires):
@@ -273,6 +287,31 @@ def test_what_a_killed_switch_has_left_is_taken_away(tmp_path):
     assert not folder.exists()
 
 
+def test_who_comes_while_a_switch_starts_waits_for_it(tmp_path, monkeypatch):
+    """It may have to be compiled; and what a killed one has told of its network counts no more."""
+    folder = tmp_path / "net"
+    folder.mkdir()
+    (folder / "network.json").write_text("{}")
+    monkeypatch.setenv("VERBENA_SIM", str(folder))
+    compiling, compiled = threading.Event(), threading.Event()
+
+    def compile():
+        compiling.set()
+        assert compiled.wait(60)
+        return build_switch()
+
+    monkeypatch.setattr("verbena.sim.switch.build_switch", compile)
+    with ThreadPoolExecutor(2) as threads:
+        starting = threads.submit(Network, folder, [AdapterOptions("10.0.0.9")])
+        assert compiling.wait(60)
+        finding = threads.submit(find)
+        early = wait([finding], timeout=0.3).done
+        compiled.set()
+        with starting.result():
+            assert not early
+            assert str(IPv4Address(finding.result().adapters["sim0"].ip)) == "10.0.0.9"
+
+
 # The program
 
 
@@ -286,7 +325,7 @@ def planned(tmp_path, *arguments, text=None):
 def test_defaults(tmp_path):
     plan = planned(tmp_path)
     assert [a.address for a in plan.adapters] == [f"10.0.0.{i}" for i in range(1, 9)]
-    assert (plan.mtu, plan.seed, plan.capture) == (4096, 1, None)
+    assert (plan.mtu, plan.seed, plan.capture, plan.capture_frames) == (4096, 1, None, "sent")
     assert plan.adapters[0] == AdapterOptions("10.0.0.1")
 
 
@@ -325,6 +364,7 @@ def test_a_file_and_options(tmp_path):
     [
         ("delay = 3", "there is no option 'delay'; there are: adapters, "),
         ("delay_ns = 1", "delay_ns must be 20.0 or more, not 1"),
+        ("capture_frames = 'all'", "capture_frames must be sent, received, both, not 'all'"),
         ("mtu = 1500", "mtu must be 256, 512, 1024, 2048 or 4096, not 1500"),
         ("adapters = 0", "adapters must be 1 to 250, not 0"),
         ("queue_bytes = 1000", "queue_bytes and ecn_bytes need a rate_gbps: without a rate nothing waits"),

@@ -1,8 +1,10 @@
 """The command ``verbena``."""
 
 import importlib
+import os
 
 import pytest
+from verbena.sim.sweep.__main__ import CLOCK_HZ
 from verbena.sw import cli
 from verbena.sw.tools.perftest.kinds import KINDS
 
@@ -13,11 +15,14 @@ def test_help_names_every_command(capsys):
     for name, (_, text) in cli.COMMANDS.items():
         assert f"  {name} " in out
         assert text in out
+    for option, (_, _, text) in cli.OPTIONS.items():
+        assert f"  {option} " in out
+        assert text in out
 
 
 def test_without_a_command_the_status_is_1(capsys):
     assert cli.main([]) == 1
-    assert capsys.readouterr().out.startswith("usage: verbena NAME")
+    assert capsys.readouterr().out.startswith("usage: verbena [options] NAME")
 
 
 def test_an_unknown_command_is_one_line(capsys):
@@ -39,6 +44,30 @@ def test_arguments_and_status_pass(monkeypatch):
     monkeypatch.setattr("verbena.sw.tools.pingpong.main", lambda arguments: seen.append(arguments) or 7)
     assert cli.main(["rc-pingpong", "-n", "3"]) == 7
     assert seen == [["-n", "3"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], [None, None]),
+        (["--exact"], ["1", None]),
+        (["--true-tick", "--exact"], ["1", str(round(CLOCK_HZ * 4.096e-6))]),
+    ],
+)
+def test_options_before_the_name_hold_for_every_program(options, expected, monkeypatch):
+    names = ("VERBENA_EXACT", "VERBENA_TICK")
+    for name in names:
+        monkeypatch.setenv(name, "")  # so that it is taken back
+        monkeypatch.delenv(name)
+    seen = []
+
+    def program(arguments):
+        seen.append((arguments, [os.environ.get(name) for name in names]))
+        return 0
+
+    monkeypatch.setattr("verbena.sw.tools.pingpong.main", program)
+    assert cli.main([*options, "rc-pingpong", "-n", "3"]) == 0
+    assert seen == [(["-n", "3"], expected)]
 
 
 def test_ctrl_c_has_its_status(monkeypatch):

@@ -81,6 +81,11 @@ class Channel:
         if self._ended and not self._received:
             raise ToolError("the peer closed the connection in the midst of the test")
 
+    def speaks(self):
+        """Whether something of the peer's is here, or on its way, that nobody has received yet."""
+        self._read()
+        return bool(self._received)
+
     def finish(self, seconds=2.0):
         """Tells the peer that nothing more comes, and waits until it says so too, but not for long."""
         with contextlib.suppress(OSError):

@@ -19,14 +19,12 @@ from . import report
 from .kinds import KINDS
 from .options import Options
 from .play import PORT, client, server
+from .progress import Progress
 
 __all__ = ["main"]
 
 ATOMICS = ("FETCH_AND_ADD", "CMP_AND_SWAP", "CMP_AND_SWP")
 """perftest has one of the last two, from version to version."""
-
-SIMULATED = 800_000
-"""Bytes of payload that are simulated in a second of wall time, roughly: 8 a cycle, and a hundred thousand cycles."""
 
 DESCRIPTION = "perftest's programs: a server, or with a host the client of one."
 
@@ -88,7 +86,8 @@ def main(argv=None, *, test=None):
         # A server listens first, so that a client finds it who has waited for this device.
         with Listener(port) if host is None and peer is None else contextlib.nullcontext() as listener:
             context = open_device(device)
-            ends = {"connected": lambda: _warn(context, kind, options)}
+            progress = Progress.of(kind, options.resolved(kind), context)
+            ends = {"progress": progress, "connected": progress.announce if progress else lambda: None}
             if peer is not None:
                 outcome = _both(context, kind, options, peer, **ends)
             elif host is not None:
@@ -109,23 +108,6 @@ def _both(context, kind, options, peer, **ends):
         near = client(context, kind, options, "127.0.0.1", listener.port, **ends)
         far = server(other, kind, options, listener, tell=lambda line: print(f"server:{line}"))
         return run(far, near)[1]
-
-
-def _warn(context, kind, options):
-    """Tells on stderr if a simulation is going to take minutes."""
-    options = options.resolved(kind)
-    if clock_text(context) is None or options.duration is not None:
-        return
-    ways = 2 if options.bidirectional or kind.symmetric else 1
-    payload = sum(each.size for each in options.rounds()) * options.iterations * options.qps * ways
-    minutes = payload / SIMULATED / 60
-    if minutes >= 1:
-        print(
-            f"verbena: {payload >> 20} MiB are simulated, which takes about {minutes:.0f} min; "
-            "-n or -s make it less, on both sides",
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 def _save(path, context, kind, options, outcome):

@@ -6,6 +6,7 @@ from ...verbs.libibverbs_enums import ibv_wc_opcode
 from ..endpoint import chain
 from ..exchange.perftest import Report
 from ..session import WORKED, ToolError
+from .progress import unheard
 
 __all__ = ["Receiver", "Sender", "transfer"]
 
@@ -15,9 +16,10 @@ PEAK_WORK = 2_000_000
 
 
 class Sender:
-    """Posts and counts the messages of one side, on all queue pairs."""
+    """Posts and counts the messages of one side, on all queue pairs; ``progress`` hears how many have gone."""
 
-    def __init__(self, end, messages, options):
+    def __init__(self, end, messages, options, progress=unheard):
+        self._progress = progress
         self._end = end
         self._messages = messages
         self._options = options
@@ -61,6 +63,7 @@ class Sender:
 
     def complete(self, wc):
         index = self._end.index[wc.qp_num]
+        self._progress(wc.wr_id + 1 - self._completed[index])
         self._completed[index] = wc.wr_id + 1
         self._completions.append((sum(self._completed), self._end.context.time_ns()))
 
@@ -87,15 +90,17 @@ class Sender:
 
 
 class Receiver:
-    """Posts and counts the receives of one side, on all queue pairs."""
+    """Posts and counts the receives of one side, on all queue pairs; ``progress`` hears of each message."""
 
-    def __init__(self, end, messages, options):
+    def __init__(self, end, messages, options, progress=unheard):
+        self._progress = progress
         self._end = end
         self._messages = messages
         self._options = options
         self._posted = [0] * options.qps
         self._received = [0] * options.qps
         self._times = None  # of the first and the last completion
+        self._over = False
 
     @property
     def begun(self):
@@ -103,7 +108,15 @@ class Receiver:
 
     @property
     def done(self):
-        return sum(self._received) == self._options.iterations * self._options.qps
+        return self._over or sum(self._received) == self._options.iterations * self._options.qps
+
+    def ends(self):
+        """Whether there is no number of messages, and the sender has gone on to what comes after them."""
+        return self._options.duration is not None and self._end.channel.speaks()
+
+    def end(self):
+        """All that was sent has been received."""
+        self._over = True
 
     def post(self):
         """Posts what there is room for."""
@@ -120,13 +133,16 @@ class Receiver:
         if wc.byte_len != self._options.size or wc.wr_id != self._received[index]:
             raise ToolError(f"message {self._received[index]} of {self._options.size} bytes should be here: {wc!r}")
         self._received[index] += 1
+        self._progress(1)
         now = self._end.context.time_ns()
         self._times = (now if self._times is None else self._times[0], now)
 
     def report(self):
         """The :class:`.Report` of what has been received after the first message, whose beginning nobody here knows."""
         start, end = self._times
-        return _report(self._options, sum(self._received) - 1, end - start, None)
+        received = sum(self._received)
+        report = _report(self._options, received - 1, end - start, None)
+        return report if self._options.duration is None else replace(report, iterations=received)
 
 
 def _report(options, count, passed, peak):
@@ -147,8 +163,12 @@ def transfer(end, sender=None, receiver=None, *, answer=False):
     while not all(part.done for part in (sender, receiver) if part is not None):
         if sender is not None and (not answer or receiver.begun):
             sender.post()
-        for wc in end.poll():
+        ends = receiver is not None and receiver.ends()  # a sender has completions of all before it goes on
+        found = end.poll()
+        for wc in found:
             (receiver if wc.opcode & ibv_wc_opcode.IBV_WC_RECV else sender).complete(wc)
-        if receiver is not None:
+        if ends and not found:
+            receiver.end()
+        elif receiver is not None:
             receiver.post()
         yield WORKED

@@ -10,6 +10,7 @@ from ...verbs.libibverbs_enums import ibv_wc_opcode
 from ..endpoint import chain
 from ..session import WORKED, ToolError
 from .options import MIN_ITERATIONS
+from .progress import unheard
 
 __all__ = ["Latency", "ask", "post_receives", "send_and_receive", "write_and_watch"]
 
@@ -69,29 +70,42 @@ class _Completions:
         self._end = end
         self._found = {True: deque(), False: deque()}
 
-    def next(self, *, receive):
-        """A session that returns the next completion of a receive, or of a send."""
+    def next(self, *, receive, ends=lambda: False):
+        """A session that returns the next completion of a receive, or of a send; None if there is none and ``ends()``
+        has said, before it was looked for, that none will come.
+        """
         waiting = self._found[receive]
         while not waiting:
+            over = ends()
             for wc in self._end.poll():
                 self._found[bool(wc.opcode & ibv_wc_opcode.IBV_WC_RECV)].append(wc)
             if not waiting:  # else there is something to be done at once
+                if over:
+                    return None
                 yield WORKED
         return waiting.popleft()
 
 
-def ask(end, messages, options):
-    """The client of a READ or atomic test, a session: returns when each message was posted, in ns."""
+def _late(end, options, times):
+    """Whether a test of a duration has gone on so long, and has enough times."""
+    if options.duration is None or len(times) < MIN_ITERATIONS:
+        return False
+    return end.context.time_ns() - times[0] >= options.duration * 1e9
+
+
+def ask(end, messages, options, progress=unheard):
+    """The client of a READ or atomic test, a session: returns when each message was posted, in ns. ``progress`` hears
+    of each message, here and below.
+    """
     times = []
     completions = _Completions(end)
     for number in range(options.iterations):
-        now = end.context.time_ns()
-        late = options.duration is not None and times and now - times[0] >= options.duration * 1e9
-        if late and number >= MIN_ITERATIONS:
+        if _late(end, options, times):
             break
-        times.append(now)
+        times.append(end.context.time_ns())
         end.qps[0].post_send(messages.send(0, number))
         yield from completions.next(receive=False)
+        progress(1)
         yield WORKED  # a server has nothing to do, but may go
     return times
 
@@ -101,28 +115,39 @@ def post_receives(end, messages, options):
     end.qps[0].post_recv(chain(messages.receive(0, number) for number in range(options.rx_depth)))
 
 
-def send_and_receive(end, messages, options, *, server):
-    """Either side of a SEND test, a session: the client sends first. Returns as :func:`ask`."""
+def send_and_receive(end, messages, options, progress=unheard, *, server):
+    """Either side of a SEND test, a session: the client sends first, and ends a test of a duration. Returns as
+    :func:`ask`.
+    """
+
+    def ends():
+        return server and options.duration is not None and end.channel.speaks()
+
     times = []
     completions = _Completions(end)
     received = 0
     while len(times) < options.iterations or received < options.iterations:
         if received < options.iterations and (times or server):
-            wc = yield from completions.next(receive=True)
+            wc = yield from completions.next(receive=True, ends=ends)
+            if wc is None:
+                break
             if wc.byte_len != options.size or wc.wr_id != received:
                 raise ToolError(f"message {received} of {options.size} bytes should be here: {wc!r}")
             if received + options.rx_depth < options.iterations:
                 end.qps[0].post_recv(messages.receive(0, received + options.rx_depth))
             received += 1
+        if not server and _late(end, options, times):
+            break
         if len(times) < options.iterations:
             number = len(times)
             times.append(end.context.time_ns())
             end.qps[0].post_send(messages.send(0, number))
             yield from completions.next(receive=False)
+            progress(1)
     return times
 
 
-def write_and_watch(end, messages, options, layout, *, server):
+def write_and_watch(end, messages, options, layout, progress=unheard, *, server):
     """Either side of a WRITE test, a session: the server writes first. The last byte of a message counts the messages;
     each side watches the memory that the peer writes to. Returns as :func:`ask`.
     """
@@ -149,4 +174,5 @@ def write_and_watch(end, messages, options, layout, *, server):
                 end.mr.write(bytes([(number + 1) % 256]), 1, layout.source(0) + last)
                 end.qps[0].post_send(messages.send(0, number))
                 yield from completions.next(receive=False)
+                progress(1)
     return times

@@ -118,8 +118,10 @@ class Options:
             raise ToolError("a test runs for a duration or for a number of iterations")
         if self.all_sizes:
             raise ToolError("all sizes are tested for a number of iterations, not for a duration")
-        if kind.verb is Verb.SEND or (kind.latency and not kind.reading):
-            raise ToolError("SEND tests, and write_lat, have a number of iterations, and no duration")
+        if kind.name == "write_lat":
+            raise ToolError("write_lat has a number of iterations, and no duration")
+        if kind.verb is Verb.SEND and self.bidirectional:
+            raise ToolError("SEND in both directions has a number of iterations, and no duration")
         if not 0 < self.duration <= _LONGEST:
             raise ToolError(f"duration must be more than 0 and at most {_LONGEST}, not {self.duration:g}")
 

@@ -15,6 +15,7 @@ from .bandwidth import Receiver, Sender, transfer
 from .kinds import Verb
 from .latency import Latency, ask, post_receives, send_and_receive, write_and_watch
 from .messages import CACHE_LINE, CYCLE_BUFFER, Layout, Messages
+from .progress import begin
 
 __all__ = ["PORT", "client", "play", "server"]
 
@@ -25,7 +26,7 @@ NOTHING = Report(0, 0, 0.0, 0.0, 0.0)
 class Side:
     """One side of a test, once its resources are there."""
 
-    def __init__(self, kind, options, exchange, end, layout, *, server, tell, steps, cycles_per_us):
+    def __init__(self, kind, options, exchange, end, layout, *, server, tell, steps, cycles_per_us, progress=None):
         self.kind = kind
         self.options = options
         self.exchange = exchange
@@ -35,6 +36,7 @@ class Side:
         self.tell = tell
         self.steps = steps  # of the layout of each size: the cycle buffer and the cache line
         self.cycles_per_us = cycles_per_us
+        self.progress = progress
         reads = options.outstanding if kind.reading else 1
         self.mine = [
             Key(qp.qp_num, psn, end.gid, reads, end.mr.rkey, end.mr.buf + layout.target(i))
@@ -90,8 +92,7 @@ class Side:
         has_table = not (self.kind.latency and self.kind.reading and self.server)
         if has_table:
             self._tell([report.LINE, report.columns(self.kind, self.options)])
-        outcomes = []
-        largest = self.layout.buffer
+        outcomes, largest = [], self.layout.buffer
         for options in self.options.rounds():
             layout = Layout(options.size, options.qps, *self.steps, largest=largest)
             messages = Messages(self.end, self.kind, options, layout, keys)
@@ -115,13 +116,13 @@ class Side:
             self._tell(report.row(outcome, options))
 
     def _bandwidth(self, messages, options):
-        """The messages of a bandwidth test, a session: returns what the sides have measured together; None if only the
-        other side measures.
-        """
+        """The messages of a bandwidth test, a session: returns what both measured; None if only the other side does."""
         both = options.bidirectional
+        sends = both or not self.server
         receives = self.kind.verb is Verb.SEND and (self.server or both)
-        sender = Sender(self.end, messages, options) if both or not self.server else None
-        receiver = Receiver(self.end, messages, options) if receives else None
+        progress = begin(self.progress, options, sends + receives)
+        sender = Sender(self.end, messages, options, progress) if sends else None
+        receiver = Receiver(self.end, messages, options, progress) if receives else None
         if receiver is not None:
             receiver.post()
         if both or self.kind.verb is Verb.SEND:
@@ -136,15 +137,15 @@ class Side:
 
     def _latency(self, messages, options, layout):
         """The messages of a latency test, a session: returns the :class:`.Latency`, None if this side has none."""
-        kind = self.kind
+        kind, progress = self.kind, begin(self.progress, options)
         if kind.reading:
-            times = None if self.server else (yield from ask(self.end, messages, options))
+            times = None if self.server else (yield from ask(self.end, messages, options, progress))
         elif kind.verb is Verb.SEND:
             post_receives(self.end, messages, options)
             yield from self.barrier()
-            times = yield from send_and_receive(self.end, messages, options, server=self.server)
+            times = yield from send_and_receive(self.end, messages, options, progress, server=self.server)
         else:
-            times = yield from write_and_watch(self.end, messages, options, layout, server=self.server)
+            times = yield from write_and_watch(self.end, messages, options, layout, progress, server=self.server)
         if times is None:
             return None
         latency = Latency.of(options.size, times, ways=2 if kind.symmetric else 1)
@@ -168,12 +169,13 @@ def _sum(mine, theirs):
     )
 
 
-def play(context, kind, options, channel, *, server, tell=print, rng=None, inspect=None):
+def play(context, kind, options, channel, *, server, tell=print, rng=None, inspect=None, progress=None):
     """One side of a test, a session: ``channel`` leads to the other one.
 
     Returns what was measured, a :class:`.Report` or a :class:`.Latency`, None on the server of a latency test that
     reads; with ``all_sizes`` a list of them, of which a server that does not measure has the last alone.
-    ``inspect(side)`` is called before its resources go; where PSNs and content come from is ``rng``.
+    ``inspect(side)`` is called before its resources go; where PSNs and content come from is ``rng``; ``progress`` is a
+    :class:`.Progress`, or None.
     """
     options = options.resolved(kind)
     clock = clock_hz(context) if options.cycles else None
@@ -198,6 +200,7 @@ def play(context, kind, options, channel, *, server, tell=print, rng=None, inspe
                 tell=tell,
                 steps=(cycle_buffer, cache_line),
                 cycles_per_us=clock and clock / 1e6,
+                progress=progress,
             )
             keys = yield from side.connect(mtu)
             outcomes = yield from side.rounds(keys)

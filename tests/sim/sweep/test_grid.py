@@ -37,7 +37,8 @@ def test_points_are_all_combinations():
 def test_commands():
     point = {"size": 64, "VERBENA_DATA_WIDTH": 128, "seed": 3}
     command, environment = command_of("a.py", ["-s", "{size}", "{folder}/{other}"], point, "/f")
-    assert command == [sys.executable, "a.py", "-s", "64", "/f/{other}"]
+    # As a program that may say `import pyverbs`.
+    assert command == [sys.executable, "-m", "verbena.sw.cli", "run", "a.py", "-s", "64", "/f/{other}"]
     assert environment == {"VERBENA_DATA_WIDTH": "128", "VERBENA_SEED": "3"}
     assert command_of("verbena.sim.soak", ["--seed", "{seed}"], {"loss": 2, "seed": 3}, "/f")[0] == [
         *(sys.executable, "-m", "verbena.sim.soak"),

@@ -78,7 +78,8 @@ def test_a_run_and_a_part_of_it(tmp_path):
 def test_a_program_is_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("job.py").write_text(
-        "import sys\nfrom verbena.sim.pair import End, connect\na, b = End('sim0', 4096), End('sim1', 4096)\n"
+        "import sys\nimport pyverbs.device\nfrom verbena.sim.pair import End, connect\n"
+        "a, b = End('sim0', 4096), End('sim1', 4096)\n"
         "connect(a, b)\nsys.exit(int(sys.argv[1]))\n"
     )
     assert main(["job.py", "3"]) == 3

@@ -4,9 +4,9 @@ import json
 
 import pytest
 from verbena.hdl.abi.counters import COUNTERS
-from verbena.sw import cli
+from verbena.sw import cli, port
 from verbena.sw.tools import stat
-from verbena.sw.tools.stat import Look, main
+from verbena.sw.tools.stat import Look, main, told_by
 
 AT = list(COUNTERS).index
 
@@ -49,10 +49,10 @@ def test_a_table_has_what_counted(capsys, device):
 
 def test_changes(device):
     count(device, tx_packets=5)
-    first = Look(device)
+    first = Look(told_by(device))
     assert first.changes()["tx_packets"] == 5
     count(device, tx_packets=12, rx_packets=1)
-    changes = Look(device, first).changes()
+    changes = Look(told_by(device), first).changes()
     assert {name: change for name, change in changes.items() if change} == {"tx_packets": 7, "rx_packets": 1}
 
 
@@ -79,6 +79,66 @@ def test_a_simulated_device_with_its_program(capsys):
     assert found["counters"]["tx_messages"] >= 5
     assert main(["-d", "sim0", "--interval", "0.05", "--", *program]) == 0
     assert "tx_messages" in capsys.readouterr().out
+
+
+class Glass:
+    """Another program's device: what it tells, look by look."""
+
+    def __init__(self, *counts):
+        self._told = [
+            {"device": "sim5", "time_ns": at, "times": "simulated", "counters": {"tx_packets": count, "retries": 0}}
+            for at, count in enumerate(counts)
+        ]
+        self.closed = False
+
+    def look(self):
+        return self._told.pop(0) if self._told else None
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def another(monkeypatch):
+    """Makes ``sim5`` a device of another program, which shows its counters through the glass, or none."""
+
+    def make(glass):
+        def opener():
+            raise AssertionError("it must not be opened")
+
+        opener.glass = lambda: glass
+        opener.listed = False
+        port.provide("sim5", opener)
+
+    yield make
+    port._openers.pop("sim5", None)
+
+
+def test_a_device_of_another_program_is_shown_until_that_ends(capsys, another):
+    glass = Glass(3, 10)
+    another(glass)
+    assert main(["-d", "sim5", "--json", "--interval", "0.01"]) == 0
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["counters"]["tx_packets"] for line in out.splitlines()] == [3, 10]
+    assert err == "the program has ended\n"
+    assert glass.closed
+    another(Glass(3, 10))
+    assert main(["--interval", "0.01"]) == 0  # the first one that there is
+    assert "+7" in capsys.readouterr().out
+    another(Glass(4))
+    assert main(["-d", "sim5", "--once"]) == 0
+    assert "tx_packets" in capsys.readouterr().out
+
+
+def test_a_device_of_another_program_that_shows_nothing(capsys, another):
+    another(None)
+    assert main(["-d", "sim5"]) == 1
+    assert capsys.readouterr().err == (
+        "verbena stat: no program shows counters of sim5 now: say what shall use it behind --\n"
+    )
+    another(Glass())
+    assert main(["-d", "sim5", "--once"]) == 1
+    assert capsys.readouterr().err == "verbena stat: the program has ended\n"
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,36 @@ def test_a_peer_that_dies(network, programs):
     assert "IBV_WC_RETRY_EXC_ERR (12)" in errors.splitlines()[-1]
 
 
+def test_stat_shows_the_counters_of_another_program(network, programs):
+    network()
+    status, _, errors = ended(tool(programs, "stat", "-d", "sim0"))
+    assert (status, errors) == (
+        1,
+        "verbena stat: no program shows counters of sim0 now: say what shall use it behind --\n",
+    )
+    port = free_port()
+    server = tool(programs, "ib_write_bw", "-p", port, "-s", "64", "-n", "1000000", "-u", "8")
+    server.stderr.readline()
+    time.sleep(0.5)
+    client = tool(programs, "ib_write_bw", "-p", port, "-s", "64", "-n", "1000000", "-u", "8", "127.0.0.1")
+    for line in client.stdout:
+        if line.startswith(" #bytes"):
+            break
+    live = tool(programs, "stat", "-d", "sim1", "--json", "--interval", "0.1")
+    looks = [json.loads(live.stdout.readline()) for _ in range(3)]
+    assert {look["device"] for look in looks} == {"sim1"}
+    sent = [look["counters"]["tx_messages"] for look in looks]
+    assert 0 < sent[0] < sent[1] < sent[2]
+    status, out, _ = ended(tool(programs, "stat", "-d", "sim0", "--once", "--json"))
+    assert status == 0
+    assert json.loads(out)["counters"]["rx_bytes"] >= 64 * looks[0]["counters"]["tx_messages"] // 2
+    client.send_signal(signal.SIGINT)
+    assert ended(client)[0] == 130
+    status, _, errors = ended(live)
+    assert (status, errors) == (0, "the program has ended\n")
+    server.kill()
+
+
 def test_both_ends_in_one_program_are_not_alone(programs):
     options = ("--peer", "sim1", "-d", "sim0", "-n", "5")
     status, _, errors = ended(programs.start("-m", "verbena.sw.cli", "ib_write_lat", *options, VERBENA_SIM=""))

@@ -49,6 +49,19 @@ def test_what_comes_in_pieces_is_put_together(pair, device):
     assert run(channel.receive(2, "two bytes")) == [b"gh"]
 
 
+def test_what_is_here_unread_speaks_and_is_not_lost(pair):
+    channel, there = pair
+    assert not channel.speaks()
+    there.send(b"ab")
+    assert channel.speaks()
+    assert run(channel.receive(1, "a byte")) == [b"a"]
+    assert channel.speaks()
+    assert run(channel.receive(1, "a byte")) == [b"b"]
+    assert not channel.speaks()
+    there.close()
+    assert not channel.speaks()
+
+
 def test_who_waits_leaves_time_to_who_works(pair, device):
     channel, there = pair
 

@@ -1,10 +1,11 @@
 """The command."""
 
 import json
+import re
 
 import pytest
 from verbena.sw.tools.perftest import __main__ as perftest
-from verbena.sw.tools.perftest import options
+from verbena.sw.tools.perftest import options, progress
 from verbena.sw.tools.perftest.__main__ import main
 from verbena.sw.tools.session import ToolError
 
@@ -94,6 +95,28 @@ def test_a_duration(capsys):
         assert int(row[1]) > 10
 
 
+@pytest.mark.parametrize("more", [[], ["-e", "-q", "2", "-Q", "1"]])
+def test_a_receiver_takes_all_that_was_sent_in_a_duration(capsys, more):
+    assert main(["-D", "0.00005", "-s", "64", *more, *BOTH], test="send_bw") == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.removeprefix("server:").split() for line in lines if re.match(r"(server:)? \d", line)]
+    assert len(rows) == 2
+    assert rows[0][1] == rows[1][1]
+    assert int(rows[0][1]) > 100
+    rates = [float(row[3]) for row in rows]
+    assert rates[0] == pytest.approx(rates[1], rel=0.2)
+
+
+def test_a_latency_to_and_fro_for_a_duration(capsys):
+    """The client ends it; both have all times but that of the last message."""
+    assert main(["-D", "0.00003", "-s", "8", "-U", *BOTH], test="send_lat") == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.removeprefix("server:").split() for line in lines if re.match(r"(server:)? \d+ +\d", line)]
+    assert len(rows) == 2
+    assert rows[0][1] == rows[1][1]
+    assert 8 < int(rows[0][1]) < 30
+
+
 @pytest.mark.parametrize("events", [[], ["-e"]])
 @pytest.mark.parametrize("test", ["send_lat", "read_lat"])
 def test_each_time_in_cycles(capsys, test, events):
@@ -128,13 +151,38 @@ def test_json(tmp_path, capsys, monkeypatch, test, more):
 
 
 def test_a_long_simulation_is_told_before(capsys, monkeypatch):
-    def client(*arguments, connected):
+    def client(*arguments, connected, progress):
         yield
         connected()
         raise ToolError("that is all")
 
     monkeypatch.setattr(perftest, "client", client)
     assert main(["-d", "sim0", "-n", "5000", "127.0.0.1"], test="write_bw") == 1
-    assert "verbena: 312 MiB are simulated, which takes about 7 min; -n or -s" in capsys.readouterr().err
+    assert "verbena: 41 million cycles are simulated, which takes about 7 min; -n or -s" in capsys.readouterr().err
     assert main(["-d", "sim0", "-n", "500", "127.0.0.1"], test="write_bw") == 1
     assert capsys.readouterr().err == "that is all\n"
+
+
+@pytest.mark.parametrize(
+    ("test", "more", "count"),
+    [
+        ("write_bw", ["-n", "20", "-Q", "4"], 5),
+        ("send_bw", ["-n", "20", "-Q", "4", "-b"], 5 + 20),
+        ("read_lat", ["-n", "6"], 6),
+        ("write_lat", ["-n", "6"], 6),
+        ("send_lat", ["-n", "6"], 6),
+        ("atomic_bw", ["-D", "1e-5", "-Q", "4"], None),
+        ("read_lat", ["-D", "1e-5"], None),
+    ],
+)
+def test_progress_is_told_by_one_end(test, more, count, capsys, monkeypatch):
+    """As often as it is counted here: ``count`` times, the last of which has nothing to tell."""
+    monkeypatch.setattr(progress, "FIRST", 0)
+    monkeypatch.setattr(progress, "LAST", 0)
+    assert main([*more, *BOTH], test=test) == 0
+    err = capsys.readouterr().err
+    shares = [int(line.split()[1].rstrip("%")) for line in err.splitlines() if "% is done, about" in line]
+    assert shares == sorted(shares)
+    assert shares[-1] >= 75
+    if count is not None:
+        assert len(shares) == count - 1
