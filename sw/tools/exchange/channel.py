@@ -14,16 +14,22 @@ QUANTUM = 1024
 """Cycles that a simulated device is given between two looks at the socket."""
 
 PAUSE = 0.001
-"""Seconds that a wait sleeps at a time, once the device has nothing left to do."""
+"""Seconds that a wait sleeps at least, once the device has nothing left to do."""
+
+REST = 8
+"""And so many times as long as it took the device to find that out: its time passes also while nothing happens, but not
+for a whole core.
+"""
 
 _CONNECTING = (errno.EINPROGRESS, errno.EALREADY, errno.EINTR)
 
 
 def _rest(work, sock, *, writing=False):
     """Lets the device work; if it has nothing to do, waits a little for the socket."""
+    start = time.monotonic()
     if not work(QUANTUM):
-        wanted = [sock]
-        select.select([] if writing else wanted, wanted if writing else [], [], PAUSE)
+        wanted, pause = [sock], max(PAUSE, REST * (time.monotonic() - start))
+        select.select([] if writing else wanted, wanted if writing else [], [], pause)
 
 
 class Channel:

@@ -75,18 +75,25 @@ def test_who_waits_leaves_time_to_who_works(pair, device):
     assert device.cycles == []
 
 
-def test_a_device_without_work_is_given_a_rest(monkeypatch):
+@pytest.mark.parametrize(("took", "wait"), [(0, 0.001), (0.25, 2)])
+def test_a_device_without_work_is_given_a_rest(monkeypatch, took, wait):
+    """The longer, the longer it takes it to find that it has none."""
     here, there = socket.socketpair()
-    waited = []
+    waited, now = [], [0.0]
+
+    def work(cycles):
+        now[0] += took
+        return False
 
     def rest(reading, writing, _, seconds):
         waited.append((reading, writing, seconds))
         there.send(b"x")
 
     monkeypatch.setattr("select.select", rest)
-    with Channel(here, Device(busy=False).work) as channel, there:
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with Channel(here, work) as channel, there:
         run(channel.receive(1, "a byte"))
-    assert waited == [([here], [], 0.001)]
+    assert waited == [([here], [], wait)]
 
 
 def test_much_is_sent_in_pieces(pair):
