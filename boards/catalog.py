@@ -58,7 +58,7 @@ def colorlight():
 
 BOARDS = [
     Board("ecpix5-85f", ECPIX585Platform, 62_500_000, LARGE, **ECPIX5),
-    Board("ecpix5-45f", ECPIX545Platform, 62_500_000, NODE, 32768, minutes=17, **ECPIX5),
+    Board("ecpix5-45f", ECPIX545Platform, 62_500_000, NODE, 32768, minutes=16, **ECPIX5),
     Board("versa-5g", VersaECP55GPlatform, 62_500_000, MEDIUM, 32768, lut_rows=16, tx_clock_delay=2e-9, rx_delay=2e-9),
     Board("butterstick", ButterStickPlatform, 62_500_000, LARGE, **KSZ9031),
     Board("logicbone", Logicbone85FPlatform, 62_500_000, LARGE, **KSZ9031),
