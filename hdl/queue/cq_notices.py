@@ -99,7 +99,7 @@ class CqNotices(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         slot_bits = ceil_log2(self.slots)
-        m.submodules.notices = notices = memory.Memory(shape=Notice.size, depth=self.slots, init=[])
+        m.submodules.rows = notices = memory.Memory(shape=Notice.size, depth=self.slots, init=[])
         m.submodules.due = due = Queue(CQN_BITS, self.slots)
         note, noted, looked = (notices.write_port(), *(notices.read_port(domain="comb") for _ in range(2)))
         kinds = ("answer", *self.change.signature.members, "say", "arm")

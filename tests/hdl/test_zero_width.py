@@ -130,7 +130,7 @@ def test_engines(data_width, sizes):
         lambda: ReadBuffer(1, 2, 1),
         lambda: StructureReader(512, 4, 1),
         lambda: PayloadWriter(512, bursts=2),
-        lambda: CompletionWriter(512, 2, 2),
+        lambda: CompletionWriter(512, 2),
         lambda: RingPrefetcher.receive(512, 2, 256),
         lambda: RingPrefetcher.receive(64, 2, 256),
         lambda: EntryCache(64),

@@ -398,17 +398,17 @@ def test_a_world_has_no_threads():
     """
 
     def threads():
-        return sorted(path.name for path in Path("/proc/self/task").iterdir())
+        return {path.name for path in Path("/proc/self/task").iterdir()}
 
-    before = threads()
+    before = threads()  # some of which may end meanwhile
     with World(2, stand_in(), cores=1):
-        assert threads() == before
+        assert threads() <= before
     with World(2, stand_in(), cores=2):
-        assert len(threads()) == len(before) + 1
+        assert len(threads() - before) == 1
     until = time.monotonic() + 10  # the kernel lists one that has been joined for a moment yet
-    while threads() != before and time.monotonic() < until:
+    while threads() - before and time.monotonic() < until:
         time.sleep(0.01)
-    assert threads() == before
+    assert threads() <= before
 
 
 @pytest.mark.parametrize("adapters", [2, 3])

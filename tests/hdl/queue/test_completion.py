@@ -934,7 +934,7 @@ def test_a_record_that_cannot_be_written():
 
 def test_a_slot_is_lost_before_the_driver_knows_of_the_new_ring():
     """The consumer index in the record is that of the ring before: it does not count."""
-    world = World(shared(CompletionWriter, 64, 2, QPS), make_rng())
+    world = World(shared(CompletionWriter, 64, 2), make_rng())
     dut = world.dut
 
     async def testbench(ctx):
