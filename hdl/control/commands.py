@@ -319,8 +319,17 @@ class Commands(wiring.Component):
             with m.State("PURGE"):
                 with m.If(reports.empty & (left == 0)):
                     m.next = "FINISH"
+                    with m.If(destroy & self.swept):
+                        m.next = "FREE"
                 with m.Elif(reports.o.valid):
                     m.next = "REPORT"
+
+            # What was in flight went by the old path; now the place is empty.
+            with m.State("FREE"):
+                m.d.comb += [whose.eq(1), contexts.write_qp.eq(1)]
+                m.next = "FREED"
+            with m.State("FREED"):  # as after SETTLE
+                m.next = "FINISH"
 
             # QUERY_QP: all words, then what the owners say.
             with m.State("READ_ADDRESS"):

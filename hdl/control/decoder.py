@@ -90,7 +90,7 @@ class Decoder(wiring.Component):
             with m.Case(Command.QUERY_QP):
                 m.d.comb += [plan.eq(Plan.READ_QP), self.action.eq(QpAction.QUERY)]
             with m.Case(Command.DESTROY_QP):
-                m.d.comb += [plan.eq(Plan.WRITE_QP), self.word.eq(QP_CONTEXT_WORDS - 1), self.destroy.eq(1)]
+                m.d.comb += [plan.eq(Plan.WRITE_QP), self.destroy.eq(1)]
             with m.Case(Command.CREATE_CQ, Command.DESTROY_CQ, Command.MODIFY_CQ):
                 m.d.comb += [
                     plan.eq(Plan.WRITE_CQ),

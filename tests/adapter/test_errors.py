@@ -22,7 +22,7 @@ from ends import (
     world,
 )
 from scapy.contrib.roce import AETH
-from scapy.utils import rdpcap
+from scapy.utils import PcapNgReader, rdpcap
 from verbena.sim.pair import join
 from verbena.sw.verbs.libibverbs_enums import (
     ibv_access_flags,
@@ -234,13 +234,23 @@ def test_reset_and_again(pair):
     assert completion(a.cq).wr_id == 78
 
 
-def test_destroyed_with_packets_in_flight(pair):
+def test_destroyed_with_packets_in_flight(pair, tmp_path):
+    """What is sent meanwhile goes to the peer, all of it."""
     a, b = pair
-    with End("sim0", SIZE) as c:
-        connect(c, End("sim1", SIZE))
+    world().capture(tmp_path / "frames.pcapng")
+    with End("sim0", SIZE) as c, End("sim1", SIZE) as d:
+        connect(c, d)
+        numbers = {c.qp.qp_num, d.qp.qp_num}
         for _ in range(16):
-            send(c, WRITE, [sge(c, 0, SIZE)], remote=(c, 0), rkey=0)
+            send(c, WRITE, [sge(c, 0, SIZE)], remote=(d, 0))
         settle(700)
+        c.qp.close()
+    world().capture(None)
+    with PcapNgReader(str(tmp_path / "frames.pcapng")) as packets:
+        frames = [bytes(frame) for frame in packets]
+    assert len(frames) > 4
+    assert {int.from_bytes(frame[47:50], "big") for frame in frames} <= numbers
+    assert {frame[:3] for frame in frames} == {b"\x02\x56\x42"}
     still_works(a, b)
 
 

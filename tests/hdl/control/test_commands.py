@@ -247,7 +247,11 @@ def test_a_place_belongs_to_one_number_at_a_time():
         for _ in range(100):
             await ctx.tick()
         assert bench.events == [{"type": EventType.QP_FATAL, "number": mine}]
+        del bench.log[:]
         assert await bench.command(ctx, Command.DESTROY_QP, mine) == CommandStatus.OK
+        # Its packets are sent by the path that it had: only the state changes before all is out.
+        assert [entry for entry in bench.log if entry[0] == "qp"] == [("qp", 3, 0, 0), ("qp", 3, QPN_WORD, 0)]
+        assert bench.log[-1] == ("qp", 3, QPN_WORD, 0)
         assert await bench.command(ctx, Command.QUERY_QP, mine) == CommandStatus.BAD_NUMBER
         assert await bench.command(ctx, Command.CREATE_QP, other, words=_words()) == CommandStatus.OK
         assert await bench.command(ctx, Command.QUERY_QP, other) == CommandStatus.OK
