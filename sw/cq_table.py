@@ -1,6 +1,7 @@
 """The table of CQ records in host memory: which numbers are taken, and what the driver says in each record."""
 
 import errno
+import threading
 from dataclasses import dataclass
 
 from verbena.hdl.abi.cqc import ARMS_BITS, CQ_RECORD, CQC_BYTES, CQC_DRIVER
@@ -33,7 +34,7 @@ class CqTable:
     """``1 << log_size`` records of 64 bytes in ``memory``.
 
     The device has ``slots`` places on chip, and a CQ is in that of its number's low bits: so who takes a number gets
-    one whose place few others share.
+    one whose place few others share. The word of a CQ is told by one thread at a time.
     """
 
     def __init__(self, memory, log_size, slots):
@@ -44,6 +45,7 @@ class CqTable:
         whole = max(4096, size)
         self.address, self.bus = memory.alloc_contiguous(whole, whole)
         memory.write(self.address, bytes(size))
+        self._lock = threading.Lock()
         self._told = {}
         self._shared = [0] * self.slots  # CQs a place
         self._turn = [0] * self.slots  # of its numbers, the one that is next
@@ -72,14 +74,16 @@ class CqTable:
 
     def begin_ring(self, number):
         """The CQ has another ring, from whose first entry on it takes CQEs."""
-        told = self._told[number]
-        told.consumer, told.consumer_ring = 0, told.consumer_ring ^ 1
-        self._write(number)
+        with self._lock:
+            told = self._told[number]
+            told.consumer, told.consumer_ring = 0, told.consumer_ring ^ 1
+            self._write(number)
 
     def consume(self, number, consumer):
         """CQEs before ``consumer``, a free-running index, are taken. Returns what is to be rung."""
-        self._told[number].consumer = consumer & 0xFFFF
-        self._write(number)
+        with self._lock:
+            self._told[number].consumer = consumer & 0xFFFF
+            self._write(number)
         return consumer & 0xFFFF
 
     def arm(self, number, solicited_only):
@@ -88,18 +92,20 @@ class CqTable:
         A count that is a whole round ahead of what the device has answered would look like it. So a count that is half
         a round ahead of what it was when an event came stays: that CQ is armed, or its event is on its way.
         """
-        told = self._told[number]
-        name, before = ("solicited_arms", told.answered[1]) if solicited_only else ("arms", told.answered[0])
-        count = (getattr(told, name) + 1) % ARMS
-        if (count - before) % ARMS < ARMS // 2:
-            setattr(told, name, count)
-        self._write(number)
-        return told.arms | told.solicited_arms << ARMS_BITS
+        with self._lock:
+            told = self._told[number]
+            name, before = ("solicited_arms", told.answered[1]) if solicited_only else ("arms", told.answered[0])
+            count = (getattr(told, name) + 1) % ARMS
+            if (count - before) % ARMS < ARMS // 2:
+                setattr(told, name, count)
+            self._write(number)
+            return told.arms | told.solicited_arms << ARMS_BITS
 
     def answered(self, number):
         """A completion event of the CQ has come."""
-        if (told := self._told.get(number)) is not None:
-            told.answered = told.arms, told.solicited_arms
+        with self._lock:
+            if (told := self._told.get(number)) is not None:
+                told.answered = told.arms, told.solicited_arms
 
     def _write(self, number):
         at = self.address + CQC_BYTES * number + CQC_DRIVER

@@ -48,7 +48,7 @@ class Commands(wiring.Component):
     :class:`.tokens.Tokens`.
 
     After a reset, which does not reach block RAM, all QPs are destroyed, one after the other, before the first command:
-    some 130 cycles a QP.
+    some 130 cycles a QP, and those that the completer's RESET takes.
 
     Members
     -------

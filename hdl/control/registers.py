@@ -21,6 +21,8 @@ CommandWord = word_layout(COMMAND, [0])
 REG = abi.REGISTERS
 REGISTERS_END = 0x80
 PUSH_BITS = ceil_log2(4 * PUSH_WORDS)
+PAGE_BITS, AREA_BITS = ceil_log2(abi.PAGE), ceil_log2(abi.QP_PAGES)
+"""Of an offset in a page, and in one of the areas: registers, pages of QPs, pages of CQs."""
 TICK = 512
 """Cycles of a timer tick after reset: 4.096 us at 125 MHz."""
 
@@ -171,10 +173,11 @@ class Registers(wiring.Component):
         m.d.comb += pushed.eq(self.push.ready | self.resetting)
 
         # Known with the address: which doorbell it is. One bit of it tells SQ_PUSH from SQ_PRODUCER.
-        number, page = address[12:26], address[:12]
+        number, page = address[PAGE_BITS:AREA_BITS], address[:PAGE_BITS]
         in_push = Signal()
-        in_qps = (axil.awaddr[26:] == abi.QP_PAGES >> 26) & (axil.awaddr[12:26] < self.qps)
-        in_cqs = (axil.awaddr[26:] == abi.CQ_PAGES >> 26) & ((axil.awaddr[12:26] >> self.cqc_log_size) == 0)
+        area, asked_page = axil.awaddr[AREA_BITS:], axil.awaddr[PAGE_BITS:AREA_BITS]
+        in_qps = (area == abi.QP_PAGES >> AREA_BITS) & (asked_page < self.qps)
+        in_cqs = (area == abi.CQ_PAGES >> AREA_BITS) & ((asked_page >> self.cqc_log_size) == 0)
         hits = {
             "sq": in_qps & ((axil.awaddr[:12] & ~abi.QpDoorbell.SQ_PUSH.value) == abi.QpDoorbell.SQ_PRODUCER),
             "rq": in_qps & (axil.awaddr[:12] == abi.QpDoorbell.RQ_PRODUCER),
@@ -190,7 +193,7 @@ class Registers(wiring.Component):
         in_mailbox = Signal()
         in_counters = Signal()
         register = Signal(REGISTERS_END // 4)  # which one, a bit each
-        base = (address[26:] == 0) & (number == 0)
+        base = (address[AREA_BITS:] == 0) & (number == 0)
         m.d.sync += [
             in_registers.eq(base & (page < REGISTERS_END)),
             in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),

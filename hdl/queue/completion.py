@@ -25,9 +25,6 @@ CqIndex = data.StructLayout({"cq": CQN_BITS, "index": 16})
 CqArm = data.StructLayout({"cq": CQN_BITS} | Arms)
 """How often an event was asked for at the next completion, and at the next one that is solicited or in error."""
 
-SAVED = (*(f"{name}_seen" for name in Arms), "dead", "ring")
-"""Fields of a notice that the engine's part of a record has."""
-
 COPIED = (
     "immediate",
     "byte_length",
@@ -374,7 +371,7 @@ class CompletionWriter(wiring.Component):
         old = Value.cast(saved)[: 8 * CQC_SAVED]
         m.d.comb += [
             *(saved[name].eq(row[name]) for name in ("base", "log_size", "valid")),
-            *(saved[name].eq(notices.notice[name]) for name in SAVED),
+            *(saved[name].eq(notices.notice[name]) for name in CqNotices.SAVED),
             saved.producer.eq(position),
         ]
         m.d.comb += [

@@ -66,8 +66,11 @@ class CqNotices(wiring.Component):
         Strobe.
     """
 
-    KEPT = ("arms", "solicited_arms", "arms_seen", "solicited_arms_seen", "dead", "ring")
-    """Fields that a record has, too."""
+    SAVED = (*(f"{name}_seen" for name in Arms), "dead", "ring")
+    """Fields that the engine's part of a record has, too."""
+
+    KEPT = (*Arms, *SAVED)
+    """And the driver's part."""
 
     def __init__(self, slots):
         self.slots = slots

@@ -1,6 +1,7 @@
 """The driver's part of the CQ context table, in real memory."""
 
 import errno
+import threading
 
 import pytest
 from verbena.hdl.abi.cqc import ARMS_BITS, CQ_RECORD, CQC_BYTES
@@ -87,6 +88,24 @@ def test_arms_are_never_a_round_ahead_of_the_last_event(table, solicited):
         assert record(table, number)[name] == (before + 1) % ROUND
         seen.add(before)
     assert len(seen) == ROUND
+
+
+def test_two_threads_tell_of_one_queue(table, monkeypatch):
+    """One polls, and one arms: whoever writes the word last writes what both have said."""
+    number = table.take()
+    write, once = host_memory.write, []
+
+    def slowly(address, data):
+        if not once:
+            once.append(arms := threading.Thread(target=table.arm, args=(number, False)))
+            arms.start()
+            arms.join(0.2)
+        write(address, data)
+
+    monkeypatch.setattr(host_memory, "write", slowly)
+    table.consume(number, 7)
+    once[0].join()
+    assert (record(table, number)["consumer"], record(table, number)["arms"]) == (7, 1)
 
 
 def test_an_event_of_a_number_that_is_not_taken_is_nothing(table):
