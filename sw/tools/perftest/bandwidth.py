@@ -1,5 +1,6 @@
 """Bandwidth: as many messages at a time as the queues hold."""
 
+import contextlib
 from dataclasses import replace
 
 from ...verbs.libibverbs_enums import ibv_wc_opcode
@@ -8,7 +9,7 @@ from ..exchange.perftest import Report
 from ..session import WORKED, ToolError
 from .progress import unheard
 
-__all__ = ["Receiver", "Sender", "transfer"]
+__all__ = ["Receiver", "Sender", "receiving", "transfer"]
 
 MIB = 1 << 20
 PEAK_WORK = 2_000_000
@@ -16,13 +17,16 @@ PEAK_WORK = 2_000_000
 
 
 class Sender:
-    """Posts and counts the messages of one side, on all queue pairs; ``progress`` hears how many have gone."""
+    """Posts and counts the messages of one side, on all queue pairs; ``progress`` hears how many have gone. ``cuts``:
+    after a duration it does not wait for what is under way (:attr:`done`).
+    """
 
-    def __init__(self, end, messages, options, progress=unheard):
+    def __init__(self, end, messages, options, progress=unheard, *, cuts=False):
         self._progress = progress
         self._end = end
         self._messages = messages
         self._options = options
+        self.cuts = cuts and options.duration is not None
         self._posted = [0] * options.qps
         self._completed = [0] * options.qps
         self._posts = []  # time of each message
@@ -30,8 +34,12 @@ class Sender:
 
     @property
     def done(self):
+        """Whether all is complete. What the peer may have no receives for, as its own duration is over, counts for
+        nothing, as in perftest.
+        """
         if self._options.duration is not None:
-            return self._over and self._completed == self._posted
+            enough = bool(self._completions) if self.cuts else self._completed == self._posted
+            return self._over and enough
         return sum(self._completed) == self._options.iterations * self._options.qps
 
     @property
@@ -158,9 +166,10 @@ def _report(options, count, passed, peak):
 
 def transfer(end, sender=None, receiver=None, *, answer=False):
     """A session that moves all messages of this side, and of the peer's if they need receives, which must have been
-    posted before. With ``answer`` the first one is not sent before one has come.
+    posted before. With ``answer`` the first one is not sent before one has come. A sender that ``cuts`` ends it alone.
     """
-    while not all(part.done for part in (sender, receiver) if part is not None):
+    parts = [sender] if sender is not None and sender.cuts else [p for p in (sender, receiver) if p is not None]
+    while not all(part.done for part in parts):
         if sender is not None and (not answer or receiver.begun):
             sender.post()
         ends = receiver is not None and receiver.ends()  # a sender has completions of all before it goes on
@@ -172,3 +181,19 @@ def transfer(end, sender=None, receiver=None, *, answer=False):
         elif receiver is not None:
             receiver.post()
         yield WORKED
+
+
+def receiving(session, end, receiver):
+    """The ``session``, a conversation with the peer, during which what it still sends is received."""
+    with contextlib.closing(session):
+        try:
+            session.send(None)
+            while True:
+                for wc in end.poll():
+                    if wc.opcode & ibv_wc_opcode.IBV_WC_RECV:
+                        receiver.complete(wc)
+                receiver.post()
+                yield WORKED
+                session.send(True)  # time has passed
+        except StopIteration as stop:
+            return stop.value

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import deque
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from ...verbs.libibverbs_enums import ibv_wc_opcode
@@ -20,7 +20,10 @@ TAIL = 2
 
 @dataclass(frozen=True)
 class Latency:
-    """What a latency test measured, in microseconds; ``samples`` are all values, in their order."""
+    """What a latency test measured, in microseconds or in cycles; ``samples`` are all values, in their order.
+
+    ``mean`` is that of all samples, ``rate`` how many of them a second has, each there and back.
+    """
 
     size: int
     iterations: int
@@ -31,12 +34,20 @@ class Latency:
     deviation: float
     percentile_99: float
     percentile_99_9: float
+    mean: float
+    rate: float
     samples: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, size, times, *, ways):
-        """From the times, in ns, at which messages were posted; each took ``ways`` ways to the next."""
-        samples = tuple((later - earlier) / 1000 / ways for earlier, later in pairwise(times))
+    def of(cls, size, times, *, ways, clock_hz=None):
+        """From the times, in ns, at which messages were posted; each took ``ways`` ways to the next. With ``clock_hz``
+        in cycles of that clock, of which each time is a whole number.
+        """
+        ticks, unit = times, 1000 * ways
+        if clock_hz is not None:
+            ticks, unit = [round(time * clock_hz / 1e9) for time in times], ways
+        steps = [later - earlier for earlier, later in pairwise(ticks)]
+        samples = tuple(step / unit for step in steps)
         values = sorted(samples)
         kept = values[:-TAIL]
 
@@ -48,19 +59,20 @@ class Latency:
             len(times),
             values[0],
             values[-TAIL],
-            statistics.median(values),
+            _middle(sorted(steps)[:-TAIL]) / unit,
             statistics.fmean(kept),
             statistics.pstdev(kept),
             percentile(0.99),
             percentile(0.999),
+            statistics.fmean(samples),
+            len(samples) * 1e9 / max(1, times[-1] - times[0]),
             samples,
         )
 
-    def scaled(self, factor):
-        """The same in another unit, of which a microsecond has ``factor``."""
-        same = ("size", "iterations", "samples")
-        others = {f.name: getattr(self, f.name) * factor for f in fields(self) if f.name not in same}
-        return replace(self, samples=tuple(value * factor for value in self.samples), **others)
+
+def _middle(steps):
+    """The median of sorted whole numbers, as a whole number: perftest's."""
+    return (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) // 2
 
 
 class _Completions:
@@ -86,11 +98,12 @@ class _Completions:
         return waiting.popleft()
 
 
-def _late(end, options, times):
-    """Whether a test of a duration has gone on so long, and has enough times."""
+def _late(end, options, times, *, early=0):
+    """Whether a test of a duration has gone on so long, but for the time of ``early`` messages, with enough times."""
     if options.duration is None or len(times) < MIN_ITERATIONS:
         return False
-    return end.context.time_ns() - times[0] >= options.duration * 1e9
+    passed = end.context.time_ns() - times[0] + early * (times[-1] - times[0]) / (len(times) - 1)
+    return passed >= options.duration * 1e9
 
 
 def ask(end, messages, options, progress=unheard):
@@ -149,25 +162,42 @@ def send_and_receive(end, messages, options, progress=unheard, *, server):
 
 def write_and_watch(end, messages, options, layout, progress=unheard, *, server):
     """Either side of a WRITE test, a session: the server writes first. The last byte of a message counts the messages;
-    each side watches the memory that the peer writes to. Returns as :func:`ask`.
+    each side watches the memory that the peer writes to, and ends a test of a duration by its own clock. Returns as
+    :func:`ask`.
     """
 
     def arrived(number):
         return end.mr.read(1, layout.target(0) + last)[0] == number % 256
+
+    def check():
+        """Whether the peer has ended because its time is over: its clock began up to a message before this one's."""
+        try:
+            end.check()
+        except ToolError:
+            if not _late(end, options, times, early=2):
+                raise
+            return True
+        return False
 
     times = []
     completions = _Completions(end)
     last = options.size - 1
     seen = 0
     with end.context.watching(end.mr.buf + layout.target(0) + last, 1):
+        if server:
+            yield  # to a client in this program, which is not there yet
         while len(times) < options.iterations or seen < options.iterations:
             if seen < options.iterations and (times or not server):
                 seen += 1
                 while not arrived(seen):
                     end.context.advance()
-                    end.check()
+                    over = check() or _late(end, options, times)
                     if not arrived(seen):
+                        if over:
+                            return times
                         yield WORKED
+            if _late(end, options, times):
+                return times
             if len(times) < options.iterations:
                 number = len(times)
                 times.append(end.context.time_ns())

@@ -73,7 +73,7 @@ class Options:
         if self.all_sizes and (kind.verb is Verb.ATOMIC or self.size is not None):
             raise ToolError("all sizes: " + ("atomics have 8 bytes" if kind.verb is Verb.ATOMIC else "no size beside"))
         if self.duration is not None:
-            self._check_duration(kind)
+            self._check_duration()
         size = (
             LARGEST
             if self.all_sizes
@@ -113,15 +113,11 @@ class Options:
             return self.post_list
         return 1 if size > LARGE and not self.all_sizes else 100
 
-    def _check_duration(self, kind):
+    def _check_duration(self):
         if self.iterations is not None:
             raise ToolError("a test runs for a duration or for a number of iterations")
         if self.all_sizes:
             raise ToolError("all sizes are tested for a number of iterations, not for a duration")
-        if kind.name == "write_lat":
-            raise ToolError("write_lat has a number of iterations, and no duration")
-        if kind.verb is Verb.SEND and self.bidirectional:
-            raise ToolError("SEND in both directions has a number of iterations, and no duration")
         if not 0 < self.duration <= _LONGEST:
             raise ToolError(f"duration must be more than 0 and at most {_LONGEST}, not {self.duration:g}")
 

@@ -11,7 +11,7 @@ from ..endpoint import Endpoint, clock_hz, clock_text, mtu_of
 from ..exchange.channel import connect
 from ..exchange.perftest import Exchange, Key, Report
 from . import report
-from .bandwidth import Receiver, Sender, transfer
+from .bandwidth import Receiver, Sender, receiving, transfer
 from .kinds import Verb
 from .latency import Latency, ask, post_receives, send_and_receive, write_and_watch
 from .messages import CACHE_LINE, CYCLE_BUFFER, Layout, Messages
@@ -26,7 +26,7 @@ NOTHING = Report(0, 0, 0.0, 0.0, 0.0)
 class Side:
     """One side of a test, once its resources are there."""
 
-    def __init__(self, kind, options, exchange, end, layout, *, server, tell, steps, cycles_per_us, progress=None):
+    def __init__(self, kind, options, exchange, end, layout, *, server, tell, steps, clock_hz, progress=None):
         self.kind = kind
         self.options = options
         self.exchange = exchange
@@ -35,7 +35,7 @@ class Side:
         self.server = server
         self.tell = tell
         self.steps = steps  # of the layout of each size: the cycle buffer and the cache line
-        self.cycles_per_us = cycles_per_us
+        self.clock_hz = clock_hz  # of who counts in cycles; None: in microseconds
         self.progress = progress
         reads = options.outstanding if kind.reading else 1
         self.mine = [
@@ -121,7 +121,7 @@ class Side:
         sends = both or not self.server
         receives = self.kind.verb is Verb.SEND and (self.server or both)
         progress = begin(self.progress, options, sends + receives)
-        sender = Sender(self.end, messages, options, progress) if sends else None
+        sender = Sender(self.end, messages, options, progress, cuts=sends and receives) if sends else None
         receiver = Receiver(self.end, messages, options, progress) if receives else None
         if receiver is not None:
             receiver.post()
@@ -131,7 +131,8 @@ class Side:
             yield from transfer(self.end, sender, receiver, answer=receives and self.server)
         mine = None if sender is None else sender.report()
         if both:
-            theirs = yield from self.exchange.report(mine)
+            talk = self.exchange.report(mine)
+            theirs = yield from (receiving(talk, self.end, receiver) if sender.cuts else talk)
             return _sum(mine, theirs)
         return receiver.report() if receives else mine
 
@@ -148,8 +149,7 @@ class Side:
             times = yield from write_and_watch(self.end, messages, options, layout, progress, server=self.server)
         if times is None:
             return None
-        latency = Latency.of(options.size, times, ways=2 if kind.symmetric else 1)
-        return latency.scaled(self.cycles_per_us) if options.cycles else latency
+        return Latency.of(options.size, times, ways=2 if kind.symmetric else 1, clock_hz=self.clock_hz)
 
     def leave(self):
         """A session that ends when nobody needs this side any more."""
@@ -178,7 +178,6 @@ def play(context, kind, options, channel, *, server, tell=print, rng=None, inspe
     :class:`.Progress`, or None.
     """
     options = options.resolved(kind)
-    clock = clock_hz(context) if options.cycles else None
     with channel:
         exchange = Exchange(channel, server=server)
         yield from exchange.version()
@@ -199,7 +198,7 @@ def play(context, kind, options, channel, *, server, tell=print, rng=None, inspe
                 server=server,
                 tell=tell,
                 steps=(cycle_buffer, cache_line),
-                cycles_per_us=clock and clock / 1e6,
+                clock_hz=clock_hz(context) if options.cycles else None,
                 progress=progress,
             )
             keys = yield from side.connect(mtu)

@@ -78,6 +78,8 @@ def columns(kind, options):
     u = unit(kind, options)
     if not kind.latency:
         return f" #bytes     #iterations    BW peak[{u}]    BW average[{u}]   MsgRate[Mpps]"
+    if options.duration is not None:
+        return f" #bytes        #iterations       t_avg[{u}]    tps average"
     return (
         f" #bytes #iterations    t_min[{u}]    t_max[{u}]  t_typical[{u}]    t_avg[{u}]    "
         f"t_stdev[{u}]   99% percentile[{u}]   99.9% percentile[{u}] "
@@ -90,7 +92,7 @@ def row(outcome, options):
         yield _bandwidth(outcome, _scale(options))
     else:
         yield from _samples(outcome, options)
-        yield _latency(outcome)
+        yield _latency(outcome) if options.duration is None else _lasting(outcome)
 
 
 def record(outcome, options):
@@ -100,6 +102,8 @@ def record(outcome, options):
         scale = _scale(options)
         rates = {"BW_peak": outcome.peak * scale, "BW_average": outcome.average * scale}
         return first | rates | {"MsgRate": outcome.message_rate}
+    if options.duration is not None:
+        return first | {"t_avg": outcome.mean, "tps_average": outcome.rate}
     return first | {
         "t_min": outcome.least,
         "t_max": outcome.most,
@@ -136,3 +140,8 @@ def _latency(latency):
         f"{latency.typical:<7.2f}  \t       {latency.average:<7.2f}     \t{latency.deviation:<7.2f}\t\t"
         f"{latency.percentile_99:<7.2f} \t\t{latency.percentile_99_9:<7.2f}"
     )
+
+
+def _lasting(latency):
+    """Of a duration: the mean of all times, and how many messages there and back a second has."""
+    return f" {latency.size:<7}       {latency.iterations}            {latency.mean:<7.2f}        {latency.rate:<7.2f}"

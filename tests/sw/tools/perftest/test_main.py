@@ -115,6 +115,47 @@ def test_a_latency_to_and_fro_for_a_duration(capsys):
     assert len(rows) == 2
     assert rows[0][1] == rows[1][1]
     assert 8 < int(rows[0][1]) < 30
+    assert [len(row) for row in rows] == [4, 4]
+
+
+@pytest.mark.parametrize("more", [["-s", "8"], ["-s", "2000", "-e"], ["-s", "8", "-C"]])
+def test_each_side_writes_for_a_duration(capsys, more):
+    """Either ends by its own clock; what they tell is the mean, of as many messages as fit."""
+    assert main(["-D", "0.0001", "-U", *more, *BOTH], test="write_lat") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("t_avg" in line for line in lines) == 2
+    rows = [line.removeprefix("server:").split() for line in lines if re.match(r"(server:)? \d+ +\d", line)]
+    assert len(rows) == 2
+    for size, iterations, average, rate in rows:
+        assert size == more[1]
+        took = (int(iterations) - 1) * float(average) * 2
+        assert took == pytest.approx(100 * (156.25 if "-C" in more else 1), rel=0.15)
+        assert float(rate) == pytest.approx(1e6 / (float(average) * 2) * (156.25 if "-C" in more else 1), rel=0.01)
+    assert abs(int(rows[0][1]) - int(rows[1][1])) <= 1
+
+
+def test_a_duration_has_five_messages_at_least(capsys):
+    for test in ("write_lat", "send_lat", "read_lat"):
+        assert main(["-D", "1e-9", *BOTH], test=test) == 0
+        rows = [line.split() for line in mine(capsys) if line[1:2].isdigit()]
+        assert [row[1] for row in rows] == ["5"]
+
+
+@pytest.mark.parametrize("more", [["-Q", "10"], ["-e", "-q", "2", "-Q", "1"], ["-Q", "50", "-r", "1"], ["-r", "2"]])
+def test_both_sides_send_for_a_duration(capsys, more):
+    """Either ends by its own clock; the table has the sum of both, and a side's own messages."""
+    assert main(["-D", "0.00005", "-s", "64", *more, "-b", *BOTH], test="send_bw") == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.removeprefix("server:").split() for line in lines if re.match(r"(server:)? \d", line)]
+    assert len(rows) == 2
+    assert rows[0][3:] == rows[1][3:]
+    assert [row[2] for row in rows] == ["0.00", "0.00"]
+    counts = [int(row[1]) for row in rows]
+    if "-r" in more:  # they wait for receives most of the time, and for the first completion beyond the end
+        assert min(counts) >= (50 if "-Q" in more else 100)
+    else:  # millions of messages a second are messages a microsecond
+        assert min(counts) > 100
+        assert float(rows[0][4]) * 50 == pytest.approx(sum(counts), rel=0.2)
 
 
 @pytest.mark.parametrize("events", [[], ["-e"]])
@@ -127,6 +168,11 @@ def test_each_time_in_cycles(capsys, test, events):
     assert [float(line.split(",")[1]) for line in lines[second + 1 : second + 6]] == sorted(came)
     assert len(came) == 5
     assert min(came) > 100  # cycles, of which a microsecond has more than that
+    ways = 2 if test == "send_lat" else 1
+    assert all(time * ways == int(time * ways) for time in came)
+    row = next(line for line in reversed(lines) if line[1:2].isdigit()).split()
+    for column in (2, 3, 4, 7, 8):
+        assert float(row[column]) * ways == int(float(row[column]) * ways)
 
 
 @pytest.mark.parametrize(

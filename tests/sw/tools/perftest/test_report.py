@@ -102,7 +102,7 @@ def test_gigabits():
 
 
 def test_latency():
-    latency = Latency(2, 1000, 1.61, 2.5, 1.63, 1.64, 0.01, 1.8, 2.4)
+    latency = Latency(2, 1000, 1.61, 2.5, 1.63, 1.64, 0.01, 1.8, 2.4, 1.65, 303030.3)
     assert table("write_lat", latency) == [
         " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   "
         "99% percentile[usec]   99.9% percentile[usec] ",
@@ -111,16 +111,27 @@ def test_latency():
     ]
 
 
-LATENCY = Latency(2, 4, 1.0, 2.5, 1.5, 1.25, 0.25, 2.5, 2.5, (1.5, 1.0, 2.5))
+LATENCY = Latency(2, 4, 1.0, 2.5, 1.5, 1.25, 0.25, 2.5, 2.5, 1.667, 600000.0, (1.5, 1.0, 2.5))
 
 
 def test_each_time():
     assert table("read_lat", LATENCY, unsorted=True)[1:5] == ["#, usec", "1, 1.5", "2, 1", "3, 2.5"]
     assert table("read_lat", LATENCY, histogram=True)[1:5] == ["#, usec", "1, 1", "2, 1.5", "3, 2.5"]
-    lines = table("read_lat", LATENCY.scaled(156.25), histogram=True, cycles=True)
+    latency = Latency.of(2, [0, 1930, 3859, 5785], ways=2, clock_hz=156.25e6)
+    lines = table("send_lat", latency, histogram=True, cycles=True)
     assert lines[0].count("[cycles]") == 7
-    assert lines[1:5] == ["#, cycles", "1, 156.25", "2, 234.375", "3, 390.625"]
-    assert lines[5].split() == ["2", "4", "156.25", "390.62", "234.38", "195.31", "39.06", "390.62", "390.62"]
+    assert lines[1:5] == ["#, cycles", "1, 150.5", "2, 150.5", "3, 151"]
+    assert lines[5].split()[:5] == ["2", "4", "150.50", "150.50", "150.50"]
+
+
+def test_latency_of_a_duration():
+    """perftest tells nothing but the mean then, and how many messages there and back went in a second."""
+    lines = table("write_lat", LATENCY, duration=1.0)
+    assert lines == [
+        " #bytes        #iterations       t_avg[usec]    tps average",
+        " 2             4            1.67           600000.00",
+    ]
+    assert table("write_lat", LATENCY, duration=1.0, unsorted=True)[1:5] == ["#, usec", "1, 1.5", "2, 1", "3, 2.5"]
 
 
 def test_records():
@@ -141,5 +152,11 @@ def test_records():
         "t_stdev": 0.25,
         "percentile_99": 2.5,
         "percentile_99.9": 2.5,
+    }
+    assert report.record(LATENCY, Options(duration=1.0)) == {
+        "MsgSize": 2,
+        "n_iterations": 4,
+        "t_avg": 1.667,
+        "tps_average": 600000.0,
     }
     assert [report.unit(KINDS["send_lat"], Options(cycles=c)) for c in (True, False)] == ["cycles", "usec"]
