@@ -11,6 +11,7 @@ from pathlib import Path
 
 from verbena.hdl.abi.wqe import SendOpcode
 from verbena.hdl.config import DATA_WIDTHS
+from verbena.sw.tools.command import command_line
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wc_status
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
@@ -161,6 +162,7 @@ def show(rows, console):
     console.print(table)
 
 
+@command_line
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.sim.demo", description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="?", type=Path, default=DEFAULT_FILE)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ..hdl.abi.registers import ADDRESS_WIDTH
 from ..hdl.config import Config
+from ..sw.tools.command import command_line
 from .extra import require
 
 __all__ = ["BuildError", "Design", "Model", "build", "build_directory", "build_switch", "main", "rnic"]
@@ -366,6 +367,7 @@ def _cocotb_libraries():
     return None
 
 
+@command_line
 def main(arguments=None):
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m verbena.sim.model", description="Compile the engine.")
@@ -380,4 +382,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

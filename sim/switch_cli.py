@@ -12,7 +12,7 @@ import tomllib
 from dataclasses import fields
 from pathlib import Path
 
-from verbena.sw.tools.command import Parser, plain
+from verbena.sw.tools.command import Parser, command_line, plain
 
 from .attach import default_folder
 from .library import FRAMES
@@ -156,6 +156,7 @@ def _interrupt(*_):
     raise KeyboardInterrupt
 
 
+@command_line
 def main(arguments=None):
     """Command line."""
     options = _parser().parse_args(arguments)
@@ -173,6 +174,8 @@ def main(arguments=None):
                 network.step()
     except KeyboardInterrupt:
         return 0
+    except BrokenPipeError:  # of what is printed
+        raise
     except (ValueError, OSError) as error:
         print(f"verbena sim: {plain(error)}", file=sys.stderr)
         return 1

@@ -8,6 +8,8 @@ import re
 import sys
 from pathlib import Path
 
+from verbena.sw.tools.command import command_line
+
 __all__ = ["fsm_states", "main", "save_all", "save_views", "signals"]
 
 GROUPS = {
@@ -197,6 +199,7 @@ def save_all(prefix, design):
         save_views(vcd, states)
 
 
+@command_line
 def main(argv=None):
     """Command line."""
     from .model import rnic

@@ -7,6 +7,8 @@ import importlib
 import os
 import sys
 
+from .tools.command import command_line
+
 __all__ = ["COMMANDS", "TESTS", "main"]
 
 _PERFTEST = "verbena.sw.tools.perftest.__main__:main"
@@ -53,6 +55,7 @@ def _help():
         yield f"  {name:<{width}}  {text}"
 
 
+@command_line
 def main(arguments=None):
     """Command line."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -68,10 +71,7 @@ def main(arguments=None):
         return 1
     module, function = COMMANDS[name][0].split(":")
     given = {"test": TESTS[name][0]} if name in TESTS else {}
-    try:
-        return getattr(importlib.import_module(module), function)(rest, **given)
-    except KeyboardInterrupt:
-        return 130
+    return getattr(importlib.import_module(module), function)(rest, **given)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from .tools.command import command_line, reader_is_gone
+
 __all__ = ["alias", "main"]
 
 USAGE = """usage: verbena run SCRIPT [arguments]
@@ -40,6 +42,7 @@ def _own_frames(error, path):
     return frames or error.__traceback__
 
 
+@command_line
 def main(arguments=None):
     """Command line. Returns the status; ``SystemExit`` of the program passes."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -63,6 +66,8 @@ def main(arguments=None):
         else:
             runpy.run_path(program, run_name="__main__")
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and reader_is_gone():
+            raise
         traceback.print_exception(type(error), error, _own_frames(error, program))
         return 1
     return 0

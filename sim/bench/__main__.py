@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from verbena.hdl.config import DATA_WIDTHS, Config
+from verbena.sw.tools.command import command_line
 
 from ..console import Console, Progress, Table
 from ..devices import tick_text, world
@@ -43,6 +44,7 @@ def show(rows, console):
     console.print(f"{met} of {len(aimed)} rows with an aim reach it; ✗ marks those that do not", highlight=False)
 
 
+@command_line
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.sim.bench", description=__doc__.splitlines()[0])
     parser.add_argument("--memory-latency", type=int, default=128, help="of the hosts, for which the engines are made")

@@ -5,6 +5,8 @@ import random
 import sys
 from pathlib import Path
 
+from verbena.sw.tools.command import command_line
+
 from ..console import Console, Table, box
 from ..devices import default_tick, tick_text
 from ..world import World
@@ -203,6 +205,7 @@ def _run(soak, args, captures, ahead):
     soak.drain(ahead)
 
 
+@command_line
 def main(argv=None):
     """Command line; returns the status."""
     args = _arguments(argv)

@@ -17,7 +17,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from verbena.sw.tools.command import Parser, plain
+from verbena.sw.tools.command import Parser, command_line, plain
 
 from ..devices import default_tick, tick_text
 from ..extra import require
@@ -163,6 +163,7 @@ def _run(sweep, args, settings, tick):
     return outcomes, rows, interrupted
 
 
+@command_line
 def main(argv=None):
     """Command line; returns the status: 1 if a point failed, 130 if it was interrupted."""
     args = _arguments(argv)

@@ -1,9 +1,53 @@
 """Command lines of the tools."""
 
 import argparse
+import contextlib
+import functools
+import os
+import select
+import signal
 import sys
 
-__all__ = ["Parser", "plain", "port_number"]
+__all__ = ["Parser", "command_line", "plain", "port_number", "reader_is_gone"]
+
+INTERRUPTED, UNHEARD = (128 + number for number in (signal.SIGINT, signal.SIGPIPE))
+"""What a shell tells of programs that these signals have ended."""
+
+
+def reader_is_gone():
+    """Whether who has read this program's output has ended, as ``head`` does."""
+    with contextlib.suppress(OSError, ValueError):
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    return False
+
+
+def command_line(main):
+    """A ``main`` that returns a status also when Ctrl-C ends it, or when nobody reads what it prints: without a word,
+    as other programs do.
+    """
+
+    @functools.wraps(main)
+    def ended(*arguments, **options):
+        try:
+            try:
+                return main(*arguments, **options)
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except BrokenPipeError:
+            if not reader_is_gone():
+                raise
+            # What is still in the buffer goes nowhere.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+            return UNHEARD
+
+    return ended
 
 
 class Parser(argparse.ArgumentParser):

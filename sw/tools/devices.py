@@ -148,6 +148,8 @@ def devinfo(argv=None, *, prog="ibv_devinfo"):
         for name in _found() if args.ib_dev is None else [args.ib_dev]:
             for line in _describe(name, args.ib_port, args.verbose):
                 print(line)
+    except BrokenPipeError:  # of what is printed
+        raise
     except (ToolError, PyverbsError, OSError) as error:
         print(f"{prog}: {plain(error)}", file=sys.stderr)
         return 1

@@ -99,14 +99,24 @@ def _show(looks, args):
 
 def _while_it_runs(port, args, program):
     """Runs the program and shows the counters meanwhile; returns its status."""
-    stop = threading.Event()
-    thread = threading.Thread(target=_show, args=(_looks(port, args.interval, stop), args))
+    stop, failed = threading.Event(), []
+
+    def show():
+        try:
+            _show(_looks(port, args.interval, stop), args)
+        except BrokenPipeError as error:  # the program may go on
+            failed.append(error)
+
+    thread = threading.Thread(target=show)
     thread.start()
     try:
-        return command(program)
+        status = command(program)
     finally:
         stop.set()
         thread.join()
+    if failed:
+        raise failed[0]
+    return status
 
 
 def _once(port, args):
@@ -185,6 +195,8 @@ def main(argv=None):
         return _run(args, program)
     except ImportError as error:
         print(f"verbena stat: {error.name} is missing; --json needs nothing more", file=sys.stderr)
+    except BrokenPipeError:  # of what is printed
+        raise
     except (ToolError, OSError) as error:
         print(f"verbena stat: {plain(error)}", file=sys.stderr)
     return 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...verbs.limits import MAX_RD_ATOMIC
 from ...verbs.pyverbs_error import PyverbsError
-from ..command import Parser, plain, port_number
+from ..command import Parser, command_line, plain, port_number
 from ..endpoint import clock_text, open_device
 from ..exchange.channel import Listener
 from ..session import ToolError, run
@@ -72,6 +72,7 @@ def _parser(test):
     return parser
 
 
+@command_line
 def main(argv=None, *, test=None):
     """Command line; ``test`` is the first argument if that is not among them."""
     args = vars(_parser(test).parse_intermixed_args(argv))
@@ -96,6 +97,8 @@ def main(argv=None, *, test=None):
                 (outcome,) = run(server(context, kind, options, listener, **ends))
         if wanted:
             _save(Path(file), context, kind, options, outcome)
+    except BrokenPipeError:  # of what is printed
+        raise
     except (ToolError, PyverbsError, OSError) as error:
         print(plain(error), file=sys.stderr)
         return 1

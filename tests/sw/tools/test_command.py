@@ -1,11 +1,15 @@
 """Bad input of every tool: one plain line on stderr, status 1, and nothing on stdout."""
 
 import argparse
+import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from verbena.sw import cli
-from verbena.sw.tools.command import Parser, plain, port_number
+from verbena.sw.tools.command import Parser, command_line, plain, port_number
 
 
 @pytest.mark.parametrize(
@@ -114,3 +118,66 @@ def test_a_peer_that_cannot_be_reached(capsys, name):
         port = sock.getsockname()[1]
     assert refused(capsys, name, "-p", port, "127.0.0.1") == f"cannot connect to 127.0.0.1 port {port}: ECONNREFUSED\n"
     assert "no address of 'nobody.invalid'" in refused(capsys, name, "nobody.invalid")
+
+
+CAPTURE = str(Path(__file__).parents[2] / "captures" / "rc_send_1.pcap")
+
+UNHEARD = [
+    "verbena.sw.cli --help",
+    "verbena.sw.cli ib_write_bw --help",
+    "verbena.sw.cli ibv_devinfo -l",
+    "verbena.sw.cli trace -o {folder}/page.html {capture}",
+    "verbena.sw.cli sim {folder}/net",
+    "verbena.sw.cli run {folder}/script.py",
+    "verbena.sw.tools.pingpong --help",
+    "verbena.sw.tools.perftest --help",
+    "verbena.sim.speed --help",
+]
+
+
+@pytest.mark.parametrize("words", UNHEARD)
+@pytest.mark.parametrize("buffered", [True, False])
+def test_nobody_reads_what_is_printed(tmp_path, words, buffered):
+    """As behind a ``head`` that has seen enough: no word, and the status that a shell tells of others."""
+    (tmp_path / "script.py").write_text("for number in range(9):\n    print(number)\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = subprocess.run(
+            [sys.executable, "-m", *words.format(folder=tmp_path, capture=CAPTURE).split()],
+            env=os.environ | {"VERBENA_SIM": "", "PYTHONUNBUFFERED": "" if buffered else "1"},
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    said = [line for line in result.stderr.splitlines() if "verbena: compile" not in line]  # the first one may have to
+    # argparse itself takes no notice, if the text goes out at once.
+    quiet = not buffered and "--help" in words and "cli --help" not in words
+    assert (result.returncode, said) == (0 if quiet else 141, [])
+
+
+def test_another_broken_pipe_is_told():
+    @command_line
+    def main():
+        raise BrokenPipeError("a socket's")
+
+    with pytest.raises(BrokenPipeError, match="a socket's"):
+        main()
+
+
+def test_a_script_whose_socket_breaks_is_told(tmp_path, capfd):
+    (tmp_path / "script.py").write_text("raise BrokenPipeError('a socket is gone')\n")
+    assert cli.main(["run", str(tmp_path / "script.py")]) == 1
+    assert "BrokenPipeError: a socket is gone" in capfd.readouterr().err
+
+
+def test_ctrl_c_is_no_traceback():
+    @command_line
+    def main():
+        raise KeyboardInterrupt
+
+    assert main() == 130
