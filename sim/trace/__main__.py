@@ -6,7 +6,8 @@
     verbena trace --first 100 perftest write_bw --size 64
     verbena trace frames.pcapng              # of a capture, the message sequence chart
 
-A program runs with ``VERBENA_CAPTURE``, ``VERBENA_CAPTURE_BUS`` and ``VERBENA_CAPTURE_FRAMES`` set (:mod:`..devices`).
+What stands behind a program is the program's, behind a capture it is ours. A program runs with ``VERBENA_CAPTURE``,
+``VERBENA_CAPTURE_BUS`` and ``VERBENA_CAPTURE_FRAMES`` set (:mod:`..devices`).
 """
 
 import argparse
@@ -18,23 +19,41 @@ import tempfile
 from pathlib import Path
 
 from verbena.sw.cli import COMMANDS
-from verbena.sw.tools.command import Parser, plain
+from verbena.sw.tools.command import Parser, command_line, plain
 
 from .capture_file import CaptureError, read_capture
 from .page import data_of, render
 
 __all__ = ["main"]
 
+CAPTURES = (".pcap", ".pcapng")
+USAGE = """%(prog)s [options] PROGRAM [arguments of the program]
+       %(prog)s [options] CAPTURE [options]"""
+
 
 def _arguments(argv):
-    parser = Parser(prog="verbena trace", description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, help="the page (NAME.html)")
-    parser.add_argument("--first", type=int, default=1000, metavar="N", help="messages that are shown (1000)")
-    parser.add_argument("--qp", type=lambda text: int(text, 0), help="only messages and packets of this QP number")
-    parser.add_argument("--capture", type=Path, help="keep the run's capture in this file")
-    parser.add_argument("what", help="a pcap or pcapng file, a Python script, or a program of verbena or of the PATH")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    options = Parser(prog="verbena trace", add_help=False)
+    options.add_argument("-o", "--output", type=Path, help="the page (NAME.html)")
+    options.add_argument("--first", type=int, default=1000, metavar="N", help="messages that are shown (1000)")
+    options.add_argument("--qp", type=lambda text: int(text, 0), help="only messages and packets of this QP number")
+    options.add_argument("--capture", type=Path, help="keep the run's capture in this file")
+    parser = Parser(prog=options.prog, usage=USAGE, description=__doc__.splitlines()[0], parents=[options])
+    parser.add_argument(
+        "what",
+        metavar="PROGRAM or CAPTURE",
+        help="a Python script, a program of verbena or of the PATH; or a pcap or pcapng file",
+    )
+    parser.add_argument(
+        "arguments",
+        nargs=argparse.REMAINDER,
+        metavar="arguments",
+        help="of the program: all that stands behind it, also -o; options of ours stand before it",
+    )
     args = parser.parse_args(argv)
+    if Path(args.what).suffix in CAPTURES and args.arguments:
+        # There is no program to have them. They follow the options that stand before, which they may overrule.
+        behind = Parser(prog=parser.prog, usage=USAGE, parents=[options])
+        args = behind.parse_args(args.arguments, argparse.Namespace(**vars(args) | {"arguments": []}))
     if args.first < 1:
         parser.error(f"--first must be at least 1, not {args.first}")
     return args
@@ -60,12 +79,13 @@ def _run(command, capture):
             return program.wait()
 
 
+@command_line
 def main(argv=None):
     """Command line; returns the status: that of the program, or 1 if there is no page."""
     args = _arguments(argv)
     status, path = 0, Path(args.what)
     with tempfile.TemporaryDirectory() as folder:
-        if path.suffix not in (".pcap", ".pcapng"):
+        if path.suffix not in CAPTURES:
             command = _command(args.what)
             if command is None:
                 print(f"verbena trace: there is no program {args.what!r}", file=sys.stderr)

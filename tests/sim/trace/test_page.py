@@ -51,6 +51,36 @@ def test_the_page_needs_nothing_else(tmp_path, capsys):
     assert held == data_of(read_capture(CAPTURES / "rc_write_5000.pcap"))
 
 
+def test_options_may_stand_behind_a_capture(tmp_path, capsys):
+    """There is no program that they could be for."""
+    page, capture = tmp_path / "a.html", str(CAPTURES / "rc_write_5000.pcap")
+    assert main(["--first", "3", capture, "-o", str(page), "--qp", "0x11"]) == 0
+    assert str(page) in capsys.readouterr().out
+    text = page.read_text()
+    assert "<title>rc_write_5000.pcap</title>" in text
+    held = json.loads(re.search(r'id="data">(.*)</script>', text)[1])
+    assert held == data_of(read_capture(capture), 3, 0x11)
+
+
+def test_what_stands_behind_a_program_is_its_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("job.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    assert main(["job.py", "-o", "a.html", "--", "--first", "0"]) == 1
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert "all that stands behind it, also -o" in " ".join(told.split())
+
+
+@pytest.mark.parametrize("behind", [["second.pcap"], ["--frobnicate"], ["--first", "0"]])
+def test_what_does_not_belong_behind_a_capture(behind, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([str(CAPTURES / "rc_send_1.pcap"), *behind])
+    out, error = capsys.readouterr()
+    assert (ended.value.code, out, error.count("\n")) == (1, "", 1)
+    assert behind[0] in error
+
+
 def test_a_title_stays_text():
     data = data_of(read_capture(CAPTURES / "rc_send_1.pcap"))
     data["summary"] = "</script><b>"
