@@ -104,6 +104,8 @@ class Endpoint:
         their completion's status.
     patience : float, optional
         Seconds without a completion after which the wait ends.
+    silence : float, optional
+        The same, if the device has nothing left to do either: for who has no ``channel`` to a peer that may be gone.
     rng : random.Random, optional
         Where the first PSNs come from; kept for who needs more.
     events : bool
@@ -123,6 +125,7 @@ class Endpoint:
         gid_index=0,
         channel=None,
         patience=None,
+        silence=None,
         rng=None,
         events=False,
     ):
@@ -132,6 +135,7 @@ class Endpoint:
         self.inline = inline
         self.channel = channel
         self._patience = Patience(patience)
+        self._silence = Patience(silence)
         access |= ibv_access_flags.IBV_ACCESS_LOCAL_WRITE
         with contextlib.ExitStack() as stack:
             self._events = stack.enter_context(CompChannel(context)) if events else None
@@ -189,6 +193,7 @@ class Endpoint:
                 )
         if found:
             self._patience.renew()
+            self._silence.renew()
             self._idle = False
         else:
             self.check()
@@ -220,6 +225,9 @@ class Endpoint:
         """
         self._patience.check("a completion")
         if self.channel is None:
+            if self._silence.over and self.context.advance():
+                self._silence.renew()
+            self._silence.check("a completion; the peer may be gone")
             return
         try:
             self.channel.check()

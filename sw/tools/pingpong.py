@@ -4,6 +4,7 @@
 rdma-core's program on any machine. With ``--peer`` both ends run here, on two devices of one wire.
 """
 
+import contextlib
 import sys
 from dataclasses import dataclass
 
@@ -11,11 +12,11 @@ from ..verbs.libibverbs_enums import ibv_send_flags, ibv_wc_opcode, ibv_wr_opcod
 from ..verbs.limits import MAX_QP_WR
 from ..verbs.pyverbs_error import PyverbsError
 from ..verbs.wr import RecvWR, SendWR
-from .command import Parser, plain, port_number
+from .command import Parser, command_line, plain, port_number
 from .endpoint import Endpoint, chain, clock_text, mtu_of, open_device
 from .exchange.channel import Listener, connect
-from .exchange.pingpong import Address, answer, ask
-from .session import WORKED, ToolError, run
+from .exchange.pingpong import DONE, Address, answer, ask
+from .session import WORKED, Patience, ToolError, run
 
 __all__ = ["Options", "Outcome", "client", "main", "play", "server"]
 
@@ -24,6 +25,12 @@ RECV, SEND = 1, 2
 """wr_id of receives and sends."""
 
 PAGE = 4096
+LAST_MESSAGES = 1.0
+"""Seconds of the wall's clock in which what a peer has sent before its end arrives."""
+
+SILENCE = 120.0
+"""Seconds after which a peer that has not stayed connected counts as gone, if nothing happens meanwhile."""
+
 FILL = 0x7B
 """The client fills its buffer with this, the server with the next; with ``check``, pages begin with a 0."""
 
@@ -78,6 +85,7 @@ class Ping:
         self._options = options
         self._server = server
         self._posted = 0
+        self._last = None
         self._sge = end.sge(0, options.size)
         content = bytes([FILL + 1]) * options.size if server else self._clients()
         end.mr.write(content, options.size)
@@ -113,13 +121,16 @@ class Ping:
             pending.add(SEND)
         done = {RECV: 0, SEND: 0}
         while min(done.values()) < options.iterations:
-            for wc in end.poll():
+            found = end.poll()
+            for wc in found:
                 self._take(wc)
                 done[wc.wr_id] += 1
                 pending.discard(wc.wr_id)
                 if not pending and done[SEND] < options.iterations:
                     self._send()
                     pending = {RECV, SEND}
+            if not found:
+                self._check(done[RECV])
             yield WORKED
         passed = end.context.time_ns() - start
         if options.check:
@@ -135,6 +146,15 @@ class Ping:
         self._posted -= 1
         if self._posted <= 1:
             self._receive()
+
+    def _check(self, received):
+        """Raises if the peer has ended its test, and nothing that it has sent before can be on its way any more."""
+        if self._end.channel is None or not self._end.channel.speaks():
+            return
+        if self._last is None:
+            self._last = Patience(LAST_MESSAGES)
+        if self._last.over and not self._end.context.advance():
+            raise ToolError(f"the peer has ended after {received} messages: -n must be the same on both sides")
 
     def _compare(self):
         found, expected = self._end.mr.read(self._options.size, 0), self._clients()
@@ -152,11 +172,12 @@ def play(context, options, channel, *, server, tell=print):
         recv_depth=depth,
         gid_index=options.gid_index,
         patience=options.patience,
+        silence=SILENCE,
         events=options.events,
     )
     with end, channel:
         ping = Ping(end, options, server=server)
-        mine = Address(0, end.qps[0].qp_num, end.psns[0], end.gid)
+        mine = Address(0, end.qps[0].qp_num, end.psns[0], end.gid, stays=True)
         tell(_line("local", mine))
 
         def prepare(theirs):
@@ -168,9 +189,16 @@ def play(context, options, channel, *, server, tell=print):
         else:
             theirs = yield from ask(channel, mine)
             prepare(theirs)
-        channel.close()
+        if theirs.stays:
+            end.channel = channel
+        else:
+            channel.close()
         tell(_line("remote", theirs))
         outcome = yield from ping.run()
+        if theirs.stays:
+            with contextlib.suppress(ToolError):  # a peer that is gone has all that it needs
+                yield from channel.send(DONE)
+            yield from channel.finish()
     for line in outcome.lines():
         tell(line)
     if (clock := clock_text(context)) is not None:
@@ -216,6 +244,7 @@ def _parser():
     return parser
 
 
+@command_line
 def main(argv=None):
     args = _parser().parse_intermixed_args(argv)
     options = Options(
@@ -242,6 +271,8 @@ def main(argv=None):
             with Listener(0, "127.0.0.1") as listener, open_device(args.peer) as other:
                 near = client(context, options, "127.0.0.1", listener.port)
                 run(server(other, options, listener, tell=lambda line: print(f"server: {line}")), near)
+    except BrokenPipeError:  # of what is printed
+        raise
     except (ToolError, PyverbsError, OSError) as error:
         print(plain(error), file=sys.stderr)
         return 1

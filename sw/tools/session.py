@@ -28,9 +28,14 @@ class Patience:
         """Something came: the time starts again."""
         self._end = None if self.seconds is None else time.monotonic() + self.seconds
 
+    @property
+    def over(self):
+        """Whether that time has passed."""
+        return self._end is not None and time.monotonic() > self._end
+
     def check(self, what):
         """Raises :class:`ToolError` if the wait for ``what`` has been too long."""
-        if self._end is not None and time.monotonic() > self._end:
+        if self.over:
             raise ToolError(f"waited {self.seconds:g} s in vain for {what}")
 
 

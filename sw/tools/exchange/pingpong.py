@@ -2,6 +2,9 @@
 
 Each side sends one message of 52 bytes, the client first; the server answers when its queue pair is ready. Then the
 client sends ``done``, and both close.
+
+So nobody hears that the other one dies after that. A side that keeps the connection open, and says ``done`` at the end
+of its test, tells so by capitals in the GID, which those programs read as well. Two such sides keep it.
 """
 
 import re
@@ -18,15 +21,19 @@ _FORM = re.compile(rb"([0-9a-f]{4}):([0-9a-f]{6}):([0-9a-f]{6}):([0-9a-f]{32})\0
 
 @dataclass(frozen=True)
 class Address:
-    """Where a queue pair is: LID (0 on Ethernet), QP number, first PSN, and the 16 bytes of the GID."""
+    """Where a queue pair is: LID (0 on Ethernet), QP number, first PSN, and the 16 bytes of the GID; and whether its
+    side ``stays`` connected until the end.
+    """
 
     lid: int
     qpn: int
     psn: int
     gid: bytes
+    stays: bool = False
 
     def pack(self):
-        return f"{self.lid:04x}:{self.qpn:06x}:{self.psn:06x}:{self.gid.hex()}\0".encode()
+        gid = self.gid.hex().upper() if self.stays else self.gid.hex()
+        return f"{self.lid:04x}:{self.qpn:06x}:{self.psn:06x}:{gid}\0".encode()
 
     @classmethod
     def unpack(cls, data):
@@ -35,7 +42,8 @@ class Address:
         if not match:
             raise ToolError(f"the peer does not speak the language of ibv_rc_pingpong: {data!r}")
         lid, qpn, psn = (int(text, 16) for text in match.groups()[:3])
-        return cls(lid, qpn, psn, bytes.fromhex(match[4].decode()))
+        gid = match[4].decode()
+        return cls(lid, qpn, psn, bytes.fromhex(gid), gid != gid.lower())
 
 
 def ask(channel, mine):

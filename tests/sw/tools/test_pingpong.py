@@ -6,7 +6,7 @@ import socket
 import pytest
 from conversations import CONVERSATIONS
 from verbena.sw.tools import pingpong
-from verbena.sw.tools.endpoint import open_device
+from verbena.sw.tools.endpoint import Endpoint, open_device
 from verbena.sw.tools.exchange.channel import Channel
 from verbena.sw.tools.pingpong import Options, Outcome, main, play
 from verbena.sw.tools.session import ToolError, run
@@ -50,6 +50,78 @@ def test_messages_go_to_and_fro(contexts, options):
 def test_a_message_of_another_size_is_noticed(contexts):
     with pytest.raises(ToolError, match="a message of 100 bytes came where 200 should"):
         both(contexts, Options(size=100, iterations=5), Options(size=200, iterations=5))
+
+
+def dying(session, enough):
+    """A session that ends as soon as ``enough()``."""
+    others = None
+    try:
+        while not enough():
+            others = yield session.send(others)
+    finally:
+        session.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Requests are not sent again for long."""
+    monkeypatch.setitem(Endpoint.connect.__kwdefaults__, "timeout", 5)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("victim", ["server", "client"])
+@pytest.mark.parametrize("turns", range(8))
+def test_who_dies_while_messages_go_is_missed(contexts, victim, turns):
+    """Also by one whose own message has been acknowledged, and who only waits."""
+    near, far = channels(contexts)
+    a, b = contexts
+    lines = {"server": [], "client": []}
+    sessions = {
+        "server": play(b, Options(iterations=1000), far, server=True, tell=lines["server"].append),
+        "client": play(a, Options(iterations=1000), near, server=False, tell=lines["client"].append),
+    }
+    left = iter(range(turns))
+
+    def enough():
+        return len(lines[victim]) == 2 and next(left, None) is None
+
+    sessions[victim] = dying(sessions[victim], enough)
+    with pytest.raises(ToolError, match=r"IBV_WC_RETRY_EXC_ERR|the peer closed the connection"):
+        run(*sessions.values())
+
+
+@pytest.mark.parametrize("victim", ["server", "client"])
+@pytest.mark.parametrize("turns", [0, 1])
+def test_who_dies_before_is_missed(contexts, victim, turns):
+    near, far = channels(contexts)
+    a, b = contexts
+    sessions = {
+        "server": play(b, Options(), far, server=True, tell=lambda line: None),
+        "client": play(a, Options(), near, server=False, tell=lambda line: None),
+    }
+    left = iter(range(turns))
+    sessions[victim] = dying(sessions[victim], lambda: next(left, None) is None)
+    (near if victim == "client" else far).close() if not turns else None
+    with pytest.raises(ToolError, match=r"the peer closed the connection after \d+ of \d+ bytes|does not take"):
+        run(*sessions.values())
+
+
+def test_another_number_of_messages_is_noticed(contexts, monkeypatch):
+    monkeypatch.setattr(pingpong, "LAST_MESSAGES", 0.05)
+    with pytest.raises(ToolError, match="the peer has ended after 5 messages: -n must be the same on both sides"):
+        both(contexts, Options(iterations=5), Options(iterations=9))
+
+
+def test_a_peer_that_has_not_stayed_is_given_up_after_a_long_silence(contexts, monkeypatch):
+    """rdma-core's program closes the connection before the first message."""
+    monkeypatch.setattr(pingpong, "SILENCE", 0.1)
+    (address, _), (leave, _) = CONVERSATIONS["rc_pingpong"]
+    near, far = socket.socketpair()
+    with near:
+        near.send(address.replace(b"0a0000f0", b"0a000002") + leave)
+        session = play(contexts[0], Options(), Channel(far, contexts[0].advance), server=True, tell=lambda line: None)
+        with pytest.raises(ToolError, match=r"waited 0\.1 s in vain for a completion; the peer may be gone"):
+            run(session)
 
 
 def test_changed_content_is_noticed(contexts, monkeypatch):

@@ -25,6 +25,13 @@ def test_the_form_is_that_of_the_program():
     assert (len(CLIENT), LEAVE) == (SIZE, DONE)
 
 
+def test_who_stays_says_so_in_capitals():
+    stays = Address(0, 0x12, 0xEF91BC, GID, stays=True)
+    assert stays.pack() == CLIENT.replace(b"ffff0a0000f0", b"FFFF0A0000F0")
+    assert Address.unpack(stays.pack()) == stays
+    assert not Address.unpack(CLIENT).stays
+
+
 def test_client(pair):
     channel, there = pair
     there.send(SERVER)

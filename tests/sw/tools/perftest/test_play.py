@@ -273,6 +273,53 @@ def test_when_the_server_dies_the_client_ends_with_the_completions_status(start,
         run(server, result.sessions[1])
 
 
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("name", KINDS)
+def test_who_dies_while_the_sides_get_to_know_each_other_is_missed(start, name, which):
+    result = start(name, iterations=1000)
+    turns = iter(range(6))
+    sessions = list(result.sessions)
+    sessions[which] = dying(result, which, lambda: next(turns, None) is None)
+    with pytest.raises(ToolError, match=r"the peer closed the connection after \d+ of \d+ bytes of |does not take"):
+        run(*sessions)
+
+
+@pytest.mark.parametrize("name", ["send_lat", "write_lat"])
+def test_when_the_server_dies_the_client_does_not_wait_for_ever(start, name):
+    result = start(name, iterations=1000, timeout=5, size=64)
+    turns = iter(range(60))
+
+    def enough():
+        return any("remote address" in line for line in result.lines[0]) and next(turns, None) is None
+
+    with pytest.raises(ToolError, match=r"IBV_WC_RETRY_EXC_ERR|the peer closed the connection in the midst"):
+        run(dying(result, 0, enough), result.sessions[1])
+
+
+@pytest.mark.parametrize("name", ["write_lat", "send_bw"])
+def test_who_dies_long_before_a_duration_is_over_is_missed(start, name):
+    result = start(name, duration=1.0, timeout=5, size=64, bidirectional=name == "send_bw")
+    turns = iter(range(60))
+
+    def enough():
+        return any("remote address" in line for line in result.lines[1]) and next(turns, None) is None
+
+    with pytest.raises(ToolError, match=r"IBV_WC_RETRY_EXC_ERR|the peer closed the connection in the midst"):
+        run(result.sessions[0], dying(result, 1, enough))
+
+
+@pytest.mark.parametrize("name", ["write_bw", "read_bw", "atomic_lat", "read_lat"])
+def test_when_the_client_dies_a_server_without_messages_of_its_own_ends(start, name):
+    result = start(name, iterations=1000, timeout=5)
+    turns = iter(range(20))
+
+    def enough():
+        return any("remote address" in line for line in result.lines[1]) and next(turns, None) is None
+
+    with pytest.raises(ToolError, match=r"the peer closed the connection after 0 of 108 bytes of a key message"):
+        run(result.sessions[0], dying(result, 1, enough))
+
+
 @pytest.mark.parametrize("name", ["send_bw", "send_lat", "write_lat"])
 def test_when_the_client_dies_the_server_does_not_wait_for_ever(start, name):
     result = start(name, iterations=1000, timeout=5, size=64)
