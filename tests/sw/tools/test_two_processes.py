@@ -133,6 +133,36 @@ def test_a_peer_that_dies(network, programs):
     assert "IBV_WC_RETRY_EXC_ERR (12)" in errors.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("victim", "number"),
+    [
+        ("client", signal.SIGINT),
+        pytest.param("client", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("server", signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
+def test_a_pingpong_whose_peer_is_ended(network, programs, victim, number):
+    """Both sides of ibv_rc_pingpong leave the handshake's connection behind; a side of ours does not."""
+    network()
+    port = free_port()
+    sides = {"server": tool(programs, "ibv_rc_pingpong", "-p", port, "-n", "1000000")}
+    sides["server"].stderr.readline()
+    time.sleep(1)
+    sides["client"] = tool(programs, "ibv_rc_pingpong", "-p", port, "-n", "1000000", "127.0.0.1")
+    for side in sides.values():
+        while "remote address" not in side.stdout.readline():
+            assert side.poll() is None
+    time.sleep(1)
+    ending = sides.pop(victim)
+    ending.send_signal(number)
+    assert ended(ending)[0] == (130 if number == signal.SIGINT else -number)
+    (left,) = sides.values()
+    status, _, errors = ended(left)
+    assert status == 1
+    assert re.search("IBV_WC_RETRY_EXC_ERR|the peer closed the connection", errors.splitlines()[-1])
+    assert "Traceback" not in errors
+
+
 def test_stat_shows_the_counters_of_another_program(network, programs):
     network()
     status, _, errors = ended(tool(programs, "stat", "-d", "sim0"))
