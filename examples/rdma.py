@@ -11,6 +11,8 @@ peer's. Nobody can do that before it knows the peer's region (address, length, k
 """
 
 import os
+import select
+import socket
 import struct
 import sys
 import threading
@@ -52,11 +54,11 @@ class Conversation:
         peer = exchange(sock, self.end.context, self.end.address())
         self.end.connect(Address(*peer))
 
-    def run(self):
+    def run(self, sock):
         """From MSG_MR to the end; one completion after the other."""
         done = False
         while not done:
-            wc = check(self.end.wait())
+            wc = check(self._wait(sock))
             if wc.opcode == ibv_wc_opcode.IBV_WC_RECV:
                 self._receive()
             else:
@@ -68,6 +70,25 @@ class Conversation:
                 self._work()
             done = (self.sent, self.received) == (3, 2)
         self.say(f"remote buffer: {self.theirs.read(REGION, 0).rstrip(bytes(1)).decode()}")
+
+    def _wait(self, sock):
+        """The next completion, as `End.wait` does it, but not from a peer that is gone: RDMA itself does not tell that
+        a peer has died, unless something is sent to it. So the socket stays open, and is looked at as well.
+        """
+        cq, channel = self.end.cq, self.end.channel
+        while True:
+            if found := cq.poll()[1]:
+                return found[0]
+            cq.req_notify()
+            if found := cq.poll()[1]:
+                return found[0]
+            while not (ready := select.select([channel.fd, sock], [], [], 0.001)[0]):
+                self.end.context.advance()  # as in `exchange`
+            if channel.fd in ready:
+                channel.get_cq_event(cq)
+                cq.ack_events(1)
+            elif not sock.recv(1, socket.MSG_PEEK):
+                raise ConnectionError("the peer has hung up")
 
     def disconnect(self, sock):
         """Waits until the peer is done, too: what we have of it must be acknowledged before our QP goes."""

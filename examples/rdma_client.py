@@ -31,7 +31,7 @@ def talk(mode, host, port, context, say):
         conversation = Conversation(context, mode, "active/client", say)
         conversation.connect(sock)
         conversation.send_region()
-        conversation.run()
+        conversation.run(sock)
         conversation.disconnect(sock)
     say("disconnected.")
     context.close()

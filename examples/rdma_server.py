@@ -37,7 +37,7 @@ def serve(listener, mode, context, say):
         say("received connection request.")
         conversation = Conversation(context, mode, "passive/server", say)
         conversation.connect(sock)
-        conversation.run()
+        conversation.run(sock)
         conversation.disconnect(sock)
     say("peer disconnected.")
     context.close()

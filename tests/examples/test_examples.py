@@ -142,6 +142,71 @@ def test_a_peer_that_hangs_up_is_told():
         server.kill()
 
 
+@pytest.fixture
+def network(tmp_path, monkeypatch):
+    monkeypatch.setenv("VERBENA_SIM", str(tmp_path / "network"))
+    with subprocess.Popen([sys.executable, "-m", "verbena.sw.cli", "sim", str(tmp_path / "network")]) as switch:
+        until = time.monotonic() + LIMIT
+        while not (tmp_path / "network" / "network.json").exists():
+            assert switch.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        yield
+        switch.terminate()
+
+
+SLOW_SIDE = """
+import sys, time
+sys.path.insert(0, {examples!r})
+import rdma
+work = rdma.Conversation._work
+def slow(conversation):
+    print("working", flush=True)
+    time.sleep(600)
+rdma.Conversation._work = slow
+"""
+"""What makes a side stop when the regions are known, and before it has written."""
+
+
+@pytest.mark.parametrize("victim", ["server", "client"])
+@pytest.mark.parametrize("phase", ["connected", "regions known"])
+def test_a_side_that_is_killed_is_missed(network, tmp_path, victim, phase):
+    """By one that has sent all that it had to send, and only waits."""
+    script = tmp_path / f"rdma_{victim}.py"
+    text = (EXAMPLES / f"rdma_{victim}.py").read_text()
+    slow = SLOW_SIDE.format(examples=str(EXAMPLES))
+    if phase == "connected":
+        slow = slow.replace("_work", "run").replace("slow(conversation)", "slow(conversation, sock)")
+    head, imports, rest = text.partition("import argparse\n")
+    script.write_text(head + imports + slow + rest)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+    def start(side, *arguments):
+        words = command(f"rdma_{side}", *arguments)
+        if side == victim:
+            words[words.index(str(EXAMPLES / f"rdma_{side}.py"))] = str(script)
+        return subprocess.Popen(words, **pipes)
+
+    server = start("server", "write")
+    port = server.stdout.readline().rstrip(".\n").split()[-1]
+    client = start("client", "write", "127.0.0.1", port)
+    try:
+        dying, left = (server, client) if victim == "server" else (client, server)
+        while dying.stdout.readline() != "working\n":
+            assert dying.poll() is None, dying.stderr.read()
+        time.sleep(1)
+        dying.kill()
+        _, told = left.communicate(timeout=LIMIT)
+        assert left.returncode == 1
+        name = "client" if left is client else "server"
+        assert re.match(rf"the {name} ends: (the peer has hung up|.*RETRY_EXC|.*reset)", told.splitlines()[-1])
+        assert "Traceback" not in told
+    finally:
+        for process in (server, client):
+            process.kill()
+            process.communicate()
+
+
 def test_each_example_is_run_and_listed():
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     assert names == {*ALONE, *PAIR, *HELPERS}
