@@ -1,20 +1,26 @@
 """How fast the compiled model runs: ``python -m verbena.sim.speed``.
 
 Cycles a second of processor time with one adapter and with two, idle and with frames on the wire; Python is called once
-for all of a run. What else the machine does then does not count, as far as it leaves the caches alone.
+for all of a run. What else the machine does then does not count, as far as it leaves the caches alone. Then messages a
+second of the wall's clock, driver and all (:mod:`.message_speed`), which want a machine that does nothing else.
 """
 
 import argparse
+import json
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
+from verbena.sw.tools.command import command_line
+
 from .link import connect, listen
+from .message_speed import KINDS, PLACES, measure_messages
 from .model import build, rnic
 from .world import World
 
-__all__ = ["main", "measure", "measure_linked"]
+__all__ = ["figures", "main", "measure", "measure_linked"]
 
 CYCLE_NS = 6.4
 
@@ -72,6 +78,46 @@ def measure_linked(design=None, *, delay, cycles=50_000):
     return tuple(min(values) for values in zip(*results))
 
 
+def _best(repeat, measurement, *arguments, **options):
+    """The largest of some results, each a number or a tuple of numbers."""
+    return max(measurement(*arguments, **options) for _ in range(repeat))
+
+
+def figures(design, data_width, *, seconds=1.0, repeat=1, say=print):
+    """All figures, as a dictionary for JSON; ``say`` gets a line for each as soon as it is there. Of ``repeat``
+    measurements the best one counts: what else the machine does only ever takes something away.
+    """
+    found = {"data_width": data_width, "cycles_per_second": {}, "messages_per_second": {}}
+    cycles, messages = found["cycles_per_second"], found["messages_per_second"]
+    for adapters in (1, 2):
+        given = {"adapters": adapters, "seconds": seconds}
+        idle, busy = (_best(repeat, measure, design, **given, frames=frames) for frames in (False, True))
+        name = f"{adapters} adapter{'s' * (adapters > 1)}"
+        cycles[name] = {"idle": idle, "frames": busy}
+        say(f"{name}: {idle:,.0f} cycles/s idle, {busy:,.0f} with frames arriving")
+    both = _best(repeat, measure, design, adapters=2, seconds=seconds, frames=True, cores=2)
+    cycles["2 adapters on two cores"] = {"frames": both}
+    say(f"2 adapters on two cores: {both:,.0f} cycles/s of the wall's clock, with frames arriving")
+    for delay in (80, 500):
+        wall, used = _best(repeat, measure_linked, design, delay=delay)
+        name = f"2 linked worlds, {delay} cycles apart"
+        cycles[name] = {"wall": wall, "processor": used}
+        say(f"{name}: {wall:,.0f} cycles/s of the wall's clock, {used:,.0f} of a world's processor time")
+    for kind, text in KINDS.items():
+        rates = {
+            place: _best(repeat, measure_messages, kind, place, seconds=seconds, data_width=data_width)
+            for place in PLACES
+        }
+        messages[kind] = rates
+        one, two, programs = rates.values()
+        say(
+            f"{text}: {one:,.0f} messages/s of the wall's clock in one program on one core, {two:,.0f} on two cores, "
+            f"{programs:,.0f} between two programs"
+        )
+    return found
+
+
+@command_line
 def main(arguments=None):
     """Command line."""
     parser = argparse.ArgumentParser(
@@ -79,7 +125,11 @@ def main(arguments=None):
     )
     parser.add_argument("--seconds", type=float, default=1.0, help="of processor time for each figure (%(default)s)")
     parser.add_argument("--data-width", type=int, default=64, help="64, 128, 256 or 512 (%(default)s)")
+    parser.add_argument("--repeat", type=int, default=1, help="times that each is measured; the best one counts")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     options = parser.parse_args(arguments)
+    if options.repeat < 1:
+        parser.error(f"--repeat must be at least 1, not {options.repeat}")
 
     from ..hdl.config import Config
 
@@ -87,16 +137,16 @@ def main(arguments=None):
     start = time.perf_counter()
     build(design, verbose=True)
     print(f"model ready after {time.perf_counter() - start:.1f} s")
-    for adapters in (1, 2):
-        idle, busy = (measure(design, adapters=adapters, seconds=options.seconds, frames=f) for f in (False, True))
-        print(f"{adapters} adapter{'s' * (adapters > 1)}: {idle:,.0f} cycles/s idle, {busy:,.0f} with frames arriving")
-    both = measure(design, adapters=2, seconds=options.seconds, frames=True, cores=2)
-    print(f"2 adapters on two cores: {both:,.0f} cycles/s of the wall's clock, with frames arriving")
-    for delay in (80, 500):
-        wall, used = measure_linked(design, delay=delay)
-        where = f"2 linked worlds, {delay} cycles apart"
-        print(f"{where}: {wall:,.0f} cycles/s of the wall's clock, {used:,.0f} of a world's processor time")
+    found = figures(
+        design,
+        options.data_width,
+        seconds=options.seconds,
+        repeat=options.repeat,
+        say=lambda line: print(line, flush=True),
+    )
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
