@@ -27,6 +27,10 @@ from .page import data_of, render
 __all__ = ["main"]
 
 CAPTURES = (".pcap", ".pcapng")
+NO_CAPTURE = (
+    "opened no simulated adapter by its name (one that makes a World captures it by world.capture(FILE, bus=True, "
+    'frames="both"), and FILE is what to show)'
+)
 USAGE = """%(prog)s [options] PROGRAM [arguments of the program]
        %(prog)s [options] CAPTURE [options]"""
 
@@ -94,7 +98,7 @@ def main(argv=None):
             path.unlink(missing_ok=True)
             status = _run([*command, *args.arguments], path)
             if not path.exists():
-                print(f"verbena trace: {args.what} opened no simulated adapter", file=sys.stderr)
+                print(f"verbena trace: {args.what} {NO_CAPTURE}", file=sys.stderr)
                 return status or 1
         output = args.output or Path(f"{Path(args.what).stem}.html")
         try:

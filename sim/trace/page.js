@@ -10,13 +10,27 @@ const NAMES = { doorbell: "doorbell", wqe: "WQE fetch", mpt: "translation: MPT",
 const LANES = ["cqe", "doorbell", "wqe", "translation", "dma", "packet"];
 const LANE_NAMES = { cqe: "CQE", doorbell: "doorbell", wqe: "WQE fetch", translation: "translation", dma: "DMA", packet: "packets" };
 const BAD = ["lost", "corrupted", "damaged", "nak"];
-const LEFT = 236, LANE = 17, WIRE = 26, CLOSED = 40, ARROW = 30;
+const NARROW = 236, LANE = 17, WIRE = 26, CLOSED = 40, ARROW = 30;
 const state = { view: data.messages.length ? "timeline" : "chart", qp: "", from: 0, to: 1, open: new Set(), chosen: null, follow: true };
 
 const isBad = (flags) => flags.some((flag) => BAD.includes(flag));
-const color = (event) => (event[0] !== "packet" ? COLORS[event[0]] : isBad(event[7]) ? "bad" : event[7].includes("again") ? "again" : event[1] ? "answer" : "packet");
+const failed = (event) => event[0] === "cqe" && event[5] && event[5] !== "SUCCESS";
+const color = (event) => (failed(event) ? "bad" : event[0] !== "packet" ? COLORS[event[0]] : isBad(event[7]) ? "bad" : event[7].includes("again") ? "again" : event[1] ? "answer" : "packet");
 const lane = (event) => COLORS[event[0]];
-let messages = [], chart = [], tops = [];
+let messages = [], chart = [], tops = [], left = NARROW, places = { since: 130, from: 210, to: 0 };
+
+// How wide a text is drawn, of so many pixels.
+const pen = document.createElement("canvas").getContext("2d");
+function widthOf(text, size, weight = 400) {
+  pen.font = `${weight} ${size}px ${getComputedStyle(document.body).fontFamily}`;
+  return pen.measureText(text).width;
+}
+const widest = (texts, size) => [...new Set(texts)].reduce((most, text) => Math.max(most, widthOf(text, size)), 0);
+const wrong = (message) => message.result && message.result !== "SUCCESS";
+const outcome = (message) => (wrong(message) ? message.result : `${count(message.end - message.begin + 1)} cycles`);
+const what = (message) => `${message.op} ${count(message.size)} B`;
+const which = (message) => `${message.qp} · WQE ${message.index}`;
+const remarks = (row) => [row.flags.filter((flag) => flag !== "nak").join(", "), row.note].filter(Boolean).join("; ");
 
 function lanesOf(message) {
   if (!message.lanes) {
@@ -36,7 +50,20 @@ function choose() {
   chart = data.chart.filter((row) => !state.qp || row.qp === state.qp);
   measure();
 }
+// Room for the longest labels; on a narrow page they are cut off, and the tip has them whole.
+function place() {
+  const lines = [...messages.map((m) => what(m) + outcome(m) + "MMM"), ...messages.map((m) => which(m) + "M")];
+  left = Math.min(Math.max(NARROW, Math.ceil(widest(lines, 12)) + 12), Math.max(NARROW, Math.floor(wide() * 0.45)));
+  const hosts = [...new Set(chart.flatMap((row) => [row.from, row.to]))].sort((a, b) => a - b).map((i) => data.hosts[i]);
+  const half = (host) => (host ? widthOf(host, 12) / 2 : 0);
+  const times = widest([data.unit, ...chart.map((row) => row.time)], 11);
+  const since = 12 + times + 16 + widest(["since above", ...chart.map((row) => row.after)], 11);
+  const from = since + 16 + Math.max(12, half(hosts[0]));
+  const notes = widest(chart.map(remarks), 12) + 30;
+  places = { since, from, to: Math.max(from + 220, Math.min(wide() - 30 - half(hosts[hosts.length - 1]), wide() - notes)) };
+}
 function measure() {
+  place();
   tops = [0];
   for (const message of messages) tops.push(tops[tops.length - 1] + height(message));
   byId("space").style.height = (state.view === "timeline" ? tops[tops.length - 1] : chart.length * ARROW + 60) + "px";
@@ -52,22 +79,22 @@ function fit(shown) {
   [state.from, state.to] = [begin - margin, end + margin];
 }
 const wide = () => Math.max(200, byId("scroll").clientWidth);
-const x = (cycle) => LEFT + ((cycle - state.from) / (state.to - state.from)) * (wide() - LEFT - 16);
+const x = (cycle) => left + ((cycle - state.from) / (state.to - state.from)) * (wide() - left - 16);
 
 function drawAxis() {
-  const step = [1, 2, 5].flatMap((n) => Array.from({ length: 12 }, (_, p) => n * 10 ** p)).sort((a, b) => a - b).find((s) => ((wide() - LEFT) * s) / (state.to - state.from) > 90);
+  const step = [1, 2, 5].flatMap((n) => Array.from({ length: 12 }, (_, p) => n * 10 ** p)).sort((a, b) => a - b).find((s) => ((wide() - left) * s) / (state.to - state.from) > 90);
   let out = `<text x="12" y="17" class="faint">cycles since the first doorbell</text>`;
   for (let at = Math.ceil((state.from - data.zero) / step) * step; at <= state.to - data.zero; at += step) {
     const place = x(at + data.zero);
-    if (place >= LEFT) out += `<text x="${place}" y="17" class="faint" text-anchor="middle">${count(at || 0)}</text>`;
+    if (place >= left) out += `<text x="${place}" y="17" class="faint" text-anchor="middle">${count(at || 0)}</text>`;
   }
   byId("axis").innerHTML = `<svg width="${wide()}" height="26">${out}</svg>`;
   return step;
 }
 function bar(event, y, tall, tip) {
-  const left = Math.max(LEFT, x(event[2])), right = Math.min(wide(), Math.max(x(event[3] + 1), x(event[2]) + 2));
-  if (right < LEFT || left > wide()) return "";
-  return `<rect x="${left}" y="${y}" width="${Math.max(0, right - left)}" height="${tall}" rx="2" fill="var(--${color(event)})" stroke="var(--paper)" stroke-width="0.6" opacity="0.9" data-tip="${escape(tip)}"/>`;
+  const begin = Math.max(left, x(event[2])), right = Math.min(wide(), Math.max(x(event[3] + 1), x(event[2]) + 2));
+  if (right < left || begin > wide()) return "";
+  return `<rect x="${begin}" y="${y}" width="${Math.max(0, right - begin)}" height="${tall}" rx="2" fill="var(--${color(event)})" stroke="var(--paper)" stroke-width="0.6" opacity="0.9" data-tip="${escape(tip)}"/>`;
 }
 function tipOf(event) {
   const size = event[4] ? `, ${count(event[4])} bytes` : "";
@@ -80,19 +107,19 @@ function flight(event, y0, y1) {
   const near = event[1] ? y1 : y0, whole = event[1] ? y0 : y1, lost = event[7].includes("lost");
   const far = lost ? (near + whole) / 2 : whole, shift = event[6] === null ? 0 : event[6] - event[3];
   const a = x(event[2]), b = Math.max(x(event[3] + 1), a + 1.5), c = x(event[3] + 1 + shift), d = x(event[2] + shift);
-  if (b < LEFT || a > wide()) return "";
+  if (b < left || a > wide()) return "";
   const cross = lost ? `<text x="${(a + b) / 2}" y="${far + 4}" text-anchor="middle" class="bad">✕</text>` : "";
   return `<polygon points="${a},${near} ${b},${near} ${Math.max(c, d + 1.5)},${far} ${d},${far}" fill="var(--${color(event)})" opacity="0.45" data-tip="${escape(tipOf(event))}"/>${cross}`;
 }
 function drawMessage(message, top) {
   const open = state.open.has(message), chosen = state.chosen === message;
-  const bad = message.result && message.result !== "SUCCESS";
   const [here, there] = lanesOf(message);
   const number = data.messages.indexOf(message);
   let out = `<rect x="0" y="${top}" width="${wide()}" height="${height(message)}" fill="var(--${chosen ? "mark" : number % 2 ? "paper" : "band"})"/>`;
-  out += `<text x="12" y="${top + 17}">${escape(message.op)} <tspan class="faint">${count(message.size)} B</tspan></text>`;
-  out += `<text x="12" y="${top + 32}" class="faint">${escape(message.qp)} · WQE ${message.index}</text>`;
-  out += `<text x="${LEFT - 10}" y="${top + 17}" text-anchor="end" class="${bad ? "bad" : "faint"}">${bad ? escape(message.result) : count(message.end - message.begin + 1)}</text>`;
+  const tip = `data-tip="${escape(`${what(message)}\n${which(message)}\n${outcome(message)}`)}"`;
+  out += `<g clip-path="url(#label)" ${tip}><text x="12" y="${top + 17}" ${tip}>${escape(message.op)} <tspan class="faint" ${tip}>${count(message.size)} B</tspan></text>`;
+  out += `<text x="12" y="${top + 32}" class="faint" ${tip}>${escape(which(message))}</text></g>`;
+  out += `<text x="${left - 10}" y="${top + 17}" text-anchor="end" class="${wrong(message) ? "bad" : "faint"}">${escape(outcome(message))}</text>`;
   if (!open) {
     for (const event of message.events) out += event[0] === "packet" ? flight(event, top + 16, top + 25) : bar(event, top + (event[1] ? 26 : 6), 9, tipOf(event));
     return out;
@@ -103,8 +130,8 @@ function drawMessage(message, top) {
   at += here.length * LANE + WIRE;
   there.forEach((name, i) => (y[1][name] = at + i * LANE));
   [here, there].forEach((names, side) => names.forEach((name) => {
-    const faint = `<line x1="${LEFT}" x2="${wide()}" y1="${y[side][name] + 15}" y2="${y[side][name] + 15}" stroke="var(--line)" stroke-width="0.5"/>`;
-    out += faint + `<text x="${LEFT - 10}" y="${y[side][name] + 12}" text-anchor="end" class="faint">${LANE_NAMES[name]}</text>`;
+    const faint = `<line x1="${left}" x2="${wide()}" y1="${y[side][name] + 15}" y2="${y[side][name] + 15}" stroke="var(--line)" stroke-width="0.5"/>`;
+    out += faint + `<text x="${left - 10}" y="${y[side][name] + 12}" text-anchor="end" class="faint">${LANE_NAMES[name]}</text>`;
   }));
   out += `<text x="12" y="${y[0][here[0]] + 13}" class="side">requester ${escape(message.ends[0])}</text>`;
   if (there.length) out += `<text x="12" y="${y[1][there[0]] + 13}" class="side">responder ${escape(message.ends[1])}</text>`;
@@ -122,32 +149,33 @@ function drawTimeline() {
   let grid = "", out = "", first = tops.findIndex((t) => t > top) - 1, end = Math.max(0, first);
   for (let at = Math.ceil((state.from - data.zero) / step) * step; at <= state.to - data.zero; at += step) {
     const place = x(at + data.zero);
-    if (place >= LEFT) grid += `<line x1="${place}" x2="${place}" y1="0" y2="${tall}" stroke="var(--line)"/>`;
+    if (place >= left) grid += `<line x1="${place}" x2="${place}" y1="0" y2="${tall}" stroke="var(--line)"/>`;
   }
   for (; end < messages.length && tops[end] < top + tall; end++)
     out += `<g class="row" data-message="${end}">${drawMessage(messages[end], tops[end] - top)}</g>`;
-  byId("rows").innerHTML = `<svg width="${wide()}" height="${tall}">${out}<g pointer-events="none" opacity="0.6">${grid}</g></svg>`;
+  const label = `<clipPath id="label"><rect width="${left - 6}" height="${tall}"/></clipPath>`;
+  byId("rows").innerHTML = `<svg width="${wide()}" height="${tall}">${label}${out}<g pointer-events="none" opacity="0.6">${grid}</g></svg>`;
 }
 function drawChart() {
   const top = byId("scroll").scrollTop, tall = byId("scroll").clientHeight, hosts = data.hosts;
-  const columns = hosts.map((_, i) => 200 + ((wide() - 320) * (i + 0.5)) / hosts.length);
   const used = [...new Set(chart.flatMap((row) => [row.from, row.to]))].sort((a, b) => a - b);
-  const spread = new Map(used.map((host, i) => [host, used.length > 1 ? 210 + ((wide() - 420) * i) / (used.length - 1) : columns[host]]));
-  byId("axis").innerHTML = `<svg width="${wide()}" height="26"><text x="12" y="17" class="faint">${data.unit}</text>` + used.map((host) => `<text x="${spread.get(host)}" y="17" text-anchor="middle">${escape(hosts[host])}</text>`).join("") + "</svg>";
+  const { since, from, to } = places;
+  const spread = new Map(used.map((host, i) => [host, used.length > 1 ? from + ((to - from) * i) / (used.length - 1) : (from + to) / 2]));
+  const heads = `<text x="12" y="17" class="faint">${data.unit}</text><text x="${since}" y="17" class="faint" text-anchor="end">since above</text>`;
+  byId("axis").innerHTML = `<svg width="${wide()}" height="26">${heads}` + used.map((host) => `<text x="${spread.get(host)}" y="17" text-anchor="middle">${escape(hosts[host])}</text>`).join("") + "</svg>";
   let out = used.map((host) => `<line x1="${spread.get(host)}" x2="${spread.get(host)}" y1="0" y2="${tall}" stroke="var(--line)" stroke-width="2"/>`).join("");
   for (let i = Math.max(0, Math.floor(top / ARROW) - 1); i < chart.length && i * ARROW < top + tall; i++) {
     const row = chart[i], y = i * ARROW - top + 20, a = spread.get(row.from), b = spread.get(row.to);
     const lost = row.flags.includes("lost"), bad = isBad(row.flags), again = row.flags.includes("again");
     const stroke = `var(--${bad ? "bad" : again ? "again" : row.answer ? "answer" : "packet"})`, sign = Math.sign(b - a) || 1;
     const tip = lost ? a + (b - a) * 0.62 : b - 2 * sign, slope = lost ? 3 : 5;
-    const remarks = row.flags.filter((flag) => flag !== "nak").join(", ");
-    out += `<g class="arrow"><text x="12" y="${y + 3}" class="faint">${escape(row.time)}</text><text x="${130}" y="${y + 3}" class="faint" text-anchor="end">${escape(row.after)}</text>`;
+    out += `<g class="arrow"><text x="12" y="${y + 3}" class="faint">${escape(row.time)}</text><text x="${since}" y="${y + 3}" class="faint" text-anchor="end">${escape(row.after)}</text>`;
     out += `<line x1="${a}" y1="${y}" x2="${tip}" y2="${y + slope}" stroke="${stroke}" stroke-width="1.6" ${again ? 'stroke-dasharray="6 3"' : ""}/>`;
     out += lost || row.flags.includes("corrupted") || row.flags.includes("damaged")
       ? `<text x="${tip}" y="${y + slope + 5}" text-anchor="middle" class="bad" font-weight="700">✕</text>`
       : `<polygon points="${tip},${y + slope} ${tip - 9 * sign},${y + slope - 5} ${tip - 9 * sign},${y + slope + 4}" fill="${stroke}"/>`;
     out += `<text x="${(a + b) / 2}" y="${y - 4}" text-anchor="middle" class="${bad ? "bad" : again ? "again" : ""}">${escape(row.text)} <tspan class="faint">${escape(row.more)}</tspan></text>`;
-    if (remarks || row.note) out += `<text x="${wide() - 14}" y="${y + 3}" text-anchor="end" class="${bad ? "bad" : again ? "again" : "faint"}">${escape([remarks, row.note].filter(Boolean).join("; "))}</text>`;
+    if (remarks(row)) out += `<text x="${wide() - 14}" y="${y + 3}" text-anchor="end" class="${bad ? "bad" : again ? "again" : "faint"}">${escape(remarks(row))}</text>`;
     out += "</g>";
   }
   byId("rows").innerHTML = `<svg width="${wide()}" height="${tall}">${out}</svg>`;
@@ -158,11 +186,11 @@ function drawDetail() {
   if (!show) return;
   const rows = message.events.map((event) => {
     const flags = event[7].filter((f) => f !== "nak");
-    const what = (event[0] === "packet" ? event[5] : NAMES[event[0]] + (event[5] && event[5] !== "SUCCESS" ? ": " + event[5] : "")) + (flags.length ? ` (${flags.join(", ")})` : "");
-    return `<tr><td class="n">${count(event[2] - message.begin)}</td><td class="n">${count(event[3] - event[2] + 1)}</td><td>${event[1] ? "resp." : "req."}</td><td class="${isBad(event[7]) ? "bad" : ""}"><i style="background:var(--${color(event)})"></i>${escape(what)}</td><td class="n">${count(event[4])}</td></tr>`;
+    const told = (event[0] === "packet" ? event[5] : NAMES[event[0]] + (event[5] && event[5] !== "SUCCESS" ? ": " + event[5] : "")) + (flags.length ? ` (${flags.join(", ")})` : "");
+    const name = escape(told).replaceAll("_", "_<wbr>");
+    return `<tr><td class="n">${count(event[2] - message.begin)}</td><td class="n">${count(event[3] - event[2] + 1)}</td><td>${event[1] ? "resp." : "req."}</td><td class="${isBad(event[7]) || failed(event) ? "bad" : ""}"><i style="background:var(--${color(event)})"></i>${name}</td><td class="n">${count(event[4])}</td></tr>`;
   });
-  const bad = message.result && message.result !== "SUCCESS";
-  byId("detail").innerHTML = `<h2>${escape(message.op)}, ${count(message.size)} bytes</h2><p>${escape(message.qp)}, WQE ${message.index}, PSN ${message.psn}<br>${count(message.end - message.begin + 1)} cycles, ${(((message.end - message.begin + 1) / data.clock) * 1e6).toFixed(3)} µs at the nominal clock; <span class="${bad ? "bad" : ""}">${message.result || "no completion"}</span></p><table><tr><th class="n">at</th><th class="n">took</th><th></th><th>what</th><th class="n">bytes</th></tr>${rows.join("")}</table>`;
+  byId("detail").innerHTML = `<h2>${escape(message.op)}, ${count(message.size)} bytes</h2><p>${escape(message.qp)}, WQE ${message.index}, PSN ${message.psn}<br>${count(message.end - message.begin + 1)} cycles, ${(((message.end - message.begin + 1) / data.clock) * 1e6).toFixed(3)} µs at the nominal clock; <span class="${wrong(message) ? "bad" : ""}">${message.result || "no completion"}</span></p><table><tr><th class="n">at<br>cycle</th><th class="n">took<br>cycles</th><th></th><th>what</th><th class="n">bytes</th></tr>${rows.join("")}</table>`;
 }
 function draw() {
   byId("rows").style.top = byId("scroll").scrollTop + "px";
@@ -184,7 +212,7 @@ function zoom(factor, middle) {
   state.to = state.from + span;
   draw();
 }
-const cycleAt = (place) => state.from + ((place - byId("scroll").getBoundingClientRect().left - LEFT) / (wide() - LEFT - 16)) * (state.to - state.from);
+const cycleAt = (place) => state.from + ((place - byId("scroll").getBoundingClientRect().left - left) / (wide() - left - 16)) * (state.to - state.from);
 
 function show(view) { state.view = view; byId("scroll").scrollTop = 0; measure(); draw(); }
 byId("tab-timeline").onclick = () => show("timeline");
@@ -196,7 +224,7 @@ byId("follow").onchange = (event) => { follow(event.target.checked); draw(); };
 byId("expand").onchange = (event) => { state.open = new Set(event.target.checked ? data.messages : []); measure(); draw(); };
 byId("filter").onchange = (event) => { state.qp = event.target.value; byId("scroll").scrollTop = 0; choose(); draw(); };
 byId("scroll").onscroll = () => draw();
-window.onresize = () => draw();
+window.onresize = () => { measure(); draw(); };
 byId("scroll").addEventListener("wheel", (event) => {
   if (state.view !== "timeline" || !(event.ctrlKey || event.altKey || event.metaKey)) return;
   event.preventDefault();
@@ -220,7 +248,7 @@ window.onmousemove = (event) => {
   if (drag && state.view === "timeline" && Math.abs(event.clientX - drag.x) > 3) {
     drag.moved = true;
     follow(false);
-    const by = ((drag.x - event.clientX) / (wide() - LEFT - 16)) * (drag.to - drag.from);
+    const by = ((drag.x - event.clientX) / (wide() - left - 16)) * (drag.to - drag.from);
     [state.from, state.to] = [drag.from + by, drag.to + by];
     draw();
   }
@@ -231,8 +259,8 @@ window.onmousemove = (event) => {
 
 byId("summary").textContent = data.summary;
 byId("filter").innerHTML = `<option value="">all</option>` + data.qps.map((qp) => `<option>${escape(qp)}</option>`).join("");
-byId("legend").innerHTML = [["doorbell", "doorbell"], ["wqe", "WQE fetch"], ["translation", "translation"], ["dma", "DMA"], ["packet", "request"], ["answer", "response"], ["cqe", "CQE"], ["again", "sent again"], ["bad", "lost, NAK"]].map(([c, name]) => `<i style="background:var(--${c})"></i>${name}`).join("");
-byId("marks").innerHTML = [["packet", "request"], ["answer", "response"], ["again", "sent again"], ["bad", "lost, NAK"]].map(([c, name]) => `<i style="background:var(--${c})"></i>${name}`).join("");
+byId("legend").innerHTML = [["doorbell", "doorbell"], ["wqe", "WQE fetch"], ["translation", "translation"], ["dma", "DMA"], ["packet", "request"], ["answer", "response"], ["cqe", "CQE"], ["again", "sent again"], ["bad", "lost, NAK, error"]].map(([c, name]) => `<span><i style="background:var(--${c})"></i>${name}</span>`).join(" ");
+byId("marks").innerHTML = [["packet", "request"], ["answer", "response"], ["again", "sent again"], ["bad", "lost, NAK"]].map(([c, name]) => `<span><i style="background:var(--${c})"></i>${name}</span>`).join(" ");
 byId("tab-timeline").style.display = data.messages.length ? "" : "none";
 if (location.hash === "#chart") state.view = "chart";
 choose();

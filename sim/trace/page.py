@@ -28,15 +28,16 @@ def data_of(capture, first=1000, number=None):
     run = Messages(capture, hops)
     names = _names(run)
     chosen = [m for m in run.list if number is None or number in (m.session.number, m.peer and m.peer.number)]
-    chart, hosts = _chart(run, hops, names, capture.clock_hz, number)
+    zero = min((message.begin for message in run.list), default=None)
+    chart, hosts = _chart(run, hops, names, capture.clock_hz, number, zero)
     shown, rows = chosen[:first], chart[: 20 * first]
     messages = [_message(run, message, names) for message in shown]
     qps = dict.fromkeys([message["qp"] for message in messages] + [row["qp"] for row in rows])
     return {
         "summary": _summary(capture, run, hops, chosen, shown, chart, rows),
         "clock": run.clock_hz,
-        "zero": min((message["begin"] for message in messages), default=0),
-        "unit": "cycle, and since the row above" if capture.clock_hz else "µs, and since the row above",
+        "zero": zero or 0,
+        "unit": "cycle" if capture.clock_hz else "µs",
         "qps": list(qps),
         "hosts": hosts,
         "messages": messages,
@@ -101,8 +102,10 @@ def _summary(capture, run, hops, chosen, shown, chart, rows):
         parts += [tick_text(tick, run.clock_hz) for tick in ticks]
     packets = [hop for hop in hops if hop.packet is not None]
     naks = sum(bool(hop.packet.nak) for hop in packets)
-    parts.append(f"{len(run.list)} messages, {len(packets)} RoCE packets of {len(hops)} frames")
-    parts += [f"{n} {what}" for n, what in ((sum(h.lost for h in packets), "lost"), (naks, "NAKs")) if n]
+    found = [f"{len(run.list)} messages"] if run.maps else []
+    parts.append(", ".join([*found, f"{len(packets)} RoCE packets of {len(hops)} frames"]))
+    lost = sum(hop.lost for hop in packets)
+    parts += [f"{n} {what}" for n, what in ((lost, "lost"), (naks, "NAK" if naks == 1 else "NAKs")) if n]
     if len(shown) < len(chosen) or len(rows) < len(chart):
         parts.append(
             f"shown: the first {len(shown)} of {len(chosen)} messages, the first {len(rows)} of {len(chart)} packets"
@@ -132,8 +135,10 @@ class _Flow:
         return flags + (["nak"] if packet.nak else []), note
 
 
-def _chart(run, hops, names, clock_hz, number):
-    """Rows of the sequence chart, and the names of its columns."""
+def _chart(run, hops, names, clock_hz, number, zero):
+    """Rows of the sequence chart, and the names of its columns. Times count from ``zero``, the cycle of the first
+    doorbell, as those of the timeline do, or if that is None from the first packet.
+    """
     hosts, rows, flows, last, ends = [], [], {}, None, _Ends(hop.packet for hop in hops if hop.packet is not None)
 
     def column(name):
@@ -162,11 +167,11 @@ def _chart(run, hops, names, clock_hz, number):
         since = 0 if last is None else time - last
         start = last is None
         last = time
-        base = rows[0]["at"] if rows else time
+        base = zero if zero is not None else rows[0]["at"] if rows else time
         rows.append(
             {
                 "at": time,
-                "time": f"{time:,}" if clock_hz else f"{time - base:,.1f}",
+                "time": f"{time - base:,}" if clock_hz else f"{time - base:,.1f}",
                 "after": "" if start else f"+{since:,}" if clock_hz else f"+{since:,.1f}",
                 "from": column(source),
                 "to": column(target),

@@ -9,19 +9,20 @@ import pytest
 from traced import run
 from verbena.sim.trace.__main__ import main
 from verbena.sim.trace.capture_file import read_capture
-from verbena.sw.verbs.libibverbs_enums import IBV_WR_RDMA_WRITE
+from verbena.sim.world import Faults
+from verbena.sw.verbs.libibverbs_enums import IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE
 
 HERE = Path(__file__).parent
 
 
-def opened(page, anchor="", script=""):
+def opened(page, anchor="", script="", width=1400):
     """What the browser makes of a page, as HTML without the scripts; ``script`` is run in it at its end."""
     chromium = shutil.which("chromium") or pytest.fail("chromium is missing: sudo apt install chromium")
     if script:
         copy = page.with_name("copy.html")
         copy.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
         page = copy
-    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,900", "--dump-dom"]
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom"]
     profile = f"--user-data-dir={page.parent / 'profile'}"
     done = subprocess.run(
         [*command, profile, f"file://{page}{anchor}"], capture_output=True, text=True, timeout=120, check=True
@@ -61,6 +62,62 @@ def test_the_chart(page):
     assert text.count('class="arrow"') >= 15
     assert "RDMA_READ_RESPONSE_FIRST" in text
     assert "PSN 16777214" in text
+
+
+FAULTS = """
+const texts = [...document.querySelectorAll("svg text")].filter((text) => text.textContent !== "✕");
+const boxes = texts.map((text) => {
+  const box = text.getBoundingClientRect(), clip = text.closest("[clip-path]") ? left - 6 : Infinity;
+  const right = Math.min(box.right, clip);
+  return { text: text.textContent, left: box.left, right, top: box.top + 2, bottom: box.bottom - 2 };
+});
+const found = [];
+for (const a of boxes) {
+  if (a.right > innerWidth + 1 || a.left < 0) found.push(`${a.text} is cut off`);
+  for (const b of boxes) {
+    const meet = a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom && b.top < a.bottom;
+    if (a !== b && meet) found.push(`${a.text} over ${b.text}`);
+  }
+}
+const table = document.getElementById("detail");
+if (table.scrollWidth > table.clientWidth) found.push("the table is cut off");
+if (document.documentElement.scrollHeight > innerHeight) found.push("the page is higher than the window");
+if (document.documentElement.scrollWidth > innerWidth) found.push("the page is wider than the window");
+document.body.dataset.faults = `${boxes.length} texts; ${found.join("; ")}`;
+"""
+"""Which texts stand in each other's way, or do not fit."""
+
+
+def pages_of(folder):
+    """Runs of all operations, of READs over a bad wire, and of an error; and a capture of others."""
+    run(folder / "all.pcapng")
+    run(
+        folder / "lossy.pcapng",
+        [(IBV_WR_RDMA_READ, 6000)] * 6,
+        prepare=lambda world: world.set_faults(Faults(lose=0.1, duplicate=0.05, corrupt=0.05)),
+    )
+    run(folder / "error.pcapng", [(IBV_WR_RDMA_WRITE, 3000)] * 3, rkey=1)
+    for capture in (*folder.glob("*.pcapng"), HERE.parent / "captures" / "err_seq_nak_drop_middle.pcap"):
+        assert main([str(capture), "-o", str(folder / f"{capture.stem}.html")]) == 0
+        yield folder / f"{capture.stem}.html"
+
+
+@pytest.mark.parametrize("width", [1400, 760])
+def test_no_text_stands_in_the_way_of_another(tmp_path, width):
+    for page in pages_of(tmp_path):
+        for view in ("", "#chart"):
+            text = opened(page, view, script=FAULTS, width=width)
+            count, faults = re.search(r'data-faults="(\d+) texts; ([^"]*)"', text).groups()
+            assert int(count) > 20
+            assert not faults, (page.name, view)
+
+
+def test_an_error_is_red(tmp_path):
+    run(tmp_path / "run.pcapng", [(IBV_WR_RDMA_WRITE, 3000)] * 2, rkey=1)
+    assert main([str(tmp_path / "run.pcapng"), "-o", str(tmp_path / "a.html")]) == 0
+    text = opened(tmp_path / "a.html")
+    assert re.search(r'class="bad">REM_ACCESS_ERR</text>', text)
+    assert re.search(r'fill="var\(--bad\)"[^>]*data-tip="CQE', text)
 
 
 def test_many_messages(tmp_path):

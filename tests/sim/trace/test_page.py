@@ -25,6 +25,8 @@ def test_the_chart_of_a_loss_on_another_wire():
     ]
     assert [psn for _, psn, _ in rows] == [*range(4096, 4100), 4097, 4100, 4101, *range(4097, 4102), 4101]
     assert data["chart"][0]["time"] == "0.0"
+    assert data["summary"] == "13 RoCE packets of 13 frames · 1 NAK"  # it tells of no messages
+    assert data["unit"] == "µs"
 
 
 def test_psns_that_are_missing_are_told():
@@ -46,7 +48,7 @@ def test_the_page_needs_nothing_else(tmp_path, capsys):
     assert main(["-o", str(page), str(CAPTURES / "rc_write_5000.pcap")]) == 0
     assert "6 RoCE packets of 6 frames" in capsys.readouterr().out
     text = page.read_text()
-    assert not re.search(r"https?://|src=|@import|url\(", text)
+    assert not re.search(r"https?://|src=|@import|url\((?!#)", text)
     held = json.loads(re.search(r'id="data">(.*)</script>', text)[1])
     assert held == data_of(read_capture(CAPTURES / "rc_write_5000.pcap"))
 
@@ -96,6 +98,9 @@ def test_a_run_and_a_part_of_it(tmp_path):
     data = data_of(capture)
     assert [message["size"] for message in data["messages"]] == [size for _, size in OPERATIONS]
     assert data["zero"] == data["messages"][0]["begin"]
+    assert data["unit"] == "cycle"
+    first = data["chart"][0]
+    assert int(first["time"].replace(",", "")) == first["at"] - data["zero"] > 0  # as the timeline counts
     assert data["hosts"] == ["sim0", "sim1"]
     assert len(data["qps"]) == 1
     assert "timers: 16 cycles for 4.096 µs (true: VERBENA_TICK=640)" in data["summary"]
