@@ -51,10 +51,13 @@ def command_line(main):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser to which a wrong option is one line on stderr, and status 1. Options may not be abbreviated."""
+    """A parser to which a wrong option is one line on stderr, and status 1. Options may not be abbreviated. The
+    description may be a docstring's, which marks code.
+    """
 
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, allow_abbrev=False, **options)
+    def __init__(self, *arguments, description=None, **options):
+        description = description and description.replace("``", "")
+        super().__init__(*arguments, allow_abbrev=False, description=description, **options)
 
     def error(self, message):
         print(f"{self.prog}: {message}; --help tells more", file=sys.stderr)

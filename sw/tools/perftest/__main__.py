@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+from ...cli import TESTS
 from ...verbs.limits import MAX_RD_ATOMIC
 from ...verbs.pyverbs_error import PyverbsError
 from ..command import Parser, command_line, plain, port_number
@@ -26,27 +27,32 @@ __all__ = ["main"]
 ATOMICS = ("FETCH_AND_ADD", "CMP_AND_SWAP", "CMP_AND_SWP")
 """perftest has one of the last two, from version to version."""
 
-DESCRIPTION = "perftest's programs: a server, or with a host the client of one."
+ROLES = "a server, or with a host the client of one."
 
 
 def _parser(test):
-    parser = Parser(prog=f"ib_{test}" if test else "verbena-perftest", description=DESCRIPTION)
+    what = f"Measures {TESTS[f'ib_{test}'][1]}, as perftest does" if test else "perftest's programs"
+    parser = Parser(prog=f"ib_{test}" if test else "verbena-perftest", description=f"{what}: {ROLES}")
     if test is None:
-        parser.add_argument("test", choices=sorted(KINDS))
+        parser.add_argument("test", choices=sorted(KINDS), metavar="TEST", help=", ".join(sorted(KINDS)))
     parser.add_argument("host", nargs="?", help="the server's address; without it this is the server")
     parser.add_argument("-d", "--ib-dev", metavar="DEVICE", help="default: the first")
-    parser.add_argument("-p", "--port", type=port_number, default=PORT)
-    parser.add_argument("-x", "--gid-index", type=int, default=0)
-    parser.add_argument("-s", "--size", type=int, help="bytes of a message")
-    parser.add_argument("-n", "--iters", dest="iterations", type=int, help="messages of each queue pair")
-    parser.add_argument("-q", "--qp", dest="qps", type=int, default=1, help="queue pairs")
-    parser.add_argument("-m", "--mtu", type=int)
-    parser.add_argument("-b", "--bidirectional", action="store_true")
+    parser.add_argument("-p", "--port", type=port_number, default=PORT, help="TCP port of the server (%(default)s)")
+    parser.add_argument("-x", "--gid-index", type=int, default=0, help="index of the GID (%(default)s)")
+    parser.add_argument("-s", "--size", type=int, help="bytes of a message (bandwidth: 65536, latency: 2)")
+    parser.add_argument(
+        "-n", "--iters", dest="iterations", type=int, help="messages of each queue pair (1000, write_bw: 5000)"
+    )
+    parser.add_argument("-q", "--qp", dest="qps", type=int, default=1, help="queue pairs (%(default)s)")
+    parser.add_argument("-m", "--mtu", type=int, help="path MTU, 256 to 4096 bytes (the port's)")
+    parser.add_argument("-b", "--bidirectional", action="store_true", help="both sides send")
     parser.add_argument("-a", "--all", dest="all_sizes", action="store_true", help="2, 4, ... 2^23 bytes")
     parser.add_argument("-c", "--connection", choices=("RC",), default="RC", help="there is only RC")
     parser.add_argument("-e", "--events", action="store_true", help="sleep until an event tells of completions")
     parser.add_argument("-i", "--ib-port", type=int, choices=(1,), default=1, help="there is only port 1")
-    parser.add_argument("-l", "--post_list", type=int, default=1, help="messages that are posted at a time")
+    parser.add_argument(
+        "-l", "--post_list", type=int, default=1, help="messages that are posted at a time (%(default)s)"
+    )
     parser.add_argument("-D", "--duration", type=float, help="seconds of the device's time, not a number of messages")
     parser.add_argument("-N", "--noPeak", dest="peak", action="store_false", help="do not look for the peak")
     parser.add_argument("-F", "--CPU-freq", action="store_true", help="taken; the device's time needs no CPU's")
@@ -55,18 +61,22 @@ def _parser(test):
     parser.add_argument("-C", "--report-cycles", dest="cycles", action="store_true", help="cycles of the device")
     parser.add_argument("--out_json", action="store_true", help="write the results as JSON, too")
     parser.add_argument("--out_json_file", metavar="FILE", default="perftest_out.json", help="default: %(default)s")
-    parser.add_argument("-t", "--tx-depth", type=int)
-    parser.add_argument("-r", "--rx-depth", type=int, default=512)
+    parser.add_argument("-t", "--tx-depth", type=int, help="messages under way of each queue pair (128)")
+    parser.add_argument("-r", "--rx-depth", type=int, default=512, help="receives that are posted (%(default)s)")
     parser.add_argument("-Q", "--cq-mod", type=int, help="one completion for so many messages")
-    parser.add_argument("-I", "--inline_size", dest="inline", type=int)
-    parser.add_argument("-u", "--qp-timeout", dest="timeout", type=int, default=14, help="4.096 us * 2^TIMEOUT")
-    parser.add_argument("-o", "--outs", dest="outstanding", type=int, default=MAX_RD_ATOMIC)
+    parser.add_argument("-I", "--inline_size", dest="inline", type=int, help="longest message that goes within its WQE")
     parser.add_argument(
-        "-A", "--atomic_type", choices=("FETCH_AND_ADD", "CMP_AND_SWAP", "CMP_AND_SWP"), default="FETCH_AND_ADD"
+        "-u", "--qp-timeout", dest="timeout", type=int, default=14, help="4.096 us * 2^TIMEOUT (%(default)s)"
     )
-    parser.add_argument("-S", "--sl", dest="service_level", type=int, default=0)
-    parser.add_argument("--tclass", dest="traffic_class", type=int, default=0)
-    parser.add_argument("--report_gbits", dest="gbits", action="store_true")
+    parser.add_argument(
+        "-o", "--outs", dest="outstanding", type=int, default=MAX_RD_ATOMIC, help="READs under way (%(default)s)"
+    )
+    parser.add_argument(
+        "-A", "--atomic_type", choices=ATOMICS, default=ATOMICS[0], metavar="TYPE", help=f"{ATOMICS[0]} or {ATOMICS[1]}"
+    )
+    parser.add_argument("-S", "--sl", dest="service_level", type=int, default=0, help="service level (%(default)s)")
+    parser.add_argument("--tclass", dest="traffic_class", type=int, default=0, help="traffic class (%(default)s)")
+    parser.add_argument("--report_gbits", dest="gbits", action="store_true", help="10^9 bits a second, not MiB")
     parser.add_argument("--patience", type=float, help="seconds to wait for the peer; default: for ever")
     parser.add_argument("--peer", metavar="DEVICE", help="run the server as well, on this device")
     return parser

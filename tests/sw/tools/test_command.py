@@ -59,6 +59,19 @@ def refused(capsys, *arguments):
 
 
 @pytest.mark.parametrize("name", TOOLS)
+def test_help_tells_of_every_option(capsys, monkeypatch, name):
+    parsers = []
+    tell = Parser.print_help
+    monkeypatch.setattr(Parser, "print_help", lambda parser, file=None: (parsers.append(parser), tell(parser, file)))
+    with pytest.raises(SystemExit) as ended:
+        cli.main([name, "--help"])
+    out, err = capsys.readouterr()
+    assert (ended.value.code, err) == (0, "")
+    assert "``" not in out
+    assert [action.dest for action in parsers[0]._actions if not action.help] == []
+
+
+@pytest.mark.parametrize("name", TOOLS)
 def test_a_wrong_option(capsys, name):
     assert "--frobnicate" in refused(
         capsys, name, "--frobnicate", *(["write_bw"] if name == "perftest" else ["x", "y"])
