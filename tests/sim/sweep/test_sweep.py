@@ -107,6 +107,40 @@ def test_a_dask_cluster(program, tmp_path, cluster):
     assert done.stderr.count("two is too much") == 2
 
 
+ROOT = Path(__file__).parents[3]
+
+
+def make(folder, *words):
+    """Runs ``make``, in a folder of its own, with the environment that runs this test."""
+    command = ["make", "-f", str(ROOT / "Makefile"), f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.ready", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.verilator
+def test_make_soak_on_a_cluster(tmp_path, cluster):
+    done = make(tmp_path, "soak", "SEEDS=1..2", "OPERATIONS=200", f"SCHEDULER={cluster}")
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 points; timers: 16 cycles for 4.096 µs" in done.stdout
+    rows = rows_of(tmp_path / "build" / "soak-sweep")
+    assert [(row["seed"], row["status"]) for row in rows] == [("1", "0"), ("2", "0")]
+
+
+@pytest.mark.slow
+@pytest.mark.verilator
+def test_make_bench_on_a_cluster(tmp_path, cluster):
+    """Of what it runs, one group: all take minutes."""
+    told = make(tmp_path, "-n", "bench", "WIDTHS=64", f"SCHEDULER={cluster}")
+    assert told.returncode == 0, told.stderr
+    command = f"{told.stdout.strip()} --only latency"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "(payload_bytes_per_cycle over size)" in done.stdout
+    rows = rows_of(tmp_path / "build" / "bench-sweep")
+    assert {(row["data-width"], row["group"]) for row in rows} == {("64", "latency")}
+    assert all(int(row["latency_cycles"]) > 100 for row in rows)
+
+
 @pytest.mark.parametrize("where", ["here", "cluster"])
 def test_an_interrupt_ends_it_cleanly(where, tmp_path, request):
     """Two points run at once; the first ends, two are interrupted, the others never begin."""
