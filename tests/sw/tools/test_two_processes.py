@@ -56,6 +56,8 @@ def row(lines):
         ("ib_send_bw", "-s 2000 -n 40 -e -Q 4 -r 64 -l 4", "Send BW Test", 5),
         ("ib_send_lat", "-s 8 -n 20 -I 8 -H", "Send Latency Test", 9),
         ("ib_atomic_bw", "-n 40 -A CMP_AND_SWAP -Q 8", "Atomic CMP_AND_SWAP BW Test", 5),
+        ("ib_write_lat", "-s 8 -D 0.00005", "RDMA_Write Latency Test", 4),
+        ("ib_send_bw", "-s 500 -D 0.00005 -b -Q 4", "Send Bidirectional BW Test", 5),
         ("ib_atomic_lat", "-n 20 -A FETCH_AND_ADD", "Atomic FETCH_AND_ADD Latency Test", 9),
     ],
 )
