@@ -4,6 +4,7 @@
 """
 
 import importlib
+import importlib.metadata
 import os
 import sys
 
@@ -48,6 +49,7 @@ def _help():
     yield "usage: verbena [options] NAME [arguments]; verbena NAME --help tells more"
     yield ""
     width = max(map(len, COMMANDS))
+    yield f"  {'--version':<{width}}  tell the version, and no more"
     for option, (variable, value, text) in OPTIONS.items():
         yield f"  {option:<{width}}  {text} ({variable}={value})"
     yield ""
@@ -66,6 +68,9 @@ def main(arguments=None):
         print("\n".join(_help()))
         return 0 if arguments else 1
     name, *rest = arguments
+    if name == "--version":
+        print(f"verbena {importlib.metadata.version('verbena')}")
+        return 0
     if name not in COMMANDS:
         print(f"verbena: there is no command {name!r}; there are: {', '.join(sorted(COMMANDS))}", file=sys.stderr)
         return 1

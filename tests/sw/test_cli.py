@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import tomllib
+from pathlib import Path
 
 import pytest
 from verbena.sim.sweep.__main__ import CLOCK_HZ
@@ -18,6 +20,12 @@ def test_help_names_every_command(capsys):
     for option, (_, _, text) in cli.OPTIONS.items():
         assert f"  {option} " in out
         assert text in out
+
+
+def test_the_version(capsys):
+    assert cli.main(["--version"]) == 0
+    version = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"]
+    assert capsys.readouterr().out == f"verbena {version}\n"
 
 
 def test_without_a_command_the_status_is_1(capsys):
