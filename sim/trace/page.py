@@ -102,15 +102,22 @@ def _summary(capture, run, hops, chosen, shown, chart, rows):
         parts += [tick_text(tick, run.clock_hz) for tick in ticks]
     packets = [hop for hop in hops if hop.packet is not None]
     naks = sum(bool(hop.packet.nak) for hop in packets)
-    found = [f"{len(run.list)} messages"] if run.maps else []
-    parts.append(", ".join([*found, f"{len(packets)} RoCE packets of {len(hops)} frames"]))
-    lost = sum(hop.lost for hop in packets)
-    parts += [f"{n} {what}" for n, what in ((lost, "lost"), (naks, "NAK" if naks == 1 else "NAKs")) if n]
+    found = [_counted(len(run.list), "message")] if run.maps else []
+    packets_of = f"{_counted(len(packets), 'RoCE packet')} of {_counted(len(hops), 'frame')}"
+    parts.append(", ".join([*found, packets_of]))
+    if lost := sum(hop.lost for hop in packets):
+        parts.append(f"{lost} lost")
+    if naks:
+        parts.append(_counted(naks, "NAK"))
     if len(shown) < len(chosen) or len(rows) < len(chart):
         parts.append(
             f"shown: the first {len(shown)} of {len(chosen)} messages, the first {len(rows)} of {len(chart)} packets"
         )
     return " · ".join(parts)
+
+
+def _counted(number, what):
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 class _Flow:

@@ -55,12 +55,14 @@ class Look:
         title = f"{self.record['device']}, {self.record['time_ns'] / 1e3:.1f} µs"
         title += "" if times == DEVICES else f" ({times})"
         table = Table("counter", title=title)
-        for heading in ("value", "since"):
-            table.add_column(heading, justify="right")
+        table.add_column("value", justify="right")
+        if self._before:
+            table.add_column("since", justify="right")
         changes = self.changes()
         for name, value in self.counters.items():
             if every or value:
-                table.add_row(name, str(value), f"+{changes[name]}" if self._before and changes[name] else "")
+                since = [f"+{changes[name]}" if changes[name] else ""] if self._before else []
+                table.add_row(name, str(value), *since)
         return table
 
 

@@ -85,6 +85,7 @@ def test_what_does_not_belong_behind_a_capture(behind, capsys):
 
 def test_a_title_stays_text():
     data = data_of(read_capture(CAPTURES / "rc_send_1.pcap"))
+    assert data["summary"] == "2 RoCE packets of 2 frames"
     data["summary"] = "</script><b>"
     text = render(data, "a<b> & $c")
     assert "<title>a&lt;b> &amp; $c</title>" in text
@@ -104,6 +105,7 @@ def test_a_run_and_a_part_of_it(tmp_path):
     assert data["hosts"] == ["sim0", "sim1"]
     assert len(data["qps"]) == 1
     assert "timers: 16 cycles for 4.096 µs (true: VERBENA_TICK=640)" in data["summary"]
+    assert "6 messages, " in data["summary"]
     assert len(data_of(capture, first=2)["messages"]) == 2
     assert "shown: the first 2 of 6 messages" in data_of(capture, first=2)["summary"]
     assert not data_of(capture, number=0xFFFF)["messages"]

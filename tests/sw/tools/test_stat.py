@@ -43,6 +43,7 @@ def test_a_table_has_what_counted(capsys, device):
     assert "tx_packets" in out
     assert "1234" in out
     assert "timeouts" not in out
+    assert "since" not in out  # there is no look before
     assert main(["-d", "fake0", "--once", "--all"]) == 0
     assert "timeouts" in capsys.readouterr().out
 
@@ -54,6 +55,9 @@ def test_changes(device):
     count(device, tx_packets=12, rx_packets=1)
     changes = Look(told_by(device), first).changes()
     assert {name: change for name, change in changes.items() if change} == {"tx_packets": 7, "rx_packets": 1}
+    table = Look(told_by(device), first).table()
+    assert [column.header for column in table.columns] == ["counter", "value", "since"]
+    assert list(table.columns[2].cells) == ["+7", "+1"]
 
 
 def test_live_while_a_program_runs(capsys, device, monkeypatch):
