@@ -11,6 +11,8 @@ ETHERNET, USER0 = 1, 147
 _SECTION, _INTERFACE, _SIMPLE, _ENHANCED = 0x0A0D0D0A, 1, 3, 6
 _COMMENT, _NAME, _FLAGS, _RESOLUTION = 1, 2, 2, 9
 _ERRORS = 0xFF000000
+PICOSECONDS = 10**12
+"""The clock of a capture whose time is not counted in cycles, in Hz."""
 _PCAP = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}
 """Nanoseconds of the time stamps' fraction, by the file's magic number."""
 
@@ -51,7 +53,9 @@ class Transaction:
 
 @dataclass
 class Capture:
-    """``clock_hz`` is None in files of others. ``frames`` and ``transactions`` stand in the order of the file."""
+    """``clock_hz`` is None in files of others, and of a switch, which has no cycles. ``frames`` and ``transactions``
+    stand in the order of the file.
+    """
 
     clock_hz: float | None = None
     frames: list = field(default_factory=list)
@@ -125,7 +129,8 @@ def _pcapng(path, content):
 def _block(capture, interfaces, order, kind, block):
     if kind == _SECTION:
         for code, value in _options(order, block, 16):
-            if code == _COMMENT and (clock := re.fullmatch(rb"clock (\d+) Hz", value)):
+            clock = re.fullmatch(rb"clock (\d+) Hz", value) if code == _COMMENT else None
+            if clock and int(clock[1]) < PICOSECONDS:
                 capture.clock_hz = float(clock[1])
     elif kind == _INTERFACE:
         options = dict(_options(order, block, 8))

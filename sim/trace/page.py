@@ -147,6 +147,7 @@ def _chart(run, hops, names, clock_hz, number, zero):
     doorbell, as those of the timeline do, or if that is None from the first packet.
     """
     hosts, rows, flows, last, ends = [], [], {}, None, _Ends(hop.packet for hop in hops if hop.packet is not None)
+    fine = 3 if any(hop.time % 1000 for hop in hops) else 1  # decimals of a microsecond
 
     def column(name):
         if name not in hosts:
@@ -178,8 +179,8 @@ def _chart(run, hops, names, clock_hz, number, zero):
         rows.append(
             {
                 "at": time,
-                "time": f"{time - base:,}" if clock_hz else f"{time - base:,.1f}",
-                "after": "" if start else f"+{since:,}" if clock_hz else f"+{since:,.1f}",
+                "time": f"{time - base:,}" if clock_hz else f"{time - base:,.{fine}f}",
+                "after": "" if start else f"+{since:,}" if clock_hz else f"+{since:,.{fine}f}",
                 "from": column(source),
                 "to": column(target),
                 "qp": qp,

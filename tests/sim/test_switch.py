@@ -21,6 +21,7 @@ from verbena.sim.link import LinkError
 from verbena.sim.model import build_switch
 from verbena.sim.ports import Faults
 from verbena.sim.switch import AdapterOptions, Network, alive
+from verbena.sim.trace.capture_file import read_capture
 
 L = 500_000
 NETWORK = ("mtu", "seed", "capture", "capture_frames")
@@ -254,6 +255,9 @@ def test_a_capture_holds_what_came_or_what_went(options, lost, flooded, wires, t
     w.network.switch.flush()
     found = (tmp_path / "switch.pcapng").read_bytes()
     assert [found.count(each) for each in frames] == [flooded, lost]
+    capture = read_capture(tmp_path / "switch.pcapng")
+    assert capture.clock_hz is None  # the switch has no cycles
+    assert capture.frames[0].time == 1500  # ns
 
 
 def test_what_a_folder_tells(wires):

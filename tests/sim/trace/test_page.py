@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,12 @@ def test_the_page_needs_nothing_else(tmp_path, capsys):
     assert not re.search(r"https?://|src=|@import|url\((?!#)", text)
     held = json.loads(re.search(r'id="data">(.*)</script>', text)[1])
     assert held == data_of(read_capture(CAPTURES / "rc_write_5000.pcap"))
+
+
+def test_times_are_as_fine_as_those_of_the_capture():
+    capture = read_capture(CAPTURES / "rc_send_1.pcap")
+    capture.frames[1] = replace(capture.frames[1], time=capture.frames[0].time + 2500)
+    assert [row["time"] for row in data_of(capture)["chart"]] == ["0.000", "2.500"]
 
 
 def test_options_may_stand_behind_a_capture(tmp_path, capsys):
