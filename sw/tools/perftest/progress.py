@@ -16,6 +16,9 @@ BYTES = 8
 SHORT, ROUND_TRIP = 14, 600
 """Cycles that a message takes at least in a bandwidth test, and one to and fro in a latency test."""
 
+LONG = 60
+"""Seconds from which on it is told beforehand how long a simulation takes."""
+
 FIRST, LAST = 5.0, 60.0
 """Seconds until progress is told first, and at most from then on; each time takes twice the one before."""
 
@@ -70,12 +73,13 @@ class Progress:
         return None if clock_text(context) is None else cls(kind, options, context)
 
     def announce(self):
-        """Tells how long the test will take, if that is a minute or more."""
+        """Tells how long the test will take, if that is a minute or more; returns whether it is."""
         seconds = self.total / SPEED
-        if seconds >= 60:
+        if seconds >= LONG:
             shorter = "-D makes it less" if self._lasting else "-n or -s make it less, on both sides"
             million = f"{self.total / 1e6:.0f} million"
             self._tell(f"verbena: {million} cycles are simulated, which takes about {span(seconds)}; {shorter}")
+        return seconds >= LONG
 
     def round(self, options, parts=1):
         """What is to be called with the number of messages that have gone or come, in one of the test's rounds, by each

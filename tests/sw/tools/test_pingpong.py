@@ -5,10 +5,11 @@ import socket
 
 import pytest
 from conversations import CONVERSATIONS
-from verbena.sw.tools import pingpong
+from verbena.sw.tools import ping, pingpong
 from verbena.sw.tools.endpoint import Endpoint, open_device
 from verbena.sw.tools.exchange.channel import Channel
-from verbena.sw.tools.pingpong import Options, Outcome, main, play
+from verbena.sw.tools.perftest import progress
+from verbena.sw.tools.pingpong import Options, main, play
 from verbena.sw.tools.session import ToolError, run
 
 
@@ -107,7 +108,7 @@ def test_who_dies_before_is_missed(contexts, victim, turns):
 
 
 def test_another_number_of_messages_is_noticed(contexts, monkeypatch):
-    monkeypatch.setattr(pingpong, "LAST_MESSAGES", 0.05)
+    monkeypatch.setattr(ping, "LAST_MESSAGES", 0.05)
     with pytest.raises(ToolError, match="the peer has ended after 5 messages: -n must be the same on both sides"):
         both(contexts, Options(iterations=5), Options(iterations=9))
 
@@ -125,13 +126,13 @@ def test_a_peer_that_has_not_stayed_is_given_up_after_a_long_silence(contexts, m
 
 
 def test_changed_content_is_noticed(contexts, monkeypatch):
-    monkeypatch.setattr(pingpong.Ping, "_take", damage)
+    monkeypatch.setattr(ping.Ping, "_take", damage)
     with pytest.raises(ToolError, match="invalid data: byte 5 is 0xff, not 0x7b"):
         both(contexts, Options(size=100, iterations=5, check=True))
 
 
-def damage(ping, wc):
-    ping._end.mr.write(b"\xff", 1, 5)
+def damage(messages, wc):
+    messages._end.mr.write(b"\xff", 1, 5)
 
 
 def test_the_peer_may_be_any_that_speaks_the_language(contexts):
@@ -157,14 +158,6 @@ def test_an_address_that_is_no_ipv4_one(contexts):
         run(play(contexts[0], Options(), Channel(far, contexts[0].advance), server=True, tell=lambda line: None))
 
 
-def test_outcome():
-    lines = list(Outcome(bytes=8_192_000, iterations=1000, nanoseconds=10_000_000).lines())
-    assert lines == [
-        "8192000 bytes in 0.010000 seconds = 6553.60 Mbit/sec",
-        "1000 iters in 0.010000 seconds = 10.00 usec/iter",
-    ]
-
-
 def test_main_with_both_ends(capsys):
     assert main(["-d", "sim0", "--peer", "sim1", "-n", "5", "-s", "64", "-c"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -175,6 +168,22 @@ def test_main_with_both_ends(capsys):
     assert mine[2].startswith("640 bytes in ")
     assert mine[3].startswith("5 iters in ")
     assert mine[4] == theirs[4] == "times: simulated; timers: 16 cycles for 4.096 µs (true: VERBENA_TICK=640)"
+
+
+def test_a_long_simulation_is_told(capsys, monkeypatch):
+    both = ["-d", "sim0", "--peer", "sim1", "-n", "20", "-s", "64"]
+    assert main(both) == 0
+    assert "verbena" not in capsys.readouterr().err
+    monkeypatch.setattr(progress, "LONG", 0)
+    monkeypatch.setattr(progress, "FIRST", 0)
+    monkeypatch.setattr(progress, "LAST", 0)
+    assert main(both) == 0
+    first, *others = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"verbena: 0 million cycles are simulated, .*; -n or -s make it less, on both sides", first)
+    shares = [int(re.match(r"verbena: (\d+)% is done, about ", line)[1]) for line in others]
+    assert shares == sorted(shares)
+    assert len(shares) >= 19  # by one of the ends
+    assert shares[-1] == 95
 
 
 def test_main_tells_what_is_wrong(capsys):
