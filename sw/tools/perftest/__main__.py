@@ -53,7 +53,7 @@ def _parser(test):
     parser.add_argument(
         "-l", "--post_list", type=int, default=1, help="messages that are posted at a time (%(default)s)"
     )
-    parser.add_argument("-D", "--duration", type=float, help="seconds of the device's time, not a number of messages")
+    parser.add_argument("-D", "--duration", type=float, help="so many seconds of the device's time, such as 0.001")
     parser.add_argument("-N", "--noPeak", dest="peak", action="store_false", help="do not look for the peak")
     parser.add_argument("-F", "--CPU-freq", action="store_true", help="taken; the device's time needs no CPU's")
     parser.add_argument("-H", "--report-histogram", dest="histogram", action="store_true", help="each time, sorted")
