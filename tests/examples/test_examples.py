@@ -142,6 +142,25 @@ def test_a_peer_that_hangs_up_is_told():
         server.kill()
 
 
+def test_a_server_that_hangs_up_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = subprocess.Popen(
+            command("rdma_client", "write", "127.0.0.1", listener.getsockname()[1]),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"VERBENA_SIM": ""},
+        )
+        try:
+            listener.accept()[0].close()
+            _, told = client.communicate(timeout=LIMIT)
+        finally:
+            client.kill()
+    assert client.returncode == 1
+    assert re.match(r"the client ends: (the peer has hung up|.*reset by peer|.*Broken pipe)", told.splitlines()[-1])
+    assert "Traceback" not in told
+
+
 @pytest.fixture
 def network(tmp_path, monkeypatch):
     monkeypatch.setenv("VERBENA_SIM", str(tmp_path / "network"))
