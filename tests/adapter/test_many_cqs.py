@@ -57,7 +57,7 @@ def test_each_queue_pair_has_queues_of_its_own():
         world().set_faults(Faults(lose=0.002))
         before = {end: end.context.query_counters("cq_fetches", "cq_overruns") for end in (a, b)}
         order = list(range(count))
-        for number in range(3):
+        for number in range(2):
             armed = set(rng.sample(order, 20))
             rng.shuffle(order)
             for _, far, _ in ends:
@@ -81,7 +81,7 @@ def test_each_queue_pair_has_queues_of_its_own():
         world().set_faults(Faults())
         for near, far, content in ends:
             now = near.context.query_counters("cq_fetches", "cq_overruns")
-            assert now["cq_fetches"] - before[near]["cq_fetches"] > 3 * count
+            assert now["cq_fetches"] - before[near]["cq_fetches"] > 2 * count
             assert now["cq_overruns"] == before[near]["cq_overruns"]
             assert far.mr.read(SIZE * count, 0) == content[SIZE * count :]
 

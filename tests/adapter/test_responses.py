@@ -85,7 +85,7 @@ def test_a_lost_response_costs_little(pair, mtu):
     assert a.mr.read(len(source), 0) == source
 
 
-@pytest.mark.parametrize(("loss", "count"), [(0.01, 48), (0.05, 160)])
+@pytest.mark.parametrize(("loss", "count"), [(0.01, 48), pytest.param(0.05, 160, marks=pytest.mark.slow)])
 def test_reads_over_a_bad_wire(pair, loss, count):
     """Within 10 % of what an ideal go-back-N reaches, with the round trip of a READ that is asked for again."""
     a, b = pair

@@ -112,7 +112,7 @@ def test_a_connection_recovers_with_the_attributes_that_it_told(pair):
 def test_no_completion_outlives_its_queue_pair(pair, anew):
     rng = make_rng()
     a, b = pair
-    for life in range(100):
+    for life in range(50):
         first, second = rng.sample([a, b], 2)
         for end in (first, second):
             if anew == "reset":

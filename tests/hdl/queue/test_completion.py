@@ -754,7 +754,7 @@ def test_more_queues_than_slots(data_width):
     """
     rng = make_rng()
     world = World(shared(CompletionWriter, data_width, 4), rng, stall=rng.choice([0, 0.3]))
-    dut, each = world.dut, 16
+    dut, each = world.dut, 8
     numbers = rng.sample(range(1 << LOG_TABLE), 12)
     size = {cq: rng.randrange(5) for cq in numbers}
     base = {cq: 0x1_0000 * (1 + cq) for cq in numbers}

@@ -246,16 +246,16 @@ def test_random_sharing(seed):
     async def driver(ctx):
         for ring in rings:
             await world.configure(ctx, ring)
-        while any(ring.posted < 60 for ring in rings):
+        while any(ring.posted < 30 for ring in rings):
             ring = rng.choice(rings)
             for _ in range(rng.randrange(8)):
-                if ring.posted < 60 and ring.posted - ring.freed < ring.size:
+                if ring.posted < 30 and ring.posted - ring.freed < ring.size:
                     world.post(ring)
             await world.ring(ctx, ring)
             await pause_for(ctx, rng.randrange(20))
 
     async def consumer(ctx):
-        while any(ring.seen < 60 for ring in rings):
+        while any(ring.seen < 30 for ring in rings):
             if rng.random() < 0.05:
                 sleeping.clear()
                 sleeping.update(rng.sample(range(8), rng.randrange(6)))

@@ -19,6 +19,7 @@ def test_everything_at_once():
         assert {connection.hosts for connection in soak.connections} > {(soak.hosts[0], soak.hosts[1])}
 
 
+@pytest.mark.slow
 def test_a_wire_that_loses_much():
     """Timeouts and lengths follow from the loss; with those of a good wire this takes many times as many cycles."""
     soak = Soak(31337, 0.1, pairs=4)
