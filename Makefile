@@ -105,7 +105,8 @@ format: $(READY) ## Format, and mend what the linter can mend
 
 bench: $(READY) ## Measure cycles per message; writes build/bench.json and build/bench.png (WIDTH= ALL=1 ONLY="group"; WIDTHS=64,128 SCHEDULER= JOBS= for many)
 	$(if $(WIDTHS),$(SWEEP) --grid data-width=$(WIDTHS) --result '{folder}/bench.json' -x size -y payload_bytes_per_cycle \
-		--output build/bench-sweep verbena.sim.bench --output '{folder}/bench.json',$(BIN)/python -m verbena.sim.bench $(if $(WIDTH),--data-width $(WIDTH)) $(if $(ALL),--all) $(if $(ONLY),--only '$(ONLY)'))
+		--output build/bench-sweep verbena.sim.bench --output '{folder}/bench.json',$(BIN)/python -m verbena.sim.bench $(if $(WIDTH),--data-width $(WIDTH))) \
+		$(if $(ALL),--all) $(if $(ONLY),--only '$(ONLY)')
 
 area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (SEED=; takes about half an hour)
 	$(BIN)/python -m verbena.boards.area $(if $(SEED),--seed $(SEED))

@@ -29,7 +29,8 @@ Elaboratable._MustUse__silence = True
 # A shell starts what it puts into the background without it, and so would be what the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Elaboration makes millions of objects that live for one test; looking at them again and again takes a seventh of the time.
+# Elaboration makes millions of objects that live for one test; to look at them again and again takes a seventh of the
+# time.
 gc.set_threshold(100_000, 20, 20)
 
 # A switch that happens to run is none of the tests'.
