@@ -1,7 +1,8 @@
 """What the engine costs on an ECP5: ``python -m verbena.boards.area``.
 
 Runs yosys ``synth_ecp5`` twice, in one piece for the totals and block by block for the breakdown, and nextpnr for the
-clock; the engine's ports hang on shift registers (:mod:`.harness`), which the totals include.
+clock; the deepest logic (:mod:`.depth`) is told before nextpnr's half hour. The engine's ports hang on shift registers
+(:mod:`.harness`), which the totals include.
 """
 
 import argparse
@@ -15,6 +16,8 @@ from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 
 from .cells import count, count_blocks, show
+from .depth import deepest
+from .depth import show as show_depth
 from .harness import Harness
 from .nextpnr import place_and_route
 from .progress import Stages
@@ -49,6 +52,8 @@ def measure(config, folder, seed=SEED, blocks=True):
     with ThreadPoolExecutor(2) as pool:
         breakdown = pool.submit(count_blocks, folder, COMPOSED) if blocks else None
         result = _flat(folder)
+        depth = deepest(json.loads((folder / "top.json").read_text())["modules"]["top"])
+        show_depth(depth)
         options = [*DEVICE, "--freq", str(AIM_MHZ), "--lpf-allow-unconstrained"]
         report = place_and_route(folder, options, seed, say)
         say.close()
@@ -64,6 +69,7 @@ def measure(config, folder, seed=SEED, blocks=True):
         data_width=config.data_width,
         qps=config.qps,
         cqs=config.cqs,
+        depth=depth,
         utilization={k: v for k, v in report["utilization"].items() if v["used"]},
         blocks=table,
     )
