@@ -199,7 +199,8 @@ class RequestCheck(wiring.Component):
             self.posted.eq(self.status.producer != self.receive.index),
             unfetched.eq(self.status.fetched == self.receive.index),
             ring_error.eq(self.status.error),
-            needs_wqe.eq((begin & ~write & ~responds) | (immediate & write)),
+            # Also in the middle of a message: what was fetched may have been forgotten since.
+            needs_wqe.eq((~write & ~responds) | (immediate & write)),
             in_error.eq(self.state == QpState.ERR),
         ]
         with m.If(begin):

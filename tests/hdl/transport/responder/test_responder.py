@@ -671,6 +671,35 @@ def test_waits_for_a_fetch():
     assert state.silent
 
 
+def test_waits_for_a_wqe_that_was_forgotten():
+    """In the middle of its message, when there was no room for it, or its QP was away: for its further entries, and so
+    that the next one is not taken for fetched."""
+    world = World()
+    ring = world.ring
+
+    async def script(ctx):
+        await world.connect(ctx, 2, 7)
+        for number in range(3):
+            ring.post(2, [(0x1000 * number, 300, 1 + number), (0x9000 + 0x1000 * number, 100, 11 + number)])
+        mtu = world.rules[2].mtu
+        assert mtu == 256
+        await world.packet(ctx, 2, SEND_FIRST, mtu)
+        ring.frozen = True
+        ring.fetched[2] = ring.consumed[2]
+        ring.words[2] = [world.rng.getrandbits(64) for _ in ring.words[2]]
+        last = {"opcode": SEND_LAST, "psn": 8, "length": 144, "ack_request": 1}
+        await send_all(ctx, world.dut.request, [{"transport": last, "qp": 2, "accept": 1}])
+        await check_nothing(ctx, world)
+        ring.frozen = False
+        world.expected.append((2, *world.rules[2].packet(last | {"solicited": 0})))
+        while len(world.jobs) < len(world.expected):
+            await ctx.tick()
+        await world.packet(ctx, 2, SEND_ONLY, 200)
+
+    world.simulate(script)
+    assert [job.complete for job in world.jobs if not job.token] == [0, 1, 1]
+
+
 def test_ring_error_without_wqe():
     """A ring that a false doorbell broke has no WQE to complete."""
     world = World()
