@@ -90,7 +90,7 @@ class Queue:
             "reads": self.reads % 256,
             "limit": self.limit if self.limited else None,  # any
             "limited": self.limited,
-            "waiting": self.waiting is not None,
+            "waiting": self.waiting is not None or self.dead,
         }
 
 
@@ -366,8 +366,8 @@ class World:
     def see(self, qp, progress, watch):
         """What is told was right once, is never again an older one, and never parts of two."""
         queue = self.model.queues[qp]
-        for name in ("unacked", "waiting"):
-            assert progress[name] == watch[name]
+        assert progress["unacked"] == watch["unacked"]
+        assert progress["waiting"] == watch["waiting"] | watch["dead"]  # nothing is sent behind what has failed
         history = self.history[qp]
         if queue.dead or self.pending["control"]:  # tokens change a row before they are taken
             self.blind = self.cycle + 30

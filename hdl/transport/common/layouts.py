@@ -98,7 +98,7 @@ Progress = data.StructLayout(
         "reads": 8,  # READs and atomics completed, free-running
         "limit": 16,  # credits: a message that needs a receive WQE may be begun if its index is before `limit`
         "limited": 1,  # there are credits; else none are needed
-        "waiting": 1,  # after an RNR NAK: nothing may be sent
+        "waiting": 1,  # after an RNR NAK, or because a WQE has failed: nothing may be sent
     }
 )
 """Completer to requester, with each change: how far the peer is."""

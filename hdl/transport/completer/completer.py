@@ -182,6 +182,8 @@ class Completer(wiring.Component):
             self.context_qp.eq(here.slot),
             self.context_en.eq(fetch.write.ack.en),
             self.progress.eq(row.progress),
+            # A queue that has failed sends nothing more, however long its QP takes to go to ERR.
+            self.progress.waiting.eq(row.progress.waiting | row.dead),
             self.watch.unacked.eq(row.progress.unacked),
             self.watch.waiting.eq(row.progress.waiting),
             self.watch.generation.eq(row.generation),
