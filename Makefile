@@ -35,7 +35,7 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
 examples: $(READY) ## Run the programs of examples/, and compare what they print with what they say
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/examples
 
-test: $(READY) ## Run the tests: of blocks, whole adapters at 64 and 512 bits, driver, tools (takes 8 to 12 minutes)
+test: $(READY) ## Run the tests: of blocks, whole adapters at 64 and 512 bits, driver, tools (takes about a quarter of an hour)
 	# Side by side, because much of it is done on one core.
 	builds=; for width in 64 512; do $(BIN)/python -m verbena.sim.model --data-width $$width & builds="$$builds $$!"; done; \
 		for build in $$builds; do wait $$build || exit 1; done
@@ -45,7 +45,7 @@ test: $(READY) ## Run the tests: of blocks, whole adapters at 64 and 512 bits, d
 test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=tests $(BIN)/python -m pytest -q -n 2 --dist worksteal -p quick -m 'not verilator' tests/hdl tests/sw tests/sim
 
-test-slow: $(READY) ## Run the tests that make test leaves out: more cases, boards, other speeds (takes about 15 minutes)
+test-slow: $(READY) ## Run the tests that make test leaves out: more cases, boards, other speeds (takes about 20 minutes)
 	$(BIN)/python -m verbena.boards.sim --compile
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -m slow --ignore=tests/verilog --ignore=tests/browser tests
 
