@@ -84,7 +84,7 @@ class Table(wiring.Component):
         m.d.sync += [place.eq(self.write.index), data_.eq(self.write.data), self.writing.eq(self.write_en)]
         m.d.sync += self.write_conflict.eq(Cat(self.writing, self.write_conflict[0]))
         m.d.comb += [ram.w_addr.eq(place), ram.r_addr.eq(self.index)]
-        for name in set(self.names).intersection(RINGS):
+        for name in (name for name in self.names if name in RINGS):
             m.d.comb += self.row[name][:PAGE_BITS].eq(0)
         written, lane = [], 0
         for word, parts in words.items():

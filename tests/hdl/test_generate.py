@@ -1,6 +1,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,23 @@ def test_command_line_refuses(arguments, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
     assert "error" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_engine_is_the_same_in_each_process():
+    """Whatever order Python gives its sets: a bitstream, and a model that is kept, can be made again."""
+    script = (
+        "from verbena.hdl import config, generate, rnic; print(generate.to_rtlil(rnic.Rnic(config.Config()), 'rnic'))"
+    )
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "3")
+    ]
+    assert len(texts[0]) > 1_000_000
+    assert texts[0] == texts[1]

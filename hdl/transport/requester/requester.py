@@ -327,7 +327,7 @@ class Requester(wiring.Component):
                         begin(settled & ~held & placed)
                         m.d.comb += segmenter.ahead.eq(placed & ~segment.ready & ~segmenter.busy)
                         m.next = "DECIDE"
-                    for other in set(RequesterEvent) - {RequesterEvent.TURN}:
+                    for other in (event for event in RequesterEvent if event is not RequesterEvent.TURN):
                         with m.Case(other), m.If(idle):
                             m.next = other.name
             with m.State("CONTROL"):
