@@ -179,10 +179,10 @@ class Registers(wiring.Component):
         in_qps = (area == abi.QP_PAGES >> AREA_BITS) & (asked_page < self.qps)
         in_cqs = (area == abi.CQ_PAGES >> AREA_BITS) & ((asked_page >> self.cqc_log_size) == 0)
         hits = {
-            "sq": in_qps & ((axil.awaddr[:12] & ~abi.QpDoorbell.SQ_PUSH.value) == abi.QpDoorbell.SQ_PRODUCER),
-            "rq": in_qps & (axil.awaddr[:12] == abi.QpDoorbell.RQ_PRODUCER),
-            "consumer": in_cqs & (axil.awaddr[:12] == abi.CqDoorbell.CONSUMER),
-            "arm": in_cqs & (axil.awaddr[:12] == abi.CqDoorbell.ARM),
+            "sq": in_qps & ((axil.awaddr[:PAGE_BITS] & ~abi.QpDoorbell.SQ_PUSH.value) == abi.QpDoorbell.SQ_PRODUCER),
+            "rq": in_qps & (axil.awaddr[:PAGE_BITS] == abi.QpDoorbell.RQ_PRODUCER),
+            "consumer": in_cqs & (axil.awaddr[:PAGE_BITS] == abi.CqDoorbell.CONSUMER),
+            "arm": in_cqs & (axil.awaddr[:PAGE_BITS] == abi.CqDoorbell.ARM),
         }
         rings = {name: Signal(name=f"rings_{name}") for name in hits}
         strobed = axil.wstrb.all()
