@@ -87,13 +87,12 @@ def deepest(module, most=20):
     """
     names = {}
     for name, net in module["netnames"].items():
-        for place, bit in enumerate(net["bits"]):
-            if isinstance(bit, int) and len(name) < len(names.get(bit, (name + " ",))[0]):
-                names[bit] = (name, place)
+        for bit in net["bits"]:
+            names[bit] = min(names.get(bit, name), name, key=len)
     reached = levels(module)
     paths = {}
     for (cell, port, _), (depth, bits) in sorted(reached.items(), key=lambda each: -each[1][0]):
-        source = names[bits[0]][0] if bits[0] in names else "?"
+        source = names.get(bits[0], "?")
         pair = (source, ".".join(cell.split(".")[:3]))
         if pair not in paths:
             paths[pair] = {"levels": round(depth, 1), "source": source, "sink": f"{cell} {port}"}
