@@ -1,6 +1,6 @@
 """The first stage of a side: whatever concerns a queue pair comes out with the queue pair's context."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -19,15 +19,18 @@ class ContextFetch(wiring.Component):
     that another item still changes, and nobody waits for that. Who decides in several steps may ``change`` the state
     at the output before, and then has to write it back.
 
-    An item comes out ``rows`` + 2 cycles after it went in, if the output is free; it is taken at ``i`` in the cycle
-    before. There is one each ``rows`` + 2 cycles at most.
+    An item that is taken at ``i`` comes out ``rows`` + 2 cycles later, if the output is free. There is one each
+    ``rows`` + 2 cycles at most. ``i.ready`` is a register: an item is taken when its fetch may begin, and the next one
+    when it has ``moved`` to the output.
 
-    *Attributes* of a :class:`.bank.ContextBank` that are written before an item comes out are fetched once more. Those
+    What others write, attributes and *others'* states, is heard a cycle later.
+
+    *Attributes* of a :class:`.bank.ContextBank` that are heard before an item comes out are fetched once more. Those
     of an item at the output stay, but for ``live``, which follows the broadcast: an item that waits there for something
     else must not miss that its queue pair is taken away. Those of a :class:`.slot_bank.SlotBank` do not change while an
     item has the slot.
 
-    *Others'* states are written at any time, by somebody else. An item comes out with what was written last, fetched
+    *Others'* states are written at any time, by somebody else. An item comes out with what was heard last, fetched
     once more if need be. At the output it stays as it is, unless the user lets it follow.
 
     Parameters
@@ -53,15 +56,19 @@ class ContextFetch(wiring.Component):
         cycles after the last item that was written back.
     next_slot : slot
         ``o.payload.slot`` of the next cycle.
+    coming : ``slot``, ``item``
+        What is being fetched; what is at ``i``, if nothing is.
+    moves : 1
+        ``coming`` is at ``o`` in the next cycle.
     preview : ``attributes``, ``states``
-        While nothing is at ``o``: with what the item comes out that is taken at ``i`` in this cycle.
+        While nothing is at ``o``: with what the item comes out that ``moves`` in this cycle.
     write : for each state of its own ``data``, ``en``, ``change``
         What ``o.payload.slot`` has from now on; ``en`` only in the cycle in which ``o`` is taken. ``change`` only in
         other cycles: what stands at ``o`` from the next cycle on, and nowhere else.
     other : for each of ``others`` ``slot``, ``data``, ``en``
         What the slot has from now on; ``en`` in every cycle number ``rows`` at most.
     follow : 1
-        What is written of others' states in this cycle shows at ``o`` in the next one.
+        What is heard of others' states in this cycle shows at ``o`` in the next one.
     """
 
     def __init__(self, item, bank, *, others=(), live="state"):
@@ -90,6 +97,8 @@ class ContextFetch(wiring.Component):
                 "o": Out(stream.Signature(self.fetched)),
                 "settled": Out(1),
                 "next_slot": Out(slot),
+                "coming": Out(taken),
+                "moves": Out(1),
                 "preview": Out(data.StructLayout({"attributes": bank.layout, "states": states})),
                 "write": Out(wiring.Signature(writes)),
                 "other": Out(wiring.Signature(foreign)),
@@ -104,36 +113,62 @@ class ContextFetch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.bank = bank = self._bank
-        coming, going = self.i.payload, self.o.payload
+        coming, going = self.coming, self.o.payload
         full, here, move = Signal(), Signal(), Signal()
+        free = Signal(init=1)  # nothing is being fetched
+        kept = Signal(self.coming.shape(), reset_less=True)  # what is
         ports = [getattr(bank.write, name) for name in self.write.signature.members]
         m.d.comb += [
             self.o.valid.eq(full),
             self.settled.eq(Cat(port.ready for port in ports).all()),
             bank.r_slot.eq(coming.slot),
-            self.i.ready.eq(move),
-            self.next_slot.eq(Mux(move, coming.slot, going.slot)),
+            Value.cast(coming).eq(Mux(free, Value.cast(self.i.payload), Value.cast(kept))),
+            self.i.ready.eq(free),
+            self.moves.eq(move),
+            self.next_slot.eq(Mux(move, kept.slot, going.slot)),
             self.preview.attributes.eq(bank.attributes),
         ]
 
-        # -- The bank is read while the item before is worked on.
-        changes = Signal()  # an attribute of the item that is fetched, or a state of others'
+        with m.If(free):
+            m.d.sync += [free.eq(~self.i.valid), Value.cast(kept).eq(Value.cast(self.i.payload))]
+        with m.Elif(move):
+            m.d.sync += free.eq(1)
+
+        # -- What others write is heard a cycle later: by then it is known whether it concerns the item being fetched.
+        changes = Signal()  # an attribute or a state of the item's slot is heard
         away = Signal()  # what was read is not there now
-        others = [(name, getattr(self.other, name), getattr(bank.write, name)) for name in self.others]
-        changing = [outer.en & (outer.slot == coming.slot) for _, outer, _ in others]
+        said, heard = [], []  # of each that writes: whether, and which slot; in time, and when it is heard
+        others = []
+        for name in self.others:
+            outer = getattr(self.other, name)
+            written = {
+                part: Signal.like(getattr(outer, part), name=f"{name}_{part}") for part in ("slot", "data", "en")
+            }
+            m.d.sync += [mine.eq(getattr(outer, part)) for part, mine in written.items()]
+            said.append((outer.en, outer.slot))
+            heard.append((written["en"], written["slot"]))
+            others.append((name, written, getattr(bank.write, name)))
         if self._broadcast:
-            index = self.attribute.index[: ceil_log2(bank.slots)]
-            m.d.comb += [bank.attribute.eq(self.attribute), bank.attribute_en.eq(self.attribute_en)]
-            changing.append(self.attribute_en & (index == coming.slot))
+            attribute, attribute_en = Signal(AttributeWrite), Signal()
+            m.d.sync += [attribute.eq(self.attribute), attribute_en.eq(self.attribute_en)]
+            m.d.comb += [bank.attribute.eq(attribute), bank.attribute_en.eq(attribute_en)]
+            said.append((self.attribute_en, self.attribute.index[: ceil_log2(bank.slots)]))
+            heard.append((attribute_en, attribute.index[: ceil_log2(bank.slots)]))
         else:
             m.d.comb += away.eq(bank.away)
-        m.d.comb += changes.eq(Cat(changing).any() if changing else 0)
+
+        def concerns(writes):
+            return Cat(en & (slot == coming.slot) for en, slot in writes).any() if writes else Const(0)
+
+        m.d.sync += changes.eq(concerns(said))
+
+        # -- The bank is read while the item before is worked on.
         again = Signal()
         with m.FSM():
             with m.State("READ"):
                 # In the cycle in which an item moves on, the next one is not there yet.
-                m.d.comb += bank.r_en.eq(self.i.valid)
-                m.d.sync += again.eq(changes)
+                m.d.comb += bank.r_en.eq(~free | self.i.valid)
+                m.d.sync += again.eq(concerns(heard))
                 with m.If(bank.r_en & bank.r_ready):
                     m.next = "FETCH"
             with m.State("FETCH"):
@@ -154,8 +189,8 @@ class ContextFetch(wiring.Component):
         with m.If(move):
             m.d.sync += [
                 full.eq(1),
-                going.slot.eq(coming.slot),
-                Value.cast(going.item).eq(Value.cast(coming.item)),
+                going.slot.eq(kept.slot),
+                Value.cast(going.item).eq(Value.cast(kept.item)),
                 going.attributes.eq(bank.attributes),
             ]
         with m.Elif(self.o.valid & self.o.ready):
@@ -164,36 +199,37 @@ class ContextFetch(wiring.Component):
         # -- The states of the last item's slot stay here, and are what was written back: an item of the same slot takes
         # them, since the bank may have been read before.
         known, same = Signal(), Signal()
-        m.d.comb += same.eq(known & self._stays(going, coming))
+        m.d.sync += same.eq(known & self._stays(going, kept))  # both have stood for a cycle when one moves
         with m.If(move):
             m.d.sync += known.eq(1)
         for name in self.write.signature.members:
             outer, inner = getattr(self.write, name), getattr(bank.write, name)
-            kept, written = Value.cast(bank.states[name]), Value.cast(outer.data)
+            stored, written = Value.cast(bank.states[name]), Value.cast(outer.data)
             m.d.comb += [
                 inner.slot.eq(going.slot),
                 Value.cast(inner.data).eq(written),
                 inner.en.eq(outer.en),
-                Value.cast(self.preview.states[name]).eq(Mux(same, Value.cast(going.states[name]), kept)),
+                Value.cast(self.preview.states[name]).eq(Mux(same, Value.cast(going.states[name]), stored)),
             ]
             with m.If(Mux(move & ~same, 1, outer.en | outer.change)):
-                m.d.sync += Value.cast(going.states[name]).eq(Mux(move & ~same, kept, written))
+                m.d.sync += Value.cast(going.states[name]).eq(Mux(move & ~same, stored, written))
 
         for name, outer, inner in others:
-            written = Value.cast(outer.data)
+            written = Value.cast(outer["data"])
             m.d.comb += [
-                inner.slot.eq(outer.slot),
+                inner.slot.eq(outer["slot"]),
                 Value.cast(inner.data).eq(written),
-                inner.en.eq(outer.en),
+                inner.en.eq(outer["en"]),
                 Value.cast(self.preview.states[name]).eq(Value.cast(bank.states[name])),
             ]
-            with m.If(move | (self.follow & outer.en & (outer.slot == going.slot))):
+            with m.If(move | (self.follow & outer["en"] & (outer["slot"] == going.slot))):
                 m.d.sync += Value.cast(going.states[name]).eq(Mux(move, Value.cast(bank.states[name]), written))
 
         if not self._broadcast:
             return m
         field = bank.record.fields[self.live]
         word, first = divmod(field.offset, 32)
-        with m.If(~move & self.attribute_en & (index == going.slot) & (self.attribute.word == word)):
-            m.d.sync += going.attributes[self.live].eq(self.attribute.data[first : first + field.width])
+        index = attribute.index[: ceil_log2(bank.slots)]
+        with m.If(~move & attribute_en & (index == going.slot) & (attribute.word == word)):
+            m.d.sync += going.attributes[self.live].eq(attribute.data[first : first + field.width])
         return m

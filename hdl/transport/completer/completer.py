@@ -148,7 +148,7 @@ class Completer(wiring.Component):
         ):
             for name in names:
                 wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
-        here, row = fetch.o.payload, fetch.o.payload.states.ack
+        here, row, coming = fetch.o.payload, fetch.o.payload.states.ack, fetch.coming.item
         for block, names in (
             (window, ("load", "compare")),
             (messages, ("clear",)),
@@ -192,12 +192,14 @@ class Completer(wiring.Component):
             arbiter.control_taken.eq(told),
             arbiter.dropped.eq(fsm.dropped),
             arbiter.replying.eq(self.reply.valid),
-            meaning.start.eq(arbiter.o.valid & arbiter.o.ready),
-            meaning.load.eq(self.job.ready),
-            meaning.job.eq(self.job.payload),
-            meaning.job.status.eq(arbiter.status),
-            meaning.job.syndrome.eq(arbiter.syndrome),
-            meaning.done_status.eq(self.done.payload.status),
+            meaning.start.eq(fetch.moves),
+            meaning.load.eq((coming.kind == EventKind.RESPONSE) | (coming.kind == EventKind.TOKEN)),
+            meaning.job.kind.eq(coming.job),
+            meaning.job.psn.eq(coming.psn),
+            meaning.job.msn.eq(coming.msn),
+            meaning.job.status.eq(coming.status),
+            meaning.job.syndrome.eq(coming.syndrome),
+            meaning.done_status.eq(coming.refusal),
             messages.qp.eq(here.slot),
             messages.seek.eq(fsm.seek),
             messages.oldest.eq(row.progress.oldest),

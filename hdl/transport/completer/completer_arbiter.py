@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from ...abi.commands import QpAction
 from ...stream.transfer import Done, QpControl
 from ..common.layouts import Failure, Flush, ResponseJob, ResponseJobKind, TimerFired
+from ..common.psn import PSN_BITS
 
 __all__ = ["CompleterArbiter", "CompleterItem", "EventKind"]
 
@@ -31,6 +32,12 @@ CompleterItem = data.StructLayout(
         "index": 16,  # FAILURE, FLUSH, RESPONSE: a WQE
         "drain": 1,  # FLUSH
         "generation": 4,  # FIRED
+        "status": 8,  # FAILURE, RESPONSE
+        "syndrome": 8,  # FAILURE, RESPONSE
+        "job": ResponseJobKind,  # RESPONSE, TOKEN
+        "psn": PSN_BITS,  # RESPONSE
+        "msn": 16,  # RESPONSE
+        "refusal": 3,  # RESPONSE: the status of its ``Done``
     }
 )
 """What there is to do for a QP."""
@@ -53,8 +60,6 @@ class CompleterArbiter(wiring.Component):
     control, failed_requester, failed_transmitter, flush, fired, job, done
         See :class:`.completer.Completer`.
     o : stream of ``{slot, item}``
-    status, syndrome : 8
-        Of what is offered: FAILURE, RESPONSE.
     control_taken, replying : 1
     dropped, discarded : 1
         In this cycle another response is counted as dropped; a job NOTHING is taken, which is counted, too.
@@ -72,8 +77,6 @@ class CompleterArbiter(wiring.Component):
                 "job": In(stream.Signature(ResponseJob)),
                 "done": In(stream.Signature(Done)),
                 "o": Out(stream.Signature(data.StructLayout({"slot": range(qps), "item": CompleterItem}))),
-                "status": Out(8),
-                "syndrome": Out(8),
                 "control_taken": In(1),
                 "replying": In(1),
                 "dropped": In(1),
@@ -122,8 +125,12 @@ class CompleterArbiter(wiring.Component):
         with m.Elif(taken & turn[0]):
             m.d.sync += waits.eq(1)
         out = self.o.payload
-        fields = {"qp": out.slot, "status": self.status, "syndrome": self.syndrome}
-        fields |= {name: Value.cast(out.item[name]) for name in CompleterItem.members}
+        alone = {"job": "kind", "psn": "psn", "msn": "msn"}  # of a job only
+        m.d.comb += [Value.cast(out.item[mine]).eq(self.job.payload[theirs]) for mine, theirs in alone.items()]
+        m.d.comb += out.item.refusal.eq(self.done.payload.status)
+        fields = {"qp": out.slot} | {
+            name: Value.cast(out.item[name]) for name in CompleterItem.members if name not in (*alone, "refusal")
+        }
         terms = {name: [] for name in fields}
         for bit, (kind, port) in zip(turn, sources):
             if kind is not EventKind.CONTROL and port is not self.job:

@@ -219,7 +219,7 @@ class Requester(wiring.Component):
             fetch.follow.eq(event == RequesterEvent.RETRY),
             fetch.o.ready.eq(done),
             # While a packet is cut nobody wants to know of its own ring.
-            self.status_qp.eq(Mux(fetch.o.valid & ~of_packet & ~done, qp, fetch.i.payload.slot)),
+            self.status_qp.eq(Mux(fetch.o.valid & ~of_packet & ~done, qp, fetch.coming.slot)),
             segmenter.places.eq(self.places),
             self.reading.eq(segmenter.busy),
             self.reading_qp.eq(segmenter.qp),
@@ -271,8 +271,8 @@ class Requester(wiring.Component):
         empty = Signal(2)  # nothing was there one and two cycles ago: `places` are those of what comes
         m.d.sync += empty.eq(Cat(~fetch.o.valid, empty[0]))
         with m.If(~fetch.o.valid):
-            is_turn = fetch.i.payload.item.event == RequesterEvent.TURN
-            m.d.comb += segmenter.ahead.eq(fetch.i.ready & is_turn & empty.all() & segment.ready & settled & ~held)
+            is_turn = fetch.coming.item.event == RequesterEvent.TURN
+            m.d.comb += segmenter.ahead.eq(fetch.moves & is_turn & empty.all() & segment.ready & settled & ~held)
         with m.If(event == RequesterEvent.TURN):
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST)
         with m.Elif(event == RequesterEvent.CONTROL):

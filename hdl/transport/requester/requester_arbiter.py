@@ -33,7 +33,7 @@ RequesterItem = data.StructLayout(
 
 class RequesterArbiter(wiring.Component):
     """Chooses one of what waits: a ring that has been rewound, a control token, a retry, a turn, in this order.
-    Combinational. What has been offered at ``o`` stays there until it is taken.
+    Combinational: it chooses when ``o.ready`` is set, and then ``o.valid`` says whether there is anything.
 
     A rewound ring goes first, and waits for nothing, because that frees the prefetcher, for which tokens and retries
     wait: those are not offered before the last rewind has been taken.
@@ -75,7 +75,7 @@ class RequesterArbiter(wiring.Component):
         )
         sources = (self.rewound, self.control, self.retry, self.ready)
         may = Signal(len(sources))
-        choice, chosen, locked = Signal(len(sources)), Signal(len(sources)), Signal()
+        choice = Signal(len(sources))
         m.d.comb += may.eq(
             Cat(
                 self.rewound.valid,
@@ -84,13 +84,9 @@ class RequesterArbiter(wiring.Component):
                 self.ready.valid,
             )
         )
-        with m.If(locked):
-            m.d.comb += choice.eq(chosen)
-        with m.Else():
-            m.d.comb += choice.eq(may & -may)
-        m.d.sync += [chosen.eq(choice), locked.eq(self.o.valid & ~self.o.ready)]
         m.d.comb += [
-            self.o.valid.eq(choice.any()),
+            choice.eq(may & -may),
+            self.o.valid.eq(may.any() & self.o.ready),
             *(port.ready.eq(self.o.ready & choice[number]) for number, port in enumerate(sources)),
             slot.eq(self.ready.payload),
             item.action.eq(control.action),

@@ -44,6 +44,8 @@ class World:
             ctx.set(self.dut.i.valid, 1)
             await ctx.tick().until(self.dut.i.ready)
             ctx.set(self.dut.i.valid, 0)
+            while not ctx.get(self.dut.o.valid):
+                await ctx.tick()
             self.give(ctx, dict.fromkeys(STATES, 0))
             await ctx.tick()
             self.give(ctx, {}, ready=0)
@@ -151,19 +153,22 @@ def test_attributes_that_change_are_fetched_again(monkeypatch):
             await world.prepare(ctx)
             ctx.set(dut.i.payload, {"slot": 2, "item": 5})
             ctx.set(dut.i.valid, 1)
-            taken, found = None, []
+            moved, found = None, []
             for cycle in range(60):
                 # The other words first, the state last.
                 ctx.set(dut.attribute_en, cycle in (delay, delay + 1))
                 ctx.set(dut.attribute, {"index": 2, "word": 1 - (cycle - delay), "data": 6})
-                _, _, ready, valid, payload = await ctx.tick().sample(dut.i.ready, dut.o.valid, dut.o.payload)
+                _, _, ready, moves, valid, payload = await ctx.tick().sample(
+                    dut.i.ready, dut.moves, dut.o.valid, dut.o.payload
+                )
                 if ready:
-                    taken = cycle
                     ctx.set(dut.i.valid, 0)
+                if moves:
+                    moved = cycle
                 if valid:
                     found.append(plain(payload)["attributes"])
-            assert found[0]["pd"] == found[-1]["pd"] == (0 if taken < delay else 6)
-            assert found[0]["state"] == (0 if taken <= delay else 6)
+            assert found[0]["pd"] == found[-1]["pd"] == (0 if moved <= delay else 6)
+            assert found[0]["state"] == (0 if moved <= delay + 1 else 6)
             assert found[-1]["state"] == 6
 
         simulate(dut, script)
@@ -223,7 +228,7 @@ def test_others_states_are_the_newest(rows, follow, monkeypatch):
             await ctx.tick().repeat(rows)
         ctx.set(dut.follow, follow)
         known = [False] * SLOTS  # its own state has been written
-        pause, shown, coming = 0, None, None
+        pause, shown, coming, said = 0, None, None, None
         for number in range(3000):
             if coming is None and rng.random() < 0.7:
                 coming = rng.randrange(2)
@@ -253,8 +258,11 @@ def test_others_states_are_the_newest(rows, follow, monkeypatch):
             if takes:
                 taken += 1
                 known[slot], own[slot], shown = True, value, None
+            if said:  # it is heard a cycle later
+                newest[said[0]] = said[1]
+            said = (there, state) if writes else None
             if writes:
-                newest[there], pause = state, rows
+                pause = rows
             if moved:
                 coming = None
 

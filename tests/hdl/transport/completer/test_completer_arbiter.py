@@ -26,7 +26,8 @@ def test_order():
         ctx.set(dut.failed_transmitter.payload, {"qp": 3, "wqe_index": 13, "status": 23, "syndrome": 33})
         ctx.set(dut.flush.payload, {"qp": 4, "index": 14, "drain": 1})
         ctx.set(dut.fired.payload, {"qp": 5, "generation": 15})
-        job = {"qp": 6, "kind": Kind.FAILED, "wqe_index": 16, "status": 26, "syndrome": 36}
+        job = {"qp": 6, "kind": Kind.FAILED, "wqe_index": 16, "status": 26, "syndrome": 36, "psn": 46, "msn": 0x345678}
+        ctx.set(dut.done.payload.status, 6)
         ctx.set(dut.job.payload, job)
         for name in PORTS:
             ctx.set(getattr(dut, name).valid, 1)
@@ -38,12 +39,11 @@ def test_order():
                 assert plain(ctx.get(dut.o.payload)) == event
             ctx.set(dut.o.ready, 1)
             taken = [name for name in PORTS if ctx.get(getattr(dut, name).ready)]
-            words = ctx.get(dut.status), ctx.get(dut.syndrome)
             await ctx.tick()
             ctx.set(dut.o.ready, 0)
             for name in taken:
                 ctx.set(getattr(dut, name).valid, 0)
-            seen.append((taken, event["slot"], event["item"], words))
+            seen.append((taken, event["slot"], event["item"]))
         await ctx.tick().repeat(3)
         assert not ctx.get(dut.o.valid)
 
@@ -51,10 +51,12 @@ def test_order():
     assert [taken for taken, *_ in seen] == [[]] + [[name] for name in PORTS[1:5]] + [["job", "done"]]
     assert [qp for _, qp, *_ in seen] == [1, 2, 3, 4, 5, 6]
     kinds = [EventKind.CONTROL, EventKind.FAILURE, EventKind.FAILURE, EventKind.FLUSH, EventKind.FIRED]
-    assert [EventKind(item["kind"]) for _, _, item, _ in seen] == [*kinds, EventKind.RESPONSE]
+    assert [EventKind(item["kind"]) for _, _, item in seen] == [*kinds, EventKind.RESPONSE]
     for number in (1, 2, 5):
-        _, _, item, words = seen[number]
-        assert (item["index"], *words) == (11 + number, 21 + number, 31 + number)
+        item = seen[number][2]
+        assert (item["index"], item["status"], item["syndrome"]) == (11 + number, 21 + number, 31 + number)
+    job, refused = seen[5][2], seen[5][2]["refusal"]
+    assert (job["job"], job["psn"], job["msn"], refused) == (Kind.FAILED.value, 46, 0x5678, 6)
     flush, fired = seen[3][2], seen[4][2]
     assert (flush["index"], flush["drain"], fired["generation"]) == (14, 1, 15)
 

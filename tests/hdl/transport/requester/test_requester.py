@@ -187,7 +187,7 @@ def test_large_packets_one_by_one(qps):
 
 
 def test_cycles():
-    """10 cycles a small message, whether several QPs are ready or one; 8 from turn to access, 10 to packet."""
+    """10 cycles a small message, whether several QPs are ready or one; 12 from turn to access, 14 to packet."""
     for qps in (range(4), range(1)):
         world = World(make_rng(1), stall=0)
 
@@ -203,8 +203,8 @@ def test_cycles():
         packets = [cycle for cycle, name, _ in world.log if name == "packet"]
         accesses = [cycle for cycle, name, _ in world.log if name == "access"]
         assert max(intervals(packets)[3:-2]) == 10
-        assert packets[0] - world.turns[0][0] == 10
-        assert accesses[0] - world.turns[0][0] == 8
+        assert packets[0] - world.turns[0][0] == 14
+        assert accesses[0] - world.turns[0][0] == 12
 
 
 def test_cycles_inline():
@@ -221,7 +221,7 @@ def test_cycles_inline():
     world.run(testbench)
     packets = [cycle for cycle, name, _ in world.log if name == "packet"]
     assert max(intervals(packets)[3:-2]) == 10
-    assert packets[0] - world.turns[0][0] == 10
+    assert packets[0] - world.turns[0][0] == 14
 
 
 def test_fairness():

@@ -35,7 +35,7 @@ def test_order(patience):
     seen = dict.fromkeys(SOURCES, 0)
 
     async def testbench(ctx):
-        waiting, held = dict.fromkeys(SOURCES), None
+        waiting = dict.fromkeys(SOURCES)
         for _ in range(2000):
             for name in SOURCES:
                 if waiting[name] is None and rng.random() < 0.3:
@@ -52,9 +52,9 @@ def test_order(patience):
                 may -= {"control", "retry"}
             if "control" in may and waiting["control"]["action"] == QpAction.QUERY and not reply_free:
                 may.discard("control")
-            want = held or next((name for name in SOURCES if name in may), None)
+            want = next((name for name in SOURCES if name in may), None) if ready else None
             assert ctx.get(dut.o.valid) == (want is not None)
-            assert [name for name in SOURCES if ctx.get(getattr(dut, name).ready)] == ([want] if want and ready else [])
+            assert [name for name in SOURCES if ctx.get(getattr(dut, name).ready)] == ([want] if want else [])
             if want:
                 item = plain(ctx.get(dut.o.payload))
                 slot, event, operand = offered(want, waiting[want])
@@ -62,8 +62,6 @@ def test_order(patience):
                 assert operand is None or item["item"]["operand"] == operand
                 if want == "control":
                     assert item["item"]["action"] == waiting[want]["action"].value
-            held = None if ready else want
-            if want and ready:
                 seen[want] += 1
                 waiting[want] = None
             await ctx.tick()
