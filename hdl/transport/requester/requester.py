@@ -227,9 +227,13 @@ class Requester(wiring.Component):
             self.word_addr.eq(segmenter.word_address),
             segmenter.word.eq(self.word),
             idle.eq(settled & ~segmenter.busy),
-            arbiter.rewind_free.eq(~self.rewind.valid & ~(fetch.o.valid & (event == RequesterEvent.RETRY))),
-            arbiter.reply_free.eq(~self.reply.valid & ~(fetch.o.valid & (event == RequesterEvent.CONTROL))),
         ]
+        coming = fetch.coming.item.event
+        for port, free, kind in (
+            (self.rewind, arbiter.rewind_free, RequesterEvent.RETRY),
+            (self.reply, arbiter.reply_free, RequesterEvent.CONTROL),
+        ):
+            m.d.sync += free.eq(~(port.valid | (fetch.o.valid & (event == kind)) | (coming == kind)))
 
         # -- What may be done.
         held = Signal()
@@ -315,10 +319,26 @@ class Requester(wiring.Component):
             m.d.comb += segment.valid.eq(may)
             m.d.sync += started.eq(segment.valid & segment.ready)
 
-        def change(to):
-            m.d.comb += [fetch.write.send.en.eq(1), update.change.eq(to)]
+        changed, written = Signal(), Signal()  # the state is other than it was fetched, now; and since it was
 
-        m.d.comb += fetch.write.send.data.eq(Mux(of_packet, segmenter.next.as_value(), update.o.as_value()))
+        def change(to):
+            m.d.comb += [changed.eq(1), update.change.eq(to)]
+
+        # Behind a packet the state is written back at once; else it is changed, and taken in a cycle of its own.
+        write = fetch.write.send
+        takes = Signal()
+        m.d.sync += written.eq(changed)
+        m.d.comb += [
+            write.change.eq(changed),
+            write.en.eq((of_packet & segmenter.done) | (takes & written)),
+            done.eq((of_packet & (segmenter.done | ~segmenter.busy)) | takes),
+        ]
+        with m.If(of_packet):
+            m.d.comb += write.data.eq(segmenter.next)
+        with m.Elif(takes):
+            m.d.comb += write.data.eq(state)
+        with m.Else():
+            m.d.comb += write.data.eq(update.o)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += said.eq(0)
@@ -331,14 +351,12 @@ class Requester(wiring.Component):
                         with m.Case(other), m.If(idle):
                             m.next = other.name
             with m.State("CONTROL"):
-                m.d.comb += done.eq(1)
-                m.next = "IDLE"
+                m.next = "TAKE"
                 with m.Switch(action):
                     with m.Case(QpAction.RESET):
                         change(StateChange.RESET)
                         m.d.comb += segment.valid.eq(1)
                         with m.If(~segment.ready):
-                            m.d.comb += [done.eq(0), fetch.write.send.en.eq(0)]
                             m.next = "CONTROL"
                     with m.Case(QpAction.START_SEND):
                         change(StateChange.START)
@@ -354,21 +372,18 @@ class Requester(wiring.Component):
                     with m.Case(QpAction.QUERY):
                         strobe("reply")
             with m.State("RETRY"):
-                m.d.comb += done.eq(1)
-                m.next = "IDLE"
+                m.next = "TAKE"
                 with m.If(decision.alive & (state.phase != Phase.REWINDING)):
                     m.d.comb += segment.valid.eq(1)
                     with m.If(segment.ready):
                         change(StateChange.REWIND)
                         strobe("rewind")
                     with m.Else():
-                        m.d.comb += done.eq(0)
                         m.next = "RETRY"
             with m.State("REWOUND"):
                 # The turn is for a QP in ERR, too: what was said to be consumed meanwhile did not count.
                 strobe("again")
-                m.d.comb += done.eq(1)
-                m.next = "IDLE"
+                m.next = "TAKE"
                 with m.If(state.phase == Phase.REWINDING):
                     change(StateChange.REWOUND)
             with m.State("DECIDE"):
@@ -388,15 +403,12 @@ class Requester(wiring.Component):
                 with m.If(held):
                     with m.If(was_idle & (uncounted == 0)):  # otherwise its turn would always be too early
                         strobe("again")
-                        m.d.comb += done.eq(1)
-                        m.next = "IDLE"
+                        m.next = "TAKE"
                 with m.Elif(settled & segment.ready):
                     m.next = "PACKET"
             with m.State("PACKET"):
                 m.d.comb += [
                     of_packet.eq(1),
-                    fetch.write.send.en.eq(segmenter.done),
-                    done.eq(segmenter.done | ~segmenter.busy),
                 ]
                 with m.If(segmenter.sends & several):
                     # Said early, so that the context is there when its turn comes.
@@ -412,14 +424,12 @@ class Requester(wiring.Component):
                     steps.eq(attributes.path_mtu),
                 ]
                 with m.If(was_idle | (what == SendAction.NOTHING)):
-                    m.d.comb += done.eq(1)
-                    m.next = "IDLE"
+                    m.next = "TAKE"
                     with m.Switch(what):
                         with m.Case(SendAction.GIVE_UP):
                             change(StateChange.GIVE_UP)
                             strobe("flush", "consumed")
                         with m.Case(SendAction.RESUME):
-                            m.d.comb += done.eq(0)
                             m.next = "RESUME"
                         with m.Case(SendAction.PASS):
                             change(StateChange.PASS)
@@ -435,7 +445,6 @@ class Requester(wiring.Component):
                         with m.Default():
                             m.d.comb += self.wanted.valid.eq(status.producer != status.fetched)
                             with m.If(self.wanted.valid & ~self.wanted.ready):
-                                m.d.comb += done.eq(0)
                                 m.next = "ACT"
             with m.State("RESUME"):
                 # A packet is 256 bytes, twice that for each step: nobody waits for this.
@@ -444,6 +453,8 @@ class Requester(wiring.Component):
                 with m.Else():
                     change(StateChange.RESUME)
                     strobe("again")
-                    m.d.comb += done.eq(1)
-                    m.next = "IDLE"
+                    m.next = "TAKE"
+            with m.State("TAKE"):
+                m.d.comb += takes.eq(1)
+                m.next = "IDLE"
         return m

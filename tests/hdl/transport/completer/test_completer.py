@@ -582,7 +582,7 @@ def test_query_does_not_block():
 
 
 def test_cycles():
-    """An ACK takes 5 cycles and 3 for each message; a completion comes 9 cycles after the job was taken."""
+    """An ACK takes 5 cycles and 3 for each message; a completion comes 8 cycles after the job was taken."""
     counts = [0, 1, 2, 5, 8]
     world = World(make_rng(1), stall=0, window=16)
 
@@ -614,7 +614,7 @@ def test_cycles():
         assert third - second == 5 + 3 * count
         assert fleeting == [third + 2, third + 5, third + 7]  # the second one is an event, and waits for the third ACK
     last = max(cycle for cycle, name in world.given if name == "completion")
-    assert last - cycles[-1] == 9
+    assert last - cycles[-1] == 8
 
 
 @pytest.mark.parametrize("arguments", [{"qps": 3}, {"qps": 4, "window": 12}, {"qps": 4, "window": 1 << 15}])
