@@ -151,7 +151,7 @@ class Model:
         if kind == Kind.ACK:
             self.counts["rx_acks"] += group == 0
             self.counts["rx_naks"] += group in (1, 3)
-        known = kind in (Kind.DATA, Kind.SKIPPED, Kind.FAILED) or (
+        known = (kind in (Kind.DATA, Kind.SKIPPED, Kind.FAILED) and not (kind == Kind.DATA and status == 6)) or (
             kind == Kind.ACK and (group in (0, 1) or syndrome == 0x60 or syndrome in FATAL)
         )
         psn = queue.acked + (job["psn"] - queue.acked) % PSNS

@@ -43,7 +43,8 @@ Meaning = data.StructLayout(
 
 class ResponseMeaning(wiring.Component):
     """Decodes the job of a response, and what became of its payload. With ``start`` a new one is taken; its meaning
-    stands 2 cycles later, ``target`` 3, until the next ``start``. Without ``load`` there is no response.
+    stands 2 cycles later, ``target`` 3, until the next ``start``. Without ``load`` there is no response. Data that was
+    POISONED says nothing: what was refused before it, a request of the peer's or other data, has told why.
 
     Source: InfiniBand volume 1, 9.7.5 (AETH syndromes), 10.8 and 11.6.2 (completion status).
 
@@ -95,11 +96,12 @@ class ResponseMeaning(wiring.Component):
         with m.If(advance & out.inclusive):
             m.d.sync += self.psn.eq(psn_next(self.psn))
 
-        answer, refused = Signal(), Signal()
+        answer, refused, poisoned = Signal(), Signal(), Signal()
         group = syndrome[5:8]
         m.d.comb += [
             answer.eq(kind == ResponseJobKind.ACK),
             refused.eq((kind == ResponseJobKind.DATA) & (refusal != AccessStatus.OK)),
+            poisoned.eq(refusal == AccessStatus.POISONED),
         ]
         m.d.sync += [self.count_rx_acks.eq(0), self.count_rx_naks.eq(0)]
         with m.If(decode):
@@ -111,7 +113,7 @@ class ResponseMeaning(wiring.Component):
                 out.cause.eq(RetryCause.NONE),
                 out.fatal.eq(0),
                 out.data.eq(kind == ResponseJobKind.DATA),
-                out.failing.eq(refused | (kind == ResponseJobKind.FAILED)),
+                out.failing.eq((refused & ~poisoned) | (kind == ResponseJobKind.FAILED)),
                 out.syndrome.eq(syndrome),
                 out.credits.eq(answer & (group == 0)),
                 out.limited.eq(syndrome[:5] != NO_CREDITS),
@@ -131,7 +133,7 @@ class ResponseMeaning(wiring.Component):
                             with m.Case(code):
                                 m.d.sync += [out.known.eq(1), out.fatal.eq(1), out.status.eq(status)]
                 with m.Case(ResponseJobKind.DATA):
-                    m.d.sync += [out.known.eq(1), out.inclusive.eq(~refused)]
+                    m.d.sync += [out.known.eq(~poisoned), out.inclusive.eq(~refused)]
                     with m.If(refused):
                         bus = refusal == AccessStatus.BUS
                         m.d.sync += [

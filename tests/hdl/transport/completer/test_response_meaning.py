@@ -4,6 +4,7 @@ import pytest
 from completer_world import CREDITS, FATAL, PSNS
 from streams import make_rng, plain, simulate
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
+from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.transport.common.layouts import ResponseJobKind as Kind
 from verbena.hdl.transport.completer.response_meaning import ResponseMeaning
 from verbena.hdl.transport.completer.retry_account import RetryCause
@@ -81,6 +82,9 @@ def test_data(verdict):
     if verdict == 0:
         assert true(meaning) == {"known", "inclusive", "data"}
         assert meaning["target"] == 10
+    elif verdict == AccessStatus.POISONED:
+        assert "known" not in true(meaning)
+        assert "failing" not in true(meaning)
     else:
         assert true(meaning) == {"known", "data", "failing"}
         assert meaning["target"] == 9
