@@ -272,11 +272,11 @@ class Requester(wiring.Component):
                 Mux(fetch.o.valid, attributes.log_sq_stride[0], preview.attributes.log_sq_stride[0])
             ),
         ]
-        empty = Signal(2)  # nothing was there one and two cycles ago: `places` are those of what comes
-        m.d.sync += empty.eq(Cat(~fetch.o.valid, empty[0]))
+        empty, calm = Signal(), Signal()  # nothing was there one and two cycles ago: `places` are those of what comes
+        m.d.sync += [empty.eq(~fetch.o.valid), calm.eq(empty & ~fetch.o.valid & segment.ready & settled & ~held)]
         with m.If(~fetch.o.valid):
             is_turn = fetch.coming.item.event == RequesterEvent.TURN
-            m.d.comb += segmenter.ahead.eq(fetch.moves & is_turn & empty.all() & segment.ready & settled & ~held)
+            m.d.comb += segmenter.ahead.eq(fetch.moves & is_turn & calm)
         with m.If(event == RequesterEvent.TURN):
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST)
         with m.Elif(event == RequesterEvent.CONTROL):

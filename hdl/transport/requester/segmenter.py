@@ -274,7 +274,7 @@ class Segmenter(wiring.Component):
         newest = job.admission.newest
         passed = Signal()  # done, and a packet came of it
         m.d.sync += [marking.eq(take & (coming.kind != TxDescriptorKind.REQUEST)), self.done.eq(0)]
-        staying = Cat(port.valid & ~port.ready for port in (self.packet, self.outstanding, self.reads)).any()
+        staying = self.packet.valid & ~self.packet.ready
         hidden = have & ~self.packet.valid  # behind `outstanding` or `reads`
         m.d.comb += opens.eq(~active & ~take & ~staying & ~hidden & ~in_vain & runs.room)
         m.d.sync += open_.eq(opens)

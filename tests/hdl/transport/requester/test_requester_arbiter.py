@@ -36,7 +36,7 @@ def test_order(patience):
 
     async def testbench(ctx):
         waiting = dict.fromkeys(SOURCES)
-        for _ in range(2000):
+        for _ in range(6000):
             for name in SOURCES:
                 if waiting[name] is None and rng.random() < 0.3:
                     waiting[name] = draw(rng, name)
