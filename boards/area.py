@@ -14,6 +14,7 @@ from pathlib import Path
 from verbena.hdl.config import Config
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
+from verbena.sw.tools.command import command_line
 
 from .cells import count, count_blocks, show
 from .depth import deepest
@@ -24,17 +25,25 @@ from .progress import Stages
 from .synthesis import SEED, finish, free_states, synth_ecp5
 from .tools import BuildError, run_tool
 
-__all__ = ["COMPOSED", "main", "measure"]
+__all__ = ["COMPOSED", "DEEPEST", "main", "measure", "synthesize", "write_design"]
 
 DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
 AIM_MHZ = 125
 """What the engine is to reach on this device."""
 
+DEEPEST = 7
+"""Levels of LUTs from register to register, at most: with more, nextpnr's router comes to no end at this clock."""
+
 COMPOSED = ("top.core", "top.core.send")
 """What is no more than blocks of its own."""
 
 
-def _flat(folder):
+def write_design(config, folder):
+    """Leaves ``Rnic(config)`` in its harness in ``top.il``."""
+    (folder / "top.il").write_text(free_states(to_rtlil(Harness(Rnic(config)), "top")))
+
+
+def synthesize(folder):
     """Cells of the whole; leaves its netlist in ``top.json``."""
     script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json')}; tee -q -o flat.json stat -json"
     run_tool("yosys", ["-p", script], folder, "yosys.log")
@@ -48,10 +57,10 @@ def measure(config, folder, seed=SEED, blocks=True):
     folder.mkdir(parents=True, exist_ok=True)
     say = Stages("area")
     say("synthesizing")
-    (folder / "top.il").write_text(free_states(to_rtlil(Harness(Rnic(config)), "top")))
+    write_design(config, folder)
     with ThreadPoolExecutor(2) as pool:
         breakdown = pool.submit(count_blocks, folder, COMPOSED) if blocks else None
-        result = _flat(folder)
+        result = synthesize(folder)
         depth = deepest(json.loads((folder / "top.json").read_text())["modules"]["top"])
         show_depth(depth)
         options = [*DEVICE, "--freq", str(AIM_MHZ), "--lpf-allow-unconstrained"]
@@ -81,6 +90,7 @@ def _show(result):
     print(f"clock {result['fmax_mhz']} MHz on {result['device']}, seed {result['seed']}, {result['seconds']} s")
 
 
+@command_line
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.boards.area", description=__doc__.splitlines()[0])
     parser.add_argument("--data-width", type=int, default=64)

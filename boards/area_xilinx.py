@@ -15,6 +15,7 @@ from pathlib import Path
 from verbena.hdl.config import Config
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
+from verbena.sw.tools.command import command_line
 
 from .tools import BuildError, run_tool
 
@@ -69,6 +70,7 @@ def measure(component):
         return count(json.loads((folder / "stat.json").read_text())["modules"]["\\top"]["num_cells_by_type"])
 
 
+@command_line
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.boards.area_xilinx", description=__doc__.splitlines()[0])
     parser.add_argument("--data-width", type=int, nargs="+", default=[64, 512])

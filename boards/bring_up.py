@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from verbena.sw.port import open_port
-from verbena.sw.tools.command import Parser
+from verbena.sw.tools.command import Parser, command_line
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
@@ -88,6 +88,7 @@ def bring_up(device, *, say=print):
     context.close()
 
 
+@command_line
 def main(argv=None):
     """Command line; returns the status."""
     parser = Parser(prog="verbena-board", description=__doc__.splitlines()[0])

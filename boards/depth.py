@@ -11,6 +11,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from verbena.sw.tools.command import command_line
+
 __all__ = ["deepest", "levels", "main", "show"]
 
 LEVELS = {"LUT4": 1.0, "TRELLIS_DPR16X4": 1.0, "CCU2C": 1.0, "PFUMX": 0.2, "L6MUX21": 0.2}
@@ -109,6 +111,7 @@ def show(found):
         print(f"{path['levels']:5.1f}  {path['source']} -> {path['sink']}")
 
 
+@command_line
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.boards.depth", description=__doc__.split(":")[0])
     parser.add_argument("netlist", type=Path, help="yosys' JSON, after synth_ecp5")

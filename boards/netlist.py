@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from verbena.hdl.generate import to_rtlil
+from verbena.sw.tools.command import command_line
 
 from .synthesis import finish, free_states, synth_ecp5
 from .tools import run_tool
@@ -37,6 +38,7 @@ def to_netlist(component, name):
         return (folder / "mapped.v").read_text()
 
 
+@command_line
 def main(argv=None):
     """Command line; returns the status of the demo."""
     from verbena.hdl.config import Config

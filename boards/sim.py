@@ -21,6 +21,7 @@ from verbena.sim import model
 from verbena.sim.devices import SimPort, second_ns
 from verbena.sim.world import INTERRUPT, WATCH, World
 from verbena.sw.port import provide
+from verbena.sw.tools.command import command_line
 
 from . import etherbone
 from .bridge import ENGINE
@@ -334,6 +335,7 @@ def provide_devices(network=None):
     return network
 
 
+@command_line
 def main(argv=None):
     """Command line; returns the status."""
     from .exercise import exercise

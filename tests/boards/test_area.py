@@ -65,7 +65,7 @@ def test_parts_of_a_composed_block_are_counted_one_by_one(tmp_path):
 
 
 def test_the_whole_includes_the_harness(folder):
-    counts = area._flat(folder)
+    counts = area.synthesize(folder)
     # 34 bits of inputs (one of them `ready`) shift, and as many of outputs are held, besides what folds them.
     assert counts["ff"] >= 33 + 33 + 34 + 34
     assert counts["bram"] == counts["dsp"] == 0

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from verbena.boards import depth
+from verbena.boards import area, depth
+from verbena.hdl.config import Config
 
 
 def cell(kind, inputs, outputs):
@@ -79,3 +80,12 @@ def test_command_line(tmp_path, capsys):
     path.write_text(json.dumps({"modules": {"top": module}}))
     assert depth.main([str(path)]) == 0
     assert capsys.readouterr().out == "levels of LUTs: 1: 1\n  1.0  n2 -> a DI\n"
+
+
+@pytest.mark.slow
+def test_the_engine_is_shallow(tmp_path):
+    """In its standard configuration: at most 7 LUTs from register to register."""
+    area.write_design(Config(), tmp_path)
+    area.synthesize(tmp_path)
+    found = depth.deepest(json.loads((tmp_path / "top.json").read_text())["modules"]["top"], 1)
+    assert max(found["histogram"]) <= area.DEEPEST, found["paths"]
