@@ -24,9 +24,9 @@ class Pool(wiring.Component):
     Row numbers are linked: a link, and the last row of each QP, stand in one block RAM; only the first row of each QP
     stands in LUT RAM, as it must be found at once. Free rows are a list of the same kind, last in, first out.
 
-    *Cycles*: a put or a take 4; of two that wait the take is first. A look delays them by a cycle, and no other
-    may follow it in the next one. For
-    as many cycles as there are rows after a reset, neither is taken.
+    *Cycles*: a put or a take 4, in the second of which it is taken; of two that wait the take is first. A look delays
+    them by a cycle, and no other may follow it in the next one. For as many cycles as there are rows after a reset,
+    neither is taken.
 
     Parameters
     ----------
@@ -40,16 +40,17 @@ class Pool(wiring.Component):
     Members
     -------
     put : stream of ``{qp, row}``
-        The row becomes the last of the QP. ``ready`` does not wait for ``valid``.
+        The row becomes the last of the QP.
     take : stream of ``{qp, all}``
         The QP's first row goes back; with ``all`` all that it has: then it is taken when that is done. A QP that has
         none stays so. Until it is taken its payload must stand.
     spare
         Rows that may be taken as extra ones. After a put one less at once, after a take one more when that is done.
     look_qp, look : QP index, 1
-        Strobe: the QP's first row is read. Not while ``changing``.
+        Strobe: the QP's first row is read. Not while ``changing``, and ``look_qp`` must stand since the cycle before.
     changing : 1
-        A put or take of ``look_qp`` is under way, or a take waits; also after a reset.
+        A put or take of ``look_qp`` is under way, or a take waits; also after a reset. Right from the second cycle on
+        in which ``look_qp``, and the QP of a take that waits, stand.
     some : 1
         From the cycle after the look to the next one: there was a row.
     begin
@@ -125,7 +126,8 @@ class Pool(wiring.Component):
         bits = ceil_log2(self.rows)
         none = self.rows - 1
         m.submodules.heads = heads = memory.Memory(shape=bits, depth=self.qps, init=[])
-        heads_write, heads_read = heads.write_port(), heads.read_port(domain="comb")
+        heads_write = heads.write_port()
+        heads_read, heads_look = heads.read_port(domain="comb"), heads.read_port(domain="comb")
         m.submodules.links = links = Ram(bits, 2 * self.rows)
 
         def last_of(qp):
@@ -135,31 +137,32 @@ class Pool(wiring.Component):
         free = Signal(bits)  # the first free row
         at = Signal(bits)
         putting, waking, idle, reading, puts = (Signal() for _ in range(5))
-        mine = Signal()  # what is done is done for the QP that is looked at
-        first = Signal(bits)  # row of the QP that is looked up, also if it is just being written
-        qp = Signal(range(self.qps))
-        head, only = Signal(bits), Signal()
+        mine, awaited = Signal(), Signal()  # what is done, or waits, is for the QP that is looked at
+        first = Signal(bits)  # row of that QP, also if it is just being written
+        known = Signal(bits)  # that, as looked up in the cycle before
+        next_qp, qp = Signal(range(self.qps)), Signal(range(self.qps))
+        head, only, fresh = Signal(bits), Signal(), Signal()  # `fresh`: it has no row
         put, take = self.put.payload, self.take.payload
         none_there = Signal()
         m.d.comb += [
-            mine.eq(qp == self.look_qp),
-            first.eq(Mux(heads_write.en & mine, heads_write.data, heads_read.data)),
-            none_there.eq(first == none),
-            self.put.ready.eq(idle & ~self.look & ~self.take.valid),
-            puts.eq(self.put.valid & self.put.ready),
-            self.changing.eq(waking | (reading & mine) | (self.take.valid & (take.qp == self.look_qp))),
+            next_qp.eq(Mux(idle, Mux(self.take.valid, take.qp, put.qp), qp)),
+            none_there.eq(head == none),
+            self.changing.eq(waking | (self.take.valid & awaited) | (reading & mine)),
+            first.eq(Mux(heads_write.en & mine, heads_write.data, known)),
+            heads_read.addr.eq(next_qp),
+            heads_look.addr.eq(self.look_qp),
             heads_write.addr.eq(qp),
             heads_write.data.eq(Mux(putting, free, Mux(only, none, links.r_data))),
             links.w_data.eq(free),
             links.r_addr.eq(Mux(putting, free, head)),
         ]
+        m.d.sync += [
+            mine.eq(next_qp == self.look_qp),
+            awaited.eq(take.qp == self.look_qp),
+            known.eq(Mux(heads_write.en & (qp == self.look_qp), heads_write.data, heads_look.data)),
+        ]
         with m.If(self.look):
-            m.d.comb += heads_read.addr.eq(self.look_qp)
-            m.d.sync += self.some.eq(~none_there)
-        with m.Elif(self.take.valid):
-            m.d.comb += heads_read.addr.eq(take.qp)
-        with m.Else():
-            m.d.comb += heads_read.addr.eq(put.qp)
+            m.d.sync += self.some.eq(first != none)
         self._store(m, free, first, puts)
 
         with m.FSM():
@@ -178,29 +181,29 @@ class Pool(wiring.Component):
                 with m.If(at == none):
                     m.next = "IDLE"
             with m.State("IDLE"):
-                m.d.comb += [idle.eq(1), links.r_addr.eq(last_of(Mux(self.take.valid, take.qp, put.qp)))]
-                m.d.sync += [
-                    qp.eq(Mux(self.take.valid, take.qp, put.qp)),
-                    head.eq(heads_read.data),
-                    putting.eq(~self.take.valid),
-                ]
-                with m.If(self.take.valid & ~self.look):
-                    m.d.comb += self.take.ready.eq(none_there | ~take.all)
-                    with m.If(~none_there):
-                        m.next = "LINK"
-                with m.Elif(puts):
-                    m.d.sync += self.spare.eq(self.spare - ~none_there)
+                m.d.comb += [idle.eq(1), links.r_addr.eq(last_of(next_qp))]
+                m.d.sync += [qp.eq(next_qp), head.eq(heads_read.data), putting.eq(~self.take.valid)]
+                with m.If((self.take.valid | self.put.valid) & ~self.look):
                     m.next = "LINK"
             with m.State("LINK"):
-                m.d.comb += reading.eq(1)
+                m.d.comb += [
+                    reading.eq(1),
+                    puts.eq(putting),
+                    self.put.ready.eq(putting),
+                    self.take.ready.eq(~putting & (none_there | ~take.all)),
+                ]
+                with m.If(putting & ~none_there):
+                    m.d.sync += self.spare.eq(self.spare - 1)
                 m.next = "LAST"
+                with m.If(~putting & none_there):
+                    m.next = "IDLE"
             with m.State("LAST"):
-                m.d.comb += [reading.eq(1), links.w_addr.eq(links.r_data), links.w_en.eq(putting & (head != none))]
-                m.d.sync += only.eq(links.r_data == head)
+                m.d.comb += [reading.eq(1), links.w_addr.eq(links.r_data), links.w_en.eq(putting & ~none_there)]
+                m.d.sync += [only.eq(links.r_data == head), fresh.eq(none_there)]
                 m.next = "WRITE"
             with m.State("WRITE"):
                 m.d.comb += [
-                    heads_write.en.eq(~putting | (head == none)),
+                    heads_write.en.eq(~putting | fresh),
                     links.w_addr.eq(Mux(putting, last_of(qp), head)),
                     links.w_en.eq(1),
                 ]

@@ -19,7 +19,7 @@ PREFETCH = 8
 class Queue(wiring.Component):
     """Keeps up to ``depth`` items of ``shape``, in order; one item in and one item out each cycle.
 
-    ``i.ready`` depends on registers only, ``o`` is a register. Up to 64 items stand in LUT RAM, and an item comes out
+    ``i.ready`` and ``o`` are registers. Up to 64 items stand in LUT RAM, and an item comes out
     2 cycles after it went in (taken at ``i`` in cycle *n*, ``o.valid`` in cycle *n + 2*); more stand in block RAM, and
     it takes 5 cycles. A queue with a depth below 3 does not reach one item a cycle. With ``bypass`` an item that finds
     the queue empty comes out 1 cycle after it went in. With ``sparse`` an item comes out every second cycle at most,
@@ -65,15 +65,16 @@ class Queue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         put, get = Signal(), Signal()
+        free = Signal(init=1)  # there is room for one more
         m.d.comb += [
             put.eq(self.i.valid & self.i.ready),
             get.eq(self.o.valid & self.o.ready),
-            self.i.ready.eq(self.level != self.depth),
+            self.i.ready.eq(free),
         ]
         with m.If(put & ~get):
-            m.d.sync += self.level.eq(self.level + 1)
+            m.d.sync += [self.level.eq(self.level + 1), free.eq(self.level != self.depth - 1)]
         with m.Elif(~put & get):
-            m.d.sync += self.level.eq(self.level - 1)
+            m.d.sync += [self.level.eq(self.level - 1), free.eq(1)]
 
         # `level` counts an item until it has left the output, and the first to arrive moves towards it at once: so the
         # rows never all stand unread, and head meets tail only if none is.
@@ -91,28 +92,28 @@ class Queue(wiring.Component):
         if self.depth <= LUT_DEPTH:
             m.submodules.entries = rows = memory.Memory(shape=width, depth=1 << bits, init=[])
             write, read = rows.write_port(), rows.read_port(domain="comb")
-            free = ~self.o.valid | self.o.ready
+            open_ = ~self.o.valid | self.o.ready
             if self.sparse:
-                free = Signal(init=1)  # always the opposite of `o.valid`, which the many enables shall not slow
+                open_ = Signal(init=1)  # always the opposite of `o.valid`, which the many enables shall not slow
             out = Signal(width, reset_less=True)  # without `valid` it says nothing
             m.d.comb += [
                 write.addr.eq(tail),
                 write.data.eq(self.i.payload),
                 write.en.eq(put),
                 read.addr.eq(head),
-                take.eq(unread & free),
+                take.eq(unread & open_),
                 Value.cast(self.o.payload).eq(out),
             ]
             item = read.data
             if self.bypass:
-                m.d.comb += past.eq(put & ~unread & free)
+                m.d.comb += past.eq(put & ~unread & open_)
                 item = Mux(unread, read.data, Value.cast(self.i.payload))
-            with m.If(free):
+            with m.If(open_):
                 m.d.sync += [out.eq(item), self.o.valid.eq(take | past)]
             if self.sparse:
                 with m.Elif(self.o.ready):
                     m.d.sync += self.o.valid.eq(0)
-                m.d.sync += free.eq(Mux(free, ~(take | past), self.o.ready))
+                m.d.sync += open_.eq(Mux(open_, ~(take | past), self.o.ready))
         else:
             m.submodules.ram = ram = Ram(width, 1 << bits)
             m.submodules.prefetch = prefetch = Prefetch(width)

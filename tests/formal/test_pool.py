@@ -41,9 +41,12 @@ class Lists(wiring.Component):
         def of(qp, values):
             return Mux(qp, values[1], values[0])
 
-        # A take that waits stays.
+        # A put or take that waits stays.
+        comes, comes_qp = Signal(), Signal()
         waiting, waits_qp, waits_every = Signal(), Signal(), Signal()
         m.d.sync += [
+            comes.eq(pool.put.valid & ~pool.put.ready),
+            comes_qp.eq(pool.put.payload.qp),
             waiting.eq(pool.take.valid & ~pool.take.ready),
             waits_qp.eq(pool.take.payload.qp),
             waits_every.eq(pool.take.payload.all),
@@ -52,7 +55,7 @@ class Lists(wiring.Component):
             pool.put.payload.qp.eq(self.put_qp),
             pool.put.payload.row.eq(of(self.put_qp, newest)),
             pool.put.valid.eq(
-                self.puts & ((held(0) == 0) & ~self.put_qp | (held(1) == 0) & self.put_qp | (pool.spare != 0))
+                comes | self.puts & ((held(0) == 0) & ~self.put_qp | (held(1) == 0) & self.put_qp | (pool.spare != 0))
             ),
             pool.take.valid.eq(waiting | self.takes),
             pool.take.payload.qp.eq(Mux(waiting, waits_qp, self.take_qp)),
@@ -64,11 +67,16 @@ class Lists(wiring.Component):
         awake = asleep == 0
         with m.If(~awake):
             m.d.sync += asleep.eq(asleep - 1)
+        assume(m, ~comes | (self.put_qp == comes_qp))
         assume(m, awake | ~(self.puts | self.takes | self.look))
         resting = Signal(range(6))  # cycles without a take
         m.d.sync += resting.eq(Mux(pool.take.valid, 0, resting + (resting != 5)))
         looked, ago, wanted, some = Signal(), Signal(range(4)), Signal(WIDTH), Signal()
-        assume(m, ~self.look | (~pool.changing & (ago == 0)))
+        stands = Signal()  # what is looked at has stood for a cycle
+        stood = Signal()
+        m.d.sync += stood.eq(self.look_qp)
+        m.d.comb += stands.eq(self.look_qp == stood)
+        assume(m, ~self.look | (stands & ~pool.changing & (ago == 0)))
         for qp in range(QPS):
             with m.If(pool.put.valid & pool.put.ready & (self.put_qp == qp)):
                 m.d.sync += newest[qp].eq(newest[qp] + 1)

@@ -30,7 +30,7 @@ class ReadTargets(wiring.Component):
     another. One that has none always may. While few are spare nobody gets a second one, so what is spare is shared
     evenly: with *n* QPs that want all they can get, each has about 1/(*n* + 1) of it.
 
-    An item of ``reads`` is taken within 5 cycles, unless there are looks; while a QP forgets its targets, after that.
+    An item of ``reads`` is taken within 6 cycles, unless there are looks; while a QP forgets its targets, after that.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ class ReadTargets(wiring.Component):
     look, qp : 1, QP index
         Strobe: the oldest target of the QP is read. Only if ``free``, and not in the cycle after another one.
     free : 1
-        ``qp`` may be looked at. ``done`` and ``reset`` need a cycle before them in which it was set, and no other
-        since.
+        ``qp``, which stands since the cycle before, may be looked at. ``done`` and ``reset`` need a cycle before them
+        in which it was set, and no other since.
     some : 1
         From the cycle after a look to the next one: the QP has a target.
     begin : ``psn`` and ``length`` of it
@@ -59,9 +59,11 @@ class ReadTargets(wiring.Component):
         2 cycles after the look, and as long as ``qp`` stands: the rest of a READ was asked for, the last time from this
         PSN on.
     done : 1
-        Strobe: all responses of the oldest target of ``qp`` have come.
+        Strobe: all responses of the oldest target of ``qp`` have come. One every 8 cycles at most.
     reset : 1
-        Strobe: ``qp`` has no targets any more; ``free`` when that is so.
+        Strobe: ``qp`` has no targets any more; ``free`` when that is so. Not while ``giving``.
+    giving : 1
+        What is done has not been given back yet.
     """
 
     def __init__(self, qps, rows=None):
@@ -81,6 +83,7 @@ class ReadTargets(wiring.Component):
                 "psn": Out(PSN_BITS),
                 "done": In(1),
                 "reset": In(1),
+                "giving": Out(1),
             }
         )
 
@@ -89,37 +92,45 @@ class ReadTargets(wiring.Component):
         item = self.reads.payload
         m.submodules.pool = pool = Pool(ReadTarget, self.rows, self.qps)
         m.submodules.resumed = resumed = Ram(Resumed, self.qps)
-        gives, every, qp = Signal(), Signal(), Signal(range(self.qps))  # rows that were not taken at once
-        m.d.sync += gives.eq(pool.take.valid & ~pool.take.ready)
-        with m.If(~gives):
-            m.d.sync += [every.eq(self.reset), qp.eq(self.qp)]
+        gives, every, qp = Signal(), Signal(), Signal(range(self.qps))  # rows, to the pool
+        begun = Signal()  # to give them: the pool knows in the next cycle whose they are
+        m.d.sync += begun.eq(self.done | self.reset)
+        with m.If(gives):
+            m.d.sync += gives.eq(~pool.take.ready)
+        with m.Else():
+            m.d.sync += [gives.eq(self.done | self.reset), every.eq(self.reset), qp.eq(self.qp)]
+        # Where a READ was asked for again is written when nobody looks.
+        writes, write_qp, write_psn = Signal(), Signal(range(self.qps)), Signal(PSN_BITS)
+        with m.If(writes):
+            m.d.sync += writes.eq(self.look | self.reset)
+        with m.Else():
+            m.d.sync += [
+                writes.eq(self.reads.valid & item.again),
+                write_qp.eq(item.qp),
+                write_psn.eq(item.target.psn),
+            ]
         m.d.comb += [
             pool.put.payload.qp.eq(item.qp),
             pool.put.payload.row.eq(item.target),
             pool.put.valid.eq(self.reads.valid & ~item.again),
+            self.reads.ready.eq(Mux(item.again, ~writes, pool.put.ready)),
             self.allowance.eq(Mux(pool.spare < READS, pool.spare, READS - 1)),
-            pool.take.valid.eq(gives | self.done | self.reset),
-            pool.take.payload.qp.eq(Mux(gives, qp, self.qp)),
-            pool.take.payload.all.eq(Mux(gives, every, self.reset)),
+            pool.take.valid.eq(gives),
+            pool.take.payload.qp.eq(qp),
+            pool.take.payload.all.eq(every),
             pool.look_qp.eq(self.qp),
             pool.look.eq(self.look),
-            self.free.eq(~gives & ~pool.changing),
+            self.giving.eq(gives),
+            self.free.eq(~pool.changing & ~begun),
             self.some.eq(pool.some),
             self.target.eq(pool.row),
             *(self.begin[name].eq(pool.begin[ReadTarget[name].offset :]) for name in ("psn", "length")),
             resumed.r_addr.eq(self.qp),
             self.again.eq(resumed.r_data.again),
             self.psn.eq(resumed.r_data.psn),
-            resumed.w_addr.eq(Mux(self.reset, self.qp, item.qp)),
-            resumed.w_data.psn.eq(item.target.psn),
+            resumed.w_addr.eq(Mux(self.reset, self.qp, write_qp)),
+            resumed.w_data.psn.eq(write_psn),
             resumed.w_data.again.eq(~self.reset),
+            resumed.w_en.eq(self.reset | (writes & ~self.look)),
         ]
-        # What is looked at must not be written in the same cycle.
-        with m.If(item.again):
-            m.d.comb += [
-                self.reads.ready.eq(~self.look & ~self.reset),
-                resumed.w_en.eq(self.reset | (self.reads.valid & self.reads.ready)),
-            ]
-        with m.Else():
-            m.d.comb += [self.reads.ready.eq(pool.put.ready), resumed.w_en.eq(self.reset)]
         return m

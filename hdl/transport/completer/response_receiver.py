@@ -37,7 +37,7 @@ class ResponseReceiver(wiring.Component):
     after the other, with LOCAL_WRITE.
 
     Each response has exactly one run on ``access``, with ``tag`` 1, and exactly one job on ``job``, in the same order.
-    It is taken in the cycle in which its run's last access is; the job comes a cycle later. Payload that is not
+    It is taken in the cycle after its run's last access, or later; the job comes a cycle later. Payload that is not
     accepted is discarded.
 
     ========= ==========================================================================================
@@ -52,10 +52,10 @@ class ResponseReceiver(wiring.Component):
     TOKEN     none: control token RESET
     ========= ==========================================================================================
 
-    *Cycles* from ``response.valid`` until it is taken: 2 an ACK, and what the lookup does not accept; 8 the first
-    response of a READ or atomic, 7 another, 2 more behind the end of one of the same QP; the second entry 4, an empty
+    *Cycles* from ``response.valid`` until it is taken: 4 an ACK, and what the lookup does not accept; 9 the first
+    response of a READ or atomic, 8 another, 2 more behind the end of one of the same QP; the second entry 4, an empty
     one 3; each further one 6, an empty one 5, and once a message, or once a packet if several QPs need it, the time to
-    read the WQE (:class:`.entry_cache.EntryCache`). Between two packets a cycle passes.
+    read the WQE (:class:`.entry_cache.EntryCache`).
 
     *Buffering*: none but ``job``'s register, and the targets, in a pool (:class:`.read_targets.ReadTargets`, which also
     says when they are taken).
@@ -128,6 +128,8 @@ class ResponseReceiver(wiring.Component):
         kind = Signal(ResponseJobKind)
         resetting = Signal()
         finish = Signal()
+        settled = Signal()  # stays until something is written back
+        m.d.sync += settled.eq(self.settled)
         is_last = Signal()
         m.d.comb += [
             resetting.eq(packet.work == Work.CONTROL),
@@ -186,8 +188,11 @@ class ResponseReceiver(wiring.Component):
         ]
         m.d.sync += accepted.eq(pending & equal & ~wrong_opcode & ~wrong_length & ~refuses)
 
+        asks = Signal()  # it is no ACK, if it is a packet
+        m.d.sync += asks.eq(opcode != ACKNOWLEDGE)
+
         def look_at_targets():
-            """In the 2nd cycle after IDLE, in which it is known what there is of the QP."""
+            """In the 2nd cycle after LOOK, in which it is known what there is of the QP."""
             m.d.sync += [
                 pending.eq(targets.some),
                 resumes.eq(targets.again & (targets.psn == transport.psn)),
@@ -195,18 +200,21 @@ class ResponseReceiver(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
+                with m.If(self.response.valid):
+                    m.next = "LOOK"
+            with m.State("LOOK"):  # whether it is accepted is known
                 m.d.comb += walk.discard.eq(1)
                 m.d.sync += kind.eq(Mux(packet.accept, ResponseJobKind.ACK, ResponseJobKind.NOTHING))
-                with m.If(targets.free & (~self.job.valid | self.job.ready) & self.response.valid):
+                with m.If(targets.free & ~self.job.valid):
                     with m.If(resetting):
                         m.next = "FORGET"
-                    with m.Elif(packet.accept & (opcode != ACKNOWLEDGE)):
+                    with m.Elif(packet.accept & asks):
                         m.d.comb += targets.look.eq(1)
                         m.next = "READ"
                     with m.Else():
                         m.d.comb += walk.go.eq(1)
                         m.next = "SEND"
-            with m.State("FORGET"):
+            with m.State("FORGET"), m.If(~targets.giving):
                 m.d.comb += targets.reset.eq(1)
                 m.next = "FORGETS"
             with m.State("FORGETS"):
@@ -264,15 +272,10 @@ class ResponseReceiver(wiring.Component):
                     m.d.sync += kind.eq(ResponseJobKind.FAILED)
                 m.next = "SEND"
 
-            with m.State("SEND"):
-                with m.If(walk.done):
-                    m.next = "FINISH"
-                    changes = resetting | ((kind != ResponseJobKind.ACK) & (kind != ResponseJobKind.NOTHING))
-                    with m.If(~changes & self.settled):
-                        m.d.comb += finish.eq(1)
-                        m.next = "IDLE"
+            with m.State("SEND"), m.If(walk.done):
+                m.next = "FINISH"
             with m.State("FINISH"):  # the place behind what came is known
-                with m.If(self.settled):
+                with m.If(settled):
                     m.d.comb += [
                         finish.eq(1),
                         self.read_progress_en.eq(resetting | ((kind == ResponseJobKind.DATA) & ~walk.short)),

@@ -73,7 +73,8 @@ class ScatterWalk(wiring.Component):
         cut = Signal()
         size = {name: SGE.fields[name].offset - 64 for name in ("length", "lkey")}
         m.d.comb += [
-            enough.eq(place.left >= rest),
+            # Cheaper than a comparison of 32 bits.
+            enough.eq(place.left[LENGTH_BITS:].any() | (place.left[:LENGTH_BITS] >= rest)),
             portion.key.eq(place.key),
             portion.address.eq(place.address),
             self.done.eq(self.portion.valid & self.portion.ready & portion.last),

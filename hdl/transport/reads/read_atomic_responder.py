@@ -8,6 +8,7 @@ from ...context.pool import Pool
 from ...dma.atomic import AtomicOperands, AtomicResult
 from ...stream.packet import PacketBeat
 from ...stream.ram import Ram
+from ...stream.slice import Slice
 from ...stream.transfer import AccessRequest
 from ..common.layouts import (
     Answered,
@@ -53,9 +54,9 @@ class ReadAtomicResponder(wiring.Component):
     A token makes its QP forget its entries; it goes down the transmit path as a RESPONSE_TOKEN whose run has ``clear``.
     See :class:`.response_scheduler.ResponseScheduler` for what becomes of answers meanwhile.
 
-    *Cycles*: from ``release`` to ``access`` 9 for an atomic, 10 for a READ. A small READ or atomic takes 10, or 9 if
+    *Cycles*: from ``release`` to ``access`` 10 for an atomic, 11 for a READ. A small READ or atomic takes 10, or 9 if
     several QPs have some: the scheduler's four operations. A packet of a large READ takes 11, or 14 from 1024 bytes on.
-    A replay, or a READ that is asked for again, takes up to 37 more. A recall takes 7 as soon as the packet being cut
+    A replay, or a READ that is asked for again, takes up to 37 more. A recall takes 9 as soon as the packet being cut
     has gone, and 15 or more an entry that is given up. Of ``atomics`` one less may be between their cut
     and their result.
 
@@ -74,7 +75,8 @@ class ReadAtomicResponder(wiring.Component):
     -------
     entry : stream of ``EntryWrite``
         Before its ``release``; at most 16 of a QP may be unanswered, and a second one only with ``room``. Taken within
-        5 cycles, or 70 if a QP forgets its entries. ``ready`` does not wait for ``valid``.
+        7 cycles, or 70 if a QP forgets its entries. ``ready`` is a register. While one waits for its row nothing is
+        released.
     room : 1
         A QP that has entries may have another one; one that has none always may. From the cycle after an entry is
         taken, until the next one.
@@ -140,24 +142,34 @@ class ReadAtomicResponder(wiring.Component):
         m.submodules.mark = mark = ReadMark()
         m.submodules.cutter = cutter = ResponsePacket(self.qps)
         entry, state = pool.row, states.r_data
-        for name in ("release", "answered_i"):
-            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(scheduler, name))
+        wiring.connect(m, wiring.flipped(self.answered_i), scheduler.answered_i)
         wiring.connect(m, scheduler.answered_o, wiring.flipped(self.answered_o))
         wiring.connect(m, cutter.access, wiring.flipped(self.access))
         wiring.connect(m, cutter.packet, wiring.flipped(self.packet))
         wiring.connect(m, cache.operands, wiring.flipped(self.operands))
         wiring.connect(m, wiring.flipped(self.result), cache.result)
 
+        # -- An entry that waits for the pool is counted, and nothing is released meanwhile: it might be that one.
+        m.submodules.waiting = waiting = Slice(EntryWrite)
+        wiring.connect(m, wiring.flipped(self.entry), waiting.i)
+        spare = Signal()
+        m.d.sync += spare.eq((pool.spare != 0) & ~waiting.o.valid)
         m.d.comb += [
-            pool.put.payload.qp.eq(self.entry.payload.qp),
-            pool.put.payload.row.eq(self.entry.payload.entry),
-            pool.put.valid.eq(self.entry.valid),
-            self.entry.ready.eq(pool.put.ready),
-            self.room.eq(pool.spare != 0),
+            pool.put.payload.qp.eq(waiting.o.payload.qp),
+            pool.put.payload.row.eq(waiting.o.payload.entry),
+            pool.put.valid.eq(waiting.o.valid),
+            waiting.o.ready.eq(pool.put.ready),
+            self.room.eq(spare & ~waiting.o.valid),
+            scheduler.release.payload.eq(self.release.payload),
+            scheduler.release.valid.eq(self.release.valid & ~waiting.o.valid),
+            self.release.ready.eq(scheduler.release.ready),
+        ]
+
+        m.d.comb += [
             pool.look_qp.eq(scheduler.qp),
             states.r_addr.eq(scheduler.qp),
             scheduler.served_qp.eq(self.served_qp),
-            scheduler.recall.eq(self.recall_en),
+            scheduler.recall.eq(self.recall_en & ~self.recalled),
             scheduler.recall_qp.eq(self.recall.qp),
             scheduler.hold.eq(self.hold),
             self.served.eq(scheduler.served),
@@ -211,30 +223,35 @@ class ReadAtomicResponder(wiring.Component):
 
         with m.If(scheduler.ended):
             m.d.sync += scheduler.end.eq(0)
-        gives = Signal()  # rows back to the pool: that of an entry which is cut to its end, or all of the QP
+        # Rows back to the pool: that of an entry which is cut to its end, or all of the QP.
+        gives, every, given_qp = Signal(), Signal(), Signal.like(scheduler.qp)
+        with m.If(gives):
+            m.d.sync += gives.eq(~pool.take.ready)
+        with m.Else():
+            m.d.sync += [
+                gives.eq(scheduler.ended & (cutter.last | scheduler.token)),
+                every.eq(scheduler.token),
+                given_qp.eq(scheduler.qp),
+            ]
         m.d.comb += [
-            pool.take.valid.eq(gives | (scheduler.ended & (cutter.last | scheduler.token))),
-            pool.take.payload.qp.eq(scheduler.qp),
-            pool.take.payload.all.eq(scheduler.token),
+            pool.take.valid.eq(gives),
+            pool.take.payload.qp.eq(given_qp),
+            pool.take.payload.all.eq(every),
         ]
-        m.d.sync += gives.eq(pool.take.valid & ~pool.take.ready)
         uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
         with m.If(cutter.large):
             m.d.sync += uncounted.eq(-1)
         with m.Elif(uncounted != 0):
             m.d.sync += uncounted.eq(uncounted - 1)
+        m.d.sync += self.recalled.eq(0)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += [
-                    scheduler.free.eq((uncounted == 0) & ~pool.take.valid),
-                    pool.look.eq(scheduler.begun & ~pool.changing),
-                ]
+                # A single row goes back before the next one does.
+                m.d.comb += scheduler.free.eq((uncounted == 0) & ~(gives & every))
                 with m.If(scheduler.begun):
-                    m.next = "READ"
-                    with m.If(pool.changing):
-                        m.next = "LOOK"
+                    m.next = "LOOK"
             with m.State("LOOK"):
-                # The row of its entry before is just going back.
+                # The row of its entry before may be just going back.
                 m.d.comb += pool.look.eq(~pool.changing)
                 with m.If(pool.look):
                     m.next = "READ"
@@ -278,7 +295,7 @@ class ReadAtomicResponder(wiring.Component):
                         m.d.comb += cache.keep.eq(cutter.fresh)
                         m.next = "LOST"
                     with m.Else():
-                        m.d.comb += self.recalled.eq(1)
+                        m.d.sync += self.recalled.eq(1)
             with m.State("MEASURE"):
                 m.d.comb += [cache.keep.eq(cutter.fresh), cache.cut.eq(1), cutter.measure.eq(1), cutter.say.eq(1)]
                 m.next = "SAY"

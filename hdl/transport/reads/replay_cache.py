@@ -52,13 +52,14 @@ class ReplayCache(wiring.Component):
         Strobe: the atomic is cut. Only with ``room``, and not in the cycle after another one.
     room : 1
     keep, cut : 1
-        Strobe: the READ is remembered; and whether some of it is cut, or it was given up.
+        Strobe: the READ is remembered; and whether some of it is cut, or it was given up. ``qp``, ``entry`` and
+        ``mark`` are looked at in the next cycle.
     operands : stream of ``AtomicOperands``
         One an atomic, in order.
     result : stream of ``AtomicResult``
         One an atomic, in order; taken at once, or a cycle later if a READ is written.
     search : 1
-        Strobe; the inputs must stand until ``done``, and no result of the QP may be missing.
+        Strobe; the inputs must stand until the cycle after ``done``, and no result of the QP may be missing.
     done : 1
         Strobe: the search is over.
     found, value, was_cut
@@ -107,7 +108,7 @@ class ReplayCache(wiring.Component):
         tail, given, head = Signal(bits + 1), Signal(bits + 1), Signal(bits + 1)
         result = self.result
         taken = Signal()
-        writes_read, read_slot = Signal(), Signal(4)
+        writes_read, read_slot, read_ok = Signal(), Signal(4), Signal()  # a READ is written
         m.d.comb += [
             needs_write.addr.eq(tail),
             needs_write.data.swap.eq(self.entry.swap),
@@ -127,7 +128,7 @@ class ReplayCache(wiring.Component):
             kept.w_addr.eq(Mux(writes_read, Cat(read_slot, self.qp), Cat(owners_read.data.slot, owners_read.data.qp))),
             kept.w_data.psn.eq(Mux(writes_read, self.entry.psn, owners_read.data.psn)),
             kept.w_data.value.eq(result.payload.value),
-            kept.w_data.ok.eq(Mux(writes_read, self.cut | ~self.keep, result.payload.ok)),
+            kept.w_data.ok.eq(Mux(writes_read, read_ok, result.payload.ok)),
             kept.w_data.read.eq(writes_read),
             kept.w_data.mark.eq(self.mark),
             kept.w_en.eq(taken | writes_read),
@@ -153,12 +154,13 @@ class ReplayCache(wiring.Component):
         m.d.comb += [
             reads.eq(self.entry.kind == ResponseKind.REPEAT),
             ahead.eq(psn_difference(self.entry.psn, row.psn)),
-            writes_read.eq(self.keep | (reads & self.done & self.found)),
-            read_slot.eq(Mux(self.keep, self.place.slot, Cat(slot[:2], slot[2:] + 1))),  # it is 4 rows further
             kept.r_addr.eq(Cat(slot, self.qp)),
             self.done.eq(running & (self.found | ((left == 0) & ~coming.any()))),
         ]
         m.d.sync += [
+            writes_read.eq(self.keep | (reads & self.done & self.found)),
+            read_slot.eq(Mux(self.keep, self.place.slot, Cat(slot[:2], slot[2:] + 1))),  # it is 4 rows further
+            read_ok.eq(self.cut | ~self.keep),
             coming.eq(Cat(running & (left != 0), coming[:2])),
             slot.eq(slot - 1),
             hit.eq(

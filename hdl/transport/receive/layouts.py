@@ -103,7 +103,7 @@ ReceivedRequest = data.StructLayout(
     }
 )
 """Lookup to responder. ``accept``: the QP exists, is in a state to take the packet, and the packet's P_Key and source
-are its peer's. If not, the packet is discarded."""
+are its peer's. If not, the packet is discarded. It holds from the second cycle on in which the packet is there."""
 
 ReceivedResponse = data.StructLayout(
     {

@@ -47,11 +47,12 @@ class ReceiveLookup(wiring.Component):
     accepted go there, too, with ``accept`` 0, because their payload has to be taken away even if nobody wants it.
 
     The responder's flushes and the tokens of the command block come the same way, so all that concerns a context is in
-    one order. Tokens go first; flushes and packets take turns.
+    one order. Behind what has been offered already tokens go first; flushes and packets take turns.
 
     A packet is at an output 4 cycles after it was first seen, and there is one each 4 cycles, see
-    :class:`verbena.hdl.context.fetch.ContextFetch`. Packets do not overtake each other, nor do the runs that follow
-    from them: both outputs show the same register, and a consumer takes its packet only when its whole run has gone.
+    :class:`verbena.hdl.context.fetch.ContextFetch`. ``accept`` follows in the next cycle. Packets do not overtake each
+    other, nor do the runs that follow from them: both outputs show the same register, and a consumer takes its packet
+    only when its whole run has gone.
 
     Parameters
     ----------
@@ -116,49 +117,46 @@ class ReceiveLookup(wiring.Component):
         bits = ceil_log2(self.qps)
         header = self.header.payload
 
-        # -- What is fetched next. It stays once it has been begun.
+        # -- What is fetched next: a packet, if none of the others has been chosen, a cycle before it is offered.
         tokens = (self.request_control, self.response_control)
-        sources = [*tokens, self.flush, self.header]
-        choice, chosen, locked = Signal(len(sources)), Signal(len(sources)), Signal()
-        packets_turn = Signal()
+        others = (*tokens, self.flush)
+        chosen, waiting = Signal(len(others)), Signal(len(others))
+        other, token = Signal(), Signal(QpControl)  # what has been chosen; of a flush the QP counts
+        taken = Signal()
         item, slot = fetch.i.payload.item, fetch.i.payload.slot
-        is_token = Signal()
-        with m.If(locked):
-            m.d.comb += choice.eq(chosen)
-        with m.Elif(self.request_control.valid):
-            m.d.comb += choice.eq(0b0001)
-        with m.Elif(self.response_control.valid):
-            m.d.comb += choice.eq(0b0010)
-        with m.Elif(self.flush.valid & ~(self.header.valid & packets_turn)):
-            m.d.comb += choice.eq(0b0100)
-        with m.Else():
-            m.d.comb += choice.eq(0b1000)
-        m.d.sync += [chosen.eq(choice), locked.eq(fetch.i.valid & ~fetch.i.ready)]
-        with m.If(fetch.i.ready):
-            m.d.sync += packets_turn.eq(choice[2])
         m.d.comb += [
-            is_token.eq(choice[:2].any()),
-            fetch.i.valid.eq((choice & Cat(port.valid for port in sources)).any()),
-            *(port.ready.eq(fetch.i.ready & choice[number]) for number, port in enumerate(sources)),
+            other.eq(chosen.any()),
+            taken.eq(fetch.i.valid & fetch.i.ready),
+            waiting.eq(Cat(*(port.valid & ~mine for port, mine in zip(tokens, chosen)), self.flush.valid & ~other)),
+        ]
+        with m.If(taken | ~(other | self.header.valid)):
+            m.d.sync += chosen.eq(waiting & -waiting)
+            with m.If(waiting[0]):
+                m.d.sync += token.eq(self.request_control.payload)
+            with m.Elif(waiting[1]):
+                m.d.sync += token.eq(self.response_control.payload)
+            with m.Else():
+                m.d.sync += token.qp.eq(self.flush.payload)
+        m.d.comb += [
+            fetch.i.valid.eq(other | self.header.valid),
+            self.header.ready.eq(fetch.i.ready & ~other),
+            *(port.ready.eq(fetch.i.ready & mine) for port, mine in zip(others, chosen)),
             item.transport.eq(header.transport),
             item.swap.eq(header.swap),
             item.compare.eq(header.compare),
             item.source_ip.eq(header.source_ip),
-            item.response.eq((header.transport.opcode >= RESPONSES.start) & (header.transport.opcode < RESPONSES.stop)),
-            slot.eq(header.transport.dest_qpn[:bits]),
+            item.action.eq(token.action),
+            slot.eq(Mux(other, token.qp[:bits], header.transport.dest_qpn[:bits])),
         ]
-        with m.If(choice[2]):
-            m.d.comb += [item.work.eq(Work.FLUSH), item.response.eq(0), slot.eq(self.flush.payload)]
-        with m.If(is_token):
-            token = Signal(QpControl)
+        with m.If(other):
             m.d.comb += [
-                token.eq(Mux(choice[0], tokens[0].payload.as_value(), tokens[1].payload.as_value())),
-                item.work.eq(Work.CONTROL),
-                item.response.eq(choice[1]),
-                item.action.eq(token.action),
+                item.work.eq(Mux(chosen[2], Work.FLUSH, Work.CONTROL)),
+                item.response.eq(chosen[1]),
                 item.transport.psn.eq(token.psn),
-                slot.eq(token.qp),
             ]
+        with m.Else():
+            opcode = header.transport.opcode
+            m.d.comb += item.response.eq((opcode >= RESPONSES.start) & (opcode < RESPONSES.stop))
 
         # -- What has been fetched.
         names = [name for name, _ in fetch.o.payload.attributes.shape()]
@@ -179,6 +177,12 @@ class ReceiveLookup(wiring.Component):
                 | (attributes.state == QpState.SQD)
                 | ((attributes.state == QpState.RTR) & ~found.response)
             ),
+            self.settled.eq(fetch.settled),
+            self.next_qp.eq(fetch.next_slot),
+            fetch.o.ready.eq(Mux(found.response, self.response.ready, self.request.ready)),
+        ]
+        over = Signal()  # a packet was taken in the last cycle
+        m.d.sync += [
             accept.eq(
                 known
                 & receives
@@ -187,11 +191,9 @@ class ReceiveLookup(wiring.Component):
                 & (transport.pkey[15] | attributes.pkey[15])
                 & (found.source_ip == attributes.dest_ip)
             ),
-            self.settled.eq(fetch.settled),
-            self.next_qp.eq(fetch.next_slot),
-            fetch.o.ready.eq(Mux(found.response, self.response.ready, self.request.ready)),
+            over.eq(fetch.o.valid & fetch.o.ready & (found.work == Work.PACKET)),
         ]
-        m.d.sync += self.count_drop_qp.eq(fetch.o.valid & fetch.o.ready & (found.work == Work.PACKET) & ~accept)
+        m.d.comb += self.count_drop_qp.eq(over & ~accept)
         for port, mine in ((self.request, ~found.response), (self.response, found.response)):
             here = port.payload
             m.d.comb += [

@@ -46,6 +46,7 @@ class World:
         """What a look at ``qp`` shows, and shows ``pause`` cycles later; None: nothing."""
         dut = self.dut
         ctx.set(dut.look_qp, qp)
+        await ctx.tick()
         while ctx.get(dut.changing):
             await ctx.tick()
         wanted = self.lists[qp][0] if self.lists[qp] else None
@@ -151,7 +152,7 @@ def test_cycles():
         ctx.set(dut.put.valid, 1)
         ctx.set(dut.take.payload.qp, 0)
         for cycle in range(12):
-            ctx.set(dut.take.valid, cycle == 3)
+            ctx.set(dut.take.valid, cycle in (2, 3))
             taken.append((ctx.get(dut.put.ready), ctx.get(dut.take.ready)))
             await ctx.tick()
 

@@ -24,6 +24,7 @@ class User:
 
     async def at(self, ctx, qp):
         ctx.set(self.dut.qp, qp)
+        await ctx.tick()
         while not ctx.get(self.dut.free):
             await ctx.tick()
 
@@ -44,6 +45,8 @@ class User:
     async def strobe(self, ctx, signal, qp):
         await self.at(ctx, qp)
         await ctx.tick()
+        while ctx.get(self.dut.giving):
+            await ctx.tick()
         ctx.set(signal, 1)
         await ctx.tick()
         ctx.set(signal, 0)

@@ -464,7 +464,7 @@ def test_cycles():
         response(1, ONLY, 8, 8),
     ]
     _, cycles, reads = drive(messages, answers)
-    assert cycles[1:] == [2, 2, 8, 7, 7, 10, 9]  # 2 more behind the end of a READ of the same QP
+    assert cycles[1:] == [4, 4, 9, 8, 8, 11, 11]  # 2 more behind the end of a READ of the same QP
     assert reads == []
 
 
@@ -477,7 +477,7 @@ def test_entries_are_read_once_a_message():
     assert [job.kind for _, job in got] == [DATA] * 3
     assert [[access.length for access in run] for run, _ in got] == [[10, 20, 226], [100, 156], [8, 8]]
     assert [length for _, length in reads] == [128]  # and none for two entries
-    assert cycles[1:] == [6 + 2 * 6, 10 + 4]  # nothing is left of the entry before
+    assert cycles[1:] == [7 + 2 * 6, 11 + 4]  # nothing is left of the entry before
 
 
 @pytest.mark.parametrize(

@@ -525,13 +525,15 @@ READ = {"kind": ResponseKind.READ}
 ATOMIC = {"kind": ResponseKind.FETCH_ADD}
 
 
-@pytest.mark.parametrize(("entry", "cycles"), [(ATOMIC, 9), (READ | {"swap": 8}, 10)])
+@pytest.mark.parametrize(("entry", "cycles"), [(ATOMIC, 10), (READ | {"swap": 8}, 11)])
 def test_latency(entry, cycles):
     """Cycles from `release` to `access`, in an idle READ/atomic responder."""
     dut = shared(ReadAtomicResponder, QPS)
 
     async def testbench(ctx):
+        await ctx.tick().repeat(dut.rows)  # until the pool is awake
         await write(ctx, dut, 1, **entry)
+        await ctx.tick().repeat(4)
         ctx.set(dut.release.payload, {"qp": 1})
         ctx.set(dut.release.valid, 1)
         passed = 0
@@ -727,12 +729,12 @@ def test_a_recall(base):
 
 
 def test_a_recall_of_what_is_still_to_come():
-    """READs before the PSN stay, and so does another QP's; that there is nothing to give up takes 7 cycles."""
+    """READs before the PSN stay, and so does another QP's; that there is nothing to give up takes 9 cycles."""
     user = Recaller()
 
     async def script(ctx):
         await user.put(ctx, large(100))
-        assert await user.recall(ctx, 100, qp=2) == 6
+        assert await user.recall(ctx, 100, qp=2) == 8
         await user.cut(ctx, 2)
         assert await user.recall(ctx, 116) is not None
         await user.cut(ctx, 16, cycles=1000)

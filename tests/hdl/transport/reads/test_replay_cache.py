@@ -105,7 +105,7 @@ async def keep(ctx, dut, qp, place, psn, mark, cut):
     await ctx.tick()
     ctx.set(dut.keep, 0)
     ctx.set(dut.cut, 0)
-    await ctx.tick()
+    await ctx.tick().repeat(2)
 
 
 async def search_read(ctx, dut, qp, place, psn, mark):
@@ -119,7 +119,7 @@ async def search_read(ctx, dut, qp, place, psn, mark):
     ctx.set(dut.mark, mark)
     while not ctx.get(dut.done):
         await ctx.tick()
-    await ctx.tick()
+    await ctx.tick().repeat(2)
     return bool(ctx.get(dut.was_cut)) if ctx.get(dut.found) else None
 
 
@@ -168,9 +168,12 @@ def test_a_result_waits_while_a_read_is_kept():
         ctx.set(dut.place, place_of(1))
         ctx.set(dut.mark, 5)
         ctx.set(dut.keep, 1)
+        ctx.set(dut.result.valid, 0)
+        await ctx.tick()
+        ctx.set(dut.keep, 0)
+        ctx.set(dut.result.valid, 1)
         _, _, ready = await ctx.tick().sample(dut.result.ready)
         assert not ready
-        ctx.set(dut.keep, 0)
         _, _, ready = await ctx.tick().sample(dut.result.ready)
         assert ready
         ctx.set(dut.result.valid, 0)

@@ -32,10 +32,11 @@ def run(packets, values, *, stall=0.0, rng=None):
             await ctx.tick()
 
     async def watch(ctx):
-        cycle = 0
+        cycle, here = 0, False
         while True:
-            ctx.set(dut.request.ready, rng.random() >= stall)
-            ctx.set(dut.response.ready, rng.random() >= stall)
+            # `accept` is there in the second cycle.
+            ctx.set(dut.request.ready, here and rng.random() >= stall)
+            ctx.set(dut.response.ready, here and rng.random() >= stall)
             ports = (dut.request, dut.response)
             sampled = [signal for port in ports for signal in (port.valid, port.ready, port.payload)]
             _, _, dropped, *values = await ctx.tick().sample(dut.count_drop_qp, *sampled)
@@ -45,6 +46,7 @@ def run(packets, values, *, stall=0.0, rng=None):
                 if valid and ready:
                     out.append((which, plain(payload)))
                     taken.append(cycle)
+            here = any(values[3 * which] and not values[3 * which + 1] for which in range(2))
             drops.append(dropped)
             cycle += 1
 
@@ -157,7 +159,7 @@ def test_cycles():
 
 
 def test_latency():
-    """4 cycles; and what changed before counts."""
+    """4 cycles, one more for `accept`; and what changed before counts."""
     dut = ReceiveLookup(QPS)
 
     async def script(ctx):
@@ -170,6 +172,7 @@ def test_latency():
         for cycle in range(1, 5):
             await ctx.tick()
             assert ctx.get(dut.request.valid) == (cycle == 4)
+        await ctx.tick()
         assert ctx.get(dut.request.payload.accept)
 
     simulate(dut, script)
@@ -210,7 +213,8 @@ def test_tokens_go_first_and_flushes_in_turns():
 
     simulate(dut, script, seed=rng.seed_value)
     packet, flush = (Work.PACKET, 1, 1), (Work.FLUSH, 2, 2)
-    assert out == [(Work.CONTROL, 3, 3), (Work.CONTROL, 4, 4), flush, packet, flush, packet, flush, packet]
+    # The packet has been offered already when the others come.
+    assert out == [packet, (Work.CONTROL, 3, 3), (Work.CONTROL, 4, 4), packet, flush, packet, flush, packet]
 
 
 def test_what_is_written_back_comes_with_the_next_packet():

@@ -815,9 +815,10 @@ def test_query():
         await world.packet(ctx, 1, SEND_ONLY, 4)
         ctx.set(world.dut.control.payload, {"qp": 1, "action": QpAction.QUERY})
         ctx.set(world.dut.control.valid, 1)
+        await ctx.tick().until(world.dut.control.ready)
+        ctx.set(world.dut.control.valid, 0)
         (reply,) = await receive_all(ctx, world.dut.reply, 1, world.rng)
         assert reply == {"psn": 1004, "index": 1}
-        ctx.set(world.dut.control.valid, 0)
         for action in (QpAction.NONE, QpAction.START_SEND):
             await world.control(ctx, 1, action)
         await world.packet(ctx, 1, WRITE_ONLY, 4, dma_length=4)
