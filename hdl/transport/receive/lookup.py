@@ -72,7 +72,7 @@ class ReceiveLookup(wiring.Component):
         Tokens for the responder and, RESET alone, for the response receiver.
     request : stream of ``ReceivedRequest``; response : stream of ``ReceivedResponse``
     settled, next_qp : 1, QP index
-        An output may be taken; the QP that the outputs show in the next cycle.
+        An output may be taken; the QP that the outputs show in the next cycle if they show something new.
     request_state, request_state_en, place, place_en, read_progress, read_progress_en
         What a consumer writes back, in the cycle in which it takes its packet.
     count_drop_qp : 1
@@ -137,6 +137,9 @@ class ReceiveLookup(wiring.Component):
                 m.d.sync += token.eq(self.response_control.payload)
             with m.Else():
                 m.d.sync += token.qp.eq(self.flush.payload)
+        latest = Signal.like(slot)
+        with m.If(taken):
+            m.d.sync += latest.eq(slot)
         m.d.comb += [
             fetch.i.valid.eq(other | self.header.valid),
             self.header.ready.eq(fetch.i.ready & ~other),
@@ -178,7 +181,7 @@ class ReceiveLookup(wiring.Component):
                 | ((attributes.state == QpState.RTR) & ~found.response)
             ),
             self.settled.eq(fetch.settled),
-            self.next_qp.eq(fetch.next_slot),
+            self.next_qp.eq(Mux(fetch.i.ready, slot, latest)),
             fetch.o.ready.eq(Mux(found.response, self.response.ready, self.request.ready)),
         ]
         over = Signal()  # a packet was taken in the last cycle

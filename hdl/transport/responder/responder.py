@@ -64,7 +64,7 @@ class Responder(wiring.Component):
     settled : 1
         The request may be taken.
     next_qp : QP index
-        That of the request in the next cycle.
+        That of the request in the next cycle, if another one is there then.
     request_state, request_state_en, place, place_en : ``RequestState``, 1, ``RecvPlace``, 1
         What the QP has from now on, with ``request.ready``.
     flush : stream of QP index
@@ -148,9 +148,16 @@ class Responder(wiring.Component):
         transport, state, work = request.transport, request.state, request.work
 
         ring_error, consumable = Signal(), Signal()
-        m.d.sync += ring_error.eq(self.status.error)  # as the checks see it
+        settled, failing, needs = Signal(), Signal(), Signal()
+        m.d.sync += [
+            ring_error.eq(self.status.error),  # as the checks see it
+            settled.eq(self.settled),  # stays until something is written back
+            self.wanted.valid.eq(0),
+        ]
         consumed_sent, said = Signal(), Signal()
         take, finish = Signal(), Signal()
+        leaves = Signal()  # in this cycle the request may be taken
+        looked_at = Signal(range(self.qps))
         has_recalled = Signal()
         patience = Signal(range(PATIENCE + 1))
         m.d.comb += [
@@ -158,8 +165,9 @@ class Responder(wiring.Component):
             self.request_state.eq(validator.next),
             self.place.eq(placement.next),
             flushes.qp.eq(request.qp),
-            self.status_qp.eq(self.next_qp),
-            self.served_qp.eq(self.next_qp),
+            looked_at.eq(Mux(self.request.valid & ~leaves, request.qp, self.next_qp)),
+            self.status_qp.eq(looked_at),
+            self.served_qp.eq(looked_at),
             validator.request.eq(request),
             validator.status.eq(self.status),
             validator.served.eq(self.served),
@@ -211,7 +219,7 @@ class Responder(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [consumed_sent.eq(0), has_recalled.eq(0), patience.eq(PATIENCE)]
+                m.d.sync += [consumed_sent.eq(0), has_recalled.eq(0), patience.eq(PATIENCE), failing.eq(0)]
                 with m.If(self.request.valid):
                     m.next = "CHECK"
                     with m.If(work == Work.CONTROL):
@@ -224,22 +232,22 @@ class Responder(wiring.Component):
                                 m.next = "START"
                             with m.Case(QpAction.QUERY):
                                 m.next = "REPLY"
-                            with m.Case(QpAction.ERROR):
-                                m.d.comb += [take.eq(self.settled), flushes.fail.eq(self.settled)]
                             with m.Default():
-                                m.d.comb += take.eq(self.settled)
+                                m.d.sync += failing.eq(request.action == QpAction.ERROR)
+                                m.next = "LEAVE"
 
             with m.State("CHECK"):  # the blocks of the QP's WQEs come a cycle behind the status of its ring
                 m.d.comb += placement.look.eq(1)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
+                unfetched = self.status.producer != self.status.fetched
                 m.d.comb += [validator.decide.eq(1), placement.load.eq(1)]
                 # A ring in error fetches nothing any more, and what it has not fetched it cannot take back.
                 m.d.sync += consumable.eq(~ring_error)
                 m.next = "PLACE"
                 with m.If(work == Work.PACKET):
                     with m.If(validator.wait):
-                        m.d.comb += self.wanted.valid.eq(1)
+                        m.d.sync += self.wanted.valid.eq(1)
                         m.next = "CHECK"
                     with m.If(validator.again & ~has_recalled):
                         m.next = "RECALL"
@@ -247,13 +255,12 @@ class Responder(wiring.Component):
                         m.d.sync += patience.eq(patience - 1)
                         m.next = "DECIDE"
                 with m.Elif(~validator.flushable):
-                    m.d.comb += [
-                        self.wanted.valid.eq(self.status.producer != self.status.fetched),
-                        take.eq(self.settled & (~self.wanted.valid | self.wanted.ready)),
-                    ]
-                    m.next = "CHECK"
-                    with m.If(take):
-                        m.next = "IDLE"
+                    m.d.sync += [needs.eq(unfetched), self.wanted.valid.eq(unfetched)]
+                    m.next = "WANT"
+            with m.State("WANT"):  # of a receive WQE that arrives from here on a flush comes
+                m.next = "CHECK"
+                with m.If(~needs | self.wanted.ready):
+                    m.next = "LEAVE"
 
             with m.State("RECALL"):
                 m.d.comb += self.recall_en.eq(1)
@@ -269,7 +276,8 @@ class Responder(wiring.Component):
             with m.State("FINISH"):
                 m.d.comb += [
                     self.consumed.valid.eq(validator.consume & consumable & ~consumed_sent),
-                    said.eq((~self.consumed.valid | self.consumed.ready) & self.settled),
+                    leaves.eq(1),
+                    said.eq((~self.consumed.valid | self.consumed.ready) & settled),
                     self.job.valid.eq(said & (~validator.job.release | self.entry.ready)),
                     self.entry.valid.eq(said & validator.job.release & self.job.ready),
                     finish.eq(self.job.valid & self.job.ready),
@@ -291,15 +299,20 @@ class Responder(wiring.Component):
             with m.State("START"):
                 fresh = Signal(RequestState)
                 m.d.comb += [
+                    leaves.eq(1),
                     fresh.epsn.eq(transport.psn),
                     self.request_state.eq(fresh),
-                    self.request_state_en.eq(self.settled),
-                    take.eq(self.settled),
+                    self.request_state_en.eq(settled),
+                    take.eq(settled),
                 ]
-                with m.If(self.settled):
+                with m.If(settled):
                     m.next = "IDLE"
             with m.State("REPLY"):
-                m.d.comb += [self.reply.valid.eq(self.settled), take.eq(self.reply.valid & self.reply.ready)]
-                with m.If(take):
+                m.d.comb += self.reply.valid.eq(1)
+                with m.If(self.reply.ready):
+                    m.next = "LEAVE"
+            with m.State("LEAVE"):
+                m.d.comb += [leaves.eq(1), take.eq(settled), flushes.fail.eq(failing & settled)]
+                with m.If(settled):
                     m.next = "IDLE"
         return m
