@@ -198,7 +198,7 @@ class ResponseScheduler(wiring.Component):
         # -- An answer on its way. A token's arrival is said as OK without `last`.
         here, stale, arrival, counted, passed = Signal(), Signal(), Signal(), Signal(), Signal()
         own, own_stale = Signal(), Signal()  # the answer shown is not the transmitter's, but that of `lost`
-        over = Signal()
+        over, told = Signal(), Signal()
         m.d.comb += [
             wants_answer.eq(here & ~stale & ~arrival & ~counted),
             over.eq(here & (stale | arrival | (passed & (counted | counting)))),
@@ -206,7 +206,7 @@ class ResponseScheduler(wiring.Component):
             self.token_done.eq(over & arrival),
             self.answered_o.payload.eq(answer),
             self.answered_o.valid.eq(Mux(own, ~own_stale, here & ~stale & ~arrival & ~passed)),
-            self.lost_told.eq(own & (own_stale | self.answered_o.ready)),
+            told.eq(own & (own_stale | self.answered_o.ready)),
         ]
         with m.If(own):
             m.d.comb += [
@@ -220,6 +220,7 @@ class ResponseScheduler(wiring.Component):
             arrival.eq((answer.status == AccessStatus.OK) & ~answer.last),
             counted.eq((counted | counting) & ~over),
             own_stale.eq(token_out & (self.qp == token_qp)),
+            self.lost_told.eq(told),
         ]
         with m.If(over):
             m.d.sync += passed.eq(0)
@@ -227,8 +228,8 @@ class ResponseScheduler(wiring.Component):
             m.d.sync += passed.eq(1)
         with m.If(self.token_done):
             m.d.sync += token_out.eq(0)
-        with m.If(self.lost_told):
+        with m.If(told):
             m.d.sync += own.eq(0)
-        with m.Elif(self.lost & ~(self.answered_o.valid & ~self.answered_o.ready)):
+        with m.Elif(self.lost & ~self.lost_told & ~(self.answered_o.valid & ~self.answered_o.ready)):
             m.d.sync += own.eq(1)
         return m

@@ -20,8 +20,8 @@ InlineWord = data.StructLayout({"data": 64, "count": 3, "last": 1})
 class InlineQueue(wiring.Component):
     """Collects words of 64 bits into beats of ``data_width``.
 
-    Holds 16 words. A word comes out in the cycle after ``put`` with ``data_width`` 64; a wider beat two cycles after
-    its last word. One word a cycle; one beat every ``data_width // 64`` + 1 cycles if wider than 64 bits.
+    Holds 16 words. With ``data_width`` 64 a word comes out 2 cycles after ``put``, and so does a wider beat, after its
+    last word. One word a cycle; one beat every ``data_width // 64`` + 1 cycles if wider than 64 bits.
 
     Parameters
     ----------
@@ -75,13 +75,17 @@ class InlineQueue(wiring.Component):
             m.d.sync += first.eq(beat.last)
         m.d.comb += beat.first.eq(first)
         if lanes == 1:
+            full, out = Signal(), Signal(InlineWord, reset_less=True)
+            free = ~full | self.o.ready
             m.d.comb += [
-                self.o.valid.eq(~empty),
-                beat.data.eq(word.data),
-                beat.count.eq(bytes_here),
-                beat.last.eq(word.last),
-                take.eq(self.o.valid & self.o.ready),
+                self.o.valid.eq(full),
+                beat.data.eq(out.data),
+                beat.count.eq(Cat(out.count, out.count == 0)),
+                beat.last.eq(out.last),
+                take.eq(~empty & free),
             ]
+            with m.If(free):
+                m.d.sync += [full.eq(~empty), out.eq(word)]
             return m
         lane = Signal(range(lanes))
         gathered = Signal(self.data_width)

@@ -264,11 +264,16 @@ class Acknowledger(wiring.Component):
             ),
             said.eq(~(completes & ~self.completion.ready) & ~(releases & ~self.release.ready)),
         ]
+        # The number is counted a cycle later; whether there are any is known at once.
         early_leave, early_done = leave & early, done_due & self.done.valid
-        with m.If(early_leave & ~early_done):
-            m.d.sync += [dones_due.eq(dones_due + 1), done_due.eq(1)]
-        with m.Elif(early_done & ~early_leave):
-            m.d.sync += [dones_due.eq(dones_due - 1), done_due.eq(dones_due != 1)]
+        more, less, due = Signal(), Signal(), Signal.like(dones_due)
+        m.d.comb += due.eq(dones_due + more - less)
+        m.d.sync += [
+            more.eq(early_leave),
+            less.eq(early_done),
+            dones_due.eq(due),
+            done_due.eq(early_leave | (due > 1) | ((due == 1) & ~early_done)),
+        ]
         with m.If(leave):
             m.d.sync += [response.eq(0), of_job.eq(1)]
         with m.FSM():
