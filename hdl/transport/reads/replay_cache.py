@@ -57,7 +57,7 @@ class ReplayCache(wiring.Component):
     operands : stream of ``AtomicOperands``
         One an atomic, in order.
     result : stream of ``AtomicResult``
-        One an atomic, in order; taken at once, or a cycle later if a READ is written.
+        One an atomic, in order, every second cycle at most; taken at once, or a cycle later if a READ is written.
     search : 1
         Strobe; the inputs must stand until the cycle after ``done``, and no result of the QP may be missing.
     done : 1
@@ -107,7 +107,7 @@ class ReplayCache(wiring.Component):
         # Of the atomics under way, in order: those whose operands are gone, and those whose result has come.
         tail, given, head = Signal(bits + 1), Signal(bits + 1), Signal(bits + 1)
         result = self.result
-        taken = Signal()
+        there, taken = Signal(), Signal()
         writes_read, read_slot, read_ok = Signal(), Signal(4), Signal()  # a READ is written
         m.d.comb += [
             needs_write.addr.eq(tail),
@@ -123,7 +123,7 @@ class ReplayCache(wiring.Component):
             needs_read.addr.eq(given),
             owners_read.addr.eq(head),
             self.operands.payload.eq(needs_read.data),
-            result.ready.eq((head != tail) & ~writes_read),
+            result.ready.eq(there & ~writes_read),
             taken.eq(result.valid & result.ready),
             kept.w_addr.eq(Mux(writes_read, Cat(read_slot, self.qp), Cat(owners_read.data.slot, owners_read.data.qp))),
             kept.w_data.psn.eq(Mux(writes_read, self.entry.psn, owners_read.data.psn)),
@@ -139,6 +139,7 @@ class ReplayCache(wiring.Component):
             given.eq(given + (self.operands.valid & self.operands.ready)),
             self.operands.valid.eq((given != tail) & ~(self.operands.valid & self.operands.ready)),
             head.eq(head + taken),
+            there.eq((head != tail) & ~taken),
             self.room.eq((tail - head)[:bits] != self.atomics - 1),
         ]
 
