@@ -47,7 +47,7 @@ class ReceiveLookup(wiring.Component):
     accepted go there, too, with ``accept`` 0, because their payload has to be taken away even if nobody wants it.
 
     The responder's flushes and the tokens of the command block come the same way, so all that concerns a context is in
-    one order. Behind what has been offered already tokens go first; flushes and packets take turns.
+    one order. Tokens go first, but not before a flush that has been chosen; flushes and packets take turns.
 
     A packet is at an output 4 cycles after it was first seen, and there is one each 4 cycles, see
     :class:`verbena.hdl.context.fetch.ContextFetch`. ``accept`` follows in the next cycle. Packets do not overtake each
@@ -117,19 +117,27 @@ class ReceiveLookup(wiring.Component):
         bits = ceil_log2(self.qps)
         header = self.header.payload
 
-        # -- What is fetched next: a packet, if none of the others has been chosen, a cycle before it is offered.
+        # -- What is fetched next: a packet, if none of the others was chosen in a cycle before. Until it can be taken
+        # another may still be chosen.
         tokens = (self.request_control, self.response_control)
         others = (*tokens, self.flush)
         chosen, waiting = Signal(len(others)), Signal(len(others))
         other, token = Signal(), Signal(QpControl)  # what has been chosen; of a flush the QP counts
-        taken = Signal()
+        taken, packets_turn = Signal(), Signal()
         item, slot = fetch.i.payload.item, fetch.i.payload.slot
         m.d.comb += [
             other.eq(chosen.any()),
             taken.eq(fetch.i.valid & fetch.i.ready),
-            waiting.eq(Cat(*(port.valid & ~mine for port, mine in zip(tokens, chosen)), self.flush.valid & ~other)),
+            waiting.eq(
+                Cat(
+                    *(port.valid & ~mine for port, mine in zip(tokens, chosen)),
+                    self.flush.valid & ~other & ~(self.header.valid & packets_turn),
+                )
+            ),
         ]
-        with m.If(taken | ~(other | self.header.valid)):
+        with m.If(taken & (~other | chosen[2])):
+            m.d.sync += packets_turn.eq(other)
+        with m.If(taken | ~other):
             m.d.sync += chosen.eq(waiting & -waiting)
             with m.If(waiting[0]):
                 m.d.sync += token.eq(self.request_control.payload)

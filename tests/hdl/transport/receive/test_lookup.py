@@ -213,8 +213,8 @@ def test_tokens_go_first_and_flushes_in_turns():
 
     simulate(dut, script, seed=rng.seed_value)
     packet, flush = (Work.PACKET, 1, 1), (Work.FLUSH, 2, 2)
-    # The packet has been offered already when the others come.
-    assert out == [packet, (Work.CONTROL, 3, 3), (Work.CONTROL, 4, 4), packet, flush, packet, flush, packet]
+    # The packet is taken in the cycle in which the others come.
+    assert out == [packet, (Work.CONTROL, 3, 3), (Work.CONTROL, 4, 4), flush, packet, flush, packet, flush]
 
 
 def test_what_is_written_back_comes_with_the_next_packet():
