@@ -1,6 +1,6 @@
 """Blocks of memory on chip that all rings share, and which of them hold a ring's WQEs."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -19,10 +19,10 @@ class BlockPool(wiring.Component):
     One block is kept aside, the *spare*, so that what cannot wait finds one.
 
     *Latency*: ``take``, ``give``, ``land`` and ``drop`` act at the end of their cycle, and only one of them may come in
-    a cycle; the next ``offer`` stands in the second cycle after one was taken. What is said to be consumed takes 2
-    cycles, and 2 more for each block that goes back. ``drop`` gives a block a cycle back. For as many cycles after
-    a reset as there are QPs, or blocks if these are more, it is not ``awake``: nothing is offered, and nothing may be
-    dropped.
+    a cycle; the next ``offer`` stands in the second cycle after one was taken. What is said to be consumed takes 3
+    cycles, and 3 more for each block that goes back; a cycle in which one of those four comes is lost. ``drop`` gives
+    a block a cycle back. A block that went back may be offered 3 cycles later. For as many cycles after a reset as
+    there are QPs, or blocks if these are more, it is not ``awake``: nothing is offered, and nothing may be dropped.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ class BlockPool(wiring.Component):
         The spare becomes the only block of a QP that holds none.
     done, done_qp, done_index, ignore_consumed, heard
         All WQEs of the QP before this index are consumed; this stays until ``heard``, in which cycle all blocks have
-        gone back that hold no other. With ``ignore_consumed`` none goes back. ``heard`` does not wait for anything
-        outside.
+        gone back that hold no other. Whoever cannot hear it then is told again. With ``ignore_consumed`` none goes
+        back. ``heard`` does not wait for anything outside.
     hold : 1
         No block of the QP ``done_qp`` may go back in this cycle.
     drop, drop_qp : 1, QP index
-        All blocks of the QP go back; only while ``may_drop`` and not ``done``.
+        All blocks of the QP go back; only while ``may_drop``, and while nothing of the QP is ``done``.
     may_drop : 1
     place_qp, places
         The blocks of the QP's first two pieces, 2 cycles later: that whose number is even, and that whose number is
@@ -150,13 +150,16 @@ class BlockPool(wiring.Component):
         free, (free_first,) = self._memory(m, "frees", block_bits, self.blocks, 1)
         begin, end = Signal(block_bits + 1), Signal(block_bits + 1, init=self.blocks)
         frees, freed = Signal(), Signal(block_bits)
+        freeing, going = Signal(), Signal(block_bits)  # the same, a cycle later: it is written from registers
+        m.d.sync += [freeing.eq(frees & self.awake), going.eq(freed)]
         m.d.comb += [
             free.addr.eq(Mux(self.awake, end[:block_bits], at)),
-            free.data.eq(Mux(self.awake, freed, at)),
-            free.en.eq(frees | ~self.awake),
+            free.data.eq(Mux(self.awake, going, at)),
+            free.en.eq(freeing | ~self.awake),
             free_first.addr.eq(begin),
         ]
-        m.d.sync += end.eq(end + (frees & self.awake))
+        with m.If(freeing):
+            m.d.sync += end.eq(end + 1)
         with m.If((begin != end) & ~self.any & self.awake):
             m.d.sync += [self.any.eq(1), self.offer.eq(free_first.data), begin.eq(begin + 1)]
         with m.If(self.take):
@@ -166,45 +169,45 @@ class BlockPool(wiring.Component):
         with m.If(self.land):
             m.d.sync += self.spare_valid.eq(0)
 
-        # -- What is consumed: its QP's first block is looked up, and judged in the next cycle.
-        first, judging = Signal(block_bits), Signal()
-        stale, pops = Signal(), Signal()
+        # -- What is consumed: its QP's first block is looked up, then what stands with that block, and in the third
+        # cycle it goes back, or not. What was looked up counts only if nothing else came meanwhile.
+        first, looked, judged = Signal(block_bits), Signal(), Signal()
+        stale, only, next_ = Signal(), Signal(), Signal(block_bits)
+        pops = Signal()
         walking, walk, walk_end = Signal(), Signal(block_bits), Signal(block_bits)
+        # Whether the block's piece is that of ``done_index``, for each stride: the stride comes late.
+        pieces = [self.done_index >> (ceil_log2(self.size) - stride) for stride in self.strides]
+        same = [row_done.data.piece == each[: len(row_done.data.piece)] for each in pieces]
         busy = self.take | self.give | self.land | self.drop | walking
-        done_at = Mux(self.done, self.done_qp, self.drop_qp)
+        done_at = Mux(self.drop, self.drop_qp, self.done_qp)
         m.d.comb += [
             *(port.addr.eq(done_at) for port in (head_done, tail_done, holds_done)),
             row_done.addr.eq(first),
             follow_done.addr.eq(Mux(walking, walk, first)),
-            stale.eq(
-                holds_done.data
-                & ~self.ignore_consumed
-                & (row_done.data.piece != piece(self.done_index, row_done.data.stride))
-            ),
-            self.heard.eq(judging & ~stale),
-            pops.eq(judging & stale & ~busy & ~self.hold),
+            self.heard.eq(judged & ~stale),
+            pops.eq(judged & stale & ~busy & ~self.hold),
             self.may_drop.eq(self.awake & ~walking),
         ]
-        m.d.sync += [first.eq(head_done.data), judging.eq(self.done & ~judging & ~busy)]
+        m.d.sync += [
+            first.eq(head_done.data),
+            looked.eq(self.done & ~looked & ~judged & ~busy),
+            judged.eq(looked & ~busy),
+            stale.eq(holds_done.data & ~self.ignore_consumed & ~Array(same)[row_done.data.stride]),
+            only.eq(tail_done.data == first),
+            next_.eq(follow_done.data),
+        ]
 
         # -- The writes; one thing at a time.
         number = Signal(row.members["stride"])
         m.d.comb += [
             head.addr.eq(Mux(self.land, self.land_qp, Mux(self.take, self.qp, self.done_qp))),
-            head.data.eq(Mux(self.land, self.spare, Mux(self.take, self.offer, follow_done.data))),
-            head.en.eq((self.take & self.first) | self.land | (pops & (tail_done.data != first))),
+            head.data.eq(Mux(self.land, self.spare, Mux(self.take, self.offer, next_))),
+            head.en.eq((self.take & self.first) | self.land | (pops & ~only)),
             tail.addr.eq(Mux(self.land, self.land_qp, self.qp)),
             tail.data.eq(Mux(self.land, self.spare, self.offer)),
             tail.en.eq(self.take | self.land),
             holds.data.eq((self.take | self.land) & self.awake),
-            holds.en.eq(
-                ~self.awake
-                | (self.take & self.first)
-                | self.land
-                | self.give
-                | self.drop
-                | (pops & (tail_done.data == first))
-            ),
+            holds.en.eq(~self.awake | (self.take & self.first) | self.land | self.give | self.drop | (pops & only)),
             follow.addr.eq(self.behind),
             follow.data.eq(self.offer),
             follow.en.eq(self.take & ~self.first),

@@ -46,9 +46,10 @@ class CompletionWriter(wiring.Component):
     """Writes each ``Completion`` as a CQE into the ring of its CQ, and raises an event once the CQE is visible.
 
     A CQE takes 7 cycles at 64 bits, 5 from 128 bits on, one less behind another one of the same CQ; ``writes`` CQEs are
-    in flight. ``write`` and ``data`` come in the cycle after a completion if ``hint_cq`` told of it 3 cycles before.
+    in flight. ``write`` and ``data`` come 2 cycles after a completion if ``hint_cq`` told of it 2 cycles before.
     ``done`` is taken at once (but not in the two cycles behind its own write) and waits for nobody: nor do arming and
-    events ever stop CQEs of CQs that have their slot.
+    events ever stop CQEs of CQs that have their slot. A doorbell is taken every third cycle at most, and counts from
+    the third cycle on.
 
     *Slots*: a CQ has a place on chip while it is used, the one that the low bits of its number say. A completion, or a
     command, of another one of these waits until no CQE is in flight and the CQ that is there has no event to say. Then
@@ -168,34 +169,46 @@ class CompletionWriter(wiring.Component):
         # -- Whoever is idle looks up what may be needed next: `known`: row, position and notice are those of `number`;
         # `placed`: and what derives from them is, too.
         controlled = Signal()  # a command's CQ is looked at
-        whole = Signal(len(payload.cq))
-        number, cq = whole[:CQN_BITS], whole[:cq_bits]
+        whole, before = Signal(len(payload.cq)), Signal(len(payload.cq))  # in this cycle, and in the one before
+        number, cq = before[:CQN_BITS], before[:cq_bits]
         row, record = table.row, reader.record
         position, used, slot = Signal(16), Signal(16), Signal(16)
-        dead, match, beyond, phase = Signal(), Signal(), Signal(), Signal()
+        dead, match, beyond, phase, full = Signal(), Signal(), Signal(), Signal(), Signal()
         base = Signal(64)
         looking, same, known, placed = Signal(), Signal(), Signal(), Signal()
-        before = Signal.like(whole)
+        waits, drains = Signal(), Signal()  # a completion is not taken in this cycle; a CQ gives its slot
+        steady, settled = Signal(), Signal()  # `whole` is `before`, because whoever is looked at stays
+        holder = Signal(tag)
+        filled = Signal()
         sized = Cat(row.log_size > k for k in range(16))
         coming = Mux(self.completion.valid, payload.cq, self.hint_cq)
+        # Whether `whole` is `before`; compared one by one, since the multiplexer would come before the comparison.
+        stays = Mux(
+            controlled,
+            settled,
+            Mux(self.completion.valid, payload.cq == before, self.hint_cq == before),
+        )
         m.d.comb += [
             whole.eq(Mux(controlled, self.control.payload.cq, coming)),
-            known.eq(same & (whole == before) & ~table.write_conflict[1]),
-            table.index.eq(cq),
-            produced.addr.eq(cq),
-            consumed.addr.eq(cq),
-            here.addr.eq(cq),
-            notices.look.eq(cq),
+            known.eq(same & steady & ~table.write_conflict[1]),
+            *(port.addr.eq(whole[:cq_bits]) for port in (produced, consumed, here)),
+            table.index.eq(whole[:cq_bits]),
+            notices.look.eq(whole[:cq_bits]),
         ]
         m.d.sync += [
             before.eq(whole),
-            same.eq(looking & (whole == before) & ~consume.en & ~notices.changed),
-            placed.eq(looking & known),
+            steady.eq(waits | drains),
+            settled.eq(drains & controlled),
+            filled.eq(place.en),
+            same.eq(looking & stays & ~consume.en & ~notices.changed & ~filled),
+            placed.eq(looking & same & stays & ~table.write_conflict[1]),
             position.eq(produced.data),
             used.eq(produced.data - consumed.data),
             dead.eq(notices.notice.dead),
-            match.eq(here.data.valid & (here.data.high == number[cq_bits:])),
-            beyond.eq((whole >> self.log_size) != 0),
+            holder.eq(here.data),
+            match.eq(holder.valid & (holder.high == number[cq_bits:])),
+            beyond.eq((before >> self.log_size) != 0),
+            full.eq((used & ~sized) != 0),
             slot.eq(position & sized),
             base.eq(row.base),
             phase.eq(~position.bit_select(row.log_size, 1)),
@@ -203,6 +216,7 @@ class CompletionWriter(wiring.Component):
 
         # -- One CQE: look up, check, write. Or another CQ gets the slot.
         unplaced, go = Signal(), Signal()
+        checks, over = Signal(), Signal()  # whether the ring is full is seen in this cycle: it is
         saving = Signal()  # what is written is a record
         reset, filling, sweeping = Signal(), Signal(), Signal()
         quiet = Signal()
@@ -222,27 +236,39 @@ class CompletionWriter(wiring.Component):
                 with m.If(swept == self.cqs - 1):
                     m.next = "LOOK"
             with m.State("LOOK"):
-                m.d.comb += [looking.eq(1), quiet.eq(~self.completion.valid & ~self.control.valid)]
+                m.d.comb += [
+                    looking.eq(1),
+                    waits.eq(self.completion.valid & ~self.control.valid),
+                    quiet.eq(~self.completion.valid & ~self.control.valid),
+                ]
                 m.d.sync += [controlled.eq(0), saving.eq(0)]
                 with m.If(self.control.valid):
                     m.d.sync += controlled.eq(1)
                     m.next = "DRAIN"
-                with m.Elif(self.completion.valid & flights.i.ready & known):
+                with m.Elif(flights.i.ready & known):
                     with m.If(beyond):
                         m.next = "DROP"
                     with m.Elif(~match):
                         m.next = "DRAIN"
                     with m.Elif(~row.valid | dead):
                         m.next = "DROP"
-                    with m.Elif((used & ~sized) != 0):
+                    with m.Elif(placed & full):
                         m.next = "OVERRUN"
                     with m.Else():
                         m.d.comb += go.eq(placed & ~self.write.valid)
-                        m.d.sync += unplaced.eq(~go)
+                        m.d.sync += [unplaced.eq(~go), checks.eq(~placed)]
                         m.next = "SEND"
             with m.State("SEND"):
-                m.d.comb += [self.data.valid.eq(~last | ~unplaced), self.data.payload.last.eq(last)]
-                with m.If(self.data.valid & self.data.ready):
+                m.d.comb += [
+                    over.eq(checks & full),
+                    self.data.valid.eq(~over & (~last | ~unplaced)),
+                    self.data.payload.last.eq(last),
+                ]
+                m.d.sync += checks.eq(0)
+                with m.If(over):
+                    m.d.sync += unplaced.eq(0)
+                    m.next = "OVERRUN"
+                with m.Elif(self.data.valid & self.data.ready):
                     m.d.sync += [beat.eq(beat + 1), last.eq(beat == beats - 2)]
                     with m.If(last):
                         m.d.sync += [beat.eq(0), last.eq(beats == 1)]
@@ -260,16 +286,17 @@ class CompletionWriter(wiring.Component):
 
             # Nothing of any CQ is in flight, and nothing is to be said of the one that has the slot.
             with m.State("DRAIN"):
-                m.d.comb += looking.eq(1)
-                with m.If(known & placed & (flights.level == 0) & ~notices.busy & ~notices.lost):
+                m.d.comb += [looking.eq(1), drains.eq(1)]
+                still = (flights.level == 0) & ~notices.answer & ~notices.busy & ~notices.lost
+                with m.If(known & placed & still):
                     with m.If(controlled & match):
                         m.next = "RESET"
                     with m.Elif(~notices.notice.waiting):
                         m.next = "GIVE"
             with m.State("GIVE"):
-                m.d.sync += old_number.eq(Cat(cq, here.data.high))
+                m.d.sync += old_number.eq(Cat(cq, holder.high))
                 m.next = "ASK"
-                with m.If(here.data.valid):
+                with m.If(holder.valid):
                     m.d.sync += [saving.eq(1), unplaced.eq(1)]
                     m.next = "SAVE"
             with m.State("SAVE"):
@@ -343,25 +370,43 @@ class CompletionWriter(wiring.Component):
                 table.write.data.eq(words.word_select(word, 32)),
             ]
 
-        # -- Doorbells: of a CQ without a slot they are in its record, and who reads it knows that they came.
-        rung, rung_number, has_slot = Signal(), Signal(CQN_BITS), Signal()
+        # -- Doorbells: of a CQ without a slot they are in its record, and who reads it knows that they came. One is
+        # taken, looked up, and a cycle later written, if meanwhile no slot was filled.
+        held, judged, has_slot = Signal(), Signal(), Signal()
+        arms_it, rung_number = Signal(), Signal(CQN_BITS)
+        index, arms = Signal.like(self.consumer.payload.index), Signal(data.StructLayout(Arms))
+        closed = filling | sweeping
         consumer = Mux(record.consumer_ring == record.ring, record.consumer, 0)
         arm = notices.arm
-        m.d.comb += [
-            rung_number.eq(Mux(self.consumer.valid, self.consumer.payload.cq, self.arm.payload.cq)),
-            rung_here.addr.eq(rung_number[:cq_bits]),
+        sets, rung = Signal(), Signal()
+        with m.If(~held):
+            m.d.sync += [
+                held.eq(self.consumer.valid | self.arm.valid),
+                arms_it.eq(~self.consumer.valid),
+                rung_number.eq(Mux(self.consumer.valid, self.consumer.payload.cq, self.arm.payload.cq)),
+                index.eq(self.consumer.payload.index),
+                *(arms[name].eq(self.arm.payload[name]) for name in Arms),
+            ]
+        with m.If(rung):
+            m.d.sync += held.eq(0)
+        m.d.sync += [
             has_slot.eq(rung_here.data.valid & (rung_here.data.high == rung_number[cq_bits:])),
-            self.consumer.ready.eq(~reset & ~filling & ~sweeping),
-            arm.valid.eq(self.arm.valid & ~self.consumer.valid & ~filling & ~sweeping & has_slot),
-            arm.payload.number.eq(self.arm.payload.cq),
-            *(arm.payload[name].eq(self.arm.payload[name]) for name in Arms),
-            self.arm.ready.eq(~self.consumer.valid & ~filling & ~sweeping & (arm.ready | ~has_slot)),
-            rung.eq((self.consumer.valid & self.consumer.ready) | (self.arm.valid & self.arm.ready)),
+            judged.eq(held & ~rung & ~closed),
+        ]
+        m.d.comb += [
+            self.consumer.ready.eq(~held),
+            self.arm.ready.eq(~held & ~self.consumer.valid),
+            rung_here.addr.eq(rung_number[:cq_bits]),
+            arm.valid.eq(judged & ~closed & arms_it & has_slot),
+            arm.payload.number.eq(rung_number),
+            *(arm.payload[name].eq(arms[name]) for name in Arms),
+            sets.eq(judged & ~closed & ~arms_it & ~reset),
+            rung.eq(sets | (judged & ~closed & arms_it & (arm.ready | ~has_slot))),
             reader.rung.eq(rung),
             reader.rung_number.eq(rung_number),
-            consume.addr.eq(Mux(reset | filling, cq, self.consumer.payload.cq)),
-            consume.data.eq(Mux(filling, consumer, Mux(reset, 0, self.consumer.payload.index))),
-            consume.en.eq(reset | filling | (self.consumer.valid & self.consumer.ready & has_slot)),
+            consume.addr.eq(Mux(reset | filling, cq, rung_number)),
+            consume.data.eq(Mux(filling, consumer, Mux(reset, 0, index))),
+            consume.en.eq(reset | filling | (sets & has_slot)),
         ]
 
         # -- What is written.
@@ -394,7 +439,7 @@ class CompletionWriter(wiring.Component):
             m.d.sync += self.write.valid.eq(~self.write.ready)
         with m.Else():
             m.d.sync += [
-                self.write.valid.eq(unplaced | go),
+                self.write.valid.eq((unplaced & ~over) | go),
                 self.write.payload.length.eq(CQE.size),
                 self.write.payload.address.eq(Cat(offset[:12], base[12:] + offset[12:])),
             ]
@@ -413,12 +458,14 @@ class CompletionWriter(wiring.Component):
         m.d.comb += [
             self.done.ready.eq(flights.o.valid),
             flights.o.ready.eq(self.done.valid),
+            notices.lost_number.eq(old_number),
+            self.count_cqes.eq(notices.count_cqes),
+        ]
+        m.d.sync += [
             notices.answer.eq(comes & ~answer.saves),
             notices.number.eq(answer.number),
             notices.urgent.eq(answer.urgent),
             notices.failed.eq(failed),
-            notices.lost_number.eq(old_number),
-            self.count_cqes.eq(notices.count_cqes),
         ]
         with m.If(notices.lost_said):
             m.d.sync += notices.lost.eq(0)

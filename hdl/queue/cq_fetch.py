@@ -39,7 +39,7 @@ class CqFetch(wiring.Component):
     go, number : 1, CQN
         Strobe, when nothing is being read.
     rung, rung_number : 1, CQN
-        Strobe: a doorbell of this CQ.
+        Strobe: a doorbell of this CQ, whose number stands here since the cycle before.
     request : stream of ``ReadRequest``; data : stream of ``PacketBeat``
         64 bytes each.
     done, bad : 1
@@ -68,17 +68,18 @@ class CqFetch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         number = Signal(CQN_BITS)
-        again, rings = Signal(), Signal()
+        again, rings, near = Signal(), Signal(), Signal()
         lanes = self.data_width // WORD
         beat = Signal(range(max(2, CQC_BYTES * 8 // self.data_width)))
         ends = Signal()
         m.d.comb += [
-            rings.eq(self.rung & (self.rung_number == number)),
+            rings.eq(self.rung & near),
             self.request.payload.address.eq(record_address(self.base, number)),
             self.request.payload.length.eq(CQC_BYTES),
             ends.eq(self.data.valid & self.data.ready & self.data.payload.last),
             self.bad.eq(self.data.payload.error),
         ]
+        m.d.sync += near.eq(self.rung_number == number)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += number.eq(self.number)

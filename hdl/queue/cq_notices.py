@@ -186,5 +186,7 @@ class CqNotices(wiring.Component):
                 self.event.payload.type.eq(EventType.CQ_ERR),
                 self.event.payload.number.eq(self.lost_number),
             ]
-        m.d.comb += self.idle.eq(~note.en & ~due.i.valid & (due.level == 0) & ~self.event.valid & ~self.lost)
+        m.d.comb += self.idle.eq(
+            ~self.answer & ~note.en & ~due.i.valid & (due.level == 0) & ~self.event.valid & ~self.lost
+        )
         return m

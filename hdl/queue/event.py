@@ -78,6 +78,9 @@ class EventWriter(wiring.Component):
         phase = Signal()
         slot = Signal(16)
         waits = Signal()  # nothing to do until the driver acts
+        room = Signal()  # the ring exists, and is not full
+        may = Signal()  # and another EQE may be in flight
+        held = Signal(Event)
         sized = Cat(self.eq_log_size > k for k in range(16))
 
         launched = Signal()
@@ -86,23 +89,27 @@ class EventWriter(wiring.Component):
             used.eq(producer - self.eq_consumer),
             self.interrupt.eq(exists & ~reset & (written != self.eq_consumer)),
         ]
+        open_ = exists & ((used & ~sized) == 0)
+        m.d.sync += [room.eq(open_), may.eq(open_ & ~flying.all())]
         m.d.sync += flying.eq(flying + launched - self.done.valid)
         with m.If(self.done.valid):
             m.d.sync += written.eq(written + 1)
         with m.If(self.eq_reset):
             m.d.sync += reset.eq(1)
         with m.FSM():
-            with m.State("SETTLE"):  # `used` follows `producer` one cycle later
+            with m.State("SETTLE"):  # `room` and `may` follow `producer` two cycles later
+                m.next = "SETTLED"
+            with m.State("SETTLED"):
                 m.next = "IDLE"
             with m.State("IDLE"):
-                full = (used & ~sized) != 0
-                m.d.comb += waits.eq(~reset & (~self.event.valid | full | ~exists))
+                m.d.comb += [waits.eq(~reset & ~(self.event.valid & room)), self.event.ready.eq(~reset & may)]
+                m.d.sync += held.eq(self.event.payload)
                 m.d.sync += [slot.eq(producer & sized), phase.eq(~producer.bit_select(self.eq_log_size, 1))]
                 with m.If(reset):
                     with m.If(flying == 0):
                         m.d.sync += [reset.eq(self.eq_reset), exists.eq(1), producer.eq(0), written.eq(0)]
                         m.next = "SETTLE"
-                with m.Elif(exists & self.event.valid & ~full & ~flying.all()):
+                with m.Elif(self.event.valid & may):
                     m.d.sync += [unplaced.eq(1), producer.eq(producer + 1)]
                     m.d.comb += launched.eq(1)
                     m.next = "SEND"
@@ -113,13 +120,12 @@ class EventWriter(wiring.Component):
                     m.d.sync += number.eq(number + 1)
                     with m.If(last):
                         m.d.sync += number.eq(0)
-                        m.d.comb += self.event.ready.eq(1)
                         m.next = "IDLE"
 
         eqe = Signal(record_layout(EQE))
         m.d.comb += [
-            eqe.type.eq(self.event.payload.type),
-            eqe.number.eq(self.event.payload.number),
+            eqe.type.eq(held.type),
+            eqe.number.eq(held.number),
             eqe.phase.eq(phase),
             self.data.payload.data.eq(eqe.as_value().word_select(number, min(128, self.data_width))),
             self.data.payload.count.eq(min(EQE.size, self.data_width // 8)),
@@ -127,10 +133,10 @@ class EventWriter(wiring.Component):
             self.write.payload.length.eq(EQE.size),
             self.idle.eq(waits & (flying == 0)),
         ]
-        with m.If(self.write.ready):
-            m.d.sync += self.write.valid.eq(0)
         offset = slot << 4
-        with m.If(unplaced & (~self.write.valid | self.write.ready)):
+        with m.If(self.write.valid):
+            m.d.sync += self.write.valid.eq(~self.write.ready)
+        with m.Elif(unplaced):
             m.d.sync += [
                 unplaced.eq(0),
                 self.write.valid.eq(1),

@@ -55,9 +55,9 @@ class ReadyQueue(wiring.Component):
         added_write, added_read = added.write_port(), added.read_port(domain="comb")
         served_write, served_read = served.write_port(), served.read_port(domain="comb")
 
-        head = Signal(bits + 1)
+        head, after = Signal(bits + 1), Signal(bits + 1, init=1)  # the row to be read next, and the one behind it
         tail = Signal(bits + 1)
-        unread = Signal()
+        unread = Signal()  # `head` is not `tail`
         coming, deciding = Signal(), Signal()  # what is added is looked up, and a cycle later queued or not
         coming_id, deciding_id = Signal(bits), Signal(bits)
         waits = Signal()
@@ -81,7 +81,6 @@ class ReadyQueue(wiring.Component):
 
         m.d.comb += [
             self.i.ready.eq(1),
-            unread.eq(head != tail),
             self.empty.eq(~unread & ~coming & ~deciding & ~self.o.valid),
             free.eq(~self.o.valid | self.o.ready),
             added_read.addr.eq(coming_id),
@@ -120,7 +119,8 @@ class ReadyQueue(wiring.Component):
                 moved_mark.eq(read.data.mark),
             ]
         with m.If(unread & free):
-            m.d.sync += head.eq(head + 1)
+            m.d.sync += [head.eq(after), after.eq(after + 1)]
+        m.d.sync += unread.eq(add | (unread & ~(free & (after == tail))))
         with m.If(add):
             m.d.sync += tail.eq(tail + 1)
         return m

@@ -8,7 +8,7 @@ from verbena.hdl.queue.block_pool import BlockPool
 
 QPS, BLOCKS, SIZE = 2, 4, 256
 DEPTH = 16
-SETTLED = 3
+SETTLED = 4
 """Cycles after which one of two blocks that went back is offered, if nothing happens meanwhile."""
 STRIDES = (6, 7)
 """Logarithm of each QP's stride: WQEs of 64 bytes, four a block, and of 128, two."""
@@ -80,7 +80,7 @@ class Blocks(wiring.Component):
         with m.If(land):
             assume(m, pool.spare_valid & (count == 0) & unused)
         with m.If(drop):
-            assume(m, pool.may_drop & ~self.done)
+            assume(m, pool.may_drop & ~(self.done & (self.done_qp == qp)))
         with m.If(grow):
             assume(m, (count != 0) & ~aligned)
         room = Mux(qp, 2 - at[:1], 4 - at[:2])

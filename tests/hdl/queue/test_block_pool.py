@@ -212,7 +212,7 @@ def test_it_sleeps_until_nobody_holds_anything(qps, blocks):
 
 
 def test_cycles():
-    """2 cycles to hear what is consumed, 2 more a block; an offer every second cycle."""
+    """3 cycles to hear what is consumed, 3 more a block; an offer every second cycle."""
     rng = make_rng()
     world = World(rng, 2, 16, 256, range(6, 8))
     dut, ring = world.dut, world.rings[0]
@@ -236,7 +236,7 @@ def test_cycles():
             ctx.set(dut.first, 0)
         assert all(offer == "wait" for offer, _ in list(pairwise(offers))[1::2])
         ring.issued = 20
-        for index, cycles in (1, 2), (5, 4), (17, 8):
+        for index, cycles in (1, 3), (5, 6), (17, 12):
             ctx.set(dut.done_index, index)
             ctx.set(dut.done, 1)
             count = 1

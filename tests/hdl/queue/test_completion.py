@@ -149,6 +149,7 @@ class World:
     async def consume(self, ctx, cq, index):
         self.tell(cq, consumer=index)
         await send_all(ctx, self.dut.consumer, [{"cq": cq, "index": index}])
+        await ctx.tick().repeat(2)  # it counts from the third cycle on
 
     async def errors_in(self, ctx):
         while True:
@@ -647,7 +648,7 @@ def test_rate(data_width, most):
     world.run(testbench)
 
 
-@pytest.mark.parametrize(("hint", "wait"), [(0, 4), (1, 1)])
+@pytest.mark.parametrize(("hint", "wait"), [(0, 4), (1, 2)])
 def test_latency(hint, wait):
     world = World(shared(CompletionWriter, 64, 2), make_rng(1), stall=0, latency=(32, 32))
     world.hints = 0
