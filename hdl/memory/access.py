@@ -24,8 +24,9 @@ class AccessUnit(wiring.Component):
     """Turns runs of accesses into runs of pieces: key check (:class:`.mpt.Protection`), then translation
     (:class:`.mtt.Translation`), for two clients.
 
-    On hits a piece comes 8 cycles after its request (or up to 10, if a cache looks into the wrong way first), and a
-    client is served every 4 cycles, also if both are busy; an access that crosses a page boundary takes 8.
+    On hits a piece comes 9 cycles after its request (or up to 11, if a cache looks into the wrong way first; and one
+    more if the other client's request was the last one), and a client is served every 4 cycles, also if both are busy;
+    an access that crosses a page boundary takes 8.
 
     A miss costs the read and about 10 cycles more, and delays only its own client. Misses overlap: ``mpt_waiting``
     accesses of a client wait for their keys, ``mtt_waiting`` for their pages, and their reads are under way together.

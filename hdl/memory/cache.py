@@ -85,6 +85,7 @@ class Cache(wiring.Component):
     base : 64
         Bus address of record 0.
     read : stream of ``ReadRequest``
+        Its address is added up behind a register.
     fill : stream of ``PacketBeat``
         A packet a read. Always ready. ``error`` makes the record absent.
     invalidate : stream of ``all`` and ``index``
@@ -138,12 +139,15 @@ class Cache(wiring.Component):
         put, get = queue.write_port(), queue.read_port(domain="comb")
         tail, asked, head = (Signal(range(2 * self.reads), name=name) for name in ("tail", "asked", "head"))
         under_way = (tail - head)[: len(tail)]
+        # A read is queued every second cycle at most: when one is, both know of the one before.
+        crowded, full = Signal(), Signal()  # no prefetch has room; nothing has
         write = Signal()  # an answer is complete in `buffer`
         oldest = get.data  # while `write`
 
         # The lookup pipeline: stages 1 and 2 of the first way looked into; the second follows a cycle behind.
         lookup, invalidate = self.lookup, self.invalidate
         initial = Signal(init=1)
+        holds = Signal()  # an index is invalidated: no lookup starts
         valid1, valid2, second2, valid3 = (Signal(name=name) for name in ("valid1", "valid2", "second2", "valid3"))
         client1, client2, demand1, demand2, way1, way2 = (
             Signal(name=name) for name in ("client1", "client2", "demand1", "demand2", "way1", "way2")
@@ -155,10 +159,10 @@ class Cache(wiring.Component):
         way0 = recent.bit_select(lookup.payload.client, 1)
         start = lookup.valid & lookup.ready
         m.d.comb += [
-            lookup.ready.eq(~initial & ~valid1 & ~(invalidate.valid & ~invalidate.payload.all)),
+            lookup.ready.eq(~initial & ~valid1 & ~holds),
             ram.r_addr.eq(Mux(valid1, Cat(index1, ~way1), Cat(lookup.payload.index, way0))),
         ]
-        m.d.sync += [valid1.eq(start), valid2.eq(valid1)]
+        m.d.sync += [valid1.eq(start), valid2.eq(valid1), holds.eq(invalidate.valid & ~invalidate.payload.all)]
         with m.If(~valid1):
             m.d.sync += [
                 client1.eq(lookup.payload.client),
@@ -227,12 +231,16 @@ class Cache(wiring.Component):
             over.client.eq(client3),
             over.demand.eq(demand3),
             over.found.eq(found3),
-            lacks3.eq(undefined3 | (~demand3 & (under_way >= self.reads - CLIENTS))),
+            lacks3.eq(undefined3 | (~demand3 & crowded)),
             over.reads.eq(valid3 & ~found3 & ~lacks3 & (demand3 | ~same3)),
             over.again.eq(~found3 & lacks3),
             put.addr.eq(tail),
             put.data.eq(Cat(index2, tag2, victim2, client2, demand2)),
-            put.en.eq(second2 & (under_way != self.reads)),  # in vain on a hit, but known early
+            put.en.eq(second2 & ~full),  # in vain on a hit, but known early
+        ]
+        m.d.sync += [
+            crowded.eq(under_way >= self.reads - CLIENTS),
+            full.eq(Mux(over.reads, under_way == self.reads - 1, under_way == self.reads)),
         ]
         with m.If(over.reads):
             m.d.sync += [tail.eq(tail + 1), turn.eq(~turn), known.bit_select(client3, 1).eq(1)]
@@ -244,20 +252,17 @@ class Cache(wiring.Component):
 
         # Reads are asked for. One read port serves both this and, with precedence, what is written.
         ask = Signal()
+        number = Signal(index_bits + self.tag_width)
         m.d.comb += [
             get.addr.eq(Mux(write, head, asked)),
             ask.eq((asked != tail) & (~self.read.valid | self.read.ready) & ~write),
+            self.read.payload.address.eq(self.base + (number << ceil_log2(self.record.size))),
             self.read.payload.length.eq(self.record.size),
         ]
         with m.If(self.read.ready):
             m.d.sync += self.read.valid.eq(0)
         with m.If(ask):
-            number = Cat(get.data.index, get.data.tag)
-            m.d.sync += [
-                self.read.valid.eq(1),
-                self.read.payload.address.eq(self.base + (number << ceil_log2(self.record.size))),
-                asked.eq(asked + 1),
-            ]
+            m.d.sync += [self.read.valid.eq(1), number.eq(Cat(get.data.index, get.data.tag)), asked.eq(asked + 1)]
 
         # Answers.
         beats = max(1, self.record.size * 8 // self.data_width)
@@ -299,7 +304,8 @@ class Cache(wiring.Component):
             m.d.sync += clear_row.eq(Cat((clear_index + clear_way)[:index_bits], ~clear_way))
         with m.If(clear_last):
             m.d.sync += [clearing.eq(0), initial.eq(0)]
-        with m.If(~clearing & invalidate.valid & (everything | ~(valid1 | valid2 | second2 | valid3))):
+        empty = holds & ~(valid1 | valid2 | second2 | valid3)
+        with m.If(~clearing & invalidate.valid & (everything | empty)):
             m.d.sync += [clearing.eq(1), clear_row.eq(Mux(everything, 0, invalidate.payload.index))]
             with m.If(~everything):
                 m.d.sync += [stale.eq(under_way - write), known.eq(0)]

@@ -34,18 +34,16 @@ class Lookahead(wiring.Component):
     Members
     -------
     put : 1
-        Strobe: an access is written to row ``tail``. It can be looked up in the next cycle; or in this one, if
-        ``idle``.
+        Strobe: an access is written to row ``tail``. It can be looked up in the next cycle.
     room : 1
         A register: an access may come, and ``margin`` more.
     tail : row
     free : 1
-        The oldest access may leave. Once it is high it stays so until one leaves.
+        The oldest access may leave: its lookup may start from the next cycle on. Once it is high it stays so until one
+        leaves.
     can : 1
         A lookup is wanted: of ``row`` and ``part``; it is a demand lookup if ``demand``. One of each kind may be under
         way at a time.
-    idle : 1
-        The queue is empty, and an access that is put in this cycle can be looked up in it: of row ``tail``.
     pending : 1
         As ``can``, but also with ``over``: most likely there is a lookup to start in the next cycle.
     start : 1
@@ -53,8 +51,8 @@ class Lookahead(wiring.Component):
     more : 1
         In the cycle after ``start``: another part follows this one.
     over, over_demand, found, reads, again : 1
-        Strobe: a lookup is over; it is a demand lookup; it has found what it needs; or else, a read was queued; or
-        there was no room for that, and the same lookup should be tried again.
+        Strobe: a lookup is over, 3 cycles after its ``start`` at the earliest; it is a demand lookup; it has found what
+        it needs; or else, a read was queued; or there was no room for that, and the same lookup should be tried again.
     answered, answered_demand, answered_absent : 1
         Strobe: the oldest read is answered, that of a demand lookup, and there is no such record.
     forget : 1
@@ -80,7 +78,7 @@ class Lookahead(wiring.Component):
         answers = ("answered", "answered_demand", "answered_absent", "forget")
         super().__init__(
             {name: In(1) for name in strobes + answers}
-            | {name: Out(1) for name in ("room", "can", "demand", "idle", "pending", "part", "absent", "had_read")}
+            | {name: Out(1) for name in ("room", "can", "demand", "pending", "part", "absent", "had_read")}
             | {"row": Out(row), "tail": Out(row)}
         )
 
@@ -92,40 +90,38 @@ class Lookahead(wiring.Component):
         head, ahead = Signal(width), Signal(width)
         tail = Signal(width - part_bits)
         level = (tail - head[part_bits:])[: len(tail)]
-        m.d.sync += self.room.eq(level + self.put < self.depth - self.margin)
+        most = self.depth - self.margin
+        m.d.sync += self.room.eq(Mux(self.put, level < most - 1, level < most))
         with m.If(self.put):
             m.d.sync += tail.eq(tail + 1)
 
+        # What decides on a lookup are registers: nothing is compared in the cycle in which it starts.
         demanding, looking = Signal(), Signal()  # a demand lookup is under way; one of `ahead` is
         ready = Signal()  # the oldest access need not wait for a prefetch
         blocked = Signal()  # it waits for its demand read
-        level_one = head == ahead  # the oldest access has not been looked up yet
-        waits = ahead[part_bits:] != tail
-        behind = ready & ~level_one & ~blocked & self.free & ~demanding
+        level_one = Signal(init=1)  # it has not been looked up yet: `head` is `ahead`
+        waits = Signal()  # there is an access at `ahead`
+        behind, may_look = Signal(), Signal()  # a demand lookup of what has been looked up, one of `ahead` may start
+        may_leave = Signal()
         place = Mux(behind, head, ahead)
         m.d.comb += [
-            self.can.eq(behind | (waits & ~looking)),
+            self.can.eq(behind | may_look),
             self.pending.eq(self.can | self.over),
-            self.idle.eq(~looking & level_one & ~waits),
-            self.demand.eq(behind | (level_one & self.free)),
+            self.demand.eq(behind | (level_one & may_leave)),
             self.row.eq(place[part_bits:]),
             self.part.eq(place[0] if part_bits else 0),
             self.tail.eq(tail),
         ]
 
         # A demand lookup of an access that has not been looked up is one of `ahead`, too.
-        started, starts_demand = Signal(), Signal()
         both = Signal()
-        m.d.sync += started.eq(self.start)
-        with m.If(self.start):
-            m.d.sync += starts_demand.eq(self.demand)
-            with m.If(self.demand):
-                m.d.sync += [demanding.eq(1), both.eq(~behind)]
-            with m.If(~behind):
-                m.d.sync += looking.eq(1)
+        with m.If(self.start & self.demand):
+            m.d.sync += both.eq(~behind)
         next_head, next_ahead = Signal(width), Signal(width)
         if part_bits:
-            for mine, place, after in ((starts_demand, head, next_head), (~starts_demand, ahead, next_ahead)):
+            started, of_head, of_ahead = Signal(), Signal(), Signal()
+            m.d.sync += [started.eq(self.start), of_head.eq(self.demand), of_ahead.eq(~behind)]
+            for mine, place, after in ((of_head, head, next_head), (of_ahead, ahead, next_ahead)):
                 more = Signal(name=f"more_{after.name}")
                 with m.If(started & mine):
                     m.d.sync += more.eq(self.more)
@@ -133,40 +129,82 @@ class Lookahead(wiring.Component):
         else:
             m.d.comb += [next_head.eq(head + 1), next_ahead.eq(ahead + 1)]
 
-        # Which parts have a prefetch, and how many of these are answered whose access is not the oldest yet.
+        # Which parts have a prefetch, and how many of these are answered whose access is not the oldest yet. The part
+        # behind the oldest is read before the oldest leaves, and `known` if its lookup was over by then; a part that is
+        # not `ready` is looked at until it is.
         m.submodules.prefetched = prefetched = memory.Memory(shape=1, depth=1 << width - 1, init=[])
         put, get = prefetched.write_port(), prefetched.read_port(domain="comb")
-        answers = Signal(range(2 * self.depth + 1))
-        leaves, passes, evaluate, use = Signal(), Signal(), Signal(), Signal()
-        oldest = Signal(width)
+        answers, some = Signal(range(2 * self.depth + 1)), Signal()  # `some`: there are any
+        demand_over, leaves, passes, evaluate = Signal(), Signal(), Signal(), Signal()
+        use, used, comes = Signal(), Signal(), Signal()
+        head_meets, ahead_meets = Signal(), Signal()  # where head or ahead goes next stands ahead, or the tail
+        known, seen, has_prefetch = Signal(), Signal(), Signal()
         m.d.comb += [
-            leaves.eq(self.over & self.over_demand & self.found),
+            demand_over.eq(self.over & self.over_demand),
+            leaves.eq(demand_over & self.found),
             passes.eq(self.over & Mux(self.over_demand, both, ~self.again)),
             put.addr.eq(ahead),
             put.data.eq(self.reads & ~self.over_demand),
             put.en.eq(passes),
-            oldest.eq(Mux(leaves, next_head, head)),
-            get.addr.eq(oldest),
-            evaluate.eq((leaves | ~ready) & ~level_one & (oldest != ahead)),
-            use.eq(evaluate & get.data & answers.any()),
+            get.addr.eq(Mux(ready, next_head, head)),
+            evaluate.eq(seen & ~ready & ~level_one),
+            use.eq(some & has_prefetch & Mux(leaves, known, evaluate)),
+            comes.eq(self.answered & ~self.answered_demand),
         ]
-        m.d.sync += answers.eq(answers + (self.answered & ~self.answered_demand) - use)
+        m.d.sync += [
+            head_meets.eq((next_head == ahead) & ~passes),
+            ahead_meets.eq((next_ahead[part_bits:] == tail) & ~self.put),
+            known.eq((next_head != ahead) & ~level_one),
+            seen.eq(~ready & ~level_one),
+            has_prefetch.eq(get.data),
+            used.eq(use),
+            answers.eq(answers + comes - used),
+            some.eq(comes | answers[1:].any() | (answers[0] & ~used)),
+        ]
 
+        demanding_next, looking_next, ready_next, blocked_next, level_one_next, waits_next = (
+            Signal(name=f"{name}_next") for name in ("demanding", "looking", "ready", "blocked", "level_one", "waits")
+        )
+        m.d.comb += [
+            demanding_next.eq(~demand_over & (demanding | (self.start & self.demand))),
+            looking_next.eq(~(self.over & (~self.over_demand | both)) & (looking | (self.start & ~behind))),
+            ready_next.eq(ready),
+            blocked_next.eq(blocked & ~(self.answered & self.answered_demand)),
+            level_one_next.eq(level_one & ~passes),
+            waits_next.eq(self.put | Mux(passes, ~ahead_meets, waits)),
+        ]
+        with m.If(demand_over):
+            # If it has found nothing, another one of the oldest access follows.
+            m.d.comb += [
+                ready_next.eq(~self.found | (known & (~has_prefetch | some))),
+                blocked_next.eq(~self.found & self.reads),
+                level_one_next.eq(self.found & (level_one | head_meets)),
+            ]
+        with m.Elif(evaluate):
+            m.d.comb += ready_next.eq(~has_prefetch | some)
+        m.d.sync += [
+            demanding.eq(demanding_next),
+            looking.eq(looking_next),
+            ready.eq(ready_next),
+            blocked.eq(blocked_next),
+            level_one.eq(level_one_next),
+            waits.eq(waits_next),
+            may_leave.eq(self.free),
+            behind.eq(self.free & ready_next & ~level_one_next & ~blocked_next & ~demanding_next),
+            may_look.eq(waits_next & ~looking_next),
+        ]
         with m.If(passes):
-            m.d.sync += ahead.eq(Mux(self.over_demand, next_head, next_ahead))
-        with m.If(self.over & (~self.over_demand | both)):
-            m.d.sync += looking.eq(0)
+            m.d.sync += ahead.eq(next_ahead)
         with m.If(leaves):
-            m.d.sync += [head.eq(next_head), ready.eq(0), self.had_read.eq(0)]
-        with m.If(evaluate):
-            m.d.sync += [ready.eq(~get.data | answers.any()), self.had_read.eq(get.data)]
-        with m.If(self.over & self.over_demand):
-            m.d.sync += [demanding.eq(0), self.absent.eq(0)]
-            with m.If(~self.found):
-                # Another one of the oldest access follows.
-                m.d.sync += [ready.eq(1), blocked.eq(self.reads), self.had_read.eq(self.had_read | self.reads)]
+            m.d.sync += [head.eq(next_head), self.had_read.eq(known & has_prefetch)]
+        with m.Elif(demand_over):
+            m.d.sync += self.had_read.eq(self.had_read | self.reads)
+        with m.Elif(evaluate):
+            m.d.sync += self.had_read.eq(has_prefetch)
+        with m.If(demand_over):
+            m.d.sync += self.absent.eq(0)
         with m.If(self.answered & self.answered_demand):
-            m.d.sync += [blocked.eq(0), self.absent.eq(self.answered_absent)]
+            m.d.sync += self.absent.eq(self.answered_absent)
         with m.If(self.forget):
             m.d.sync += self.absent.eq(0)
         return m

@@ -1,6 +1,6 @@
 """First half of the access check: is the key good for this access, and which page entries does it need."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -77,9 +77,10 @@ class Protection(wiring.Component):
     unchecked. ``length`` is at most 4096 and at most ``span``, and an entry's ``log_page_size`` is 12 to 30.
 
     The two clients share one pipeline, in which nothing waits. Each has a queue of its own
-    (:class:`.lookahead.Lookahead`), in which its order is kept and its misses overlap. ``o`` is valid 4 cycles after
-    the request if nothing waits and the entry is found (5, if the client has found its last one in the other way), and
-    a client is served every 4 cycles.
+    (:class:`.lookahead.Lookahead`), in which its order is kept and its misses overlap. ``o`` is valid 5 cycles after
+    the request was taken if nothing waits and the entry is found (6, if the client has found its last one in the other
+    way), and a client is served every 4 cycles. ``ready`` is a register's: a request is taken a cycle after it came if
+    it was the other client that had the last one.
 
     Parameters
     ----------
@@ -153,57 +154,67 @@ class Protection(wiring.Component):
             self.invalidate.ready.eq(cache.invalidate.ready),
         ]
 
-        # A request goes to a row of its client: what a lookup needs, and what the check needs.
+        # A request goes to a row of its client: what a lookup needs, and what the check needs. Whose request is taken
+        # is decided a cycle before.
         queues = self._queues
-        rows = CLIENTS * self.waiting
-        m.submodules.keys = keys = memory.Memory(shape=_Key, depth=rows, init=[])
-        m.submodules.rest = rest = memory.Memory(shape=AccessRequest, depth=rows, init=[])
-        put_key, get_key = keys.write_port(), keys.read_port(domain="comb")
+        m.submodules.rest = rest = memory.Memory(shape=AccessRequest, depth=CLIENTS * self.waiting, init=[])
         put_rest, get_rest = rest.write_port(), rest.read_port(domain="comb")
-        offers = Cat(port.valid & queue.room for port, queue in zip(self.request, queues, strict=True))
-        comes, comer, favoured = Signal(), Signal(), Signal()
-        request = Mux(comer, self.request[1].payload.as_value(), self.request[0].payload.as_value())
-        put_row = Cat(Mux(comer, queues[1].tail, queues[0].tail), comer)
+        grant = Signal()
+        here = Cat(port.valid & queue.room for port, queue in zip(self.request, queues, strict=True))
+        with m.If(here.bit_select(~grant, 1)):
+            m.d.sync += grant.eq(~grant)
+        request = Signal(AccessRequest)
         m.d.comb += [
-            comes.eq(offers.any()),
-            comer.eq(Mux(favoured, offers[1], ~offers[0])),
-            put_rest.addr.eq(put_row),
+            request.eq(Mux(grant, self.request[1].payload.as_value(), self.request[0].payload.as_value())),
+            put_rest.addr.eq(Cat(Mux(grant, queues[1].tail, queues[0].tail), grant)),
             put_rest.data.eq(request),
-            put_rest.en.eq(comes),
-            put_key.addr.eq(put_row),
-            put_key.data.index.eq(put_rest.data.key[8:]),
-            put_key.data.unchecked.eq((put_rest.data.length == 0) | put_rest.data.discard),
-            put_key.en.eq(comes),
+            put_rest.en.eq(here.bit_select(grant, 1)),
         ]
-        with m.If(comes):
-            m.d.sync += favoured.eq(~comer)
+        waiting_keys = []
+        for client, (port, queue) in enumerate(zip(self.request, queues, strict=True)):
+            m.submodules[f"keys{client}"] = keys = memory.Memory(shape=_Key, depth=self.waiting, init=[])
+            put_key, get_key = keys.write_port(), keys.read_port(domain="comb")
+            mine = port.payload
+            m.d.comb += [
+                port.ready.eq(queue.room & (grant == client)),
+                queue.put.eq(port.valid & port.ready),
+                put_key.addr.eq(queue.tail),
+                put_key.data.index.eq(mine.key[8:]),
+                put_key.data.unchecked.eq((mine.length == 0) | mine.discard),
+                put_key.en.eq(queue.put),
+                get_key.addr.eq(queue.row),
+            ]
+            waiting_keys.append(get_key.data.as_value())
 
-        # Stage 0: one lookup starts: of an access that waits, or of one that comes and finds nothing before it.
-        client0, row0, turn, waits0 = Signal(), Signal(range(self.waiting)), Signal(), Signal()
-        valid1, client1, row1 = Signal(), Signal(), Signal.like(row0)
+        # Stage 0: the client whose turn it is starts. Whose turn it is, is decided a cycle before.
+        turn = Signal()
+        valid1, client1, row1, demand1 = Signal(), Signal(), Signal(range(self.waiting)), Signal()
+        key0, key1 = Signal(_Key), Signal(_Key)
         can = Cat(queue.can for queue in queues)
-        waiter = Mux(turn, can[1], ~can[0])
+        pending = Cat(queue.pending | queue.put for queue in queues)
         m.d.comb += [
-            waits0.eq(can.any()),
-            client0.eq(Mux(waits0, waiter, comer)),
-            row0.eq(Mux(client0, queues[1].row, queues[0].row)),
-            get_key.addr.eq(Mux(valid1, Cat(row1, client1), Cat(Mux(waiter, queues[1].row, queues[0].row), waiter))),
-            cache.lookup.valid.eq(waits0 | (comes & Mux(comer, queues[1].idle, queues[0].idle))),
-            cache.lookup.payload.client.eq(client0),
-            cache.lookup.payload.demand.eq(Mux(client0, queues[1].demand, queues[0].demand)),
-            cache.lookup.payload.index.eq(Mux(waits0, get_key.data.index, put_key.data.index)),
+            key0.eq(Mux(turn, waiting_keys[1], waiting_keys[0])),
+            cache.lookup.valid.eq(can.bit_select(turn, 1)),
+            cache.lookup.payload.client.eq(turn),
+            cache.lookup.payload.demand.eq(Mux(turn, queues[1].demand, queues[0].demand)),
+            cache.lookup.payload.index.eq(key0.index),
         ]
         start = cache.lookup.valid & cache.lookup.ready
+        with m.If((start | ~can.bit_select(turn, 1)) & pending.bit_select(~turn, 1)):
+            m.d.sync += turn.eq(~turn)
         m.d.sync += valid1.eq(start)
-        with m.If(start):
-            m.d.sync += [client1.eq(client0), row1.eq(row0), turn.eq(~client0)]
+        with m.If(~valid1):
+            m.d.sync += [
+                client1.eq(turn),
+                row1.eq(Mux(turn, queues[1].row, queues[0].row)),
+                key1.eq(key0),
+                demand1.eq(cache.lookup.payload.demand),
+            ]
         for client, queue in enumerate(queues):
             m.submodules[f"queue{client}"] = queue
             m.d.comb += [
-                self.request[client].ready.eq(comes & (comer == client)),
-                queue.put.eq(comes & (comer == client)),
                 queue.free.eq(self.room[client]),
-                queue.start.eq(start & (client0 == client)),
+                queue.start.eq(start & (turn == client)),
                 queue.over.eq(cache.over.valid & (cache.over.client == client)),
                 queue.over_demand.eq(cache.over.demand),
                 queue.found.eq(cache.over.found),
@@ -218,22 +229,24 @@ class Protection(wiring.Component):
         # Stage 1: the rest of the key. What needs no entry must not be read from memory.
         beyond = Signal(KEY_INDEX_BITS)  # bits of an index that must be 0
         m.d.sync += beyond.eq(Cat(self.mpt_log_size <= bit for bit in range(KEY_INDEX_BITS)))
-        demand1, unchecked2, dropped2, row2 = Signal(), Signal(), Signal(), Signal.like(row0)
-        with m.If(start):
-            m.d.sync += demand1.eq(cache.lookup.payload.demand)
-        key = get_key.data
+        unchecked2, dropped2, row2 = Signal(), Signal(), Signal.like(row1)
         absent = demand1 & Mux(client1, queues[1].absent, queues[0].absent)
         m.d.comb += [
-            cache.tag.eq(key.index[index_bits:]),
-            cache.drop.eq(key.unchecked | (key.index & beyond).any() | absent),
+            cache.tag.eq(key1.index[index_bits:]),
+            cache.drop.eq(key1.unchecked | (key1.index & beyond).any() | absent),
         ]
         with m.If(valid1):
-            m.d.sync += [unchecked2.eq(key.unchecked), dropped2.eq(cache.drop), row2.eq(row1)]
+            m.d.sync += [unchecked2.eq(key1.unchecked), dropped2.eq(cache.drop), row2.eq(row1)]
 
         # Stage 2: the cache answers.
-        valid3, client3, unchecked3, found3, row3 = Signal(), Signal(), Signal(), Signal(), Signal.like(row0)
+        valid3, client3, unchecked3, found3, row3 = Signal(), Signal(), Signal(), Signal(), Signal.like(row1)
         entry = Signal(cache.layout)
+        line_mask = Cat(cache.line.log_page_size[:5] > bit for bit in range(PAGE_BITS_MIN, PAGE_BITS_MAX))
+        in_page = Signal(PAGE_BITS_MAX - PAGE_BITS_MIN)
+        first_page = Signal(PAGE_BITS_MAX - PAGE_BITS_MIN)  # of the region's address, the bits in its place
         m.d.sync += [
+            in_page.eq(line_mask),
+            first_page.eq(cache.line.address[PAGE_BITS_MIN:PAGE_BITS_MAX] & ~line_mask),
             valid3.eq(cache.answer.valid & cache.answer.demand & cache.answer.found),
             client3.eq(cache.answer.client),
             unchecked3.eq(unchecked2),
@@ -250,24 +263,24 @@ class Protection(wiring.Component):
             self.count_hit.eq(valid3 & found3 & ~had_read),
             self.count_miss.eq(cache.over.reads),
         ]
-        in_page = Cat(entry.log_page_size[:5] > bit for bit in range(PAGE_BITS_MIN, PAGE_BITS_MAX))
-        in_page_bits = Cat(Const(-1, PAGE_BITS_MIN), in_page)
-        first_page = Cat(entry.address[:PAGE_BITS_MAX] & ~in_page_bits, entry.address[PAGE_BITS_MAX:])
         valid4 = Signal()
         checked = Signal(CheckedAccess(self.qps))
         key_bad, pd_bad, rights_bad, top = Signal(), Signal(), Signal(), Signal()
         from_start = Signal(65)  # of the region; negative if before it
-        from_page = Signal(49)  # of the region's first page; 49 bits are enough if the access is in the region
+        from_page = Signal(49 - PAGE_BITS_MIN)  # of the region's first page, in 4 KiB; 49 bits are enough if the
+        # access is in the region
         slack = Signal(49)  # largest `from_start` that leaves room for the span; negative if none
         end = Signal(14)  # of the access, counted from the 4 KiB boundary below it
         page_mask = Signal(PAGE_BITS_MAX - PAGE_BITS_MIN)
+        shift = Signal(5)
         m.d.sync += [
             valid4.eq(valid3),
             key_bad.eq(~found3 | (entry.variant != taken.key[:8])),
             pd_bad.eq(entry.pd != taken.pd),
             rights_bad.eq((taken.access & ~entry.access[:5]).any()),
             from_start.eq(taken.address - entry.address),
-            from_page.eq(taken.address[:49] - first_page[:49]),
+            from_page.eq(taken.address[PAGE_BITS_MIN:49] - Cat(first_page, entry.address[PAGE_BITS_MAX:49])),
+            shift.eq(entry.log_page_size[:5] - PAGE_BITS_MIN),
             slack.eq(entry.length - taken.span),
             end.eq(taken.address[:PAGE_BITS_MIN] + taken.length),
             top.eq(taken.address[PAGE_BITS_MIN:].all()),
@@ -308,7 +321,7 @@ class Protection(wiring.Component):
         m.d.comb += [
             self.o.valid.eq(valid4),
             self.o.payload.eq(checked),
-            self.o.payload.page.eq(from_page[PAGE_BITS_MIN:] >> (checked.page_bits - PAGE_BITS_MIN)[:5]),
+            self.o.payload.page.eq(from_page >> shift),
             self.o.payload.status.eq(Mux(checked.quiet & refused, AccessStatus.POISONED, status)),
             self.o.payload.lookup.eq(good),
             self.o.payload.cross.eq(good & over & (checked.offset[PAGE_BITS_MIN:] | ~page_mask).all()),

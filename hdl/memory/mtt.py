@@ -113,18 +113,32 @@ class Translation(wiring.Component):
             self.invalidate.ready.eq(cache.invalidate.ready),
         ]
 
-        # A queue a client, in one memory.
+        # A queue a client, each with a memory. Of an entry's number, the index of its set is added up before it waits.
         queues = self._queues
-        m.submodules.waiting = waiting = memory.Memory(shape=layout, depth=CLIENTS * self.waiting, init=[])
-        put, get = waiting.write_port(), waiting.read_port(domain="comb")
         i = self.i.payload
+        row = data.StructLayout(
+            {
+                **{name: field.shape for name, field in layout if name not in ("client", "mtt_address", "page")},
+                "low": index_bits + 1,
+                "mtt_high": len(i.mtt_address) - index_bits,
+                "page_high": len(i.page) - index_bits,
+            }
+        )
+        put_row = Signal(row)
         m.d.comb += [
             self.i.ready.eq(1),
             self.room.eq(Cat(queue.room for queue in queues)),
-            put.addr.eq(Cat(Mux(i.client, queues[1].tail, queues[0].tail), i.client)),
-            put.data.eq(i),
-            put.en.eq(self.i.valid),
+            *(put_row[name].eq(i[name]) for name, _ in layout if name in row.members),
+            put_row.low.eq(i.mtt_address[:index_bits] + i.page[:index_bits]),
+            put_row.mtt_high.eq(i.mtt_address[index_bits:]),
+            put_row.page_high.eq(i.page[index_bits:]),
         ]
+        oldest = []
+        for client, queue in enumerate(queues):
+            m.submodules[f"waiting{client}"] = waiting = memory.Memory(shape=row, depth=self.waiting, init=[])
+            put, get = waiting.write_port(), waiting.read_port(domain="comb")
+            m.d.comb += [put.addr.eq(queue.tail), put.data.eq(put_row), put.en.eq(queue.put), get.addr.eq(queue.row)]
+            oldest.append(get.data.as_value())
         for client, queue in enumerate(queues):
             m.submodules[f"queue{client}"] = queue
             m.d.comb += [
@@ -143,7 +157,7 @@ class Translation(wiring.Component):
         poisoned = Ram(1, 2 * self.qps)
         m.submodules.poisoned = poisoned
         poison_clear = Signal(range(2 * self.qps + 1))  # after reset, nobody is poisoned
-        cleared = poison_clear == 2 * self.qps
+        cleared = poison_clear[-1]
         with m.If(~cleared):
             m.d.sync += poison_clear.eq(poison_clear + 1)
 
@@ -151,27 +165,26 @@ class Translation(wiring.Component):
         # and adding take the whole cycle.
         turn = Signal()
         valid1 = Signal()
-        access1 = Signal(layout)
+        first, access1, client1 = Signal(row), Signal(row), Signal()
         second1, carry1, demand1 = Signal(), Signal(), Signal()
         can = Cat(queue.can for queue in queues)
         pending = Cat(queue.pending | queue.put for queue in queues)
         m.d.comb += [
             cache.lookup.valid.eq(can.bit_select(turn, 1) & cleared),
-            get.addr.eq(Cat(Mux(turn, queues[1].row, queues[0].row), turn)),
+            first.eq(Mux(turn, oldest[1], oldest[0])),
         ]
         start = cache.lookup.valid & cache.lookup.ready
         with m.If((start | ~can.bit_select(turn, 1)) & pending.bit_select(~turn, 1)):
             m.d.sync += turn.eq(~turn)
         m.d.comb += [queue.start.eq(start & (turn == client)) for client, queue in enumerate(queues)]
-        first = get.data
         second0 = Mux(turn, queues[1].part, queues[0].part)
         low = Signal(index_bits + 1)
         m.d.comb += [
-            low.eq(first.mtt_address[:index_bits] + first.page[:index_bits] + second0),
+            low.eq(first.low + second0),
             cache.lookup.payload.client.eq(turn),
             cache.lookup.payload.index.eq(low),
             cache.lookup.payload.demand.eq(Mux(turn, queues[1].demand, queues[0].demand)),
-            poisoned.r_addr.eq(Mux(valid1, Cat(access1.qp[:qp_bits], access1.client), Cat(first.qp[:qp_bits], turn))),
+            poisoned.r_addr.eq(Mux(valid1, Cat(access1.qp[:qp_bits], client1), Cat(first.qp[:qp_bits], turn))),
         ]
         failed = Signal(CLIENTS)  # the client's run has
 
@@ -180,16 +193,16 @@ class Translation(wiring.Component):
         with m.If(~valid1):
             m.d.sync += [
                 access1.eq(first),
-                access1.client.eq(turn),
+                client1.eq(turn),
                 second1.eq(second0),
                 carry1.eq(low[index_bits]),
                 demand1.eq(cache.lookup.payload.demand),
             ]
-        failed1 = failed.bit_select(access1.client, 1)
-        absent1 = Mux(access1.client, queues[1].absent, queues[0].absent)
+        failed1 = failed.bit_select(client1, 1)
+        absent1 = Mux(client1, queues[1].absent, queues[0].absent)
         more1 = access1.cross & ~second1
         m.d.comb += [
-            cache.tag.eq(access1.mtt_address[index_bits:] + access1.page[index_bits:] + carry1),
+            cache.tag.eq(access1.mtt_high + access1.page_high + carry1),
             cache.drop.eq(~access1.lookup | (demand1 & (failed1 | absent1))),
         ]
         m.d.comb += [queue.more.eq(more1) for queue in queues]
@@ -200,7 +213,7 @@ class Translation(wiring.Component):
         part = Mux(second1, (start1 + access1.length)[:PAGE_BITS_MIN], (-start1)[:PAGE_BITS_MIN])
         old_status = [Signal(AccessStatus, name=f"status{client}") for client in range(CLIENTS)]
         missing2, needed2, failed2, heeds_poison2, final2 = Signal(), Signal(), Signal(), Signal(), Signal()
-        access2 = Signal(layout)
+        access2, client2 = Signal(row), Signal()
         part2 = Signal(PAGE_BITS_MIN)
         in_page2 = Signal(PAGE_BITS_MAX)
         m.d.sync += [
@@ -210,6 +223,7 @@ class Translation(wiring.Component):
             heeds_poison2.eq(~access1.clear & ~failed1),
             final2.eq(access1.last & ~more1),
             access2.eq(access1),
+            client2.eq(client1),
             access2.offset.eq(Mux(second1, 0, access1.offset & in_page)),
             part2.eq(part),
             in_page2.eq(in_page),
@@ -217,10 +231,9 @@ class Translation(wiring.Component):
         with m.If(access1.clear):
             m.d.sync += access2.status.eq(AccessStatus.OK)
         with m.Elif(failed1):
-            m.d.sync += access2.status.eq(Mux(access1.client, old_status[1], old_status[0]))
+            m.d.sync += access2.status.eq(Mux(client1, old_status[1], old_status[0]))
 
         # Stage 2, for two cycles: the cache answers, and the piece is decided. `found` comes late.
-        client = access2.client
         status = Signal(AccessStatus)
         answers, finish, good = Signal(), Signal(), Signal()
         poison = poisoned.r_data & heeds_poison2
@@ -248,7 +261,7 @@ class Translation(wiring.Component):
             clear3.eq(access2.clear),
             quiet3.eq(access2.quiet),
             error3.eq(~good & ~failed2 & ~poison),
-            client3.eq(client),
+            client3.eq(client2),
             qp3.eq(access2.qp),
             status3.eq(status),
         ]
@@ -269,12 +282,9 @@ class Translation(wiring.Component):
         page = Cat(Const(0, PAGE_BITS_MIN), cache.line.page)
         address = Cat((page[:PAGE_BITS_MAX] & ~in_page2) | access2.offset, page[PAGE_BITS_MAX:])
         for index, port in enumerate(self.piece):
-            mine = client == index
+            mine = client2 == index
             swallow = ~good & (~final2 if index == TRANSMIT else 0)
-            with m.If(port.ready):
-                m.d.sync += port.valid.eq(0)
-            with m.If(finish & mine & ~swallow):
-                m.d.sync += port.valid.eq(1)
+            m.d.sync += port.valid.eq((finish & mine & ~swallow) | (port.valid & ~port.ready))
             with m.If(answers & mine):
                 m.d.sync += [
                     port.payload.address.eq(address),
@@ -300,9 +310,9 @@ class Translation(wiring.Component):
         ]
         # A piece needs a place at its port, and, for the case that it is its run's last one, its verdict, too.
         waiting_verdicts = (verdict_tail - verdict_head)[: len(verdict_tail)]
-        verdict_room = waiting_verdicts + verdict_put.en < self.verdicts
+        verdict_room = Mux(verdict_put.en, waiting_verdicts < self.verdicts - 1, waiting_verdicts < self.verdicts)
         for queue, port, room in zip(queues, self.piece, (verdict_room, 1), strict=True):
-            m.d.sync += queue.free.eq((~port.valid | port.ready) & room)
+            m.d.comb += queue.free.eq((~port.valid | port.ready) & room)
         with m.If(verdict_put.en):
             m.d.sync += verdict_tail.eq(verdict_tail + 1)
         with m.If(self.verdict.valid & self.verdict.ready):

@@ -71,7 +71,7 @@ class Clients(wiring.Component):
                     cache.answer.valid & cache.answer.demand & cache.answer.found & (cache.answer.client == client)
                 ),
             ]
-            m.d.sync += queue.free.eq(~answer.valid | answer.ready)
+            m.d.comb += queue.free.eq(~answer.valid | answer.ready)
             with m.If(answer.ready):
                 m.d.sync += answer.valid.eq(0)
             absent2, number2, had2 = (

@@ -24,7 +24,7 @@ def test_random(depth, parts, margin):
         reads = deque()  # under way: ("prefetch" or "demand", cycle of the answer)
         flying = deque()  # lookups: (cycle of `over`, demand, first, place)
         owed = deque()  # prefetches answered whose part has not left
-        demand_read = absent = False
+        demand_read = absent = free = False
         previous_start = -2
         cycle = demands = prefetches = waits = more = 0
         while left < 200:
@@ -36,7 +36,6 @@ def test_random(depth, parts, margin):
             assert not (level + margin >= depth + 1 and room), "room for more than there is"
             ctx.set(dut.put, comes)
             ctx.set(dut.free, rng.random() < 0.7 or bool(flying and any(item[1] for item in flying)))
-            free = ctx.get(dut.free)
             over = bool(flying) and flying[0][0] <= cycle
             found = reading = again = False
             if over:
@@ -80,6 +79,7 @@ def test_random(depth, parts, margin):
                 more = part == 0 and accesses[place[0] - head[0]] == 2
                 flying.append((cycle + 3, demand, first, place, absent and demand))
                 previous_start = cycle
+            free = ctx.get(dut.free)  # for the next cycle
             await ctx.tick()
             # What has happened.
             if comes:
