@@ -153,7 +153,14 @@ class Commands(wiring.Component):
         word = Signal(range(QP_CONTEXT_WORDS))
         qpn = self.command.payload.number
         whose = Signal()  # the QP number of `number` is read
-        plan = Signal(Plan)
+        # What the decoder says, a cycle late.
+        decoded = Signal(
+            data.StructLayout(
+                {name: member.shape for name, member in decoder.signature.members.items() if member.flow == Out}
+            )
+        )
+        m.d.sync += [decoded[name].eq(getattr(decoder, name)) for name in decoded.shape().members]
+        plan = decoded.plan
         result = Signal(CommandStatus)
         destroy = Signal()
         keep = Signal()
@@ -164,6 +171,12 @@ class Commands(wiring.Component):
         left = Signal(range(COMPLETIONS + 1))
         with m.If(self.completions_move & (left != 0)):
             m.d.sync += left.eq(left - 1)
+        controlled, control_bad, invalidated = Signal(), Signal(), Signal()
+        m.d.sync += [
+            controlled.eq(self.cq_control.valid & self.cq_control.ready),
+            control_bad.eq(self.cq_control_bad),
+            invalidated.eq(self.invalidate.valid & self.invalidate.ready),
+        ]
         m.d.comb += [
             self.result.eq(result),
             decoder.command.eq(self.command.payload),
@@ -215,25 +228,23 @@ class Commands(wiring.Component):
                     m.d.sync += self.swept.eq(1)
                     m.next = "IDLE"
             with m.State("IDLE"):
-                m.d.sync += [
-                    number.eq(decoder.number),
-                    action.eq(decoder.action),
-                    word.eq(decoder.word),
-                    plan.eq(decoder.plan),
-                    result.eq(decoder.status),
-                    destroy.eq(decoder.destroy),
-                    keep.eq(decoder.keep),
-                    holding.eq(0),
-                    reporting.eq(0),
-                    starting.eq(0),
-                    resetting.eq(0),
-                ]
+                m.d.sync += [holding.eq(0), reporting.eq(0), starting.eq(0), resetting.eq(0)]
                 with m.If(reports.o.valid):
                     m.next = "REPORT"
                 with m.Elif(self.command.valid):
                     m.next = "DECODE"
 
             with m.State("DECODE"):
+                m.d.sync += [
+                    number.eq(decoded.number),
+                    action.eq(decoded.action),
+                    word.eq(decoded.word),
+                    result.eq(decoded.status),
+                    destroy.eq(decoded.destroy),
+                    keep.eq(decoded.keep),
+                ]
+                m.next = "PLAN"
+            with m.State("PLAN"):
                 m.d.comb += whose.eq(1)
                 with m.Switch(plan):
                     with m.Case(Plan.NOTHING):
@@ -354,20 +365,21 @@ class Commands(wiring.Component):
                 m.next = "SETTLED_CQ"
             with m.State("SETTLED_CQ"):
                 m.next = "CONTROL_CQ"
+            # The completions' and the access check's answers are far from here: they are acted on a cycle later.
             with m.State("CONTROL_CQ"):
-                m.d.comb += self.cq_control.valid.eq(1)
-                with m.If(self.cq_control.ready):
+                m.d.comb += self.cq_control.valid.eq(~controlled)
+                with m.If(controlled):
                     m.d.sync += holding.eq(1)
                     m.next = "WRITE_CQ"
-                    with m.If(self.cq_control_bad):
+                    with m.If(control_bad):
                         m.d.sync += result.eq(CommandStatus.BUS_ERROR)
                         m.next = "FINISH"
                     with m.Elif(holding):
                         m.next = "FINISH"
 
             with m.State("INVALIDATE"):
-                m.d.comb += self.invalidate.valid.eq(1)
-                with m.If(self.invalidate.ready):
+                m.d.comb += self.invalidate.valid.eq(~invalidated)
+                with m.If(invalidated):
                     m.next = "FINISH"
 
             with m.State("FINISH"):

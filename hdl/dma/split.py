@@ -71,7 +71,6 @@ class Splitter(wiring.Component):
         end_beat = Signal(beat_bits)
         page = Signal(64 - PAGE_BITS)
         m.d.comb += [
-            self.last.eq(left == 0),
             start_beat.eq(offset[lane_bits:] & first.replicate(beat_bits)),
             end_beat.eq(end[lane_bits:] | (~self.last).replicate(beat_bits)),
             self.start.eq(offset[:lane_bits] & first.replicate(lane_bits)),
@@ -85,11 +84,13 @@ class Splitter(wiring.Component):
         with m.If(busy):
             with m.If(self.o.ready):
                 m.d.sync += [busy.eq(~self.last), first.eq(0), left.eq(left - 1), block.eq(block + 1)]
+                m.d.sync += self.last.eq(left == 1)
         with m.Elif(self.i.valid):
             m.d.sync += [
                 busy.eq(1),
                 first.eq(1),
                 Cat(end, left).eq(sum_),
+                self.last.eq(sum_[block_bits:] == 0),
                 block.eq(address[block_bits:PAGE_BITS]),
             ]
         return m

@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from ..abi.tables import AccessStatus
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
+from ..stream.slice import Slice
 from ..stream.transfer import Done, Piece
 from .port import WritePort
 from .scatter import Scatter
@@ -28,9 +29,9 @@ class PayloadWriter(wiring.Component):
     only discards, and does not wait until they are swallowed: a NAK is not to come late. Beats carry a strobe for each
     byte of the piece and for no other; no burst crosses 4 KiB or has more than 256 beats.
 
-    A burst is asked for 1 cycle after its piece has arrived, and its first beat is ready 2 cycles after the burst was
-    taken; each piece costs 1 cycle and each burst 2 besides its beats. Large pieces go at one beat a cycle, a small
-    packet takes 3 cycles.
+    A burst is asked for 2 cycles after its piece has arrived, and its first beat is ready 2 cycles after the burst was
+    taken; each piece costs 2 cycles and each burst 2 besides its beats. Large pieces go at one beat a cycle, a small
+    packet takes 4 cycles.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ class PayloadWriter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        piece, port = self.piece, self.port
+        port = self.port
         count_bits = ceil_log2(self.bursts) + 1
         most = max(RUNS, self.bursts)
         m.submodules.splitter = splitter = Splitter(self.data_width)
@@ -84,19 +85,30 @@ class PayloadWriter(wiring.Component):
         wiring.connect(m, wiring.flipped(self.payload), scatter.payload)
         wiring.connect(m, scatter.o, wiring.flipped(port.beat))
 
+        # What a piece is, is known with it: it decides on the scatterer and on the bus in the same cycle.
+        offered = self.piece.payload
+        m.submodules.coming = coming = Slice(data.StructLayout({"piece": Piece, "zero": 1, "none": 1}))
+        zero, none = coming.o.payload.zero, coming.o.payload.none
+        piece = coming.o
+        m.d.comb += [
+            coming.i.valid.eq(self.piece.valid),
+            coming.i.payload.piece.eq(offered),
+            coming.i.payload.zero.eq(offered.length == 0),
+            coming.i.payload.none.eq((offered.length == 0) | offered.discard),
+            self.piece.ready.eq(coming.i.ready),
+        ]
+        asked_for = piece.payload.piece
+
         # A burst goes to the bus and to the scatterer at once; one of which nothing is written to the latter alone.
-        zero, none = Signal(), Signal()
         go, handed, ends = Signal(), Signal(), Signal()
         full = Signal()
-        room = Signal()  # among the runs, a cycle late
+        room = Signal()  # among the runs, two cycles late, in which one more may end
         some = Signal()  # the run has had length
         m.d.comb += [
-            zero.eq(piece.payload.length == 0),
-            none.eq(zero | piece.payload.discard),
             go.eq(scatter.i.ready & room & ~full),
             splitter.i.valid.eq(piece.valid & ~none),
-            splitter.i.payload.address.eq(piece.payload.address),
-            splitter.i.payload.length.eq(piece.payload.length),
+            splitter.i.payload.address.eq(asked_for.address),
+            splitter.i.payload.length.eq(asked_for.length),
             port.burst.valid.eq(splitter.o.valid & go),
             port.burst.payload.eq(splitter.o.payload),
             splitter.o.ready.eq(go & port.burst.ready),
@@ -107,8 +119,8 @@ class PayloadWriter(wiring.Component):
             scatter.i.payload.start.eq(splitter.start),
             scatter.i.payload.end.eq(splitter.end),
             scatter.i.payload.empty.eq(none),
-            scatter.i.payload.last.eq(piece.payload.last & Mux(none, some | ~zero, splitter.last)),
-            ends.eq(piece.valid & piece.ready & piece.payload.last),
+            scatter.i.payload.last.eq(asked_for.last & Mux(none, some | ~zero, splitter.last)),
+            ends.eq(piece.valid & piece.ready & asked_for.last),
         ]
         m.d.sync += room.eq(runs.level < most - 1)
         with m.If(ends):
@@ -119,13 +131,15 @@ class PayloadWriter(wiring.Component):
         # Answers come in order. A run is over when as many have been counted as bursts were asked for up to its end.
         asked, counted = Signal(count_bits), Signal(count_bits)
         waiting = Signal(count_bits)
-        count, over = Signal(), Signal()
+        count, late_count, over = Signal(), Signal(), Signal()
         failed = Signal()
-        m.d.comb += [
+        m.d.sync += [
             runs.i.valid.eq(ends),
-            runs.i.payload.status.eq(piece.payload.status),
-            runs.i.payload.tag.eq(piece.payload.tag),
+            runs.i.payload.status.eq(asked_for.status),
+            runs.i.payload.tag.eq(asked_for.tag),
             runs.i.payload.count.eq(asked + handed),
+        ]
+        m.d.comb += [
             answers.i.valid.eq(port.answer),
             answers.i.payload.eq(port.error),
             over.eq(runs.o.valid & (runs.o.payload.count == counted)),
@@ -139,7 +153,8 @@ class PayloadWriter(wiring.Component):
             count.eq(answers.o.valid & ~over),
             full.eq(waiting[-1]),
         ]
-        m.d.sync += [asked.eq(asked + handed), counted.eq(counted + count), waiting.eq(waiting + handed - count)]
+        m.d.sync += [asked.eq(asked + handed), counted.eq(counted + count)]
+        m.d.sync += [late_count.eq(count), waiting.eq(waiting + handed - late_count)]
         m.d.sync += self.over.eq(over & self.done.ready)
         with m.If(over & self.done.ready):
             m.d.sync += failed.eq(0)
