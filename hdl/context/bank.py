@@ -19,7 +19,7 @@ class ContextBank(wiring.Component):
     A slot stands in ``rows`` rows of block RAM, so a read takes ``rows`` cycles, and so does a write; one read may
     follow the other at once, and so may writes of each state. ``r_valid`` comes ``rows`` + 1 cycles after a read was
     taken, and a cycle later for each cycle in which an attribute is written meanwhile. A write that was taken is in all
-    reads that are taken from the next cycle on.
+    reads that are taken from the next cycle on; in that one none is taken.
 
     A state that is written between the cycle in which a read of its slot is taken and ``r_valid`` comes out undefined.
     Who reads a slot in order to write it back keeps others from reading it meanwhile, and that is enough; who reads
@@ -101,7 +101,7 @@ class ContextBank(wiring.Component):
         return Cat(before, ram.r_data)
 
     def _state(self, m, name):
-        """A state's block RAM; whether it writes the first row of a slot in this cycle, and of which.
+        """A state's block RAM, and whether it writes the first row of a slot in this cycle.
 
         It is written out of registers, its first row a cycle after it was taken.
         """
@@ -124,7 +124,7 @@ class ContextBank(wiring.Component):
             m.d.sync += [writes.eq(~last), row.eq(self._next(row)), waiting.eq(waiting >> part)]
         with m.If(port.en & port.ready):
             m.d.sync += [writes.eq(1), slot.eq(port.slot), row.eq(0), waiting.eq(port.data)]
-        return ram, writes & (row == 0), slot
+        return ram, writes & (row == 0)
 
     def elaborate(self, platform):
         m = Module()
@@ -167,12 +167,12 @@ class ContextBank(wiring.Component):
 
         # -- Reading: a row a cycle, but not while an attribute is written, and no row that is being written.
         reads, r_row = Signal(), Signal(row_shape)
-        meets = Signal()  # a state's first row is written in this cycle
+        meets = Signal()  # a state's first row is written in this cycle, of whatever slot: to compare would take long
         m.d.comb += [
             self.r_ready.eq(~reads & ~writing & ~meets),
         ]
         if owned:
-            m.d.comb += meets.eq(Cat(begins & (w_slot == self.r_slot) for _, begins, w_slot in owned.values()).any())
+            m.d.comb += meets.eq(Cat(begins for _, begins in owned.values()).any())
         step, last, taken = Signal(), Signal(), Signal()
         address = Mux(taken, self._at(self.r_slot, Const(0, len(r_row))), self._at(slot, r_row))
         m.d.comb += [

@@ -20,8 +20,8 @@ class ContextFetch(wiring.Component):
     at the output before, and then has to write it back.
 
     An item that is taken at ``i`` comes out ``rows`` + 2 cycles later, if the output is free. There is one each
-    ``rows`` + 2 cycles at most. ``i.ready`` is a register: an item is taken when its fetch may begin, and the next one
-    when it has ``moved`` to the output.
+    ``rows`` + 2 cycles at most; a fetch begins a cycle later if a state's write begins then. ``i.ready`` is a register:
+    an item is taken when its fetch may begin, and the next one when it has moved to the output.
 
     What others write, attributes and *others'* states, is heard a cycle later.
 

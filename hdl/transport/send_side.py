@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from ..abi.wqe import WQE_MAX
 from ..dma.engine import StructureRead
 from ..queue.fetch_link import link_fetcher
-from ..queue.ring import BATCH, PushDoorbell, PushWord
+from ..queue.ring import BATCH, PushDoorbell, PushWord, RingIndex
 from ..queue.wqe_fetcher import RingPrefetcher
 from ..stream.arbiter import FirstArbiter
 from ..stream.connections import connect_signals, connect_via, link
@@ -147,7 +147,7 @@ class SendSide(wiring.Component):
         connect_via(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
         link_fetcher(m, "sq", fetcher, requester, flipped(self.sq), c.data_width)
         link(m, requester.rewind, fetcher.rewind)
-        link(m, fetcher.rewound, requester.rewound)
+        connect_via(m, "rewound_slice", Slice(RingIndex), fetcher.rewound, requester.rewound)
 
         # -- Packet.
         link(m, requester.access, merge.request.access)

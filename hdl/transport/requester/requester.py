@@ -1,6 +1,6 @@
 """The send queues: whose turn it is, and what it does."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -260,7 +260,7 @@ class Requester(wiring.Component):
             segment.payload.large.eq(attributes.log_sq_stride[0]),
             update.state.eq(state),
             update.operand.eq(here.item.operand),
-            update.target.eq(Mux(status.error, status.producer, status.fetched)),
+            outputs.target.eq(Mux(status.error, status.producer, status.fetched)),
             update.unacked.eq(progress.unacked),
             update.skipped.eq(skipped),
         ]
@@ -297,7 +297,6 @@ class Requester(wiring.Component):
             outputs.state.eq(state),
             outputs.status.eq(status),
             outputs.progress.eq(progress),
-            outputs.target.eq(update.target),
             outputs.action.eq(what),
             settled.eq(outputs.settled),
             self.sent.qp.eq(Mux(starts, qp, segmenter.qp)),
@@ -319,17 +318,17 @@ class Requester(wiring.Component):
             m.d.comb += segment.valid.eq(may)
             m.d.sync += started.eq(segment.valid & segment.ready)
 
-        changed, written = Signal(), Signal()  # the state is other than it was fetched, now; and since it was
+        changes, takes, written = Signal(), Signal(), Signal()
 
         def change(to):
-            m.d.comb += [changed.eq(1), update.change.eq(to)]
+            m.d.sync += update.change.eq(to)
+            m.next = "CHANGE"
 
         # Behind a packet the state is written back at once; else it is changed, and taken in a cycle of its own.
         write = fetch.write.send
-        takes = Signal()
-        m.d.sync += written.eq(changed)
+        m.d.sync += [written.eq(changes), update.target.eq(outputs.target)]
         m.d.comb += [
-            write.change.eq(changed),
+            write.change.eq(changes),
             write.en.eq((of_packet & segmenter.done) | (takes & written)),
             done.eq((of_packet & (segmenter.done | ~segmenter.busy)) | takes),
         ]
@@ -354,8 +353,8 @@ class Requester(wiring.Component):
                 m.next = "TAKE"
                 with m.Switch(action):
                     with m.Case(QpAction.RESET):
-                        change(StateChange.RESET)
                         m.d.comb += segment.valid.eq(1)
+                        change(StateChange.RESET)
                         with m.If(~segment.ready):
                             m.next = "CONTROL"
                     with m.Case(QpAction.START_SEND):
@@ -407,9 +406,7 @@ class Requester(wiring.Component):
                 with m.Elif(settled & segment.ready):
                     m.next = "PACKET"
             with m.State("PACKET"):
-                m.d.comb += [
-                    of_packet.eq(1),
-                ]
+                m.d.comb += of_packet.eq(1)
                 with m.If(segmenter.sends & several):
                     # Said early, so that the context is there when its turn comes.
                     strobe("again")
@@ -453,7 +450,9 @@ class Requester(wiring.Component):
                 with m.Else():
                     change(StateChange.RESUME)
                     strobe("again")
-                    m.next = "TAKE"
+            with m.State("CHANGE"):
+                m.d.comb += changes.eq(1)
+                m.next = "TAKE"
             with m.State("TAKE"):
                 m.d.comb += takes.eq(1)
                 m.next = "IDLE"

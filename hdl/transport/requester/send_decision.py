@@ -25,7 +25,7 @@ class SendAction(enum.Enum):
 
 
 class SendDecision(wiring.Component):
-    """Decides, on registers: all outputs but ``alive`` belong to the inputs of the cycle before.
+    """Decides, on registers: all outputs belong to the inputs of the cycle before.
 
     A message *starts* in RTS if fewer than ``window`` are begun and not complete. In SQD, or while the state is
     ``draining``, only what was sent before goes on, to the end of its message. Nothing is sent while ``waiting``.
@@ -48,7 +48,7 @@ class SendDecision(wiring.Component):
     o : ``SendAction``
         If not.
     alive : 1
-        The QP is in RTS or SQD; in the same cycle.
+        The QP is in RTS or SQD.
     several : 1
         With ``send``: another WQE is there behind this one, or the queue is ``draining``.
     """
@@ -75,10 +75,7 @@ class SendDecision(wiring.Component):
         fetched = Signal(16)
         bits = ceil_log2(self.window)
         place = self.state.index[:bits]
-        m.d.comb += [
-            fetched.eq(self.status.fetched - self.state.index),
-            self.alive.eq((self.qp_state == QpState.RTS) | (self.qp_state == QpState.SQD)),
-        ]
+        m.d.comb += fetched.eq(self.status.fetched - self.state.index)
 
         # One bit for each question ...
         dead, alive, waiting, broken, draining, fresh = (Signal() for _ in range(6))
@@ -87,7 +84,7 @@ class SendDecision(wiring.Component):
         m.d.sync += [
             phase.eq(self.state.phase),
             dead.eq(self.qp_state == QpState.ERR),
-            alive.eq(self.alive),
+            alive.eq((self.qp_state == QpState.RTS) | (self.qp_state == QpState.SQD)),
             waiting.eq(self.waiting),
             broken.eq(self.status.error),
             draining.eq(self.state.draining),
@@ -101,6 +98,7 @@ class SendDecision(wiring.Component):
         ]
 
         # ... and what follows from them.
+        m.d.comb += self.alive.eq(alive)
         middle = phase == Phase.MIDDLE
         m.d.comb += self.send.eq(
             alive & pending & ~waiting & (middle | ((phase == Phase.BETWEEN) & Mux(stopping, ~fresh, ~closed)))

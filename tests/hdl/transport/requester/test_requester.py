@@ -187,13 +187,14 @@ def test_large_packets_one_by_one(qps):
 
 
 def test_cycles():
-    """10 cycles a small message, whether several QPs are ready or one; 12 from turn to access, 14 to packet."""
+    """10 cycles a small message, whether several QPs are ready or one; 11 from turn to access, 13 to packet."""
     for qps in (range(4), range(1)):
         world = World(make_rng(1), stall=0)
 
         async def testbench(ctx, world=world, qps=qps):
             for qp in qps:
                 await world.set_up(ctx, qp)
+            await world.settle(ctx)
             for qp in qps:
                 world.post(ctx, qp, *[small_write()] * 12)
             await world.until(ctx, lambda: len(world.of("packet")) == 12 * len(qps))
@@ -203,8 +204,8 @@ def test_cycles():
         packets = [cycle for cycle, name, _ in world.log if name == "packet"]
         accesses = [cycle for cycle, name, _ in world.log if name == "access"]
         assert max(intervals(packets)[3:-2]) == 10
-        assert packets[0] - world.turns[0][0] == 14
-        assert accesses[0] - world.turns[0][0] == 12
+        assert packets[0] - world.turns[0][0] == 13
+        assert accesses[0] - world.turns[0][0] == 11
 
 
 def test_cycles_inline():
@@ -213,6 +214,7 @@ def test_cycles_inline():
     async def testbench(ctx):
         for qp in range(4):
             await world.set_up(ctx, qp)
+        await world.settle(ctx)
         for qp in range(4):
             world.post(ctx, qp, *[Wqe(data=b"12345678")] * 8)
         await world.until(ctx, lambda: len(world.of("packet")) == 32)
@@ -221,7 +223,7 @@ def test_cycles_inline():
     world.run(testbench)
     packets = [cycle for cycle, name, _ in world.log if name == "packet"]
     assert max(intervals(packets)[3:-2]) == 10
-    assert packets[0] - world.turns[0][0] == 14
+    assert packets[0] - world.turns[0][0] == 13
 
 
 def test_fairness():
