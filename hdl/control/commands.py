@@ -153,6 +153,7 @@ class Commands(wiring.Component):
         word = Signal(range(QP_CONTEXT_WORDS))
         qpn = self.command.payload.number
         whose = Signal()  # the QP number of `number` is read
+        mine, empty = Signal(), Signal()  # it was the command's, or none
         # What the decoder says, a cycle late.
         decoded = Signal(
             data.StructLayout(
@@ -173,6 +174,8 @@ class Commands(wiring.Component):
             m.d.sync += left.eq(left - 1)
         controlled, control_bad, invalidated = Signal(), Signal(), Signal()
         m.d.sync += [
+            mine.eq(contexts.row[: len(qpn)] == qpn),
+            empty.eq(contexts.row[: len(qpn)] == 0),
             controlled.eq(self.cq_control.valid & self.cq_control.ready),
             control_bad.eq(self.cq_control_bad),
             invalidated.eq(self.invalidate.valid & self.invalidate.ready),
@@ -258,9 +261,10 @@ class Commands(wiring.Component):
 
             # Whose is the place that the low bits of the number say? A new QP may take an empty one.
             with m.State("WHOSE"):
+                m.next = "COMPARE"
+            with m.State("COMPARE"):
                 m.next = "CHECK"
             with m.State("CHECK"):
-                mine, empty = contexts.row[: len(qpn)] == qpn, contexts.row[: len(qpn)] == 0
                 with m.Switch(plan):
                     with m.Case(Plan.WRITE_QP):
                         m.next = "WRITE_QP"

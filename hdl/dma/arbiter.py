@@ -328,10 +328,11 @@ class WriteArbiter(wiring.Component):
         with m.If(made_up):
             m.d.comb += [skid.i.valid.eq(now.any()), beat.strobe.eq(0), beat.last.eq(taken == length)]
         m.d.sync += made_up.eq(self.cut | (made_up & now.any()))
-        with m.If(done | ~now.any()):
-            m.d.sync += [now.eq(then | bursts.chosen), then.eq(0)]  # nothing is chosen while one waits
-        with m.Else():
-            m.d.sync += then.eq(then | bursts.chosen)
+        moves = Signal()
+        m.d.comb += moves.eq(done | ~now.any())
+        with m.If(moves):
+            m.d.sync += now.eq(then | bursts.chosen)  # nothing is chosen while one waits
+        m.d.sync += then.eq((then | bursts.chosen) & ~moves.replicate(self.clients))
         m.d.sync += [
             self.begun.eq(axi.awvalid & axi.awready & (bursts.of_life == self.life)),
             self.ended.eq(axi.bvalid & (axi.bid[-1] == self.life)),
