@@ -66,7 +66,7 @@ def test_a_small_message_under_the_peers_large_reads(pair, mtu, most):
 
 
 @pytest.mark.every_width
-@pytest.mark.parametrize("mtu", [4096, 1024])
+@pytest.mark.parametrize("mtu", [4096, pytest.param(1024, marks=pytest.mark.slow)])
 def test_a_lost_response_costs_little(pair, mtu):
     """16 READs are outstanding, so the responder has a megabyte to send when the first is asked for again."""
     a, b = pair

@@ -30,7 +30,7 @@ try:
 except PyverbsRDMAError as error:
     sys.exit(str(error))
 print("here", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -363,16 +363,8 @@ def test_a_program_that_is_alone_says_so(programs):
     )
 
 
-def test_a_program_that_sleeps_does_not_stop_the_others(network, programs):
-    network()
-    sleeper = programs.start("-c", HOLD, "sim5")
-    assert sleeper.stdout.readline() == "here\n"
-    start = time.monotonic()
-    pingpong(programs)
-    assert time.monotonic() - start < 60
-
-
 def test_eight_programs(network, programs):
+    """Six of them sleep, which does not stop the two others."""
     network()
     holders = []
     for i in range(6):
@@ -380,6 +372,7 @@ def test_eight_programs(network, programs):
     for holder in holders:
         assert holder.stdout.readline() == "here\n"
     server, client = pingpong(programs)
+    assert all(holder.poll() is None for holder in holders)
     assert "0a00:0007" in server.splitlines()[0]
     assert "0a00:0008" in client.splitlines()[0]
 

@@ -55,7 +55,7 @@ def closed(call, *args):
 
 def test_one_after_the_other():
     free = free_memory()
-    for options in ({"adapters": 2}, {"adapters": 3, "memory_latency": 20, "seed": 5, "tick": 32}, {"adapters": 2}):
+    for options in ({"adapters": 3, "memory_latency": 20, "seed": 5, "tick": 32}, {"adapters": 2}):
         with World(**options) as world:
             last = f"sim{options['adapters'] - 1}"
             a, b = ends(world, "sim0", last)

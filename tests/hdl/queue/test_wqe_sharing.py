@@ -196,7 +196,7 @@ def test_reset_gives_all_blocks_back(kind):
 
     async def testbench(ctx):
         await configure(ctx, world)
-        for _ in range(12):
+        for _ in range(8):
             for ring in rings:
                 for _ in range(rng.randrange(3)):
                     await post(ctx, world, ring, rng.randrange(1, 12))

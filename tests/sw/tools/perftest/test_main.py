@@ -176,7 +176,8 @@ def test_each_time_in_cycles(capsys, test, events):
 
 
 @pytest.mark.parametrize(
-    ("test", "more"), [("write_bw", ["-s", "8"]), ("read_lat", []), ("write_bw", ["-a"]), ("write_bw", ["-D", "1e-5"])]
+    ("test", "more"),
+    [("write_bw", ["-s", "8"]), ("read_lat", []), ("write_bw", ["-a"]), ("write_bw", ["-s", "8", "-D", "1e-5"])],
 )
 def test_json(tmp_path, capsys, monkeypatch, test, more):
     monkeypatch.setattr(options, "LARGEST", 4)
