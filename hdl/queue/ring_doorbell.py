@@ -1,6 +1,6 @@
 """Doorbells: which of them are true."""
 
-from amaranth.hdl import Const, Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -107,13 +107,15 @@ class RingDoorbell(wiring.Component):
             self.take.eq(self.doorbell.valid & self.doorbell.ready),
         ]
         m.d.sync += self.claim.eq(self.index - self.consumed)
+        last = Signal(16)  # one less than `claim`
         if self.rewinds:
             claim = Signal(16)
             news = claim != 0
-            m.d.sync += claim.eq(self.index - self.producer)
+            m.d.sync += [claim.eq(self.index - self.producer), last.eq(self.index + ~self.producer)]
         else:
             claim = self.claim
             news = claim > self.claimed
+            m.d.sync += last.eq(self.index + ~self.consumed)
         push = Signal()
         with m.FSM():
             with m.State("TAKE"):
@@ -128,7 +130,7 @@ class RingDoorbell(wiring.Component):
                 # A claim with its highest bit set lies behind, unless the ring has room for it.
                 known = self.state != QpState.RESET
                 proper = (self.log_stride >= self.strides[0]) & (self.log_stride <= self.strides[-1])
-                fits = claim <= (Const(1, 16) << self.log_size)
+                fits = ((last & ~Cat(self.log_size > k for k in range(16))) == 0) | (claim == 0)
                 m.d.sync += [
                     self.accept.eq(known & proper & fits & news),
                     self.reject.eq(known & (~proper | (~fits & ~claim[15]))),

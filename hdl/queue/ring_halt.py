@@ -20,6 +20,10 @@ class RingHalt(wiring.Component):
 
     A ring that is to make room for others may be in use. Then nothing is set, and it goes on.
 
+    *Latency*: a RESET is looked at 1 cycle after it came, and taken 1 cycle after ``set``; any other token in the cycle
+    after it came; a token is taken every second cycle at most. ``rewind`` is looked at when it comes, and taken 1 cycle
+    after ``set``.
+
     Parameters
     ----------
     qps, reads : int
@@ -28,7 +32,7 @@ class RingHalt(wiring.Component):
     Members
     -------
     control : stream of ``QpControl``
-        RESET stops the ring and sets its indices to 0; the token is taken when that is done. Others are taken at once.
+        RESET stops the ring and sets its indices to 0; the token is taken when that is done. Others are just taken.
     rewind : stream of ``RingIndex``
         Stops the ring and sets its indices; taken when that is done. Goes before a RESET.
     rewound : stream of ``RingIndex``
@@ -44,8 +48,8 @@ class RingHalt(wiring.Component):
         No turn is between its decision and its read.
     level, pop
         Reads in flight, and a strobe that the oldest has come back.
-    may : 1
-        The indices can be written in this cycle.
+    may, armed, hold : 1
+        The indices can be written in the next cycle, unless there is ``hold`` in it. ``armed``: that may be now.
     qp, index
         The ring that stands still, and its indices.
     halting : 1
@@ -53,9 +57,9 @@ class RingHalt(wiring.Component):
     ignore_consumed : 1
         Items of ``consumed`` for ``qp`` are older than the rewind or the RESET, and do not count.
     setting : 1
-        ``set`` waits for ``may``: take no doorbell.
-    set, reset : 1
-        Strobes: write the indices; and they are those of a RESET.
+        ``set`` is waited for: take no doorbell.
+    set, reset, drop : 1
+        Strobes: write the indices; and they are those of a RESET; and, in the next cycle, the ring's blocks go back.
     evicting : 1
         The ring is to make room: what is read of it arrives all the same.
     """
@@ -77,6 +81,8 @@ class RingHalt(wiring.Component):
                 "level": In(range(reads + 1)),
                 "pop": In(1),
                 "may": In(1),
+                "armed": Out(1),
+                "hold": In(1),
                 "qp": Out(ceil_log2(qps)),
                 "index": Out(16),
                 "halting": Out(1),
@@ -84,21 +90,26 @@ class RingHalt(wiring.Component):
                 "setting": Out(1),
                 "set": Out(1),
                 "reset": Out(1),
+                "drop": Out(1),
                 "evicting": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        rewinding = Signal()
-        resets = Signal()
+        rewinding, resetting = Signal(), Signal()
+        resets = Signal()  # a RESET is at `control`, and not done
         left = Signal(range(self.reads + 1))
         calm = Signal(range(CALM + 1))
+        token, is_reset = self.control, self.control.payload.action == QpAction.RESET
         m.d.comb += [
-            resets.eq(self.control.valid & (self.control.payload.action == QpAction.RESET)),
-            self.control.ready.eq(~resets | (self.set & self.reset)),
             self.rewound.payload.qp.eq(self.qp),
             self.rewound.payload.index.eq(self.index),
+        ]
+        m.d.sync += [
+            resets.eq(token.valid & is_reset & ~token.ready & ~self.reset),
+            token.ready.eq(token.valid & ~token.ready & (~is_reset | self.reset)),
+            self.armed.eq(self.setting & self.may & ~self.set),
         ]
         with m.If(~self.stalled & (calm != 0)):
             m.d.sync += calm.eq(calm - 1)
@@ -111,7 +122,7 @@ class RingHalt(wiring.Component):
         with m.FSM():
             with m.State("WATCH"):
                 m.d.comb += self.idle.eq(~self.rewind.valid & ~resets)
-                m.d.sync += [rewinding.eq(self.rewind.valid), calm.eq(CALM)]
+                m.d.sync += [rewinding.eq(self.rewind.valid), resetting.eq(~self.rewind.valid & resets), calm.eq(CALM)]
                 with m.If(self.rewind.valid):
                     m.d.sync += [self.qp.eq(self.rewind.payload.qp), self.index.eq(self.rewind.payload.index)]
                 with m.Elif(resets):
@@ -137,17 +148,18 @@ class RingHalt(wiring.Component):
                 give_up()
             with m.State("SET"):
                 m.d.comb += self.setting.eq(1)
-                with m.If(self.may & ~(self.evicting & self.in_use)):
-                    m.d.comb += [
-                        self.set.eq(1),
-                        self.reset.eq(~rewinding & ~self.evicting),
-                        self.rewind.ready.eq(rewinding),
-                    ]
-                    m.d.sync += [self.halting.eq(0), self.evicting.eq(0), self.ignore_consumed.eq(rewinding)]
-                    m.next = "WATCH"
-                    with m.If(rewinding):
-                        m.next = "SAY"
-                give_up()
+                m.d.comb += self.reset.eq(resetting & self.armed & ~self.hold)
+                with m.If(self.armed & ~self.hold & ~(self.evicting & self.in_use)):
+                    m.d.comb += self.set.eq(1)
+                    m.next = "DROP"
+                with m.Else():
+                    give_up()
+            with m.State("DROP"):  # a turn that was looked up before is decided now
+                m.d.comb += [self.drop.eq(1), self.rewind.ready.eq(rewinding)]
+                m.d.sync += [self.halting.eq(0), self.evicting.eq(0), self.ignore_consumed.eq(rewinding)]
+                m.next = "WATCH"
+                with m.If(rewinding):
+                    m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += self.rewound.valid.eq(1)
                 with m.If(self.rewound.ready):

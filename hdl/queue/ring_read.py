@@ -19,8 +19,9 @@ class RingRead(wiring.Component):
     a first block, it has the turn only if it is ``granted`` to it. If there is none for a ring that has no other, it
     ``waits``. A ring with no WQE to read, nor to be consumed, gives its block back.
 
-    ``read`` becomes valid 3 cycles after ``en``. One ring is inside at a time; a ring with nothing to read leaves after
-    1 cycle, others when the read has been placed in ``read`` and there was ``room``.
+    ``read`` becomes valid 3 cycles after ``en``, and the pool is asked for a block 2 cycles after it. One ring is
+    inside at a time; a ring with nothing to read leaves after 1 cycle, others when the read has been placed in ``read``
+    and there was ``room``.
 
     Parameters
     ----------
@@ -54,8 +55,8 @@ class RingRead(wiring.Component):
     any, offer, waiting, more : 1, block, 1, 1
         In the cycle after ``en``: a block is offered; rings wait for one; the ring may have more than one.
     take, first, give, waits, index, stride, behind
-        In the cycle after ``en``, about ``inside``: it takes the block, and has no other; it gives back the only one;
-        it waits. ``index`` and ``stride`` say what the block is taken for, ``behind`` is the ring's ``tail``.
+        In the second cycle after ``en``, about ``inside``: it takes the block, and has no other; it gives back the only
+        one; it waits. ``index`` and ``stride`` say what the block is taken for, ``behind`` is the ring's ``tail``.
     clean : 1
         Nothing is inside.
     deciding, doubting : 1
@@ -64,8 +65,8 @@ class RingRead(wiring.Component):
         QP of the ring inside.
     found : 1
         The last stage: ``start`` may come.
-    room : 1
-        There is a place for what ``flight`` says.
+    room, hold : 1
+        There is a place for what ``flight`` says; and ``start`` may not come in this cycle.
     start : 1
         A read is placed: WQEs of ``flight.qp`` before ``flight.end`` are asked for, and go to word ``flight.word`` of
         the memory on chip.
@@ -117,6 +118,7 @@ class RingRead(wiring.Component):
                 "inside": Out(qp_bits),
                 "found": Out(1),
                 "room": In(1),
+                "hold": In(1),
                 "start": Out(1),
                 "flight": Out(self.flight_layout),
                 "read": Out(stream.Signature(ReadRequest)),
@@ -133,6 +135,7 @@ class RingRead(wiring.Component):
         # First stage: what is posted, and what it needs; all in WQEs.
         wide, doubt = Signal(), Signal()
         posted, used = Signal(16), Signal()
+        some = Signal()  # `posted` is not 0
         end = Signal(piece_bits + 1)  # from the first to the end of its piece, or of the ring
         needs, within, granted = Signal(), Signal(), Signal()
         slot, offset_words = Signal(16), Signal(self.word_bits)
@@ -146,6 +149,7 @@ class RingRead(wiring.Component):
             m.d.sync += [
                 doubt.eq(self.doubtful),
                 posted.eq(self.posted - self.used),
+                some.eq(self.posted != self.used),
                 used.eq(self.used != 0),
                 end.eq((~self.issued[:piece_bits] & in_piece & in_ring) + 1),
                 needs.eq(~self.holds | ((self.issued[:piece_bits] & in_piece) == 0)),
@@ -167,19 +171,21 @@ class RingRead(wiring.Component):
                             offset_words.eq(self.issued << (stride - 3)),
                         ]
                 with m.Default():
-                    m.d.sync += posted.eq(0)
+                    m.d.sync += [posted.eq(0), some.eq(0)]
 
         # Second stage: how many, and where.
         counts, wants, allowed = Signal(), Signal(), Signal()
         m.d.comb += [
             counts.eq(wide & (~doubt | self.sure)),
-            wants.eq(counts & (posted != 0)),
+            wants.eq(counts & some),
             allowed.eq(self.any & (~self.waiting | granted) & (self.first | (within & self.more))),
-            self.take.eq(wants & needs & allowed),
-            self.waits.eq(wants & self.first & ~allowed & (self.may_wait | granted)),
-            self.give.eq(wide & ~doubt & (posted == 0) & ~used & ~self.first),
             self.index.eq(index),
             self.stride.eq(shift),
+        ]
+        m.d.sync += [
+            self.take.eq(wants & needs & allowed),
+            self.waits.eq(wants & self.first & ~allowed & (self.may_wait | granted)),
+            self.give.eq(wide & ~doubt & ~some & ~used & ~self.first),
         ]
         count = Signal(piece_bits + 1)
         more = Signal()
@@ -205,7 +211,7 @@ class RingRead(wiring.Component):
             self.deciding.eq(wide),
             self.doubting.eq(wide & doubt),
             self.inside.eq(qp),
-            self.start.eq(self.found & ~self.read.valid & self.room),
+            self.start.eq(self.found & ~self.read.valid & self.room & ~self.hold),
             self.flight.eq(at),
             self.flight.end.eq(at.end + count),
         ]

@@ -43,7 +43,7 @@ class RingPrefetcher(wiring.Component):
     WQEs are consumed, and only those wait whose WQEs are wanted.
 
     *Latency*: ``doorbell`` to ``read``: 5 cycles, if no QP waits for a turn: the doorbell is a turn itself then. Last
-    beat of ``data`` to ``arrived``: 0. A turn takes 3 cycles; a doorbell is taken every 6 cycles at least, whatever the
+    beat of ``data`` to ``arrived``: 1. A turn takes 3 cycles; a doorbell is taken every 6 cycles at least, whatever the
     reads do. ``reads`` reads are in flight at once, of one QP or of many.
 
     *Errors*: a doorbell that claims more than the ring holds, or that meets a stride outside ``min_stride`` to
@@ -51,8 +51,8 @@ class RingPrefetcher(wiring.Component):
     nothing is fetched for the QP. A doorbell that is stale, repeated, or for a QP in state RESET, is ignored.
 
     *RESET*: the token is accepted when all reads of the QP have come back, and been dropped, and its indices and errors
-    are zero. Other actions are accepted at once. Until then the status is the old one: whoever feeds ``consumed`` must
-    have left the QP alone before, and must not look at it again while its state is RESET.
+    are zero. Until then the status is the old one: whoever feeds ``consumed`` must have left the QP alone before, and
+    must not look at it again while its state is RESET. Other actions are accepted in the next cycle.
 
     *Going back* (``sends``): ``rewind`` sets ``fetched`` to an index at or after the oldest WQE that the host may not
     reuse yet, and all from there on is fetched again. It is taken when all reads of the QP have come back, and been
@@ -61,7 +61,7 @@ class RingPrefetcher(wiring.Component):
 
     *Pushes* (``sends``): a doorbell may say that its WQE was pushed before. If it is the only WQE of its ring that is
     not consumed, and nobody else has begun to push meanwhile (:class:`.wqe_push.WqePush`), it goes from there to the
-    block that is kept aside for this, ``doorbell`` to ``arrived`` in 11 cycles, or 19 if it has 128 bytes, one more for
+    block that is kept aside for this, ``doorbell`` to ``arrived`` in 13 cycles, or 21 if it has 128 bytes, one more for
     each beat of ``data`` that comes meanwhile, and for a turn that meets its end. Otherwise the doorbell is one like
     all others. The WQE stands in host memory in any case: who goes back fetches it from there.
 
@@ -238,7 +238,6 @@ class RingPrefetcher(wiring.Component):
         m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.ready = ready = ReadyQueue(self.qps)
         m.submodules.arrivals = arrivals = ReadyQueue(self.qps)
-        arrives = Signal()
         m.submodules.halt = halt = RingHalt(self.qps, self.reads)
         m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides, self.sends)
         m.submodules.turns = turns = self._turns
@@ -259,10 +258,8 @@ class RingPrefetcher(wiring.Component):
         m.d.comb += [
             table.write.eq(self.attribute),
             table.write_en.eq(self.attribute_en),
-            # Who need not wait passes by the set.
-            self.arrived.valid.eq(arrivals.o.valid | (arrives & arrivals.empty)),
-            self.arrived.payload.eq(Mux(arrivals.o.valid, arrivals.o.payload, arrivals.i.payload)),
-            arrivals.i.valid.eq(arrives & ~(arrivals.empty & self.arrived.ready)),
+            self.arrived.valid.eq(arrivals.o.valid),
+            self.arrived.payload.eq(arrivals.o.payload),
             arrivals.o.ready.eq(self.arrived.ready),
         ]
 
@@ -294,9 +291,10 @@ class RingPrefetcher(wiring.Component):
             holds.eq(pool.holds),
             tail.eq(pool.tail),
         ]
+        # Who is granted a block finds it: nobody takes one meanwhile.
+        m.d.sync += grant.eq(waiting.o.valid & pool.any & ~(turns.en | turns.deciding | turns.take))
         m.d.comb += [port.addr.eq(look_qp) for port in (producer_look, issued_look, consumed_look, failed_look)]
         m.d.comb += [
-            grant.eq(waiting.o.valid & pool.any & ~turns.deciding),
             idle.eq(~again & ~evict & ~grant & ~ready.o.valid),
             turns.qp.eq(turn),
             turns.issued.eq(issued_look.data),
@@ -330,12 +328,16 @@ class RingPrefetcher(wiring.Component):
                 m.d.sync += [turn.eq(table.index), rings.eq(idle)]
                 with m.If(~again):
                     m.d.sync += [granted.eq(grant & ~evict), evicts.eq(evict)]
-                with m.If((~idle & ~table.writing) | doorbell.take):
+                rings_now = self.doorbell.valid & doorbell.idle & ~halt.setting
+                with m.If(~table.writing & (~idle | rings_now)):
                     m.next = "READ"
             with m.State("READ"):
                 m.d.comb += [table.index.eq(turn), looking.eq(1)]
                 m.d.sync += [
-                    late.eq((~turns.clean & (turns.inside == turn)) | (doorbell.pushed & (doorbell.qp == turn))),
+                    late.eq(
+                        ((~turns.clean | turns.give) & (turns.inside == turn))
+                        | (doorbell.pushed & (doorbell.qp == turn))
+                    ),
                     stop.eq(failed_look.data | (halt.halting & (halt.qp == turn))),
                     stopped.eq(halt.evicting & (halt.qp == turn)),
                 ]
@@ -368,7 +370,8 @@ class RingPrefetcher(wiring.Component):
 
         # Nothing has become free for long, and somebody waits for a first block.
         idle_for = Signal(range(self.patience + 1))
-        m.d.comb += evict.eq(waiting.o.valid & (idle_for == self.patience) & ~halt.halting & ~missed & ~pool.any)
+        long = idle_for == self.patience
+        m.d.sync += evict.eq(waiting.o.valid & long & ~halt.halting & ~missed & ~pool.any & ~pool.step)
         with m.If(pool.any | ~waiting.o.valid):
             m.d.sync += idle_for.eq(0)
         with m.Elif(halt.halting | pool.step):
@@ -394,7 +397,7 @@ class RingPrefetcher(wiring.Component):
             m.d.sync += asked.eq(0)
 
         # Who adds a QP to those that wait for a turn: the turn itself, what frees room, what brings work.
-        rung = Signal()
+        heard, rung = Signal(), Signal()
         ending = Signal()
         m.d.comb += [
             doorbell.consumed.eq(consumed_look.data),
@@ -403,23 +406,30 @@ class RingPrefetcher(wiring.Component):
             doorbell.state.eq(table.row.state),
             doorbell.log_size.eq(turns.log_size),
             doorbell.log_stride.eq(turns.log_stride),
-            doorbell.hold_accept.eq(~turns.doubting & (turns.repeat | wants | (self.consumed.valid & pool.heard))),
+            doorbell.hold_accept.eq(~turns.doubting & (turns.repeat | wants | heard)),
             doorbell.hold_reject.eq(ending),
             rung.eq(doorbell.accept & ~doorbell.pushed & ~turns.doubting),
+            heard.eq(self.consumed.valid & pool.heard),
             self.consumed.ready.eq(~turns.repeat & ~wants & pool.heard),
         ]
-        rewinds = halt.set & ~halt.reset & ~halt.evicting
+        back, back_qp = Signal(), Signal(qp_bits)  # one that has gone back
+        m.d.sync += ready.i.valid.eq(turns.repeat | wants | heard | rung | back | (missed & ~halt.evicting))
         with m.If(turns.repeat):
-            m.d.comb += [ready.i.valid.eq(1), ready.i.payload.eq(turns.repeat_qp)]
+            m.d.sync += ready.i.payload.eq(turns.repeat_qp)
         with m.Elif(wants):
-            m.d.comb += [ready.i.valid.eq(1), ready.i.payload.eq(asked_qp)]
-        with m.Elif(self.consumed.valid & pool.heard):
-            m.d.comb += [ready.i.valid.eq(1), ready.i.payload.eq(self.consumed.payload.qp)]
-        with m.Elif(rung | rewinds):
-            m.d.comb += [ready.i.valid.eq(1), ready.i.payload.eq(Mux(doorbell.idle, halt.qp, doorbell.qp))]
-        with m.Elif(missed & ~halt.evicting):
-            m.d.comb += [ready.i.valid.eq(1), ready.i.payload.eq(missed_qp)]
-            m.d.sync += missed.eq(0)
+            m.d.sync += ready.i.payload.eq(asked_qp)
+        with m.Elif(heard):
+            m.d.sync += ready.i.payload.eq(self.consumed.payload.qp)
+        with m.Elif(rung):
+            m.d.sync += ready.i.payload.eq(doorbell.qp)
+        with m.Elif(back):
+            m.d.sync += [ready.i.payload.eq(back_qp), back.eq(0)]
+        with m.Else():
+            m.d.sync += ready.i.payload.eq(missed_qp)
+            with m.If(missed & ~halt.evicting):
+                m.d.sync += missed.eq(0)
+        with m.If(halt.rewind.ready):
+            m.d.sync += [back.eq(1), back_qp.eq(halt.qp)]
 
         # While a ring's indices are set, nobody else writes; nor is a doorbell inside then.
         landed = Signal()  # a pushed WQE is on chip
@@ -432,13 +442,10 @@ class RingPrefetcher(wiring.Component):
             halt.clean.eq(turns.clean),
             halt.level.eq(flights.level),
             halt.pop.eq(ending),
-            halt.may.eq(
-                doorbell.idle
-                & ~(turns.start | turns.deciding | turns.repeat | wants)
-                & ~self.consumed.valid
-                & ~ending
-                & pool.may_drop
-            ),
+            # Blocks go back in the cycle after the indices are written, in which no turn may ask for one.
+            halt.may.eq(doorbell.idle & ~turns.en & pool.may_drop),
+            halt.hold.eq(self.consumed.valid | ending),
+            turns.hold.eq(halt.armed),
             producer.addr.eq(rung_qp),
             producer.data.eq(Mux(doorbell.idle, 0, doorbell.index)),
             producer.en.eq(doorbell.accept | halt.reset),
@@ -447,7 +454,11 @@ class RingPrefetcher(wiring.Component):
             misrung.en.eq(doorbell.reject | halt.reset),
             consumed.addr.eq(Mux(self.consumed.valid, self.consumed.payload.qp, halt.qp)),
             consumed.data.eq(Mux(self.consumed.valid, self.consumed.payload.index, halt.index)),
-            consumed.en.eq((self.consumed.valid & self.consumed.ready & ~ignore_consumed) | halt.set),
+            # Who makes room forgets nothing that is consumed.
+            consumed.en.eq(
+                (self.consumed.valid & self.consumed.ready & ~ignore_consumed)
+                | (halt.armed & ~halt.evicting & ~self.consumed.valid)
+            ),
             issued.addr.eq(Mux(turns.start, turns.flight.qp, ring_qp)),
             issued.data.eq(Mux(turns.start, turns.flight.end, ring_index)),
             issued.en.eq(turns.start | landed | halt.set),
@@ -481,13 +492,13 @@ class RingPrefetcher(wiring.Component):
             failed.addr.eq(fetched.addr),
             failed.data.eq(ending),
             failed.en.eq(bad | halt.reset),
-            arrives.eq(Mux(ending, alive, doorbell.reject | landed)),
+            arrivals.i.valid.eq(Mux(ending, alive, doorbell.reject | landed)),
             arrivals.i.payload.eq(Mux(ending, head.qp, doorbell.qp)),
         ]
 
         if self.sends:
-            self._connect_push(m, halt, doorbell, turns, pool, store, landed)
-            m.d.comb += pool.refill.eq(waiting.empty & ~granted)
+            self._connect_push(m, halt, doorbell, turns, pool, store, ending, landed)
+            m.d.comb += pool.refill.eq(waiting.empty & ~granted & ~turns.deciding)
 
         m.d.comb += [
             port.addr.eq(self.status_qp) for port in (producer_status, fetched_status, misrung_status, failed_status)
@@ -517,7 +528,7 @@ class RingPrefetcher(wiring.Component):
             pool.done_qp.eq(said.qp),
             pool.done_index.eq(said.index),
             pool.ignore_consumed.eq(halt.ignore_consumed & (said.qp == halt.qp)),
-            pool.drop.eq(halt.set),
+            pool.drop.eq(halt.drop),
             pool.drop_qp.eq(halt.qp),
             pool.place_qp.eq(self.status_qp),
             self.places.eq(pool.places),
@@ -525,20 +536,22 @@ class RingPrefetcher(wiring.Component):
             waiting.i.payload.eq(turns.inside),
             halt.stalled.eq(self.consumed.valid & ~self.consumed.ready),
             halt.in_use.eq(
-                (self.status_qp == halt.qp)
-                | (self.reading & (self.reading_qp == halt.qp))
+                (self.status_qp[: len(halt.qp)] == halt.qp)
+                | (self.reading & (self.reading_qp[: len(halt.qp)] == halt.qp))
                 | (self.consumed.valid & (said.qp == halt.qp))
             ),
         ]
 
-    def _connect_push(self, m, halt, doorbell, turns, pool, store, landed):
-        """From the buffer to the spare block, in cycles without data; while a doorbell is inside, the words wait."""
+    def _connect_push(self, m, halt, doorbell, turns, pool, store, ending, landed):
+        """From the buffer to the spare block, in cycles without data; while a doorbell is inside, the words wait. When
+        all are there, the block becomes the ring's, and its indices move, in a cycle in which no turn does the like."""
         m.submodules.pushes = pushes = WqePush(self.qps)
         wiring.connect(m, wiring.flipped(self.push), pushes.push)
         slot = doorbell.index - 1
         place = Mux(doorbell.wide, Cat(pushes.put_row, slot), Cat(pushes.put_row[:-1], slot))
-        free = Signal()
-        m.d.sync += free.eq(~pool.holds)
+        free, landing = Signal(), Signal()
+        lands = landing & ~(turns.start | turns.take | turns.give | ending)
+        m.d.sync += [free.eq(~pool.holds), landing.eq((landing & ~lands) | pushes.copied)]
         m.d.comb += [
             pushes.hold.eq(~doorbell.idle | self.doorbell.valid),
             pushes.qp.eq(doorbell.qp),
@@ -548,16 +561,17 @@ class RingPrefetcher(wiring.Component):
             pushes.copy.eq(doorbell.pushed),
             pushes.wide.eq(doorbell.wide),
             pushes.room.eq(~self.data.valid),
-            pushes.end.eq(~turns.start & ~turns.deciding),
             store.put_en.eq(pushes.put_en),
             store.put_addr.eq(Cat(place[: ceil_log2(self.size // 8)], pool.spare)),
             store.put_word.eq(pushes.put_word),
-            doorbell.copied.eq(pushes.copied),
-            landed.eq(pushes.copied & ~(halt.halting & (halt.qp == doorbell.qp))),
+            doorbell.copied.eq(lands),
+            landed.eq(lands & ~(halt.halting & (halt.qp == doorbell.qp))),
             pool.land.eq(landed),
             pool.land_qp.eq(doorbell.qp),
             pool.land_index.eq(slot),
             pool.land_log_stride.eq(Mux(doorbell.wide, ceil_log2(self.max_stride), ceil_log2(self.min_stride))),
+        ]
+        m.d.sync += [
             self.count_pushes.eq(landed),
-            self.count_push_fetches.eq(doorbell.fell_back | (pushes.copied & ~landed)),
+            self.count_push_fetches.eq(doorbell.fell_back | (lands & ~landed)),
         ]

@@ -39,8 +39,8 @@ class WqePush(wiring.Component):
         Close the buffer and clear it; with ``copy``, read it before, in 64 or, if ``wide``, 128 bytes. ``wide`` stays.
     put_en, put_row, put_word
         Bytes ``8 * put_row`` and on of the WQE.
-    room, end : 1
-        The word is taken in this cycle; and the last one may be.
+    room : 1
+        The word is taken in this cycle.
     copied : 1
         The last word is taken.
     """
@@ -60,7 +60,6 @@ class WqePush(wiring.Component):
                 "put_row": Out(range(ROWS)),
                 "put_word": Out(64),
                 "room": In(1),
-                "end": In(1),
                 "copied": Out(1),
             }
         )
@@ -78,8 +77,8 @@ class WqePush(wiring.Component):
             self.push.ready.eq(~self.hold & ~walking),
             takes.eq(self.push.valid & self.push.ready & (opens | (open_ & (self.push.payload.qp == owner)))),
             self.mine.eq(open_ & ~walking & (self.qp == owner)),
-            self.copied.eq(self.put_en & last & self.room & self.end),
-            step.eq(~self.put_en | (self.room & (~last | self.end))),
+            self.copied.eq(self.put_en & last & self.room),
+            step.eq(~self.put_en | self.room),
             self.put_row.eq(row),
         ]
         # All is cleared but word 0, which is there when the buffer is opened. Written out of registers, in order: who

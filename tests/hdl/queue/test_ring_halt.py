@@ -22,11 +22,14 @@ def test_steps():
             ctx.set(dut.rewind.valid, rewinds)
             assert not ctx.get(dut.halting)
             await ctx.tick()
+            if not rewinds:
+                assert not ctx.get(dut.halting)
+                await ctx.tick()
             while resets or rewinds:
                 now_rewinds = bool(rewinds)
                 assert ctx.get(dut.qp) == (qp if rewinds else reset_qp)
                 old = None  # reads that were in flight when the last turn before was over
-                time = 0
+                time, may = 0, False
                 while True:
                     assert ctx.get(dut.halting)
                     assert ctx.get(dut.ignore_consumed)
@@ -35,22 +38,24 @@ def test_steps():
                     if old is not None:
                         clean = rng.random() < 0.5
                     pop = level > 0 and rng.random() < 0.4
-                    may = rng.random() < 0.5
+                    could, may, hold = may, rng.random() < 0.5, rng.random() < 0.3
                     ctx.set(dut.clean, clean)
                     ctx.set(dut.level, level)
                     ctx.set(dut.pop, pop)
                     ctx.set(dut.may, may)
+                    ctx.set(dut.hold, hold)
                     set_ = ctx.get(dut.set)
+                    assert not ctx.get(dut.drop)
+                    assert not ctx.get(dut.rewind.ready)
+                    assert not (resets and ctx.get(dut.control.ready))
                     if set_:
-                        assert may
+                        assert could
+                        assert not hold
+                        assert ctx.get(dut.armed)
+                        assert ctx.get(dut.setting)
                         assert old == 0
                         assert ctx.get(dut.index) == (index if now_rewinds else 0)
-                        assert ctx.get(dut.reset) == (not now_rewinds)
-                        assert ctx.get(dut.rewind.ready) == now_rewinds
-                        assert now_rewinds <= (not (resets and ctx.get(dut.control.ready)))
-                    else:
-                        assert not ctx.get(dut.rewind.ready)
-                        assert not (resets and ctx.get(dut.control.ready))
+                    assert ctx.get(dut.reset) == (set_ and not now_rewinds)
                     if old is None and clean and time > 0:
                         old = level
                     if old:
@@ -62,6 +67,16 @@ def test_steps():
                     time += 1
                     if set_:
                         break
+                assert ctx.get(dut.halting)
+                assert ctx.get(dut.ignore_consumed)
+                assert ctx.get(dut.drop)
+                assert not ctx.get(dut.set)
+                assert not ctx.get(dut.setting)
+                assert ctx.get(dut.qp) == (qp if now_rewinds else reset_qp)
+                assert ctx.get(dut.rewind.ready) == now_rewinds
+                assert ctx.get(dut.control.ready) == (not now_rewinds)
+                await ctx.tick()
+                assert not ctx.get(dut.drop)
                 assert not ctx.get(dut.halting)
                 if now_rewinds:
                     ctx.set(dut.rewind.valid, 0)
@@ -76,6 +91,8 @@ def test_steps():
                     rewinds = 0
                     done["rewind"] += 1
                 else:
+                    assert not ctx.get(dut.control.ready)
+                    assert ctx.get(dut.idle)
                     ctx.set(dut.control.valid, 0)
                     resets = 0
                     done["reset"] += 1
@@ -85,9 +102,12 @@ def test_steps():
                     await ctx.tick()
             ctx.set(dut.control.payload, {"qp": 0, "action": QpAction.ERROR})
             ctx.set(dut.control.valid, 1)
+            assert not ctx.get(dut.control.ready)
+            await ctx.tick()
             assert ctx.get(dut.control.ready)
             await ctx.tick()
             ctx.set(dut.control.valid, 0)
+            assert not ctx.get(dut.control.ready)
 
     simulate(dut, testbench, seed=rng.seed_value)
     assert min(done.values()) > 20
@@ -111,13 +131,19 @@ def test_room_is_made():
             await ctx.tick()
             ctx.set(dut.evict, 0)
             used_at, time, heard = rng.choice([None, None, rng.randrange(30)]), 0, 0
-            left = None
+            left, may = None, False
             while ctx.get(dut.halting):
+                if ctx.get(dut.drop):
+                    await ctx.tick()
+                    assert not ctx.get(dut.halting)
+                    break
                 assert ctx.get(dut.evicting)
                 assert not ctx.get(dut.ignore_consumed)
                 assert (ctx.get(dut.qp), ctx.get(dut.index)) == (qp, index)
                 in_use, stalled = time == used_at, rng.random() < 0.3
-                clean, may, pop = (rng.random() < 0.5 for _ in range(3))
+                could = may
+                clean, may, hold, pop = (rng.random() < 0.5 for _ in range(4))
+                ctx.set(dut.hold, hold)
                 if left is None and clean and time:
                     left = rng.randrange(17)
                     ctx.set(dut.level, left)
@@ -128,7 +154,8 @@ def test_room_is_made():
                 left = left and left - ctx.get(dut.pop)
                 if ctx.get(dut.set):
                     assert not ctx.get(dut.reset)
-                    assert may
+                    assert could
+                    assert not hold
                     assert not in_use
                     assert left == 0
                     assert heard >= CALM

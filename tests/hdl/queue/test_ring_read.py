@@ -62,6 +62,9 @@ def test_reads(blocks, size, quota, strides):
             needs = not held or issued % per == 0
             allowed = any_ and (granted or not waiting) and (not held or (more_ and held < quota))
             takes = bool(count and needs and allowed)
+            await ctx.tick()
+            for name, value in {"sure": not sure, "any": not any_, "more": not more_, "waiting": not waiting}.items():
+                ctx.set(getattr(dut, name), value)
             assert ctx.get(dut.take) == takes
             assert ctx.get(dut.waits) == bool(count and not held and not allowed and (may_wait or granted))
             assert ctx.get(dut.give) == (not doubtful and posted == used == 0 and held > 0)
@@ -73,19 +76,20 @@ def test_reads(blocks, size, quota, strides):
                 seen[name] += ctx.get(getattr(dut, name))
             seen["continues"] += count > 0 and not needs
             seen["beyond"] += bool(count and held and needs and any_ and not waiting and held >= quota)
-            await ctx.tick()
-            for name in "take", "waits", "give":
-                assert not ctx.get(getattr(dut, name))
-            ctx.set(dut.sure, not sure)
-            if not count or (needs and not takes):
-                assert ctx.get(dut.clean)
-                continue
-            assert ctx.get(dut.found)
-            ctx.set(dut.room, 0)
-            for _ in range(rng.randrange(3)):
+            finds = count and (not needs or takes)
+            assert ctx.get(dut.found) == bool(finds)
+            assert ctx.get(dut.clean) == (not finds)
+            for room in [rng.randrange(2) for _ in range(rng.randrange(3))] if finds else [0]:
+                ctx.set(dut.room, room)
+                ctx.set(dut.hold, room)
                 assert not ctx.get(dut.start)
                 await ctx.tick()
+                for name in "take", "waits", "give":
+                    assert not ctx.get(getattr(dut, name))
+            if not finds:
+                continue
             ctx.set(dut.room, 1)
+            ctx.set(dut.hold, 0)
             assert ctx.get(dut.start)
             word = ((offer if needs else tail) * size + (issued << log_stride) % size) // 8
             assert plain(ctx.get(dut.flight)) == {"qp": item["qp"], "word": word, "end": (issued + count) & 0xFFFF}
