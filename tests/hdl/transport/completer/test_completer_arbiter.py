@@ -56,7 +56,7 @@ def test_order():
         item = seen[number][2]
         assert (item["index"], item["status"], item["syndrome"]) == (11 + number, 21 + number, 31 + number)
     job, refused = seen[5][2], seen[5][2]["refusal"]
-    assert (job["job"], job["psn"], job["msn"], refused) == (Kind.FAILED.value, 46, 0x5678, 6)
+    assert (Kind(job["job"]), job["psn"], job["msn"], refused) == (Kind.FAILED, 46, 0x5678, 6)
     flush, fired = seen[3][2], seen[4][2]
     assert (flush["index"], flush["drain"], fired["generation"]) == (14, 1, 15)
 
