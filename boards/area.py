@@ -31,8 +31,8 @@ DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
 AIM_MHZ = 125
 """What the engine is to reach on this device."""
 
-DEEPEST = 10
-"""Levels of LUTs from register to register, at most: what stands. nextpnr reaches its clock with 7."""
+DEEPEST = 7
+"""Levels of LUTs from register to register, at most."""
 
 COMPOSED = ("top.core", "top.core.send")
 """What is no more than blocks of its own."""
