@@ -16,7 +16,7 @@ from verbena.hdl.transport.completer.completer import Completer
 QPS = 2
 WINDOW = 2
 FIRST = (1 << PSN_BITS) - 2
-DEPTHS = {"acked": 26, "fates": 30}
+DEPTHS = {"acked": 29, "fates": 32}
 INPUTS = ("attribute", "attribute_en", "sent", "sent_en")
 STREAMS_IN = ("control", "outstanding", "failed_requester", "failed_transmitter", "flush", "fired", "job", "done")
 STREAMS_OUT = ("completion", "error", "ready", "retry", "reply")
