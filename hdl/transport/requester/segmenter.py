@@ -196,6 +196,7 @@ class Segmenter(wiring.Component):
             self.word_address.eq(words.address),
             head.arriving.eq(words.arriving),
             head.word.eq(self.word),
+            head.active.eq(listening),
             head.middle.eq(middle),
             head.psn.eq(state.psn),
             head.taken.eq(gather.offset),

@@ -29,6 +29,8 @@ class WqeHead(wiring.Component):
     Members
     -------
     arriving, word : ``WqeWord``, 64
+    active : 1
+        Words are for this packet.
     middle, psn : 1, 24
         The message has begun; the packet's PSN.
     taken : 31
@@ -62,6 +64,7 @@ class WqeHead(wiring.Component):
             {
                 "arriving": In(WqeWord),
                 "word": In(64),
+                "active": In(1),
                 "middle": In(1),
                 "psn": In(PSN_BITS),
                 "taken": In(31),
@@ -120,7 +123,7 @@ class WqeHead(wiring.Component):
         negative = Signal()
         with m.If(self.arriving == WqeWord.SIZE):
             m.d.sync += Cat(rest, negative).eq(field["length"] - self.taken)
-        m.d.sync += self.sized.eq(self.arriving == WqeWord.SIZE)
+        m.d.sync += self.sized.eq(self.active & (self.arriving == WqeWord.SIZE))
 
         mtu = Signal(LENGTH_BITS)
         packets, partial = Signal(PSN_BITS), Signal()  # whole ones in the rest, and something behind them

@@ -26,9 +26,7 @@ class Driver:
         size = 64 << large
         content = wqe.pack(size)
         self.words = [0xDEAD_BEEF_DEAD_BEEF] * (AREA // 8)
-        base = index * size % AREA // 8
-        for word in range(size // 8):
-            self.words[base + word] = int.from_bytes(content[word * 8 : word * 8 + 8], "little")
+        self.put(content, index)
         piece = index * size // BATCH
         self.places = [(piece + (piece ^ parity) % 2) % (AREA // BATCH) for parity in range(2)]
         self.fixed = {"qp": 9, "path_mtu": path_mtu, "type": type_, "pd": 77, "large": large}
@@ -36,6 +34,11 @@ class Driver:
         self.log = []  # (cycle since the segment was taken, stream, payload)
         self.held = ()  # streams of which nothing is taken
         self.pipe = [0, 0]
+
+    def put(self, content, index):
+        base = index * len(content) % AREA // 8
+        for word in range(len(content) // 8):
+            self.words[base + word] = int.from_bytes(content[word * 8 : word * 8 + 8], "little")
 
     async def tick(self, ctx, cycle):
         dut = self.dut
@@ -134,6 +137,49 @@ def test_ahead():
         headers = driver.of("packet")
         assert headers == [headers[0]] * len(headers)
         driver.held = ()
+
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["asked for in vain", "cancelled"])
+@pytest.mark.parametrize("pause", range(6))
+def test_words_of_another_wqe(begun, pause):
+    """Words of an inline WQE that were asked for before say nothing about the packet that is cut next."""
+    wqe = Wqe(SendOpcode.SEND, 0, [(0x1000, 300, 1), (0x2000, 300, 2)])
+    driver = Driver(wqe, 5)
+    driver.put(Wqe(SendOpcode.SEND, 0, data=bytes(80)).pack(128), 6)
+    dut = driver.dut
+    want = resend_of(wqe, 256, 100, 2)[0]
+
+    async def other(ctx):
+        if begun:
+            ctx.set(dut.i.payload, driver.fixed | {"state": {"index": 6}, "admission": NEWEST})
+            ctx.set(dut.i.valid, 1)
+            while not (await driver.tick(ctx, 0))[0]:
+                pass
+            ctx.set(dut.i.valid, 0)
+            ctx.set(dut.cancel, 1)
+        else:
+            ctx.set(dut.ahead_index, 6)
+            ctx.set(dut.ahead_large, 1)
+            ctx.set(dut.ahead, 1)
+        await driver.tick(ctx, 0)
+        ctx.set(dut.cancel, 0)
+        ctx.set(dut.ahead, 0)
+        for _ in range(pause if begun else pause + 1):  # what follows `ahead` at once is what was asked for
+            await driver.tick(ctx, 0)
+        driver.log.clear()
+
+    async def testbench(ctx):
+        for _ in range(4):
+            await driver.tick(ctx, 0)
+        await other(ctx)
+        await driver.cut(ctx, {"index": 5, "psn": 102, "phase": Phase.MIDDLE, "blocks": 2})
+        driver.check(want, 5)
+        await other(ctx)
+        await driver.cut(ctx, {}, kind=TxDescriptorKind.VOID)
+        (header,) = driver.of("packet")
+        assert header["source"] == PayloadSource.MEMORY
 
     simulate(dut, testbench)
 
