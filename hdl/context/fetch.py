@@ -54,8 +54,6 @@ class ContextFetch(wiring.Component):
     settled : 1
         What was written back is in the bank, or will be in time: only then ``o`` may be taken. That is so ``rows``
         cycles after the last item that was written back.
-    next_slot : slot
-        ``o.payload.slot`` of the next cycle.
     coming : ``slot``, ``item``
         What is being fetched; what is at ``i``, if nothing is.
     moves : 1
@@ -96,7 +94,6 @@ class ContextFetch(wiring.Component):
                 "i": In(stream.Signature(taken)),
                 "o": Out(stream.Signature(self.fetched)),
                 "settled": Out(1),
-                "next_slot": Out(slot),
                 "coming": Out(taken),
                 "moves": Out(1),
                 "preview": Out(data.StructLayout({"attributes": bank.layout, "states": states})),
@@ -125,7 +122,6 @@ class ContextFetch(wiring.Component):
             Value.cast(coming).eq(Mux(free, Value.cast(self.i.payload), Value.cast(kept))),
             self.i.ready.eq(free),
             self.moves.eq(move),
-            self.next_slot.eq(Mux(move, kept.slot, going.slot)),
             self.preview.attributes.eq(bank.attributes),
         ]
 

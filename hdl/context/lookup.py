@@ -50,7 +50,7 @@ class ContextLookup(wiring.Component):
         Bus address of the table, 4 KiB aligned, and the logarithm of the number of QPs in it.
     i : stream of ``qpn``, ``item``
     o : stream of ``slot``, ``qpn``, ``known``, ``bad``, ``item``, ``attributes``, ``states``
-    settled, next_slot, write
+    settled, write
         See ``ContextFetch``.
     unpin, unpin_en : slot, 1
         Strobe.
@@ -89,7 +89,6 @@ class ContextLookup(wiring.Component):
                 "i": In(stream.Signature(coming)),
                 "o": Out(stream.Signature(data.StructLayout(going))),
                 "settled": Out(1),
-                "next_slot": Out(range(slots)),
                 "write": self._fetch.signature.members["write"],
                 "unpin": In(range(slots)),
                 "unpin_en": In(1),
@@ -191,7 +190,6 @@ class ContextLookup(wiring.Component):
             self.o.valid.eq(fetch.o.valid),
             fetch.o.ready.eq(self.o.ready),
             self.settled.eq(fetch.settled),
-            self.next_slot.eq(fetch.next_slot),
             going.slot.eq(found.slot),
             going.qpn.eq(found.item.qpn),
             going.known.eq(found.item.known),

@@ -328,8 +328,7 @@ class RingPrefetcher(wiring.Component):
                 m.d.sync += [turn.eq(table.index), rings.eq(idle)]
                 with m.If(~again):
                     m.d.sync += [granted.eq(grant & ~evict), evicts.eq(evict)]
-                rings_now = self.doorbell.valid & doorbell.idle & ~halt.setting
-                with m.If(~table.writing & (~idle | rings_now)):
+                with m.If((~idle & ~table.writing) | doorbell.take):
                     m.next = "READ"
             with m.State("READ"):
                 m.d.comb += [table.index.eq(turn), looking.eq(1)]

@@ -145,9 +145,6 @@ class ReceiveLookup(wiring.Component):
                 m.d.sync += token.eq(self.response_control.payload)
             with m.Else():
                 m.d.sync += token.qp.eq(self.flush.payload)
-        latest = Signal.like(slot)
-        with m.If(taken):
-            m.d.sync += latest.eq(slot)
         m.d.comb += [
             fetch.i.valid.eq(other | self.header.valid),
             self.header.ready.eq(fetch.i.ready & ~other),
@@ -189,7 +186,7 @@ class ReceiveLookup(wiring.Component):
                 | ((attributes.state == QpState.RTR) & ~found.response)
             ),
             self.settled.eq(fetch.settled),
-            self.next_qp.eq(Mux(fetch.i.ready, slot, latest)),
+            self.next_qp.eq(fetch.coming.slot),
             fetch.o.ready.eq(Mux(found.response, self.response.ready, self.request.ready)),
         ]
         over = Signal()  # a packet was taken in the last cycle

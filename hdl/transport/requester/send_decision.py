@@ -78,13 +78,13 @@ class SendDecision(wiring.Component):
         m.d.comb += fetched.eq(self.status.fetched - self.state.index)
 
         # One bit for each question ...
-        dead, alive, waiting, broken, draining, fresh = (Signal() for _ in range(6))
+        dead, waiting, broken, draining, fresh = (Signal() for _ in range(5))
         stopping, pending, closed, at_oldest = Signal(), Signal(), Signal(), Signal()
         phase = Signal(Phase)
         m.d.sync += [
             phase.eq(self.state.phase),
             dead.eq(self.qp_state == QpState.ERR),
-            alive.eq((self.qp_state == QpState.RTS) | (self.qp_state == QpState.SQD)),
+            self.alive.eq((self.qp_state == QpState.RTS) | (self.qp_state == QpState.SQD)),
             waiting.eq(self.waiting),
             broken.eq(self.status.error),
             draining.eq(self.state.draining),
@@ -98,14 +98,13 @@ class SendDecision(wiring.Component):
         ]
 
         # ... and what follows from them.
-        m.d.comb += self.alive.eq(alive)
         middle = phase == Phase.MIDDLE
         m.d.comb += self.send.eq(
-            alive & pending & ~waiting & (middle | ((phase == Phase.BETWEEN) & Mux(stopping, ~fresh, ~closed)))
+            self.alive & pending & ~waiting & (middle | ((phase == Phase.BETWEEN) & Mux(stopping, ~fresh, ~closed)))
         )
         with m.If(dead):
             m.d.comb += self.o.eq(SendAction.GIVE_UP)
-        with m.Elif(~alive | (phase == Phase.HALTED) | (phase == Phase.REWINDING)):
+        with m.Elif(~self.alive | (phase == Phase.HALTED) | (phase == Phase.REWINDING)):
             m.d.comb += self.o.eq(SendAction.NOTHING)
         with m.Elif((phase == Phase.RESUME) & at_oldest):
             m.d.comb += self.o.eq(SendAction.RESUME)
