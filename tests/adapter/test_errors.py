@@ -116,17 +116,18 @@ def test_write_without_the_qp_flag():
         assert completion(c.cq).status == S.IBV_WC_REM_ACCESS_ERR
 
 
+@pytest.mark.every_width
 def test_a_peer_that_is_refused_does_not_blame_a_read():
     """Its WRITE comes between the responses of a READ: the READ is flushed, as nothing is wrong with its region."""
-    a, b = End("sim0", SIZE), End("sim1", SIZE)
-    connect(a, b, mtu=256)
-    send(b, READ, [sge(b, 0, SIZE)], wr_id=1, remote=(a, 0))
-    settle(2000)
-    send(a, WRITE, [sge(a, 0, 8)], wr_id=7, remote=(b, 0), rkey=b.mr.rkey ^ 1)
-    assert completion(a.cq).status == S.IBV_WC_REM_ACCESS_ERR
-    wc = completion(b.cq)
-    assert (wc.wr_id, wc.status) == (1, S.IBV_WC_WR_FLUSH_ERR)
-    assert events(b) == [ibv_event_type.IBV_EVENT_QP_ACCESS_ERR]
+    with End("sim0", SIZE) as a, End("sim1", SIZE) as b:
+        connect(a, b, mtu=256)
+        send(b, READ, [sge(b, 0, SIZE)], wr_id=1, remote=(a, 0))
+        settle(800)
+        send(a, WRITE, [sge(a, 0, 8)], wr_id=7, remote=(b, 0), rkey=b.mr.rkey ^ 1)
+        assert completion(a.cq).status == S.IBV_WC_REM_ACCESS_ERR
+        wc = completion(b.cq)
+        assert (wc.wr_id, wc.status) == (1, S.IBV_WC_WR_FLUSH_ERR)
+        assert events(b) == [ibv_event_type.IBV_EVENT_QP_ACCESS_ERR]
 
 
 @pytest.mark.parametrize("second", [READ, FETCH_ADD, WRITE])

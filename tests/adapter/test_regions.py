@@ -160,10 +160,10 @@ LOSSES = ("drop_overflow", "drop_sequence", "retries")
 
 
 def stream(mtu, rounds, change=None):
-    """131,072 beats of WRITEs between two adapters; meanwhile ``change`` is called so many times, with both ends.
+    """262,144 beats of WRITEs between two adapters; meanwhile ``change`` is called so many times, with both ends.
     Returns the cycles that the WRITEs take, and what the adapters counted of losses.
     """
-    size, count = 1 << 17, data_width() // 8
+    size, count = 1 << 18, data_width() // 8
     with End("sim0", size) as a, End("sim1", size) as b:
         connect(a, b, mtu=mtu)
         content = fill(a, 1)
@@ -187,8 +187,8 @@ def stream(mtu, rounds, change=None):
 
 
 def test_regions_that_come_and_go_cost_the_others_nothing(buffers):
-    """50 deregistrations at the receiver, then at the sender, of a stream at full speed: nothing is lost, and it takes
-    less than 1 % longer. The same when the receiver drops all translations, 10 times: the misses of the pages that
+    """100 deregistrations at the receiver, then at the sender, of a stream at full speed: nothing is lost, and it takes
+    less than 1 % longer. The same when the receiver drops all translations, 20 times: the misses of the pages that
     follow overlap, so that it keeps up at any width.
     """
 
@@ -204,7 +204,7 @@ def test_regions_that_come_and_go_cost_the_others_nothing(buffers):
     none = [dict.fromkeys(LOSSES, 0)] * 2
     alone, lost = stream(1024, 0)
     assert lost == none
-    for rounds, change in ((50, at_receiver), (50, at_sender), (10, drop_tables)):
+    for rounds, change in ((100, at_receiver), (100, at_sender), (20, drop_tables)):
         cycles, lost = stream(1024, rounds, change)
         assert lost == none
         assert cycles < 1.01 * alone

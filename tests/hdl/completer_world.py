@@ -6,6 +6,7 @@ from streams import plain, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus
+from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.abi.wqe import SendOpcode
 from verbena.hdl.transport.common.layouts import Progress, Watch
 from verbena.hdl.transport.common.layouts import ResponseJobKind as Kind
@@ -151,8 +152,10 @@ class Model:
         if kind == Kind.ACK:
             self.counts["rx_acks"] += group == 0
             self.counts["rx_naks"] += group in (1, 3)
-        known = (kind in (Kind.DATA, Kind.SKIPPED, Kind.FAILED) and not (kind == Kind.DATA and status == 6)) or (
-            kind == Kind.ACK and (group in (0, 1) or syndrome == 0x60 or syndrome in FATAL)
+        known = (
+            kind in (Kind.SKIPPED, Kind.FAILED)
+            or (kind == Kind.DATA and status != AccessStatus.POISONED)
+            or (kind == Kind.ACK and (group in (0, 1) or syndrome == 0x60 or syndrome in FATAL))
         )
         psn = queue.acked + (job["psn"] - queue.acked) % PSNS
         if not (known and queue.alive and psn < queue.psn and psn - queue.acked < PSNS // 2):

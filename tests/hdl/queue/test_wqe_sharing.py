@@ -228,7 +228,7 @@ def test_reset_gives_all_blocks_back(kind):
                 ring.posted = ring.freed = ring.seen = 0
                 ring.slots.clear()
 
-    world.run(testbench, background=(drop_arrivals,), deadline=30_000)
+    world.run(testbench, background=(drop_arrivals,), deadline=20_000)
 
 
 @pytest.mark.parametrize("seed", range(4))
