@@ -56,7 +56,7 @@ class BlockPool(wiring.Component):
         gone back that hold no other. Whoever cannot hear it then is told again. With ``ignore_consumed`` none goes
         back. ``heard`` does not wait for anything outside.
     hold : 1
-        No block of the QP ``done_qp`` may go back in this cycle.
+        No block of the QP ``done_qp`` may go back in this cycle. One cycle without it is enough for a block.
     drop, drop_qp : 1, QP index
         All blocks of the QP go back; only while ``may_drop``, and while nothing of the QP is ``done``.
     may_drop : 1
@@ -173,7 +173,7 @@ class BlockPool(wiring.Component):
         # cycle it goes back, or not. What was looked up counts only if nothing else came meanwhile.
         first, looked, judged = Signal(block_bits), Signal(), Signal()
         stale, only, next_ = Signal(), Signal(), Signal(block_bits)
-        pops = Signal()
+        pending, pops = Signal(), Signal()  # a block is to go back, and waits while it is held; it does
         walking, walk, walk_end = Signal(), Signal(block_bits), Signal(block_bits)
         # Whether the block's piece is that of ``done_index``, for each stride: the stride comes late.
         pieces = [self.done_index >> (ceil_log2(self.size) - stride) for stride in self.strides]
@@ -185,13 +185,14 @@ class BlockPool(wiring.Component):
             row_done.addr.eq(first),
             follow_done.addr.eq(Mux(walking, walk, first)),
             self.heard.eq(judged & ~stale),
-            pops.eq(judged & stale & ~busy & ~self.hold),
+            pending.eq(judged & stale),
+            pops.eq(pending & ~busy & ~self.hold),
             self.may_drop.eq(self.awake & ~walking),
         ]
         m.d.sync += [
             first.eq(head_done.data),
             looked.eq(self.done & ~looked & ~judged & ~busy),
-            judged.eq(looked & ~busy),
+            judged.eq((looked | (pending & self.hold)) & ~busy),
             stale.eq(holds_done.data & ~self.ignore_consumed & ~Array(same)[row_done.data.stride]),
             only.eq(tail_done.data == first),
             next_.eq(follow_done.data),

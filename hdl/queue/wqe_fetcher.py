@@ -444,8 +444,7 @@ class RingPrefetcher(wiring.Component):
             # Blocks go back in the cycle after the indices are written, in which no turn may ask for one.
             halt.may.eq(doorbell.idle & ~turns.en & pool.may_drop),
             halt.hold.eq(self.consumed.valid | ending),
-            # Where the indices are not written after all, a turn must go on: what holds may wait for that.
-            turns.hold.eq(halt.armed & ~halt.hold),
+            turns.hold.eq(halt.armed),
             producer.addr.eq(rung_qp),
             producer.data.eq(Mux(doorbell.idle, 0, doorbell.index)),
             producer.en.eq(doorbell.accept | halt.reset),

@@ -139,6 +139,8 @@ class World:
         for ring in self.rings:
             await self.drop(ctx, ring)
         ring = self.rings[0]
+        # A first block holds what is consumed next.
+        ring.consumed = ring.issued = -(-ring.issued // ring.per) * ring.per
         aside = {ctx.get(dut.spare)} if ctx.get(dut.spare_valid) else set()
         while len(self.held()) + len(aside) < dut.blocks:
             ring.issued = -(-ring.issued // ring.per) * ring.per
@@ -247,6 +249,36 @@ def test_cycles():
             ctx.set(dut.done, 0)
             await ctx.tick()
             assert count == cycles
+
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize("period", range(2, 8))
+def test_who_holds_in_turn_stops_nobody(period):
+    """A block goes back in the one cycle of a period in which it is not held, wherever that is."""
+    rng = make_rng()
+    world = World(rng, 2, 16, 256, range(6, 8))
+    dut, ring = world.dut, world.rings[0]
+
+    async def testbench(ctx):
+        ctx.set(dut.log_stride, 6)
+        for phase in range(period):
+            for _ in range(2):
+                await world.take(ctx, ring)
+            ctx.set(dut.done_qp, ring.qp)
+            ctx.set(dut.done_index, ring.blocks[-1][0] * ring.per & 0xFFFF)
+            ctx.set(dut.done, 1)
+            for cycle in range(3 + period + 3):
+                ctx.set(dut.hold, (cycle + phase) % period != 0)
+                if ctx.get(dut.heard):
+                    break
+                await ctx.tick()
+            assert ctx.get(dut.heard), phase
+            await ctx.tick()
+            ctx.set(dut.done, 0)
+            ctx.set(dut.hold, 0)
+            del ring.blocks[:-1]
+            await world.drop(ctx, ring)
 
     simulate(dut, testbench)
 
