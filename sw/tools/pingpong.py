@@ -105,7 +105,8 @@ def play(context, options, channel, *, server, tell=print, progress=False):
         if theirs.stays:
             with contextlib.suppress(ToolError):  # a peer that is gone has all that it needs
                 yield from channel.send(DONE)
-            yield from channel.finish()
+            # The peer may wait for an acknowledgement that was lost, and asks for it again after its timeout.
+            yield from channel.finish(options.patience)
     for line in outcome.lines():
         tell(line)
     if (clock := clock_text(context)) is not None:

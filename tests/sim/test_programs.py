@@ -140,6 +140,7 @@ def test_who_waits_for_an_event_waits_for_the_peer(network, talking):
 
 
 def test_a_bad_wire(network, programs):
+    """Who has all that it waits for stays until the other has, too: an acknowledgement may be lost."""
     network("--lose", "0.05", "--seed", "5")
     pingpong(programs)
 

@@ -93,11 +93,12 @@ class Channel:
         return bool(self._received)
 
     def finish(self, seconds=2.0):
-        """Tells the peer that nothing more comes, and waits until it says so too, but not for long."""
+        """Tells the peer that nothing more comes, and waits until it says so too, ``seconds`` at most; None: as long as
+        that takes, during which the device goes on to answer what the peer sends again."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
-        end = time.monotonic() + seconds
-        while not self._ended and time.monotonic() < end:
+        patience = Patience(seconds)
+        while not self._ended and not patience.over:
             if not self._read():
                 yield from self._wait()
 

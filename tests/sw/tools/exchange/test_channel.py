@@ -165,6 +165,15 @@ def test_finish_tells_the_peer_and_does_not_wait_for_ever(pair, monkeypatch):
     assert there.recv(1) == b""
 
 
+def test_finish_waits_as_long_as_it_takes(pair, monkeypatch):
+    """Simulated time may be slow: a peer's timeout of milliseconds takes minutes."""
+    channel, there = pair
+    now = iter(range(0, 100_000, 10))
+    monkeypatch.setattr("time.monotonic", lambda: next(now))
+    run(channel.finish(seconds=None), later(50, there.close))
+    assert there.fileno() == -1
+
+
 def test_server_and_client(device):
     with Listener(0, "127.0.0.1") as listener:
         near, far = run(listener.accept(device.work), connect("127.0.0.1", listener.port, device.work))
