@@ -126,8 +126,9 @@ class Requester(wiring.Component):
         With START_SEND, the PSN before the first one. Not in two cycles in succession.
     failed : stream of ``Failure``; flush : stream of ``Flush``
     hold : 1
-        Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``. It may
-        come 4 cycles behind the packet that causes it, if that has at least 1024 bytes.
+        Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``. The one
+        that is put off first is the first that sends then. It may come 4 cycles behind the packet that causes it, if
+        that has at least 1024 bytes.
     count_stall_window : 1
         A turn found the window closed.
     """
@@ -308,7 +309,20 @@ class Requester(wiring.Component):
             m.d.sync += uncounted.eq(~0)
         with m.Elif(uncounted != 0):
             m.d.sync += uncounted.eq(uncounted - 1)
-        m.d.comb += held.eq(self.hold | (uncounted != 0))
+        # Who is put off first is the next one that sends; else those whose turns meet the ends of `hold` take all.
+        owed, owed_qp = Signal(), Signal.like(qp)
+        late = Signal()  # that is another one than the QP here, or there was none here a cycle ago
+        m.d.sync += late.eq(owed & (~fetch.o.valid | (qp != owed_qp)))
+        m.d.comb += held.eq(self.hold | (uncounted != 0) | late)
+
+        def put_off():
+            strobe("again")
+            with m.If(~owed):
+                m.d.sync += [owed.eq(1), owed_qp.eq(qp)]
+
+        def turn_comes():
+            with m.If(~late):
+                m.d.sync += owed.eq(0)
 
         def strobe(*names):
             m.d.comb += [outputs.strobe[name].eq(1) for name in names]
@@ -401,12 +415,13 @@ class Requester(wiring.Component):
                 m.d.sync += several.eq(decision.several)
                 with m.If(held):
                     with m.If(was_idle & (uncounted == 0)):  # otherwise its turn would always be too early
-                        strobe("again")
+                        put_off()
                         m.next = "TAKE"
                 with m.Elif(settled & segment.ready):
                     m.next = "PACKET"
             with m.State("PACKET"):
                 m.d.comb += of_packet.eq(1)
+                turn_comes()
                 with m.If(segmenter.sends & several):
                     # Said early, so that the context is there when its turn comes.
                     strobe("again")
@@ -415,6 +430,7 @@ class Requester(wiring.Component):
                     m.next = "IDLE"
             with m.State("ACT"):  # what is rarer has a cycle of its own
                 m.d.comb += segmenter.cancel.eq(started)
+                turn_comes()
                 m.d.sync += [
                     started.eq(0),
                     skipped.eq(progress.unacked - progress.first),

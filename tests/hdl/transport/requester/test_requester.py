@@ -157,6 +157,30 @@ def intervals(cycles):
     return [b - a for a, b in pairwise(cycles)]
 
 
+@pytest.mark.parametrize("qps", [2, 3])
+def test_who_was_put_off_first_is_first(qps):
+    """However long ``hold`` stays, it stops nobody for ever: who is put off sends before another does so again."""
+    world = World(make_rng(), stall=0)
+    wqe = Wqe(SendOpcode.RDMA_WRITE, 0, [(0x1000, 100 * 4096, 1)])
+
+    async def testbench(ctx):
+        for qp in range(qps):
+            await world.set_up(ctx, qp, mtu=5)
+            world.post(ctx, qp, wqe)
+        for pause in range(20, 60, 3):
+            before = len(world.of("packet"))
+            while len(world.of("packet")) < before + 2 * qps:
+                sent = len(world.of("packet"))
+                ctx.set(world.dut.hold, 0)
+                await world.until(ctx, lambda sent=sent: len(world.of("packet")) > sent, 200)
+                ctx.set(world.dut.hold, 1)
+                await world.settle(ctx, pause)
+            turns = [packet["qp"] for packet in world.of("packet")[before:]]
+            assert [turns.count(qp) for qp in range(qps)] == [2] * qps, (pause, turns)
+
+    world.run(testbench, deadline=60_000)
+
+
 @pytest.mark.parametrize("qps", [1, 3])
 def test_large_packets_one_by_one(qps):
     """If ``hold`` comes 4 cycles behind each packet, there is no other one until it is released."""
