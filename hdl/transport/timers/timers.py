@@ -140,8 +140,9 @@ class Timers(wiring.Component):
         closer = Signal()
         best = Signal(32, init=NEVER)
         m.submodules.rnr = rnr = RnrTicks()
-        code = Signal(5)
+        code, whole = Signal(5), Signal(32)  # whole: how long the timer runs
         m.d.comb += [rnr.code.eq(code), due.eq(~idle & left[-1])]
+        m.d.sync += whole.eq(Mux(waits, rnr.ticks, 1 << timeout))
         with m.If(self.fired.ready):
             m.d.sync += self.fired.valid.eq(0)
         with m.FSM():
@@ -166,7 +167,7 @@ class Timers(wiring.Component):
                     m.d.sync += elapsed.eq(0)
                 m.next = "LEFT"
             with m.State("LEFT"):
-                m.d.sync += left.eq(Mux(waits, rnr.ticks, 1 << timeout) - elapsed)
+                m.d.sync += left.eq(whole - elapsed)
                 m.next = "CHECK"
             with m.State("CHECK"):
                 m.d.sync += closer.eq(~idle & ~left[-1] & (left[:32] < best))
