@@ -181,6 +181,30 @@ def test_who_was_put_off_first_is_first(qps):
     world.run(testbench, deadline=60_000)
 
 
+def test_who_is_put_off_and_ends_stops_nobody():
+    """Its turn comes all the same, is good for nothing, and the others send."""
+    world = World(make_rng(), stall=0)
+    wqe = Wqe(SendOpcode.RDMA_WRITE, 0, [(0x1000, 4 * 4096, 1)])
+
+    async def testbench(ctx):
+        ctx.set(world.dut.hold, 1)
+        for qp in range(3):
+            await world.set_up(ctx, qp, mtu=5)
+        world.post(ctx, 0, wqe)
+        await world.settle(ctx, 60)  # put off, before the others come
+        await world.attributes(ctx, 0, state=QpState.ERR, **world.context)
+        await world.control(ctx, 0, QpAction.ERROR)
+        for qp in (1, 2):
+            world.post(ctx, qp, wqe)
+        await world.settle(ctx)
+        ctx.set(world.dut.hold, 0)
+        await world.until(ctx, lambda: len(world.of("packet")) == 8, 500)
+        assert {packet["qp"] for packet in world.of("packet")} == {1, 2}
+
+    world.flushing = True
+    world.run(testbench)
+
+
 @pytest.mark.parametrize("qps", [1, 3])
 def test_large_packets_one_by_one(qps):
     """If ``hold`` comes 4 cycles behind each packet, there is no other one until it is released."""
