@@ -20,6 +20,9 @@ class Tokens(wiring.Component):
     completer and to the prefetchers last belongs to no packet of the old life. DRAIN goes to the requester alone, all
     others to all but the response receiver.
 
+    While ``new``, nothing of an old life is on any path: RESET waits for nobody, and ``under_way`` tells whether tokens
+    of it still are.
+
     A block sees its token 1 cycle after the one before was taken, and each costs 3 cycles. Every ``valid`` is a
     register, and a block's ``ready`` goes to that register only.
 
@@ -27,16 +30,25 @@ class Tokens(wiring.Component):
     -------
     request : stream of ``QpControl``
         The token; ``ready`` when all have it, and RESET has waited.
+    new, under_way : 1
     requester, responder, response_receiver, completer, sq_fetch, rq_fetch : streams of ``QpControl``
     requester_done, responder_done, read_atomic_responder_done, response_receiver_done : 1
-        Strobes: the RESET token has left the pipeline. Those of a token come after it was taken.
+        Strobes: a RESET token has left the pipeline. Those of a token come after it was taken.
+
+    Parameters
+    ----------
+    most : int
+        RESET tokens at most that are on one path at once.
     """
 
-    def __init__(self):
+    def __init__(self, most):
+        self.most = most
         token = stream.Signature(QpControl)
         super().__init__(
             {
                 "request": In(token),
+                "new": In(1),
+                "under_way": Out(1),
                 "requester": Out(token),
                 "responder": Out(token),
                 "response_receiver": Out(token),
@@ -66,28 +78,32 @@ class Tokens(wiring.Component):
             alone.eq(action == QpAction.DRAIN),
         ]
 
-        strobes = [
-            self.requester_done,
-            self.responder_done,
-            self.read_atomic_responder_done,
-            self.response_receiver_done,
+        # Who is told first of what comes out at each end.
+        paths = [
+            (REQUESTER, self.requester_done),
+            (RESPONDER, self.responder_done),
+            (RESPONDER, self.read_atomic_responder_done),
+            (RESPONSE_RECEIVER, self.response_receiver_done),
         ]
-        out = Signal(len(strobes))
-        for number, strobe in enumerate(strobes):
-            with m.If(strobe):
-                m.d.sync += out[number].eq(1)
+        said = Signal()
+        out = Signal(len(paths))
+        for path, (first, done) in enumerate(paths):
+            begins = said & (target == first)
+            count = Signal(range(self.most + 1), name=f"under_way_{path}")
+            m.d.sync += [count.eq(count + begins - done), out[path].eq((count == 0) & ~begins)]
+        m.d.comb += [said.eq(may & reset), self.under_way.eq(~out.all())]
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [target.eq(REQUESTER), out.eq(0)]
+                m.d.sync += target.eq(REQUESTER)
                 with m.If(self.request.valid):
                     m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += may.eq(1)
                 with m.If(target == RESPONSE_RECEIVER):
-                    m.d.comb += may.eq(~reset | out[:3].all())
+                    m.d.comb += may.eq(~reset | self.new | out[:3].all())
                 with m.Elif(target == COMPLETER):
-                    m.d.comb += may.eq(~reset | out[3])
+                    m.d.comb += may.eq(~reset | self.new | out[3])
                 with m.If(may):
                     m.d.sync += open_.bit_select(target, 1).eq(reset | (target != RESPONSE_RECEIVER))
                     m.next = "TAKEN"

@@ -41,7 +41,7 @@ SIZE = 1 << 16
 QPS = 3
 RECEIVE = 1
 """wr_id of all receives; that of sends is 0."""
-SWEEP = 64 * 224 + 64 * 32 + 64
+SWEEP = 64 * 116
 """Cycles that 64 QPs and CQs take at most to be destroyed."""
 
 ORDINARY = {"read_latency": 128, "write_latency": 32, "outstanding": 64, "shuffle": False} | dict.fromkeys(

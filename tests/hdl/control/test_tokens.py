@@ -12,7 +12,7 @@ ALL = ["requester", "responder", "response_receiver", "completer", "sq_fetch", "
 def say(actions, answers=()):
     """Says the tokens; ``answers`` are the strobes that come, in their order, when all before them have. The log."""
     rng = make_rng()
-    dut = Tokens()
+    dut = Tokens(4)
     log = []
 
     def block(name):
@@ -72,3 +72,37 @@ def test_the_others_wait_for_nothing():
 
 def test_drain_goes_to_the_requester_alone():
     assert say([QpAction.DRAIN]) == [("requester", QpAction.DRAIN), "over"]
+
+
+def test_behind_a_reset_of_the_device_nobody_waits():
+    """Four tokens are on each path before the first is at its end; they are under way until the last one is."""
+    dut = Tokens(4)
+    names = ("requester", "responder", "read_atomic_responder", "response_receiver")
+
+    async def testbench(ctx):
+        ctx.set(dut.new, 1)
+        for name in ALL:
+            ctx.set(getattr(dut, name).ready, 1)
+        ctx.set(dut.request.payload, {"action": QpAction.RESET})
+        ctx.set(dut.request.valid, 1)
+        for _ in range(4):
+            for cycle in range(20):
+                assert ctx.get(dut.under_way) or cycle < 3
+                if ctx.get(dut.request.ready):
+                    break
+                await ctx.tick()
+            assert ctx.get(dut.request.ready)
+            await ctx.tick()
+        ctx.set(dut.request.valid, 0)
+        for name in names:
+            strobe = getattr(dut, f"{name}_done")
+            for _ in range(4):
+                await ctx.tick().repeat(3)
+                assert ctx.get(dut.under_way)
+                ctx.set(strobe, 1)
+                await ctx.tick()
+                ctx.set(strobe, 0)
+        await ctx.tick().repeat(2)
+        assert not ctx.get(dut.under_way)
+
+    simulate(dut, testbench)
