@@ -21,6 +21,7 @@ from .requester_context import BLOCKS_BITS, Phase, RequesterContext, RequesterCo
 from .requester_outputs import OutputStrobes, Reply, RequesterOutputs
 from .segmenter import ReadBegun, Segmenter
 from .send_decision import SendAction, SendDecision
+from .turn_hold import TurnHold
 
 __all__ = ["Requester"]
 
@@ -31,9 +32,6 @@ ROWS = 2
 """Rows of block RAM for each context: 4 would take 2 block RAMs less, and 2 cycles more from doorbell to wire."""
 
 LAST_OF_ALL = (1 << PSN_BITS) - 1
-
-LARGE_BITS = 10
-"""From 2**10 bytes on a packet counts as large: only of those one too many would matter."""
 
 
 class Requester(wiring.Component):
@@ -126,9 +124,8 @@ class Requester(wiring.Component):
         With START_SEND, the PSN before the first one. Not in two cycles in succession.
     failed : stream of ``Failure``; flush : stream of ``Flush``
     hold : 1
-        Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``. The one
-        that is put off first is the first that sends then. It may come 4 cycles behind the packet that causes it, if
-        that has at least 1024 bytes.
+        Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``
+        (:class:`.turn_hold.TurnHold`).
     count_stall_window : 1
         A turn found the window closed.
     """
@@ -191,6 +188,7 @@ class Requester(wiring.Component):
         m.submodules.decision = decision = SendDecision(self.window)
         m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.blocks)
         m.submodules.outputs = outputs = RequesterOutputs(self.qps)
+        m.submodules.turn_hold = turn_hold = TurnHold(self.qps)
         for name in ("ready", "control", "retry", "rewound"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(arbiter, name))
         for name in ("packet", "access", "inline", "outstanding", "reads"):
@@ -237,7 +235,7 @@ class Requester(wiring.Component):
             m.d.sync += free.eq(~(port.valid | (fetch.o.valid & (event == kind)) | (coming == kind)))
 
         # -- What may be done.
-        held = Signal()
+        held = turn_hold.held
         what, started = Signal(SendAction), Signal()
         skipped = Signal(BLOCKS_BITS)  # of the message, those that are acknowledged
         steps = Signal(4)
@@ -304,25 +302,13 @@ class Requester(wiring.Component):
             self.sent.psn.eq(Mux(starts, psn_next(here.item.operand, LAST_OF_ALL), segmenter.last_psn)),
             self.sent_en.eq(starts | (segmenter.done & segmenter.fresh)),
         ]
-        uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
-        with m.If(self.packet.valid & self.packet.ready & (self.packet.payload.transport.length[LARGE_BITS:] != 0)):
-            m.d.sync += uncounted.eq(~0)
-        with m.Elif(uncounted != 0):
-            m.d.sync += uncounted.eq(uncounted - 1)
-        # Who is put off first is the next one that sends; else those whose turns meet the ends of `hold` take all.
-        owed, owed_qp = Signal(), Signal.like(qp)
-        late = Signal()  # that is another one than the QP here, or there was none here a cycle ago
-        m.d.sync += late.eq(owed & (~fetch.o.valid | (qp != owed_qp)))
-        m.d.comb += held.eq(self.hold | (uncounted != 0) | late)
-
-        def put_off():
-            strobe("again")
-            with m.If(~owed):
-                m.d.sync += [owed.eq(1), owed_qp.eq(qp)]
-
-        def turn_comes():
-            with m.If(~late):
-                m.d.sync += owed.eq(0)
+        m.d.comb += [
+            turn_hold.hold.eq(self.hold),
+            turn_hold.left.eq(self.packet.valid & self.packet.ready),
+            turn_hold.length.eq(self.packet.payload.transport.length),
+            turn_hold.here.eq(fetch.o.valid),
+            turn_hold.qp.eq(qp),
+        ]
 
         def strobe(*names):
             m.d.comb += [outputs.strobe[name].eq(1) for name in names]
@@ -414,14 +400,15 @@ class Requester(wiring.Component):
                 m.d.comb += segment.valid.eq(settled & ~held)
                 m.d.sync += several.eq(decision.several)
                 with m.If(held):
-                    with m.If(was_idle & (uncounted == 0)):  # otherwise its turn would always be too early
-                        put_off()
+                    with m.If(was_idle & turn_hold.counted):
+                        strobe("again")
+                        m.d.comb += turn_hold.put_off.eq(1)
                         m.next = "TAKE"
                 with m.Elif(settled & segment.ready):
                     m.next = "PACKET"
             with m.State("PACKET"):
                 m.d.comb += of_packet.eq(1)
-                turn_comes()
+                m.d.comb += turn_hold.comes.eq(1)
                 with m.If(segmenter.sends & several):
                     # Said early, so that the context is there when its turn comes.
                     strobe("again")
@@ -430,7 +417,7 @@ class Requester(wiring.Component):
                     m.next = "IDLE"
             with m.State("ACT"):  # what is rarer has a cycle of its own
                 m.d.comb += segmenter.cancel.eq(started)
-                turn_comes()
+                m.d.comb += turn_hold.comes.eq(1)
                 m.d.sync += [
                     started.eq(0),
                     skipped.eq(progress.unacked - progress.first),

@@ -1,0 +1,82 @@
+"""Which turns are held, by what came before."""
+
+import pytest
+from streams import simulate
+from verbena.hdl.transport.requester.turn_hold import TurnHold
+
+
+def run(testbench):
+    dut = TurnHold(8)
+
+    async def bench(ctx):
+        await testbench(ctx, dut)
+
+    simulate(dut, bench)
+
+
+async def strobe(ctx, signal):
+    ctx.set(signal, 1)
+    await ctx.tick()
+    ctx.set(signal, 0)
+
+
+async def turn(ctx, dut, qp):
+    """Is the turn of ``qp`` held, in the cycle after it has come?"""
+    ctx.set(dut.here, 0)
+    await ctx.tick()
+    ctx.set(dut.here, 1)
+    ctx.set(dut.qp, qp)
+    await ctx.tick()
+    return ctx.get(dut.held)
+
+
+@pytest.mark.parametrize(("length", "cycles"), [(1023, 0), (1024, 3), (4096, 3)])
+def test_a_large_packet_is_counted_three_cycles_later(length, cycles):
+    async def testbench(ctx, dut):
+        ctx.set(dut.length, length)
+        await strobe(ctx, dut.left)
+        for _ in range(cycles):
+            assert (ctx.get(dut.held), ctx.get(dut.counted)) == (1, 0)
+            await ctx.tick()
+        assert (ctx.get(dut.held), ctx.get(dut.counted)) == (0, 1)
+
+    run(testbench)
+
+
+def test_hold_holds_at_once():
+    async def testbench(ctx, dut):
+        for hold in (1, 0):
+            ctx.set(dut.hold, hold)
+            assert ctx.get(dut.held) == hold
+
+    run(testbench)
+
+
+@pytest.mark.parametrize("end", ["comes", "put_off"])
+def test_who_is_put_off_first_is_the_next_one(end):
+    """Others are held until it has come; one that is put off meanwhile changes nothing."""
+
+    async def testbench(ctx, dut):
+        assert not await turn(ctx, dut, 3)
+        await strobe(ctx, dut.put_off)
+        for qp in (4, 0, 7):
+            assert await turn(ctx, dut, qp)
+            await strobe(ctx, dut.put_off)
+        assert not await turn(ctx, dut, 3)
+        await strobe(ctx, getattr(dut, end))
+        for qp in (4, 3):
+            assert await turn(ctx, dut, qp) == (end == "put_off" and qp != 3)
+
+    run(testbench)
+
+
+def test_a_turn_of_another_does_not_end_it():
+    async def testbench(ctx, dut):
+        await turn(ctx, dut, 3)
+        await strobe(ctx, dut.put_off)
+        await turn(ctx, dut, 5)
+        await strobe(ctx, dut.comes)
+        assert await turn(ctx, dut, 5)
+        assert not await turn(ctx, dut, 3)
+
+    run(testbench)
