@@ -39,7 +39,7 @@ test: $(READY) ## Run the tests: of blocks, whole adapters at 64 and 512 bits, d
 	# Side by side, because much of it is done on one core.
 	builds=; for width in 64 512; do $(BIN)/python -m verbena.sim.model --data-width $$width & builds="$$builds $$!"; done; \
 		for build in $$builds; do wait $$build || exit 1; done
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/browser --ignore=tests/verilog -m 'not slow' tests
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/browser --ignore=tests/verilog -m 'not slow and not compared' tests
 	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'every_width and not slow' tests/adapter
 
 test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)

@@ -54,10 +54,10 @@ def pytest_configure(config):
 
 
 def spread(count, of):
-    """``count`` different numbers below ``of``: the first and the last, and some from between, out of step with any
+    """``count`` different numbers below ``of``: the first, the last, and some from between, out of step with any
     parameter."""
     golden = (int(of * (place * 0.6180339887 % 1)) for place in range(1, 1 << 30))
-    chosen = {0: None, of - 1: None}
+    chosen = dict.fromkeys([0, of - 1][:count])
     while len(chosen) < min(count, of):
         chosen[next(golden)] = None
     return set(chosen)
@@ -65,6 +65,8 @@ def spread(count, of):
 
 def pytest_collection_modifyitems(items):
     """Where ``tests/samples.txt`` says how many of a function's cases show what there is, the others are slow."""
+    from case_width import ends
+
     lines = (HERE / "samples.txt").read_text().split("\n")
     samples = dict(line.split() for line in lines if line and not line.startswith("#"))
     functions = {}
@@ -76,7 +78,8 @@ def pytest_collection_modifyitems(items):
         chosen = spread(int(samples[name]), len(cases))
         for place, item in enumerate(cases):
             if place not in chosen:
-                item.add_marker("slow")
+                compared = name.startswith("tests/hdl/") and item in ends(cases)
+                item.add_marker("compared" if compared else "slow")
 
 
 def pytest_assertrepr_compare(op, left, right):

@@ -248,7 +248,7 @@ def test_without_enable_nothing_moves():
     adapter, port = a.context._adapter, world().adapters[0]
     total = 30 * QPS
     left = [total, total]
-    for _ in range(6):
+    for _ in range(4):
         settle(rng.randrange(100, 1500))
         adapter._write("control", 2)
         settle(2500)  # what was begun comes to its end

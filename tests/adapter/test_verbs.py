@@ -271,7 +271,7 @@ def test_what_is_forgotten_goes_whatever_the_order():
     thresholds = gc.get_threshold()
     gc.set_threshold(20)  # garbage collection strikes everywhere, in the midst of commands too
     try:
-        for number in range(40):
+        for number in range(20):
             a, b = End("sim0", 4096), End("sim1", 4096)
             connect(a, b)
             send(a, WRITE, [sge(a, 0, 64)], remote=(b, 0))

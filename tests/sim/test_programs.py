@@ -46,12 +46,12 @@ def call(programs, port, *options, **environment):
         return out
 
 
-def pingpong(programs, **environment):
+def pingpong(programs, *options, **environment):
     """What server and client print; the server is first."""
     port = free_port()
-    server = programs.start(*PINGPONG, "-p", port, **environment)
+    server = programs.start(*PINGPONG, *options, "-p", port, **environment)
     server.stderr.readline()  # of the seed: it has its adapter
-    client = call(programs, port, **environment)
+    client = call(programs, port, *options, **environment)
     out, errors = server.communicate(timeout=100)
     assert server.returncode == 0, errors
     return out, client
@@ -142,7 +142,7 @@ def test_who_waits_for_an_event_waits_for_the_peer(network, talking):
 def test_a_bad_wire(network, programs):
     """Who has all that it waits for stays until the other has, too: an acknowledgement may be lost."""
     network("--lose", "0.05", "--seed", "5")
-    pingpong(programs)
+    pingpong(programs, "-n", "4")
 
 
 def test_two_programs_that_want_one_adapter(network, programs):

@@ -1,8 +1,8 @@
 """``make test-verilog``: the blocks' tests in Amaranth's simulator, and each block's Verilog on the same inputs.
 
-The tests run at the narrowest and the widest bus that they have, the first and the last case of each, and
-:mod:`trace_recorder` writes what stands at each block's ports. Then each block's Verilog gets the same inputs, and its
-outputs must be the same in each cycle; payloads count while they are valid. What is undefined is random in the Verilog.
+The first case of each test runs at its narrowest bus, the last at its widest, and :mod:`trace_recorder` writes what
+stands at each block's ports. Then each block's Verilog gets the same inputs, and its outputs must be the same in each
+cycle; payloads count while they are valid. What is undefined is random in the Verilog.
 The table of all blocks is in ``build/test_verilog.txt``.
 """
 

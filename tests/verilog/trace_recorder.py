@@ -282,28 +282,17 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of a test's cases some are recorded: the first and the last at its narrowest bus, and at its widest."""
+    """Of a test's cases two are recorded: the first at its narrowest bus, and the last at its widest."""
     if not config.getoption("record"):
         return
-    widths = defaultdict(lambda: defaultdict(list))
+    from case_width import ends
+
+    functions = defaultdict(list)
     for item in items:
-        widths[_function(item)][_width(item)].append(item)
-    kept = set()
-    for cases in widths.values():
-        for width in (min(cases), max(cases)):
-            kept |= {cases[width][0], cases[width][-1]}
+        functions[item.nodeid.partition("[")[0]].append(item)
+    kept = {case for cases in functions.values() for case in ends(cases)}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
-
-
-def _function(item):
-    return item.nodeid.partition("[")[0]
-
-
-def _width(item):
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    width = parameters.get("width", parameters.get("data_width", 0))
-    return width if isinstance(width, int) else 0
 
 
 @pytest.hookimpl(wrapper=True)

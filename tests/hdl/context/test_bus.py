@@ -116,7 +116,7 @@ def test_a_stream_of_misses(data_width, most):
 def test_hits_among_misses():
     """All leave in order: of 16 items that wait 4 are misses, so each takes a quarter of a fetch's latency."""
     bench = Bench(64)
-    times = bench.run([bench.rng.randrange(QPS) if number % 4 == 0 else number % 3 for number in range(400)])
-    pace = (times[-1] - times[200]) / (len(times) - 201)
+    times = bench.run([bench.rng.randrange(QPS) if number % 4 == 0 else number % 3 for number in range(260)])
+    pace = (times[-1] - times[140]) / (len(times) - 141)
     print(f"a miss and three hits each {4 * pace:.1f} cycles")
     assert 4 * pace <= 48

@@ -79,7 +79,7 @@ def test_random_runs(data_width):
     read(runs, data_width, rng=rng, latency=40, stall=0.3)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(st.lists(piece_lists(), min_size=1, max_size=3), st.integers(0, 1 << 32))
 def test_any_alignment_and_length(lists, seed):
     rng = make_rng(seed)

@@ -395,7 +395,7 @@ def test_question_at_any_time():
     """It is sent once what is under way is done, and no frame is torn, whatever comes meanwhile."""
     bench = Bench(stall=0)
     question = bytes(arp(sender=(MAC, IP_ADDRESS), target=(0, PEER_IP)))
-    waits = range(0, 180, 4)
+    waits = range(0, 180, 7)
     script = [[padded(arp()), wait, bench.ask(), padded(echo()), LONGEST, padded(arp()), 200] for wait in waits]
     frames = bench.run([action for part in script for action in part])
     assert frames.count(question) == len(waits)

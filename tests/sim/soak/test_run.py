@@ -9,13 +9,13 @@ from verbena.sim.soak.run import Soak
 def test_everything_at_once():
     soak = Soak(7, 0.01, pairs=5, adapters=3, unrest=0.5)
     with soak.world:
-        while soak.done < 250:
+        while soak.done < 160:
             soak.step()
         soak.drain()
         report = soak.report()
-        assert len(report["disturbances"]) >= 5
-        assert sum(report["faults"].values()) > 30
-        assert report["events of completions"] > 20
+        assert len(report["disturbances"]) >= 4
+        assert sum(report["faults"].values()) > 20
+        assert report["events of completions"] > 12
         assert {connection.hosts for connection in soak.connections} > {(soak.hosts[0], soak.hosts[1])}
 
 
@@ -38,9 +38,9 @@ def test_a_wire_that_loses_much():
 
 
 def test_command_line(capsys, tmp_path):
-    assert run.main(["--seed", "3", "--operations", "60", "--pairs", "2", "--captures", str(tmp_path)]) == 0
+    assert run.main(["--seed", "3", "--operations", "30", "--pairs", "2", "--captures", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert "to repeat: make soak SEED=3 LOSS=1 OPERATIONS=60 PAIRS=2" in text
+    assert "to repeat: make soak SEED=3 LOSS=1 OPERATIONS=30 PAIRS=2" in text
     assert "nothing lost, doubled or changed" in text
     assert (tmp_path / "last.pcapng").exists()
     for wrong in (["--width", "65"], ["--adapters", "0"], ["--loss", "60"], ["--pairs", "33"], ["--unrest", "101"]):

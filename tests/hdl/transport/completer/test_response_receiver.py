@@ -425,7 +425,7 @@ def test_random_life(data_width, stall):
     ]
     world = World(rng, values, data_width=data_width, stall=stall)
     scripts = [Script(world, qp, rng) for qp in range(QPS)]
-    for _ in range(400):
+    for _ in range(260):
         rng.choice(scripts).step()
     got = world.run()
     check(got, [script.model for script in scripts], values)

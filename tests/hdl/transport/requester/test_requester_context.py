@@ -151,7 +151,7 @@ def test_losses(stall, window):
         for qp in qps:
             await world.set_up(ctx, qp, psn=psn[qp], mtu=code[qp], stride=stride[qp], max_rd_atomic=depth[qp])
             world.post(ctx, qp, *rings[qp])
-        for _ in range(14_000):
+        for _ in range(9_000):
             await world.tick(ctx)
             checker.check()
             for qp in qps:

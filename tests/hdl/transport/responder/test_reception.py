@@ -93,7 +93,7 @@ def test_every_receive_wqe_completes_once_and_in_order():
         return rng.getrandbits(31) * 2 + (rng.random() < 0.06)
 
     async def script(ctx):
-        for life in range(10):
+        for life in range(6):
             # Some lives have no access that follows a refused one.
             if life >= 2 and POISONED in verdicts:
                 break

@@ -268,7 +268,7 @@ def test_random_packets(number):
     async def script(ctx):
         for qp in range(QPS):
             await world.connect(ctx, qp, rng.choice([0, MASK24 - 3, rng.getrandbits(24)]))
-        for _ in range(160):
+        for _ in range(110):
             qp = rng.randrange(QPS)
             rules = world.rules[qp]
             world.room = rng.random() < 0.8
