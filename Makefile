@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo examples test test-quick test-slow test-verilog test-widths hostile interop node-interop soft-roce soft-roce-shell captures pages soak formal lint format bench area area-xilinx bitstream netlist node model speed clean
+.PHONY: help venv tools demo examples test test-quick test-slow test-verilog test-widths interop node-interop soft-roce soft-roce-shell captures pages soak hostile kills formal lint format bench area area-xilinx bitstream netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -94,6 +94,9 @@ soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS=
 
 hostile: $(READY) ## Send mutated frames to an adapter (FRAMES=112000, one in ten is left as it is; WIDTH=)
 	VERBENA_FRAMES=$(or $(FRAMES),112000) $(if $(WIDTH),VERBENA_DATA_WIDTH=$(WIDTH)) $(BIN)/python -m pytest -q tests/adapter/test_hostile_frames.py -k harm
+
+kills: $(READY) ## Kill a driver in the midst of traffic (KILLS=200; WIDTH=)
+	VERBENA_KILLS=$(or $(KILLS),200) $(if $(WIDTH),VERBENA_DATA_WIDTH=$(WIDTH)) $(BIN)/python -m pytest -q tests/adapter/test_lives.py -m '' -k driver_is_killed
 
 lint: $(READY) ## Check format and style; `make format` mends what can be mended
 	$(BIN)/ruff format --check --quiet .

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import os
 
 import pytest
 from ends import (
@@ -43,6 +44,8 @@ RECEIVE = 1
 """wr_id of all receives; that of sends is 0."""
 SWEEP = 64 * 116
 """Cycles that 64 QPs and CQs take at most to be destroyed."""
+
+KILLS = int(os.environ.get("VERBENA_KILLS") or 30)
 
 ORDINARY = {"read_latency": 128, "write_latency": 32, "outstanding": 64, "shuffle": False} | dict.fromkeys(
     ("silent_reads", "silent_writes"), False
@@ -184,7 +187,7 @@ def life(rng, a):
     return b, new, old_key
 
 
-@pytest.mark.parametrize("part", range(20))
+@pytest.mark.parametrize("part", range(-(-KILLS // 10)))
 def test_a_driver_is_killed(part):
     """10 times in each part; at other widths than 64 bits 2 times."""
     rng = make_rng()

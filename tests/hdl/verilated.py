@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def run_bench(bench, component, folder, monkeypatch, sources=(), **variables):
     found = {"PCH_I": "-include", "COROUTINES": "-fcoroutines", "STD_NEWEST": "-std=gnu++20"}
     flags = [f"CFG_CXXFLAGS_{name}={value}" for name, value in found.items()]
     flags += ["CFG_LDLIBS_THREADS=-pthread", "CFG_LDFLAGS_VERILATED=", "OPT_FAST=-O1", "OPT_GLOBAL=-O0"]
+    if ccache := shutil.which("ccache"):  # Verilator's own sources are the same for all benches
+        flags.append(f"OBJCACHE={ccache}")
     monkeypatch.setenv("MAKEFLAGS", shlex.join(["--", *flags]))
     source = folder / f"{NAME}.sv"
     source.write_text(component if isinstance(component, str) else to_verilog(component, NAME))
