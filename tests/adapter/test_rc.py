@@ -22,6 +22,8 @@ from ends import (
     sge,
 )
 from streams import make_rng
+from verbena.sim.bench.latency import mixed
+from verbena.sim.wire_limit import wire_cycles
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wc_flags, ibv_wc_opcode
 from verbena.sw.verbs.wr import SGE, SendWR
 
@@ -187,6 +189,12 @@ def test_all_queue_pairs_at_once():
         assert sorted(wc.wr_id for wc in wcs) == sorted(order)
         assert all(wc.status == 0 and wc.qp_num == a.qps[wc.wr_id].qp_num for wc in wcs)
         assert b.mr.read(SIZE, 0) == expected
+
+
+def test_a_send_beside_writes_waits_for_few_of_their_packets():
+    """For the one on the wire, the one whose payload has been asked for, and two that have their turn before it."""
+    cycles = mixed("WRITE", "own")["latency_cycles"]
+    assert cycles <= 320 + 4 * wire_cycles(WRITE, 4096, 4096, 64)
 
 
 @pytest.mark.every_width

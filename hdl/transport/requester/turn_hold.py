@@ -16,6 +16,8 @@ class TurnHold(wiring.Component):
     """Puts turns off.
 
     Who is put off first is the next one that sends; else those queues whose turns meet the ends of ``hold`` take all.
+    Who sent last is not put off first unless it comes twice without another in between: an index may wait for its turn
+    in one place and be under way in another, and would follow itself.
 
     Parameters
     ----------
@@ -65,8 +67,9 @@ class TurnHold(wiring.Component):
         late = Signal()  # that is another one than the QP here, or there was none here a cycle ago
         m.d.sync += late.eq(owed & (~self.here | (self.qp != owed_qp)))
         m.d.comb += [self.counted.eq(cycles == 0), self.held.eq(self.hold | ~self.counted | late)]
+        last, seen = Signal.like(self.qp), Signal()
         with m.If(self.put_off & ~owed):
-            m.d.sync += [owed.eq(1), owed_qp.eq(self.qp)]
+            m.d.sync += [owed.eq(seen | (self.qp != last)), owed_qp.eq(self.qp), seen.eq(1)]
         with m.If(self.comes & ~late):
-            m.d.sync += owed.eq(0)
+            m.d.sync += [owed.eq(0), last.eq(self.qp), seen.eq(0)]
         return m

@@ -70,6 +70,36 @@ def test_who_is_put_off_first_is_the_next_one(end):
     run(testbench)
 
 
+def test_who_has_sent_does_not_follow_itself():
+    async def testbench(ctx, dut):
+        await turn(ctx, dut, 3)
+        await strobe(ctx, dut.put_off)
+        await turn(ctx, dut, 3)
+        await strobe(ctx, dut.comes)
+        await turn(ctx, dut, 3)
+        await strobe(ctx, dut.put_off)
+        assert not await turn(ctx, dut, 4)
+        await strobe(ctx, dut.put_off)
+        assert await turn(ctx, dut, 3)
+        assert not await turn(ctx, dut, 4)
+
+    run(testbench)
+
+
+def test_who_is_alone_follows_itself():
+    async def testbench(ctx, dut):
+        for _ in range(2):
+            await turn(ctx, dut, 3)
+            await strobe(ctx, dut.comes)
+            for _ in range(2):
+                assert not await turn(ctx, dut, 3)
+                await strobe(ctx, dut.put_off)
+            assert await turn(ctx, dut, 4)
+            assert not await turn(ctx, dut, 3)
+
+    run(testbench)
+
+
 def test_a_turn_of_another_does_not_end_it():
     async def testbench(ctx, dut):
         await turn(ctx, dut, 3)
