@@ -58,7 +58,7 @@ test-widths: $(READY) ## Run the whole adapters' tests at 512 bits, and a short 
 		$(BIN)/python -m verbena.sim.model --data-width $$width && \
 		VERBENA_DATA_WIDTH=$$width $(BIN)/python -m pytest -q -m every_width tests/adapter || exit 1; done
 	$(BIN)/python -m verbena.sim.model --data-width 512
-	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -n 2 --dist worksteal tests/adapter
+	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' tests/adapter
 
 interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 10 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
