@@ -49,9 +49,9 @@ test-slow: $(READY) ## Run the tests that make test leaves out: more cases, boar
 	$(BIN)/python -m verbena.boards.sim --compile
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -m slow --ignore=tests/verilog --ignore=tests/browser tests
 
-test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, in its tests (ONLY=tests/hdl/...; takes about 10 minutes)
+test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, in its tests (ONLY=tests/hdl/... EVERY=3 for a third; takes 10 to 20 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/verilog
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/verilog $(ONLY)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/verilog $(if $(EVERY),--every $(EVERY)) $(ONLY)
 
 test-widths: $(READY) ## Run the whole adapters' tests at 512 bits, and a short set at 128 and 256 (takes about 10 minutes)
 	for width in 128 256; do \

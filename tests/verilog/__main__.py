@@ -34,13 +34,13 @@ class Outcome:
     differences: list = field(default_factory=list)
 
 
-def record(folder, tests):
-    """Runs tests and records; False if one fails."""
+def record(folder, tests, every):
+    """Runs every so many of each file's tests, and records; False if one fails."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(WORKERS), "--dist", "worksteal"]
-    command += ["-p", "trace_recorder", "--record", folder]
+    command += ["-p", "trace_recorder", "--record", folder, "--every", str(every)]
     # What Verilator compiles is the Verilog already.
     command += ["-m", "not verilator", *tests]
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode == 0
@@ -91,10 +91,13 @@ def summary(outcomes):
 def main():
     parser = argparse.ArgumentParser(prog="python tests/verilog", description=__doc__.split("\n", 1)[0])
     parser.add_argument("tests", nargs="*", default=["tests/hdl"], help="files, folders or tests (%(default)s)")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="of each file's tests, every Nth (%(default)s)"
+    )
     options = parser.parse_args()
     root = build_directory()
     folder = root / "traces"
-    passed = record(folder, options.tests)
+    passed = record(folder, options.tests, options.every)
     outcomes = compare(folder, root / "blocks")
     (root / "test_verilog.txt").write_text("\n".join([*table(outcomes), ""]))
     print("\n".join(summary(outcomes)))
