@@ -44,6 +44,9 @@ configure(seed=int(os.environ.get("VERBENA_SEED") or 1))
 
 
 def pytest_addoption(parser):
+    parser.addoption(
+        "--one-in", type=int, default=1, metavar="N", help="of a test's slow cases, one in N (%(default)s)"
+    )
     parser.addoption("--waves", metavar="FOLDER", help="leave there the waves of each block's test, and a view of them")
 
 
@@ -63,8 +66,9 @@ def spread(count, of):
     return set(chosen)
 
 
-def pytest_collection_modifyitems(items):
-    """Where ``tests/samples.txt`` says how many of a function's cases show what there is, the others are slow."""
+def pytest_collection_modifyitems(config, items):
+    """Where ``tests/samples.txt`` says how many of a function's cases show what there is, the others are slow. Of those
+    ``--one-in`` takes some."""
     from case_width import ends
 
     lines = (HERE / "samples.txt").read_text().split("\n")
@@ -80,6 +84,14 @@ def pytest_collection_modifyitems(items):
             if place not in chosen:
                 compared = name.startswith("tests/hdl/") and item in ends(cases)
                 item.add_marker("compared" if compared else "slow")
+    if (one_in := config.getoption("one_in")) > 1:
+        slow = {}
+        for item in items:
+            if item.get_closest_marker("slow"):
+                slow.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        left = {item for cases in slow.values() for place, item in enumerate(cases) if place % one_in}
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_assertrepr_compare(op, left, right):
