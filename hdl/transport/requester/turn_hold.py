@@ -19,6 +19,8 @@ class TurnHold(wiring.Component):
     Who sent last is not put off first unless it comes twice without another in between: an index may wait for its turn
     in one place and be under way in another, and would follow itself.
 
+    *Latency*: from ``hold`` to ``held`` 0 cycles; a turn is judged from its second cycle on.
+
     Parameters
     ----------
     qps : int
