@@ -48,7 +48,7 @@ class Commands(wiring.Component):
     :class:`.tokens.Tokens`.
 
     After a reset, which does not reach block RAM, all QPs are destroyed, one after the other, before the first command.
-    Nothing is on its way then, so their tokens follow each other: some 115 cycles a QP.
+    Nothing is on its way then, so their tokens follow each other: 115 to 130 cycles a QP.
 
     Members
     -------

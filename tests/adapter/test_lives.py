@@ -42,7 +42,7 @@ SIZE = 1 << 16
 QPS = 3
 RECEIVE = 1
 """wr_id of all receives; that of sends is 0."""
-SWEEP = 64 * 116
+SWEEP = 64 * 128
 """Cycles that 64 QPs and CQs take at most to be destroyed."""
 
 KILLS = int(os.environ.get("VERBENA_KILLS") or 30)
