@@ -39,7 +39,7 @@ class RespondOnly(wiring.Component):
         m.d.comb += is_token.eq(self.response.payload.work == Work.CONTROL)
         m.d.comb += [port.ready.eq(1) for port in (*tokens, self.doorbell, self.push, self.done, self.failed)]
         m.d.sync += [
-            self.requester_done.eq(self.requester.valid),
+            self.requester_done.eq(self.requester.valid & (self.requester.payload.action == QpAction.RESET)),
             self.response_receiver_done.eq(self.response.valid & is_token),
         ]
         for token, reply in ((self.requester, self.requester_reply), (self.completer, self.completer_reply)):
