@@ -226,14 +226,12 @@ class Commands(wiring.Component):
                 ]
                 m.next = "WRITE_QP"
             with m.State("SWEPT"):
-                m.d.sync += sweep.eq(sweep + 1)
-                m.next = "SWEEP"
-                with m.If(sweep == self.qps - 1):
-                    m.next = "SWEPT"
-                    m.d.sync += sweep.eq(sweep)
-                    with m.If(~tokens.under_way):
-                        m.d.sync += self.swept.eq(1)
-                        m.next = "IDLE"
+                with m.If(sweep != self.qps - 1):
+                    m.d.sync += sweep.eq(sweep + 1)
+                    m.next = "SWEEP"
+                with m.Elif(~tokens.under_way):
+                    m.d.sync += self.swept.eq(1)
+                    m.next = "IDLE"
             with m.State("IDLE"):
                 m.d.sync += [holding.eq(0), reporting.eq(0), starting.eq(0), resetting.eq(0)]
                 with m.If(reports.o.valid):

@@ -88,9 +88,8 @@ class Tokens(wiring.Component):
         said = Signal()
         out = Signal(len(paths))
         for path, (first, done) in enumerate(paths):
-            begins = said & (target == first)
             count = Signal(range(self.most + 1), name=f"under_way_{path}")
-            m.d.sync += [count.eq(count + begins - done), out[path].eq((count == 0) & ~begins)]
+            m.d.sync += [count.eq(count + (said & (target == first)) - done), out[path].eq(count == 0)]
         m.d.comb += [said.eq(may & reset), self.under_way.eq(~out.all())]
 
         with m.FSM():

@@ -30,6 +30,20 @@ async def turn(ctx, dut, qp):
     return ctx.get(dut.held)
 
 
+async def put_off(ctx, dut, qp):
+    """What :func:`turn` says of a turn that is put off."""
+    held = await turn(ctx, dut, qp)
+    await strobe(ctx, dut.put_off)
+    return held
+
+
+async def send(ctx, dut, qp):
+    """What :func:`turn` says of a turn that comes."""
+    held = await turn(ctx, dut, qp)
+    await strobe(ctx, dut.comes)
+    return held
+
+
 @pytest.mark.parametrize(("length", "cycles"), [(1023, 0), (1024, 3), (4096, 3)])
 def test_a_large_packet_is_counted_three_cycles_later(length, cycles):
     async def testbench(ctx, dut):
@@ -52,34 +66,27 @@ def test_hold_holds_at_once():
     run(testbench)
 
 
-@pytest.mark.parametrize("end", ["comes", "put_off"])
-def test_who_is_put_off_first_is_the_next_one(end):
+@pytest.mark.parametrize(("end", "next_ones"), [(send, {3, 4}), (put_off, {3})])
+def test_who_is_put_off_first_is_the_next_one(end, next_ones):
     """Others are held until it has come; one that is put off meanwhile changes nothing."""
 
     async def testbench(ctx, dut):
-        assert not await turn(ctx, dut, 3)
-        await strobe(ctx, dut.put_off)
+        assert not await put_off(ctx, dut, 3)
         for qp in (4, 0, 7):
-            assert await turn(ctx, dut, qp)
-            await strobe(ctx, dut.put_off)
-        assert not await turn(ctx, dut, 3)
-        await strobe(ctx, getattr(dut, end))
+            assert await put_off(ctx, dut, qp)
+        assert not await end(ctx, dut, 3)
         for qp in (4, 3):
-            assert await turn(ctx, dut, qp) == (end == "put_off" and qp != 3)
+            assert await turn(ctx, dut, qp) == (qp not in next_ones)
 
     run(testbench)
 
 
 def test_who_has_sent_does_not_follow_itself():
     async def testbench(ctx, dut):
-        await turn(ctx, dut, 3)
-        await strobe(ctx, dut.put_off)
-        await turn(ctx, dut, 3)
-        await strobe(ctx, dut.comes)
-        await turn(ctx, dut, 3)
-        await strobe(ctx, dut.put_off)
-        assert not await turn(ctx, dut, 4)
-        await strobe(ctx, dut.put_off)
+        await put_off(ctx, dut, 3)
+        await send(ctx, dut, 3)
+        await put_off(ctx, dut, 3)
+        assert not await put_off(ctx, dut, 4)
         assert await turn(ctx, dut, 3)
         assert not await turn(ctx, dut, 4)
 
@@ -89,23 +96,32 @@ def test_who_has_sent_does_not_follow_itself():
 def test_who_is_alone_follows_itself():
     async def testbench(ctx, dut):
         for _ in range(2):
-            await turn(ctx, dut, 3)
-            await strobe(ctx, dut.comes)
+            await send(ctx, dut, 3)
             for _ in range(2):
-                assert not await turn(ctx, dut, 3)
-                await strobe(ctx, dut.put_off)
+                assert not await put_off(ctx, dut, 3)
             assert await turn(ctx, dut, 4)
             assert not await turn(ctx, dut, 3)
 
     run(testbench)
 
 
+def test_in_its_first_cycle_nobody_is_known():
+    async def testbench(ctx, dut):
+        await put_off(ctx, dut, 3)
+        ctx.set(dut.here, 0)
+        await ctx.tick()
+        ctx.set(dut.here, 1)
+        assert ctx.get(dut.held)
+        await ctx.tick()
+        assert not ctx.get(dut.held)
+
+    run(testbench)
+
+
 def test_a_turn_of_another_does_not_end_it():
     async def testbench(ctx, dut):
-        await turn(ctx, dut, 3)
-        await strobe(ctx, dut.put_off)
-        await turn(ctx, dut, 5)
-        await strobe(ctx, dut.comes)
+        await put_off(ctx, dut, 3)
+        assert await send(ctx, dut, 5)
         assert await turn(ctx, dut, 5)
         assert not await turn(ctx, dut, 3)
 
