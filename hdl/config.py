@@ -19,6 +19,15 @@ PACKET_PATH = 80
 PACKET = 11
 """Cycles in which the engine does a packet: the budget of its blocks, whatever the width."""
 
+RESPONSE = 9
+"""Cycles in which it does the response to a READ."""
+
+STREAM_BYTES = 256
+"""Payload of a packet at the least path MTU: in a long message each is followed by the page's next one."""
+
+TRANSLATION_PATH = 38
+"""Cycles of a translation that is not in its cache, besides the memory's."""
+
 WAITING_MIN = 4
 """Least accesses of a client that wait in front of a cache."""
 
@@ -131,8 +140,13 @@ class Config:
         Packets, each a message of its own, in ``run_ahead``, rounded up to a power of two.
     translating : int
         Accesses that wait for their page, of each of transmit and receive, and reads of pages under way: the packets of
-        ``memory_latency`` and 16 cycles, 11 cycles each, rounded up to a power of two, from 8 to 64. So if each packet
-        misses, their rate is still that of the budget.
+        ``memory_latency`` and 16 cycles, 11 cycles each, so that if each misses, their rate is still that of the
+        budget; and those of 256 bytes of ``memory_latency`` and 38 cycles, as fast as the bus, or in 9 cycles each, so
+        that the pages of a long message cost nothing. Rounded up to a power of two, from 8 to 64.
+    placing : int
+        Received packets that have been decided on, and whose payload is not in memory, of each of requests and
+        responses: ``unanswered``, or, if that is more, those of 256 bytes of a translation and of a write of a quarter
+        of ``memory_latency``, rounded up to a power of two, at most 64.
     checking : int
         Accesses that wait for their key, and reads of keys: half as many. Keys are few, and stay in their cache.
     send_wqe_beats, receive_wqe_beats : int
@@ -180,8 +194,15 @@ class Config:
 
     @property
     def translating(self):
-        packets = -(-(self.memory_latency + READ_PATH) // PACKET)
+        packets = max(
+            -(-(self.memory_latency + READ_PATH) // PACKET), self._streamed(self.memory_latency + TRANSLATION_PATH)
+        )
         return min(QUEUE_MAX, max(2 * WAITING_MIN, _least_power(packets)))
+
+    @property
+    def placing(self):
+        time = self.memory_latency + TRANSLATION_PATH + self.memory_latency // 4
+        return min(QUEUE_MAX, max(self.unanswered, _least_power(self._streamed(time))))
 
     @property
     def checking(self):
@@ -203,6 +224,10 @@ class Config:
     @property
     def receive_wqe_beats(self):
         return max(WQE_BEATS_MIN, self.messages * RECEIVE_WQE * 8 // self.data_width)
+
+    def _streamed(self, time):
+        """Packets of a long message in ``time``."""
+        return -(-time // max(RESPONSE, 8 * STREAM_BYTES // self.data_width))
 
     def _derive(self, name, value):
         if getattr(self, name) is None:

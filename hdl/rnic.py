@@ -304,7 +304,7 @@ class Rnic(wiring.Component):
         connect_via(m, "done_slice", Slice(Done), self._dma.done, router.i)
         connect_via(m, "acknowledger_done", Slice(Done), router.o[0], self._acknowledger.done)
         link(m, router.o[1], send.done)
-        connect_via(m, "jobs", Queue(Job, self.config.unanswered, sparse=True), responder.job, self._acknowledger.job)
+        connect_via(m, "jobs", Queue(Job, self.config.placing, sparse=True), responder.job, self._acknowledger.job)
 
     def _answer(self, m):
         """Acknowledgements, READ responses and atomics."""

@@ -187,7 +187,7 @@ class SendSide(wiring.Component):
         connect_via(
             m,
             "response_jobs",
-            Queue(ResponseJob, self.config.unanswered, sparse=True),
+            Queue(ResponseJob, self.config.placing, sparse=True),
             response_receiver.job,
             completer.job,
         )

@@ -14,6 +14,7 @@ from ends import (
     End,
     completion,
     connect,
+    data_width,
     fill,
     quiet,
     recv,
@@ -22,6 +23,7 @@ from ends import (
     sge,
 )
 from streams import make_rng
+from verbena.hdl.config import Config
 from verbena.sim.bench.latency import mixed
 from verbena.sim.wire_limit import wire_cycles
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wc_flags, ibv_wc_opcode
@@ -192,9 +194,9 @@ def test_all_queue_pairs_at_once():
 
 
 def test_a_send_beside_writes_waits_for_few_of_their_packets():
-    """For the one on the wire, the one whose payload has been asked for, and three that have their turn before it."""
-    cycles = mixed("WRITE", "own")["latency_cycles"]
-    assert cycles <= 320 + 5 * wire_cycles(WRITE, 4096, 4096, 64)
+    """For the one on the wire, and four that have their turn before it: or, where that is more, what is read ahead."""
+    cycles, packet = mixed("WRITE", "own")["latency_cycles"], wire_cycles(WRITE, 4096, 4096, data_width())
+    assert cycles <= 320 + packet + max(4 * packet, Config().run_ahead + 3 * packet)
 
 
 @pytest.mark.every_width

@@ -66,6 +66,24 @@ def test_a_small_message_under_the_peers_large_reads(pair, mtu, most):
 
 
 @pytest.mark.every_width
+def test_new_pages_do_not_slow_down_a_stream(pair):
+    """Each page of 16 packets is translated at both ends while those of the page before it are on their way."""
+    a, b = pair
+    connect(a, b, mtu=256)
+    reads(b, a, 0, 1)  # keys, and pages of one slot
+    completions(b.cq, 1)
+    took = []
+    for _ in range(2):
+        reads(b, a, 1, 8)
+        completions(b.cq, 1)
+        start = world().cycles
+        completions(b.cq, 7)
+        took.append(world().cycles - start)
+    new, known = took
+    assert new <= 1.02 * known, f"{new / known:.3f}"
+
+
+@pytest.mark.every_width
 @pytest.mark.parametrize("mtu", [4096, pytest.param(1024, marks=pytest.mark.slow)])
 def test_a_lost_response_costs_little(pair, mtu):
     """16 READs are outstanding, so the responder has a megabyte to send when the first is asked for again."""
