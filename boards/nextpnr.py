@@ -1,4 +1,4 @@
-"""nextpnr-ecp5: placement and routing in one run, by its defaults."""
+"""nextpnr-ecp5: placement and routing in one run, by its static placer and its default router."""
 
 import json
 import os
@@ -11,12 +11,17 @@ __all__ = ["LOG", "PLACED", "place_and_route", "progress", "run_nextpnr", "signa
 
 TOOL = "nextpnr-ecp5"
 
+PLACER = ["--placer", "static"]
+"""Its placements of the engine have a third less wire than those of HeAP, the default one, which puts block RAM far
+from its users. docs/boards.md tells what came of it.
+"""
+
 LOG, PLACED, REPORT = "nextpnr-ecp5.log", "placed.json", "routed.json"
 """What it says, the netlist in which each cell has its place, and its report."""
 
 STAGES = {
     "Packing constants": "packing",
-    "Creating initial analytic placement": "placing",
+    "Running Static placer": "placing",
     "Running simulated annealing": "placing",
     "Routing globals": "routing the clocks",
     "Running router": "routing",
@@ -51,7 +56,7 @@ def place_and_route(folder, options, seed, say=lambda text: None):
     """Places and routes ``top.json`` in ``folder``, and returns nextpnr's report; each cell's place stands in
     ``PLACED``. ``say`` is called with each stage. A clock that is missed is no error.
     """
-    arguments = [*options, "--seed", str(seed), "--json", "top.json", "--timing-allow-fail"]
+    arguments = [*options, *PLACER, "--seed", str(seed), "--json", "top.json", "--timing-allow-fail"]
     arguments += ["--report", REPORT, "--write", PLACED]
 
     def heard(line):

@@ -51,7 +51,7 @@ def test_options_of_nextpnr(tmp_path, monkeypatch):
     assert told[told.index("--seed") + 1] == "5"
     device, results = {"--um5g-45k", "--package", "--speed"}, {"--textcfg", "--report", "--write"}
     given = {each for each in told if each.startswith("--")}
-    assert given == device | results | {"--json", "--lpf", "--seed", "--timing-allow-fail"}
+    assert given == device | results | {"--json", "--lpf", "--placer", "--seed", "--timing-allow-fail"}
 
 
 @pytest.mark.parametrize(
