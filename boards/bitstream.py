@@ -58,7 +58,7 @@ def place(board, folder, seed, say=lambda text: None):
     own.mkdir()
     for name in ("top.json", "top.lpf"):
         (own / name).hardlink_to(folder / name)
-    routed = place_and_route(own, options, seed, say)
+    routed = place_and_route(own, options, seed, say, board.placer)
     report = {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
     report |= _results(routed)
     say("packing the bitstream")

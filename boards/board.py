@@ -9,6 +9,7 @@ from verbena.hdl.config import Config
 from verbena.hdl.ethernet.rgmii import Rgmii
 
 from .clocking import FASTEST, Clocking, clock_network, pll_settings
+from .nextpnr import PLACER
 from .node import Node
 from .sdram_pins import STROBES, SdramPads
 
@@ -52,6 +53,8 @@ class Board:
         Seconds by which the FPGA delays, because the PHY does not.
     minutes : int
         How long its bitstream usually takes.
+    placer : str
+        Of nextpnr: static, or heap for a device that is nearly full.
     loader : tuple of str
         By which options openFPGALoader finds it.
     """
@@ -72,6 +75,7 @@ class Board:
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0
     minutes: int = 30
+    placer: str = PLACER
     loader: tuple = ()
 
     def __post_init__(self):

@@ -73,6 +73,7 @@ BOARDS = [
         register_rows=2,
         lut_sums=8,
         block_constants=True,
+        placer="heap",  # the static one finds no places for the last cells
         serial=False,  # its pins are those of the LED and the button
         loader=("--board", "colorlight"),
     ),

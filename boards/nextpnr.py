@@ -7,12 +7,12 @@ from pathlib import Path
 
 from .tools import program, run_tool
 
-__all__ = ["LOG", "PLACED", "place_and_route", "progress", "run_nextpnr", "signal_of"]
+__all__ = ["LOG", "PLACED", "PLACER", "place_and_route", "progress", "run_nextpnr", "signal_of"]
 
 TOOL = "nextpnr-ecp5"
 
-PLACER = ["--placer", "static"]
-"""Its placements of the engine have a third less wire than those of HeAP, the default one, which puts block RAM far
+PLACER = "static"
+"""Whose placements of the engine have a third less wire than those of HeAP, nextpnr's default, which puts block RAM far
 from its users. docs/boards.md tells what came of it.
 """
 
@@ -22,6 +22,7 @@ LOG, PLACED, REPORT = "nextpnr-ecp5.log", "placed.json", "routed.json"
 STAGES = {
     "Packing constants": "packing",
     "Running Static placer": "placing",
+    "Creating initial analytic placement": "placing",
     "Running simulated annealing": "placing",
     "Routing globals": "routing the clocks",
     "Running router": "routing",
@@ -52,11 +53,11 @@ def run_nextpnr(folder, arguments, heard=None):
     run_tool(TOOL, arguments, folder, LOG, heard, variables)
 
 
-def place_and_route(folder, options, seed, say=lambda text: None):
+def place_and_route(folder, options, seed, say=lambda text: None, placer=PLACER):
     """Places and routes ``top.json`` in ``folder``, and returns nextpnr's report; each cell's place stands in
     ``PLACED``. ``say`` is called with each stage. A clock that is missed is no error.
     """
-    arguments = [*options, *PLACER, "--seed", str(seed), "--json", "top.json", "--timing-allow-fail"]
+    arguments = [*options, "--placer", placer, "--seed", str(seed), "--json", "top.json", "--timing-allow-fail"]
     arguments += ["--report", REPORT, "--write", PLACED]
 
     def heard(line):
