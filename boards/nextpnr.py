@@ -13,7 +13,7 @@ TOOL = "nextpnr-ecp5"
 
 PLACER = "static"
 """Whose placements of the engine have a third less wire than those of HeAP, nextpnr's default, which puts block RAM far
-from its users. docs/boards.md tells what came of it.
+from its users. docs/nextpnr.md, 6, has the figures.
 """
 
 LOG, PLACED, REPORT = "nextpnr-ecp5.log", "placed.json", "routed.json"

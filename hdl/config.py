@@ -140,9 +140,8 @@ class Config:
         Packets, each a message of its own, in ``run_ahead``, rounded up to a power of two.
     translating : int
         Accesses that wait for their page, of each of transmit and receive, and reads of pages under way: the packets of
-        ``memory_latency`` and 16 cycles, 11 cycles each, so that if each misses, their rate is still that of the
-        budget; and those of 256 bytes of ``memory_latency`` and 38 cycles, as fast as the bus, or in 9 cycles each, so
-        that the pages of a long message cost nothing. Rounded up to a power of two, from 8 to 64.
+        ``memory_latency`` and 38 cycles, 11 cycles each, or 9 from 256 bits on, rounded up to a power of two, from 8 to
+        64. So if each packet misses, their rate stays as it is.
     placing : int
         Received packets that have been decided on, and whose payload is not in memory, of each of requests and
         responses: ``unanswered``, or, if that is more, those of 256 bytes of a translation and of a write of a quarter
@@ -194,15 +193,13 @@ class Config:
 
     @property
     def translating(self):
-        packets = max(
-            -(-(self.memory_latency + READ_PATH) // PACKET), self._streamed(self.memory_latency + TRANSLATION_PATH)
-        )
+        packets = -(-(self.memory_latency + TRANSLATION_PATH) // min(PACKET, self._stream_packet))
         return min(QUEUE_MAX, max(2 * WAITING_MIN, _least_power(packets)))
 
     @property
     def placing(self):
         time = self.memory_latency + TRANSLATION_PATH + self.memory_latency // 4
-        return min(QUEUE_MAX, max(self.unanswered, _least_power(self._streamed(time))))
+        return min(QUEUE_MAX, max(self.unanswered, _least_power(-(-time // self._stream_packet))))
 
     @property
     def checking(self):
@@ -225,9 +222,10 @@ class Config:
     def receive_wqe_beats(self):
         return max(WQE_BEATS_MIN, self.messages * RECEIVE_WQE * 8 // self.data_width)
 
-    def _streamed(self, time):
-        """Packets of a long message in ``time``."""
-        return -(-time // max(RESPONSE, 8 * STREAM_BYTES // self.data_width))
+    @property
+    def _stream_packet(self):
+        """Least cycles of a packet of a long message."""
+        return max(RESPONSE, 8 * STREAM_BYTES // self.data_width)
 
     def _derive(self, name, value):
         if getattr(self, name) is None:

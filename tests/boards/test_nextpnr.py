@@ -28,6 +28,7 @@ def test_another_nextpnr_sees_all(tmp_path, monkeypatch):
         ),
         ("Info:     150000 |    61999      86976 |  999     0 |         0|       3.06      70.42|", "0 arcs left"),
         ("Info: Running Static placer...", "placing"),
+        ("Info: Creating initial analytic placement for 1234 cells, random placement wirelen = 5.", "placing"),
         ("Info: Routing..", "routing"),
         ("Info: IterCnt |  w/ripup   wo/ripup |  w/r  wo/r |      arcs| batch(sec) total(sec)|", None),
         ("Warning: nothing", None),
