@@ -53,6 +53,9 @@ class QpAction(IntEnum):
     QUERY = 5  # internal: the owner of a field answers on its `reply` stream
     RESUME = 6  # SQD to RTS: the send queue goes on
     DRAIN = 7  # RTS to SQD: event SQ_DRAINED when all that was begun is complete
+    STOP = 8  # internal: the requester sends nothing more of the QP, until LOAD
+    SAVE = 9  # internal: the owner of a state gives it away, and has none, as after RESET
+    LOAD = 10  # internal: it gets one that was given away
 
 
 class CommandStatus(IntEnum):

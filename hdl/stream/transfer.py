@@ -7,7 +7,7 @@ in order. An access of length 0 is not checked
 and touches nothing; it is how a packet without payload keeps its place.
 """
 
-from amaranth.lib import data
+from amaranth.lib import data, enum
 
 from ..abi.cqc import CQN_BITS
 
@@ -19,6 +19,7 @@ __all__ = [
     "CqControl",
     "Done",
     "Event",
+    "Passage",
     "Piece",
     "QpControl",
     "QpError",
@@ -77,10 +78,19 @@ BUS; ``tag`` is the run's.
 ReadRequest = data.StructLayout({"address": 64, "length": LENGTH_BITS})
 """A read of the engine's own structures: 8-byte aligned, a multiple of 8 bytes, at most 4096."""
 
-QpControl = data.StructLayout({"qp": 12, "action": 3, "psn": 24})
+QpControl = data.StructLayout({"qp": 12, "action": 4, "psn": 24})
 """A token that the command block sends to each block with state of a QP; the block resets or starts that state, in
 order with its packets.
 ``action`` is :class:`verbena.hdl.abi.commands.QpAction`."""
+
+
+class Passage(enum.Enum, shape=2):
+    """What a token does that passes the whole of a pipeline, behind all packets of its QP."""
+
+    RESET = 0  # the QP has no state any more
+    SAVE = 1  # the same, but the state is given away
+    LOAD = 2  # a state that was given away comes
+
 
 CqControl = data.StructLayout({"cq": CQN_BITS, "hold": 1, "keep": 1})
 """A CQ begins anew: its indices are zero, and without ``keep`` its arm state and its death, too. With ``hold`` no

@@ -2,6 +2,7 @@
 
 from amaranth.lib import data, enum
 
+from ...stream.transfer import Passage
 from ...wire.packet_header import TransportHeader
 from .psn import PSN_BITS
 
@@ -141,7 +142,8 @@ Job = data.StructLayout(
         "remote": 1,  # the run's key came from the wire (RETH): refusal is NAK 0x62; else 0x63
         "fatal": 1,  # the QP goes to ERR with `event`
         "event": 8,
-        "token": 1,  # control token
+        "token": 1,  # control token: no packet, `passage` tells
+        "passage": Passage,
         "silent": 1,  # discarded packet: no effect, its Done is just consumed
     }
 )
@@ -177,9 +179,9 @@ ResponseEntry = data.StructLayout(
 READ_EXTENT = data.StructLayout({"length": 32, "after": PSN_BITS, "unused": 8})
 """How far a READ reaches: bytes; the first PSN behind its responses."""
 
-Release = data.StructLayout({"qp": 12, "token": 1})
+Release = data.StructLayout({"qp": 12, "token": 1, "passage": Passage})
 """Acknowledger to READ/atomic responder: what came before the QP's next entry is in memory, and the entry may be
-served. ``token``: forget all entries of the QP, and send a token down the transmit path."""
+served. ``token``: a control token, which is sent down the transmit path; RESET makes the QP forget its entries."""
 
 Recall = data.StructLayout({"qp": 12, "psn": PSN_BITS})
 """Responder to READ/atomic responder: the peer asks again from ``psn`` on."""

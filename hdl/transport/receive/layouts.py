@@ -4,6 +4,7 @@ from amaranth.lib import data, enum
 
 from ...abi.contexts import QP_CONTEXT
 from ...stream.record import fields_layout
+from ...stream.transfer import QpControl
 from ...wire.packet_header import TransportHeader
 from ..common.psn import PSN_BITS
 from ..completer.scatter_walk import Place
@@ -91,7 +92,7 @@ ReadProgress = data.StructLayout(
 ReceivedRequest = data.StructLayout(
     {
         "work": Work,
-        "action": 3,
+        "action": QpControl.members["action"],
         "qp": 12,
         "accept": 1,
         "transport": TransportHeader,

@@ -30,7 +30,15 @@ ROWS = 2
 """Rows of block RAM for each context: 4 would take half as many block RAMs, and 2 cycles more for each packet."""
 
 Item = data.StructLayout(
-    {"work": Work, "response": 1, "action": 3, "transport": TransportHeader, "swap": 64, "compare": 64, "source_ip": 32}
+    {
+        "work": Work,
+        "response": 1,
+        "action": QpControl.members["action"],
+        "transport": TransportHeader,
+        "swap": 64,
+        "compare": 64,
+        "source_ip": 32,
+    }
 )
 
 

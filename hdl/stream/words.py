@@ -1,0 +1,77 @@
+"""A state on its way between its owner and host memory, in words."""
+
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["WORD_BITS", "SavedWord", "StateWords"]
+
+WORD_BITS = 64
+
+SavedWord = data.StructLayout({"data": WORD_BITS, "last": 1})
+"""A word of what a block gives away of a queue pair; ``last``: it has given all."""
+
+
+class StateWords(wiring.Component):
+    """Gives a state away in words of 64 bits, the lowest first, or takes one that was given away so.
+
+    The first word is at ``saved`` in the cycle after ``save``, or taken at ``loaded`` in the cycle after ``load``, or
+    later; a word a cycle.
+
+    Parameters
+    ----------
+    shape : shape-like
+
+    Members
+    -------
+    state : ``shape``; save : 1
+        Strobe, while not ``busy``: gives it away.
+    saved : stream of 64 bits
+    load : 1
+        Strobe, while not ``busy``: takes one.
+    loaded : stream of 64 bits
+    value : ``shape``
+        What was taken, when it is not ``busy`` any more, until the next strobe.
+    busy : 1
+        Words are still to go, or to come; from the cycle after a strobe on.
+    """
+
+    def __init__(self, shape):
+        self.shape = shape
+        self.words = max(1, -(-Shape.cast(shape).width // WORD_BITS))
+        word = stream.Signature(WORD_BITS)
+        super().__init__(
+            {
+                "state": In(shape),
+                "save": In(1),
+                "saved": Out(word),
+                "load": In(1),
+                "loaded": In(word),
+                "value": Out(shape),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        state = Value.cast(self.state)
+        bits = Signal(self.words * WORD_BITS, reset_less=True)
+        left, loading = Signal(range(self.words + 1)), Signal()
+        moves = Signal()
+        m.d.comb += [
+            self.busy.eq(left != 0),
+            self.saved.valid.eq(self.busy & ~loading),
+            self.saved.payload.eq(bits[:WORD_BITS]),
+            self.loaded.ready.eq(self.busy & loading),
+            moves.eq((self.saved.valid & self.saved.ready) | (self.loaded.valid & self.loaded.ready)),
+            Value.cast(self.value).eq(bits),
+        ]
+        with m.If(self.save | self.load):
+            m.d.sync += [left.eq(self.words), loading.eq(self.load)]
+        with m.Elif(moves):
+            m.d.sync += left.eq(left - 1)
+        with m.If(self.save):
+            m.d.sync += bits.eq(Cat(state, Const(0, len(bits) - len(state))))
+        with m.Elif(moves):
+            m.d.sync += bits.eq(Cat(bits[WORD_BITS:], self.loaded.payload))
+        return m
