@@ -1,13 +1,15 @@
 """The timers of all QPs: local ACK timeouts, and waiting after an RNR NAK."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ...abi.commands import QpAction
 from ...abi.contexts import QP_CONTEXT, QpState
 from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
-from ...stream.transfer import AttributeWrite
+from ...stream.transfer import AttributeWrite, QpControl
+from ...stream.words import WORD_BITS, SavedWord
 from ..common.layouts import TimerFired, Watch
 from ..common.psn import PSN_BITS, Sent, psn_next
 from .rnr import RnrTicks
@@ -39,10 +41,14 @@ class Timers(wiring.Component):
 
     Outstanding are the PSNs from ``unacked`` to the last one that ``sent`` told.
 
+    With ``swaps`` a QP that is ``closed`` is not visited. SAVE gives away when its timer started, if it runs; LOAD has
+    it run on since then, whatever the completer says anew.
+
     Parameters
     ----------
     qps : int
         QPs, a power of two, at least 2.
+    swaps : bool
 
     Members
     -------
@@ -57,6 +63,11 @@ class Timers(wiring.Component):
         From reset on: no QP is visited, as what is known of them is of a former life.
     tick : 32
         Cycles a tick, 4.096 us; 0 is as good as 1. A new value holds from the next tick on.
+    closed, closed_qp : 1, 12
+    control : stream of ``QpControl``
+        With ``swaps``: SAVE and LOAD, of the QP that is closed; taken when they are done.
+    saved : stream of ``SavedWord``; loaded : stream of words
+        With ``swaps``.
     fired : stream of ``TimerFired``
         ``generation`` is the one in which the time was over. While it waits, the scan comes as far as the next one.
     next_due : 32
@@ -66,13 +77,22 @@ class Timers(wiring.Component):
         Strobe: a local ACK timeout.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, *, swaps=False):
         if not isinstance(qps, int) or qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         self.qps = qps
         states = {"timer": Remembered, "watch": Watch, "latest": PSN_BITS}
         bank = ContextBank(QP_CONTEXT, ("state", "timeout"), states, qps, ROWS)
-        self._fetch = ContextFetch(data.StructLayout({"last": 1}), bank, others=("watch", "latest"))
+        self.swaps = swaps
+        item = data.StructLayout({"last": 1} | ({"control": 1, "load": 1} if swaps else {}))
+        self._fetch = ContextFetch(item, bank, others=("watch", "latest"))
+        swap = {
+            "closed": In(1),
+            "closed_qp": In(12),
+            "control": In(stream.Signature(QpControl)),
+            "saved": Out(stream.Signature(SavedWord)),
+            "loaded": In(stream.Signature(WORD_BITS)),
+        }
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
@@ -88,6 +108,7 @@ class Timers(wiring.Component):
                 "next_due": Out(32, init=NEVER),
                 "count_timeouts": Out(1),
             }
+            | (swap if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -128,7 +149,22 @@ class Timers(wiring.Component):
             after.data.ran.eq(~idle),
             runs.eq((attributes.state == QpState.RTS) | (attributes.state == QpState.SQD)),
         ]
-        with m.If(fetch.i.valid & fetch.i.ready):
+        visited = Signal(init=1)  # what is fetched next is a visit
+        counts = Signal(init=1)  # what is here is one, of a QP that is not closed
+        if self.swaps:
+            # A token comes between two visits, and stays where it is until it is done.
+            asked = Signal()
+            with m.If(self.control.valid & ~asked):
+                m.d.comb += [
+                    visited.eq(0),
+                    fetch.i.payload.slot.eq(self.control.payload.qp),
+                    fetch.i.payload.item.eq(Cat(0, 1, self.control.payload.action == QpAction.LOAD)),
+                ]
+                m.d.sync += asked.eq(fetch.i.valid & fetch.i.ready)
+            with m.If(self.control.ready):
+                m.d.sync += asked.eq(0)
+            m.d.comb += counts.eq(~here.item.control & ~(self.closed & (here.slot == self.closed_qp)))
+        with m.If(fetch.i.valid & fetch.i.ready & visited):
             m.d.sync += qp.eq(qp + 1)
 
         elapsed = Signal(32)
@@ -141,7 +177,7 @@ class Timers(wiring.Component):
         best = Signal(32, init=NEVER)
         m.submodules.rnr = rnr = RnrTicks()
         code, whole = Signal(5), Signal(32)  # whole: how long the timer runs
-        m.d.comb += [rnr.code.eq(code), due.eq(~idle & left[-1])]
+        m.d.comb += [rnr.code.eq(code), due.eq(counts & ~idle & left[-1])]
         m.d.sync += whole.eq(Mux(waits, rnr.ticks, 1 << timeout))
         with m.If(self.fired.ready):
             m.d.sync += self.fired.valid.eq(0)
@@ -170,7 +206,7 @@ class Timers(wiring.Component):
                 m.d.sync += left.eq(whole - elapsed)
                 m.next = "CHECK"
             with m.State("CHECK"):
-                m.d.sync += closer.eq(~idle & ~left[-1] & (left[:32] < best))
+                m.d.sync += closer.eq(counts & ~idle & ~left[-1] & (left[:32] < best))
                 with m.If(fetch.settled & ~(due & self.fired.valid)):
                     m.d.comb += self.count_timeouts.eq(due & ~waits)
                     with m.If(due):
@@ -180,8 +216,13 @@ class Timers(wiring.Component):
                             self.fired.payload.generation.eq(watch.generation),
                         ]
                     m.next = "STEP"
+                    if self.swaps:
+                        with m.If(here.item.control):
+                            m.next = "SWAP"
+            if self.swaps:
+                self._swap(m, fetch, Mux(changed | idle, now, before.reference), ~idle)
             with m.State("STEP"):
-                m.d.comb += [fetch.o.ready.eq(1), after.en.eq(changed | idle | due)]
+                m.d.comb += [fetch.o.ready.eq(1), after.en.eq(counts & (changed | idle | due))]
                 with m.If(closer):
                     m.d.sync += best.eq(left)
                 with m.If(due):  # it has just started again; what is left of that is told in the next scan
@@ -192,3 +233,30 @@ class Timers(wiring.Component):
                         m.d.sync += self.next_due.eq(0)
                 m.next = "COMPARE"
         return m
+
+    def _swap(self, m, fetch, started, runs):
+        """The state in which a token is done: the time when the timer started, and whether it runs."""
+        after, done = fetch.write.timer, Signal()
+        word = Signal(data.StructLayout({"reference": 32, "ran": 1}))
+        m.d.sync += [word.reference.eq(started), word.ran.eq(runs)]  # time may go on while it waits
+        came = data.View(word.shape(), self.loaded.payload[: word.shape().size])
+        with m.State("SWAP"):
+            m.d.sync += word.eq(word)
+            with m.If(fetch.o.payload.item.load):
+                m.d.comb += [
+                    self.loaded.ready.eq(1),
+                    after.data.reference.eq(came.reference),
+                    after.data.ran.eq(came.ran),
+                    after.en.eq(self.loaded.valid),
+                    done.eq(self.loaded.valid),
+                ]
+            with m.Else():
+                m.d.comb += [
+                    self.saved.valid.eq(1),
+                    self.saved.payload.data.eq(word.as_value()),
+                    self.saved.payload.last.eq(1),
+                    done.eq(self.saved.ready),
+                ]
+            with m.If(done):
+                m.d.comb += [fetch.o.ready.eq(1), self.control.ready.eq(1)]
+                m.next = "COMPARE"

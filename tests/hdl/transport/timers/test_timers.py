@@ -4,6 +4,7 @@ from collections import deque
 
 import pytest
 from streams import make_rng, plain, simulate
+from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.transport.timers.rnr import RNR_TICKS
 from verbena.hdl.transport.timers.timers import Timers
@@ -348,3 +349,81 @@ def test_rest():
             await ctx.tick()
 
     simulate(bench.dut, testbench, background=[bench.clock])
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+@pytest.mark.parametrize("away", [5, 40])
+def test_a_timer_runs_on_while_its_qp_is_away(waiting, away):
+    """It fires when it would have, or at once if that is over; not while it is away; and only in the new generation."""
+    tick, start = 16, 100
+    dut = Timers(4, swaps=True)
+    fired = []
+
+    async def script(ctx):
+        ctx.set(dut.tick, tick)
+        word = sum(
+            value << QP_CONTEXT.fields[name].offset for name, value in {"state": QpState.RTS, "timeout": 4}.items()
+        )
+        ctx.set(dut.attribute, {"index": 2, "word": 0, "data": word})
+        ctx.set(dut.attribute_en, 1)
+        await ctx.tick()
+        ctx.set(dut.attribute_en, 0)
+        await ctx.tick().repeat(start)
+        ctx.set(dut.sent, {"qp": 2, "psn": 7})
+        watch = {"unacked": 5, "generation": 3, "waiting": waiting, "rnr_timer": 6}
+        await tell(ctx, watch)
+        ctx.set(dut.sent_en, 1)
+        await ctx.tick()
+        ctx.set(dut.sent_en, 0)
+        await ctx.tick().repeat(60)
+        ctx.set(dut.closed_qp, 2)
+        ctx.set(dut.closed, 1)
+        await ctx.tick().repeat(10)
+        ctx.set(dut.control.payload, {"qp": 2, "action": QpAction.SAVE})
+        ctx.set(dut.control.valid, 1)
+        ctx.set(dut.saved.ready, 1)
+        (saved,) = await ctx.tick().sample(dut.saved.payload).until(dut.saved.valid)
+        ctx.set(dut.saved.ready, 0)
+        ctx.set(dut.control.valid, 0)
+        assert saved.last
+        await tell(ctx, {"dead": 1})
+        await ctx.tick().repeat(away * tick)
+        assert not fired
+        await tell(ctx, watch | {"generation": 9})
+        ctx.set(dut.control.payload, {"qp": 2, "action": QpAction.LOAD})
+        ctx.set(dut.control.valid, 1)
+        await ctx.tick().repeat(30)
+        ctx.set(dut.loaded.payload, saved.data)
+        ctx.set(dut.loaded.valid, 1)
+        await ctx.tick().until(dut.control.ready)
+        ctx.set(dut.loaded.valid, 0)
+        ctx.set(dut.control.valid, 0)
+        ctx.set(dut.closed, 0)
+        for _ in range(60 * tick):
+            await ctx.tick()
+
+    async def tell(ctx, watch):
+        ctx.set(dut.watch_qp, 2)
+        ctx.set(dut.watch, watch)
+        ctx.set(dut.watch_en, 1)
+        await ctx.tick()
+        ctx.set(dut.watch_en, 0)
+
+    async def watch_fired(ctx):
+        ctx.set(dut.fired.ready, 1)
+        time = 0
+        while True:
+            _, _, valid, item = await ctx.tick().sample(dut.fired.valid, dut.fired.payload)
+            time += 1
+            if valid:
+                fired.append((time, item.qp, item.generation))
+
+    simulate(dut, script, background=[watch_fired])
+    span = RNR_TICKS[6] if waiting else 1 << 4
+    back = start + 60 + away * tick
+    time, qp, generation = fired[0]
+    assert (qp, generation) == (2, 9)
+    if away < span:
+        assert start + span * tick <= time <= start + (span + 1) * tick + 100
+    else:
+        assert back <= time <= back + 200
