@@ -28,11 +28,15 @@ class RingHalt(wiring.Component):
     ----------
     qps, reads : int
         QPs, and most reads in flight.
+    swaps : bool
+        SAVE and LOAD are done as RESET is. With ``later`` and ``to``.
 
     Members
     -------
     control : stream of ``QpControl``
         RESET stops the ring and sets its indices to 0; the token is taken when that is done. Others are just taken.
+    later, to : 1, 16
+        SAVE or LOAD is not to be done yet; to which index LOAD, or whatever else is done as RESET, sets the ring.
     rewind : stream of ``RingIndex``
         Stops the ring and sets its indices; taken when that is done. Goes before a RESET.
     rewound : stream of ``RingIndex``
@@ -64,8 +68,9 @@ class RingHalt(wiring.Component):
         The ring is to make room: what is read of it arrives all the same.
     """
 
-    def __init__(self, qps, reads):
+    def __init__(self, qps, reads, *, swaps=False):
         self.reads = reads
+        self.swaps = swaps
         super().__init__(
             {
                 "control": In(stream.Signature(QpControl)),
@@ -93,6 +98,7 @@ class RingHalt(wiring.Component):
                 "drop": Out(1),
                 "evicting": Out(1),
             }
+            | ({"later": In(1), "to": In(16)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -101,13 +107,17 @@ class RingHalt(wiring.Component):
         resets = Signal()  # a RESET is at `control`, and not done
         left = Signal(range(self.reads + 1))
         calm = Signal(range(CALM + 1))
-        token, is_reset = self.control, self.control.payload.action == QpAction.RESET
+        token, is_reset, to, later = self.control, self.control.payload.action == QpAction.RESET, 0, 0
+        if self.swaps:
+            to, swapping = self.to, Signal()
+            m.d.comb += swapping.eq((token.payload.action == QpAction.SAVE) | (token.payload.action == QpAction.LOAD))
+            is_reset, later = is_reset | swapping, swapping & self.later
         m.d.comb += [
             self.rewound.payload.qp.eq(self.qp),
             self.rewound.payload.index.eq(self.index),
         ]
         m.d.sync += [
-            resets.eq(token.valid & is_reset & ~token.ready & ~self.reset),
+            resets.eq(token.valid & is_reset & ~later & ~token.ready & ~self.reset),
             token.ready.eq(token.valid & ~token.ready & (~is_reset | self.reset)),
             self.armed.eq(self.setting & self.may & ~self.set),
         ]
@@ -126,7 +136,7 @@ class RingHalt(wiring.Component):
                 with m.If(self.rewind.valid):
                     m.d.sync += [self.qp.eq(self.rewind.payload.qp), self.index.eq(self.rewind.payload.index)]
                 with m.Elif(resets):
-                    m.d.sync += [self.qp.eq(self.control.payload.qp), self.index.eq(0)]
+                    m.d.sync += [self.qp.eq(self.control.payload.qp), self.index.eq(to)]
                 with m.Else():
                     m.d.sync += [self.qp.eq(self.evict_qp), self.index.eq(self.evict_index)]
                 with m.If(self.rewind.valid | resets | self.evict):

@@ -1,10 +1,11 @@
 """Work queues: from rings in host memory to blocks on chip, ahead of need."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import memory, stream, wiring
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
 from ..abi.wqe import WQE_MAX
 from ..stream.fifo import Queue
@@ -12,6 +13,7 @@ from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
 from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, QpControl, ReadRequest
+from ..stream.words import WORD_BITS, SavedWord, StateWords
 from .block_pool import BlockPool
 from .ring import BATCH, RECEIVE_BATCH, PushDoorbell, PushWord, RingIndex, RingStatus, word_address
 from .ring_doorbell import RingDoorbell
@@ -21,6 +23,9 @@ from .wqe_area import WqeArea
 from .wqe_push import WqePush
 
 __all__ = ["RingIndex", "RingPrefetcher", "RingStatus"]
+
+RingState = data.StructLayout({"producer": 16, "consumed": 16, "misrung": 1, "failed": 1})
+"""How far a ring is, and whether it is in error: all that must be known to fetch its WQEs again."""
 
 PAUSE = 8
 """Cycles from one that made room, or did not, to the next."""
@@ -54,6 +59,11 @@ class RingPrefetcher(wiring.Component):
     are zero. Until then the status is the old one: whoever feeds ``consumed`` must have left the QP alone before, and
     must not look at it again while its state is RESET. Other actions are accepted in the next cycle.
 
+    *SAVE and LOAD* (``swaps``): SAVE does as RESET, and gives away a word: how far the ring is. LOAD sets the ring to
+    what was given away, and its WQEs are fetched again, as if a doorbell had just told of them; if it was in error, it
+    is on ``arrived``. Both are taken when the ring is set, SAVE before its word goes. What was consumed must have been
+    told before SAVE comes.
+
     *Going back* (``sends``): ``rewind`` sets ``fetched`` to an index at or after the oldest WQE that the host may not
     reuse yet, and all from there on is fetched again. It is taken when all reads of the QP have come back, and been
     dropped, and then said on ``rewound``, which the consumer must take whatever it waits for. From when ``rewind`` is
@@ -86,6 +96,8 @@ class RingPrefetcher(wiring.Component):
     on_demand : bool
     sends : bool
         With ``rewind``, ``rewound`` and ``push``, for WQEs of 64 and 128 bytes.
+    swaps : bool
+        With ``saved`` and ``loaded``.
 
     Members
     -------
@@ -102,6 +114,8 @@ class RingPrefetcher(wiring.Component):
         All WQEs before ``index`` may be overwritten. It must arrive here before the host learns that it may reuse them,
         unless the ring has gone back meanwhile.
     control : stream of ``QpControl``
+    saved : stream of ``SavedWord``; loaded : stream of words
+        With ``swaps``: one word a ring.
     rewind, rewound : stream of ``RingIndex``
     read : stream of ``ReadRequest``; data : stream of ``PacketBeat``
         Reads and, in the same order, a packet for each. ``data`` is always accepted.
@@ -140,6 +154,7 @@ class RingPrefetcher(wiring.Component):
         patience=128,
         on_demand=False,
         sends=False,
+        swaps=False,
     ):
         if not isinstance(qps, int) or qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
@@ -173,10 +188,12 @@ class RingPrefetcher(wiring.Component):
         self.patience = patience
         self.on_demand = on_demand
         self.sends = sends
+        self.swaps = swaps
         strides = range(ceil_log2(min_stride), ceil_log2(max_stride) + 1)
         self._pool = BlockPool(qps, blocks, size, strides)
         self._turns = RingRead(qps, blocks, size, quota, strides)
         back = {"rewind": In(stream.Signature(RingIndex)), "rewound": Out(stream.Signature(RingIndex))}
+        swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         push = {"push": In(stream.Signature(PushWord)), "count_pushes": Out(1), "count_push_fetches": Out(1)}
         super().__init__(
             {
@@ -198,6 +215,7 @@ class RingPrefetcher(wiring.Component):
                 "word": Out(64),
             }
             | (back | push if sends else {})
+            | (swap if swaps else {})
         )
 
     @classmethod
@@ -227,18 +245,19 @@ class RingPrefetcher(wiring.Component):
 
         # Each memory has one writer: doorbells `producer` and `misrung`, turns `issued`, data `fetched` and `failed`.
         # A pushed WQE that is on chip moves both `issued` and `fetched`, in a cycle in which neither is written.
-        producer, (producer_look, producer_status) = self._index(m, "producer", 16, 2)
-        misrung, (misrung_status,) = self._index(m, "misrung", 1, 1)
+        away = int(self.swaps)  # a read port more, for what is given away
+        producer, (producer_look, producer_status, *producer_away) = self._index(m, "producer", 16, 2 + away)
+        misrung, (misrung_status, *misrung_away) = self._index(m, "misrung", 1, 1 + away)
         issued, (issued_look,) = self._index(m, "issued", 16, 1)
         fetched, (fetched_status,) = self._index(m, "fetched", 16, 1)
-        failed, (failed_look, failed_head, failed_status) = self._index(m, "failed", 1, 3)
-        consumed, (consumed_look,) = self._index(m, "consumed", 16, 1)
+        failed, (failed_look, failed_head, failed_status, *failed_away) = self._index(m, "failed", 1, 3 + away)
+        consumed, (consumed_look, *consumed_away) = self._index(m, "consumed", 16, 1 + away)
 
         names = ("state", self.base, self.log_size, self.stride)
         m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.ready = ready = ReadyQueue(self.qps)
         m.submodules.arrivals = arrivals = ReadyQueue(self.qps)
-        m.submodules.halt = halt = RingHalt(self.qps, self.reads)
+        m.submodules.halt = halt = RingHalt(self.qps, self.reads, swaps=self.swaps)
         m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides, self.sends)
         m.submodules.turns = turns = self._turns
         m.submodules.pool = pool = self._pool
@@ -427,7 +446,12 @@ class RingPrefetcher(wiring.Component):
             m.d.sync += ready.i.payload.eq(missed_qp)
             with m.If(missed & ~halt.evicting):
                 m.d.sync += missed.eq(0)
-        with m.If(halt.rewind.ready):
+        then, loads = Signal(RingState), Const(0, 1)  # what a reset leaves
+        if self.swaps:
+            rows = [*producer_away, *consumed_away, *misrung_away, *failed_away]
+            m.d.comb += [row.addr.eq(halt.qp) for row in rows]
+            then, loads = self._swap(m, halt, rows)
+        with m.If(halt.rewind.ready | (halt.reset & loads)):
             m.d.sync += [back.eq(1), back_qp.eq(halt.qp)]
 
         # While a ring's indices are set, nobody else writes; nor is a doorbell inside then.
@@ -446,10 +470,10 @@ class RingPrefetcher(wiring.Component):
             halt.hold.eq(self.consumed.valid | ending),
             turns.hold.eq(halt.armed),
             producer.addr.eq(rung_qp),
-            producer.data.eq(Mux(doorbell.idle, 0, doorbell.index)),
+            producer.data.eq(Mux(doorbell.idle, then.producer, doorbell.index)),
             producer.en.eq(doorbell.accept | halt.reset),
             misrung.addr.eq(producer.addr),
-            misrung.data.eq(~doorbell.idle),
+            misrung.data.eq(~doorbell.idle | then.misrung),
             misrung.en.eq(doorbell.reject | halt.reset),
             consumed.addr.eq(Mux(self.consumed.valid, self.consumed.payload.qp, halt.qp)),
             consumed.data.eq(Mux(self.consumed.valid, self.consumed.payload.index, halt.index)),
@@ -489,11 +513,15 @@ class RingPrefetcher(wiring.Component):
             fetched.data.eq(Mux(ending, head.end, ring_index)),
             fetched.en.eq(good | landed | halt.set),
             failed.addr.eq(fetched.addr),
-            failed.data.eq(ending),
+            failed.data.eq(ending | then.failed),
             failed.en.eq(bad | halt.reset),
             arrivals.i.valid.eq(Mux(ending, alive, doorbell.reject | landed)),
             arrivals.i.payload.eq(Mux(ending, head.qp, doorbell.qp)),
         ]
+        if self.swaps:
+            # A ring that comes back in error: who waits for its WQEs must look. Neither data nor a doorbell ends then.
+            with m.If(halt.reset & loads & (then.misrung | then.failed)):
+                m.d.comb += [arrivals.i.valid.eq(1), arrivals.i.payload.eq(halt.qp)]
 
         if self.sends:
             self._connect_push(m, halt, doorbell, turns, pool, store, ending, landed)
@@ -508,6 +536,36 @@ class RingPrefetcher(wiring.Component):
             self.status.error.eq(misrung_status.data | failed_status.data),
         ]
         return m
+
+    def _swap(self, m, halt, rows):
+        """The ring that stands still gives away how far it is, or gets it back. What it is to be after the reset, and
+        whether it gets it."""
+        m.submodules.words = words = StateWords(RingState)
+        action = self.control.payload.action
+        loads, asked, then = Signal(), Signal(), Signal(RingState)
+        kept = Signal()  # rows may be written from now on, though not all at once
+        m.d.sync += kept.eq(halt.setting & (kept | halt.armed))
+        with m.If(~(kept | halt.armed)):
+            m.d.sync += words.state.as_value().eq(Cat(row.data for row in rows))
+        m.d.comb += [
+            loads.eq(action == QpAction.LOAD),
+            words.load.eq(self.control.valid & loads & ~asked & ~words.busy),
+            words.save.eq(halt.reset & (action == QpAction.SAVE)),
+            halt.later.eq(words.busy | (loads & ~asked)),
+            halt.to.eq(then.consumed),
+            self.saved.valid.eq(words.saved.valid),
+            self.saved.payload.data.eq(words.saved.payload),
+            self.saved.payload.last.eq(1),
+            words.saved.ready.eq(self.saved.ready),
+        ]
+        wiring.connect(m, wiring.flipped(self.loaded), words.loaded)
+        with m.If(loads & asked):
+            m.d.comb += then.eq(words.value)
+        with m.If(words.load):
+            m.d.sync += asked.eq(1)
+        with m.Elif(self.control.ready):
+            m.d.sync += asked.eq(0)
+        return then, loads
 
     def _connect_pool(self, m, halt, doorbell, turns, pool, waiting):
         """Blocks: to the turns, from what is consumed, and back when a ring is set."""
