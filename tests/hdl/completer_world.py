@@ -1,6 +1,7 @@
 """A model of send queues' fates, and a bench that drives a completer and the model with the same events."""
 
 from collections import defaultdict
+from copy import copy
 
 from streams import plain, simulate
 from verbena.hdl.abi.commands import QpAction
@@ -101,6 +102,7 @@ class Model:
         self.out = {name: [] for name in OUTPUTS}
         self.counts = dict.fromkeys(COUNTS, 0)
         self.tokens = 0
+        self.moving = None  # the queue that SAVE took last, or that LOAD brings next
 
     # -- What becomes of the oldest WQE.
 
@@ -118,6 +120,7 @@ class Model:
         self.complete(qp, status, syndrome)
         self.out["error"].append({"qp": qp, "event": 255})
         self.queues[qp].dead = True
+        self.queues[qp].failure = None
 
     def fails_here(self, qp):
         queue = self.queues[qp]
@@ -293,19 +296,27 @@ class Model:
             queue.drain = None
         elif action == QpAction.QUERY:
             self.out["reply"].append({"index": queue.oldest % 65536})
+        elif action == QpAction.SAVE:
+            self.moving = queue
+            left = self.queues[qp] = copy(queue)
+            left.dead, left.generation = True, queue.generation + 1
+        elif action == QpAction.LOAD:
+            self.moving.generation = queue.generation + 1
+            self.queues[qp] = self.moving
 
 
 class World:
     """Drives a completer and the model with the same events, in the order in which the completer takes them.
 
-    ``renew`` is how often, of all cycles, a word of some QP's attributes is written once more, as it is.
+    ``renew`` is how often, of all cycles, a word of some QP's attributes is written once more, as it is; ``options``
+    are the completer's.
     """
 
-    def __init__(self, rng, stall=0.3, window=WINDOW, renew=0):
+    def __init__(self, rng, stall=0.3, window=WINDOW, renew=0, **options):
         self.rng, self.stall, self.renew = rng, stall, renew
         self.changing = False  # attributes are being written
         self.changed = 0  # until this cycle
-        self.dut = Completer(QPS, window)
+        self.dut = Completer(QPS, window, **options)
         self.model = Model()
         self.pending = defaultdict(list)
         self.out = {name: [] for name in OUTPUTS}
@@ -393,7 +404,7 @@ class World:
         for _ in range(5000):
             await self.tick(ctx)
             last = max([self.changed, *(cycle for cycle, _ in (*self.taken[-1:], *self.given[-1:]))])
-            if not any(self.pending.values()) and self.cycle > last + 25:
+            if not any(self.pending.values()) and self.cycle > last + (60 if self.renew else 25):
                 break
         else:
             raise AssertionError(f"still pending: {dict(self.pending)}")

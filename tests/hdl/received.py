@@ -93,8 +93,8 @@ class ReceivedRequests(_Received):
 
     written, hidden = ("request_state", "place"), ("flush",)
 
-    def __init__(self, qps, blocks=64, atomics=True):
-        super().__init__(qps, Responder(qps, blocks, atomics))
+    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False):
+        super().__init__(qps, Responder(qps, blocks, atomics, swaps=swaps))
 
     def elaborate(self, platform):
         m = super().elaborate(platform)

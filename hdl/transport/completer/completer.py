@@ -4,10 +4,12 @@ from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ...abi.commands import QpAction
 from ...abi.contexts import QP_CONTEXT
 from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
 from ...stream.transfer import AttributeWrite, Completion, Done, QpControl, QpError
+from ...stream.words import WORD_BITS, SavedWord
 from ..common.layouts import Failure, Flush, Outstanding, Progress, ResponseJob, TimerFired, Watch
 from ..common.psn import PSN_BITS, Sent
 from ..common.psn_window import PsnWindow
@@ -15,6 +17,7 @@ from .ack_context import AckContext
 from .completer_arbiter import CompleterArbiter, CompleterItem, EventKind
 from .completer_fsm import CompleterFsm
 from .completer_outputs import CompleterOutputs
+from .completer_swap import CompleterSwap
 from .outstanding_messages import OutstandingMessages
 from .response_meaning import ResponseMeaning
 
@@ -51,9 +54,15 @@ class Completer(wiring.Component):
 
     *Cycles*: a response 5, and 3 for each message that it completes; up to 3 more if something is to be done about it,
     or a drain waits. A completion comes 9 cycles after its ``done``. A job NOTHING 2. A flush 6 and 2 for each WQE.
-    RESET takes as many cycles as ``window``. ``outstanding`` is taken at once, but for that; an ACK must not follow its
-    message sooner than 4 cycles later. One completion, one error and one entry for ``ready`` are buffered, and one
-    event, whose context has been fetched.
+    RESET and LOAD take as many cycles as ``window``, SAVE as there are messages. ``outstanding`` is taken at once, but
+    for RESET and LOAD; an ACK must not follow its message sooner than 4 cycles later. One completion, one error and one
+    entry for ``ready`` are buffered, and one event, whose context has been fetched.
+
+    *SAVE* gives away what the QP has here (:class:`.completer_swap.CompleterSwap`) and leaves it dead, though its
+    progress can still be seen; *LOAD* brings it back. They concern a QP that sends nothing and hears of nothing
+    meanwhile. Other QPs wait for neither's words: LOAD is looked at when all have come, and SAVE is taken before they
+    go. If a failure was noted, a retry follows when the requester, which hears of LOAD last, says what was sent: only
+    on the way back it finds the WQE that was refused.
 
     Source: IBA volume 1, 9.7.5 (acknowledgement), 9.7.7.2 (credits), 9.9.2 and 10.8 (completion errors), C9-148.
 
@@ -63,6 +72,8 @@ class Completer(wiring.Component):
         QPs, a power of two.
     window : int
         Most messages of a QP that are begun and not complete, a power of two.
+    swaps : bool
+        QPs can be taken out and put back: with ``saved`` and ``loaded``.
 
     Members
     -------
@@ -88,16 +99,19 @@ class Completer(wiring.Component):
         The queue goes back to ``progress.unacked``; a set, so never held up.
     context_qp, context_en, progress, watch : 12, 1, ``Progress``, ``Watch``
         For requester and timers: what the QP has from now on. One in 4 cycles at most.
+    saved : stream of ``SavedWord``; loaded : stream of words
+        What SAVE gives away, and LOAD takes; at most 3 + ``window`` words.
     count_rx_acks, count_rx_naks, count_retries, count_implied_naks, count_drop_response : 1
     """
 
-    def __init__(self, qps, window=64):
+    def __init__(self, qps, window=64, *, swaps=False):
         if qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         if window < 2 or window & window - 1 or window > 1 << 14:
             raise ValueError(f"window must be a power of two from 2 to 16384, not {window!r}")
         self.qps = qps
         self.window = window
+        self.swaps = swaps
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
@@ -128,6 +142,7 @@ class Completer(wiring.Component):
                 "count_implied_naks": Out(1),
                 "count_drop_response": Out(1),
             }
+            | ({"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -136,10 +151,10 @@ class Completer(wiring.Component):
         m.submodules.arbiter = arbiter = CompleterArbiter(self.qps)
         m.submodules.fetch = fetch = ContextFetch(CompleterItem, bank, others=("latest",))
         m.submodules.meaning = meaning = ResponseMeaning()
-        m.submodules.messages = messages = OutstandingMessages(self.qps, self.window)
+        m.submodules.messages = messages = OutstandingMessages(self.qps, self.window, swaps=self.swaps)
         m.submodules.window = window = PsnWindow()
-        m.submodules.outputs = outputs = CompleterOutputs(self.qps)
-        m.submodules.fsm = fsm = CompleterFsm()
+        m.submodules.outputs = outputs = CompleterOutputs(self.qps, swaps=self.swaps)
+        m.submodules.fsm = fsm = CompleterFsm(swaps=self.swaps)
         wiring.connect(m, arbiter.o, fetch.i)
         for block, names in (
             (arbiter, ("control", "failed_requester", "failed_transmitter", "flush", "fired", "job", "done")),
@@ -147,7 +162,8 @@ class Completer(wiring.Component):
             (messages, ("outstanding",)),
         ):
             for name in names:
-                wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
+                if not self.swaps or name not in ("control", "outstanding"):
+                    wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
         here, row, coming = fetch.o.payload, fetch.o.payload.states.ack, fetch.coming.item
         for block, names in (
             (window, ("load", "compare")),
@@ -224,4 +240,36 @@ class Completer(wiring.Component):
             self.count_implied_naks.eq(fsm.count_implied_naks),
             self.count_drop_response.eq(fsm.dropped | arbiter.discarded),
         ]
+        if self.swaps:
+            self._swap(m, arbiter, messages, outputs, fsm)
         return m
+
+    def _swap(self, m, arbiter, messages, outputs, fsm):
+        """Tokens of QPs that are taken out or put back."""
+        m.submodules.swap = swap = CompleterSwap(self.window)
+        wiring.connect(m, swap.saved, wiring.flipped(self.saved))
+        wiring.connect(m, wiring.flipped(self.loaded), swap.loaded)
+        action = self.control.payload.action
+        waits = ((action == QpAction.SAVE) & ~swap.empty) | ((action == QpAction.LOAD) & ~swap.full)
+        m.d.comb += [
+            arbiter.control.valid.eq(self.control.valid & ~waits),
+            arbiter.control.payload.eq(self.control.payload),
+            self.control.ready.eq(arbiter.control.ready),
+            swap.save.eq(fsm.save),
+            swap.load.eq(fsm.restore),
+            swap.qp.eq(messages.qp),
+            swap.row.eq(fsm.row),
+            swap.message.eq(messages.message),
+            swap.known.eq(messages.known),
+            fsm.swapped.eq(swap.done),
+            fsm.came.eq(swap.value),
+            outputs.owe.eq(fsm.owe),
+            outputs.sent.eq(self.sent),
+            outputs.sent_en.eq(self.sent_en),
+        ]
+        with m.If(fsm.save):
+            m.d.comb += messages.seek.eq(swap.seek)
+        with m.If(fsm.restore):
+            wiring.connect(m, swap.outstanding, messages.outstanding)
+        with m.Else():
+            wiring.connect(m, wiring.flipped(self.outstanding), messages.outstanding)

@@ -26,6 +26,14 @@ class CompleterFsm(wiring.Component):
     cycles later. The row is written back in the last one, in which the event is taken. The FSM goes on to the next
     message only if the completion register is free, or becomes free in this cycle.
 
+    SAVE leaves the row as it was, but ``dead``: a retry that has been asked for still goes back to the oldest WQE, and
+    nothing else counts. SAVE and LOAD change ``generation``, so what a timer has said before counts no more.
+
+    Parameters
+    ----------
+    swaps : bool
+        With ``save``, ``restore``, ``swapped``, ``came`` and ``owe``.
+
     Members
     -------
     valid, settled, take : 1
@@ -43,46 +51,62 @@ class CompleterFsm(wiring.Component):
         2 cycles after ``seek``, its index.
     clear, cleared : 1
         See :class:`.outstanding_messages.OutstandingMessages`.
-    free, busy, emit, status, syndrome, fail, drained, schedule, back, answer
+    free, busy, emit, status, syndrome, fail, drained, schedule, back, answer, owe
         See :class:`.completer_outputs.CompleterOutputs`.
+    save, restore, swapped, came : 1, 1, 1, ``AckContext``
+        ``save``, ``load``, ``done`` and ``value`` of :class:`.completer_swap.CompleterSwap`.
     count_implied_naks, dropped : 1
         An implied NAK; a response that nothing waits for.
     """
 
-    valid: In(1)
-    settled: In(1)
-    take: Out(1)
-    event: In(CompleterItem)
-    control: In(QpControl)
-    row: In(AckContext)
-    next: Out(AckContext)
-    change: Out(1)
-    write: Out(1)
-    seek: Out(16)
-    state: In(4)
-    retry_count: In(3)
-    rnr_retry: In(3)
-    meaning: In(Meaning)
-    load: Out(1)
-    compare: Out(1)
-    within: In(1)
-    newest: In(1)
-    none: In(1)
-    message: In(OldestMessage)
-    clear: Out(1)
-    cleared: In(1)
-    free: In(1)
-    busy: In(1)
-    emit: Out(1)
-    status: Out(8)
-    syndrome: Out(8)
-    fail: Out(1)
-    drained: Out(1)
-    schedule: Out(1)
-    back: Out(1)
-    answer: Out(1)
-    count_implied_naks: Out(1)
-    dropped: Out(1)
+    def __init__(self, *, swaps=False):
+        self.swaps = swaps
+        swap = {
+            "save": Out(1),
+            "restore": Out(1),
+            "swapped": In(1),
+            "came": In(AckContext),
+            "owe": Out(1),
+        }
+        super().__init__(
+            {
+                "valid": In(1),
+                "settled": In(1),
+                "take": Out(1),
+                "event": In(CompleterItem),
+                "control": In(QpControl),
+                "row": In(AckContext),
+                "next": Out(AckContext),
+                "change": Out(1),
+                "write": Out(1),
+                "seek": Out(16),
+                "state": In(4),
+                "retry_count": In(3),
+                "rnr_retry": In(3),
+                "meaning": In(Meaning),
+                "load": Out(1),
+                "compare": Out(1),
+                "within": In(1),
+                "newest": In(1),
+                "none": In(1),
+                "message": In(OldestMessage),
+                "clear": Out(1),
+                "cleared": In(1),
+                "free": In(1),
+                "busy": In(1),
+                "emit": Out(1),
+                "status": Out(8),
+                "syndrome": Out(8),
+                "fail": Out(1),
+                "drained": Out(1),
+                "schedule": Out(1),
+                "back": Out(1),
+                "answer": Out(1),
+                "count_implied_naks": Out(1),
+                "dropped": Out(1),
+            }
+            | (swap if swaps else {})
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -311,8 +335,26 @@ class CompleterFsm(wiring.Component):
                         m.d.comb += then.drain.eq(0)
                     with m.Case(QpAction.QUERY):
                         m.d.comb += self.answer.eq(1)
+                    if self.swaps:
+                        self._swap(m)
 
             with m.State("TAKE"), m.If(self.settled):
                 m.d.comb += self.take.eq(1)
                 m.next = "LOAD"
         return m
+
+    def _swap(self, m):
+        """Tokens whose messages are taken or put back meanwhile."""
+        then = self.next
+        for action, at_work in ((QpAction.SAVE, self.save), (QpAction.LOAD, self.restore)):
+            with m.Case(action):
+                m.d.comb += at_work.eq(1)
+                with m.If(self.swapped):
+                    if action == QpAction.LOAD:
+                        # A WQE that was refused is found again only on the way back.
+                        m.d.comb += [then.eq(self.came), self.owe.eq(self.came.failed)]
+                    else:
+                        m.d.comb += then.dead.eq(1)
+                    m.d.comb += then.generation.eq(self.row.generation + 1)
+                with m.Else():
+                    m.next = "CONTROL"

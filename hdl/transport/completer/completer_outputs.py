@@ -9,6 +9,7 @@ from ...abi.eqe import EventType
 from ...abi.wqe import SendOpcode
 from ...stream.ready import ReadyQueue
 from ...stream.transfer import Completion, QpError
+from ..common.psn import Sent
 from ..responder.request_outcome import NO_EVENT
 
 __all__ = ["CompleterOutputs"]
@@ -36,6 +37,8 @@ class CompleterOutputs(wiring.Component):
     ----------
     qps : int
         QPs, a power of two.
+    swaps : bool
+        With ``owe``, ``sent`` and ``sent_en``.
 
     Members
     -------
@@ -50,14 +53,17 @@ class CompleterOutputs(wiring.Component):
         Error; event SQ_DRAINED; ``ready``; ``reply`` with ``wqe_index``. The first three only if not ``busy``.
     back : 1
         Retry.
+    owe; sent, sent_en : 1; ``Sent``, 1
+        With ``swaps``: a retry as soon as the requester says what the QP has sent. Before, it does not have the QP.
     busy : 1
         An error or an entry for ``ready`` is not taken.
     completion, error, ready, retry, reply
         See :class:`.completer.Completer`.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, *, swaps=False):
         self.qps = qps
+        self.swaps = swaps
         super().__init__(
             {
                 "qp": In(12),
@@ -81,6 +87,7 @@ class CompleterOutputs(wiring.Component):
                 "retry": Out(stream.Signature(range(qps))),
                 "reply": Out(stream.Signature(data.StructLayout({"index": 16}))),
             }
+            | ({"owe": In(1), "sent": In(Sent), "sent_en": In(1)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -100,6 +107,16 @@ class CompleterOutputs(wiring.Component):
             retries.i.valid.eq(self.back),
             retries.i.payload.eq(self.qp),
         ]
+        if self.swaps:
+            owed, due, debtor = Signal(), Signal(), Signal(range(self.qps))
+            with m.If(self.owe):
+                m.d.sync += [owed.eq(1), debtor.eq(self.qp)]
+            with m.Elif(self.sent_en & (self.sent.qp == debtor)):
+                m.d.sync += [owed.eq(0), due.eq(owed)]
+            with m.Elif(~self.back):
+                m.d.sync += due.eq(0)
+            with m.If(~self.back):
+                m.d.comb += [retries.i.valid.eq(due), retries.i.payload.eq(debtor)]
         with m.If(self.free):
             m.d.sync += [
                 self.completion.valid.eq(self.emit),

@@ -29,6 +29,8 @@ class EntryCache(wiring.Component):
     ----------
     data_width : int
         64, 128, 256 or 512 bits: width of ``data``.
+    swaps : bool
+        With ``forget``.
 
     Members
     -------
@@ -44,10 +46,13 @@ class EntryCache(wiring.Component):
         With ``exhausted``, and until the next ``want``: the WQE could not be read.
     read : stream of ``ReadRequest``; data : stream of ``PacketBeat``
         To a :class:`verbena.hdl.dma.structure.StructureReader`.
+    forget : 1
+        What is kept may be another QP's, which had the number before. Not with ``want``.
     """
 
-    def __init__(self, data_width):
+    def __init__(self, data_width, *, swaps=False):
         self.data_width = data_width
+        self.swaps = swaps
         super().__init__(
             {
                 "want": In(1),
@@ -65,6 +70,7 @@ class EntryCache(wiring.Component):
                 "read": Out(stream.Signature(ReadRequest)),
                 "data": In(stream.Signature(PacketBeat(data_width))),
             }
+            | ({"forget": In(1)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -99,6 +105,9 @@ class EntryCache(wiring.Component):
                 m.d.sync += fetch.eq(~kept | (owner != self.qp) | (self.entry == 2))
                 with m.If(self.want):
                     m.next = "CHOOSE"
+                if self.swaps:
+                    with m.Elif(self.forget):
+                        m.d.sync += kept.eq(0)
             with m.State("CHOOSE"):
                 # Rings begin at a page, so nothing is carried out of the low 12 bits.
                 m.d.sync += [

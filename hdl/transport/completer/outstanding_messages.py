@@ -50,6 +50,8 @@ class OutstandingMessages(wiring.Component):
         QPs, a power of two.
     window : int
         Most messages of a QP that are begun and not complete, a power of two.
+    swaps : bool
+        With ``known``.
 
     Members
     -------
@@ -66,14 +68,17 @@ class OutstandingMessages(wiring.Component):
     data : 1
         The response is data: READs and atomics before ``target`` are complete, too.
     message : ``OldestMessage``
+    known : 1
+        With ``swaps``: the message that ``seek`` named 2 cycles before has been told.
     clear, cleared : 1
         Forgets the messages of ``qp``, one a cycle; stays until ``cleared``, in the cycle of the last one. Nothing is
         taken from ``outstanding`` meanwhile.
     """
 
-    def __init__(self, qps, window):
+    def __init__(self, qps, window, *, swaps=False):
         self.qps = qps
         self.window = window
+        self.swaps = swaps
         super().__init__(
             {
                 "outstanding": In(stream.Signature(Outstanding)),
@@ -86,6 +91,7 @@ class OutstandingMessages(wiring.Component):
                 "clear": In(1),
                 "cleared": Out(1),
             }
+            | ({"known": Out(1)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -131,4 +137,8 @@ class OutstandingMessages(wiring.Component):
             seen.is_read.eq(entry.opcode[2]),  # 4 to 6
             seen.stop.eq(seen.is_read & ~self.data & whole),
         ]
+        if self.swaps:
+            lap = Signal(2)  # of what was sought 1 and 2 cycles before
+            m.d.sync += lap.eq(Cat(self.seek[place_bits], lap))
+            m.d.comb += self.known.eq(entry.lap != lap[1])
         return m

@@ -9,7 +9,7 @@ from ...stream.ram import Ram
 from ..common.layouts import ReadTarget
 from ..common.psn import PSN_BITS
 
-__all__ = ["READS", "ReadTargetWrite", "ReadTargets"]
+__all__ = ["READS", "ReadTargetWrite", "ReadTargets", "Resumed"]
 
 READS = 16
 """Most READs and atomics of a QP that are on their way."""
@@ -30,7 +30,12 @@ class ReadTargets(wiring.Component):
     another. One that has none always may. While few are spare nobody gets a second one, so what is spare is shared
     evenly: with *n* QPs that want all they can get, each has about 1/(*n* + 1) of it.
 
-    An item of ``reads`` is taken within 6 cycles, unless there are looks; while a QP forgets its targets, after that.
+    With ``swaps`` targets come back, at most as many as their QP had when they went. ``kept`` rows are for nobody else,
+    so ``room`` tells that those of one QP will find rows. Where it is missing, taking out QPs makes some, even if
+    nobody's READs end.
+
+    An item of ``reads`` is taken within 6 cycles, unless there are looks, or one comes back; while a QP forgets its
+    targets, after that.
 
     Parameters
     ----------
@@ -38,6 +43,8 @@ class ReadTargets(wiring.Component):
         QPs, a power of two.
     rows : int or None
         Of the pool, a power of two, more than twice the QPs; None: 256, or 4 a QP.
+    swaps : bool
+        With ``bring``, ``restore``, ``resumed`` and ``room``.
 
     Members
     -------
@@ -64,11 +71,27 @@ class ReadTargets(wiring.Component):
         Strobe: ``qp`` has no targets any more; ``free`` when that is so. Not while ``giving``.
     giving : 1
         What is done has not been given back yet.
+    bring : stream of ``{qp, row}``
+        A target that comes back, and becomes the newest of its QP. It waits as long as no row is spare.
+    restore, resumed : 1, ``Resumed``
+        Strobe: where the rest of a READ of ``qp`` was asked for.
+    room : 1
+        As many rows are spare as a QP can need. It stays so until targets come back.
+
+    Attributes
+    ----------
+    kept : int
+        Rows that are only for targets that come back: those of one QP, which has a row of its own besides, and one that
+        is taken by what ``allowance`` was before.
     """
 
-    def __init__(self, qps, rows=None):
+    def __init__(self, qps, rows=None, *, swaps=False):
         self.qps = qps
         self.rows = rows or max(256, 4 * qps)
+        self.swaps = swaps
+        self.kept = min(READS, (self.rows - qps) // 2 + 1) if swaps else 0
+        item = data.StructLayout({"qp": range(qps), "row": ReadTarget})
+        swap = {"bring": In(stream.Signature(item)), "restore": In(1), "resumed": In(Resumed), "room": Out(1)}
         super().__init__(
             {
                 "reads": In(stream.Signature(ReadTargetWrite)),
@@ -85,6 +108,7 @@ class ReadTargets(wiring.Component):
                 "reset": In(1),
                 "giving": Out(1),
             }
+            | (swap if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -133,4 +157,32 @@ class ReadTargets(wiring.Component):
             resumed.w_data.again.eq(~self.reset),
             resumed.w_en.eq(self.reset | (writes & ~self.look)),
         ]
+        if self.swaps:
+            self._swap(m, pool, resumed, writes)
         return m
+
+    def _swap(self, m, pool, resumed, writes):
+        """What comes back."""
+        spare, kept = pool.spare, self.kept
+        m.d.comb += [
+            self.room.eq(spare >= kept - 1),
+            self.allowance.eq(Mux(spare < kept, 0, Mux(spare < kept + READS, spare - kept, READS - 1))),
+        ]
+        with m.If(self.restore):
+            m.d.comb += [resumed.w_addr.eq(self.qp), resumed.w_data.eq(self.resumed), resumed.w_en.eq(1)]
+            with m.If(writes):
+                m.d.sync += writes.eq(1)
+
+        # What is put into the pool must not change before it is taken. In the cycle behind, what is spare is known.
+        brings, gap = Signal(), Signal()
+        m.d.sync += gap.eq(self.bring.valid & pool.put.ready)
+        with m.If(~pool.put.valid | gap):
+            m.d.sync += brings.eq(self.bring.valid & (spare != 0))
+        with m.Elif(pool.put.ready):
+            m.d.sync += brings.eq(0)
+        with m.If(brings | gap):
+            m.d.comb += pool.put.valid.eq(brings)
+            with m.If(~self.reads.payload.again):
+                m.d.comb += self.reads.ready.eq(0)
+        with m.If(brings):
+            m.d.comb += [pool.put.payload.eq(self.bring.payload), self.bring.ready.eq(pool.put.ready)]

@@ -4,15 +4,18 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ...abi.commands import QpAction
 from ...abi.cqe import Syndrome, WcStatus
 from ...abi.tables import Access
 from ...abi.wqe import SGE
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest, ReadRequest
+from ...stream.words import WORD_BITS, SavedWord
 from ..common.layouts import ResponseJob, ResponseJobKind
 from ..common.psn import psn_before, psn_next
 from ..receive.layouts import ReadProgress, ReceivedResponse, Work
 from .entry_cache import EntryCache
+from .read_target_swap import ReadTargetSwap
 from .read_targets import READS, ReadTargets, ReadTargetWrite
 from .scatter_walk import ScatterWalk
 
@@ -49,13 +52,18 @@ class ResponseReceiver(wiring.Component):
               not fit the entries (LOC_LEN_ERR), or needs entries that cannot be read (GENERAL_ERR)
     SKIPPED   later than the one that is expected
     NOTHING   earlier, or nothing is expected; not accepted by the lookup
-    TOKEN     none: control token RESET
+    TOKEN     none: a control token
     ========= ==========================================================================================
 
     *Cycles* from ``response.valid`` until it is taken: 4 an ACK, and what the lookup does not accept; 9 the first
     response of a READ or atomic, 8 another, 2 more behind the end of one of the same QP; the second entry 4, an empty
     one 3; each further one 6, an empty one 5, and once a message, or once a packet if several QPs need it, the time to
     read the WQE (:class:`.entry_cache.EntryCache`).
+
+    A token SAVE is done like RESET, but the QP's targets leave later, each between two responses, when the words of the
+    one before have gone; those of a LOAD come so, too. The job TOKEN says that all before it has been here, and the
+    last word that all has gone, or is back. Nobody waits for words, but for the first 6 of a LOAD, and not with
+    ``ready``.
 
     *Buffering*: none but ``job``'s register, and the targets, in a pool (:class:`.read_targets.ReadTargets`, which also
     says when they are taken).
@@ -68,12 +76,14 @@ class ResponseReceiver(wiring.Component):
         64, 128, 256 or 512 bits: width of ``data``.
     rows : int or None
         Of the pool of targets.
+    swaps : bool
+        QPs can be taken out and put back: with ``saved``, ``loaded``, ``ready`` and ``room``.
 
     Members
     -------
     response : stream of ``ReceivedResponse``
-        A token, RESET, forgets all targets of the QP, and puts a run with ``clear`` and a job TOKEN behind what came
-        before.
+        A token puts a run with ``clear`` and a job TOKEN behind what came before. RESET forgets all targets of the QP;
+        and so does each one without ``swaps``.
     settled : 1
         The response may be taken.
     read_progress, read_progress_en : ``ReadProgress``, 1
@@ -87,14 +97,27 @@ class ResponseReceiver(wiring.Component):
     job : stream of ``ResponseJob``
     read : stream of ``ReadRequest``; data : stream of ``PacketBeat``
         Send WQEs in host memory: to a :class:`verbena.hdl.dma.structure.StructureReader`.
+    saved : stream of ``SavedWord``; loaded : stream of words
+        What SAVE gives away, and LOAD takes: see :class:`.read_target_swap.ReadTargetSwap`; at most 103 words.
+    ready : 1
+        The first words have come, and a token LOAD waits for nothing.
+    room : 1
+        There are rows for the targets of a QP that comes: see :class:`.read_targets.ReadTargets`.
     """
 
-    def __init__(self, qps, data_width=64, rows=None):
+    def __init__(self, qps, data_width=64, rows=None, *, swaps=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.data_width = data_width
         self.rows = rows
+        self.swaps = swaps
+        swap = {
+            "saved": Out(stream.Signature(SavedWord)),
+            "loaded": In(stream.Signature(WORD_BITS)),
+            "ready": Out(1),
+            "room": Out(1),
+        }
         super().__init__(
             {
                 "response": In(stream.Signature(ReceivedResponse)),
@@ -108,13 +131,14 @@ class ResponseReceiver(wiring.Component):
                 "read": Out(stream.Signature(ReadRequest)),
                 "data": In(stream.Signature(PacketBeat(data_width))),
             }
+            | (swap if swaps else {})
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.targets = targets = ReadTargets(self.qps, self.rows)
+        m.submodules.targets = targets = ReadTargets(self.qps, self.rows, swaps=self.swaps)
         m.submodules.walk = walk = ScatterWalk()
-        m.submodules.cache = cache = EntryCache(self.data_width)
+        m.submodules.cache = cache = EntryCache(self.data_width, swaps=self.swaps)
         wiring.connect(m, wiring.flipped(self.reads), targets.reads)
         wiring.connect(m, cache.read, wiring.flipped(self.read))
         wiring.connect(m, wiring.flipped(self.data), cache.data)
@@ -139,6 +163,9 @@ class ResponseReceiver(wiring.Component):
             targets.done.eq(self.read_progress_en & ~resetting & is_last),
             self.allowance.eq(targets.allowance),
         ]
+
+        if self.swaps:
+            swap = self._connect_swap(m, targets)
 
         # -- The place of its payload. The target has the first two entries.
         second, sized, alone = Signal(), Signal(), Signal()  # the second is wanted; it is at its size; there is none
@@ -202,12 +229,20 @@ class ResponseReceiver(wiring.Component):
             with m.State("IDLE"):
                 with m.If(self.response.valid):
                     m.next = "LOOK"
+                if self.swaps:
+                    with m.If(swap.wants):
+                        m.next = "TURN"
             with m.State("LOOK"):  # whether it is accepted is known
                 m.d.comb += walk.discard.eq(1)
                 m.d.sync += kind.eq(Mux(packet.accept, ResponseJobKind.ACK, ResponseJobKind.NOTHING))
                 with m.If(targets.free & ~self.job.valid):
                     with m.If(resetting):
                         m.next = "FORGET"
+                        if self.swaps:
+                            with m.If(packet.action == QpAction.SAVE):
+                                m.next = "SAVE"
+                            with m.If(packet.action == QpAction.LOAD):
+                                m.next = "LOAD"
                     with m.Elif(packet.accept & asks):
                         m.d.comb += targets.look.eq(1)
                         m.next = "READ"
@@ -224,6 +259,13 @@ class ResponseReceiver(wiring.Component):
                 m.d.comb += [walk.go.eq(1), walk.discard.eq(1)]
                 m.d.sync += [progress.eq(0), kind.eq(ResponseJobKind.TOKEN)]
                 m.next = "SEND"
+                if self.swaps:
+                    m.d.comb += cache.forget.eq(1)
+                    with m.If(packet.action == QpAction.LOAD):
+                        m.d.comb += walk.discard.eq(0)  # its place counts
+                        m.d.sync += progress.eq(swap.came.progress)
+            if self.swaps:
+                self._swap(m, swap, targets, walk)
 
             with m.State("READ"):
                 m.d.comb += [walk.load.eq(1), walk.start.eq(packet.progress.place)]
@@ -325,3 +367,46 @@ class ResponseReceiver(wiring.Component):
         with m.Elif(self.job.ready):
             m.d.sync += self.job.valid.eq(0)
         return m
+
+    def _connect_swap(self, m, targets):
+        """What gives targets away between two responses, and puts them back."""
+        m.submodules.swap = swap = ReadTargetSwap(self.qps)
+        wiring.connect(m, swap.saved, wiring.flipped(self.saved))
+        wiring.connect(m, wiring.flipped(self.loaded), swap.loaded)
+        wiring.connect(m, swap.bring, targets.bring)
+        m.d.comb += [
+            swap.qp.eq(self.response.payload.qp),
+            swap.state.progress.eq(self.response.payload.progress),
+            swap.state.resumed.again.eq(targets.again),
+            swap.state.resumed.psn.eq(targets.psn),
+            swap.some.eq(targets.some),
+            swap.target.eq(targets.target),
+            targets.resumed.eq(swap.came.resumed),
+            self.ready.eq(swap.ready),
+            self.room.eq(targets.room),
+        ]
+        return swap
+
+    def _swap(self, m, swap, targets, walk):
+        """States of tokens SAVE and LOAD, and those in which a target is taken out."""
+        with m.State("SAVE"), m.If(swap.empty):
+            m.d.comb += swap.save.eq(1)
+            m.next = "TOKEN"
+        with m.State("LOAD"):
+            m.d.comb += walk.start.eq(swap.came.progress.place)
+            with m.If(swap.ready):
+                m.d.comb += [swap.load.eq(1), targets.restore.eq(1), walk.load.eq(1)]
+                m.next = "TOKEN"
+
+        for state, following in (("TURN", "FIND"), ("FIND", None), ("READS", "ARRIVES"), ("ARRIVES", "TAKE")):
+            with m.State(state):
+                m.d.comb += targets.qp.eq(swap.of)
+                if following:
+                    m.next = following
+                else:
+                    with m.If(targets.free & ~targets.giving):
+                        m.d.comb += targets.look.eq(1)
+                        m.next = "READS"
+        with m.State("TAKE"):
+            m.d.comb += [targets.qp.eq(swap.of), targets.done.eq(swap.some), swap.found.eq(1)]
+            m.next = "IDLE"

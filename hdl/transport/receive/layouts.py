@@ -109,6 +109,7 @@ are its peer's. If not, the packet is discarded. It holds from the second cycle 
 ReceivedResponse = data.StructLayout(
     {
         "work": Work,
+        "action": QpControl.members["action"],
         "qp": 12,
         "accept": 1,
         "transport": TransportHeader,
@@ -116,4 +117,4 @@ ReceivedResponse = data.StructLayout(
         "progress": ReadProgress,
     }
 )
-"""Lookup to response receiver. A token is always RESET."""
+"""Lookup to response receiver. A token is RESET, SAVE or LOAD."""

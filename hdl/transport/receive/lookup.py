@@ -1,6 +1,6 @@
 """Whom a packet is for, and what is known of that connection."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -68,6 +68,8 @@ class ReceiveLookup(wiring.Component):
         QPs, a power of two.
     requests : bool
         There are responses to be received.
+    swaps : bool
+        With ``closed`` and ``closed_qp``.
 
     Members
     -------
@@ -83,15 +85,18 @@ class ReceiveLookup(wiring.Component):
         An output may be taken; the QP that the outputs show in the next cycle if they show something new.
     request_state, request_state_en, place, place_en, read_progress, read_progress_en
         What a consumer writes back, in the cycle in which it takes its packet.
+    closed, closed_qp : 1, 12
+        With ``swaps``: no packet and no flush of this QP is taken; what is behind it waits.
     count_drop_qp : 1
         Strobe: a packet is not accepted.
     """
 
-    def __init__(self, qps, *, requests=True):
+    def __init__(self, qps, *, requests=True, swaps=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.requests = requests
+        self.swaps = swaps
         names, states = REQUEST_ATTRIBUTES, {"request_state": RequestState, "place": RecvPlace}
         if requests:
             names = tuple(dict.fromkeys(names + RESPONSE_ATTRIBUTES))
@@ -117,6 +122,7 @@ class ReceiveLookup(wiring.Component):
                 "read_progress_en": In(1),
                 "count_drop_qp": Out(1),
             }
+            | ({"closed": In(1), "closed_qp": In(12)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -133,13 +139,20 @@ class ReceiveLookup(wiring.Component):
         other, token = Signal(), Signal(QpControl)  # what has been chosen; of a flush the QP counts
         taken, packets_turn = Signal(), Signal()
         item, slot = fetch.i.payload.item, fetch.i.payload.slot
+        packet_open, flush_open = Const(1), Const(1)
+        if self.swaps:
+            packet_open, flush_open = (
+                ~(self.closed & (qp[:bits] == self.closed_qp[:bits]))
+                for qp in (header.transport.dest_qpn, self.flush.payload)
+            )
+        packet, flush = self.header.valid & packet_open, self.flush.valid & flush_open
         m.d.comb += [
             other.eq(chosen.any()),
             taken.eq(fetch.i.valid & fetch.i.ready),
             waiting.eq(
                 Cat(
                     *(port.valid & ~mine for port, mine in zip(tokens, chosen)),
-                    self.flush.valid & ~other & ~(self.header.valid & packets_turn),
+                    flush & ~other & ~(packet & packets_turn),
                 )
             ),
         ]
@@ -154,8 +167,8 @@ class ReceiveLookup(wiring.Component):
             with m.Else():
                 m.d.sync += token.qp.eq(self.flush.payload)
         m.d.comb += [
-            fetch.i.valid.eq(other | self.header.valid),
-            self.header.ready.eq(fetch.i.ready & ~other),
+            fetch.i.valid.eq(other | packet),
+            self.header.ready.eq(fetch.i.ready & ~other & packet_open),
             *(port.ready.eq(fetch.i.ready & mine) for port, mine in zip(others, chosen)),
             item.transport.eq(header.transport),
             item.swap.eq(header.swap),
@@ -215,6 +228,7 @@ class ReceiveLookup(wiring.Component):
             m.d.comb += [
                 port.valid.eq(fetch.o.valid & mine),
                 here.work.eq(found.work),
+                here.action.eq(found.action),
                 here.qp.eq(fetch.o.payload.slot),
                 here.accept.eq(accept),
                 here.transport.eq(transport),
@@ -227,7 +241,6 @@ class ReceiveLookup(wiring.Component):
         if self.requests:
             m.d.comb += self.response.payload.progress.eq(states.read_progress)
         m.d.comb += [
-            self.request.payload.action.eq(found.action),
             self.request.payload.swap.eq(found.swap),
             self.request.payload.compare.eq(found.compare),
         ]

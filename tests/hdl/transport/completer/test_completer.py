@@ -1,6 +1,7 @@
 """The completer against a model, under whatever a peer, a host and the engine itself may say."""
 
 import pytest
+from completer_events import happen
 from completer_world import FATAL, OUTPUTS, PSNS, QPS, WINDOW, Kind, World
 from conflict_ram import tear
 from streams import make_rng
@@ -10,28 +11,6 @@ from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus
 from verbena.hdl.abi.wqe import SendOpcode
 from verbena.hdl.transport.completer.completer import Completer
 
-EVENTS = {
-    "ack": 30,
-    "data": 30,
-    "nothing": 3,
-    "token": 1,
-    "stray ack": 6,
-    "lost": 4,
-    "not ready": 4,
-    "skipped": 6,
-    "timeout": 3,
-    "late timer": 3,
-    "fatal": 1,
-    "odd nak": 2,
-    "refused": 1,
-    "wrong": 1,
-    "failure": 1,
-    "flush": 1,
-    "drain": 3,
-    "query": 2,
-    "state": 1,
-}
-
 
 @pytest.mark.parametrize(("stall", "renew"), [(0, 0), (0.5, 0), (0.3, 0.2)])
 def test_random(stall, renew, monkeypatch):
@@ -39,58 +18,6 @@ def test_random(stall, renew, monkeypatch):
     rng = make_rng()
     world = World(rng, stall, renew=renew)
     model = world.model
-
-    async def event(ctx):
-        qp = rng.randrange(QPS)
-        queue = model.queues[qp]
-        what = rng.choices(list(EVENTS), list(EVENTS.values()))[0]
-        near = queue.acked - 2 + rng.randrange(queue.psn - queue.acked + 4)
-        waiting = [k for k in range(queue.oldest, queue.begun) if queue.messages[k].lacking]
-        psn = queue.messages[waiting[0]].missing if waiting else None
-        if what == "ack":
-            reach = rng.randrange(queue.acked, queue.psn) if queue.psn > queue.acked else queue.acked
-            world.ack(qp, min(reach, psn - 1) if psn and rng.random() < 0.8 else reach, rng.randrange(32), 77)
-        elif what == "stray ack":
-            world.ack(qp, rng.choice([near, rng.randrange(PSNS)]))
-        elif what == "lost":
-            world.ack(qp, near, 0x60)
-        elif what == "not ready":
-            world.ack(qp, near, 0x20 + rng.randrange(32))
-        elif what == "fatal":
-            world.ack(qp, near, rng.choice(list(FATAL)))
-        elif what == "odd nak":
-            world.ack(qp, near, rng.choice([0x65, 0x7F, 0x40, 0x5F, 0x80, 0xE0]))
-        elif what == "data" and waiting:
-            world.respond(qp, Kind.DATA, psn, rng.randrange(256), wqe_index=waiting[0])
-        elif what == "refused" and waiting:
-            world.respond(qp, Kind.DATA, psn, verdict=rng.randrange(1, 8), wqe_index=waiting[0])
-        elif what == "wrong" and waiting:
-            world.respond(qp, Kind.FAILED, psn, rng.randrange(1, 30), status=rng.choice([1, 7]), wqe_index=waiting[0])
-        elif what == "skipped" and waiting:
-            world.respond(qp, Kind.SKIPPED, psn + rng.choice([1, 2, 5, rng.randrange(1, PSNS)]))
-        elif what == "nothing":
-            world.respond(qp, Kind.NOTHING, near)
-        elif what == "token":
-            world.respond(qp, Kind.TOKEN)
-        elif what == "timeout":
-            world.fire(qp)
-        elif what == "late timer":
-            world.fire(qp, rng.randrange(1, 3))
-        elif what == "failure":
-            index = rng.choice([queue.begun, queue.oldest, queue.oldest + rng.randrange(-4, 5)])
-            world.pending[rng.choice(["failed_requester", "failed_transmitter"])].append(
-                {"qp": qp, "wqe_index": index % 65536, "status": rng.randrange(1, 20), "syndrome": rng.randrange(20)}
-            )
-        elif what == "flush":
-            index = queue.oldest + rng.randrange(-3, 30)
-            world.pending["flush"].append({"qp": qp, "index": index % 65536, "drain": 0})
-        elif what == "drain":
-            world.pending["flush"].append({"qp": qp, "index": queue.begun % 65536, "drain": 1})
-        elif what == "query":
-            world.control(qp, rng.choice([0, 2, 4, 5, 5, 6, 7]), 7)
-        elif what == "state" and queue.state != QpState.ERR:
-            await world.settle(ctx)  # or it would be open which state an event meets
-            await world.state(ctx, qp, rng.choice([QpState.ERR, QpState.SQD, QpState.SQD, QpState.RTS]))
 
     async def testbench(ctx):
         for qp in range(QPS):
@@ -108,7 +35,7 @@ def test_random(stall, renew, monkeypatch):
             elif rng.random() < 0.3:
                 await world.sent(ctx, qp)  # of a message whose end is not sent yet
             for _ in range(rng.choice([0, 1, 2, 4])):
-                await event(ctx)
+                await happen(world, ctx, rng.randrange(QPS))
                 if rng.random() < 0.7:  # else the next one is made with a stale view of the queue
                     while any(world.pending.values()):
                         await world.tick(ctx)

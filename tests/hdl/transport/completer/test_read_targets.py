@@ -143,5 +143,124 @@ def test_what_each_may_have():
     simulate(dut, script)
 
 
+def test_what_comes_back_has_room():
+    """Others that take all they can get leave the rows of a QP; and what they put in meanwhile is in order, too."""
+    rng = make_rng()
+    dut = ReadTargets(QPS, 32, swaps=True)
+    user = User(dut)
+    lists = [deque() for _ in range(QPS)]
+    bringing = []
+
+    async def fill(ctx):
+        for _ in range(200):
+            qp = rng.randrange(1, QPS)
+            if len(lists[qp]) > ctx.get(dut.allowance):
+                await ctx.tick()
+                continue
+            item = target(rng)
+            lists[qp].append(item)
+            await send_all(ctx, dut.reads, [{"qp": qp, "target": item}], rng, 0.2)
+            assert ctx.get(dut.room) or bringing
+
+    async def bring(ctx):
+        await ctx.tick().repeat(700)
+        assert ctx.get(dut.room)
+        bringing.append(True)
+        for _ in range(dut.kept):
+            lists[0].append(target(rng))
+            await send_all(ctx, dut.bring, [{"qp": 0, "row": lists[0][-1]}], rng, 0.2)
+
+    async def script(ctx):
+        while len(lists[0]) < dut.kept:
+            await ctx.tick()
+        await ctx.tick().repeat(200)
+        assert not ctx.get(dut.room)
+        for qp in range(QPS):
+            for item in lists[qp]:
+                assert (await user.look(ctx, qp))[0] == item
+                await user.strobe(ctx, dut.done, qp)
+            assert (await user.look(ctx, qp))[0] is None
+        assert ctx.get(dut.room)
+
+    simulate(dut, fill, bring, script, seed=rng.seed_value)
+
+
+def test_where_no_row_is_spare_what_comes_back_waits():
+    dut = ReadTargets(2, 8, swaps=True)
+    user = User(dut)
+    extra = 8 - 1 - 2
+
+    async def bring(ctx):
+        await send_all(ctx, dut.bring, [{"qp": 0, "row": {"psn": psn}} for psn in range(extra + 1)])
+        await send_all(ctx, dut.bring, [{"qp": 1, "row": {"psn": 100 + psn}} for psn in range(2)])
+
+    async def script(ctx):
+        await ctx.tick().repeat(100)
+        assert ctx.get(dut.bring.valid)
+        for psn in range(extra + 1):
+            assert (await user.look(ctx, 0))[0]["psn"] == psn
+            await user.strobe(ctx, dut.done, 0)
+        for psn in range(2):
+            assert (await user.look(ctx, 1))[0]["psn"] == 100 + psn
+            await user.strobe(ctx, dut.done, 1)
+
+    simulate(dut, bring, script)
+
+
+def test_what_comes_back_and_what_is_begun():
+    """At the same time: each is put into its list once."""
+    rng = make_rng()
+    dut = ReadTargets(QPS, 256, swaps=True)
+    user = User(dut)
+    lists = [[target(rng) for _ in range(50)] for _ in range(QPS)]
+    over = []
+
+    async def put(ctx, port, qps, name):
+        waiting = {qp: list(lists[qp]) for qp in qps}
+        while any(waiting.values()):
+            qp = rng.choice([qp for qp in qps if waiting[qp]])
+            await send_all(ctx, port, [{"qp": qp, name: waiting[qp].pop(0)}], rng, rng.choice([0, 0.5, 0.8]))
+        over.append(qps)
+
+    async def begin(ctx):
+        await put(ctx, dut.reads, (0, 1), "target")
+
+    async def bring(ctx):
+        await put(ctx, dut.bring, (2, 3), "row")
+
+    async def script(ctx):
+        while len(over) < 2:
+            await ctx.tick()
+        for qp, wanted in enumerate(lists):
+            for item in wanted:
+                assert (await user.look(ctx, qp))[0] == item
+                await user.strobe(ctx, dut.done, qp)
+            assert (await user.look(ctx, qp))[0] is None
+
+    simulate(dut, begin, bring, script, seed=rng.seed_value)
+
+
+def test_restored():
+    """Where a READ was asked for again, though the same is told of another QP in any cycle around."""
+    dut = ReadTargets(QPS, 16, swaps=True)
+    user = User(dut)
+
+    async def script(ctx):
+        for number in range(12):
+            await user.at(ctx, 1)
+            ctx.set(dut.resumed, {"again": number % 2, "psn": 1000 + number})
+            ctx.set(dut.reads.payload, {"qp": 2, "again": 1, "target": {"psn": number}})
+            for cycle in range(6):
+                ctx.set(dut.restore, cycle == 2)
+                ctx.set(dut.reads.valid, cycle == number // 2)
+                await ctx.tick()
+            ctx.set(dut.resumed, {"again": 1, "psn": 5})
+            assert (await user.look(ctx, 1))[1:] == (number % 2, number % 2 and 1000 + number)
+            assert (await user.look(ctx, 2))[1:] == (1, number)
+
+    simulate(dut, script)
+
+
 def test_converts():
     rtlil.convert(ReadTargets(64))
+    rtlil.convert(ReadTargets(64, swaps=True))

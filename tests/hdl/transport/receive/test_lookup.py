@@ -261,3 +261,52 @@ def test_arguments():
 def test_converts():
     rtlil.convert(ReceiveLookup(64))
     rtlil.convert(ReceiveLookup(64, requests=False))
+
+
+def test_of_a_qp_that_is_closed_only_tokens_come():
+    """Its packets and flushes wait, and those behind them, until it is open again; none is lost."""
+    dut = ReceiveLookup(QPS, swaps=True)
+    rng = make_rng()
+    packets = [header(qp=rng.choice([1, 1, 2, 3]), psn=number) for number in range(60)]
+    flushes = [rng.choice([1, 2]) for _ in range(40)]
+    out, closed = [], []
+
+    async def script(ctx):
+        for qp in range(QPS):
+            await write_attributes(ctx, dut, qp, **attributes(rq_cqn=qp))
+        ctx.set(dut.closed_qp, 1)
+        ctx.set(dut.request_control.payload, {"qp": 1, "action": QpAction.SAVE, "psn": 0})
+        for _ in range(12):
+            ctx.set(dut.closed, 1)
+            await ctx.tick().repeat(12)  # what was inside is out
+            closed.append(1)
+            ctx.set(dut.request_control.valid, 1)
+            while not (await ctx.tick().sample(dut.request_control.ready))[2]:
+                pass
+            ctx.set(dut.request_control.valid, 0)
+            await ctx.tick().repeat(rng.randrange(10, 60))
+            closed.clear()
+            ctx.set(dut.closed, 0)
+            await ctx.tick().repeat(rng.randrange(60))
+        while len(out) < len(packets) + len(flushes) + 12:
+            await ctx.tick()
+
+    async def send(ctx):
+        await send_all(ctx, dut.header, packets, rng)
+
+    async def flush(ctx):
+        await send_all(ctx, dut.flush, flushes, rng)
+
+    async def watch(ctx):
+        ctx.set(dut.request.ready, 1)
+        while True:
+            _, _, valid, item = await ctx.tick().sample(dut.request.valid, dut.request.payload)
+            if valid:
+                out.append((item.work, item.qp, item.transport.psn))
+                assert item.work == Work.CONTROL or item.qp != 1 or not closed
+                assert item.work != Work.CONTROL or item.action == QpAction.SAVE
+
+    simulate(dut, script, send, flush, background=[watch], seed=rng.seed_value)
+    assert [psn for work, _, psn in out if work == Work.PACKET] == list(range(60))
+    assert [qp for work, qp, _ in out if work == Work.FLUSH] == flushes
+    assert sum(work == Work.CONTROL for work, *_ in out) == 12
