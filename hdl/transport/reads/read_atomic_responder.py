@@ -9,7 +9,8 @@ from ...dma.atomic import AtomicOperands, AtomicResult
 from ...stream.packet import PacketBeat
 from ...stream.ram import Ram
 from ...stream.slice import Slice
-from ...stream.transfer import AccessRequest
+from ...stream.transfer import AccessRequest, Passage
+from ...stream.words import WORD_BITS, SavedWord
 from ..common.layouts import (
     Answered,
     Recall,
@@ -23,6 +24,7 @@ from .read_mark import ReadMark
 from .replay_cache import ReplayCache
 from .response_packet import CutState, ResponsePacket
 from .response_scheduler import ResponseScheduler
+from .response_swap import ResponseSwap
 
 __all__ = ["EntryWrite", "ReadAtomicResponder"]
 
@@ -52,7 +54,9 @@ class ReadAtomicResponder(wiring.Component):
     Source: InfiniBand volume 1, 9.7.1 (duplicate requests).
 
     A token makes its QP forget its entries; it goes down the transmit path as a RESPONSE_TOKEN whose run has ``clear``.
-    See :class:`.response_scheduler.ResponseScheduler` for what becomes of answers meanwhile.
+    See :class:`.response_scheduler.ResponseScheduler` for what becomes of answers meanwhile. SAVE also gives away what
+    is known of the QP, and LOAD takes it, as words of :class:`.response_swap.ResponseSwap`; meanwhile nobody else has a
+    turn. SAVE must come when all entries of its QP are answered, or one of them was refused.
 
     *Cycles*: from ``release`` to ``access`` 10 for an atomic, 11 for a READ. A small READ or atomic takes 10, or 9 if
     several QPs have some: the scheduler's four operations. A packet of a large READ takes 11, or 14 from 1024 bytes on.
@@ -70,6 +74,8 @@ class ReadAtomicResponder(wiring.Component):
         Of the pool, a power of two, more than twice the QPs; None: 256, or 4 a QP.
     atomics : int
         A power of two.
+    swaps : bool
+        There are SAVE and LOAD.
 
     Members
     -------
@@ -100,15 +106,27 @@ class ReadAtomicResponder(wiring.Component):
         Strobe: a token has been to the transmitter and is back. Nothing of the QP's past follows on any output.
     count_atomics, count_replays : 1
         Strobes.
+    saved, loaded : streams of ``SavedWord`` and of words
+        With ``swaps``: 2 to 34 words a QP.
+    swap_qp, serving : 12, 1
+        With ``swaps``: entries of the QP are released and not answered, 1 cycle later. SAVE waits for them, and all
+        packets behind it: so it is better begun when there are none.
     """
 
-    def __init__(self, qps, data_width=64, rows=None, atomics=16):
+    def __init__(self, qps, data_width=64, rows=None, atomics=16, *, swaps=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.atomics = atomics
         self.data_width = data_width
         self.rows = rows or max(256, 4 * qps)
+        self.swaps = swaps
+        words = {
+            "saved": Out(stream.Signature(SavedWord)),
+            "loaded": In(stream.Signature(WORD_BITS)),
+            "swap_qp": In(12),
+            "serving": Out(1),
+        }
         super().__init__(
             {
                 "entry": In(stream.Signature(EntryWrite)),
@@ -131,14 +149,15 @@ class ReadAtomicResponder(wiring.Component):
                 "count_atomics": Out(1),
                 "count_replays": Out(1),
             }
+            | (words if swaps else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.pool = pool = Pool(ResponseEntry, self.rows, self.qps)
         m.submodules.states = states = Ram(CutState, self.qps)
-        m.submodules.scheduler = scheduler = ResponseScheduler(self.qps)
-        m.submodules.cache = cache = ReplayCache(self.qps, self.atomics)
+        m.submodules.scheduler = scheduler = ResponseScheduler(self.qps, swaps=self.swaps)
+        m.submodules.cache = cache = ReplayCache(self.qps, self.atomics, swaps=self.swaps)
         m.submodules.mark = mark = ReadMark()
         m.submodules.cutter = cutter = ResponsePacket(self.qps)
         entry, state = pool.row, states.r_data
@@ -220,6 +239,9 @@ class ReadAtomicResponder(wiring.Component):
         ]
         with m.If(self.inline.ready):
             m.d.sync += self.inline.valid.eq(0)
+        if self.swaps:
+            swap = self._swap(m, scheduler, states, cache)
+            m.d.comb += [scheduler.swap_qp.eq(self.swap_qp), self.serving.eq(scheduler.serving)]
 
         with m.If(scheduler.ended):
             m.d.sync += scheduler.end.eq(0)
@@ -270,6 +292,15 @@ class ReadAtomicResponder(wiring.Component):
                     m.d.comb += cutter.say.eq(1)
                     m.d.sync += scheduler.end.eq(1)
                     m.next = "SAY"
+                    if self.swaps:
+                        with m.If(scheduler.passage != Passage.RESET):
+                            m.d.comb += [
+                                cutter.say.eq(0),
+                                swap.save.eq(scheduler.passage == Passage.SAVE),
+                                swap.load.eq(scheduler.passage == Passage.LOAD),
+                            ]
+                            m.d.sync += scheduler.end.eq(0)
+                            m.next = "SWAP"
                 with m.Elif(scheduler.recalling):
                     m.next = "RECALL"
                 with m.Elif(~may):
@@ -319,4 +350,28 @@ class ReadAtomicResponder(wiring.Component):
             with m.State("SAY"), m.If(cutter.gone):
                 m.d.comb += written.eq(1)
                 m.next = "IDLE"
+            if self.swaps:
+                with m.State("SWAP"), m.If(~swap.busy):
+                    m.d.comb += cutter.say.eq(1)
+                    m.d.sync += scheduler.end.eq(1)
+                    m.next = "SAY"
         return m
+
+    def _swap(self, m, scheduler, states, cache):
+        """Where the words come from, and go to."""
+        m.submodules.swap = swap = ResponseSwap()
+        wiring.connect(m, swap.saved, wiring.flipped(self.saved))
+        wiring.connect(m, wiring.flipped(self.loaded), swap.loaded)
+        m.d.comb += [
+            swap.state.counts.eq(scheduler.counts),
+            swap.state.cut.eq(states.r_data),
+            scheduler.loaded.eq(swap.loaded_state.counts),
+            cache.look.eq(swap.look),
+            cache.slot.eq(swap.slot),
+            swap.row.eq(cache.row),
+            cache.write.eq(swap.write),
+            cache.new_row.eq(swap.new_row),
+        ]
+        with m.If(scheduler.token & (scheduler.passage == Passage.LOAD)):
+            m.d.sync += states.w_data.eq(swap.loaded_state.cut)
+        return swap

@@ -10,7 +10,7 @@ from ...stream.ram import Ram
 from ..common.layouts import ResponseEntry, ResponseKind
 from ..common.psn import PSN_BITS, psn_difference
 
-__all__ = ["KEPT", "MARK_BITS", "ReplayCache", "ReplaySlot"]
+__all__ = ["KEPT", "MARK_BITS", "ReplayCache", "ReplayRow", "ReplaySlot"]
 
 KEPT = 16
 """READs and atomics of a QP that can be repeated: no peer may have more outstanding."""
@@ -20,6 +20,9 @@ MARK_BITS = 18
 
 ReplaySlot = data.StructLayout({"slot": 4, "wrapped": 1})
 """Counts a QP's READs and atomics: the place of the next one, and whether there were 16 before it."""
+
+ReplayRow = data.StructLayout({"psn": PSN_BITS, "value": 64, "ok": 1, "read": 1, "mark": MARK_BITS})
+"""What is kept of a READ or an atomic. ``ok``: the atomic was executed, or some of the READ was cut."""
 
 
 class ReplayCache(wiring.Component):
@@ -39,6 +42,8 @@ class ReplayCache(wiring.Component):
         QPs, a power of two.
     atomics : int
         One more than there may be between their cut and their result, a power of two.
+    swaps : bool
+        With the last members.
 
     Members
     -------
@@ -66,11 +71,19 @@ class ReplayCache(wiring.Component):
         Hold from ``done`` to the next search. ``was_cut``: as was said with ``keep``, or 1 after an earlier search.
     count_atomics : 1
         Strobe: an atomic was executed.
+    look, slot : 1, 4
+        While ``look`` is set, when nothing is searched, put in or kept: this row of the QP is looked at.
+    row : ``ReplayRow``
+        It, 2 cycles later.
+    write, new_row : 1, ``ReplayRow``
+        Strobe, with ``look``: it is this from now on. A result waits a cycle.
     """
 
-    def __init__(self, qps, atomics=16):
+    def __init__(self, qps, atomics=16, *, swaps=False):
         self.qps = qps
         self.atomics = atomics
+        self.swaps = swaps
+        access = {"look": In(1), "slot": In(4), "row": Out(ReplayRow), "write": In(1), "new_row": In(ReplayRow)}
         super().__init__(
             {
                 "qp": In(range(qps)),
@@ -90,6 +103,7 @@ class ReplayCache(wiring.Component):
                 "was_cut": Out(1),
                 "count_atomics": Out(1),
             }
+            | (access if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -98,9 +112,7 @@ class ReplayCache(wiring.Component):
         owner = data.StructLayout({"slot": 4, "qp": range(self.qps), "psn": PSN_BITS})
         m.submodules.needs = needs = memory.Memory(shape=AtomicOperands, depth=self.atomics, init=[])
         m.submodules.owners = owners = memory.Memory(shape=owner, depth=self.atomics, init=[])
-        # `ok`: an atomic was executed, a READ was cut.
-        outcome = data.StructLayout({"psn": PSN_BITS, "value": 64, "ok": 1, "read": 1, "mark": MARK_BITS})
-        m.submodules.kept = kept = Ram(outcome, self.qps * KEPT)
+        m.submodules.kept = kept = Ram(ReplayRow, self.qps * KEPT)
         needs_write, needs_read = needs.write_port(), needs.read_port(domain="comb")
         owners_write, owners_read = owners.write_port(), owners.read_port(domain="comb")
 
@@ -185,4 +197,15 @@ class ReplayCache(wiring.Component):
                 slot.eq(self.place.slot - 1),
                 left.eq(Cat(self.place.slot, self.place.wrapped)),  # beyond 16, the same ones come again
             ]
+        if self.swaps:
+            m.d.comb += self.row.eq(row)
+            with m.If(self.look):
+                m.d.comb += kept.r_addr.eq(Cat(self.slot, self.qp))
+            with m.If(self.write):
+                m.d.comb += [
+                    result.ready.eq(0),
+                    kept.w_addr.eq(Cat(self.slot, self.qp)),
+                    kept.w_data.eq(self.new_row),
+                    kept.w_en.eq(1),
+                ]
         return m

@@ -6,11 +6,12 @@ from amaranth.lib.wiring import In, Out
 
 from ...abi.tables import AccessStatus
 from ...stream.ready import ReadyQueue
+from ...stream.transfer import Passage
 from ..common.layouts import Answered, Release
 
-__all__ = ["ResponseScheduler"]
+__all__ = ["ResponseCounts", "ResponseScheduler"]
 
-Row = data.StructLayout({"released": 5, "cut": 5, "served": 8, "dead": 1})
+ResponseCounts = data.StructLayout({"released": 5, "cut": 5, "served": 8, "dead": 1})
 """Entries of a QP: released by the acknowledger, cut into packets, answered. ``dead``: one was refused."""
 
 
@@ -42,6 +43,8 @@ class ResponseScheduler(wiring.Component):
     ----------
     qps : int
         QPs, a power of two.
+    swaps : bool
+        With the last members. A SAVE token waits until the answers of its QP are counted.
 
     Members
     -------
@@ -74,10 +77,26 @@ class ResponseScheduler(wiring.Component):
         Strobes.
     token_done : 1
         Strobe: the token has arrived. Nothing of the QP's past follows on ``answered_o``.
+    passage : ``Passage``
+        Of the token, while the turn is a token's.
+    counts : ``ResponseCounts``
+        From the cycle after ``begun`` to the next one: those of the turn's QP.
+    loaded : ``ResponseCounts``
+        With ``end``, if the turn is LOAD's: what they are from now on. After other tokens they are 0.
+    swap_qp, serving : 12, 1
+        Entries of the QP are released and not answered, 1 cycle later.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, *, swaps=False):
         self.qps = qps
+        self.swaps = swaps
+        swap = {
+            "passage": Out(Passage),
+            "counts": Out(ResponseCounts),
+            "loaded": In(ResponseCounts),
+            "swap_qp": In(12),
+            "serving": Out(1),
+        }
         super().__init__(
             {
                 "release": In(stream.Signature(Release)),
@@ -103,12 +122,13 @@ class ResponseScheduler(wiring.Component):
                 "lost_told": Out(1),
                 "token_done": Out(1),
             }
+            | (swap if swaps else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.ready = ready = ReadyQueue(self.qps)
-        m.submodules.rows = rows = memory.Memory(shape=Row, depth=self.qps, init=[])
+        m.submodules.rows = rows = memory.Memory(shape=ResponseCounts, depth=self.qps, init=[])
         m.submodules.served = served = memory.Memory(shape=8, depth=self.qps, init=[])
         rows_write, rows_read = rows.write_port(), rows.read_port(domain="comb")
         served_write, served_read = served.write_port(), served.read_port(domain="comb")
@@ -118,11 +138,21 @@ class ResponseScheduler(wiring.Component):
         applying = Signal()
         operation = Signal(Operation)
         at = Signal(range(self.qps))
-        row, changed = Signal(Row), Signal(Row)
+        row, changed = Signal(ResponseCounts), Signal(ResponseCounts)
         token_due, token_out = Signal(), Signal()  # it has no turn yet; it has not arrived
         token_qp = Signal(range(self.qps))
         wants_answer, counting = Signal(), Signal()  # `counting`: an answer's operation is applied
         turn, special = Signal(), Signal()
+        token_waits = token_out
+        if self.swaps:
+            asked = rows.read_port(domain="comb")
+            m.d.comb += asked.addr.eq(self.swap_qp)
+            m.d.sync += self.serving.eq(asked.data.released != asked.data.served[:5])
+            # The acknowledger has heard all answers of the QP, but the last one may still have to be counted here.
+            all_counted = Signal()
+            saves = release.token & (release.passage == Passage.SAVE)
+            m.d.sync += all_counted.eq(self.release.valid & saves & ~(wants_answer & (answer.qp == release.qp)))
+            token_waits |= saves & ~all_counted
         m.d.comb += [
             special.eq(token_due | self.recall),
             turn.eq(self.free & (special | (ready.o.valid & ~self.hold))),
@@ -156,11 +186,13 @@ class ResponseScheduler(wiring.Component):
                     self.recalling.eq(~token_due & self.recall),
                     token_due.eq(0),
                 ]
-            with m.Elif(self.release.valid & ~(release.token & token_out)):
+            with m.Elif(self.release.valid & ~(release.token & token_waits)):
                 m.d.comb += rows_read.addr.eq(release.qp)
                 m.d.sync += [operation.eq(Operation.RELEASE), applying.eq(1), self.release.ready.eq(1)]
                 with m.If(release.token):
                     m.d.sync += [token_due.eq(1), token_out.eq(1), token_qp.eq(release.qp)]
+                    if self.swaps:
+                        m.d.sync += self.passage.eq(release.passage)
             with m.Elif(wants_answer):
                 m.d.comb += rows_read.addr.eq(answer.qp)
                 m.d.sync += [operation.eq(Operation.ANSWER), applying.eq(1), counting.eq(1)]
@@ -178,6 +210,9 @@ class ResponseScheduler(wiring.Component):
                 ]
                 with m.If(self.token):
                     m.d.comb += changed.eq(0)
+                    if self.swaps:
+                        with m.If(self.passage == Passage.LOAD):
+                            m.d.comb += changed.eq(self.loaded)
             with m.Case(Operation.ANSWER):
                 m.d.comb += [
                     changed.served.eq(row.served + answer.last),
@@ -194,6 +229,8 @@ class ResponseScheduler(wiring.Component):
                 self.open.eq(~row.dead & (row.released != row.cut)),
                 self.flying.eq(row.served[:5] != row.cut),
             ]
+            if self.swaps:
+                m.d.sync += self.counts.eq(row)
 
         # -- An answer on its way. A token's arrival is said as OK without `last`.
         here, stale, arrival, counted, passed = Signal(), Signal(), Signal(), Signal(), Signal()

@@ -53,6 +53,8 @@ class AckQueue(wiring.Component):
     ----------
     qps : int
         QPs, a power of two.
+    swaps : bool
+        With ``waits`` and ``hurry``.
 
     Members
     -------
@@ -71,12 +73,18 @@ class AckQueue(wiring.Component):
         each 116 with ``backlog``.
     holds : 1
         The answer that is fetched, or waits at ``o``, is of ``answer.qp``; a cycle late.
+    waits : 1
+        An answer of ``answer.qp``, which has stood for 4 cycles, waits in the queue, is fetched, or is at ``o``; a
+        cycle late.
+    hurry : 1
+        No answer that waits now is held back by the ``backlog``.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, *, swaps=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
+        self.swaps = swaps
         super().__init__(
             {
                 "answer": In(Ack),
@@ -87,6 +95,7 @@ class AckQueue(wiring.Component):
                 "o": Out(stream.Signature(Ack)),
                 "holds": Out(1),
             }
+            | ({"waits": Out(1), "hurry": In(1)} if swaps else {})
         )
 
     def _bits(self, m, name, reads):
@@ -168,6 +177,9 @@ class AckQueue(wiring.Component):
             m.d.sync += urgent.eq(1)
         with m.Elif(order.empty):
             m.d.sync += urgent.eq(0)
+        if self.swaps:
+            with m.If(self.hurry):
+                m.d.sync += urgent.eq(1)
 
         qp = Signal(range(self.qps))
         taken = Signal()
@@ -219,4 +231,6 @@ class AckQueue(wiring.Component):
                 with m.If(self.o.ready):
                     m.next = "TAKE"
         m.d.sync += self.holds.eq(~fsm.ongoing("TAKE") & (qp == asked))
+        if self.swaps:
+            m.d.sync += self.waits.eq(waits | (~fsm.ongoing("TAKE") & (qp == asked)))
         return m

@@ -1,6 +1,6 @@
 """What is said once a request's payload is in memory, or refused."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -9,7 +9,8 @@ from ...abi.cqe import Syndrome, WcStatus
 from ...abi.eqe import EventType
 from ...abi.tables import AccessStatus
 from ...stream.ram import Ram
-from ...stream.transfer import Completion, Done, QpError
+from ...stream.transfer import Completion, Done, Passage, QpError
+from ...stream.words import WORD_BITS, SavedWord
 from ..common.aeth import AethSyndrome
 from ..common.layouts import Ack, Answered, Job, Release
 from .ack_queue import AckAction, AckQueue
@@ -47,6 +48,10 @@ class Acknowledger(wiring.Component):
     MSN less the message itself. That NAK waits for nothing, as no later response follows, and takes the place of one
     for a later request, if that has ended the QP's life already: the peer must hear of the first request that failed.
 
+    *SAVE and LOAD* come as jobs that are tokens. SAVE waits until all READs and atomics of its QP are answered, and its
+    last ACK or NAK is sent; what is answered is heard meanwhile, with all that follows from it, but the jobs behind
+    wait, too. Then the QP's row is given away, in one word with the fields of :data:`Memory`. LOAD waits for that word.
+
     A silent job takes 1 cycle, all others 4, one that was refused 5, and 2 more for an error; an answered response
     takes 5, likewise. While a job waits for its ``done``, what it needs is looked up already: a completion is said in
     the cycle of a ``done`` that is OK, otherwise 2 cycles later, and an ACK stands at ``ack`` after 2, a NAK after 3.
@@ -56,6 +61,8 @@ class Acknowledger(wiring.Component):
     ----------
     qps : int
         QPs, a power of two.
+    swaps : bool
+        There are SAVE and LOAD.
 
     Members
     -------
@@ -70,22 +77,26 @@ class Acknowledger(wiring.Component):
     backlog : 1
         Packets other than these wait for the wire, see :class:`.ack_queue.AckQueue`.
     release : stream of ``Release``
-        To the READ/atomic responder, which must take it also while it offers something at ``answered``. A RESET token
-        is passed on here, too; nothing that was answered before is counted after it.
+        To the READ/atomic responder, which must take it also while it offers something at ``answered``. A token is
+        passed on here, too; nothing that was answered before is counted after it.
     answered : stream of ``Answered``
         From the transmitter, by way of the READ/atomic responder, which may withdraw answers of a QP once it has the
         QP's token.
     error : stream of ``QpError``
     token_done : 1
-        Strobe: a RESET token has come out here. Nothing of the QP's past follows it on any output.
+        Strobe: a token has come out here. Nothing of the QP's past follows it on any output but ``saved``.
     count_drop_error : 1
         Strobe: a request was refused, or came behind a refused one; RNR NAKs included.
+    saved, loaded : streams of ``SavedWord`` and of words
+        With ``swaps``: a QP's row, one word.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, *, swaps=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
+        self.swaps = swaps
+        words = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         super().__init__(
             {
                 "job": In(stream.Signature(Job)),
@@ -100,12 +111,13 @@ class Acknowledger(wiring.Component):
                 "token_done": Out(1),
                 "count_drop_error": Out(1),
             }
+            | (words if swaps else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.ram = ram = Ram(Memory, self.qps)
-        m.submodules.acks = acks = AckQueue(self.qps)
+        m.submodules.acks = acks = AckQueue(self.qps, swaps=self.swaps)
         job = self.job.payload
         answered = self.answered.payload
         memory = ram.r_data
@@ -247,9 +259,13 @@ class Acknowledger(wiring.Component):
         with m.Else():
             m.d.comb += [written.dead.eq(failed), written.msn.eq(job.msn)]
 
+        waited = Signal()
+        here = Mux(of_job, done | early, self.answered.valid)
+        if self.swaps:
+            here &= ~self._swap(m, ram, acks, of_job, waited)
+
         leave = Signal()
         over = Signal()  # as `leave`, for responses, which wait for nobody
-        waited = Signal()
         m.d.sync += waited.eq(0)
         pass_by = Signal()
         counts = Signal()  # the response is over, or the QP's last
@@ -301,7 +317,7 @@ class Acknowledger(wiring.Component):
                     m.d.comb += self.completion.valid.eq(completes)
                     with m.If(completes & self.completion.ready):
                         m.d.sync += completes.eq(0)
-                with m.If(~Mux(of_job, done | early, self.answered.valid)):
+                with m.If(~here):
                     # An answer may be withdrawn; a job can wait.
                     with m.If(~of_job | self.answered.valid):
                         m.d.sync += [response.eq(0), of_job.eq(1)]
@@ -345,3 +361,25 @@ class Acknowledger(wiring.Component):
                 with m.If(~acks.holds):
                     m.next = "PAIR"
         return m
+
+    def _swap(self, m, ram, acks, of_job, waited):
+        """The words of SAVE and LOAD; returns 1 for as long as such a job must wait."""
+        job, saved, loaded = self.job.payload, self.saved, self.loaded
+        saves, loads, waits = Signal(), Signal(), Signal()
+        m.d.comb += [
+            saves.eq(of_job & job.token & (job.passage == Passage.SAVE)),
+            loads.eq(of_job & job.token & (job.passage == Passage.LOAD)),
+            # Whether an answer waits is known a cycle later than the row.
+            waits.eq(saves & (~waited | acks.waits | (ram.r_data.pending != 0) | saved.valid)),
+            acks.hurry.eq(saves & waited),
+            self.release.payload.passage.eq(job.passage),
+            saved.payload.last.eq(1),
+            loaded.ready.eq(loads & ram.w_en),
+        ]
+        with m.If(loads):
+            m.d.comb += [waits.eq(~loaded.valid), Value.cast(ram.w_data).eq(loaded.payload)]
+        with m.If(saved.ready):
+            m.d.sync += saved.valid.eq(0)
+        with m.If(saves & ram.w_en):
+            m.d.sync += [saved.valid.eq(1), saved.payload.data.eq(Value.cast(ram.r_data))]
+        return waits

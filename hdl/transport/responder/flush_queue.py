@@ -21,6 +21,8 @@ class FlushQueue(wiring.Component):
     ----------
     qps : int
         QPs, a power of two, at least 2.
+    swaps : bool
+        With ``failed``.
 
     Members
     -------
@@ -31,10 +33,13 @@ class FlushQueue(wiring.Component):
     arrived : stream of QP
         Not ready in the cycle after a strobe; else always.
     o : stream of QP
+    failed : 1
+        Whether QP ``qp`` has failed, as of 2 cycles ago.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, *, swaps=False):
         self.qps = qps
+        self.swaps = swaps
         super().__init__(
             {
                 "qp": In(range(qps)),
@@ -44,6 +49,7 @@ class FlushQueue(wiring.Component):
                 "arrived": In(stream.Signature(12)),
                 "o": Out(stream.Signature(range(qps))),
             }
+            | ({"failed": Out(1)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -71,4 +77,7 @@ class FlushQueue(wiring.Component):
             ready.i.payload.eq(Mux(busy, qp, self.arrived.payload)),
         ]
         wiring.connect(m, ready.o, wiring.flipped(self.o))
+        if self.swaps:
+            mine = failed.read_port(domain="comb")
+            m.d.comb += [mine.addr.eq(self.qp), self.failed.eq(mine.data)]
         return m

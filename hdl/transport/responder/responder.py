@@ -6,14 +6,15 @@ from amaranth.lib.wiring import In, Out
 
 from ...abi.commands import QpAction
 from ...queue.wqe_fetcher import RingIndex, RingStatus
-from ...stream.transfer import AccessRequest
+from ...stream.transfer import AccessRequest, Passage
+from ...stream.words import WORD_BITS, SavedWord, StateWords
 from ..common.layouts import Job, Recall, ResponseEntry
 from ..receive.layouts import ReceivedRequest, RecvPlace, RequestState, Work
 from .flush_queue import FlushQueue
 from .recv_placement import PlacementKind, RecvPlacement
 from .request_validator import RequestValidator
 
-__all__ = ["Responder", "ResponderReply", "ResponseWrite"]
+__all__ = ["Responder", "ResponderReply", "ResponderState", "ResponseWrite"]
 
 ResponderReply = data.StructLayout({"psn": 24, "index": 16})
 """Next PSN expected, and next receive WQE to use."""
@@ -21,6 +22,9 @@ ResponderReply = data.StructLayout({"psn": 24, "index": 16})
 ResponseWrite = data.StructLayout({"qp": 12, "entry": ResponseEntry})
 """A READ or an atomic that is to be answered."""
 
+
+ResponderState = data.StructLayout({"request_state": RequestState, "place": RecvPlace, "flushing": 1})
+"""What the responder knows of a QP. ``flushing``: its receive WQEs are flushed, those posted later, too."""
 
 PATIENCE = 511
 """Cycles for which a request waits while the READ/atomic responder gives up responses, or has no row for another:
@@ -49,6 +53,10 @@ class Responder(wiring.Component):
     comes out at ``flush`` for each of them, and goes through the lookup like a packet. The control token RESET passes
     down as a job; an ERROR token must come after the attribute ``state``.
 
+    SAVE and LOAD pass down as RESET does. Before, SAVE gives away the QP's ``ResponderState``, 4 words, which may go
+    while later requests are served; LOAD waits for them. A QP that is loaded is flushed from then on, if it was
+    before: so its receive ring must be loaded first, or its flush held back.
+
     Parameters
     ----------
     qps : int
@@ -57,6 +65,8 @@ class Responder(wiring.Component):
         Blocks of fetched receive WQEs, a power of two.
     atomics : bool
         Atomics are served; else they are invalid requests.
+    swaps : bool
+        There are SAVE and LOAD.
 
     Members
     -------
@@ -96,14 +106,18 @@ class Responder(wiring.Component):
         Answer to QUERY.
     count_drop_sequence, count_drop_duplicate, count_drop_busy : 1
         Strobes.
+    saved, loaded : streams of ``SavedWord`` and of words
+        With ``swaps``.
     """
 
-    def __init__(self, qps, blocks=64, atomics=True):
+    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.blocks = blocks
         self.atomics = atomics
+        self.swaps = swaps
+        words = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         self._placement = RecvPlacement(blocks)
         super().__init__(
             {
@@ -137,13 +151,14 @@ class Responder(wiring.Component):
                 "count_drop_duplicate": Out(1),
                 "count_drop_busy": Out(1),
             }
+            | (words if swaps else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.validator = validator = RequestValidator(self.atomics)
         m.submodules.placement = placement = self._placement
-        m.submodules.flushes = flushes = FlushQueue(self.qps)
+        m.submodules.flushes = flushes = FlushQueue(self.qps, swaps=self.swaps)
         request = self.request.payload
         transport, state, work = request.transport, request.state, request.work
 
@@ -217,6 +232,10 @@ class Responder(wiring.Component):
             self.reply.payload.index.eq(state.index),
         ]
 
+        if self.swaps:
+            loads = Signal()
+            words = self._words(m, flushes, loads)
+
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [consumed_sent.eq(0), has_recalled.eq(0), patience.eq(PATIENCE), failing.eq(0)]
@@ -232,6 +251,14 @@ class Responder(wiring.Component):
                                 m.next = "START"
                             with m.Case(QpAction.QUERY):
                                 m.next = "REPLY"
+                            if self.swaps:
+                                with m.Case(QpAction.SAVE):
+                                    m.next = "SAVE"
+                                with m.Case(QpAction.LOAD):
+                                    m.d.comb += words.load.eq(~words.busy)
+                                    m.next = "IDLE"
+                                    with m.If(~words.busy):
+                                        m.next = "LOAD"
                             with m.Default():
                                 m.d.sync += failing.eq(request.action == QpAction.ERROR)
                                 m.next = "LEAVE"
@@ -239,6 +266,10 @@ class Responder(wiring.Component):
             with m.State("CHECK"):  # the blocks of the QP's WQEs come a cycle behind the status of its ring
                 m.d.comb += placement.look.eq(1)
                 m.next = "DECIDE"
+                if self.swaps:
+                    # One that came before SAVE is of a QP that is not there now.
+                    with m.If((work == Work.FLUSH) & ~flushes.failed):
+                        m.next = "LEAVE"
             with m.State("DECIDE"):
                 unfetched = self.status.producer != self.status.fetched
                 m.d.comb += [validator.decide.eq(1), placement.load.eq(1)]
@@ -295,6 +326,10 @@ class Responder(wiring.Component):
                         self.count_drop_busy.eq(validator.count_drop_busy),
                     ]
                     m.next = "IDLE"
+                    if self.swaps:
+                        m.d.sync += loads.eq(0)
+                        with m.If(loads):
+                            m.d.comb += [self.place_en.eq(1), flushes.fail.eq(words.value.flushing)]
 
             with m.State("START"):
                 fresh = Signal(RequestState)
@@ -315,4 +350,38 @@ class Responder(wiring.Component):
                 m.d.comb += [leaves.eq(1), take.eq(settled), flushes.fail.eq(failing & settled)]
                 with m.If(settled):
                     m.next = "IDLE"
+            if self.swaps:
+                with m.State("SAVE"), m.If(~words.busy):
+                    m.d.comb += [words.save.eq(1), flushes.reset.eq(1), validator.token.eq(1)]
+                    m.next = "PLACE"
+                with m.State("LOAD"), m.If(~words.busy):
+                    m.d.comb += validator.token.eq(1)
+                    m.d.sync += loads.eq(1)
+                    m.next = "PLACE"
         return m
+
+    def _words(self, m, flushes, loads):
+        """The words of SAVE and LOAD, and the passage of a token."""
+        m.submodules.words = words = StateWords(ResponderState)
+        request = self.request.payload
+        sent = Signal(range(words.words))
+        m.d.comb += [
+            words.state.request_state.eq(request.state),
+            words.state.place.eq(request.place),
+            words.state.flushing.eq(flushes.failed),
+            self.saved.valid.eq(words.saved.valid),
+            self.saved.payload.data.eq(words.saved.payload),
+            self.saved.payload.last.eq(sent == words.words - 1),
+            words.saved.ready.eq(self.saved.ready),
+        ]
+        with m.If(self.saved.valid & self.saved.ready):
+            m.d.sync += sent.eq(Mux(self.saved.payload.last, 0, sent + 1))
+        wiring.connect(m, wiring.flipped(self.loaded), words.loaded)
+        with m.If(loads):
+            m.d.comb += [self.request_state.eq(words.value.request_state), self.place.eq(words.value.place)]
+        with m.Switch(request.action):
+            with m.Case(QpAction.SAVE):
+                m.d.comb += self.job.payload.passage.eq(Passage.SAVE)
+            with m.Case(QpAction.LOAD):
+                m.d.comb += self.job.payload.passage.eq(Passage.LOAD)
+        return words

@@ -4,8 +4,9 @@ plays."""
 from collections import Counter, deque
 
 import pytest
-from streams import Deadlock, make_rng, plain, send_all, shared, simulate
+from streams import Deadlock, make_rng, plain, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.tables import AccessStatus
+from verbena.hdl.stream.transfer import Passage
 from verbena.hdl.transport.common.layouts import PayloadSource, ResponseKind, TxDescriptorKind
 from verbena.hdl.transport.reads.read_atomic_responder import ReadAtomicResponder
 
@@ -20,10 +21,6 @@ def context(qp):
     return {"path_mtu": [1, 2, 1, 5][qp], "pd": 0xA0000 + qp}
 
 
-def mtu_of(qp):
-    return 128 << context(qp)["path_mtu"]
-
-
 READS = (ResponseKind.READ, ResponseKind.REPEAT)
 KNOWN = 16
 """READs and atomics that may be asked for again."""
@@ -35,10 +32,10 @@ def extent_of(entry):
     return entry["psn"], after, (entry["address"] + length) % (1 << 64), length, entry["rkey"]
 
 
-def expected(qp, entry):
+def expected(qp, life, entry):
     """(header and TX descriptor fields, access fields) of each packet of an entry that is not lost."""
     common = {"credits": entry["credits"], "msn": entry["msn"]}
-    access = {"key": entry["rkey"], "pd": context(qp)["pd"], "qp": qp, "clear": 0, "last": 1, "discard": 0}
+    access = {"key": entry["rkey"], "pd": life.context["pd"], "qp": qp, "clear": 0, "last": 1, "discard": 0}
     if entry["kind"] not in READS:
         replay = entry["kind"] == ResponseKind.REPLAY
         packet = {"opcode": 0x12, "psn": entry["psn"], "length": 8, "last": 1}
@@ -49,7 +46,7 @@ def expected(qp, entry):
             else {"length": 8, "span": 8, "tag": 1, "access": 8, "address": entry["address"]}
         )
         return [(common | packet, access | run)]
-    total, mtu = entry["swap"] & 0xFFFFFFFF, mtu_of(qp)
+    total, mtu = entry["swap"] & 0xFFFFFFFF, life.mtu
     starts = list(range(0, total, mtu)) or [0]
     packets = []
     for number, start in enumerate(starts):
@@ -74,10 +71,14 @@ def expected(qp, entry):
 
 
 class Life:
-    """A QP from one RESET to the next."""
+    """A QP from one RESET to the next; it may be away meanwhile, and come back in another place."""
 
-    def __init__(self, rng, mtu):
-        self.mtu = mtu
+    def __init__(self, rng, qp):
+        self.context = context(qp)
+        self.mtu = 128 << self.context["path_mtu"]
+        self.words = None  # while it is away
+        self.kept = self.back = 0  # READs and atomics that were known, and those of them that came back with it
+        self.found = 0  # number of the one that was last asked for again
         self.psn = rng.choice([0, 0xFFFFFE, rng.randrange(1 << 24)])
         self.entries = []
         self.released = self.served = 0  # served: the acknowledger knows it
@@ -89,7 +90,8 @@ class Life:
         self.refused = None  # cycle in which that was said
         self.released_in = 0  # cycle of the last release
 
-    def new_entry(self, rng, mtu):
+    def new_entry(self, rng):
+        mtu = self.mtu
         kind = rng.choices(list(ResponseKind), [8, 3, 3, 3, 5])[0]
         entry = {
             "kind": kind,
@@ -112,7 +114,7 @@ class Life:
             entry["psn"] = rng.choice(psns + [self.psn] * 3)
         elif kind == ResponseKind.REPEAT:
             count = 0
-            self.ask_again(rng, mtu, entry)
+            self.ask_again(rng, entry)
         else:
             entry["source"] = {}
         if count:
@@ -120,8 +122,9 @@ class Life:
         self.psn = (self.psn + count) % (1 << 24)
         return entry
 
-    def ask_again(self, rng, mtu, entry):
+    def ask_again(self, rng, entry):
         """A READ that was asked for, or the rest of one; or, now and then, one that is a little different."""
+        mtu = self.mtu
         reads = [original for original in self.originals[-KNOWN - 3 :] if original["kind"] in READS]
         if not reads:
             return
@@ -144,13 +147,18 @@ class Life:
         """The entry has its turn: what it repeats, None if that is not known. ``cut``: and it is served, not given
         up."""
         kind = entry["kind"]
+        record = {"read": None, "number": self.kept}
         if kind == ResponseKind.READ:
-            self.known.append({"read": entry, "extent": extent_of(entry), "cut": cut})
+            self.known.append(record | {"read": entry, "extent": extent_of(entry), "cut": cut})
+            self.kept += 1
         elif kind not in (ResponseKind.REPLAY, ResponseKind.REPEAT):
-            self.known.append({"read": None, "psn": entry["psn"], "source": entry["source"]})
+            self.known.append(record | {"psn": entry["psn"], "source": entry["source"]})
+            self.kept += 1
         elif kind == ResponseKind.REPLAY:
             same = [r for r in self.known if r["read"] is None and r["psn"] == entry["psn"]]
-            return same[-1]["source"] if same and same[-1]["source"]["value"] is not None else None
+            if same and same[-1]["source"]["value"] is not None:
+                self.found = same[-1]["number"]
+                return same[-1]["source"]
         else:
             first, after, end, length, key = extent_of(entry)
             for record in reversed(self.known):
@@ -159,7 +167,7 @@ class Life:
                     mtu = self.mtu
                     same = rest[:2] == [after, end] and rest[2] % mtu == length % mtu and rest[3] == key
                     if same and (first - then) % (1 << 24) < 1 << 23:
-                        was_cut = record["cut"]
+                        was_cut, self.found = record["cut"], record["number"]
                         if cut:
                             record["extent"] = (first, after, end, length, key)
                             record["cut"] = True
@@ -171,12 +179,17 @@ class World:
     """Everything around the READ/atomic responder, one cycle at a time; raises if the READ/atomic responder does what
     it must not."""
 
-    def __init__(self, dut, rng, stall, trouble, recalls):
+    def __init__(self, dut, rng, stall, trouble, recalls, swaps=0):
         self.dut, self.rng, self.stall, self.trouble, self.recalls = dut, rng, stall, trouble, recalls
+        self.swaps = swaps
         self.recall = self.late = None  # (qp, psn)
-        self.lives = [Life(rng, mtu_of(qp)) for qp in range(QPS)]
-        self.token = None  # QP that is being reset
-        self.token_taken = False
+        self.lives = [Life(rng, qp) for qp in range(QPS)]
+        self.away = []  # lives
+        self.token = None  # QP that has a token on its way
+        self.token_taken, self.passage = False, Passage.RESET
+        self.closing = None  # QP that is to be saved when all is answered
+        self.load_due = False  # the next token is LOAD
+        self.saved, self.loading, self.word_shown = [], deque(), False  # words
         self.entering = None  # what stands at `entry`
         self.offered = None  # what stands at `release`
         self.packets, self.accesses = deque(), deque()
@@ -199,24 +212,41 @@ class World:
         qp = rng.randrange(QPS)
         life = self.lives[qp]
         waits = len(life.entries) - life.served
-        if self.entering is None and self.generating and qp != self.token and waits < 16 and self.chance():
+        closed = qp in (self.token, self.closing)
+        most = 5 if self.swaps else 16  # a QP must be done with all now and then
+        if self.entering is None and self.generating and not closed and waits < most and self.chance():
             if waits and not ctx.get(dut.room):
                 self.seen["no room"] += 1
             else:
-                entry = life.new_entry(rng, mtu_of(qp))
+                entry = life.new_entry(rng)
                 fields = {k: v for k, v in entry.items() if k != "source"}
-                ctx.set(dut.entry.payload, {"qp": qp, "entry": fields | context(qp)})
+                ctx.set(dut.entry.payload, {"qp": qp, "entry": fields | life.context})
                 self.entering = (qp, entry)
         ctx.set(dut.entry.valid, self.entering is not None)
 
     def offer_release(self, ctx):
-        dut, rng = self.dut, self.rng
+        dut = self.dut
+        self.next_release()
+        ctx.set(dut.release.valid, self.offered is not None)
+        if self.offered:
+            ctx.set(dut.release.payload, dict(zip(("qp", "token", "passage"), self.offered)))
+
+    def next_release(self):
+        rng = self.rng
         if self.offered is None and self.chance():
-            qp = rng.randrange(QPS)
+            qp = rng.randrange(QPS) if self.closing is None else self.closing
             enters = self.entering and self.entering[0] == qp
-            if self.generating and self.token is None and not enters and rng.random() < self.trouble:
-                self.token = qp
-                self.offered = (self.token, 1)
+            if self.load_due:
+                self.load_due = False
+                self.begin_token(self.token, Passage.LOAD)
+                return
+            free = self.generating and self.token is None and not enters
+            if free and self.closing is None and rng.random() < self.trouble:
+                self.begin_token(qp, Passage.RESET)
+            elif free and self.closing is None and rng.random() < self.swaps:
+                self.closing = qp
+            elif free and self.closing == qp and self.answered(self.lives[qp]):
+                self.begin_token(qp, Passage.SAVE)
             else:
                 ready = [
                     qp
@@ -224,11 +254,24 @@ class World:
                     if life.released < len(life.entries) and life.refused is None and qp != self.token
                 ]
                 if ready:
-                    self.offered = (rng.choice(ready), 0)
+                    self.offered = (rng.choice(ready), 0, Passage.RESET)
                     self.lives[self.offered[0]].released += 1
-        ctx.set(dut.release.valid, self.offered is not None)
-        if self.offered:
-            ctx.set(dut.release.payload, dict(zip(("qp", "token"), self.offered)))
+
+    def begin_token(self, qp, passage):
+        self.token, self.passage, self.closing = qp, passage, None
+        self.offered = (qp, 1, passage)
+
+    def answered(self, life):
+        """The acknowledger waits for that, or has given up."""
+        return life.refused is not None or life.served == len(life.entries)
+
+    def move_words(self, ctx):
+        ctx.set(self.dut.saved.ready, self.chance())
+        if self.loading:
+            ctx.set(self.dut.loaded.payload, self.loading[0])
+        valid = self.loading and (self.word_shown or self.chance())
+        ctx.set(self.dut.loaded.valid, bool(valid))
+        self.word_shown = valid
 
     def offer_recall(self, ctx):
         dut, rng = self.dut, self.rng
@@ -264,13 +307,13 @@ class World:
             assert not self.recallable(life, psn), "recalled, and not given up"
 
     def release_taken(self):
-        qp, token = self.offered
+        qp, token, _ = self.offered
         self.offered = None
         self.lives[qp].released_in = self.cycle
         if token:
             self.token_taken = True
             self.passing = deque(a for a in self.passing if a["qp"] != qp)
-            self.seen["token"] += 1
+            self.seen[self.passage] += 1
 
     # -- What comes out.
     def pair(self):
@@ -292,7 +335,7 @@ class World:
         assert at < life.released, "cut before its release"
         assert life.refused is None or self.cycle - life.refused < SETTLED or self.stall, "a refused QP goes on"
         entry = life.entries[at]
-        packets = expected(qp, entry)
+        packets = expected(qp, life, entry)
         if k == 0 and at:
             before = entry["kind"] if life.begun is None else life.begun  # what was given up whole sent nothing
             changes = (entry["kind"] in READS) != (before in READS)
@@ -308,6 +351,7 @@ class World:
                 entry["source"] = repeated
             entry["quiet"] = entry["kind"] == ResponseKind.REPEAT and repeated["cut"]
             self.seen["refusals are told"] += entry["kind"] == ResponseKind.REPEAT and not entry["quiet"]
+            self.seen["known since it was away", entry["kind"]] += repeated is not None and life.found < life.back
         assert access["quiet"] == entry["quiet"]
         want, run = packets[k]
         transport = packet["transport"]
@@ -391,8 +435,30 @@ class World:
         if life is None:
             assert (self.token, self.token_taken) == (answer["qp"], True)
             assert not any(qp == self.token for qp, *_ in self.way)
-            self.lives[self.token] = Life(self.rng, mtu_of(self.token))
-            self.token, self.token_taken = None, False
+            self.token_out()
+
+    def token_out(self):
+        """The token has been to the transmitter."""
+        qp, passage, rng = self.token, self.passage, self.rng
+        self.token, self.token_taken = None, False
+        if passage is Passage.RESET:
+            self.lives[qp] = Life(rng, qp)
+        elif passage is Passage.LOAD:
+            assert not self.loading
+        else:
+            life = self.lives[qp]
+            life.words, life.back = [word.data for word in self.saved], life.kept
+            assert [word.last for word in self.saved] == [0] * (len(life.words) - 1) + [1]
+            assert len(life.words) == 2 + 2 * len(life.known)
+            self.seen["words", len(life.words)] += 1
+            self.saved.clear()
+            self.away.append(life)
+            self.lives[qp] = Life(rng, qp)
+            if len(self.away) > rng.randrange(3):
+                life = self.away.pop(rng.randrange(len(self.away)))
+                self.lives[qp] = life
+                self.loading.extend(life.words)
+                self.token, self.load_due = qp, True
 
     def answer_out(self, answer):
         """Counts what the acknowledger hears; between, entries that are lost are reported by the READ/atomic responder
@@ -431,14 +497,21 @@ class World:
         finished = all(
             life.refused is not None or life.served == len(life.entries) for life in self.lives
         )  # of a refused one, what is on its way drains
-        return finished and self.token is None and not (self.way or self.passing or self.answer or self.operations)
+        return (
+            finished
+            and self.token is None
+            and self.offered is None
+            and not (self.way or self.passing or self.answer or self.operations)
+        )
 
     async def run(self, ctx, cycles):
         dut, rng = self.dut, self.rng
         names = ["entry", "release", "answered_i", "answered_o", "packet", "access", "operands", "result"]
+        names += ["saved", "loaded"] if self.swaps else []
         ports = {name: getattr(dut, name) for name in names}
         sampled = [s for port in ports.values() for s in (port.valid, port.ready)]
-        payloads = [ports[name].payload for name in ("answered_o", "packet", "access", "operands")]
+        shown = ["answered_o", "packet", "access", "operands"] + (["saved"] if self.swaps else [])
+        payloads = [ports[name].payload for name in shown]
         quiet = 0
         while quiet < 50:
             self.cycle += 1
@@ -450,6 +523,8 @@ class World:
             self.offer_recall(ctx)
             self.execute(ctx)
             self.transmit(ctx)
+            if self.swaps:
+                self.move_words(ctx)
             for name in ("answered_o", "packet", "access", "operands"):
                 ctx.set(ports[name].ready, self.chance())
             served_qp = rng.randrange(QPS)
@@ -457,7 +532,7 @@ class World:
             strobes = (dut.recalled, dut.token_done)
             _, _, recalled, token_done, *values = await ctx.tick().sample(*strobes, *sampled, *payloads)
             moved = {name: values[2 * i] and values[2 * i + 1] for i, name in enumerate(names)}
-            answer, packet, access, operands = map(plain, values[-4:])
+            answer, packet, access, operands, *saved = map(plain, values[2 * len(names) :])
             if moved["answered_o"]:
                 self.answer_out(answer)
             if moved["packet"]:
@@ -466,6 +541,12 @@ class World:
                 self.accesses.append(access)
             if moved["operands"]:
                 self.operands.append(operands)
+            if self.swaps:
+                if moved["saved"]:
+                    self.saved += saved
+                if moved["loaded"]:
+                    self.loading.popleft()
+                    self.word_shown = False
             if moved["result"]:
                 self.executed()
             if moved["entry"]:
@@ -484,7 +565,8 @@ class World:
         for qp, life in enumerate(self.lives):
             ctx.set(dut.served_qp, qp)
             await ctx.tick()
-            assert ctx.get(dut.served) == life.served % 256
+            if life.refused is None or not self.swaps:
+                assert ctx.get(dut.served) == life.served % 256
             if life.refused is None:
                 assert life.cut == (len(life.entries), 0)
 
@@ -503,11 +585,28 @@ def test_random(stall, trouble, recalls):
         await world.run(ctx, cycles)
 
     simulate(dut, testbench, seed=rng.seed_value, deadline=100_000)
-    wanted = ["token"] if trouble else ["overlap", "middle", *ResponseKind, "replayed"]
+    wanted = [Passage.RESET] if trouble else ["overlap", "middle", *ResponseKind, "replayed"]
     if recalls and not trouble:
         wanted = ["given up", "given up in its middle", "refusals are told"]
     elif not trouble:
         wanted += [("lost", ResponseKind.REPLAY), ("lost", ResponseKind.REPEAT)]
+    assert all(world.seen[name] for name in wanted), world.seen
+
+
+@pytest.mark.parametrize(("stall", "trouble", "recalls"), [(0, 0, 0), (0.4, 0, 0), (0, 0.005, 0.01), (0.4, 0.01, 0.01)])
+def test_random_qps_that_are_away(stall, trouble, recalls):
+    """They give their state away when all is answered, in any place they get it back, and what was executed before is
+    answered from it."""
+    rng = make_rng()
+    dut = shared(ReadAtomicResponder, QPS, rng.choice([64, 512]), swaps=True)
+    world = World(dut, rng, stall, trouble, recalls, swaps=0.1)
+
+    async def testbench(ctx):
+        await world.run(ctx, 6000)
+
+    simulate(dut, testbench, seed=rng.seed_value, deadline=100_000)
+    again = [("known since it was away", kind) for kind in (ResponseKind.REPLAY, ResponseKind.REPEAT)]
+    wanted = [Passage.SAVE, Passage.LOAD] + ([] if trouble else [*again, ("words", 34)])
     assert all(world.seen[name] for name in wanted), world.seen
 
 
@@ -638,6 +737,114 @@ def test_replays_wait_for_each_other():
             ctx.set(dut.inline.ready, 0)
 
     simulate(dut, testbench)
+
+
+async def token(ctx, dut, passage, qp=1):
+    """From the acknowledger to the transmitter and back."""
+    await send_all(ctx, dut.release, [{"qp": qp, "token": 1, "passage": passage}])
+    await come_back(ctx, dut, qp)
+
+
+async def come_back(ctx, dut, qp=1):
+    kind = None
+    while kind != TxDescriptorKind.RESPONSE_TOKEN:
+        _, _, valid, kind = await ctx.tick().sample(dut.packet.valid, dut.packet.payload.kind)
+        kind = kind if valid else None
+    await send_all(ctx, dut.answered_i, [{"qp": qp}])
+
+
+async def atomic(ctx, dut, psn, value, qp=1):
+    """One that is executed and answered."""
+    await write(ctx, dut, qp, **ATOMIC, psn=psn)
+    await send_all(ctx, dut.release, [{"qp": qp}])
+    await send_all(ctx, dut.result, [{"value": value, "ok": 1}])
+    await send_all(ctx, dut.answered_i, [{"qp": qp, "last": 1}])
+
+
+async def replay(ctx, dut, psn, qp=1):
+    """What the atomic had found, None if that is not known."""
+    await write(ctx, dut, qp, kind=ResponseKind.REPLAY, psn=psn)
+    await send_all(ctx, dut.release, [{"qp": qp}])
+    for _ in range(80):
+        _, _, lost, found, value = await ctx.tick().sample(
+            dut.answered_o.valid, dut.inline.valid, dut.inline.payload.data
+        )
+        if lost:
+            return None
+        if found:
+            ctx.set(dut.inline.ready, 1)
+            await ctx.tick()
+            ctx.set(dut.inline.ready, 0)
+            await send_all(ctx, dut.answered_i, [{"qp": qp, "last": 1}])
+            return int.from_bytes((value & (1 << 64) - 1).to_bytes(8, "little"), "big")
+    raise AssertionError("nothing came of it")
+
+
+@pytest.mark.parametrize("count", [0, 3, 16, 21])
+def test_a_qp_is_saved_and_loaded(count):
+    """What it has executed is known after LOAD, also in another QP's place, and what other QPs' atomics find while it
+    comes back is not lost; counts go on."""
+    rng = make_rng()
+    dut = shared(ReadAtomicResponder, QPS, swaps=True)
+
+    async def testbench(ctx):
+        for name in ("access", "packet", "operands", "answered_o"):
+            ctx.set(getattr(dut, name).ready, 1)
+        await ctx.tick().repeat(dut.rows)  # until the pool is awake
+        for number in range(count):
+            await atomic(ctx, dut, number, 0xA0 + number)
+        assert await served(ctx, dut, 1) == count
+        await send_all(ctx, dut.release, [{"qp": 1, "token": 1, "passage": Passage.SAVE}])
+        await ctx.tick().repeat(60)  # nobody takes the words, so the token waits
+        words = await receive_all(ctx, dut.saved, 2 + 2 * min(count, 16))
+        assert [word.last for word in words] == [0] * (len(words) - 1) + [1]
+        await come_back(ctx, dut)
+
+        # Its place is as after RESET, and another QP takes it for a while.
+        assert await served(ctx, dut, 1) == 0
+        assert await replay(ctx, dut, max(count - 1, 0)) is None
+        for number in range(20):
+            await atomic(ctx, dut, number, 0xFFF)
+        await token(ctx, dut, Passage.RESET)
+
+        # The results of others come one after the other while its rows are written.
+        others = 15
+        for number in range(others):
+            await write(ctx, dut, 2, **ATOMIC, psn=number)
+            await send_all(ctx, dut.release, [{"qp": 2}])
+        await ctx.tick().repeat(200)
+        results = [{"value": 0xB0 + number, "ok": 1} for number in range(others)]
+        await send_all(ctx, dut.release, [{"qp": 1, "token": 1, "passage": Passage.LOAD}])
+        given, found, shown = deque(word.data for word in words), deque(results), False
+        while given or found:
+            ctx.set(dut.loaded.valid, bool(given))
+            shown |= bool(found) and rng.random() < 0.5 and len(given) <= max(len(words) - 3, 0)
+            ctx.set(dut.result.valid, shown)
+            for port, items in ((dut.loaded, given), (dut.result, found)):
+                if items:
+                    ctx.set(port.payload, items[0])
+            _, _, word, result = await ctx.tick().sample(
+                dut.loaded.valid & dut.loaded.ready, dut.result.valid & dut.result.ready
+            )
+            for moved, items in ((word, given), (result, found)):
+                if moved:
+                    items.popleft()
+            shown &= not result
+        ctx.set(dut.loaded.valid, 0)
+        ctx.set(dut.result.valid, 0)
+        await ctx.tick().repeat(20)
+        await send_all(ctx, dut.answered_i, [{"qp": 1}])
+        await send_all(ctx, dut.answered_i, [{"qp": 2, "last": 1}] * others)
+        assert await served(ctx, dut, 1) == count
+        await atomic(ctx, dut, count, 0xA0 + count)
+        for number in range(count + 1):
+            known = number > count - 16
+            assert await replay(ctx, dut, number) == (0xA0 + number if known else None)
+        for number in range(others):
+            assert await replay(ctx, dut, number, qp=2) == 0xB0 + number
+        assert await served(ctx, dut, 1) == 2 * count + 2
+
+    simulate(dut, testbench, deadline=60_000)
 
 
 class Recaller:

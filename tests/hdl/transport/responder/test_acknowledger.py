@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from amaranth.back import rtlil
 from streams import collect, make_rng, receive_all, send_all, shared, simulate
+from verbena.hdl.stream.transfer import Passage
 from verbena.hdl.transport.responder.acknowledger import Acknowledger
 
 QPS = 4
@@ -20,10 +21,10 @@ def of_qp(job):
 class World:
     """An acknowledger; ``say`` gives it a job with its verdict, and says what came of it."""
 
-    def __init__(self, *, stall=0.0, acks=True):
+    def __init__(self, *, stall=0.0, acks=True, swaps=False):
         self.rng = make_rng()
         self.stall = stall
-        self.dut = shared(Acknowledger, QPS)
+        self.dut = shared(Acknowledger, QPS, swaps=swaps)
         self.acks = []
         self.completions = []
         self.errors = []
@@ -32,6 +33,9 @@ class World:
         self.drops = 0
         self.cycles = []
         self.take_acks = acks
+        self.swaps = swaps
+        self.words, self.hold_words = [], False
+        self.offered = []  # a job that is shown while the script goes on
 
     def simulate(self, script, *background_too):
         dut = self.dut
@@ -64,6 +68,23 @@ class World:
             collector(dut.completion, self.completions),
             collector(dut.error, self.errors),
         ]
+
+        async def offer(ctx):
+            while True:
+                await ctx.tick()
+                if self.offered:
+                    await self.send(ctx, [(self.offered[0], OK)])
+                    self.offered.pop()
+
+        async def saved(ctx):
+            while True:
+                if self.hold_words:
+                    await ctx.tick()
+                else:
+                    self.words += await receive_all(ctx, dut.saved, 1, self.rng, self.stall)
+
+        if self.swaps:
+            background += [saved, offer]
         background += background_too
         background.append(collector(dut.release, self.releases))
         if self.take_acks:
@@ -453,17 +474,29 @@ def test_latency(status, late):
     assert len(world.completions) == 1
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.5])
-def test_random_jobs(stall):
-    """Completions come in order and once, errors once a life, ACKs grow; with stalls on all sides."""
-    world = World(stall=stall)
+@pytest.mark.parametrize(("stall", "swaps"), [(0.0, False), (0.5, False), (0.0, True), (0.5, True)])
+def test_random_jobs(stall, swaps):
+    """Completions come in order and once, errors once a life, ACKs grow; with stalls on all sides, and with QPs that
+    are away now and then."""
+    world = World(stall=stall, swaps=swaps)
     rng = world.rng
     completions, errors, last = [], [], {}
     jobs = []
     state = [{"psn": 0, "index": 0, "dead": False, "blamed": None} for _ in range(QPS)]
+    away, stored, words = set(), {}, []
     for _ in range(300):
         qp = rng.randrange(QPS)
         mine = state[qp]
+        if swaps and (qp in away or rng.random() < 0.2):
+            passage = Passage.LOAD if qp in away else Passage.SAVE
+            away ^= {qp}
+            jobs.append(({"qp": qp, "token": 1, "passage": passage}, OK))
+            if passage is Passage.SAVE and rng.random() < 0.3:  # another QP has its place meanwhile
+                jobs.append((send(55, 3, qp=qp), KEY))
+                completions.append((qp, 3, 4))
+                errors.append((qp, 255))
+                jobs.append(({"qp": qp, "token": 1}, OK))
+            continue
         if mine["dead"] and rng.random() < 0.2:
             jobs.append(({"qp": qp, "token": 1}, OK))
             state[qp] = {"psn": 0, "index": 0, "dead": False, "blamed": None}
@@ -491,16 +524,35 @@ def test_random_jobs(stall):
                     mine["blamed"] = mine["index"]
         mine["index"] += is_send and ends
 
+    async def give_back(ctx):
+        """What was saved, when the QP is loaded."""
+        while True:
+            await ctx.tick()
+            for word in world.words:
+                assert word.last
+                words.append(word.data)
+            world.words.clear()
+            if ctx.get(world.dut.job.valid) and ctx.get(world.dut.job.payload.passage) == Passage.LOAD:
+                qp = ctx.get(world.dut.job.payload.qp)
+                if qp in stored:
+                    await send_all(ctx, world.dut.loaded, [stored.pop(qp)], rng, stall)
+
     async def script(ctx):
         for job, status in jobs:
             if stall:
                 for _ in range(rng.choice([0, 1, 9])):
                     await ctx.tick()
             await world.send(ctx, [(job, status)])
+            if job.get("passage") is Passage.SAVE:
+                while not words:
+                    await ctx.tick()
+                stored[job["qp"]] = words.pop()
         for _ in range(200):
             await ctx.tick()
 
-    world.simulate(script)
+    world.simulate(script, *[give_back] * swaps)
+    assert not words
+    assert len(stored) == len(away)
     assert [(c.qp, c.wqe_index, c.status) for c in world.completions] == completions
     assert reported(world.errors) == errors
     for qp, (psn, syndrome) in last.items():
@@ -555,6 +607,159 @@ def test_a_release_does_not_wait_for_its_done():
     assert len(world.errors) == 1
 
 
+SAVE, LOAD = ({"qp": 1, "token": 1, "passage": passage} for passage in (Passage.SAVE, Passage.LOAD))
+
+
+async def begin(ctx, world, job):
+    """Shows a job, whose run is done, and does not wait for it to be taken."""
+    world.offered.append(job)
+    for _ in range(60):
+        await ctx.tick()
+    assert world.offered, "it did not wait"
+
+
+async def end(ctx, world, cycles=100):
+    """Waits until it is taken; returns for how long."""
+    for cycle in range(cycles):
+        if not world.offered:
+            for _ in range(5):
+                await ctx.tick()
+            return cycle
+        await ctx.tick()
+    raise AssertionError("not taken")
+
+
+def passed_on(world):
+    found = [(r.qp, r.token, r.passage) for r in world.releases if r.token]
+    world.releases.clear()
+    return found
+
+
+async def load(ctx, world, word):
+    """LOAD waits for its word; answers are heard meanwhile."""
+    await begin(ctx, world, LOAD)
+    await send_all(ctx, world.dut.answered, [response(3, qp=2)])
+    assert passed_on(world) == []
+    await send_all(ctx, world.dut.loaded, [word])
+    await end(ctx, world)
+    assert passed_on(world) == [(1, 1, Passage.LOAD)]
+
+
+def test_save_waits_for_what_is_not_answered():
+    """For READs that are released, and for an ACK until it has left; meanwhile other QPs' responses are heard."""
+    world = World(acks=False, swaps=True)
+    dut = world.dut
+
+    async def script(ctx):
+        for psn in (7, 8):
+            await world.send(ctx, [(read(psn), OK)])
+        await world.send(ctx, [(read(3, qp=2), OK), (write(4, qp=2), OK), (write(9), OK)])
+        await begin(ctx, world, SAVE)
+        await send_all(ctx, dut.answered, [response(7), response(3, qp=2)])
+        assert told(await receive_all(ctx, dut.ack, 1)) == [(2, 4, 4, ACK)]
+        for _ in range(60):
+            await ctx.tick()
+        assert (passed_on(world), world.words) == ([], [])
+        await send_all(ctx, dut.answered, [response(8)])
+        for _ in range(60):
+            await ctx.tick()
+        assert (passed_on(world), world.tokens, world.words) == ([], 0, [])
+        assert told(await receive_all(ctx, dut.ack, 1)) == [(1, 9, 9, ACK)]
+        assert await end(ctx, world) <= 8
+        for _ in range(20):
+            await ctx.tick()
+        assert passed_on(world) == [(1, 1, Passage.SAVE)]
+        assert world.tokens == 1
+        assert [word.last for word in world.words] == [1]
+        # Nothing is left, and all comes back: what is refused now has the MSN of what was executed before.
+        await world.send(ctx, [({"qp": 1, "token": 1}, OK)])
+        assert passed_on(world) == [(1, 1, Passage.RESET)]
+        await load(ctx, world, world.words.pop().data)
+        await world.send(ctx, [(write(10), KEY)])
+        assert told(await receive_all(ctx, dut.ack, 1)) == [(1, 10, 9, 0x62)]
+
+    world.simulate(script)
+    assert world.tokens == 3
+
+
+def test_save_hurries_what_waits():
+    """Behind a backlog, answers of all QPs leave before it, 4 cycles each; and as many as are void."""
+    world = World(acks=False, swaps=True)
+    dut = world.dut
+
+    async def script(ctx):
+        ctx.set(dut.backlog, 1)
+        for _ in range(20):
+            await ctx.tick()
+        for qp in (0, 3, 2, 1):
+            await world.send(ctx, [(write(5, qp=qp), OK)])
+        await world.send(ctx, [({"qp": 3, "token": 1}, OK)])
+        ctx.set(dut.ack.ready, 1)
+        world.offered.append(SAVE)
+        assert 12 <= await end(ctx, world) <= 32
+
+    world.simulate(script)
+    assert len(world.words) == 1
+
+
+def test_a_response_is_refused_while_save_waits():
+    """It has its effect, with NAK and error, and the QP is dead when it is back, as when it goes dead before; and what
+    has completed because of that does not complete again."""
+    world = World(swaps=True)
+
+    async def script(ctx):
+        await world.send(ctx, [(read(7), OK), (read(8), OK)])
+        await begin(ctx, world, SAVE)
+        assert passed_on(world) == []
+        acks, _, errors = await answer(ctx, world, response(7, RIGHTS, last=0))
+        assert told(acks) == [(1, 7, (7 ^ 0xABC) - 1, 0x62)]
+        assert reported(errors) == [(1, 3)]
+        await end(ctx, world)
+        assert passed_on(world) == [(1, 1, Passage.SAVE)]
+        await load(ctx, world, world.words.pop().data)
+        assert await world.say(ctx, write(9)) == ([], [], [])
+        assert [completed(c) for c in await world.say(ctx, send(14, 3))] == [[], [(3, 5, 20)], []]
+        await world.say(ctx, TOKEN)
+
+        acks, completions, _ = await world.say(ctx, send(1, 2), KEY)
+        assert (told(acks), completed(completions)) == ([(1, 1, 0, 0x63)], [(2, 4, KEY)])
+        await world.send(ctx, [(SAVE, OK)])
+        while not world.words:
+            await ctx.tick()
+        await world.say(ctx, send(77, 9), KEY)  # of another QP
+        await world.say(ctx, TOKEN)
+        passed_on(world)
+        await load(ctx, world, world.words.pop().data)
+        assert await world.say(ctx, flush(2)) == ([], [], [])
+        _, completions, _ = await world.say(ctx, flush(3))
+        assert completed(completions) == [(3, 5, 20)]
+        acks, *rest = await world.say(ctx, write(100, qp=2))
+        assert (told(acks), rest) == ([(2, 100, 100, ACK)], [[], []])
+
+    world.simulate(script)
+
+
+def test_a_word_may_wait():
+    """Jobs go on, but not another SAVE."""
+    world = World(swaps=True)
+
+    async def script(ctx):
+        world.hold_words = True
+        await world.send(ctx, [(write(5), OK), (SAVE, OK)])
+        acks, *_ = await world.say(ctx, write(6, qp=2))
+        assert told(acks) == [(2, 6, 6, ACK)]
+        await begin(ctx, world, SAVE | {"qp": 2})
+        assert passed_on(world) == [(1, 1, Passage.SAVE)]
+        assert world.words == []
+        world.hold_words = False
+        await end(ctx, world)
+        for _ in range(20):
+            await ctx.tick()
+        assert [word.data for word in world.words] == [5 << 18, 6 << 18]  # MSN
+
+    world.simulate(script)
+
+
 def test_cycles_of_responses():
     world = World()
     times = []
@@ -582,4 +787,5 @@ def test_arguments():
 
 
 def test_converts():
-    rtlil.convert(Acknowledger(64))
+    for swaps in (False, True):
+        rtlil.convert(Acknowledger(64, swaps=swaps))

@@ -32,6 +32,7 @@ from received import ReceivedRequests
 from streams import collect, make_rng, plain, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
+from verbena.hdl.stream.transfer import Passage
 from verbena.hdl.transport.receive.layouts import Work
 from verbena.hdl.transport.responder.responder import PATIENCE, Responder
 
@@ -53,10 +54,12 @@ def runs_of(accesses):
 class World:
     """A responder, its rings, and what came out of it."""
 
-    def __init__(self, seed=None, *, stall=0.0, strides=(5,) * QPS, values=None, atomics=True):
+    def __init__(self, seed=None, *, stall=0.0, strides=(5,) * QPS, values=None, atomics=True, swaps=False):
         self.rng = make_rng(seed)
         self.stall = stall
-        self.dut = shared(ReceivedRequests, QPS, 2 * QPS, atomics)
+        self.dut = shared(ReceivedRequests, QPS, 2 * QPS, atomics, swaps=swaps)
+        self.swaps = swaps
+        self.words, self.words_wait, self.hold_jobs = [], False, False
         self.ring = Ring(self.dut, self.rng, strides, stall=stall)
         values = values or [{}] * QPS
         self.values = [attributes(log_rq_stride=strides[qp], **values[qp]) for qp in range(QPS)]
@@ -99,6 +102,22 @@ class World:
         await self.attribute(ctx, qp, state=QpState.RTS)
         self.rules[qp].restart(psn)
         self.served[qp] = 0
+
+    async def save(self, ctx, qp):
+        """The words that it gives away."""
+        await self.control(ctx, qp, QpAction.SAVE)
+        self.expected.append((qp, None, {"token": 1, "passage": Passage.SAVE}))
+        while not (self.words and self.words[-1].last):
+            await ctx.tick()
+        words = [word.data for word in self.words]
+        assert len(words) == 4
+        self.words.clear()
+        return words
+
+    async def load(self, ctx, qp, words):
+        await self.control(ctx, qp, QpAction.LOAD)
+        await send_all(ctx, self.dut.loaded, words, self.rng, self.stall)
+        self.expected.append((qp, None, {"token": 1, "passage": Passage.LOAD}))
 
     async def packet(self, ctx, qp, opcode, length=0, *, psn=None, accept=1, wait=True, **more):
         """Sends a packet, by default with the PSN expected, and asks the rules."""
@@ -203,9 +222,20 @@ class World:
             await collect(ctx, dut.access, self.accesses, self.rng, self.stall)
 
         async def jobs(ctx):
-            await collect(ctx, dut.job, self.jobs, self.rng, self.stall)
+            while True:
+                if self.hold_jobs:
+                    await ctx.tick()
+                else:
+                    self.jobs += await receive_all(ctx, dut.job, 1, self.rng, self.stall)
 
-        background = (accesses, jobs, self.ring.run, count, response_rings)
+        async def words(ctx):
+            while True:
+                if self.words_wait:
+                    await ctx.tick()
+                else:
+                    self.words += await receive_all(ctx, dut.saved, 1, self.rng, self.stall)
+
+        background = [accesses, jobs, self.ring.run, count, response_rings] + [words] * self.swaps
         simulate(dut, run, background=background, seed=self.rng.seed_value, **kwargs)
         self.check()
         assert counted == self.dropped
@@ -220,16 +250,15 @@ def random_wqe(rng, stride, sizes):
     return entries
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_random_packets(number):
-    """Valid streams, gaps, duplicates, wrong opcodes, wrong lengths, RNR, on interleaved QPs with random stalls."""
+def random_packets(number, swaps=False):
+    """``swaps``: QPs give their state away now and then, and others have their place meanwhile."""
     stall = (0.0, 0.3)[number % 2]
     strides = ((4, 5, 6, 7), (7, 4, 5, 5))[number // 2]
     access, limits = (14, 2, 14, 6), (3, 4, 200, 16)
     values = [
         {"path_mtu": 1 + qp, "pd": 77 + qp, "access": access[qp], "max_dest_rd_atomic": limits[qp]} for qp in range(QPS)
     ]
-    world = World(stall=stall, strides=strides, values=values)
+    world = World(stall=stall, strides=strides, values=values, swaps=swaps)
     rng = world.rng
     plans = [None] * QPS
     asked = [[] for _ in range(QPS)]
@@ -265,11 +294,24 @@ def test_random_packets(number):
         packet, plans[qp] = plan[0], plan[1:]
         return packet
 
+    async def swap(ctx, qp):
+        words = await world.save(ctx, qp)
+        if rng.random() < 0.5:
+            other = (qp + 1) % QPS
+            if rng.random() < 0.5:
+                await world.load(ctx, qp, await world.save(ctx, other))
+                await world.load(ctx, other, await world.save(ctx, qp))
+            else:
+                await world.packet(ctx, other, WRITE_ONLY, 8, psn=world.rules[other].epsn - 5)
+        await world.load(ctx, qp, words)
+
     async def script(ctx):
         for qp in range(QPS):
             await world.connect(ctx, qp, rng.choice([0, MASK24 - 3, rng.getrandbits(24)]))
         for _ in range(110):
             qp = rng.randrange(QPS)
+            if swaps and rng.random() < 0.3:
+                await swap(ctx, qp)
             rules = world.rules[qp]
             world.room = rng.random() < 0.8
             if rng.random() < (0.5, 0.2)[qp % 2]:
@@ -315,6 +357,17 @@ def test_random_packets(number):
                 plans[qp] = [(opcode, length, fields), *plans[qp]]
 
     world.simulate(script)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_random_packets(number):
+    """Valid streams, gaps, duplicates, wrong opcodes, wrong lengths, RNR, on interleaved QPs with random stalls."""
+    random_packets(number)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_random_packets_of_qps_that_are_away(number):
+    random_packets(number, swaps=True)
 
 
 async def check_nothing(ctx, world, cycles=60):
@@ -623,6 +676,58 @@ def test_one_nak_for_a_gap():
     world.simulate(script)
 
 
+@pytest.mark.parametrize("name", ["a gap", "and again", "13 early", "just near enough", "not near enough"])
+def test_a_gap_of_a_qp_that_is_away(name):
+    """Between any two packets: as if it had never been."""
+    world = World(swaps=True)
+    packets, naks = GAPS[name]
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 10)
+        for number, psn in enumerate(packets):
+            job = await world.packet(ctx, 0, WRITE_ONLY, psn=psn)
+            assert ("silent" not in job) == (number in naks), (number, psn)
+            await world.load(ctx, 0, await world.save(ctx, 0))
+
+    world.simulate(script)
+
+
+def test_messages_of_a_qp_that_is_away():
+    """In the middle of a SEND over several entries, of a WRITE, and behind a READ; the peer's last word is known, too:
+    an RNR NAK, a READ that is asked for again, an error."""
+    world = World(swaps=True, strides=(7,) * QPS, values=[{"access": 14}] * QPS)
+    entries = [(0x1000, 100, 1), (0x2000, 200, 2), (0x3000, 300, 3), (0x4000, 1 << 20, 4)]
+
+    async def script(ctx):
+        for qp in (0, 2):
+            await world.connect(ctx, qp, 5)
+
+        async def says(opcode, length=0, **more):
+            job = await world.packet(ctx, 0, opcode, length, **more)
+            words = await world.save(ctx, 0)
+            await world.packet(ctx, 2, WRITE_ONLY, 8, dma_length=8, address=0x7000, rkey=9)
+            await world.load(ctx, 1, words)  # into another place, and back
+            await world.load(ctx, 0, await world.save(ctx, 1))
+            return job
+
+        assert (await says(SEND_FIRST, 256))["syndrome"] & 0xE0 == 0x20
+        assert "silent" in await says(SEND_FIRST, 256, psn=6)
+        world.ring.post(0, entries)
+        for opcode in (SEND_FIRST, SEND_MIDDLE, SEND_MIDDLE, SEND_LAST):
+            await says(opcode, 256)
+        await says(WRITE_FIRST, 256, address=0x5000, rkey=7, dma_length=600)
+        await says(WRITE_MIDDLE, 256)
+        await says(WRITE_LAST, 88)
+        read = {"dma_length": 700, "address": 0x6000, "rkey": 8}
+        await says(READ_REQUEST, **read)
+        assert (await says(WRITE_ONLY, psn=9))["psn"] == 9
+        await says(READ_REQUEST, psn=12, **read)
+        assert (await says(SEND_LAST, 8))["fatal"]
+        assert "silent" in await says(WRITE_ONLY)
+
+    world.simulate(script)
+
+
 def test_psn_wraps():
     world = World()
 
@@ -758,6 +863,121 @@ def test_flush():
         assert len(world.jobs) == len(world.expected)
 
     world.simulate(script)
+
+
+def flush_states(world):
+    """Functions that post a receive WQE, and expect its flush, of QP 0; and that wait for all that is expected.
+    ``quiet``: no flush is even looked at."""
+
+    def post(index, expected=True):
+        world.ring.post(0, [(index, 1000, index)])
+        if expected:
+            flushed(world, 0, index)
+
+    async def settle(ctx, quiet=False):
+        for _ in range(150):
+            await ctx.tick()
+            assert not (quiet and ctx.get(world.dut.block.flush.valid))
+        assert len(world.jobs) == len(world.expected)
+
+    return post, settle
+
+
+@pytest.mark.parametrize("stall", [0, 0.3])
+def test_a_flush_goes_on_after_load(stall):
+    """Not while the QP is away, whatever arrives, but then with all that was posted, and what is posted later; and not
+    if the QP that is loaded is not in ERR."""
+    world = World(swaps=True, stall=stall, strides=(7, 4, 5, 5))
+    post, settle = flush_states(world)
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 5)
+        healthy = await world.save(ctx, 0)
+        await world.load(ctx, 0, healthy)
+        await world.attribute(ctx, 0, state=QpState.ERR)
+        await world.control(ctx, 0, QpAction.ERROR)
+        for index in range(3):
+            post(index)
+        await settle(ctx)
+        words = await world.save(ctx, 0)
+        post(3, expected=False)
+        await world.packet(ctx, 1, WRITE_ONLY, psn=-5)
+        await settle(ctx)
+        await world.load(ctx, 0, words)
+        flushed(world, 0, 3)
+        await settle(ctx)
+        for index in (4, 5):
+            post(index)
+            await settle(ctx)
+        words = await world.save(ctx, 0)
+        # Another one is there, which lives.
+        await world.attribute(ctx, 0, state=QpState.RTS)
+        await world.load(ctx, 0, healthy)
+        post(6, expected=False)
+        await settle(ctx, quiet=True)
+        await world.save(ctx, 0)
+        await world.attribute(ctx, 0, state=QpState.ERR)
+        await world.load(ctx, 0, words)
+        flushed(world, 0, 6)
+        post(7)
+        await settle(ctx)
+
+    world.simulate(script)
+    assert world.ring.consumed[0] == 8
+
+
+def test_a_flush_that_came_before_save():
+    """It was queued, and comes when the QP's state has gone: it finds a ring with WQEs, and takes none."""
+    world = World(swaps=True, strides=(7, 4, 5, 5))
+    post, settle = flush_states(world)
+
+    async def script(ctx):
+        await world.connect(ctx, 0, 5)
+        await world.connect(ctx, 1, 5)
+        await world.attribute(ctx, 0, state=QpState.ERR)
+        await world.control(ctx, 0, QpAction.ERROR)
+        post(0)
+        await settle(ctx)
+        world.hold_jobs = True
+        world.rules[1].index = 0
+        await world.packet(ctx, 1, WRITE_ONLY, wait=False)
+        for _ in range(20):
+            await ctx.tick()
+        await world.control(ctx, 0, QpAction.SAVE)
+        world.expected.append((0, None, {"token": 1}))
+        post(1, expected=False)
+        for _ in range(30):
+            await ctx.tick()
+        world.hold_jobs = False
+        await settle(ctx)
+        words = [word.data for word in world.words]
+        await world.load(ctx, 0, words)
+        flushed(world, 0, 1)
+        await settle(ctx)
+
+    world.simulate(script)
+
+
+def test_a_word_may_wait():
+    """Requests go on, but not another SAVE."""
+    world = World(swaps=True)
+    dut = world.dut
+    world.words_wait = True
+
+    async def script(ctx):
+        for qp in (0, 1):
+            await world.connect(ctx, qp, 5)
+        await world.control(ctx, 0, QpAction.SAVE)
+        world.expected.append((0, None, {"token": 1}))
+        await world.packet(ctx, 1, WRITE_ONLY)
+        await world.control(ctx, 1, QpAction.SAVE)
+        await check_nothing(ctx, world)
+        assert ctx.get(dut.saved.valid)
+        world.words_wait = False
+        world.expected.append((1, None, {"token": 1}))
+
+    world.simulate(script)
+    assert [word.last for word in world.words] == [0, 0, 0, 1] * 2
 
 
 def test_flush_after_ring_error():
@@ -937,4 +1157,5 @@ def test_arguments():
 
 
 def test_converts():
-    rtlil.convert(Responder(64))
+    for swaps in (False, True):
+        rtlil.convert(Responder(64, swaps=swaps))
