@@ -137,7 +137,12 @@ QP_REQUESTER = ContextRecord(
             [_sets("dest_mac", 48)],
         ],
         2: [
-            [_sends("send_psn", 24, "next packet"), _sends("send_phase", 3), _sends("send_draining", 1)],
+            [
+                _sends("send_psn", 24, "next packet"),
+                _sends("send_phase", 3),
+                _sends("send_draining", 1),
+                _sends("send_stopped", 1),
+            ],
             [],
             [_sends("send_top_psn", 24, "first one never sent")],
             [],

@@ -1,11 +1,12 @@
 """A requester between models of what surrounds it: prefetcher, ready queue, completer, and takers that stall."""
 
 from collections import defaultdict, deque
+from functools import partial
 
 from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import memory
 from send_queue import ONE_SIDED
-from streams import plain, simulate
+from streams import plain, shared, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
 from verbena.hdl.queue.ring import BATCH
@@ -26,8 +27,8 @@ PSNS = 1 << 24
 class Bench(Elaboratable):
     """A requester with a ready queue, and memories where a test puts what its neighbours would."""
 
-    def __init__(self, window=64, data_width=64):
-        self.dut = Requester(QPS, window, data_width, QPS * BLOCKS)
+    def __init__(self, window=64, data_width=64, swaps=False):
+        self.dut = Requester(QPS, window, data_width, QPS * BLOCKS, swaps=swaps)
         self.queue = ReadyQueue(QPS)
         self.words = memory.Memory(shape=64, depth=QPS * AREA // 8, init=[])
         self.status = memory.Memory(shape=33, depth=QPS, init=[])
@@ -54,11 +55,15 @@ class Bench(Elaboratable):
 
 
 class World:
-    """Runs a bench cycle by cycle. ``log`` keeps (cycle, stream, payload) of everything taken from the requester."""
+    """Runs a bench cycle by cycle. ``log`` keeps (cycle, stream, payload) of everything taken from the requester.
 
-    def __init__(self, rng, *, stall=0.3, window=64, data_width=64):
+    A QP has the slot of its number. With ``swaps`` it may move to another one (:mod:`requester_swapper`). ``alone``:
+    as of :func:`queue_world.make`.
+    """
+
+    def __init__(self, rng, *, stall=0.3, window=64, data_width=64, swaps=False, alone=True):
         self.rng, self.stall = rng, stall
-        self.bench = Bench(window, data_width)
+        self.bench = (Bench if alone else partial(shared, Bench))(window, data_width, swaps)
         self.dut = self.bench.dut
         self.cycle = 0
         self.log = []
@@ -81,16 +86,25 @@ class World:
         self.starts = []  # the PSN before a QP's first one that was not told yet
         self.words = {}  # of each QP, its attributes
         self.renew = 0  # how often, of all cycles, one of them is written once more, as it is
+        self.slot, self.owner = list(range(QPS)), list(range(QPS))  # of each QP, and of each slot
+        self.away = set()  # QPs of which nothing begins
+        self.said = set()  # QPs that are away, or going, and of which a retry was said before
+        self.busy = False  # a QP goes or comes: no command runs
+        self.known = [None] * QPS  # progress that was told
+        self.told_anew = None  # news of a QP that comes back
+        self.latest = [None] * QPS  # PSN that was told as sent
+        self.each_cycle = lambda ctx: None
 
     def of(self, name, qp=None):
         return [item for _, stream, item in self.log if stream == name and (qp is None or item["qp"] == qp)]
 
     def status(self, ctx, qp):
         status = len(self.rings[qp]) % 65536 | self.fetched[qp] % 65536 << 16 | self.errors[qp] << 32
-        ctx.set(self.bench.status.data[qp], status)
+        slot = self.slot[qp]
+        ctx.set(self.bench.status.data[slot], status)
         first = self.consumed[qp] * self.stride[qp] // BATCH
-        blocks = [BLOCKS * qp + (first + (first ^ parity) % 2) % BLOCKS for parity in range(2)]
-        ctx.set(self.bench.places.data[qp], blocks)
+        blocks = [BLOCKS * slot + (first + (first ^ parity) % 2) % BLOCKS for parity in range(2)]
+        ctx.set(self.bench.places.data[slot], blocks)
 
     def post(self, ctx, qp, *wqes):
         self.rings[qp] += wqes
@@ -98,11 +112,13 @@ class World:
 
     def fetch(self, ctx, qp):
         """What the prefetcher may have read by now."""
+        if qp in self.away:
+            return
         stride = self.stride[qp]
         while self.fetched[qp] < len(self.rings[qp]) and self.fetched[qp] - self.consumed[qp] < AREA // stride:
             entry = self.rings[qp][self.fetched[qp]]
             content = entry.pack(stride)
-            base = (qp * AREA + self.fetched[qp] * stride % AREA) // 8
+            base = (self.slot[qp] * AREA + self.fetched[qp] * stride % AREA) // 8
             self.late += [
                 (base + word, int.from_bytes(content[word * 8 : word * 8 + 8], "little")) for word in range(stride // 8)
             ]
@@ -132,7 +148,7 @@ class World:
         """What the prefetcher does: it forgets what it has fetched, and begins at ``index`` again."""
         self.consumed[qp] = self.fetched[qp] = self.unwrap(index, len(self.rings[qp]))
         for word in range(AREA // 8):
-            ctx.set(self.bench.words.data[qp * AREA // 8 + word], 0xDEAD_BEEF_DEAD_BEEF)
+            ctx.set(self.bench.words.data[self.slot[qp] * AREA // 8 + word], 0xDEAD_BEEF_DEAD_BEEF)
         self.status(ctx, qp)
 
     @staticmethod
@@ -144,37 +160,44 @@ class World:
         if self.renew and self.words and not changing:
             qp = self.rng.choice(list(self.words))
             word, value = self.rng.choice(list(enumerate(self.words[qp])))
-            ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
+            ctx.set(dut.attribute, {"index": self.slot[qp], "word": word, "data": value})
             ctx.set(dut.attribute_en, self.rng.random() < self.renew)
-        ctx.set(dut.progress_en, bool(self.news) and self.told <= self.cycle)
-        if self.news and self.told <= self.cycle:
-            qp, progress, schedule = self.news.popleft()
+        news = next((item for item in self.news if item[0] not in self.away or item is self.told_anew), None)
+        ctx.set(dut.progress_en, news is not None and self.told <= self.cycle)
+        if news is not None and self.told <= self.cycle:
+            self.news.remove(news)
+            if news is self.told_anew:
+                self.told_anew = None
+            qp, progress, schedule = news
+            self.known[qp] = progress
             self.told = self.cycle + 4  # the completer takes more
-            ctx.set(dut.progress_qp, qp)
+            ctx.set(dut.progress_qp, self.slot[qp])
             ctx.set(dut.progress, progress)
             if schedule:
                 self.to_schedule.append(qp)
         for name in STREAMS:
             ctx.set(getattr(dut, name).ready, self.rng.random() >= self.stall)
         schedule = not ctx.get(dut.again.valid) and self.to_schedule
-        qp = self.to_schedule[0] if schedule else ctx.get(dut.again.payload)
+        turn = self.slot[self.to_schedule[0]] if schedule else ctx.get(dut.again.payload)
         ctx.set(queue.i.valid, bool(schedule) or ctx.get(dut.again.valid))
-        ctx.set(queue.i.payload, qp)
+        ctx.set(queue.i.payload, turn)
         ctx.set(dut.again.ready, 1)
         if self.rewinds and self.rewinds[0][0] <= self.cycle and not ctx.get(dut.rewound.valid):
             _, back, index = self.rewinds[0]
             self.rewound(ctx, back, index)
-            ctx.set(dut.rewound.payload, {"qp": back, "index": index})
+            ctx.set(dut.rewound.payload, {"qp": self.slot[back], "index": index})
             ctx.set(dut.rewound.valid, 1)
-        ctx.set(dut.retry.valid, bool(self.retries))
-        if self.retries:
-            ctx.set(dut.retry.payload, self.retries[0])
+        retry = next((qp for qp in self.retries if qp not in self.away or qp in self.said), None)
+        ctx.set(dut.retry.valid, retry is not None)
+        if retry is not None:
+            ctx.set(dut.retry.payload, self.slot[retry])
         if schedule:
             self.to_schedule.popleft()
         ports = [getattr(dut, name) for name in STREAMS]
         flat = [x for port in ports for x in (port.valid, port.ready, port.payload)]
         extra = [queue.o.valid, queue.o.ready, queue.o.payload, dut.count_stall_window, dut.sent_en, dut.sent]
         extra += [dut.rewound.valid, dut.rewound.ready, dut.retry.valid, dut.retry.ready]
+        extra += [dut.wanted.valid, dut.wanted.payload]
         late, self.late = self.late, []
         _, _, *values = await ctx.tick().sample(*flat, *extra)
         for at, word in late:
@@ -183,6 +206,9 @@ class World:
             valid, ready, payload = values[3 * number : 3 * number + 3]
             if valid and ready:
                 item = plain(payload)
+                if name not in ("inline", "reply"):
+                    assert self.owner[item.qp] is not None, f"{name} of an empty slot"
+                    item["qp"] = self.owner[item.qp]
                 self.log.append((self.cycle, name, item))
                 if name == "consumed" and not any(qp == item.qp for _, qp, _ in self.rewinds):
                     assert item.index == (self.consumed[item.qp] + 1) % 65536 or self.of("flush") or self.flushing
@@ -190,11 +216,12 @@ class World:
                     self.fetch(ctx, item.qp)
                 if name == "rewind":
                     self.rewinds.append((self.cycle + self.rng.choice(self.rewind_cycles), item.qp, item.index))
-        valid, ready, turn, stalled, sent_en, sent, back_valid, back_ready, retry_valid, retry_ready = values[
-            3 * len(STREAMS) :
-        ]
+        valid, ready, turn, stalled, sent_en, sent, back_valid, back_ready, *rest = values[3 * len(STREAMS) :]
+        retry_valid, retry_ready, wanted, wanted_slot = rest
+        assert not wanted or self.owner[wanted_slot] is not None
         if retry_valid and retry_ready:
-            self.retries.popleft()
+            self.retries.remove(retry)
+            self.said.discard(retry)
         if back_valid and back_ready:
             _, back, _ = self.rewinds.popleft()
             ctx.set(dut.rewound.valid, 0)
@@ -202,21 +229,25 @@ class World:
         if valid and ready:
             self.turns.append((self.cycle, turn))
         if sent_en:
-            told = (sent.qp, sent.psn)
+            told = (self.owner[sent.qp], sent.psn)
+            self.latest[told[0]] = sent.psn
             if told in self.starts:
                 self.starts.remove(told)
             else:
                 self.sent.append(told)
         self.stalls += stalled
         self.cycle += 1
+        self.each_cycle(ctx)
 
     flushing = False
 
     async def control(self, ctx, qp, action, psn=0):
         port = self.dut.control
+        while self.busy:
+            await self.tick(ctx)
         if action == QpAction.START_SEND:
             self.starts.append((qp, (psn - 1) % (1 << 24)))
-        ctx.set(port.payload, {"qp": qp, "action": action, "psn": psn})
+        ctx.set(port.payload, {"qp": self.slot[qp], "action": action, "psn": psn})
         ctx.set(port.valid, 1)
         taken = False
         while not taken:
@@ -225,9 +256,11 @@ class World:
         ctx.set(port.valid, 0)
 
     async def attributes(self, ctx, qp, **fields):
+        while self.busy:
+            await self.tick(ctx)
         self.words.pop(qp, None)
         for word, value in enumerate(QP_CONTEXT.words(**fields)):
-            ctx.set(self.dut.attribute, {"index": qp, "word": word, "data": value})
+            ctx.set(self.dut.attribute, {"index": self.slot[qp], "word": word, "data": value})
             ctx.set(self.dut.attribute_en, 1)
             await self.tick(ctx, changing=True)
         ctx.set(self.dut.attribute_en, 0)
@@ -286,6 +319,6 @@ class World:
         assert list(payloads) == []
         return packets
 
-    def run(self, testbench, deadline=20_000):
-        simulate(self.bench, testbench, seed=self.rng.seed_value, deadline=deadline)
+    def run(self, testbench, deadline=20_000, background=()):
+        simulate(self.bench, testbench, background=background, seed=self.rng.seed_value, deadline=deadline)
         assert self.starts == []

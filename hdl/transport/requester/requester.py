@@ -13,12 +13,14 @@ from ...queue.ring import BATCH, RingIndex, RingStatus, word_address
 from ...stream.connections import connect_signals
 from ...stream.packet import PacketBeat
 from ...stream.transfer import AccessRequest, AttributeWrite, QpControl
+from ...stream.words import WORD_BITS, SavedWord
 from ..common.layouts import Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind
 from ..common.psn import PSN_BITS, Sent, psn_next
 from .admission import AdmissionCheck
 from .requester_arbiter import RequesterArbiter, RequesterEvent, RequesterItem
 from .requester_context import BLOCKS_BITS, Phase, RequesterContext, RequesterContextUpdate, StateChange
 from .requester_outputs import OutputStrobes, Reply, RequesterOutputs
+from .requester_swap import RequesterSwap
 from .segmenter import ReadBegun, Segmenter
 from .send_decision import SendAction, SendDecision
 from .turn_hold import TurnHold
@@ -73,6 +75,13 @@ class Requester(wiring.Component):
     under way, that is said on ``flush``, unless RESUME or START_SEND comes before. QUERY answers on ``reply``. All wait
     for the packet under way; the QP's attributes must be written before.
 
+    *A QP that goes and comes* (``swaps``): STOP puts the same behind all packets as RESET, and from then on no turn of
+    the QP has any effect, whatever its state; retries and rewound rings have, since the QP goes on with them later.
+    SAVE, behind STOP, gives the state away, and leaves the QP stopped. It is taken when none of its retries can come
+    any more, and its words go later. LOAD is taken when its words have come; the QP has the state that was given away,
+    and goes to ``again``. The ring must then be where it was, and ``progress`` be told. RESET leaves a QP stopped, too,
+    until START_SEND, ERROR or LOAD: turns find nothing while another QP gets ready to come in its place.
+
     Parameters
     ----------
     qps : int
@@ -83,6 +92,8 @@ class Requester(wiring.Component):
         64, 128, 256 or 512 bits: width of ``inline``.
     blocks : int
         Blocks of fetched WQEs, a power of two.
+    swaps : bool
+        There are STOP, SAVE and LOAD.
 
     Members
     -------
@@ -90,6 +101,8 @@ class Requester(wiring.Component):
         Turns. The index on ``again`` is not to be taken from ``ready`` in the cycle in which it appears.
     control : stream of ``QpControl``; reply : stream of ``{psn, index}``
         ``reply`` stays until it is taken, and holds up further QUERYs only.
+    saved : stream of ``SavedWord``; loaded : stream of words
+        With ``swaps``, see :class:`.requester_swap.RequesterSwap`. Other QPs do not wait for them.
     attribute, attribute_en : ``AttributeWrite``
         The command block's broadcast.
     status_qp, status : 12, ``{producer, fetched, error}``
@@ -121,7 +134,8 @@ class Requester(wiring.Component):
         they are taken.
     sent, sent_en : ``Sent``
         The last PSN that a packet stands for, before the packet comes out; unless one at or behind it was said before.
-        With START_SEND, the PSN before the first one. Not in two cycles in succession.
+        With START_SEND, the PSN before the first one; with LOAD, that which was said last. Not in two cycles in
+        succession.
     failed : stream of ``Failure``; flush : stream of ``Flush``
     hold : 1
         Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``
@@ -130,7 +144,7 @@ class Requester(wiring.Component):
         A turn found the window closed.
     """
 
-    def __init__(self, qps, window=64, data_width=64, blocks=32):
+    def __init__(self, qps, window=64, data_width=64, blocks=32, *, swaps=False):
         if qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         if window < 2 or window & window - 1 or window > 1 << 14:
@@ -139,6 +153,8 @@ class Requester(wiring.Component):
         self.window = window
         self.data_width = data_width
         self.blocks = blocks
+        self.swaps = swaps
+        swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         super().__init__(
             {
                 "ready": In(stream.Signature(range(qps))),
@@ -175,6 +191,7 @@ class Requester(wiring.Component):
                 "hold": In(1),
                 "count_stall_window": Out(1),
             }
+            | (swap if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -182,15 +199,18 @@ class Requester(wiring.Component):
         states = {"send": RequesterContext, "progress": Progress}
         bank = ContextBank(QP_CONTEXT, ATTRIBUTES, states, self.qps, ROWS)
         m.submodules.fetch = fetch = ContextFetch(RequesterItem, bank, others=("progress",))
-        m.submodules.update = update = RequesterContextUpdate()
+        m.submodules.update = update = RequesterContextUpdate(swaps=self.swaps)
         m.submodules.arbiter = arbiter = RequesterArbiter(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
-        m.submodules.decision = decision = SendDecision(self.window)
+        m.submodules.decision = decision = SendDecision(self.window, swaps=self.swaps)
         m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.blocks)
         m.submodules.outputs = outputs = RequesterOutputs(self.qps)
         m.submodules.turn_hold = turn_hold = TurnHold(self.qps)
-        for name in ("ready", "control", "retry", "rewound"):
-            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(arbiter, name))
+        sources = {name: wiring.flipped(getattr(self, name)) for name in ("ready", "control", "retry", "rewound")}
+        if self.swaps:
+            m.submodules.swap = swap = self._connect_swap(m, sources)
+        for name, source in sources.items():
+            wiring.connect(m, source, getattr(arbiter, name))
         for name in ("packet", "access", "inline", "outstanding", "reads"):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
         for name in OutputStrobes.members:
@@ -202,7 +222,8 @@ class Requester(wiring.Component):
         here, done = fetch.o.payload, Signal()
         qp, event, action, attributes = here.slot, here.item.event, here.item.action, here.attributes
         state, progress, status = here.states.send, here.states.progress, self.status
-        starts = Signal()  # nothing has been sent before the PSN that it is to start with
+        starts = Signal()  # nothing has been sent from the PSN on with which it is to start
+        start_psn = Signal(PSN_BITS) if self.swaps else here.item.operand
         settled = Signal()  # nothing of a packet is under way, and what it reported is taken
         idle, was_idle = Signal(), Signal()
         placed = Signal()  # `places` are those of the QP
@@ -263,6 +284,13 @@ class Requester(wiring.Component):
             update.unacked.eq(progress.unacked),
             update.skipped.eq(skipped),
         ]
+        if self.swaps:
+            m.d.comb += [
+                swap.state.eq(state),
+                swap.state.stopped.eq(0),
+                update.loaded.eq(swap.value),
+                start_psn.eq(Mux(action == QpAction.LOAD, swap.value.top_psn, here.item.operand)),
+            ]
         # The WQE is read while its QP's context comes out of the fetch, or while the packet before leaves.
         preview = fetch.preview
         m.d.comb += [
@@ -299,7 +327,7 @@ class Requester(wiring.Component):
             outputs.action.eq(what),
             settled.eq(outputs.settled),
             self.sent.qp.eq(Mux(starts, qp, segmenter.qp)),
-            self.sent.psn.eq(Mux(starts, psn_next(here.item.operand, LAST_OF_ALL), segmenter.last_psn)),
+            self.sent.psn.eq(Mux(starts, psn_next(start_psn, LAST_OF_ALL), segmenter.last_psn)),
             self.sent_en.eq(starts | (segmenter.done & segmenter.fresh)),
         ]
         m.d.comb += [
@@ -323,6 +351,13 @@ class Requester(wiring.Component):
         def change(to):
             m.d.sync += update.change.eq(to)
             m.next = "CHANGE"
+
+        def last_of_all(to):
+            """A token goes behind all packets, and the state changes."""
+            m.d.comb += segment.valid.eq(1)
+            change(to)
+            with m.If(~segment.ready):
+                m.next = "CONTROL"
 
         # Behind a packet the state is written back at once; else it is changed, and taken in a cycle of its own.
         write = fetch.write.send
@@ -353,10 +388,7 @@ class Requester(wiring.Component):
                 m.next = "TAKE"
                 with m.Switch(action):
                     with m.Case(QpAction.RESET):
-                        m.d.comb += segment.valid.eq(1)
-                        change(StateChange.RESET)
-                        with m.If(~segment.ready):
-                            m.next = "CONTROL"
+                        last_of_all(StateChange.RESET)
                     with m.Case(QpAction.START_SEND):
                         change(StateChange.START)
                         m.d.comb += starts.eq(1)
@@ -368,8 +400,19 @@ class Requester(wiring.Component):
                         strobe("again")
                     with m.Case(QpAction.ERROR):
                         strobe("again")
+                        if self.swaps:
+                            change(StateChange.STOP_ENDS)
                     with m.Case(QpAction.QUERY):
                         strobe("reply")
+                    if self.swaps:
+                        with m.Case(QpAction.STOP):
+                            last_of_all(StateChange.STOP)
+                        with m.Case(QpAction.SAVE):
+                            m.d.comb += swap.save.eq(1)
+                        with m.Case(QpAction.LOAD):
+                            change(StateChange.LOAD)
+                            m.d.comb += [starts.eq(1), swap.load.eq(1)]
+                            strobe("again")
             with m.State("RETRY"):
                 m.next = "TAKE"
                 with m.If(decision.alive & (state.phase != Phase.REWINDING)):
@@ -442,6 +485,9 @@ class Requester(wiring.Component):
                         with m.Case(SendAction.BROKEN):
                             change(StateChange.HALT)
                             strobe("failed")
+                        if self.swaps:
+                            with m.Case(SendAction.STOPPED):
+                                pass
                         with m.Default():
                             m.d.comb += self.wanted.valid.eq(status.producer != status.fetched)
                             with m.If(self.wanted.valid & ~self.wanted.ready):
@@ -460,3 +506,16 @@ class Requester(wiring.Component):
                 m.d.comb += takes.eq(1)
                 m.next = "IDLE"
         return m
+
+    def _connect_swap(self, m, sources):
+        """Stands between tokens and retries and those who choose among them."""
+        swap = RequesterSwap(self.qps)
+        for name, passed in ("control", swap.token), ("retry", swap.retried):
+            wiring.connect(m, sources[name], getattr(swap, name))
+            sources[name] = passed
+        for name in ("saved", "loaded"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(swap, name))
+        for name in ("rewind", "rewound"):
+            port = getattr(self, name)
+            m.d.comb += getattr(swap, name).eq(port.valid & port.ready)
+        return swap

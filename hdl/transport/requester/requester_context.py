@@ -32,6 +32,7 @@ RequesterContext = data.StructLayout(
         "reads": 8,  # READs and atomics begun, free-running
         "top_psn": PSN_BITS,  # first PSN never sent
         "draining": 1,  # no message is to be begun
+        "stopped": 1,  # no turn has any effect: the QP is on its way out, or none is here
     }
 )
 """The requester's state of a QP: the WQE and the PSN of the next packet."""
@@ -50,10 +51,20 @@ class StateChange(enum.Enum):
     RESUME = 7  # at PSN `unacked`, behind `skipped` blocks
     DRAIN = 8
     DRAIN_ENDS = 9
+    STOP = 10
+    STOP_ENDS = 11
+    LOAD = 12  # all is as in `loaded`
 
 
 class RequesterContextUpdate(wiring.Component):
     """Combinational: a state after a change.
+
+    With ``swaps`` a QP is stopped after RESET, too, until START or STOP_ENDS: so its place is ready for another one.
+
+    Parameters
+    ----------
+    swaps : bool
+        There are STOP, STOP_ENDS and LOAD.
 
     Members
     -------
@@ -62,15 +73,24 @@ class RequesterContextUpdate(wiring.Component):
     change : ``StateChange``
     operand, target, unacked, skipped : 24, 16, 24, 23
         As the change says.
+    loaded : ``RequesterContext``
+        With ``swaps``.
     """
 
-    state: In(RequesterContext)
-    o: Out(RequesterContext)
-    change: In(StateChange)
-    operand: In(PSN_BITS)
-    target: In(16)
-    unacked: In(PSN_BITS)
-    skipped: In(BLOCKS_BITS)
+    def __init__(self, *, swaps=False):
+        self.swaps = swaps
+        super().__init__(
+            {
+                "state": In(RequesterContext),
+                "o": Out(RequesterContext),
+                "change": In(StateChange),
+                "operand": In(PSN_BITS),
+                "target": In(16),
+                "unacked": In(PSN_BITS),
+                "skipped": In(BLOCKS_BITS),
+            }
+            | ({"loaded": In(RequesterContext)} if swaps else {})
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -102,4 +122,12 @@ class RequesterContextUpdate(wiring.Component):
                     after.blocks.eq(state.blocks),
                     after.draining.eq(change == StateChange.DRAIN),
                 ]
+            if self.swaps:
+                with m.Case(StateChange.STOP, StateChange.STOP_ENDS):
+                    m.d.comb += [after.eq(state), after.stopped.eq(change == StateChange.STOP)]
+                with m.Case(StateChange.LOAD):
+                    m.d.comb += after.eq(self.loaded)
+        if self.swaps:
+            with m.If((change == StateChange.RESET) | (change == StateChange.START)):
+                m.d.comb += after.stopped.eq(change == StateChange.RESET)
         return m

@@ -22,6 +22,7 @@ class SendAction(enum.Enum):
     DRAINED = 4  # say that nothing is under way
     CLOSED = 5  # the window is
     BROKEN = 6  # the ring is in error
+    STOPPED = 7  # nothing, not even to ask for WQEs
 
 
 class SendDecision(wiring.Component):
@@ -34,6 +35,8 @@ class SendDecision(wiring.Component):
     ----------
     window : int
         A power of two.
+    swaps : bool
+        Whatever else is the case, nothing is done while the state is ``stopped``.
 
     Members
     -------
@@ -53,8 +56,9 @@ class SendDecision(wiring.Component):
         With ``send``: another WQE is there behind this one, or the queue is ``draining``.
     """
 
-    def __init__(self, window):
+    def __init__(self, window, *, swaps=False):
         self.window = window
+        self.swaps = swaps
         super().__init__(
             {
                 "state": In(RequesterContext),
@@ -116,4 +120,9 @@ class SendDecision(wiring.Component):
             m.d.comb += self.o.eq(SendAction.CLOSED)
         with m.Elif(~pending & broken & (~stopping | (phase == Phase.RESUME) | ~fresh)):
             m.d.comb += self.o.eq(SendAction.BROKEN)
+        if self.swaps:
+            stopped = Signal()
+            m.d.sync += stopped.eq(self.state.stopped)
+            with m.If(stopped):
+                m.d.comb += [self.send.eq(0), self.o.eq(SendAction.STOPPED)]
         return m

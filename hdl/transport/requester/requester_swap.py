@@ -1,0 +1,132 @@
+"""What the requester gives away of a queue pair, and gets back, and when it may."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...abi.commands import QpAction
+from ...stream.transfer import QpControl
+from ...stream.words import WORD_BITS, SavedWord, StateWords
+from .requester_context import RequesterContext
+
+__all__ = ["RequesterSwap"]
+
+
+class RequesterSwap(wiring.Component):
+    """Stands before the requester's tokens and retries, and keeps a state while its words go or come: so no other QP
+    waits for words.
+
+    SAVE passes when no retry waits, and no ring is going back: it may be that of the QP. A set of QPs waits at
+    ``retry``, in order of arrival, so those before the SAVE have all come after ``qps`` retries; if more come, they
+    wait until it has passed. LOAD passes when its words have come. All other tokens pass at once, unless a SAVE or LOAD
+    has passed and is not done.
+
+    The words are the state, its lowest bits first.
+
+    *Cycles*: a token and a retry pass in theirs. A word a cycle, from the cycle after ``save`` on; LOAD passes 1 cycle
+    after its last word.
+
+    Parameters
+    ----------
+    qps : int
+        QPs.
+
+    Members
+    -------
+    control, token : streams of ``QpControl``
+        What comes, and what passes.
+    retry, retried : streams of QP index
+        The same.
+    rewind, rewound : 1
+        Strobes: a ring is told to go back; it is heard that one has.
+    state, save : ``RequesterContext``, 1
+        Strobe of a SAVE that has passed: it is done, and this is given away.
+    value, load : ``RequesterContext``, 1
+        What came for the LOAD that has passed; strobe: it is done. It stays for one more cycle.
+    saved : stream of ``SavedWord``; loaded : stream of words
+    """
+
+    def __init__(self, qps):
+        self.qps = qps
+        token, index = stream.Signature(QpControl), stream.Signature(range(qps))
+        super().__init__(
+            {
+                "control": In(token),
+                "token": Out(token),
+                "retry": In(index),
+                "retried": Out(index),
+                "rewind": In(1),
+                "rewound": In(1),
+                "state": In(RequesterContext),
+                "save": In(1),
+                "value": Out(RequesterContext),
+                "load": In(1),
+                "saved": Out(stream.Signature(SavedWord)),
+                "loaded": In(stream.Signature(WORD_BITS)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.words = words = StateWords(RequesterContext)
+        wiring.connect(m, wiring.flipped(self.loaded), words.loaded)
+        number = Signal(range(words.words))  # of the word that goes next
+        m.d.comb += [
+            words.state.eq(self.state),
+            words.save.eq(self.save),
+            self.value.eq(words.value),
+            self.saved.valid.eq(words.saved.valid),
+            self.saved.payload.data.eq(words.saved.payload),
+            self.saved.payload.last.eq(number == words.words - 1),
+            words.saved.ready.eq(self.saved.ready),
+        ]
+        with m.If(self.saved.valid & self.saved.ready):
+            m.d.sync += number.eq(number + 1)
+            with m.If(self.saved.payload.last):
+                m.d.sync += number.eq(0)
+
+        # -- Retries, and rings that go back: one is heard of while the next one goes, and one more may be said by then.
+        action = self.control.payload.action
+        saves, loads, passes = Signal(), Signal(), Signal()
+        rewinds = Signal(2)
+        retries = Signal(range(self.qps + 1))  # since a SAVE waits
+        hold, calm = Signal(), Signal()
+        m.d.comb += [
+            saves.eq(self.control.valid & (action == QpAction.SAVE) & ~words.busy),
+            loads.eq(self.control.valid & (action == QpAction.LOAD) & ~words.busy),
+            hold.eq(retries == self.qps),
+            calm.eq((rewinds == 0) & (hold | ~self.retry.valid)),
+            self.retried.payload.eq(self.retry.payload),
+            self.retried.valid.eq(self.retry.valid & ~hold),
+            self.retry.ready.eq(self.retried.ready & ~hold),
+        ]
+        with m.If(self.rewind & ~self.rewound):
+            m.d.sync += rewinds.eq(rewinds + 1)
+        with m.Elif(self.rewound & ~self.rewind):
+            m.d.sync += rewinds.eq(rewinds - 1)
+        with m.If(~saves | (self.control.valid & self.control.ready)):
+            m.d.sync += retries.eq(0)
+        with m.Elif(self.retry.valid & self.retry.ready):
+            m.d.sync += retries.eq(retries + 1)
+
+        # -- Tokens.
+        moves = (action == QpAction.SAVE) | (action == QpAction.LOAD)
+        m.d.comb += [
+            self.token.payload.eq(self.control.payload),
+            self.token.valid.eq(self.control.valid & passes),
+            self.control.ready.eq(self.token.ready & passes),
+        ]
+        with m.FSM():
+            with m.State("PASS"):
+                m.d.comb += [passes.eq(~moves | (saves & calm)), words.load.eq(loads)]
+                with m.If(loads):
+                    m.next = "TAKE"
+                with m.Elif(saves & self.control.ready):
+                    m.next = "PASSED"
+            with m.State("TAKE"):
+                m.d.comb += passes.eq(~words.busy)
+                with m.If(self.control.valid & self.control.ready):
+                    m.next = "PASSED"
+            with m.State("PASSED"), m.If(self.save | self.load):
+                m.next = "PASS"
+        return m
