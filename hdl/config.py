@@ -119,6 +119,9 @@ class Config:
     atomics : bool
         Atomics of peers are executed. Without, they are refused as invalid requests (NAK 0x61); the engine's own, on
         peers' memory, do not depend on it.
+    swap_every : int
+        For tests: so many cycles after the last one another queue pair gives all its state away, whatever it is doing,
+        and gets it back; 0: never. Only with ``requests``.
     udp_port : int or None
         UDP packets to this port are answered by whoever is at the engine's ``service``.
 
@@ -146,6 +149,8 @@ class Config:
         Received packets that have been decided on, and whose payload is not in memory, of each of requests and
         responses: ``unanswered``, or, if that is more, those of 256 bytes of a translation and of a write of a quarter
         of ``memory_latency``, rounded up to a power of two, at most 64.
+    swaps : bool
+        Queue pairs can give their state away, and get it back.
     checking : int
         Accesses that wait for their key, and reads of keys: half as many. Keys are few, and stay in their cache.
     send_wqe_beats, receive_wqe_beats : int
@@ -178,6 +183,11 @@ class Config:
     requests: bool = True
     atomics: bool = True
     udp_port: int | None = None
+    swap_every: int = 0
+
+    @property
+    def swaps(self):
+        return self.swap_every > 0
 
     @property
     def run_ahead(self):
@@ -249,6 +259,10 @@ class Config:
         for name in ("requests", "atomics"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be a bool, not {value!r}")
+        if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):
+            raise ValueError(f"swap_every must be 0 to {1 << 24}, not {self.swap_every!r}")
+        if self.swap_every and not self.requests:
+            raise ValueError("swap_every needs requests")
         _power_of_two("qps", self.qps, 2, 512)
         _power_of_two("cqs", self.cqs, 2, 512)
         quota = -(-(self.memory_latency + FETCH_PATH) // (2 * PACKET)) + 2

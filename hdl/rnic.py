@@ -16,8 +16,11 @@ from .control.commands import Commands
 from .control.counters import Counters
 from .control.device_fatal import DeviceFatal
 from .control.device_reset import DeviceReset
+from .control.doorbell_hold import DoorbellHold
+from .control.forced_swaps import ForcedSwaps
 from .control.port_state import PortState
 from .control.registers import Registers
+from .control.swap_buffer import SWAPPED, SwapBuffer
 from .dma.axi import Axi4, AxiLite
 from .dma.engine import DmaEngine
 from .ethernet.arp_icmp import ArpIcmp, Service
@@ -43,7 +46,7 @@ from .transport.receive.lookup import ReceiveLookup
 from .transport.respond_only import RespondOnly
 from .transport.responder.acknowledger import Acknowledger
 from .transport.responder.responder import Responder
-from .transport.send_side import SendSide
+from .transport.send_side import PARTS, SendSide
 from .transport.timers.timers import VISIT
 from .transport.tx.transmitter import Transmitter
 from .transport.tx.tx_descriptor_fifo import TxDescriptorFifo
@@ -139,6 +142,9 @@ class Rnic(wiring.Component):
         self._complete(m)
         self._control(m)
         self._memory(m)
+        self._doorbells(m)
+        if self.config.swaps:
+            self._swaps(m)
         self._count(m)
         return DomainRenamer({"sync": CORE, HOST: "sync"})(m)
 
@@ -166,7 +172,7 @@ class Rnic(wiring.Component):
                 atomics=c.atomics,
                 address_width=c.address_width,
             ),
-            "commands": Commands(qps),
+            "commands": Commands(qps, swaps=c.swaps),
             "counters": Counters(),
             "activity": Activity(VISIT * qps),
             "port_state": PortState(),
@@ -176,8 +182,8 @@ class Rnic(wiring.Component):
             "transmit_gate": TransmitGate(width),
             "receive_gate": ReceiveGate(width),
             "send": send,
-            "rq_fetch": RingPrefetcher.receive(width, qps, c.receive_blocks, c.receive_quota),
-            "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics_in_flight),
+            "rq_fetch": RingPrefetcher.receive(width, qps, c.receive_blocks, c.receive_quota, swaps=c.swaps),
+            "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics_in_flight, swaps=c.swaps),
             "transmitter": Transmitter(qps, width),
             "packetizer": Packetizer(width),
             "depacketizer": Depacketizer(
@@ -188,9 +194,9 @@ class Rnic(wiring.Component):
                 refused=REFUSED | unserved,
             ),
             "arp_icmp": ArpIcmp(width, udp_port=c.udp_port),
-            "lookup": ReceiveLookup(qps, requests=c.requests),
-            "responder": Responder(qps, c.receive_blocks, atomics=c.atomics),
-            "acknowledger": Acknowledger(qps),
+            "lookup": ReceiveLookup(qps, requests=c.requests, swaps=c.swaps),
+            "responder": Responder(qps, c.receive_blocks, atomics=c.atomics, swaps=c.swaps),
+            "acknowledger": Acknowledger(qps, swaps=c.swaps),
             "access": AccessUnit(
                 width,
                 qps,
@@ -230,7 +236,6 @@ class Rnic(wiring.Component):
     def _request(self, m):
         """Doorbells, tokens and time of the send queues, or of what stands in their place."""
         send, commands = self._send, self._commands
-        link(m, self._registers.sq, send.doorbell)
         link(m, self._registers.push, send.push)
         for name in ("requester", "completer", "sq_fetch"):
             link(m, getattr(commands, name), getattr(send, name))
@@ -289,7 +294,6 @@ class Rnic(wiring.Component):
         connect_signals(m, responder, lookup, "request_state", "request_state_en", "place", "place_en")
         connect_signals(m, lookup, send, "settled")
         connect_signals(m, send, lookup, "read_progress", "read_progress_en")
-        link(m, self._registers.rq, self._rq_fetch.doorbell)
         connect_via(m, "arrived_slice", Slice(12), self._rq_fetch.arrived, responder.arrived)
 
         m.submodules.runs = runs = RunArbiter(2)
@@ -356,7 +360,13 @@ class Rnic(wiring.Component):
             commands.completions_move.eq(self._completions.moves),
             registers.link.eq(self.link),
             self._port_state.link.eq(self.link),
-            activity.busy.eq(self.tx.valid | self.rx.valid | registers.command.valid | ~commands.swept),
+            activity.busy.eq(
+                self.tx.valid
+                | self.rx.valid
+                | registers.command.valid
+                | ~commands.swept
+                | (commands.closed if self.config.swaps else 0)
+            ),
             self.interrupt.eq(self._events.interrupt & registers.interrupt_enable),
         ]
 
@@ -438,6 +448,47 @@ class Rnic(wiring.Component):
             link(m, source.data, structure.data)
             link(m, structure.done, source.done)
         connect(m, dma.axi, flipped(self.axi))
+
+    def _doorbells(self, m):
+        """To the prefetchers, unless their QP is away."""
+        for name, source, sink in (
+            ("sq", self._registers.sq, self._send.doorbell),
+            ("rq", self._registers.rq, self._rq_fetch.doorbell),
+        ):
+            if not self.config.swaps:
+                link(m, source, sink)
+                continue
+            hold = DoorbellHold(sink.payload.shape())
+            connect_signals(m, self._commands, hold, "closed", "closed_qp")
+            connect_via(m, f"{name}_hold", hold, source, sink)
+
+    def _swaps(self, m):
+        """States that are given away, and come back."""
+        commands, send = self._commands, self._send
+        m.submodules.swap_buffer = buffer = SwapBuffer(max(128, 2 * self.config.window))
+        m.submodules.forced_swaps = forced = ForcedSwaps(self.config.qps, self.config.swap_every)
+        link(m, forced.o, commands.swap)
+        m.d.comb += [
+            forced.skip.eq(commands.swap_skip),
+            buffer.begin.eq(commands.swap_begin),
+            buffer.back.eq(commands.swap_back),
+            commands.swap_full.eq(buffer.full),
+        ]
+        link(m, commands.timers, send.timers)
+        m.d.comb += [
+            self._read_atomic_responder.swap_qp.eq(commands.closed_qp),
+            commands.serving.eq(self._read_atomic_responder.serving),
+        ]
+        for block in (self._lookup, send):
+            connect_signals(m, commands, block, "closed", "closed_qp")
+        for number, name in enumerate(SWAPPED):
+            saved, loaded = (
+                (getattr(send, f"{name}_saved"), getattr(send, f"{name}_loaded"))
+                if name in PARTS
+                else (self._blocks[name].saved, self._blocks[name].loaded)
+            )
+            link(m, saved, buffer.saved[number])
+            link(m, buffer.loaded[number], loaded)
 
     def _count(self, m):
         """Every ``count_…`` output of a block goes to the counter of that name."""

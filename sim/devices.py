@@ -2,7 +2,8 @@
 
 Other worlds give contexts on their own adapters (:meth:`.world.World.context`). The default world is built when the
 first of its devices is opened, with the options that :func:`configure` was given before, or those of the environment:
-``VERBENA_DATA_WIDTH`` (of the engines, in bits), ``VERBENA_SEED`` (of all that is random; without it a seed is drawn,
+``VERBENA_DATA_WIDTH`` (of the engines, in bits), ``VERBENA_SWAP_EVERY`` (cycles from one forced swap of a queue pair to
+the next, for tests; 0: none), ``VERBENA_SEED`` (of all that is random; without it a seed is drawn,
 and told on stderr), ``VERBENA_MEMORY_LATENCY``, ``VERBENA_TRACE`` (prefix of the waveforms' files, and of their views),
 ``VERBENA_CAPTURE`` (a pcapng file for the frames), ``VERBENA_CAPTURE_FRAMES`` (where they are taken: ``sent``,
 ``received`` or ``both``; by default ``sent``, so that each stands in it once, but ``both`` where the adapter is alone
@@ -76,8 +77,9 @@ def tick_text(tick, clock_hz):
 
 
 def configure(**options):
-    """Options of :class:`.world.World` for the devices, and ``data_width`` (of engines of the standard configuration);
-    before the first of them is opened, or after the world was closed. ``RuntimeError`` while it exists.
+    """Options of :class:`.world.World` for the devices, and ``data_width`` and ``swap_every`` of their engines, which
+    have the standard configuration else; before the first of them is opened, or after the world was closed.
+    ``RuntimeError`` while it exists.
     """
     if _world is not None and not _world.closed:
         raise RuntimeError("the simulated world exists already: configure it before a device is opened")
@@ -98,13 +100,17 @@ def _make(options):
     from .model import rnic
     from .world import World
 
-    settings = {key: value for key, value in _options.items() if key != "data_width"}
+    settings = {key: value for key, value in _options.items() if key not in ("data_width", "swap_every")}
     for name, key in (("VERBENA_SEED", "seed"), ("VERBENA_MEMORY_LATENCY", "memory_latency")):
         if (value := setting(name)) is not None:
             options[key] = value
-    width = _options.get("data_width") or setting("VERBENA_DATA_WIDTH")
-    if width:
-        options["design"] = rnic(Config(data_width=width))
+    sizes = {
+        key: value
+        for key, name in (("data_width", "VERBENA_DATA_WIDTH"), ("swap_every", "VERBENA_SWAP_EVERY"))
+        if (value := _options.get(key) or setting(name))
+    }
+    if sizes:
+        options["design"] = rnic(Config(**sizes))
     if "seed" not in options | _options:
         options["seed"] = seed = random.SystemRandom().randrange(1 << 32)
         print(f"verbena: VERBENA_SEED={seed} repeats this simulation", file=sys.stderr, flush=True)

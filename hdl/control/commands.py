@@ -76,6 +76,17 @@ class Commands(wiring.Component):
     responder_error, completer_error, completion_error : streams of ``QpError``
         Queued in :class:`.reports.Reports`, so that no pipeline ever waits. SQ_DRAINED is no error: it becomes an event
         if the QP is in SQD, and changes nothing.
+    timers : stream of ``QpControl``
+        With ``swaps``: SAVE and LOAD.
+    swap : stream of QP index; swap_skip : 1
+        With ``swaps``: this QP gives its state away, and gets it back; taken when that is done. ``swap_skip``: it has
+        none, or is ``serving``, and is left alone. Waits for the command or the report that runs.
+    serving : 1
+        With ``swaps``: READs or atomics of the peer of QP ``closed_qp`` are released and not answered.
+    closed, closed_qp : 1, 12
+        With ``swaps``: meanwhile nothing that begins may be for this QP: no packet, no flush, no doorbell.
+    swap_begin, swap_full, swap_back : 1
+        With ``swaps``: see :class:`.swap_buffer.SwapBuffer`.
     completions_move : 1
         No completion waits to be written, or one is taken. RESET waits for so many such cycles that all completions of
         the QP's old life, which could still be lost and reported, are out of the queues.
@@ -83,9 +94,21 @@ class Commands(wiring.Component):
         Asynchronous events, 16 deep.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, *, swaps=False):
         self.qps = qps
+        self.swaps = swaps
         token = stream.Signature(QpControl)
+        swap = {
+            "timers": Out(token),
+            "swap": In(stream.Signature(range(qps))),
+            "swap_skip": Out(1),
+            "serving": In(1),
+            "closed": Out(1),
+            "closed_qp": Out(12),
+            "swap_begin": Out(1),
+            "swap_full": In(1),
+            "swap_back": Out(1),
+        }
         super().__init__(
             {
                 "command": In(stream.Signature(CommandWord)),
@@ -122,17 +145,19 @@ class Commands(wiring.Component):
                 "completions_move": In(1),
                 "event": Out(stream.Signature(Event)),
             }
+            | (swap if swaps else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.decoder = decoder = Decoder(self.qps)
         m.submodules.contexts = contexts = Contexts(self.qps)
-        m.submodules.tokens = tokens = Tokens(self.qps)
+        m.submodules.tokens = tokens = Tokens(self.qps, swaps=self.swaps)
         m.submodules.replies = replies = Replies()
         m.submodules.reports = reports = Reports(self.qps)
         m.submodules.events = events = Queue(Event, 16)
-        for name in ("requester", "responder", "response_receiver", "completer", "sq_fetch", "rq_fetch"):
+        heard = ("requester", "responder", "response_receiver", "completer", "sq_fetch", "rq_fetch")
+        for name in heard + (("timers",) if self.swaps else ()):
             wiring.connect(m, getattr(tokens, name), wiring.flipped(getattr(self, name)))
         for name in ("requester", "responder", "read_atomic_responder", "response_receiver"):
             m.d.comb += getattr(tokens, f"{name}_done").eq(getattr(self, f"{name}_done"))
@@ -238,6 +263,10 @@ class Commands(wiring.Component):
                     m.next = "REPORT"
                 with m.Elif(self.command.valid):
                     m.next = "DECODE"
+                if self.swaps:
+                    with m.Elif(self.swap.valid):
+                        m.d.sync += [number.eq(self.swap.payload), word.eq(0), action.eq(QpAction.SAVE)]
+                        m.next = "SWAP_ADDRESS"
 
             with m.State("DECODE"):
                 m.d.sync += [
@@ -424,6 +453,9 @@ class Commands(wiring.Component):
                 with m.If(resetting):
                     m.next = "PURGE"
 
+            if self.swaps:
+                self._swap(m, old, tokens.request, number, action)
+
         with m.If(replies.write):
             m.d.comb += [
                 self.mailbox_addr.eq(QP_CONTEXT_WORDS + replies.word),
@@ -431,3 +463,33 @@ class Commands(wiring.Component):
                 self.mailbox_w_en.eq(1),
             ]
         return m
+
+    def _swap(self, m, row, token, number, action):
+        """States in which a QP gives its state away, and gets it back."""
+        m.d.comb += self.closed_qp.eq(number)
+        with m.State("SWAP_ADDRESS"):
+            m.next = "SWAP_WAIT"
+        with m.State("SWAP_WAIT"):
+            m.next = "SWAP_STATE"
+        with m.State("SWAP_STATE"):
+            m.d.comb += [self.swap_begin.eq(1), self.swap_skip.eq(1)]
+            with m.If((row.state == QpState.RESET) | self.serving):
+                m.d.comb += self.swap.ready.eq(1)
+                m.next = "IDLE"
+            with m.Else():
+                m.d.sync += self.closed.eq(1)
+                m.next = "SAVE"
+        with m.State("SAVE"):
+            m.d.comb += token.valid.eq(1)
+            with m.If(token.ready):
+                m.next = "SAVED"
+        with m.State("SAVED"):
+            m.d.sync += action.eq(QpAction.LOAD)
+            with m.If(self.swap_full):
+                m.next = "LOAD"
+        with m.State("LOAD"):
+            m.d.comb += [token.valid.eq(1), self.swap_back.eq(1)]
+            with m.If(token.ready):
+                m.d.comb += self.swap.ready.eq(1)
+                m.d.sync += self.closed.eq(0)
+                m.next = "IDLE"

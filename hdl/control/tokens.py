@@ -9,7 +9,12 @@ from ..stream.transfer import QpControl
 
 __all__ = ["Tokens"]
 
-REQUESTER, RESPONDER, RESPONSE_RECEIVER, COMPLETER, SQ_FETCH, RQ_FETCH = range(6)
+RECEIVER = "response_receiver"
+
+USUAL = ("requester", "responder", RECEIVER, "completer", "sq_fetch", "rq_fetch")
+SAVING = ("requester", "responder", RECEIVER, "timers", "completer", "requester", "sq_fetch", "rq_fetch")
+LOADING = ("responder", RECEIVER, "completer", "timers", "sq_fetch", "rq_fetch", "requester")
+"""Who hears of a token, one after the other: in general, of SAVE, and of LOAD."""
 
 
 class Tokens(wiring.Component):
@@ -18,7 +23,11 @@ class Tokens(wiring.Component):
     RESET goes to all, and waits on its way: for requester, responder and READ/atomic responder, until their tokens have
     come out at the ends of the transmit and the receive path; then for the response receiver's. So what comes to the
     completer and to the prefetchers last belongs to no packet of the old life. DRAIN goes to the requester alone, all
-    others to all but the response receiver.
+    others but these to all but the response receiver.
+
+    SAVE goes the ways of RESET, and waits as it does; but the requester hears STOP first, and SAVE behind the
+    completer, which may want a retry until then. The timers hear it, too, as long as the completer has what they watch.
+    LOAD goes those ways, too, and to the requester last: nothing is sent before all is there.
 
     While ``new``, nothing of an old life is on any path: RESET waits for nobody, and ``under_way`` tells whether tokens
     of it still are.
@@ -32,6 +41,8 @@ class Tokens(wiring.Component):
         The token; ``ready`` when all have it, and RESET has waited.
     new, under_way : 1
     requester, responder, response_receiver, completer, sq_fetch, rq_fetch : streams of ``QpControl``
+    timers : stream of ``QpControl``
+        With ``swaps``.
     requester_done, responder_done, read_atomic_responder_done, response_receiver_done : 1
         Strobes: a RESET token has left the pipeline. Those of a token come after it was taken.
 
@@ -39,10 +50,13 @@ class Tokens(wiring.Component):
     ----------
     most : int
         RESET tokens at most that are on one path at once.
+    swaps : bool
+        There are SAVE and LOAD.
     """
 
-    def __init__(self, most):
+    def __init__(self, most, *, swaps=False):
         self.most = most
+        self.swaps = swaps
         token = stream.Signature(QpControl)
         super().__init__(
             {
@@ -60,56 +74,89 @@ class Tokens(wiring.Component):
                 "read_atomic_responder_done": In(1),
                 "response_receiver_done": In(1),
             }
+            | ({"timers": Out(token)} if swaps else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         action = self.request.payload.action
-        ports = [self.requester, self.responder, self.response_receiver, self.completer, self.sq_fetch, self.rq_fetch]
-        target = Signal(range(len(ports)))
+        ports = {name: getattr(self, name) for name in USUAL + (("timers",) if self.swaps else ())}
+        numbers = {name: number for number, name in enumerate(ports)}
         open_ = Signal(len(ports))  # said and not taken
         reset, alone, may = Signal(), Signal(), Signal()
-        for number, port in enumerate(ports):
+        save, load = Signal(), Signal()
+        passes = Signal()  # it goes through the pipelines, and is waited for at their ends
+        for number, port in enumerate(ports.values()):
             m.d.comb += [port.valid.eq(open_[number]), port.payload.eq(self.request.payload)]
             with m.If(port.ready):
                 m.d.sync += open_[number].eq(0)
         m.d.comb += [
             reset.eq(action == QpAction.RESET),
             alone.eq(action == QpAction.DRAIN),
+            passes.eq(reset | save | load),
         ]
 
-        # Who is told first of what comes out at each end.
+        # -- Its way: whom it is said to, and what is waited for before.
+        step = Signal(range(max(map(len, (USUAL, SAVING, LOADING)))))
+        target, last = Signal(range(len(ports))), Signal()
+        received = Signal()  # the response receiver had it in the step before
+
+        def way(names):
+            for number, name in enumerate(names):
+                with m.Case(number):
+                    m.d.comb += [
+                        target.eq(numbers[name]),
+                        last.eq(number == len(names) - 1),
+                        received.eq(number > 0 and names[number - 1] == RECEIVER),
+                    ]
+
+        with m.If(~(save | load)):
+            with m.Switch(step):
+                way(USUAL)
+        if self.swaps:
+            m.d.comb += [save.eq(action == QpAction.SAVE), load.eq(action == QpAction.LOAD)]
+            for mine, names in ((save, SAVING), (load, LOADING)):
+                with m.If(mine), m.Switch(step):
+                    way(names)
+            with m.If(save & (step == 0)):
+                m.d.comb += self.requester.payload.action.eq(QpAction.STOP)
+
+        # Who is told of what comes out at each end. What comes to the requester in a later step stays there.
         paths = [
-            (REQUESTER, self.requester_done),
-            (RESPONDER, self.responder_done),
-            (RESPONDER, self.read_atomic_responder_done),
-            (RESPONSE_RECEIVER, self.response_receiver_done),
+            ("requester", self.requester_done),
+            ("responder", self.responder_done),
+            ("responder", self.read_atomic_responder_done),
+            (RECEIVER, self.response_receiver_done),
         ]
         said = Signal()
         out = Signal(len(paths))
         for path, (first, done) in enumerate(paths):
             count = Signal(range(self.most + 1), name=f"under_way_{path}")
-            m.d.sync += [count.eq(count + (said & (target == first)) - done), out[path].eq(count == 0)]
-        m.d.comb += [said.eq(may & reset), self.under_way.eq(~out.all())]
+            mine = said & (target == numbers[first])
+            if first == "requester":
+                mine &= step == 0
+            m.d.sync += [count.eq(count + mine - done), out[path].eq(count == 0)]
+        m.d.comb += [said.eq(may & passes), self.under_way.eq(~out.all())]
 
+        to_receiver = target == numbers[RECEIVER]
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += target.eq(REQUESTER)
+                m.d.sync += step.eq(0)
                 with m.If(self.request.valid):
                     m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += may.eq(1)
-                with m.If(target == RESPONSE_RECEIVER):
-                    m.d.comb += may.eq(~reset | self.new | out[:3].all())
-                with m.Elif(target == COMPLETER):
-                    m.d.comb += may.eq(~reset | self.new | out[3])
+                with m.If(to_receiver):
+                    m.d.comb += may.eq(~passes | self.new | out[:3].all())
+                with m.Elif(received):
+                    m.d.comb += may.eq(~passes | self.new | out[3])
                 with m.If(may):
-                    m.d.sync += open_.bit_select(target, 1).eq(reset | (target != RESPONSE_RECEIVER))
+                    m.d.sync += open_.bit_select(target, 1).eq(passes | ~to_receiver)
                     m.next = "TAKEN"
             with m.State("TAKEN"), m.If(~open_.any()):
-                m.d.sync += target.eq(target + 1)
+                m.d.sync += step.eq(step + 1)
                 m.next = "SAY"
-                with m.If(alone | (target == RQ_FETCH)):
+                with m.If(alone | last):
                     m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += self.request.ready.eq(1)

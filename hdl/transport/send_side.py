@@ -16,6 +16,7 @@ from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
 from ..stream.slice import Slice
 from ..stream.transfer import AccessRequest, AttributeWrite, Completion, Done, QpControl, QpError, ReadRequest
+from ..stream.words import WORD_BITS, SavedWord
 from .common.layouts import Failure, ResponseJob
 from .completer.completer import Completer
 from .completer.response_receiver import ResponseReceiver
@@ -25,7 +26,10 @@ from .requester.requester_outputs import Reply
 from .timers.timers import Timers
 from .tx.transmit_merge import Source, TransmitMerge
 
-__all__ = ["SendSide", "send_side_members"]
+__all__ = ["PARTS", "SendSide", "send_side_members"]
+
+PARTS = ("requester", "response_receiver", "completer", "timers", "sq_fetch")
+"""Those with state of a QP."""
 
 
 def send_side_members(data_width):
@@ -106,6 +110,10 @@ class SendSide(wiring.Component):
     completion : stream of ``Completion``
     sq, entry : ``StructureRead``
         Send WQEs; scatter/gather entries of READs.
+    timers : stream of ``QpControl``; closed, closed_qp : 1, 12
+        With ``config.swaps``: SAVE and LOAD; and the QP that is away, or going.
+    requester_saved, requester_loaded, …
+        With ``config.swaps``, of each of :data:`PARTS`: streams of ``SavedWord`` and of words.
     count_… : 1
         Counters, see :data:`verbena.hdl.abi.counters.COUNTERS`.
 
@@ -124,19 +132,32 @@ class SendSide(wiring.Component):
             | {"attribute": In(AttributeWrite), "attribute_en": In(1)}
             | {name: Out(StructureRead(config.data_width)) for name in self.readers}
             | {f"count_{name}": Out(1) for name in counts}
+            | (self._swapped() if config.swaps else {})
+        )
+
+    @staticmethod
+    def _swapped():
+        """What the parts with state of a QP give away, and get back, and what the timers must know besides."""
+        timers = {"timers": In(stream.Signature(QpControl)), "closed": In(1), "closed_qp": In(12)}
+        return (
+            timers
+            | {f"{part}_saved": Out(stream.Signature(SavedWord)) for part in PARTS}
+            | {f"{part}_loaded": In(stream.Signature(WORD_BITS)) for part in PARTS}
         )
 
     def elaborate(self, platform):
         m = Module()
         c = self.config
         m.submodules.fetcher = fetcher = RingPrefetcher.send(
-            c.data_width, c.qps, c.send_blocks, c.send_quota, reads=c.send_reads
+            c.data_width, c.qps, c.send_blocks, c.send_quota, reads=c.send_reads, swaps=c.swaps
         )
-        m.submodules.requester = requester = Requester(c.qps, c.window, c.data_width, c.send_blocks)
+        m.submodules.requester = requester = Requester(c.qps, c.window, c.data_width, c.send_blocks, swaps=c.swaps)
         m.submodules.merge = merge = TransmitMerge()
-        m.submodules.response_receiver = response_receiver = ResponseReceiver(c.qps, c.data_width, c.read_targets)
-        m.submodules.completer = completer = Completer(c.qps, c.window)
-        m.submodules.timers = timers = Timers(c.qps)
+        m.submodules.response_receiver = response_receiver = ResponseReceiver(
+            c.qps, c.data_width, c.read_targets, swaps=c.swaps
+        )
+        m.submodules.completer = completer = Completer(c.qps, c.window, swaps=c.swaps)
+        m.submodules.timers = timers = Timers(c.qps, swaps=c.swaps)
 
         # -- Doorbell, fetch, turn.
         m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
@@ -202,6 +223,13 @@ class SendSide(wiring.Component):
         connect(m, completer.reply, flipped(self.completer_reply))
         connect(m, completer.error, flipped(self.completer_error))
         m.d.comb += [self.requester_done.eq(self.token_done), self.response_receiver_done.eq(completer.token_done)]
+        if c.swaps:
+            connect(m, flipped(self.timers), timers.control)
+            connect_signals(m, self, timers, "closed", "closed_qp")
+            swapped = zip(PARTS, (requester, response_receiver, completer, timers, fetcher), strict=True)
+            for name, part in swapped:
+                connect(m, part.saved, flipped(getattr(self, f"{name}_saved")))
+                connect(m, flipped(getattr(self, f"{name}_loaded")), part.loaded)
         connect_signals(m, self, timers, "tick", "rest")
         connect_signals(m, timers, self, "next_due")
         for part in (*parts.values(), response_receiver, timers):

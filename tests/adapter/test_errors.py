@@ -116,6 +116,7 @@ def test_write_without_the_qp_flag():
         assert completion(c.cq).status == S.IBV_WC_REM_ACCESS_ERR
 
 
+@pytest.mark.exact
 @pytest.mark.every_width
 def test_a_peer_that_is_refused_does_not_blame_a_read():
     """Its WRITE comes between the responses of a READ: the READ is flushed, as nothing is wrong with its region."""

@@ -336,7 +336,7 @@ def test_a_peer_that_names_its_responses_wrongly(pair, answers, good):
     state(b, ibv_qp_state.IBV_QPS_RESET)
     size = (len(answers) - 1) * MTU + 8
     send(a, READ, [sge(a, 0, size)], wr_id=1, remote=(b, 0))
-    settle(300)
+    settle(1500)
     for number, opcode in enumerate(answers):
         payload = bytes([number + 1]) * (MTU if number < len(answers) - 1 else 8)
         aeth = b"" if opcode == MIDDLE else struct.pack(">I", 0x1F000001)
@@ -354,7 +354,7 @@ def test_a_response_that_says_nak(pair, opcode, syndrome):
     before = fill(a, 26)
     state(b, ibv_qp_state.IBV_QPS_RESET)
     post(a, b, READ if opcode == ONLY else FETCH_ADD, 8)
-    settle(300)
+    settle(1500)
     body = struct.pack(">I", syndrome << 24 | 1) + bytes(8)
     world().adapters[A].inject(frame_to(a, b, opcode, a.psn, body))
     wc = completion(a.cq)
@@ -380,7 +380,7 @@ def test_each_fatal_nak(pair, opcode, syndrome, status):
     post(a, b, WRITE, 8, 0)
     post(a, b, opcode, 8, 1)
     send(a, WRITE, [sge(a, 0, 8)], wr_id=2, remote=(b, 0), flags=0)
-    settle(300)
+    settle(1500)
     world().adapters[A].inject(acknowledgement(a, b, a.psn + 1, syndrome))
     wcs = completion(a.cq, 3)
     assert [wc.wr_id for wc in wcs] == [0, 1, 2]
@@ -519,7 +519,7 @@ def test_draining(pair):
     fill(a, 23)
     harm(A, 2, "lose")
     first = [post(a, b, WRITE, 1000, n) for n in range(3)]
-    settle(300)
+    settle(1500)
     attr = QPAttr(qp_state=ibv_qp_state.IBV_QPS_SQD)
     attr.en_sqd_async_notify = 1
     a.qp.modify(attr, ibv_qp_attr_mask.IBV_QP_STATE | ibv_qp_attr_mask.IBV_QP_EN_SQD_ASYNC_NOTIFY)

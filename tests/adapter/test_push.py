@@ -28,6 +28,8 @@ from streams import make_rng
 from verbena.hdl.abi.registers import PAGE, QP_PAGES, QP_PUSH, QpDoorbell
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags
 
+pytestmark = pytest.mark.exact
+
 SIZE = 1 << 14
 INLINE = SIGNALED | ibv_send_flags.IBV_SEND_INLINE
 

@@ -193,6 +193,7 @@ def test_all_queue_pairs_at_once():
         assert b.mr.read(SIZE, 0) == expected
 
 
+@pytest.mark.exact
 def test_a_send_beside_writes_waits_for_few_of_their_packets():
     """For the one on the wire, and four that have their turn before it: or, where that is more, what is read ahead."""
     cycles, packet = mixed("WRITE", "own")["latency_cycles"], wire_cycles(WRITE, 4096, 4096, data_width())

@@ -38,6 +38,7 @@ def pair():
         world().set_faults(Faults())
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize(("mtu", "most"), [(4096, 2000), (1024, 1000), (256, 1000)])
 def test_a_small_message_under_the_peers_large_reads(pair, mtu, most):
     """The adapter that sends it answers READs meanwhile, as fast as the wire takes it."""
@@ -84,6 +85,7 @@ def test_new_pages_do_not_slow_down_who_receives(pair):
     assert new <= 1.02 * known, f"{new / known:.3f}"
 
 
+@pytest.mark.exact
 @pytest.mark.every_width
 @pytest.mark.parametrize("mtu", [4096, pytest.param(1024, marks=pytest.mark.slow)])
 def test_a_lost_response_costs_little(pair, mtu):
@@ -104,6 +106,7 @@ def test_a_lost_response_costs_little(pair, mtu):
     assert a.mr.read(len(source), 0) == source
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize(("loss", "count"), [(0.01, 48), pytest.param(0.05, 160, marks=pytest.mark.slow)])
 def test_reads_over_a_bad_wire(pair, loss, count):
     """Within 10 % of what an ideal go-back-N reaches, with the round trip of a READ that is asked for again."""

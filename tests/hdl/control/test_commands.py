@@ -15,15 +15,18 @@ DONE = {
     "responder": ("responder", "read_atomic_responder"),
     "response_receiver": ("response_receiver",),
 }
-"""Whose RESET token comes out of which pipelines."""
+"""Whose token comes out of which pipelines, if it is one of :data:`PASSAGES`."""
+
+PASSAGES = ((QpAction.RESET, QpAction.SAVE, QpAction.LOAD), (QpAction.RESET, QpAction.STOP))
+"""Of all but the requester, and of the requester."""
 
 
 class Bench:
     """Mailbox, pipelines and observers around a command block. ``log`` holds what happened, in order."""
 
-    def __init__(self, seed=None, drain=20):
+    def __init__(self, seed=None, drain=20, swaps=False):
         self.rng = make_rng(seed)
-        self.dut = shared(Commands, QPS)
+        self.dut = shared(Commands, QPS, swaps=swaps)
         self.mailbox = [0] * 64
         self.log = []
         self.drain = drain
@@ -61,7 +64,7 @@ class Bench:
                 ctx.set(port.ready, 0)
                 item = plain(payload)
                 self.log.append((name, item["qp"], item["action"], item["psn"]))
-                for end in DONE.get(name, ()) if item["action"] == QpAction.RESET else ():
+                for end in DONE.get(name, ()) if item["action"] in PASSAGES[name == "requester"] else ():
                     for _ in range(self.rng.randrange(self.drain)):
                         await ctx.tick()
                     self.log.append((end, "out"))
@@ -108,7 +111,8 @@ class Bench:
         async def take_events(ctx):
             await collect(ctx, self.dut.event, self.events)
 
-        tokens = [self.token(name) for name in TOKENS]
+        names = TOKENS + (("timers",) if self.dut.swaps else ())
+        tokens = [self.token(name) for name in names]
         background = [
             self.memory,
             self.attributes,
@@ -500,3 +504,61 @@ def test_many_reports_lose_none_and_keep_each_source_in_order():
         assert [qp for qp in told if any(item.qp == qp for item in items)] == [i.qp for i in items if i.event != 255]
     moved = [entry[1] for entry in bench.log if entry[0] == "qp" and entry[2:] == (0, _words(state=QpState.ERR)[0])]
     assert sorted(moved) == list(range(QPS))
+
+
+def test_a_swap_closes_the_qp_and_keeps_commands_waiting():
+    """Its state goes and comes back by tokens; a QP in RESET is passed over; a command waits until it is over."""
+    bench = Bench(swaps=True)
+    dut = bench.dut
+    first = TOKENS.index("responder")
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, QPS + 3, words=_words(state=QpState.RTS))
+        del bench.log[:]
+        ctx.set(dut.swap.payload, 2)
+        ctx.set(dut.swap.valid, 1)
+        _, _, skipped = await until(ctx, dut.swap.ready, dut.swap_skip)
+        assert skipped
+        ctx.set(dut.serving, 1)
+        ctx.set(dut.swap.payload, 3)
+        _, _, skipped = await until(ctx, dut.swap.ready, dut.swap_skip)
+        assert skipped
+        assert not bench.log
+        assert not ctx.get(dut.closed)
+        ctx.set(dut.serving, 0)
+        await until(ctx, dut.closed)
+        assert ctx.get(dut.closed_qp) == 3
+        reset = bench.command(ctx, Command.MODIFY_QP, QPS + 3, QpAction.RESET, _words())
+        ctx.set(dut.swap.valid, 1)
+        assert await reset == CommandStatus.OK
+
+    async def buffer(ctx):
+        while ("rq_fetch", 3, QpAction.SAVE, 0) not in bench.log:
+            assert not ctx.get(dut.swap_back)
+            await ctx.tick()
+        await ctx.tick().repeat(40)
+        assert not ctx.get(dut.swap_back)
+        bench.log.append("full")
+        ctx.set(dut.swap_full, 1)
+        await until(ctx, dut.swap_back)
+        assert ctx.get(dut.closed)
+        _, _, skipped = await until(ctx, dut.swap.ready, dut.swap_skip)
+        assert not skipped
+        ctx.set(dut.swap.valid, 0)
+        bench.log.append("over")
+
+    async def until(ctx, signal, *more):
+        while True:
+            sampled = await ctx.tick().sample(signal, *more)
+            if sampled[2]:
+                return sampled[:2] + sampled[3:]
+
+    bench.run(host, buffer)
+    tokens = [entry for entry in bench.log if entry in ("full", "over") or entry[0] in (*TOKENS, "timers")]
+    tokens = [entry for entry in tokens if isinstance(entry, str) or entry[1] != "out"]
+    full, over = tokens.index("full"), tokens.index("over")
+    assert {action for _, _, action, _ in tokens[:full]} == {QpAction.STOP, QpAction.SAVE}
+    assert {action for _, _, action, _ in tokens[full + 1 : over]} == {QpAction.LOAD}
+    assert {action for _, _, action, _ in tokens[over + 1 :]} == {QpAction.RESET}
+    assert [name for name, *_ in tokens[over + 1 :]][first] == "responder"
+    assert {name for name, *_ in tokens[:full]} == {name for name, *_ in tokens[full + 1 : over]} == {*TOKENS, "timers"}

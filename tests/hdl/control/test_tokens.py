@@ -9,10 +9,13 @@ MOST = ["requester", "responder", "completer", "sq_fetch", "rq_fetch"]
 ALL = ["requester", "responder", "response_receiver", "completer", "sq_fetch", "rq_fetch"]
 
 
+PASSAGES = [QpAction.RESET, QpAction.SAVE, QpAction.LOAD]
+
+
 def say(actions, answers=()):
     """Says the tokens; ``answers`` are the strobes that come, in their order, when all before them have. The log."""
     rng = make_rng()
-    dut = Tokens(4)
+    dut = Tokens(4, swaps=True)
     log = []
 
     def block(name):
@@ -40,7 +43,7 @@ def say(actions, answers=()):
 
     async def ends(ctx):
         for after, name in answers:
-            while (after, QpAction.RESET) not in log:
+            while not {(after, action) for action in PASSAGES} & set(log):
                 await ctx.tick()
             for _ in range(30):  # time enough to go on without it
                 await ctx.tick()
@@ -50,7 +53,7 @@ def say(actions, answers=()):
             await ctx.tick()
             ctx.set(strobe, 0)
 
-    simulate(dut, host, ends, background=[block(name) for name in ALL], seed=rng.seed_value)
+    simulate(dut, host, ends, background=[block(name) for name in [*ALL, "timers"]], seed=rng.seed_value)
     return log
 
 
@@ -60,6 +63,39 @@ def test_reset_waits_for_every_end(last):
     log = say([QpAction.RESET], [*(("responder", name) for name in ends), ("response_receiver", "response_receiver")])
     tokens = [(name, QpAction.RESET) for name in ALL]
     assert log == [*tokens[:2], *ends, tokens[2], "response_receiver", *tokens[3:], "over"]
+
+
+@pytest.mark.parametrize("last", ["requester", "responder", "read_atomic_responder"])
+def test_save_waits_as_reset_does_and_the_requester_hears_it_twice(last):
+    ends = [name for name in ("requester", "responder", "read_atomic_responder") if name != last] + [last]
+    answers = [*(("responder", name) for name in ends), ("response_receiver", "response_receiver")]
+    saves = {name: (name, QpAction.SAVE) for name in [*ALL, "timers"]}
+    assert say([QpAction.SAVE], answers) == [
+        ("requester", QpAction.STOP),
+        saves["responder"],
+        *ends,
+        saves["response_receiver"],
+        "response_receiver",
+        *(saves[name] for name in ("timers", "completer", "requester", "sq_fetch", "rq_fetch")),
+        "over",
+    ]
+
+
+@pytest.mark.parametrize("ends", [("responder", "read_atomic_responder"), ("read_atomic_responder", "responder")])
+def test_load_comes_to_the_requester_last(ends):
+    answers = [*(("responder", name) for name in ends), ("response_receiver", "response_receiver")]
+    loads = {name: (name, QpAction.LOAD) for name in [*ALL, "timers"]}
+    log = say([QpAction.LOAD, QpAction.ERROR], answers)
+    assert log == [
+        loads["responder"],
+        *ends,
+        loads["response_receiver"],
+        "response_receiver",
+        *(loads[name] for name in ("completer", "timers", "sq_fetch", "rq_fetch", "requester")),
+        "over",
+        *((name, QpAction.ERROR) for name in MOST),
+        "over",
+    ]
 
 
 def test_the_others_wait_for_nothing():
