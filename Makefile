@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo examples test test-quick test-slow test-verilog test-widths interop node-interop soft-roce soft-roce-shell captures pages soak hostile kills formal lint format bench area area-xilinx bitstream netlist node model speed clean
+.PHONY: help venv tools demo examples test test-quick test-slow test-verilog test-widths interop node-interop soft-roce soft-roce-shell captures pages soak hostile kills swaps formal lint format bench area area-xilinx bitstream netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -86,17 +86,22 @@ formal: $(READY) ## Prove properties of the PSN and ACK logic with an SMT solver
 # Many points on all cores, or on a Dask cluster (SCHEDULER=tcp://HOST:PORT); the folder gets sweep.csv.
 SWEEP = PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m verbena.sim.sweep $(if $(JOBS),--jobs $(JOBS)) $(if $(SCHEDULER),--scheduler $(SCHEDULER))
 
-soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS= WIDTH= ADAPTERS= UNREST=; SEEDS=1..8 SCHEDULER= JOBS= for many)
+soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS= WIDTH= ADAPTERS= UNREST= SWAP_EVERY=; SEEDS=1..8 SCHEDULER= JOBS= for many)
 	$(if $(SEEDS),$(SWEEP) --seeds $(SEEDS) --output build/soak-sweep verbena.sim.soak --seed '{seed}' --captures '{folder}',$(BIN)/python -m verbena.sim.soak) \
 		$(if $(SEED),--seed $(SEED)) $(if $(LOSS),--loss $(LOSS)) \
 		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PAIRS),--pairs $(PAIRS)) \
-		$(if $(WIDTH),--width $(WIDTH)) $(if $(ADAPTERS),--adapters $(ADAPTERS)) $(if $(UNREST),--unrest $(UNREST))
+		$(if $(WIDTH),--width $(WIDTH)) $(if $(ADAPTERS),--adapters $(ADAPTERS)) $(if $(UNREST),--unrest $(UNREST)) $(if $(SWAP_EVERY),--swap-every $(SWAP_EVERY))
 
 hostile: $(READY) ## Send mutated frames to an adapter (FRAMES=112000, one in ten is left as it is; WIDTH=)
 	VERBENA_FRAMES=$(or $(FRAMES),112000) $(if $(WIDTH),VERBENA_DATA_WIDTH=$(WIDTH)) $(BIN)/python -m pytest -q tests/adapter/test_hostile_frames.py -k harm
 
 kills: $(READY) ## Kill a driver in the midst of traffic (KILLS=200; WIDTH=)
 	VERBENA_KILLS=$(or $(KILLS),200) $(if $(WIDTH),VERBENA_DATA_WIDTH=$(WIDTH)) $(BIN)/python -m pytest -q tests/adapter/test_lives.py -m '' -k driver_is_killed
+
+# Not more often than every 8192 cycles where the memory takes 2000: what was fetched would be gone before it is used.
+swaps: $(READY) ## Run the whole adapters' tests and a soak while queue pairs give their state away and get it back (EVERY=8192; takes 10 to 20 minutes)
+	VERBENA_SWAP_EVERY=$(or $(EVERY),8192) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not exact' tests/adapter
+	$(BIN)/python -m verbena.sim.soak --seed 3 --loss 1 --operations 4000 --swap-every 1500
 
 lint: $(READY) ## Check format and style; `make format` mends what can be mended
 	$(BIN)/ruff format --check --quiet .

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from verbena.sw.tools.command import command_line
 
+from ...hdl.config import Config
 from ..console import Console, Table, box
 from ..devices import default_tick, tick_text
+from ..model import rnic
 from ..world import World
 from .connection import Connection
 from .disturbances import KINDS, Disturbances
@@ -43,14 +45,16 @@ class Soak:
         Of the engines, in bits.
     unrest : float
         Probability of a disturbance (:mod:`.disturbances`), a step.
+    swap_every : int
+        Cycles from one forced swap of a queue pair to the next, in each engine; 0: none.
     """
 
-    def __init__(self, seed, loss, pairs=8, adapters=3, data_width=64, unrest=UNREST):
+    def __init__(self, seed, loss, pairs=8, adapters=3, data_width=64, unrest=UNREST, swap_every=0):
         self.random = random.Random(seed)
         self.unrest = unrest
         self.loss = loss
         self.timeout = timeout_for(pairs, data_width, loss)
-        self.world = World(adapters, seed=seed, data_width=data_width)
+        self.world = World(adapters, rnic(Config(data_width=data_width, swap_every=swap_every)), seed=seed)
         self.lives = Lives(self.random)
         self.hosts = [Host(self.world, index, 64 * pairs) for index in range(adapters)]
         self.senders, self.receivers = {}, {}  # (host, QP number): flow
@@ -178,12 +182,15 @@ def _arguments(argv):
     parser.add_argument("--adapters", type=int, default=3, help="on one wire (%(default)s)")
     parser.add_argument("--width", type=int, default=64, help="of the engines' bus: 64, 128, 256 or 512 bits")
     parser.add_argument("--unrest", type=float, default=100 * UNREST, help="disturbances in 100 steps (%(default)g)")
+    parser.add_argument("--swap-every", type=int, default=0, help="cycles from one forced swap of a QP to the next")
     parser.add_argument("--captures", type=Path, default=Path("build/soak"))
     args = parser.parse_args(argv)
     if not 0 <= args.loss <= 50 or not 1 <= args.pairs <= 32 or args.operations < 1:
         parser.error("loss must be 0 to 50, pairs 1 to 32, operations positive")
     if not 1 <= args.adapters <= 8 or not 0 <= args.unrest <= 100 or args.width not in (64, 128, 256, 512):
         parser.error("adapters must be 1 to 8, unrest 0 to 100, width 64, 128, 256 or 512")
+    if not 0 <= args.swap_every <= 1 << 24:
+        parser.error(f"swap-every must be 0 to {1 << 24}")
     if args.seed is None:
         args.seed = random.SystemRandom().getrandbits(31)
     return args
@@ -211,7 +218,7 @@ def main(argv=None):
     args = _arguments(argv)
     console = Console(width=None if sys.stdout.isatty() else 120)
     again = f"make soak SEED={args.seed} LOSS={args.loss:g} OPERATIONS={args.operations} PAIRS={args.pairs}"
-    for name, default in (("width", 64), ("adapters", 3), ("unrest", 100 * UNREST)):
+    for name, default in (("width", 64), ("adapters", 3), ("unrest", 100 * UNREST), ("swap_every", 0)):
         if (value := getattr(args, name)) != default:
             again += f" {name.upper()}={value:g}"
     console.print(f"seed {args.seed}, {args.loss:g} % of each fault; to repeat: {again}")
@@ -219,7 +226,7 @@ def main(argv=None):
     captures = [args.captures / "before.pcapng", args.captures / "last.pcapng"]
     for path in captures:
         path.unlink(missing_ok=True)
-    soak = Soak(args.seed, args.loss / 100, args.pairs, args.adapters, args.width, args.unrest / 100)
+    soak = Soak(args.seed, args.loss / 100, args.pairs, args.adapters, args.width, args.unrest / 100, args.swap_every)
     console.print(tick_text(default_tick(), soak.world.clock_hz), highlight=False)
     with soak.world:
         soak.world.capture(captures[1])

@@ -37,6 +37,19 @@ def test_a_wire_that_loses_much():
     assert all(0 < length <= longest_for(0.1, flow.mtu, 1 << 20) for flow, length in longest.items())
 
 
+@pytest.mark.slow
+def test_queue_pairs_give_their_state_away_and_get_it_back():
+    """All kinds of operations over a bad wire, and every 1500 cycles another queue pair of each adapter is away."""
+    soak = Soak(11, 0.01, pairs=6, adapters=2, swap_every=1500)
+    with soak.world:
+        while soak.done < 600:
+            soak.step()
+        soak.drain()
+        report = soak.report()
+    assert sum(report["faults"].values()) > 50
+    assert len(report["by kind"]) == 7
+
+
 def test_command_line(capsys, tmp_path):
     assert run.main(["--seed", "3", "--operations", "30", "--pairs", "2", "--captures", str(tmp_path)]) == 0
     text = capsys.readouterr().out
