@@ -39,8 +39,8 @@ def test_a_wire_that_loses_much():
 
 @pytest.mark.slow
 def test_queue_pairs_give_their_state_away_and_get_it_back():
-    """All kinds of operations over a bad wire, and every 1500 cycles another queue pair of each adapter is away."""
-    soak = Soak(11, 0.01, pairs=6, adapters=2, swap_every=1500)
+    """All kinds of operations over a bad wire, and every 1024 cycles another queue pair of each adapter is away."""
+    soak = Soak(11, 0.01, pairs=6, adapters=2, swap_every=1024)
     with soak.world:
         while soak.done < 600:
             soak.step()
