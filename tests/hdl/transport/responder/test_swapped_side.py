@@ -323,7 +323,7 @@ class World:
             *(self.loader(name) for name in BLOCKS),
             *(self.collector(getattr(dut, f"{name}_saved"), self.words[name]) for name in BLOCKS),
         ]  # fmt: skip
-        simulate(dut, self.script, background=background, seed=self.rng.seed_value, deadline=200_000)
+        simulate(dut, self.script, background=background, seed=self.rng.seed_value, deadline=40_000)
         for peer in self.peers:
             assert peer.written == peer.writes
             assert peer.moved == peer.in_memory == self.bytes_before(peer, peer.total)
