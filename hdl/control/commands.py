@@ -84,7 +84,8 @@ class Commands(wiring.Component):
     serving : 1
         With ``swaps``: READs or atomics of the peer of QP ``closed_qp`` are released and not answered.
     closed, closed_qp : 1, 12
-        With ``swaps``: meanwhile nothing that begins may be for this QP: no packet, no flush, no doorbell.
+        With ``swaps``: meanwhile, and until all that was reported is done, nothing that begins may be for this QP: no
+        packet, no flush, no doorbell.
     swap_begin, swap_full, swap_back : 1
         With ``swaps``: see :class:`.swap_buffer.SwapBuffer`.
     completions_move : 1
@@ -259,6 +260,10 @@ class Commands(wiring.Component):
                     m.next = "IDLE"
             with m.State("IDLE"):
                 m.d.sync += [holding.eq(0), reporting.eq(0), starting.eq(0), resetting.eq(0)]
+                if self.swaps:
+                    # A QP that has failed must be in ERR when it opens: its poison is gone.
+                    with m.If(reports.empty):
+                        m.d.sync += self.closed.eq(0)
                 with m.If(reports.o.valid):
                     m.next = "REPORT"
                 with m.Elif(self.command.valid):
@@ -266,6 +271,7 @@ class Commands(wiring.Component):
                 if self.swaps:
                     with m.Elif(self.swap.valid):
                         m.d.sync += [number.eq(self.swap.payload), word.eq(0), action.eq(QpAction.SAVE)]
+                        m.d.sync += self.closed_qp.eq(self.swap.payload)
                         m.next = "SWAP_ADDRESS"
 
             with m.State("DECODE"):
@@ -454,7 +460,7 @@ class Commands(wiring.Component):
                     m.next = "PURGE"
 
             if self.swaps:
-                self._swap(m, old, tokens.request, number, action)
+                self._swap(m, old, tokens.request, action)
 
         with m.If(replies.write):
             m.d.comb += [
@@ -464,9 +470,8 @@ class Commands(wiring.Component):
             ]
         return m
 
-    def _swap(self, m, row, token, number, action):
+    def _swap(self, m, row, token, action):
         """States in which a QP gives its state away, and gets it back."""
-        m.d.comb += self.closed_qp.eq(number)
         with m.State("SWAP_ADDRESS"):
             m.next = "SWAP_WAIT"
         with m.State("SWAP_WAIT"):
@@ -491,5 +496,4 @@ class Commands(wiring.Component):
             m.d.comb += [token.valid.eq(1), self.swap_back.eq(1)]
             with m.If(token.ready):
                 m.d.comb += self.swap.ready.eq(1)
-                m.d.sync += self.closed.eq(0)
                 m.next = "IDLE"

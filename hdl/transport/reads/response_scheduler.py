@@ -84,7 +84,7 @@ class ResponseScheduler(wiring.Component):
     loaded : ``ResponseCounts``
         With ``end``, if the turn is LOAD's: what they are from now on. After other tokens they are 0.
     swap_qp, serving : 12, 1
-        Entries of the QP are released and not answered, 1 cycle later.
+        Entries of the QP are released and not answered, and will be; 1 cycle later.
     """
 
     def __init__(self, qps, *, swaps=False):
@@ -147,7 +147,7 @@ class ResponseScheduler(wiring.Component):
         if self.swaps:
             asked = rows.read_port(domain="comb")
             m.d.comb += asked.addr.eq(self.swap_qp)
-            m.d.sync += self.serving.eq(asked.data.released != asked.data.served[:5])
+            m.d.sync += self.serving.eq((asked.data.released != asked.data.served[:5]) & ~asked.data.dead)
             # The acknowledger has heard all answers of the QP, but the last one may still have to be counted here.
             all_counted = Signal()
             saves = release.token & (release.passage == Passage.SAVE)

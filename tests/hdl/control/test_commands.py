@@ -539,6 +539,8 @@ def test_a_swap_closes_the_qp_and_keeps_commands_waiting():
         await ctx.tick().repeat(40)
         assert not ctx.get(dut.swap_back)
         bench.log.append("full")
+        # It failed before it gave its state away: it must be in ERR when it opens.
+        await send_all(ctx, dut.responder_error, [{"qp": 3, "event": EventType.QP_ACCESS_ERR}])
         ctx.set(dut.swap_full, 1)
         await until(ctx, dut.swap_back)
         assert ctx.get(dut.closed)
@@ -546,6 +548,11 @@ def test_a_swap_closes_the_qp_and_keeps_commands_waiting():
         assert not skipped
         ctx.set(dut.swap.valid, 0)
         bench.log.append("over")
+        assert ctx.get(dut.closed)
+        while ctx.get(dut.closed):
+            assert ctx.get(dut.closed_qp) == 3
+            await ctx.tick()
+        bench.log.append("open")
 
     async def until(ctx, signal, *more):
         while True:
@@ -554,11 +561,14 @@ def test_a_swap_closes_the_qp_and_keeps_commands_waiting():
                 return sampled[:2] + sampled[3:]
 
     bench.run(host, buffer)
-    tokens = [entry for entry in bench.log if entry in ("full", "over") or entry[0] in (*TOKENS, "timers")]
+    tokens = [entry for entry in bench.log if entry in ("full", "over", "open") or entry[0] in (*TOKENS, "timers")]
     tokens = [entry for entry in tokens if isinstance(entry, str) or entry[1] != "out"]
     full, over = tokens.index("full"), tokens.index("over")
     assert {action for _, _, action, _ in tokens[:full]} == {QpAction.STOP, QpAction.SAVE}
     assert {action for _, _, action, _ in tokens[full + 1 : over]} == {QpAction.LOAD}
-    assert {action for _, _, action, _ in tokens[over + 1 :]} == {QpAction.RESET}
-    assert [name for name, *_ in tokens[over + 1 :]][first] == "responder"
+    ready = tokens.index("open")
+    assert [action for _, _, action, _ in tokens[over + 1 : ready]] == [QpAction.ERROR] * len(MOST)
+    assert ("qp", 3, 0, _words(state=QpState.ERR)[0]) in bench.log[: bench.log.index("open")]
+    assert {action for _, _, action, _ in tokens[ready + 1 :]} == {QpAction.RESET}
+    assert [name for name, *_ in tokens[ready + 1 :]][first] == "responder"
     assert {name for name, *_ in tokens[:full]} == {name for name, *_ in tokens[full + 1 : over]} == {*TOKENS, "timers"}

@@ -32,7 +32,7 @@ class World:
         self.stall = stall = rng.choice([0.0, 0.3])
         self.dut = shared(SwappedReception)
         self.ring = Ring(self.dut, rng, [5] * QPS, stall=stall)
-        self.peers = [Peer(rng, None, rng.choice([0, NUMBERS - 5, 777]), 20) for _ in range(PEERS)]
+        self.peers = [Peer(rng, None, rng.choice([0, NUMBERS - 5, 777]), 16) for _ in range(PEERS)]
         for peer in self.peers:
             peer.words = None  # while it is away, if it ever was connected
             peer.ring = ([], 0)  # posted, consumed
@@ -339,6 +339,6 @@ def test_lossy_requests_of_more_qps_than_places():
     world = World()
     world.run()
     print(world.now, "cycles", world.swaps, "swaps", world.naks, "NAKs", world.replays, "replays")
-    assert world.swaps >= 12
+    assert world.swaps >= 8
     assert world.naks
     assert world.replays
