@@ -266,6 +266,9 @@ class Commands(wiring.Component):
                         m.d.sync += self.closed.eq(0)
                 with m.If(reports.o.valid):
                     m.next = "REPORT"
+                if self.swaps:
+                    with m.Elif(self.closed & ~reports.empty):
+                        pass  # it is on its way
                 with m.Elif(self.command.valid):
                     m.next = "DECODE"
                 if self.swaps:

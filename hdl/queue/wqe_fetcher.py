@@ -22,7 +22,7 @@ from .ring_read import RingRead
 from .wqe_area import WqeArea
 from .wqe_push import WqePush
 
-__all__ = ["RingIndex", "RingPrefetcher", "RingStatus"]
+__all__ = ["RingIndex", "RingPrefetcher", "RingState", "RingStatus"]
 
 RingState = data.StructLayout({"producer": 16, "consumed": 16, "misrung": 1, "failed": 1})
 """How far a ring is, and whether it is in error: all that must be known to fetch its WQEs again."""
