@@ -11,7 +11,6 @@ from inspect import cleandoc
 from ..abi import registers
 from .commands import OPERANDS, RESULTS, Command
 from .counters import COUNTERS
-from .qpc import LINE_BYTES, ContextRecord
 from .record import Record
 from .registers import COUNTERS as COUNTERS_OFFSET
 from .registers import REGISTERS
@@ -194,12 +193,6 @@ def markdown():
             )
             for field in record.fields.values()
         )
-        if isinstance(record, ContextRecord):
-            lines = (
-                (line, f"`0x{line * LINE_BYTES:02x}`", f"`{part}`", record.owners[part], record.bits(part))
-                for part, (line, _) in sorted(record.places.items(), key=lambda item: item[1][0])
-            )
-            parts.append(_table(("line", "at", "part", "owner", "bits"), lines))
         parts.append(_table(("word at", "bits", "field", "meaning"), rows))
     parts.append("## Enumerations")
     for enumeration in enumerations():

@@ -26,6 +26,7 @@ __all__ = [
     "PAGE",
     "QP_PAGES",
     "QP_PUSH",
+    "QP_TABLE",
     "REACH",
     "REACH_MASK",
     "REGISTERS",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 MAGIC = 0x56524231
-VERSION = 3
+VERSION = 4
 ADDRESS_WIDTH = 28
 PAGE = 4096
 QP_PAGES = 0x400_0000
@@ -63,6 +64,9 @@ RESPONDS_ONLY = 1 << 17
 NO_ATOMICS = 1 << 18
 """Bit of ``capabilities``: atomics of peers are refused."""
 
+QP_TABLE = 1 << 19
+"""Bit of ``capabilities``: QPs have records in host memory (:mod:`.qpc`), and there are more of them than slots."""
+
 REACH, REACH_MASK = 24, 0x7F
 """Lowest bit and largest value of a field of ``capabilities``: how many bits of bus addresses the engine keeps."""
 
@@ -74,6 +78,9 @@ class QpDoorbell(IntEnum):
     ``SQ_PUSH`` is a producer doorbell that says that the newest WQE has been written there: the engine then need not
     read it from the ring, where it stands all the same. Word 0 is written first; words that are zero may be left out.
     An adapter without room for it, or in which something else of the queue waits, reads the ring.
+
+    With ``QP_TABLE`` the index is written to the QP's record before: ``sq_producer`` for ``SQ_PRODUCER`` and
+    ``SQ_PUSH``, ``rq_producer`` for ``RQ_PRODUCER``. The engine takes what stands there for what was rung.
     """
 
     SQ_PRODUCER = 0
@@ -109,6 +116,8 @@ REGISTERS = {
             "unacknowledged a QP (15:12); "
             "bit 16: send WQEs may be pushed; bit 17: there are no send queues, the engine only responds; "
             "bit 18: atomics of peers are refused; "
+            "bit 19: each QP has a record in host memory: there are more QPs than slots on chip, and the driver gives "
+            "the table (qpc_low), and writes each producer index to the record before it rings; "
             "log2 of the pool of responses, of which one stays free: READs and atomics of peers that may wait (23:20); "
             "bits of bus addresses that are kept, 32 to 64 (30:24)",
         ),
@@ -176,6 +185,14 @@ REGISTERS = {
         ),
         Register("cqc_high", 0x070, "rw", ""),
         Register("cqc_log_size", 0x074, "rw", "log2 of the number of CQs in it, 0 to 14"),
+        Register(
+            "qpc_low",
+            0x078,
+            "rw",
+            "with bit 19 of capabilities: bus address of the QP context table, aligned to the size of a record, and to "
+            "4 KiB at least",
+        ),
+        Register("qpc_high", 0x07C, "rw", ""),
     ]
 }
 """Everything but mailbox, counters and doorbells."""

@@ -47,6 +47,11 @@ class Registers(wiring.Component):
     *After reset* a register reads as what it holds then, not as what was written before. Bits that a register has no
     use for read back as they were written.
 
+    Parameters
+    ----------
+    data_width, qps, cqs, window, responses, requests, atomics, address_width, table
+        What ``capabilities`` tells of the engine. ``table``: whether each QP has a record in host memory.
+
     Members
     -------
     axil : AXI4-Lite
@@ -65,8 +70,8 @@ class Registers(wiring.Component):
         The command block's port, served while a command runs; read data in the same cycle.
     counter_addr : stream of 8; counter_data : stream of 32
         Index of a 32-bit word of the counters, and the word.
-    mac, ip, mpt_base, mpt_log_size, cqc_base, cqc_log_size, eq_base, eq_log_size, eq_reset, eq_consumer, enable,
-    interrupt_enable, tick
+    mac, ip, mpt_base, mpt_log_size, cqc_base, cqc_log_size, qpc_base, eq_base, eq_log_size, eq_reset, eq_consumer,
+    enable, interrupt_enable, tick
         What the registers hold.
     idle, link, overdue : 1
         Shown in the status register.
@@ -78,7 +83,19 @@ class Registers(wiring.Component):
         What the register holds, and that it was written.
     """
 
-    def __init__(self, *, data_width, qps, cqs, window, responses=256, requests=True, atomics=True, address_width=64):
+    def __init__(
+        self,
+        *,
+        data_width,
+        qps,
+        cqs,
+        window,
+        responses=256,
+        requests=True,
+        atomics=True,
+        address_width=64,
+        table=False,
+    ):
         self.data_width = data_width
         self.qps = qps
         self.cqs = cqs
@@ -87,6 +104,7 @@ class Registers(wiring.Component):
         self.requests = requests
         self.atomics = atomics
         self.address_width = address_width
+        self.table = table
         super().__init__(
             {
                 "axil": In(AxiLite(abi.ADDRESS_WIDTH)),
@@ -111,6 +129,7 @@ class Registers(wiring.Component):
                 "mpt_log_size": Out(5),
                 "cqc_base": Out(64),
                 "cqc_log_size": Out(4),
+                "qpc_base": Out(64),
                 "eq_base": Out(64),
                 "eq_log_size": Out(4),
                 "eq_reset": Out(1),
@@ -331,6 +350,7 @@ class Registers(wiring.Component):
         sizes["responses"] = self.responses
         able = abi.CAN_PUSH if self.requests else abi.RESPONDS_ONLY
         able |= 0 if self.atomics else abi.NO_ATOMICS
+        able |= abi.QP_TABLE if self.table else 0
         able |= self.address_width << abi.REACH
         return sum(ceil_log2(sizes[name]) << bit for name, bit in abi.LOG_CAPABILITIES.items()) | able
 
@@ -346,6 +366,8 @@ class Registers(wiring.Component):
             "cqc_low": self.cqc_base[:32],
             "cqc_high": self.cqc_base[32:],
             "cqc_log_size": self.cqc_log_size,
+            "qpc_low": self.qpc_base[:32],
+            "qpc_high": self.qpc_base[32:],
             "eq_low": self.eq_base[:32],
             "eq_high": self.eq_base[32:],
             "eq_log_size": self.eq_log_size,

@@ -13,7 +13,7 @@ from verbena.sw import host_memory
 
 __all__ = ["FakeDevice"]
 
-MAGIC, VERSION = 0x56524231, 3
+MAGIC, VERSION = 0x56524231, 4
 QPS, CQS = 8, 4
 
 COMMAND, COMMAND_STATUS, CLOCK = 0x10, 0x14, 0x1C

@@ -75,8 +75,8 @@ def test_bring_up(fake, adapter):
 def test_something_else_is_not_brought_up(fake):
     fake.registers[0] = 0xFFFFFFFF
     assert "no Verbena engine: magic 0xffffffff" in refused(errno.ENODEV, Adapter, fake)
-    fake.registers[0], fake.registers[4] = 0x56524231, 2
-    assert "interface 2, the driver 3" in refused(errno.ENODEV, Adapter, fake)
+    fake.registers[0], fake.registers[4] = 0x56524231, 3
+    assert "interface 3, the driver 4" in refused(errno.ENODEV, Adapter, fake)
     assert fake.writes == []
 
 

@@ -82,6 +82,21 @@ def test_an_engine_says_what_it_has_not(atomics, bit):
     simulate(dut, host)
 
 
+def test_an_engine_with_a_table_of_queue_pairs_says_so():
+    """16,384 of them, each with a page."""
+    dut = Registers(data_width=64, qps=1 << 14, cqs=64, window=64, table=True)
+    bus = Bus(dut.axil, make_rng())
+
+    async def host(ctx):
+        wanted = 14 | 6 << 4 | 3 << 8 | 6 << 12 | 1 << 16 | 1 << 19 | 8 << 20 | 64 << 24
+        assert await bus.read(ctx, REG["capabilities"].offset) == wanted
+        assert wanted & abi.QP_TABLE
+        assert abi.QP_PAGES + (1 << 14) * abi.PAGE == abi.CQ_PAGES
+        assert await bus.read(ctx, REG["qpc_low"].offset) == await bus.read(ctx, REG["qpc_high"].offset) == 0
+
+    simulate(dut, host)
+
+
 def test_constants_and_what_is_written_read_back():
     rng = make_rng()
     dut = make()
@@ -93,6 +108,10 @@ def test_constants_and_what_is_written_read_back():
         "mpt_low": 0x9000,
         "mpt_high": 7,
         "tick": 99,
+        "cqc_low": 0x4000,
+        "cqc_high": 0x72,
+        "qpc_low": 0x80010000,
+        "qpc_high": 0x73,
     }
 
     async def host(ctx):
@@ -110,6 +129,8 @@ def test_constants_and_what_is_written_read_back():
         assert ctx.get(dut.mac) == 0x556611223344
         assert ctx.get(dut.ip) == 0x0A000001
         assert ctx.get(dut.mpt_base) == 7 << 32 | 0x9000
+        assert ctx.get(dut.cqc_base) == 0x72_0000_4000
+        assert ctx.get(dut.qpc_base) == 0x73_8001_0000
         await bus.write(ctx, 0x700, 5)
         assert await bus.read(ctx, 0x700) == 0
         for due in (12345, 0xFFFFFFFF):
