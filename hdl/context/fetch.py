@@ -1,12 +1,11 @@
 """The first stage of a side: whatever concerns a queue pair comes out with the queue pair's context."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..stream.transfer import AttributeWrite
-from .bank import ContextBank
 
 __all__ = ["ContextFetch"]
 
@@ -25,10 +24,9 @@ class ContextFetch(wiring.Component):
 
     What others write, attributes and *others'* states, is heard a cycle later.
 
-    *Attributes* of a :class:`.bank.ContextBank` that are heard before an item comes out are fetched once more. Those
-    of an item at the output stay, but for ``live``, which follows the broadcast: an item that waits there for something
-    else must not miss that its queue pair is taken away. Those of a :class:`.slot_bank.SlotBank` do not change while an
-    item has the slot.
+    *Attributes* that are heard before an item comes out are fetched once more. Those of an item at the output stay, but
+    for ``live``, which follows the broadcast: an item that waits there for something else must not miss that its queue
+    pair is taken away.
 
     *Others'* states are written at any time, by somebody else. An item comes out with what was heard last, fetched
     once more if need be. At the output it stays as it is, unless the user lets it follow.
@@ -36,20 +34,18 @@ class ContextFetch(wiring.Component):
     Parameters
     ----------
     item : shape-like
-    bank : ContextBank or SlotBank
-        The stage contains it, and is its only user but for those who fill a ``SlotBank``.
+    bank : ContextBank
+        The stage contains it, and is its only user.
     others : iterable of str
         Those of the bank's states that somebody else writes.
     live : str
-        Of a ``ContextBank``: one of its attributes, which stands in one word.
+        One of the bank's attributes, which stands in one word.
 
     Members
     -------
     attribute, attribute_en : ``AttributeWrite``
-        Of a ``ContextBank``: the command block's broadcast.
+        The command block's broadcast.
     i : stream of ``slot``, ``item``
-        With a ``SlotBank`` also ``fresh``: what came before of this slot was another queue pair's, or nothing that
-        counts.
     o : stream of ``slot``, ``item``, ``attributes``, ``states``
     settled : 1
         What was written back is in the bank, or will be in time: only then ``o`` may be taken. That is so ``rows``
@@ -74,9 +70,8 @@ class ContextFetch(wiring.Component):
         self.live = live
         self.others = tuple(others)
         self._bank = bank
-        self._broadcast = isinstance(bank, ContextBank)
         slot, states = range(bank.slots), bank.states.shape()
-        taken = data.StructLayout({"slot": slot, "item": item} | ({} if self._broadcast else {"fresh": 1}))
+        taken = data.StructLayout({"slot": slot, "item": item})
         self.fetched = data.StructLayout({"slot": slot, "item": item, "attributes": bank.layout, "states": states})
         shapes = {name: field.shape for name, field in states}
         writes = {
@@ -89,8 +84,9 @@ class ContextFetch(wiring.Component):
             for name in self.others
         }
         super().__init__(
-            ({"attribute": In(AttributeWrite), "attribute_en": In(1)} if self._broadcast else {})
-            | {
+            {
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
                 "i": In(stream.Signature(taken)),
                 "o": Out(stream.Signature(self.fetched)),
                 "settled": Out(1),
@@ -102,10 +98,6 @@ class ContextFetch(wiring.Component):
                 "follow": In(1),
             }
         )
-
-    def _stays(self, going, coming):
-        """1 if what the item before has written back, or found, is what the next one gets."""
-        return (going.slot == coming.slot) & (1 if self._broadcast else ~coming.fresh)
 
     def elaborate(self, platform):
         m = Module()
@@ -132,7 +124,6 @@ class ContextFetch(wiring.Component):
 
         # -- What others write is heard a cycle later: by then it is known whether it concerns the item being fetched.
         changes = Signal()  # an attribute or a state of the item's slot is heard
-        away = Signal()  # what was read is not there now
         said, heard = [], []  # of each that writes: whether, and which slot; in time, and when it is heard
         others = []
         for name in self.others:
@@ -144,17 +135,14 @@ class ContextFetch(wiring.Component):
             said.append((outer.en, outer.slot))
             heard.append((written["en"], written["slot"]))
             others.append((name, written, getattr(bank.write, name)))
-        if self._broadcast:
-            attribute, attribute_en = Signal(AttributeWrite), Signal()
-            m.d.sync += [attribute.eq(self.attribute), attribute_en.eq(self.attribute_en)]
-            m.d.comb += [bank.attribute.eq(attribute), bank.attribute_en.eq(attribute_en)]
-            said.append((self.attribute_en, self.attribute.index[: ceil_log2(bank.slots)]))
-            heard.append((attribute_en, attribute.index[: ceil_log2(bank.slots)]))
-        else:
-            m.d.comb += away.eq(bank.away)
+        attribute, attribute_en = Signal(AttributeWrite), Signal()
+        m.d.sync += [attribute.eq(self.attribute), attribute_en.eq(self.attribute_en)]
+        m.d.comb += [bank.attribute.eq(attribute), bank.attribute_en.eq(attribute_en)]
+        said.append((self.attribute_en, self.attribute.index[: ceil_log2(bank.slots)]))
+        heard.append((attribute_en, attribute.index[: ceil_log2(bank.slots)]))
 
         def concerns(writes):
-            return Cat(en & (slot == coming.slot) for en, slot in writes).any() if writes else Const(0)
+            return Cat(en & (slot == coming.slot) for en, slot in writes).any()
 
         m.d.sync += changes.eq(concerns(said))
 
@@ -177,7 +165,7 @@ class ContextFetch(wiring.Component):
                     with m.If(again | changes):
                         m.next = "READ"
             with m.State("HOLD"):
-                m.d.comb += here.eq(~changes & ~away)
+                m.d.comb += here.eq(~changes)
                 with m.If(move | changes):
                     m.next = "READ"
         m.d.comb += move.eq(here & (~full | (self.o.valid & self.o.ready)))
@@ -195,7 +183,7 @@ class ContextFetch(wiring.Component):
         # -- The states of the last item's slot stay here, and are what was written back: an item of the same slot takes
         # them, since the bank may have been read before.
         known, same = Signal(), Signal()
-        m.d.sync += same.eq(known & self._stays(going, kept))  # both have stood for a cycle when one moves
+        m.d.sync += same.eq(known & (going.slot == kept.slot))  # both have stood for a cycle when one moves
         with m.If(move):
             m.d.sync += known.eq(1)
         for name in self.write.signature.members:
@@ -221,8 +209,6 @@ class ContextFetch(wiring.Component):
             with m.If(move | (self.follow & outer["en"] & (outer["slot"] == going.slot))):
                 m.d.sync += Value.cast(going.states[name]).eq(Mux(move, Value.cast(bank.states[name]), written))
 
-        if not self._broadcast:
-            return m
         field = bank.record.fields[self.live]
         word, first = divmod(field.offset, 32)
         index = attribute.index[: ceil_log2(bank.slots)]
