@@ -23,7 +23,12 @@ EQE = Record(
 
 
 class EventType(IntEnum):
-    """``enum ibv_event_type``; COMPLETION is Verbena's own and feeds completion channels."""
+    """``enum ibv_event_type``; COMPLETION is Verbena's own and feeds completion channels.
+
+    QP_FATAL whose number is less than ``max_qp`` is about a place of the QP context table: the record that stands there
+    cannot be read, or was overwritten, and the device has forgotten the QP. No command may name that QP any more;
+    its place is free. Where there is a table the driver gives no QP such a number.
+    """
 
     CQ_ERR = 0
     QP_FATAL = 1
