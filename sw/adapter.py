@@ -7,10 +7,11 @@ import errno
 import random
 import threading
 import weakref
+from collections import deque
 
 from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
-from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_DYNAMIC
+from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_DYNAMIC, QpState
 from verbena.hdl.abi.counters import COUNTERS
 from verbena.hdl.abi.cqc import CQN_BITS
 from verbena.hdl.abi.eqe import EventType
@@ -20,6 +21,7 @@ from .cq_table import CqTable
 from .errors import AdapterError
 from .events import EventRing, take_events, watch_events
 from .owner import claim
+from .qp_table import QpTable
 from .reach import Reach
 from .regions import LOG_MPT_SIZE, Regions
 
@@ -35,6 +37,7 @@ ARP_QUIET = 100_000
 others may speak any time, always has something to do."""
 SECOND_NS = 10**9
 ARP_KNOWN = 1 << 31
+LOST = "the device has lost this QP: its record in host memory was overwritten or cannot be read"
 
 
 def read_counters(port, *names):
@@ -59,6 +62,11 @@ class Adapter:
     """Brings the device up and owns everything that Contexts share.
 
     Commands, tables and events may be used from several threads.
+
+    *Lost QPs*: a device that keeps QPs in a table in host memory (``QP_TABLE``) forgets a QP whose record cannot be
+    read, or was overwritten. The owner gets the event QP_FATAL. From then on the device is told nothing of that QP:
+    :meth:`query_qp` says ERR, :meth:`modify_qp` raises ``AdapterError`` (EIO), whatever the transition, doorbells are
+    not rung, and :meth:`destroy_qp` frees the number. What was posted to it never completes.
 
     Parameters
     ----------
@@ -88,6 +96,7 @@ class Adapter:
         self.max_cq = 1 << self._log_cqc_size
         self.data_bytes, self.window = sizes["data_bytes"], sizes["window"]
         self.max_responses = sizes["responses"] - 1
+        self._has_qp_table = bool(capabilities & reg.QP_TABLE)
         self.responds_only = bool(capabilities & reg.RESPONDS_ONLY)
         self.atomics = not capabilities & reg.NO_ATOMICS
         reach = capabilities >> reg.REACH & reg.REACH_MASK
@@ -101,8 +110,10 @@ class Adapter:
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
         self._random = getattr(port, "random", None) or random.SystemRandom()
-        self._turn = self.max_qp - 1  # place in the order of the QP number given last
-        self._order = self._random.sample(range(self.max_qp), self.max_qp)
+        self._free_places = deque(self._random.sample(range(self.max_qp), self.max_qp))  # of QPs; the next one first
+        self._placed = {}  # number of the QP in each place that is taken
+        self._lost = set()  # numbers of QPs that the device has forgotten
+        self.regions = self.cq_table = self.qp_table = self.events = None
         self._lock = threading.RLock()
         self.news = threading.Condition()  # notified when events have been handed out
         self.owner = claim(port)
@@ -110,6 +121,7 @@ class Adapter:
             self._bring_up()
             watch_events(self, True)
         except BaseException:
+            self._free_tables()
             self.owner.give_up()
             raise
 
@@ -129,9 +141,12 @@ class Adapter:
             else:
                 self.reset()
                 self.owner.give_up()
-        self.regions.close()
-        self.events.close()
-        self.cq_table.close()
+        self._free_tables()
+
+    def _free_tables(self):
+        for table in (self.regions, self.events, self.cq_table, self.qp_table):
+            if table is not None:
+                table.close()
 
     def tell_by_files(self):
         """From now on files tell of events, and the program may sleep until one does."""
@@ -173,6 +188,10 @@ class Adapter:
         mpt_bus = self.regions.bus
         self.cq_table = CqTable(self.memory, self._log_cqc_size, self._cq_slots)
         cqc_bus = self.cq_table.bus
+        if self._has_qp_table:
+            self.qp_table = QpTable(self.memory, self.max_qp, self.window)
+            self._write("qpc_low", self.qp_table.bus & 0xFFFFFFFF)
+            self._write("qpc_high", self.qp_table.bus >> 32)
         self.events = EventRing(self.memory, getattr(port, "log_eq_size", LOG_EQ_SIZE))
         for name, value in (
             ("mac_low", port.mac & 0xFFFFFFFF),
@@ -278,21 +297,38 @@ class Adapter:
 
     def create_qp(self, owner, **attributes):
         """A QP number, with the QP in RESET; events about it go to ``owner._event``."""
+        words = QP_CONTEXT.words(**attributes)
         with self._lock:
-            number = self._free_number()
-            self.command(Command.CREATE_QP, number, words=QP_CONTEXT.words(**attributes))
+            number = self._take_number()
+            try:
+                if self.qp_table is not None:
+                    self.qp_table.clear(number)
+                self.command(Command.CREATE_QP, number, words=words)
+            except BaseException:
+                self._give_back(number)
+                raise
             self.qps[number] = weakref.ref(owner)
             return number
 
     def modify_qp(self, number, action, **attributes):
-        self.command(Command.MODIFY_QP, number, action, QP_CONTEXT.words(**attributes))
+        words = QP_CONTEXT.words(**attributes)
+        with self._lock:
+            if self.qp_table is not None and action == QpAction.RESET:
+                self.qp_table.clear(number)
+            if self._command_of_qp(Command.MODIFY_QP, number, action, words) is None:
+                raise AdapterError(errno.EIO, LOST)
 
     def query_qp(self, number):
-        """Attributes and dynamic fields of a QP, in one dictionary (dynamic ones named ``current_…``)."""
-        words = self.command(Command.QUERY_QP, number, results=(QP_CONTEXT.size + QP_DYNAMIC.size) // 4)
-        data = b"".join(word.to_bytes(4, "little") for word in words)
+        """Attributes and dynamic fields of a QP, in one dictionary (dynamic ones named ``current_…``). Of one that is
+        lost all but the state is 0.
+        """
+        size = QP_CONTEXT.size + QP_DYNAMIC.size
+        words = self._command_of_qp(Command.QUERY_QP, number, results=size // 4)
+        data = bytes(size) if words is None else b"".join(word.to_bytes(4, "little") for word in words)
         values = QP_CONTEXT.unpack(data[: QP_CONTEXT.size])
         values.update({f"current_{k}": v for k, v in QP_DYNAMIC.unpack(data[QP_CONTEXT.size :]).items()})
+        if words is None:
+            values["state"] = QpState.ERR
         return values
 
     def destroy_qp(self, number):
@@ -300,9 +336,24 @@ class Adapter:
         if linger is not None and not self.gone:
             linger()
         with self._lock:
-            self.command(Command.DESTROY_QP, number)
+            self._command_of_qp(Command.DESTROY_QP, number)
             self.process_events()  # what it still has to say is not for its successor
             del self.qps[number]
+            self._give_back(number)
+
+    def _command_of_qp(self, opcode, number, *args, **kwargs):
+        """As :meth:`command`; None if the device has lost the QP."""
+        with self._lock:
+            try:
+                if number not in self._lost:
+                    return self.command(opcode, number, *args, **kwargs)
+            except AdapterError:
+                if self.qp_table is None:
+                    raise
+                self.process_events()  # one of them may tell why
+                if number not in self._lost:
+                    raise
+        return None
 
     def create_cq(self, owner, base, log_size):
         """A CQ number; events about it go to ``owner._event``."""
@@ -330,25 +381,36 @@ class Adapter:
             del self.cqs[number]
             self.cq_table.give_back(number)
 
-    def _free_number(self):
+    def _take_number(self):
         """A random QP number: peers learn it, and packets and events of those before it may still be on their way. Its
-        low bits are the place that the device gives it, which is the next in turn of those that are free.
+        low bits are the place that the device gives it: of those that are free, the one that has been for longest. A
+        number is never less than ``max_qp``: such a one in an event names a place.
         """
-        used = {number % self.max_qp for number in self.qps}
-        for i in range(self._turn + 1, self._turn + 1 + self.max_qp):
-            place = self._order[i % self.max_qp]
-            if place not in used:
-                self._turn = i % self.max_qp
-                (high,) = self._random.sample(range(1, (1 << QPN_BITS) // self.max_qp), 1)
-                return high * self.max_qp + place
-        raise AdapterError(errno.ENOMEM, f"all {self.max_qp} QPs are in use")
+        if not self._free_places:
+            raise AdapterError(errno.ENOMEM, f"all {self.max_qp} QPs are in use")
+        place = self._free_places.popleft()
+        (high,) = self._random.sample(range(1, (1 << QPN_BITS) // self.max_qp), 1)
+        self._placed[place] = number = high * self.max_qp + place
+        return number
+
+    def _give_back(self, number):
+        place = number % self.max_qp
+        del self._placed[place]
+        self._lost.discard(number)
+        self._free_places.append(place)
 
     def ring_qp(self, number, register, index):
         """Rings a doorbell of a QP (:class:`verbena.hdl.abi.registers.QpDoorbell`)."""
+        if self.qp_table is not None:
+            if number in self._lost:
+                return
+            self.qp_table.post(number, register, index)
         self.port.write32(reg.QP_PAGES + number % self.max_qp * reg.PAGE + register, index & 0xFFFF)
 
     def push_qp(self, number, entry, index):
         """Writes the newest send WQE, which stands in the ring already, to the device, and rings the doorbell."""
+        if number in self._lost:
+            return
         page = reg.QP_PAGES + number % self.max_qp * reg.PAGE
         for at in range(0, len(entry), 4):
             word = int.from_bytes(entry[at : at + 4], "little")
@@ -411,6 +473,11 @@ class Adapter:
             for context in self.contexts:
                 context._event(kind)
             return
+        if kind == EventType.QP_FATAL and self.qp_table is not None and number < self.max_qp:
+            number = self._placed.get(number)
+            if number is None or number in self._lost:
+                return
+            self._lost.add(number)
         owners = self.cqs if kind in (EventType.COMPLETION, EventType.CQ_ERR) else self.qps
         if kind == EventType.COMPLETION:
             self.cq_table.answered(number)

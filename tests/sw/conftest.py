@@ -11,10 +11,10 @@ from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.qp import QP, QPCap, QPInitAttr
 
 
-@pytest.fixture
-def device():
-    """A fake device that the driver finds as ``fake0``."""
-    fake = FakeDevice()
+@pytest.fixture(params=[False, True], ids=["slots", "table"])
+def device(request):
+    """A fake device that the driver finds as ``fake0``: with slots for all QPs, and with a table of them."""
+    fake = FakeDevice(table=request.param)
     port.provide(fake.name, lambda: fake)
     yield fake
     base.bury()

@@ -15,6 +15,8 @@ __all__ = ["FakeDevice"]
 
 MAGIC, VERSION = 0x56524231, 4
 QPS, CQS = 8, 4
+QPC_BYTES = 4096
+"""Of a QP's record: 64 messages may be under way."""
 
 COMMAND, COMMAND_STATUS, CLOCK = 0x10, 0x14, 0x1C
 MAC_LOW, MAC_HIGH, IP = 0x20, 0x24, 0x28
@@ -22,11 +24,13 @@ MPT_LOW, MPT_HIGH, MPT_LOG_SIZE = 0x30, 0x34, 0x38
 EQ_LOW, EQ_HIGH, EQ_LOG_SIZE, EQ_CONSUMER = 0x40, 0x44, 0x48, 0x4C
 OWNER, BUS_TIMEOUT = 0x64, 0x68
 CQC_LOW, CQC_HIGH, CQC_LOG_SIZE = 0x6C, 0x70, 0x74
+QPC_LOW, QPC_HIGH = 0x78, 0x7C
 MAILBOX, COUNTERS, QP_PAGES, CQ_PAGES = 0x800, 0xC00, 0x4000000, 0x8000000
 NOP, CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP, CREATE_CQ, DESTROY_CQ, INVALIDATE_KEY, MODIFY_CQ = range(9)
 INVALIDATE_MTT = 9
 DEVICE_RESET = 10
 RESET, START_RECEIVE, START_SEND, ERROR = range(1, 5)
+QP_FATAL = 1
 
 
 class InOrder(random.Random):
@@ -37,7 +41,8 @@ class InOrder(random.Random):
 
 
 class FakeDevice:
-    """A :class:`verbena.sw.port.Port`.
+    """A :class:`verbena.sw.port.Port`. With ``table`` each QP has a record in host memory, and the device asserts that
+    the driver's words stand there in time.
 
     Members
     -------
@@ -63,7 +68,15 @@ class FakeDevice:
     log_cqc_size = 2
 
     def __init__(
-        self, name="fake0", mac=0x0256420000A1, ip=0x0A0000A1, push=False, atomics=True, reach=64, log_responses=6
+        self,
+        name="fake0",
+        mac=0x0256420000A1,
+        ip=0x0A0000A1,
+        push=False,
+        atomics=True,
+        reach=64,
+        log_responses=6,
+        table=False,
     ):
         self.name = name
         self.mac = mac
@@ -77,10 +90,12 @@ class FakeDevice:
             0x08: sum(x << 4 * i for i, x in enumerate(log))
             | push << 16
             | (not atomics) << 18
+            | table << 19
             | log_responses << 20
             | reach << 24,
             CLOCK: 1234,
         }
+        self.table = table
         self.random = InOrder(1)
         self.mailbox = [0] * 64
         self.counters = [0] * 256
@@ -133,6 +148,10 @@ class FakeDevice:
             self._status = self._run(value & 0xFFFFFF, value >> 24 & 15, value >> 28)
         else:
             self.registers[offset] = value
+        if self.table and QP_PAGES <= offset < CQ_PAGES and offset % 4096 <= 8:
+            # SQ_PRODUCER, RQ_PRODUCER, SQ_PUSH
+            place = (offset - QP_PAGES) // 4096
+            assert self.posted(place)[offset % 4096 == 4] == value, "what is rung does not stand in the record"
 
     def advance(self, max_cycles):
         self.advanced.append(max_cycles)
@@ -168,6 +187,8 @@ class FakeDevice:
             return 2
         if opcode in (MODIFY_QP, QUERY_QP, DESTROY_QP) and number not in self.qps:
             return 2
+        if self.table and (opcode == CREATE_QP or (opcode, action) == (MODIFY_QP, RESET)):
+            assert self.posted(number) == (0, 0), "something is posted to a QP that begins"
         if opcode in (CREATE_CQ, MODIFY_CQ, DESTROY_CQ) and number >> self.registers[CQC_LOG_SIZE]:
             return 2
         if opcode == CREATE_QP:
@@ -200,6 +221,11 @@ class FakeDevice:
     def set_state(self, number, state):
         """The engine changes a QP's state by itself."""
         self.qps[number][0] = self.qps[number][0] & ~15 | state
+
+    def lose(self, number):
+        """The record of a QP is not what the engine has written: the engine forgets the QP, and tells its place."""
+        del self.qps[number]
+        self.event(QP_FATAL, number % QPS)
 
     def complete(self, cqn, qpn, index, *, status=0, opcode=0, imm=0, length=0, flags=0, source=0, syndrome=0):
         """Writes a completion into the ring of a CQ."""
@@ -253,6 +279,14 @@ class FakeDevice:
     def mpt(self, index):
         """The 32 bytes of an MPT entry."""
         return self.read_bus((self.registers[MPT_HIGH] << 32 | self.registers[MPT_LOW]) + 32 * index, 32)
+
+    def posted(self, number):
+        """Both producer indices in the record of a QP, of which all else that is the driver's is 0."""
+        table = self.registers[QPC_HIGH] << 32 | self.registers[QPC_LOW]
+        assert table % QPC_BYTES == 0
+        sq, rq, rest = struct.unpack("<HH60s", self.read_bus(table + QPC_BYTES * (number % QPS), 64))
+        assert not any(rest)
+        return sq, rq
 
     def send_ring(self, number):
         """(bus address, log size, log stride) of a QP's send ring."""

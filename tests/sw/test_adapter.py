@@ -26,9 +26,10 @@ COMPLETION, CQ_ERR, QP_FATAL, QP_ACCESS_ERR, DEVICE_FATAL = 128, 0, 1, 3, 8
 NEIGHBOUR_IP, NEIGHBOUR_LOW, NEIGHBOUR_HIGH = 0x58, 0x5C, 0x60
 
 
-@pytest.fixture
-def fake():
-    return FakeDevice()
+@pytest.fixture(params=[False, True], ids=["slots", "table"])
+def fake(request):
+    """With slots for all QPs, and with a table of them."""
+    return FakeDevice(table=request.param)
 
 
 @pytest.fixture
@@ -398,7 +399,7 @@ def test_late_events_are_not_for_the_successor(fake, adapter):
     number = adapter.create_qp(old)
     fake.event(QP_FATAL, number)
     adapter.destroy_qp(number)
-    adapter._turn = -1
+    adapter._free_places.rotate(1)
     assert adapter.create_qp(new) == number
     adapter.process_events()
     assert (old.events, new.events) == ([QP_FATAL], [])
