@@ -59,7 +59,7 @@ class CompChannel(PyverbsCM):
         return None
 
     def _forget_events(self, cq):
-        self._events.drop(lambda event: event() in (cq, None))
+        self._events.drop(cq)
 
     def _destroy(self):
         self._events.close()

@@ -3,7 +3,6 @@
 import errno
 import threading
 import weakref
-from collections import deque
 
 from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.eqe import EventType
@@ -15,6 +14,7 @@ from .cq_init_attr import CqInitAttrEx, PollCqAttr, check_init_attr, create_wc_f
 from .device import AsyncEvent
 from .limits import MAX_CQE
 from .number import within
+from .owned_queue import OwnedQueue
 from .unsupported import unsupported
 from .wc import WC, cqe_flags_to_str, cqe_opcode_to_str, cqe_status_to_str
 
@@ -61,7 +61,7 @@ class CQ(PyverbsCM):
         self.comp_channel = channel
         self.num_events = 0
         self._adapter = adapter = context._adapter
-        self._ready = deque()
+        self._ready = OwnedQueue()  # of WCs, by the number of their QP
         self._qps = weakref.WeakValueDictionary()
         self._unacked_events = 0
         self._lock = threading.RLock()  # the ring does not change under who polls
@@ -153,7 +153,7 @@ class CQ(PyverbsCM):
     def _take(self, count):
         with self._lock:
             self._collect(count)
-            return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+            return [self._ready.take() for _ in range(min(count, len(self._ready)))]
 
     def _collect(self, count=1 << 16):
         """Gathers completions, and tells the device how far."""
@@ -174,7 +174,7 @@ class CQ(PyverbsCM):
             self._consumer = self._consumer + 1 & 0xFFFF
             qp = self._qps.get(entry["qpn"])
             if qp is not None:
-                self._ready.append(self._completion(qp, entry))
+                self._ready.put(entry["qpn"], self._completion(qp, entry))
 
     def _completion(self, qp, entry):
         length = qp._length(entry)  # before the slot is free, and used again by another thread
@@ -194,13 +194,13 @@ class CQ(PyverbsCM):
         """Forgets the completions of a QP that is destroyed or goes to RESET."""
         with self._lock:
             self._collect()
-            self._ready = deque(wc for wc in self._ready if wc.qp_num != qpn)
+            self._ready.drop(qpn)
 
     def _event(self, kind):
         if kind != EventType.COMPLETION:
-            self.context._events.put(AsyncEvent(kind, self))
+            self.context._events.put(AsyncEvent(kind, self), self)
         elif self.comp_channel is not None:
-            self.comp_channel._events.put(weakref.ref(self))
+            self.comp_channel._events.put(weakref.ref(self), self)
 
     def _may_close(self):
         if self._unacked_events:

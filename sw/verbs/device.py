@@ -367,11 +367,11 @@ class Context(PyverbsCM):
             self._adapter.port.unwatch(watch)
 
     def _event(self, kind):
-        self._events.put(AsyncEvent(kind, self))
+        self._events.put(AsyncEvent(kind, self), self)
 
     def _forget_events(self, element):
         """An element that goes takes its undelivered events with it."""
-        self._events.drop(lambda event: event.element in (element, None))
+        self._events.drop(element)
 
     def _check(self, failed, port_num, index=0):
         self._check_open()

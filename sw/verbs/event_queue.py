@@ -3,7 +3,8 @@
 import os
 import select
 import threading
-from collections import deque
+
+from .owned_queue import OwnedQueue
 
 __all__ = ["EventQueue"]
 
@@ -16,7 +17,7 @@ class EventQueue:
     """
 
     def __init__(self):
-        self._events = deque()
+        self._events = OwnedQueue()
         self._fd = None
         self._lock = threading.RLock()
 
@@ -28,28 +29,30 @@ class EventQueue:
         with self._lock:
             return iter(list(self._events))
 
-    def put(self, event):
-        """Adds an event."""
+    def put(self, event, owner=None):
+        """Adds an event about ``owner``, which it does not keep alive."""
         with self._lock:
-            self._events.append(event)
+            self._events.put(id(owner), event)
             self._tell()
 
     def take(self):
         """The oldest event, which leaves the queue; None if there is none."""
         with self._lock:
-            event = self._events.popleft() if self._events else None
+            event = self._events.take() if self._events else None
             self._tell()
             return event
 
-    def drop(self, unwanted):
-        """Forgets all events for which ``unwanted(event)`` is true."""
+    def drop(self, owner):
+        """Forgets all events about ``owner``, which is about to go."""
         with self._lock:
-            self._events = deque(event for event in self._events if not unwanted(event))
+            self._events.drop(id(owner))
             self._tell()
 
     def clear(self):
         """Forgets all events."""
-        self.drop(lambda event: True)
+        with self._lock:
+            self._events.clear()
+            self._tell()
 
     def fileno(self):
         """The file's descriptor, which belongs to the queue."""

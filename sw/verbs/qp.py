@@ -77,6 +77,10 @@ def _pd_of(failed, creator, init_attr):
 class QP(PyverbsCM):
     """A queue pair of type RC, made by a PD of a :class:`QPInitAttr`, or by a Context of a :class:`QPInitAttrEx`. With
     ``qp_attr`` it starts in INIT.
+
+    A device with more QPs than slots may lose one, if its record in host memory is overwritten or cannot be read: the
+    event is IBV_EVENT_QP_FATAL, and the QP is in ERR for good. What is posted to it never completes, PSNs are 0, and
+    :meth:`modify` raises EIO; it can only be closed.
     """
 
     _rank = 1
@@ -340,7 +344,7 @@ class QP(PyverbsCM):
             self._draining = False
             if not self._tell_drained:
                 return
-        self.context._events.put(AsyncEvent(kind, self))
+        self.context._events.put(AsyncEvent(kind, self), self)
 
     @unsupported("Failed to Bind MW")
     def bind_mw(self, mw, mw_bind):

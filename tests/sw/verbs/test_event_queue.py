@@ -21,11 +21,12 @@ def readable(queue, timeout=0):
 
 def test_events_in_order(queue):
     assert queue.take() is None
+    owners = {event: object() for event in "abc"}
     for event in "abc":
-        queue.put(event)
+        queue.put(event, owners[event])
     assert len(queue) == 3
     assert list(queue) == list("abc")
-    queue.drop(lambda event: event == "b")
+    queue.drop(owners["b"])
     assert [queue.take(), queue.take(), queue.take()] == ["a", "c", None]
 
 
@@ -40,6 +41,16 @@ def test_the_file_is_readable_while_there_are_events(queue):
     assert not readable(queue)
     queue.put("c")
     queue.clear()
+    assert not readable(queue)
+
+
+def test_the_file_is_not_readable_for_what_was_dropped(queue):
+    gone, other = object(), object()
+    for owner in (gone, other, gone):
+        queue.put("a", owner)
+    queue.drop(gone)
+    assert readable(queue)
+    queue.drop(other)
     assert not readable(queue)
 
 

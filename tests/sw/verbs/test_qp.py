@@ -757,3 +757,98 @@ def test_user_errors_are_not_device_errors(pd):
         SendWR(1, SEND)
     assert ibv_access_flags.IBV_ACCESS_REMOTE_WRITE == 2
     assert PD(pd.context).handle != pd.handle
+
+
+# A QP that the device has lost
+
+with_table = pytest.mark.parametrize("device", [True], ids=["table"], indirect=True)
+
+
+@pytest.fixture
+def lost(device, context, make_qp):
+    """Connected, with a request in each queue, when the device forgets it."""
+    qp = make_qp(max_send_wr=4, max_recv_wr=4)
+    qp.to_rts(full_attr())
+    qp.post_recv(recv())
+    qp.post_send(send())
+    device.lose(qp.qp_num)
+    return qp
+
+
+@with_table
+def test_a_lost_qp_is_in_error(lost, context):
+    event = context.get_async_event()
+    assert (event.event_type, event.element) == (1, lost)
+    event.ack()
+    refused(errno.EDEADLK, context.get_async_event)
+    assert lost.qp_state == S.IBV_QPS_ERR
+    attr, init = lost.query()
+    assert (attr.qp_state, attr.cur_qp_state, attr.rq_psn, attr.sq_psn) == (S.IBV_QPS_ERR, S.IBV_QPS_ERR, 0, 0)
+    assert attr.dest_qp_num == 0xABCDEF
+    assert init.cap.max_send_wr == 4
+
+
+@with_table
+def test_a_lost_qp_goes_nowhere(lost, context, device):
+    context._adapter.process_events()
+    said = len(device.commands)
+    for state in (S.IBV_QPS_RESET, S.IBV_QPS_ERR):
+        assert "the device has lost this QP" in refused(errno.EIO, lost.modify, QPAttr(qp_state=state), M.IBV_QP_STATE)
+    refused(errno.EINVAL, lost.to_rts, full_attr())  # nor does any other QP in ERR
+    assert lost.qp_state == S.IBV_QPS_ERR
+    assert len(device.commands) == said
+
+
+@with_table
+def test_what_is_posted_to_a_lost_qp_is_not_rung(lost, context, device):
+    context._adapter.process_events()
+    said = len(device.writes)
+    for number in range(3):
+        lost.post_send(send(number))
+        lost.post_recv(recv(number))
+    refused(errno.ENOMEM, lost.post_send, send())
+    refused(errno.ENOMEM, lost.post_recv, recv())
+    assert len(device.writes) == said
+
+
+@with_table
+def test_a_qp_that_is_lost_before_it_may_send(device, context, make_qp):
+    """Posting is refused in INIT, and not in ERR."""
+    qp = make_qp()
+    refused(errno.EINVAL, qp.post_send, send())
+    device.lose(qp.qp_num)
+    context._adapter.process_events()
+    qp.post_send(send())
+    qp.post_recv(recv())
+
+
+@with_table
+@pytest.mark.parametrize("known", [False, True])
+def test_a_lost_qp_is_closed(lost, context, device, cq, make_qp, known):
+    """Also before its event was taken, which the program then does not see; and another one takes its place."""
+    if known:
+        context._adapter.process_events()
+    number = lost.qp_num
+    device.complete(cq._number, number, 0)  # written before
+    lost.close()
+    assert [command[:2] for command in device.commands].count((DESTROY_QP, number)) == (not known)
+    refused(errno.EDEADLK, context.get_async_event)
+    assert cq.poll()[0] == 0
+    qps = [make_qp() for _ in range(8)]
+    assert len({qp.qp_num for qp in qps}) == 8
+    assert all(qp.qp_state == S.IBV_QPS_RESET for qp in qps)
+
+
+@with_table
+def test_a_lost_qp_that_is_forgotten(device, context, cq, make_qp):
+    """Garbage collection closes it as any other, without a word to the device."""
+    qp = make_qp()
+    number = qp.qp_num
+    device.lose(number)
+    context._adapter.process_events()
+    said = len(device.commands)
+    del qp
+    gc.collect()
+    cq.poll()
+    assert number not in context._adapter.qps
+    assert len(device.commands) == said
