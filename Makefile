@@ -86,11 +86,11 @@ formal: $(READY) ## Prove properties of the PSN and ACK logic with an SMT solver
 # Many points on all cores, or on a Dask cluster (SCHEDULER=tcp://HOST:PORT); the folder gets sweep.csv.
 SWEEP = PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m verbena.sim.sweep $(if $(JOBS),--jobs $(JOBS)) $(if $(SCHEDULER),--scheduler $(SCHEDULER))
 
-soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS= WIDTH= ADAPTERS= UNREST= SWAP_EVERY=; SEEDS=1..8 SCHEDULER= JOBS= for many)
+soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS= MINUTES= PAIRS= WIDTH= ADAPTERS= UNREST= SLOTS= SWAP_EVERY=; SEEDS=1..8 SCHEDULER= JOBS= for many)
 	$(if $(SEEDS),$(SWEEP) --seeds $(SEEDS) --output build/soak-sweep verbena.sim.soak --seed '{seed}' --captures '{folder}',$(BIN)/python -m verbena.sim.soak) \
 		$(if $(SEED),--seed $(SEED)) $(if $(LOSS),--loss $(LOSS)) \
 		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PAIRS),--pairs $(PAIRS)) \
-		$(if $(WIDTH),--width $(WIDTH)) $(if $(ADAPTERS),--adapters $(ADAPTERS)) $(if $(UNREST),--unrest $(UNREST)) $(if $(SWAP_EVERY),--swap-every $(SWAP_EVERY))
+		$(if $(WIDTH),--width $(WIDTH)) $(if $(ADAPTERS),--adapters $(ADAPTERS)) $(if $(UNREST),--unrest $(UNREST)) $(if $(SLOTS),--slots $(SLOTS)) $(if $(SWAP_EVERY),--swap-every $(SWAP_EVERY))
 
 hostile: $(READY) ## Send mutated frames to an adapter (FRAMES=112000, one in ten is left as it is; WIDTH=)
 	VERBENA_FRAMES=$(or $(FRAMES),112000) $(if $(WIDTH),VERBENA_DATA_WIDTH=$(WIDTH)) $(BIN)/python -m pytest -q tests/adapter/test_hostile_frames.py -k harm

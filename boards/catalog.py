@@ -17,7 +17,9 @@ __all__ = ["BOARDS"]
 LARGE = Config(qps=16, cqs=16, memory_latency=32, read_targets=64, responses=64)
 """For an 85F. A board's memory answers within 32 cycles."""
 
-MEDIUM = replace(LARGE, qps=8, cqs=8, mpt_sets=64, mtt_sets=64, read_targets=32, responses=32, address_width=32)
+MEDIUM = replace(
+    LARGE, qps=8, slots=8, cqs=8, mpt_sets=64, mtt_sets=64, read_targets=32, responses=32, address_width=32
+)
 """For a 45F."""
 
 SMALL = Config(
@@ -39,7 +41,7 @@ SMALL = Config(
 quarter of the chip, and peers' atomics a thirteenth.
 """
 
-NODE = replace(SMALL, qps=4, cqs=4, mpt_sets=64, mtt_sets=64, responses=16, receive_blocks=16, atomics=True)
+NODE = replace(SMALL, qps=4, slots=4, cqs=4, mpt_sets=64, mtt_sets=64, responses=16, receive_blocks=16, atomics=True)
 """For a 45F that is built soon: it only responds, too."""
 
 KSZ9031 = {"tx_clock_delay": 2e-9}

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from .abi.qpc import INDEX_BITS
+
 __all__ = ["DATA_WIDTHS", "Config"]
 
 DATA_WIDTHS = (64, 128, 256, 512)
@@ -59,7 +61,9 @@ BLOCKS_MAX = 128
 """Most blocks of WQEs that are derived."""
 
 RECEIVE_BLOCKS = 64
-"""Least blocks of receive WQEs, unless there are two a QP: so many QPs have theirs on chip before anybody sends."""
+"""Least blocks of receive WQEs, unless there are two a slot: so many QPs have theirs on chip before anybody sends."""
+
+SLOTS, SLOTS_MAX = 64, 1024
 
 
 def _least_power(value):
@@ -79,16 +83,22 @@ class Config:
     ----------
     data_width : int
         Bits of the datapath, of AXI and of the packet streams: 64, 128, 256 or 512.
-    qps, cqs : int
-        Queue pairs, and completion queues that are on chip at a time, powers of two, 2 to 512. There may be 16,384
-        completion queues.
+    qps : int
+        Queue pairs, a power of two, 2 to 16,384.
+    slots : int or None
+        Queue pairs that are on chip at a time, a power of two, 2 to 1024, and not more than ``qps``. If there are fewer
+        slots than queue pairs the others are in host memory, and come when they are needed; only with ``requests``, and
+        at least 4. Derived: 64, or ``qps`` if that is less, or if there are no ``requests``.
+    cqs : int
+        Completion queues that are on chip at a time, a power of two, 2 to 512. There may be 16,384 completion queues.
     window : int
         Most messages a QP may have unacknowledged, a power of two.
     mpt_sets, mtt_sets : int
         Sets of the key and the translation cache, of 2 ways each.
     read_targets, responses : int or None
-        READs and atomics that all QPs together may have outstanding, and their peers here, and one more; powers of two
-        from 4 a QP to 2048. A QP may have 16; each may have one whatever the others have. Derived: 256, or 4 a QP.
+        READs and atomics that all QPs that are on chip may together have outstanding, and their peers here, and one
+        more; powers of two from 4 a slot to 4096. A QP may have 16; each may have one whatever the others have.
+        Derived: 256, or 4 a slot.
     memory_latency : int
         Cycles, 16 to 4096, that the memory may take for a read or a write while the engine runs at full rate. What
         follows is derived from it where it is None.
@@ -120,8 +130,8 @@ class Config:
         Atomics of peers are executed. Without, they are refused as invalid requests (NAK 0x61); the engine's own, on
         peers' memory, do not depend on it.
     swap_every : int
-        For tests: so many cycles after the last one another queue pair gives all its state away, whatever it is doing,
-        and gets it back; 0: never. Only with ``requests``.
+        For tests: so many cycles after the last one another queue pair leaves its slot, whatever it is doing, and comes
+        back when it is needed; 0: never. Only with ``requests``.
     udp_port : int or None
         UDP packets to this port are answered by whoever is at the engine's ``service``.
 
@@ -150,7 +160,7 @@ class Config:
         responses: ``unanswered``, or, if that is more, those of 256 bytes of a translation and of a write of a quarter
         of ``memory_latency``, rounded up to a power of two, at most 64.
     swaps : bool
-        Queue pairs can give their state away, and get it back.
+        Queue pairs leave their slots, and come back.
     checking : int
         Accesses that wait for their key, and reads of keys: half as many. Keys are few, and stay in their cache.
     send_wqe_beats, receive_wqe_beats : int
@@ -164,6 +174,7 @@ class Config:
 
     data_width: int = 64
     qps: int = 64
+    slots: int | None = None
     cqs: int = 64
     window: int = 32
     mpt_sets: int = 256
@@ -187,7 +198,7 @@ class Config:
 
     @property
     def swaps(self):
-        return self.swap_every > 0
+        return self.swap_every > 0 or self.slots < self.qps
 
     @property
     def run_ahead(self):
@@ -261,12 +272,16 @@ class Config:
                 raise ValueError(f"{name} must be a bool, not {value!r}")
         if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):
             raise ValueError(f"swap_every must be 0 to {1 << 24}, not {self.swap_every!r}")
-        if self.swap_every and not self.requests:
-            raise ValueError("swap_every needs requests")
-        _power_of_two("qps", self.qps, 2, 512)
+        _power_of_two("qps", self.qps, 2, 1 << INDEX_BITS)
+        self._derive("slots", min(self.qps, SLOTS) if self.requests else self.qps)
+        _power_of_two("slots", self.slots, 2, min(self.qps, SLOTS_MAX))
+        if self.swaps and not self.requests:
+            raise ValueError("swap_every, and more qps than slots, need requests")
+        if self.slots < self.qps and self.slots < 4:
+            raise ValueError(f"slots must be at least 4 where there are more qps, not {self.slots!r}")
         _power_of_two("cqs", self.cqs, 2, 512)
         quota = -(-(self.memory_latency + FETCH_PATH) // (2 * PACKET)) + 2
-        for name, least in ("send", 8), ("receive", min(RECEIVE_BLOCKS, 2 * self.qps)):
+        for name, least in ("send", 8), ("receive", min(RECEIVE_BLOCKS, 2 * self.slots)):
             blocks = f"{name}_blocks"
             self._derive(blocks, max(least, min(BLOCKS_MAX, _least_power(2 * quota))))
             _power_of_two(blocks, getattr(self, blocks), 8, 512)
@@ -276,8 +291,8 @@ class Config:
             if not (isinstance(value, int) and 2 <= value <= most):
                 raise ValueError(f"{name}_quota must be 2 to {most}, half of the blocks, not {value!r}")
         for name in ("read_targets", "responses"):
-            self._derive(name, max(256, 4 * self.qps))
-            _power_of_two(name, getattr(self, name), 4 * self.qps, 2048)
+            self._derive(name, max(256, 4 * self.slots))
+            _power_of_two(name, getattr(self, name), 4 * self.slots, 4096)
         _power_of_two("window", self.window, 2, 1024)
         _power_of_two("mpt_sets", self.mpt_sets, 4, 512)
         _power_of_two("mtt_sets", self.mtt_sets, 4, 512)

@@ -3,7 +3,7 @@
 import functools
 import operator
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -11,16 +11,16 @@ from .abi.counters import COUNTERS
 from .abi.cqc import CQC_BYTES
 from .abi.registers import ADDRESS_WIDTH
 from .abi.tables import MPT, MTT
+from .context.record_read import READ_BYTES
 from .control.activity import Activity
 from .control.commands import Commands
+from .control.context_manager import ContextManager
 from .control.counters import Counters
 from .control.device_fatal import DeviceFatal
 from .control.device_reset import DeviceReset
-from .control.doorbell_hold import DoorbellHold
-from .control.forced_swaps import ForcedSwaps
 from .control.port_state import PortState
 from .control.registers import Registers
-from .control.swap_buffer import SWAPPED, SwapBuffer
+from .control.sections import BLOCKS
 from .dma.axi import Axi4, AxiLite
 from .dma.engine import DmaEngine
 from .ethernet.arp_icmp import ArpIcmp, Service
@@ -60,6 +60,9 @@ __all__ = ["Rnic"]
 
 RECEIVED = 256
 """Packets received and not yet looked at: with the smallest, 11 cycles each, the time of 20 reads of host memory."""
+
+RECORD_WRITES = 16
+"""Writes of a QP's record that may wait for their answer: those of a usual one."""
 
 EVENTS = 8
 """EQEs that may wait for their answer: they are rare."""
@@ -101,7 +104,7 @@ class Rnic(wiring.Component):
     Members
     -------
     axi : AXI4 manager
-        DMA; ``config.data_width`` bits of data, 64-bit addresses, 4 bits of ID (one ID a purpose, so that answers may
+        DMA; ``config.data_width`` bits of data, 64-bit addresses, 5 bits of ID (one ID a purpose, so that answers may
         come in any order between IDs).
     axil : AXI4-Lite subordinate
         Registers and doorbells, :mod:`verbena.hdl.abi.registers`.
@@ -142,9 +145,8 @@ class Rnic(wiring.Component):
         self._complete(m)
         self._control(m)
         self._memory(m)
-        self._doorbells(m)
         if self.config.swaps:
-            self._swaps(m)
+            self._contexts(m)
         self._count(m)
         return DomainRenamer({"sync": CORE, HOST: "sync"})(m)
 
@@ -158,21 +160,22 @@ class Rnic(wiring.Component):
     def _instances(self, m):
         """The blocks, by their names in this module."""
         c = self.config
-        width, qps = c.data_width, c.qps
+        width, qps = c.data_width, c.slots
         send = SendSide(c) if c.requests else RespondOnly(width)
         unserved = frozenset() if c.atomics else ATOMICS
         self._blocks = {
             "registers": Registers(
                 data_width=width,
-                qps=qps,
+                qps=c.qps,
                 cqs=c.cqs,
                 window=c.window,
                 responses=c.responses,
                 requests=c.requests,
                 atomics=c.atomics,
                 address_width=c.address_width,
+                table=c.swaps,
             ),
-            "commands": Commands(qps, swaps=c.swaps),
+            "commands": Commands(qps, table=c.qps if c.swaps else None),
             "counters": Counters(),
             "activity": Activity(VISIT * qps),
             "port_state": PortState(),
@@ -215,8 +218,9 @@ class Rnic(wiring.Component):
                     "mpt": (c.checking * max(1, 8 * MPT.size // width), MPT.size),
                     "mtt": (c.translating, MTT.size),
                     "cqc": (max(4, 2 * 8 * CQC_BYTES // width), CQC_BYTES),
-                },
-                writers={"cqe": c.unanswered, "eqe": EVENTS},
+                }
+                | ({"qpc_read": (2 * 8 * READ_BYTES // width, READ_BYTES)} if c.swaps else {}),
+                writers={"cqe": c.unanswered, "eqe": EVENTS} | ({"qpc_write": RECORD_WRITES} if c.swaps else {}),
                 bursts=c.unanswered,
                 atomics=c.atomics_in_flight if c.atomics else 0,
                 address_width=c.address_width,
@@ -224,7 +228,7 @@ class Rnic(wiring.Component):
             ),
             "completions": CompletionWriter(width, c.cqs, writes=c.unanswered),
             "events": EventWriter(width),
-        }
+        } | ({"context_manager": ContextManager(c)} if c.swaps else {})
         for name, block in self._blocks.items():
             setattr(self, f"_{name}", block)
         for name, block in self._blocks.items():
@@ -236,14 +240,21 @@ class Rnic(wiring.Component):
     def _request(self, m):
         """Doorbells, tokens and time of the send queues, or of what stands in their place."""
         send, commands = self._send, self._commands
-        link(m, self._registers.push, send.push)
+        # What comes by a QP's page is for its slot.
+        registers, rung = self._registers, {"sq": send.doorbell, "rq": self._rq_fetch.doorbell, "push": send.push}
+        for name, sink in rung.items():
+            source = getattr(registers, name)
+            if self.config.swaps:
+                link(m, source, getattr(self._context_manager, name))
+                source = getattr(self._context_manager, f"slot_{name}")
+            link(m, source, sink)
         for name in ("requester", "completer", "sq_fetch"):
             link(m, getattr(commands, name), getattr(send, name))
         for name in ("requester_reply", "completer_reply", "completer_error"):
             link(m, getattr(send, name), getattr(commands, name))
         connect_signals(m, send, commands, "requester_done", "response_receiver_done")
-        for block in (self._registers, self._activity):
-            connect_signals(m, send, block, "next_due")
+        due = Mux(self._context_manager.running, 0, send.next_due) if self.config.swaps else send.next_due
+        m.d.comb += [block.next_due.eq(due) for block in (self._registers, self._activity)]
         connect_signals(m, self._registers, send, "tick")
         for name in send.readers:
             connect(m, getattr(send, name), getattr(self._dma, name))
@@ -286,7 +297,11 @@ class Rnic(wiring.Component):
         link(m, self._receive_gate.o, depacketizer.i)
         # The ARP/ICMP block only listens: it cannot hold up a frame.
         m.d.comb += [self._arp_icmp.i.eq(self.rx.payload), self._arp_icmp.i_valid.eq(self.rx.valid)]
-        link(m, depacketizer.header, lookup.header)
+        headers = depacketizer.header
+        if self.config.swaps:
+            link(m, headers, self._context_manager.header)
+            headers = self._context_manager.slot_header
+        link(m, headers, lookup.header)
         link(m, responder.flush, lookup.flush)
         link(m, lookup.request, responder.request)
         link(m, lookup.response, send.response)
@@ -338,9 +353,11 @@ class Rnic(wiring.Component):
         link(m, self._send.completion, completion_arbiter.i[1])
         connect_via(m, "completion_slice", Slice(Completion), completion_arbiter.o, self._completions.completion)
         connect_signals(m, self._acknowledger, self._completions, "hint_cq")
-        m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 4)
+        sources = [self._commands, self._port_state, self._device_fatal]
+        sources += [self._context_manager] if self.config.swaps else []
+        m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 1 + len(sources))
         connect_via(m, "armed_slice", Slice(Event), self._completions.event, event_arbiter.i[0])
-        for source, turn in zip((self._commands, self._port_state, self._device_fatal), event_arbiter.i[1:]):
+        for source, turn in zip(sources, event_arbiter.i[1:]):
             link(m, source.event, turn)
         link(m, event_arbiter.o, self._events.event)
 
@@ -365,7 +382,7 @@ class Rnic(wiring.Component):
                 | self.rx.valid
                 | registers.command.valid
                 | ~commands.swept
-                | (commands.closed if self.config.swaps else 0)
+                | (~self._context_manager.idle | self._context_manager.closed if self.config.swaps else 0)
             ),
             self.interrupt.eq(self._events.interrupt & registers.interrupt_enable),
         ]
@@ -449,46 +466,40 @@ class Rnic(wiring.Component):
             link(m, structure.done, source.done)
         connect(m, dma.axi, flipped(self.axi))
 
-    def _doorbells(self, m):
-        """To the prefetchers, unless their QP is away."""
-        for name, source, sink in (
-            ("sq", self._registers.sq, self._send.doorbell),
-            ("rq", self._registers.rq, self._rq_fetch.doorbell),
-        ):
-            if not self.config.swaps:
-                link(m, source, sink)
-                continue
-            hold = DoorbellHold(sink.payload.shape())
-            connect_signals(m, self._commands, hold, "closed", "closed_qp")
-            connect_via(m, f"{name}_hold", hold, source, sink)
-
-    def _swaps(self, m):
-        """States that are given away, and come back."""
-        commands, send = self._commands, self._send
-        m.submodules.swap_buffer = buffer = SwapBuffer(max(128, 2 * self.config.window))
-        m.submodules.forced_swaps = forced = ForcedSwaps(self.config.qps, self.config.swap_every)
-        link(m, forced.o, commands.swap)
+    def _contexts(self, m):
+        """Queue pairs in slots and in host memory, and what concerns them on its way to their slot."""
+        commands, send, manager = self._commands, self._send, self._context_manager
+        connect_signals(m, self._registers, manager, "tick")
         m.d.comb += [
-            forced.skip.eq(commands.swap_skip),
-            buffer.begin.eq(commands.swap_begin),
-            buffer.back.eq(commands.swap_back),
-            commands.swap_full.eq(buffer.full),
+            manager.base.eq(self._registers.qpc_base),
+            manager.moves.eq(self._completions.moves),
+            manager.serving.eq(self._read_atomic_responder.serving),
+            manager.timer.eq(send.left),
+            manager.room.eq(send.room),
+            manager.reports.eq(commands.reported),
+            commands.slot.eq(manager.slot_found),
+            self._read_atomic_responder.swap_qp.eq(manager.closed_qp),
         ]
         link(m, commands.timers, send.timers)
-        m.d.comb += [
-            self._read_atomic_responder.swap_qp.eq(commands.closed_qp),
-            commands.serving.eq(self._read_atomic_responder.serving),
-        ]
+        link(m, commands.bring, manager.bring)
+        link(m, manager.token, commands.token)
+        names = ("grant", "forget", "forget_slot", "opens", "attribute_row")
+        connect_signals(m, commands, manager, *names)
+        names = ("status", "again", "wants", "working", "closed", "closed_qp", "directory_ready")
+        connect_signals(m, manager, commands, *names, "attribute_word", "attribute_data", "attribute_write")
         for block in (self._lookup, send):
-            connect_signals(m, commands, block, "closed", "closed_qp")
-        for number, name in enumerate(SWAPPED):
+            connect_signals(m, manager, block, "closed", "closed_qp")
+        connect_signals(m, manager, self._lookup, "slot", "absent")
+        for number, name in enumerate(BLOCKS):
             saved, loaded = (
                 (getattr(send, f"{name}_saved"), getattr(send, f"{name}_loaded"))
                 if name in PARTS
                 else (self._blocks[name].saved, self._blocks[name].loaded)
             )
-            link(m, saved, buffer.saved[number])
-            link(m, buffer.loaded[number], loaded)
+            link(m, saved, manager.saved[number])
+            link(m, manager.loaded[number], loaded)
+        connect(m, manager.read, self._dma.qpc_read)
+        connect(m, manager.write, self._dma.qpc_write)
 
     def _count(self, m):
         """Every ``count_…`` output of a block goes to the counter of that name."""

@@ -66,5 +66,6 @@ COUNTERS = {
         Counter("push_fetches", "send WQEs read from the ring although the driver pushed them"),
         Counter("drop_busy", "READs and atomics for which there was no room among those that wait for their answer"),
         Counter("cq_fetches", "CQ records read from host memory"),
+        Counter("qp_fetches", "QPs that came from host memory to a slot"),
     ]
 }

@@ -2,7 +2,10 @@
 
 from .record import Field, Record
 
-__all__ = ["QPC_DRIVER", "QPC_WORDS", "QP_DOORBELLS", "qpc_bytes"]
+__all__ = ["INDEX_BITS", "QPC_DRIVER", "QPC_WORDS", "QP_DOORBELLS", "qpc_bytes"]
+
+INDEX_BITS = 14
+"""Most bits of a QP's index, its place in the table: the low bits of its number."""
 
 QPC_DRIVER = 64
 """Bytes of a record's beginning that the driver writes, and the engine only reads. The rest is the engine's own."""

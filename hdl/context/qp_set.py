@@ -14,7 +14,7 @@ ROW = 32
 
 
 class QpSet(wiring.Component):
-    """A bit for each QPN below ``qps``, in block RAM: 16,384 take one.
+    """A bit for each QP index below ``qps``, in block RAM: 16,384 take one.
 
     ``change`` puts a QPN in or takes it out. ``o`` shows the members one after the other, in ascending order and round
     and round; with ``serve`` a member that is taken at ``o`` is no member any more, and with ``serve`` off it stays.
@@ -27,7 +27,7 @@ class QpSet(wiring.Component):
     Parameters
     ----------
     qps : int
-        A power of two, at least 64.
+        A power of two, at least 2.
     serve : bool
         Whether taking a member takes it out.
 
@@ -40,8 +40,8 @@ class QpSet(wiring.Component):
     """
 
     def __init__(self, qps, *, serve):
-        if not isinstance(qps, int) or qps < 2 * ROW or qps & qps - 1:
-            raise ValueError(f"qps must be a power of two, at least {2 * ROW}, not {qps!r}")
+        if not isinstance(qps, int) or qps < 2 or qps & qps - 1:
+            raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         self.qps = qps
         self.serve = serve
         super().__init__(
@@ -54,7 +54,7 @@ class QpSet(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        low, rows = ceil_log2(ROW), self.qps // ROW
+        low, rows = ceil_log2(ROW), max(2, self.qps // ROW)
         m.submodules.ram = ram = Ram(ROW, rows)
         changed = self.change.payload
         row, walk = Signal(range(rows)), Signal(range(rows))  # that is read; the next one of the walk

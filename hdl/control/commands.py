@@ -17,6 +17,7 @@ from .decoder import Decoder, Plan
 from .registers import CommandWord
 from .replies import Replies, Reply
 from .reports import Reports
+from .slot_keeper import QUIET
 from .tokens import Tokens
 
 __all__ = ["Commands"]
@@ -24,10 +25,6 @@ __all__ = ["Commands"]
 NO_EVENT = 255
 
 QPN_WORD = QP_CONTEXT.fields["qpn"].word
-
-COMPLETIONS = 32
-"""Cycles in which the completions move, until those that were under way are written or lost: at most 5 of them, each
-with 3 cycles behind it in which the next one is handed on, and 12 to spare."""
 
 
 class Commands(wiring.Component):
@@ -78,16 +75,16 @@ class Commands(wiring.Component):
         if the QP is in SQD, and changes nothing.
     timers : stream of ``QpControl``
         With ``swaps``: SAVE and LOAD.
-    swap : stream of QP index; swap_skip : 1
-        With ``swaps``: this QP gives its state away, and gets it back; taken when that is done. ``swap_skip``: it has
-        none, or is ``serving``, and is left alone. Waits for the command or the report that runs.
-    serving : 1
-        With ``swaps``: READs or atomics of the peer of QP ``closed_qp`` are released and not answered.
+    bring, slot, status, again, grant, wants, working, forget, forget_slot, opens, reported
+        With ``swaps``, of a :class:`.slot_keeper.SlotKeeper`: a QP has the slot, and so the tokens and attributes, that
+        it says. It has its turn between two commands, or when a command needs a QP's slot. ``reported`` is its
+        ``reports``.
     closed, closed_qp : 1, 12
-        With ``swaps``: meanwhile, and until all that was reported is done, nothing that begins may be for this QP: no
-        packet, no flush, no doorbell.
-    swap_begin, swap_full, swap_back : 1
-        With ``swaps``: see :class:`.swap_buffer.SwapBuffer`.
+        With ``swaps``: the keeper's. While a QP is closed what was reported goes before all else.
+    token : stream of ``QpControl``; attribute_word, attribute_data, attribute_write, attribute_row
+        With ``swaps``: what the keeper says, and the attributes of slot ``closed_qp``, while it is ``working``.
+    directory_ready : 1
+        With ``swaps``: the directory of QPs is empty, as after a reset.
     completions_move : 1
         No completion waits to be written, or one is taken. RESET waits for so many such cycles that all completions of
         the QP's old life, which could still be lost and reported, are out of the queues.
@@ -95,20 +92,32 @@ class Commands(wiring.Component):
         Asynchronous events, 16 deep.
     """
 
-    def __init__(self, qps, *, swaps=False):
+    def __init__(self, qps, *, table=None):
         self.qps = qps
-        self.swaps = swaps
+        self.table = table or qps
+        self.swaps = table is not None
         token = stream.Signature(QpControl)
         swap = {
             "timers": Out(token),
-            "swap": In(stream.Signature(range(qps))),
-            "swap_skip": Out(1),
-            "serving": In(1),
-            "closed": Out(1),
-            "closed_qp": Out(12),
-            "swap_begin": Out(1),
-            "swap_full": In(1),
-            "swap_back": Out(1),
+            "bring": Out(stream.Signature(data.StructLayout({"index": range(self.table), "create": 1}))),
+            "slot": In(range(qps)),
+            "status": In(CommandStatus),
+            "again": In(1),
+            "grant": Out(1),
+            "wants": In(1),
+            "working": In(1),
+            "forget": Out(1),
+            "forget_slot": Out(range(qps)),
+            "opens": Out(1),
+            "reported": Out(1),
+            "closed": In(1),
+            "closed_qp": In(12),
+            "token": In(token),
+            "attribute_word": In(range(QP_CONTEXT_WORDS)),
+            "attribute_data": In(32),
+            "attribute_write": In(1),
+            "attribute_row": Out(32),
+            "directory_ready": In(1),
         }
         super().__init__(
             {
@@ -146,12 +155,12 @@ class Commands(wiring.Component):
                 "completions_move": In(1),
                 "event": Out(stream.Signature(Event)),
             }
-            | (swap if swaps else {})
+            | (swap if self.swaps else {})
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.decoder = decoder = Decoder(self.qps)
+        m.submodules.decoder = decoder = Decoder(self.table)
         m.submodules.contexts = contexts = Contexts(self.qps)
         m.submodules.tokens = tokens = Tokens(self.qps, swaps=self.swaps)
         m.submodules.replies = replies = Replies()
@@ -195,7 +204,7 @@ class Commands(wiring.Component):
         reporting = Signal()  # the step belongs to a report, not to a command
         starting = Signal()  # the token goes before the attributes
         resetting = Signal()  # the command is done once the reports of the old life are out of the queues
-        left = Signal(range(COMPLETIONS + 1))
+        left = Signal(range(QUIET + 1))
         with m.If(self.completions_move & (left != 0)):
             m.d.sync += left.eq(left - 1)
         controlled, control_bad, invalidated = Signal(), Signal(), Signal()
@@ -255,15 +264,14 @@ class Commands(wiring.Component):
                 with m.If(sweep != self.qps - 1):
                     m.d.sync += sweep.eq(sweep + 1)
                     m.next = "SWEEP"
-                with m.Elif(~tokens.under_way):
+                with m.Elif(~tokens.under_way & (self.directory_ready if self.swaps else 1)):
                     m.d.sync += self.swept.eq(1)
                     m.next = "IDLE"
             with m.State("IDLE"):
                 m.d.sync += [holding.eq(0), reporting.eq(0), starting.eq(0), resetting.eq(0)]
                 if self.swaps:
                     # A QP that has failed must be in ERR when it opens: its poison is gone.
-                    with m.If(reports.empty):
-                        m.d.sync += self.closed.eq(0)
+                    m.d.comb += self.opens.eq(reports.empty)
                 with m.If(reports.o.valid):
                     m.next = "REPORT"
                 if self.swaps:
@@ -272,10 +280,8 @@ class Commands(wiring.Component):
                 with m.Elif(self.command.valid):
                     m.next = "DECODE"
                 if self.swaps:
-                    with m.Elif(self.swap.valid):
-                        m.d.sync += [number.eq(self.swap.payload), word.eq(0), action.eq(QpAction.SAVE)]
-                        m.d.sync += self.closed_qp.eq(self.swap.payload)
-                        m.next = "SWAP_ADDRESS"
+                    with m.Elif(self.wants & ~self.closed):
+                        m.next = "GRANT"
 
             with m.State("DECODE"):
                 m.d.sync += [
@@ -297,7 +303,7 @@ class Commands(wiring.Component):
                     with m.Case(Plan.INVALIDATE):
                         m.next = "INVALIDATE"
                     with m.Default():
-                        m.next = "WHOSE"
+                        m.next = "BRING" if self.swaps else "WHOSE"
 
             # Whose is the place that the low bits of the number say? A new QP may take an empty one.
             with m.State("WHOSE"):
@@ -367,7 +373,7 @@ class Commands(wiring.Component):
                     with m.Elif(starting):
                         m.next = "WRITE_QP"
                     with m.Elif((action == QpAction.RESET) & self.swept):
-                        m.d.sync += [resetting.eq(1), left.eq(COMPLETIONS)]
+                        m.d.sync += [resetting.eq(1), left.eq(QUIET)]
                         m.next = "PURGE"
                     with m.Elif(action == QpAction.QUERY):
                         m.next = "REPLIES"
@@ -382,6 +388,8 @@ class Commands(wiring.Component):
             # What was in flight went by the old path; now the place is empty.
             with m.State("FREE"):
                 m.d.comb += [whose.eq(1), contexts.write_qp.eq(1)]
+                if self.swaps:
+                    m.d.comb += self.forget.eq(1)
                 m.next = "FREED"
             with m.State("FREED"):  # as after SETTLE
                 m.next = "FINISH"
@@ -463,7 +471,7 @@ class Commands(wiring.Component):
                     m.next = "PURGE"
 
             if self.swaps:
-                self._swap(m, old, tokens.request, action)
+                self._grant(m, number, result, whose)
 
         with m.If(replies.write):
             m.d.comb += [
@@ -471,32 +479,49 @@ class Commands(wiring.Component):
                 self.mailbox_w_data.eq(replies.data),
                 self.mailbox_w_en.eq(1),
             ]
+        if self.swaps:
+            self._connect_keeper(m, contexts, tokens, reports, number)
         return m
 
-    def _swap(self, m, row, token, action):
-        """States in which a QP gives its state away, and gets it back."""
-        with m.State("SWAP_ADDRESS"):
-            m.next = "SWAP_WAIT"
-        with m.State("SWAP_WAIT"):
-            m.next = "SWAP_STATE"
-        with m.State("SWAP_STATE"):
-            m.d.comb += [self.swap_begin.eq(1), self.swap_skip.eq(1)]
-            with m.If((row.state == QpState.RESET) | self.serving):
-                m.d.comb += self.swap.ready.eq(1)
+    def _connect_keeper(self, m, contexts, tokens, reports, number):
+        """What the keeper of slots is told, and what it does while it has its turn."""
+        m.d.comb += [
+            self.bring.payload.index.eq(number),
+            self.bring.payload.create.eq(self.command.payload.opcode == Command.CREATE_QP),
+            self.forget_slot.eq(number),
+            self.reported.eq(~reports.empty),
+            self.attribute_row.eq(contexts.row),
+        ]
+        with m.If(self.grant):
+            m.d.comb += [
+                contexts.number.eq(self.closed_qp),
+                contexts.word.eq(self.attribute_word),
+                contexts.data.eq(self.attribute_data),
+                contexts.write_qp.eq(self.attribute_write),
+                tokens.request.payload.eq(self.token.payload),
+                tokens.request.valid.eq(self.token.valid),
+                self.token.ready.eq(tokens.request.ready),
+            ]
+
+    def _grant(self, m, number, result, whose):
+        """States in which the keeper of slots has its turn."""
+        with m.State("GRANT"):
+            m.d.comb += self.grant.eq(1)
+            m.next = "GRANTED"
+        with m.State("GRANTED"):
+            m.d.comb += self.grant.eq(self.working)
+            with m.If(~self.working):
                 m.next = "IDLE"
-            with m.Else():
-                m.d.sync += self.closed.eq(1)
-                m.next = "SAVE"
-        with m.State("SAVE"):
-            m.d.comb += token.valid.eq(1)
-            with m.If(token.ready):
-                m.next = "SAVED"
-        with m.State("SAVED"):
-            m.d.sync += action.eq(QpAction.LOAD)
-            with m.If(self.swap_full):
-                m.next = "LOAD"
-        with m.State("LOAD"):
-            m.d.comb += [token.valid.eq(1), self.swap_back.eq(1)]
-            with m.If(token.ready):
-                m.d.comb += self.swap.ready.eq(1)
+        with m.State("BRING"):
+            m.d.comb += [self.grant.eq(1), self.bring.valid.eq(1)]
+            with m.If(self.bring.ready):
+                m.d.sync += number.eq(self.slot)
+                m.next = "BROUGHT"
+                with m.If(self.status != CommandStatus.OK):
+                    m.d.sync += result.eq(self.status)
+                    m.next = "FINISH"
+            with m.Elif(self.again):
                 m.next = "IDLE"
+        with m.State("BROUGHT"):
+            m.d.comb += whose.eq(1)
+            m.next = "WHOSE"

@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 
 from ..abi import registers as abi
 from ..abi.commands import COMMAND, MAILBOX_WORDS, Command
+from ..abi.qpc import INDEX_BITS
 from ..dma.axi import AxiLite, Response
 from ..queue.completion import CqArm, CqIndex
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
@@ -206,7 +207,7 @@ class Registers(wiring.Component):
         rings = {name: Signal(name=f"rings_{name}") for name in hits}
         strobed = axil.wstrb.all()
         in_pushes = in_qps & (axil.awaddr[PUSH_BITS:12] == abi.QP_PUSH >> PUSH_BITS)
-        m.d.comb += Value.cast(self.push.payload).eq(Cat(number[:12], address[2:PUSH_BITS], value))
+        m.d.comb += Value.cast(self.push.payload).eq(Cat(number[:INDEX_BITS], address[2:PUSH_BITS], value))
         # Known a cycle after the address.
         in_registers = Signal()
         in_mailbox = Signal()
@@ -289,7 +290,7 @@ class Registers(wiring.Component):
                 for name, hit in rings.items():
                     doorbell = getattr(self, name)
                     of_cq = name in ("consumer", "arm")
-                    item = Cat(number, value) if of_cq else Cat(number[:12], value[:16], address[3])
+                    item = Cat(number, value) if of_cq else Cat(number[:INDEX_BITS], value[:16], address[3])
                     with m.If(~doorbell.valid):
                         m.d.sync += [doorbell.valid.eq(hit), Value.cast(doorbell.payload).eq(item)]
                     with m.Elif(hit):  # the block behind has not taken it

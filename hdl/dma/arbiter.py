@@ -166,7 +166,7 @@ class ReadArbiter(wiring.Component):
         A beat came whose RRESP was not OKAY.
     """
 
-    def __init__(self, data_width, clients, id_width=4):
+    def __init__(self, data_width, clients, id_width=5):
         check_clients(clients, id_width)
         self.data_width = data_width
         self.clients = clients
@@ -253,7 +253,7 @@ class WriteArbiter(wiring.Component):
         An answer came that was not OKAY.
     """
 
-    def __init__(self, data_width, clients, id_width=4):
+    def __init__(self, data_width, clients, id_width=5):
         check_clients(clients, id_width)
         self.data_width = data_width
         self.clients = clients

@@ -37,7 +37,7 @@ class Axi4(wiring.Signature):
         Bits of AWID, BID, ARID and RID.
     """
 
-    def __init__(self, data_width, id_width=4):
+    def __init__(self, data_width, id_width=5):
         if data_width not in (64, 128, 256, 512):
             raise ValueError(f"data_width must be 64, 128, 256 or 512, not {data_width!r}")
         if not isinstance(id_width, int) or id_width < 1:

@@ -3,6 +3,7 @@
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
+from ..abi.qpc import INDEX_BITS
 from ..abi.wqe import WQE_MAX
 
 __all__ = [
@@ -23,16 +24,16 @@ long."""
 RECEIVE_BATCH = 128
 """The same of receive WQEs, which are smaller, and wait on chip until somebody sends."""
 
-RingIndex = data.StructLayout({"qp": 12, "index": 16})
-"""A free-running index into a QP's ring."""
+RingIndex = data.StructLayout({"qp": INDEX_BITS, "index": 16})
+"""A free-running index into a QP's ring. ``qp`` is the QP's slot; of a doorbell that has just been rung, its index."""
 
-PushDoorbell = data.StructLayout({"qp": 12, "index": 16, "push": 1})
+PushDoorbell = data.StructLayout({"qp": INDEX_BITS, "index": 16, "push": 1})
 """A producer index. ``push``: the WQE before it has been pushed."""
 
 PUSH_WORDS = WQE_MAX // 4
 """Words of 32 bits of the largest WQE that can be pushed."""
 
-PushWord = data.StructLayout({"qp": 12, "word": range(PUSH_WORDS), "data": 32})
+PushWord = data.StructLayout({"qp": INDEX_BITS, "word": range(PUSH_WORDS), "data": 32})
 """32 bits of a WQE, pushed by the page of ``qp``."""
 
 RingStatus = data.StructLayout({"producer": 16, "fetched": 16, "error": 1})

@@ -8,8 +8,9 @@ __all__ = ["WORD_BITS", "SavedWord", "StateWords"]
 
 WORD_BITS = 64
 
-SavedWord = data.StructLayout({"data": WORD_BITS, "last": 1})
-"""A word of what a block gives away of a queue pair; ``last``: it has given all."""
+SavedWord = data.StructLayout({"data": WORD_BITS, "last": 1, "wake": 1})
+"""A word of what a block gives away of a queue pair; ``last``: it has given all. With the last one ``wake``: the block
+has something to do for the QP that nobody will remind it of, so the QP must come back by itself."""
 
 
 class StateWords(wiring.Component):

@@ -112,6 +112,8 @@ class SendSide(wiring.Component):
         Send WQEs; scatter/gather entries of READs.
     timers : stream of ``QpControl``; closed, closed_qp : 1, 12
         With ``config.swaps``: SAVE and LOAD; and the QP that is away, or going.
+    left, room : 5, 1
+        With ``config.swaps``: of the timers, and of the response receiver.
     requester_saved, requester_loaded, …
         With ``config.swaps``, of each of :data:`PARTS`: streams of ``SavedWord`` and of words.
     count_… : 1
@@ -139,6 +141,7 @@ class SendSide(wiring.Component):
     def _swapped():
         """What the parts with state of a QP give away, and get back, and what the timers must know besides."""
         timers = {"timers": In(stream.Signature(QpControl)), "closed": In(1), "closed_qp": In(12)}
+        timers |= {"left": Out(5), "room": Out(1)}
         return (
             timers
             | {f"{part}_saved": Out(stream.Signature(SavedWord)) for part in PARTS}
@@ -149,23 +152,23 @@ class SendSide(wiring.Component):
         m = Module()
         c = self.config
         m.submodules.fetcher = fetcher = RingPrefetcher.send(
-            c.data_width, c.qps, c.send_blocks, c.send_quota, reads=c.send_reads, swaps=c.swaps
+            c.data_width, c.slots, c.send_blocks, c.send_quota, reads=c.send_reads, swaps=c.swaps
         )
-        m.submodules.requester = requester = Requester(c.qps, c.window, c.data_width, c.send_blocks, swaps=c.swaps)
+        m.submodules.requester = requester = Requester(c.slots, c.window, c.data_width, c.send_blocks, swaps=c.swaps)
         m.submodules.merge = merge = TransmitMerge()
         m.submodules.response_receiver = response_receiver = ResponseReceiver(
-            c.qps, c.data_width, c.read_targets, swaps=c.swaps
+            c.slots, c.data_width, c.read_targets, swaps=c.swaps
         )
-        m.submodules.completer = completer = Completer(c.qps, c.window, swaps=c.swaps)
-        m.submodules.timers = timers = Timers(c.qps, swaps=c.swaps)
+        m.submodules.completer = completer = Completer(c.slots, c.window, swaps=c.swaps)
+        m.submodules.timers = timers = Timers(c.slots, swaps=c.swaps)
 
         # -- Doorbell, fetch, turn.
-        m.submodules.turns = turns = FirstArbiter(range(c.qps), 3)
+        m.submodules.turns = turns = FirstArbiter(range(c.slots), 3)
         connect(m, flipped(self.doorbell), fetcher.doorbell)
         connect(m, flipped(self.push), fetcher.push)
         for source, turn in zip((fetcher.arrived, completer.ready, requester.again), turns.i):
             link(m, source, turn)
-        connect_via(m, "scheduler", ReadyQueue(c.qps), turns.o, requester.ready)
+        connect_via(m, "scheduler", ReadyQueue(c.slots), turns.o, requester.ready)
         link_fetcher(m, "sq", fetcher, requester, flipped(self.sq), c.data_width)
         link(m, requester.rewind, fetcher.rewind)
         connect_via(m, "rewound_slice", Slice(RingIndex), fetcher.rewound, requester.rewound)
@@ -226,6 +229,8 @@ class SendSide(wiring.Component):
         if c.swaps:
             connect(m, flipped(self.timers), timers.control)
             connect_signals(m, self, timers, "closed", "closed_qp")
+            connect_signals(m, timers, self, "left")
+            connect_signals(m, response_receiver, self, "room")
             swapped = zip(PARTS, (requester, response_receiver, completer, timers, fetcher), strict=True)
             for name, part in swapped:
                 connect(m, part.saved, flipped(getattr(self, f"{name}_saved")))

@@ -45,16 +45,19 @@ class Soak:
         Of the engines, in bits.
     unrest : float
         Probability of a disturbance (:mod:`.disturbances`), a step.
+    slots : int
+        Queue pairs that are on chip at a time, in each engine.
     swap_every : int
-        Cycles from one forced swap of a queue pair to the next, in each engine; 0: none.
+        Cycles from one queue pair that must leave its slot to the next, in each engine; 0: none must.
     """
 
-    def __init__(self, seed, loss, pairs=8, adapters=3, data_width=64, unrest=UNREST, swap_every=0):
+    def __init__(self, seed, loss, pairs=8, adapters=3, data_width=64, unrest=UNREST, slots=64, swap_every=0):
         self.random = random.Random(seed)
         self.unrest = unrest
         self.loss = loss
         self.timeout = timeout_for(pairs, data_width, loss)
-        self.world = World(adapters, rnic(Config(data_width=data_width, swap_every=swap_every)), seed=seed)
+        config = Config(data_width=data_width, slots=slots, swap_every=swap_every)
+        self.world = World(adapters, rnic(config), seed=seed)
         self.lives = Lives(self.random)
         self.hosts = [Host(self.world, index, 64 * pairs) for index in range(adapters)]
         self.senders, self.receivers = {}, {}  # (host, QP number): flow
@@ -182,13 +185,16 @@ def _arguments(argv):
     parser.add_argument("--adapters", type=int, default=3, help="on one wire (%(default)s)")
     parser.add_argument("--width", type=int, default=64, help="of the engines' bus: 64, 128, 256 or 512 bits")
     parser.add_argument("--unrest", type=float, default=100 * UNREST, help="disturbances in 100 steps (%(default)g)")
-    parser.add_argument("--swap-every", type=int, default=0, help="cycles from one forced swap of a QP to the next")
+    parser.add_argument("--slots", type=int, default=64, help="QPs that are on chip at a time: 4 to 64 (%(default)s)")
+    parser.add_argument("--swap-every", type=int, default=0, help="so many cycles after the last a QP leaves its slot")
     parser.add_argument("--captures", type=Path, default=Path("build/soak"))
     args = parser.parse_args(argv)
     if not 0 <= args.loss <= 50 or not 1 <= args.pairs <= 32 or args.operations < 1:
         parser.error("loss must be 0 to 50, pairs 1 to 32, operations positive")
     if not 1 <= args.adapters <= 8 or not 0 <= args.unrest <= 100 or args.width not in (64, 128, 256, 512):
         parser.error("adapters must be 1 to 8, unrest 0 to 100, width 64, 128, 256 or 512")
+    if args.slots not in (4, 8, 16, 32, 64):
+        parser.error("slots must be 4, 8, 16, 32 or 64")
     if not 0 <= args.swap_every <= 1 << 24:
         parser.error(f"swap-every must be 0 to {1 << 24}")
     if args.seed is None:
@@ -218,7 +224,8 @@ def main(argv=None):
     args = _arguments(argv)
     console = Console(width=None if sys.stdout.isatty() else 120)
     again = f"make soak SEED={args.seed} LOSS={args.loss:g} OPERATIONS={args.operations} PAIRS={args.pairs}"
-    for name, default in (("width", 64), ("adapters", 3), ("unrest", 100 * UNREST), ("swap_every", 0)):
+    defaults = {"width": 64, "adapters": 3, "unrest": 100 * UNREST, "slots": 64, "swap_every": 0}
+    for name, default in defaults.items():
         if (value := getattr(args, name)) != default:
             again += f" {name.upper()}={value:g}"
     console.print(f"seed {args.seed}, {args.loss:g} % of each fault; to repeat: {again}")
@@ -226,7 +233,8 @@ def main(argv=None):
     captures = [args.captures / "before.pcapng", args.captures / "last.pcapng"]
     for path in captures:
         path.unlink(missing_ok=True)
-    soak = Soak(args.seed, args.loss / 100, args.pairs, args.adapters, args.width, args.unrest / 100, args.swap_every)
+    engine = {"data_width": args.width, "slots": args.slots, "swap_every": args.swap_every}
+    soak = Soak(args.seed, args.loss / 100, args.pairs, args.adapters, unrest=args.unrest / 100, **engine)
     console.print(tick_text(default_tick(), soak.world.clock_hz), highlight=False)
     with soak.world:
         soak.world.capture(captures[1])

@@ -11,7 +11,8 @@ from verbena.hdl.transport.send_side import SendSide
     ("name", "values"),
     [
         ("data_width", (32, 96, 1024)),
-        ("qps", (1, 3, 1024)),
+        ("qps", (1, 3, 32768)),
+        ("slots", (1, 3, 128, 2048)),
         ("cqs", (1, 1024)),
         ("window", (1, 48)),
         ("send_blocks", (4, 48, 1024)),
@@ -28,8 +29,8 @@ from verbena.hdl.transport.send_side import SendSide
         ("address_width", (31, 65, "64")),
         ("requests", (1, None)),
         ("atomics", (0, None)),
-        ("read_targets", (128, 300, 4096)),
-        ("responses", (128, 300, 4096)),
+        ("read_targets", (128, 300, 8192)),
+        ("responses", (128, 300, 8192)),
         ("udp_port", (0, 65536)),
     ],
 )

@@ -10,10 +10,15 @@ from ..common.psn import PSN_BITS
 from .ack_context import AckContext
 from .outstanding_messages import OldestMessage
 
-__all__ = ["CompleterSwap"]
+__all__ = ["CompleterSwap", "completer_head"]
 
 Kept = data.StructLayout({"last_psn": PSN_BITS, "opcode": 4, "signaled": 1})
 """What a word says of a message that is under way."""
+
+
+def completer_head(window):
+    """Layout of the first words: the context, and how many messages follow."""
+    return data.StructLayout({"row": AckContext, "messages": range(window + 1)})
 
 
 class CompleterSwap(wiring.Component):
@@ -53,7 +58,7 @@ class CompleterSwap(wiring.Component):
 
     def __init__(self, window):
         self.window = window
-        self.head = data.StructLayout({"row": AckContext, "messages": range(window + 1)})
+        self.head = completer_head(window)
         super().__init__(
             {
                 "saved": Out(stream.Signature(SavedWord)),
@@ -82,6 +87,7 @@ class CompleterSwap(wiring.Component):
         place = Signal(range(self.window))
         ahead, sought = Signal.like(count), Signal(2)  # the next to seek; what comes is what was sought 2 cycles before
         given = Signal(range(words.words))  # words of the context
+        wake = Signal()  # a WQE has failed, and is still to complete: its queue must go back
         saved, loaded, message, told = self.saved, self.loaded, self.message, self.outstanding.payload
         last = Signal()  # the present place is the last message's
         m.d.comb += [
@@ -89,6 +95,7 @@ class CompleterSwap(wiring.Component):
             words.state.messages.eq(count),
             self.value.eq(words.value.row),
             self.seek.eq(self.row.progress.oldest + ahead),
+            saved.payload.wake.eq(wake),
             write.addr.eq(place),
             read.addr.eq(place),
             last.eq(place + 1 == count),
@@ -121,6 +128,7 @@ class CompleterSwap(wiring.Component):
                         m.d.sync += [count.eq(count + 1), place.eq(place + 1)]
                     with m.Else():  # at the latest behind a whole window: there the oldest is found again
                         m.d.comb += [words.save.eq(1), self.done.eq(1)]
+                        m.d.sync += wake.eq(self.row.failed & ~self.row.dead)
                         m.d.sync += place.eq(0)
                         m.next = "GIVE_CONTEXT"
             with m.State("GIVE_CONTEXT"):

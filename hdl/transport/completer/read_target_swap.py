@@ -9,10 +9,14 @@ from ..common.layouts import ReadTarget
 from ..receive.layouts import ReadProgress
 from .read_targets import Resumed
 
-__all__ = ["ReadState", "ReadTargetSwap"]
+__all__ = ["ReadGroup", "ReadState", "ReadTargetSwap"]
 
 ReadState = data.StructLayout({"progress": ReadProgress, "resumed": Resumed})
 """How far a QP's READs and atomics are, besides their targets."""
+
+
+ReadGroup = data.StructLayout({"one": 1, "target": ReadTarget})
+"""A target, and the bit that tells it from the end."""
 
 
 class ReadTargetSwap(wiring.Component):
@@ -49,8 +53,7 @@ class ReadTargetSwap(wiring.Component):
 
     def __init__(self, qps):
         self.qps = qps
-        self.group = data.StructLayout({"one": 1, "target": ReadTarget})
-        assert ReadState.size <= self.group.size
+        assert ReadState.size <= ReadGroup.size
         word = stream.Signature(WORD_BITS)
         super().__init__(
             {
@@ -74,7 +77,7 @@ class ReadTargetSwap(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.words = words = StateWords(self.group)
+        m.submodules.words = words = StateWords(ReadGroup)
         saved, loaded = self.saved, self.loaded
         group = Value.cast(words.value)
         target = Cat(Const(1, 1), Value.cast(self.target))

@@ -38,6 +38,7 @@ Item = data.StructLayout(
         "swap": 64,
         "compare": 64,
         "source_ip": 32,
+        "absent": 1,
     }
 )
 
@@ -85,6 +86,8 @@ class ReceiveLookup(wiring.Component):
         An output may be taken; the QP that the outputs show in the next cycle if they show something new.
     request_state, request_state_en, place, place_en, read_progress, read_progress_en
         What a consumer writes back, in the cycle in which it takes its packet.
+    slot, absent : QP index, 1
+        With ``swaps``: which slot the packet's QP has, instead of the low bits of its number; or there is no such QP.
     closed, closed_qp : 1, 12
         With ``swaps``: no packet and no flush of this QP is taken; what is behind it waits.
     count_drop_qp : 1
@@ -122,7 +125,7 @@ class ReceiveLookup(wiring.Component):
                 "read_progress_en": In(1),
                 "count_drop_qp": Out(1),
             }
-            | ({"closed": In(1), "closed_qp": In(12)} if swaps else {})
+            | ({"slot": In(range(qps)), "absent": In(1), "closed": In(1), "closed_qp": In(12)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -139,12 +142,12 @@ class ReceiveLookup(wiring.Component):
         other, token = Signal(), Signal(QpControl)  # what has been chosen; of a flush the QP counts
         taken, packets_turn = Signal(), Signal()
         item, slot = fetch.i.payload.item, fetch.i.payload.slot
-        packet_open, flush_open = Const(1), Const(1)
+        packet_open, flush_open, packet_slot = Const(1), Const(1), header.transport.dest_qpn[:bits]
         if self.swaps:
-            packet_open, flush_open = (
-                ~(self.closed & (qp[:bits] == self.closed_qp[:bits]))
-                for qp in (header.transport.dest_qpn, self.flush.payload)
-            )
+            packet_slot = self.slot
+            closed = [self.closed & (qp == self.closed_qp[:bits]) for qp in (self.slot, self.flush.payload)]
+            packet_open, flush_open = ~closed[0] | self.absent, ~closed[1]
+            m.d.comb += item.absent.eq(self.absent)
         packet, flush = self.header.valid & packet_open, self.flush.valid & flush_open
         m.d.comb += [
             other.eq(chosen.any()),
@@ -175,7 +178,7 @@ class ReceiveLookup(wiring.Component):
             item.compare.eq(header.compare),
             item.source_ip.eq(header.source_ip),
             item.action.eq(token.action),
-            slot.eq(Mux(other, token.qp[:bits], header.transport.dest_qpn[:bits])),
+            slot.eq(Mux(other, token.qp[:bits], packet_slot)),
         ]
         with m.If(other):
             m.d.comb += [
@@ -199,6 +202,7 @@ class ReceiveLookup(wiring.Component):
                 (transport.opcode[5:] == 0)
                 & (transport.dest_qpn == attributes.qpn)
                 & ~((transport.opcode == ACKNOWLEDGE) & (transport.length != 0))
+                & ~found.absent
             ),
             # RTR cannot have sent anything that is answered.
             receives.eq(

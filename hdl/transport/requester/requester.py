@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...abi.commands import QpAction
-from ...abi.contexts import QP_CONTEXT
+from ...abi.contexts import QP_CONTEXT, QpState
 from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
 from ...queue.ring import BATCH, RingIndex, RingStatus, word_address
@@ -288,6 +288,7 @@ class Requester(wiring.Component):
             m.d.comb += [
                 swap.state.eq(state),
                 swap.state.stopped.eq(0),
+                swap.wake.eq(self._has_work(attributes.state, state, progress, status)),
                 update.loaded.eq(swap.value),
                 start_psn.eq(Mux(action == QpAction.LOAD, swap.value.top_psn, here.item.operand)),
             ]
@@ -506,6 +507,17 @@ class Requester(wiring.Component):
                 m.d.comb += takes.eq(1)
                 m.next = "IDLE"
         return m
+
+    def _has_work(self, qp_state, state, progress, status):
+        """1 if a turn would find something to do that no ACK, no timer and no doorbell will ask for; perhaps also if a
+        message may not start for want of a credit, a READ or a fence."""
+        posted = status.producer != state.index
+        open_ = (state.index - progress.oldest)[:16] < self.window
+        begins = Mux((qp_state == QpState.SQD) | state.draining, state.index != state.top, open_)
+        goes_on = state.draining | status.error | (state.phase == Phase.RESUME) | (posted & begins)
+        alive = (qp_state == QpState.RTS) | (qp_state == QpState.SQD)
+        sends = alive & ~progress.waiting & (state.phase != Phase.HALTED) & goes_on
+        return sends | ((qp_state == QpState.ERR) & posted)
 
     def _connect_swap(self, m, sources):
         """Stands between tokens and retries and those who choose among them."""

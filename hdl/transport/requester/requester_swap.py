@@ -39,8 +39,8 @@ class RequesterSwap(wiring.Component):
         The same.
     rewind, rewound : 1
         Strobes: a ring is told to go back; it is heard that one has.
-    state, save : ``RequesterContext``, 1
-        Strobe of a SAVE that has passed: it is done, and this is given away.
+    state, wake, save : ``RequesterContext``, 1, 1
+        Strobe of a SAVE that has passed: it is done, and this is given away. ``wake`` as of a ``SavedWord``.
     value, load : ``RequesterContext``, 1
         What came for the LOAD that has passed; strobe: it is done. It stays for one more cycle.
     saved : stream of ``SavedWord``; loaded : stream of words
@@ -58,6 +58,7 @@ class RequesterSwap(wiring.Component):
                 "rewind": In(1),
                 "rewound": In(1),
                 "state": In(RequesterContext),
+                "wake": In(1),
                 "save": In(1),
                 "value": Out(RequesterContext),
                 "load": In(1),
@@ -71,6 +72,9 @@ class RequesterSwap(wiring.Component):
         m.submodules.words = words = StateWords(RequesterContext)
         wiring.connect(m, wiring.flipped(self.loaded), words.loaded)
         number = Signal(range(words.words))  # of the word that goes next
+        wake = Signal()
+        with m.If(self.save):
+            m.d.sync += wake.eq(self.wake)
         m.d.comb += [
             words.state.eq(self.state),
             words.save.eq(self.save),
@@ -78,6 +82,7 @@ class RequesterSwap(wiring.Component):
             self.saved.valid.eq(words.saved.valid),
             self.saved.payload.data.eq(words.saved.payload),
             self.saved.payload.last.eq(number == words.words - 1),
+            self.saved.payload.wake.eq(wake),
             words.saved.ready.eq(self.saved.ready),
         ]
         with m.If(self.saved.valid & self.saved.ready):

@@ -365,6 +365,9 @@ class Responder(wiring.Component):
         m.submodules.words = words = StateWords(ResponderState)
         request = self.request.payload
         sent = Signal(range(words.words))
+        wake = Signal()  # receive WQEs are to be flushed
+        with m.If(words.save):
+            m.d.sync += wake.eq(flushes.failed & (self.status.producer != request.state.index))
         m.d.comb += [
             words.state.request_state.eq(request.state),
             words.state.place.eq(request.place),
@@ -372,6 +375,7 @@ class Responder(wiring.Component):
             self.saved.valid.eq(words.saved.valid),
             self.saved.payload.data.eq(words.saved.payload),
             self.saved.payload.last.eq(sent == words.words - 1),
+            self.saved.payload.wake.eq(wake),
             words.saved.ready.eq(self.saved.ready),
         ]
         with m.If(self.saved.valid & self.saved.ready):

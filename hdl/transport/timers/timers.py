@@ -68,6 +68,9 @@ class Timers(wiring.Component):
         With ``swaps``: SAVE and LOAD, of the QP that is closed; taken when they are done.
     saved : stream of ``SavedWord``; loaded : stream of words
         With ``swaps``.
+    left : 5
+        With ``swaps``, of the last SAVE: how many bits the number of ticks has that were left, 1 to 31; 0: its timer
+        did not run.
     fired : stream of ``TimerFired``
         ``generation`` is the one in which the time was over. While it waits, the scan comes as far as the next one.
     next_due : 32
@@ -92,6 +95,7 @@ class Timers(wiring.Component):
             "control": In(stream.Signature(QpControl)),
             "saved": Out(stream.Signature(SavedWord)),
             "loaded": In(stream.Signature(WORD_BITS)),
+            "left": Out(5),
         }
         super().__init__(
             {
@@ -178,6 +182,11 @@ class Timers(wiring.Component):
         m.submodules.rnr = rnr = RnrTicks()
         code, whole = Signal(5), Signal(32)  # whole: how long the timer runs
         m.d.comb += [rnr.code.eq(code), due.eq(counts & ~idle & left[-1])]
+        if self.swaps:
+            bits = Signal(5, init=1)  # of the number of ticks that are left
+            for number in range(1, 32):
+                with m.If(left[number] & ~left[-1]):
+                    m.d.comb += bits.eq(min(number + 1, 31))
         m.d.sync += whole.eq(Mux(waits, rnr.ticks, 1 << timeout))
         with m.If(self.fired.ready):
             m.d.sync += self.fired.valid.eq(0)
@@ -220,7 +229,7 @@ class Timers(wiring.Component):
                         with m.If(here.item.control):
                             m.next = "SWAP"
             if self.swaps:
-                self._swap(m, fetch, Mux(changed | idle, now, before.reference), ~idle)
+                self._swap(m, fetch, Mux(changed | idle, now, before.reference), ~idle, bits)
             with m.State("STEP"):
                 m.d.comb += [fetch.o.ready.eq(1), after.en.eq(counts & (changed | idle | due))]
                 with m.If(closer):
@@ -234,7 +243,7 @@ class Timers(wiring.Component):
                 m.next = "COMPARE"
         return m
 
-    def _swap(self, m, fetch, started, runs):
+    def _swap(self, m, fetch, started, runs, bits):
         """The state in which a token is done: the time when the timer started, and whether it runs."""
         after, done = fetch.write.timer, Signal()
         word = Signal(data.StructLayout({"reference": 32, "ran": 1}))
@@ -257,6 +266,7 @@ class Timers(wiring.Component):
                     self.saved.payload.last.eq(1),
                     done.eq(self.saved.ready),
                 ]
+                m.d.sync += self.left.eq(Mux(word.ran, bits, 0))
             with m.If(done):
                 m.d.comb += [fetch.o.ready.eq(1), self.control.ready.eq(1)]
                 m.next = "COMPARE"

@@ -4,7 +4,8 @@ from streams import Item, collect, make_rng, plain, send_all, shared, simulate
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_CONTEXT_WORDS, QpState
 from verbena.hdl.abi.eqe import EventType
-from verbena.hdl.control.commands import COMPLETIONS, Commands
+from verbena.hdl.control.commands import Commands
+from verbena.hdl.control.slot_keeper import QUIET
 
 QPS, LOG_CQS = 8, 2
 QPN_WORD = QP_CONTEXT.fields["qpn"].word
@@ -24,9 +25,9 @@ PASSAGES = ((QpAction.RESET, QpAction.SAVE, QpAction.LOAD), (QpAction.RESET, QpA
 class Bench:
     """Mailbox, pipelines and observers around a command block. ``log`` holds what happened, in order."""
 
-    def __init__(self, seed=None, drain=20, swaps=False):
+    def __init__(self, seed=None, drain=20):
         self.rng = make_rng(seed)
-        self.dut = shared(Commands, QPS, swaps=swaps)
+        self.dut = shared(Commands, QPS)
         self.mailbox = [0] * 64
         self.log = []
         self.drain = drain
@@ -395,7 +396,7 @@ def test_a_completion_of_the_old_life_that_is_lost_late_does_not_touch_the_new_o
             await ctx.tick()
         for _ in range(50):
             await ctx.tick()
-        for _ in range(COMPLETIONS - 2):
+        for _ in range(QUIET - 2):
             bench.moving = 1
             await ctx.tick()
             bench.moving = 0
@@ -504,77 +505,3 @@ def test_many_reports_lose_none_and_keep_each_source_in_order():
         assert [qp for qp in told if any(item.qp == qp for item in items)] == [i.qp for i in items if i.event != 255]
     moved = [entry[1] for entry in bench.log if entry[0] == "qp" and entry[2:] == (0, _words(state=QpState.ERR)[0])]
     assert sorted(moved) == list(range(QPS))
-
-
-def test_a_swap_closes_the_qp_and_keeps_commands_waiting():
-    """Its state goes and comes back by tokens; a QP in RESET is passed over; a command waits until it is over."""
-    bench = Bench(swaps=True)
-    dut = bench.dut
-    first = TOKENS.index("responder")
-
-    async def host(ctx):
-        await bench.command(ctx, Command.CREATE_QP, QPS + 3, words=_words(state=QpState.RTS))
-        del bench.log[:]
-        ctx.set(dut.swap.payload, 2)
-        ctx.set(dut.swap.valid, 1)
-        _, _, skipped = await until(ctx, dut.swap.ready, dut.swap_skip)
-        assert skipped
-        ctx.set(dut.serving, 1)
-        ctx.set(dut.swap.payload, 3)
-        _, _, skipped = await until(ctx, dut.swap.ready, dut.swap_skip)
-        assert skipped
-        assert not bench.log
-        assert not ctx.get(dut.closed)
-        ctx.set(dut.serving, 0)
-        await until(ctx, dut.closed)
-        assert ctx.get(dut.closed_qp) == 3
-        reset = bench.command(ctx, Command.MODIFY_QP, QPS + 3, QpAction.RESET, _words())
-        ctx.set(dut.swap.valid, 1)
-        assert await reset == CommandStatus.OK
-
-    async def buffer(ctx):
-        while ("rq_fetch", 3, QpAction.SAVE, 0) not in bench.log:
-            assert not ctx.get(dut.swap_back)
-            await ctx.tick()
-        await ctx.tick().repeat(40)
-        assert not ctx.get(dut.swap_back)
-        bench.log.append("full")
-        # It failed before it gave its state away: it must be in ERR when it opens.
-        await send_all(ctx, dut.responder_error, [{"qp": 3, "event": EventType.QP_ACCESS_ERR}])
-        ctx.set(dut.swap_full, 1)
-        await until(ctx, dut.swap_back)
-        assert ctx.get(dut.closed)
-        while not ctx.get(dut.swap.ready):
-            await ctx.tick()
-        assert not ctx.get(dut.swap_skip)
-        # A report that comes in the last cycle, and the next QP's turn: the one that comes back is closed all the same.
-        ctx.set(dut.responder_error.payload, {"qp": 3, "event": EventType.QP_FATAL})
-        ctx.set(dut.responder_error.valid, 1)
-        await ctx.tick()
-        ctx.set(dut.responder_error.valid, 0)
-        ctx.set(dut.swap.payload, 2)
-        bench.log.append("over")
-        assert ctx.get(dut.closed)
-        while ctx.get(dut.closed):
-            assert ctx.get(dut.closed_qp) == 3
-            await ctx.tick()
-        bench.log.append("open")
-
-    async def until(ctx, signal, *more):
-        while True:
-            sampled = await ctx.tick().sample(signal, *more)
-            if sampled[2]:
-                return sampled[:2] + sampled[3:]
-
-    bench.run(host, buffer)
-    tokens = [entry for entry in bench.log if entry in ("full", "over", "open") or entry[0] in (*TOKENS, "timers")]
-    tokens = [entry for entry in tokens if isinstance(entry, str) or entry[1] != "out"]
-    full, over = tokens.index("full"), tokens.index("over")
-    assert {action for _, _, action, _ in tokens[:full]} == {QpAction.STOP, QpAction.SAVE}
-    assert {action for _, _, action, _ in tokens[full + 1 : over]} == {QpAction.LOAD}
-    ready = tokens.index("open")
-    assert [action for _, _, action, _ in tokens[over + 1 : ready]] == [QpAction.ERROR] * len(MOST)
-    assert ("qp", 3, 0, _words(state=QpState.ERR)[0]) in bench.log[: bench.log.index("open")]
-    assert {action for _, _, action, _ in tokens[ready + 1 :]} == {QpAction.RESET}
-    assert [name for name, *_ in tokens[ready + 1 :]][first] == "responder"
-    assert {name for name, *_ in tokens[:full]} == {name for name, *_ in tokens[full + 1 : over]} == {*TOKENS, "timers"}

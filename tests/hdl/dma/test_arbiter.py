@@ -372,7 +372,7 @@ def test_clients_are_reset(kind, answers):
 
 
 @pytest.mark.parametrize("kind", [ReadArbiter, WriteArbiter])
-@pytest.mark.parametrize("clients", [0, 9])
+@pytest.mark.parametrize("clients", [0, 17])
 def test_wrong_arguments(kind, clients):
     with pytest.raises(ValueError, match=str(clients)):
         kind(64, clients)

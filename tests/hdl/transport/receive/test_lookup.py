@@ -292,7 +292,9 @@ def test_of_a_qp_that_is_closed_only_tokens_come():
             await ctx.tick()
 
     async def send(ctx):
-        await send_all(ctx, dut.header, packets, rng)
+        for packet in packets:
+            ctx.set(dut.slot, packet["transport"]["dest_qpn"] % QPS)
+            await send_all(ctx, dut.header, [packet], rng)
 
     async def flush(ctx):
         await send_all(ctx, dut.flush, flushes, rng)

@@ -1,0 +1,138 @@
+"""What a queue pair's owners give away, on its way to host memory."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..stream.ram import Ram
+from ..stream.words import WORD_BITS, SavedWord
+from .record import HEADER_WORDS, RecordHeader, checked, most_words, seed
+
+__all__ = ["SaveBuffer"]
+
+
+class SaveBuffer(wiring.Component):
+    """Collects the sections of one QP, which come side by side, and gives them as a record.
+
+    A word is taken each cycle; of several sections that have one, the first. A word of the record comes every 3 cycles.
+
+    Parameters
+    ----------
+    limits : sequence of int
+        Most words of each section, at least 1.
+    qps : int
+        QPs that there may be.
+
+    Members
+    -------
+    saved : array of streams of ``SavedWord``
+        Of each section.
+    begin : 1
+        Strobe, while not ``busy``: forget what is here.
+    full, wake : 1
+        All sections are here; the QP must come back by itself.
+    go, index : 1, QP index
+        Strobe, while ``full``: give the record of this QP.
+    words
+        Of the record, while ``full``.
+    o : stream of 64 bits
+    busy : 1
+        Words of the record are still to go; from the cycle after ``go`` on.
+    """
+
+    def __init__(self, limits, qps):
+        self.limits = tuple(limits)
+        self.qps = qps
+        count = len(self.limits)
+        self._header = RecordHeader(count)
+        super().__init__(
+            {
+                "saved": In(stream.Signature(SavedWord)).array(count),
+                "begin": In(1),
+                "full": Out(1),
+                "wake": Out(1),
+                "go": In(1),
+                "index": In(range(qps)),
+                "words": Out(range(most_words(self.limits) + 1)),
+                "o": Out(stream.Signature(WORD_BITS)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        count = len(self.limits)
+        starts = [sum(self.limits[:number]) for number in range(count)]
+        m.submodules.store = store = Ram(WORD_BITS, sum(self.limits))
+        counts = [Signal(range(limit + 1), name=f"count_{number}") for number, limit in enumerate(self.limits)]
+        place = Array(Signal.like(store.w_addr, name=f"place_{number}") for number in range(count))
+        done = Signal(count)
+        m.d.comb += self.full.eq(done.all())
+
+        # One of those that have a word.
+        before = Const(0, 1)
+        for number, port in enumerate(self.saved):
+            mine = Signal(name=f"takes_{number}")
+            m.d.comb += [mine.eq(port.valid & ~before), port.ready.eq(~before)]
+            with m.If(mine):
+                m.d.comb += [
+                    store.w_addr.eq(place[number]),
+                    store.w_data.eq(port.payload.data),
+                    store.w_en.eq(1),
+                ]
+                m.d.sync += [
+                    counts[number].eq(counts[number] + 1),
+                    place[number].eq(place[number] + 1),
+                    done[number].eq(port.payload.last),
+                    self.words.eq(self.words + 1),
+                    self.wake.eq(self.wake | (port.payload.last & port.payload.wake)),
+                ]
+            before = before | port.valid
+        with m.If(self.begin):
+            m.d.sync += [done.eq(0), self.words.eq(HEADER_WORDS + 1), self.wake.eq(0)]
+            m.d.sync += [value.eq(0) for value in counts]
+            m.d.sync += [value.eq(start) for value, start in zip(place, starts, strict=True)]
+
+        header = Signal(self._header)
+        m.d.comb += [header.words.eq(self.words), *(header.counts[n].eq(value) for n, value in enumerate(counts))]
+        bits = Cat(Value.cast(header), Const(0, HEADER_WORDS * WORD_BITS - self._header.size))
+        section, left = Signal(range(count + 1)), Signal(range(max(self.limits) + 1))
+        address = Signal.like(store.r_addr)
+        total = Signal(WORD_BITS)
+        m.d.comb += store.r_addr.eq(address)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += total.eq(checked(total, self.o.payload))
+        with m.FSM() as fsm:
+            m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
+            with m.State("IDLE"):
+                m.d.sync += [total.eq(seed(self.index)), section.eq(0), left.eq(counts[0]), address.eq(starts[0])]
+                with m.If(self.go):
+                    m.next = "HEADER_0"
+            for number in range(HEADER_WORDS):
+                with m.State(f"HEADER_{number}"):
+                    m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(bits.word_select(number, WORD_BITS))]
+                    with m.If(self.o.ready):
+                        m.next = f"HEADER_{number + 1}" if number + 1 < HEADER_WORDS else "NEXT"
+            with m.State("NEXT"):
+                with m.If(left != 0):
+                    m.next = "READ"
+                with m.Elif(section == count - 1):
+                    m.next = "CHECKSUM"
+                with m.Else():
+                    m.d.sync += section.eq(section + 1)
+                    with m.Switch(section):
+                        for number in range(count - 1):
+                            with m.Case(number):
+                                m.d.sync += [left.eq(counts[number + 1]), address.eq(starts[number + 1])]
+            with m.State("READ"):
+                m.next = "SHOW"
+            with m.State("SHOW"):
+                m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(store.r_data)]
+                with m.If(self.o.ready):
+                    m.d.sync += [left.eq(left - 1), address.eq(address + 1)]
+                    m.next = "NEXT"
+            with m.State("CHECKSUM"):
+                m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(total)]
+                with m.If(self.o.ready):
+                    m.next = "IDLE"
+        return m

@@ -1,0 +1,491 @@
+"""Brings queue pairs to slots, and others from there to host memory."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..abi.commands import CommandStatus, QpAction
+from ..abi.eqe import EventType
+from ..context.directory import CLASS_BITS, PHASE_BITS, Row
+from ..context.slot_finder import SlotFinder
+from ..context.slot_table import SlotTable
+from ..queue.ring import PushDoorbell, RingIndex
+from ..stream.transfer import Event, QpControl
+
+__all__ = ["QUIET", "SlotKeeper"]
+
+QUIET = 32
+"""Cycles in which completions move, until those that were under way are written or lost: at most 5 of them, each with 3
+cycles behind it in which the next one is handed on, and 12 to spare."""
+
+
+class SlotKeeper(wiring.Component):
+    """Does one job at a time: the QP that a command, a packet, a doorbell or a timer wants gets a slot. If none is free
+    another QP leaves its slot before: one that was not used of late, and of which no READs or atomics are released and
+    not answered.
+
+    *A QP leaves* (:class:`.tokens.Tokens`): it is ``closed``; the token SAVE goes, and its owners give its state away,
+    while its attributes are read. When no completion of it is under way any more, the directory says that it is away,
+    and its record is written. If any QP has reported something meanwhile it comes back to its slot instead, and opens
+    when what was reported is done. A QP that has something to do of which nobody will remind it is wanted at once.
+
+    *A QP comes*: its record is read while another QP leaves. Its attributes are written, the token LOAD goes, the
+    directory tells, and its doorbells ring as the driver's part of its record says.
+
+    A QP that is wanted, and has its slot, has its doorbells rung as well: who wants it may have met it on its way. If
+    the bus does not give them the QP is wanted once more.
+
+    A QP whose record cannot be read or written, or is not what was written, is forgotten, with the event QP_FATAL,
+    whose number is the QP's index.
+
+    Parameters
+    ----------
+    qps, slots : int
+        Powers of two.
+    users : int
+        Who may use slots in the same cycle.
+    forced : bool
+        With ``evict``.
+
+    Members
+    -------
+    grant : 1
+        Tokens and attributes may be used, and go on to be until the job is done.
+    wants, working : 1
+        There is a job, besides that of a command; one is being done.
+    bring : stream of ``{index, create}``
+        Of a command: taken when its QP has its slot, or cannot have one. With ``create`` a QP that does not exist has a
+        slot from then on.
+    slot, status : slot, ``CommandStatus``
+        With ``bring.ready``.
+    again : 1
+        Strobe: something was done for ``bring``, or for another QP. What was reported meanwhile goes first.
+    forget, forget_slot : 1, slot
+        Strobe, while not ``working``: the QP there exists no more.
+    packet, packet_index : 1, QP index
+        A packet waits for it.
+    wanted : stream of QP index; want : stream of ``{qpn, member}``
+        From and to the set of those that are wanted.
+    evict : stream of slot; evict_skip : 1
+        With ``forced``: the QP there leaves it; ``evict_skip``, with ``evict.ready``: there is none, or it must stay.
+    closed, closed_qp : 1, 12
+        Nothing of the QP in that slot may begin. It stays until ``opens``.
+    opens : 1
+        Nothing that was reported is still to be done.
+    reports, moves : 1
+        Something has been reported; completions move.
+    serving : 1
+        READs or atomics of the peer of ``closed_qp`` are released and not answered, as of 2 cycles ago.
+    room : 1
+        There are rows for all READ targets that a QP may have.
+    token : stream of ``QpControl``
+    attributes_save, attributes_load, attributes_clear, attributes_busy : 1
+        Of a :class:`.context_words.ContextWords`, for slot ``closed_qp``.
+    collect, full, wake, write, index, writing, write_failed, written_index, read, whole, reading, bad, back, doorbells
+        Of a :class:`verbena.hdl.context.store.QpStore`; ``index`` is that of what is read or written.
+    timer, timer_phase : 5, 2
+        Class of the timer that SAVE found, 0 if none runs; and its phase.
+    timers : stream of ``{qpn, member}``
+        To :class:`verbena.hdl.context.away_timers.AwayTimers`.
+    ask : stream of QP index; answered, row, changed : 1, ``Row``, 1
+        From the directory.
+    place, place_index, new : 1, QP index, ``Row``
+        To the directory: this row is written.
+    used, used_en : array of slots, a bit each
+    sq_ring, rq_ring : streams of ``PushDoorbell`` and ``RingIndex``
+    event : stream of ``Event``
+    idle : 1
+        Nothing is to be done.
+    count_qp_fetches : 1
+        Strobe: a QP has come.
+    """
+
+    def __init__(self, qps, slots, *, users=3, forced=False):
+        self.qps = qps
+        self.slots = slots
+        self.users = users
+        self.forced = forced
+        index, slot = range(qps), range(slots)
+        change = stream.Signature(data.StructLayout({"qpn": index, "member": 1}))
+        super().__init__(
+            {
+                "grant": In(1),
+                "wants": Out(1),
+                "working": Out(1),
+                "bring": In(stream.Signature(data.StructLayout({"index": index, "create": 1}))),
+                "slot": Out(slot),
+                "status": Out(CommandStatus),
+                "again": Out(1),
+                "forget": In(1),
+                "forget_slot": In(slot),
+                "packet": In(1),
+                "packet_index": In(index),
+                "wanted": In(stream.Signature(index)),
+                "want": Out(change),
+                "closed": Out(1),
+                "closed_qp": Out(12),
+                "opens": In(1),
+                "reports": In(1),
+                "moves": In(1),
+                "serving": In(1),
+                "room": In(1),
+                "token": Out(stream.Signature(QpControl)),
+                "attributes_save": Out(1),
+                "attributes_load": Out(1),
+                "attributes_clear": Out(1),
+                "attributes_busy": In(1),
+                "collect": Out(1),
+                "full": In(1),
+                "wake": In(1),
+                "write": Out(1),
+                "index": Out(index),
+                "writing": In(1),
+                "write_failed": In(1),
+                "written_index": In(index),
+                "read": Out(1),
+                "whole": Out(1),
+                "reading": In(1),
+                "bad": In(1),
+                "back": Out(1),
+                "doorbells": In(data.StructLayout({"sq_producer": 16, "rq_producer": 16})),
+                "timer": In(CLASS_BITS),
+                "timer_phase": In(PHASE_BITS),
+                "timers": Out(change),
+                "ask": Out(stream.Signature(index)),
+                "answered": In(1),
+                "row": In(Row(slots)),
+                "changed": In(1),
+                "place": Out(1),
+                "place_index": Out(index),
+                "new": Out(Row(slots)),
+                "used": In(slot).array(users),
+                "used_en": In(users),
+                "sq_ring": Out(stream.Signature(PushDoorbell)),
+                "rq_ring": Out(stream.Signature(RingIndex)),
+                "event": Out(stream.Signature(Event)),
+                "idle": Out(1),
+                "count_qp_fetches": Out(1),
+            }
+            | ({"evict": In(stream.Signature(slot)), "evict_skip": Out(1)} if forced else {})
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.finder = finder = SlotFinder(self.qps, self.slots)
+        m.submodules.table = table = SlotTable(self.slots, self.qps, self.users)
+        wiring.connect(m, finder.ask, wiring.flipped(self.ask))
+        for number in range(self.users):
+            m.d.comb += table.used[number].eq(self.used[number])
+
+        # -- The job: whom it is for, and what has been done.
+        index = Signal(range(self.qps))
+        for_command, for_wanted, fresh, forces, returns = (Signal() for _ in range(5))
+        target, has_target = Signal(range(self.slots)), Signal()
+        had_timer = Signal()  # its timer ran while it was away
+        own = table.looked  # who is, or was, in slot `closed_qp`
+        wrote = Signal()  # a record is on its way, or it has not been looked whether it arrived
+        left = Signal(range(max(QUIET, 2) + 1))
+        wanted_turn = Signal()
+        tell_want, tell_timer, tells = Signal(), Signal(), Signal()
+        lost = Signal(range(self.qps))
+        m.d.comb += [
+            table.used_en.eq(self.used_en),
+            table.look.eq(self.closed_qp),
+            finder.index.eq(index),
+            finder.answered.eq(self.answered),
+            finder.row.eq(self.row),
+            finder.changed.eq(self.changed),
+            self.status.eq(CommandStatus.OK),
+            self.slot.eq(finder.slot),
+            self.index.eq(index),
+            self.token.payload.qp.eq(self.closed_qp),
+            tells.eq(tell_want | tell_timer),
+            self.want.valid.eq(tell_want),
+            self.want.payload.member.eq(1),
+            self.timers.valid.eq(tell_timer),
+            self.event.payload.type.eq(EventType.QP_FATAL),
+            self.event.payload.number.eq(lost),
+            self.place_index.eq(index),
+        ]
+        with m.If(self.want.ready):
+            m.d.sync += tell_want.eq(0)
+        with m.If(self.timers.ready):
+            m.d.sync += tell_timer.eq(0)
+        for ring in (self.sq_ring, self.rq_ring):
+            with m.If(ring.ready):
+                m.d.sync += ring.valid.eq(0)
+        rung = ~(self.sq_ring.valid | self.rq_ring.valid)
+
+        def ring(slot):
+            for port, producer in (
+                (self.sq_ring, self.doorbells.sq_producer),
+                (self.rq_ring, self.doorbells.rq_producer),
+            ):
+                m.d.sync += [port.valid.eq(1), port.payload.qp.eq(slot), port.payload.index.eq(producer)]
+
+        def lose(qp):
+            m.d.sync += lost.eq(qp)
+            m.next = "LOST"
+
+        with m.If(self.opens):
+            m.d.sync += self.closed.eq(0)
+        with m.If(self.forget):
+            m.d.comb += [
+                table.look.eq(self.forget_slot),
+                table.free.eq(1),
+                table.free_slot.eq(self.forget_slot),
+                self.place.eq(1),
+                self.place_index.eq(own),
+            ]
+        missing = wrote & ~self.writing & self.write_failed
+        evicts = self.evict.valid if self.forced else 0
+        m.d.comb += [
+            self.wants.eq(rung & (missing | self.packet | self.wanted.valid | evicts)),
+            self.idle.eq(rung & ~wrote & ~self.working & ~self.packet & ~self.wanted.valid),
+        ]
+        with m.FSM() as fsm:
+            m.d.comb += self.working.eq(~fsm.ongoing("IDLE"))
+            with m.State("IDLE"):
+                m.d.sync += [fresh.eq(0), forces.eq(0), returns.eq(0), has_target.eq(0), had_timer.eq(0)]
+                m.d.sync += [for_command.eq(0), for_wanted.eq(0)]
+                with m.If(~self.writing & ~self.write_failed):
+                    m.d.sync += wrote.eq(0)
+                with m.If(self.grant & rung & ~self.closed):
+                    with m.If(missing):
+                        lose(self.written_index)
+                    with m.Elif(self.bring.valid):
+                        m.d.sync += [index.eq(self.bring.payload.index), for_command.eq(1)]
+                        m.next = "FIND"
+                    if self.forced:
+                        with m.Elif(self.evict.valid):
+                            m.d.sync += [self.closed_qp.eq(self.evict.payload), forces.eq(1)]
+                            m.next = "LOOK"
+                    with m.Elif(self.wanted.valid & (wanted_turn | ~self.packet)):
+                        m.d.comb += self.wanted.ready.eq(1)
+                        m.d.sync += [index.eq(self.wanted.payload), for_wanted.eq(1), wanted_turn.eq(0)]
+                        m.next = "FIND"
+                    with m.Elif(self.packet):
+                        m.d.sync += [index.eq(self.packet_index), wanted_turn.eq(1)]
+                        m.next = "FIND"
+
+            # -- Where is it?
+            with m.State("FIND"):
+                m.d.comb += finder.valid.eq(1)
+                with m.If(finder.here):
+                    with m.If(for_command):
+                        m.d.comb += self.bring.ready.eq(1)
+                    m.next = "IDLE"
+                    with m.If(for_wanted):
+                        m.d.sync += target.eq(finder.slot)
+                        m.next = "PEEK"
+                with m.Elif(finder.absent):
+                    m.next = "IDLE"
+                    with m.If(for_command & self.bring.payload.create):
+                        m.d.sync += fresh.eq(1)
+                        m.next = "CHOOSE"
+                    with m.Elif(for_command):
+                        m.d.comb += [self.bring.ready.eq(1), self.status.eq(CommandStatus.BAD_NUMBER)]
+                with m.Elif(finder.away & ~(wrote & (self.written_index == index)) & ~self.reading):
+                    m.d.comb += [self.read.eq(1), self.whole.eq(1)]
+                    m.d.sync += had_timer.eq(finder.timer)
+                    m.next = "CHOOSE"
+                with m.Elif(finder.away & missing):
+                    lose(index)
+                with m.Elif(~self.writing & ~self.write_failed):
+                    m.d.sync += wrote.eq(0)
+
+            # -- It is here: its doorbells are looked at.
+            with m.State("PEEK"):
+                with m.If(~self.reading):
+                    m.d.comb += self.read.eq(1)
+                    m.next = "PEEKED"
+            with m.State("PEEKED"):
+                with m.If(~self.reading):
+                    m.next = "IDLE"
+                    with m.If(self.bad):  # once more
+                        m.d.sync += [tell_want.eq(1), self.want.payload.qpn.eq(index)]
+                        m.next = "TELL"
+                    with m.Else():
+                        ring(target)
+
+            # -- A slot that is free, or one whose QP leaves it.
+            with m.State("CHOOSE"):
+                m.d.sync += self.closed_qp.eq(table.slot)
+                with m.If(has_target & self.room):
+                    m.next = "COME"
+                with m.Elif(~has_target & table.any_free):
+                    with m.If(table.taken):
+                        m.d.comb += table.step.eq(1)
+                    with m.Else():
+                        m.d.sync += [target.eq(table.slot), has_target.eq(1)]
+                        m.next = "PLACE"
+                        with m.If(~fresh):
+                            m.next = "CHOOSE"
+                with m.Elif(~table.taken | table.recent):
+                    m.d.comb += table.step.eq(1)
+                with m.Else():
+                    m.d.comb += table.step.eq(1)
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                m.next = "WAIT"
+            with m.State("WAIT"):
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
+                with m.If(self.serving | ~table.looked_taken):
+                    m.next = "CHOOSE"
+                    if self.forced:
+                        with m.If(forces):
+                            m.d.comb += [self.evict.ready.eq(1), self.evict_skip.eq(1)]
+                            m.next = "IDLE"
+                with m.Elif(~self.writing):
+                    with m.If(missing):  # before it is forgotten that it failed
+                        lose(self.written_index)
+                    with m.Else():
+                        m.d.comb += [self.collect.eq(1), self.attributes_save.eq(1)]
+                        m.d.sync += [self.closed.eq(1), wrote.eq(0)]
+                        m.next = "SAVE"
+            with m.State("SAVE"):
+                m.d.comb += [self.token.valid.eq(1), self.token.payload.action.eq(QpAction.SAVE)]
+                m.d.sync += left.eq(QUIET)
+                with m.If(self.token.ready):
+                    m.next = "SAVED"
+            with m.State("SAVED"):
+                with m.If(self.moves & (left != 0)):
+                    m.d.sync += left.eq(left - 1)
+                with m.If(self.full & ~self.attributes_busy):
+                    with m.If(self.reports):
+                        m.d.comb += [self.write.eq(1), self.index.eq(own)]
+                        m.d.sync += [wrote.eq(1), returns.eq(1), target.eq(self.closed_qp)]
+                        m.next = "RETURN"
+                    with m.Elif(left == 0):
+                        m.next = "GONE"
+            with m.State("GONE"):
+                m.d.comb += [
+                    self.write.eq(1),
+                    self.index.eq(own),
+                    self.attributes_clear.eq(1),
+                    self.place.eq(1),
+                    self.place_index.eq(own),
+                    self.new.known.eq(1),
+                    self.new.away.timer.eq(self.timer),
+                    self.new.away.phase.eq(self.timer_phase),
+                    table.free.eq(1),
+                    table.free_slot.eq(self.closed_qp),
+                ]
+                m.d.sync += [
+                    wrote.eq(1),
+                    tell_want.eq(self.wake),
+                    self.want.payload.qpn.eq(own),
+                    tell_timer.eq(self.timer != 0),
+                    self.timers.payload.qpn.eq(own),
+                    self.timers.payload.member.eq(1),
+                ]
+                m.next = "CLEAR"
+            with m.State("CLEAR"):
+                with m.If(~self.attributes_busy & ~tells):
+                    m.d.sync += self.closed.eq(0)
+                    with m.If(~has_target):
+                        m.d.sync += [target.eq(self.closed_qp), has_target.eq(1)]
+                    m.next = "CHOOSE"
+                    with m.If(fresh):
+                        m.next = "PLACE"
+                    if self.forced:
+                        with m.If(forces):
+                            m.d.comb += self.evict.ready.eq(1)
+                            m.next = "IDLE"
+
+            # -- Something was reported: the QP comes back to its slot. What was read of another one is dropped.
+            with m.State("RETURN"):
+                with m.If(~self.writing & ~self.reading):
+                    m.next = "READ_BACK"
+                    with m.If(self.write_failed):
+                        m.next = "DROP"
+            with m.State("READ_BACK"):
+                m.d.comb += [self.read.eq(1), self.whole.eq(1), self.index.eq(own)]
+                m.d.sync += wrote.eq(0)
+                m.next = "COME"
+            with m.State("DROP"):
+                m.d.comb += [
+                    self.attributes_clear.eq(1),
+                    table.free.eq(1),
+                    table.free_slot.eq(self.closed_qp),
+                    self.place_index.eq(own),
+                    self.place.eq(1),
+                ]
+                m.d.sync += self.closed.eq(0)
+                lose(own)
+
+            # -- It comes.
+            with m.State("COME"):
+                m.d.sync += self.closed_qp.eq(target)
+                with m.If(~self.reading):
+                    m.d.sync += self.closed.eq(1)
+                    m.next = "ATTRIBUTES"
+                    with m.If(self.bad):
+                        m.d.sync += self.closed.eq(0)
+                        lose(index)
+                        with m.If(returns):
+                            m.next = "DROP"
+            with m.State("ATTRIBUTES"):
+                m.d.comb += [self.attributes_load.eq(1), self.back.eq(1)]
+                m.next = "SETTLE"
+            with m.State("SETTLE"):
+                with m.If(~self.attributes_busy):
+                    m.next = "LOAD"
+            with m.State("LOAD"):
+                m.d.comb += [self.token.valid.eq(1), self.token.payload.action.eq(QpAction.LOAD)]
+                with m.If(self.token.ready):
+                    ring(target)
+                    m.d.comb += self.count_qp_fetches.eq(1)
+                    m.next = "PLACE"
+            with m.State("PLACE"):
+                m.d.comb += [
+                    self.place.eq(~returns),
+                    self.new.here.eq(1),
+                    self.new.known.eq(1),
+                    self.new.value.eq(target),
+                    table.put.eq(~returns),
+                    table.put_slot.eq(target),
+                    table.put_index.eq(index),
+                ]
+                m.d.sync += [
+                    tell_timer.eq(had_timer & ~returns),
+                    self.timers.payload.qpn.eq(index),
+                    self.timers.payload.member.eq(0),
+                    tell_want.eq(returns & for_wanted),
+                    self.want.payload.qpn.eq(index),
+                ]
+                m.next = "TELL"
+            with m.State("TELL"):
+                with m.If(~tells):
+                    m.d.comb += self.again.eq(for_command)
+                    m.next = "IDLE"
+                    if self.forced:
+                        with m.If(forces):  # it has returned
+                            m.d.comb += [self.evict.ready.eq(1), self.evict_skip.eq(1)]
+
+            # -- It is forgotten.
+            with m.State("LOST"):
+                m.d.comb += self.event.valid.eq(1)
+                with m.If(self.event.ready):
+                    m.d.comb += [self.place.eq(1), self.place_index.eq(lost)]
+                    m.d.sync += [
+                        wrote.eq(0),
+                        tell_timer.eq(1),  # whether it runs or not
+                        self.timers.payload.qpn.eq(lost),
+                        self.timers.payload.member.eq(0),
+                        tell_want.eq(for_wanted & (lost != index)),
+                        self.want.payload.qpn.eq(index),
+                    ]
+                    m.next = "FORGOTTEN"
+            with m.State("FORGOTTEN"):
+                with m.If(~tells & ~self.attributes_busy):
+                    m.next = "IDLE"
+                    if self.forced:
+                        with m.If(forces):
+                            m.d.comb += [self.evict.ready.eq(1), self.evict_skip.eq(1)]
+                    with m.If(for_command & (lost == index)):
+                        m.d.comb += [self.bring.ready.eq(1), self.status.eq(CommandStatus.BUS_ERROR)]
+                    with m.Else():
+                        m.d.comb += self.again.eq(for_command)
+        return m

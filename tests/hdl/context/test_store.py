@@ -1,0 +1,243 @@
+"""QpStore: what the owners of a queue pair's state give away comes back from host memory."""
+
+import pytest
+from streams import make_rng, receive_all, simulate
+from verbena.hdl.abi.qpc import QPC_DRIVER
+from verbena.hdl.context.record import most_words
+from verbena.hdl.context.save_buffer import SaveBuffer
+from verbena.hdl.context.store import QpStore
+
+BASE = 0x12_3456_0000
+RECORD = 2048
+LIMITS = (10, 3, 1, 90, 40, 2)
+QPS = 16
+
+
+class Memory:
+    """The records, behind the two ports to the DMA engine."""
+
+    def __init__(self, dut, width, rng):
+        self.dut, self.size, self.rng = dut, width // 8, rng
+        self.bytes = bytearray(rng.randbytes(QPS * RECORD))
+        self.broken = False  # answers are errors
+        self.order = []
+
+    async def reads(self, ctx):
+        while True:
+            request = None
+            while request is None:
+                ctx.set(self.dut.read_request.ready, self.rng.random() < 0.5)
+                _, _, valid, ready, payload = await ctx.tick().sample(
+                    self.dut.read_request.valid, self.dut.read_request.ready, self.dut.read_request.payload
+                )
+                request = payload if valid and ready else None
+            ctx.set(self.dut.read_request.ready, 0)
+            self.order.append("read")
+            at, length = request.address - BASE, request.length
+            assert at % length == 0
+            assert at + length <= len(self.bytes)
+            for place in range(0, length, self.size):
+                last = place + self.size >= length
+                ctx.set(
+                    self.dut.read_data.payload,
+                    {
+                        "data": int.from_bytes(self.bytes[at + place : at + place + self.size], "little"),
+                        "count": min(self.size, length - place),
+                        "first": place == 0,
+                        "last": last,
+                        "error": last and self.broken,
+                    },
+                )
+                taken = False
+                while not taken:
+                    valid = self.rng.random() < 0.7
+                    ctx.set(self.dut.read_data.valid, valid)
+                    _, _, ready = await ctx.tick().sample(self.dut.read_data.ready)
+                    taken = valid and ready
+                ctx.set(self.dut.read_data.valid, 0)
+
+    async def writes(self, ctx):
+        dut, rng = self.dut, self.rng
+        left, at, done = 0, 0, []
+        while True:
+            ctx.set(dut.write_request.ready, not left and rng.random() < 0.5)
+            ctx.set(dut.write_data.ready, left > 0 and rng.random() < 0.7)
+            ctx.set(dut.write_done.valid, bool(done) and rng.random() < 0.3)
+            ctx.set(dut.write_done.payload, {"status": 5 if self.broken else 0, "tag": 0})
+            _, _, asks, asked, request, moves, moved, beat, told = await ctx.tick().sample(
+                dut.write_request.valid,
+                dut.write_request.ready,
+                dut.write_request.payload,
+                dut.write_data.valid,
+                dut.write_data.ready,
+                dut.write_data.payload,
+                dut.write_done.valid,
+            )
+            if told:
+                done.pop()
+            if asks and asked:
+                at, left, first = request.address - BASE, request.length, True
+                assert at % 64 == 0
+                assert 8 <= left <= 64
+                assert at % RECORD >= QPC_DRIVER
+                self.order.append("write")
+            if moves and moved:
+                count = min(self.size, left)
+                assert (beat.count, beat.first, beat.last) == (count, first, left == count)
+                self.bytes[at : at + count] = beat.data.to_bytes(self.size, "little")[:count]
+                at, left, first = at + count, left - count, False
+                if not left:
+                    done.append(at)
+
+
+def sections(rng, largest=False):
+    return [
+        [rng.getrandbits(64) for _ in range(limit if largest or limit == 1 else rng.randint(1, limit))]
+        for limit in LIMITS
+    ]
+
+
+async def strobe(ctx, *values):
+    for signal, value in values:
+        ctx.set(signal, value)
+    await ctx.tick()
+    ctx.set(values[0][0], 0)
+
+
+async def save(ctx, dut, rng, index, words, wake):
+    """A QP gives its state away."""
+    await strobe(ctx, (dut.collect, 1))
+    left = [list(each) for each in words]
+    showing = [False] * len(left)
+    while any(left):
+        for number, each in enumerate(left):
+            port = dut.saved[number]
+            showing[number] = bool(each) and (showing[number] or rng.random() < 0.5)
+            ctx.set(port.valid, showing[number])
+            if showing[number]:
+                last = len(each) == 1
+                ctx.set(port.payload, {"data": each[0], "last": last, "wake": last and number == wake})
+        sampled = await ctx.tick().sample(*(port.ready for port in dut.saved))
+        for number, ready in enumerate(sampled[2:]):
+            if showing[number] and ready:
+                left[number].pop(0)
+                showing[number] = False
+    for port in dut.saved:
+        ctx.set(port.valid, 0)
+    assert ctx.get(dut.full)
+    assert ctx.get(dut.wake) == (wake is not None)
+    await strobe(ctx, (dut.write, 1), (dut.write_index, index))
+
+
+async def read(ctx, dut, index, whole=1):
+    await strobe(ctx, (dut.read, 1), (dut.read_index, index), (dut.whole, whole))
+    while ctx.get(dut.reading):
+        await ctx.tick()
+    return ctx.get(dut.bad)
+
+
+async def load(ctx, dut, rng, words):
+    """Its owners get it back, one after the other."""
+    await strobe(ctx, (dut.back, 1))
+    for number, each in enumerate(words):
+        assert await receive_all(ctx, dut.loaded[number], len(each), rng) == each
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_what_goes_comes_back(width):
+    """One QP comes while another one goes; records of all lengths, the longest included."""
+    rng = make_rng()
+    dut = QpStore(LIMITS, QPS, RECORD, width)
+    memory = Memory(dut, width, rng)
+    away = {}
+
+    async def testbench(ctx):
+        ctx.set(dut.base, BASE)
+        doorbells = {}
+        for turn in range(12):
+            index = rng.randrange(QPS)
+            doorbells[index] = [rng.getrandbits(16) for _ in range(2)]
+            driver = index * RECORD
+            memory.bytes[driver : driver + 4] = b"".join(value.to_bytes(2, "little") for value in doorbells[index])
+            words = sections(rng, turn == 5)
+            await save(ctx, dut, rng, index, words, rng.choice([None, 0, 3]))
+            others = [other for other in away if other != index]
+            other = rng.choice(others) if others else None
+            if other is not None:
+                assert not await read(ctx, dut, other)
+                await load(ctx, dut, rng, away[other])
+            while ctx.get(dut.writing):
+                await ctx.tick()
+            assert not ctx.get(dut.write_failed)
+            assert ctx.get(dut.written_index) == index
+            away[index] = words
+            assert not await read(ctx, dut, index)
+            assert ctx.get(dut.doorbells.sq_producer) == doorbells[index][0]
+            assert ctx.get(dut.doorbells.rq_producer) == doorbells[index][1]
+            await load(ctx, dut, rng, words)
+
+    simulate(dut, testbench, background=[memory.reads, memory.writes], seed=rng.seed_value, deadline=100_000)
+
+
+def test_a_record_that_is_not_what_was_written():
+    """Any bit of it, one of another QP, and random bits; the driver's part alone is its own."""
+    rng = make_rng()
+    dut = QpStore(LIMITS, QPS, RECORD, 64)
+    memory = Memory(dut, 64, rng)
+
+    async def testbench(ctx):
+        ctx.set(dut.base, BASE)
+        for index in range(3):
+            words = sections(rng)
+            await save(ctx, dut, rng, index, words, None)
+            while ctx.get(dut.writing):
+                await ctx.tick()
+            at, size = index * RECORD, 8 * (3 + sum(map(len, words)))
+            good = bytes(memory.bytes[at : at + RECORD])
+            bits = [*range(0, 128, 3), *rng.sample(range(8 * size), 8)] if not index else rng.sample(range(8 * size), 8)
+            for bit in bits:
+                memory.bytes[at + QPC_DRIVER + bit // 8] ^= 1 << bit % 8
+                assert await read(ctx, dut, index), bit
+                memory.bytes[at : at + RECORD] = good
+            memory.bytes[at : at + QPC_DRIVER] = rng.randbytes(QPC_DRIVER)
+            assert not await read(ctx, dut, index)
+            # Of another one.
+            other = QPS - 1
+            memory.bytes[other * RECORD : (other + 1) * RECORD] = good
+            assert await read(ctx, dut, other)
+            assert not await read(ctx, dut, other, whole=0)
+        for _ in range(6):
+            memory.bytes[:RECORD] = rng.randbytes(RECORD)
+            assert await read(ctx, dut, 0)
+        memory.bytes[:RECORD] = bytes(RECORD)
+        assert await read(ctx, dut, 0)
+
+    simulate(dut, testbench, background=[memory.reads, memory.writes], seed=rng.seed_value, deadline=200_000)
+
+
+def test_a_memory_that_fails():
+    rng = make_rng()
+    dut = QpStore(LIMITS, QPS, RECORD, 128)
+    memory = Memory(dut, 128, rng)
+
+    async def testbench(ctx):
+        ctx.set(dut.base, BASE)
+        words = sections(rng)
+        for broken in (True, False):
+            memory.broken = broken
+            await save(ctx, dut, rng, 3, words, None)
+            while ctx.get(dut.writing):
+                await ctx.tick()
+            assert ctx.get(dut.write_failed) == broken
+        for broken in (True, False):
+            memory.broken = broken
+            assert await read(ctx, dut, 3) == broken
+            assert await read(ctx, dut, 3, whole=0) == broken
+
+    simulate(dut, testbench, background=[memory.reads, memory.writes], seed=rng.seed_value, deadline=50_000)
+
+
+def test_sizes():
+    assert most_words(LIMITS) == 2 + sum(LIMITS) + 1
+    with pytest.raises(ValueError, match="sections"):
+        SaveBuffer([1] * 11, QPS)
