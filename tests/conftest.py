@@ -72,15 +72,18 @@ def pytest_collection_modifyitems(config, items):
     from case_width import ends
 
     lines = (HERE / "samples.txt").read_text().split("\n")
-    samples = dict(line.split() for line in lines if line and not line.startswith("#"))
-    share = 1 if os.environ.get("VERBENA_DATA_WIDTH", "64") == "64" else 3  # it is one kind of engine more
+    samples = {line.split()[0]: line.split()[1:] for line in lines if line and not line.startswith("#")}
+    usual = os.environ.get("VERBENA_DATA_WIDTH", "64") == "64"  # otherwise it is one kind of engine more
     functions = {}
     for item in items:
         name = item.nodeid.partition("[")[0]
         if name in samples and not item.get_closest_marker("slow"):
             functions.setdefault(name, []).append(item)
     for name, cases in functions.items():
-        chosen = spread(max(1, int(samples[name]) // share), len(cases))
+        count, elsewhere = int(samples[name][0]), int(samples[name][-1])
+        if not usual:
+            count = elsewhere if len(samples[name]) > 1 else max(1, count // 3)
+        chosen = spread(count, len(cases))
         for place, item in enumerate(cases):
             if place not in chosen:
                 compared = name.startswith("tests/hdl/") and item in ends(cases)

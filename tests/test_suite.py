@@ -20,8 +20,9 @@ def test_spread(count, of):
 def test_samples_name_what_is_there():
     for line in (HERE / "samples.txt").read_text().splitlines():
         if not line.startswith("#"):
-            path, function, count = re.fullmatch(r"tests/(.*)::(\w+) (\d+)", line).groups()
+            path, function, count, elsewhere = re.fullmatch(r"tests/(.*)::(\w+) (\d+)(?: (\d+))?", line).groups()
             assert int(count) >= 1
+            assert elsewhere is None or int(elsewhere) >= 1
             assert re.search(rf"parametrize\(.*?\ndef {function}\(", (HERE / path).read_text(), re.DOTALL), line
 
 
