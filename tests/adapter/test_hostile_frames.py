@@ -19,7 +19,7 @@ from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.qp import QPAttr
 from verbena.sw.verbs.wr import SGE, SendWR
 
-FRAMES = int(os.environ.get("VERBENA_FRAMES") or 7_000)
+FRAMES = int(os.environ.get("VERBENA_FRAMES") or 4_000)
 """One in ten is left as it is."""
 BATCH = 1000
 QPS = 16

@@ -187,16 +187,16 @@ def life(rng, a):
     return b, new, old_key
 
 
-@pytest.mark.parametrize("part", range(-(-KILLS // 10)))
+@pytest.mark.parametrize("part", range(-(-KILLS // 5)))
 def test_a_driver_is_killed(part):
-    """10 times in each part; at other widths than 64 bits 2 times."""
+    """5 times in each part; at other widths than 64 bits 2 times."""
     rng = make_rng()
     # The far adapter is brought up once; it is the near one whose drivers die.
     far = Context(name="sim1")
     a = End("sim0", SIZE, qps=QPS, depth=32)
-    for number in range(10 if data_width() == 64 else 2):
+    for number in range(5 if data_width() == 64 else 2):
         b, new, old_key = life(rng, a)
-        if number % 5 == 0:
+        if number == 0:
             # All QPs of the adapter work as new, and no old key does.
             dummy = MR(new.pd, 4096, 7)
             dummy.close()

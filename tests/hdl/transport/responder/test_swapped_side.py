@@ -3,6 +3,7 @@
 
 from collections import deque
 
+import pytest
 from receive_world import (
     READ_REQUEST,
     SEND_LAST,
@@ -27,12 +28,12 @@ USE_WQE = (SEND_ONLY, SEND_LAST, WRITE_ONLY_IMM, WRITE_LAST_IMM)
 class World:
     """Peers, of which some are in a place; host memory and the wire."""
 
-    def __init__(self):
+    def __init__(self, messages):
         self.rng = rng = make_rng()
         self.stall = stall = rng.choice([0.0, 0.3])
         self.dut = shared(SwappedReception)
         self.ring = Ring(self.dut, rng, [5] * QPS, stall=stall)
-        self.peers = [Peer(rng, None, rng.choice([0, NUMBERS - 5, 777]), 16) for _ in range(PEERS)]
+        self.peers = [Peer(rng, None, rng.choice([0, NUMBERS - 5, 777]), messages) for _ in range(PEERS)]
         for peer in self.peers:
             peer.words = None  # while it is away, if it ever was connected
             peer.ring = ([], 0)  # posted, consumed
@@ -333,10 +334,11 @@ class World:
             assert sorted(peer.executed) == atomics
 
 
-def test_lossy_requests_of_more_qps_than_places():
+@pytest.mark.parametrize("messages", [8, pytest.param(16, marks=pytest.mark.slow)])
+def test_lossy_requests_of_more_qps_than_places(messages):
     """Whatever is asked for happens once, in order; nothing is answered for before it is done, and each atomic's answer
     is what it found."""
-    world = World()
+    world = World(messages)
     world.run()
     print(world.now, "cycles", world.swaps, "swaps", world.naks, "NAKs", world.replays, "replays")
     assert world.swaps >= 8
