@@ -45,7 +45,12 @@ configure(seed=int(os.environ.get("VERBENA_SEED") or 1))
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--one-in", type=int, default=1, metavar="N", help="of a test's slow cases, one in N (%(default)s)"
+        "--one-in",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of a test's slow cases one in N (%(default)s), of those that resemble others one in N of a file; and at "
+        "other widths than 64 bits one in N of a file's tests that `make test` leaves out there",
     )
     parser.addoption("--waves", metavar="FOLDER", help="leave there the waves of each block's test, and a view of them")
 
@@ -68,13 +73,14 @@ def spread(count, of):
 
 def pytest_collection_modifyitems(config, items):
     """Where ``tests/samples.txt`` says how many of a function's cases show what there is, the others are slow. Of those
-    ``--one-in`` takes some."""
+    ``--one-in`` takes some: of a file those that are slow for that alone, of a function those that are by its mark. At
+    other widths it takes some of a file's tests that are not for every width."""
     from case_width import ends
 
     lines = (HERE / "samples.txt").read_text().split("\n")
     samples = {line.split()[0]: line.split()[1:] for line in lines if line and not line.startswith("#")}
     usual = os.environ.get("VERBENA_DATA_WIDTH", "64") == "64"  # otherwise it is one kind of engine more
-    functions = {}
+    functions, alike = {}, set()
     for item in items:
         name = item.nodeid.partition("[")[0]
         if name in samples and not item.get_closest_marker("slow"):
@@ -88,12 +94,16 @@ def pytest_collection_modifyitems(config, items):
             if place not in chosen:
                 compared = name.startswith("tests/hdl/") and item in ends(cases)
                 item.add_marker("compared" if compared else "slow")
+                alike.add(item)
     if (one_in := config.getoption("one_in")) > 1:
-        slow = {}
+        pools = {}
         for item in items:
+            function = item.nodeid.partition("[")[0]
             if item.get_closest_marker("slow"):
-                slow.setdefault(item.nodeid.partition("[")[0], []).append(item)
-        left = {item for cases in slow.values() for place, item in enumerate(cases) if place % one_in}
+                pools.setdefault(item.path if item in alike else function, []).append(item)
+            elif not usual and not item.get_closest_marker("every_width"):
+                pools.setdefault((item.path, "another width"), []).append(item)
+        left = {item for cases in pools.values() for place, item in enumerate(cases) if place % one_in}
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 
