@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from copy import copy
+from functools import partial
 
-from streams import plain, simulate
+from streams import plain, shared, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus
@@ -308,15 +309,15 @@ class Model:
 class World:
     """Drives a completer and the model with the same events, in the order in which the completer takes them.
 
-    ``renew`` is how often, of all cycles, a word of some QP's attributes is written once more, as it is; ``options``
-    are the completer's.
+    ``renew`` is how often, of all cycles, a word of some QP's attributes is written once more, as it is; ``alone``:
+    with a completer of its own, for a test that patches what it is made of; ``options`` are the completer's.
     """
 
-    def __init__(self, rng, stall=0.3, window=WINDOW, renew=0, **options):
+    def __init__(self, rng, stall=0.3, window=WINDOW, renew=0, *, alone=False, **options):
         self.rng, self.stall, self.renew = rng, stall, renew
         self.changing = False  # attributes are being written
         self.changed = 0  # until this cycle
-        self.dut = Completer(QPS, window, **options)
+        self.dut = (Completer if alone else partial(shared, Completer))(QPS, window, **options)
         self.model = Model()
         self.pending = defaultdict(list)
         self.out = {name: [] for name in OUTPUTS}

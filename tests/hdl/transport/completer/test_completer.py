@@ -16,7 +16,7 @@ from verbena.hdl.transport.completer.completer import Completer
 def test_random(stall, renew, monkeypatch):
     tear(monkeypatch)
     rng = make_rng()
-    world = World(rng, stall, renew=renew)
+    world = World(rng, stall, renew=renew, alone=True)
     model = world.model
 
     async def testbench(ctx):
@@ -406,7 +406,7 @@ def test_error_once_more(delay, monkeypatch):
             await world.tick(ctx)
         await world.state(ctx, 3, QpState.ERR)
 
-    world = run(script, stall=0.2)
+    world = run(script, stall=0.2, alone=True)
     flushed = [(k, WcStatus.WR_FLUSH_ERR, Syndrome.FLUSHED) for k in range(1, 20)]
     assert world.statuses(3) == [(0, WcStatus.REM_ACCESS_ERR, Syndrome.REMOTE_NAK), *flushed]
     assert {item["cq"] for item in world.out["completion"]} == {103}

@@ -89,7 +89,7 @@ class SwapWorld(World):
 def test_random(stall, renew, monkeypatch):
     tear(monkeypatch)
     rng = make_rng()
-    world = SwapWorld(rng, stall, renew=renew)
+    world = SwapWorld(rng, stall, renew=renew, alone=True)
     queues = world.model.queues
     away, free, swaps = [], set(), []
 
