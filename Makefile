@@ -45,7 +45,7 @@ test: $(READY) ## Run the tests: of blocks, whole adapters at 64 and 512 bits, d
 test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=tests $(BIN)/python -m pytest -q -n 2 --dist worksteal -p quick -m 'not verilator' tests/hdl tests/sw tests/sim
 
-test-slow: $(READY) ## Run the tests that make test leaves out: more cases, boards, other speeds (EVERY=4 for a quarter of many cases; takes 20 to 40 minutes)
+test-slow: $(READY) ## Run the tests that make test leaves out: more cases, boards, other speeds (EVERY=4 for a quarter of many cases; takes 25 to 50 minutes)
 	$(BIN)/python -m verbena.boards.sim --compile
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -m slow $(if $(EVERY),--one-in $(EVERY)) --ignore=tests/verilog --ignore=tests/browser tests
 
