@@ -30,6 +30,8 @@ __all__ = ["Adapter", "AdapterError", "read_counters"]
 LOG_EQ_SIZE = 12
 QPN_BITS = 24
 COMMAND_CYCLES = 4_000_000
+EVENT_STEPS = 1000
+"""Steps of 32 cycles in which an event comes that the device has sent."""
 ARP_TRIES = 3
 """ARP requests, a second apart: as many as Linux sends (``mcast_solicit``, ``retrans_time``)."""
 ARP_QUIET = 100_000
@@ -347,10 +349,16 @@ class Adapter:
             try:
                 if number not in self._lost:
                     return self.command(opcode, number, *args, **kwargs)
-            except AdapterError:
+            except AdapterError as error:
                 if self.qp_table is None:
                     raise
                 self.process_events()  # one of them may tell why
+                if error.errno == errno.EIO:  # the record cannot be read: the event is on its way
+                    for _ in range(EVENT_STEPS):
+                        if number in self._lost:
+                            break
+                        self.port.advance(32)
+                        self.process_events()
                 if number not in self._lost:
                     raise
         return None

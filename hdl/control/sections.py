@@ -17,16 +17,17 @@ __all__ = ["BLOCKS", "limits"]
 
 BLOCKS = (
     "responder",
-    "acknowledger",
-    "read_atomic_responder",
     "response_receiver",
     "completer",
-    "timers",
     "sq_fetch",
     "rq_fetch",
+    "acknowledger",
+    "read_atomic_responder",
+    "timers",
     "requester",
 )
-"""The blocks that have state of a QP, in the order in which they get it back."""
+"""The blocks that have state of a QP, in the order in which they get it back: the way of LOAD to acknowledger and
+READ/atomic responder is the longest."""
 
 
 def _words(shape):

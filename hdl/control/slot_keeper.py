@@ -19,10 +19,14 @@ QUIET = 32
 cycles behind it in which the next one is handed on, and 12 to spare."""
 
 
+PACKETS = 7
+"""Packets that may go before one of those that are wanted: what is under way comes to its end before more is begun."""
+
+
 class SlotKeeper(wiring.Component):
     """Does one job at a time: the QP that a command, a packet, a doorbell or a timer wants gets a slot. If none is free
     another QP leaves its slot before: one that was not used of late, and of which no READs or atomics are released and
-    not answered.
+    not answered. Commands go first, then packets, and after 7 of these one of those that are wanted.
 
     *A QP leaves* (:class:`.tokens.Tokens`): it is ``closed``; the token SAVE goes, and its owners give its state away,
     while its attributes are read. When no completion of it is under way any more, the directory says that it is away,
@@ -185,7 +189,7 @@ class SlotKeeper(wiring.Component):
         own = table.looked  # who is, or was, in slot `closed_qp`
         wrote = Signal()  # a record is on its way, or it has not been looked whether it arrived
         left = Signal(range(max(QUIET, 2) + 1))
-        wanted_turn = Signal()
+        packets = Signal(range(PACKETS + 1))  # that had their turn while somebody was wanted
         tell_want, tell_timer, tells = Signal(), Signal(), Signal()
         lost = Signal(range(self.qps))
         m.d.comb += [
@@ -260,12 +264,12 @@ class SlotKeeper(wiring.Component):
                         with m.Elif(self.evict.valid):
                             m.d.sync += [self.closed_qp.eq(self.evict.payload), forces.eq(1)]
                             m.next = "LOOK"
-                    with m.Elif(self.wanted.valid & (wanted_turn | ~self.packet)):
+                    with m.Elif(self.wanted.valid & ((packets == PACKETS) | ~self.packet)):
                         m.d.comb += self.wanted.ready.eq(1)
-                        m.d.sync += [index.eq(self.wanted.payload), for_wanted.eq(1), wanted_turn.eq(0)]
+                        m.d.sync += [index.eq(self.wanted.payload), for_wanted.eq(1), packets.eq(0)]
                         m.next = "FIND"
                     with m.Elif(self.packet):
-                        m.d.sync += [index.eq(self.packet_index), wanted_turn.eq(1)]
+                        m.d.sync += [index.eq(self.packet_index), packets.eq(packets + self.wanted.valid)]
                         m.next = "FIND"
 
             # -- Where is it?

@@ -1,6 +1,6 @@
 """Control tokens: how the command block resets, starts and stops a QP in every block that has state of it."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,14 +11,22 @@ __all__ = ["Tokens"]
 
 RECEIVER = "response_receiver"
 
-USUAL = ("requester", "responder", RECEIVER, "completer", "sq_fetch", "rq_fetch")
-SAVING = ("requester", "responder", RECEIVER, "timers", "completer", "requester", "sq_fetch", "rq_fetch")
-LOADING = ("responder", RECEIVER, "completer", "timers", "sq_fetch", "rq_fetch", "requester")
-"""Who hears of a token, one after the other: in general, of SAVE, and of LOAD."""
+USUAL = (("requester",), ("responder",), (RECEIVER,), ("completer",), ("sq_fetch",), ("rq_fetch",))
+SAVING = (
+    ("requester",),
+    ("responder",),
+    (RECEIVER,),
+    ("timers",),
+    ("completer",),
+    ("requester",),
+    ("sq_fetch", "rq_fetch"),
+)
+LOADING = (("responder", RECEIVER, "completer", "sq_fetch", "rq_fetch"), ("timers",), ("requester",))
+"""Who hears of a token, step by step: in general, of SAVE, and of LOAD."""
 
 
 class Tokens(wiring.Component):
-    """Says a token to one block after the other.
+    """Says a token to one block after the other, or to several at once.
 
     RESET goes to all, and waits on its way: for requester, responder and READ/atomic responder, until their tokens have
     come out at the ends of the transmit and the receive path; then for the response receiver's. So what comes to the
@@ -27,7 +35,8 @@ class Tokens(wiring.Component):
 
     SAVE goes the ways of RESET, and waits as it does; but the requester hears STOP first, and SAVE behind the
     completer, which may want a retry until then. The timers hear it, too, as long as the completer has what they watch.
-    LOAD goes those ways, too, and to the requester last: nothing is sent before all is there.
+    LOAD goes those ways, too, but finds nothing of its QP there: so it is said to all at once, then to the timers, and
+    to the requester when it has come out at all ends. Nothing is sent before all is there.
 
     While ``new``, nothing of an old life is on any path: RESET waits for nobody, and ``under_way`` tells whether tokens
     of it still are.
@@ -80,7 +89,8 @@ class Tokens(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         action = self.request.payload.action
-        ports = {name: getattr(self, name) for name in USUAL + (("timers",) if self.swaps else ())}
+        names = [name for step in USUAL for name in step] + (["timers"] if self.swaps else [])
+        ports = {name: getattr(self, name) for name in names}
         numbers = {name: number for number, name in enumerate(ports)}
         open_ = Signal(len(ports))  # said and not taken
         reset, alone, may = Signal(), Signal(), Signal()
@@ -98,16 +108,16 @@ class Tokens(wiring.Component):
 
         # -- Its way: whom it is said to, and what is waited for before.
         step = Signal(range(max(map(len, (USUAL, SAVING, LOADING)))))
-        target, last = Signal(range(len(ports))), Signal()
+        targets, last = Signal(len(ports)), Signal()
         received = Signal()  # the response receiver had it in the step before
 
-        def way(names):
-            for number, name in enumerate(names):
+        def way(steps):
+            for number, names in enumerate(steps):
                 with m.Case(number):
                     m.d.comb += [
-                        target.eq(numbers[name]),
-                        last.eq(number == len(names) - 1),
-                        received.eq(number > 0 and names[number - 1] == RECEIVER),
+                        targets.eq(sum(1 << numbers[name] for name in names)),
+                        last.eq(number == len(steps) - 1),
+                        received.eq(number > 0 and RECEIVER in steps[number - 1]),
                     ]
 
         with m.If(~(save | load)):
@@ -132,13 +142,13 @@ class Tokens(wiring.Component):
         out = Signal(len(paths))
         for path, (first, done) in enumerate(paths):
             count = Signal(range(self.most + 1), name=f"under_way_{path}")
-            mine = said & (target == numbers[first])
+            mine = said & targets[numbers[first]]
             if first == "requester":
-                mine &= step == 0
+                mine &= (step == 0) & ~load
             m.d.sync += [count.eq(count + mine - done), out[path].eq(count == 0)]
         m.d.comb += [said.eq(may & passes), self.under_way.eq(~out.all())]
 
-        to_receiver = target == numbers[RECEIVER]
+        to_receiver = targets[numbers[RECEIVER]] & ~load
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += step.eq(0)
@@ -148,10 +158,12 @@ class Tokens(wiring.Component):
                 m.d.comb += may.eq(1)
                 with m.If(to_receiver):
                     m.d.comb += may.eq(~passes | self.new | out[:3].all())
+                with m.Elif(load):
+                    m.d.comb += may.eq(~last | out.all())
                 with m.Elif(received):
                     m.d.comb += may.eq(~passes | self.new | out[3])
                 with m.If(may):
-                    m.d.sync += open_.bit_select(target, 1).eq(passes | ~to_receiver)
+                    m.d.sync += open_.eq(Mux(passes | ~to_receiver, targets, 0))
                     m.next = "TAKEN"
             with m.State("TAKEN"), m.If(~open_.any()):
                 m.d.sync += step.eq(step + 1)
