@@ -2,9 +2,10 @@
 
 Other worlds give contexts on their own adapters (:meth:`.world.World.context`). The default world is built when the
 first of its devices is opened, with the options that :func:`configure` was given before, or those of the environment:
-``VERBENA_DATA_WIDTH`` (of the engines, in bits), ``VERBENA_SWAP_EVERY`` (cycles from one forced swap of a queue pair to
-the next, for tests; 0: none), ``VERBENA_SEED`` (of all that is random; without it a seed is drawn,
-and told on stderr), ``VERBENA_MEMORY_LATENCY``, ``VERBENA_TRACE`` (prefix of the waveforms' files, and of their views),
+``VERBENA_DATA_WIDTH`` (of the engines, in bits), ``VERBENA_QPS`` and ``VERBENA_SLOTS`` (queue pairs, and those that are
+on chip at a time), ``VERBENA_SWAP_EVERY`` (for tests: so many cycles after the last a queue pair must leave its slot),
+``VERBENA_SEED`` (of all that is random; without it a seed is drawn, and told on stderr),
+``VERBENA_MEMORY_LATENCY``, ``VERBENA_TRACE`` (prefix of the waveforms' files, and of their views),
 ``VERBENA_CAPTURE`` (a pcapng file for the frames), ``VERBENA_CAPTURE_FRAMES`` (where they are taken: ``sent``,
 ``received`` or ``both``; by default ``sent``, so that each stands in it once, but ``both`` where the adapter is alone
 in its world), ``VERBENA_CAPTURE_BUS`` (not empty: host-bus transactions, too), ``VERBENA_TICK`` (cycles that timers
@@ -55,6 +56,15 @@ def second_ns(tick, clock_hz):
     return round(tick * TICKS_A_SECOND * 1e9 / clock_hz)
 
 
+ENGINE = {
+    "data_width": "VERBENA_DATA_WIDTH",
+    "qps": "VERBENA_QPS",
+    "slots": "VERBENA_SLOTS",
+    "swap_every": "VERBENA_SWAP_EVERY",
+}
+"""What the engines may be made with, and the variables for it."""
+
+
 def setting(name, default=None, kind=int):
     """A number of the environment, or ``default`` if it is not set. ``OSError`` (EINVAL) if it is not a number."""
     text = os.environ.get(name)
@@ -77,9 +87,9 @@ def tick_text(tick, clock_hz):
 
 
 def configure(**options):
-    """Options of :class:`.world.World` for the devices, and ``data_width`` and ``swap_every`` of their engines, which
-    have the standard configuration else; before the first of them is opened, or after the world was closed.
-    ``RuntimeError`` while it exists.
+    """Options of :class:`.world.World` for the devices, and ``data_width``, ``qps``, ``slots`` and ``swap_every`` of
+    their engines, which have the standard configuration else; before the first of them is opened, or after the world
+    was closed. ``RuntimeError`` while it exists.
     """
     if _world is not None and not _world.closed:
         raise RuntimeError("the simulated world exists already: configure it before a device is opened")
@@ -100,15 +110,11 @@ def _make(options):
     from .model import rnic
     from .world import World
 
-    settings = {key: value for key, value in _options.items() if key not in ("data_width", "swap_every")}
+    settings = {key: value for key, value in _options.items() if key not in ENGINE}
     for name, key in (("VERBENA_SEED", "seed"), ("VERBENA_MEMORY_LATENCY", "memory_latency")):
         if (value := setting(name)) is not None:
             options[key] = value
-    sizes = {
-        key: value
-        for key, name in (("data_width", "VERBENA_DATA_WIDTH"), ("swap_every", "VERBENA_SWAP_EVERY"))
-        if (value := _options.get(key) or setting(name))
-    }
+    sizes = {key: value for key, name in ENGINE.items() if (value := _options.get(key) or setting(name))}
     if sizes:
         options["design"] = rnic(Config(**sizes))
     if "seed" not in options | _options:

@@ -473,8 +473,9 @@ class SlotKeeper(wiring.Component):
                 m.d.comb += self.event.valid.eq(1)
                 with m.If(self.event.ready):
                     m.d.comb += [self.place.eq(1), self.place_index.eq(lost)]
+                    with m.If(lost == self.written_index):  # another one may be on its way
+                        m.d.sync += wrote.eq(0)
                     m.d.sync += [
-                        wrote.eq(0),
                         tell_timer.eq(1),  # whether it runs or not
                         self.timers.payload.qpn.eq(lost),
                         self.timers.payload.member.eq(0),

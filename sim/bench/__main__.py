@@ -64,6 +64,8 @@ def main(argv=None):
     # Into a file or a pipe the table goes in full.
     console = Console(width=None if sys.stdout.isatty() else 160)
     items = [item for item in plan(args.all) if args.only is None or item.group in args.only]
+    if not items:
+        parser.error(f"the rows of {', '.join(args.only)} need engines of their own: --all")
     rows = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=len(items))

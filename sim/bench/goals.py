@@ -73,11 +73,13 @@ GOALS = (
     _cycles(40, group="misses", pages=4096, page_size=4096, qps=4, **NARROW),
     _cycles(24, group="misses", pages=4096, page_size=4096, qps=16, **NARROW),
     Goal("slowdown", AT_MOST, 1.2, {"group": "misses", "memory_latency": 128}),
+    Goal("ratio_to_one_slot", AT_MOST, 1.1, {"group": "queue pairs", "qps": 10_000, "size": 4096, **NARROW}),
+    _cycles(100, group="queue pairs", qps=10_000, size=8, **NARROW),
     Goal("latency_cycles", AT_MOST, 302, {"group": "latency", "op": "SEND", "push": True, "inline": False, **NARROW}),
     Goal("latency_cycles", AT_MOST, 164, {"group": "latency", "op": "SEND", "push": True, "inline": True, **NARROW}),
 )
 
-USUAL = ("slowdown", "ratio_to_one_entry", "cost_cycles", "latency_cycles", "cycles_per_message")
+USUAL = ("slowdown", "ratio_to_one_entry", "ratio_to_one_slot", "cost_cycles", "latency_cycles", "cycles_per_message")
 """What a row without an aim is read for: the first of these that it has."""
 
 
