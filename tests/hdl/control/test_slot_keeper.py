@@ -265,6 +265,32 @@ def test_a_write_that_fails_while_somebody_looks_where_another_is(delay):
     play(scenario)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_bad_record_while_another_one_is_written(fails):
+    """What is written is looked after all the same: it is not read before it is there, and if it fails it is told."""
+
+    async def scenario(ctx, world):
+        await fill(ctx, world, range(4))
+        await send_away(ctx, world, 1)
+        await world.execute(ctx, 1)  # it has an old record
+        await world.settle(ctx)
+        bad = next(qp for qp, row in world.rows.items() if row[0] == "away")
+        world.read_fails = lambda qp: qp == bad
+        world.write_fails = lambda qp: fails
+        world.packet = bad
+        await world.until(ctx, lambda: world.writing)
+        leaver = world.written
+        world.writing = 60
+        await world.until(ctx, lambda: world.fatal == [bad])
+        world.want(leaver)
+        await world.settle(ctx)
+        assert not world.owed
+        assert world.fatal == ([bad, leaver] if fails else [bad])
+        assert (leaver in world.rows) != fails
+
+    play(scenario)
+
+
 def reported(world, phase):
     """Whether the present job is that far."""
     return {
