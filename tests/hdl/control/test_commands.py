@@ -25,9 +25,10 @@ PASSAGES = ((QpAction.RESET, QpAction.SAVE, QpAction.LOAD), (QpAction.RESET, QpA
 class Bench:
     """Mailbox, pipelines and observers around a command block. ``log`` holds what happened, in order."""
 
-    def __init__(self, seed=None, drain=20):
+    def __init__(self, seed=None, drain=20, **options):
         self.rng = make_rng(seed)
-        self.dut = shared(Commands, QPS)
+        self.dut = shared(Commands, QPS, **options)
+        self.more = []  # testbenches in the background
         self.mailbox = [0] * 64
         self.log = []
         self.drain = drain
@@ -122,6 +123,7 @@ class Bench:
             take_events,
             completions,
             *tokens,
+            *self.more,
         ]
 
         def swept(host):
@@ -505,3 +507,279 @@ def test_many_reports_lose_none_and_keep_each_source_in_order():
         assert [qp for qp in told if any(item.qp == qp for item in items)] == [i.qp for i in items if i.event != 255]
     moved = [entry[1] for entry in bench.log if entry[0] == "qp" and entry[2:] == (0, _words(state=QpState.ERR)[0])]
     assert sorted(moved) == list(range(QPS))
+
+
+TABLE = 64
+SLOT = 5
+NUMBER = 3 * TABLE + 0x23
+"""Of a QP whose index, 0x23, is in a table with more places than there are slots."""
+
+
+class SlotBench(Bench):
+    """With a keeper of slots. ``answers`` are what it says to each ``bring``: a status, with slot 5, or "again"."""
+
+    def __init__(self, *answers, **options):
+        super().__init__(table=TABLE, **options)
+        self.answers = list(answers)
+        self.ready_at = 0  # cycle in which the directory is ready
+        self.more = [self.keeper]
+
+    async def keeper(self, ctx):
+        dut = self.dut
+        cycle, waits = 0, None
+        ctx.set(dut.slot, SLOT)
+        while True:
+            ctx.set(dut.directory_ready, cycle >= self.ready_at)
+            answer = None
+            if ctx.get(dut.bring.valid):
+                assert ctx.get(dut.grant)
+                if waits is None:
+                    bring = plain(ctx.get(dut.bring.payload))
+                    self.log.append(("bring", bring.index, bring.create))
+                    waits = self.rng.randrange(20)
+                elif waits:
+                    waits -= 1
+                else:
+                    answer, waits = self.answers.pop(0), None
+                    ctx.set(dut.status, 0 if answer == "again" else answer)
+            ctx.set(dut.again, answer == "again")
+            ctx.set(dut.bring.ready, answer not in (None, "again"))
+            await ctx.tick()
+            cycle += 1
+            if answer is not None:
+                self.log.append(("answer", answer))
+
+    async def work(self, ctx, job):
+        """The keeper has a job; it has its turn until that is done."""
+        dut = self.dut
+        ctx.set(dut.wants, 1)
+        while not ctx.get(dut.grant):
+            await ctx.tick()
+        await ctx.tick()
+        ctx.set(dut.wants, 0)
+        ctx.set(dut.working, 1)
+        await job(ctx)
+        assert ctx.get(dut.grant)
+        ctx.set(dut.working, 0)
+
+
+def test_the_slots_are_swept_when_the_directory_is_empty():
+    """No command begins before it is; there are no more resets than slots."""
+    bench = SlotBench()
+    bench.ready_at = 2500
+
+    async def host(ctx):
+        assert ctx.get(bench.dut.directory_ready)
+
+    bench.run(host)
+    assert [entry[1] for entry in bench.sweep if entry[0] == "requester" and entry[1] != "out"] == list(range(QPS))
+    assert not any(entry[0] == "bring" for entry in bench.sweep)
+
+
+def test_a_command_goes_to_the_slot_that_the_keeper_says():
+    """Attributes and tokens alike; the number must be the one that has the place, as ever."""
+    ok = CommandStatus.OK
+    bench = SlotBench(*[ok] * 6)
+    words = _words(state=QpState.RTS, pd=7)
+
+    async def host(ctx):
+        assert await bench.command(ctx, Command.CREATE_QP, NUMBER, words=words) == ok
+        assert await bench.command(ctx, Command.MODIFY_QP, NUMBER, QpAction.DRAIN, _words(state=QpState.SQD)) == ok
+        assert await bench.command(ctx, Command.QUERY_QP, NUMBER) == ok
+        assert await bench.command(ctx, Command.MODIFY_QP, NUMBER + TABLE, words=words) == CommandStatus.BAD_NUMBER
+        assert await bench.command(ctx, Command.CREATE_QP, NUMBER + TABLE, words=words) == CommandStatus.BAD_NUMBER
+        assert await bench.command(ctx, Command.CREATE_QP, NUMBER, words=words) == ok
+        # Who does not ask for a QP needs no slot.
+        assert await bench.command(ctx, Command.MODIFY_CQ, 1, words=[1, 2, 3, 4]) == ok
+        assert await bench.command(ctx, Command.INVALIDATE_KEY, 5) == ok
+        assert await bench.command(ctx, Command.NOP, 0) == ok
+
+    bench.run(host)
+    assert not bench.answers
+    creates = [entry[1:] for entry in bench.log if entry[0] == "bring"]
+    assert creates == [(NUMBER % TABLE, create) for create in (1, 0, 0, 0, 1, 1)]
+    assert {entry[1] for entry in bench.log if entry[0] == "qp"} == {SLOT}
+    assert ("qp", SLOT, QPN_WORD, NUMBER) in bench.log
+    assert {entry[1] for entry in bench.log if entry[0] in TOKENS and entry[1] != "out"} == {SLOT}
+    first = bench.log.index(("answer", ok))
+    assert all(entry[0] == "bring" for entry in bench.log[:first])
+
+
+def test_a_command_whose_qp_the_keeper_cannot_bring():
+    """It fails as the keeper says, and changes nothing."""
+    statuses = [CommandStatus.BAD_NUMBER, CommandStatus.BUS_ERROR]
+    bench = SlotBench(*statuses, *statuses)
+
+    async def host(ctx):
+        for opcode in (Command.MODIFY_QP, Command.QUERY_QP):
+            for status in statuses:
+                assert await bench.command(ctx, opcode, NUMBER) == status
+        assert await bench.command(ctx, Command.NOP, 0) == CommandStatus.OK
+
+    bench.run(host)
+    assert {entry[0] for entry in bench.log} == {"bring", "answer"}
+
+
+def test_what_was_reported_goes_before_a_command_that_is_begun_again():
+    """The QP that came back for it is closed until then."""
+    bench = SlotBench(CommandStatus.OK, "again", "again", CommandStatus.OK)
+    dut = bench.dut
+    words = _words(state=QpState.RTS)
+    opened = []
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, NUMBER, words=words)
+        del bench.log[:]
+        await bench.command(ctx, Command.QUERY_QP, NUMBER)
+
+    async def reporter(ctx):
+        while bench.log != [("bring", NUMBER % TABLE, 0)]:
+            await ctx.tick()
+        ctx.set(dut.closed, 1)
+        ctx.set(dut.closed_qp, SLOT)
+        await send_all(ctx, dut.responder_error, [Item(qp=SLOT, event=EventType.QP_ACCESS_ERR)])
+        while not ctx.get(dut.opens):
+            await ctx.tick()
+        opened.append(len(bench.log))
+        assert not ctx.get(dut.reported)
+        ctx.set(dut.closed, 0)
+
+    bench.run(host, reporter)
+    moved = bench.log.index(("qp", SLOT, 0, _words(state=QpState.ERR)[0]))
+    steps = [entry[0] for entry in bench.log if entry[0] in ("bring", "answer")]
+    assert steps == ["bring", "answer"] * 3
+    again = bench.log.index(("answer", "again"))
+    second = bench.log.index(("bring", NUMBER % TABLE, 0), again)
+    assert again < moved < opened[0] <= second + 1
+    assert bench.events == [{"type": EventType.QP_ACCESS_ERR, "number": NUMBER}]
+
+
+def test_the_keeper_has_its_turn_between_two_commands():
+    """Tokens and attributes are its own until its job is done; a command, and what is reported, waits as long."""
+    bench = SlotBench(*[CommandStatus.OK] * 2)
+    dut = bench.dut
+    words = _words(state=QpState.RTS, pd=0x123456)
+
+    async def job(ctx):
+        ctx.set(dut.closed, 1)
+        ctx.set(dut.closed_qp, SLOT)
+        bench.log.append(("job",))
+        await send_all(ctx, dut.responder_error, [Item(qp=SLOT, event=EventType.QP_ACCESS_ERR)])
+        for word, data in enumerate(words):
+            ctx.set(dut.attribute_word, word)
+            await ctx.tick().repeat(2)
+            assert ctx.get(dut.attribute_row) == (NUMBER if word == QPN_WORD else data)
+        for action in (QpAction.SAVE, QpAction.LOAD):
+            ctx.set(dut.token.payload, {"qp": SLOT, "action": action})
+            ctx.set(dut.token.valid, 1)
+            await ctx.tick().until(dut.token.ready)
+            ctx.set(dut.token.valid, 0)
+        ctx.set(dut.closed_qp, 2)
+        ctx.set(dut.attribute_write, 1)
+        for word in (3, 2, 0):
+            ctx.set(dut.attribute_word, word)
+            ctx.set(dut.attribute_data, 0xABC0 + word)
+            await ctx.tick()
+        ctx.set(dut.attribute_write, 0)
+        await ctx.tick().repeat(2)
+        ctx.set(dut.closed_qp, SLOT)
+        bench.log.append(("done",))
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, NUMBER, words=words)
+        del bench.log[:]
+        bench.log.append(("begin",))
+        while ("job",) not in bench.log:
+            await ctx.tick()
+        assert await bench.command(ctx, Command.QUERY_QP, NUMBER) == CommandStatus.OK
+
+    async def keeper(ctx):
+        while bench.log[:1] != [("begin",)]:
+            await ctx.tick()
+        await bench.work(ctx, job)
+        assert not ctx.get(dut.grant)  # the next job must not begin now
+        while not ctx.get(dut.opens):
+            assert not ctx.get(dut.grant)
+            await ctx.tick()
+        bench.log.append(("opens",))
+        ctx.set(dut.closed, 0)
+
+    bench.run(host, keeper)
+    places = [bench.log.index((name,)) for name in ("job", "done", "opens")]
+    mine, then, last = bench.log[places[0] : places[1]], bench.log[places[1] : places[2]], bench.log[places[2] :]
+    said = {(entry[0], entry[2]) for entry in mine if entry[0] in (*TOKENS, "timers") and entry[1] != "out"}
+    assert said == {(name, QpAction.STOP) for name in ("requester",)} | {
+        (name, action) for name in (*TOKENS, "timers") for action in (QpAction.SAVE, QpAction.LOAD)
+    }
+    assert [entry for entry in mine if entry[0] == "qp"] == [("qp", 2, word, 0xABC0 + word) for word in (3, 2, 0)]
+    assert {(entry[0], entry[2]) for entry in then if entry[0] in TOKENS} == {(name, QpAction.ERROR) for name in MOST}
+    assert not any(entry[0] == "bring" for entry in then)
+    assert any(entry[0] == "bring" for entry in last)
+
+
+def test_while_a_qp_is_closed_nothing_begins_but_what_was_reported():
+    """Neither a command nor another job of the keeper, as long as something is on its way."""
+    bench = SlotBench(*[CommandStatus.OK] * 2)
+    dut = bench.dut
+    words = _words(state=QpState.RTS)
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, NUMBER, words=words)
+        del bench.log[:]
+        ctx.set(dut.closed, 1)
+        ctx.set(dut.closed_qp, SLOT)
+        ctx.set(dut.wants, 1)
+        for _ in range(20):
+            assert not ctx.get(dut.grant)
+            await ctx.tick()
+        await send_all(ctx, dut.completer_error, [Item(qp=SLOT, event=EventType.QP_FATAL)])
+        assert ctx.get(dut.reported)
+        command = bench.command(ctx, Command.MODIFY_QP, NUMBER, QpAction.RESET, _words())
+        await command
+
+    async def keeper(ctx):
+        while not ctx.get(dut.reported):
+            await ctx.tick()
+        while ctx.get(dut.reported):
+            assert not ctx.get(dut.opens)
+            assert not ctx.get(dut.grant)
+            await ctx.tick()
+        while not ctx.get(dut.opens):
+            await ctx.tick()
+        assert ("qp", SLOT, 0, _words(state=QpState.ERR)[0]) in bench.log
+        assert not any(entry[0] == "bring" for entry in bench.log)
+        ctx.set(dut.closed, 0)
+        ctx.set(dut.wants, 0)
+
+    bench.run(host, keeper)
+    assert bench.events == [{"type": EventType.QP_FATAL, "number": NUMBER}]
+
+
+def test_a_qp_that_is_destroyed_is_forgotten():
+    """Once, when all of its old life is out, while the keeper has no job; no other command does that."""
+    bench = SlotBench(*[CommandStatus.OK] * 4)
+    dut = bench.dut
+    forgotten = []
+
+    async def watch(ctx):
+        while True:
+            _, _, forget, slot = await ctx.tick().sample(dut.forget, dut.forget_slot)
+            if forget:
+                assert not ctx.get(dut.grant)
+                forgotten.append((slot, len(bench.log)))
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, NUMBER, words=_words(state=QpState.RTS))
+        await bench.command(ctx, Command.MODIFY_QP, NUMBER, QpAction.RESET, _words())
+        await bench.command(ctx, Command.QUERY_QP, NUMBER)
+        assert not forgotten
+        del bench.log[:]
+        await bench.command(ctx, Command.DESTROY_QP, NUMBER)
+
+    bench.more.append(watch)
+    bench.run(host)
+    assert [slot for slot, _ in forgotten] == [SLOT]
+    before = bench.log[: forgotten[0][1]]
+    for end in ("requester", "responder", "read_atomic_responder", "response_receiver"):
+        assert (end, "out") in before
+    assert ("qp", SLOT, QPN_WORD, 0) in bench.log
