@@ -12,8 +12,8 @@ ASKS = ("ask", "answered", "row", "changed")
 
 
 class DirectoryBench(wiring.Component):
-    """``make(*arguments, qps, slots, **options)`` and its directory, whose rows are written at ``place``, ``place_index``
-    and ``place_row``. Somebody else asks, too, when ``probe`` is set."""
+    """``make(*arguments, qps, slots, **options)`` and its directory, whose rows are written at ``place``,
+    ``place_index`` and ``place_row``. Somebody else asks, too, when ``probe`` is set."""
 
     def __init__(self, make, *arguments, qps, slots, **options):
         self.block = make(*arguments, qps, slots, **options)
