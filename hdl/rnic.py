@@ -479,6 +479,9 @@ class Rnic(wiring.Component):
             manager.reports.eq(commands.reported),
             commands.slot.eq(manager.slot_found),
             self._read_atomic_responder.swap_qp.eq(manager.closed_qp),
+            send.sending_qp.eq(manager.closed_qp),
+            commands.sending.eq(send.sending),
+            send.request_done.eq(self._transmitter.request_done),
         ]
         link(m, commands.timers, send.timers)
         link(m, commands.bring, manager.bring)

@@ -11,8 +11,8 @@ from .record import HEADER_WORDS, RecordHeader, checked, most_words, seed
 
 __all__ = ["LoadBuffer"]
 
-AHEAD = 4
-"""Words that are read ahead: 2 on their way, and one that is shown."""
+AHEAD = 5
+"""Words that are read ahead: a place is free again 5 cycles after its read began."""
 
 
 class LoadBuffer(wiring.Component):

@@ -73,8 +73,8 @@ class Commands(wiring.Component):
     responder_error, completer_error, completion_error : streams of ``QpError``
         Queued in :class:`.reports.Reports`, so that no pipeline ever waits. SQ_DRAINED is no error: it becomes an event
         if the QP is in SQD, and changes nothing.
-    timers : stream of ``QpControl``
-        With ``swaps``: SAVE and LOAD.
+    timers : stream of ``QpControl``; sending : 1
+        With ``swaps``: SAVE and LOAD; and whether QP ``closed_qp`` has requests on the transmit path.
     bring, slot, status, again, grant, wants, working, forget, forget_slot, opens, reported
         With ``swaps``, of a :class:`.slot_keeper.SlotKeeper`: a QP has the slot, and so the tokens and attributes, that
         it says. It has its turn between two commands, or when a command needs a QP's slot. ``reported`` is its
@@ -99,6 +99,7 @@ class Commands(wiring.Component):
         token = stream.Signature(QpControl)
         swap = {
             "timers": Out(token),
+            "sending": In(1),
             "bring": Out(stream.Signature(data.StructLayout({"index": range(self.table), "create": 1}))),
             "slot": In(range(qps)),
             "status": In(CommandStatus),
@@ -491,6 +492,7 @@ class Commands(wiring.Component):
             self.forget_slot.eq(number),
             self.reported.eq(~reports.empty),
             self.attribute_row.eq(contexts.row),
+            tokens.sending.eq(self.sending),
         ]
         with m.If(self.grant):
             m.d.comb += [

@@ -22,7 +22,7 @@ class ContextWords(wiring.Component):
 
     The word with ``state`` is written last: a QP never runs on half of its attributes.
 
-    *Cycles*: ``save`` 3 for each of 20 words, and until the last has gone; ``load`` 3 for each 64 bits; ``clear`` 4.
+    *Cycles*: ``save`` 3 for each of 20 words, and until the last has gone; ``load`` 2 for each 64 bits; ``clear`` 4.
 
     Members
     -------

@@ -11,6 +11,9 @@ __all__ = ["Tokens"]
 
 RECEIVER = "response_receiver"
 
+ON_PATH = 127
+"""More tokens than can be on the transmit path, where SAVE does not always wait for its own."""
+
 USUAL = (("requester",), ("responder",), (RECEIVER,), ("completer",), ("sq_fetch",), ("rq_fetch",))
 SAVING = (
     ("requester",),
@@ -33,7 +36,8 @@ class Tokens(wiring.Component):
     completer and to the prefetchers last belongs to no packet of the old life. DRAIN goes to the requester alone, all
     others but these to all but the response receiver.
 
-    SAVE goes the ways of RESET, and waits as it does; but the requester hears STOP first, and SAVE behind the
+    SAVE goes the ways of RESET, and waits as it does, but for what is on the transmit path if the QP is not
+    ``sending``. And the requester hears STOP first, and SAVE behind the
     completer, which may want a retry until then. The timers hear it, too, as long as the completer has what they watch.
     LOAD goes those ways, too, but finds nothing of its QP there: so it is said to all at once, then to the timers, and
     to the requester when it has come out at all ends. Nothing is sent before all is there.
@@ -50,8 +54,8 @@ class Tokens(wiring.Component):
         The token; ``ready`` when all have it, and RESET has waited.
     new, under_way : 1
     requester, responder, response_receiver, completer, sq_fetch, rq_fetch : streams of ``QpControl``
-    timers : stream of ``QpControl``
-        With ``swaps``.
+    timers : stream of ``QpControl``; sending : 1
+        With ``swaps``. ``sending``: the QP of ``request`` has requests on the transmit path, as of 2 cycles ago.
     requester_done, responder_done, read_atomic_responder_done, response_receiver_done : 1
         Strobes: a RESET token has left the pipeline. Those of a token come after it was taken.
 
@@ -83,7 +87,7 @@ class Tokens(wiring.Component):
                 "read_atomic_responder_done": In(1),
                 "response_receiver_done": In(1),
             }
-            | ({"timers": Out(token)} if swaps else {})
+            | ({"timers": Out(token), "sending": In(1)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -141,7 +145,7 @@ class Tokens(wiring.Component):
         said = Signal()
         out = Signal(len(paths))
         for path, (first, done) in enumerate(paths):
-            count = Signal(range(self.most + 1), name=f"under_way_{path}")
+            count = Signal(range(max(self.most, ON_PATH) + 1), name=f"under_way_{path}")
             mine = said & targets[numbers[first]]
             if first == "requester":
                 mine &= (step == 0) & ~load
@@ -149,6 +153,9 @@ class Tokens(wiring.Component):
         m.d.comb += [said.eq(may & passes), self.under_way.eq(~out.all())]
 
         to_receiver = targets[numbers[RECEIVER]] & ~load
+        stays = Signal()  # a SAVE whose QP has nothing on the transmit path
+        if self.swaps:
+            m.d.comb += stays.eq(save & ~self.sending)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += step.eq(0)
@@ -157,9 +164,9 @@ class Tokens(wiring.Component):
             with m.State("SAY"):
                 m.d.comb += may.eq(1)
                 with m.If(to_receiver):
-                    m.d.comb += may.eq(~passes | self.new | out[:3].all())
+                    m.d.comb += may.eq(~passes | self.new | ((out[0] | stays) & out[1:3].all()))
                 with m.Elif(load):
-                    m.d.comb += may.eq(~last | out.all())
+                    m.d.comb += may.eq(~last | out[1:].all())
                 with m.Elif(received):
                     m.d.comb += may.eq(~passes | self.new | out[3])
                 with m.If(may):

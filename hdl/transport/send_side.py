@@ -17,13 +17,14 @@ from ..stream.ready import ReadyQueue
 from ..stream.slice import Slice
 from ..stream.transfer import AccessRequest, AttributeWrite, Completion, Done, QpControl, QpError, ReadRequest
 from ..stream.words import WORD_BITS, SavedWord
-from .common.layouts import Failure, ResponseJob
+from .common.layouts import Failure, ResponseJob, TxDescriptorKind
 from .completer.completer import Completer
 from .completer.response_receiver import ResponseReceiver
 from .receive.layouts import ReadProgress, ReceivedResponse
 from .requester.requester import Requester
 from .requester.requester_outputs import Reply
 from .timers.timers import Timers
+from .tx.in_flight import InFlight
 from .tx.transmit_merge import Source, TransmitMerge
 
 __all__ = ["PARTS", "SendSide", "send_side_members"]
@@ -114,6 +115,8 @@ class SendSide(wiring.Component):
         With ``config.swaps``: SAVE and LOAD; and the QP that is away, or going.
     left, room : 5, 1
         With ``config.swaps``: of the timers, and of the response receiver.
+    request_done, sending_qp, sending : 1, 12, 1
+        With ``config.swaps``: of the transmitter; and whether this QP has requests between here and there.
     requester_saved, requester_loaded, …
         With ``config.swaps``, of each of :data:`PARTS`: streams of ``SavedWord`` and of words.
     count_… : 1
@@ -141,7 +144,7 @@ class SendSide(wiring.Component):
     def _swapped():
         """What the parts with state of a QP give away, and get back, and what the timers must know besides."""
         timers = {"timers": In(stream.Signature(QpControl)), "closed": In(1), "closed_qp": In(12)}
-        timers |= {"left": Out(5), "room": Out(1)}
+        timers |= {"left": Out(5), "room": Out(1), "request_done": In(1), "sending_qp": In(12), "sending": Out(1)}
         return (
             timers
             | {f"{part}_saved": Out(stream.Signature(SavedWord)) for part in PARTS}
@@ -230,6 +233,17 @@ class SendSide(wiring.Component):
             connect(m, flipped(self.timers), timers.control)
             connect_signals(m, self, timers, "closed", "closed_qp")
             connect_signals(m, timers, self, "left")
+            m.submodules.in_flight = in_flight = InFlight(c.slots)
+            descriptor = requester.packet
+            m.d.comb += [
+                in_flight.enter.eq(
+                    descriptor.valid & descriptor.ready & (descriptor.payload.kind == TxDescriptorKind.REQUEST)
+                ),
+                in_flight.enter_qp.eq(descriptor.payload.qp),
+                in_flight.done.eq(self.request_done),
+                in_flight.qp.eq(self.sending_qp),
+                self.sending.eq(in_flight.some),
+            ]
             connect_signals(m, response_receiver, self, "room")
             swapped = zip(PARTS, (requester, response_receiver, completer, timers, fetcher), strict=True)
             for name, part in swapped:

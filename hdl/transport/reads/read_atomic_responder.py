@@ -351,10 +351,15 @@ class ReadAtomicResponder(wiring.Component):
                 m.d.comb += written.eq(1)
                 m.next = "IDLE"
             if self.swaps:
+                # Nothing of the QP is on the transmit path: all that was released is answered. So nobody waits until
+                # the token has come out there; it clears the poison behind what was sent.
                 with m.State("SWAP"), m.If(~swap.busy):
                     m.d.comb += cutter.say.eq(1)
+                    m.next = "SAID"
+                with m.State("SAID"), m.If(cutter.gone):
+                    m.d.comb += [written.eq(1), scheduler.sent.eq(1)]
                     m.d.sync += scheduler.end.eq(1)
-                    m.next = "SAY"
+                    m.next = "IDLE"
         return m
 
     def _swap(self, m, scheduler, states, cache):

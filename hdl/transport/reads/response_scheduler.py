@@ -76,13 +76,16 @@ class ResponseScheduler(wiring.Component):
     ended, lost_told : 1
         Strobes.
     token_done : 1
-        Strobe: the token has arrived. Nothing of the QP's past follows on ``answered_o``.
+        Strobe: the token has arrived; that of SAVE or LOAD has been sent. Nothing of the QP's past follows on
+        ``answered_o``.
     passage : ``Passage``
         Of the token, while the turn is a token's.
     counts : ``ResponseCounts``
         From the cycle after ``begun`` to the next one: those of the turn's QP.
     loaded : ``ResponseCounts``
         With ``end``, if the turn is LOAD's: what they are from now on. After other tokens they are 0.
+    sent : 1
+        Strobe: the token of SAVE or LOAD has been sent, and cannot have arrived.
     swap_qp, serving : 12, 1
         Entries of the QP are released and not answered, and will be; 1 cycle later.
     """
@@ -94,6 +97,7 @@ class ResponseScheduler(wiring.Component):
             "passage": Out(Passage),
             "counts": Out(ResponseCounts),
             "loaded": In(ResponseCounts),
+            "sent": In(1),
             "swap_qp": In(12),
             "serving": Out(1),
         }
@@ -236,11 +240,15 @@ class ResponseScheduler(wiring.Component):
         here, stale, arrival, counted, passed = Signal(), Signal(), Signal(), Signal(), Signal()
         own, own_stale = Signal(), Signal()  # the answer shown is not the transmitter's, but that of `lost`
         over, told = Signal(), Signal()
+        here_ends, early = Signal(), Signal(7)  # tokens that are done without having arrived: those on their way
+        if self.swaps:
+            m.d.comb += here_ends.eq(self.ended & self.token & (self.passage != Passage.RESET))
+            m.d.sync += early.eq(early + self.sent - (over & arrival & (early != 0)))
         m.d.comb += [
             wants_answer.eq(here & ~stale & ~arrival & ~counted),
             over.eq(here & (stale | arrival | (passed & (counted | counting)))),
             self.answered_i.ready.eq(over),
-            self.token_done.eq(over & arrival),
+            self.token_done.eq((over & arrival & (early == 0)) | here_ends),
             self.answered_o.payload.eq(answer),
             self.answered_o.valid.eq(Mux(own, ~own_stale, here & ~stale & ~arrival & ~passed)),
             told.eq(own & (own_stale | self.answered_o.ready)),

@@ -71,6 +71,8 @@ class Transmitter(wiring.Component):
     token_done : 1
         A token of the requester has arrived here: all earlier requests of its QP are out, or on their way behind
         ``header``.
+    request_done : 1
+        Strobe: a request has left this block, its payload too, and whatever is to be said of it on ``failed`` is taken.
     count_tx_packets, count_tx_bytes, count_tx_messages, count_tx_acks, count_tx_naks, count_read_responses,
     count_stall_tx_payload
         What happened in this cycle; bytes are a number, and come in the next.
@@ -99,6 +101,7 @@ class Transmitter(wiring.Component):
                 "failed": Out(stream.Signature(Failure)),
                 "answered": Out(stream.Signature(Answered)),
                 "token_done": Out(1),
+                "request_done": Out(1),
                 "count_tx_packets": Out(1),
                 "count_tx_bytes": Out(LENGTH_BITS),
                 "count_tx_messages": Out(1),
@@ -265,6 +268,13 @@ class Transmitter(wiring.Component):
                         self.count_tx_naks.eq(ack.syndrome[5:8] != 0),
                     ]
                     m.next = "PACKET"
+        # The next one leaves only when nothing of this one is left.
+        leaving = Signal()
+        m.d.comb += self.request_done.eq(leaving & idle)
+        with m.If(leave):
+            m.d.sync += leaving.eq(is_request)
+        with m.Elif(idle):
+            m.d.sync += leaving.eq(0)
         # Out of registers: a number has many bits, and the decision to send comes late.
         gone, length = Signal(), Signal(LENGTH_BITS)
         m.d.sync += [gone.eq(counted), length.eq(packet.transport.length)]

@@ -144,6 +144,28 @@ def test_what_a_buffer_takes():
     simulate(dut, testbench, seed=rng.seed_value)
 
 
+def test_how_fast_words_come_back():
+    """One each cycle, once the first is there."""
+    rng = make_rng()
+    dut = shared(LoadBuffer, LIMITS, QPS)
+
+    async def testbench(ctx):
+        sections = random_sections(rng, largest=True)
+        assert await bring(ctx, dut, rng, 3, record(3, sections)) == 0
+        for port in dut.loaded:
+            ctx.set(port.ready, 1)
+        await strobe(ctx, dut.back)
+        got = []
+        for _ in range(sum(LIMITS) + 8):
+            for number, port in enumerate(dut.loaded):
+                if ctx.get(port.valid):
+                    got.append((number, ctx.get(port.payload)))
+            await ctx.tick()
+        assert got == [(number, word) for number, section in enumerate(sections) for word in section]
+
+    simulate(dut, testbench, seed=rng.seed_value)
+
+
 @pytest.mark.parametrize("kind", ["too long", "too many", "sum", "less", "none", "checksum", "index", "huge"])
 def test_records_that_are_bad(kind):
     """Whatever the checksum says; and one that is good is taken behind them."""

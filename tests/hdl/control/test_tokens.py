@@ -12,7 +12,7 @@ ALL = ["requester", "responder", "response_receiver", "completer", "sq_fetch", "
 PASSAGES = [QpAction.RESET, QpAction.SAVE, QpAction.LOAD]
 
 
-def say(actions, answers=()):
+def say(actions, answers=(), sending=True):
     """Says the tokens; ``answers`` are the strobes that come, in their order, when all before them have. The log."""
     rng = make_rng()
     dut = Tokens(4, swaps=True)
@@ -31,6 +31,7 @@ def say(actions, answers=()):
         return take
 
     async def host(ctx):
+        ctx.set(dut.sending, sending)
         for action in actions:
             ctx.set(dut.request.payload, {"qp": 5, "action": action, "psn": 0xABCDEF})
             ctx.set(dut.request.valid, 1)
@@ -81,6 +82,15 @@ def test_save_waits_as_reset_does_and_the_requester_hears_it_twice(last):
     ]
     assert set(log[-3:-1]) == {saves["sq_fetch"], saves["rq_fetch"]}
     assert log[-1] == "over"
+
+
+def test_save_does_not_wait_for_a_transmit_path_on_which_its_queue_pair_has_nothing():
+    """STOP arrives there later."""
+    answers = [("responder", "responder"), ("responder", "read_atomic_responder")]
+    log = say([QpAction.SAVE], [*answers, ("response_receiver", "response_receiver")], sending=False)
+    assert log.index("read_atomic_responder") < log.index(("response_receiver", QpAction.SAVE))
+    assert log[-1] == "over"
+    assert "requester" not in log
 
 
 @pytest.mark.parametrize("ends", [("responder", "read_atomic_responder"), ("read_atomic_responder", "responder")])
