@@ -60,8 +60,8 @@ test-widths: $(READY) ## Run the whole adapters' tests at 512 bits, and a short 
 	$(BIN)/python -m verbena.sim.model --data-width 512
 	VERBENA_DATA_WIDTH=512 VERBENA_FRAMES=7000 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(if $(EVERY),-m 'not slow and not every_width' --one-in $(EVERY),-m 'not slow') tests/adapter
 
-interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 10 minutes)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
+interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED= SLOTS=4; takes 5 to 10 minutes)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED)) $(if $(SLOTS),--slots $(SLOTS))
 
 node-interop: $(READY) ## Run a simulated board, at its RGMII pins, against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 25 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop --station node $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))

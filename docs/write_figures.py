@@ -24,7 +24,7 @@ Rows with random pages and rows with retries differ by some per cent with what w
 * **Retries** on a wire that loses nothing come from frames that the receiver had no room for (`drop_overflow`).
 
 `make bench ALL=1` also measures engines that are made for slow memory; `ONLY="misses"` measures one group, `WIDTH=512`
-another width. Rows for more connections than the engine has slots for do not exist yet.
+another width. The group "queue pairs", up to 10,000 of which 64 have a slot, is measured with `ALL=1` only.
 
 ![All groups of rows](bench.png)
 """

@@ -19,6 +19,7 @@ from machine import GuestError
 from report import Report
 from stations import AdapterStation, NodeStation
 from verbena.boards import sim as board
+from verbena.hdl.config import Config
 from verbena.sim.model import BuildError, build_directory, rnic
 from verbena.sim.model import build as build_model
 
@@ -78,10 +79,12 @@ def run_group(make, folder, name, cases, report):
     return captures
 
 
-def run(station, only, seed):
+def run(station, only, seed, slots=64):
     """The whole suite; the exit status."""
     check_host()
     kind, sources, _ = STATIONS[station]
+    if slots != Config().slots:
+        sources = [lambda: rnic(Config(slots=slots))]
     groups = selected(station, only, seed)
     # Asked for once: the sources may change while this runs.
     designs = [source() for source in sources]
@@ -121,7 +124,10 @@ def main():
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose `group: name as role` matches this")
     parser.add_argument("--list", action="store_true", help="list the cases and end")
     parser.add_argument("--seed", type=int, default=1, help="of the random faults (%(default)s)")
+    parser.add_argument("--slots", type=int, default=64, help="queue pairs that are on chip at a time (%(default)s)")
     options = parser.parse_args()
+    if options.slots not in (4, 8, 16, 32, 64) or (options.slots != 64 and options.station != "adapter"):
+        parser.error("slots must be 4, 8, 16, 32 or 64, and are the adapter's")
     if options.list:
         for name, cases in selected(options.station, options.only, options.seed).items():
             for case in cases:
@@ -132,7 +138,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         with FileLock(ROOT / "lock", timeout=0):
-            return run(options.station, options.only, options.seed)
+            return run(options.station, options.only, options.seed, options.slots)
     except Timeout:
         print("interop: another run is going on here", file=sys.stderr)
         return 1
