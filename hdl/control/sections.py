@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Shape
 
-from ..queue.wqe_fetcher import RingState
+from ..queue.ring_swap import RingState
 from ..stream.words import WORD_BITS
 from ..transport.completer.completer_swap import completer_head
 from ..transport.completer.read_target_swap import ReadGroup

@@ -1,11 +1,10 @@
 """Work queues: from rings in host memory to blocks on chip, ahead of need."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
 from ..abi.wqe import WQE_MAX
 from ..stream.fifo import Queue
@@ -13,22 +12,18 @@ from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
 from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, QpControl, ReadRequest
-from ..stream.words import WORD_BITS, SavedWord, StateWords
+from ..stream.words import WORD_BITS, SavedWord
 from .block_pool import BlockPool
 from .ring import BATCH, RECEIVE_BATCH, PushDoorbell, PushWord, RingIndex, RingStatus, word_address
 from .ring_doorbell import RingDoorbell
 from .ring_halt import RingHalt
 from .ring_read import RingRead
+from .ring_swap import RingState, RingSwap
+from .room_watch import RoomWatch
 from .wqe_area import WqeArea
 from .wqe_push import WqePush
 
-__all__ = ["RingIndex", "RingPrefetcher", "RingState", "RingStatus"]
-
-RingState = data.StructLayout({"producer": 16, "consumed": 16, "misrung": 1, "failed": 1})
-"""How far a ring is, and whether it is in error: all that must be known to fetch its WQEs again."""
-
-PAUSE = 8
-"""Cycles from one that made room, or did not, to the next."""
+__all__ = ["RingIndex", "RingPrefetcher", "RingStatus"]
 
 
 class RingPrefetcher(wiring.Component):
@@ -386,16 +381,15 @@ class RingPrefetcher(wiring.Component):
             halt.evict_index.eq(consumed_look.data),
         ]
 
-        # Nothing has become free for long, and somebody waits for a first block.
-        idle_for = Signal(range(self.patience + 1))
-        long = idle_for == self.patience
-        m.d.sync += evict.eq(waiting.o.valid & long & ~halt.halting & ~missed & ~pool.any & ~pool.step)
-        with m.If(pool.any | ~waiting.o.valid):
-            m.d.sync += idle_for.eq(0)
-        with m.Elif(halt.halting | pool.step):
-            m.d.sync += idle_for.eq(self.patience - PAUSE)
-        with m.Elif(idle_for != self.patience):
-            m.d.sync += idle_for.eq(idle_for + 1)
+        m.submodules.room = room = RoomWatch(self.patience)
+        m.d.comb += [
+            room.waits.eq(waiting.o.valid),
+            room.any.eq(pool.any),
+            room.busy.eq(halt.halting),
+            room.stepped.eq(pool.step),
+            room.missed.eq(missed),
+            evict.eq(room.evict),
+        ]
 
         # Who has consumed something just now, of receive queues, is in use, and may have more than one block.
         recent = Signal(qp_bits)
@@ -450,7 +444,7 @@ class RingPrefetcher(wiring.Component):
         if self.swaps:
             rows = [*producer_away, *consumed_away, *misrung_away, *failed_away]
             m.d.comb += [row.addr.eq(halt.qp) for row in rows]
-            then, loads = self._swap(m, halt, rows)
+            then, loads = self._connect_swap(m, halt, rows)
         with m.If(halt.rewind.ready | (halt.reset & loads)):
             m.d.sync += [back.eq(1), back_qp.eq(halt.qp)]
 
@@ -537,35 +531,23 @@ class RingPrefetcher(wiring.Component):
         ]
         return m
 
-    def _swap(self, m, halt, rows):
-        """The ring that stands still gives away how far it is, or gets it back. What it is to be after the reset, and
-        whether it gets it."""
-        m.submodules.words = words = StateWords(RingState)
-        action = self.control.payload.action
-        loads, asked, then = Signal(), Signal(), Signal(RingState)
-        kept = Signal()  # rows may be written from now on, though not all at once
-        m.d.sync += kept.eq(halt.setting & (kept | halt.armed))
-        with m.If(~(kept | halt.armed)):
-            m.d.sync += words.state.as_value().eq(Cat(row.data for row in rows))
+    def _connect_swap(self, m, halt, rows):
+        """The ring that stands still gives away how far it is, or gets it back."""
+        m.submodules.swap = swap = RingSwap()
         m.d.comb += [
-            loads.eq(action == QpAction.LOAD),
-            words.load.eq(self.control.valid & loads & ~asked & ~words.busy),
-            words.save.eq(halt.reset & (action == QpAction.SAVE)),
-            halt.later.eq(words.busy | (loads & ~asked)),
-            halt.to.eq(then.consumed),
-            self.saved.valid.eq(words.saved.valid),
-            self.saved.payload.data.eq(words.saved.payload),
-            self.saved.payload.last.eq(1),
-            words.saved.ready.eq(self.saved.ready),
+            swap.token.eq(self.control.valid),
+            swap.action.eq(self.control.payload.action),
+            swap.done.eq(self.control.ready),
+            swap.armed.eq(halt.armed),
+            swap.setting.eq(halt.setting),
+            swap.reset.eq(halt.reset),
+            swap.state.as_value().eq(Cat(row.data for row in rows)),
+            halt.later.eq(swap.later),
+            halt.to.eq(swap.then.consumed),
         ]
-        wiring.connect(m, wiring.flipped(self.loaded), words.loaded)
-        with m.If(loads & asked):
-            m.d.comb += then.eq(words.value)
-        with m.If(words.load):
-            m.d.sync += asked.eq(1)
-        with m.Elif(self.control.ready):
-            m.d.sync += asked.eq(0)
-        return then, loads
+        wiring.connect(m, swap.saved, wiring.flipped(self.saved))
+        wiring.connect(m, wiring.flipped(self.loaded), swap.loaded)
+        return swap.then, swap.loads
 
     def _connect_pool(self, m, halt, doorbell, turns, pool, waiting):
         """Blocks: to the turns, from what is consumed, and back when a ring is set."""

@@ -6,7 +6,7 @@ from verbena.hdl.abi.qpc import QPC_DRIVER, QPC_WORDS, qpc_bytes
 from verbena.hdl.context.record import most_words
 from verbena.hdl.control.context_words import ATTRIBUTE_WORDS
 from verbena.hdl.control.sections import BLOCKS, limits
-from verbena.hdl.queue.wqe_fetcher import RingState
+from verbena.hdl.queue.ring_swap import RingState
 from verbena.hdl.stream.words import WORD_BITS, StateWords
 from verbena.hdl.transport.completer.completer_swap import CompleterSwap
 from verbena.hdl.transport.completer.read_target_swap import ReadGroup, ReadState

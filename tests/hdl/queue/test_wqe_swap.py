@@ -5,7 +5,7 @@ from amaranth.lib import data
 from queue_world import World, make
 from streams import make_rng, pause, plain, send_all
 from verbena.hdl.abi.commands import QpAction
-from verbena.hdl.queue.wqe_fetcher import RingState
+from verbena.hdl.queue.ring_swap import RingState
 
 WQES = 60
 """Of each ring."""
