@@ -182,6 +182,8 @@ class Completer(wiring.Component):
             m.d.comb += [getattr(fsm, name).eq(getattr(block, name)) for name in names]
 
         told = fsm.take & (here.item.kind == EventKind.CONTROL)
+        # SAVE leaves a dead row. The requester, which gives its state away later, must still know whether the QP waits.
+        leaves = told & (fsm.control.action == QpAction.SAVE) if self.swaps else 0
         m.d.comb += [
             fetch.attribute.eq(self.attribute),
             fetch.attribute_en.eq(self.attribute_en),
@@ -199,7 +201,7 @@ class Completer(wiring.Component):
             self.context_en.eq(fetch.write.ack.en),
             self.progress.eq(row.progress),
             # A queue that has failed sends nothing more, however long its QP takes to go to ERR.
-            self.progress.waiting.eq(row.progress.waiting | row.dead),
+            self.progress.waiting.eq(row.progress.waiting | (row.dead & ~leaves)),
             self.watch.unacked.eq(row.progress.unacked),
             self.watch.waiting.eq(row.progress.waiting),
             self.watch.generation.eq(row.generation),
