@@ -369,3 +369,31 @@ def test_save_waits_for_retries_before_it(many):
 
     simulate(dut, save, retries, rings, seed=rng.seed_value)
     assert events.index("save") == min(many, 8)
+
+
+@pytest.mark.parametrize(
+    ("state", "posted", "wake"),
+    [(QpState.RTS, 0, 0), (QpState.RTS, 1, 1), (QpState.SQD, 1, 0), (QpState.ERR, 0, 0), (QpState.ERR, 1, 1)],
+)
+def test_who_has_something_to_do_says_so(state, posted, wake):
+    """With the last word: something is posted behind STOP, and nobody else will remind the QP of it."""
+    world = World(make_rng(), stall=0, swaps=True, alone=False)
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.set_up(ctx, 2)
+        await world.control(ctx, 2, QpAction.STOP)
+        if posted:
+            world.post(ctx, 2, write())
+        await world.attributes(ctx, 2, state=state, **world.context)
+        await world.settle(ctx, 40)
+        await world.control(ctx, 2, QpAction.SAVE)
+        words = []
+        ctx.set(dut.saved.ready, 1)
+        while not words or not words[-1][0]:
+            if ctx.get(dut.saved.valid):
+                words.append((ctx.get(dut.saved.payload.last), ctx.get(dut.saved.payload.wake)))
+            await world.tick(ctx)
+        assert words[-1] == (1, wake)
+
+    world.run(testbench)
