@@ -9,6 +9,13 @@ from verbena.sw import host_memory
 from verbena.sw.host_memory import PAGE
 
 
+@pytest.fixture(autouse=True)
+def arena(monkeypatch):
+    """One of its own: another test's process may need much of the usual one."""
+    monkeypatch.setattr(host_memory, "_arena", None)
+    return host_memory._get()
+
+
 def test_random_allocation():
     rng = random.Random(7)
     live = {}
@@ -36,8 +43,7 @@ def test_random_allocation():
 
 
 @pytest.mark.parametrize("alignment", [1, 16, 4096, 1 << 21, 1 << 25])
-def test_all_memory_comes_back(alignment):
-    arena = host_memory._get()
+def test_all_memory_comes_back(arena, alignment):
     before = [(heap.starts[:], heap.ends[:]) for heap in arena.heaps]
     addresses = [host_memory.alloc(100_000, alignment) for _ in range(8)]
     addresses += [host_memory.alloc_contiguous(100_000, alignment)[0] for _ in range(8)]

@@ -1,7 +1,7 @@
 """A device of its own for each test, without an engine."""
 
 import pytest
-from fake_device import FakeDevice
+from fake_device import FakeDevice, Memory
 from verbena.sw import port
 from verbena.sw.verbs import base
 from verbena.sw.verbs.cq import CQ
@@ -9,6 +9,15 @@ from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.qp import QP, QPCap, QPInitAttr
+
+
+@pytest.fixture(autouse=True)
+def memory_comes_back():
+    """An adapter has its tables until its process ends; here each test has other ones, and the process has a thousand
+    tests.
+    """
+    yield
+    Memory.give_back()
 
 
 @pytest.fixture(params=[False, True], ids=["slots", "table"])

@@ -11,7 +11,7 @@ from collections import deque
 
 from verbena.sw import host_memory
 
-__all__ = ["FakeDevice"]
+__all__ = ["FakeDevice", "Memory"]
 
 MAGIC, VERSION = 0x56524231, 4
 QPS, CQS = 8, 4
@@ -40,6 +40,37 @@ class InOrder(random.Random):
         return list(population)[:k]
 
 
+class Memory:
+    """Host memory that remembers what is taken through it, so that all of it can be given back."""
+
+    _taken = set()  # of all fake devices
+
+    def alloc(self, *arguments):
+        at = host_memory.alloc(*arguments)
+        self._taken.add(at)
+        return at
+
+    def alloc_contiguous(self, *arguments):
+        at, bus = host_memory.alloc_contiguous(*arguments)
+        self._taken.add(at)
+        return at, bus
+
+    def free(self, address):
+        host_memory.free(address)
+        self._taken.discard(address)
+
+    def __getattr__(self, name):
+        return getattr(host_memory, name)
+
+    @classmethod
+    def give_back(cls):
+        arena = host_memory._get()
+        for address in cls._taken:
+            if address - arena.base in arena.sizes:  # else a test has given it back past its device
+                host_memory.free(address)
+        cls._taken.clear()
+
+
 class FakeDevice:
     """A :class:`verbena.sw.port.Port`. With ``table`` each QP has a record in host memory, and the device asserts that
     the driver's words stand there in time.
@@ -64,7 +95,6 @@ class FakeDevice:
     neighbours : {ip: mac}
     """
 
-    memory = host_memory
     log_cqc_size = 2
 
     def __init__(
@@ -78,6 +108,7 @@ class FakeDevice:
         log_responses=6,
         table=False,
     ):
+        self.memory = Memory()
         self.name = name
         self.mac = mac
         self.ip = ip
