@@ -17,12 +17,14 @@ class QpSet(wiring.Component):
     """A bit for each QP index below ``qps``, in block RAM: 16,384 take one.
 
     ``change`` puts a QPN in or takes it out. ``o`` shows the members one after the other, in ascending order and round
-    and round; with ``serve`` a member that is taken at ``o`` is no member any more, and with ``serve`` off it stays.
-    What is changed while a member stands at ``o`` may be too late for it.
+    and round, from the first that comes into an empty set on; with ``serve`` a member that is taken at ``o`` is no
+    member any more, and with ``serve`` off it stays. What is changed while a member stands at ``o`` may be too late
+    for it.
 
-    *Cycles*: a change 4. A member that is taken is followed by the next of its row of 32 after 2, or with ``serve``
-    after 6; by one of another row after 4 for each row looked at; changes come first. After a reset all are taken out,
-    which takes as many cycles as there are rows.
+    *Cycles*: a change 4, and up to 3 more while rows are looked at. A member that comes into an empty set is shown 8
+    after it was given. A member that is taken is followed by the next of its row of 32 after 2, or with ``serve`` after
+    6; by one of another row 6 or, with ``serve``, 10 after it was taken, and 1 more for each row between; changes come
+    first. After a reset all are taken out, which takes as many cycles as there are rows.
 
     Parameters
     ----------
@@ -57,9 +59,9 @@ class QpSet(wiring.Component):
         low, rows = ceil_log2(ROW), max(2, self.qps // ROW)
         m.submodules.ram = ram = Ram(ROW, rows)
         changed = self.change.payload
-        row, walk = Signal(range(rows)), Signal(range(rows))  # that is read; the next one of the walk
+        row, walk = Signal(range(rows)), Signal(range(rows))  # that is read; the next one to be looked at
+        read = Signal(2)  # of the walk's rows, in the two cycles that a read takes
         bit, member = Signal(ROW), Signal()  # what changes in it
-        changing = Signal()  # else the walk reads
         waits = Signal(ROW)  # members of the row at `o` that have not been shown
         at, found = Signal(range(rows)), Signal(range(ROW))
         count = Signal(range(self.qps + 1))
@@ -93,19 +95,18 @@ class QpSet(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += self.change.ready.eq(~gone)
                 with m.If(gone):
-                    m.d.sync += [row.eq(at), bit.eq(1 << found), member.eq(0), changing.eq(1), gone.eq(0)]
+                    m.d.sync += [row.eq(at), bit.eq(1 << found), member.eq(0), gone.eq(0)]
                     m.next = "READ"
                 with m.Elif(self.change.valid):
                     m.d.sync += [
                         row.eq(changed.qpn[low:]),
                         bit.eq(1 << changed.qpn[:low]),
                         member.eq(changed.member),
-                        changing.eq(1),
                     ]
                     m.next = "READ"
                 with m.Elif(~self.o.valid & ~waits.any() & ~self.empty):
-                    m.d.sync += [row.eq(walk), changing.eq(0)]
-                    m.next = "READ"
+                    m.d.sync += [row.eq(walk), read.eq(0)]
+                    m.next = "WALK"
                 with m.If(~self.o.valid & waits.any() & ~gone):
                     m.d.sync += [self.o.valid.eq(1), found.eq(lowest)]
             with m.State("READ"):
@@ -113,13 +114,18 @@ class QpSet(wiring.Component):
             with m.State("WAIT"):
                 m.next = "DONE"
             with m.State("DONE"):
+                m.d.comb += ram.w_en.eq(1)
+                m.d.sync += count.eq(count + (member & ~before) - (~member & before))
+                # What is not shown yet follows at once.
+                with m.If(~member & (row == at)):
+                    m.d.sync += waits.eq(rest & ~bit)
+                with m.If(self.empty):
+                    m.d.sync += walk.eq(row)
                 m.next = "IDLE"
-                with m.If(changing):
-                    m.d.comb += ram.w_en.eq(1)
-                    m.d.sync += count.eq(count + (member & ~before) - (~member & before))
-                    # What is not shown yet follows at once.
-                    with m.If(~member & (row == at)):
-                        m.d.sync += waits.eq(rest & ~bit)
-                with m.Else():
-                    m.d.sync += [waits.eq(ram.r_data), at.eq(row), walk.eq(walk + 1)]
+            with m.State("WALK"):
+                m.d.sync += [row.eq(row + 1), read.eq(Cat(1, read))]
+                with m.If(read[1]):
+                    m.d.sync += [at.eq(walk), walk.eq(walk + 1), waits.eq(ram.r_data)]
+                    with m.If(ram.r_data.any() | self.change.valid):
+                        m.next = "IDLE"
         return m

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from conflict_ram import ConflictRam
 from streams import make_rng, simulate
@@ -58,28 +60,69 @@ def test_against_a_set(qps, serve, monkeypatch):
     assert taken > 100
 
 
-def test_one_of_many_is_found_in_a_round():
-    """512 rows of 32: the member is shown again and again, each round."""
-    dut = QpSet(16384, serve=False)
-    cycles = []
+@pytest.mark.parametrize("serve", [False, True])
+def test_who_comes_first_is_shown_at_once(serve):
+    dut = QpSet(16384, serve=serve)
+    waited = []
 
     async def testbench(ctx):
         await ctx.tick().repeat(520)
-        ctx.set(dut.change.payload, {"qpn": 9999, "member": 1})
-        ctx.set(dut.change.valid, 1)
-        await ctx.tick().until(dut.change.ready)
-        ctx.set(dut.change.valid, 0)
-        ctx.set(dut.o.ready, 1)
-        for cycle in range(5000):
-            _, _, valid, qpn = await ctx.tick().sample(dut.o.valid, dut.o.payload)
-            if valid:
-                assert qpn == 9999
-                cycles.append(cycle)
+        for qpn in (9999, 16383, 0):
+            ctx.set(dut.change.payload, {"qpn": qpn, "member": 1})
+            ctx.set(dut.change.valid, 1)
+            await ctx.tick().until(dut.change.ready)
+            ctx.set(dut.change.valid, 0)
+            waited.append(0)
+            while not ctx.get(dut.o.valid):
+                await ctx.tick()
+                waited[-1] += 1
+            assert ctx.get(dut.o.payload) == qpn
+            ctx.set(dut.o.ready, 1)
+            await ctx.tick()
+            ctx.set(dut.o.ready, 0)
+            ctx.set(dut.change.payload.member, 0)
+            ctx.set(dut.change.valid, 1)
+            await ctx.tick().until(dut.change.ready)
+            ctx.set(dut.change.valid, 0)
+            await ctx.tick().repeat(8)
+            assert ctx.get(dut.empty)
 
     simulate(dut, testbench)
-    assert len(cycles) >= 2
-    assert cycles[0] <= 4 * 512
-    assert cycles[1] - cycles[0] <= 4 * 512 + 2
+    assert waited == [8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("members", "serve", "gaps"),
+    [
+        ([9999], False, [6 + 511] * 2),  # 512 rows
+        ([31, 30], False, [2, 6 + 511, 2]),
+        ([31, 30], True, [6]),
+        ([64, 0, 16383], False, [6 + 508, 6, 6 + 1, 6 + 508]),  # it goes on where the first one stood
+        ([64, 0, 16383], True, [10 + 508, 10]),
+    ],
+)
+def test_how_long_the_next_one_waits(members, serve, gaps):
+    dut = QpSet(16384, serve=serve)
+    taken = []
+
+    async def testbench(ctx):
+        await ctx.tick().repeat(520)
+        for qpn in members:
+            ctx.set(dut.change.payload, {"qpn": qpn, "member": 1})
+            ctx.set(dut.change.valid, 1)
+            await ctx.tick().until(dut.change.ready)
+        ctx.set(dut.change.valid, 0)
+        await ctx.tick().repeat(20)
+        ctx.set(dut.o.ready, 1)
+        for cycle in range(2000):
+            _, _, valid, qpn = await ctx.tick().sample(dut.o.valid, dut.o.payload)
+            if valid:
+                taken.append((cycle, qpn))
+
+    simulate(dut, testbench)
+    assert taken[0][0] == 0
+    assert [after - before for (before, _), (after, _) in pairwise(taken)][: len(gaps)] == gaps
+    assert len(taken) == len(members) if serve else len(taken) > len(gaps)
 
 
 @pytest.mark.parametrize("qps", [1, 96])
