@@ -94,7 +94,7 @@ def _show(result):
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.boards.area", description=__doc__.splitlines()[0])
     parser.add_argument("--data-width", type=int, default=64)
-    parser.add_argument("--qps", type=int, default=64)
+    parser.add_argument("--qps", type=int, default=Config().qps)
     parser.add_argument("--cqs", type=int, default=64)
     parser.add_argument("--seed", type=int, default=SEED, help="of nextpnr (%(default)s)")
     parser.add_argument("--no-blocks", action="store_true", help="totals and clock only")

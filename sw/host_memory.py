@@ -1,9 +1,10 @@
 """Host memory that simulated devices reach, and its addresses on their bus.
 
-One arena of 1 GiB of address space a process; pages take memory only when they are touched. Its first half is for
-buffers: bus pages lie in another order than the pages of the process (``page ^ MASK``), as scattered physical pages
-do, so that a translation that is left out or wrong shows. Its second half is for rings and tables, contiguous on the
-bus. Other memory of the process is made reachable with :func:`pin`, as registering it does.
+One arena of address space a process; pages take memory only when they are touched. Its first part is for buffers:
+bus pages lie in another order than the pages of the process (``page ^ MASK``), as scattered physical pages do, so that
+a translation that is left out or wrong shows. Its second part is for rings and tables, contiguous on the bus; the table
+of QPs alone takes 64 MiB of it for each adapter. Other memory of the process is made reachable with :func:`pin`, as
+registering it does.
 
 The arena knows no device. A simulation lists :func:`windows` and is told of later changes (:func:`subscribe`).
 """
@@ -36,15 +37,16 @@ __all__ = [
 ]
 
 PAGE = 4096
-SIZE = 1 << 30
-HALF = SIZE // 2
+SCATTERED = 1 << 29
+CONTIGUOUS = 1 << 32
+SIZE = SCATTERED + CONTIGUOUS
 ADDRESS = 0x2600_2000_0000
 """Where the arena begins in each process, so that a simulation repeats with its addresses: they are on the wire, and
 which of their words are zero shows in the cycles of a push.
 """
 
 MASK = 0x15A5B
-"""Odd, so that no two neighbouring pages are in order; below the 2**17 pages of the scattered half."""
+"""Odd, so that no two neighbouring pages are in order; below the 2**17 pages of the scattered part."""
 
 SCATTERED_BUS = 0x51_0000_0000
 CONTIGUOUS_BUS = 0x72_8000_0000
@@ -102,25 +104,25 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 def _reserve():
-    """Address of ``SIZE`` bytes, a multiple of ``HALF``: :data:`ADDRESS` where the system grants it."""
+    """Address of ``SIZE`` bytes, a multiple of ``SCATTERED``: :data:`ADDRESS` where the system grants it."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    start = _libc.mmap(ADDRESS, SIZE + HALF, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    start = _libc.mmap(ADDRESS, SIZE + SCATTERED, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if start == ctypes.c_void_p(-1).value:
         error = ctypes.get_errno()
         raise OSError(error, f"no address space for host memory: {os.strerror(error)}")
-    return start + -start % HALF
+    return start + -start % SCATTERED
 
 
 class _Arena:
     def __init__(self):
-        # From a multiple of HALF on: so an address of the second half has the low bits of its address on the bus.
+        # From a multiple of SCATTERED on: so an address of the second part has the low bits of its address on the bus.
         self.base = _reserve()
         self.memory = memoryview((ctypes.c_ubyte * SIZE).from_address(self.base)).cast("B")
-        self.heaps = (Heap(HALF), Heap(HALF))
+        self.heaps = (Heap(SCATTERED), Heap(CONTIGUOUS))
         self.sizes = {}  # by offset in the arena
         self.windows = [
-            Window(SCATTERED_BUS, self.base, HALF, MASK),
-            Window(CONTIGUOUS_BUS, self.base + HALF, HALF, 0),
+            Window(SCATTERED_BUS, self.base, SCATTERED, MASK),
+            Window(CONTIGUOUS_BUS, self.base + SCATTERED, CONTIGUOUS, 0),
         ]
         self.pins = {}  # page address: [window, count]
         self.listeners = []
@@ -140,7 +142,7 @@ def _get():
         return _arena
 
 
-def _alloc(half, size, alignment):
+def _alloc(part, size, alignment):
     if size < 0:
         raise ValueError(f"size must not be negative, not {size!r}")
     if alignment < 1 or alignment & alignment - 1:
@@ -150,7 +152,7 @@ def _alloc(half, size, alignment):
         # 16 bytes at least, as malloc does: neighbours then share no word of the bus, whatever its callers ask for.
         size = -(-max(size, 1) // 16) * 16
         # Alignment counts for the address in the process: the mapping itself is only known to be page-aligned.
-        heap, skew = arena.heaps[half], (arena.base + half * HALF) % alignment
+        heap, skew = arena.heaps[part], (arena.base + part * SCATTERED) % alignment
         if skew:
             slack = alignment - PAGE
             at = heap.take(size + slack, PAGE)
@@ -162,8 +164,8 @@ def _alloc(half, size, alignment):
             at = start
         else:
             at = heap.take(size, max(alignment, 16))
-        arena.sizes[half * HALF + at] = size
-        return arena.base + half * HALF + at
+        arena.sizes[part * SCATTERED + at] = size
+        return arena.base + part * SCATTERED + at
 
 
 def alloc(size, alignment=8):
@@ -173,8 +175,8 @@ def alloc(size, alignment=8):
 
 def alloc_contiguous(size, alignment=PAGE):
     """Address and bus address of ``size`` bytes that are contiguous on the bus; both are multiples of ``alignment``."""
-    if alignment > HALF:
-        raise ValueError(f"alignment must be at most {HALF}, not {alignment!r}")
+    if alignment > SCATTERED:
+        raise ValueError(f"alignment must be at most {SCATTERED}, not {alignment!r}")
     with _lock:
         arena = _get()
         # Both addresses are aligned: up to a page they agree anyway, beyond that the one on the bus is what counts.
@@ -183,9 +185,9 @@ def alloc_contiguous(size, alignment=PAGE):
         else:
             size = -(-max(size, 1) // 16) * 16
             at = arena.heaps[1].take(size, alignment)
-            arena.sizes[HALF + at] = size
-            address = arena.base + HALF + at
-        return address, CONTIGUOUS_BUS + address - arena.base - HALF
+            arena.sizes[SCATTERED + at] = size
+            address = arena.base + SCATTERED + at
+        return address, CONTIGUOUS_BUS + address - arena.base - SCATTERED
 
 
 def free(address):
@@ -196,7 +198,8 @@ def free(address):
         size = arena.sizes.pop(at, None)
         if size is None:
             raise ValueError(f"{address:#x} is not allocated")
-        arena.heaps[at // HALF].give(at % HALF, size)
+        part = int(at >= SCATTERED)
+        arena.heaps[part].give(at - part * SCATTERED, size)
         start, end = -(-at // PAGE) * PAGE, (at + size) // PAGE * PAGE
         if end - start >= 1 << 20 and hasattr(mmap, "MADV_DONTNEED"):
             _libc.madvise(arena.base + start, end - start, mmap.MADV_DONTNEED)

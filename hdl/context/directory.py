@@ -1,13 +1,13 @@
 """Which queue pair has which slot."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..stream.ram import Ram
 
-__all__ = ["CLASS_BITS", "PHASE_BITS", "Away", "Directory", "Row"]
+__all__ = ["BANK", "CLASS_BITS", "PHASE_BITS", "Away", "Directory", "Row"]
 
 CLASS_BITS = 5
 PHASE_BITS = 2
@@ -40,12 +40,17 @@ class RowView(data.View):
         return data.View(Away, self.value[: Away.size])
 
 
+BANK = 2048
+"""Rows of a bank: one block RAM of an ECP5 has so many of 9 bits."""
+
+
 class Directory(wiring.Component):
-    """A row for each QP that there may be, in block RAM.
+    """A row for each QP that there may be, in banks of block RAM.
 
     One read a cycle; of several that ask, the first. A row is there 2 cycles after it was asked for; one that is
     written meanwhile, or in the cycle in which it is asked for, may be either: ``changed`` tells. After a reset all
-    rows are 0, which takes a cycle a row; ``ready`` is set when that is done, and nothing is read or written before.
+    rows are 0, which takes a cycle a row of a bank; ``ready`` is set when that is done, and nothing is read or written
+    before.
 
     Parameters
     ----------
@@ -87,25 +92,41 @@ class Directory(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.rows = rows = Ram(self.shape, self.qps)
-        wake = Signal(range(self.qps))
+        depth = min(BANK, self.qps)
+        banks = [Ram(self.shape, depth) for _ in range(self.qps // depth)]
+        wake = Signal(range(depth))
+        index = Signal(range(self.qps))  # that is read
         asks = Signal(self.readers)
         taken = [Signal(self.readers, name=f"taken_{age}") for age in range(3)]
         m.d.comb += [
             asks.eq(Cat(port.valid for port in self.ask)),
             taken[0].eq(asks & -asks),
             self.answered.eq(taken[2]),
-            self.row.eq(rows.r_data),
             self.changed.eq(self.write),
         ]
         m.d.sync += [taken[1].eq(taken[0]), taken[2].eq(taken[1])]
         for number, port in reversed(list(enumerate(self.ask))):
             m.d.comb += port.ready.eq(taken[0][number])
             with m.If(port.valid):
-                m.d.comb += rows.r_addr.eq(port.payload)
-        with m.If(self.ready):
-            m.d.comb += [rows.w_addr.eq(self.index), rows.w_data.eq(self.new), rows.w_en.eq(self.write)]
-        with m.Else():
-            m.d.comb += [taken[0].eq(0), rows.w_addr.eq(wake), rows.w_en.eq(1)]
-            m.d.sync += [wake.eq(wake + 1), self.ready.eq(wake == self.qps - 1)]
+                m.d.comb += index.eq(port.payload)
+        for number, part in enumerate(banks):
+            m.submodules[f"bank_{number}"] = part
+            with m.If(self.ready):
+                m.d.comb += [part.w_addr.eq(self.index), part.w_data.eq(self.new), part.w_en.eq(self.write)]
+            with m.Else():
+                m.d.comb += [part.w_addr.eq(wake), part.w_en.eq(1)]
+            m.d.comb += part.r_addr.eq(index)
+        if len(banks) == 1:
+            m.d.comb += self.row.eq(banks[0].r_data)
+        else:
+            high = ceil_log2(depth)
+            reads = [Signal(range(len(banks)), name=f"reads_{age}") for age in range(3)]
+            m.d.comb += [reads[0].eq(index[high:]), self.row.eq(Array(bank.r_data for bank in banks)[reads[2]])]
+            m.d.sync += [reads[1].eq(reads[0]), reads[2].eq(reads[1])]
+            for number, bank in enumerate(banks):
+                with m.If(self.ready & (self.index[high:] != number)):
+                    m.d.comb += bank.w_en.eq(0)
+        with m.If(~self.ready):
+            m.d.comb += taken[0].eq(0)
+            m.d.sync += [wake.eq(wake + 1), self.ready.eq(wake == depth - 1)]
         return m

@@ -88,7 +88,7 @@ def old_memory(end):
     found = [(end.mr.buf, end.mr.length), (adapter.regions.address, 4096), (adapter.events.address, 1 << 12)]
     arena = host_memory._get()
     return found + [
-        (arena.base + at, size) for at, size in arena.sizes.items() if at >= host_memory.HALF and size <= 1 << 16
+        (arena.base + at, size) for at, size in arena.sizes.items() if at >= host_memory.SCATTERED and size <= 1 << 16
     ]
 
 
