@@ -12,6 +12,7 @@ from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT
 from verbena.hdl.abi.cqc import CQC_BYTES
 from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.eqe import EQE
+from verbena.hdl.abi.qpc import qpc_bytes
 from verbena.hdl.abi.registers import REGISTERS, CqDoorbell, QpDoorbell
 from verbena.hdl.abi.tables import MPT, MTT
 from verbena.hdl.abi.wqe import SEND_WQE
@@ -30,7 +31,7 @@ class Access:
     many as regions have the page.
     """
 
-    kind: str  # wqe, recv wqe, mpt, mtt, data, cqe, eqe, cq (a record), other
+    kind: str  # wqe, recv wqe, mpt, mtt, data, cqe, eqe, cq or qp (a record), other
     transaction: object
     key: int = 0
     places: tuple = ()
@@ -87,14 +88,14 @@ class AddressMap:
     """Learns from transactions in the order of their ends.
 
     ``sessions`` holds all :class:`Session`, ``accesses`` all DMA, ``ip`` the adapter's address, ``tick`` its register,
-    ``beat`` the bytes of its bus.
+    ``beat`` the bytes of its bus, ``window`` how many messages of a QP may be under way.
     """
 
     def __init__(self, adapter):
         self.adapter = adapter
         self.sessions, self.accesses = [], []
         self.ip = self.tick = None
-        self.beat, self.max_qp = 8, 64
+        self.beat, self.max_qp, self.window = 8, 64, 64
         self._registers, self._mailbox = {}, {}
         self._qps, self._cqs = {}, {}
         self._pushes = {}
@@ -110,6 +111,7 @@ class AddressMap:
             value = int.from_bytes(transaction.data[:4], "little")
             self.max_qp = 1 << (value >> reg.LOG_CAPABILITIES["qps"] & 15)
             self.beat = 1 << (value >> reg.LOG_CAPABILITIES["data_bytes"] & 15)
+            self.window = 1 << (value >> reg.LOG_CAPABILITIES["window"] & 15)
 
     # Register writes
 
@@ -192,6 +194,9 @@ class AddressMap:
         base = self._address("cqc")
         if base and base <= t.address < base + (CQC_BYTES << self._registers.get("cqc_log_size", 0)):
             return Access("cq", t)
+        base, size = self._address("qpc"), qpc_bytes(self.window)
+        if base and base <= t.address < base + size * self.max_qp:
+            return Access("qp", t, key=(t.address - base) // size)
         base, size = self._address("mpt"), MPT.size << self._registers.get("mpt_log_size", 0)
         if not t.write and base and base <= t.address < base + size:
             index, at = divmod(t.address - base, MPT.size)
