@@ -20,8 +20,8 @@ class AwayTimers(wiring.Component):
     after 2**c to 2**(c + 1) ticks, which is one to four times of what was left, or later if a round takes longer than
     two periods; IBA 9.7.6.1.3 allows a local ACK timeout to take four times as long as it says.
 
-    A round takes 4 cycles for each 32 QPs that there may be, and 8 for each QP whose timer runs, and behind every 32 of
-    these up to 64 more.
+    A round takes 1 cycle for each 32 QPs that there may be, up to 10 for each QP whose timer runs, and behind every 32
+    of these up to 64 more.
 
     Parameters
     ----------
