@@ -4,15 +4,12 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..stream.fifo import Queue
 from ..stream.ram import Ram
 from ..stream.words import WORD_BITS
 from .record import HEADER_WORDS, RecordHeader, checked, most_words, seed
+from .section_reader import SectionReader
 
 __all__ = ["LoadBuffer"]
-
-AHEAD = 5
-"""Words that are read ahead: a place is free again 5 cycles after its read began."""
 
 
 class LoadBuffer(wiring.Component):
@@ -108,36 +105,16 @@ class LoadBuffer(wiring.Component):
             m.d.sync += [active.eq(1), self.known.eq(0), self.full.eq(0), self.bad.eq(0), looked.eq(count)]
             m.d.sync += [place.eq(0), total.eq(seed(self.index)), summed.eq(HEADER_WORDS + 1), fits.eq(1)]
 
-        # -- Back: words are read ahead into a short queue; those of the next section behind the last of this one.
-        ahead = data.StructLayout({"word": WORD_BITS, "section": range(count)})
-        m.submodules.queue = queue = Queue(ahead, AHEAD)
-        section, left, address = Signal(range(count)), Signal.like(fields.counts[0]), Signal.like(store.r_addr)
-        reads, comes = Signal(), [Signal(name=f"comes_{age}") for age in range(2)]
-        whose = [Signal(range(count), name=f"whose_{age}") for age in range(2)]
-        room = Signal(range(AHEAD + 1), init=AHEAD)
-        out = queue.o.payload
+        # -- Back.
+        m.submodules.sections = sections = SectionReader(self.limits, apart=False)
+        out = sections.o.payload
         m.d.comb += [
-            store.r_addr.eq(address),
-            queue.i.valid.eq(comes[1]),
-            queue.i.payload.word.eq(store.r_data),
-            queue.i.payload.section.eq(whose[1]),
-            queue.o.ready.eq(Cat(port.ready for port in self.loaded).bit_select(out.section, 1)),
+            sections.go.eq(self.back),
+            sections.counts.eq(fields.counts),
+            store.r_addr.eq(sections.r_addr),
+            sections.r_data.eq(store.r_data),
+            sections.o.ready.eq(Cat(port.ready for port in self.loaded).bit_select(out.section, 1)),
         ]
-        m.d.sync += [comes[0].eq(reads), comes[1].eq(comes[0]), whose[0].eq(section), whose[1].eq(whose[0])]
-        m.d.sync += room.eq(room - reads + (queue.o.valid & queue.o.ready))
         for number, port in enumerate(self.loaded):
-            m.d.comb += [port.valid.eq(queue.o.valid & (out.section == number)), port.payload.eq(out.word)]
-        with m.FSM():
-            with m.State("IDLE"):
-                m.d.sync += [section.eq(0), left.eq(fields.counts[0]), address.eq(0)]
-                with m.If(self.back):
-                    m.next = "READ"
-            with m.State("READ"):
-                m.d.comb += reads.eq((left != 0) & (room != 0))
-                with m.If(reads):
-                    m.d.sync += [left.eq(left - 1), address.eq(address + 1)]
-                with m.If((left == 0) | (reads & (left == 1))):
-                    m.d.sync += [section.eq(section + 1), left.eq(fields.counts[section + 1])]
-                    with m.If(section == count - 1):
-                        m.next = "IDLE"
+            m.d.comb += [port.valid.eq(sections.o.valid & (out.section == number)), port.payload.eq(out.word)]
         return m

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..stream.ram import Ram
 from ..stream.words import WORD_BITS, SavedWord
 from .record import HEADER_WORDS, RecordHeader, checked, most_words, seed
+from .section_reader import SectionReader
 
 __all__ = ["SaveBuffer"]
 
@@ -14,7 +15,8 @@ __all__ = ["SaveBuffer"]
 class SaveBuffer(wiring.Component):
     """Collects the sections of one QP, which come side by side, and gives them as a record.
 
-    A word is taken each cycle; of several sections that have one, the first. A word of the record comes every 3 cycles.
+    A word is taken each cycle; of several sections that have one, the first. A word of the record comes each cycle, but
+    for 2 behind the header and 1 before the checksum.
 
     Parameters
     ----------
@@ -96,41 +98,35 @@ class SaveBuffer(wiring.Component):
         header = Signal(self._header)
         m.d.comb += [header.words.eq(self.words), *(header.counts[n].eq(value) for n, value in enumerate(counts))]
         bits = Cat(Value.cast(header), Const(0, HEADER_WORDS * WORD_BITS - self._header.size))
-        section, left = Signal(range(count + 1)), Signal(range(max(self.limits) + 1))
-        address = Signal.like(store.r_addr)
+        m.submodules.sections = sections = SectionReader(self.limits, apart=True)
+        m.d.comb += [
+            sections.go.eq(self.go),
+            sections.counts.eq(header.counts),
+            store.r_addr.eq(sections.r_addr),
+            sections.r_data.eq(store.r_data),
+        ]
         total = Signal(WORD_BITS)
-        m.d.comb += store.r_addr.eq(address)
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += total.eq(checked(total, self.o.payload))
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
-                m.d.sync += [total.eq(seed(self.index)), section.eq(0), left.eq(counts[0]), address.eq(starts[0])]
+                m.d.sync += total.eq(seed(self.index))
                 with m.If(self.go):
                     m.next = "HEADER_0"
             for number in range(HEADER_WORDS):
                 with m.State(f"HEADER_{number}"):
                     m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(bits.word_select(number, WORD_BITS))]
                     with m.If(self.o.ready):
-                        m.next = f"HEADER_{number + 1}" if number + 1 < HEADER_WORDS else "NEXT"
-            with m.State("NEXT"):
-                with m.If(left != 0):
-                    m.next = "READ"
-                with m.Elif(section == count - 1):
+                        m.next = f"HEADER_{number + 1}" if number + 1 < HEADER_WORDS else "SECTIONS"
+            with m.State("SECTIONS"):
+                m.d.comb += [
+                    self.o.valid.eq(sections.o.valid),
+                    self.o.payload.eq(sections.o.payload.word),
+                    sections.o.ready.eq(self.o.ready),
+                ]
+                with m.If(~sections.busy):
                     m.next = "CHECKSUM"
-                with m.Else():
-                    m.d.sync += section.eq(section + 1)
-                    with m.Switch(section):
-                        for number in range(count - 1):
-                            with m.Case(number):
-                                m.d.sync += [left.eq(counts[number + 1]), address.eq(starts[number + 1])]
-            with m.State("READ"):
-                m.next = "SHOW"
-            with m.State("SHOW"):
-                m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(store.r_data)]
-                with m.If(self.o.ready):
-                    m.d.sync += [left.eq(left - 1), address.eq(address + 1)]
-                    m.next = "NEXT"
             with m.State("CHECKSUM"):
                 m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(total)]
                 with m.If(self.o.ready):

@@ -100,6 +100,27 @@ def test_sections_that_come_side_by_side():
     simulate(dut, testbench, seed=rng.seed_value)
 
 
+def test_how_fast_a_record_goes():
+    """A word each cycle, but for 2 behind the header and 1 before the checksum."""
+    rng = make_rng()
+    dut = shared(SaveBuffer, LIMITS, QPS)
+    sections = random_sections(rng, largest=True)
+
+    async def testbench(ctx):
+        await strobe(ctx, dut.begin)
+        for port, words in zip(dut.saved, sections, strict=True):
+            await send_all(ctx, port, [{"data": word, "last": at == len(words) - 1} for at, word in enumerate(words)])
+        ctx.set(dut.o.ready, 1)
+        await strobe(ctx, dut.go)
+        valid = []
+        while ctx.get(dut.busy):
+            valid.append(ctx.get(dut.o.valid))
+            await ctx.tick()
+        assert valid == [1] * HEADER_WORDS + [0, 0] + [1] * sum(LIMITS) + [0, 1]
+
+    simulate(dut, testbench, seed=rng.seed_value)
+
+
 async def bring(ctx, dut, rng, index, words):
     """Record ``words`` come, and random ones behind them. Whether they are bad; None: it has no end."""
     ctx.set(dut.index, index)

@@ -1,0 +1,91 @@
+"""The sections of a record, read out of block RAM."""
+
+from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..stream.fifo import Queue
+from ..stream.words import WORD_BITS
+from .record import COUNT_BITS
+
+__all__ = ["SectionReader"]
+
+AHEAD = 5
+"""Words that are read ahead: a place is free again 5 cycles after its read began."""
+
+
+class SectionReader(wiring.Component):
+    """Reads one section after the other out of a :class:`verbena.hdl.stream.ram.Ram`.
+
+    A word comes each cycle, the first 5 cycles after ``go``; a section without words takes one.
+
+    Parameters
+    ----------
+    limits : sequence of int
+        Most words of each section.
+    apart : bool
+        Each section begins behind the place of the longest ones before it, else behind the one before it.
+
+    Members
+    -------
+    go : 1
+        Strobe, while not ``busy``.
+    counts : array of numbers
+        Words of each section; they stand while ``busy``.
+    busy : 1
+        From the cycle after ``go`` until the last word has been taken.
+    r_addr, r_data
+        Of the RAM.
+    o : stream of ``word``, ``section``
+    """
+
+    def __init__(self, limits, *, apart):
+        self.limits = tuple(limits)
+        self.apart = apart
+        count = len(self.limits)
+        super().__init__(
+            {
+                "go": In(1),
+                "counts": In(data.ArrayLayout(COUNT_BITS, count)),
+                "busy": Out(1),
+                "r_addr": Out(range(sum(self.limits))),
+                "r_data": In(WORD_BITS),
+                "o": Out(stream.Signature(data.StructLayout({"word": WORD_BITS, "section": range(count)}))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        count = len(self.limits)
+        starts = Array(sum(self.limits[:number]) for number in range(count))
+        m.submodules.queue = queue = Queue(self.o.payload.shape(), AHEAD)
+        section, left = Signal(range(count)), Signal(COUNT_BITS)
+        reads, comes = Signal(), [Signal(name=f"comes_{age}") for age in range(2)]
+        whose = [Signal(range(count), name=f"whose_{age}") for age in range(2)]
+        room = Signal(range(AHEAD + 1), init=AHEAD)
+        m.d.comb += [
+            queue.i.valid.eq(comes[1]),
+            queue.i.payload.word.eq(self.r_data),
+            queue.i.payload.section.eq(whose[1]),
+        ]
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        m.d.sync += [Cat(comes).eq(Cat(reads, comes[0])), whose[0].eq(section), whose[1].eq(whose[0])]
+        m.d.sync += room.eq(room - reads + (self.o.valid & self.o.ready))
+        with m.FSM() as fsm:
+            m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | (room != AHEAD))
+            with m.State("IDLE"):
+                m.d.sync += [section.eq(0), left.eq(self.counts[0]), self.r_addr.eq(0)]
+                with m.If(self.go):
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += reads.eq((left != 0) & (room != 0))
+                with m.If(reads):
+                    m.d.sync += [left.eq(left - 1), self.r_addr.eq(self.r_addr + 1)]
+                with m.If((left == 0) | (reads & (left == 1))):
+                    with m.If(section == count - 1):
+                        m.next = "IDLE"
+                    with m.Else():
+                        m.d.sync += [section.eq(section + 1), left.eq(self.counts[section + 1])]
+                        if self.apart:
+                            m.d.sync += self.r_addr.eq(starts[section + 1])
+        return m
