@@ -7,7 +7,6 @@ import errno
 import random
 import threading
 import weakref
-from collections import deque
 
 from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
@@ -21,6 +20,7 @@ from .cq_table import CqTable
 from .errors import AdapterError
 from .events import EventRing, take_events, watch_events
 from .owner import claim
+from .qp_numbers import QpNumbers
 from .qp_table import QpTable
 from .reach import Reach
 from .regions import LOG_MPT_SIZE, Regions
@@ -28,7 +28,6 @@ from .regions import LOG_MPT_SIZE, Regions
 __all__ = ["Adapter", "AdapterError", "read_counters"]
 
 LOG_EQ_SIZE = 12
-QPN_BITS = 24
 COMMAND_CYCLES = 4_000_000
 EVENT_STEPS = 1000
 """Steps of 32 cycles in which an event comes that the device has sent."""
@@ -112,9 +111,7 @@ class Adapter:
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
         self._random = getattr(port, "random", None) or random.SystemRandom()
-        self._free_places = deque(self._random.sample(range(self.max_qp), self.max_qp))  # of QPs; the next one first
-        self._placed = {}  # number of the QP in each place that is taken
-        self._lost = set()  # numbers of QPs that the device has forgotten
+        self.qp_numbers = QpNumbers(self.max_qp, self._random)
         self.regions = self.cq_table = self.qp_table = self.events = None
         self._lock = threading.RLock()
         self.news = threading.Condition()  # notified when events have been handed out
@@ -301,13 +298,13 @@ class Adapter:
         """A QP number, with the QP in RESET; events about it go to ``owner._event``."""
         words = QP_CONTEXT.words(**attributes)
         with self._lock:
-            number = self._take_number()
+            number = self.qp_numbers.take()
             try:
                 if self.qp_table is not None:
                     self.qp_table.clear(number)
                 self.command(Command.CREATE_QP, number, words=words)
             except BaseException:
-                self._give_back(number)
+                self.qp_numbers.give_back(number)
                 raise
             self.qps[number] = weakref.ref(owner)
             return number
@@ -341,13 +338,13 @@ class Adapter:
             self._command_of_qp(Command.DESTROY_QP, number)
             self.process_events()  # what it still has to say is not for its successor
             del self.qps[number]
-            self._give_back(number)
+            self.qp_numbers.give_back(number)
 
     def _command_of_qp(self, opcode, number, *args, **kwargs):
         """As :meth:`command`; None if the device has lost the QP."""
         with self._lock:
             try:
-                if number not in self._lost:
+                if not self.qp_numbers.is_lost(number):
                     return self.command(opcode, number, *args, **kwargs)
             except AdapterError as error:
                 if self.qp_table is None:
@@ -355,11 +352,11 @@ class Adapter:
                 self.process_events()  # one of them may tell why
                 if error.errno == errno.EIO:  # the record cannot be read: the event is on its way
                     for _ in range(EVENT_STEPS):
-                        if number in self._lost:
+                        if self.qp_numbers.is_lost(number):
                             break
                         self.port.advance(32)
                         self.process_events()
-                if number not in self._lost:
+                if not self.qp_numbers.is_lost(number):
                     raise
         return None
 
@@ -389,37 +386,19 @@ class Adapter:
             del self.cqs[number]
             self.cq_table.give_back(number)
 
-    def _take_number(self):
-        """A random QP number: peers learn it, and packets and events of those before it may still be on their way. Its
-        low bits are the place that the device gives it: of those that are free, the one that has been for longest. A
-        number is never less than ``max_qp``: such a one in an event names a place.
-        """
-        if not self._free_places:
-            raise AdapterError(errno.ENOMEM, f"all {self.max_qp} QPs are in use")
-        place = self._free_places.popleft()
-        (high,) = self._random.sample(range(1, (1 << QPN_BITS) // self.max_qp), 1)
-        self._placed[place] = number = high * self.max_qp + place
-        return number
-
-    def _give_back(self, number):
-        place = number % self.max_qp
-        del self._placed[place]
-        self._lost.discard(number)
-        self._free_places.append(place)
-
     def ring_qp(self, number, register, index):
         """Rings a doorbell of a QP (:class:`verbena.hdl.abi.registers.QpDoorbell`)."""
         if self.qp_table is not None:
-            if number in self._lost:
+            if self.qp_numbers.is_lost(number):
                 return
             self.qp_table.post(number, register, index)
-        self.port.write32(reg.QP_PAGES + number % self.max_qp * reg.PAGE + register, index & 0xFFFF)
+        self.port.write32(reg.QP_PAGES + self.qp_numbers.place(number) * reg.PAGE + register, index & 0xFFFF)
 
     def push_qp(self, number, entry, index):
         """Writes the newest send WQE, which stands in the ring already, to the device, and rings the doorbell."""
-        if number in self._lost:
+        if self.qp_numbers.is_lost(number):
             return
-        page = reg.QP_PAGES + number % self.max_qp * reg.PAGE
+        page = reg.QP_PAGES + self.qp_numbers.place(number) * reg.PAGE
         for at in range(0, len(entry), 4):
             word = int.from_bytes(entry[at : at + 4], "little")
             if word or not at:
@@ -482,10 +461,9 @@ class Adapter:
                 context._event(kind)
             return
         if kind == EventType.QP_FATAL and self.qp_table is not None and number < self.max_qp:
-            number = self._placed.get(number)
-            if number is None or number in self._lost:
+            number = self.qp_numbers.lose(number)
+            if number is None:
                 return
-            self._lost.add(number)
         owners = self.cqs if kind in (EventType.COMPLETION, EventType.CQ_ERR) else self.qps
         if kind == EventType.COMPLETION:
             self.cq_table.answered(number)

@@ -12,7 +12,7 @@ from ..abi import registers as abi
 from ..abi.commands import COMMAND, MAILBOX_WORDS, Command
 from ..abi.qpc import INDEX_BITS
 from ..dma.axi import AxiLite, Response
-from ..queue.completion import CqArm, CqIndex
+from ..queue.cq_doorbells import CqArm, CqIndex
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
 from ..stream.record import word_layout
 

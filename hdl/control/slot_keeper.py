@@ -11,6 +11,7 @@ from ..context.slot_finder import SlotFinder
 from ..context.slot_table import SlotTable
 from ..queue.ring import PushDoorbell, RingIndex
 from ..stream.transfer import Event, QpControl
+from .next_job import JobKind, NextJob
 
 __all__ = ["QUIET", "SlotKeeper"]
 
@@ -19,14 +20,10 @@ QUIET = 32
 cycles behind it in which the next one is handed on, and 12 to spare."""
 
 
-PACKETS = 7
-"""Packets that may go before one of those that are wanted: what is under way comes to its end before more is begun."""
-
-
 class SlotKeeper(wiring.Component):
     """Does one job at a time: the QP that a command, a packet, a doorbell or a timer wants gets a slot. If none is free
     another QP leaves its slot before: one that was not used of late, and of which no READs or atomics are released and
-    not answered. Commands go first, then packets, and after 7 of these one of those that are wanted.
+    not answered. Who is next :class:`.next_job.NextJob` says.
 
     *A QP leaves* (:class:`.tokens.Tokens`): it is ``closed``; the token SAVE goes, and its owners give its state away,
     while its attributes are read. When no completion of it is under way any more, the directory says that it is away,
@@ -177,7 +174,9 @@ class SlotKeeper(wiring.Component):
         m = Module()
         m.submodules.finder = finder = SlotFinder(self.qps, self.slots)
         m.submodules.table = table = SlotTable(self.slots, self.qps, self.users)
+        m.submodules.next_job = next_job = NextJob(self.qps)
         wiring.connect(m, finder.ask, wiring.flipped(self.ask))
+        wiring.connect(m, wiring.flipped(self.wanted), next_job.wanted)
         for number in range(self.users):
             m.d.comb += table.used[number].eq(self.used[number])
 
@@ -189,7 +188,6 @@ class SlotKeeper(wiring.Component):
         own = table.looked  # who is, or was, in slot `closed_qp`
         wrote = Signal()  # a record is on its way, or it has not been looked whether it arrived
         left = Signal(range(max(QUIET, 2) + 1))
-        packets = Signal(range(PACKETS + 1))  # that had their turn while somebody was wanted
         tell_want, tell_timer, tells = Signal(), Signal(), Signal()
         lost = Signal(range(self.qps))
         m.d.comb += [
@@ -242,34 +240,42 @@ class SlotKeeper(wiring.Component):
                 self.place_index.eq(own),
             ]
         missing = wrote & ~self.writing & self.write_failed
-        evicts = self.evict.valid if self.forced else 0
+        job = next_job.o.payload
         m.d.comb += [
-            self.wants.eq(rung & (missing | self.packet | self.wanted.valid | evicts)),
+            next_job.lost.eq(missing),
+            next_job.lost_index.eq(self.written_index),
+            next_job.command.eq(self.bring.valid),
+            next_job.command_index.eq(self.bring.payload.index),
+            next_job.evict.eq(self.evict.valid if self.forced else 0),
+            next_job.packet.eq(self.packet),
+            next_job.packet_index.eq(self.packet_index),
+            self.wants.eq(rung & next_job.others),
             self.idle.eq(rung & ~wrote & ~self.working & ~self.packet & ~self.wanted.valid),
         ]
         with m.FSM() as fsm:
             m.d.comb += self.working.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
-                m.d.sync += [fresh.eq(0), forces.eq(0), returns.eq(0), has_target.eq(0), had_timer.eq(0)]
-                m.d.sync += [for_command.eq(0), for_wanted.eq(0)]
+                m.d.comb += next_job.o.ready.eq(self.grant & rung & ~self.closed)
+                m.d.sync += [
+                    for_command.eq(job.kind == JobKind.COMMAND),
+                    for_wanted.eq(job.kind == JobKind.WANTED),
+                    forces.eq(job.kind == JobKind.EVICT),
+                    fresh.eq(0),
+                    returns.eq(0),
+                    has_target.eq(0),
+                    had_timer.eq(0),
+                ]
                 with m.If(~self.writing & ~self.write_failed):
                     m.d.sync += wrote.eq(0)
-                with m.If(self.grant & rung & ~self.closed):
-                    with m.If(missing):
-                        lose(self.written_index)
-                    with m.Elif(self.bring.valid):
-                        m.d.sync += [index.eq(self.bring.payload.index), for_command.eq(1)]
-                        m.next = "FIND"
+                with m.If(next_job.o.valid & next_job.o.ready):
+                    with m.If(job.kind == JobKind.LOST):
+                        lose(job.index)
                     if self.forced:
-                        with m.Elif(self.evict.valid):
-                            m.d.sync += [self.closed_qp.eq(self.evict.payload), forces.eq(1)]
+                        with m.Elif(job.kind == JobKind.EVICT):
+                            m.d.sync += self.closed_qp.eq(self.evict.payload)
                             m.next = "LOOK"
-                    with m.Elif(self.wanted.valid & ((packets == PACKETS) | ~self.packet)):
-                        m.d.comb += self.wanted.ready.eq(1)
-                        m.d.sync += [index.eq(self.wanted.payload), for_wanted.eq(1), packets.eq(0)]
-                        m.next = "FIND"
-                    with m.Elif(self.packet):
-                        m.d.sync += [index.eq(self.packet_index), packets.eq(packets + self.wanted.valid)]
+                    with m.Else():
+                        m.d.sync += index.eq(job.index)
                         m.next = "FIND"
 
             # -- Where is it?

@@ -14,16 +14,11 @@ from ..stream.packet import PacketBeat
 from ..stream.record import record_layout
 from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, Completion, CqControl, Done, Event, QpError, ReadRequest
+from .cq_doorbells import CqArm, CqDoorbells, CqIndex
 from .cq_fetch import CqFetch, record_address
-from .cq_notices import Arms, CqNotices
+from .cq_notices import CqNotices
 
-__all__ = ["CompletionWriter", "CqArm", "CqIndex"]
-
-CqIndex = data.StructLayout({"cq": CQN_BITS, "index": 16})
-"""Consumer index of a CQ, free-running."""
-
-CqArm = data.StructLayout({"cq": CQN_BITS} | Arms)
-"""How often an event was asked for at the next completion, and at the next one that is solicited or in error."""
+__all__ = ["CompletionWriter"]
 
 COPIED = (
     "immediate",
@@ -152,18 +147,20 @@ class CompletionWriter(wiring.Component):
         payload = self.completion.payload
         m.submodules.table = table = Table(CQ_CONTEXT, ("base", "log_size", "valid"), self.cqs)
         m.submodules.producers = producers = memory.Memory(shape=16, depth=self.cqs, init=[])
-        m.submodules.consumers = consumers = memory.Memory(shape=16, depth=self.cqs, init=[])
         tag = data.StructLayout({"valid": 1, "high": CQN_BITS - cq_bits})
         m.submodules.tags = tags = memory.Memory(shape=tag, depth=self.cqs, init=[])
+        m.submodules.doorbells = doorbells = CqDoorbells(self.cqs)
         m.submodules.notices = notices = CqNotices(self.cqs)
         m.submodules.reader = reader = CqFetch(self.data_width)
         flight = data.StructLayout({"number": CQN_BITS, "urgent": 1, "saves": 1})
         m.submodules.flights = flights = Queue(flight, self.writes)
         produce, produced = producers.write_port(), producers.read_port(domain="comb")
-        consume, consumed = consumers.write_port(), consumers.read_port(domain="comb")
         place, (here, rung_here) = tags.write_port(), [tags.read_port(domain="comb") for _ in range(2)]
         wiring.connect(m, reader.request, wiring.flipped(self.fetch))
         wiring.connect(m, wiring.flipped(self.fetched), reader.data)
+        wiring.connect(m, wiring.flipped(self.consumer), doorbells.consumer)
+        wiring.connect(m, wiring.flipped(self.arm), doorbells.arm)
+        wiring.connect(m, doorbells.armed, notices.arm)
         wiring.connect(m, notices.event, wiring.flipped(self.event))
 
         # -- Whoever is idle looks up what may be needed next: `known`: row, position and notice are those of `number`;
@@ -191,19 +188,20 @@ class CompletionWriter(wiring.Component):
         m.d.comb += [
             whole.eq(Mux(controlled, self.control.payload.cq, coming)),
             known.eq(same & steady & ~table.write_conflict[1]),
-            *(port.addr.eq(whole[:cq_bits]) for port in (produced, consumed, here)),
+            *(port.addr.eq(whole[:cq_bits]) for port in (produced, here)),
             table.index.eq(whole[:cq_bits]),
             notices.look.eq(whole[:cq_bits]),
+            doorbells.look.eq(whole[:cq_bits]),
         ]
         m.d.sync += [
             before.eq(whole),
             steady.eq(waits | drains),
             settled.eq(drains & controlled),
             filled.eq(place.en),
-            same.eq(looking & stays & ~consume.en & ~notices.changed & ~filled),
+            same.eq(looking & stays & ~doorbells.changed & ~notices.changed & ~filled),
             placed.eq(looking & same & stays & ~table.write_conflict[1]),
             position.eq(produced.data),
-            used.eq(produced.data - consumed.data),
+            used.eq(produced.data - doorbells.index),
             dead.eq(notices.notice.dead),
             holder.eq(here.data),
             match.eq(holder.valid & (holder.high == number[cq_bits:])),
@@ -370,43 +368,17 @@ class CompletionWriter(wiring.Component):
                 table.write.data.eq(words.word_select(word, 32)),
             ]
 
-        # -- Doorbells: of a CQ without a slot they are in its record, and who reads it knows that they came. One is
-        # taken, looked up, and a cycle later written, if meanwhile no slot was filled.
-        held, judged, has_slot = Signal(), Signal(), Signal()
-        arms_it, rung_number = Signal(), Signal(CQN_BITS)
-        index, arms = Signal.like(self.consumer.payload.index), Signal(data.StructLayout(Arms))
-        closed = filling | sweeping
+        # -- Doorbells: of a CQ without a slot they are in its record, and who reads it knows that they came.
         consumer = Mux(record.consumer_ring == record.ring, record.consumer, 0)
-        arm = notices.arm
-        sets, rung = Signal(), Signal()
-        with m.If(~held):
-            m.d.sync += [
-                held.eq(self.consumer.valid | self.arm.valid),
-                arms_it.eq(~self.consumer.valid),
-                rung_number.eq(Mux(self.consumer.valid, self.consumer.payload.cq, self.arm.payload.cq)),
-                index.eq(self.consumer.payload.index),
-                *(arms[name].eq(self.arm.payload[name]) for name in Arms),
-            ]
-        with m.If(rung):
-            m.d.sync += held.eq(0)
-        m.d.sync += [
-            has_slot.eq(rung_here.data.valid & (rung_here.data.high == rung_number[cq_bits:])),
-            judged.eq(held & ~rung & ~closed),
-        ]
         m.d.comb += [
-            self.consumer.ready.eq(~held),
-            self.arm.ready.eq(~held & ~self.consumer.valid),
-            rung_here.addr.eq(rung_number[:cq_bits]),
-            arm.valid.eq(judged & ~closed & arms_it & has_slot),
-            arm.payload.number.eq(rung_number),
-            *(arm.payload[name].eq(arms[name]) for name in Arms),
-            sets.eq(judged & ~closed & ~arms_it & ~reset),
-            rung.eq(sets | (judged & ~closed & arms_it & (arm.ready | ~has_slot))),
-            reader.rung.eq(rung),
-            reader.rung_number.eq(rung_number),
-            consume.addr.eq(Mux(reset | filling, cq, rung_number)),
-            consume.data.eq(Mux(filling, consumer, Mux(reset, 0, index))),
-            consume.en.eq(reset | filling | (sets & has_slot)),
+            rung_here.addr.eq(doorbells.number[:cq_bits]),
+            doorbells.here.eq(rung_here.data.valid & (rung_here.data.high == doorbells.number[cq_bits:])),
+            doorbells.closed.eq(filling | sweeping),
+            doorbells.set.eq(reset | filling),
+            doorbells.set_slot.eq(cq),
+            doorbells.set_index.eq(Mux(filling, consumer, 0)),
+            reader.rung.eq(doorbells.rung),
+            reader.rung_number.eq(doorbells.number),
         ]
 
         # -- What is written.

@@ -1,7 +1,7 @@
 """Work queues: from rings in host memory to blocks on chip, ahead of need."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import memory, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -17,8 +17,9 @@ from .block_pool import BlockPool
 from .ring import BATCH, RECEIVE_BATCH, PushDoorbell, PushWord, RingIndex, RingStatus, word_address
 from .ring_doorbell import RingDoorbell
 from .ring_halt import RingHalt
+from .ring_indices import RingIndices
 from .ring_read import RingRead
-from .ring_swap import RingState, RingSwap
+from .ring_swap import RingSwap
 from .room_watch import RoomWatch
 from .wqe_area import WqeArea
 from .wqe_push import WqePush
@@ -187,6 +188,7 @@ class RingPrefetcher(wiring.Component):
         strides = range(ceil_log2(min_stride), ceil_log2(max_stride) + 1)
         self._pool = BlockPool(qps, blocks, size, strides)
         self._turns = RingRead(qps, blocks, size, quota, strides)
+        self._indices = RingIndices(qps, lands=sends, swaps=swaps)
         back = {"rewind": In(stream.Signature(RingIndex)), "rewound": Out(stream.Signature(RingIndex))}
         swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         push = {"push": In(stream.Signature(PushWord)), "count_pushes": Out(1), "count_push_fetches": Out(1)}
@@ -228,31 +230,17 @@ class RingPrefetcher(wiring.Component):
         fields |= {"patience": 8, "on_demand": True} | kwargs
         return cls(data_width, qps, blocks, quota=quota, **fields, min_stride=16, max_stride=WQE_MAX)
 
-    def _index(self, m, name, shape, reads):
-        """A LUT RAM of one index a QP: its write port and its read ports."""
-        m.submodules[name] = rows = memory.Memory(shape=shape, depth=self.qps, init=[])
-        return rows.write_port(), [rows.read_port(domain="comb") for _ in range(reads)]
-
     def elaborate(self, platform):
         m = Module()
         qp_bits = ceil_log2(self.qps)
         strides = range(ceil_log2(self.min_stride), ceil_log2(self.max_stride) + 1)
-
-        # Each memory has one writer: doorbells `producer` and `misrung`, turns `issued`, data `fetched` and `failed`.
-        # A pushed WQE that is on chip moves both `issued` and `fetched`, in a cycle in which neither is written.
-        away = int(self.swaps)  # a read port more, for what is given away
-        producer, (producer_look, producer_status, *producer_away) = self._index(m, "producer", 16, 2 + away)
-        misrung, (misrung_status, *misrung_away) = self._index(m, "misrung", 1, 1 + away)
-        issued, (issued_look,) = self._index(m, "issued", 16, 1)
-        fetched, (fetched_status,) = self._index(m, "fetched", 16, 1)
-        failed, (failed_look, failed_head, failed_status, *failed_away) = self._index(m, "failed", 1, 3 + away)
-        consumed, (consumed_look, *consumed_away) = self._index(m, "consumed", 16, 1 + away)
 
         names = ("state", self.base, self.log_size, self.stride)
         m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
         m.submodules.ready = ready = ReadyQueue(self.qps)
         m.submodules.arrivals = arrivals = ReadyQueue(self.qps)
         m.submodules.halt = halt = RingHalt(self.qps, self.reads, swaps=self.swaps)
+        m.submodules.indices = indices = self._indices
         m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides, self.sends)
         m.submodules.turns = turns = self._turns
         m.submodules.pool = pool = self._pool
@@ -300,18 +288,18 @@ class RingPrefetcher(wiring.Component):
         holds, tail = Signal(), Signal.like(pool.tail)
         m.d.sync += [
             look_qp.eq(table.index),
-            claimed.eq(producer_look.data - consumed_look.data),
-            used.eq(issued_look.data - consumed_look.data),
+            claimed.eq(indices.producer - indices.consumed),
+            used.eq(indices.issued - indices.consumed),
             holds.eq(pool.holds),
             tail.eq(pool.tail),
         ]
         # Who is granted a block finds it: nobody takes one meanwhile.
         m.d.sync += grant.eq(waiting.o.valid & pool.any & ~(turns.en | turns.deciding | turns.take))
-        m.d.comb += [port.addr.eq(look_qp) for port in (producer_look, issued_look, consumed_look, failed_look)]
         m.d.comb += [
+            indices.look_qp.eq(look_qp),
             idle.eq(~again & ~evict & ~grant & ~ready.o.valid),
             turns.qp.eq(turn),
-            turns.issued.eq(issued_look.data),
+            turns.issued.eq(indices.issued),
             turns.posted.eq(Mux(rings, doorbell.claim, claimed)),
             turns.used.eq(used),
             turns.base.eq(table.row[self.base]),
@@ -351,7 +339,7 @@ class RingPrefetcher(wiring.Component):
                         ((~turns.clean | turns.give) & (turns.inside == turn))
                         | (doorbell.pushed & (doorbell.qp == turn))
                     ),
-                    stop.eq(failed_look.data | (halt.halting & (halt.qp == turn))),
+                    stop.eq(indices.failed | (halt.halting & (halt.qp == turn))),
                     stopped.eq(halt.evicting & (halt.qp == turn)),
                 ]
                 m.next = "LOOK"
@@ -378,7 +366,7 @@ class RingPrefetcher(wiring.Component):
                 (looking & (turn == self.consumed.payload.qp)) | (turns.deciding & (turns.inside == pool.done_qp))
             ),
             halt.evict_qp.eq(turn),
-            halt.evict_index.eq(consumed_look.data),
+            halt.evict_index.eq(indices.consumed),
         ]
 
         m.submodules.room = room = RoomWatch(self.patience)
@@ -412,8 +400,8 @@ class RingPrefetcher(wiring.Component):
         heard, rung = Signal(), Signal()
         ending = Signal()
         m.d.comb += [
-            doorbell.consumed.eq(consumed_look.data),
-            doorbell.producer.eq(producer_look.data),
+            doorbell.consumed.eq(indices.consumed),
+            doorbell.producer.eq(indices.producer),
             doorbell.claimed.eq(claimed),
             doorbell.state.eq(table.row.state),
             doorbell.log_size.eq(turns.log_size),
@@ -440,20 +428,14 @@ class RingPrefetcher(wiring.Component):
             m.d.sync += ready.i.payload.eq(missed_qp)
             with m.If(missed & ~halt.evicting):
                 m.d.sync += missed.eq(0)
-        then, loads = Signal(RingState), Const(0, 1)  # what a reset leaves
         if self.swaps:
-            rows = [*producer_away, *consumed_away, *misrung_away, *failed_away]
-            m.d.comb += [row.addr.eq(halt.qp) for row in rows]
-            then, loads = self._connect_swap(m, halt, rows)
-        with m.If(halt.rewind.ready | (halt.reset & loads)):
+            swap = self._connect_swap(m, halt, indices)
+        loads = halt.reset & swap.loads if self.swaps else 0
+        with m.If(halt.rewind.ready | loads):
             m.d.sync += [back.eq(1), back_qp.eq(halt.qp)]
 
         # While a ring's indices are set, nobody else writes; nor is a doorbell inside then.
         landed = Signal()  # a pushed WQE is on chip
-        rung_qp = Mux(doorbell.idle, halt.qp, doorbell.qp)
-        ring_qp, ring_index = halt.qp, halt.index
-        if self.sends:
-            ring_qp, ring_index = rung_qp, Mux(doorbell.idle, halt.index, doorbell.index)
         ignore_consumed = halt.ignore_consumed & (self.consumed.payload.qp == halt.qp)
         m.d.comb += [
             halt.clean.eq(turns.clean),
@@ -463,22 +445,23 @@ class RingPrefetcher(wiring.Component):
             halt.may.eq(doorbell.idle & ~turns.en & pool.may_drop),
             halt.hold.eq(self.consumed.valid | ending),
             turns.hold.eq(halt.armed),
-            producer.addr.eq(rung_qp),
-            producer.data.eq(Mux(doorbell.idle, then.producer, doorbell.index)),
-            producer.en.eq(doorbell.accept | halt.reset),
-            misrung.addr.eq(producer.addr),
-            misrung.data.eq(~doorbell.idle | then.misrung),
-            misrung.en.eq(doorbell.reject | halt.reset),
-            consumed.addr.eq(Mux(self.consumed.valid, self.consumed.payload.qp, halt.qp)),
-            consumed.data.eq(Mux(self.consumed.valid, self.consumed.payload.index, halt.index)),
-            # Who makes room forgets nothing that is consumed.
-            consumed.en.eq(
-                (self.consumed.valid & self.consumed.ready & ~ignore_consumed)
-                | (halt.armed & ~halt.evicting & ~self.consumed.valid)
-            ),
-            issued.addr.eq(Mux(turns.start, turns.flight.qp, ring_qp)),
-            issued.data.eq(Mux(turns.start, turns.flight.end, ring_index)),
-            issued.en.eq(turns.start | landed | halt.set),
+            indices.rings.eq(~doorbell.idle),
+            indices.rung_qp.eq(doorbell.qp),
+            indices.rung_index.eq(doorbell.index),
+            indices.accept.eq(doorbell.accept),
+            indices.reject.eq(doorbell.reject),
+            indices.start.eq(turns.start),
+            indices.start_qp.eq(turns.flight.qp),
+            indices.start_end.eq(turns.flight.end),
+            indices.consumes.eq(self.consumed.valid),
+            indices.consumes_en.eq(self.consumed.valid & self.consumed.ready & ~ignore_consumed),
+            indices.consumed_qp.eq(self.consumed.payload.qp),
+            indices.consumed_index.eq(self.consumed.payload.index),
+            indices.set_qp.eq(halt.qp),
+            indices.set_index.eq(halt.index),
+            indices.set.eq(halt.set),
+            indices.reset.eq(halt.reset),
+            indices.arm.eq(halt.armed & ~halt.evicting),  # who makes room forgets nothing that is consumed
             flights.i.payload.eq(turns.flight),
             flights.i.valid.eq(turns.start),
             turns.room.eq(flights.i.ready),
@@ -487,8 +470,6 @@ class RingPrefetcher(wiring.Component):
         # Data: the blocks take all of it; `fetched` moves only over what is good, and has no hole before it.
         head = flights.o.payload
         alive = Signal()
-        good = Signal()
-        bad = Signal()
         m.d.comb += [
             self.data.ready.eq(1),
             ending.eq(self.data.valid & self.data.payload.last),
@@ -498,40 +479,30 @@ class RingPrefetcher(wiring.Component):
             store.beat_en.eq(self.data.valid),
             store.word_addr.eq(self.word_addr),
             self.word.eq(store.word),
-            failed_head.addr.eq(head.qp),
+            indices.ends.eq(ending),
+            indices.end_qp.eq(head.qp),
+            indices.end.eq(head.end),
+            indices.good.eq(alive & ~self.data.payload.error),
+            indices.bad.eq(alive & self.data.payload.error),
             # Of a ring that makes room all arrives: who is told of it will find out that it is wanted.
-            alive.eq(ending & ~failed_head.data & ~(halt.halting & ~halt.evicting & (head.qp == halt.qp))),
-            good.eq(alive & ~self.data.payload.error),
-            bad.eq(alive & self.data.payload.error),
-            fetched.addr.eq(Mux(ending, head.qp, ring_qp)),
-            fetched.data.eq(Mux(ending, head.end, ring_index)),
-            fetched.en.eq(good | landed | halt.set),
-            failed.addr.eq(fetched.addr),
-            failed.data.eq(ending | then.failed),
-            failed.en.eq(bad | halt.reset),
+            alive.eq(ending & ~indices.end_failed & ~(halt.halting & ~halt.evicting & (head.qp == halt.qp))),
             arrivals.i.valid.eq(Mux(ending, alive, doorbell.reject | landed)),
             arrivals.i.payload.eq(Mux(ending, head.qp, doorbell.qp)),
         ]
         if self.swaps:
             # A ring that comes back in error: who waits for its WQEs must look. Neither data nor a doorbell ends then.
-            with m.If(halt.reset & loads & (then.misrung | then.failed)):
+            with m.If(loads & (swap.then.misrung | swap.then.failed)):
                 m.d.comb += [arrivals.i.valid.eq(1), arrivals.i.payload.eq(halt.qp)]
 
         if self.sends:
             self._connect_push(m, halt, doorbell, turns, pool, store, ending, landed)
+            m.d.comb += indices.land.eq(landed)
             m.d.comb += pool.refill.eq(waiting.empty & ~granted & ~turns.deciding)
 
-        m.d.comb += [
-            port.addr.eq(self.status_qp) for port in (producer_status, fetched_status, misrung_status, failed_status)
-        ]
-        m.d.sync += [
-            self.status.producer.eq(producer_status.data),
-            self.status.fetched.eq(fetched_status.data),
-            self.status.error.eq(misrung_status.data | failed_status.data),
-        ]
+        m.d.comb += [indices.status_qp.eq(self.status_qp), self.status.eq(indices.status)]
         return m
 
-    def _connect_swap(self, m, halt, rows):
+    def _connect_swap(self, m, halt, indices):
         """The ring that stands still gives away how far it is, or gets it back."""
         m.submodules.swap = swap = RingSwap()
         m.d.comb += [
@@ -541,13 +512,14 @@ class RingPrefetcher(wiring.Component):
             swap.armed.eq(halt.armed),
             swap.setting.eq(halt.setting),
             swap.reset.eq(halt.reset),
-            swap.state.as_value().eq(Cat(row.data for row in rows)),
+            swap.state.eq(indices.state),
+            indices.then.eq(swap.then),
             halt.later.eq(swap.later),
             halt.to.eq(swap.then.consumed),
         ]
         wiring.connect(m, swap.saved, wiring.flipped(self.saved))
         wiring.connect(m, wiring.flipped(self.loaded), swap.loaded)
-        return swap.then, swap.loads
+        return swap
 
     def _connect_pool(self, m, halt, doorbell, turns, pool, waiting):
         """Blocks: to the turns, from what is consumed, and back when a ring is set."""

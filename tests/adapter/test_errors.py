@@ -301,7 +301,7 @@ def test_a_number_is_not_that_of_the_next_queue_pair_in_its_place():
         old, adapter = b.qp.qp_num, b.context._adapter
         content = fill(b, 5)
         b.qp.close()
-        adapter._free_places.rotate(1)  # the place is the next one in turn
+        adapter.qp_numbers.free.rotate(1)  # the place is the next one in turn
         init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=b.cq, rcq=b.cq, cap=QPCap(), sq_sig_all=0)
         b.qps[0] = new = QP(b.pd, init)
         assert (new.qp_num - old) % adapter.max_qp == 0

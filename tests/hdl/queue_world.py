@@ -5,9 +5,22 @@ from functools import partial
 from amaranth.lib import memory
 from streams import pause, plain, send_all, shared, simulate
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
+from verbena.hdl.queue.ring_indices import RingIndices
 from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
 
 __all__ = ["Late", "Ring", "World", "make"]
+
+
+class LateIndices(RingIndices):
+    """Indices that begin at ``first``."""
+
+    first = 0
+
+    def _row(self, m, name, shape, reads):
+        m.submodules[f"{name}_rows"] = rows = memory.Memory(
+            shape=shape, depth=self.qps, init=[self.first if shape == 16 else 0] * self.qps
+        )
+        return rows.write_port(), [rows.read_port(domain="comb") for _ in range(reads)]
 
 
 class Late(RingPrefetcher):
@@ -15,11 +28,10 @@ class Late(RingPrefetcher):
 
     first = 0
 
-    def _index(self, m, name, shape, reads):
-        m.submodules[name] = rows = memory.Memory(
-            shape=shape, depth=self.qps, init=[self.first if shape == 16 else 0] * self.qps
-        )
-        return rows.write_port(), [rows.read_port(domain="comb") for _ in range(reads)]
+    def elaborate(self, platform):
+        self._indices = LateIndices(self.qps, lands=self.sends, swaps=self.swaps)
+        self._indices.first = self.first
+        return super().elaborate(platform)
 
 
 class Ring:

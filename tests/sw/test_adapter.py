@@ -399,7 +399,7 @@ def test_late_events_are_not_for_the_successor(fake, adapter):
     number = adapter.create_qp(old)
     fake.event(QP_FATAL, number)
     adapter.destroy_qp(number)
-    adapter._free_places.rotate(1)
+    adapter.qp_numbers.free.rotate(1)
     assert adapter.create_qp(new) == number
     adapter.process_events()
     assert (old.events, new.events) == ([QP_FATAL], [])

@@ -242,7 +242,7 @@ def test_a_simulated_device_says_what_keys_are_drawn_from():
         fake = FakeDevice()
         fake.random = random.Random(17)
         adapter = Adapter(fake)
-        keys.append([adapter.register(1, 0, 0, 0).key for _ in range(50)] + list(adapter._free_places))
+        keys.append([adapter.register(1, 0, 0, 0).key for _ in range(50)] + list(adapter.qp_numbers.free))
     assert keys[0] == keys[1]
 
 

@@ -4,7 +4,7 @@ import pytest
 from keeper_world import World
 from streams import make_rng, simulate
 from verbena.hdl.abi.commands import CommandStatus
-from verbena.hdl.control.slot_keeper import PACKETS
+from verbena.hdl.control.next_job import PACKETS
 
 OK, BAD_NUMBER, BUS_ERROR = CommandStatus.OK, CommandStatus.BAD_NUMBER, CommandStatus.BUS_ERROR
 

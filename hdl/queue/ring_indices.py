@@ -1,0 +1,168 @@
+"""How far rings are: rows of LUT RAM, a few for each QP."""
+
+from amaranth.hdl import Cat, Module, Mux
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from .ring import RingStatus
+from .ring_swap import RingState
+
+__all__ = ["RingIndices"]
+
+
+class RingIndices(wiring.Component):
+    """Keeps how far each ring is posted, asked for, fetched and consumed, and whether it is in error. Indices are
+    free-running.
+
+    Each row has one writer: doorbells ``producer`` and ``misrung``, turns ``issued``, data ``fetched`` and ``failed``,
+    the consumer ``consumed``. A ring that is set writes all of them, and a pushed WQE that lands moves ``issued`` and
+    ``fetched``: in cycles in which none of their writers writes.
+
+    *Latency*: what is written is read from the next cycle on. A reset does not reach the rows: each ring must be set.
+
+    Parameters
+    ----------
+    qps : int
+        Rings, a power of two.
+    lands : bool
+        With ``land``.
+    swaps : bool
+        With ``state`` and ``then``.
+
+    Members
+    -------
+    look_qp, producer, issued, consumed, failed : QP index, 16, 16, 16, 1
+        A ring, and how far it is, in the same cycle. ``failed``: a read of it has ended in an error.
+    status_qp, status
+        ``RingStatus``, 1 cycle later.
+    rings, rung_qp, rung_index : 1, QP index, 16
+        A doorbell is inside.
+    accept, reject : 1
+        Strobes, while ``rings``: its index is the producer index; the ring is in error.
+    land : 1
+        Strobe, while ``rings``: the WQE before ``rung_index`` is on chip.
+    start, start_qp, start_end : 1, QP index, 16
+        Strobe: all before ``start_end`` is asked for.
+    ends, end_qp, end : 1, QP index, 16
+        A read ends, that of what stands before ``end``.
+    good, bad : 1
+        Strobes, with ``ends``: it was fetched; it has failed.
+    end_failed : 1
+        A read of ``end_qp`` has ended in an error before. In the same cycle.
+    consumes, consumes_en, consumed_qp, consumed_index : 1, 1, QP index, 16
+        Something is consumed; strobe, with ``consumes``: it counts, up to ``consumed_index``.
+    set_qp, set_index : QP index, 16
+        The ring to be set.
+    set, reset, arm : 1
+        Strobes: ``issued`` and ``fetched`` become ``set_index``; producer index and errors become those of ``then``, 0
+        without ``swaps``; ``consumed`` becomes ``set_index``, unless something ``consumes``. The first two not while
+        ``rings``.
+    state, then : ``RingState``
+        How far ``set_qp`` is, in the same cycle, and what ``reset`` leaves. ``then.consumed`` is not used.
+    """
+
+    def __init__(self, qps, *, lands=False, swaps=False):
+        self.qps = qps
+        self.lands = lands
+        self.swaps = swaps
+        qp = range(qps)
+        super().__init__(
+            {
+                "look_qp": In(qp),
+                "producer": Out(16),
+                "issued": Out(16),
+                "consumed": Out(16),
+                "failed": Out(1),
+                "status_qp": In(12),
+                "status": Out(RingStatus),
+                "rings": In(1),
+                "rung_qp": In(qp),
+                "rung_index": In(16),
+                "accept": In(1),
+                "reject": In(1),
+                "start": In(1),
+                "start_qp": In(qp),
+                "start_end": In(16),
+                "ends": In(1),
+                "end_qp": In(qp),
+                "end": In(16),
+                "good": In(1),
+                "bad": In(1),
+                "end_failed": Out(1),
+                "consumes": In(1),
+                "consumes_en": In(1),
+                "consumed_qp": In(qp),
+                "consumed_index": In(16),
+                "set_qp": In(qp),
+                "set_index": In(16),
+                "set": In(1),
+                "reset": In(1),
+                "arm": In(1),
+            }
+            | ({"land": In(1)} if lands else {})
+            | ({"state": Out(RingState), "then": In(RingState)} if swaps else {})
+        )
+
+    def _row(self, m, name, shape, reads):
+        """A LUT RAM of one value a QP: its write port and its read ports."""
+        m.submodules[f"{name}_rows"] = rows = memory.Memory(shape=shape, depth=self.qps, init=[])
+        return rows.write_port(), [rows.read_port(domain="comb") for _ in range(reads)]
+
+    def elaborate(self, platform):
+        m = Module()
+        swaps = int(self.swaps)  # a read port more, for what is given away
+        producer, (producer_look, producer_status, *producer_set) = self._row(m, "producer", 16, 2 + swaps)
+        misrung, (misrung_status, *misrung_set) = self._row(m, "misrung", 1, 1 + swaps)
+        issued, (issued_look,) = self._row(m, "issued", 16, 1)
+        fetched, (fetched_status,) = self._row(m, "fetched", 16, 1)
+        failed, (failed_look, failed_end, failed_status, *failed_set) = self._row(m, "failed", 1, 3 + swaps)
+        consumed, (consumed_look, *consumed_set) = self._row(m, "consumed", 16, 1 + swaps)
+
+        rung_qp, then_producer, then_misrung, then_failed = Mux(self.rings, self.rung_qp, self.set_qp), 0, 0, 0
+        qp, index, land = self.set_qp, self.set_index, 0
+        if self.lands:
+            qp, index, land = rung_qp, Mux(self.rings, self.rung_index, self.set_index), self.land
+        if self.swaps:
+            then_producer, then_misrung, then_failed = self.then.producer, self.then.misrung, self.then.failed
+            rows = [*producer_set, *consumed_set, *misrung_set, *failed_set]
+            m.d.comb += [row.addr.eq(self.set_qp) for row in rows]
+            m.d.comb += self.state.as_value().eq(Cat(row.data for row in rows))
+        m.d.comb += [
+            producer.addr.eq(rung_qp),
+            producer.data.eq(Mux(self.rings, self.rung_index, then_producer)),
+            producer.en.eq(self.accept | self.reset),
+            misrung.addr.eq(rung_qp),
+            misrung.data.eq(self.rings | then_misrung),
+            misrung.en.eq(self.reject | self.reset),
+            consumed.addr.eq(Mux(self.consumes, self.consumed_qp, self.set_qp)),
+            consumed.data.eq(Mux(self.consumes, self.consumed_index, self.set_index)),
+            consumed.en.eq(self.consumes_en | (self.arm & ~self.consumes)),
+            issued.addr.eq(Mux(self.start, self.start_qp, qp)),
+            issued.data.eq(Mux(self.start, self.start_end, index)),
+            issued.en.eq(self.start | land | self.set),
+            fetched.addr.eq(Mux(self.ends, self.end_qp, qp)),
+            fetched.data.eq(Mux(self.ends, self.end, index)),
+            fetched.en.eq(self.good | land | self.set),
+            failed.addr.eq(fetched.addr),
+            failed.data.eq(self.ends | then_failed),
+            failed.en.eq(self.bad | self.reset),
+        ]
+
+        m.d.comb += [port.addr.eq(self.look_qp) for port in (producer_look, issued_look, consumed_look, failed_look)]
+        m.d.comb += [
+            self.producer.eq(producer_look.data),
+            self.issued.eq(issued_look.data),
+            self.consumed.eq(consumed_look.data),
+            self.failed.eq(failed_look.data),
+            failed_end.addr.eq(self.end_qp),
+            self.end_failed.eq(failed_end.data),
+        ]
+        m.d.comb += [
+            port.addr.eq(self.status_qp) for port in (producer_status, fetched_status, misrung_status, failed_status)
+        ]
+        m.d.sync += [
+            self.status.producer.eq(producer_status.data),
+            self.status.fetched.eq(fetched_status.data),
+            self.status.error.eq(misrung_status.data | failed_status.data),
+        ]
+        return m

@@ -1,0 +1,52 @@
+"""QpNumbers: whose place is whose, and what it means to be lost."""
+
+import errno
+import random
+
+import pytest
+from verbena.sw.errors import AdapterError
+from verbena.sw.qp_numbers import QPN_BITS, QpNumbers
+
+COUNT = 16
+
+
+@pytest.fixture
+def numbers():
+    return QpNumbers(COUNT, random.Random(5))
+
+
+def test_each_has_a_place_of_its_own(numbers):
+    taken = [numbers.take() for _ in range(COUNT)]
+    assert {numbers.place(number) for number in taken} == set(range(COUNT))
+    assert all(COUNT <= number < 1 << QPN_BITS for number in taken)
+    with pytest.raises(AdapterError, match="all 16 QPs are in use") as caught:
+        numbers.take()
+    assert caught.value.errno == errno.ENOMEM
+
+
+def test_a_place_rests_as_long_as_it_can(numbers):
+    first, *others = [numbers.take() for _ in range(COUNT)]
+    for number in (first, *others):
+        numbers.give_back(number)
+    again = [numbers.take() for _ in range(COUNT)]
+    assert [numbers.place(number) for number in again] == [numbers.place(number) for number in (first, *others)]
+    assert again != [first, *others]
+
+
+def test_the_same_random_numbers_give_the_same_numbers():
+    one, other = (QpNumbers(COUNT, random.Random(3)) for _ in range(2))
+    assert [one.take() for _ in range(5)] == [other.take() for _ in range(5)]
+
+
+def test_lost_until_it_is_given_back(numbers):
+    number, other = numbers.take(), numbers.take()
+    place = numbers.place(number)
+    assert numbers.lose(numbers.free[0]) is None  # nobody is there
+    assert not numbers.is_lost(number)
+    assert numbers.lose(place) == number
+    assert numbers.lose(place) is None
+    assert numbers.is_lost(number)
+    assert not numbers.is_lost(other)
+    numbers.give_back(number)
+    assert not numbers.is_lost(number)
+    assert numbers.lose(place) is None
