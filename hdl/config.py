@@ -30,6 +30,9 @@ STREAM_BYTES = 256
 TRANSLATION_PATH = 38
 """Cycles of a translation that is not in its cache, besides the memory's."""
 
+PAGE = 4096
+"""Bytes of the smallest page."""
+
 WAITING_MIN = 4
 """Least accesses of a client that wait in front of a cache."""
 
@@ -155,6 +158,10 @@ class Config:
         Accesses that wait for their page, of each of transmit and receive, and reads of pages under way: the packets of
         ``memory_latency`` and 38 cycles, 11 cycles each, or 9 from 256 bits on, rounded up to a power of two, from 8 to
         64. So if each packet misses, their rate stays as it is.
+    renew : bool
+        Accesses that have found their page, and wait, are looked up once more when all translations are dropped, so
+        that their misses overlap: if a page's payload comes in less time than its translation, of ``memory_latency``
+        and 38 cycles. If not, one miss after the other keeps up with the bus.
     placing : int
         Received packets that have been decided on, and whose payload is not in memory, of each of requests and
         responses: ``unanswered``, or, if that is more, those of 256 bytes of a translation and of a write of a quarter
@@ -216,6 +223,10 @@ class Config:
     def translating(self):
         packets = -(-(self.memory_latency + TRANSLATION_PATH) // min(PACKET, self._stream_packet))
         return min(QUEUE_MAX, max(2 * WAITING_MIN, _least_power(packets)))
+
+    @property
+    def renew(self):
+        return 8 * PAGE // self.data_width < self.memory_latency + TRANSLATION_PATH
 
     @property
     def placing(self):

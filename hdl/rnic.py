@@ -208,6 +208,7 @@ class Rnic(wiring.Component):
                 mpt_waiting=c.checking,
                 mtt_waiting=c.translating,
                 verdicts=c.headers,
+                renew=c.renew,
             ),
             "dma": DmaEngine(
                 width,

@@ -55,6 +55,8 @@ class AccessUnit(wiring.Component):
         Accesses of a client that wait in front of each cache, powers of two.
     verdicts : int
         Packets whose verdict waits for the transmitter, a power of two.
+    renew : bool
+        As of :class:`.mtt.Translation`.
 
     Members
     -------
@@ -79,13 +81,26 @@ class AccessUnit(wiring.Component):
         Strobe: a run was refused, for another reason than poison.
     """
 
-    def __init__(self, data_width, qps, *, mpt_sets=256, mtt_sets=256, mpt_waiting=8, mtt_waiting=16, verdicts=16):
+    def __init__(
+        self,
+        data_width,
+        qps,
+        *,
+        mpt_sets=256,
+        mtt_sets=256,
+        mpt_waiting=8,
+        mtt_waiting=16,
+        verdicts=16,
+        renew=False,
+    ):
         self.data_width = data_width
         self.qps = qps
         self.mpt_sets = mpt_sets
         self.mtt_sets = mtt_sets
         self._protection = Protection(data_width, qps, sets=mpt_sets, waiting=mpt_waiting)
-        self._translation = Translation(data_width, qps, sets=mtt_sets, waiting=mtt_waiting, verdicts=verdicts)
+        self._translation = Translation(
+            data_width, qps, sets=mtt_sets, waiting=mtt_waiting, verdicts=verdicts, renew=renew
+        )
         receive = {"request": In(stream.Signature(AccessRequest)), "piece": Out(stream.Signature(Piece))}
         super().__init__(
             {

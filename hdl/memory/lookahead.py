@@ -19,6 +19,10 @@ class Lookahead(wiring.Component):
 
     So what an access sees never depends on the prefetch, which only makes it likely that the record is there.
 
+    When all records are invalidated, accesses that have been looked up have lost theirs, and each would miss when it is
+    the oldest, one after the other. With ``renew`` the first one that does so has those behind it looked up once more,
+    while it waits for its demand read: so their reads overlap, too. Prefetches under way then count for nobody.
+
     The owner keeps the accesses, in a memory of ``depth`` rows. An access has one or two ``part``s, each with a lookup
     of its own.
 
@@ -30,6 +34,9 @@ class Lookahead(wiring.Component):
         Lookups of an access, at most: 1 or 2.
     margin : int
         Accesses that may come after ``room`` has fallen.
+    renew : bool
+        Look accesses up once more when the oldest has lost its record. No more than ``2 * depth`` prefetches may be
+        under way.
 
     Members
     -------
@@ -63,7 +70,7 @@ class Lookahead(wiring.Component):
         A read was made for the oldest access.
     """
 
-    def __init__(self, depth, *, parts=1, margin=0):
+    def __init__(self, depth, *, parts=1, margin=0, renew=False):
         if not isinstance(depth, int) or depth < 2 or depth & depth - 1:
             raise ValueError(f"depth must be a power of two, at least 2, not {depth!r}")
         if parts not in (1, 2):
@@ -73,6 +80,7 @@ class Lookahead(wiring.Component):
         self.depth = depth
         self.parts = parts
         self.margin = margin
+        self.renew = renew
         row = ceil_log2(depth)
         strobes = ("put", "free", "start", "more", "over", "over_demand", "found", "reads", "again")
         answers = ("answered", "answered_demand", "answered_absent", "forget")
@@ -195,6 +203,32 @@ class Lookahead(wiring.Component):
         ]
         with m.If(passes):
             m.d.sync += ahead.eq(next_ahead)
+        if self.renew:
+            # The oldest access has lost its record: when no lookup of `ahead` is under way, this goes back to the part
+            # behind. Reads under way are `void` then: no part has a prefetch any more.
+            stale, stale_next, back = Signal(), Signal(), Signal()
+            counts = Signal(init=1)  # the oldest prefetch under way is somebody's
+            prefetches, void, void_next = (
+                Signal(range(2 * self.depth + 1), name=name) for name in ("prefetches", "void", "void_next")
+            )
+            answer = self.answered & ~self.answered_demand
+            m.d.comb += [
+                stale_next.eq((demand_over & ~self.found & self.reads & ~both) | (stale & looking & blocked_next)),
+                back.eq(stale & ~looking & known & blocked),
+                void_next.eq(Mux(back, prefetches - answer, void - (answer & ~counts))),
+                comes.eq(answer & counts),
+            ]
+            m.d.sync += [
+                stale.eq(stale_next),
+                prefetches.eq(prefetches - answer + (self.over & self.reads & ~self.over_demand)),
+                void.eq(void_next),
+                counts.eq(void_next == 0),
+            ]
+            with m.If(stale_next):
+                m.d.sync += may_look.eq(0)
+            with m.If(back):
+                m.d.comb += waits_next.eq(1)
+                m.d.sync += [ahead.eq(next_head), answers.eq(0), some.eq(0)]
         with m.If(leaves):
             m.d.sync += [head.eq(next_head), self.had_read.eq(known & has_prefetch)]
         with m.Elif(demand_over):

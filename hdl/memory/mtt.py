@@ -52,6 +52,8 @@ class Translation(wiring.Component):
         Accesses of a client that wait for their pages, and reads of MTT entries under way; a power of two, at least 4.
     verdicts : int
         Verdicts that wait for the transmitter, a power of two: pieces run that many packets ahead of it.
+    renew : bool
+        When all entries are invalidated the misses of the accesses that wait overlap, too.
 
     Members
     -------
@@ -70,7 +72,7 @@ class Translation(wiring.Component):
         for poison), once a run.
     """
 
-    def __init__(self, data_width, qps, *, sets=256, waiting=16, verdicts=16):
+    def __init__(self, data_width, qps, *, sets=256, waiting=16, verdicts=16, renew=False):
         if qps < 1 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, not {qps!r}")
         if verdicts < 1 or verdicts & verdicts - 1:
@@ -84,7 +86,7 @@ class Translation(wiring.Component):
         self._cache = Cache(
             MTT, "present", data_width=data_width, tag_width=tag_width, sets=sets, reads=max(LUT_RAM_ROWS, waiting)
         )
-        self._queues = [Lookahead(waiting, parts=2, margin=1) for _ in range(CLIENTS)]
+        self._queues = [Lookahead(waiting, parts=2, margin=1, renew=renew) for _ in range(CLIENTS)]
         super().__init__(
             {
                 "i": In(stream.Signature(CheckedAccess(qps))),

@@ -133,7 +133,7 @@ def test_random(data_width, sets, monkeypatch):
     host = Host()
     keys = random_regions(host, rng, 12)
     requests = {client: random_runs(host, rng, keys, 60) for client in CLIENTS}
-    dut = AccessUnit(data_width, QPS, mpt_sets=sets, mtt_sets=sets)
+    dut = AccessUnit(data_width, QPS, mpt_sets=sets, mtt_sets=sets, renew=data_width > 128)
     check_static(dut, host, requests, rng, latency=lambda: rng.randrange(128))
 
 

@@ -8,12 +8,16 @@ from streams import make_rng, simulate
 from verbena.hdl.memory.lookahead import Lookahead
 
 
-@pytest.mark.parametrize(("depth", "parts", "margin"), [(2, 1, 0), (4, 2, 1), (8, 1, 0), (16, 2, 1)])
-def test_random(depth, parts, margin):
+@pytest.mark.parametrize(
+    ("depth", "parts", "margin", "renew"),
+    [(2, 1, 0, False), (4, 2, 1, False), (8, 1, 0, False), (16, 2, 1, False), (8, 1, 0, True), (32, 2, 1, True)],
+)
+def test_random(depth, parts, margin, renew):
     """Accesses leave in order, each part once, by a demand lookup that found something; a demand lookup of a part that
-    has a prefetch waits for its answer, one after a demand read for that."""
+    has a prefetch waits for its answer, one after a demand read for that. With ``renew`` those behind one that was
+    looked up ahead, and then finds nothing, are looked up once more, and their prefetches do not count."""
     rng = make_rng()
-    dut = Lookahead(depth, parts=parts, margin=margin)
+    dut = Lookahead(depth, parts=parts, margin=margin, renew=renew)
 
     async def bench(ctx):
         accesses = deque()  # rows: how many parts
@@ -26,8 +30,14 @@ def test_random(depth, parts, margin):
         owed = deque()  # prefetches answered whose part has not left
         demand_read = absent = free = False
         previous_start = -2
-        cycle = demands = prefetches = waits = more = 0
-        while left < 200:
+        cycle = demands = prefetches = waits = more = renewed = 0
+        stale = known = False
+
+        def behind(place):
+            two = accesses[place[0] - head[0]] == 2
+            return (place[0], 1) if place[1] == 0 and two else (place[0] + 1, 0)
+
+        while left < (600 if renew else 200):
             level = put - head[0]
             # What comes.
             room = ctx.get(dut.room)
@@ -40,8 +50,9 @@ def test_random(depth, parts, margin):
             found = reading = again = False
             if over:
                 _, demand, first, place, certain = flying[0]
-                found = certain or rng.random() < 0.5
-                again = not found and rng.random() < 0.2
+                found = certain or rng.random() < (0.8 if renew else 0.5)
+                crowded = sum(kind != "demand" for kind, _ in reads) == 2 * depth
+                again = not found and (rng.random() < 0.2 or (crowded and not demand))
                 reading = not found and not again and (demand or rng.random() < 0.8)
                 ctx.set(dut.over_demand, demand)
                 ctx.set(dut.found, found)
@@ -55,6 +66,7 @@ def test_random(depth, parts, margin):
                 ctx.set(dut.answered_demand, reads[0][0] == "demand")
                 ctx.set(dut.answered_absent, nothing)
             ctx.set(dut.more, len(accesses) and previous_start == cycle - 1 and more)
+            looking = [item for item in flying if item[2]]
             start = ctx.get(dut.can) and cycle >= previous_start + 2 and rng.random() < 0.8
             ctx.set(dut.start, start)
             if start:
@@ -79,9 +91,18 @@ def test_random(depth, parts, margin):
                 more = part == 0 and accesses[place[0] - head[0]] == 2
                 flying.append((cycle + 3, demand, first, place, absent and demand))
                 previous_start = cycle
+            back = stale and known and demand_read and not looking
+            stale = stale and bool(looking) and not (answered and reads[0][0] == "demand")
+            known = head != position and behind(head) != position
             free = ctx.get(dut.free)  # for the next cycle
             await ctx.tick()
             # What has happened.
+            if back:
+                position = behind(head)
+                renewed += len(ahead) > 1
+                ahead = deque([ahead[0]])
+                owed.clear()
+                reads = deque(("void" if kind == "prefetch" else kind, at) for kind, at in reads)
             if comes:
                 accesses.append(rng.randrange(1, parts + 1))
                 put += 1
@@ -89,7 +110,7 @@ def test_random(depth, parts, margin):
                 kind, _ = reads.popleft()
                 if kind == "demand":
                     demand_read, absent = False, nothing
-                else:
+                elif kind == "prefetch":
                     owed.append(True)
             if over:
                 _, demand, first, place, _ = flying.popleft()
@@ -97,7 +118,7 @@ def test_random(depth, parts, margin):
                 after = (place[0], 1) if place[1] == 0 and two else (place[0] + 1, 0)
                 latest = max([cycle, *(at for _, at in reads)])
                 if reading:
-                    reads.append(("demand" if demand else "prefetch", latest + rng.randrange(1, 60)))
+                    reads.append(("demand" if demand else "prefetch", latest + rng.randrange(1, 8 if renew else 60)))
                 if first and (demand or not again):
                     position = after
                     ahead.append([False] if reading and not demand else None)
@@ -105,6 +126,7 @@ def test_random(depth, parts, margin):
                 if demand:
                     demands += 1
                     demand_read, absent = reading, False
+                    stale = renew and reading and not first
                     if found:
                         ahead.popleft()
                         if after[0] != head[0]:
@@ -115,6 +137,7 @@ def test_random(depth, parts, margin):
         assert demands > 200
         assert prefetches > 50
         assert waits > 30
+        assert renewed > 30 or not renew
 
     simulate(dut, bench, seed=rng.seed_value, deadline=60_000)
 

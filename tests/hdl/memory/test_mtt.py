@@ -91,3 +91,55 @@ def test_second_page_absent(client):
         want += [(None, 48, 1, 0, 0), (None, 100, 1, page, 1), (None, 8, 1, poisoned, 1)]
     want += [(0x777000, 8, 0, 0, 1), (None, 0, 0, 0, 1), (0x777010, 8, 0, 0, 1)]
     assert run(accesses, host, client, len(want)) == want
+
+
+@pytest.mark.parametrize(("renew", "least", "most"), [(False, 7 * 128, 8 * 160), (True, 128, 2 * 160)])
+def test_what_waits_when_all_entries_are_invalidated(renew, least, most):
+    """31 accesses to 8 pages have found their entries, and wait; all entries are invalidated. With ``renew`` the misses
+    of 7 of the pages overlap while the first one is read; without, one follows the other.
+    """
+    rng = make_rng()
+    host = Host()
+    dut = Translation(512, QPS, sets=16, waiting=32, renew=renew)
+    for page in range(8):
+        host.store(MTT_BASE + 8 * page, MTT.pack(present=1, page=0x500 + page))
+    accesses = [checked(RECEIVE, number // 4, 1024 * (number % 4), 1024) for number in range(32)]
+    got = []
+    took = 0
+
+    async def bench(ctx):
+        nonlocal took
+
+        async def put(items):
+            for item in items:
+                while not ctx.get(dut.room[RECEIVE]):
+                    await ctx.tick()
+                await send_all(ctx, dut.i, [item])
+                await ctx.tick().repeat(6)
+
+        async def take(count):
+            ctx.set(piece.ready, 1)
+            cycles = 0
+            while count:
+                _, _, valid, payload = await ctx.tick().sample(piece.valid, piece.payload)
+                cycles += 1
+                if valid:
+                    got.append(payload.address)
+                    count -= 1
+            ctx.set(piece.ready, 0)
+            return cycles
+
+        piece = dut.piece[RECEIVE]
+        for number in range(8):
+            await put(accesses[4 * number : 4 * number + 1])
+            await take(1)
+        await put(accesses[:31])
+        ctx.set(dut.invalidate.valid, 1)
+        await ctx.tick().until(dut.invalidate.ready)
+        ctx.set(dut.invalidate.valid, 0)
+        took = await take(31)
+
+    serve = server(host, dut.read, dut.fill, rng, lambda: 128)
+    simulate(dut, bench, background=[serve], seed=rng.seed_value)
+    assert got[8:] == [(0x500 + number // 4 << 12) + 1024 * (number % 4) for number in range(31)]
+    assert least < took < most
