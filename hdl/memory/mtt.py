@@ -53,7 +53,7 @@ class Translation(wiring.Component):
     verdicts : int
         Verdicts that wait for the transmitter, a power of two: pieces run that many packets ahead of it.
     renew : bool
-        When all entries are invalidated the misses of the accesses that wait overlap, too.
+        When all entries are invalidated the misses of the accesses that wait overlap, too. ``waiting`` is at least 8.
 
     Members
     -------
@@ -77,6 +77,8 @@ class Translation(wiring.Component):
             raise ValueError(f"qps must be a power of two, not {qps!r}")
         if verdicts < 1 or verdicts & verdicts - 1:
             raise ValueError(f"verdicts must be a power of two, not {verdicts!r}")
+        if renew and 2 * waiting < LUT_RAM_ROWS:
+            raise ValueError(f"waiting must be at least {LUT_RAM_ROWS // 2} with renew, not {waiting!r}")
         self.data_width = data_width
         self.qps = qps
         self.verdicts = verdicts

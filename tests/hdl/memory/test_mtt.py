@@ -143,3 +143,11 @@ def test_what_waits_when_all_entries_are_invalidated(renew, least, most):
     simulate(dut, bench, background=[serve], seed=rng.seed_value)
     assert got[8:] == [(0x500 + number // 4 << 12) + 1024 * (number % 4) for number in range(31)]
     assert least < took < most
+
+
+def test_no_more_reads_than_can_be_told_apart():
+    """Of those under way when accesses are looked up once more two for each access are counted."""
+    with pytest.raises(ValueError, match="waiting must be at least 8 with renew, not 4"):
+        Translation(64, 4, waiting=4, renew=True)
+    Translation(64, 4, waiting=4)
+    Translation(64, 4, waiting=8, renew=True)
