@@ -13,6 +13,7 @@ import bisect
 import ctypes
 import mmap
 import os
+import sys
 import threading
 import weakref
 from dataclasses import dataclass
@@ -96,6 +97,11 @@ class Heap:
         self.ends.insert(i, end)
 
 
+NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+"""Before 3.13 Python does not know it. Without it the arena counts as memory that is in use: a machine that has less
+refuses it, or a fork.
+"""
+
 # Python's mmap takes no address.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -105,7 +111,7 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 def _reserve():
     """Address of ``SIZE`` bytes, a multiple of ``SCATTERED``: :data:`ADDRESS` where the system grants it."""
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
     start = _libc.mmap(ADDRESS, SIZE + SCATTERED, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if start == ctypes.c_void_p(-1).value:
         error = ctypes.get_errno()

@@ -2,7 +2,9 @@
 
 import ctypes
 import random
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from verbena.sw import host_memory
@@ -82,6 +84,21 @@ def test_memory_is_taken_only_when_touched():
     with pytest.raises(MemoryError, match="no 419430400 bytes"):
         host_memory.alloc(400 << 20)
     host_memory.free(address)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="who else would tell")
+def test_what_is_not_touched_does_not_count(arena):
+    """The kernel does not count it as taken (``ac`` in its list): so a process may fork, whatever its machine has."""
+    maps = Path("/proc/self/smaps").read_text().split("\n")
+    inside = False
+    found = 0
+    for line in maps:
+        if place := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(place[1], 16) <= arena.base < int(place[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            found += 1
+            assert "ac" not in line.split()
+    assert found == 1
 
 
 def test_view_is_the_memory_itself():
