@@ -183,7 +183,8 @@ class Commands(wiring.Component):
         report = reports.o.payload
 
         # Everything that the steps below share.
-        number = Signal(CQN_BITS)  # the QP's index, or the CQ's number
+        number = Signal(CQN_BITS)  # the QP's slot, or the CQ's number
+        waiting = Signal(CQN_BITS)  # that of the command, while the step belongs to a report
         action = Signal(QpAction)
         psn = Signal(24)
         word = Signal(range(QP_CONTEXT_WORDS))
@@ -443,7 +444,8 @@ class Commands(wiring.Component):
 
             # A pipeline reports an error: to ERR, unless the QP is there or gone already.
             with m.State("REPORT"):
-                m.d.sync += [number.eq(report.qp), word.eq(0), action.eq(QpAction.ERROR), reporting.eq(1)]
+                m.d.sync += [waiting.eq(number), number.eq(report.qp)]
+                m.d.sync += [word.eq(0), action.eq(QpAction.ERROR), reporting.eq(1)]
                 m.next = "STATE_ADDRESS"
             with m.State("REPORT_STATE"):
                 m.d.comb += contexts.data.eq(err)
@@ -466,7 +468,7 @@ class Commands(wiring.Component):
                     m.next = "REPORTED"
             with m.State("REPORTED"):
                 m.d.comb += reports.o.ready.eq(1)
-                m.d.sync += reporting.eq(0)
+                m.d.sync += [reporting.eq(0), number.eq(waiting)]
                 m.next = "IDLE"
                 with m.If(resetting):
                     m.next = "PURGE"

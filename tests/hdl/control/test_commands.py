@@ -375,6 +375,38 @@ def test_an_error_of_the_old_life_does_not_touch_the_new_one():
     bench.run(host)
 
 
+def test_an_error_of_another_qp_does_not_change_whose_place_becomes_free():
+    """It is reported while DESTROY_QP waits for the last of the old life: the other one goes to ERR, and stays."""
+    bench = Bench(drain=60)
+    words = _words(state=QpState.RTS)
+
+    async def host(ctx):
+        for place in (4, 2):
+            assert await bench.command(ctx, Command.CREATE_QP, QPS + place, words=words) == CommandStatus.OK
+        del bench.log[:]
+        port = bench.dut.responder_error
+        ctx.set(port.payload, {"qp": 2, "event": EventType.QP_REQ_ERR})
+        command = COMMAND.words(opcode=Command.DESTROY_QP, number=QPS + 4)[0]
+        ctx.set(bench.dut.command.payload.as_value(), command)
+        ctx.set(bench.dut.command.valid, 1)
+        while not any(entry[:3] == ("requester", 4, QpAction.RESET) for entry in bench.log):
+            await ctx.tick()
+        ctx.set(port.valid, 1)
+        await ctx.tick()
+        ctx.set(port.valid, 0)
+        ready = 0
+        while not ready:
+            _, _, ready = await ctx.tick().sample(bench.dut.command.ready)
+        ctx.set(bench.dut.command.valid, 0)
+        await ctx.tick().repeat(60)
+        assert bench.events == [{"type": EventType.QP_REQ_ERR, "number": QPS + 2}]
+        assert await bench.command(ctx, Command.QUERY_QP, QPS + 2) == CommandStatus.OK
+        assert await bench.command(ctx, Command.CREATE_QP, 2 * QPS + 2, words=words) == CommandStatus.BAD_NUMBER
+        assert await bench.command(ctx, Command.CREATE_QP, 2 * QPS + 4, words=words) == CommandStatus.OK
+
+    bench.run(host)
+
+
 def test_a_completion_of_the_old_life_that_is_lost_late_does_not_touch_the_new_one():
     """It waits before the completion writer, which waits for the bus, when all tokens are out."""
     bench = Bench(drain=5)
