@@ -82,7 +82,7 @@ class Sdram(wiring.Component):
             {
                 "word": ceil_log2(chip.size // WORD),
                 "count": 9 + lane_bits,
-                "id": 4,
+                "id": len(self.axi.awid),
                 "write": 1,
                 "bridge": 1,
                 "good": 1,

@@ -24,7 +24,7 @@ class Axi:
         ctx.set(getattr(port, f"{channel}valid"), 0)
 
     async def read(self, ctx, address, beats):
-        port, number, data, answers = self.port, self.rng.randrange(16), b"", set()
+        port, number, data, answers = self.port, self.rng.randrange(1 << len(self.port.arid)), b"", set()
         await self._address(ctx, "ar", number, address, beats)
         for beat in range(beats):
             await pause(ctx, self.rng, 0.3)
@@ -42,7 +42,7 @@ class Axi:
         return data, answer
 
     async def write(self, ctx, address, data, strobes):
-        port, number = self.port, self.rng.randrange(16)
+        port, number = self.port, self.rng.randrange(1 << len(self.port.arid))
         beats = len(data) // self.lanes
         await self._address(ctx, "aw", number, address, beats)
         for beat in range(beats):
