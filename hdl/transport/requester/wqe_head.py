@@ -125,20 +125,25 @@ class WqeHead(wiring.Component):
             m.d.sync += Cat(rest, negative).eq(field["length"] - self.taken)
         m.d.sync += self.sized.eq(self.active & (self.arriving == WqeWord.SIZE))
 
-        mtu = Signal(LENGTH_BITS)
+        mtu, is_last = Signal(LENGTH_BITS), Signal()
         packets, partial = Signal(PSN_BITS), Signal()  # whole ones in the rest, and something behind them
+
+        def sizes(log):
+            some = rest[:log].any()
+            last = ~rest[log + 1 :].any() & ~(rest[log] & some)  # no more than a packet
+            return [mtu.eq(1 << log), packets.eq(rest[log:]), partial.eq(some), is_last.eq(last)]
+
         with m.Switch(self.path_mtu):
             for step in range(2, 6):
                 with m.Case(step):
-                    m.d.comb += [mtu.eq(128 << step), packets.eq(rest[7 + step :]), partial.eq(rest[: 7 + step].any())]
+                    m.d.comb += sizes(7 + step)
             with m.Default():
-                m.d.comb += [mtu.eq(256), packets.eq(rest[8:]), partial.eq(rest[:8].any())]
-        empty, fits, is_last = Signal(), Signal(), Signal()
+                m.d.comb += sizes(8)
+        empty, fits = Signal(), Signal()
         inlined = self.flags[SendFlag.INLINE.bit_length() - 1]
         m.d.comb += [
             empty.eq(rest == 0),
             fits.eq(rest <= Mux(self.large, 128 - SGE_OFFSET, 64 - SGE_OFFSET)),
-            is_last.eq(rest <= mtu),
             self.size.eq(Mux(is_last, rest, mtu)),
             self.inline.eq(self.atomic | (inlined & fits & ~empty & ~self.one_sided)),
             self.inline_words.eq(Mux(self.atomic, OPERANDS_LENGTH // 8, (rest[:7] + 7)[3:7])),
