@@ -2,9 +2,9 @@
 
 One arena of address space a process; pages take memory only when they are touched. Its first part is for buffers:
 bus pages lie in another order than the pages of the process (``page ^ MASK``), as scattered physical pages do, so that
-a translation that is left out or wrong shows. Its second part is for rings and tables, contiguous on the bus; the table
-of QPs alone takes 64 MiB of it for each adapter. Other memory of the process is made reachable with :func:`pin`, as
-registering it does.
+a translation that is left out or wrong shows. Its second part is for rings and tables, contiguous on the bus; a table
+of 16,384 QPs takes 32 MiB of it. Other memory of the process is made reachable with :func:`pin`, as registering it
+does.
 
 The arena knows no device. A simulation lists :func:`windows` and is told of later changes (:func:`subscribe`).
 """

@@ -344,6 +344,23 @@ def test_a_lost_completion_moves_the_qp_to_err_once():
     assert bench.events == [{"type": EventType.QP_FATAL, "number": QPS + 4}]
 
 
+async def destroy_while_an_error_is_reported(bench, ctx, qp):
+    """DESTROY_QP of the QP in place 4. When its tokens go an error of the one in place ``qp`` comes."""
+    port, command = bench.dut.responder_error, bench.dut.command
+    ctx.set(port.payload, {"qp": qp, "event": EventType.QP_REQ_ERR})
+    ctx.set(command.payload.as_value(), COMMAND.words(opcode=Command.DESTROY_QP, number=QPS + 4)[0])
+    ctx.set(command.valid, 1)
+    while not any(entry[:3] == ("requester", 4, QpAction.RESET) for entry in bench.log):
+        await ctx.tick()
+    ctx.set(port.valid, 1)
+    await ctx.tick()
+    ctx.set(port.valid, 0)
+    ready = 0
+    while not ready:
+        _, _, ready = await ctx.tick().sample(command.ready)
+    ctx.set(command.valid, 0)
+
+
 def test_an_error_of_the_old_life_does_not_touch_the_new_one():
     bench = Bench(drain=60)
     words = _words(state=QpState.RTS)
@@ -352,20 +369,7 @@ def test_an_error_of_the_old_life_does_not_touch_the_new_one():
         await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=words)
         del bench.log[:]
         # The report waits in the queue while the command runs, and is taken, and dropped, before the command ends.
-        port = bench.dut.responder_error
-        ctx.set(port.payload, {"qp": 4, "event": EventType.QP_REQ_ERR})
-        command = COMMAND.words(opcode=Command.DESTROY_QP, number=QPS + 4)[0]
-        ctx.set(bench.dut.command.payload.as_value(), command)
-        ctx.set(bench.dut.command.valid, 1)
-        while not any(entry[:3] == ("requester", 4, QpAction.RESET) for entry in bench.log):
-            await ctx.tick()
-        ctx.set(port.valid, 1)
-        await ctx.tick()
-        ctx.set(port.valid, 0)
-        ready = 0
-        while not ready:
-            _, _, ready = await ctx.tick().sample(bench.dut.command.ready)
-        ctx.set(bench.dut.command.valid, 0)
+        await destroy_while_an_error_is_reported(bench, ctx, 4)
         del bench.log[:]
         for _ in range(100):
             await ctx.tick()
@@ -384,20 +388,7 @@ def test_an_error_of_another_qp_does_not_change_whose_place_becomes_free():
         for place in (4, 2):
             assert await bench.command(ctx, Command.CREATE_QP, QPS + place, words=words) == CommandStatus.OK
         del bench.log[:]
-        port = bench.dut.responder_error
-        ctx.set(port.payload, {"qp": 2, "event": EventType.QP_REQ_ERR})
-        command = COMMAND.words(opcode=Command.DESTROY_QP, number=QPS + 4)[0]
-        ctx.set(bench.dut.command.payload.as_value(), command)
-        ctx.set(bench.dut.command.valid, 1)
-        while not any(entry[:3] == ("requester", 4, QpAction.RESET) for entry in bench.log):
-            await ctx.tick()
-        ctx.set(port.valid, 1)
-        await ctx.tick()
-        ctx.set(port.valid, 0)
-        ready = 0
-        while not ready:
-            _, _, ready = await ctx.tick().sample(bench.dut.command.ready)
-        ctx.set(bench.dut.command.valid, 0)
+        await destroy_while_an_error_is_reported(bench, ctx, 2)
         await ctx.tick().repeat(60)
         assert bench.events == [{"type": EventType.QP_REQ_ERR, "number": QPS + 2}]
         assert await bench.command(ctx, Command.QUERY_QP, QPS + 2) == CommandStatus.OK
