@@ -45,6 +45,12 @@ RECEIVE_BEATS = 2048
 RECEIVE_MAX = 1 << 18
 """Most bytes of it."""
 
+SWAP = 320
+"""Cycles in which a QP gets another one's slot, besides the memory's."""
+
+SWAPS_WAITED = 8
+"""QPs that come one after the other while what the wire brings must wait."""
+
 ATOMIC = 13
 """Cycles in which the wire brings an atomic."""
 
@@ -116,7 +122,8 @@ class Config:
         the bus moves in ``memory_latency`` and 16 cycles, and a burst, rounded up.
     receive_buffer : int or None
         Bytes of payload that are received and not yet written, a power of two. Derived: 2048 beats, the wire's time of
-        a dozen reads of host memory, or what it brings in 8 of the ``memory_latency``.
+        a dozen reads of host memory, or what it brings in 8 of the ``memory_latency``. Where QPs come and go, what it
+        brings while 8 of them come: a packet whose QP is away holds up all behind it.
     headers : int or None
         Packets between their turn and their payload's arrival, and their verdicts, a power of two from 4 to 64, 11
         cycles each. Derived: ``messages``; 64 cover 704 cycles, so beyond a latency of 312 small packets are slower.
@@ -270,8 +277,6 @@ class Config:
         size = self.data_width // 8
         moved = (self.memory_latency + READ_PATH) * size
         self._derive("transmit_buffer", _least_power(moved + BURST))
-        beats = max(RECEIVE_BEATS, _least_power(8 * self.memory_latency))
-        self._derive("receive_buffer", min(RECEIVE_MAX, size * beats))
         self._derive("headers", min(QUEUE_MAX, self.messages))
         self._derive("unanswered", min(QUEUE_MAX, max(16, _least_power(-(-self.memory_latency // PACKET)))))
         if self.udp_port is not None and not (isinstance(self.udp_port, int) and 0 < self.udp_port < 1 << 16):
@@ -286,6 +291,8 @@ class Config:
         _power_of_two("qps", self.qps, 2, 1 << INDEX_BITS)
         self._derive("slots", min(self.qps, SLOTS) if self.requests else self.qps)
         _power_of_two("slots", self.slots, 2, min(self.qps, SLOTS_MAX))
+        waits = SWAPS_WAITED * (self.memory_latency + SWAP) if self.swaps else 8 * self.memory_latency
+        self._derive("receive_buffer", min(RECEIVE_MAX, size * max(RECEIVE_BEATS, _least_power(waits))))
         if self.swaps and not self.requests:
             raise ValueError("swap_every, and more qps than slots, need requests")
         if self.slots < self.qps and self.slots < 4:

@@ -87,6 +87,14 @@ def test_what_follows_from_width_and_latency(data_width, memory_latency, derived
     assert config.transmit_buffer >= (memory_latency * data_width // 8) + 4096
 
 
+def test_what_comes_while_queue_pairs_come_finds_room():
+    """If QPs come and go, and if not."""
+    for width, latency, few, many in ((64, 128, 14, 15), (512, 128, 17, 18), (64, 16, 14, 15), (64, 1000, 16, 17)):
+        sizes = [Config(data_width=width, memory_latency=latency, qps=qps).receive_buffer for qps in (64, 128)]
+        assert sizes == [1 << few, 1 << many]
+    assert Config(swap_every=1000).receive_buffer == 1 << 15
+
+
 def test_what_is_given_counts():
     config = Config(data_width=512, memory_latency=1000, transmit_buffer=8192, headers=8, unanswered=32)
     assert (config.transmit_buffer, config.headers, config.unanswered) == (8192, 8, 32)
