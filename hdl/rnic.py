@@ -485,11 +485,10 @@ class Rnic(wiring.Component):
             send.request_done.eq(self._transmitter.request_done),
         ]
         link(m, commands.timers, send.timers)
-        link(m, commands.bring, manager.bring)
         link(m, manager.token, commands.token)
-        names = ("grant", "forget", "forget_slot", "opens", "attribute_row")
+        names = ("bring", "bring_index", "bring_create", "grant", "forget", "forget_slot", "opens", "attribute_row")
         connect_signals(m, commands, manager, *names)
-        names = ("status", "again", "wants", "working", "closed", "closed_qp", "directory_ready")
+        names = ("brought", "status", "wants", "done", "closed", "closed_qp", "directory_ready")
         connect_signals(m, manager, commands, *names, "attribute_word", "attribute_data", "attribute_write")
         for block in (self._lookup, send):
             connect_signals(m, manager, block, "closed", "closed_qp")

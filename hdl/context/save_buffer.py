@@ -15,8 +15,9 @@ __all__ = ["SaveBuffer"]
 class SaveBuffer(wiring.Component):
     """Collects the sections of one QP, which come side by side, and gives them as a record.
 
-    A word is taken each cycle; of several sections that have one, the first. A word of the record comes each cycle, but
-    for 2 behind the header and 1 before the checksum.
+    A word of one section is taken each cycle. Behind its last word the first other one that has a word follows at once,
+    or a cycle after it had none. A word of the record comes each cycle, but for 2 behind the header and 1 before the
+    checksum.
 
     Parameters
     ----------
@@ -31,8 +32,8 @@ class SaveBuffer(wiring.Component):
         Of each section.
     begin : 1
         Strobe, while not ``busy``: forget what is here.
-    full, wake : 1
-        All sections are here; the QP must come back by itself.
+    given, full, wake : a bit each section, 1, 1
+        It is here; all are; the QP must come back by itself.
     go, index : 1, QP index
         Strobe, while ``full``: give the record of this QP.
     words
@@ -51,6 +52,7 @@ class SaveBuffer(wiring.Component):
             {
                 "saved": In(stream.Signature(SavedWord)).array(count),
                 "begin": In(1),
+                "given": Out(count),
                 "full": Out(1),
                 "wake": Out(1),
                 "go": In(1),
@@ -64,36 +66,41 @@ class SaveBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         count = len(self.limits)
-        starts = [sum(self.limits[:number]) for number in range(count)]
+        starts = Array(sum(self.limits[:number]) for number in range(count))
         m.submodules.store = store = Ram(WORD_BITS, sum(self.limits))
-        counts = [Signal(range(limit + 1), name=f"count_{number}") for number, limit in enumerate(self.limits)]
-        place = Array(Signal.like(store.w_addr, name=f"place_{number}") for number in range(count))
-        done = Signal(count)
-        m.d.comb += self.full.eq(done.all())
+        counts = Array(Signal(range(limit + 1), name=f"count_{number}") for number, limit in enumerate(self.limits))
+        m.d.comb += self.full.eq(self.given.all())
 
-        # One of those that have a word.
-        before = Const(0, 1)
-        for number, port in enumerate(self.saved):
-            mine = Signal(name=f"takes_{number}")
-            m.d.comb += [mine.eq(port.valid & ~before), port.ready.eq(~before)]
-            with m.If(mine):
-                m.d.comb += [
-                    store.w_addr.eq(place[number]),
-                    store.w_data.eq(port.payload.data),
-                    store.w_en.eq(1),
-                ]
-                m.d.sync += [
-                    counts[number].eq(counts[number] + 1),
-                    place[number].eq(place[number] + 1),
-                    done[number].eq(port.payload.last),
-                    self.words.eq(self.words + 1),
-                    self.wake.eq(self.wake | (port.payload.last & port.payload.wake)),
-                ]
-            before = before | port.valid
+        # Whose words come is a register, so that no owner waits for what another one says.
+        chosen = Signal(range(count))
+        offers, word = Signal(count), Signal.like(self.saved[0].payload)
+        comes, rest = Signal(), Signal(count)
+        m.d.comb += [
+            offers.eq(Cat(port.valid for port in self.saved)),
+            comes.eq(offers.bit_select(chosen, 1)),
+            word.eq(Array(port.payload for port in self.saved)[chosen]),
+            rest.eq(offers & ~(1 << chosen)),
+            *(port.ready.eq(chosen == number) for number, port in enumerate(self.saved)),
+        ]
+        m.d.sync += [
+            store.w_addr.eq(starts[chosen] + counts[chosen]),
+            store.w_data.eq(word.data),
+            store.w_en.eq(comes),
+        ]
+        with m.If(comes):
+            m.d.sync += [
+                counts[chosen].eq(counts[chosen] + 1),
+                self.given.bit_select(chosen, 1).eq(word.last),
+                self.words.eq(self.words + 1),
+                self.wake.eq(self.wake | (word.last & word.wake)),
+            ]
+        with m.If(~comes | word.last):
+            for number in reversed(range(count)):
+                with m.If(rest[number]):
+                    m.d.sync += chosen.eq(number)
         with m.If(self.begin):
-            m.d.sync += [done.eq(0), self.words.eq(HEADER_WORDS + 1), self.wake.eq(0)]
+            m.d.sync += [self.given.eq(0), self.words.eq(HEADER_WORDS + 1), self.wake.eq(0)]
             m.d.sync += [value.eq(0) for value in counts]
-            m.d.sync += [value.eq(start) for value, start in zip(place, starts, strict=True)]
 
         header = Signal(self._header)
         m.d.comb += [header.words.eq(self.words), *(header.counts[n].eq(value) for n, value in enumerate(counts))]

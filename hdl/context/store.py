@@ -40,8 +40,8 @@ class QpStore(wiring.Component):
         Of each section.
     collect : 1
         Strobe, while not ``writing``: a QP begins to give its state away.
-    full, wake : 1
-        It has; and it must come back by itself.
+    given, full, wake : a bit each section, 1, 1
+        What has been given away; all has; the QP must come back by itself.
     write, write_index : 1, QP index
         Strobe, while ``full``: its record goes to memory.
     writing, write_failed : 1
@@ -76,6 +76,7 @@ class QpStore(wiring.Component):
                 "saved": In(stream.Signature(SavedWord)).array(count),
                 "loaded": Out(stream.Signature(WORD_BITS)).array(count),
                 "collect": In(1),
+                "given": Out(count),
                 "full": Out(1),
                 "wake": Out(1),
                 "write": In(1),
@@ -125,6 +126,7 @@ class QpStore(wiring.Component):
         whole = Signal()
         m.d.comb += [
             save.begin.eq(self.collect),
+            self.given.eq(save.given),
             self.full.eq(save.full),
             self.wake.eq(save.wake),
             save.go.eq(self.write),

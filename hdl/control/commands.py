@@ -75,14 +75,13 @@ class Commands(wiring.Component):
         if the QP is in SQD, and changes nothing.
     timers : stream of ``QpControl``; sending : 1
         With ``swaps``: SAVE and LOAD; and whether QP ``closed_qp`` has requests on the transmit path.
-    bring, slot, status, again, grant, wants, working, forget, forget_slot, opens, reported
-        With ``swaps``, of a :class:`.slot_keeper.SlotKeeper`: a QP has the slot, and so the tokens and attributes, that
-        it says. It has its turn between two commands, or when a command needs a QP's slot. ``reported`` is its
-        ``reports``.
+    bring, bring_index, bring_create, brought, slot, status, wants, grant, done, forget, forget_slot, opens, reported
+        With ``swaps``, of a :class:`.slot_keeper.SlotKeeper`: it has tokens and attributes for one job between two
+        commands, or when a command needs a QP's slot. ``reported`` is its ``reports``.
     closed, closed_qp : 1, 12
         With ``swaps``: the keeper's. While a QP is closed what was reported goes before all else.
     token : stream of ``QpControl``; attribute_word, attribute_data, attribute_write, attribute_row
-        With ``swaps``: what the keeper says, and the attributes of slot ``closed_qp``, while it is ``working``.
+        With ``swaps``: what the keeper says, and the attributes of slot ``closed_qp``, with ``grant``.
     directory_ready : 1
         With ``swaps``: the directory of QPs is empty, as after a reset.
     completions_move : 1
@@ -100,13 +99,15 @@ class Commands(wiring.Component):
         swap = {
             "timers": Out(token),
             "sending": In(1),
-            "bring": Out(stream.Signature(data.StructLayout({"index": range(self.table), "create": 1}))),
+            "bring": Out(1),
+            "bring_index": Out(range(self.table)),
+            "bring_create": Out(1),
+            "brought": In(1),
             "slot": In(range(qps)),
             "status": In(CommandStatus),
-            "again": In(1),
-            "grant": Out(1),
             "wants": In(1),
-            "working": In(1),
+            "grant": Out(1),
+            "done": In(1),
             "forget": Out(1),
             "forget_slot": Out(range(qps)),
             "opens": Out(1),
@@ -283,7 +284,8 @@ class Commands(wiring.Component):
                     m.next = "DECODE"
                 if self.swaps:
                     with m.Elif(self.wants & ~self.closed):
-                        m.next = "GRANT"
+                        m.d.sync += self.grant.eq(1)
+                        m.next = "GRANTED"
 
             with m.State("DECODE"):
                 m.d.sync += [
@@ -305,7 +307,10 @@ class Commands(wiring.Component):
                     with m.Case(Plan.INVALIDATE):
                         m.next = "INVALIDATE"
                     with m.Default():
-                        m.next = "BRING" if self.swaps else "WHOSE"
+                        m.next = "WHOSE"
+                        if self.swaps:
+                            m.d.sync += [self.grant.eq(1), self.bring.eq(1)]
+                            m.next = "GRANTED"
 
             # Whose is the place that the low bits of the number say? A new QP may take an empty one.
             with m.State("WHOSE"):
@@ -489,8 +494,8 @@ class Commands(wiring.Component):
     def _connect_keeper(self, m, contexts, tokens, reports, number):
         """What the keeper of slots is told, and what it does while it has its turn."""
         m.d.comb += [
-            self.bring.payload.index.eq(number),
-            self.bring.payload.create.eq(self.command.payload.opcode == Command.CREATE_QP),
+            self.bring_index.eq(self.command.payload.number),
+            self.bring_create.eq(self.command.payload.opcode == Command.CREATE_QP),
             self.forget_slot.eq(number),
             self.reported.eq(~reports.empty),
             self.attribute_row.eq(contexts.row),
@@ -508,24 +513,16 @@ class Commands(wiring.Component):
             ]
 
     def _grant(self, m, number, result, whose):
-        """States in which the keeper of slots has its turn."""
-        with m.State("GRANT"):
-            m.d.comb += self.grant.eq(1)
-            m.next = "GRANTED"
-        with m.State("GRANTED"):
-            m.d.comb += self.grant.eq(self.working)
-            with m.If(~self.working):
-                m.next = "IDLE"
-        with m.State("BRING"):
-            m.d.comb += [self.grant.eq(1), self.bring.valid.eq(1)]
-            with m.If(self.bring.ready):
-                m.d.sync += number.eq(self.slot)
+        """The keeper of slots has its turn. Without what it was asked for the command begins anew."""
+        with m.State("GRANTED"), m.If(self.done):
+            m.d.sync += self.grant.eq(0)
+            m.next = "IDLE"
+            with m.If(self.brought):
+                m.d.sync += [self.bring.eq(0), number.eq(self.slot)]
                 m.next = "BROUGHT"
                 with m.If(self.status != CommandStatus.OK):
                     m.d.sync += result.eq(self.status)
                     m.next = "FINISH"
-            with m.Elif(self.again):
-                m.next = "IDLE"
         with m.State("BROUGHT"):
             m.d.comb += whose.eq(1)
             m.next = "WHOSE"

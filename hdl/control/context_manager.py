@@ -1,7 +1,7 @@
 """Queue pairs in slots and in host memory: instances and connections, no logic."""
 
-from amaranth.hdl import Module
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Cat, Module
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.commands import CommandStatus
@@ -22,7 +22,7 @@ from ..wire.packet_header import ReceiveHeader
 from .context_words import ContextWords
 from .doorbell_slots import DoorbellSlots
 from .forced_swaps import ForcedSwaps
-from .sections import BLOCKS, limits
+from .sections import BLOCKS, COMPLETING, limits
 from .slot_keeper import SlotKeeper
 
 __all__ = ["ContextManager"]
@@ -44,8 +44,8 @@ class ContextManager(wiring.Component):
         Packets, see :class:`verbena.hdl.transport.receive.packet_slots.PacketSlots`.
     sq, rq, push, slot_sq, slot_rq, slot_push
         Doorbells and pushed words, see :class:`.doorbell_slots.DoorbellSlots`.
-    bring, slot_found, status, again, grant, wants, working, forget, forget_slot, opens, reports, moves, serving, room,
-    token, closed, closed_qp, event, timer
+    bring, bring_index, bring_create, brought, slot_found, status, wants, grant, done, forget, forget_slot, opens,
+    reports, moves, serving, room, token, closed, closed_qp, event, timer
         See :class:`.slot_keeper.SlotKeeper`; ``slot_found`` is its ``slot``.
     attribute_word, attribute_data, attribute_write, attribute_row
         See :class:`.context_words.ContextWords`.
@@ -77,13 +77,15 @@ class ContextManager(wiring.Component):
                 "slot_sq": Out(stream.Signature(PushDoorbell)),
                 "slot_rq": Out(stream.Signature(RingIndex)),
                 "slot_push": Out(stream.Signature(PushWord)),
-                "bring": In(stream.Signature(data.StructLayout({"index": range(qps), "create": 1}))),
+                "bring": In(1),
+                "bring_index": In(range(qps)),
+                "bring_create": In(1),
+                "brought": Out(1),
                 "slot_found": Out(range(slots)),
                 "status": Out(CommandStatus),
-                "again": Out(1),
-                "grant": In(1),
                 "wants": Out(1),
-                "working": Out(1),
+                "grant": In(1),
+                "done": Out(1),
                 "forget": In(1),
                 "forget_slot": In(range(slots)),
                 "opens": In(1),
@@ -182,6 +184,7 @@ class ContextManager(wiring.Component):
         connect_signals(m, keeper, store, "collect", "write", "read", "whole", "back")
         m.d.comb += [
             store.base.eq(self.base),
+            keeper.completed.eq(Cat(store.given[1 + BLOCKS.index(name)] for name in COMPLETING).all()),
             store.write_index.eq(keeper.index),
             store.read_index.eq(keeper.index),
         ]
@@ -210,12 +213,11 @@ class ContextManager(wiring.Component):
         ]
 
         # -- Commands.
-        wiring.connect(m, wiring.flipped(self.bring), keeper.bring)
         wiring.connect(m, keeper.token, wiring.flipped(self.token))
         wiring.connect(m, keeper.event, wiring.flipped(self.event))
-        names = ("grant", "forget", "forget_slot", "opens", "reports", "moves", "serving", "room")
-        connect_signals(m, self, keeper, *names)
-        names = ("status", "again", "wants", "working", "closed", "closed_qp", "count_qp_fetches")
+        names = ("bring", "bring_index", "bring_create", "grant", "forget", "forget_slot", "opens", "reports", "moves")
+        connect_signals(m, self, keeper, *names, "serving", "room")
+        names = ("brought", "status", "wants", "done", "closed", "closed_qp", "count_qp_fetches")
         connect_signals(m, keeper, self, *names)
         m.d.comb += [self.slot_found.eq(keeper.slot), self.idle.eq(keeper.idle & wanted.empty)]
         if c.swap_every:

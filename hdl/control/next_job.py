@@ -46,8 +46,6 @@ class NextJob(wiring.Component):
         Who asks. They ask until their job is done.
     wanted : stream of QP index
         Taken with its job.
-    others : 1
-        There is a job, besides that of a command.
     o : stream of ``{kind, index}``
         ``JobKind``, and the QP; the QP of an EVICT is not told.
     """
@@ -65,7 +63,6 @@ class NextJob(wiring.Component):
                 "packet": In(1),
                 "packet_index": In(index),
                 "wanted": In(stream.Signature(index)),
-                "others": Out(1),
                 "o": Out(stream.Signature(data.StructLayout({"kind": JobKind, "index": index}))),
             }
         )
@@ -74,10 +71,7 @@ class NextJob(wiring.Component):
         m = Module()
         packets = Signal(range(PACKETS + 1))  # that had their turn while somebody was wanted
         kind, index = self.o.payload.kind, self.o.payload.index
-        m.d.comb += [
-            self.others.eq(self.lost | self.evict | self.packet | self.wanted.valid),
-            self.o.valid.eq(self.others | self.command),
-        ]
+        m.d.comb += self.o.valid.eq(self.lost | self.command | self.evict | self.packet | self.wanted.valid)
         with m.If(self.lost):
             m.d.comb += [kind.eq(JobKind.LOST), index.eq(self.lost_index)]
         with m.Elif(self.command):

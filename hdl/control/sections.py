@@ -13,7 +13,7 @@ from ..transport.requester.requester_context import RequesterContext
 from ..transport.responder.responder import ResponderState
 from .context_words import ATTRIBUTE_WORDS
 
-__all__ = ["BLOCKS", "limits"]
+__all__ = ["BLOCKS", "COMPLETING", "limits"]
 
 BLOCKS = (
     "responder",
@@ -28,6 +28,9 @@ BLOCKS = (
 )
 """The blocks that have state of a QP, in the order in which they get it back: the way of LOAD to acknowledger and
 READ/atomic responder is the longest."""
+
+COMPLETING = ("completer", "acknowledger")
+"""Those of them whose completions go to CQs."""
 
 
 def _words(shape):

@@ -33,6 +33,8 @@ class SlotKeeper(wiring.Component):
     *A QP comes*: its record is read while another QP leaves. Its attributes are written, the token LOAD goes, the
     directory tells, and its doorbells ring as the driver's part of its record says.
 
+    A job is chosen, and then waits for ``grant``: a command that comes meanwhile is next.
+
     A QP that is wanted, and has its slot, has its doorbells rung as well: who wants it may have met it on its way. If
     the bus does not give them the QP is wanted once more.
 
@@ -50,19 +52,18 @@ class SlotKeeper(wiring.Component):
 
     Members
     -------
-    grant : 1
-        Tokens and attributes may be used, and go on to be until the job is done.
-    wants, working : 1
-        There is a job, besides that of a command; one is being done.
-    bring : stream of ``{index, create}``
-        Of a command: taken when its QP has its slot, or cannot have one. With ``create`` a QP that does not exist has a
-        slot from then on.
-    slot, status : slot, ``CommandStatus``
-        With ``bring.ready``.
-    again : 1
-        Strobe: something was done for ``bring``, or for another QP. What was reported meanwhile goes first.
+    wants, grant : 1
+        There is a job; tokens and attributes may be used for it, from ``grant`` to ``done``.
+    done : 1
+        Strobe: a job has been done.
+    bring, bring_index, bring_create : 1, QP index, 1
+        A command needs the slot of this QP. It stands until ``brought``; with ``bring_create`` a QP that does not exist
+        has a slot from then on.
+    brought, slot, status : 1, slot, ``CommandStatus``
+        With ``done``: the QP of ``bring`` has this slot, or cannot have one. If not ``brought`` something was done for
+        it, or for another QP. What was reported meanwhile goes first.
     forget, forget_slot : 1, slot
-        Strobe, while not ``working``: the QP there exists no more.
+        Strobe, while not ``grant``: the QP there exists no more.
     packet, packet_index : 1, QP index
         A packet waits for it.
     wanted : stream of QP index; want : stream of ``{qpn, member}``
@@ -73,8 +74,8 @@ class SlotKeeper(wiring.Component):
         Nothing of the QP in that slot may begin. It stays until ``opens``.
     opens : 1
         Nothing that was reported is still to be done.
-    reports, moves : 1
-        Something has been reported; completions move.
+    reports, moves, completed : 1
+        Something has been reported; completions move; of the QP that gives its state away no more will begin.
     serving : 1
         READs or atomics of the peer of ``closed_qp`` are released and not answered, as of 2 cycles ago.
     room : 1
@@ -110,13 +111,15 @@ class SlotKeeper(wiring.Component):
         change = stream.Signature(data.StructLayout({"qpn": index, "member": 1}))
         super().__init__(
             {
-                "grant": In(1),
                 "wants": Out(1),
-                "working": Out(1),
-                "bring": In(stream.Signature(data.StructLayout({"index": index, "create": 1}))),
+                "grant": In(1),
+                "done": Out(1),
+                "bring": In(1),
+                "bring_index": In(index),
+                "bring_create": In(1),
+                "brought": Out(1),
                 "slot": Out(slot),
                 "status": Out(CommandStatus),
-                "again": Out(1),
                 "forget": In(1),
                 "forget_slot": In(slot),
                 "packet": In(1),
@@ -128,6 +131,7 @@ class SlotKeeper(wiring.Component):
                 "opens": In(1),
                 "reports": In(1),
                 "moves": In(1),
+                "completed": In(1),
                 "serving": In(1),
                 "room": In(1),
                 "token": Out(stream.Signature(QpControl)),
@@ -181,8 +185,10 @@ class SlotKeeper(wiring.Component):
             m.d.comb += table.used[number].eq(self.used[number])
 
         # -- The job: whom it is for, and what has been done.
-        index = Signal(range(self.qps))
-        for_command, for_wanted, fresh, forces, returns = (Signal() for _ in range(5))
+        kind, index = Signal(JobKind), Signal(range(self.qps))
+        for_command, for_wanted, forces = (Signal() for _ in range(3))
+        here, away, fresh, returns = (Signal() for _ in range(4))
+        written = Signal()  # it is the QP whose record was written last
         target, has_target = Signal(range(self.slots)), Signal()
         had_timer = Signal()  # its timer ran while it was away
         own = table.looked  # who is, or was, in slot `closed_qp`
@@ -197,8 +203,10 @@ class SlotKeeper(wiring.Component):
             finder.answered.eq(self.answered),
             finder.row.eq(self.row),
             finder.changed.eq(self.changed),
-            self.status.eq(CommandStatus.OK),
-            self.slot.eq(finder.slot),
+            for_command.eq(kind == JobKind.COMMAND),
+            for_wanted.eq(kind == JobKind.WANTED),
+            forces.eq(kind == JobKind.EVICT),
+            self.slot.eq(target),
             self.index.eq(index),
             self.token.payload.qp.eq(self.closed_qp),
             tells.eq(tell_want | tell_timer),
@@ -229,6 +237,10 @@ class SlotKeeper(wiring.Component):
             m.d.sync += lost.eq(qp)
             m.next = "LOST"
 
+        with m.If(~self.completed):
+            m.d.sync += left.eq(QUIET)
+        with m.Elif(self.moves & (left != 0)):
+            m.d.sync += left.eq(left - 1)
         with m.If(self.opens):
             m.d.sync += self.closed.eq(0)
         with m.If(self.forget):
@@ -244,62 +256,75 @@ class SlotKeeper(wiring.Component):
         m.d.comb += [
             next_job.lost.eq(missing),
             next_job.lost_index.eq(self.written_index),
-            next_job.command.eq(self.bring.valid),
-            next_job.command_index.eq(self.bring.payload.index),
+            next_job.command.eq(self.bring),
+            next_job.command_index.eq(self.bring_index),
             next_job.evict.eq(self.evict.valid if self.forced else 0),
             next_job.packet.eq(self.packet),
             next_job.packet_index.eq(self.packet_index),
-            self.wants.eq(rung & next_job.others),
-            self.idle.eq(rung & ~wrote & ~self.working & ~self.packet & ~self.wanted.valid),
         ]
         with m.FSM() as fsm:
-            m.d.comb += self.working.eq(~fsm.ongoing("IDLE"))
+            m.d.comb += [
+                self.wants.eq(fsm.ongoing("ASK")),
+                self.done.eq(fsm.ongoing("DONE")),
+                self.idle.eq(fsm.ongoing("IDLE") & rung & ~wrote & ~self.packet & ~self.wanted.valid),
+            ]
             with m.State("IDLE"):
-                m.d.comb += next_job.o.ready.eq(self.grant & rung & ~self.closed)
+                m.d.comb += next_job.o.ready.eq(rung & ~self.closed)
                 m.d.sync += [
-                    for_command.eq(job.kind == JobKind.COMMAND),
-                    for_wanted.eq(job.kind == JobKind.WANTED),
-                    forces.eq(job.kind == JobKind.EVICT),
+                    kind.eq(job.kind),
+                    index.eq(job.index),
                     fresh.eq(0),
                     returns.eq(0),
                     has_target.eq(0),
                     had_timer.eq(0),
+                    self.brought.eq(0),
+                    self.status.eq(CommandStatus.OK),
                 ]
                 with m.If(~self.writing & ~self.write_failed):
                     m.d.sync += wrote.eq(0)
                 with m.If(next_job.o.valid & next_job.o.ready):
-                    with m.If(job.kind == JobKind.LOST):
-                        lose(job.index)
+                    m.next = "ASK"
+            with m.State("ASK"):
+                with m.If(self.grant):
+                    m.next = "FIND"
+                    with m.If(kind == JobKind.LOST):
+                        lose(index)
                     if self.forced:
-                        with m.Elif(job.kind == JobKind.EVICT):
+                        with m.Elif(forces):
                             m.d.sync += self.closed_qp.eq(self.evict.payload)
                             m.next = "LOOK"
-                    with m.Else():
-                        m.d.sync += index.eq(job.index)
-                        m.next = "FIND"
+            with m.State("DONE"):
+                m.next = "IDLE"
 
             # -- Where is it?
             with m.State("FIND"):
                 m.d.comb += finder.valid.eq(1)
-                with m.If(finder.here):
-                    with m.If(for_command):
-                        m.d.comb += self.bring.ready.eq(1)
-                    m.next = "IDLE"
+                m.d.sync += [
+                    here.eq(finder.here),
+                    away.eq(finder.away),
+                    written.eq(self.written_index == index),
+                    target.eq(finder.slot),
+                    had_timer.eq(finder.away & finder.timer),
+                ]
+                with m.If(finder.here | finder.away | finder.absent):
+                    m.next = "FOUND"
+            with m.State("FOUND"):
+                with m.If(here):
+                    m.d.sync += self.brought.eq(for_command)
+                    m.next = "DONE"
                     with m.If(for_wanted):
-                        m.d.sync += target.eq(finder.slot)
                         m.next = "PEEK"
-                with m.Elif(finder.absent):
-                    m.next = "IDLE"
-                    with m.If(for_command & self.bring.payload.create):
+                with m.Elif(~away):
+                    m.next = "DONE"
+                    with m.If(for_command & self.bring_create):
                         m.d.sync += fresh.eq(1)
                         m.next = "CHOOSE"
                     with m.Elif(for_command):
-                        m.d.comb += [self.bring.ready.eq(1), self.status.eq(CommandStatus.BAD_NUMBER)]
-                with m.Elif(finder.away & ~(wrote & (self.written_index == index)) & ~self.reading):
+                        m.d.sync += [self.brought.eq(1), self.status.eq(CommandStatus.BAD_NUMBER)]
+                with m.Elif(~(wrote & written) & ~self.reading):
                     m.d.comb += [self.read.eq(1), self.whole.eq(1)]
-                    m.d.sync += had_timer.eq(finder.timer)
                     m.next = "CHOOSE"
-                with m.Elif(finder.away & missing):
+                with m.Elif(missing):
                     lose(index)
                 with m.Elif(~self.writing & ~self.write_failed):
                     m.d.sync += wrote.eq(0)
@@ -311,7 +336,7 @@ class SlotKeeper(wiring.Component):
                     m.next = "PEEKED"
             with m.State("PEEKED"):
                 with m.If(~self.reading):
-                    m.next = "IDLE"
+                    m.next = "DONE"
                     with m.If(self.bad):  # once more
                         m.d.sync += [tell_want.eq(1), self.want.payload.qpn.eq(index)]
                         m.next = "TELL"
@@ -346,7 +371,7 @@ class SlotKeeper(wiring.Component):
                     if self.forced:
                         with m.If(forces):
                             m.d.comb += [self.evict.ready.eq(1), self.evict_skip.eq(1)]
-                            m.next = "IDLE"
+                            m.next = "DONE"
                 with m.Elif(~self.writing):
                     with m.If(missing):  # before it is forgotten that it failed
                         lose(self.written_index)
@@ -356,12 +381,9 @@ class SlotKeeper(wiring.Component):
                         m.next = "SAVE"
             with m.State("SAVE"):
                 m.d.comb += [self.token.valid.eq(1), self.token.payload.action.eq(QpAction.SAVE)]
-                m.d.sync += left.eq(QUIET)
                 with m.If(self.token.ready):
                     m.next = "SAVED"
             with m.State("SAVED"):
-                with m.If(self.moves & (left != 0)):
-                    m.d.sync += left.eq(left - 1)
                 with m.If(self.full & ~self.attributes_busy):
                     with m.If(self.reports):
                         m.d.comb += [self.write.eq(1), self.index.eq(own)]
@@ -402,7 +424,7 @@ class SlotKeeper(wiring.Component):
                     if self.forced:
                         with m.If(forces):
                             m.d.comb += self.evict.ready.eq(1)
-                            m.next = "IDLE"
+                            m.next = "DONE"
 
             # -- Something was reported: the QP comes back to its slot. What was read of another one is dropped.
             with m.State("RETURN"):
@@ -468,8 +490,7 @@ class SlotKeeper(wiring.Component):
                 m.next = "TELL"
             with m.State("TELL"):
                 with m.If(~tells):
-                    m.d.comb += self.again.eq(for_command)
-                    m.next = "IDLE"
+                    m.next = "DONE"
                     if self.forced:
                         with m.If(forces):  # it has returned
                             m.d.comb += [self.evict.ready.eq(1), self.evict_skip.eq(1)]
@@ -491,12 +512,10 @@ class SlotKeeper(wiring.Component):
                     m.next = "FORGOTTEN"
             with m.State("FORGOTTEN"):
                 with m.If(~tells & ~self.attributes_busy):
-                    m.next = "IDLE"
+                    m.next = "DONE"
                     if self.forced:
                         with m.If(forces):
                             m.d.comb += [self.evict.ready.eq(1), self.evict_skip.eq(1)]
                     with m.If(for_command & (lost == index)):
-                        m.d.comb += [self.bring.ready.eq(1), self.status.eq(CommandStatus.BUS_ERROR)]
-                    with m.Else():
-                        m.d.comb += self.again.eq(for_command)
+                        m.d.sync += [self.brought.eq(1), self.status.eq(CommandStatus.BUS_ERROR)]
         return m

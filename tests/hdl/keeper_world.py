@@ -16,7 +16,7 @@ __all__ = ["Bench", "World"]
 
 DIRECTORY = ("answered", "row", "changed")
 SAMPLED = (
-    *("working", "wants", "slot", "status", "again", "closed", "closed_qp", "place", "place_index", "idle"),
+    *("wants", "done", "brought", "slot", "status", "closed", "closed_qp", "place", "place_index", "idle"),
     *("attributes_save", "attributes_load", "attributes_clear"),
     *("collect", "write", "index", "read", "whole", "back", "count_qp_fetches"),
 )
@@ -87,6 +87,7 @@ class World:
         # What others do.
         self.turn = "idle"
         self.command, self.result = None, None  # (QP, create)
+        self.asks = False  # the command waits for its QP's slot
         self.packet = None
         self.reported = 0
         self.works = None  # slots whose QPs do something; None: all
@@ -107,7 +108,7 @@ class World:
         self.timer_of = lambda qp: 0
         self.timer, self.phase = 0, 0
         self.past = []  # `closed_qp`
-        self.quiet = 0
+        self.completed, self.quiet = 1, 0
         self.stall = 0.3
         self.creating = None
 
@@ -151,21 +152,19 @@ class World:
         quiet = 0
         while quiet < 8:
             await self.step(ctx)
-            quiet = quiet + 1 if self.now.idle and not self.now.working and not self.closed else 0
-            assert not (self.now.idle and (self.now.working or self.wanted or self.packet is not None))
+            quiet = quiet + 1 if self.now.idle and not self.closed else 0
+            assert not (self.now.idle and (self.turn != "idle" or self.wanted or self.packet is not None))
 
     def roll(self):
         return self.rng.random() >= self.stall
 
     async def step(self, ctx):
         dut, rng = self.dut, self.rng
-        working = ctx.get(dut.working)
         closed, closed_qp = ctx.get(dut.closed), ctx.get(dut.closed_qp)
         # -- Commands.
-        grant = {"idle": 0, "grant": 1, "granted": working, "bring": 1}[self.turn]
-        assert grant or not working
-        opens = int(self.turn == "idle" and not self.reported)
-        forgets = self.forget is not None and self.turn == "idle" and not working
+        grant = int(self.turn == "granted")
+        opens = int(not grant and not self.reported)
+        forgets = self.forget is not None and not grant
         for name, value in (
             ("grant", grant),
             ("opens", opens),
@@ -173,6 +172,7 @@ class World:
             ("forget_slot", self.forget or 0),
             ("reports", int(self.reported > 0)),
             ("moves", int(self.roll())),
+            ("completed", self.completed),
             ("room", self.room),
             ("packet", int(self.packet is not None)),
             ("packet_index", self.packet or 0),
@@ -191,8 +191,9 @@ class World:
             ctx.set(getattr(dut, name), value)
         moves = ctx.get(dut.moves)
         asked, create = self.command or (0, 0)
-        ctx.set(dut.bring.valid, self.turn == "bring")
-        ctx.set(dut.bring.payload, {"index": asked, "create": create})
+        ctx.set(dut.bring, self.asks)
+        ctx.set(dut.bring_index, asked)
+        ctx.set(dut.bring_create, create)
         ctx.set(dut.wanted.valid, bool(self.wanted))
         ctx.set(dut.wanted.payload, self.wanted[0] if self.wanted else 0)
         if self.forced:
@@ -225,7 +226,7 @@ class World:
         new = Value.cast(dut.new)
         ports = [getattr(dut, name) for name in SAMPLED]
         ports += [port for name in STREAMS for port in (getattr(dut, name).valid, getattr(dut, name).payload)]
-        ports += [dut.bring.ready, dut.wanted.ready, dut.new.here, dut.new.known, dut.new.slot, dut.new.away, new]
+        ports += [dut.wanted.ready, dut.new.here, dut.new.known, dut.new.slot, dut.new.away, new]
         if self.forced:
             ports += [dut.evict.ready, dut.evict_skip]
         sampled = (await ctx.tick().sample(*ports))[2:]
@@ -233,18 +234,20 @@ class World:
         rest = sampled[len(SAMPLED) :]
         taken = {name: rest[2 * number + 1] for number, name in enumerate(STREAMS) if rest[2 * number] and ready[name]}
         rest = rest[2 * len(STREAMS) :]
-        brought, took, here, known, slot, away, bits = rest[:7]
+        took, here, known, slot, away, bits = rest[:6]
         self.closed = now.closed
 
         # -- Tokens and attributes.
         self.full_in, full_in = max(0, self.full_in - 1), self.full_in
         if full_in == 1:
             self.full = 1
+        if full_in and (full_in == 1 or rng.random() < 0.1):
+            self.completed = 1
         self.busy = max(0, self.busy - 1)
         if now.collect:
             assert self.writing == 0
             assert not served
-            self.full = 0
+            self.full = self.completed = 0
         if now.attributes_save:
             assert self.attributes[now.closed_qp] == self.content[now.closed_qp][0]
             self.busy = rng.randint(1, 12)
@@ -256,8 +259,7 @@ class World:
             assert self.busy == 0
             self.busy = rng.randint(1, 3)
             self.attributes.pop(now.closed_qp)
-        if moves:
-            self.quiet += 1
+        self.quiet = self.quiet + moves if self.completed else 0
         if "token" in taken:
             token = taken["token"]
             assert (token.qp, now.closed, token.psn) == (now.closed_qp, 1, 0)
@@ -267,7 +269,6 @@ class World:
                 self.full_in = rng.randint(1, 20)
                 self.wake = int(self.wakes(self.saved[0]))
                 self.timer, self.phase = self.timer_of(self.saved[0]), rng.randrange(4)
-                self.quiet = 0
             else:
                 assert token.action == QpAction.LOAD
                 assert self.busy == 0
@@ -369,8 +370,8 @@ class World:
             self.wanted.pop(0)
         if self.packet is not None and self.rows.get(self.packet, ("here",))[0] == "here":
             self.packet = None
-        if self.forced and rest[7]:
-            self.evicted.append((self.evict, bool(rest[8])))
+        if self.forced and rest[6]:
+            self.evicted.append((self.evict, bool(rest[7])))
             self.evict = None
 
         # -- Commands, again.
@@ -378,19 +379,17 @@ class World:
             if self.reported:
                 self.reported -= rng.random() < 0.3
             elif self.command and not self.result and rng.random() < 0.5:
-                self.turn = "bring"
+                self.asks, self.turn = True, "granted"
             elif now.wants and not now.closed:
-                self.turn = "grant"
-        elif self.turn == "grant":
-            self.turn = "granted"
-        elif self.turn == "granted":
-            self.turn = "granted" if now.working else "idle"
-        elif brought:
-            self.result, self.command, self.turn = (CommandStatus(now.status), now.slot), None, "idle"
-        elif now.again:
-            self.log.append(("again",))
+                self.turn = "granted"
+        elif now.done:
             self.turn = "idle"
-        if not now.working and not now.place:
+            assert self.asks or not now.brought
+            if now.brought:
+                self.result, self.command, self.asks = (CommandStatus(now.status), now.slot), None, False
+            elif self.asks:
+                self.log.append(("again",))
+        if self.turn == "idle" and not now.place:
             self.check()
 
     def check(self):

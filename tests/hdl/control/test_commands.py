@@ -545,6 +545,7 @@ class SlotBench(Bench):
         super().__init__(table=TABLE, **options)
         self.answers = list(answers)
         self.ready_at = 0  # cycle in which the directory is ready
+        self.works = False  # at a job of its own
         self.more = [self.keeper]
 
     async def keeper(self, ctx):
@@ -554,19 +555,19 @@ class SlotBench(Bench):
         while True:
             ctx.set(dut.directory_ready, cycle >= self.ready_at)
             answer = None
-            if ctx.get(dut.bring.valid):
-                assert ctx.get(dut.grant)
+            if ctx.get(dut.grant) and not self.works:
+                assert ctx.get(dut.bring)
                 if waits is None:
-                    bring = plain(ctx.get(dut.bring.payload))
-                    self.log.append(("bring", bring.index, bring.create))
+                    self.log.append(("bring", ctx.get(dut.bring_index), ctx.get(dut.bring_create)))
                     waits = self.rng.randrange(20)
                 elif waits:
                     waits -= 1
                 else:
                     answer, waits = self.answers.pop(0), None
                     ctx.set(dut.status, 0 if answer == "again" else answer)
-            ctx.set(dut.again, answer == "again")
-            ctx.set(dut.bring.ready, answer not in (None, "again"))
+            if not self.works:
+                ctx.set(dut.done, answer is not None)
+                ctx.set(dut.brought, answer not in (None, "again"))
             await ctx.tick()
             cycle += 1
             if answer is not None:
@@ -575,15 +576,18 @@ class SlotBench(Bench):
     async def work(self, ctx, job):
         """The keeper has a job; it has its turn until that is done."""
         dut = self.dut
+        self.works = True
         ctx.set(dut.wants, 1)
         while not ctx.get(dut.grant):
             await ctx.tick()
         await ctx.tick()
         ctx.set(dut.wants, 0)
-        ctx.set(dut.working, 1)
         await job(ctx)
         assert ctx.get(dut.grant)
-        ctx.set(dut.working, 0)
+        ctx.set(dut.done, 1)
+        await ctx.tick()
+        ctx.set(dut.done, 0)
+        self.works = False
 
 
 def test_the_slots_are_swept_when_the_directory_is_empty():

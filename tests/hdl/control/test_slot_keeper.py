@@ -254,7 +254,7 @@ def test_a_write_that_fails_while_somebody_looks_where_another_is(delay):
         await world.until(ctx, leaving)
         world.writing = 200
         await world.until(ctx, lambda: world.packet is None)
-        await world.until(ctx, lambda: not world.now.working and not world.closed)
+        await world.until(ctx, lambda: world.turn == "idle" and not world.closed)
         world.writing = delay + 1
         world.want(next(qp for qp, row in world.rows.items() if row[0] == "here"))
         await world.until(ctx, lambda: not world.owed)
