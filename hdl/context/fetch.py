@@ -99,6 +99,10 @@ class ContextFetch(wiring.Component):
             }
         )
 
+    def _same(self, going, kept):
+        """The item that is fetched is of the slot of the last one."""
+        return going == kept
+
     def elaborate(self, platform):
         m = Module()
         m.submodules.bank = bank = self._bank
@@ -183,7 +187,7 @@ class ContextFetch(wiring.Component):
         # -- The states of the last item's slot stay here, and are what was written back: an item of the same slot takes
         # them, since the bank may have been read before.
         known, same = Signal(), Signal()
-        m.d.sync += same.eq(known & (going.slot == kept.slot))  # both have stood for a cycle when one moves
+        m.d.sync += same.eq(known & self._same(going.slot, kept.slot))  # both have stood for a cycle when one moves
         with m.If(move):
             m.d.sync += known.eq(1)
         for name in self.write.signature.members:
