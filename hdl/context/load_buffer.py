@@ -34,7 +34,7 @@ class LoadBuffer(wiring.Component):
     i : stream of 64 bits
         Always taken; what follows the record is dropped.
     words, known : 1
-        How many words the record has; known as soon as the header is here. At most what ``limits`` allow.
+        How many words the record has; known a cycle after the header is here. At most what ``limits`` allow.
     full, bad : 1
         The record is here; it is not what was given.
     back : 1
@@ -67,7 +67,8 @@ class LoadBuffer(wiring.Component):
         m.submodules.store = store = Ram(WORD_BITS, sum(self.limits))
         header = Signal(HEADER_WORDS * WORD_BITS)
         fields = data.View(self._header, header[: self._header.size])
-        total, place = Signal(WORD_BITS), Signal(range(most_words(self.limits) + 1))
+        total, row = Signal(WORD_BITS), Signal.like(store.w_addr)
+        number = Signal(range(most_words(self.limits) + 2))  # of the word that comes, from 1 on
         summed, fits = Signal(len(fields.words) + 1), Signal(init=1)
         active = Signal()
         m.d.comb += [self.i.ready.eq(1), store.w_data.eq(self.i.payload)]
@@ -81,29 +82,36 @@ class LoadBuffer(wiring.Component):
                 summed.eq(summed + fields.counts[looked]),
                 fits.eq(fits & (fields.counts[looked] <= limits[looked])),
             ]
-        m.d.comb += self.words.eq(Mux(fields.words > most_words(self.limits), most_words(self.limits), fields.words))
-        last, good = Signal(), Signal()
-        m.d.comb += [
-            last.eq(place == self.words - 1),
-            good.eq(fits & (summed == fields.words) & (fields.words <= most_words(self.limits))),
+        most = most_words(self.limits)
+        here, judged = Signal(), Signal()  # the header is here; all its sections have been looked at
+        last, good, short = Signal(), Signal(), Signal()
+        m.d.sync += [
+            self.known.eq(here),
+            self.words.eq(Mux(fields.words > most, most, fields.words)),
+            short.eq(fields.words <= HEADER_WORDS),
+            good.eq(fits & (summed == fields.words) & (fields.words <= most)),
+            judged.eq(looked == count),
         ]
+        m.d.comb += [last.eq(self.known & (number >= self.words)), store.w_addr.eq(row)]
         with m.If(self.i.valid & active):
-            m.d.sync += [place.eq(place + 1), total.eq(checked(total, self.i.payload))]
-            with m.If(~self.known):
+            m.d.sync += [number.eq(number + 1), total.eq(checked(total, self.i.payload))]
+            with m.If(~here):
                 m.d.sync += header.eq(Cat(header[WORD_BITS:], self.i.payload))
-                with m.If(place == HEADER_WORDS - 1):
-                    m.d.sync += [self.known.eq(1), looked.eq(0)]
+                with m.If(number == HEADER_WORDS):
+                    m.d.sync += [here.eq(1), looked.eq(0)]
             with m.Else():
-                m.d.comb += [store.w_addr.eq(place - HEADER_WORDS), store.w_en.eq(~last)]
+                m.d.comb += store.w_en.eq(~last)
+                m.d.sync += row.eq(row + 1)
                 with m.If(last):
                     m.d.sync += [active.eq(0), self.bad.eq(total != self.i.payload)]
-        with m.If(self.known & ~active & ~self.full & (looked == count)):
+        with m.If(self.known & ~active & ~self.full & judged):
             m.d.sync += [self.full.eq(1), self.bad.eq(self.bad | ~good)]
-        with m.If(self.known & (fields.words <= HEADER_WORDS)):  # it would not end
+        with m.If(self.known & short):  # it would not end
             m.d.sync += [active.eq(0), self.bad.eq(1)]
         with m.If(self.begin):
-            m.d.sync += [active.eq(1), self.known.eq(0), self.full.eq(0), self.bad.eq(0), looked.eq(count)]
-            m.d.sync += [place.eq(0), total.eq(seed(self.index)), summed.eq(HEADER_WORDS + 1), fits.eq(1)]
+            m.d.sync += [here.eq(0), self.known.eq(0), self.full.eq(0), self.bad.eq(0), looked.eq(count)]
+            m.d.sync += [active.eq(1), total.eq(seed(self.index)), summed.eq(HEADER_WORDS + 1), fits.eq(1)]
+            m.d.sync += [number.eq(1), row.eq(0)]
 
         # -- Back.
         m.submodules.sections = sections = SectionReader(self.limits, apart=False)

@@ -13,7 +13,7 @@ class SlotFinder(wiring.Component):
     """Asks the :class:`.directory.Directory` for the QP ``index``, as long as that is ``valid``, and keeps the answer
     until a row changes, or another QP is named.
 
-    *Latency*: 3 cycles, if nobody else asks; none if the QP is the one before.
+    *Latency*: 4 cycles, if nobody else asks; 1 if the QP is the one before, as what is said comes from registers alone.
 
     Parameters
     ----------
@@ -21,7 +21,8 @@ class SlotFinder(wiring.Component):
 
     Members
     -------
-    valid, index : 1, QP index
+    valid, index, taken : 1, QP index, 1
+        ``index`` stands while ``valid``, until ``taken``: another one may be named in the next cycle.
     ask : stream of QP index; answered, row, changed : 1, ``Row``, 1
         To and from the directory.
     here, away, absent : 1
@@ -37,6 +38,7 @@ class SlotFinder(wiring.Component):
             {
                 "valid": In(1),
                 "index": In(range(qps)),
+                "taken": In(1),
                 "ask": Out(stream.Signature(range(qps))),
                 "answered": In(1),
                 "row": In(Row(slots)),
@@ -54,10 +56,12 @@ class SlotFinder(wiring.Component):
         index = Signal.like(self.index)
         kept = Signal(Row(self.slots))
         known, asked, stale = Signal(), Signal(), Signal()
+        named, same = Signal(), Signal()  # `index` stood in the cycle before, and was that of `kept`
         fits = Signal()
+        m.d.sync += [named.eq(self.valid & ~self.taken), same.eq(self.index == index)]
         m.d.comb += [
-            fits.eq(self.valid & known & ~self.changed & (self.index == index)),
-            self.ask.valid.eq(self.valid & ~fits & ~asked & ~self.changed),
+            fits.eq(named & same & known & ~self.changed),
+            self.ask.valid.eq(named & ~(same & known) & ~asked & ~self.changed),
             self.ask.payload.eq(self.index),
             self.here.eq(fits & kept.here),
             self.away.eq(fits & ~kept.here & kept.known),
@@ -70,5 +74,5 @@ class SlotFinder(wiring.Component):
         with m.If(self.changed):
             m.d.sync += [known.eq(0), stale.eq(1)]
         with m.If(self.ask.valid & self.ask.ready):
-            m.d.sync += [index.eq(self.index), known.eq(0), asked.eq(1), stale.eq(0)]
+            m.d.sync += [index.eq(self.index), same.eq(1), known.eq(0), asked.eq(1), stale.eq(0)]
         return m

@@ -34,6 +34,7 @@ class SlotTable(wiring.Component):
     look, looked, looked_taken : slot, QP index, 1
         Who is in that slot, or was there last, and whether it is: in the same cycle.
     used, used_en : array of slots, a bit each
+        Who uses his slot; it counts a cycle later.
     """
 
     def __init__(self, slots, qps, users):
@@ -82,8 +83,10 @@ class SlotTable(wiring.Component):
         with m.If(self.step):
             m.d.sync += [self.slot.eq(self.slot + 1), recent.bit_select(self.slot, 1).eq(0)]
         for number, slot in enumerate(self.used):
-            with m.If(self.used_en[number]):
-                m.d.sync += recent.bit_select(slot, 1).eq(1)
+            used, used_en = Signal.like(slot, name=f"used_{number}"), Signal(name=f"used_en_{number}")
+            m.d.sync += [used.eq(slot), used_en.eq(self.used_en[number])]
+            with m.If(used_en):
+                m.d.sync += recent.bit_select(used, 1).eq(1)
         with m.If(self.put):
             m.d.sync += [taken.bit_select(self.put_slot, 1).eq(1), recent.bit_select(self.put_slot, 1).eq(1)]
         with m.If(self.free):

@@ -123,33 +123,39 @@ class QpStore(wiring.Component):
         def address(index):
             return self.base + Cat(Const(0, ceil_log2(self.record_bytes)), index)
 
-        whole = Signal()
+        # The index, then the address: strobes go along.
+        whole, read_index = Signal(), Signal.like(self.read_index)
+        writes, reads = Signal(2), Signal(2)
+        m.d.sync += [
+            writes.eq(Cat(self.write, writes)),
+            reads.eq(Cat(self.read, reads)),
+            writer.address.eq(address(self.written_index)),
+            reader.address.eq(address(read_index)),
+        ]
         m.d.comb += [
             save.begin.eq(self.collect),
             self.given.eq(save.given),
             self.full.eq(save.full),
             self.wake.eq(save.wake),
-            save.go.eq(self.write),
-            save.index.eq(self.write_index),
-            writer.go.eq(self.write),
-            writer.address.eq(address(self.write_index)),
+            save.go.eq(writes[1]),
+            save.index.eq(self.written_index),
+            writer.go.eq(writes[1]),
             writer.count.eq(save.words),
-            self.writing.eq(writer.busy),
+            self.writing.eq(writes.any() | writer.busy),
             self.write_failed.eq(writer.failed),
-            reader.go.eq(self.read),
-            reader.address.eq(address(self.read_index)),
-            reader.whole.eq(self.whole),
+            reader.go.eq(reads[1]),
+            reader.whole.eq(whole),
             reader.known.eq(load.known),
             reader.words.eq(load.words),
-            load.begin.eq(self.read & self.whole),
-            load.index.eq(self.read_index),
+            load.begin.eq(reads[0] & whole),
+            load.index.eq(read_index),
             load.back.eq(self.back),
             self.doorbells.eq(reader.doorbells),
-            self.reading.eq(reader.busy | (whole & ~load.full & ~reader.failed)),
+            self.reading.eq(reads.any() | reader.busy | (whole & ~load.full & ~reader.failed)),
             self.bad.eq(reader.failed | (whole & load.bad)),
         ]
         with m.If(self.write):
             m.d.sync += self.written_index.eq(self.write_index)
         with m.If(self.read):
-            m.d.sync += whole.eq(self.whole)
+            m.d.sync += [whole.eq(self.whole), read_index.eq(self.read_index)]
         return m

@@ -77,7 +77,8 @@ class Commands(wiring.Component):
         With ``swaps``: SAVE and LOAD; and whether QP ``closed_qp`` has requests on the transmit path.
     bring, bring_index, bring_create, brought, slot, status, wants, grant, done, forget, forget_slot, opens, reported
         With ``swaps``, of a :class:`.slot_keeper.SlotKeeper`: it has tokens and attributes for one job between two
-        commands, or when a command needs a QP's slot. ``reported`` is its ``reports``.
+        commands, or when a command needs a QP's slot. ``reported`` is its ``reports``, a
+        cycle late.
     closed, closed_qp : 1, 12
         With ``swaps``: the keeper's. While a QP is closed what was reported goes before all else.
     token : stream of ``QpControl``; attribute_word, attribute_data, attribute_write, attribute_row
@@ -497,10 +498,10 @@ class Commands(wiring.Component):
             self.bring_index.eq(self.command.payload.number),
             self.bring_create.eq(self.command.payload.opcode == Command.CREATE_QP),
             self.forget_slot.eq(number),
-            self.reported.eq(~reports.empty),
             self.attribute_row.eq(contexts.row),
             tokens.sending.eq(self.sending),
         ]
+        m.d.sync += self.reported.eq(~reports.empty)
         with m.If(self.grant):
             m.d.comb += [
                 contexts.number.eq(self.closed_qp),

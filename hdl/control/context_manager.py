@@ -14,7 +14,8 @@ from ..context.store import QpStore
 from ..dma.engine import StructureRead, StructureWrite
 from ..queue.ring import PushDoorbell, PushWord, RingIndex
 from ..stream.arbiter import StreamArbiter
-from ..stream.connections import connect_signals, link
+from ..stream.connections import connect_signals, connect_via, link
+from ..stream.slice import Slice
 from ..stream.transfer import Event, QpControl
 from ..stream.words import WORD_BITS, SavedWord
 from ..transport.receive.packet_slots import PacketSlots
@@ -140,7 +141,8 @@ class ContextManager(wiring.Component):
             self.directory_ready.eq(directory.ready),
         ]
 
-        # -- Packets, doorbells.
+        # -- Packets, doorbells. Registers stand around doorbells, which come seldom: what they go through is long.
+        slices = []
         wiring.connect(m, wiring.flipped(self.header), packets.i)
         wiring.connect(m, packets.o, wiring.flipped(self.slot_header))
         connect_signals(m, packets, self, "slot", "absent")
@@ -150,7 +152,8 @@ class ContextManager(wiring.Component):
             (rq, self.rq, self.slot_rq),
             (push, self.push, self.slot_push),
         ):
-            wiring.connect(m, wiring.flipped(source), part.i)
+            slices.append(Slice(source.payload.shape()))
+            connect_via(m, f"slice_{len(slices)}", slices[-1], source, part.i)
             wiring.connect(m, part.o, wiring.flipped(sink))
             connect_signals(m, keeper, part, "closed", "closed_qp")
         wiring.connect(m, keeper.sq_ring, sq.ring)
@@ -161,7 +164,13 @@ class ContextManager(wiring.Component):
 
         # -- Who is wanted.
         m.submodules.wants = wants = StreamArbiter(wanted.change.payload.shape(), 4)
-        for number, source in enumerate((sq.wanted, rq.wanted, timers.o)):
+        asks = []
+        for part in (sq, rq):
+            slices.append(Slice(part.wanted.payload.shape()))
+            link(m, part.wanted, slices[-1].i)
+            m.submodules[f"slice_{len(slices)}"] = slices[-1]
+            asks.append(slices[-1].o)
+        for number, source in enumerate((*asks, timers.o)):
             m.d.comb += [
                 wants.i[number].valid.eq(source.valid),
                 wants.i[number].payload.qpn.eq(source.payload),
@@ -219,7 +228,10 @@ class ContextManager(wiring.Component):
         connect_signals(m, self, keeper, *names, "serving", "room")
         names = ("brought", "status", "wants", "done", "closed", "closed_qp", "count_qp_fetches")
         connect_signals(m, keeper, self, *names)
-        m.d.comb += [self.slot_found.eq(keeper.slot), self.idle.eq(keeper.idle & wanted.empty)]
+        m.d.comb += [
+            self.slot_found.eq(keeper.slot),
+            self.idle.eq(keeper.idle & wanted.empty & ~Cat(part.o.valid for part in slices).any()),
+        ]
         if c.swap_every:
             m.submodules.forced_swaps = forced = ForcedSwaps(slots, c.swap_every)
             wiring.connect(m, forced.o, keeper.evict)

@@ -17,7 +17,7 @@ class DoorbellSlots(wiring.Component):
     is forgotten. The driver has written to the QP's record what a doorbell says, so whoever brings the QP finds it
     there. What is for a QP that does not exist is forgotten.
 
-    *Latency*: 3 cycles; none for the QP of the one before.
+    *Latency*: 4 cycles; 1 for the QP of the one before.
 
     Parameters
     ----------
@@ -72,6 +72,7 @@ class DoorbellSlots(wiring.Component):
         m.d.comb += [
             finder.valid.eq(self.i.valid),
             finder.index.eq(self.i.payload.qp),
+            finder.taken.eq(self.i.ready),
             finder.answered.eq(self.answered),
             finder.row.eq(self.row),
             finder.changed.eq(self.changed),

@@ -92,7 +92,7 @@ class SlotKeeper(wiring.Component):
     ask : stream of QP index; answered, row, changed : 1, ``Row``, 1
         From the directory.
     place, place_index, new : 1, QP index, ``Row``
-        To the directory: this row is written.
+        To the directory: this row is written. From registers: a cycle after it was decided.
     used, used_en : array of slots, a bit each
     sq_ring, rq_ring : streams of ``PushDoorbell`` and ``RingIndex``
     event : stream of ``Event``
@@ -215,8 +215,10 @@ class SlotKeeper(wiring.Component):
             self.timers.valid.eq(tell_timer),
             self.event.payload.type.eq(EventType.QP_FATAL),
             self.event.payload.number.eq(lost),
-            self.place_index.eq(index),
         ]
+        place, place_index, new = Signal(), Signal.like(self.place_index), Signal.like(self.new)
+        m.d.comb += place_index.eq(index)
+        m.d.sync += [self.place.eq(place), self.place_index.eq(place_index), self.new.eq(new)]
         with m.If(self.want.ready):
             m.d.sync += tell_want.eq(0)
         with m.If(self.timers.ready):
@@ -248,8 +250,8 @@ class SlotKeeper(wiring.Component):
                 table.look.eq(self.forget_slot),
                 table.free.eq(1),
                 table.free_slot.eq(self.forget_slot),
-                self.place.eq(1),
-                self.place_index.eq(own),
+                place.eq(1),
+                place_index.eq(own),
             ]
         missing = wrote & ~self.writing & self.write_failed
         job = next_job.o.payload
@@ -396,11 +398,11 @@ class SlotKeeper(wiring.Component):
                     self.write.eq(1),
                     self.index.eq(own),
                     self.attributes_clear.eq(1),
-                    self.place.eq(1),
-                    self.place_index.eq(own),
-                    self.new.known.eq(1),
-                    self.new.away.timer.eq(self.timer),
-                    self.new.away.phase.eq(self.timer_phase),
+                    place.eq(1),
+                    place_index.eq(own),
+                    new.known.eq(1),
+                    new.away.timer.eq(self.timer),
+                    new.away.phase.eq(self.timer_phase),
                     table.free.eq(1),
                     table.free_slot.eq(self.closed_qp),
                 ]
@@ -441,8 +443,8 @@ class SlotKeeper(wiring.Component):
                     self.attributes_clear.eq(1),
                     table.free.eq(1),
                     table.free_slot.eq(self.closed_qp),
-                    self.place_index.eq(own),
-                    self.place.eq(1),
+                    place_index.eq(own),
+                    place.eq(1),
                 ]
                 m.d.sync += self.closed.eq(0)
                 lose(own)
@@ -472,10 +474,10 @@ class SlotKeeper(wiring.Component):
                     m.next = "PLACE"
             with m.State("PLACE"):
                 m.d.comb += [
-                    self.place.eq(~returns),
-                    self.new.here.eq(1),
-                    self.new.known.eq(1),
-                    self.new.value.eq(target),
+                    place.eq(~returns),
+                    new.here.eq(1),
+                    new.known.eq(1),
+                    new.value.eq(target),
                     table.put.eq(~returns),
                     table.put_slot.eq(target),
                     table.put_index.eq(index),
@@ -499,7 +501,7 @@ class SlotKeeper(wiring.Component):
             with m.State("LOST"):
                 m.d.comb += self.event.valid.eq(1)
                 with m.If(self.event.ready):
-                    m.d.comb += [self.place.eq(1), self.place_index.eq(lost)]
+                    m.d.comb += [place.eq(1), place_index.eq(lost)]
                     with m.If(lost == self.written_index):  # another one may be on its way
                         m.d.sync += wrote.eq(0)
                     m.d.sync += [

@@ -95,7 +95,7 @@ class World:
         self.room = 1
         self.evict = None  # slot
         self.evicted = []  # (slot, skipped)
-        self.forget = None
+        self.forget = self.forgotten = None
         # The records' ways.
         self.saved = self.coming = self.given = None
         self.full_in = self.writing = self.reading = self.busy = 0
@@ -340,11 +340,12 @@ class World:
             else:
                 assert bits == 0
                 self.content.pop(self.slot_of(qp), None)
-                if forgets:
-                    self.attributes.pop(self.forget)
+                if self.forgotten is not None:
+                    self.attributes.pop(self.forgotten)
                 self.rows.pop(qp, None)
                 self.owed.pop(qp, None)
                 self.log.append(("forgotten", qp))
+        self.forgotten = self.forget if forgets else None  # the directory hears of it in the next cycle
         if forgets:
             self.forget = None
         for name, ring in taken.items():

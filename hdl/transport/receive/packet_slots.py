@@ -15,7 +15,7 @@ class PacketSlots(wiring.Component):
     """Finds the slot of each packet's QP. A packet whose QP has none waits until it has, and all behind it; one whose
     QP does not exist passes as ``absent``.
 
-    *Latency*: 3 cycles; none for the QP of the packet before.
+    *Latency*: 4 cycles; 1 for the QP of the packet before.
 
     Parameters
     ----------
@@ -62,6 +62,7 @@ class PacketSlots(wiring.Component):
         m.d.comb += [
             finder.valid.eq(self.i.valid),
             finder.index.eq(self.i.payload.transport.dest_qpn),
+            finder.taken.eq(self.i.ready),
             finder.answered.eq(self.answered),
             finder.row.eq(self.row),
             finder.changed.eq(self.changed),

@@ -96,9 +96,11 @@ class RequesterSwap(wiring.Component):
         rewinds = Signal(2)
         retries = Signal(range(self.qps + 1))  # since a SAVE waits
         hold, calm = Signal(), Signal()
+        free = Signal()  # no words go or come, as of a cycle ago: none begin between two tokens
+        m.d.sync += free.eq(~words.busy)
         m.d.comb += [
-            saves.eq(self.control.valid & (action == QpAction.SAVE) & ~words.busy),
-            loads.eq(self.control.valid & (action == QpAction.LOAD) & ~words.busy),
+            saves.eq(self.control.valid & (action == QpAction.SAVE) & free),
+            loads.eq(self.control.valid & (action == QpAction.LOAD) & free),
             hold.eq(retries == self.qps),
             calm.eq((rewinds == 0) & (hold | ~self.retry.valid)),
             self.retried.payload.eq(self.retry.payload),
@@ -128,8 +130,10 @@ class RequesterSwap(wiring.Component):
                     m.next = "TAKE"
                 with m.Elif(saves & self.control.ready):
                     m.next = "PASSED"
-            with m.State("TAKE"):
-                m.d.comb += passes.eq(~words.busy)
+            with m.State("TAKE"), m.If(~words.busy):
+                m.next = "TAKEN"
+            with m.State("TAKEN"):
+                m.d.comb += passes.eq(1)
                 with m.If(self.control.valid & self.control.ready):
                     m.next = "PASSED"
             with m.State("PASSED"), m.If(self.save | self.load):

@@ -17,7 +17,7 @@ def test_against_a_model(slots, qps, users):
 
     async def testbench(ctx):
         hand = 0
-        free_before = None  # whether some slot was free
+        free_before, used_before = None, []  # whether some slot was free; users
         for cycle in range(1500):
             look = rng.randrange(slots)
             step, kind = rng.random() < 0.3, rng.random()
@@ -55,7 +55,8 @@ def test_against_a_model(slots, qps, users):
             if step:
                 recent.discard(hand)
                 hand = (hand + 1) % slots
-            recent.update(user for user, enable in used if enable)
+            recent.update(user for user, enable in used_before if enable)  # these count a cycle late
+            used_before = used
             if put:
                 holders[slot] = last[slot] = qp
                 recent.add(slot)
