@@ -1,4 +1,4 @@
-"""One adapter behind its port: bring-up, commands, tables in host memory, events.
+"""One adapter behind its port: bring-up, tables in host memory, queue pairs and completion queues, events.
 
 All Contexts on a device share it.
 """
@@ -9,13 +9,13 @@ import threading
 import weakref
 
 from verbena.hdl.abi import registers as reg
-from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
+from verbena.hdl.abi.commands import Command, QpAction
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_DYNAMIC, QpState
-from verbena.hdl.abi.counters import COUNTERS
 from verbena.hdl.abi.cqc import CQN_BITS
 from verbena.hdl.abi.eqe import EventType
-from verbena.hdl.abi.registers import REGISTERS, CqDoorbell
+from verbena.hdl.abi.registers import CqDoorbell
 
+from .control import Control
 from .cq_table import CqTable
 from .errors import AdapterError
 from .events import EventRing, take_events, watch_events
@@ -25,38 +25,12 @@ from .qp_table import QpTable
 from .reach import Reach
 from .regions import LOG_MPT_SIZE, Regions
 
-__all__ = ["Adapter", "AdapterError", "read_counters"]
+__all__ = ["Adapter", "AdapterError"]
 
 LOG_EQ_SIZE = 12
-COMMAND_CYCLES = 4_000_000
 EVENT_STEPS = 1000
 """Steps of 32 cycles in which an event comes that the device has sent."""
-ARP_TRIES = 3
-"""ARP requests, a second apart: as many as Linux sends (``mcast_solicit``, ``retrans_time``)."""
-ARP_QUIET = 100_000
-"""Cycles in which a device has nothing to do, after which an answer is not waited for: a device that cannot tell, as
-others may speak any time, always has something to do."""
-SECOND_NS = 10**9
-ARP_KNOWN = 1 << 31
 LOST = "the device has lost this QP: its record in host memory was overwritten or cannot be read"
-
-
-def read_counters(port, *names):
-    """The counters of the engine behind ``port``, by name; all, if none is named. It need not be brought up."""
-    values = {}
-    for i, name in enumerate(COUNTERS):
-        if names and name not in names:
-            continue
-        offset = reg.COUNTERS + 8 * i
-        high = port.read32(offset + 4)
-        while True:
-            low = port.read32(offset)
-            again = port.read32(offset + 4)
-            if again == high:
-                break
-            high = again
-        values[name] = high << 32 | low
-    return values
 
 
 class Adapter:
@@ -83,37 +57,20 @@ class Adapter:
 
     def __init__(self, port):
         self.port = port
-        magic, version = self._read("magic"), self._read("version")
-        if magic != reg.MAGIC:
-            raise AdapterError(errno.ENODEV, f"device {port.name!r} is no Verbena engine: magic {magic:#010x}")
-        if version != reg.VERSION:
-            raise AdapterError(
-                errno.ENODEV, f"device {port.name!r} speaks interface {version}, the driver {reg.VERSION}"
-            )
-        capabilities = self._read("capabilities")
-        sizes = {name: 1 << (capabilities >> bit & 15) for name, bit in reg.LOG_CAPABILITIES.items()}
-        self.max_qp = sizes["qps"]
-        self._cq_slots, self._log_cqc_size = sizes["cqs"], getattr(port, "log_cqc_size", CQN_BITS)
+        self.control = control = Control(port, self.process_events)
+        self._lock = control.lock
+        self._log_cqc_size = getattr(port, "log_cqc_size", CQN_BITS)
         self.max_cq = 1 << self._log_cqc_size
-        self.data_bytes, self.window = sizes["data_bytes"], sizes["window"]
-        self.max_responses = sizes["responses"] - 1
-        self._has_qp_table = bool(capabilities & reg.QP_TABLE)
-        self.responds_only = bool(capabilities & reg.RESPONDS_ONLY)
-        self.atomics = not capabilities & reg.NO_ATOMICS
-        reach = capabilities >> reg.REACH & reg.REACH_MASK
-        self.memory = Reach(port.memory, reach) if reach < 64 else port.memory
-        self.may_push = bool(capabilities & reg.CAN_PUSH) and getattr(port, "pushes", True)
+        self.memory = Reach(port.memory, control.reach) if control.reach < 64 else port.memory
+        self.may_push = control.can_push and getattr(port, "pushes", True)
         self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}
         self.pds = set()
         self.contexts = weakref.WeakSet()  # who hears of the port
         self.files = False  # whether files tell of events
-        self._read_block = getattr(port, "read_block", self._read_words)
-        self._write_block = getattr(port, "write_block", self._write_words)
         self._random = getattr(port, "random", None) or random.SystemRandom()
-        self.qp_numbers = QpNumbers(self.max_qp, self._random)
+        self.qp_numbers = QpNumbers(control.max_qp, self._random)
         self.regions = self.cq_table = self.qp_table = self.events = None
-        self._lock = threading.RLock()
         self.news = threading.Condition()  # notified when events have been handed out
         self.owner = claim(port)
         try:
@@ -138,7 +95,7 @@ class Adapter:
             if self.gone:
                 self.owner.forget()
             else:
-                self.reset()
+                self.control.reset()
                 self.owner.give_up()
         self._free_tables()
 
@@ -154,43 +111,18 @@ class Adapter:
             if hasattr(self.port, "follow"):
                 self.port.follow()
 
-    # Registers and commands
-
-    def _read(self, name):
-        return self.port.read32(REGISTERS[name].offset)
-
-    def _write(self, name, value):
-        self.port.write32(REGISTERS[name].offset, value)
-
-    def _read_words(self, offset, count):
-        return [self.port.read32(offset + 4 * i) for i in range(count)]
-
-    def _write_words(self, offset, values):
-        for i, value in enumerate(values):
-            self.port.write32(offset + 4 * i, value)
-
-    def reset(self):
-        """Makes the device as new: QPs, CQs, keys, events, and what it has begun, are gone; it is not enabled.
-
-        ``AdapterError`` (ETIMEDOUT) if it does not end.
-        """
-        with self._lock:
-            self._write("command", COMMAND.words(opcode=Command.DEVICE_RESET)[0])
-            if self._wait(lambda: None) is None:
-                raise AdapterError(errno.ETIMEDOUT, "DEVICE_RESET does not end")
-
     def _bring_up(self):
-        self.reset()
+        self.control.reset()
         port = self.port
         log_mpt_size = getattr(port, "log_mpt_size", LOG_MPT_SIZE)
         self.regions = Regions(self.memory, self._random, self._drop_key, self._drop_tables, log_mpt_size)
         mpt_bus = self.regions.bus
-        self.cq_table = CqTable(self.memory, self._log_cqc_size, self._cq_slots)
+        self.cq_table = CqTable(self.memory, self._log_cqc_size, self.control.cq_slots)
         cqc_bus = self.cq_table.bus
-        if self._has_qp_table:
-            self.qp_table = QpTable(self.memory, self.max_qp, self.window)
-            self._write("qpc_low", self.qp_table.bus & 0xFFFFFFFF)
-            self._write("qpc_high", self.qp_table.bus >> 32)
+        if self.control.has_qp_table:
+            self.qp_table = QpTable(self.memory, self.control.max_qp, self.control.window)
+            self.control.write("qpc_low", self.qp_table.bus & 0xFFFFFFFF)
+            self.control.write("qpc_high", self.qp_table.bus >> 32)
         self.events = EventRing(self.memory, getattr(port, "log_eq_size", LOG_EQ_SIZE))
         for name, value in (
             ("mac_low", port.mac & 0xFFFFFFFF),
@@ -209,88 +141,13 @@ class Adapter:
             ("bus_timeout", reg.BUS_TIMEOUT),
             ("control", 3),
         ):
-            self._write(name, value)
+            self.control.write(name, value)
 
     def _drop_key(self, index):
-        self.command(Command.INVALIDATE_KEY, index)
+        self.control.command(Command.INVALIDATE_KEY, index)
 
     def _drop_tables(self):
-        self.command(Command.INVALIDATE_MTT)
-
-    def command(self, opcode, number=0, action=QpAction.NONE, words=(), results=0):
-        """Runs a command to its end; ``words`` go to the mailbox before, and as many as ``results`` come from there. A
-        device that is gone has nothing left to be commanded.
-
-        ``AdapterError``: EINVAL if it is refused, EIO if a table cannot be read, ETIMEDOUT if it does not end, EBUSY if
-        an earlier one has not.
-        """
-        name = f"{Command(opcode).name} of {number:#x}"
-        if self.gone:
-            return []
-        with self._lock:
-            if self._read("command_status") >> 31:
-                # The mailbox belongs to the command that runs: the device would refuse it.
-                raise AdapterError(errno.EBUSY, f"{name}: an earlier command does not end")
-            if words:
-                self._write_block(reg.MAILBOX, list(words))
-            self._write("command", COMMAND.words(opcode=opcode, action=action, number=number)[0])
-            status = self._wait(self.process_events)  # a full event ring would hold the command up
-            if status is None:
-                why = "host memory does not answer" if self._read("status") & reg.FATAL else "it does not end"
-                raise AdapterError(errno.ETIMEDOUT, f"{name}: {why}")
-            if status & 15:
-                why = next((s.name for s in CommandStatus if s == status & 15), status & 15)
-                code = errno.EIO if status & 15 == CommandStatus.BUS_ERROR else errno.EINVAL
-                raise AdapterError(code, f"{name} was refused: {why}")
-            return self._read_block(reg.MAILBOX, results) if results else []
-
-    def _wait(self, meanwhile):
-        """The status when no command runs any more; None if that takes too long."""
-        waited = 0
-        while waited < COMMAND_CYCLES:
-            if not (status := self._read("command_status")) >> 31:
-                return status
-            meanwhile()
-            step = 32 if waited < 512 else 1024
-            self.port.advance(step)
-            waited += step
-        return None
-
-    def counters(self, *names):
-        """The counters of the engine by name; all, if none is named."""
-        return read_counters(self.port, *names)
-
-    @property
-    def link(self):
-        """Whether the port has a link."""
-        return bool(self._read("status") >> 1 & 1)
-
-    def resolve(self, ip):
-        """MAC address of the neighbour with the IPv4 address ``ip``: one that the port knows, or who answers an ARP
-        request. Three requests are sent, each when the one before is a second old (:class:`.port.Port`).
-
-        ``AdapterError`` (EHOSTUNREACH) if nobody answers.
-        """
-        try:
-            return self.port.resolve(ip)
-        except KeyError:
-            pass
-        with self._lock:
-            second = getattr(self.port, "second_ns", SECOND_NS)
-            for _ in range(ARP_TRIES):
-                self._write("neighbour_ip", ip)
-                end = self.port.time_ns() + second
-                quiet = 0
-                while quiet < ARP_QUIET and self.port.time_ns() < end:
-                    quiet = 0 if self.port.advance(1024) else quiet + 1024
-                    if (high := self._read("neighbour_mac_high")) & ARP_KNOWN:
-                        return (high & 0xFFFF) << 32 | self._read("neighbour_mac_low")
-        dotted = ".".join(str(byte) for byte in ip.to_bytes(4, "big"))
-        raise AdapterError(errno.EHOSTUNREACH, f"nobody has the address {dotted}")
-
-    def cycles(self):
-        """Low 32 bits of the engine's clock."""
-        return self._read("clock")
+        self.control.command(Command.INVALIDATE_MTT)
 
     # Queue pairs and completion queues
 
@@ -302,7 +159,7 @@ class Adapter:
             try:
                 if self.qp_table is not None:
                     self.qp_table.clear(number)
-                self.command(Command.CREATE_QP, number, words=words)
+                self.control.command(Command.CREATE_QP, number, words=words)
             except BaseException:
                 self.qp_numbers.give_back(number)
                 raise
@@ -341,11 +198,11 @@ class Adapter:
             self.qp_numbers.give_back(number)
 
     def _command_of_qp(self, opcode, number, *args, **kwargs):
-        """As :meth:`command`; None if the device has lost the QP."""
+        """As :meth:`.Control.command`; None if the device has lost the QP."""
         with self._lock:
             try:
                 if not self.qp_numbers.is_lost(number):
-                    return self.command(opcode, number, *args, **kwargs)
+                    return self.control.command(opcode, number, *args, **kwargs)
             except AdapterError as error:
                 if self.qp_table is None:
                     raise
@@ -365,7 +222,9 @@ class Adapter:
         with self._lock:
             number = self.cq_table.take()
             try:
-                self.command(Command.CREATE_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
+                self.control.command(
+                    Command.CREATE_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1)
+                )
             except AdapterError:
                 self.cq_table.give_back(number)
                 raise
@@ -376,12 +235,12 @@ class Adapter:
         """Gives a CQ another ring, from its first entry on; how it is armed stays. All that was written to the old one
         is visible, and nothing more will be.
         """
-        self.command(Command.MODIFY_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
+        self.control.command(Command.MODIFY_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
         self.cq_table.begin_ring(number)
 
     def destroy_cq(self, number):
         with self._lock:
-            self.command(Command.DESTROY_CQ, number)
+            self.control.command(Command.DESTROY_CQ, number)
             self.process_events()
             del self.cqs[number]
             self.cq_table.give_back(number)
@@ -447,7 +306,7 @@ class Adapter:
                 count += 1
                 self._dispatch(event["type"], event["number"])
             if count:
-                self._write("eq_consumer", self.events.consumer)
+                self.control.write("eq_consumer", self.events.consumer)
         finally:
             self._lock.release()
         if count:
@@ -460,7 +319,7 @@ class Adapter:
             for context in self.contexts:
                 context._event(kind)
             return
-        if kind == EventType.QP_FATAL and self.qp_table is not None and number < self.max_qp:
+        if kind == EventType.QP_FATAL and self.qp_table is not None and number < self.control.max_qp:
             number = self.qp_numbers.lose(number)
             if number is None:
                 return

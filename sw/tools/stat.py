@@ -11,9 +11,9 @@ import json
 import sys
 import threading
 
-from ..adapter import read_counters
 from ..cli import COMMANDS
 from ..cli import main as command
+from ..control import read_counters
 from ..port import glass_on, open_port, port_names
 from .command import Parser, plain
 from .session import ToolError

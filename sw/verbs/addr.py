@@ -215,7 +215,7 @@ class AH(PyverbsCM):
         self.pd = pd
         self._attr = deepcopy(attr)
         with attempt(failed):
-            self._mac = pd.context._adapter.resolve(attr.gr._dgid.ipv4)
+            self._mac = pd.context._adapter.control.resolve(attr.gr._dgid.ipv4)
         self._opened()
 
     def _destroy(self):

@@ -269,7 +269,7 @@ class Context(PyverbsCM):
     def query_port(self, port_num):
         """State and attributes of a port, a :class:`PortAttr`."""
         self._check(f"Failed to query port {port_num}", port_num)
-        return PortAttr(self._adapter.link, getattr(self._adapter.port, "mtu", None))
+        return PortAttr(self._adapter.control.link, getattr(self._adapter.port, "mtu", None))
 
     @unsupported("Failed to query the speed of a port")
     def query_port_speed(self, port_num):
@@ -340,7 +340,7 @@ class Context(PyverbsCM):
         self._check_open()
         if unknown := [name for name in names if name not in COUNTERS]:
             refuse(f"Failed to query counters: there is no {', '.join(map(str, unknown))}", errno.EINVAL)
-        return self._adapter.counters(*names)
+        return self._adapter.control.counters(*names)
 
     def time_ns(self):
         """Verbena's own: time as the device has it, in nanoseconds from any start; in simulation, simulated time."""

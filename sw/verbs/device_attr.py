@@ -86,18 +86,18 @@ class DeviceAttr(PyverbsObject):
         self.vendor_id = 0x5652
         self.vendor_part_id = 1
         self.hw_ver = 1
-        self.max_qp = adapter.max_qp
+        self.max_qp = adapter.control.max_qp
         self.max_qp_wr = MAX_QP_WR
         self.max_sge = self.max_sge_rd = MAX_SGE
         self.max_qp_rd_atom = self.max_qp_init_rd_atom = MAX_RD_ATOMIC
-        self.max_res_rd_atom = min(adapter.max_responses, MAX_RD_ATOMIC * adapter.max_qp)
+        self.max_res_rd_atom = min(adapter.control.max_responses, MAX_RD_ATOMIC * adapter.control.max_qp)
         self.max_cq = adapter.max_cq
         self.max_cqe = MAX_CQE
         self.max_mr = MAX_MR
         self.max_pd = MAX_PD
         self.max_ah = MAX_AH
         self.device_cap_flags = CAP_FLAGS
-        self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_HCA if adapter.atomics else ibv_atomic_cap.IBV_ATOMIC_NONE
+        self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_HCA if adapter.control.atomics else ibv_atomic_cap.IBV_ATOMIC_NONE
         self.max_pkeys = 1
         self.local_ca_ack_delay = 15
         self.phys_port_cnt = 1

@@ -198,7 +198,7 @@ class QP(PyverbsCM):
         dest_mac = self._dest_mac
         if mask & M.IBV_QP_AV:
             with attempt(failed):
-                self._dest_mac = self._adapter.resolve(merged.ah_attr.gr._dgid.ipv4)
+                self._dest_mac = self._adapter.control.resolve(merged.ah_attr.gr._dgid.ipv4)
         try:
             with attempt(failed):
                 self._adapter.modify_qp(self._qpn, action_of(current, new), **context_of(self, merged))
@@ -274,7 +274,7 @@ class QP(PyverbsCM):
         self._post(failed, self._sq, self._ring_send, entry, _NO_SENDS, wr, bad_wr)
 
     def _send_entry(self, failed, request):
-        if self._adapter.responds_only:
+        if self._adapter.control.responds_only:
             refuse(f"{failed}: the device only responds", errno.EOPNOTSUPP)
         return send_wqe(request, self._cap, self._sq_sig_all, self._adapter.memory, failed)
 

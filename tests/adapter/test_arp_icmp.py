@@ -84,7 +84,7 @@ def ping(mac, payload, sequence=1):
 
 def test_arp_and_ping(host, adapter):
     rng = make_rng()
-    before = adapter.counters()
+    before = adapter.control.counters()
     (reply,) = host.exchange(who_has(OURS))
     assert (reply[ARP].op, reply[ARP].psrc, reply[ARP].pdst, reply.dst) == (2, OURS, HOST_ADDRESS, HOST)
     assert reply[ARP].hwsrc == reply.src == "02:56:42:00:00:01"
@@ -97,19 +97,19 @@ def test_arp_and_ping(host, adapter):
         del again[IP].chksum, again[ICMP].chksum
         assert bytes(again) == bytes(answer)
     assert host.exchange(who_has("10.0.0.77")) == []
-    after = adapter.counters()
+    after = adapter.control.counters()
     changes = {name: after[name] - before[name] for name in after if after[name] != before[name]}
     assert changes == {"arp_replies": 1, "echo_replies": 5, "drop_not_roce": 7}
 
 
 def test_the_adapter_finds_the_host(host, adapter):
     host.asked, host.ignored = 0, 0
-    assert adapter.resolve(HOST_IP) == HOST_MAC
+    assert adapter.control.resolve(HOST_IP) == HOST_MAC
     assert host.asked == 1
     host.asked, host.ignored = 0, 1
-    assert adapter.resolve(HOST_IP) == HOST_MAC
+    assert adapter.control.resolve(HOST_IP) == HOST_MAC
     assert host.asked == 2
-    assert adapter.resolve(0x0A000002) == world().adapters[1].mac
+    assert adapter.control.resolve(0x0A000002) == world().adapters[1].mac
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_late_answer_on_a_busy_wire(host, adapter, busy):
     """Three tries of a hundred thousand cycles each were over before it came."""
     host.asked, host.ignored, host.late = 0, 0, 350_000
     try:
-        assert adapter.resolve(HOST_IP) == HOST_MAC
+        assert adapter.control.resolve(HOST_IP) == HOST_MAC
     finally:
         host.late = 0
     assert host.asked == 1
@@ -142,14 +142,14 @@ def test_a_lost_answer_on_a_busy_wire(host, adapter, busy, monkeypatch):
     monkeypatch.setattr(type(adapter.port), "second_ns", second)
     host.asked, host.ignored = 0, 2
     start = adapter.port.time_ns()
-    assert adapter.resolve(HOST_IP) == HOST_MAC
+    assert adapter.control.resolve(HOST_IP) == HOST_MAC
     assert 2 * second <= adapter.port.time_ns() - start <= 2.2 * second
     assert host.asked == 3
 
 
 def test_nobody_has_the_address(host, adapter):
     with pytest.raises(AdapterError) as caught:
-        adapter.resolve(0x0A0000F1)
+        adapter.control.resolve(0x0A0000F1)
     assert caught.value.errno == errno.EHOSTUNREACH
 
 

@@ -304,7 +304,7 @@ def test_a_number_is_not_that_of_the_next_queue_pair_in_its_place():
         adapter.qp_numbers.free.rotate(1)  # the place is the next one in turn
         init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=b.cq, rcq=b.cq, cap=QPCap(), sq_sig_all=0)
         b.qps[0] = new = QP(b.pd, init)
-        assert (new.qp_num - old) % adapter.max_qp == 0
+        assert (new.qp_num - old) % adapter.control.max_qp == 0
         assert new.qp_num != old
         join(new, a.qp, a.gid, sq_psn=1, rq_psn=0)
         drops = b.context.query_counters("drop_qp")["drop_qp"]

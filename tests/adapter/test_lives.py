@@ -137,7 +137,7 @@ def drain(cq, qps, cycles=60_000):
 
 def reset_cycles(adapter):
     before = world().cycles
-    adapter.reset()
+    adapter.control.reset()
     return world().cycles - before
 
 
@@ -253,7 +253,7 @@ def test_without_enable_nothing_moves():
     left = [total, total]
     for _ in range(4):
         settle(rng.randrange(100, 1500))
-        adapter._write("control", 2)
+        adapter.control.write("control", 2)
         settle(2500)  # what was begun comes to its end
         before = port.counters["sent_frames"], port.bus_counters, a.context.query_counters("rx_packets")["rx_packets"]
         settle(5000)
@@ -262,7 +262,7 @@ def test_without_enable_nothing_moves():
             port.bus_counters,
             a.context.query_counters("rx_packets")["rx_packets"],
         ) == before
-        adapter._write("control", 3)
+        adapter.control.write("control", 3)
     for number, end in enumerate((a, b)):
         sends = [wc for wc in completions(end.cq, left[number]) if not wc.opcode & 128]
         while len(sends) < total:
@@ -275,11 +275,11 @@ def test_without_enable_nothing_moves():
 def wedge(a, b, what):
     """Traffic of which the adapter's memory leaves one kind of burst without an answer, soon noticed."""
     adapter = a.context._adapter
-    adapter._write("control", 2)
-    adapter._write("bus_timeout", 8)
-    adapter._write("control", 3)
+    adapter.control.write("control", 2)
+    adapter.control.write("bus_timeout", 8)
+    adapter.control.write("control", 3)
     settle(1500)
-    assert not adapter._read("status") & reg.FATAL
+    assert not adapter.control.read("status") & reg.FATAL
     world().adapters[0].set_memory(**{f"silent_{kind}": True for kind in what})
     settle(500)
 
@@ -295,7 +295,7 @@ def test_memory_that_never_answers(what):
     wedge(a, b, what)
     port.set_memory(silent_writes=False)
     limit = world().cycles + 20 * 1024
-    while not a.context._adapter._read("status") & reg.FATAL:
+    while not a.context._adapter.control.read("status") & reg.FATAL:
         settle(256)
         assert world().cycles < limit
     if what == ("reads",):
@@ -307,7 +307,7 @@ def test_memory_that_never_answers(what):
 
     late = rng.randrange(3)  # before, amid or behind the new life's own
     with End("sim0", SIZE, depth=32) as new, End("sim1", SIZE, depth=32) as peer:
-        assert not new.context._adapter._read("status") & reg.FATAL
+        assert not new.context._adapter.control.read("status") & reg.FATAL
         connect(new, peer, psn=5)
         content, theirs = fill(new, 1), fill(peer, 2)
         for number in range(3):
@@ -335,10 +335,10 @@ def test_a_slow_memory_is_none_that_never_answers():
     a, b = begin(rng, timeout=20, retry_cnt=7, rnr_retry=7)
     adapter = a.context._adapter
     for name, value in (("control", 2), ("bus_timeout", 4), ("control", 3)):
-        adapter._write(name, value)
+        adapter.control.write(name, value)
     world().adapters[0].set_memory(read_latency=3500, write_latency=3500, outstanding=1024)
     settle(60_000)
-    assert not adapter._read("status") & reg.FATAL
+    assert not adapter.control.read("status") & reg.FATAL
     kill(a)
     b.close()
 

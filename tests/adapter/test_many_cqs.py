@@ -108,7 +108,7 @@ def test_a_table_that_points_outside_memory():
     with End("sim0", 4096) as a, End("sim1", 4096) as b:
         connect(a, b)
         adapter = a.context._adapter
-        adapter._write("cqc_high", 0x7777)
+        adapter.control.write("cqc_high", 0x7777)
         with pytest.raises(PyverbsRDMAError, match="BUS_ERROR") as caught:
             CQ(a.context, 4)
         assert caught.value.error_code == errno.EIO

@@ -161,7 +161,7 @@ def test_pages_that_push_at_once(pair):
         adapter.ring_qp = lambda *rung: None
         send(a, WRITE, [sge(a, 64 * number, 64)], remote=(b, 64 * number), qp=qp, wr_id=number)
         adapter.ring_qp = ring
-        entries.append((qp.qp_num % adapter.max_qp, qp._sq.entry(0)))
+        entries.append((qp.qp_num % adapter.control.max_qp, qp._sq.entry(0)))
 
     def push(number, words):
         page, entry = entries[number]

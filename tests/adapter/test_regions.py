@@ -168,7 +168,7 @@ def stream(mtu, part, rounds, change=None, *, size=1 << 18):
     with End("sim0", size) as a, End("sim1", size) as b:
         connect(a, b, mtu=mtu)
         content = fill(a, 1)
-        before = [end.context._adapter.counters() for end in (a, b)]
+        before = [end.context._adapter.control.counters() for end in (a, b)]
         begin = world().cycles
         for i in range(count):
             send(a, WRITE, [sge(a, 0, size)], wr_id=i, remote=(b, 0))
@@ -183,7 +183,7 @@ def stream(mtu, part, rounds, change=None, *, size=1 << 18):
         assert not rounds, "there were as many as wanted"
         assert [wc.status for wc in done] == [0] * count
         assert b.mr.read(size, 0) == content
-        after = [end.context._adapter.counters() for end in (a, b)]
+        after = [end.context._adapter.control.counters() for end in (a, b)]
     return cycles, [{name: new[name] - old[name] for name in LOSSES} for old, new in zip(before, after)]
 
 

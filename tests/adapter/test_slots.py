@@ -238,7 +238,7 @@ def test_a_record_that_was_overwritten(ends):
         qp = a.qps[number]
         crowd_out(a, b, [4, 8])
         table = adapter.qp_table
-        table.memory.write(table._at(qp.qp_num % adapter.max_qp) + where, random.Random(number).randbytes(64))
+        table.memory.write(table._at(qp.qp_num % adapter.control.max_qp) + where, random.Random(number).randbytes(64))
         send(a, WRITE, [sge(a, 0, 8)], remote=(b, 0), qp=qp)
         kind, element = event(a)
         assert (kind, element) == (ibv_event_type.IBV_EVENT_QP_FATAL, qp)
@@ -254,13 +254,13 @@ def test_a_table_that_is_not_there(ends):
     a, b = ends
     adapter = a.context._adapter
     crowd_out(a, b, [0])
-    adapter._write("qpc_high", 0xDEAD)
+    adapter.control.write("qpc_high", 0xDEAD)
     lost = a.qps[0]
     assert lost.qp_state == ibv_qp_state.IBV_QPS_ERR
     kind, element = event(a)
     assert kind == ibv_event_type.IBV_EVENT_QP_FATAL
     assert element in a.qps
-    adapter._write("qpc_high", adapter.qp_table.bus >> 32)
+    adapter.control.write("qpc_high", adapter.qp_table.bus >> 32)
     good = 0
     for qp in a.qps:
         if qp.qp_state == ibv_qp_state.IBV_QPS_RTS:

@@ -70,7 +70,7 @@ def test_bring_up(fake, adapter):
         bus = written[high] << 32 | written[low]
         assert bus % 4096 == 0
         assert not any(fake.read_bus(bus + at, 4096) != bytes(4096) for at in range(0, size, 4096))
-    assert (adapter.max_qp, adapter.max_cq, adapter.data_bytes, adapter.window) == (8, 4, 8, 64)
+    assert (adapter.control.max_qp, adapter.max_cq, adapter.control.data_bytes, adapter.control.window) == (8, 4, 8, 64)
 
 
 def test_something_else_is_not_brought_up(fake):
@@ -85,7 +85,7 @@ def test_something_else_is_not_brought_up(fake):
 
 
 def test_a_known_neighbour_is_not_asked_for(fake, adapter):
-    assert adapter.resolve(0x0A0000A2) == fake.mac + 1
+    assert adapter.control.resolve(0x0A0000A2) == fake.mac + 1
     assert not fake.rung(NEIGHBOUR_IP)
 
 
@@ -98,7 +98,7 @@ def test_another_neighbour_answers_an_arp_request(fake, adapter):
             fake.registers |= {NEIGHBOUR_LOW: 0xA55A0001, NEIGHBOUR_HIGH: 1 << 31 | 0x0256}
 
     fake.script.extend([answer] * 1000)
-    assert adapter.resolve(0xC0A80001) == 0x0256A55A0001
+    assert adapter.control.resolve(0xC0A80001) == 0x0256A55A0001
     assert fake.rung(NEIGHBOUR_IP) == [0xC0A80001] * 2
 
 
@@ -117,7 +117,7 @@ def test_three_requests_a_second_apart(fake, adapter, second):
         return True
 
     fake.advance = busy
-    assert "192.168.0.1" in refused(errno.EHOSTUNREACH, adapter.resolve, 0xC0A80001)
+    assert "192.168.0.1" in refused(errno.EHOSTUNREACH, adapter.control.resolve, 0xC0A80001)
     assert asked == [0, second, 2 * second]
     assert fake.now == 3 * second
 
@@ -130,13 +130,13 @@ def test_an_answer_may_come_late_in_the_second(fake, adapter):
         return True
 
     fake.advance = late
-    assert adapter.resolve(0xC0A80001) == 0x0256A55A0001
+    assert adapter.control.resolve(0xC0A80001) == 0x0256A55A0001
     assert fake.rung(NEIGHBOUR_IP) == [0xC0A80001]
 
 
 def test_nobody_answers(fake, adapter):
     fake.registers |= {NEIGHBOUR_LOW: 0xA55A0001, NEIGHBOUR_HIGH: 0x0256}
-    assert "192.168.0.1" in refused(errno.EHOSTUNREACH, adapter.resolve, 0xC0A80001)
+    assert "192.168.0.1" in refused(errno.EHOSTUNREACH, adapter.control.resolve, 0xC0A80001)
     assert fake.rung(NEIGHBOUR_IP) == [0xC0A80001] * 3
     assert sum(fake.advanced) < 1_000_000
 
@@ -146,7 +146,7 @@ def test_nobody_answers(fake, adapter):
 
 def test_a_command_waits_for_its_end(fake, adapter):
     fake.busy_reads = 3
-    adapter.command(Command.NOP, 5)
+    adapter.control.command(Command.NOP, 5)
     assert fake.writes[-1] == (COMMAND, 5)
     assert fake.advanced == [32, 32, 32]
 
@@ -189,15 +189,15 @@ def test_blocks_of_words(fake):
 
 def test_a_command_that_is_refused(fake, adapter):
     fake.refuse[NOP] = 4
-    assert refused(errno.EINVAL, adapter.command, Command.NOP, 0x12) == "NOP of 0x12 was refused: BAD_PARAMETER"
+    assert refused(errno.EINVAL, adapter.control.command, Command.NOP, 0x12) == "NOP of 0x12 was refused: BAD_PARAMETER"
     fake.refuse[NOP] = 9
-    assert refused(errno.EINVAL, adapter.command, Command.NOP) == "NOP of 0x0 was refused: 9"
+    assert refused(errno.EINVAL, adapter.control.command, Command.NOP) == "NOP of 0x0 was refused: 9"
 
 
 def test_a_command_that_does_not_end(fake, adapter, monkeypatch):
-    monkeypatch.setattr("verbena.sw.adapter.COMMAND_CYCLES", 1000)
+    monkeypatch.setattr("verbena.sw.control.COMMAND_CYCLES", 1000)
     fake.busy_reads = 10**9
-    assert "does not end" in refused(errno.ETIMEDOUT, adapter.command, Command.NOP)
+    assert "does not end" in refused(errno.ETIMEDOUT, adapter.control.command, Command.NOP)
     count = len(fake.writes)
     # The mailbox belongs to it: nothing more may be said.
     assert "an earlier command does not end" in refused(errno.EBUSY, adapter.query_qp, 9)
@@ -205,16 +205,16 @@ def test_a_command_that_does_not_end(fake, adapter, monkeypatch):
 
 
 def test_a_command_that_memory_holds_up(fake, adapter, monkeypatch):
-    monkeypatch.setattr("verbena.sw.adapter.COMMAND_CYCLES", 1000)
+    monkeypatch.setattr("verbena.sw.control.COMMAND_CYCLES", 1000)
     fake.busy_reads = 10**9
     fake.registers[0x18] = 4
-    assert "host memory does not answer" in refused(errno.ETIMEDOUT, adapter.command, Command.NOP)
+    assert "host memory does not answer" in refused(errno.ETIMEDOUT, adapter.control.command, Command.NOP)
 
 
 def test_a_reset_that_does_not_end(fake, adapter, monkeypatch):
-    monkeypatch.setattr("verbena.sw.adapter.COMMAND_CYCLES", 1000)
+    monkeypatch.setattr("verbena.sw.control.COMMAND_CYCLES", 1000)
     fake.busy_reads = 10**9
-    assert "DEVICE_RESET does not end" in refused(errno.ETIMEDOUT, adapter.reset)
+    assert "DEVICE_RESET does not end" in refused(errno.ETIMEDOUT, adapter.control.reset)
 
 
 def test_all_contexts_hear_of_a_device_that_is_lost(fake, adapter):
@@ -238,7 +238,7 @@ def test_events_are_taken_while_a_command_waits(fake, adapter):
     adapter.create_cq(owner, 0, 4)
     fake.busy_reads = 2
     fake.script.append(lambda: fake.event(COMPLETION, 0))
-    adapter.command(Command.NOP)
+    adapter.control.command(Command.NOP)
     assert owner.events == [COMPLETION]
 
 
@@ -279,9 +279,9 @@ def test_counters_do_not_tear(fake, adapter):
         return original(offset)
 
     fake.read32 = read32
-    assert adapter.counters()["rx_packets"] == 1 << 32 | 5
-    assert adapter.counters()["tx_packets"] == 0
-    assert adapter.cycles() == 1234
+    assert adapter.control.counters()["rx_packets"] == 1 << 32 | 5
+    assert adapter.control.counters()["tx_packets"] == 0
+    assert adapter.control.cycles() == 1234
 
 
 # Queues
@@ -374,7 +374,7 @@ def test_device_and_port_say_whether_to_push(able, pays, may):
         fake.pushes = pays
     adapter = Adapter(fake)
     assert adapter.may_push == bool(may)
-    assert (adapter.max_qp, adapter.max_cq, adapter.data_bytes, adapter.window) == (8, 4, 8, 64)
+    assert (adapter.control.max_qp, adapter.max_cq, adapter.control.data_bytes, adapter.control.window) == (8, 4, 8, 64)
 
 
 def test_the_event_ring_wraps(fake, adapter):

@@ -241,7 +241,7 @@ def test_what_the_driver_cannot_say_changes_nothing(fake, adapter):
 
 def test_a_number_is_never_that_of_a_place(fake, adapter):
     fake.random.sample = lambda population, k: [population[0]]
-    assert all(adapter.create_qp(Owner()) >= adapter.max_qp for _ in range(8))
+    assert all(adapter.create_qp(Owner()) >= adapter.control.max_qp for _ in range(8))
 
 
 # QPs that are lost
@@ -348,7 +348,7 @@ def test_an_event_comes_while_a_command_runs(fake, adapter):
     number = adapter.create_qp(owner := Owner())
     fake.busy_reads = 2
     fake.script.append(lambda: fake.lose(number))
-    adapter.command(NOP)
+    adapter.control.command(NOP)
     assert owner.events == [QP_FATAL]
     assert adapter.query_qp(number)["state"] == QpState.ERR
 
@@ -360,7 +360,7 @@ def test_a_queue_that_was_not_made_leaves_its_place(fake, adapter):
     fake.refuse.clear()
     assert len({adapter.create_qp(Owner()) % 8 for _ in range(8)}) == 8
     fake.refuse[INVALIDATE_KEY] = 5  # has nothing to do with QPs
-    refused(errno.EIO, adapter.command, INVALIDATE_KEY)
+    refused(errno.EIO, adapter.control.command, INVALIDATE_KEY)
 
 
 # Many

@@ -28,7 +28,7 @@ def arp_of_guest(bench):
 
 def arp_of_adapter(bench):
     """We ask who has the guest's, and for one that nobody has, with a second that is shorter: the guest is silent."""
-    resolve = bench.context._adapter.resolve
+    resolve = bench.context._adapter.control.resolve
     theirs = int(ipaddress.ip_address(bench.guest.address))
     assert resolve(theirs) == MAC
     with mock.patch.object(type(bench.port), "second_ns", SHORT_NS):
@@ -47,7 +47,7 @@ def ping(payload, bench):
     may pass here, and a station answers one ping after the other. One that meets an ARP request of the guest's is
     dropped, as the counter tells, and asked for again.
     """
-    count = bench.context._adapter.counters
+    count = bench.context._adapter.control.counters
     for _ in range(3):
         dropped = count("drop_station")
         out = echo(payload, bench)

@@ -50,7 +50,7 @@ def test_nothing_stays_of_one_that_cannot_be(context):
     adapter = context._adapter
     before = len(adapter.qps), len(adapter.cqs), len(adapter.regions.by_index), set(adapter.pds)
     with pytest.raises(PyverbsRDMAError) as caught:
-        Endpoint(context, 4096, qps=adapter.max_qp + 1)
+        Endpoint(context, 4096, qps=adapter.control.max_qp + 1)
     assert caught.value.error_code == errno.ENOMEM
     assert (len(adapter.qps), len(adapter.cqs), len(adapter.regions.by_index), adapter.pds) == before
 

@@ -1,0 +1,182 @@
+"""What is said to a device and read from it: registers, counters, and commands with their mailbox."""
+
+import errno
+import threading
+
+from verbena.hdl.abi import registers as reg
+from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
+from verbena.hdl.abi.counters import COUNTERS
+from verbena.hdl.abi.registers import REGISTERS
+
+from .errors import AdapterError
+
+__all__ = ["Control", "read_counters"]
+
+COMMAND_CYCLES = 4_000_000
+ARP_TRIES = 3
+"""ARP requests, a second apart: as many as Linux sends (``mcast_solicit``, ``retrans_time``)."""
+ARP_QUIET = 100_000
+"""Cycles in which a device has nothing to do, after which an answer is not waited for: a device that cannot tell, as
+others may speak any time, always has something to do."""
+SECOND_NS = 10**9
+ARP_KNOWN = 1 << 31
+
+
+def read_counters(port, *names):
+    """The counters of the engine behind ``port``, by name; all, if none is named. It need not be brought up."""
+    values = {}
+    for i, name in enumerate(COUNTERS):
+        if names and name not in names:
+            continue
+        offset = reg.COUNTERS + 8 * i
+        high = port.read32(offset + 4)
+        while True:
+            low = port.read32(offset)
+            again = port.read32(offset + 4)
+            if again == high:
+                break
+            high = again
+        values[name] = high << 32 | low
+    return values
+
+
+class Control:
+    """The registers, counters and commands of the engine behind a port, and what it says it can do.
+
+    Whoever holds ``lock`` is alone with the commands; it may be taken again by the same thread.
+
+    Parameters
+    ----------
+    port : Port
+        The device.
+    meanwhile : callable
+        Called again and again while a command runs: it must take events, because a full event ring holds commands up.
+
+    Raises
+    ------
+    AdapterError
+        ENODEV: the device is not a Verbena engine, or speaks another version of the interface.
+    """
+
+    def __init__(self, port, meanwhile):
+        self.port = port
+        self.lock = threading.RLock()
+        self._meanwhile = meanwhile
+        magic, version = self.read("magic"), self.read("version")
+        if magic != reg.MAGIC:
+            raise AdapterError(errno.ENODEV, f"device {port.name!r} is no Verbena engine: magic {magic:#010x}")
+        if version != reg.VERSION:
+            raise AdapterError(
+                errno.ENODEV, f"device {port.name!r} speaks interface {version}, the driver {reg.VERSION}"
+            )
+        capabilities = self.read("capabilities")
+        sizes = {name: 1 << (capabilities >> bit & 15) for name, bit in reg.LOG_CAPABILITIES.items()}
+        self.max_qp = sizes["qps"]
+        self.cq_slots = sizes["cqs"]
+        self.data_bytes, self.window = sizes["data_bytes"], sizes["window"]
+        self.max_responses = sizes["responses"] - 1
+        self.has_qp_table = bool(capabilities & reg.QP_TABLE)
+        self.responds_only = bool(capabilities & reg.RESPONDS_ONLY)
+        self.atomics = not capabilities & reg.NO_ATOMICS
+        self.reach = capabilities >> reg.REACH & reg.REACH_MASK
+        self.can_push = bool(capabilities & reg.CAN_PUSH)
+        self._read_block = getattr(port, "read_block", self._read_words)
+        self._write_block = getattr(port, "write_block", self._write_words)
+
+    def read(self, name):
+        return self.port.read32(REGISTERS[name].offset)
+
+    def write(self, name, value):
+        self.port.write32(REGISTERS[name].offset, value)
+
+    def _read_words(self, offset, count):
+        return [self.port.read32(offset + 4 * i) for i in range(count)]
+
+    def _write_words(self, offset, values):
+        for i, value in enumerate(values):
+            self.port.write32(offset + 4 * i, value)
+
+    def reset(self):
+        """Makes the device as new: QPs, CQs, keys, events, and what it has begun, are gone; it is not enabled.
+
+        ``AdapterError`` (ETIMEDOUT) if it does not end.
+        """
+        with self.lock:
+            self.write("command", COMMAND.words(opcode=Command.DEVICE_RESET)[0])
+            if self._wait(lambda: None) is None:
+                raise AdapterError(errno.ETIMEDOUT, "DEVICE_RESET does not end")
+
+    def command(self, opcode, number=0, action=QpAction.NONE, words=(), results=0):
+        """Runs a command to its end; ``words`` go to the mailbox before, and as many as ``results`` come from there. A
+        device that is gone has nothing left to be commanded.
+
+        ``AdapterError``: EINVAL if it is refused, EIO if a table cannot be read, ETIMEDOUT if it does not end, EBUSY if
+        an earlier one has not.
+        """
+        name = f"{Command(opcode).name} of {number:#x}"
+        if getattr(self.port, "gone", False):
+            return []
+        with self.lock:
+            if self.read("command_status") >> 31:
+                # The mailbox belongs to the command that runs: the device would refuse it.
+                raise AdapterError(errno.EBUSY, f"{name}: an earlier command does not end")
+            if words:
+                self._write_block(reg.MAILBOX, list(words))
+            self.write("command", COMMAND.words(opcode=opcode, action=action, number=number)[0])
+            status = self._wait(self._meanwhile)
+            if status is None:
+                why = "host memory does not answer" if self.read("status") & reg.FATAL else "it does not end"
+                raise AdapterError(errno.ETIMEDOUT, f"{name}: {why}")
+            if status & 15:
+                why = next((s.name for s in CommandStatus if s == status & 15), status & 15)
+                code = errno.EIO if status & 15 == CommandStatus.BUS_ERROR else errno.EINVAL
+                raise AdapterError(code, f"{name} was refused: {why}")
+            return self._read_block(reg.MAILBOX, results) if results else []
+
+    def _wait(self, meanwhile):
+        """The status when no command runs any more; None if that takes too long."""
+        waited = 0
+        while waited < COMMAND_CYCLES:
+            if not (status := self.read("command_status")) >> 31:
+                return status
+            meanwhile()
+            step = 32 if waited < 512 else 1024
+            self.port.advance(step)
+            waited += step
+        return None
+
+    def counters(self, *names):
+        """The counters of the engine by name; all, if none is named."""
+        return read_counters(self.port, *names)
+
+    @property
+    def link(self):
+        """Whether the port has a link."""
+        return bool(self.read("status") >> 1 & 1)
+
+    def resolve(self, ip):
+        """MAC address of the neighbour with the IPv4 address ``ip``: one that the port knows, or who answers an ARP
+        request. Three requests are sent, each when the one before is a second old (:class:`.port.Port`).
+
+        ``AdapterError`` (EHOSTUNREACH) if nobody answers.
+        """
+        try:
+            return self.port.resolve(ip)
+        except KeyError:
+            pass
+        with self.lock:
+            second = getattr(self.port, "second_ns", SECOND_NS)
+            for _ in range(ARP_TRIES):
+                self.write("neighbour_ip", ip)
+                end = self.port.time_ns() + second
+                quiet = 0
+                while quiet < ARP_QUIET and self.port.time_ns() < end:
+                    quiet = 0 if self.port.advance(1024) else quiet + 1024
+                    if (high := self.read("neighbour_mac_high")) & ARP_KNOWN:
+                        return (high & 0xFFFF) << 32 | self.read("neighbour_mac_low")
+        dotted = ".".join(str(byte) for byte in ip.to_bytes(4, "big"))
+        raise AdapterError(errno.EHOSTUNREACH, f"nobody has the address {dotted}")
+
+    def cycles(self):
+        """Low 32 bits of the engine's clock."""
+        return self.read("clock")
