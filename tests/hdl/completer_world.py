@@ -4,7 +4,8 @@ from collections import defaultdict
 from copy import copy
 from functools import partial
 
-from streams import plain, shared, simulate
+from amaranth.hdl import Value
+from streams import changes, plain, shared, simulate, unpacked
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus
@@ -326,36 +327,47 @@ class World:
         self.cycle = 0
         self.taken = []  # (cycle, input)
         self.given = []  # (cycle, output)
+        self.put = self.edge = None  # of the simulation that runs
         self.blind = 0  # rows are not looked at before this cycle
         # As was told.
         self.progress = [dict.fromkeys((name for name, _ in Progress), 0) for _ in range(QPS)]
         self.watch = [dict.fromkeys((name for name, _ in Watch), 0) for _ in range(QPS)]
         self.history = [[] for _ in range(QPS)]  # rows that may be seen, oldest first
 
+    def seen(self):
+        """What is looked at in each cycle; structs as numbers, because few are taken."""
+        dut = self.dut
+        ports = [getattr(dut, name) for name in INPUTS + OUTPUTS]
+        told = [dut.context_en, dut.context_qp, Value.cast(dut.progress), Value.cast(dut.watch), dut.token_done]
+        flat = [x for port in ports for x in (port.valid, port.ready, Value.cast(port.payload))]
+        return told + flat + [getattr(dut, f"count_{name}") for name in COUNTS]
+
     async def tick(self, ctx):
         dut, rng = self.dut, self.rng
+        if self.put is None:
+            self.put, self.edge = changes(ctx), ctx.tick().sample(*self.seen())
         for name in INPUTS:
             port = getattr(dut, name)
             if self.pending[name] and not ctx.get(port.valid) and rng.random() >= self.stall:
                 ctx.set(port.payload, self.pending[name][0])
                 ctx.set(port.valid, 1)
         for name in OUTPUTS:
-            ctx.set(getattr(dut, name).ready, rng.random() >= self.stall)
+            self.put(getattr(dut, name).ready, rng.random() >= self.stall)
         if self.renew and not self.changing:
             qp = rng.randrange(QPS)
             word, value = rng.choice(list(enumerate(self.attributes(qp, self.model.queues[qp].state))))
             ctx.set(dut.attribute, {"index": qp, "word": word, "data": value})
             ctx.set(dut.attribute_en, rng.random() < self.renew)
         names = INPUTS + OUTPUTS
-        flat = [x for n in names for x in (getattr(dut, n).valid, getattr(dut, n).ready, getattr(dut, n).payload)]
-        flat += [getattr(dut, f"count_{name}") for name in COUNTS]
-        told = dut.context_en, dut.context_qp, dut.progress, dut.watch
-        _, _, en, of, progress, watch, token, *values = await ctx.tick().sample(*told, dut.token_done, *flat)
+        _, _, en, of, progress, watch, token, *values = await self.edge
         for name, value in zip(COUNTS, values[3 * len(names) :]):
             self.counts[name] += value
         self.tokens += token
         if en:
-            self.progress[of], self.watch[of] = plain(progress), plain(watch)
+            self.progress[of], self.watch[of] = (
+                plain(dut.progress.shape().from_bits(progress)),
+                plain(dut.watch.shape().from_bits(watch)),
+            )
             self.see(of, self.progress[of], self.watch[of])
         ports = {n: values[3 * k : 3 * k + 3] for k, n in enumerate(names)}
         moved = {n for n, (valid, ready, _) in ports.items() if valid and ready}
@@ -364,14 +376,14 @@ class World:
             if name not in moved:
                 continue
             if name in OUTPUTS:
-                self.out[name].append(plain(ports[name][2]))
+                self.out[name].append(unpacked(getattr(dut, name), ports[name][2]))
                 self.given.append((self.cycle, name))
                 continue
             ctx.set(getattr(dut, name).valid, 0)
             self.taken.append((self.cycle, name))
             event = self.pending[name].pop(0)
             if name == "job":
-                self.model.job(event, plain(ports["done"][2])["status"])
+                self.model.job(event, unpacked(dut.done, ports["done"][2])["status"])
             elif name != "done":
                 getattr(self.model, name)(**event)
             if name != "done":
@@ -526,4 +538,5 @@ class World:
         return [(c["wqe_index"], c["status"], c["syndrome"]) for c in self.out["completion"] if c["qp"] == qp]
 
     def run(self, testbench, deadline=60_000):
+        self.put = None
         simulate(self.dut, testbench, seed=self.rng.seed_value, deadline=deadline)

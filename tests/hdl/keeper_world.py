@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from amaranth.hdl import Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from streams import shared
+from streams import changes, shared
 from verbena.hdl.abi.commands import CommandStatus, QpAction
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.context.directory import Directory
@@ -111,6 +111,7 @@ class World:
         self.completed, self.quiet = 1, 0
         self.stall = 0.3
         self.creating = None
+        self.put = None
 
     def slot_of(self, qp):
         row = self.rows.get(qp)
@@ -160,6 +161,7 @@ class World:
 
     async def step(self, ctx):
         dut, rng = self.dut, self.rng
+        self.put = put = self.put or changes(ctx)
         closed, closed_qp = ctx.get(dut.closed), ctx.get(dut.closed_qp)
         # -- Commands.
         grant = int(self.turn == "granted")
@@ -188,19 +190,19 @@ class World:
             ("timer_phase", self.phase),
             ("probe", int(rng.random() < 0.3)),
         ):
-            ctx.set(getattr(dut, name), value)
+            put(getattr(dut, name), value)
         moves = ctx.get(dut.moves)
         asked, create = self.command or (0, 0)
-        ctx.set(dut.bring, self.asks)
-        ctx.set(dut.bring_index, asked)
-        ctx.set(dut.bring_create, create)
-        ctx.set(dut.wanted.valid, bool(self.wanted))
-        ctx.set(dut.wanted.payload, self.wanted[0] if self.wanted else 0)
+        put(dut.bring, self.asks)
+        put(dut.bring_index, asked)
+        put(dut.bring_create, create)
+        put(dut.wanted.valid, bool(self.wanted))
+        put(dut.wanted.payload, self.wanted[0] if self.wanted else 0)
         if self.forced:
-            ctx.set(dut.evict.valid, self.evict is not None)
-            ctx.set(dut.evict.payload, self.evict or 0)
+            put(dut.evict.valid, self.evict is not None)
+            put(dut.evict.payload, self.evict or 0)
         self.past = [*self.past[-1:], closed_qp]
-        ctx.set(dut.serving, int(self.past[0] in self.serving))
+        put(dut.serving, int(self.past[0] in self.serving))
         served = self.past[0] in self.serving
         # -- QPs that are open do something.
         use = None
@@ -213,8 +215,8 @@ class World:
                 self.content[use] = (self.content[use][0], self.age[self.content[use][0]])
             else:
                 use = None
-        ctx.set(dut.used[1], use or 0)
-        ctx.set(dut.used_en, 2 if use is not None else 0)
+        put(dut.used[1], use or 0)
+        put(dut.used_en, 2 if use is not None else 0)
         # -- Streams that the keeper feeds.
         ready = {name: int(self.roll()) for name in STREAMS}
         for name in ("sq_ring", "rq_ring"):
@@ -222,7 +224,7 @@ class World:
                 ready[name] = 0
         ready["token"] &= grant
         for name, value in ready.items():
-            ctx.set(getattr(dut, name).ready, value)
+            put(getattr(dut, name).ready, value)
         new = Value.cast(dut.new)
         ports = [getattr(dut, name) for name in SAMPLED]
         ports += [port for name in STREAMS for port in (getattr(dut, name).valid, getattr(dut, name).payload)]

@@ -2,8 +2,9 @@
 
 from functools import partial
 
+from amaranth.hdl import Value
 from amaranth.lib import memory
-from streams import pause, plain, send_all, shared, simulate
+from streams import changes, pause, plain, send_all, shared, simulate, unpacked
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.queue.ring_indices import RingIndices
 from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
@@ -140,27 +141,25 @@ class World:
 
     async def clock(self, ctx):
         if not hasattr(self.dut, "push"):
-            while True:
-                await ctx.tick()
+            async for _ in ctx.tick():
                 self.time += 1
-        while True:
-            *_, pushed, fetched = await ctx.tick().sample(self.dut.count_pushes, self.dut.count_push_fetches)
+        async for *_, pushed, fetched in ctx.tick().sample(self.dut.count_pushes, self.dut.count_push_fetches):
             self.time += 1
             self.pushes += pushed
             self.push_fetches += fetched
 
     async def memory_requests(self, ctx):
         due = 0
+        read, put = self.dut.read, changes(ctx)
+        edges = aiter(ctx.tick().sample(read.valid, Value.cast(read.payload)))
         while True:
-            await pause(ctx, self.rng, self.stall)
-            if self.blocked:
-                await ctx.tick()
-                continue
-            ctx.set(self.dut.read.ready, 1)
-            _, _, valid, payload = await ctx.tick().sample(self.dut.read.valid, self.dut.read.payload)
-            ctx.set(self.dut.read.ready, 0)
+            while self.blocked or (self.stall and self.rng.random() < self.stall):
+                put(read.ready, 0)
+                await anext(edges)
+            put(read.ready, 1)
+            _, _, valid, bits = await anext(edges)
             if valid:
-                request = plain(payload)
+                request = unpacked(read, bits)
                 ring = next(
                     r for r in self.rings.values() if r.base <= request.address < r.base + (r.size << r.log_stride)
                 )
@@ -180,13 +179,15 @@ class World:
 
     async def memory_answers(self, ctx):
         dut, lanes = self.dut, self.dut.data_width // 64
+        edges = aiter(ctx.tick().sample(dut.data.ready))
         while True:
             if not self.reads or self.reads[0][0] > self.time:
-                await ctx.tick()
+                await anext(edges)
                 continue
             _, address, _, words = self.reads.pop(0)
             for n in range(0, len(words), lanes):
-                await pause(ctx, self.rng, self.stall)
+                while self.stall and self.rng.random() < self.stall:
+                    await anext(edges)
                 part = words[n : n + lanes]
                 last = n + lanes >= len(words)
                 value = sum(word << 64 * lane for lane, word in enumerate(part))
@@ -202,7 +203,7 @@ class World:
                         "error": last and self.fail(address),
                     },
                 )
-                _, _, ready = await ctx.tick().sample(dut.data.ready)
+                _, _, ready = await anext(edges)
                 assert ready
                 ctx.set(dut.data.valid, 0)
             self.last_beats.append(self.time)

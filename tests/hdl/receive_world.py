@@ -6,6 +6,7 @@ buffer), not from the hardware.
 
 from types import SimpleNamespace
 
+from streams import changes
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
 from verbena.hdl.queue.ring import RECEIVE_BATCH
 
@@ -109,28 +110,30 @@ class Ring:
         dut = self.dut
         before, places = 0, [0, 1]
         ctx.set(dut.wanted.ready, 1)
+        put = changes(ctx)
+        edges = aiter(ctx.tick().sample(
+            dut.status_qp, dut.word_addr.block, dut.word_addr.word, dut.consumed.valid, dut.consumed.ready,
+            dut.consumed.payload, dut.arrived.ready
+        ))  # fmt: skip
         while True:
-            ctx.set(dut.consumed.ready, self.rng.random() >= self.stall)
-            ctx.set(dut.arrived.valid, bool(self.arrivals))
+            put(dut.consumed.ready, self.rng.random() >= self.stall)
+            put(dut.arrived.valid, bool(self.arrivals))
             if self.arrivals:
-                ctx.set(dut.arrived.payload, self.arrivals[0])
-            _, _, qp, address, taken, ready, consumed, arrived = await ctx.tick().sample(
-                dut.status_qp, dut.word_addr, dut.consumed.valid, dut.consumed.ready, dut.consumed.payload,
-                dut.arrived.ready
-            )  # fmt: skip
+                put(dut.arrived.payload, self.arrivals[0])
+            _, _, qp, block, word, taken, ready, consumed, arrived = await anext(edges)
             if taken and ready:
                 assert consumed.index == (self.consumed[consumed.qp] + 1) & 0xFFFF <= self.fetched[consumed.qp]
                 place = self.consumed[consumed.qp] << (self.strides[consumed.qp] - 3)
-                for word in range(1 << (self.strides[consumed.qp] - 3)):
-                    self.words[consumed.qp][(place + word) % (self.area // 8)] = self.rng.getrandbits(64)
+                for number in range(1 << (self.strides[consumed.qp] - 3)):
+                    self.words[consumed.qp][(place + number) % (self.area // 8)] = self.rng.getrandbits(64)
                 self.consumed[consumed.qp] += 1
             if self.arrivals and arrived:
                 self.arrivals.pop(0)
             status = {"producer": len(self.posted[qp]), "fetched": self.fetched[qp], "error": self.errors[qp]}
-            ctx.set(dut.status, status)
-            ctx.set(dut.word, before)
-            before = self.words[address.block // 2][RECEIVE_BATCH // 8 * (address.block % 2) + address.word]
-            ctx.set(dut.places, places)
+            put(dut.status, status)
+            put(dut.word, before)
+            before = self.words[block // 2][RECEIVE_BATCH // 8 * (block % 2) + word]
+            put(dut.places, places)
             places = [2 * qp, 2 * qp + 1]
             self._fetch()
 

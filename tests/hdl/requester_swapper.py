@@ -86,6 +86,7 @@ class Swapper:
 
     async def comes_out(self, ctx, qp, tokens):
         """So many tokens have, and the run of each that was no packet."""
+        edges = aiter(ctx.tick())
         while True:
             runs = sum(item["clear"] for item in self.world.of("access", qp))
             others = sum(item["kind"] != TxDescriptorKind.REQUEST for item in self.world.of("packet", qp))
@@ -93,7 +94,7 @@ class Swapper:
                 return
             seen = len(self.world.log)
             while seen == len(self.world.log):
-                await ctx.tick()
+                await anext(edges)
 
     async def load(self, ctx, qp, slot, words):
         world, rng, dut = self.world, self.world.rng, self.world.dut

@@ -3,10 +3,10 @@
 from collections import defaultdict, deque
 from functools import partial
 
-from amaranth.hdl import Elaboratable, Module
+from amaranth.hdl import Elaboratable, Module, Value
 from amaranth.lib import memory
 from send_queue import ONE_SIDED
-from streams import plain, shared, simulate
+from streams import changes, shared, simulate, unpacked
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
 from verbena.hdl.queue.ring import BATCH
@@ -94,6 +94,7 @@ class World:
         self.told_anew = None  # news of a QP that comes back
         self.latest = [None] * QPS  # PSN that was told as sent
         self.each_cycle = lambda ctx: None
+        self.put = self.edge = None  # of the simulation that runs
 
     def of(self, name, qp=None):
         return [item for _, stream, item in self.log if stream == name and (qp is None or item["qp"] == qp)]
@@ -155,15 +156,27 @@ class World:
     def unwrap(index, near):
         return near - (near - index) % 65536
 
+    def seen(self):
+        """What is looked at in each cycle; payloads as numbers, because few are taken."""
+        dut, queue = self.dut, self.bench.queue
+        ports = [getattr(dut, name) for name in STREAMS]
+        flat = [x for port in ports for x in (port.valid, port.ready, Value.cast(port.payload))]
+        extra = [queue.o.valid, queue.o.ready, queue.o.payload, dut.count_stall_window, dut.sent_en, dut.sent]
+        extra += [dut.rewound.valid, dut.rewound.ready, dut.retry.valid, dut.retry.ready]
+        return flat + extra + [dut.wanted.valid, dut.wanted.payload]
+
     async def tick(self, ctx, changing=False):
         dut, queue = self.dut, self.bench.queue
+        if self.put is None:
+            self.put, self.edge = changes(ctx), ctx.tick().sample(*self.seen())
+        put = self.put
         if self.renew and self.words and not changing:
             qp = self.rng.choice(list(self.words))
             word, value = self.rng.choice(list(enumerate(self.words[qp])))
             ctx.set(dut.attribute, {"index": self.slot[qp], "word": word, "data": value})
             ctx.set(dut.attribute_en, self.rng.random() < self.renew)
         news = next((item for item in self.news if item[0] not in self.away or item is self.told_anew), None)
-        ctx.set(dut.progress_en, news is not None and self.told <= self.cycle)
+        put(dut.progress_en, news is not None and self.told <= self.cycle)
         if news is not None and self.told <= self.cycle:
             self.news.remove(news)
             if news is self.told_anew:
@@ -176,36 +189,31 @@ class World:
             if schedule:
                 self.to_schedule.append(qp)
         for name in STREAMS:
-            ctx.set(getattr(dut, name).ready, self.rng.random() >= self.stall)
+            put(getattr(dut, name).ready, self.rng.random() >= self.stall)
         schedule = not ctx.get(dut.again.valid) and self.to_schedule
         turn = self.slot[self.to_schedule[0]] if schedule else ctx.get(dut.again.payload)
-        ctx.set(queue.i.valid, bool(schedule) or ctx.get(dut.again.valid))
-        ctx.set(queue.i.payload, turn)
-        ctx.set(dut.again.ready, 1)
+        put(queue.i.valid, bool(schedule) or ctx.get(dut.again.valid))
+        put(queue.i.payload, turn)
+        put(dut.again.ready, 1)
         if self.rewinds and self.rewinds[0][0] <= self.cycle and not ctx.get(dut.rewound.valid):
             _, back, index = self.rewinds[0]
             self.rewound(ctx, back, index)
             ctx.set(dut.rewound.payload, {"qp": self.slot[back], "index": index})
             ctx.set(dut.rewound.valid, 1)
         retry = next((qp for qp in self.retries if qp not in self.away or qp in self.said), None)
-        ctx.set(dut.retry.valid, retry is not None)
+        put(dut.retry.valid, retry is not None)
         if retry is not None:
             ctx.set(dut.retry.payload, self.slot[retry])
         if schedule:
             self.to_schedule.popleft()
-        ports = [getattr(dut, name) for name in STREAMS]
-        flat = [x for port in ports for x in (port.valid, port.ready, port.payload)]
-        extra = [queue.o.valid, queue.o.ready, queue.o.payload, dut.count_stall_window, dut.sent_en, dut.sent]
-        extra += [dut.rewound.valid, dut.rewound.ready, dut.retry.valid, dut.retry.ready]
-        extra += [dut.wanted.valid, dut.wanted.payload]
         late, self.late = self.late, []
-        _, _, *values = await ctx.tick().sample(*flat, *extra)
+        _, _, *values = await self.edge
         for at, word in late:
             ctx.set(self.bench.words.data[at], word)
         for number, name in enumerate(STREAMS):
             valid, ready, payload = values[3 * number : 3 * number + 3]
             if valid and ready:
-                item = plain(payload)
+                item = unpacked(getattr(dut, name), payload)
                 if name not in ("inline", "reply"):
                     assert self.owner[item.qp] is not None, f"{name} of an empty slot"
                     item["qp"] = self.owner[item.qp]
@@ -320,5 +328,6 @@ class World:
         return packets
 
     def run(self, testbench, deadline=20_000, background=()):
+        self.put = None
         simulate(self.bench, testbench, background=background, seed=self.rng.seed_value, deadline=deadline)
         assert self.starts == []

@@ -205,8 +205,8 @@ class World:
                         self.over[number] = True
                     else:
                         passing[name].append(number)
-                while True:
-                    await ctx.tick()
+                async for _ in ctx.tick():
+                    pass
 
             return feed
 
@@ -252,8 +252,7 @@ class World:
         async def count(ctx):
             """What has passed the lookup is over when the block has taken it."""
             port, cycles = dut.block.response, 0
-            while True:
-                _, _, valid, ready, work = await ctx.tick().sample(port.valid, port.ready, port.payload.work)
+            async for _, _, valid, ready, work in ctx.tick().sample(port.valid, port.ready, port.payload.work):
                 cycles = cycles + 1 if valid else 0
                 if valid and ready:
                     number = passing["response" if work == Work.PACKET else "control"].pop(0)

@@ -29,7 +29,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from zlib import crc32
 
-from amaranth.hdl import ClockDomain, Module, ResetInserter, Signal, Value
+from amaranth.hdl import ClockDomain, Module, ResetInserter, ShapeCastable, Signal, Value, ValueCastable
 from amaranth.lib import data, stream
 from amaranth.sim import Simulator
 
@@ -37,6 +37,7 @@ __all__ = [
     "Deadlock",
     "Item",
     "Simulation",
+    "changes",
     "check_reset_leaves_payload",
     "collect",
     "make_rng",
@@ -46,6 +47,7 @@ __all__ = [
     "send_all",
     "shared",
     "simulate",
+    "unpacked",
 ]
 
 
@@ -75,6 +77,13 @@ def plain(value):
     return Item((name, plain(value[name])) for name, _ in layout)
 
 
+def unpacked(port, bits):
+    """The payload of the stream ``port``, as :func:`plain` value, from the number that ``Value.cast(port.payload)`` is.
+    To sample that, and unpack what is taken, is faster than to sample the payload in each cycle."""
+    shape = port.payload.shape() if isinstance(port.payload, ValueCastable) else None
+    return plain(shape.from_bits(bits) if isinstance(shape, ShapeCastable) else bits)
+
+
 def make_rng(seed=None):
     """A ``random.Random`` with its seed, printed, in ``seed_value``: the one given, else VERBENA_SEED, else one that
     comes from the test's name, so that a test is the same whenever and wherever it runs."""
@@ -89,8 +98,22 @@ def make_rng(seed=None):
 
 async def pause(ctx, rng, stall, domain="sync"):
     """Zero or more cycles: another one with probability ``stall`` each time."""
+    edges = aiter(ctx.tick(domain))
     while stall and rng.random() < stall:
-        await ctx.tick(domain)
+        await anext(edges)
+
+
+def changes(ctx):
+    """``ctx.set`` for who sets its ports in each cycle: what has the value already is left alone, because each time the
+    simulator evaluates all that hangs on it. Nobody else may set these ports."""
+    values = {}
+
+    def put(port, value):
+        if values.get(id(port), (None, None))[1] != value:
+            values[id(port)] = port, value
+            ctx.set(port, value)
+
+    return put
 
 
 async def send_all(ctx, port, items, rng=None, stall=0.3, *, domain="sync"):
@@ -100,18 +123,48 @@ async def send_all(ctx, port, items, rng=None, stall=0.3, *, domain="sync"):
     int is also good for a struct.
     Returns right after the clock edge at which the last item was taken.
     """
+    edges = aiter(ctx.tick(domain).sample(port.ready))
+    valid = False
     for item in items:
-        if rng is not None:
-            await pause(ctx, rng, stall, domain)
+        while rng is not None and stall and rng.random() < stall:
+            if valid:
+                ctx.set(port.valid, 0)
+                valid = False
+            await anext(edges)
         if isinstance(item, int) and not isinstance(port.payload, Value):
             ctx.set(Value.cast(port.payload), item)
         else:
             ctx.set(port.payload, item)
-        ctx.set(port.valid, 1)
+        if not valid:
+            ctx.set(port.valid, 1)
+            valid = True
         taken = False
         while not taken:
-            _, _, taken = await ctx.tick(domain).sample(port.ready)
+            _, _, taken = await anext(edges)
+    if valid:
         ctx.set(port.valid, 0)
+
+
+async def _received(ctx, port, rng, stall, domain):
+    """Yields each payload of the stream ``port`` right after the clock edge at which it was taken, for ever."""
+    edges = aiter(ctx.tick(domain).sample(port.valid, Value.cast(port.payload)))
+    ready = False
+    while True:
+        while rng is not None and stall and rng.random() < stall:
+            if ready:
+                ctx.set(port.ready, 0)
+                ready = False
+            await anext(edges)
+        if not ready:
+            ctx.set(port.ready, 1)
+            ready = True
+        valid = False
+        while not valid:
+            _, _, valid, bits = await anext(edges)
+            if not valid and rng is not None and rng.random() < stall:
+                break  # `ready` may fall again before `valid`: a block must bear that
+        if valid:
+            yield unpacked(port, bits)
 
 
 async def receive_all(ctx, port, count, rng=None, stall=0.3, *, domain="sync"):
@@ -120,25 +173,19 @@ async def receive_all(ctx, port, count, rng=None, stall=0.3, *, domain="sync"):
     Returns right after the clock edge at which the last payload was taken, with ``ready`` low.
     """
     items = []
-    while len(items) < count:
-        if rng is not None:
-            await pause(ctx, rng, stall, domain)
-        ctx.set(port.ready, 1)
-        valid = False
-        while not valid:
-            _, _, valid, payload = await ctx.tick(domain).sample(port.valid, port.payload)
-            if not valid and rng is not None and rng.random() < stall:
-                break  # `ready` may fall again before `valid`: a block must bear that
+    if count > 0:
+        async for item in _received(ctx, port, rng, stall, domain):
+            items.append(item)
+            if len(items) == count:
+                break
         ctx.set(port.ready, 0)
-        if valid:
-            items.append(plain(payload))
     return items
 
 
 async def collect(ctx, port, items, rng=None, stall=0.3, *, domain="sync"):
     """Appends whatever comes on ``port`` to the list ``items``, for ever: for a background testbench."""
-    while True:
-        items.extend(await receive_all(ctx, port, 1, rng, stall, domain=domain))
+    async for item in _received(ctx, port, rng, stall, domain):
+        items.append(item)
 
 
 def _streams(path, interface):

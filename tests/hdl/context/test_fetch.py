@@ -182,10 +182,9 @@ def test_what_is_coming_is_told(monkeypatch):
     async def watch(ctx):
         """What was coming when it moved, and what is at the output in the next cycle."""
         before = None
-        while True:
-            _, _, moves, coming, valid, here = await ctx.tick().sample(
-                dut.moves, dut.coming, dut.o.valid, dut.o.payload
-            )
+        async for _, _, moves, coming, valid, here in ctx.tick().sample(
+            dut.moves, dut.coming, dut.o.valid, dut.o.payload
+        ):
             if before:
                 assert valid
                 told.append((before, (here.slot, here.item)))

@@ -59,12 +59,8 @@ class Memory:
     async def writes(self, ctx):
         dut, rng = self.dut, self.rng
         left, at, done = 0, 0, []
-        while True:
-            ctx.set(dut.write_request.ready, not left and rng.random() < 0.5)
-            ctx.set(dut.write_data.ready, left > 0 and rng.random() < 0.7)
-            ctx.set(dut.write_done.valid, bool(done) and rng.random() < 0.3)
-            ctx.set(dut.write_done.payload, {"status": 5 if self.broken else 0, "tag": 0})
-            _, _, asks, asked, request, moves, moved, beat, told = await ctx.tick().sample(
+        edges = aiter(
+            ctx.tick().sample(
                 dut.write_request.valid,
                 dut.write_request.ready,
                 dut.write_request.payload,
@@ -73,6 +69,13 @@ class Memory:
                 dut.write_data.payload,
                 dut.write_done.valid,
             )
+        )
+        while True:
+            ctx.set(dut.write_request.ready, not left and rng.random() < 0.5)
+            ctx.set(dut.write_data.ready, left > 0 and rng.random() < 0.7)
+            ctx.set(dut.write_done.valid, bool(done) and rng.random() < 0.3)
+            ctx.set(dut.write_done.payload, {"status": 5 if self.broken else 0, "tag": 0})
+            _, _, asks, asked, request, moves, moved, beat, told = await anext(edges)
             if told:
                 done.pop()
             if asks and asked:

@@ -106,9 +106,10 @@ class Bench:
                     self.log.append(("translations",) if what.translations else ("invalidate", what.index))
 
         async def completions(ctx):
+            edges = aiter(ctx.tick())
             while True:
                 ctx.set(self.dut.completions_move, self.moving)
-                await ctx.tick()
+                await anext(edges)
 
         async def take_events(ctx):
             await collect(ctx, self.dut.event, self.events)
@@ -552,6 +553,7 @@ class SlotBench(Bench):
         dut = self.dut
         cycle, waits = 0, None
         ctx.set(dut.slot, SLOT)
+        edges = aiter(ctx.tick())
         while True:
             ctx.set(dut.directory_ready, cycle >= self.ready_at)
             answer = None
@@ -568,7 +570,7 @@ class SlotBench(Bench):
             if not self.works:
                 ctx.set(dut.done, answer is not None)
                 ctx.set(dut.brought, answer not in (None, "again"))
-            await ctx.tick()
+            await anext(edges)
             cycle += 1
             if answer is not None:
                 self.log.append(("answer", answer))
@@ -789,8 +791,7 @@ def test_a_qp_that_is_destroyed_is_forgotten():
     forgotten = []
 
     async def watch(ctx):
-        while True:
-            _, _, forget, slot = await ctx.tick().sample(dut.forget, dut.forget_slot)
+        async for _, _, forget, slot in ctx.tick().sample(dut.forget, dut.forget_slot):
             if forget:
                 assert not ctx.get(dut.grant)
                 forgotten.append((slot, len(bench.log)))

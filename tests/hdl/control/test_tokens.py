@@ -21,9 +21,10 @@ def say(actions, answers=(), sending=True):
     def block(name):
         async def take(ctx):
             port = getattr(dut, name)
+            edges = aiter(ctx.tick().sample(port.valid, port.ready, port.payload))
             while True:
                 ctx.set(port.ready, rng.random() < 0.5)
-                _, _, valid, ready, token = await ctx.tick().sample(port.valid, port.ready, port.payload)
+                _, _, valid, ready, token = await anext(edges)
                 if valid and ready:
                     log.append((name, plain(token)["action"]))
                     assert plain(token) == {"qp": 5, "action": plain(token)["action"], "psn": 0xABCDEF}

@@ -84,6 +84,12 @@ class AxiMemory:
         def rests():
             return self.stall and rng.random() < self.stall
 
+        edges = aiter(ctx.tick().sample(
+            axi.arvalid, axi.arready, axi.arid, axi.araddr, axi.arlen, axi.arsize, axi.arburst,
+            axi.awvalid, axi.awready, axi.awid, axi.awaddr, axi.awlen, axi.awsize, axi.awburst,
+            axi.wvalid, axi.wready, axi.wdata, axi.wstrb, axi.wlast,
+            axi.rready, axi.bready, axi.rvalid, axi.bvalid,
+        ))  # fmt: skip
         while True:
             ctx.set(axi.arready, not rests())
             ctx.set(axi.awready, not rests())
@@ -121,12 +127,7 @@ class AxiMemory:
                 _, _, arvalid, arready, arid, araddr, arlen, arsize, arburst,
                 awvalid, awready, awid, awaddr, awlen, awsize, awburst,
                 wvalid, wready, wdata, wstrb, wlast, rready, bready, rvalid, bvalid,
-            ) = await ctx.tick().sample(
-                axi.arvalid, axi.arready, axi.arid, axi.araddr, axi.arlen, axi.arsize, axi.arburst,
-                axi.awvalid, axi.awready, axi.awid, axi.awaddr, axi.awlen, axi.awsize, axi.awburst,
-                axi.wvalid, axi.wready, axi.wdata, axi.wstrb, axi.wlast,
-                axi.rready, axi.bready, axi.rvalid, axi.bvalid,
-            )  # fmt: skip
+            ) = await anext(edges)  # fmt: skip
             for name, valid, ready, value in (
                 ("AR", arvalid, arready, (arid, araddr, arlen)),
                 ("AW", awvalid, awready, (awid, awaddr, awlen)),

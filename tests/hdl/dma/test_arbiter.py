@@ -110,16 +110,14 @@ def test_reads_come_back_to_who_asked(width):
                 await ctx.tick()
 
         async def take(ctx):
-            while True:
-                _, _, valid, *beat = await ctx.tick().sample(port.valid, port.data, port.last, port.error)
+            async for _, _, valid, *beat in ctx.tick().sample(port.valid, port.data, port.last, port.error):
                 if valid:
                     got[number].append(beat)
 
         return send, take
 
     async def count(ctx):
-        while True:
-            _, _, error = await ctx.tick().sample(dut.count_bus_errors)
+        async for _, _, error in ctx.tick().sample(dut.count_bus_errors):
             errors[0] += error
 
     sends, takes = zip(*map(client, range(CLIENTS)), strict=True)
@@ -171,16 +169,14 @@ def test_writes_and_their_answers(width):
             await send_all(ctx, port.beat, beats[number], rng)
 
         async def take(ctx):
-            while True:
-                _, _, answer, error = await ctx.tick().sample(port.answer, port.error)
+            async for _, _, answer, error in ctx.tick().sample(port.answer, port.error):
                 if answer:
                     answers[number].append(error)
 
         return send, give, take
 
     async def count(ctx):
-        while True:
-            _, _, error = await ctx.tick().sample(dut.count_bus_errors)
+        async for _, _, error in ctx.tick().sample(dut.count_bus_errors):
             errors[0] += error
 
     sends, gives, takes = zip(*map(client, range(CLIENTS)), strict=True)

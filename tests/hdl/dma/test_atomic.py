@@ -107,11 +107,17 @@ def execute(atomics, data_width=64, slots=16, *, rng, stall=0.3, late=0, deadlin
         to_write = [a.address for a in atomics if a.writes]
         unanswered = []
         cycle = 0
-        while True:
-            _, _, ar, araddr, r, aw, awaddr, b, p, o, ended = await ctx.tick().sample(
-                axi.arvalid & axi.arready, axi.araddr, axi.rvalid, axi.awvalid & axi.awready, axi.awaddr, axi.bvalid,
-                dut.piece.valid & dut.operands.valid, dut.payload.valid & dut.payload.ready, dut.unit.over,
-            )  # fmt: skip
+        async for _, _, ar, araddr, r, aw, awaddr, b, p, o, ended in ctx.tick().sample(
+            axi.arvalid & axi.arready,
+            axi.araddr,
+            axi.rvalid,
+            axi.awvalid & axi.awready,
+            axi.awaddr,
+            axi.bvalid,
+            dut.piece.valid & dut.operands.valid,
+            dut.payload.valid & dut.payload.ready,
+            dut.unit.over,
+        ):
             if ended:
                 over.append(cycle)
                 ours = atomics[: len(over)]

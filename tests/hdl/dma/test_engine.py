@@ -78,8 +78,7 @@ def test_everything_at_once_with_errors(data_width, atomics):
         await receive_all(ctx, dut.cqe.done, len(entries), rng)
 
     async def count(ctx):
-        while True:
-            *_, number = await ctx.tick().sample(dut.count_bus_errors)
+        async for *_, number in ctx.tick().sample(dut.count_bus_errors):
             errors.append(number)
 
     writes = [*zip(runs, packets), *zip(entries, entry_data)]

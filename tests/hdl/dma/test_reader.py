@@ -46,11 +46,14 @@ def read(runs, data_width=64, *, rng, stall=0.3, deadline=60_000, buffer=None, *
 
     async def watch(ctx):
         read = 0
-        while True:
-            _, _, p_valid, p_ready, o_valid, o_ready, data, ended = await ctx.tick().sample(
-                dut.piece.valid, dut.piece.ready, dut.payload.valid, dut.payload.ready,
-                axi.rvalid & axi.rready, dut.over,
-            )  # fmt: skip
+        async for _, _, p_valid, p_ready, o_valid, o_ready, data, ended in ctx.tick().sample(
+            dut.piece.valid,
+            dut.piece.ready,
+            dut.payload.valid,
+            dut.payload.ready,
+            axi.rvalid & axi.rready,
+            dut.over,
+        ):
             if ended:
                 assert read >= beats[len(over)], "a run is over, and its data has not come"
                 over.append(memory.now)

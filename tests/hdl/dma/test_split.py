@@ -29,8 +29,7 @@ def check(requests, data_width, rng, stall=0.3):
         got.extend(await receive_all(ctx, dut.o, len(expected), rng if stall else None, stall))
 
     async def watch(ctx):
-        while True:
-            _, _, moved, *values = await ctx.tick().sample(dut.o.valid & dut.o.ready, dut.start, dut.end, dut.last)
+        async for _, _, moved, *values in ctx.tick().sample(dut.o.valid & dut.o.ready, dut.start, dut.end, dut.last):
             if moved:
                 side.append(tuple(values))
 

@@ -24,8 +24,7 @@ def read(requests, dut, *, rng, stall=0.3, **memory_options):
         items.extend(await receive_all(ctx, dut.data, count, rng if stall else None, stall))
 
     async def watch(ctx):
-        while True:
-            _, _, asked, valid = await ctx.tick().sample(dut.request.valid, dut.data.valid)
+        async for _, _, asked, valid in ctx.tick().sample(dut.request.valid, dut.data.valid):
             for name, value in (("request", asked), ("data", valid)):
                 if value:
                     times.setdefault(name, memory.now)

@@ -49,10 +49,9 @@ def write(runs, data_width=64, *, rng, stall=0.3, deadline=60_000, payloads=None
 
     async def watch(ctx):
         done = False
-        while True:
-            _, _, p_valid, p_ready, d_valid, d_ready, over = await ctx.tick().sample(
-                dut.piece.valid, dut.piece.ready, dut.done.valid, dut.done.ready, dut.over
-            )
+        async for _, _, p_valid, p_ready, d_valid, d_ready, over in ctx.tick().sample(
+            dut.piece.valid, dut.piece.ready, dut.done.valid, dut.done.ready, dut.over
+        ):
             assert over == done, "over comes a cycle after Done"
             done = bool(d_valid and d_ready)
             if p_valid:

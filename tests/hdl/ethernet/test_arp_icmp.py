@@ -166,8 +166,7 @@ def test_latency(frame, words, sent):
 
     async def watch(ctx):
         dut = bench.dut
-        while True:
-            _, _, one, other = await ctx.tick().sample(dut.i_valid & dut.i.last, dut.o.valid)
+        async for _, _, one, other in ctx.tick().sample(dut.i_valid & dut.i.last, dut.o.valid):
             last.append(one)
             valid.append(other)
 

@@ -26,8 +26,7 @@ def test_beats_to_bytes(width, stall):
         await collect(ctx, dut.o, got, rng, stall)
 
     async def clock(ctx):
-        while True:
-            *_, valid = await ctx.tick().sample(dut.o.valid)
+        async for *_, valid in ctx.tick().sample(dut.o.valid):
             cycles.append(valid)
 
     simulate(dut, sender, background=[reader, clock], seed=rng.seed_value)
@@ -59,8 +58,7 @@ def test_bytes_to_beats(width, stall):
         await ctx.tick().repeat(2)
 
     async def reader(ctx):
-        while True:
-            *_, valid, beat = await ctx.tick().sample(dut.o_valid, dut.o)
+        async for *_, valid, beat in ctx.tick().sample(dut.o_valid, dut.o):
             if valid:
                 got.append(plain(beat))
 

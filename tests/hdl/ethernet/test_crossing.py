@@ -24,8 +24,7 @@ def test_count(periods):
         await ctx.delay(300e-9)
 
     async def reader(ctx):
-        while True:
-            *_, value = await ctx.tick("b").sample(dut.o)
+        async for *_, value in ctx.tick("b").sample(dut.o):
             seen.append((value, count[0]))
 
     simulate_clocks(dut, {"a": (periods[0], 0.3), "b": (periods[1], 1.1)}, writer, background=[reader])
@@ -56,8 +55,7 @@ def test_events(periods):
         await ctx.delay(1e-6)
 
     async def reader(ctx):
-        while True:
-            *_, one = await ctx.tick("b").sample(dut.o)
+        async for *_, one in ctx.tick("b").sample(dut.o):
             got[0] += one
 
     simulate_clocks(dut, {"a": (periods[0], 0.3), "b": (periods[1], 1.1)}, writer, background=[reader])

@@ -32,9 +32,10 @@ def test_frames(every):
 
     async def clock(ctx):
         cycle = 0
+        edges = aiter(ctx.tick().sample(dut.enable, dut.data))
         while True:
             ctx.set(dut.tick, cycle % every == 0)
-            *_, enable, data = await ctx.tick().sample(dut.enable, dut.data)
+            *_, enable, data = await anext(edges)
             wire.append(data if enable else None)
             cycle += 1
 

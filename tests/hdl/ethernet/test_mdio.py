@@ -19,8 +19,9 @@ class Phy:
     async def run(self, ctx):
         dut = self.dut
         ones, bits, drive, before, age = 0, None, [], 0, 0
+        edges = aiter(ctx.tick().sample(dut.clock, dut.o, dut.oe))
         while True:
-            *_, clock, o, oe = await ctx.tick().sample(dut.clock, dut.o, dut.oe)
+            *_, clock, o, oe = await anext(edges)
             age += 1
             if clock == before:
                 continue

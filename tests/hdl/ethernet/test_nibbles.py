@@ -63,8 +63,7 @@ def run_nibbles(nibbles, slow=1):
             await ctx.tick()
 
     async def reader(ctx):
-        while True:
-            *_, tick, valid, error, data = await ctx.tick().sample(dut.tick, dut.valid, dut.error, dut.data)
+        async for *_, tick, valid, error, data in ctx.tick().sample(dut.tick, dut.valid, dut.error, dut.data):
             if tick:
                 if valid:
                     if not inside[0]:

@@ -25,8 +25,7 @@ def run(rng, dut, frames, periods, stall, read_stall):
         await collect(ctx, dut.o, items, rng, read_stall, domain="b")
 
     async def counter(ctx):
-        while True:
-            *_, one = await ctx.tick("a").sample(dut.count_overflow)
+        async for *_, one in ctx.tick("a").sample(dut.count_overflow):
             lost[0] += one
 
     clocks = {"a": (periods[0], 0.4), "b": (periods[1], 1.7)}

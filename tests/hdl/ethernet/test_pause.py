@@ -32,8 +32,7 @@ def heard(frames):
                 await ctx.tick().repeat(rng.randrange(1, 3))
 
     async def reader(ctx):
-        while True:
-            *_, one = await ctx.tick().sample(dut.count_pause_received)
+        async for *_, one in ctx.tick().sample(dut.count_pause_received):
             if one:
                 found.append(ctx.get(dut.quanta))
 

@@ -147,6 +147,7 @@ def server(host, read, data, rng, latency, early=0.5, lengths=(8, 32)):
         width = data.payload.data.shape().width
         pending, beats = deque(), deque()
         cycle = ready = 0
+        edges = aiter(ctx.tick().sample(read.valid, read.payload, data.ready))
         while True:
             if not beats and pending and pending[0][0] <= cycle:
                 _, address, length, content = pending.popleft()
@@ -160,7 +161,7 @@ def server(host, read, data, rng, latency, early=0.5, lengths=(8, 32)):
             ctx.set(data.valid, sending)
             if sending:
                 ctx.set(data.payload, beats.popleft())
-            _, _, asked, request, taken = await ctx.tick().sample(read.valid, read.payload, data.ready)
+            _, _, asked, request, taken = await anext(edges)
             assert taken, "a fill port is always ready"
             cycle += 1
             if asked and ready:

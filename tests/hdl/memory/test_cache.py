@@ -214,8 +214,7 @@ def run(host, numbers, *, latency, waiting=16, sets=64, driver=None):
 
     async def clock(ctx):
         nonlocal cycle
-        while True:
-            await ctx.tick()
+        async for _ in ctx.tick():
             cycle += 1
 
     def asks(client):
@@ -236,8 +235,7 @@ def run(host, numbers, *, latency, waiting=16, sets=64, driver=None):
         async def take(ctx):
             port = dut.answer[client]
             ctx.set(port.ready, 1)
-            while True:
-                _, _, valid, payload = await ctx.tick().sample(port.valid, port.payload)
+            async for _, _, valid, payload in ctx.tick().sample(port.valid, port.payload):
                 if valid:
                     got[client].append((cycle, payload.found, payload.value))
 
@@ -248,6 +246,7 @@ def run(host, numbers, *, latency, waiting=16, sets=64, driver=None):
         due = deque()
         now = 0
         ctx.set(dut.read.ready, 1)
+        edges = aiter(ctx.tick().sample(dut.read.valid, dut.read.payload))
         while True:
             beats = []
             if due and due[0][0] <= now:
@@ -258,7 +257,7 @@ def run(host, numbers, *, latency, waiting=16, sets=64, driver=None):
                 if beat is not None:
                     payload = {"data": int.from_bytes(beat, "little"), "count": 8, "first": place == 0, "last": place}
                     ctx.set(dut.fill.payload, payload)
-                _, _, valid, request = await ctx.tick().sample(dut.read.valid, dut.read.payload)
+                _, _, valid, request = await anext(edges)
                 now += 1
                 if valid:
                     due.append((now + latency, host.load(request.address, 16)))

@@ -46,8 +46,7 @@ def run(accesses, host, client, pieces, data_width=64):
 
     async def count(ctx):
         nonlocal errors
-        while True:
-            _, _, error = await ctx.tick().sample(dut.count_error)
+        async for _, _, error in ctx.tick().sample(dut.count_error):
             errors += error
 
     serve = server(host, dut.read, dut.fill, rng, lambda: rng.randrange(40))

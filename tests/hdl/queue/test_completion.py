@@ -71,9 +71,10 @@ class World:
 
     async def done_out(self, ctx):
         due = 0
+        edges = aiter(ctx.tick())
         while True:
             while not (self.requests and self.packets):
-                await ctx.tick()
+                await anext(edges)
             (address, length), packet = self.requests.pop(0), self.packets.pop(0)
             assert len(packet) == length
             due = max(due, self.time + self.rng.randint(*self.latency))
@@ -152,10 +153,11 @@ class World:
         await ctx.tick().repeat(2)  # it counts from the third cycle on
 
     async def errors_in(self, ctx):
+        edges = aiter(ctx.tick().sample(self.dut.error.valid, self.dut.error.payload))
         while True:
             ready = self.rng.random() >= self.stall
             ctx.set(self.dut.error.ready, ready)
-            _, _, valid, error = await ctx.tick().sample(self.dut.error.valid, self.dut.error.payload)
+            _, _, valid, error = await anext(edges)
             if valid and ready:
                 assert error.event == EventType.QP_FATAL
                 self.errors.append(error.qp)
@@ -213,10 +215,11 @@ class World:
 
     async def foretell(self, ctx):
         """Mostly nonsense."""
+        edges = aiter(ctx.tick())
         while True:
             if self.rng.random() < self.hints:
                 ctx.set(self.dut.hint_cq, self.rng.randrange(4))
-            await ctx.tick()
+            await anext(edges)
 
     async def idle(self, ctx):
         quiet = 0
@@ -877,8 +880,9 @@ def test_a_miss_waits_for_what_is_to_be_said():
             await ctx.tick()
         ctx.set(dut.completion.payload, world.completion(0))
         ctx.set(dut.completion.valid, 1)
+        edges = aiter(ctx.tick().sample(dut.completion.ready))
         for _ in range(300):
-            _, _, ready = await ctx.tick().sample(dut.completion.ready)
+            _, _, ready = await anext(edges)
             assert not ready
         world.listening = True
         await ctx.tick().until(dut.completion.ready)

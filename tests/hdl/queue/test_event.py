@@ -15,8 +15,7 @@ class World:
         self.time = self.count = self.visible = 0
 
     async def clock(self, ctx):
-        while True:
-            _, _, count = await ctx.tick().sample(self.dut.count_events)
+        async for _, _, count in ctx.tick().sample(self.dut.count_events):
             self.time += 1
             self.count += count
 

@@ -30,6 +30,7 @@ def test_steps():
                 assert ctx.get(dut.qp) == (qp if rewinds else reset_qp)
                 old = None  # reads that were in flight when the last turn before was over
                 time, may = 0, False
+                edges = aiter(ctx.tick())
                 while True:
                     assert ctx.get(dut.halting)
                     assert ctx.get(dut.ignore_consumed)
@@ -63,7 +64,7 @@ def test_steps():
                     level -= pop
                     if not clean and level < 16:
                         level += 1  # of others, behind it
-                    await ctx.tick()
+                    await anext(edges)
                     time += 1
                     if set_:
                         break

@@ -34,9 +34,10 @@ def test_random(stall):
         ctx.set(dut.push.payload, {"qp": qp, "word": word, "data": data})
         ctx.set(dut.push.valid, 1)
         waited = 0
+        edges = aiter(ctx.tick().sample(dut.push.ready, dut.hold))
         while True:
             ctx.set(dut.hold, rng.random() < stall)
-            _, _, ready, hold = await ctx.tick().sample(dut.push.ready, dut.hold)
+            _, _, ready, hold = await anext(edges)
             assert not (ready and hold)
             waited += not hold
             assert waited < 20

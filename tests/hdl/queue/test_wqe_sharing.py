@@ -153,8 +153,8 @@ def test_what_is_wanted_comes_at_once():
 
     async def drop_arrivals(ctx):
         ctx.set(world.dut.arrived.ready, 1)
-        while True:
-            await ctx.tick()
+        async for _ in ctx.tick():
+            pass
 
     async def testbench(ctx):
         nonlocal worst
@@ -192,8 +192,8 @@ def test_reset_gives_all_blocks_back(kind):
 
     async def drop_arrivals(ctx):
         ctx.set(dut.arrived.ready, 1)
-        while True:
-            await ctx.tick()
+        async for _ in ctx.tick():
+            pass
 
     async def testbench(ctx):
         await configure(ctx, world)

@@ -14,8 +14,7 @@ def test_pipeline(flight, stall):
 
     async def producer(ctx):
         items = iter(sent)
-        while True:
-            *_, room = await ctx.tick().sample(dut.room)
+        async for *_, room in ctx.tick().sample(dut.room):
             # What is begun in this cycle may give an item in any of the cycles that follow.
             pipeline.append(next(items, None) if room and rng.random() < 0.9 else None)
             item = pipeline.pop(0)

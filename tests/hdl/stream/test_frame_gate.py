@@ -94,10 +94,11 @@ def test_transmit(cut):
 
     async def sink(ctx):
         held, stopped = None, 0
+        edges = aiter(ctx.tick().sample(dut.o.valid, dut.o.payload, dut.stop))
         while True:
             ready = rng.random() < 0.6
             ctx.set(dut.o.ready, ready)
-            _, _, valid, beat, stop = await ctx.tick().sample(dut.o.valid, dut.o.payload, dut.stop)
+            _, _, valid, beat, stop = await anext(edges)
             if held is not None:
                 assert valid
                 assert offered(beat) == held

@@ -426,8 +426,7 @@ def blocked(packets, rng, port, width=64, **kwargs):
         return take
 
     async def counters(ctx):
-        while True:
-            *_, lost = await ctx.tick().sample(dut.count_drop_overflow)
+        async for *_, lost in ctx.tick().sample(dut.count_drop_overflow):
             result.counts["overflow"] += lost
 
     simulate(

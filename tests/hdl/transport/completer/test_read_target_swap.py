@@ -70,8 +70,8 @@ class SwapWorld(World):
             assert len(words) == GROUP * (1 + targets) + 1
             self.words[qp] = [word.data for word in words]
             self.over[event] = True
-        while True:
-            await ctx.tick()
+        async for _ in ctx.tick():
+            pass
 
     async def take(self, ctx):
         for event, whose, after in self.loads:
@@ -81,8 +81,8 @@ class SwapWorld(World):
                 await ctx.tick()
             await send_all(ctx, self.dut.loaded, self.words[whose], self.rng, self.stall)
             self.over[event] = True
-        while True:
-            await ctx.tick()
+        async for _ in ctx.tick():
+            pass
 
 
 class SwapScript(Script):

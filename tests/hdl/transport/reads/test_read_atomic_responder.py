@@ -704,8 +704,9 @@ def test_round_robin():
         await send_all(ctx, dut.release, [{"qp": 1}, {"qp": 2}])
         ctx.set(dut.access.ready, 1)
         ctx.set(dut.packet.ready, 1)
+        edges = aiter(ctx.tick().sample(dut.packet.valid, dut.packet.payload))
         for cycle in range(400):
-            _, _, valid, packet = await ctx.tick().sample(dut.packet.valid, dut.packet.payload)
+            _, _, valid, packet = await anext(edges)
             if valid:
                 seen.append((cycle, packet.qp, packet.transport.length))
 

@@ -12,8 +12,7 @@ def random_bits(rng, signal):
 async def rows(ctx, dut, kept):
     """The replay cache: a row 2 cycles after its slot, if somebody looks."""
     before = 0
-    while True:
-        _, _, look, slot, write, row = await ctx.tick().sample(dut.look, dut.slot, dut.write, dut.new_row.as_value())
+    async for _, _, look, slot, write, row in ctx.tick().sample(dut.look, dut.slot, dut.write, dut.new_row.as_value()):
         if write:
             assert look
             kept[slot] = row

@@ -301,8 +301,7 @@ def test_of_a_qp_that_is_closed_only_tokens_come():
 
     async def watch(ctx):
         ctx.set(dut.request.ready, 1)
-        while True:
-            _, _, valid, item = await ctx.tick().sample(dut.request.valid, dut.request.payload)
+        async for _, _, valid, item in ctx.tick().sample(dut.request.valid, dut.request.payload):
             if valid:
                 out.append((item.work, item.qp, item.transport.psn))
                 assert item.work == Work.CONTROL or item.qp != 1 or not closed

@@ -30,8 +30,7 @@ def run(script):
         await script(ctx, dut, got)
 
     async def take(ctx):
-        while True:
-            _, _, valid, ready, payload = await ctx.tick().sample(dut.o.valid, dut.o.ready, dut.o.payload)
+        async for _, _, valid, ready, payload in ctx.tick().sample(dut.o.valid, dut.o.ready, dut.o.payload):
             if valid and ready:
                 got.append((payload.qp, payload.psn, payload.syndrome))
 
@@ -297,10 +296,11 @@ def test_no_answer_overtakes_a_response(stall):
         # 5 cycles pass between a look at `held` and `ready`, in which a response may be released.
         history = [[[] for _ in range(QPS)] for _ in range(6)]
         held_back = 0
+        edges = aiter(ctx.tick().sample(dut.o.valid, dut.o.ready, dut.o.payload))
         while True:
             ctx.set(dut.o.ready, rng.random() >= stall)
             history = [*history[1:], [list(p) for p in pending]]
-            _, _, valid, ready, payload = await ctx.tick().sample(dut.o.valid, dut.o.ready, dut.o.payload)
+            _, _, valid, ready, payload = await anext(edges)
             held_back = held_back + 1 if valid and not ready else 0
             if valid and ready:
                 got.append((payload.qp, payload.psn))

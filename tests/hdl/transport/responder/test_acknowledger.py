@@ -47,10 +47,9 @@ class World:
 
         async def count(ctx):
             cycle = 0
-            while True:
-                _, _, token, drop, valid, ready = await ctx.tick().sample(
-                    dut.token_done, dut.count_drop_error, dut.job.valid, dut.job.ready
-                )
+            async for _, _, token, drop, valid, ready in ctx.tick().sample(
+                dut.token_done, dut.count_drop_error, dut.job.valid, dut.job.ready
+            ):
                 self.tokens += token
                 self.drops += drop
                 if valid and ready:
@@ -771,8 +770,7 @@ def test_cycles_of_responses():
 
     async def watch(ctx):
         cycle = 0
-        while True:
-            _, _, valid, ready = await ctx.tick().sample(world.dut.answered.valid, world.dut.answered.ready)
+        async for _, _, valid, ready in ctx.tick().sample(world.dut.answered.valid, world.dut.answered.ready):
             if valid and ready:
                 times.append(cycle)
             cycle += 1

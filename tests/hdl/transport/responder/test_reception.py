@@ -61,6 +61,7 @@ def test_every_receive_wqe_completes_once_and_in_order():
     async def memory(ctx):
         """The access check and the DMA engine: a verdict a run, some time later. Odd keys do not exist."""
         run, pending, now = [], [], 0
+        edges = aiter(ctx.tick().sample(dut.done.valid, dut.done.ready))
         while True:
             while accesses:
                 run.append(accesses.pop(0))
@@ -78,7 +79,7 @@ def test_every_receive_wqe_completes_once_and_in_order():
             ctx.set(dut.done.valid, bool(pending) and pending[0][0] <= now)
             if pending:
                 ctx.set(dut.done.payload, {"status": pending[0][1]})
-            _, _, valid, ready = await ctx.tick().sample(dut.done.valid, dut.done.ready)
+            _, _, valid, ready = await anext(edges)
             if valid and ready:
                 verdicts.append(pending.pop(0)[1])
             now += 1
@@ -275,10 +276,9 @@ def test_answers_as_linux_does(name):
         ctx.set(dut.recalled, 1)
         ctx.set(dut.entry.ready, 1)
         entries = []
-        while True:
-            _, _, enable, row, released, acked, ack = await ctx.tick().sample(
-                dut.entry.valid, dut.entry.payload, dut.release.valid, dut.ack.valid, dut.ack.payload
-            )
+        async for _, _, enable, row, released, acked, ack in ctx.tick().sample(
+            dut.entry.valid, dut.entry.payload, dut.release.valid, dut.ack.valid, dut.ack.payload
+        ):
             if enable:
                 entries.append(row.entry)
                 ctx.set(dut.served, len(entries))

@@ -65,8 +65,7 @@ def run(packets, words, *, stall=0.0, rng=None, received=0):
 
     async def memory(ctx):
         before = 0
-        while True:
-            _, _, address = await ctx.tick().sample(dut.word_addr)
+        async for _, _, address in ctx.tick().sample(dut.word_addr):
             ctx.set(dut.word, before)
             before = words[address.block // 2][AREA // 16 * (address.block % 2) + address.word]
 

@@ -29,7 +29,7 @@ from receive_world import (
     write_attributes,
 )
 from received import ReceivedRequests
-from streams import collect, make_rng, plain, receive_all, send_all, shared, simulate
+from streams import changes, collect, make_rng, plain, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.stream.transfer import Passage
@@ -182,16 +182,15 @@ class World:
 
         async def count(ctx):
             cycle = waits = 0
-            while True:
-                request = dut.block.request
-                _, _, sequence, duplicate, busy, work, valid, ready = await ctx.tick().sample(
-                    dut.count_drop_sequence,
-                    dut.count_drop_duplicate,
-                    dut.count_drop_busy,
-                    request.payload.work,
-                    request.valid,
-                    request.ready,
-                )
+            request = dut.block.request
+            async for _, _, sequence, duplicate, busy, work, valid, ready in ctx.tick().sample(
+                dut.count_drop_sequence,
+                dut.count_drop_duplicate,
+                dut.count_drop_busy,
+                request.payload.work,
+                request.valid,
+                request.ready,
+            ):
                 valid = valid and work == Work.PACKET
                 counted["sequence"] += sequence
                 counted["duplicate"] += duplicate
@@ -204,17 +203,21 @@ class World:
 
         async def response_rings(ctx):
             """What is to be answered, and how far that is: 1 cycle later."""
+            put = changes(ctx)
             recalled = False
-            while True:
-                ctx.set(dut.entry.ready, self.rng.random() >= self.stall)
-                ctx.set(dut.room, self.room and not self.crowded)
-                self.crowded -= self.crowded > 0
-                _, _, valid, ready, row, qp, recalls, recall = await ctx.tick().sample(
+            edges = aiter(
+                ctx.tick().sample(
                     dut.entry.valid, dut.entry.ready, dut.entry.payload, dut.served_qp, dut.recall_en, dut.recall
                 )
+            )
+            while True:
+                put(dut.entry.ready, self.rng.random() >= self.stall)
+                put(dut.room, self.room and not self.crowded)
+                self.crowded -= self.crowded > 0
+                _, _, valid, ready, row, qp, recalls, recall = await anext(edges)
                 recalled = recalls and not recalled and self.recall(recall.qp, recall.psn)
-                ctx.set(dut.recalled, recalled)
-                ctx.set(dut.served, (self.served[qp] - self.lagging[qp]) % 256)
+                put(dut.recalled, recalled)
+                put(dut.served, (self.served[qp] - self.lagging[qp]) % 256)
                 if valid and ready:
                     self.entries.append((row.qp, plain(row.entry) | {"kind": row.entry.kind.value}))
 

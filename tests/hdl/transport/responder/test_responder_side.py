@@ -60,11 +60,10 @@ def test_lossy_requests():
     async def entries(ctx):
         ctx.set(dut.recalled, 1)
         ctx.set(dut.room, 1)
+        edges = aiter(ctx.tick().sample(dut.entry.valid, dut.entry.ready, dut.entry.payload, dut.served_qp))
         while True:
             ctx.set(dut.entry.ready, rng.random() >= stall)
-            _, _, valid, ready, row, qp = await ctx.tick().sample(
-                dut.entry.valid, dut.entry.ready, dut.entry.payload, dut.served_qp
-            )
+            _, _, valid, ready, row, qp = await anext(edges)
             ctx.set(dut.served, served[qp] % 256)
             if not (valid and ready):
                 continue
@@ -94,6 +93,7 @@ def test_lossy_requests():
     async def memory(ctx):
         """Access check and DMA engine: a run is done some time later."""
         run, pending = [], []
+        edges = aiter(ctx.tick().sample(dut.done.valid, dut.done.ready))
         while True:
             while accesses:
                 access = accesses.pop(0)
@@ -106,7 +106,7 @@ def test_lossy_requests():
                     pending.append((state.now + rng.choice([5, 40]), run))
                     run = []
             ctx.set(dut.done.valid, bool(pending) and pending[0][0] <= state.now)
-            _, _, valid, ready = await ctx.tick().sample(dut.done.valid, dut.done.ready)
+            _, _, valid, ready = await anext(edges)
             state.now += 1
             if valid:
                 for qp, length in pending[0][1]:
@@ -118,11 +118,10 @@ def test_lossy_requests():
     async def read_atomic_responder(ctx):
         """Releases, and responses that leave in the order of a QP; some get lost on their way."""
         waiting = []
+        edges = aiter(ctx.tick().sample(dut.release.valid, dut.release.ready, dut.release.payload))
         while True:
             ctx.set(dut.release.ready, rng.random() >= stall)
-            _, _, valid, ready, release = await ctx.tick().sample(
-                dut.release.valid, dut.release.ready, dut.release.payload
-            )
+            _, _, valid, ready, release = await anext(edges)
             if valid and ready:
                 assert not release.token
                 qp = release.qp
@@ -179,8 +178,7 @@ def test_lossy_requests():
 
     async def no_errors(ctx):
         ctx.set(dut.error.ready, 1)
-        while True:
-            _, _, error = await ctx.tick().sample(dut.error.valid)
+        async for _, _, error in ctx.tick().sample(dut.error.valid):
             assert not error
 
     background = [

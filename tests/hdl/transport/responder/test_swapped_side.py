@@ -155,6 +155,7 @@ class World:
     # -- Host memory, as the responder writes it.
     async def memory(self, ctx):
         run, pending, dut = [], [], self.dut
+        edges = aiter(ctx.tick().sample(dut.done.valid, dut.done.ready))
         while True:
             while self.accesses:
                 access = self.accesses.pop(0)
@@ -168,7 +169,7 @@ class World:
                     pending.append((self.now + self.rng.choice([5, 40]), run))
                     run = []
             ctx.set(dut.done.valid, bool(pending) and pending[0][0] <= self.now)
-            _, _, valid, ready = await ctx.tick().sample(dut.done.valid, dut.done.ready)
+            _, _, valid, ready = await anext(edges)
             self.now += 1
             if valid:
                 for peer, length in pending[0][1]:
@@ -239,12 +240,13 @@ class World:
         """What is cut: descriptors, and runs, of which those of atomics go to the atomic unit, too."""
         dut = self.dut
         packets, runs = dut.packet, dut.read_atomic_responder_access
+        edges = aiter(
+            ctx.tick().sample(packets.valid & packets.ready, packets.payload, runs.valid & runs.ready, runs.payload)
+        )
         while True:
             ctx.set(packets.ready, self.rng.random() >= self.stall)
             ctx.set(runs.ready, self.rng.random() >= self.stall)
-            _, _, packet_comes, packet, run_comes, run = await ctx.tick().sample(
-                packets.valid & packets.ready, packets.payload, runs.valid & runs.ready, runs.payload
-            )
+            _, _, packet_comes, packet, run_comes, run = await anext(edges)
             if packet_comes:
                 packet = plain(packet)
                 self.packets.append(packet)
@@ -258,13 +260,12 @@ class World:
         """What is to be answered, and what the acknowledger hears of it."""
         inside = self.dut.blocks["read_atomic_responder"]
         entry, answered = inside.entry, inside.answered_o
-        while True:
-            _, _, comes, what, over, answer = await ctx.tick().sample(
-                entry.valid & entry.ready,
-                entry.payload,
-                answered.valid & answered.ready & answered.payload.last,
-                answered.payload,
-            )
+        async for _, _, comes, what, over, answer in ctx.tick().sample(
+            entry.valid & entry.ready,
+            entry.payload,
+            answered.valid & answered.ready & answered.payload.last,
+            answered.payload,
+        ):
             if comes:
                 peer = self.places[what.qp]
                 number = peer.number(what.entry.psn)
@@ -305,8 +306,7 @@ class World:
 
     async def no_errors(self, ctx):
         ctx.set(self.dut.error.ready, 1)
-        while True:
-            _, _, error = await ctx.tick().sample(self.dut.error.valid)
+        async for _, _, error in ctx.tick().sample(self.dut.error.valid):
             assert not error
 
     def collector(self, port, items):

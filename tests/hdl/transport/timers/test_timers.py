@@ -412,8 +412,7 @@ def test_a_timer_runs_on_while_its_qp_is_away(waiting, away):
     async def watch_fired(ctx):
         ctx.set(dut.fired.ready, 1)
         time = 0
-        while True:
-            _, _, valid, item = await ctx.tick().sample(dut.fired.valid, dut.fired.payload)
+        async for _, _, valid, item in ctx.tick().sample(dut.fired.valid, dut.fired.payload):
             time += 1
             if valid:
                 fired.append((time, item.qp, item.generation))

@@ -194,8 +194,7 @@ def test_random(width, stall, monkeypatch):
         started.append(1)
 
     async def renew(ctx):
-        while True:
-            await ctx.tick()
+        async for _ in ctx.tick():
             qp = rng.randrange(QPS)
             if started:
                 word, value = rng.choice(list(enumerate(QP_CONTEXT.words(**context(qp)))))
@@ -275,8 +274,7 @@ async def headers_with_cycles(ctx, dut, seen):
     port = dut.header
     ctx.set(port.ready, 1)
     cycle = 0
-    while True:
-        _, _, valid, payload = await ctx.tick().sample(port.valid, port.payload)
+    async for _, _, valid, payload in ctx.tick().sample(port.valid, port.payload):
         if valid:
             seen.append((cycle, payload.transport.opcode, payload.transport.psn))
         cycle += 1
@@ -324,8 +322,7 @@ def test_cycles(kind, size, period):
 
     async def listener(ctx):
         """Takes what is answered in its second cycle."""
-        while True:
-            _, _, valid, ready = await ctx.tick().sample(dut.answered.valid, dut.answered.ready)
+        async for _, _, valid, ready in ctx.tick().sample(dut.answered.valid, dut.answered.ready):
             ctx.set(dut.answered.ready, valid & ~ready)
 
     def feeder(port, items):
