@@ -44,6 +44,7 @@ __all__ = [
     "pause",
     "plain",
     "receive_all",
+    "received",
     "send_all",
     "shared",
     "simulate",
@@ -145,7 +146,7 @@ async def send_all(ctx, port, items, rng=None, stall=0.3, *, domain="sync"):
         ctx.set(port.valid, 0)
 
 
-async def _received(ctx, port, rng, stall, domain):
+async def received(ctx, port, rng=None, stall=0.3, *, domain="sync"):
     """Yields each payload of the stream ``port`` right after the clock edge at which it was taken, for ever."""
     edges = aiter(ctx.tick(domain).sample(port.valid, Value.cast(port.payload)))
     ready = False
@@ -174,7 +175,7 @@ async def receive_all(ctx, port, count, rng=None, stall=0.3, *, domain="sync"):
     """
     items = []
     if count > 0:
-        async for item in _received(ctx, port, rng, stall, domain):
+        async for item in received(ctx, port, rng, stall, domain=domain):
             items.append(item)
             if len(items) == count:
                 break
@@ -184,7 +185,7 @@ async def receive_all(ctx, port, count, rng=None, stall=0.3, *, domain="sync"):
 
 async def collect(ctx, port, items, rng=None, stall=0.3, *, domain="sync"):
     """Appends whatever comes on ``port`` to the list ``items``, for ever: for a background testbench."""
-    async for item in _received(ctx, port, rng, stall, domain):
+    async for item in received(ctx, port, rng, stall, domain=domain):
         items.append(item)
 
 

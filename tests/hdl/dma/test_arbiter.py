@@ -23,12 +23,11 @@ def test_turns_and_addresses():
 
     async def take(ctx):
         ctx.set(dut.enable, 1)
+        edges = aiter(ctx.tick().sample(dut.valid, dut.client, dut.address, dut.length, dut.chosen))
         while len(got) < 20 * clients:
             ready = rng.random() < 0.7
             ctx.set(dut.ready, ready)
-            _, _, valid, *values, wins = await ctx.tick().sample(
-                dut.valid, dut.client, dut.address, dut.length, dut.chosen
-            )
+            _, _, valid, *values, wins = await anext(edges)
             if valid and ready:
                 got.append(values)
             if wins:
@@ -77,8 +76,7 @@ def watch_channel(axi, channel, seen):
 
     async def watch(ctx):
         signals = [getattr(axi, channel + name) for name in names]
-        while True:
-            _, _, valid, *values = await ctx.tick().sample(getattr(axi, f"{channel}valid"), *signals)
+        async for _, _, valid, *values in ctx.tick().sample(getattr(axi, f"{channel}valid"), *signals):
             if valid:
                 seen.append(dict(zip(names, values, strict=True)))
 
@@ -205,6 +203,10 @@ class Bus:
         fields = ("addr", "len", "id", "size", "burst", "cache")
         for name, signals in channels.items():
             signals += [getattr(axi, name + field) for field in fields]
+        edges = aiter(ctx.tick().sample(
+            axi.rready, axi.bready, axi.wvalid, axi.wready, axi.wdata, axi.wstrb, axi.wlast,
+            *channels["ar"], *channels["aw"],
+        ))  # fmt: skip
         while True:
             for name in ("ar", "aw", "w"):
                 ctx.set(getattr(axi, f"{name}ready"), rng.random() < 0.6)
@@ -219,10 +221,7 @@ class Bus:
                     ctx.set(axi.bid, held["id"])
                     ctx.set(axi.rdata, held["addr"] + 8 * held["given"])
                     ctx.set(axi.rlast, held["given"] == held["len"])
-            _, _, rready, bready, wvalid, wready, wdata, wstrb, wlast, *rest = await ctx.tick().sample(
-                axi.rready, axi.bready, axi.wvalid, axi.wready, axi.wdata, axi.wstrb, axi.wlast,
-                *channels["ar"], *channels["aw"],
-            )  # fmt: skip
+            _, _, rready, bready, wvalid, wready, wdata, wstrb, wlast, *rest = await anext(edges)
             now += 1
             if held:
                 assert rready if held["read"] else bready

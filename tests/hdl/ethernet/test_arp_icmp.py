@@ -120,8 +120,7 @@ class Bench:
             await collect(ctx, dut.o, items, rng, self.stall)
 
         async def counter(ctx):
-            while True:
-                _, _, *values = await ctx.tick().sample(*(getattr(dut, f"count_{name}") for name in COUNTERS))
+            async for _, _, *values in ctx.tick().sample(*(getattr(dut, f"count_{name}") for name in COUNTERS)):
                 for name, value in zip(COUNTERS, values):
                     self.counts[name] += value
 

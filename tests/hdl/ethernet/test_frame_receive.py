@@ -43,8 +43,7 @@ def receive(rng, times, tick=1.0):
 
     async def reader(ctx):
         strobes = [getattr(dut, f"count_{name}") for name in COUNTS]
-        while True:
-            _, _, o, valid, *now_counted = await ctx.tick().sample(dut.o, dut.o_valid, *strobes)
+        async for _, _, o, valid, *now_counted in ctx.tick().sample(dut.o, dut.o_valid, *strobes):
             for name, one in zip(COUNTS, now_counted):
                 counts[name] += one
             if valid:

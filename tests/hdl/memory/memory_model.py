@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from streams import changes, unpacked
 from verbena.hdl.abi.tables import MPT, MTT, AccessStatus
 from verbena.hdl.stream.ram import Ram
 
@@ -147,7 +148,8 @@ def server(host, read, data, rng, latency, early=0.5, lengths=(8, 32)):
         width = data.payload.data.shape().width
         pending, beats = deque(), deque()
         cycle = ready = 0
-        edges = aiter(ctx.tick().sample(read.valid, read.payload, data.ready))
+        put = changes(ctx)
+        edges = aiter(ctx.tick().sample(read.valid, Value.cast(read.payload), data.ready))
         while True:
             if not beats and pending and pending[0][0] <= cycle:
                 _, address, length, content = pending.popleft()
@@ -158,18 +160,19 @@ def server(host, read, data, rng, latency, early=0.5, lengths=(8, 32)):
                     beat = {"data": int.from_bytes(part, "little"), "count": len(part), "first": place == 0}
                     beats.append(beat | {"last": place + width // 8 >= length, "error": error})
             sending = bool(beats) and rng.random() < 0.8
-            ctx.set(data.valid, sending)
+            put(data.valid, sending)
             if sending:
                 ctx.set(data.payload, beats.popleft())
             _, _, asked, request, taken = await anext(edges)
             assert taken, "a fill port is always ready"
             cycle += 1
             if asked and ready:
+                request = unpacked(read, request)
                 content = host.load(request.address, request.length) if rng.random() < early else None
                 pending.append((cycle + latency(), request.address, request.length, content))
                 host.reads.append(request.address)
             ready = rng.random() < 0.7
-            ctx.set(read.ready, ready)
+            put(read.ready, ready)
 
     return serve
 

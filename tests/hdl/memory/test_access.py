@@ -4,8 +4,9 @@ from collections import deque
 
 import pytest
 from amaranth.back import rtlil
+from amaranth.hdl import Value
 from memory_model import CLIENTS, MPT_BASE, QPS, RECEIVE, TOP, TRANSMIT, CollidingRam, Host, access, servers
-from streams import make_rng, receive_all, send_all, shared, simulate
+from streams import make_rng, receive_all, send_all, shared, simulate, unpacked
 from verbena.hdl.abi.tables import Access, AccessStatus
 from verbena.hdl.memory.access import LANES, AccessUnit
 
@@ -172,18 +173,25 @@ class Monitor:
         ports = [getattr(dut, client) for client in CLIENTS]
         signals = [dut.invalidate.valid, dut.invalidate.ready, dut.transmit.verdict.valid, dut.transmit.verdict.payload]
         for port in ports:
-            signals += [port.request.valid, port.request.ready, port.piece.valid, port.piece.ready, port.piece.payload]
+            signals += [
+                port.request.valid,
+                port.request.ready,
+                port.piece.valid,
+                port.piece.ready,
+                Value.cast(port.piece.payload),
+            ]
         strobes = [getattr(dut, f"count_{name}") for name in self.counts]
         waiting = dict.fromkeys(CLIENTS)
         for port in ports:
             ctx.set(port.piece.ready, 1)
         ctx.set(dut.transmit.verdict.ready, 1)
         lanes = [deque() for _ in range(LANES)]  # (cycle in which it is over, pieces up to its end) of each run
+        edges = aiter(ctx.tick().sample(*signals, *strobes))
         while True:
             ends = [bool(lane) and lane[0][0] <= self.cycle for lane in lanes]
             ctx.set(dut.over, sum(end << number for number, end in enumerate(ends)))
             self.over += [(number, lanes[number].popleft()[1]) for number, end in enumerate(ends) if end]
-            _, _, *values = await ctx.tick().sample(*signals, *strobes)
+            _, _, *values = await anext(edges)
             if values[0] and values[1]:
                 self.invalidated.append(self.cycle)
             if values[2]:
@@ -197,6 +205,7 @@ class Monitor:
                     self.first_seen[client].append(waiting[client])
                     waiting[client] = None
                 if piece_valid and piece_ready:
+                    piece = unpacked(ports[number].piece, piece)
                     self.pieces[client].append((self.cycle, piece))
                     if piece.last:
                         lane = 2 if client == RECEIVE else piece.tag

@@ -119,8 +119,9 @@ def test_what_waits_when_all_entries_are_invalidated(renew, least, most):
         async def take(count):
             ctx.set(piece.ready, 1)
             cycles = 0
+            edges = aiter(ctx.tick().sample(piece.valid, piece.payload))
             while count:
-                _, _, valid, payload = await ctx.tick().sample(piece.valid, piece.payload)
+                _, _, valid, payload = await anext(edges)
                 cycles += 1
                 if valid:
                     got.append(payload.address)

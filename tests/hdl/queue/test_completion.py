@@ -3,7 +3,7 @@
 import pytest
 from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
-from streams import make_rng, pause, receive_all, send_all, shared, simulate
+from streams import make_rng, pause, receive_all, received, send_all, shared, simulate
 from verbena.hdl.abi.contexts import CQ_CONTEXT
 from verbena.hdl.abi.cqc import ARMS_BITS, CQ_RECORD, CQC_BYTES, CQC_DRIVER, CQC_SAVED
 from verbena.hdl.abi.cqe import CQE
@@ -35,39 +35,28 @@ class World:
 
     async def clock(self, ctx):
         counters = (self.dut.count_cqes, self.dut.count_cq_overruns, self.dut.count_cq_fetches)
-        while True:
-            ctx.set(self.dut.base, TABLE)
-            ctx.set(self.dut.log_size, LOG_TABLE)
-            _, _, cqes, overruns, fetches = await ctx.tick().sample(*counters)
+        ctx.set(self.dut.base, TABLE)
+        ctx.set(self.dut.log_size, LOG_TABLE)
+        async for _, _, cqes, overruns, fetches in ctx.tick().sample(*counters):
             self.time += 1
             self.cqes += cqes
             self.overruns += overruns
             self.fetches += fetches
 
     async def requests_in(self, ctx):
-        while True:
-            await pause(ctx, self.rng, self.stall)
-            ctx.set(self.dut.write.ready, 1)
-            _, _, valid, payload = await ctx.tick().sample(self.dut.write.valid, self.dut.write.payload)
-            ctx.set(self.dut.write.ready, 0)
-            if valid:
-                assert payload.length == (CQC_SAVED if self.of_record(payload.address) is not None else CQE.size)
-                self.requests.append((payload.address, payload.length))
+        async for request in received(ctx, self.dut.write, self.rng, self.stall):
+            assert request.length == (CQC_SAVED if self.of_record(request.address) is not None else CQE.size)
+            self.requests.append((request.address, request.length))
 
     async def beats_in(self, ctx):
         packet = b""
-        while True:
-            await pause(ctx, self.rng, self.stall)
-            ctx.set(self.dut.data.ready, 1)
-            _, _, valid, beat = await ctx.tick().sample(self.dut.data.valid, self.dut.data.payload)
-            ctx.set(self.dut.data.ready, 0)
-            if valid:
-                assert beat.first == (not packet)
-                packet += beat.data.to_bytes(self.dut.data_width // 8, "little")[: beat.count]
-                assert not beat.error
-                if beat.last:
-                    self.packets.append(packet)
-                    packet = b""
+        async for beat in received(ctx, self.dut.data, self.rng, self.stall):
+            assert beat.first == (not packet)
+            packet += beat.data.to_bytes(self.dut.data_width // 8, "little")[: beat.count]
+            assert not beat.error
+            if beat.last:
+                self.packets.append(packet)
+                packet = b""
 
     async def done_out(self, ctx):
         due = 0
@@ -223,8 +212,9 @@ class World:
 
     async def idle(self, ctx):
         quiet = 0
+        edges = aiter(ctx.tick().sample(self.dut.idle))
         while quiet < 3:
-            _, _, idle = await ctx.tick().sample(self.dut.idle)
+            _, _, idle = await anext(edges)
             quiet = quiet + 1 if idle else 0
         assert not self.requests + self.packets + self.answers
 

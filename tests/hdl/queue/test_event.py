@@ -2,7 +2,7 @@
 
 import pytest
 from amaranth.back import rtlil
-from streams import make_rng, pause, send_all, simulate
+from streams import make_rng, pause, received, send_all, simulate
 from verbena.hdl.abi.eqe import EQE
 from verbena.hdl.queue.event import EventWriter
 
@@ -20,29 +20,19 @@ class World:
             self.count += count
 
     async def requests_in(self, ctx):
-        while True:
-            await pause(ctx, self.rng, self.stall)
-            ctx.set(self.dut.write.ready, 1)
-            _, _, valid, payload = await ctx.tick().sample(self.dut.write.valid, self.dut.write.payload)
-            ctx.set(self.dut.write.ready, 0)
-            if valid:
-                assert payload.length == 16
-                self.requests.append((self.time + self.rng.randint(*self.latency), payload.address))
+        async for request in received(ctx, self.dut.write, self.rng, self.stall):
+            assert request.length == 16
+            self.requests.append((self.time + self.rng.randint(*self.latency), request.address))
 
     async def beats_in(self, ctx):
         packet = b""
-        while True:
-            await pause(ctx, self.rng, self.stall)
-            ctx.set(self.dut.data.ready, 1)
-            _, _, valid, beat = await ctx.tick().sample(self.dut.data.valid, self.dut.data.payload)
-            ctx.set(self.dut.data.ready, 0)
-            if valid:
-                assert beat.first == (not packet)
-                packet += beat.data.to_bytes(self.dut.data_width // 8, "little")[: beat.count]
-                assert beat.last == (len(packet) == 16)
-                if beat.last:
-                    self.packets.append(packet)
-                    packet = b""
+        async for beat in received(ctx, self.dut.data, self.rng, self.stall):
+            assert beat.first == (not packet)
+            packet += beat.data.to_bytes(self.dut.data_width // 8, "little")[: beat.count]
+            assert beat.last == (len(packet) == 16)
+            if beat.last:
+                self.packets.append(packet)
+                packet = b""
 
     async def answer(self, ctx):
         while True:

@@ -93,8 +93,9 @@ def run(
         ctx.set(dut.ip, ip)
         await send_all(ctx, dut.i, flow, rng, stall_in)
         quiet = 0
+        edges = aiter(ctx.tick().sample(dut.empty))
         while quiet < 20:
-            *_, empty = await ctx.tick().sample(dut.empty)
+            *_, empty = await anext(edges)
             quiet = quiet + 1 if empty else 0
 
     async def headers(ctx):
@@ -106,16 +107,15 @@ def run(
     async def counters(ctx):
         cycle = 0
         waiting = False
-        while True:
-            *_, ready, valid, last, out, accepted, size, a, b, c, d = await ctx.tick().sample(
-                dut.i.ready,
-                dut.i.valid,
-                dut.i.payload.last,
-                dut.header.valid,
-                dut.count_rx_packets,
-                dut.count_rx_bytes,
-                *(getattr(dut, f"count_drop_{name}") for name in COUNTERS),
-            )
+        async for *_, ready, valid, last, out, accepted, size, a, b, c, d in ctx.tick().sample(
+            dut.i.ready,
+            dut.i.valid,
+            dut.i.payload.last,
+            dut.header.valid,
+            dut.count_rx_packets,
+            dut.count_rx_bytes,
+            *(getattr(dut, f"count_drop_{name}") for name in COUNTERS),
+        ):
             assert ready
             for name, value in zip(COUNTERS, (a, b, c, d)):
                 result.counts[name] += value
@@ -413,8 +413,9 @@ def blocked(packets, rng, port, width=64, **kwargs):
             await ctx.tick()
         sent.append(True)
         quiet = 0
+        edges = aiter(ctx.tick().sample(dut.empty))
         while quiet < 20:
-            *_, empty = await ctx.tick().sample(dut.empty)
+            *_, empty = await anext(edges)
             quiet = quiet + 1 if empty else 0
 
     def taker(name, items):

@@ -46,8 +46,9 @@ def test_insert(width, stall):
         done.append(True)
 
     async def receiver(ctx):
+        edges = aiter(ctx.tick().sample(dut.o_valid, dut.o))
         while not done:
-            *_, valid, value = await ctx.tick().sample(dut.o_valid, dut.o)
+            *_, valid, value = await anext(edges)
             if valid:
                 got.append(_Beat(value))
             elif got and not got[-1].last:
@@ -76,8 +77,9 @@ def strip(frames, width, rng, stall=0.0):
         done.append(True)
 
     async def receiver(ctx):
+        edges = aiter(ctx.tick().sample(dut.o_valid, dut.o))
         while not done:
-            *_, valid, value = await ctx.tick().sample(dut.o_valid, dut.o)
+            *_, valid, value = await anext(edges)
             if valid:
                 beat = value.beat
                 got.append(_Beat(beat))

@@ -83,8 +83,9 @@ def run(width, packets, rng, *, stall=0.3, errors=(), short=(), gap=0, mac=MAC, 
     async def clock(ctx):
         cycle = 0
         begin = None
+        edges = aiter(ctx.tick().sample(dut.o.valid, dut.o.ready, dut.header.valid))
         while not done:
-            *_, valid, ready, offered = await ctx.tick().sample(dut.o.valid, dut.o.ready, dut.header.valid)
+            *_, valid, ready, offered = await anext(edges)
             if offered and begin is None:
                 begin = cycle
             if valid and ready:
@@ -195,8 +196,9 @@ def test_waits_for_payload(width):
         assert stalled >= 40
         await send_all(ctx, dut.payload, beats(payload, width))
         over = False
+        edges = aiter(ctx.tick().sample(dut.o.valid, dut.o.payload.last))
         while not over:
-            _, _, valid, over = await ctx.tick().sample(dut.o.valid, dut.o.payload.last)
+            _, _, valid, over = await anext(edges)
             over &= valid
             begun += valid
         assert begun == -(-(14 + headers + len(payload) + 4) // size)

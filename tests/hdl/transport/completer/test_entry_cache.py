@@ -30,10 +30,9 @@ def run(asks, *, data_width=64, stall=0.0, rng=None):
                 ctx.set(getattr(dut, name), value)
             ctx.set(dut.want, 1)
             address, size, cycles, done = None, None, 0, False
+            edges = aiter(ctx.tick().sample(dut.take_address, dut.take_size, dut.exhausted, dut.word, dut.failed))
             while not done:
-                _, _, a, s, exhausted, word, failed = await ctx.tick().sample(
-                    dut.take_address, dut.take_size, dut.exhausted, dut.word, dut.failed
-                )
+                _, _, a, s, exhausted, word, failed = await anext(edges)
                 cycles += 1
                 address = word if a else address
                 size = word if s else size

@@ -37,8 +37,9 @@ def walk(entries, packets, rng, stall=0.0):
             ctx.set(dut.go, 0)
             ctx.set(dut.discard, 0)
             done, cycles = 0, 1
+            edges = aiter(ctx.tick().sample(dut.done, dut.short))
             while not done:
-                _, _, done, short = await ctx.tick().sample(dut.done, dut.short)
+                _, _, done, short = await anext(edges)
                 cycles += 1
             shorts.append((short, cycles))
             if short:

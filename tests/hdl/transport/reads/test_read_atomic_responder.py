@@ -755,8 +755,9 @@ async def token(ctx, dut, passage, qp=1):
 
 async def come_back(ctx, dut, qp=1):
     kind = None
+    edges = aiter(ctx.tick().sample(dut.packet.valid, dut.packet.payload.kind))
     while kind != TxDescriptorKind.RESPONSE_TOKEN:
-        _, _, valid, kind = await ctx.tick().sample(dut.packet.valid, dut.packet.payload.kind)
+        _, _, valid, kind = await anext(edges)
         kind = kind if valid else None
     await send_all(ctx, dut.answered_i, [{"qp": qp}])
 
@@ -824,6 +825,7 @@ def test_a_qp_is_saved_and_loaded(count):
         results = [{"value": 0xB0 + number, "ok": 1} for number in range(others)]
         await send_all(ctx, dut.release, [{"qp": 1, "token": 1, "passage": Passage.LOAD}])
         given, found, shown = deque(word.data for word in words), deque(results), False
+        edges = aiter(ctx.tick().sample(dut.loaded.valid & dut.loaded.ready, dut.result.valid & dut.result.ready))
         while given or found:
             ctx.set(dut.loaded.valid, bool(given))
             shown |= bool(found) and rng.random() < 0.5 and len(given) <= max(len(words) - 3, 0)
@@ -831,9 +833,7 @@ def test_a_qp_is_saved_and_loaded(count):
             for port, items in ((dut.loaded, given), (dut.result, found)):
                 if items:
                     ctx.set(port.payload, items[0])
-            _, _, word, result = await ctx.tick().sample(
-                dut.loaded.valid & dut.loaded.ready, dut.result.valid & dut.result.ready
-            )
+            _, _, word, result = await anext(edges)
             for moved, items in ((word, given), (result, found)):
                 if moved:
                     items.popleft()
@@ -896,8 +896,9 @@ class Recaller:
         ctx.set(dut.recall, {"qp": qp, "psn": psn})
         ctx.set(dut.recall_en, 1)
         done, passed = 0, -1
+        edges = aiter(ctx.tick().sample(dut.recalled))
         while not done and passed < cycles:
-            _, _, done = await ctx.tick().sample(dut.recalled)
+            _, _, done = await anext(edges)
             passed += 1
         ctx.set(dut.recall_en, 0)
         return passed if done else None
@@ -1017,8 +1018,9 @@ def test_one_packet_is_begun_before_hold_counts_it():
         await user.put(ctx, large(100))
         ctx.set(dut.packet.ready, 1)
         moved = False
+        edges = aiter(ctx.tick().sample(dut.packet.valid, dut.packet.ready))
         while not moved:
-            _, _, valid, ready = await ctx.tick().sample(dut.packet.valid, dut.packet.ready)
+            _, _, valid, ready = await anext(edges)
             moved = valid and ready
         for _ in range(3):
             await ctx.tick()

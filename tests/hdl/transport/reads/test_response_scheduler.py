@@ -39,8 +39,9 @@ class User:
         for name, value in (("end", 1), ("complete", complete), ("skip", skip)):
             ctx.set(getattr(dut, name), value)
         ended = 0
+        edges = aiter(ctx.tick().sample(dut.ended))
         while not ended:
-            _, _, ended = await ctx.tick().sample(dut.ended)
+            _, _, ended = await anext(edges)
         ctx.set(dut.end, 0)
 
 

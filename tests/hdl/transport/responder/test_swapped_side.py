@@ -112,8 +112,7 @@ class World:
         return testbench
 
     async def strobes(self, ctx):
-        while True:
-            _, _, *dones = await ctx.tick().sample(*(getattr(self.dut, f"{name}_token_done") for name in BLOCKS[1:]))
+        async for _, _, *dones in ctx.tick().sample(*(getattr(self.dut, f"{name}_token_done") for name in BLOCKS[1:])):
             for name, done in zip(BLOCKS[1:], dones):
                 self.dones[name] += done
 

@@ -219,8 +219,7 @@ def test_random(width, stall, monkeypatch):
 
     async def count(ctx):
         signals = [getattr(dut, f"count_{name}") for name in COUNTS]
-        while True:
-            _, _, *values = await ctx.tick().sample(*signals, dut.token_done)
+        async for _, _, *values in ctx.tick().sample(*signals, dut.token_done):
             for name, value in zip(counts, values, strict=True):
                 counts[name] += value
 

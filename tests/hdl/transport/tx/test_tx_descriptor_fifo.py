@@ -19,9 +19,8 @@ def test_order_and_payload_inside(counted):
     inside, totals, told, leaving = [0], [0], [], 0
 
     async def watch(ctx):
-        while True:
-            change = 0
-            _, _, *values = await ctx.tick().sample(
+        edges = aiter(
+            ctx.tick().sample(
                 *(
                     signal
                     for port in (dut.i, dut.o)
@@ -29,6 +28,10 @@ def test_order_and_payload_inside(counted):
                 ),
                 dut.request_crowded if counted is TxDescriptorKind.REQUEST else dut.response_crowded,
             )
+        )
+        while True:
+            change = 0
+            _, _, *values = await anext(edges)
             for sign, (moves, kind, length) in ((1, values[:3]), (-1, values[3:6])):
                 change += sign * length * (moves and kind == counted)
             nonlocal leaving
