@@ -161,7 +161,8 @@ def _members(kind, documented):
     return found
 
 
-_SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), max_qp=0, max_cq=0, max_responses=0, atomics=True)
+_SOME_CONTROL = SimpleNamespace(max_qp=0, max_responses=0, atomics=True)
+_SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), control=_SOME_CONTROL, max_cq=0)
 _ARGUMENTS = {
     "DeviceAttr": {"adapter": _SOME_ADAPTER},
     "DeviceAttrEx": {"adapter": _SOME_ADAPTER},

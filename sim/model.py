@@ -310,7 +310,7 @@ def _compile(design, verilog, directory, trace, say):
     engine += [f"-DVERBENA_DATA_WIDTH={design.data_width}", f"-DVERBENA_ADDRESS_WIDTH={design.address_width}"]
     # The largest first: with few cores the last one decides when all is done. Slow are those that run once.
     generated = sorted(objects.glob("*.cpp"), key=lambda path: -path.stat().st_size)
-    jobs = [(path.name, [*include, *(["-O1"] if "__Slow" in path.name else [])]) for path in generated]
+    jobs = [(path.name, [*include, *(["-O0"] if "__Slow" in path.name else [])]) for path in generated]
     runtime = ["verilated", "verilated_threads", "verilated_vpi", *(["verilated_vcd_c"] if trace else [])]
     shared = [(home / "include" / f"{name}.cpp", include) for name in runtime]
     if design.surroundings:

@@ -32,6 +32,7 @@ class Core(wiring.Component):
         return m
 
 
+@pytest.mark.slow
 def test_a_small_design():
     counts = measure(Core())
     assert (counts["bram36"], counts["bram18"], counts["dsp"], counts["lutram"]) == (1, 0, 0, 0)

@@ -39,6 +39,7 @@ def test_sdram_has_a_register_in_each_pin(colorlight):
     assert netlist.count("cell \\IDDRX1F") == RGMII["IDDRX1F"] + chip.width
 
 
+@pytest.mark.slow
 def test_resets_of_the_engine_go_by_clock_networks(colorlight):
     """That from outside, and DEVICE_RESET."""
     netlist, _ = colorlight

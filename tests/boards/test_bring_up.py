@@ -6,7 +6,7 @@ import sys
 import pytest
 from verbena.boards import bring_up
 from verbena.boards.bring_up import main
-from verbena.sw.port import provide
+from verbena.sw import port
 from verbena.sw.tools.perftest.__main__ import main as perftest
 
 
@@ -72,14 +72,14 @@ def test_nobody_answers(monkeypatch, capsys):
         raise TimeoutError(110, "the node does not answer")
 
     monkeypatch.setattr(bring_up, "LINK_SECONDS", 0)
-    provide("silent", silent)
+    monkeypatch.setitem(port._openers, "silent", silent)
     said = fail(capsys, "ecpix5-85f", "--no-load", "--device", "silent")
     assert said.startswith("silent does not answer: is the cable in")
 
 
-def test_somebody_else_answers(capsys):
+def test_somebody_else_answers(monkeypatch, capsys):
     def other():
         raise OSError(19, "device 'other' is no Verbena node: magic 0x00000000")
 
-    provide("other", other)
+    monkeypatch.setitem(port._openers, "other", other)
     assert "is no Verbena node" in fail(capsys, "ecpix5-85f", "--no-load", "--device", "other")

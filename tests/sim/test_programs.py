@@ -139,6 +139,7 @@ def test_who_waits_for_an_event_waits_for_the_peer(network, talking):
     a.kill()
 
 
+@pytest.mark.slow
 def test_a_bad_wire(network, programs):
     """Who has all that it waits for stays until the other has, too: an acknowledgement may be lost."""
     network("--lose", "0.05", "--seed", "5")
@@ -364,6 +365,7 @@ def test_a_program_that_is_alone_says_so(programs):
     )
 
 
+@pytest.mark.slow
 def test_eight_programs(network, programs):
     """Six of them sleep, which does not stop the two others."""
     network()

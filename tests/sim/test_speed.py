@@ -15,6 +15,7 @@ CYCLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
 def test_all_figures_in_one_command(tmp_path, capsys):
     file = tmp_path / "speed.json"

@@ -12,8 +12,9 @@ from verilated import run_bench
 PINS = Path(verbena.boards.__file__).parent / "native" / "ecp5_pins.v"
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
-@pytest.mark.parametrize("slow", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("slow", [0, 1])
 def test_rgmii(slow, tmp_path, monkeypatch):
     variables = {"MAC_PINS": "rgmii", "MAC_WIDTH": 64, "MAC_WHOLE": 1, "MAC_SLOW": slow}
     seed = make_rng().seed_value

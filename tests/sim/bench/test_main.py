@@ -54,6 +54,7 @@ def test_wrong_arguments(arguments, capsys):
     assert arguments[1] in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
 def test_one_group(tmp_path):
     out = tmp_path / "out.json"

@@ -40,6 +40,7 @@ def test_a_row_holds_what_it_says():
     assert (row["retries"], row["timeouts"], row["drop_overflow"]) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_slower_memory_shows():
     before, _ = pace("WRITE", 8, 1)
     for adapter in world().adapters:
@@ -48,6 +49,7 @@ def test_slower_memory_shows():
     assert after > 1.5 * before
 
 
+@pytest.mark.slow
 def test_misses_are_misses():
     """Nearly all of the random pages are not in the cache, and nothing is lost."""
     with End("sim1", 4096) as b:
@@ -64,12 +66,14 @@ def test_misses_are_misses():
     assert random_pages(4)["cycles_per_message"] == pytest.approx(row["cycles_per_message"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_hit_is_measured_beside_others():
     row = hits_beside()
     assert row["alone_cycles"] <= row["beside_hits_cycles"]
     assert row["slowdown"] == pytest.approx(row["cycles_per_message"] / row["beside_hits_cycles"], abs=2e-3)
 
 
+@pytest.mark.slow
 def test_entries_count():
     row = scattered(64, 1)
     assert row["entries"] == 2

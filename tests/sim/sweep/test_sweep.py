@@ -98,6 +98,7 @@ def cluster(tmp_path):
             process.communicate("\n")
 
 
+@pytest.mark.slow
 def test_a_dask_cluster(program, tmp_path, cluster):
     args = ["-g", "size=1..3", "-s", "5,6", "--scheduler", cluster, "-o", str(tmp_path / "out"), program]
     command = [sys.executable, "-m", "verbena.sim.sweep", *args]
@@ -138,7 +139,7 @@ def test_make_bench_on_a_cluster(tmp_path, cluster):
     assert all(int(row["latency_cycles"]) > 100 for row in rows)
 
 
-@pytest.mark.parametrize("where", ["here", "cluster"])
+@pytest.mark.parametrize("where", ["here", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_an_interrupt_ends_it_cleanly(where, tmp_path, request):
     """Two points run at once; the first ends, two are interrupted, the others never begin."""
     text = "import os, pathlib, sys, time\npathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\n"
