@@ -16,6 +16,7 @@ _PERFTEST = "verbena.sw.tools.perftest.__main__:main"
 
 COMMANDS = {
     "board": ("verbena.boards.bring_up:main", "bring up a board"),
+    "ibv_asyncwatch": ("verbena.sw.tools.asyncwatch:asyncwatch", "asynchronous events of a device, as they come"),
     "ibv_devices": ("verbena.sw.tools.devices:devices", "list the devices"),
     "ibv_devinfo": ("verbena.sw.tools.devices:devinfo", "attributes of devices and their ports"),
     "ibv_rc_pingpong": ("verbena.sw.tools.pingpong:main", "the same as rc-pingpong"),
