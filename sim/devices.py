@@ -243,7 +243,8 @@ class SimPort:
     def advance(self, max_cycles):
         """Ends early at an interrupt of any adapter, or when an engine writes to watched memory."""
         self.world.advance(max_cycles)
-        busy = not self.world.idle or any(not a.read32(STATUS) & 1 for a in self.world.adapters)
+        cut = getattr(self.world, "cut", False)  # the engines have not told it yet
+        busy = cut or not self.world.idle or any(not a.read32(STATUS) & 1 for a in self.world.adapters)
         if not busy and not self._told and self.world is _world:
             self._tell_if_alone()
         return busy

@@ -305,6 +305,11 @@ class World:
         """Nothing is on the wire or on a host bus; what an engine still has to do it must say itself."""
         return bool(self._call("idle"))
 
+    @property
+    def cut(self):
+        """The link went down since the last :meth:`advance` began."""
+        return bool(self.events & LINK)
+
     def advance(self, max_cycles, stop=INTERRUPT | WATCH | TAP):
         """Lets up to ``max_cycles`` pass, less if an event of ``stop`` happens. Returns the cycles that passed.
 

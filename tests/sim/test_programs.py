@@ -72,6 +72,27 @@ def test_two_programs_without_a_switch(programs, tmp_path):
     assert [process.stdout.readline() for process in (server, client)] == ["here\n"] * 2
 
 
+@pytest.mark.parametrize("how", ["killed", "at its end"])
+def test_the_end_of_the_cable_is_an_event(how, programs, tmp_path):
+    """`ibv_asyncwatch` waits for it while the other program lives, and ends when nothing more can come."""
+    watch = programs.start(
+        "-m", "verbena.sw.cli", "ibv_asyncwatch", "-d", "sim0", VERBENA_SIM=f"listen:{tmp_path / 'wire'}"
+    )
+    stay = HOLD.replace("time.sleep(600)", "sys.stdin.readline()\ncontext.advance(20000)\ncontext.close()")
+    other = programs.start("-c", stay, "sim1", VERBENA_SIM=f"connect:{tmp_path / 'wire'}")
+    assert other.stdout.readline() == "here\n"
+    assert watch.stdout.readline().startswith("sim0: async event FD ")
+    assert watch.poll() is None
+    if how == "killed":
+        other.kill()
+    else:
+        other.communicate("\n", timeout=60)
+    out, errors = watch.communicate(timeout=60)
+    assert out == "  event_type IBV_EVENT_PORT_ERR (10), port 1\n"
+    assert errors.endswith("no event can come any more\n")
+    assert watch.returncode == 0
+
+
 def test_a_program_may_connect_straight_to_a_socket_of_the_switch(network, programs, tmp_path):
     """As a proxy does, behind which it is on another machine: `sim1` is the switch's."""
     network()
