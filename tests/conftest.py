@@ -6,6 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from amaranth.hdl import Elaboratable
 from hypothesis import settings
 from verbena.sim.devices import configure
@@ -41,6 +42,23 @@ os.environ.setdefault("VERBENA_CORES", "1")
 
 # Whoever looks for the bug that shows once in a thousand seeds says VERBENA_SEED; the suite is the same every time.
 configure(seed=int(os.environ.get("VERBENA_SEED") or 1))
+
+
+@pytest.fixture
+def provided():
+    """A function that provides a device, by name and opener, for this test alone."""
+    from verbena.sw import port
+
+    names = []
+
+    def provide(name, opener):
+        names.append(name)
+        port.provide(name, opener)
+
+    yield provide
+    for name in names:
+        port._openers.pop(name, None)
+        port._open.pop(name, None)
 
 
 def pytest_addoption(parser):

@@ -6,7 +6,6 @@ import sys
 import pytest
 from verbena.boards import bring_up
 from verbena.boards.bring_up import main
-from verbena.sw import port
 from verbena.sw.tools.perftest.__main__ import main as perftest
 
 
@@ -67,19 +66,19 @@ def test_an_unknown_board(capsys):
     assert "there is no board 'ecpix6'; there are butterstick" in fail(capsys, "ecpix6")
 
 
-def test_nobody_answers(monkeypatch, capsys):
+def test_nobody_answers(monkeypatch, capsys, provided):
     def silent():
         raise TimeoutError(110, "the node does not answer")
 
     monkeypatch.setattr(bring_up, "LINK_SECONDS", 0)
-    monkeypatch.setitem(port._openers, "silent", silent)
+    provided("silent", silent)
     said = fail(capsys, "ecpix5-85f", "--no-load", "--device", "silent")
     assert said.startswith("silent does not answer: is the cable in")
 
 
-def test_somebody_else_answers(monkeypatch, capsys):
+def test_somebody_else_answers(capsys, provided):
     def other():
         raise OSError(19, "device 'other' is no Verbena node: magic 0x00000000")
 
-    monkeypatch.setitem(port._openers, "other", other)
+    provided("other", other)
     assert "is no Verbena node" in fail(capsys, "ecpix5-85f", "--no-load", "--device", "other")

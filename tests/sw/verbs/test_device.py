@@ -33,20 +33,6 @@ def readable(fd):
     return bool(select.select([fd], [], [], 0)[0])
 
 
-@pytest.fixture
-def provided():
-    """A function that provides a device for this test."""
-    names = []
-
-    def provide(name, opener):
-        names.append(name)
-        port.provide(name, opener)
-
-    yield provide
-    for name in names:
-        del port._openers[name]
-
-
 def test_the_list(device):
     devices = get_device_list()
     assert [d.index for d in devices] == list(range(len(devices)))
