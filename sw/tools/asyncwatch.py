@@ -3,19 +3,19 @@
 import errno
 import sys
 
-from ..verbs.device import Context, get_device_list
+from ..verbs.device import Context
 from ..verbs.libibverbs_enums import ibv_event_type
-from ..verbs.pyverbs_error import PyverbsError, PyverbsRDMAError
-from .command import Parser, plain
-from .session import ToolError
+from ..verbs.pyverbs_error import PyverbsRDMAError
+from .command import Parser
+from .devices import found, tell
 
 __all__ = ["asyncwatch"]
 
 
-def _watch(name):
-    """Prints a line an event, in the form of rdma-core's program; returns when no event can come any more."""
-    with Context(name=name) as context:
-        print(f"{name}: async event FD {context.async_fd}", flush=True)
+def _events(name):
+    """A line an event, in the form of rdma-core's program, until no event can come any more."""
+    with Context(name=name or found()[0]) as context:
+        yield f"{context.name}: async event FD {context.async_fd}"
         while True:
             try:
                 event = context.get_async_event()
@@ -26,7 +26,7 @@ def _watch(name):
                 return
             kind = event.event_type
             where = "" if kind == ibv_event_type.IBV_EVENT_DEVICE_FATAL else ", port 1"
-            print(f"  event_type {kind.name} ({int(kind)}){where}", flush=True)
+            yield f"  event_type {kind.name} ({int(kind)}){where}"
             event.ack()
 
 
@@ -34,15 +34,4 @@ def asyncwatch(argv=None, *, prog="ibv_asyncwatch"):
     """Command line. It is the device's driver: no other program can have the device at the same time."""
     parser = Parser(prog=prog, description="Tells the asynchronous events of a device that no other program has.")
     parser.add_argument("-d", "--ib-dev", metavar="DEVICE", help="default: the first")
-    args = parser.parse_args(argv)
-    try:
-        names = [device.name.decode() for device in get_device_list()] if args.ib_dev is None else [args.ib_dev]
-        if not names:
-            raise ToolError("no RDMA devices found")
-        _watch(names[0])
-    except BrokenPipeError:  # of what is printed
-        raise
-    except (ToolError, PyverbsError, OSError) as error:
-        print(f"{prog}: {plain(error)}", file=sys.stderr)
-        return 1
-    return 0
+    return tell(prog, _events(parser.parse_args(argv).ib_dev))

@@ -10,7 +10,7 @@ from ..verbs.pyverbs_error import PyverbsError
 from .command import Parser, plain
 from .session import ToolError
 
-__all__ = ["devices", "devinfo"]
+__all__ = ["devices", "devinfo", "found", "tell"]
 
 STATES = {0: "PORT_NOP", 1: "PORT_DOWN", 2: "PORT_INIT", 3: "PORT_ARMED", 4: "PORT_ACTIVE", 5: "PORT_ACTIVE_DEFER"}
 PHYSICAL = {1: "SLEEP", 2: "POLLING", 3: "DISABLED", 4: "PORT_CONFIGURATION TRAINNING", 5: "LINK_UP"}
@@ -110,10 +110,35 @@ def _describe(name, number, verbose):
         yield ""
 
 
-def _found():
+def found():
+    """Names of the devices; ``ToolError`` if there is none."""
     if names := [device.name.decode() for device in get_device_list()]:
         return names
     raise ToolError("no RDMA devices found")
+
+
+def tell(prog, lines):
+    """Prints ``lines`` as they come. The status: 1 if one cannot be had, with the reason on stderr."""
+    try:
+        for line in lines:
+            print(line, flush=True)
+    except BrokenPipeError:  # of what is printed
+        raise
+    except (ToolError, PyverbsError, OSError) as error:
+        print(f"{prog}: {plain(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _info(args):
+    """All lines of ``ibv_devinfo``."""
+    if args.list:
+        names = found()
+        yield f"{len(names)} HCA{'' if len(names) == 1 else 's'} found:"
+        yield "".join(f"\t{name}\n" for name in names)
+        return
+    for name in found() if args.ib_dev is None else [args.ib_dev]:
+        yield from _describe(name, args.ib_port, args.verbose)
 
 
 def devices(argv=None, *, prog="ibv_devices"):
@@ -138,19 +163,4 @@ def devinfo(argv=None, *, prog="ibv_devinfo"):
     parser.add_argument("-i", "--ib-port", metavar="PORT", type=int, help="default: all")
     parser.add_argument("-l", "--list", action="store_true", help="only the names")
     parser.add_argument("-v", "--verbose", action="store_true", help="all attributes")
-    args = parser.parse_args(argv)
-    try:
-        if args.list:
-            names = _found()
-            print(f"{len(names)} HCA{'' if len(names) == 1 else 's'} found:")
-            print("".join(f"\t{name}\n" for name in names))
-            return 0
-        for name in _found() if args.ib_dev is None else [args.ib_dev]:
-            for line in _describe(name, args.ib_port, args.verbose):
-                print(line)
-    except BrokenPipeError:  # of what is printed
-        raise
-    except (ToolError, PyverbsError, OSError) as error:
-        print(f"{prog}: {plain(error)}", file=sys.stderr)
-        return 1
-    return 0
+    return tell(prog, _info(parser.parse_args(argv)))

@@ -30,13 +30,13 @@ def test_events_as_they_come(capsys, device):
 
 
 def test_the_first_device_by_default(capsys, device, monkeypatch):
-    monkeypatch.setattr("verbena.sw.tools.asyncwatch.get_device_list", lambda: [Device("fake0", 0), Device("other", 1)])
+    monkeypatch.setattr("verbena.sw.tools.devices.get_device_list", lambda: [Device("fake0", 0), Device("other", 1)])
     assert asyncwatch([]) == 0
     assert lines_of(capsys)[0] == []
 
 
 def test_no_device(capsys, monkeypatch):
-    monkeypatch.setattr("verbena.sw.tools.asyncwatch.get_device_list", list)
+    monkeypatch.setattr("verbena.sw.tools.devices.get_device_list", list)
     assert asyncwatch([]) == 1
     assert capsys.readouterr() == ("", "ibv_asyncwatch: no RDMA devices found\n")
 
