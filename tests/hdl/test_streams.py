@@ -4,7 +4,7 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from streams import Deadlock, Item, collect, make_rng, receive_all, send_all, simulate
+from streams import Deadlock, Item, changes, collect, make_rng, receive_all, send_all, simulate
 from verbena.hdl.stream.fifo import Queue
 
 PAIR = data.StructLayout({"a": 4, "b": data.ArrayLayout(4, 2)})
@@ -79,3 +79,39 @@ def test_seed(monkeypatch, capsys):
     monkeypatch.setenv("VERBENA_SEED", "17")
     assert make_rng().random() == make_rng(17).random()
     assert "seed 17" in capsys.readouterr().out
+
+
+def test_what_has_its_value_is_left_alone():
+    """A port is set the first time, whatever it is, and then when its value is another one."""
+    dut, calls = Queue(PAIR, 8), []
+
+    class Context:
+        def set(self, port, value):
+            calls.append((port is dut.i.payload, value))
+
+    put = changes(Context())
+    for valid, a in ((0, 1), (0, 1), (1, 1), (1, 2), (0, 2), (1, 1)):
+        put(dut.i.valid, valid)
+        put(dut.i.payload, {"a": a})
+    assert [value for payload, value in calls if not payload] == [0, 1, 0, 1]
+    assert [value["a"] for payload, value in calls if payload] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("stall", [0, 0.5])
+def test_ready_falls_in_pauses_alone(stall):
+    dut, rng = Queue(8, 8), make_rng(1)
+    lows, got = [], []
+
+    async def consumer(ctx):
+        got.extend(await receive_all(ctx, dut.o, 20, rng, stall))
+
+    async def producer(ctx):
+        await send_all(ctx, dut.i, range(20), rng, stall)
+
+    async def watch(ctx):
+        async for *_, ready in ctx.tick().sample(dut.o.ready):
+            lows.append(not ready)
+
+    simulate(dut, producer, consumer, background=[watch], seed=rng.seed_value)
+    assert got == list(range(20))
+    assert any(lows) == (stall > 0)
