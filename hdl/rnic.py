@@ -502,7 +502,11 @@ class Rnic(wiring.Component):
             link(m, saved, manager.saved[number])
             link(m, manager.loaded[number], loaded)
         connect(m, manager.read, self._dma.qpc_read)
-        connect(m, manager.write, self._dma.qpc_write)
+        # From registers, as those who write share a bus.
+        write, table = manager.write, self._dma.qpc_write
+        connect_via(m, "qpc_request_slice", Slice(ReadRequest), write.request, table.request)
+        connect_via(m, "qpc_data_skid", Skid(write.data.payload.shape()), write.data, table.data)
+        link(m, table.done, write.done)
 
     def _count(self, m):
         """Every ``count_…`` output of a block goes to the counter of that name."""

@@ -52,6 +52,8 @@ class ContextFetch(wiring.Component):
         cycles after the last item that was written back.
     coming : ``slot``, ``item``
         What is being fetched; what is at ``i``, if nothing is.
+    fetching : slot
+        Of what is being fetched, from the cycle after it was taken on.
     moves : 1
         ``coming`` is at ``o`` in the next cycle.
     preview : ``attributes``, ``states``
@@ -91,6 +93,7 @@ class ContextFetch(wiring.Component):
                 "o": Out(stream.Signature(self.fetched)),
                 "settled": Out(1),
                 "coming": Out(taken),
+                "fetching": Out(range(bank.slots)),
                 "moves": Out(1),
                 "preview": Out(data.StructLayout({"attributes": bank.layout, "states": states})),
                 "write": Out(wiring.Signature(writes)),
@@ -116,6 +119,7 @@ class ContextFetch(wiring.Component):
             self.settled.eq(Cat(port.ready for port in ports).all()),
             bank.r_slot.eq(coming.slot),
             Value.cast(coming).eq(Mux(free, Value.cast(self.i.payload), Value.cast(kept))),
+            self.fetching.eq(kept.slot),
             self.i.ready.eq(free),
             self.moves.eq(move),
             self.preview.attributes.eq(bank.attributes),

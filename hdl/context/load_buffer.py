@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..stream.ram import Ram
+from ..stream.skid import Skid
 from ..stream.words import WORD_BITS
 from .record import HEADER_WORDS, RecordHeader, checked, most_words, seed
 from .section_reader import SectionReader
@@ -115,14 +116,16 @@ class LoadBuffer(wiring.Component):
 
         # -- Back.
         m.submodules.sections = sections = SectionReader(self.limits, apart=False)
-        out = sections.o.payload
+        m.submodules.skid = skid = Skid(sections.o.payload.shape())  # what its owner says goes no further
+        wiring.connect(m, sections.o, skid.i)
+        out = skid.o.payload
         m.d.comb += [
             sections.go.eq(self.back),
             sections.counts.eq(fields.counts),
             store.r_addr.eq(sections.r_addr),
             sections.r_data.eq(store.r_data),
-            sections.o.ready.eq(Cat(port.ready for port in self.loaded).bit_select(out.section, 1)),
+            skid.o.ready.eq(Cat(port.ready for port in self.loaded).bit_select(out.section, 1)),
         ]
         for number, port in enumerate(self.loaded):
-            m.d.comb += [port.valid.eq(sections.o.valid & (out.section == number)), port.payload.eq(out.word)]
+            m.d.comb += [port.valid.eq(skid.o.valid & (out.section == number)), port.payload.eq(out.word)]
         return m

@@ -1,6 +1,6 @@
 """A set of queue pairs, of all that the table has: those whose timer runs, or that have work, and no slot."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -13,6 +13,18 @@ ROW = 32
 """QPs of a row of block RAM."""
 
 
+def _lowest(bits):
+    """Number of the lowest set bit of a power of two of bits; the highest one if none is. Halves are compared, so that
+    it takes no chain.
+    """
+    if len(bits) == 1:
+        return C(0, 0)
+    half = len(bits) // 2
+    low, high = bits[:half], bits[half:]
+    first = low.any()
+    return Cat(Mux(first, _lowest(low), _lowest(high)), ~first)
+
+
 class QpSet(wiring.Component):
     """A bit for each QP index below ``qps``, in block RAM: 16,384 take one.
 
@@ -21,9 +33,9 @@ class QpSet(wiring.Component):
     member any more, and with ``serve`` off it stays. What is changed while a member stands at ``o`` may be too late
     for it.
 
-    *Cycles*: a change 4, and up to 3 more while rows are looked at. A member that comes into an empty set is shown 8
-    after it was given. A member that is taken is followed by the next of its row of 32 after 2, or with ``serve`` after
-    6; by one of another row 6 or, with ``serve``, 10 after it was taken, and 1 more for each row between; changes come
+    *Cycles*: a change 5, and up to 3 more while rows are looked at. A member that comes into an empty set is shown 10
+    after it was given. A member that is taken is followed by the next of its row of 32 after 3, or with ``serve`` after
+    7; by one of another row 8 or, with ``serve``, 12 after it was taken, and 1 more for each row between; changes come
     first. After a reset all are taken out, which takes as many cycles as there are rows.
 
     Parameters
@@ -67,6 +79,7 @@ class QpSet(wiring.Component):
         count = Signal(range(self.qps + 1))
         rest, gone = Signal(ROW), Signal()  # what is left of the row; what was taken is to be taken out
         after, before = Signal(ROW), Signal()
+        comes, goes = Signal(), Signal()  # a member more, a member less
         served = Signal()
         m.d.comb += [
             ram.r_addr.eq(row),
@@ -79,11 +92,11 @@ class QpSet(wiring.Component):
             self.o.payload.eq(Cat(found, at)),
             self.empty.eq(count == 0),
         ]
-        lowest = Signal(range(ROW))
-        for number in reversed(range(ROW)):
-            with m.If(waits[number]):
-                m.d.comb += lowest.eq(number)
-        m.d.sync += waits.eq(rest)
+        # What is known of `waits` is so a cycle after they have changed.
+        some, lowest, changes = Signal(), Signal(range(ROW)), Signal()
+        shows = Signal()
+        m.d.sync += [waits.eq(rest), some.eq(waits.any()), lowest.eq(_lowest(waits)), changes.eq(served)]
+        m.d.comb += shows.eq(~self.o.valid & ~changes & some)
         with m.If(served):
             m.d.sync += [self.o.valid.eq(0), gone.eq(self.serve)]
         with m.FSM():
@@ -104,10 +117,10 @@ class QpSet(wiring.Component):
                         member.eq(changed.member),
                     ]
                     m.next = "READ"
-                with m.Elif(~self.o.valid & ~waits.any() & ~self.empty):
+                with m.Elif(~self.o.valid & ~changes & ~some & ~self.empty):
                     m.d.sync += [row.eq(walk), read.eq(0)]
                     m.next = "WALK"
-                with m.If(~self.o.valid & waits.any() & ~gone):
+                with m.If(shows & ~gone):
                     m.d.sync += [self.o.valid.eq(1), found.eq(lowest)]
             with m.State("READ"):
                 m.next = "WAIT"
@@ -115,17 +128,20 @@ class QpSet(wiring.Component):
                 m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += ram.w_en.eq(1)
-                m.d.sync += count.eq(count + (member & ~before) - (~member & before))
+                m.d.sync += [comes.eq(member & ~before), goes.eq(~member & before)]
                 # What is not shown yet follows at once.
                 with m.If(~member & (row == at)):
                     m.d.sync += waits.eq(rest & ~bit)
                 with m.If(self.empty):
                     m.d.sync += walk.eq(row)
+                m.next = "COUNT"
+            with m.State("COUNT"):
+                m.d.sync += count.eq(count + comes - goes)
                 m.next = "IDLE"
             with m.State("WALK"):
                 m.d.sync += [row.eq(row + 1), read.eq(Cat(1, read))]
                 with m.If(read[1]):
-                    m.d.sync += [at.eq(walk), walk.eq(walk + 1), waits.eq(ram.r_data)]
+                    m.d.sync += [at.eq(walk), walk.eq(walk + 1), waits.eq(ram.r_data), changes.eq(1)]
                     with m.If(ram.r_data.any() | self.change.valid):
                         m.next = "IDLE"
         return m

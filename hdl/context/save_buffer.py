@@ -33,7 +33,7 @@ class SaveBuffer(wiring.Component):
     begin : 1
         Strobe, while not ``busy``: forget what is here.
     given, full, wake : a bit each section, 1, 1
-        It is here; all are; the QP must come back by itself.
+        It is here; all are, as of a cycle ago; the QP must come back by itself.
     go, index : 1, QP index
         Strobe, while ``full``: give the record of this QP.
     words
@@ -69,7 +69,7 @@ class SaveBuffer(wiring.Component):
         starts = Array(sum(self.limits[:number]) for number in range(count))
         m.submodules.store = store = Ram(WORD_BITS, sum(self.limits))
         counts = Array(Signal(range(limit + 1), name=f"count_{number}") for number, limit in enumerate(self.limits))
-        m.d.comb += self.full.eq(self.given.all())
+        m.d.sync += self.full.eq(self.given.all() & ~self.begin)
 
         # Whose words come is a register, so that no owner waits for what another one says.
         chosen = Signal(range(count))

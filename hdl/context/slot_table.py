@@ -32,7 +32,7 @@ class SlotTable(wiring.Component):
     free, free_slot : 1, slot
         Strobe: the slot is not taken any more. Not with ``put``.
     look, looked, looked_taken : slot, QP index, 1
-        Who is in that slot, or was there last, and whether it is: in the same cycle.
+        Who is in that slot, or was there last, in the same cycle; and, a cycle later, whether it is.
     used, used_en : array of slots, a bit each
         Who uses his slot; it counts a cycle later.
     """
@@ -75,11 +75,10 @@ class SlotTable(wiring.Component):
             self.index.eq(here.data),
             look.addr.eq(self.look),
             self.looked.eq(look.data),
-            self.looked_taken.eq(taken.bit_select(self.look, 1)),
             self.taken.eq(taken.bit_select(self.slot, 1)),
             self.recent.eq(recent.bit_select(self.slot, 1)),
         ]
-        m.d.sync += self.any_free.eq(~taken.all())
+        m.d.sync += [self.any_free.eq(~taken.all()), self.looked_taken.eq(taken.bit_select(self.look, 1))]
         with m.If(self.step):
             m.d.sync += [self.slot.eq(self.slot + 1), recent.bit_select(self.slot, 1).eq(0)]
         for number, slot in enumerate(self.used):

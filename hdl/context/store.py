@@ -41,7 +41,7 @@ class QpStore(wiring.Component):
     collect : 1
         Strobe, while not ``writing``: a QP begins to give its state away.
     given, full, wake : a bit each section, 1, 1
-        What has been given away; all has; the QP must come back by itself.
+        What has been given away; all has, as of a cycle ago; the QP must come back by itself.
     write, write_index : 1, QP index
         Strobe, while ``full``: its record goes to memory.
     writing, write_failed : 1
@@ -129,6 +129,8 @@ class QpStore(wiring.Component):
         m.d.sync += [
             writes.eq(Cat(self.write, writes)),
             reads.eq(Cat(self.read, reads)),
+            self.writing.eq(self.write | writes.any() | writer.busy),
+            self.reading.eq(self.read | reads.any() | reader.busy | (whole & ~load.full & ~reader.failed)),
             writer.address.eq(address(self.written_index)),
             reader.address.eq(address(read_index)),
         ]
@@ -141,7 +143,6 @@ class QpStore(wiring.Component):
             save.index.eq(self.written_index),
             writer.go.eq(writes[1]),
             writer.count.eq(save.words),
-            self.writing.eq(writes.any() | writer.busy),
             self.write_failed.eq(writer.failed),
             reader.go.eq(reads[1]),
             reader.whole.eq(whole),
@@ -151,7 +152,6 @@ class QpStore(wiring.Component):
             load.index.eq(read_index),
             load.back.eq(self.back),
             self.doorbells.eq(reader.doorbells),
-            self.reading.eq(reads.any() | reader.busy | (whole & ~load.full & ~reader.failed)),
             self.bad.eq(reader.failed | (whole & load.bad)),
         ]
         with m.If(self.write):

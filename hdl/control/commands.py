@@ -245,6 +245,8 @@ class Commands(wiring.Component):
         old, err = Signal(word_layout(QP_CONTEXT, [0])), Signal(word_layout(QP_CONTEXT, [0]))
         m.d.comb += [old.eq(contexts.row), err.eq(contexts.row), err.state.eq(QpState.ERR)]
 
+        if self.swaps:
+            m.d.sync += [self.opens.eq(0), self.forget.eq(0)]
         with m.FSM():
             with m.State("RESET"):
                 m.d.sync += sweep.eq(sweep + 1)
@@ -275,7 +277,7 @@ class Commands(wiring.Component):
                 m.d.sync += [holding.eq(0), reporting.eq(0), starting.eq(0), resetting.eq(0)]
                 if self.swaps:
                     # A QP that has failed must be in ERR when it opens: its poison is gone.
-                    m.d.comb += self.opens.eq(reports.empty)
+                    m.d.sync += self.opens.eq(reports.empty)
                 with m.If(reports.o.valid):
                     m.next = "REPORT"
                 if self.swaps:
@@ -397,7 +399,7 @@ class Commands(wiring.Component):
             with m.State("FREE"):
                 m.d.comb += [whose.eq(1), contexts.write_qp.eq(1)]
                 if self.swaps:
-                    m.d.comb += self.forget.eq(1)
+                    m.d.sync += self.forget.eq(1)
                 m.next = "FREED"
             with m.State("FREED"):  # as after SETTLE
                 m.next = "FINISH"

@@ -193,10 +193,10 @@ class ContextManager(wiring.Component):
         connect_signals(m, keeper, store, "collect", "write", "read", "whole", "back")
         m.d.comb += [
             store.base.eq(self.base),
-            keeper.completed.eq(Cat(store.given[1 + BLOCKS.index(name)] for name in COMPLETING).all()),
             store.write_index.eq(keeper.index),
             store.read_index.eq(keeper.index),
         ]
+        m.d.sync += keeper.completed.eq(Cat(store.given[1 + BLOCKS.index(name)] for name in COMPLETING).all())
         wiring.connect(m, words.saved, store.saved[0])
         wiring.connect(m, store.loaded[0], words.loaded)
         for number in range(len(BLOCKS)):

@@ -32,7 +32,7 @@ class DoorbellSlots(wiring.Component):
     i, o : streams of ``shape``
     wanted : stream of QP index
     ring : stream of ``shape``
-        Of a QP that has just come, with its slot: goes before the others.
+        Of a QP that has just come, with its slot: goes before the others, when nothing is ``closed``.
     closed, closed_qp : 1, 12
         The slot whose QP is about to leave, or to come: nothing of it passes.
     ask : stream of QP index; answered, row, changed : 1, ``Row``, 1
@@ -88,7 +88,7 @@ class DoorbellSlots(wiring.Component):
             m.d.comb += self.i.ready.eq(Mux(passes, self.o.ready, leaves | finder.absent))
             return m
         m.d.comb += [
-            rings.eq(self.ring.valid & ~(self.closed & (self.ring.payload.qp == self.closed_qp))),
+            rings.eq(self.ring.valid & ~self.closed),
             self.ring.ready.eq(rings & self.o.ready),
             self.wanted.valid.eq(leaves),
             self.wanted.payload.eq(self.i.payload.qp),

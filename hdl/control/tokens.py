@@ -92,7 +92,8 @@ class Tokens(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        action = self.request.payload.action
+        token = Signal(QpControl)  # of the request that is under way: what says it need not reach all blocks in a cycle
+        action = token.action
         names = [name for step in USUAL for name in step] + (["timers"] if self.swaps else [])
         ports = {name: getattr(self, name) for name in names}
         numbers = {name: number for number, name in enumerate(ports)}
@@ -101,7 +102,7 @@ class Tokens(wiring.Component):
         save, load = Signal(), Signal()
         passes = Signal()  # it goes through the pipelines, and is waited for at their ends
         for number, port in enumerate(ports.values()):
-            m.d.comb += [port.valid.eq(open_[number]), port.payload.eq(self.request.payload)]
+            m.d.comb += [port.valid.eq(open_[number]), port.payload.eq(token)]
             with m.If(port.ready):
                 m.d.sync += open_[number].eq(0)
         m.d.comb += [
@@ -149,7 +150,8 @@ class Tokens(wiring.Component):
             mine = said & targets[numbers[first]]
             if first == "requester":
                 mine &= (step == 0) & ~load
-            m.d.sync += [count.eq(count + mine - done), out[path].eq(count == 0)]
+            gone = Signal(name=f"gone_{path}")
+            m.d.sync += [gone.eq(done), count.eq(count + mine - gone), out[path].eq(count == 0)]
         m.d.comb += [said.eq(may & passes), self.under_way.eq(~out.all())]
 
         to_receiver = targets[numbers[RECEIVER]] & ~load
@@ -158,7 +160,7 @@ class Tokens(wiring.Component):
             m.d.comb += stays.eq(save & ~self.sending)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += step.eq(0)
+                m.d.sync += [step.eq(0), token.eq(self.request.payload)]
                 with m.If(self.request.valid):
                     m.next = "SAY"
             with m.State("SAY"):

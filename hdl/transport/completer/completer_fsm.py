@@ -320,11 +320,7 @@ class CompleterFsm(wiring.Component):
                 m.next = "TAKE"
                 with m.Switch(self.control.action):
                     with m.Case(QpAction.RESET):
-                        m.d.comb += self.clear.eq(1)
-                        with m.If(self.cleared):
-                            m.d.comb += [then.eq(0), then.generation.eq(row.generation + 1)]
-                        with m.Else():
-                            m.next = "CONTROL"
+                        m.next = "CLEAR"
                     with m.Case(QpAction.START_SEND):
                         m.d.comb += [
                             then.progress.unacked.eq(self.control.psn),
@@ -336,25 +332,38 @@ class CompleterFsm(wiring.Component):
                     with m.Case(QpAction.QUERY):
                         m.d.comb += self.answer.eq(1)
                     if self.swaps:
-                        self._swap(m)
+                        with m.Case(QpAction.SAVE):
+                            m.next = "SAVE"
+                        with m.Case(QpAction.LOAD):
+                            m.next = "RESTORE"
+
+            # Messages are forgotten, taken or put back meanwhile.
+            with m.State("CLEAR"):
+                m.d.comb += self.clear.eq(1)
+                with m.If(self.cleared):
+                    m.next = "CLEARED"
+            with m.State("CLEARED"):
+                m.d.comb += [done.eq(1), then.eq(0), then.generation.eq(row.generation + 1)]
+                m.next = "TAKE"
+            if self.swaps:
+                with m.State("SAVE"):
+                    m.d.comb += self.save.eq(1)
+                    with m.If(self.swapped):
+                        m.next = "LEFT"
+                with m.State("RESTORE"):
+                    m.d.comb += self.restore.eq(1)
+                    with m.If(self.swapped):
+                        m.next = "CAME"
+                with m.State("LEFT"):
+                    m.d.comb += [done.eq(1), then.dead.eq(1), then.generation.eq(row.generation + 1)]
+                    m.next = "TAKE"
+                with m.State("CAME"):
+                    # A WQE that was refused is found again only on the way back.
+                    m.d.comb += [done.eq(1), then.eq(self.came), self.owe.eq(self.came.failed)]
+                    m.d.comb += then.generation.eq(row.generation + 1)
+                    m.next = "TAKE"
 
             with m.State("TAKE"), m.If(self.settled):
                 m.d.comb += self.take.eq(1)
                 m.next = "LOAD"
         return m
-
-    def _swap(self, m):
-        """Tokens whose messages are taken or put back meanwhile."""
-        then = self.next
-        for action, at_work in ((QpAction.SAVE, self.save), (QpAction.LOAD, self.restore)):
-            with m.Case(action):
-                m.d.comb += at_work.eq(1)
-                with m.If(self.swapped):
-                    if action == QpAction.LOAD:
-                        # A WQE that was refused is found again only on the way back.
-                        m.d.comb += [then.eq(self.came), self.owe.eq(self.came.failed)]
-                    else:
-                        m.d.comb += then.dead.eq(1)
-                    m.d.comb += then.generation.eq(self.row.generation + 1)
-                with m.Else():
-                    m.next = "CONTROL"

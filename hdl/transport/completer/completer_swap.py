@@ -127,10 +127,11 @@ class CompleterSwap(wiring.Component):
                         m.d.comb += write.en.eq(1)
                         m.d.sync += [count.eq(count + 1), place.eq(place + 1)]
                     with m.Else():  # at the latest behind a whole window: there the oldest is found again
-                        m.d.comb += [words.save.eq(1), self.done.eq(1)]
-                        m.d.sync += wake.eq(self.row.failed & ~self.row.dead)
-                        m.d.sync += place.eq(0)
-                        m.next = "GIVE_CONTEXT"
+                        m.next = "FOUND"
+            with m.State("FOUND"):
+                m.d.comb += [words.save.eq(1), self.done.eq(1)]
+                m.d.sync += [wake.eq(self.row.failed & ~self.row.dead), place.eq(0)]
+                m.next = "GIVE_CONTEXT"
             with m.State("GIVE_CONTEXT"):
                 m.d.comb += [
                     saved.valid.eq(words.saved.valid),
@@ -148,11 +149,11 @@ class CompleterSwap(wiring.Component):
                 m.d.comb += [
                     saved.valid.eq(1),
                     saved.payload.data.eq(read.data.as_value()),
-                    saved.payload.last.eq(last),
+                    saved.payload.last.eq(count == 1),
                 ]
                 with m.If(saved.ready):
-                    m.d.sync += place.eq(place + 1)
-                    with m.If(last):
+                    m.d.sync += [place.eq(place + 1), count.eq(count - 1)]
+                    with m.If(count == 1):
                         m.next = "EMPTY"
 
             with m.State("TAKE_CONTEXT"):

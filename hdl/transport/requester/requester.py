@@ -238,8 +238,8 @@ class Requester(wiring.Component):
             # What a turn decides on must not change meanwhile. A ring goes back to what is the oldest WQE now.
             fetch.follow.eq(event == RequesterEvent.RETRY),
             fetch.o.ready.eq(done),
-            # While a packet is cut nobody wants to know of its own ring.
-            self.status_qp.eq(Mux(fetch.o.valid & ~of_packet & ~done, qp, fetch.coming.slot)),
+            # While a packet is cut nobody wants to know of its own ring. A fetch takes long enough for what comes.
+            self.status_qp.eq(Mux(fetch.o.valid & ~of_packet & ~done, qp, fetch.fetching)),
             segmenter.places.eq(self.places),
             self.reading.eq(segmenter.busy),
             self.reading_qp.eq(segmenter.qp),

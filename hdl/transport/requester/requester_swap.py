@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...abi.commands import QpAction
+from ...stream.slice import Slice
 from ...stream.transfer import QpControl
 from ...stream.words import WORD_BITS, SavedWord, StateWords
 from .requester_context import RequesterContext
@@ -23,8 +24,8 @@ class RequesterSwap(wiring.Component):
 
     The words are the state, its lowest bits first.
 
-    *Cycles*: a token and a retry pass in theirs. A word a cycle, from the cycle after ``save`` on; LOAD passes 1 cycle
-    after its last word.
+    *Cycles*: a token or a retry passes 1 cycle after it came, SAVE 2. A word a cycle, from the cycle after ``save`` on;
+    LOAD passes 2 cycles after its last word.
 
     Parameters
     ----------
@@ -94,47 +95,60 @@ class RequesterSwap(wiring.Component):
         action = self.control.payload.action
         saves, loads, passes = Signal(), Signal(), Signal()
         rewinds = Signal(2)
-        retries = Signal(range(self.qps + 1))  # since a SAVE waits
-        hold, calm = Signal(), Signal()
+        retries = Signal(range(self.qps))  # since a SAVE waits
+        hold, calm = Signal(), Signal()  # those that it waits for have come
+        passing = Signal()  # a SAVE is to pass; retries wait
+        m.submodules.passed = passed = Slice(range(self.qps))
         free = Signal()  # no words go or come, as of a cycle ago: none begin between two tokens
         m.d.sync += free.eq(~words.busy)
         m.d.comb += [
             saves.eq(self.control.valid & (action == QpAction.SAVE) & free),
             loads.eq(self.control.valid & (action == QpAction.LOAD) & free),
-            hold.eq(retries == self.qps),
-            calm.eq((rewinds == 0) & (hold | ~self.retry.valid)),
-            self.retried.payload.eq(self.retry.payload),
-            self.retried.valid.eq(self.retry.valid & ~hold),
-            self.retry.ready.eq(self.retried.ready & ~hold),
+            calm.eq((rewinds == 0) & (hold | ~self.retry.valid) & ~passed.o.valid),
+            passed.i.payload.eq(self.retry.payload),
+            passed.i.valid.eq(self.retry.valid & ~hold & ~passing),
+            self.retry.ready.eq(passed.i.ready & ~hold & ~passing),
         ]
+        wiring.connect(m, passed.o, wiring.flipped(self.retried))
         with m.If(self.rewind & ~self.rewound):
             m.d.sync += rewinds.eq(rewinds + 1)
         with m.Elif(self.rewound & ~self.rewind):
             m.d.sync += rewinds.eq(rewinds - 1)
-        with m.If(~saves | (self.control.valid & self.control.ready)):
-            m.d.sync += retries.eq(0)
+        with m.If(~saves | passing):
+            m.d.sync += [retries.eq(0), hold.eq(0)]
         with m.Elif(self.retry.valid & self.retry.ready):
-            m.d.sync += retries.eq(retries + 1)
+            m.d.sync += [retries.eq(retries + 1), hold.eq(retries == self.qps - 1)]
 
-        # -- Tokens.
-        moves = (action == QpAction.SAVE) | (action == QpAction.LOAD)
+        # -- Tokens. Whether one passes is a register, as of retries: to choose among them and turns takes its time.
+        moves, taken = Signal(), Signal()
         m.d.comb += [
+            moves.eq((action == QpAction.SAVE) | (action == QpAction.LOAD)),
+            taken.eq(self.control.valid & self.control.ready),
             self.token.payload.eq(self.control.payload),
-            self.token.valid.eq(self.control.valid & passes),
+            self.token.valid.eq(passes),
             self.control.ready.eq(self.token.ready & passes),
         ]
+        m.d.sync += passes.eq(0)
         with m.FSM():
             with m.State("PASS"):
-                m.d.comb += [passes.eq(~moves | (saves & calm)), words.load.eq(loads)]
+                m.d.comb += words.load.eq(loads)
+                m.d.sync += passes.eq(self.control.valid & ~moves & ~taken)
                 with m.If(loads):
                     m.next = "TAKE"
-                with m.Elif(saves & self.control.ready):
+                with m.Elif(saves & calm):
+                    m.d.sync += passing.eq(1)
+                    m.next = "SAVE"
+            with m.State("SAVE"):
+                # A retry that had passed before may still tell a ring to go back. No token is taken in that cycle.
+                m.d.sync += passes.eq((rewinds == 0) & ~taken)
+                with m.If(taken):
+                    m.d.sync += passing.eq(0)
                     m.next = "PASSED"
             with m.State("TAKE"), m.If(~words.busy):
                 m.next = "TAKEN"
             with m.State("TAKEN"):
-                m.d.comb += passes.eq(1)
-                with m.If(self.control.valid & self.control.ready):
+                m.d.sync += passes.eq(~taken)
+                with m.If(taken):
                     m.next = "PASSED"
             with m.State("PASSED"), m.If(self.save | self.load):
                 m.next = "PASS"

@@ -87,17 +87,17 @@ def test_who_comes_first_is_shown_at_once(serve):
             assert ctx.get(dut.empty)
 
     simulate(dut, testbench)
-    assert waited == [8, 8, 8]
+    assert waited == [10, 10, 10]
 
 
 @pytest.mark.parametrize(
     ("members", "serve", "gaps"),
     [
-        ([9999], False, [6 + 511] * 2),  # 512 rows
-        ([31, 30], False, [2, 6 + 511, 2]),
-        ([31, 30], True, [6]),
-        ([64, 0, 16383], False, [6 + 508, 6, 6 + 1, 6 + 508]),  # it goes on where the first one stood
-        ([64, 0, 16383], True, [10 + 508, 10]),
+        ([9999], False, [8 + 511] * 2),  # 512 rows
+        ([31, 30], False, [3, 8 + 511, 3]),
+        ([31, 30], True, [7]),
+        ([64, 0, 16383], False, [8 + 508, 8, 8 + 1, 8 + 508]),  # it goes on where the first one stood
+        ([64, 0, 16383], True, [12 + 508, 12]),
     ],
 )
 def test_how_long_the_next_one_waits(members, serve, gaps):

@@ -56,6 +56,7 @@ def test_what_a_buffer_gives():
             for number in order:
                 assert not ctx.get(dut.full)
                 await give(ctx, number, sections[number], number == waking)
+            await ctx.tick()
             assert ctx.get(dut.full)
             assert ctx.get(dut.wake) == (waking is not None)
             index = rng.randrange(QPS)
@@ -90,9 +91,10 @@ def test_sections_that_come_side_by_side():
             taken = (await ctx.tick().sample(*(port.ready for port in dut.saved)))[2:]
             moved = [words.pop(0) for ready, words in zip(taken, left, strict=True) if ready and words]
             assert len(moved) == 1
-        assert ctx.get(dut.full)
         for port in dut.saved:
             ctx.set(port.valid, 0)
+        await ctx.tick()
+        assert ctx.get(dut.full)
         await strobe(ctx, dut.go)
         expected = record(0, sections)
         assert await receive_all(ctx, dut.o, len(expected)) == expected

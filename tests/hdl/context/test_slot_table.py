@@ -17,7 +17,7 @@ def test_against_a_model(slots, qps, users):
 
     async def testbench(ctx):
         hand = 0
-        free_before, used_before = None, []  # whether some slot was free; users
+        free_before, looked_before, used_before = None, None, []  # whether some slot was free, and that one; users
         for cycle in range(1500):
             look = rng.randrange(slots)
             step, kind = rng.random() < 0.3, rng.random()
@@ -42,7 +42,6 @@ def test_against_a_model(slots, qps, users):
             assert ctx.get(dut.slot) == hand
             assert ctx.get(dut.taken) == (hand in holders)
             assert ctx.get(dut.recent) == (hand in recent)
-            assert ctx.get(dut.looked_taken) == (look in holders)
             if hand in holders:
                 assert ctx.get(dut.index) == holders[hand]
             if look in known:
@@ -50,7 +49,8 @@ def test_against_a_model(slots, qps, users):
             # A cycle late
             if cycle > 1:
                 assert ctx.get(dut.any_free) == free_before
-            free_before = len(holders) < slots
+                assert ctx.get(dut.looked_taken) == looked_before
+            free_before, looked_before = len(holders) < slots, look in holders
             await ctx.tick()
             if step:
                 recent.discard(hand)

@@ -244,6 +244,8 @@ def test_a_failure_that_is_noted():
             await world.send(ctx, 3)
         refused = {"qp": 3, "wqe_index": 1, "status": WcStatus.LOC_PROT_ERR, "syndrome": Syndrome.KEY}
         world.pending["failed_transmitter"] = [refused]
+        while world.pending["failed_transmitter"]:
+            await world.tick(ctx)
         queue, words = await world.save(ctx, 3)
         world.model.moving, world.coming = queue, list(words)
         world.control(3, QpAction.LOAD)
@@ -255,6 +257,8 @@ def test_a_failure_that_is_noted():
         assert world.out["retry"] == []
         await world.tell(ctx, 3, queue.psn - 1)
         world.model.out["retry"].append(3)
+        for _ in range(8):  # nothing tells that it is on its way
+            await world.tick(ctx)
         await world.settle(ctx)
         assert world.out["retry"] == [3]
         assert world.out["completion"] == []

@@ -368,7 +368,7 @@ def test_save_waits_for_retries_before_it(many):
             ctx.set(dut.token.ready, 1)
 
     simulate(dut, save, retries, rings, seed=rng.seed_value)
-    assert events.index("save") == min(many, 8)
+    assert events.index("save") in (min(many, 8), min(many, 9))  # one may be on its way when the SAVE comes
 
 
 @pytest.mark.parametrize(
