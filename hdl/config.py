@@ -92,8 +92,8 @@ class Config:
     ----------
     data_width : int
         Bits of the datapath, of AXI and of the packet streams: 64, 128, 256 or 512.
-    qps : int
-        Queue pairs, a power of two, 2 to 16,384.
+    qps : int or None
+        Queue pairs, a power of two, 2 to 16,384. Derived: 16,384, or 64 if there are no ``requests``.
     slots : int or None
         Queue pairs that are on chip at a time, a power of two, 2 to 1024, and not more than ``qps``. If there are fewer
         slots than queue pairs the others are in host memory, and come when they are needed; only with ``requests``, and
@@ -187,7 +187,7 @@ class Config:
     """
 
     data_width: int = 64
-    qps: int = 64
+    qps: int | None = None
     slots: int | None = None
     cqs: int = 64
     window: int = 32
@@ -288,6 +288,7 @@ class Config:
                 raise ValueError(f"{name} must be a bool, not {value!r}")
         if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):
             raise ValueError(f"swap_every must be 0 to {1 << 24}, not {self.swap_every!r}")
+        self._derive("qps", 1 << INDEX_BITS if self.requests else SLOTS)
         _power_of_two("qps", self.qps, 2, 1 << INDEX_BITS)
         self._derive("slots", min(self.qps, SLOTS) if self.requests else self.qps)
         _power_of_two("slots", self.slots, 2, min(self.qps, SLOTS_MAX))

@@ -23,9 +23,6 @@ CURVES = ("WRITE", "SEND", "READ")
 SHARES = (32, 128, 512)
 """Sizes of READs between those of the curves."""
 
-TABLE = 16_384
-"""Queue pairs of an engine that has slots for 64."""
-
 FAR = {256: (8, 16), 512: (1024, 1), 1024: (16384, 1)}
 """Latencies of host memory beyond the usual one, and size and queue pairs of the WRITEs that are measured there."""
 
@@ -65,8 +62,6 @@ class Item:
         Of writes.
     engine_latency : int or None
         For which the engine is made; None: the usual one. Each other number is an engine to be compiled.
-    qps : int or None
-        Queue pairs of the engine; None: as many as usual.
     """
 
     group: str
@@ -75,7 +70,6 @@ class Item:
     memory_latency: int | None = None
     write_latency: int = WRITE_LATENCY
     engine_latency: int | None = None
-    qps: int | None = None
 
     @property
     def text(self):
@@ -130,7 +124,7 @@ def plan(everything=False):
             add("lossy wire", goodput, name, loss, count)
     for qps in (1000, 10_000) if everything else ():
         for size in (8, 4096):
-            add("queue pairs", crowd, size, qps, 2000, qps=TABLE)
+            add("queue pairs", crowd, size, qps, 2000)
     return items
 
 
@@ -139,15 +133,14 @@ def run(items, width, memory_latency, begin=lambda item: None):
     are measured together, those of the usual one first. No world may be open before.
     """
     made_for, trips = None, {}
-    for item in sorted(items, key=lambda item: (item.qps or 0, item.engine_latency or 0)):
+    for item in sorted(items, key=lambda item: item.engine_latency or 0):
         engine = item.engine_latency or memory_latency
-        if (engine, item.qps) != made_for:
+        if engine != made_for:
             if made_for is not None:
                 world().close()
-            more = {"qps": item.qps} if item.qps else {}
-            design = rnic(Config(data_width=width, memory_latency=engine, **more))
+            design = rnic(Config(data_width=width, memory_latency=engine))
             configure(memory_latency=memory_latency, design=design, seed=1)
-            made_for = engine, item.qps
+            made_for = engine
         begin(item)
         latency_here = item.memory_latency or memory_latency
         for adapter in world().adapters:

@@ -75,7 +75,7 @@ def test_every_board_and_seed(tmp_path, capsys):
         assert (tmp_path / name / "top.bit").read_text() == "2"
         assert json.loads((tmp_path / name / "report.json").read_text())["seed"] == 2
     first = boards["one"]
-    assert first["config"]["qps"] == 64
+    assert first["config"]["qps"] == 16384
     assert first["runs"][0]["clocks"] == {"clk": {"mhz": 99.0, "wanted_mhz": 100.0}}
     assert first["runs"][0]["utilization"] == PLACED["utilization"]
     assert first["runs"][1]["device"] == "LFE5UM5G-45F"

@@ -83,9 +83,10 @@ def test_command_line(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_engine_is_shallow(tmp_path):
-    """In its standard configuration, from register to register."""
-    area.write_design(Config(), tmp_path)
+@pytest.mark.parametrize("qps", [16384, 64])
+def test_the_engine_is_shallow(qps, tmp_path):
+    """In its standard configuration, and without a table of queue pairs, from register to register."""
+    area.write_design(Config(qps=qps), tmp_path)
     area.synthesize(tmp_path)
     found = depth.deepest(json.loads((tmp_path / "top.json").read_text())["modules"]["top"], 1)
     assert max(found["histogram"]) <= area.DEEPEST, found["paths"]

@@ -12,7 +12,7 @@ from verbena.hdl.transport.send_side import SendSide
     [
         ("data_width", (32, 96, 1024)),
         ("qps", (1, 3, 32768)),
-        ("slots", (1, 3, 128, 2048)),
+        ("slots", (1, 2, 3, 2048)),
         ("cqs", (1, 1024)),
         ("window", (1, 48)),
         ("send_blocks", (4, 48, 1024)),
@@ -38,6 +38,14 @@ def test_what_is_refused(name, values):
     for value in values:
         with pytest.raises(ValueError, match=name):
             Config(**{name: value})
+
+
+def test_the_standard_engine_has_more_queue_pairs_than_slots():
+    assert (Config().qps, Config().slots, Config().swaps) == (16384, 64, True)
+    alone = Config(requests=False)
+    assert (alone.qps, alone.slots, alone.swaps) == (64, 64, False)
+    with pytest.raises(ValueError, match="slots must be a power of two from 2 to 64, not 128"):
+        Config(qps=64, slots=128)
 
 
 def test_two_bursts_fit_the_transmit_buffer():
@@ -82,7 +90,7 @@ DERIVED = (
     ],
 )
 def test_what_follows_from_width_and_latency(data_width, memory_latency, derived):
-    config = Config(data_width=data_width, memory_latency=memory_latency)
+    config = Config(data_width=data_width, memory_latency=memory_latency, qps=64)
     assert tuple(getattr(config, name) for name in DERIVED) == derived
     assert config.transmit_buffer >= (memory_latency * data_width // 8) + 4096
 
@@ -132,7 +140,7 @@ def test_an_engine_that_only_responds():
     """It has the same blocks, but for the sending side: what answers in its place has the same members, but for those
     that lead to the memory, attributes and counters of what is not there.
     """
-    everything, responding = blocks(Config()), blocks(Config(requests=False))
+    everything, responding = blocks(Config(qps=64)), blocks(Config(requests=False))
     assert set(everything) == set(responding)
     send, instead = everything.pop("send"), responding.pop("send")
     assert (type(send), type(instead)) == (SendSide, RespondOnly)
