@@ -7,9 +7,8 @@ from verbena.hdl.queue.cq_doorbells import CqDoorbells
 SLOTS = 4
 
 
-@pytest.mark.parametrize("cycles", [1200, pytest.param(4000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("busy", [0.1, 0.5])
-def test_against_a_model(busy, cycles):
+def test_against_a_model(busy):
     """CQs come to slots and go, and slots are set, while doorbells are under way."""
     rng = make_rng()
     dut = shared(CqDoorbells, SLOTS)
@@ -23,7 +22,7 @@ def test_against_a_model(busy, cycles):
         offered = {}
         age = 0
         moved = True  # whether a slot may have changed hands in the cycle before
-        for cycle in range(cycles):
+        for cycle in range(4000):
             for name, fields in (("consumer", {"index": 16}), ("arm", {"arms": 3, "solicited_arms": 3})):
                 if name not in offered and rng.random() < 0.1:
                     offered[name] = {"cq": rng.randrange(2 * SLOTS)}
@@ -84,4 +83,4 @@ def test_against_a_model(busy, cycles):
             moved = closed
 
     simulate(dut, testbench, seed=rng.seed_value)
-    assert min(count.values()) > cycles // 100
+    assert min(count.values()) > 40
