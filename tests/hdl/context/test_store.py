@@ -154,8 +154,9 @@ async def load(ctx, dut, rng, words):
         assert await receive_all(ctx, dut.loaded[number], len(each), rng) == each
 
 
+@pytest.mark.parametrize("turns", [6, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("width", [64, 512])
-def test_what_goes_comes_back(width):
+def test_what_goes_comes_back(width, turns):
     """One QP comes while another one goes; records of all lengths, the longest included."""
     rng = make_rng()
     dut = QpStore(LIMITS, QPS, RECORD, width)
@@ -165,7 +166,7 @@ def test_what_goes_comes_back(width):
     async def testbench(ctx):
         ctx.set(dut.base, BASE)
         doorbells = {}
-        for turn in range(12):
+        for turn in range(turns):
             index = rng.randrange(QPS)
             doorbells[index] = [rng.getrandbits(16) for _ in range(2)]
             driver = index * RECORD

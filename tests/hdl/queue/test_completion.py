@@ -377,7 +377,8 @@ def test_arming_of_one_cq_meets_the_overrun_of_another():
     world.run(testbench)
 
 
-def test_an_arm_in_the_cycle_of_an_overrun():
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_arm_in_the_cycle_of_an_overrun(first):
     """One CQ overruns, and another one is armed some cycles after the CQE that does it: never in vain."""
     pairs = 16
     world = World(shared(CompletionWriter, 64, 2 * pairs), make_rng(), stall=0)
@@ -386,7 +387,7 @@ def test_an_arm_in_the_cycle_of_an_overrun():
     async def testbench(ctx):
         for cq in range(2 * pairs):
             await world.configure(ctx, cq, 0x1000 * (1 + cq), 0)
-        for delay in range(pairs):
+        for delay in range(first, pairs, 2):
             full, armed = 2 * delay, 2 * delay + 1
             await send_all(ctx, dut.completion, [world.completion(full)])
             await world.idle(ctx)
@@ -415,7 +416,7 @@ def test_an_arm_in_the_cycle_of_an_overrun():
             assert [event[1:] for event in world.events[-2:]] == told, f"armed {delay} cycles after"
 
     world.run(testbench)
-    assert world.overruns == pairs
+    assert world.overruns == pairs // 2
 
 
 def test_consumer_nonsense():
