@@ -5,10 +5,11 @@ from types import SimpleNamespace
 from amaranth.hdl import Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from streams import changes, shared
+from streams import shared, unpacked
+from together import together
 from verbena.hdl.abi.commands import CommandStatus, QpAction
 from verbena.hdl.abi.eqe import EventType
-from verbena.hdl.context.directory import Directory
+from verbena.hdl.context.directory import Away, Directory
 from verbena.hdl.control.slot_keeper import QUIET, SlotKeeper
 from verbena.hdl.stream.connections import connect_signals, link
 
@@ -111,7 +112,7 @@ class World:
         self.completed, self.quiet = 1, 0
         self.stall = 0.3
         self.creating = None
-        self.put = None
+        self.put = self.edges = None
 
     def slot_of(self, qp):
         row = self.rows.get(qp)
@@ -159,9 +160,22 @@ class World:
     def roll(self):
         return self.rng.random() >= self.stall
 
+    def sampled(self):
+        dut = self.dut
+        ports = [getattr(dut, name) for name in SAMPLED]
+        ports += [
+            port for name in STREAMS for port in (getattr(dut, name).valid, Value.cast(getattr(dut, name).payload))
+        ]
+        ports += [dut.wanted.ready, Value.cast(dut.new)]
+        return ports + ([dut.evict.ready, dut.evict_skip] if self.forced else [])
+
     async def step(self, ctx):
         dut, rng = self.dut, self.rng
-        self.put = put = self.put or changes(ctx)
+        values = {}  # of ports
+
+        def put(port, value):
+            values[id(port)] = port, value
+
         closed, closed_qp = ctx.get(dut.closed), ctx.get(dut.closed_qp)
         # -- Commands.
         grant = int(self.turn == "granted")
@@ -191,7 +205,7 @@ class World:
             ("probe", int(rng.random() < 0.3)),
         ):
             put(getattr(dut, name), value)
-        moves = ctx.get(dut.moves)
+        _, moves = values[id(dut.moves)]
         asked, create = self.command or (0, 0)
         put(dut.bring, self.asks)
         put(dut.bring_index, asked)
@@ -225,18 +239,23 @@ class World:
         ready["token"] &= grant
         for name, value in ready.items():
             put(getattr(dut, name).ready, value)
-        new = Value.cast(dut.new)
-        ports = [getattr(dut, name) for name in SAMPLED]
-        ports += [port for name in STREAMS for port in (getattr(dut, name).valid, getattr(dut, name).payload)]
-        ports += [dut.wanted.ready, dut.new.here, dut.new.known, dut.new.slot, dut.new.away, new]
-        if self.forced:
-            ports += [dut.evict.ready, dut.evict_skip]
-        sampled = (await ctx.tick().sample(*ports))[2:]
+        self.put = self.put or together(ctx, *(port for port, _ in values.values()))
+        self.put([value for _, value in values.values()])
+        self.edges = self.edges or aiter(ctx.tick().sample(*self.sampled()))
+        sampled = (await anext(self.edges))[2:]
         self.now = now = SimpleNamespace(**dict(zip(SAMPLED, sampled, strict=False)))
         rest = sampled[len(SAMPLED) :]
-        taken = {name: rest[2 * number + 1] for number, name in enumerate(STREAMS) if rest[2 * number] and ready[name]}
+        taken = {
+            name: unpacked(getattr(dut, name), rest[2 * number + 1])
+            for number, name in enumerate(STREAMS)
+            if rest[2 * number] and ready[name]
+        }
         rest = rest[2 * len(STREAMS) :]
-        took, here, known, slot, away, bits = rest[:6]
+        took, bits = rest[:2]
+        if now.place:
+            new = dut.new.shape().from_bits(bits)
+            here, known, slot = new.here, new.known, new.value % self.slots
+            away = Away.from_bits(new.value % (1 << Away.size))
         self.closed = now.closed
 
         # -- Tokens and attributes.
@@ -373,8 +392,8 @@ class World:
             self.wanted.pop(0)
         if self.packet is not None and self.rows.get(self.packet, ("here",))[0] == "here":
             self.packet = None
-        if self.forced and rest[6]:
-            self.evicted.append((self.evict, bool(rest[7])))
+        if self.forced and rest[2]:
+            self.evicted.append((self.evict, bool(rest[3])))
             self.evict = None
 
         # -- Commands, again.

@@ -13,8 +13,9 @@ def value(row):
     return row.as_value() if hasattr(row, "as_value") else row
 
 
+@pytest.mark.parametrize("cycles", [600, pytest.param(1500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("qps", "slots", "readers"), [(16, 8, 3), (2, 2, 1), (64, 512, 6), (2 * BANK, 8, 2)])
-def test_against_a_dictionary(qps, slots, readers):
+def test_against_a_dictionary(qps, slots, readers, cycles):
     """Each reader gets, 2 cycles after it was taken, the row that it asked for; of one that was written meanwhile the
     old one or the new one."""
     rng = make_rng()
@@ -31,7 +32,7 @@ def test_against_a_dictionary(qps, slots, readers):
         asking = [None] * readers
         waiting = []  # (cycle, reader, QP, what its row may be)
         edges = aiter(ctx.tick().sample(dut.answered, value(dut.row), *(port.ready for port in dut.ask)))
-        for cycle in range(1500):
+        for cycle in range(cycles):
             write = rng.random() < 0.4
             index, new = rng.choice(few), rng.getrandbits(bits)
             ctx.set(dut.write, write)
@@ -64,8 +65,8 @@ def test_against_a_dictionary(qps, slots, readers):
                     may |= {new} if qp == index else set()
 
     simulate(dut, testbench, seed=rng.seed_value)
-    assert min(answers) > 20
-    assert overlaps > 20
+    assert min(answers) > cycles // 75
+    assert overlaps > cycles // 75
 
 
 @pytest.mark.parametrize("qps", [2, 64, 4 * BANK])
@@ -75,14 +76,20 @@ def test_after_a_reset_all_rows_are_0(qps):
     cycles = 0
 
     async def read_all(ctx):
+        port, rows = dut.ask[0], []
+        edges = aiter(ctx.tick().sample(port.ready, dut.answered, value(dut.row)))
+        ctx.set(port.valid, 1)
         for qp in range(qps):
-            ctx.set(dut.ask[0].payload, qp)
-            ctx.set(dut.ask[0].valid, 1)
-            await ctx.tick()
-            ctx.set(dut.ask[0].valid, 0)
-            await ctx.tick()
-            assert ctx.get(dut.answered) == 1
-            yield ctx.get(value(dut.row))
+            ctx.set(port.payload, qp)
+            _, _, ready, answered, row = await anext(edges)
+            assert (ready, answered) == (1, qp >= 2)
+            rows += [row] * answered
+        ctx.set(port.valid, 0)
+        for _ in range(2):
+            *_, answered, row = await anext(edges)
+            assert answered == 1
+            rows.append(row)
+        return rows
 
     async def testbench(ctx):
         nonlocal cycles
@@ -98,7 +105,7 @@ def test_after_a_reset_all_rows_are_0(qps):
         ctx.set(dut.write, 0)
         ctx.set(dut.ask[1].valid, 0)
         await ctx.tick()
-        assert [row async for row in read_all(ctx)] == [0] * qps
+        assert await read_all(ctx) == [0] * qps
         assert ctx.get(dut.ready)
 
     simulate(dut, testbench)

@@ -123,12 +123,13 @@ class World:
         simulate(self.dut, both, producer, seed=self.rng.seed_value)
 
 
+@pytest.mark.parametrize("count", [80, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rows", [1, 2, 4])
 @pytest.mark.parametrize(("stall", "work"), [(0.0, 0), (0.3, 0), (0.3, 5), (0.0, 9)])
-def test_each_item_sees_what_those_before_it_wrote(rows, stall, work, monkeypatch):
+def test_each_item_sees_what_those_before_it_wrote(rows, stall, work, count, monkeypatch):
     world = World(monkeypatch, rows, stall, work)
     slots = [0, 1, 0, 0, 2, 3, 3, 3, 3, 1]
-    world.run([(world.rng.choice(slots), world.rng.getrandbits(16)) for _ in range(200)])
+    world.run([(world.rng.choice(slots), world.rng.getrandbits(16)) for _ in range(count)])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])

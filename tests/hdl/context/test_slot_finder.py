@@ -69,8 +69,9 @@ def random_row(rng):
     return {"here": 0, "known": 0, "value": 0}, (kind, None)
 
 
+@pytest.mark.parametrize("cycles", [500, pytest.param(1500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("changes", [0.02, 0.3])
-def test_never_says_what_is_not_so(changes, monkeypatch):
+def test_never_says_what_is_not_so(changes, cycles, monkeypatch):
     """What is said holds in that cycle, whatever changed before; nothing is said of a row that changes in it."""
     monkeypatch.setattr(directory, "Ram", ConflictRam)
     rng = make_rng()
@@ -83,7 +84,7 @@ def test_never_says_what_is_not_so(changes, monkeypatch):
             await ctx.tick()
         rows = dict.fromkeys(range(QPS), ("absent", None))
         named, taken = [None] * FINDERS, [False] * FINDERS
-        for _ in range(1500):
+        for _ in range(cycles):
             write = rng.random() < changes
             index = rng.randrange(4)
             row, verdict = random_row(rng)
@@ -107,7 +108,7 @@ def test_never_says_what_is_not_so(changes, monkeypatch):
                 rows[index] = verdict
 
     simulate(dut, testbench, seed=rng.seed_value)
-    assert said > 100
+    assert said > cycles // 15
 
 
 def test_latency():

@@ -460,9 +460,10 @@ def test_forced_evictions():
     play(scenario, forced=True)
 
 
+@pytest.mark.parametrize("cycles", [500, pytest.param(1200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("forced", [False, True])
 @pytest.mark.parametrize("slots", [2, 4])
-def test_many_at_once(slots, forced):
+def test_many_at_once(slots, forced, cycles):
     """Wants, packets, commands, reports, failures: no slot has two QPs, nobody runs on old state, and every want is
     answered."""
 
@@ -474,7 +475,7 @@ def test_many_at_once(slots, forced):
         world.timer_of = lambda qp: rng.choice([0, 0, 3, 12])
         await fill(ctx, world, range(slots + 2))
         expected = None
-        for cycle in range(1200):
+        for cycle in range(cycles):
             there = set(world.rows)
             if cycle % 200 == 0:
                 world.stall = rng.choice([0, 0.2, 0.6])

@@ -2,6 +2,8 @@
 
 from collections import deque
 
+from streams import changes
+
 __all__ = ["AxiMemory", "SparseMemory"]
 
 PAGE = 4096
@@ -79,7 +81,7 @@ class AxiMemory:
         reads, answers = {}, {}  # id -> deque of [due, ...]
         to_write, beats_in = deque(), []
         r_held = b_held = False
-        stable = {}
+        stable, put = {}, changes(ctx)
 
         def rests():
             return self.stall and rng.random() < self.stall
@@ -91,9 +93,9 @@ class AxiMemory:
             axi.rready, axi.bready, axi.rvalid, axi.bvalid,
         ))  # fmt: skip
         while True:
-            ctx.set(axi.arready, not rests())
-            ctx.set(axi.awready, not rests())
-            ctx.set(axi.wready, not rests())
+            put(axi.arready, not rests())
+            put(axi.awready, not rests())
+            put(axi.wready, not rests())
             if not r_held:
                 due = [i for i, q in reads.items() if q and q[0][0] <= self.now]
                 if due and not rests():
@@ -101,28 +103,28 @@ class AxiMemory:
                     entry = reads[i][0]
                     address, left = entry[1], entry[2]
                     bad = self.fails(address, size)
-                    ctx.set(axi.rvalid, 1)
-                    ctx.set(axi.rid, i)
-                    ctx.set(axi.rdata, int.from_bytes(self.memory.read(address, size), "little"))
-                    ctx.set(axi.rresp, 2 if bad else 0)
-                    ctx.set(axi.rlast, left == 1)
+                    put(axi.rvalid, 1)
+                    put(axi.rid, i)
+                    put(axi.rdata, int.from_bytes(self.memory.read(address, size), "little"))
+                    put(axi.rresp, 2 if bad else 0)
+                    put(axi.rlast, left == 1)
                     entry[1], entry[2] = address + size, left - 1
                     if left == 1:
                         reads[i].popleft()
                     r_held = True
                 else:
-                    ctx.set(axi.rvalid, 0)
+                    put(axi.rvalid, 0)
             if not b_held:
                 due = [i for i, q in answers.items() if q and q[0][0] <= self.now]
                 if due and not rests():
                     i = rng.choice(due) if self.shuffle else due[0]
                     _, bad = answers[i].popleft()
-                    ctx.set(axi.bvalid, 1)
-                    ctx.set(axi.bid, i)
-                    ctx.set(axi.bresp, 3 if bad else 0)
+                    put(axi.bvalid, 1)
+                    put(axi.bid, i)
+                    put(axi.bresp, 3 if bad else 0)
                     b_held = True
                 else:
-                    ctx.set(axi.bvalid, 0)
+                    put(axi.bvalid, 0)
             (
                 _, _, arvalid, arready, arid, araddr, arlen, arsize, arburst,
                 awvalid, awready, awid, awaddr, awlen, awsize, awburst,

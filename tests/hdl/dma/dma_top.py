@@ -1,11 +1,11 @@
 """Blocks below tops of their own."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import wiring
 from verbena.hdl.dma.arbiter import ReadArbiter, WriteArbiter
 from verbena.hdl.dma.engine import DmaEngine
 
-__all__ = ["LARGEST", "alone", "engine"]
+__all__ = ["LARGEST", "Alone", "engine"]
 
 LARGEST = {"small": 64, "large": 256}
 """Bytes of what the readers of :func:`engine` may be asked for."""
@@ -17,11 +17,18 @@ def engine(data_width, atomics=16):
     return DmaEngine(data_width, readers=readers, writers={"cqe": 16, "eqe": 8}, atomics=atomics)
 
 
-def alone(block):
-    """A module with ``block`` and an arbiter for it alone, and the AXI port."""
-    m = Module()
-    m.submodules.block = block
-    kind = ReadArbiter if "valid" in block.port.signature.members else WriteArbiter
-    m.submodules.arbiter = arbiter = kind(block.data_width, 1)
-    wiring.connect(m, block.port, arbiter.client[0])
-    return m, arbiter.axi
+class Alone(Elaboratable):
+    """``make(...)`` as ``block``, with an arbiter for it alone; ``axi`` is the port."""
+
+    def __init__(self, make, *arguments, **options):
+        self.block = block = make(*arguments, **options)
+        kind = ReadArbiter if "valid" in block.port.signature.members else WriteArbiter
+        self.arbiter = kind(block.data_width, 1)
+        self.axi = self.arbiter.axi
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.block = self.block
+        m.submodules.arbiter = self.arbiter
+        wiring.connect(m, self.block.port, self.arbiter.client[0])
+        return m

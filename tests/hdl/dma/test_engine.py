@@ -10,8 +10,9 @@ from verilated import run_bench
 pytestmark = pytest.mark.verilator
 
 
+@pytest.mark.parametrize("each", [10, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("data_width", "atomics"), [(64, 16), (64, 0), (128, 16)])
-def test_everything_at_once_with_errors(data_width, atomics):
+def test_everything_at_once_with_errors(data_width, atomics, each):
     rng = make_rng()
     dut = engine(data_width, atomics)
     broken = range(0x7000, 0x7010)
@@ -22,7 +23,7 @@ def test_everything_at_once_with_errors(data_width, atomics):
 
     def structure_reader(name):
         port, largest = getattr(dut, name), LARGEST[name]
-        requests = [within(0x6F00 + 8 * rng.randrange(64), 8 * rng.randrange(1, 16), largest) for _ in range(25)]
+        requests = [within(0x6F00 + 8 * rng.randrange(64), 8 * rng.randrange(1, 16), largest) for _ in range(each)]
         count = sum(-(-n // (data_width // 8)) for _, n in requests)
 
         async def feed(ctx):
@@ -37,7 +38,7 @@ def test_everything_at_once_with_errors(data_width, atomics):
         return [feed, take]
 
     jobs += structure_reader("small") + structure_reader("large")
-    pieces = [piece(0x100000 + rng.randrange(5000), rng.randrange(1, 400), last=1) for _ in range(25)]
+    pieces = [piece(0x100000 + rng.randrange(5000), rng.randrange(1, 400), last=1) for _ in range(each)]
     pieces += [piece(0x7003, 9, last=1), piece(0x6FF0, 40, last=1)]
     rng.shuffle(pieces)
 
@@ -51,7 +52,7 @@ def test_everything_at_once_with_errors(data_width, atomics):
         beats = await receive_all(ctx, dut.transmit_payload, count, rng)
         assert packets_of(beats, data_width) == [(memory.memory.read(a, n), int(memory.fails(a, n))) for a, n in places]
 
-    runs = [(0x200000 + 512 * n + rng.randrange(100), rng.randrange(1, 400)) for n in range(25)] + [(0x7005, 13)]
+    runs = [(0x200000 + 512 * n + rng.randrange(100), rng.randrange(1, 400)) for n in range(each)] + [(0x7005, 13)]
     rng.shuffle(runs)
     packets = [rng.randbytes(n) for _, n in runs]
 
@@ -65,7 +66,7 @@ def test_everything_at_once_with_errors(data_width, atomics):
         dones = await receive_all(ctx, dut.done, len(runs), rng)
         assert [d.status for d in dones] == [7 * int(memory.fails(a, n)) for a, n in runs]
 
-    entries = [(0x300000 + 32 * n, rng.choice([16, 32])) for n in range(30)]
+    entries = [(0x300000 + 32 * n, rng.choice([16, 32])) for n in range(each + 5)]
     entry_data = [rng.randbytes(n) for _, n in entries]
 
     async def feed_entries(ctx):

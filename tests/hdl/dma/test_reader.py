@@ -1,17 +1,17 @@
 import pytest
 from axi_memory import AxiMemory
-from dma_top import alone
+from dma_top import Alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import packets_of, piece, piece_lists, random_run
-from streams import make_rng, receive_all, send_all, simulate
+from streams import make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.dma.reader import PayloadReader
 
 
 def read(runs, data_width=64, *, rng, stall=0.3, deadline=60_000, buffer=None, **memory_options):
     """Runs a PayloadReader over ``runs``; (packets, memory, cycles of the pieces and of the payload beats)."""
-    dut = PayloadReader(data_width, buffer)
-    top, axi = alone(dut)
+    top = shared(Alone, PayloadReader, data_width, buffer)
+    dut, axi = top.block, top.axi
     memory = AxiMemory(axi, rng, **memory_options)
     expected = []
     for run in runs:
@@ -120,10 +120,11 @@ def test_bus_error_marks_its_packet_alone():
     assert [error for _, error in packets] == [0, 1, 0, 1, 0]
 
 
+@pytest.mark.parametrize("count", [4, pytest.param(10, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("offset", [0, 5])
-def test_one_beat_a_cycle_at_latency_128(offset):
+def test_one_beat_a_cycle_at_latency_128(offset, count):
     rng = make_rng(1)
-    runs = [[piece(0x10000 + 8192 * n + offset, 4096, last=1)] for n in range(10)]
+    runs = [[piece(0x10000 + 8192 * n + offset, 4096, last=1)] for n in range(count)]
     _, memory, times = read(runs, rng=rng, stall=0, shuffle=False)
     cycles = times["payload"][-1] - times["payload"][0] + 1
     print(f"{len(times['payload'])} beats of payload in {cycles} cycles")
@@ -153,9 +154,10 @@ def test_data_in_the_next_cycle():
     read([random_run(rng, most=100) for _ in range(40)], rng=rng, stall=0, latency=0, shuffle=False)
 
 
-def test_never_more_in_flight_than_there_is_room():
+@pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.slow)])
+def test_never_more_in_flight_than_there_is_room(count):
     rng = make_rng()
-    runs = [[piece(0x1000 + n, 4000, last=1)] for n in range(6)]
+    runs = [[piece(0x1000 + n, 4000, last=1)] for n in range(count)]
     read(runs, rng=rng, stall=0.7, latency=5, buffer=4096)
 
 

@@ -1,17 +1,21 @@
 import pytest
 from axi_memory import AxiMemory
-from dma_top import alone
+from dma_top import Alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import beats_of, packets_of, piece_lists, random_address, within
-from streams import make_rng, receive_all, send_all, simulate
+from streams import make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.dma.structure import StructureReader, StructureWriter
 
 
-def read(requests, dut, *, rng, stall=0.3, **memory_options):
+def reader(data_width, *arguments):
+    return shared(Alone, StructureReader, data_width, *arguments)
+
+
+def read(requests, top, *, rng, stall=0.3, **memory_options):
     """(packets, memory, cycle of the first beat)."""
-    top, axi = alone(dut)
+    dut, axi = top.block, top.axi
     memory = AxiMemory(axi, rng, **memory_options)
     requests = [within(address, length, dut.burst * dut.data_width // 8) for address, length in requests]
     count = sum(-(-n // (dut.data_width // 8)) for _, n in requests)
@@ -40,7 +44,7 @@ def read(requests, dut, *, rng, stall=0.3, **memory_options):
 def test_reads_at_64_bits(data_width, depth, burst, stall):
     rng = make_rng()
     requests = [(random_address(rng) & ~7, 8 * rng.randrange(1, 20)) for _ in range(30)] + [(0x1FE8, 4096)]
-    read(requests, StructureReader(data_width, depth, burst), rng=rng, stall=stall, latency=20, broken=range(0))
+    read(requests, reader(data_width, depth, burst), rng=rng, stall=stall, latency=20, broken=range(0))
 
 
 @pytest.mark.parametrize("data_width", [128, 256, 512])
@@ -48,7 +52,7 @@ def test_reads_at_64_bits(data_width, depth, burst, stall):
 def test_reads_are_shifted_above_64_bits(data_width, depth):
     rng = make_rng()
     requests = [(random_address(rng) & ~7, 8 * rng.randrange(1, 40)) for _ in range(60)] + [(0x1FE8, 4096)]
-    read(requests, StructureReader(data_width, depth), rng=rng, latency=20)
+    read(requests, reader(data_width, depth), rng=rng, latency=20)
 
 
 @pytest.mark.parametrize("data_width", [64, 256])
@@ -56,20 +60,20 @@ def test_reads_are_shifted_above_64_bits(data_width, depth):
 def test_data_in_the_next_cycle(data_width, depth):
     rng = make_rng()
     requests = [(0x1000 + 8 * rng.randrange(200), 8 * rng.randrange(1, 12)) for _ in range(40)]
-    read(requests, StructureReader(data_width, depth), rng=rng, stall=0, latency=0, shuffle=False)
+    read(requests, reader(data_width, depth), rng=rng, stall=0, latency=0, shuffle=False)
 
 
 @settings(max_examples=15)
 @given(piece_lists(granularity=8), st.sampled_from([64, 256]), st.integers(0, 1 << 32))
 def test_any_place_and_length(requests, data_width, seed):
-    read(requests, StructureReader(data_width), rng=make_rng(seed), stall=0.1, latency=8)
+    read(requests, reader(data_width), rng=make_rng(seed), stall=0.1, latency=8)
 
 
 @pytest.mark.parametrize("data_width", [64, 256])
 def test_read_error_marks_its_packet_alone(data_width):
     rng = make_rng()
     requests = [(0x1000, 64), (0x1FC8, 56), (0x1000, 8), (0x1FC0, 64), (0x1000, 64)]
-    packets, _, _ = read(requests, StructureReader(data_width), rng=rng, latency=8, broken=range(0x1FF0, 0x1FF8))
+    packets, _, _ = read(requests, reader(data_width), rng=rng, latency=8, broken=range(0x1FF0, 0x1FF8))
     assert [error for _, error in packets] == [0, 1, 0, 1, 0]
 
 
@@ -77,7 +81,7 @@ def test_read_error_marks_its_packet_alone(data_width):
 def test_reads_in_flight_and_latency(depth, reads):
     rng = make_rng(1)
     requests = [(0x1000 + 64 * n, 64) for n in range(40)]
-    _, memory, times = read(requests, StructureReader(64, depth), rng=rng, stall=0, shuffle=False)
+    _, memory, times = read(requests, reader(64, depth), rng=rng, stall=0, shuffle=False)
     print(f"{memory.most_reads} reads in flight; request to ARVALID {memory.reads[0][0] - times['request']}")
     print(f"R to data {times['data'] - memory.beats[0]}, last read asked in cycle {memory.reads[-1][0]}")
     assert memory.most_reads >= reads
@@ -86,8 +90,8 @@ def test_reads_in_flight_and_latency(depth, reads):
 
 
 def write(requests, data_width, *, rng, stall=0.3, writes=16, **memory_options):
-    dut = StructureWriter(data_width, writes)
-    top, axi = alone(dut)
+    top = shared(Alone, StructureWriter, data_width, writes)
+    dut, axi = top.block, top.axi
     memory = AxiMemory(axi, rng, **{"answer": 10, **memory_options})
     expected, statuses, payloads = {}, [], []
     for address, length in requests:

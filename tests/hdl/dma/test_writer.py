@@ -1,6 +1,6 @@
 import pytest
 from axi_memory import AxiMemory
-from dma_top import alone
+from dma_top import Alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import beats_of, piece, piece_lists, random_run
@@ -11,8 +11,8 @@ from verbena.hdl.dma.writer import PayloadWriter
 
 def write(runs, data_width=64, *, rng, stall=0.3, deadline=60_000, payloads=None, check=True, **memory_options):
     """Runs a PayloadWriter over ``runs``; (statuses, memory, times)."""
-    dut = shared(PayloadWriter, data_width)
-    top, axi = alone(dut)
+    top = shared(Alone, PayloadWriter, data_width)
+    dut, axi = top.block, top.axi
     memory = AxiMemory(axi, rng, **{"answer": 32, **memory_options})
     if payloads is None:
         payloads = [rng.randbytes(sum(p["length"] for p in run)) for run in runs]
@@ -171,10 +171,11 @@ def test_discard_is_done_before_its_payload_is_gone():
     assert done[2] - done[1] >= 512, "the next packet came before this one was swallowed"
 
 
+@pytest.mark.parametrize("count", [4, pytest.param(10, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("offset", [0, 5])
-def test_one_beat_a_cycle(offset):
+def test_one_beat_a_cycle(offset, count):
     rng = make_rng(1)
-    runs = [[piece(0x10000 + 8192 * n + offset, 4096, last=1)] for n in range(10)]
+    runs = [[piece(0x10000 + 8192 * n + offset, 4096, last=1)] for n in range(count)]
     _, memory, _ = write(runs, rng=rng, stall=0, shuffle=False)
     cycles = memory.w_beats[-1] - memory.w_beats[0] + 1
     print(f"{len(memory.w_beats)} beats of memory in {cycles} cycles")

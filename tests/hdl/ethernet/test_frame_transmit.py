@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 from ether_frames import padded
-from streams import make_rng, send_all, simulate
+from streams import changes, make_rng, send_all, simulate
 from verbena.hdl.ethernet.frame_transmit import FrameTransmit
 
 SIZES = [1, 14, 41, 42, 59, 60, 61, 62, 63, 64, 65, 100, 1514]
@@ -31,10 +31,10 @@ def test_frames(every):
         await ctx.tick().repeat(100 * every)
 
     async def clock(ctx):
-        cycle = 0
+        cycle, put = 0, changes(ctx)
         edges = aiter(ctx.tick().sample(dut.enable, dut.data))
         while True:
-            ctx.set(dut.tick, cycle % every == 0)
+            put(dut.tick, cycle % every == 0)
             *_, enable, data = await anext(edges)
             wire.append(data if enable else None)
             cycle += 1

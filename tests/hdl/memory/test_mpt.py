@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_model import MPT_BASE, TOP, Host, access, server
-from streams import collect, make_rng, send_all, simulate
+from streams import collect, make_rng, send_all, shared, simulate
 from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.memory.mpt import PAGE_BITS_MAX, PAGE_BITS_MIN, Protection
 
@@ -44,7 +44,7 @@ def expected(host, request):
 
 def run(host, requests, client, rng, data_width=64):
     """What comes out, one a request."""
-    dut = Protection(data_width, QPS, sets=64)
+    dut = shared(Protection, data_width, QPS, sets=64)
     got = []
 
     async def send(ctx):
@@ -52,8 +52,9 @@ def run(host, requests, client, rng, data_width=64):
         ctx.set(dut.mpt_log_size, host.log_size)
         ctx.set(dut.room, 3)
         await send_all(ctx, dut.request[client], requests)
+        edges = aiter(ctx.tick())
         while len(got) < len(requests):
-            await ctx.tick()
+            await anext(edges)
         await ctx.tick().repeat(20)
 
     async def watch(ctx):

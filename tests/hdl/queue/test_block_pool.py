@@ -150,11 +150,12 @@ class World:
         assert not await self.until(ctx, lambda: ctx.get(dut.any), 50), "a block is there twice"
 
 
+@pytest.mark.parametrize("count", [600, pytest.param(1500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("qps", "blocks", "size", "strides"),
     [(2, 4, 256, range(6, 8)), (8, 16, 256, range(6, 8)), (16, 8, 128, range(4, 8)), (4, 64, 128, range(4, 8))],
 )
-def test_random(qps, blocks, size, strides):
+def test_random(qps, blocks, size, strides, count):
     rng = make_rng()
     world = World(rng, qps, blocks, size, strides)
     dut = world.dut
@@ -162,7 +163,7 @@ def test_random(qps, blocks, size, strides):
     async def testbench(ctx):
         while not ctx.get(dut.awake):
             await ctx.tick()
-        for step in range(1500):
+        for step in range(count):
             ring = rng.choice(world.rings)
             ctx.set(dut.refill, rng.random() < 0.3)
             actions = [world.take] * 5 + [world.done] * 3 + [world.land, world.give, world.look]
@@ -171,7 +172,7 @@ def test_random(qps, blocks, size, strides):
             await rng.choice(actions)(ctx, ring)
             held = world.held()
             assert len(set(held)) == len(held)
-            if step % 500 == 499:
+            if step % 300 == 299:
                 await world.all_are_there(ctx)
 
     simulate(dut, testbench, seed=rng.seed_value, deadline=200_000)

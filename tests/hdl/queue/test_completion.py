@@ -2,8 +2,8 @@
 
 import pytest
 from amaranth.back import rtlil
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
-from streams import make_rng, pause, receive_all, received, send_all, shared, simulate
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal, Value
+from streams import changes, make_rng, pause, receive_all, received, send_all, shared, simulate, unpacked
 from verbena.hdl.abi.contexts import CQ_CONTEXT
 from verbena.hdl.abi.cqc import ARMS_BITS, CQ_RECORD, CQC_BYTES, CQC_DRIVER, CQC_SAVED
 from verbena.hdl.abi.cqe import CQE
@@ -71,8 +71,9 @@ class World:
 
     async def answer(self, ctx):
         while True:
+            edges = aiter(ctx.tick())
             while not self.answers or self.answers[0][0] > self.time:
-                await ctx.tick()
+                await anext(edges)
             _, address, packet = self.answers.pop(0)
             if address not in self.fail:
                 self.visible.append((self.time, address))
@@ -142,23 +143,29 @@ class World:
         await ctx.tick().repeat(2)  # it counts from the third cycle on
 
     async def errors_in(self, ctx):
-        edges = aiter(ctx.tick().sample(self.dut.error.valid, self.dut.error.payload))
+        port, put = self.dut.error, changes(ctx)
+        edges = aiter(ctx.tick().sample(port.valid, Value.cast(port.payload)))
         while True:
             ready = self.rng.random() >= self.stall
-            ctx.set(self.dut.error.ready, ready)
-            _, _, valid, error = await anext(edges)
+            put(port.ready, ready)
+            _, _, valid, bits = await anext(edges)
             if valid and ready:
+                error = unpacked(port, bits)
                 assert error.event == EventType.QP_FATAL
                 self.errors.append(error.qp)
 
     async def events_in(self, ctx):
+        port, put = self.dut.event, changes(ctx)
+        edges = aiter(ctx.tick().sample(port.valid, Value.cast(port.payload)))
         while True:
-            await pause(ctx, self.rng, self.stall)
+            while self.stall and self.rng.random() < self.stall:
+                put(port.ready, 0)
+                await anext(edges)
             listening = self.listening
-            ctx.set(self.dut.event.ready, listening)
-            _, _, valid, event = await ctx.tick().sample(self.dut.event.valid, self.dut.event.payload)
-            ctx.set(self.dut.event.ready, 0)
+            put(port.ready, listening)
+            _, _, valid, bits = await anext(edges)
             if valid and listening:
+                event = unpacked(port, bits)
                 self.events.append((self.time, event.type, event.number))
 
     async def control(self, ctx, **control):
@@ -370,7 +377,8 @@ def test_arming_of_one_cq_meets_the_overrun_of_another():
     world.run(testbench)
 
 
-def test_an_arm_in_the_cycle_of_an_overrun():
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_arm_in_the_cycle_of_an_overrun(first):
     """One CQ overruns, and another one is armed some cycles after the CQE that does it: never in vain."""
     pairs = 16
     world = World(shared(CompletionWriter, 64, 2 * pairs), make_rng(), stall=0)
@@ -379,7 +387,7 @@ def test_an_arm_in_the_cycle_of_an_overrun():
     async def testbench(ctx):
         for cq in range(2 * pairs):
             await world.configure(ctx, cq, 0x1000 * (1 + cq), 0)
-        for delay in range(pairs):
+        for delay in range(first, pairs, 2):
             full, armed = 2 * delay, 2 * delay + 1
             await send_all(ctx, dut.completion, [world.completion(full)])
             await world.idle(ctx)
@@ -395,14 +403,20 @@ def test_an_arm_in_the_cycle_of_an_overrun():
                     port: 1000 if taken and cycle >= begin else begin
                     for (port, begin), taken in zip(waiting.items(), ready, strict=True)
                 }
-            assert list(waiting.values()) == [1000, 1000]
+                if list(waiting.values()) == [1000, 1000]:
+                    break
+            else:
+                pytest.fail(f"{waiting} were not taken")
+            for port in waiting:
+                ctx.set(port.valid, 0)
+            await world.idle(ctx)
             await send_all(ctx, dut.completion, [world.completion(armed)])
             await world.idle(ctx)
             told = [(EventType.CQ_ERR, full), (EventType.COMPLETION, armed)]
             assert [event[1:] for event in world.events[-2:]] == told, f"armed {delay} cycles after"
 
     world.run(testbench)
-    assert world.overruns == pairs
+    assert world.overruns == pairs // 2
 
 
 def test_consumer_nonsense():
@@ -543,7 +557,8 @@ def test_reset_waits_for_writes():
     world.run(testbench)
 
 
-def test_another_ring():
+@pytest.mark.parametrize("rings_after", [4, pytest.param(8, marks=pytest.mark.slow)])
+def test_another_ring(rings_after):
     """At any moment: what was before stands in the old ring, what comes after in the new one, from its first entry on,
     and other CQs notice nothing.
     """
@@ -553,14 +568,14 @@ def test_another_ring():
     rings = {0: [(0x1000_0000, 0)], 1: [(0x10_0000, 0)], 2: [(0x2000_0000, 0)]}  # base, CQEs before it
 
     async def feed(ctx):
-        for _ in range(300):
+        for _ in range(300 * rings_after // 8):
             await pause(ctx, rng, 0.5)
             item = world.completion(rng.choice((0, 1, 1, 2)))
             await send_all(ctx, world.dut.completion, [item])
             sent[item["cq"]].append(item)
 
     async def change(ctx):
-        for life in range(2, 10):
+        for life in range(2, 2 + rings_after):
             base = 0x10_0000 * life
             await world.control(ctx, cq=1, hold=1, keep=1)
             rings[1].append((base, len(sent[1])))
@@ -590,7 +605,7 @@ def test_another_ring():
         await change(ctx)
 
     async def until_idle(ctx):
-        while sum(map(len, sent.values())) < 200 or len(rings[1]) < 9:
+        while sum(map(len, sent.values())) < 200 * rings_after // 8 or len(rings[1]) <= rings_after:
             await ctx.tick()
         await world.idle(ctx)
 
@@ -741,14 +756,15 @@ def test_events_of_a_former_life():
     )
 
 
+@pytest.mark.parametrize("each", [3, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("data_width", [64, 128, 256, 512])
-def test_more_queues_than_slots(data_width):
+def test_more_queues_than_slots(data_width, each):
     """Twelve CQs in two or four slots, a driver that polls and arms, rings that change: all CQEs in their order and
     place, an event for each first CQE after an arm, and none else.
     """
     rng = make_rng()
     world = World(shared(CompletionWriter, data_width, 4), rng, stall=rng.choice([0, 0.3]))
-    dut, each = world.dut, 5
+    dut = world.dut
     numbers = rng.sample(range(1 << LOG_TABLE), 12)
     size = {cq: rng.randrange(5) for cq in numbers}
     base = {cq: 0x1_0000 * (1 + cq) for cq in numbers}
@@ -802,12 +818,12 @@ def test_more_queues_than_slots(data_width):
         assert sorted(number for _, _, number in world.events) == sorted(wanted)
         assert {kind for _, kind, _ in world.events} <= {EventType.COMPLETION}
         assert (world.cqes, world.overruns) == (12 * each, 0)
-        assert world.fetches > 30
+        assert world.fetches > 6 * each
 
     world.run(testbench, deadline=400_000)
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in (1, 2))])
 def test_doorbells_in_any_cycle_of_a_miss(first):
     """A CQ is armed, and some of its ring taken, while it gets its slot back: neither is lost."""
     world = World(shared(CompletionWriter, 64, 2), make_rng(), stall=0, latency=(8, 8))
@@ -817,7 +833,7 @@ def test_doorbells_in_any_cycle_of_a_miss(first):
         for cq in (1, 3):
             await world.configure(ctx, cq, 0x1_0000 * cq, 1)
         index = 0
-        for number, delay in enumerate(range(first, 60, 2)):
+        for number, delay in enumerate(range(first, 60, 3)):
             for cq in (1, 3):
                 await send_all(ctx, dut.completion, [world.completion(cq)])
             await world.idle(ctx)

@@ -62,8 +62,9 @@ class Model:
         return None
 
 
+@pytest.mark.parametrize("count", [120, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", range(3))
-def test_random(case):
+def test_random(case, count):
     """One thing after the other, with some cycles between; what is to be said is said now and then."""
     rng = make_rng()
     dut = shared(CqNotices, SLOTS)
@@ -75,7 +76,7 @@ def test_random(case):
 
     async def user(ctx):
         heard, standing = [], None
-        for _ in range(300):
+        for _ in range(count):
             number = rng.randrange(1 << 14)
             kind = rng.choice(["answer", "arm", "arm", "listen", *CHANGES])
             held = {n % SLOTS for n in model.due} | ({standing[1] % SLOTS} if standing else set())

@@ -22,14 +22,15 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("count", [12, pytest.param(24, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("width", "kind", "blocks", "geometries"), CASES)
-def test_rings(width, kind, blocks, geometries):
+def test_rings(width, kind, blocks, geometries, count):
     rng = make_rng()
-    first = rng.choice([0, 0xFFE0])
+    first = rng.choice([0, 0xFFF8])
     dut = make(width, kind, blocks, cls=Late, alone=True)
     dut.first = first
     world = World(dut, kind, rng, latency=rng.choice([(1, 3), (1, 200), (140, 140)]))
-    each = first + 24
+    each = first + count
     world.may_push = 0.5 if kind == "sq" else 0
     world.once = True
     for qp, (log_size, log_stride) in enumerate(geometries):
@@ -57,8 +58,9 @@ def test_rings(width, kind, blocks, geometries):
     assert (world.pushes > 0) == (kind == "sq")
 
 
+@pytest.mark.parametrize("count", [16, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["sq", "rq"])
-def test_attributes_are_renewed(kind, monkeypatch):
+def test_attributes_are_renewed(kind, count, monkeypatch):
     """Attributes that are written while doorbells are rung and WQEs are fetched: nothing is read from elsewhere, and
     neither a doorbell nor a turn is lost.
     """
@@ -72,16 +74,16 @@ def test_attributes_are_renewed(kind, monkeypatch):
     async def driver(ctx):
         for ring in world.rings.values():
             await world.configure(ctx, ring)
-        while any(ring.posted < 40 for ring in world.rings.values()):
+        while any(ring.posted < count for ring in world.rings.values()):
             await pause(ctx, rng, 0.8)
             ring = rng.choice(list(world.rings.values()))
             for _ in range(rng.choice([1, 1, 2, 5, 16])):
-                if ring.posted < 40 and ring.posted - ring.freed < ring.size:
+                if ring.posted < count and ring.posted - ring.freed < ring.size:
                     world.post(ring)
             await world.ring(ctx, ring)
 
     async def consumer(ctx):
-        while any(ring.seen < 40 for ring in world.rings.values()):
+        while any(ring.seen < count for ring in world.rings.values()):
             await world.consume(ctx, await world.arrival(ctx))
 
     world.run(driver, consumer, background=(world.renew,), deadline=30_000)
@@ -201,7 +203,8 @@ def test_bus_error(kind):
     world.run(testbench)
 
 
-def test_reset_in_flight():
+@pytest.mark.parametrize("resets", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_reset_in_flight(resets):
     """Resets at any time, of one QP among busy others: nothing old appears in the new life."""
     rng = make_rng()
     world = World(make(64, "sq", 16, 4), "sq", rng, latency=(1, 150))
@@ -215,7 +218,7 @@ def test_reset_in_flight():
     async def driver(ctx):
         for ring in world.rings.values():
             await world.configure(ctx, ring)
-        while min(lives) < 2 or not all(total):  # each has been served as well
+        while min(lives) < resets or not all(total):  # each has been served as well
             await pause(ctx, rng, 0.9)
             ring = rng.choice(list(world.rings.values()))
             if rng.random() < 0.15:
@@ -417,15 +420,16 @@ async def go_back(ctx, world, ring, index, disturb=0.0, stall=0.0):
     ring.seen = index
 
 
+@pytest.mark.parametrize("count", [10, pytest.param(24, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("disturb", [0, 0.8])
-def test_rewind(disturb):
+def test_rewind(disturb, count):
     """Rings go back at any time to what is not complete; each WQE can be read until it is, and none is forgotten."""
     rng = make_rng()
     dut = make(64, "sq", cls=Late, alone=True)
-    dut.first = rng.choice([0, 0xFFE0])
+    dut.first = rng.choice([0, 0xFFF8])
     world = World(dut, "sq", rng, latency=rng.choice([(1, 3), (1, 150)]))
     world.may_push = 0.5
-    each = dut.first + 24
+    each = dut.first + count
     for qp, (log_size, log_stride) in enumerate([(0, 6), (3, 7), (6, 6), (5, 7)]):
         world.add(qp, BASES[qp], log_size, log_stride)
     rings = list(world.rings.values())
@@ -720,7 +724,8 @@ def test_false_pushes():
     assert (world.pushes, world.push_fetches) == (0, 1)
 
 
-def test_a_rewind_ignores_what_is_consumed():
+@pytest.mark.parametrize("stall", [0.9, pytest.param(0.99, marks=pytest.mark.slow)])
+def test_a_rewind_ignores_what_is_consumed(stall):
     """What was consumed before frees nothing, as long as the requester does not know that the ring has gone back."""
     rng = make_rng()
     world = World(make(64, "sq", 16, 2), "sq", rng, latency=(5, 10), stall=0)
@@ -735,7 +740,7 @@ def test_a_rewind_ignores_what_is_consumed():
             await ctx.tick()
         ring.seen = 16
         await send_all(ctx, world.dut.consumed, [{"qp": 1, "index": 16}])
-        await go_back(ctx, world, ring, 0, disturb=0.9, stall=0.99)
+        await go_back(ctx, world, ring, 0, disturb=0.9, stall=stall)
         for _ in range(200):
             await ctx.tick()
         assert (await world.status(ctx, 1)).fetched == 16

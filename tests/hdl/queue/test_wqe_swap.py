@@ -7,9 +7,6 @@ from streams import make_rng, pause, plain, send_all
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.queue.ring_swap import RingState
 
-WQES = 60
-"""Of each ring."""
-
 
 class Away:
     """Takes one ring after the other away, in the midst of the others' traffic."""
@@ -71,9 +68,11 @@ class Away:
         return found
 
 
+@pytest.mark.parametrize("count", [21, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["sq", "rq"])
 @pytest.mark.parametrize("width", [64, 512])
-def test_all_comes_again(kind, width):
+def test_all_comes_again(kind, width, count):
+    """``count`` WQEs of each ring."""
     rng = make_rng()
     dut = make(width, kind, swaps=True)
     world = World(dut, kind, rng, latency=(1, 60))
@@ -86,9 +85,9 @@ def test_all_comes_again(kind, width):
     async def driver(ctx):
         for ring in rings:
             await world.configure(ctx, ring)
-        while any(ring.posted < WQES for ring in rings):
+        while any(ring.posted < count for ring in rings):
             await pause(ctx, rng, 0.9)
-            ring = rng.choice([ring for ring in rings if ring.posted < WQES])
+            ring = rng.choice([ring for ring in rings if ring.posted < count])
             if not away.open(ring) or ring.qp in away.inside or ring.posted - ring.freed >= ring.size:
                 await ctx.tick()
                 continue
@@ -99,7 +98,7 @@ def test_all_comes_again(kind, width):
             away.inside.discard(ring.qp)
 
     async def consumer(ctx):
-        while any(ring.freed < WQES for ring in rings):
+        while any(ring.freed < count for ring in rings) or away.swaps <= count // 3:
             await pause(ctx, rng, 0.5)
             await ctx.tick()
             for ring in rng.sample(rings, len(rings)):
@@ -120,11 +119,12 @@ def test_all_comes_again(kind, width):
 
     world.asks = False
     world.run(driver, consumer, background=(away, arrivals, stale), deadline=60_000)
-    assert away.swaps > 20
+    assert away.swaps > count // 3
 
 
+@pytest.mark.parametrize("count", [10, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["sq", "rq"])
-def test_among_busy_rings(kind):
+def test_among_busy_rings(kind, count):
     """A ring that rests goes and comes while reads of others end in any cycle; it stays where it is."""
     rng = make_rng()
     dut = make(512, kind, swaps=True)
@@ -142,7 +142,7 @@ def test_among_busy_rings(kind):
         await world.ring(ctx, resting)
         while resting.seen < 3:
             await world.consume(ctx, await world.arrival(ctx))
-        for _ in range(25):
+        for _ in range(count):
             word = await away.token(ctx, resting, QpAction.SAVE)
             assert word == {"producer": 3, "consumed": 3, "misrung": 0, "failed": 0}
             await away.token(ctx, resting, QpAction.LOAD, word)

@@ -125,15 +125,18 @@ def test_back_to_back(width):
     assert frames == [expected_frame(*packet) for packet in packets]
 
 
+@pytest.mark.parametrize("longest", [1000, pytest.param(4096, marks=pytest.mark.slow)])
 @settings(max_examples=8)
 @given(
-    st.lists(st.tuples(st.sampled_from(sorted(SUPPORTED)), st.integers(0, 4096)), min_size=1, max_size=3),
-    st.integers(0, 2**32),
+    kinds=st.lists(st.tuples(st.sampled_from(sorted(SUPPORTED)), st.integers(0, 4096)), min_size=1, max_size=3),
+    seed=st.integers(0, 2**32),
 )
-@example([(WRITE_ONLY, 4096), (ACK, 0), (WRITE_ONLY, 4095)], 1)
-def test_any_length(kinds, seed):
+@example(kinds=[(WRITE_ONLY, 4096), (ACK, 0), (WRITE_ONLY, 4095)], seed=1)
+def test_any_length(longest, kinds, seed):
+    """Of random packets up to ``longest``; and the largest."""
     rng = make_rng(seed)
-    packets = [make(rng, code, length) for code, length in kinds]
+    largest = max(length for _, length in kinds) == 4096
+    packets = [make(rng, code, length if largest else length * longest // 4096) for code, length in kinds]
     frames, _ = run(64, packets, rng, stall=0.02)
     assert frames == [expected_frame(*packet) for packet in packets]
 
