@@ -9,7 +9,6 @@ import pytest
 from blinker import Blinker, tiny
 from stand_ins import NEXTPNR, PLACED, REPORT, YOSYS, stand_in
 from verbena.boards import bitstream, build
-from verbena.boards import tools as tools_module
 
 LUCK = (
     NEXTPNR
@@ -38,7 +37,6 @@ BOARDS = [Board("own", ECPIX585Platform, 100_000_000, minutes=7)]
 @pytest.fixture(autouse=True)
 def tools(monkeypatch, tmp_path):
     monkeypatch.setattr(bitstream, "Top", Blinker)
-    monkeypatch.setattr(tools_module, "LOOK", 0.01)
     monkeypatch.setattr(build, "find_boards", lambda: {name: tiny(name) for name in ("one", "two")})
     for variable, text in TOOLS.items():
         stand_in(tmp_path, monkeypatch, variable, text)
