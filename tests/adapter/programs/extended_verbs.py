@@ -1,4 +1,4 @@
-"""A program of pyverbs' style: extended QPs and CQs, completion events, every operation of RC, each as often as it is told.
+"""A program of pyverbs' style: extended QPs and CQs, completion events, every operation of RC, each as often as told.
 
 It knows nothing of Verbena, and runs by ``verbena run``.
 """
