@@ -8,6 +8,7 @@ from scapy.layers.inet import ICMP, IP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 from streams import make_rng
+from verbena.sw import control
 from verbena.sw.adapter import AdapterError
 
 HOST_MAC, HOST_IP = 0x0256420000F0, 0x0A0000F0
@@ -125,6 +126,7 @@ def busy(adapter):
         assert world().adapters[1].counters["sent_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_a_late_answer_on_a_busy_wire(host, adapter, busy):
     """Three tries of a hundred thousand cycles each were over before it came."""
     host.asked, host.ignored, host.late = 0, 0, 350_000
@@ -147,10 +149,14 @@ def test_a_lost_answer_on_a_busy_wire(host, adapter, busy, monkeypatch):
     assert host.asked == 3
 
 
-def test_nobody_has_the_address(host, adapter):
+def test_nobody_has_the_address(host, adapter, monkeypatch):
+    """A try ends early while nothing happens at all."""
+    monkeypatch.setattr(control, "ARP_QUIET", 10_000)
+    start = world().cycles
     with pytest.raises(AdapterError) as caught:
         adapter.control.resolve(0x0A0000F1)
     assert caught.value.errno == errno.EHOSTUNREACH
+    assert 30_000 <= world().cycles - start < 40_000
 
 
 def test_pings_while_writes_are_under_way(host):

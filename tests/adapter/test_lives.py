@@ -187,14 +187,14 @@ def life(rng, a):
     return b, new, old_key
 
 
-@pytest.mark.parametrize("part", range(-(-KILLS // 5)))
+@pytest.mark.parametrize("part", ["short", *range(-(-KILLS // 5))])
 def test_a_driver_is_killed(part):
-    """5 times in each part; at other widths than 64 bits 2 times."""
+    """5 times in each part but the first; there, and at other widths than 64 bits, 2 times."""
     rng = make_rng()
     # The far adapter is brought up once; it is the near one whose drivers die.
     far = Context(name="sim1")
     a = End("sim0", SIZE, qps=QPS, depth=32)
-    for number in range(5 if data_width() == 64 else 2):
+    for number in range(5 if data_width() == 64 and part != "short" else 2):
         b, new, old_key = life(rng, a)
         if number == 0:
             # All QPs of the adapter work as new, and no old key does.
@@ -247,7 +247,7 @@ def test_a_reset_is_bounded(record_property):
 def test_without_enable_nothing_moves():
     """Neither a frame nor a burst begins, and what comes is not taken; with it, everything goes on to its end."""
     rng = make_rng()
-    a, b = begin(rng, timeout=14, retry_cnt=7, rnr_retry=7)
+    a, b = begin(rng, timeout=10, retry_cnt=7, rnr_retry=7)
     adapter, port = a.context._adapter, world().adapters[0]
     total = 30 * QPS
     left = [total, total]

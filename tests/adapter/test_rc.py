@@ -129,20 +129,22 @@ def test_inline_data_is_taken_at_the_post(pair, opcode, size):
 def test_a_message_longer_than_any_buffer_on_the_way(pair):
     a, b = pair
     connect(a, b, mtu=4096)
-    with End("sim0", 1 << 20) as big, End("sim1", 1 << 20) as sink:
+    size = 1 << 19
+    with End("sim0", size) as big, End("sim1", size) as sink:
         connect(big, sink, mtu=4096)
         content = fill(big, 6)
-        send(big, WRITE, [sge(big, 0, 1 << 20)], remote=(sink, 0))
+        send(big, WRITE, [sge(big, 0, size)], remote=(sink, 0))
         assert completion(big.cq).status == 0
-        assert sink.mr.read(1 << 20, 0) == content
+        assert sink.mr.read(size, 0) == content
 
 
 @pytest.mark.every_width
-def test_rings_wrap_and_both_directions_run_at_once(pair):
+@pytest.mark.parametrize("count", [400, pytest.param(1500, marks=pytest.mark.slow)])
+def test_rings_wrap_and_both_directions_run_at_once(pair, count):
     a, b = pair
     connect(a, b)
     rng = make_rng()
-    for start in range(0, 1500, 50):
+    for start in range(0, count, 50):
         contents = []
         for near, far, side in ((a, b, 0), (b, a, 1)):
             base = side * 65536
@@ -202,9 +204,10 @@ def test_a_send_beside_writes_waits_for_few_of_their_packets():
 
 @pytest.mark.every_width
 def test_a_long_message_does_not_starve_a_short_one():
-    with End("sim0", 1 << 20, qps=2) as a, End("sim1", 1 << 20, qps=2) as b:
+    size = data_width() << 11  # which takes 16,384 cycles
+    with End("sim0", size, qps=2) as a, End("sim1", size, qps=2) as b:
         connect(a, b, mtu=1024)
-        send(a, WRITE, [sge(a, 0, 1 << 20)], wr_id=1, remote=(b, 0), qp=a.qps[0])
+        send(a, WRITE, [sge(a, 0, size)], wr_id=1, remote=(b, 0), qp=a.qps[0])
         settle(1000)
         send(a, WRITE, [sge(a, 0, 8)], wr_id=2, remote=(b, 0), qp=a.qps[1])
         assert [wc.wr_id for wc in completion(a.cq, 2)] == [2, 1]
@@ -221,14 +224,15 @@ def test_loopback_to_oneself():
         assert b.mr.read(65536, 0) == source[:65536]
 
 
-def test_pages_of_every_registration_are_found(pair):
+@pytest.mark.parametrize("count", [15, pytest.param(40, marks=pytest.mark.slow)])
+def test_pages_of_every_registration_are_found(pair, count):
     """Scattered pages: each region's bus addresses differ from its virtual ones, page by page."""
     a, b = pair
     connect(a, b, mtu=4096)
     rng = random.Random(10)
     source = fill(a, 11)
     expected = bytearray(fill(b, 12))
-    for _ in range(40):
+    for _ in range(count):
         size = rng.randrange(1, 20000)
         here, there = rng.randrange(SIZE - size), rng.randrange(SIZE - size)
         send(a, WRITE, [sge(a, here, size)], remote=(b, there))

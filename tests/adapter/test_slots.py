@@ -9,13 +9,20 @@ from verbena.hdl.config import Config
 from verbena.sim.model import rnic
 from verbena.sim.pair import join
 from verbena.sim.world import World
-from verbena.sw.verbs.libibverbs_enums import ibv_event_type, ibv_qp_attr_mask, ibv_qp_state, ibv_wc_status
+from verbena.sw.verbs.libibverbs_enums import (
+    IBV_QPT_RC,
+    ibv_event_type,
+    ibv_qp_attr_mask,
+    ibv_qp_state,
+    ibv_wc_status,
+)
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
-from verbena.sw.verbs.qp import QPAttr
+from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
 SLOTS = 4
 PAIRS = 12
 SIZE = 1 << 14
+PATIENT = {"timeout": 10}
 STATUS = ibv_wc_status
 WIDTH = int(os.environ.get("VERBENA_DATA_WIDTH") or 64)
 
@@ -26,12 +33,41 @@ def world():
         yield world
 
 
-@pytest.fixture
-def ends(world):
-    """Both ends of :data:`PAIRS` connections: a context, a region and a CQ a side."""
+@pytest.fixture(scope="module")
+def connections(world):
     with End("sim0", SIZE, qps=PAIRS, world=world) as a, End("sim1", SIZE, qps=PAIRS, world=world) as b:
-        connect(a, b, timeout=10)
+        connect(a, b, **PATIENT)
         yield a, b
+
+
+@pytest.fixture
+def ends(connections):
+    """Both ends of :data:`PAIRS` connections: a context, a region and a CQ a side. In the place of those that a test
+    uses up the next one finds others.
+    """
+    yield connections
+    a, b = connections
+    if a.context._closed:
+        return
+    for number in range(PAIRS):
+        if usable(a.qps[number]):
+            continue
+        for end in connections:
+            end.qps[number].close()
+            init = QPInitAttr(IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=QPCap(128, 128), sq_sig_all=0)
+            end.qps[number] = QP(end.pd, init)
+        for near, far in ((a, b), (b, a)):
+            join(near.qps[number], far.qps[number], far.gid, **PATIENT)
+    for end in connections:
+        while end.cq.poll(64)[0]:
+            pass
+
+
+def usable(qp):
+    try:
+        return qp.qp_state == ibv_qp_state.IBV_QPS_RTS
+    except PyverbsRDMAError:  # it is closed
+        return False
 
 
 def completions(end, count):
@@ -95,8 +131,9 @@ def test_every_operation_of_queue_pairs_in_turn(ends):
     assert fetches(b) > 20
 
 
+@pytest.mark.parametrize("cycles", [75_000, pytest.param(150_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
-def test_all_get_on_evenly(ends, world, both):
+def test_all_get_on_evenly(ends, world, both, cycles):
     """Each always has a few messages to send, so all want slots all the time: over a while nobody has done twice as
     much as another. What comes meanwhile finds room, so that nobody waits for a timeout."""
     a, b = ends
@@ -114,7 +151,7 @@ def test_all_get_on_evenly(ends, world, both):
         for qp in near.qps:
             for _ in range(3):
                 post(near, far, qp)
-    end = world.cycles + 150_000
+    end = world.cycles + cycles
     while world.cycles < end:
         for near, far in senders:
             for wc in near.cq.poll(16)[1]:
@@ -123,7 +160,7 @@ def test_all_get_on_evenly(ends, world, both):
                 post(near, far, next(qp for qp in near.qps if qp.qp_num == wc.qp_num))
     assert [end.context.query_counters("drop_overflow") for end in ends] == dropped
     for each in done.values():
-        assert min(each.values()) >= 10
+        assert min(each.values()) >= cycles // 15_000
         assert max(each.values()) <= 2 * min(each.values())
     for near, far in senders:
         completions(near, 3 * PAIRS)
@@ -269,14 +306,17 @@ def test_a_table_that_is_not_there(ends):
     assert good >= PAIRS - 3
 
 
-def test_a_new_life_finds_an_empty_table(world):
-    """Who was in host memory when the adapter was reset does not come back, whatever packets come for it."""
-    with End("sim1", SIZE, qps=PAIRS, world=world) as b:
-        with End("sim0", SIZE, qps=PAIRS, world=world) as a:
-            connect(a, b, timeout=8, retry_cnt=1)
-            crowd_out(a, b, [1])
-        with End("sim0", SIZE, qps=2, world=world) as a:
-            for number in (1, 2):
-                send(b, WRITE, [sge(b, 0, 8)], wr_id=number, remote=(a, 0), qp=b.qps[number])
-            assert {wc.status for wc in completions(b, 2)} == {STATUS.IBV_WC_RETRY_EXC_ERR}
-            assert fetches(a) == a.context.query_counters("qp_fetches")["qp_fetches"]
+def test_a_new_life_finds_an_empty_table(ends, world):
+    """Who was in host memory when the adapter was reset does not come back, whatever packets come for it. (The last of
+    these tests, for it takes an end away.)"""
+    a, b = ends
+    with End("sim1", SIZE, qps=2, world=world) as peer:
+        with End("sim0", SIZE, qps=2, world=world) as old:
+            connect(old, peer, timeout=8, retry_cnt=1)
+            crowd_out(a, b, [])
+            a.close()
+        with End("sim0", SIZE, qps=2, world=world) as new:
+            for number, qp in enumerate(peer.qps):
+                send(peer, WRITE, [sge(peer, 0, 8)], wr_id=number, remote=(new, 0), qp=qp)
+            assert {wc.status for wc in completions(peer, 2)} == {STATUS.IBV_WC_RETRY_EXC_ERR}
+            assert fetches(new) == new.context.query_counters("qp_fetches")["qp_fetches"]

@@ -108,11 +108,12 @@ def test_a_connection_recovers_with_the_attributes_that_it_told(pair):
     assert (x.sq_psn, x.rq_psn) == (y.rq_psn, y.sq_psn)
 
 
+@pytest.mark.parametrize("lives", [12, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("anew", ["reset", "made again"])
-def test_no_completion_outlives_its_queue_pair(pair, anew):
+def test_no_completion_outlives_its_queue_pair(pair, anew, lives):
     rng = make_rng()
     a, b = pair
-    for life in range(50):
+    for life in range(lives):
         first, second = rng.sample([a, b], 2)
         for end in (first, second):
             if anew == "reset":
@@ -156,7 +157,8 @@ def test_a_completion_queue_that_overflows(pair):
     event.ack()
 
 
-def test_a_completion_queue_grows_and_shrinks_while_completions_arrive(pair):
+@pytest.mark.parametrize("rounds", [3, pytest.param(8, marks=pytest.mark.slow)])
+def test_a_completion_queue_grows_and_shrinks_while_completions_arrive(pair, rounds):
     """Each completion comes once and in order, whenever the ring changes; a CQ beside it is not disturbed."""
     rng = make_rng()
     a, b = pair
@@ -168,7 +170,7 @@ def test_a_completion_queue_grows_and_shrinks_while_completions_arrive(pair):
     connect(a, b)
     posted, seen, beside = 0, [], []
     a.cq.req_notify()
-    for size in [256, 512, 128, 4096, 256] * 8:
+    for size in [256, 512, 128, 4096, 256] * rounds:
         for _ in range(rng.randrange(1, 40)):
             for qp in a.qps:
                 send(a, WRITE, [sge(a, 0, 8)], remote=(b, 0), wr_id=posted, qp=qp)
@@ -264,14 +266,15 @@ def test_the_send_queue_holds_what_it_tells(pair):
     assert [wc.wr_id for wc in completion(a.cq, room)] == list(range(room))
 
 
-def test_what_is_forgotten_goes_whatever_the_order():
+@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.slow)])
+def test_what_is_forgotten_goes_whatever_the_order(count):
     context = Context(name="sim0")
     adapter = context._adapter
     before = len(adapter.qps), len(adapter.cqs), len(adapter.regions.by_index), set(adapter.pds)
     thresholds = gc.get_threshold()
     gc.set_threshold(20)  # garbage collection strikes everywhere, in the midst of commands too
     try:
-        for number in range(20):
+        for number in range(count):
             a, b = End("sim0", 4096), End("sim1", 4096)
             connect(a, b)
             send(a, WRITE, [sge(a, 0, 64)], remote=(b, 0))

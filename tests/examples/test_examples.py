@@ -213,7 +213,7 @@ def test_a_side_that_is_killed_is_missed(network, tmp_path, victim, phase):
         dying, left = (server, client) if victim == "server" else (client, server)
         while dying.stdout.readline() != "working\n":
             assert dying.poll() is None, dying.stderr.read()
-        time.sleep(1)
+        time.sleep(0.3)
         dying.kill()
         _, told = left.communicate(timeout=LIMIT)
         assert left.returncode == 1

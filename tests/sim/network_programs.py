@@ -4,16 +4,30 @@ import os
 import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
-__all__ = ["Programs", "free_port", "network", "programs"]
+__all__ = ["Programs", "await_listener", "free_port", "network", "programs"]
 
 
 def free_port():
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return str(sock.getsockname()[1])
+
+
+def await_listener(port, seconds=60):
+    """Returns when a program of this machine listens on ``port``, without a word to it."""
+    limit = time.monotonic() + seconds
+    place = f":{int(port):04X}"
+    while not any(
+        local.endswith(place) and state == "0A"
+        for _, local, _, state, *_ in map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:])
+    ):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
 
 
 class Programs:

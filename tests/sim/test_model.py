@@ -33,17 +33,32 @@ def test_no_tool_warns():
     assert [line for line in text.splitlines() if "warning:" in line.lower() or line.startswith("%Warning")] == []
 
 
+SLOWLY = """
+import time
+from stand_in import stand_in
+from verbena.sim import model
+
+def compile_slowly(design, verilog, directory, trace, say):
+    time.sleep(1)
+    (directory / "libverbena.so").write_text(verilog.read_text())
+    print("compiled")
+
+model._compile = compile_slowly
+print(model.build(stand_in()).library)
+"""
+
+
 def test_several_processes_build_one_model(tmp_path):
-    program = "from stand_in import stand_in; from verbena.sim.model import build; print(build(stand_in()).library)"
-    # What is the same in all designs is compiled already.
-    build(stand_in())
-    shutil.copytree(model.build_directory() / "objects", tmp_path / "objects")
     environment = {**os.environ, "VERBENA_BUILD": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-c", SLOWLY]
     workers = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    libraries = {worker.communicate(timeout=300)[0].strip() for worker in workers}
-    assert len(libraries) == 1
-    assert libraries.pop().startswith(str(tmp_path))
+    said = [worker.communicate(timeout=300)[0].split() for worker in workers]
+    assert sorted(map(len, said)) == [1, 1, 2]
+    assert sum("compiled" in words for words in said) == 1
+    (library,) = {words[-1] for words in said}
+    assert library.startswith(str(tmp_path))
+    (verilog,) = tmp_path.glob("verilog/*.v")
+    assert Path(library).read_text() == verilog.read_text()
     assert not list(tmp_path.glob("model/*.part"))
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from network_programs import free_port, network, programs
+from network_programs import await_listener, free_port, network, programs
 from stand_in import R, stand_in
 from verbena.sim.attach import Plug
 from verbena.sim.world import World
@@ -35,15 +35,12 @@ time.sleep(600)
 
 
 def call(programs, port, *options, **environment):
-    """Starts clients until the server listens; what the one that reaches it prints."""
-    while True:
-        client = programs.start(*PINGPONG, "-p", port, *options, "127.0.0.1", **environment)
-        out, errors = client.communicate(timeout=100)
-        if "ECONNREFUSED" in errors:
-            time.sleep(0.2)
-            continue
-        assert client.returncode == 0, errors
-        return out
+    """Starts a client when the server listens; what it prints."""
+    await_listener(port)
+    client = programs.start(*PINGPONG, "-p", port, *options, "127.0.0.1", **environment)
+    out, errors = client.communicate(timeout=100)
+    assert client.returncode == 0, errors
+    return out
 
 
 def pingpong(programs, *options, **environment):
@@ -367,19 +364,16 @@ def test_a_program_with_both_ends_sleeps_in_select_or_asyncio(programs):
     """A thread moves the time of its own world, too, once it has a file that tells of events."""
     out, errors = programs.start("-c", BOTH_ENDS, 60, VERBENA_SIM="").communicate(timeout=200)
     assert out.splitlines() == ["[3]", "[3]"], errors
-    out, errors = programs.start("-c", BOTH_ENDS, 2, VERBENA_SIM="", VERBENA_EXACT="1").communicate(timeout=200)
+    out, errors = programs.start("-c", BOTH_ENDS, 0.5, VERBENA_SIM="", VERBENA_EXACT="1").communicate(timeout=200)
     assert (out, errors.splitlines()[-1]) == ("", "nothing came")
 
 
 def test_a_program_that_is_alone_says_so(programs):
     port = free_port()
     server = programs.start(*PINGPONG, "-p", port, VERBENA_SIM="", VERBENA_SEED="3")
-    while True:
-        client = programs.start(*PINGPONG, "-p", port, "127.0.0.1", VERBENA_SIM="", VERBENA_SEED="4")
-        if line := client.stdout.readline():
-            break
-        time.sleep(0.2)
-    assert "local address" in line
+    await_listener(port)
+    client = programs.start(*PINGPONG, "-p", port, "127.0.0.1", VERBENA_SIM="", VERBENA_SEED="4")
+    assert "local address" in client.stdout.readline()
     assert server.stderr.readline() == (
         "verbena: this program is alone: its peer is in another process, and no switch runs. Type `verbena sim` in "
         "another terminal, and start both programs again\n"
@@ -434,7 +428,7 @@ def test_who_moves_the_time_of_a_program_that_is_elsewhere(settings, stands, net
         while opening.is_alive():  # it needs this world's time
             world.move(1000, 20)
         if stands:
-            assert sum(world.move(1000, 300) for _ in range(5)) <= 200
+            assert sum(world.move(1000, 100) for _ in range(5)) <= 200
             return
         passed, limit = 0, time.monotonic() + 60
         while passed < 5000:
@@ -489,7 +483,7 @@ connect(a, b, mtu=2048)
     assert out == "3\n"
     assert program.returncode == 1
     assert "the network carries an MTU of 1024, not 2048" in errors.splitlines()[-1]
-    tool = programs.start("-m", "verbena.sw.cli", "ib_write_bw", "--peer", "sim1", "-n", "5")
+    tool = programs.start("-m", "verbena.sw.cli", "ib_write_bw", "--peer", "sim1", "-n", "5", "-s", "4096")
     out, errors = tool.communicate(timeout=100)
     assert tool.returncode == 0, errors
     assert " Mtu             : 1024[B]" in out
@@ -503,5 +497,5 @@ def test_the_switch_goes(network, programs):
     switch.communicate(timeout=20)
     assert switch.returncode == 0
     with contextlib.suppress(subprocess.TimeoutExpired):
-        program.wait(1)
+        program.wait(0.3)
     assert program.poll() is None

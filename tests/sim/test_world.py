@@ -18,7 +18,7 @@ from verbena.sw import host_memory
 pytestmark = pytest.mark.verilator
 
 
-@pytest.fixture(params=[64, 512])
+@pytest.fixture(params=[64, pytest.param(512, marks=pytest.mark.slow)])
 def width(request):
     return request.param
 

@@ -37,7 +37,7 @@ class InOrder(random.Random):
     """Draws keys, and leaves the QPs in order: tests write their numbers down."""
 
     def sample(self, population, k):
-        return list(population)[:k]
+        return list(population[:k])
 
 
 class Memory:

@@ -1,4 +1,4 @@
-"""A program of pyverbs' style: extended QPs and CQs, completion events, every operation of RC, each many times.
+"""A program of pyverbs' style: extended QPs and CQs, completion events, every operation of RC, each as often as told.
 
 It knows nothing of Verbena, and runs by ``verbena run``.
 """
@@ -22,7 +22,6 @@ from pyverbs.wr import SGE, RecvWR
 
 PORT, GID_INDEX = 1, 0
 SIZE = 1024
-ITERATIONS = 10
 IMMEDIATE = 0x89ABCDEF
 
 
@@ -212,7 +211,7 @@ def main():
         "aborted": lambda: aborted(client, server),
     }
     for name, test in tests.items():
-        for _ in range(ITERATIONS):
+        for _ in range(int(sys.argv[1])):
             test()
         print(name, "ok", flush=True)
     refused(client)

@@ -7,7 +7,7 @@ import socket
 import time
 
 import pytest
-from network_programs import free_port, network, programs
+from network_programs import await_listener, free_port, network, programs
 
 __all__ = ["network", "programs"]  # fixtures
 
@@ -25,15 +25,12 @@ def ended(process, seconds=100):
 
 
 def both(programs, name, *options, client=()):
-    """What server and client print; the client tries until the server listens."""
+    """What server and client print."""
     port = free_port()
     server = tool(programs, name, "-p", port, *options)
     server.stderr.readline()  # of the seed: it has its adapter
-    while True:
-        status, out, errors = ended(tool(programs, name, "-p", port, *options, *client, "127.0.0.1"))
-        if "ECONNREFUSED" not in errors:
-            break
-        time.sleep(0.2)
+    await_listener(port)
+    status, out, errors = ended(tool(programs, name, "-p", port, *options, *client, "127.0.0.1"))
     assert status == 0, errors
     status, theirs, errors = ended(server)
     assert status == 0, errors
@@ -123,12 +120,12 @@ def test_a_peer_that_dies(network, programs):
     port = free_port()
     server = tool(programs, "ib_write_bw", "-p", port, "-n", "1000000", "-u", "8")
     server.stderr.readline()
-    time.sleep(3)
+    await_listener(port)
     client = tool(programs, "ib_write_bw", "-p", port, "-n", "1000000", "-u", "8", "127.0.0.1")
     for line in client.stdout:
         if line.startswith(" #bytes"):
             break
-    time.sleep(1)
+    time.sleep(0.3)
     server.send_signal(signal.SIGKILL)
     status, _, errors = ended(client)
     assert status == 1
@@ -149,12 +146,12 @@ def test_a_pingpong_whose_peer_is_ended(network, programs, victim, number):
     port = free_port()
     sides = {"server": tool(programs, "ibv_rc_pingpong", "-p", port, "-n", "1000000")}
     sides["server"].stderr.readline()
-    time.sleep(1)
+    await_listener(port)
     sides["client"] = tool(programs, "ibv_rc_pingpong", "-p", port, "-n", "1000000", "127.0.0.1")
     for side in sides.values():
         while "remote address" not in side.stdout.readline():
             assert side.poll() is None
-    time.sleep(1)
+    time.sleep(0.3)
     ending = sides.pop(victim)
     ending.send_signal(number)
     assert ended(ending)[0] == (130 if number == signal.SIGINT else -number)
@@ -175,7 +172,7 @@ def test_stat_shows_the_counters_of_another_program(network, programs):
     port = free_port()
     server = tool(programs, "ib_write_bw", "-p", port, "-s", "64", "-n", "1000000", "-u", "8")
     server.stderr.readline()
-    time.sleep(0.5)
+    await_listener(port)
     client = tool(programs, "ib_write_bw", "-p", port, "-s", "64", "-n", "1000000", "-u", "8", "127.0.0.1")
     for line in client.stdout:
         if line.startswith(" #bytes"):

@@ -213,8 +213,8 @@ def test_a_long_simulation_is_told_before(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("test", "more", "count"),
     [
-        ("write_bw", ["-n", "20", "-Q", "4"], 5),
-        ("send_bw", ["-n", "20", "-Q", "4", "-b"], 5 + 20),
+        ("write_bw", ["-n", "20", "-Q", "4", "-s", "4096"], 5),
+        ("send_bw", ["-n", "20", "-Q", "4", "-b", "-s", "4096"], 5 + 20),
         ("read_lat", ["-n", "6"], 6),
         ("write_lat", ["-n", "6"], 6),
         ("send_lat", ["-n", "6"], 6),
