@@ -29,7 +29,7 @@ def offered(name, item):
     return item, EVENTS[name], None
 
 
-@pytest.mark.parametrize("cycles", [1200, pytest.param(6000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cycles", [3000, pytest.param(6000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("patience", [0.9, 0.2])
 def test_order(patience, cycles):
     rng = make_rng()

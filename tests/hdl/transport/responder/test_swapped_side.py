@@ -333,15 +333,13 @@ class World:
             assert sorted(peer.executed) == atomics
 
 
-@pytest.mark.parametrize(
-    "messages", [4, pytest.param(8, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("messages", [8, pytest.param(16, marks=pytest.mark.slow)])
 def test_lossy_requests_of_more_qps_than_places(messages):
     """Whatever is asked for happens once, in order; nothing is answered for before it is done, and each atomic's answer
     is what it found."""
     world = World(messages)
     world.run()
     print(world.now, "cycles", world.swaps, "swaps", world.naks, "NAKs", world.replays, "replays")
-    assert world.swaps >= min(8, messages)
+    assert world.swaps >= 8
     assert world.naks
     assert world.replays
