@@ -101,7 +101,7 @@ class SwapScript(Script):
             super().step()
 
 
-@pytest.mark.parametrize("steps", [80, pytest.param(260, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [140, pytest.param(260, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("data_width", "stall"), [(64, 0.0), (64, 0.4), (512, 0.3)])
 def test_random_life(data_width, stall, steps):
     rng = make_rng()
