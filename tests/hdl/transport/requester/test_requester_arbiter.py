@@ -29,9 +29,8 @@ def offered(name, item):
     return item, EVENTS[name], None
 
 
-@pytest.mark.parametrize("cycles", [3000, pytest.param(6000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("patience", [0.9, 0.2])
-def test_order(patience, cycles):
+def test_order(patience):
     rng = make_rng()
     dut = shared(RequesterArbiter, QPS)
     seen = dict.fromkeys(SOURCES, 0)
@@ -39,7 +38,7 @@ def test_order(patience, cycles):
     async def testbench(ctx):
         waiting = dict.fromkeys(SOURCES)
         put, edges = AtOnce(ctx), aiter(ctx.tick())
-        for _ in range(cycles):
+        for _ in range(6000):
             for name in SOURCES:
                 if waiting[name] is None and rng.random() < 0.3:
                     waiting[name] = draw(rng, name)
@@ -71,4 +70,4 @@ def test_order(patience, cycles):
             await anext(edges)
 
     simulate(dut, testbench, seed=rng.seed_value)
-    assert min(seen.values()) > cycles // 300
+    assert min(seen.values()) > 20
