@@ -5,7 +5,8 @@ from copy import copy
 from functools import partial
 
 from amaranth.hdl import Value
-from streams import changes, plain, shared, simulate, unpacked
+from at_once import AtOnce
+from streams import plain, shared, simulate, unpacked
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.abi.cqe import Syndrome, WcOpcode, WcStatus
@@ -328,6 +329,7 @@ class World:
         self.taken = []  # (cycle, input)
         self.given = []  # (cycle, output)
         self.put = self.edge = None  # of the simulation that runs
+        self.offered = set()  # inputs that are valid
         self.blind = 0  # rows are not looked at before this cycle
         # As was told.
         self.progress = [dict.fromkeys((name for name, _ in Progress), 0) for _ in range(QPS)]
@@ -342,17 +344,28 @@ class World:
         flat = [x for port in ports for x in (port.valid, port.ready, Value.cast(port.payload))]
         return told + flat + [getattr(dut, f"count_{name}") for name in COUNTS]
 
-    async def tick(self, ctx):
-        dut, rng = self.dut, self.rng
+    def begin(self, ctx):
         if self.put is None:
-            self.put, self.edge = changes(ctx), ctx.tick().sample(*self.seen())
+            self.put, self.edge = AtOnce(ctx), ctx.tick().sample(*self.seen())
+        return self.put
+
+    def withdraw(self, name):
+        """What is offered there, and not taken."""
+        self.put(getattr(self.dut, name).valid, 0)
+        self.offered.discard(name)
+        return self.pending.pop(name)
+
+    async def tick(self, ctx):
+        dut, rng, put = self.dut, self.rng, self.begin(ctx)
         for name in INPUTS:
             port = getattr(dut, name)
-            if self.pending[name] and not ctx.get(port.valid) and rng.random() >= self.stall:
-                ctx.set(port.payload, self.pending[name][0])
-                ctx.set(port.valid, 1)
+            if self.pending[name] and name not in self.offered and rng.random() >= self.stall:
+                put(port.payload, self.pending[name][0])
+                put(port.valid, 1)
+                self.offered.add(name)
         for name in OUTPUTS:
-            self.put(getattr(dut, name).ready, rng.random() >= self.stall)
+            put(getattr(dut, name).ready, rng.random() >= self.stall)
+        put.set()
         if self.renew and not self.changing:
             qp = rng.randrange(QPS)
             word, value = rng.choice(list(enumerate(self.attributes(qp, self.model.queues[qp].state))))
@@ -379,7 +392,8 @@ class World:
                 self.out[name].append(unpacked(getattr(dut, name), ports[name][2]))
                 self.given.append((self.cycle, name))
                 continue
-            ctx.set(getattr(dut, name).valid, 0)
+            put(getattr(dut, name).valid, 0)
+            self.offered.discard(name)
             self.taken.append((self.cycle, name))
             event = self.pending[name].pop(0)
             if name == "job":

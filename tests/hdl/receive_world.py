@@ -6,7 +6,9 @@ buffer), not from the hardware.
 
 from types import SimpleNamespace
 
-from streams import changes
+from amaranth.hdl import Value
+from at_once import AtOnce
+from streams import unpacked
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
 from verbena.hdl.queue.ring import RECEIVE_BATCH
 
@@ -30,11 +32,15 @@ CREDITS = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 
 """The table as the InfiniBand specification prints it."""
 
 
-async def write_attributes(ctx, dut, qp, **values):
-    """What the command block does: all words, the last one first."""
+async def write_attributes(ctx, dut, qp, known=None, **values):
+    """What the command block does: all words, the last one first; or those that differ from what is ``known``, a list
+    that learns them."""
     words = QP_CONTEXT.words(qpn=FIRST_QPN + qp, **values)
-    ctx.set(dut.attribute_en, 1)
-    for word in reversed(range(len(words))):
+    numbers = [word for word in reversed(range(len(words))) if known is None or words[word] != known[word]]
+    if known is not None:
+        known[:] = words
+    ctx.set(dut.attribute_en, bool(numbers))
+    for word in numbers:
         ctx.set(dut.attribute, {"index": qp, "word": word, "data": words[word]})
         await ctx.tick()
     ctx.set(dut.attribute_en, 0)
@@ -110,18 +116,20 @@ class Ring:
         dut = self.dut
         before, places = 0, [0, 1]
         ctx.set(dut.wanted.ready, 1)
-        put = changes(ctx)
+        put = AtOnce(ctx)
         edges = aiter(ctx.tick().sample(
             dut.status_qp, dut.word_addr.block, dut.word_addr.word, dut.consumed.valid, dut.consumed.ready,
-            dut.consumed.payload, dut.arrived.ready
+            Value.cast(dut.consumed.payload), dut.arrived.ready
         ))  # fmt: skip
         while True:
             put(dut.consumed.ready, self.rng.random() >= self.stall)
             put(dut.arrived.valid, bool(self.arrivals))
             if self.arrivals:
                 put(dut.arrived.payload, self.arrivals[0])
+            put.set()
             _, _, qp, block, word, taken, ready, consumed, arrived = await anext(edges)
             if taken and ready:
+                consumed = unpacked(dut.consumed, consumed)
                 assert consumed.index == (self.consumed[consumed.qp] + 1) & 0xFFFF <= self.fetched[consumed.qp]
                 place = self.consumed[consumed.qp] << (self.strides[consumed.qp] - 3)
                 for number in range(1 << (self.strides[consumed.qp] - 3)):

@@ -3,10 +3,11 @@
 from collections import defaultdict, deque
 from functools import partial
 
-from amaranth.hdl import Elaboratable, Module, Value
+from amaranth.hdl import Cat, Elaboratable, Module, Value
 from amaranth.lib import memory
+from at_once import AtOnce
 from send_queue import ONE_SIDED
-from streams import changes, shared, simulate, unpacked
+from streams import shared, simulate, unpacked
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
 from verbena.hdl.queue.ring import BATCH
@@ -61,7 +62,7 @@ class World:
     as of :func:`queue_world.make`.
     """
 
-    def __init__(self, rng, *, stall=0.3, window=64, data_width=64, swaps=False, alone=True):
+    def __init__(self, rng, *, stall=0.3, window=64, data_width=64, swaps=False, alone=False):
         self.rng, self.stall = rng, stall
         self.bench = (Bench if alone else partial(shared, Bench))(window, data_width, swaps)
         self.dut = self.bench.dut
@@ -148,9 +149,15 @@ class World:
     def rewound(self, ctx, qp, index):
         """What the prefetcher does: it forgets what it has fetched, and begins at ``index`` again."""
         self.consumed[qp] = self.fetched[qp] = self.unwrap(index, len(self.rings[qp]))
-        for word in range(AREA // 8):
-            ctx.set(self.bench.words.data[self.slot[qp] * AREA // 8 + word], 0xDEAD_BEEF_DEAD_BEEF)
+        first = self.slot[qp] * AREA // 8
+        self.write(ctx, [(first + word, 0xDEAD_BEEF_DEAD_BEEF) for word in range(AREA // 8)])
         self.status(ctx, qp)
+
+    def write(self, ctx, words):
+        """All (place, word) at once, into the area."""
+        if words:
+            rows = Cat(self.bench.words.data[place] for place, _ in words)
+            ctx.set(rows, sum(word << 64 * number for number, (_, word) in enumerate(words)))
 
     @staticmethod
     def unwrap(index, near):
@@ -168,7 +175,7 @@ class World:
     async def tick(self, ctx, changing=False):
         dut, queue = self.dut, self.bench.queue
         if self.put is None:
-            self.put, self.edge = changes(ctx), ctx.tick().sample(*self.seen())
+            self.put, self.edge = AtOnce(ctx), ctx.tick().sample(*self.seen())
         put = self.put
         if self.renew and self.words and not changing:
             qp = self.rng.choice(list(self.words))
@@ -184,8 +191,8 @@ class World:
             qp, progress, schedule = news
             self.known[qp] = progress
             self.told = self.cycle + 4  # the completer takes more
-            ctx.set(dut.progress_qp, self.slot[qp])
-            ctx.set(dut.progress, progress)
+            put(dut.progress_qp, self.slot[qp])
+            put(dut.progress, progress)
             if schedule:
                 self.to_schedule.append(qp)
         for name in STREAMS:
@@ -203,13 +210,13 @@ class World:
         retry = next((qp for qp in self.retries if qp not in self.away or qp in self.said), None)
         put(dut.retry.valid, retry is not None)
         if retry is not None:
-            ctx.set(dut.retry.payload, self.slot[retry])
+            put(dut.retry.payload, self.slot[retry])
         if schedule:
             self.to_schedule.popleft()
         late, self.late = self.late, []
+        put.set()
         _, _, *values = await self.edge
-        for at, word in late:
-            ctx.set(self.bench.words.data[at], word)
+        self.write(ctx, late)
         for number, name in enumerate(STREAMS):
             valid, ready, payload = values[3 * number : 3 * number + 3]
             if valid and ready:

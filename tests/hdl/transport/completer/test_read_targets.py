@@ -2,6 +2,7 @@
 
 from collections import deque
 
+import pytest
 from amaranth.back import rtlil
 from streams import make_rng, plain, send_all, simulate
 from verbena.hdl.transport.completer.read_targets import READS, ReadTargets
@@ -261,6 +262,7 @@ def test_restored():
     simulate(dut, script)
 
 
+@pytest.mark.slow
 def test_converts():
     rtlil.convert(ReadTargets(64))
     rtlil.convert(ReadTargets(64, swaps=True))

@@ -2,6 +2,7 @@
 
 from itertools import product
 
+from at_once import AtOnce
 from streams import simulate
 from verbena.hdl.transport.completer.response_effect import ResponseEffect
 
@@ -36,6 +37,7 @@ def test_all():
     seen = set()
 
     async def testbench(ctx):
+        put = AtOnce(ctx)
         for (messages, kind, named), failed, drain in product(cases(), (0, 1), (0, 1)):
             sent = sum(packets for packets, _ in messages)
             # A NAK refuses the packet that it names, and anything says that all before have arrived.
@@ -52,13 +54,14 @@ def test_all():
                     kind = "data of what is complete"
             # Behind a READ that has no answer nothing counts, since the peer answers in order.
             arrived = complete if stop else target
-            ctx.set(dut.meaning, {"inclusive": kind != "nak", "nak": kind == "nak"})
-            ctx.set(dut.newest, named == sent - 1)
-            ctx.set(dut.moved, moved)
-            ctx.set(dut.beyond, target > complete)
-            ctx.set(dut.stop, stop)
-            ctx.set(dut.at_failed, failed)
-            ctx.set(dut.drain, drain)
+            put(dut.meaning, {"inclusive": kind != "nak", "nak": kind == "nak"})
+            put(dut.newest, named == sent - 1)
+            put(dut.moved, moved)
+            put(dut.beyond, target > complete)
+            put(dut.stop, stop)
+            put(dut.at_failed, failed)
+            put(dut.drain, drain)
+            put.set()
             seen.add((stop, target > complete, moved))
             overtaken = target > arrived  # the peer is past a READ without having answered it
             told = (messages, kind, named)

@@ -29,8 +29,9 @@ from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.transport.completer.response_receiver import ResponseReceiver
 
 
+@pytest.mark.parametrize("steps", [120, pytest.param(260, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("data_width", "stall"), [(64, 0.0), (64, 0.4), (128, 0.3), (512, 0.3)])
-def test_random_life(data_width, stall):
+def test_random_life(data_width, stall, steps):
     rng = make_rng()
     values = [
         sends(rng, qp, rng.choice([6, 7]), path_mtu=rng.choice([1, 1, 2, 3]), log_sq_size=rng.choice([0, 3, 4, 5, 15]))
@@ -38,7 +39,7 @@ def test_random_life(data_width, stall):
     ]
     world = World(rng, values, data_width=data_width, stall=stall)
     scripts = [Script(world, qp, rng) for qp in range(QPS)]
-    for _ in range(260):
+    for _ in range(steps):
         rng.choice(scripts).step()
     got = world.run()
     check(got, [script.model for script in scripts], values)
@@ -212,6 +213,7 @@ def test_arguments():
         ResponseReceiver(12)
 
 
+@pytest.mark.slow
 def test_converts():
     for width in (64, 512):
         rtlil.convert(ResponseReceiver(64, width))

@@ -40,8 +40,9 @@ def place_of(count):
     return {"slot": count % 16, "wrapped": count >= 16}
 
 
+@pytest.mark.parametrize("rounds", [25, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("stall", [0, 0.6])
-def test_random(stall):
+def test_random(stall, rounds):
     """QPs live several lives, whose PSNs and atomics are few enough to be mistaken for one another."""
     rng = make_rng()
     dut = ReplayCache(QPS)
@@ -52,7 +53,7 @@ def test_random(stall):
     async def user(ctx):
         lives = [[] for _ in range(QPS)]
         total = 0
-        for _ in range(60):
+        for _ in range(rounds):
             for _ in range(rng.randrange(12)):
                 qp = rng.randrange(QPS)
                 entry = {

@@ -79,8 +79,9 @@ def accepted(packet, values):
     )
 
 
+@pytest.mark.parametrize("count", [80, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("stall", [0.0, 0.4])
-def test_random_packets(stall):
+def test_random_packets(stall, count):
     rng = make_rng()
     values = [
         attributes(
@@ -93,7 +94,7 @@ def test_random_packets(stall):
     ]
     values[0] = attributes(pkey=0x7FFF, dest_ip=1)
     packets = []
-    for number in range(200):
+    for number in range(count):
         opcode = rng.choice([0, 4, 10, 12, 19, 22, ACKNOWLEDGE, ACKNOWLEDGE, 13, 14, 16, 18, 0x24, 0x6D, 0x31])
         transport = {name: rng.getrandbits(width) for name, width in FIELDS.items()}
         operands = {name: rng.getrandbits(64) for name in ("swap", "compare")}
@@ -258,6 +259,7 @@ def test_arguments():
         ReceiveLookup(12)
 
 
+@pytest.mark.slow
 def test_converts():
     rtlil.convert(ReceiveLookup(64))
     rtlil.convert(ReceiveLookup(64, requests=False))

@@ -1,17 +1,16 @@
 """Who must wait, by plain numbers that do not go round."""
 
-from amaranth.sim import Simulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streams import shared, simulate
 from verbena.hdl.transport.requester.admission import AdmissionCheck
 
 PSNS = 1 << 24
 
-dut = AdmissionCheck()
-
 
 def check(state, progress, max_rd_atomic, read_allowance):
     """The block's answer."""
+    dut = shared(AdmissionCheck)
     result = {}
 
     async def testbench(ctx):
@@ -22,9 +21,7 @@ def check(state, progress, max_rd_atomic, read_allowance):
         answer = ctx.get(dut.o)
         result.update({name: answer[name] for name, _ in answer.shape()})
 
-    sim = Simulator(dut)
-    sim.add_testbench(testbench)
-    sim.run()
+    simulate(dut, testbench)
     return result
 
 

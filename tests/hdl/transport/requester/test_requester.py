@@ -87,7 +87,7 @@ def test_random_messages(stall, data_width, monkeypatch):
     """While attributes are written once more, as they are: what is read in that cycle is undefined."""
     tear(monkeypatch)
     rng = make_rng()
-    world = World(rng, stall=stall, data_width=data_width)
+    world = World(rng, stall=stall, data_width=data_width, alone=True)
     world.renew = 0.2 if stall else 0
     qps = rng.sample(range(QPS), 3)
     psn = {qp: rng.choice([0, (1 << 24) - 3, rng.randrange(1 << 24)]) for qp in qps}

@@ -1,7 +1,8 @@
 """In which order what waits is offered, and that what is offered stays."""
 
 import pytest
-from streams import make_rng, plain, simulate
+from at_once import AtOnce
+from streams import make_rng, plain, shared, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.transport.requester.requester_arbiter import RequesterArbiter, RequesterEvent
 
@@ -31,22 +32,24 @@ def offered(name, item):
 @pytest.mark.parametrize("patience", [0.9, 0.2])
 def test_order(patience):
     rng = make_rng()
-    dut = RequesterArbiter(QPS)
+    dut = shared(RequesterArbiter, QPS)
     seen = dict.fromkeys(SOURCES, 0)
 
     async def testbench(ctx):
         waiting = dict.fromkeys(SOURCES)
+        put, edges = AtOnce(ctx), aiter(ctx.tick())
         for _ in range(6000):
             for name in SOURCES:
                 if waiting[name] is None and rng.random() < 0.3:
                     waiting[name] = draw(rng, name)
-                    ctx.set(getattr(dut, name).payload, waiting[name])
-                ctx.set(getattr(dut, name).valid, waiting[name] is not None)
+                    put(getattr(dut, name).payload, waiting[name])
+                put(getattr(dut, name).valid, waiting[name] is not None)
             rewind_free, reply_free = rng.random() < 0.5, rng.random() < 0.5
-            ctx.set(dut.rewind_free, rewind_free)
-            ctx.set(dut.reply_free, reply_free)
+            put(dut.rewind_free, rewind_free)
+            put(dut.reply_free, reply_free)
             ready = rng.random() < patience
-            ctx.set(dut.o.ready, ready)
+            put(dut.o.ready, ready)
+            put.set()
             may = {name for name in SOURCES if waiting[name] is not None}
             if not rewind_free:
                 may -= {"control", "retry"}
@@ -64,7 +67,7 @@ def test_order(patience):
                     assert item["item"]["action"] == waiting[want]["action"].value
                 seen[want] += 1
                 waiting[want] = None
-            await ctx.tick()
+            await anext(edges)
 
     simulate(dut, testbench, seed=rng.seed_value)
     assert min(seen.values()) > 20

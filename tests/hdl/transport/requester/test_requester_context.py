@@ -11,12 +11,17 @@ from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.wqe import SendFlag, SendOpcode
 from verbena.hdl.transport.common.layouts import TxDescriptorKind
 
-COUNT = 14
-"""Messages of a QP in the random test."""
 
-
-@pytest.mark.parametrize(("stall", "window"), [(0, 64), (0.3, 4), (0.6, 8)])
-def test_losses(stall, window):
+@pytest.mark.parametrize(
+    ("stall", "window", "count"),
+    [
+        (0, 64, 6),
+        pytest.param(0, 64, 14, marks=pytest.mark.slow),
+        pytest.param(0.3, 4, 14, marks=pytest.mark.slow),
+        pytest.param(0.6, 8, 14, marks=pytest.mark.slow),
+    ],
+)
+def test_losses(stall, window, count):
     """Three QPs of which some PSN is acknowledged now and then, and some retry comes: all WQEs are sent in the end."""
     rng = make_rng()
     world = World(rng, stall=stall, window=window)
@@ -26,7 +31,7 @@ def test_losses(stall, window):
     mtu = {qp: 128 << code[qp] for qp in qps}
     stride = {qp: rng.choice([64, 128]) for qp in qps}
     depth = {qp: rng.choice([1, 2, 16]) for qp in qps}
-    rings = {qp: [random_wqe(rng, stride[qp], mtu[qp]) for _ in range(COUNT)] for qp in qps}
+    rings = {qp: [random_wqe(rng, stride[qp], mtu[qp]) for _ in range(count)] for qp in qps}
     checker = Checker(world, rings, mtu, psn, stride, depth)
     retries = dict.fromkeys(qps, 0)
 
@@ -53,7 +58,7 @@ def test_losses(stall, window):
                 if rng.random() < 0.005 and checker.latest[qp] != (world.progress[qp]["unacked"] - 1) % PSNS:
                     world.retries.append(qp)
                     retries[qp] += 1
-            if all(world.progress[qp]["oldest"] == COUNT for qp in qps):
+            if all(world.progress[qp]["oldest"] == count for qp in qps):
                 break
         await world.settle(ctx, 200)
         checker.check()
@@ -61,10 +66,10 @@ def test_losses(stall, window):
     world.run(testbench, 25_000)
     checker.payloads()
     for qp in qps:
-        assert (world.progress[qp]["oldest"], checker.began[qp]) == (COUNT, COUNT)
+        assert (world.progress[qp]["oldest"], checker.began[qp]) == (count, count)
         numbers = [(number - psn[qp]) % PSNS for number in sent(qp)]
         assert numbers == sorted(set(numbers))
-        assert numbers[-1] == (checker.last_psns[qp, COUNT - 1] - psn[qp]) % PSNS
+        assert numbers[-1] == (checker.last_psns[qp, count - 1] - psn[qp]) % PSNS
         voids = [p for p in world.of("packet", qp) if p["kind"] == TxDescriptorKind.VOID]
         assert len(voids) == len(world.of("rewind", qp)) <= retries[qp]
     assert world.of("failed") == [] == world.of("flush")

@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 from amaranth.sim import Simulator
+from at_once import AtOnce
 from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.transport.requester.requester_context import Phase
 from verbena.hdl.transport.requester.send_decision import SendAction, SendDecision
@@ -41,6 +42,7 @@ def test_table():
     dut = SendDecision(WINDOW)
 
     async def testbench(ctx):
+        put = AtOnce(ctx)
         for phase, qp_state in product(Phase, QpState):
             for begun, *flags in product((-1, 0, WINDOW - 1, WINDOW), *[(False, True)] * 5):
                 pending, error, waiting, draining, fresh = flags
@@ -48,12 +50,13 @@ def test_table():
                     continue  # an index never lies ahead of the oldest WQE there
                 if phase == Phase.MIDDLE and not pending:
                     continue  # the WQE under way is there
-                ctx.set(dut.state, {"phase": phase, "index": 65535, "draining": draining})
-                ctx.set(dut.status, {"fetched": (65535 + 3 * pending) % 65536, "error": error})
-                ctx.set(dut.qp_state, qp_state)
-                ctx.set(dut.waiting, waiting)
-                ctx.set(dut.oldest, (65535 - begun) % 65536)
-                ctx.set(dut.fresh, fresh)
+                put(dut.state, {"phase": phase, "index": 65535, "draining": draining})
+                put(dut.status, {"fetched": (65535 + 3 * pending) % 65536, "error": error})
+                put(dut.qp_state, qp_state)
+                put(dut.waiting, waiting)
+                put(dut.oldest, (65535 - begun) % 65536)
+                put(dut.fresh, fresh)
+                put.set()
                 want = expected(phase, qp_state, begun, *flags)
                 await ctx.tick()
                 assert ("SEND" if ctx.get(dut.send) else SendAction(ctx.get(dut.o))) == want, (

@@ -473,8 +473,9 @@ def test_latency(status, late):
     assert len(world.completions) == 1
 
 
+@pytest.mark.parametrize("count", [120, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("stall", "swaps"), [(0.0, False), (0.5, False), (0.0, True), (0.5, True)])
-def test_random_jobs(stall, swaps):
+def test_random_jobs(stall, swaps, count):
     """Completions come in order and once, errors once a life, ACKs grow; with stalls on all sides, and with QPs that
     are away now and then."""
     world = World(stall=stall, swaps=swaps)
@@ -483,7 +484,7 @@ def test_random_jobs(stall, swaps):
     jobs = []
     state = [{"psn": 0, "index": 0, "dead": False, "blamed": None} for _ in range(QPS)]
     away, stored, words = set(), {}, []
-    for _ in range(300):
+    for _ in range(count):
         qp = rng.randrange(QPS)
         mine = state[qp]
         if swaps and (qp in away or rng.random() < 0.2):
@@ -494,6 +495,7 @@ def test_random_jobs(stall, swaps):
                 jobs.append((send(55, 3, qp=qp), KEY))
                 completions.append((qp, 3, 4))
                 errors.append((qp, 255))
+                last[qp] = 55, 0x63
                 jobs.append(({"qp": qp, "token": 1}, OK))
             continue
         if mine["dead"] and rng.random() < 0.2:
@@ -784,6 +786,7 @@ def test_arguments():
         Acknowledger(0)
 
 
+@pytest.mark.slow
 def test_converts():
     for swaps in (False, True):
         rtlil.convert(Acknowledger(64, swaps=swaps))

@@ -31,7 +31,7 @@ from receive_world import (
 from received import ReceivedRequests
 from streams import changes, collect, make_rng, plain, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.commands import QpAction
-from verbena.hdl.abi.contexts import QpState
+from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.stream.transfer import Passage
 from verbena.hdl.transport.receive.layouts import Work
 from verbena.hdl.transport.responder.responder import PATIENCE, Responder
@@ -63,6 +63,7 @@ class World:
         self.ring = Ring(self.dut, self.rng, strides, stall=stall)
         values = values or [{}] * QPS
         self.values = [attributes(log_rq_stride=strides[qp], **values[qp]) for qp in range(QPS)]
+        self.known = [[0] * len(QP_CONTEXT.words()) for _ in range(QPS)]
         self.rules = [Rules(qp, self.ring, self.values[qp], atomics=atomics) for qp in range(QPS)]
         self.accesses, self.jobs = [], []
         self.expected = []  # (qp, run, job)
@@ -88,18 +89,21 @@ class World:
     async def control(self, ctx, qp, action, psn=0):
         await send_all(ctx, self.dut.control, [{"qp": qp, "action": action, "psn": psn}])
 
-    async def attribute(self, ctx, qp, **values):
+    async def attribute(self, ctx, qp, whole=True, **values):
+        """Writes all words, or those that change."""
         self.values[qp].update(values)
-        await write_attributes(ctx, self.dut, qp, **self.values[qp])
+        if whole:
+            self.known[qp] = [None] * len(self.known[qp])
+        await write_attributes(ctx, self.dut, qp, self.known[qp], **self.values[qp])
 
     async def connect(self, ctx, qp, psn=0):
         """RESET, and the way to RTS."""
-        await self.attribute(ctx, qp, state=QpState.RESET)
+        await self.attribute(ctx, qp, whole=False, state=QpState.RESET)
         await self.control(ctx, qp, QpAction.RESET)
         self.expected.append((qp, None, {"token": 1}))
         self.ring.reset(qp)
         await self.control(ctx, qp, QpAction.START_RECEIVE, psn)
-        await self.attribute(ctx, qp, state=QpState.RTS)
+        await self.attribute(ctx, qp, whole=False, state=QpState.RTS)
         self.rules[qp].restart(psn)
         self.served[qp] = 0
 
@@ -173,7 +177,7 @@ class World:
 
         async def run(ctx):
             for qp in range(QPS):
-                await self.attribute(ctx, qp)
+                await self.attribute(ctx, qp, whole=False)
             await script(ctx)
             while len(self.jobs) < len(self.expected):
                 await ctx.tick()
@@ -253,7 +257,7 @@ def random_wqe(rng, stride, sizes):
     return entries
 
 
-def random_packets(number, swaps=False):
+def random_packets(number, count, swaps=False):
     """``swaps``: QPs give their state away now and then, and others have their place meanwhile."""
     stall = (0.0, 0.3)[number % 2]
     strides = ((4, 5, 6, 7), (7, 4, 5, 5))[number // 2]
@@ -311,7 +315,7 @@ def random_packets(number, swaps=False):
     async def script(ctx):
         for qp in range(QPS):
             await world.connect(ctx, qp, rng.choice([0, MASK24 - 3, rng.getrandbits(24)]))
-        for _ in range(110):
+        for _ in range(count):
             qp = rng.randrange(QPS)
             if swaps and rng.random() < 0.3:
                 await swap(ctx, qp)
@@ -362,15 +366,20 @@ def random_packets(number, swaps=False):
     world.simulate(script)
 
 
+COUNTS = [50, pytest.param(110, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("number", range(4))
-def test_random_packets(number):
+def test_random_packets(number, count):
     """Valid streams, gaps, duplicates, wrong opcodes, wrong lengths, RNR, on interleaved QPs with random stalls."""
-    random_packets(number)
+    random_packets(number, count)
 
 
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("number", [1, 2])
-def test_random_packets_of_qps_that_are_away(number):
-    random_packets(number, swaps=True)
+def test_random_packets_of_qps_that_are_away(number, count):
+    random_packets(number, count, swaps=True)
 
 
 async def check_nothing(ctx, world, cycles=60):
@@ -1159,6 +1168,7 @@ def test_arguments():
         Responder(4, 100)
 
 
+@pytest.mark.slow
 def test_converts():
     for swaps in (False, True):
         rtlil.convert(Responder(64, swaps=swaps))

@@ -3,19 +3,21 @@ whatever is asked for happens once, in order, and nothing is answered for before
 
 from types import SimpleNamespace
 
+import pytest
 from receive_world import READ_REQUEST, REPEAT, REPLAY, SEND_LAST, SEND_ONLY, Ring, attributes, write_attributes
 from reception import QPS, Reception
 from request_peer import NUMBERS, READS, RESPONDING, Peer
-from streams import collect, make_rng, send_all, simulate
+from streams import collect, make_rng, send_all, shared, simulate
 from verbena.hdl.abi.commands import QpAction
 
 
-def test_lossy_requests():
+@pytest.mark.parametrize("messages", [10, pytest.param(30, marks=pytest.mark.slow)])
+def test_lossy_requests(messages):
     rng = make_rng()
     stall = rng.choice([0.0, 0.3])
-    dut = Reception()
+    dut = shared(Reception)
     ring = Ring(dut, rng, [5] * QPS, stall=stall)
-    peers = [Peer(rng, qp, rng.choice([0, NUMBERS - 5, 777]), 30) for qp in range(QPS)]
+    peers = [Peer(rng, qp, rng.choice([0, NUMBERS - 5, 777]), messages) for qp in range(QPS)]
     values = attributes(log_rq_stride=5, access=14, max_dest_rd_atomic=READS)
     rings = [[] for _ in range(QPS)]  # entries as (opcode or REPLAY, number)
     state = SimpleNamespace(now=0, naks=0, entered=0, replays=0)

@@ -174,17 +174,18 @@ class Plan:
             self.counts["read_responses"] += response and source == "payload"
 
 
+@pytest.mark.parametrize("count", [60, pytest.param(160, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("stall", [0, 0.3, 0.7])
 @pytest.mark.parametrize("width", [64, 512])
-def test_random(width, stall, monkeypatch):
+def test_random(width, stall, count, monkeypatch):
     """While attributes are written once more, as they are: what is read in that cycle is undefined."""
     tear(monkeypatch)
     rng = make_rng()
     dut = Transmitter(QPS, width)
-    plan = Plan(rng, 160, width)
+    plan = Plan(rng, count, width)
     acks = [
         {"qp": rng.randrange(QPS), "psn": n, "msn": rng.randrange(1 << 24), "syndrome": rng.choice([0x1F, 0x60, 0x2C])}
-        for n in range(40)
+        for n in range(count // 4)
     ]
     headers, out, failed, answered, counts = [], [], [], [], dict.fromkeys([*COUNTS, "token"], 0)
     started = []
@@ -217,7 +218,7 @@ def test_random(width, stall, monkeypatch):
         for _ in range(100):
             await ctx.tick()
 
-    async def count(ctx):
+    async def counter(ctx):
         signals = [getattr(dut, f"count_{name}") for name in COUNTS]
         async for _, _, *values in ctx.tick().sample(*signals, dut.token_done):
             for name, value in zip(counts, values, strict=True):
@@ -235,7 +236,7 @@ def test_random(width, stall, monkeypatch):
             background(collect, dut.o, out, rng, stall),
             background(collect, dut.failed, failed, rng, stall),
             background(collect, dut.answered, answered, rng, stall),
-            count,
+            counter,
             renew,
         ],
         seed=rng.seed_value,
