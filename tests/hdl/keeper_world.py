@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from amaranth.hdl import Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from at_once import AtOnce
 from streams import shared, unpacked
-from together import together
 from verbena.hdl.abi.commands import CommandStatus, QpAction
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.context.directory import Away, Directory
@@ -171,23 +171,20 @@ class World:
 
     async def step(self, ctx):
         dut, rng = self.dut, self.rng
-        values = {}  # of ports
-
-        def put(port, value):
-            values[id(port)] = port, value
-
+        self.put = put = self.put or AtOnce(ctx)
         closed, closed_qp = ctx.get(dut.closed), ctx.get(dut.closed_qp)
         # -- Commands.
         grant = int(self.turn == "granted")
         opens = int(not grant and not self.reported)
         forgets = self.forget is not None and not grant
+        moves = int(self.roll())
         for name, value in (
             ("grant", grant),
             ("opens", opens),
             ("forget", forgets),
             ("forget_slot", self.forget or 0),
             ("reports", int(self.reported > 0)),
-            ("moves", int(self.roll())),
+            ("moves", moves),
             ("completed", self.completed),
             ("room", self.room),
             ("packet", int(self.packet is not None)),
@@ -205,7 +202,6 @@ class World:
             ("probe", int(rng.random() < 0.3)),
         ):
             put(getattr(dut, name), value)
-        _, moves = values[id(dut.moves)]
         asked, create = self.command or (0, 0)
         put(dut.bring, self.asks)
         put(dut.bring_index, asked)
@@ -239,8 +235,7 @@ class World:
         ready["token"] &= grant
         for name, value in ready.items():
             put(getattr(dut, name).ready, value)
-        self.put = self.put or together(ctx, *(port for port, _ in values.values()))
-        self.put([value for _, value in values.values()])
+        put.set()
         self.edges = self.edges or aiter(ctx.tick().sample(*self.sampled()))
         sampled = (await anext(self.edges))[2:]
         self.now = now = SimpleNamespace(**dict(zip(SAMPLED, sampled, strict=False)))

@@ -1,9 +1,12 @@
 """The helpers themselves: what a test relies on when it fails."""
 
+from types import SimpleNamespace
+
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from at_once import AtOnce
 from streams import Deadlock, Item, changes, collect, make_rng, receive_all, send_all, simulate
 from verbena.hdl.stream.fifo import Queue
 
@@ -115,3 +118,25 @@ def test_ready_falls_in_pauses_alone(stall):
     simulate(dut, producer, consumer, background=[watch], seed=rng.seed_value)
     assert got == list(range(20))
     assert any(lows) == (stall > 0)
+
+
+def test_inputs_that_are_set_at_once():
+    """Only what has changed, in one go, and as ``ctx.set`` would."""
+    dut = Queue(data.StructLayout({"a": 4, "b": signed(4)}), 2)
+    steps = []
+
+    async def testbench(ctx):
+        put = AtOnce(SimpleNamespace(set=lambda port, value: (steps.append(value), ctx.set(port, value))))
+        for payload, valid in (({"a": 3, "b": -2}, 1), ({"a": 3, "b": -2}, 1), ({"a": 3, "b": 1}, 0)):
+            put(dut.i.payload, payload)
+            put(dut.i.valid, valid)
+            put.set()
+            shown = ctx.get(dut.i.payload)
+            assert (shown.a, shown.b, ctx.get(dut.i.valid)) == (3, -2 if valid else 1, valid)
+        put(dut.o.ready, 1)  # one more
+        put.set()
+        assert ctx.get(dut.o.ready)
+        assert not ctx.get(dut.i.valid)
+
+    simulate(dut, testbench)
+    assert len(steps) == 3

@@ -4,8 +4,8 @@ import zlib
 
 import pytest
 from amaranth.hdl import Cat, Value
+from at_once import AtOnce
 from streams import make_rng, shared, simulate
-from together import together
 from verbena.hdl.ethernet.frame_receive import FrameReceive
 
 COUNTS = ("frames", "short", "long", "error", "fcs", "false_carrier")
@@ -29,15 +29,21 @@ def receive(rng, times, tick=1.0):
     counts = dict.fromkeys(COUNTS, 0)
 
     async def wire(ctx):
-        edges, put, error = aiter(ctx.tick()), together(ctx, dut.tick, dut.valid, dut.error, dut.data), 0
+        edges, put, error = aiter(ctx.tick()), AtOnce(ctx), 0
+
+        def show(*values):
+            for name, value in zip(("tick", "valid", "error", "data"), values, strict=True):
+                put(getattr(dut, name), value)
+            put.set()
+
         for valid, new_error, data in [*times, *idle(3)]:
             while rng.random() >= tick:
-                put([0, rng.randrange(2), error, rng.randrange(256)])
+                show(0, rng.randrange(2), error, rng.randrange(256))
                 await anext(edges)
             error = new_error
-            put([1, valid, error, data])
+            show(1, valid, error, data)
             await anext(edges)
-        put([0, valid, error, data])
+        show(0, valid, error, data)
         await ctx.tick().repeat(5)
 
     async def reader(ctx):

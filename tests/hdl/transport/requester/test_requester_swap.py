@@ -204,9 +204,8 @@ async def a_closed_window(world, ctx):
     await world.until(ctx, lambda: len(sent(world)) == 18)
 
 
-SCENES = [part_of_a_read, credits_and_waiting, a_drain, an_error, a_malformed_wqe, a_ring_in_error, long_messages]
-# Of these the random messages are full, too.
-SCENES += [pytest.param(scene, marks=pytest.mark.slow) for scene in (reads_and_a_fence, a_closed_window)]
+SCENES = [part_of_a_read, credits_and_waiting, a_closed_window, a_drain, an_error, a_malformed_wqe, a_ring_in_error]
+SCENES += [long_messages, pytest.param(reads_and_a_fence, marks=pytest.mark.slow)]  # random messages have many fences
 
 
 def said(scene, swaps):
