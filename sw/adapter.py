@@ -28,6 +28,7 @@ from .regions import LOG_MPT_SIZE, Regions
 __all__ = ["Adapter", "AdapterError"]
 
 LOG_EQ_SIZE = 12
+STATE = QP_CONTEXT.fields["state"]
 EVENT_STEPS = 1000
 """Steps of 32 cycles in which an event comes that the device has sent."""
 LOST = "the device has lost this QP: its record in host memory was overwritten or cannot be read"
@@ -173,6 +174,12 @@ class Adapter:
                 self.qp_table.clear(number)
             if self._command_of_qp(Command.MODIFY_QP, number, action, words) is None:
                 raise AdapterError(errno.EIO, LOST)
+
+    def qp_state(self, number):
+        """The state of a QP: of one that is lost ERR."""
+        word, place = divmod(STATE.offset, 32)
+        words = self._command_of_qp(Command.QUERY_QP, number, results=word + 1)
+        return words[word] >> place & (1 << STATE.width) - 1 if words else QpState.ERR
 
     def query_qp(self, number):
         """Attributes and dynamic fields of a QP, in one dictionary (dynamic ones named ``current_…``). Of one that is

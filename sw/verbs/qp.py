@@ -160,7 +160,7 @@ class QP(PyverbsCM):
         """The state that the device has it in."""
         self._check_open()
         with attempt("Failed to query QP"):
-            return S(self._adapter.query_qp(self._qpn)["state"])
+            return S(self._adapter.qp_state(self._qpn))
 
     @property
     def peer(self):

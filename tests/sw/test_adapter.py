@@ -12,6 +12,7 @@ from fake_device import (
     CREATE_QP,
     DEVICE_RESET,
     EQ_CONSUMER,
+    MAILBOX,
     NOP,
     OWNER,
     FakeDevice,
@@ -149,6 +150,18 @@ def test_a_command_waits_for_its_end(fake, adapter):
     adapter.control.command(Command.NOP, 5)
     assert fake.writes[-1] == (COMMAND, 5)
     assert fake.advanced == [32, 32, 32]
+
+
+def test_the_state_alone(fake, adapter, monkeypatch):
+    """A QP's state is asked for often: one word of the answer is read."""
+    fake.qps[9], fake.dynamic[9], read = [0xFFFFFFF3, *range(1, 32)], (0,) * 5, []
+    words = adapter.control._read_block
+    monkeypatch.setattr(
+        adapter.control, "_read_block", lambda offset, count: (read.append((offset, count)), words(offset, count))[1]
+    )
+    assert adapter.qp_state(9) == 3
+    assert fake.writes[-1] == (COMMAND, 9 | 3 << 24)
+    assert read == [(MAILBOX, 1)]
 
 
 def test_operands_and_results(fake, adapter):

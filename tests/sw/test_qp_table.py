@@ -326,7 +326,7 @@ def test_a_command_is_refused_before_the_event_is_taken(fake, adapter, opcode, s
     if opcode == MODIFY_QP:
         assert "has lost this QP" in refused(errno.EIO, adapter.modify_qp, number, RESET)
     elif opcode == QUERY_QP:
-        assert adapter.query_qp(number)["state"] == QpState.ERR
+        assert adapter.query_qp(number)["state"] == adapter.qp_state(number) == QpState.ERR
     else:
         adapter.destroy_qp(number)
         assert number not in adapter.qps
