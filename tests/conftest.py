@@ -91,8 +91,8 @@ def spread(count, of):
 
 def pytest_collection_modifyitems(config, items):
     """Where ``tests/samples.txt`` says how many of a function's cases show what there is, the others are slow. Of those
-    ``--one-in`` takes some: of a file those that are slow for that alone, of a function those that are by its mark. At
-    other widths it takes some of a file's tests that are not for every width."""
+    ``--one-in`` takes some: of a file those that are like cases that are not slow, of a function all of whose cases are
+    slow some of these. At other widths it takes some of a file's tests that are not for every width."""
     from case_width import ends
 
     lines = (HERE / "samples.txt").read_text().split("\n")
@@ -115,6 +115,8 @@ def pytest_collection_modifyitems(config, items):
                 alike.add(item)
     if (one_in := config.getoption("one_in")) > 1:
         pools = {}
+        short = {item.nodeid.partition("[")[0] for item in items if not item.get_closest_marker("slow")}
+        alike.update(item for item in items if item.nodeid.partition("[")[0] in short)
         for item in items:
             function = item.nodeid.partition("[")[0]
             if item.get_closest_marker("slow"):

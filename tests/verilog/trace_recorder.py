@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from amaranth.back import rtlil
 from amaranth.hdl import Signal, Value
-from amaranth.hdl._ast import SignalSet
+from amaranth.hdl._ast import Concat, SignalSet
 from amaranth.hdl._mem import MemoryData
 from amaranth.lib import memory, stream, wiring
 from amaranth.sim import pysim
@@ -174,6 +174,10 @@ class _Recorded:
 
     def heed(self, expression):
         """Remembers what a test sets that is no input."""
+        if isinstance(expression, Concat):
+            for part in expression.parts:
+                self.heed(part)
+            return
         if isinstance(expression, MemoryData._Row):
             # Of which block the memory is nobody says.
             self.secret = "a row of memory"
