@@ -18,9 +18,9 @@ class RequesterSwap(wiring.Component):
     waits for words.
 
     SAVE passes when no retry waits, and no ring is going back: it may be that of the QP. A set of QPs waits at
-    ``retry``, in order of arrival, so those before the SAVE have all come after ``qps`` retries; if more come, they
-    wait until it has passed. LOAD passes when its words have come. All other tokens pass at once, unless a SAVE or LOAD
-    has passed and is not done.
+    ``retry``, in order of arrival, so those before the SAVE have all come after ``qps`` retries, and one that had been
+    taken and not passed yet; if more come, they wait until it has passed. LOAD passes when its words have come. All
+    other tokens wait for nothing, unless a SAVE or LOAD has passed and is not done.
 
     The words are the state, its lowest bits first.
 

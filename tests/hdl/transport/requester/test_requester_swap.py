@@ -371,6 +371,30 @@ def test_save_waits_for_retries_before_it(many):
     assert events.index("save") in (min(many, 8), min(many, 9))  # one may be on its way when the SAVE comes
 
 
+def test_no_retry_passes_a_save_that_is_said():
+    """However long the SAVE is not taken; then the retry comes."""
+    dut = RequesterSwap(8)
+
+    async def testbench(ctx):
+        ctx.set(dut.control.payload, {"qp": 1, "action": QpAction.SAVE})
+        ctx.set(dut.control.valid, 1)
+        await ctx.tick().until(dut.token.valid)
+        ctx.set(dut.retry.valid, 1)
+        ctx.set(dut.retry.payload, 5)
+        for _ in range(10):
+            await ctx.tick()
+            assert ctx.get(dut.token.valid)
+            assert not ctx.get(dut.retry.ready)
+            assert not ctx.get(dut.retried.valid)
+        ctx.set(dut.token.ready, 1)
+        await ctx.tick()
+        ctx.set(dut.control.valid, 0)
+        await ctx.tick().until(dut.retried.valid)
+        assert ctx.get(dut.retried.payload) == 5
+
+    simulate(dut, testbench)
+
+
 @pytest.mark.parametrize(
     ("state", "posted", "wake"),
     [(QpState.RTS, 0, 0), (QpState.RTS, 1, 1), (QpState.SQD, 1, 0), (QpState.ERR, 0, 0), (QpState.ERR, 1, 1)],
