@@ -10,11 +10,12 @@ from verbena.sim.soak.run import Soak
 def test_everything_at_once(operations):
     soak = Soak(7, 0.01, pairs=5, adapters=3, unrest=0.5)
     with soak.world:
-        while soak.done < operations:
+        # What happens when depends on more than the seed: the world's keys are random.
+        while soak.done < operations or len(soak.disturbances.counts) < 4:
             soak.step()
+            assert soak.done < 10 * operations
         soak.drain()
         report = soak.report()
-        assert len(report["disturbances"]) >= 4
         assert sum(report["faults"].values()) > operations // 8
         assert report["events of completions"] > operations * 12 // 160
         assert {connection.hosts for connection in soak.connections} > {(soak.hosts[0], soak.hosts[1])}
