@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from .abi.contexts import QpType
 from .abi.qpc import INDEX_BITS
 
 __all__ = ["DATA_WIDTHS", "Config"]
@@ -139,6 +140,8 @@ class Config:
     atomics : bool
         Atomics of peers are executed. Without, they are refused as invalid requests (NAK 0x61); the engine's own, on
         peers' memory, do not depend on it.
+    uc : bool
+        There are QPs of type UC, beside RC.
     swap_every : int
         For tests: so many cycles after the last one another queue pair leaves its slot, whatever it is doing, and comes
         back when it is needed; 0: never. Only with ``requests``.
@@ -175,6 +178,8 @@ class Config:
         of ``memory_latency``, rounded up to a power of two, at most 64.
     swaps : bool
         Queue pairs leave their slots, and come back.
+    transports : tuple of QpType
+        Types of queue pairs.
     checking : int
         Accesses that wait for their key, and reads of keys: half as many. Keys are few, and stay in their cache.
     send_wqe_beats, receive_wqe_beats : int
@@ -207,12 +212,17 @@ class Config:
     address_width: int = 64
     requests: bool = True
     atomics: bool = True
+    uc: bool = True
     udp_port: int | None = None
     swap_every: int = 0
 
     @property
     def swaps(self):
         return self.swap_every > 0 or self.slots < self.qps
+
+    @property
+    def transports(self):
+        return (QpType.RC, QpType.UC) if self.uc else (QpType.RC,)
 
     @property
     def run_ahead(self):
@@ -283,7 +293,7 @@ class Config:
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
-        for name in ("requests", "atomics"):
+        for name in ("requests", "atomics", "uc"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be a bool, not {value!r}")
         if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):

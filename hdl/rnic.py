@@ -51,7 +51,7 @@ from .transport.timers.timers import VISIT
 from .transport.tx.transmitter import Transmitter
 from .transport.tx.tx_descriptor_fifo import TxDescriptorFifo
 from .wire.depacketizer import Depacketizer
-from .wire.opcodes import ATOMICS, REFUSED, SUPPORTED
+from .wire.opcodes import ATOMICS, REFUSED, SUPPORTED, UNRELIABLE
 from .wire.packet_header import TransmitHeader
 from .wire.packetizer import Packetizer
 
@@ -163,6 +163,7 @@ class Rnic(wiring.Component):
         width, qps = c.data_width, c.slots
         send = SendSide(c) if c.requests else RespondOnly(width)
         unserved = frozenset() if c.atomics else ATOMICS
+        opcodes = SUPPORTED if c.uc else SUPPORTED - UNRELIABLE
         self._blocks = {
             "registers": Registers(
                 data_width=width,
@@ -172,6 +173,7 @@ class Rnic(wiring.Component):
                 responses=c.responses,
                 requests=c.requests,
                 atomics=c.atomics,
+                transports=c.transports,
                 address_width=c.address_width,
                 table=c.swaps,
             ),
@@ -188,16 +190,16 @@ class Rnic(wiring.Component):
             "rq_fetch": RingPrefetcher.receive(width, qps, c.receive_blocks, c.receive_quota, swaps=c.swaps),
             "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics_in_flight, swaps=c.swaps),
             "transmitter": Transmitter(qps, width),
-            "packetizer": Packetizer(width),
+            "packetizer": Packetizer(width, opcodes),
             "depacketizer": Depacketizer(
                 width,
                 depth=c.receive_buffer,
                 headers=RECEIVED,
-                opcodes=SUPPORTED - unserved,
+                opcodes=opcodes - unserved,
                 refused=REFUSED | unserved,
             ),
             "arp_icmp": ArpIcmp(width, udp_port=c.udp_port),
-            "lookup": ReceiveLookup(qps, requests=c.requests, swaps=c.swaps),
+            "lookup": ReceiveLookup(qps, requests=c.requests, uc=c.uc, swaps=c.swaps),
             "responder": Responder(qps, c.receive_blocks, atomics=c.atomics, swaps=c.swaps),
             "acknowledger": Acknowledger(qps, swaps=c.swaps),
             "access": AccessUnit(
@@ -283,6 +285,7 @@ class Rnic(wiring.Component):
         link(m, send.inline, transmitter.inline)
         link(m, self._read_atomic_responder.inline, transmitter.replay)
         link(m, transmitter.failed, send.failed)
+        link(m, transmitter.departed, send.departed)
         connect_signals(m, transmitter, send, "token_done")
         connect_via(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
         link(m, transmitter.o, self._packetizer.payload)

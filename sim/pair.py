@@ -22,20 +22,32 @@ def path_mtu(mtu):
 
 
 class End:
-    """A context with a PD, a region of ``size`` bytes, a CQ, and ``qps`` queue pairs on it.
+    """A context with a PD, a region of ``size`` bytes, a CQ, and ``qps`` queue pairs of ``qp_type`` on it.
 
     ``name`` is that of a device, or of an adapter of ``world`` if there is one.
     """
 
     def __init__(
-        self, name, size, *, qps=1, depth=128, cqe=1024, sge=1, inline=0, access=ALL_ACCESS, push=None, world=None
+        self,
+        name,
+        size,
+        *,
+        qps=1,
+        depth=128,
+        cqe=1024,
+        sge=1,
+        inline=0,
+        access=ALL_ACCESS,
+        push=None,
+        world=None,
+        qp_type=ibv_qp_type.IBV_QPT_RC,
     ):
         self.context = Context(name=name, push=push) if world is None else world.context(name, push=push)
         self.pd = PD(self.context)
         self.mr = MR(self.pd, size, access)
         self.cq = CQ(self.context, cqe)
         cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge, max_inline_data=inline)
-        init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=0)
+        init = QPInitAttr(qp_type, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=0)
         self.qps = [QP(self.pd, init) for _ in range(qps)]
 
     @property

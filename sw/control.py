@@ -80,6 +80,8 @@ class Control:
         self.atomics = not capabilities & reg.NO_ATOMICS
         self.reach = capabilities >> reg.REACH & reg.REACH_MASK
         self.can_push = bool(capabilities & reg.CAN_PUSH)
+        transports = self.read("transports")
+        self.qp_types = frozenset(kind for kind in range(32) if transports >> kind & 1)
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
 

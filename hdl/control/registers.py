@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 
 from ..abi import registers as abi
 from ..abi.commands import COMMAND, MAILBOX_WORDS, Command
+from ..abi.contexts import QpType
 from ..abi.qpc import INDEX_BITS
 from ..dma.axi import AxiLite, Response
 from ..queue.cq_doorbells import CqArm, CqIndex
@@ -52,6 +53,8 @@ class Registers(wiring.Component):
     ----------
     data_width, qps, cqs, window, responses, requests, atomics, address_width, table
         What ``capabilities`` tells of the engine. ``table``: whether each QP has a record in host memory.
+    transports : iterable of QpType
+        What ``transports`` tells.
 
     Members
     -------
@@ -94,6 +97,7 @@ class Registers(wiring.Component):
         responses=256,
         requests=True,
         atomics=True,
+        transports=(QpType.RC,),
         address_width=64,
         table=False,
     ):
@@ -104,6 +108,7 @@ class Registers(wiring.Component):
         self.responses = responses
         self.requests = requests
         self.atomics = atomics
+        self.transports = tuple(transports)
         self.address_width = address_width
         self.table = table
         super().__init__(
@@ -225,6 +230,7 @@ class Registers(wiring.Component):
             "magic": Const(abi.MAGIC, 32),
             "version": Const(abi.VERSION, 32),
             "capabilities": Const(self._capabilities(), 32),
+            "transports": Const(sum(1 << kind for kind in self.transports), 32),
             "command_status": Cat(status, Const(0, 27), busy),
             "status": Cat(self.idle, self.link, self.overdue),
             "clock": clock,

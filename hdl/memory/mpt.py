@@ -36,7 +36,7 @@ class CheckedAccess(data.StructLayout):
         Low bits of the virtual address.
     page_bits : 5
         12 to 30.
-    length, quiet, discard, clear, tag, last, qp
+    length, quiet, discard, clear, fresh, tag, last, qp
         As in ``AccessRequest``.
     cross : 1
         The access ends in the page behind its first one.
@@ -61,6 +61,7 @@ class CheckedAccess(data.StructLayout):
                 "quiet": 1,
                 "discard": 1,
                 "clear": 1,
+                "fresh": 1,
                 "tag": 1,
                 "last": 1,
                 "qp": max(1, ceil_log2(qps)),
@@ -294,6 +295,7 @@ class Protection(wiring.Component):
             checked.quiet.eq(taken.quiet),
             checked.discard.eq(taken.discard),
             checked.clear.eq(taken.clear),
+            checked.fresh.eq(taken.fresh),
             checked.tag.eq(taken.tag),
             checked.last.eq(taken.last),
             checked.qp.eq(taken.qp),

@@ -27,7 +27,8 @@ class Translation(wiring.Component):
 
     An access that crosses a page boundary becomes two pieces, any other one. A page that is not present fails with
     PAGE. The first access of a run that is not OK makes the run fail and poisons its QP for the client: all its later
-    runs fail with POISONED, until an access with ``clear``. A refused access with ``quiet`` makes its run
+    runs fail with POISONED, until an access with ``clear``, or one with ``fresh``, which is checked as if nothing had
+    been refused before. A refused access with ``quiet`` makes its run
     fail with POISONED, and poisons nobody.
 
     A failed run, on transmit, ends in one piece of length 0 with ``status`` and ``last``, when its last access comes;
@@ -224,7 +225,7 @@ class Translation(wiring.Component):
             missing2.eq(access1.lookup & ~failed1 & absent1),
             needed2.eq(~cache.drop),
             failed2.eq(failed1),
-            heeds_poison2.eq(~access1.clear & ~failed1),
+            heeds_poison2.eq(~access1.clear & ~access1.fresh & ~failed1),
             final2.eq(access1.last & ~more1),
             access2.eq(access1),
             client2.eq(client1),
@@ -254,7 +255,7 @@ class Translation(wiring.Component):
 
         # Stage 3: what follows, but the piece, which is in a hurry.
         finish3, good3, final3, needed3 = Signal(), Signal(), Signal(), Signal()
-        clear3, quiet3, error3, client3 = Signal(), Signal(), Signal(), Signal()
+        forgets3, quiet3, error3, client3 = Signal(), Signal(), Signal(), Signal()
         qp3 = Signal(qp_bits)
         status3 = Signal(AccessStatus)
         m.d.sync += [
@@ -262,7 +263,7 @@ class Translation(wiring.Component):
             good3.eq(good),
             final3.eq(final2),
             needed3.eq(needed2),
-            clear3.eq(access2.clear),
+            forgets3.eq(access2.clear | access2.fresh),
             quiet3.eq(access2.quiet),
             error3.eq(~good & ~failed2 & ~poison),
             client3.eq(client2),
@@ -277,8 +278,8 @@ class Translation(wiring.Component):
             self.count_miss.eq(cache.over.reads),
             self.count_error.eq(finish3 & error3),
             poisoned.w_addr.eq(Mux(cleared, Cat(qp3, client3), poison_clear)),
-            poisoned.w_data.eq(cleared & ~clear3),
-            poisoned.w_en.eq(~cleared | (finish3 & ((~good3 & ~quiet3) | clear3))),
+            poisoned.w_data.eq(cleared & ~good3),
+            poisoned.w_en.eq(~cleared | (finish3 & Mux(good3, forgets3, ~quiet3))),
         ]
 
         # The piece's place is free since the access started. Only `valid` depends on the tag comparison.

@@ -41,6 +41,7 @@ AccessRequest = data.StructLayout(
         "quiet": 1,  # a refusal poisons nobody, and is told as POISONED
         "discard": 1,  # the payload of this length is thrown away and nothing is checked
         "clear": 1,  # a control token passes (length 0): the QP's poison is cleared
+        "fresh": 1,  # checked as if nothing had been refused before: the QP's poison is forgotten
         "tag": 1,  # whose run it is: goes with its pieces, and comes back with `Done`
         "last": 1,  # of the packet's run
     }

@@ -37,7 +37,9 @@ class RespondOnly(wiring.Component):
         tokens = (self.requester, self.completer, self.sq_fetch)
         is_token = Signal()
         m.d.comb += is_token.eq(self.response.payload.work == Work.CONTROL)
-        m.d.comb += [port.ready.eq(1) for port in (*tokens, self.doorbell, self.push, self.done, self.failed)]
+        m.d.comb += [
+            port.ready.eq(1) for port in (*tokens, self.doorbell, self.push, self.done, self.failed, self.departed)
+        ]
         m.d.sync += [
             self.requester_done.eq(self.requester.valid & (self.requester.payload.action == QpAction.RESET)),
             self.response_receiver_done.eq(self.response.valid & is_token),

@@ -17,7 +17,7 @@ from ..stream.ready import ReadyQueue
 from ..stream.slice import Slice
 from ..stream.transfer import AccessRequest, AttributeWrite, Completion, Done, QpControl, QpError, ReadRequest
 from ..stream.words import WORD_BITS, SavedWord
-from .common.layouts import Failure, ResponseJob, TxDescriptorKind
+from .common.layouts import Departed, Failure, ResponseJob, TxDescriptorKind
 from .completer.completer import Completer
 from .completer.response_receiver import ResponseReceiver
 from .receive.layouts import ReadProgress, ReceivedResponse
@@ -55,6 +55,7 @@ def send_side_members(data_width):
         "crowded": In(1),
         "inline": Out(stream.Signature(PacketBeat(data_width))),
         "failed": In(stream.Signature(Failure)),
+        "departed": In(stream.Signature(Departed)),
         "token_done": In(1),
         "response": In(stream.Signature(ReceivedResponse)),
         "settled": In(1),
@@ -102,6 +103,8 @@ class SendSide(wiring.Component):
     inline : stream of ``PacketBeat``
     failed : stream of ``Failure``
         TX descriptors that came to nothing, because their payload could not be read.
+    departed : stream of ``Departed``
+        Messages of UC that are out.
     token_done : 1
         A REQUEST_TOKEN has come out of the transmitter.
     response : stream of ``ReceivedResponse``; access : stream of ``AccessRequest``; done : stream of ``Done``
@@ -157,7 +160,9 @@ class SendSide(wiring.Component):
         m.submodules.fetcher = fetcher = RingPrefetcher.send(
             c.data_width, c.slots, c.send_blocks, c.send_quota, reads=c.send_reads, swaps=c.swaps
         )
-        m.submodules.requester = requester = Requester(c.slots, c.window, c.data_width, c.send_blocks, swaps=c.swaps)
+        m.submodules.requester = requester = Requester(
+            c.slots, c.window, c.data_width, c.send_blocks, uc=c.uc, swaps=c.swaps
+        )
         m.submodules.merge = merge = TransmitMerge()
         m.submodules.response_receiver = response_receiver = ResponseReceiver(
             c.slots, c.data_width, c.read_targets, swaps=c.swaps
@@ -198,6 +203,7 @@ class SendSide(wiring.Component):
         link(m, requester.outstanding, completer.outstanding)
         link(m, requester.failed, completer.failed_requester)
         link(m, flipped(self.failed), completer.failed_transmitter)
+        link(m, flipped(self.departed), completer.departed)
         link(m, requester.flush, completer.flush)
         link(m, completer.retry, requester.retry)
         link(m, timers.fired, completer.fired)

@@ -8,7 +8,18 @@ from enum import IntEnum
 
 from .headers import HEADERS
 
-__all__ = ["ATOMICS", "FLAT_HEADERS", "OPCODES", "REFUSED", "SUPPORTED", "Kind", "Opcode", "Transport", "opcode"]
+__all__ = [
+    "ATOMICS",
+    "FLAT_HEADERS",
+    "OPCODES",
+    "REFUSED",
+    "SUPPORTED",
+    "UNRELIABLE",
+    "Kind",
+    "Opcode",
+    "Transport",
+    "opcode",
+]
 
 
 class Transport(IntEnum):
@@ -132,7 +143,10 @@ def opcode(name):
 
 _RC = [row for row in OPCODES.values() if row.transport is Transport.RC]
 
-SUPPORTED = frozenset(row.code for row in _RC if row.flat and row.kind not in (Kind.FLUSH, Kind.ATOMIC_WRITE))
+UNRELIABLE = frozenset(row.code for row in OPCODES.values() if row.transport is Transport.UC)
+"""Opcodes of UC."""
+
+SUPPORTED = UNRELIABLE | {row.code for row in _RC if row.flat and row.kind not in (Kind.FLUSH, Kind.ATOMIC_WRITE)}
 """Opcodes that the engine sends and serves."""
 
 ATOMICS = frozenset(row.code for row in _RC if row.kind is Kind.ATOMIC_REQUEST)

@@ -75,8 +75,8 @@ def _pd_of(failed, creator, init_attr):
 
 
 class QP(PyverbsCM):
-    """A queue pair of type RC, made by a PD of a :class:`QPInitAttr`, or by a Context of a :class:`QPInitAttrEx`. With
-    ``qp_attr`` it starts in INIT.
+    """A queue pair of type RC or UC, made by a PD of a :class:`QPInitAttr`, or by a Context of a
+    :class:`QPInitAttrEx`. With ``qp_attr`` it starts in INIT.
 
     A device with more QPs than slots may lose one, if its record in host memory is overwritten or cannot be read: the
     event is IBV_EVENT_QP_FATAL, and the QP is in ERR for good. What is posted to it never completes, PSNs are 0, and
@@ -90,7 +90,7 @@ class QP(PyverbsCM):
         pd = _pd_of(failed, creator, init_attr)
         if init_attr.qp_type not in set(ibv_qp_type):
             refuse(f"{failed}: type {init_attr.qp_type!r}", errno.EINVAL)
-        if init_attr.qp_type != ibv_qp_type.IBV_QPT_RC:
+        if init_attr.qp_type not in TRANSITIONS.keys() & pd.context._adapter.control.qp_types:
             refuse(f"{failed}: type {init_attr.qp_type!r}", errno.EOPNOTSUPP)
         if init_attr.srq is not None:
             refuse(f"{failed}: shared receive queues", errno.EOPNOTSUPP)
@@ -184,7 +184,7 @@ class QP(PyverbsCM):
         new = attr.qp_state if mask & M.IBV_QP_STATE else current
         if mask & M.IBV_QP_CUR_STATE and (attr.cur_qp_state not in _CONNECTED or attr.cur_qp_state != current):
             refuse(f"{failed}: cur_qp_state", errno.EINVAL)
-        if why := check_transition(current, new, mask):
+        if why := check_transition(self.qp_type, current, new, mask):
             refuse(f"{failed}: {why}", errno.EINVAL)
         check_values(attr, mask)
         merged = copy(self._attr)
@@ -239,7 +239,7 @@ class QP(PyverbsCM):
     def _to(self, state, before, attr):
         attr = copy(attr)
         attr.qp_state = state
-        self.modify(attr, M.IBV_QP_STATE | TRANSITIONS[before, state][0])
+        self.modify(attr, M.IBV_QP_STATE | TRANSITIONS[self.qp_type][before, state][0])
 
     def query(self, attr_mask=0x1FFFFFF):
         """``(QPAttr, QPInitAttr)`` as they are, states and PSNs from the device. All attributes are always there."""
@@ -276,7 +276,7 @@ class QP(PyverbsCM):
     def _send_entry(self, failed, request):
         if self._adapter.control.responds_only:
             refuse(f"{failed}: the device only responds", errno.EOPNOTSUPP)
-        return send_wqe(request, self._cap, self._sq_sig_all, self._adapter.memory, failed)
+        return send_wqe(request, self.qp_type, self._cap, self._sq_sig_all, self._adapter.memory, failed)
 
     def post_recv(self, wr, bad_wr=None):
         """Posts a list of receive work requests; errors as of :meth:`post_send`."""

@@ -5,7 +5,7 @@ import errno
 from verbena.hdl.abi.wqe import SEND_WQE, SGE, SGE_OFFSET, SendOpcode
 
 from .base import refuse
-from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
+from .libibverbs_enums import ibv_qp_type, ibv_send_flags, ibv_wr_opcode
 from .limits import MAX_MSG_SZ
 from .naming import name_of
 from .pyverbs_error import PyverbsRDMAError
@@ -22,8 +22,13 @@ KNOWN_SENDS = (
     SendOpcode.RDMA_WRITE_WITH_IMM,
     *READS,
 )
-_OF_RC = set(ibv_wr_opcode) - {ibv_wr_opcode.IBV_WR_TSO, ibv_wr_opcode.IBV_WR_DRIVER1}
-"""Operations that RC has, also those that the engine has not."""
+W = ibv_wr_opcode
+_OF_RC = set(W) - {W.IBV_WR_TSO, W.IBV_WR_DRIVER1}
+_OPERATIONS = {
+    ibv_qp_type.IBV_QPT_RC: _OF_RC,
+    ibv_qp_type.IBV_QPT_UC: _OF_RC - {*READS, W.IBV_WR_FLUSH, W.IBV_WR_ATOMIC_WRITE},
+}
+"""Operations that a type of QP has, also those that the engine has not."""
 _OPERANDS = SEND_WQE.fields["compare_add"].offset // 8
 _FLAGS = (
     ibv_send_flags.IBV_SEND_FENCE
@@ -124,13 +129,14 @@ def recv_wqe(wr, cap):
     return _sges(wr)
 
 
-def send_wqe(wr, cap, sq_sig_all, memory, failed="Failed to post send"):
-    """Bytes of a send WQE; inline data is taken from ``memory`` now, unless the request has it. Errors as of
-    :func:`recv_wqe`, and EOPNOTSUPP for operations that the engine does not have; texts begin with ``failed``.
+def send_wqe(wr, qp_type, cap, sq_sig_all, memory, failed="Failed to post send"):
+    """Bytes of a send WQE of a QP of ``qp_type``; inline data is taken from ``memory`` now, unless the request has it.
+    Errors as of :func:`recv_wqe`, and EOPNOTSUPP for operations that the engine does not have; texts begin with
+    ``failed``.
     """
     flags = int(wr.send_flags)
-    if wr.opcode not in KNOWN_SENDS:
-        known = wr.opcode in _OF_RC
+    known = wr.opcode in _OPERATIONS[qp_type]
+    if not known or wr.opcode not in KNOWN_SENDS:
         refuse(f"{failed}: opcode {name_of(ibv_wr_opcode, wr.opcode)}", errno.EOPNOTSUPP if known else errno.EINVAL)
     if flags & ~_FLAGS:
         refuse(f"{failed}: flags {flags:#x}", errno.EINVAL)

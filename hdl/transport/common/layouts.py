@@ -10,6 +10,7 @@ __all__ = [
     "READ_EXTENT",
     "Ack",
     "Answered",
+    "Departed",
     "Failure",
     "Flush",
     "Job",
@@ -84,6 +85,9 @@ than two stand in the WQE.
 Failure = data.StructLayout({"qp": 12, "wqe_index": 16, "status": 8, "syndrome": 8})
 """To the completer: this WQE failed locally; earlier ones may still complete."""
 
+Departed = data.StructLayout({"qp": 12, "psn": PSN_BITS})
+"""To the completer: a message of UC, to its last packet ``psn``, is on its way, and nobody will acknowledge it."""
+
 Flush = data.StructLayout({"qp": 12, "index": 16, "drain": 1})
 """To the completer: the QP is in ERR, and all WQEs before ``index`` are to be flushed; or, with ``drain``, it is in SQD
 and nothing is begun from ``index`` on."""
@@ -145,6 +149,7 @@ Job = data.StructLayout(
         "token": 1,  # control token: no packet, `passage` tells
         "passage": Passage,
         "silent": 1,  # discarded packet: no effect, its Done is just consumed
+        "unreliable": 1,  # of UC: nothing is answered, and what may not be written costs its message alone
     }
 )
 """Responder to acknowledger, one for each run with tag 0, in the same order."""
@@ -203,6 +208,7 @@ class ResponseJobKind(enum.Enum, shape=3):
     NOTHING = 3  # duplicate, ghost, or not this QP's
     TOKEN = 4  # control token
     FAILED = 5  # a response that contradicts its request: `status` and `syndrome` of the WQE
+    DEPARTED = 6  # no response, but a message that has none: all up to `psn` is done
 
 
 ResponseJob = data.StructLayout(

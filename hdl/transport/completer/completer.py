@@ -10,7 +10,7 @@ from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
 from ...stream.transfer import AttributeWrite, Completion, Done, QpControl, QpError
 from ...stream.words import WORD_BITS, SavedWord
-from ..common.layouts import Failure, Flush, Outstanding, Progress, ResponseJob, TimerFired, Watch
+from ..common.layouts import Departed, Failure, Flush, Outstanding, Progress, ResponseJob, TimerFired, Watch
 from ..common.psn import PSN_BITS, Sent
 from ..common.psn_window import PsnWindow
 from .ack_context import AckContext
@@ -85,6 +85,8 @@ class Completer(wiring.Component):
         Every packet, before it can be acknowledged; not in two cycles in succession. A QP that starts has sent the PSN
         before its first one.
     failed_requester, failed_transmitter : stream of ``Failure``
+    departed : stream of ``Departed``
+        In one order with ``failed_transmitter``: who says both says one at a time.
     flush : stream of ``Flush``
     fired : stream of ``TimerFired``
     job : stream of ``ResponseJob``; done : stream of ``Done``
@@ -123,6 +125,7 @@ class Completer(wiring.Component):
                 "sent_en": In(1),
                 "failed_requester": In(stream.Signature(Failure)),
                 "failed_transmitter": In(stream.Signature(Failure)),
+                "departed": In(stream.Signature(Departed)),
                 "flush": In(stream.Signature(Flush)),
                 "fired": In(stream.Signature(TimerFired)),
                 "job": In(stream.Signature(ResponseJob)),
@@ -157,7 +160,10 @@ class Completer(wiring.Component):
         m.submodules.fsm = fsm = CompleterFsm(swaps=self.swaps)
         wiring.connect(m, arbiter.o, fetch.i)
         for block, names in (
-            (arbiter, ("control", "failed_requester", "failed_transmitter", "flush", "fired", "job", "done")),
+            (
+                arbiter,
+                ("control", "failed_requester", "failed_transmitter", "departed", "flush", "fired", "job", "done"),
+            ),
             (outputs, ("completion", "error", "ready", "retry", "reply")),
             (messages, ("outstanding",)),
         ):

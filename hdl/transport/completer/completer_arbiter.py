@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...abi.commands import QpAction
 from ...stream.transfer import Done, QpControl
-from ..common.layouts import Failure, Flush, ResponseJob, ResponseJobKind, TimerFired
+from ..common.layouts import Departed, Failure, Flush, ResponseJob, ResponseJobKind, TimerFired
 from ..common.psn import PSN_BITS
 
 __all__ = ["CompleterArbiter", "CompleterItem", "EventKind"]
@@ -44,8 +44,9 @@ CompleterItem = data.StructLayout(
 
 
 class CompleterArbiter(wiring.Component):
-    """Chooses one of what waits: a control token first, then failures, flushes, timers, and responses last, so that
-    what stops a queue comes before what feeds it. What has been offered at ``o`` stays there until it is taken.
+    """Chooses one of what waits: a control token first, then failures, flushes, timers, what has departed, and
+    responses last, so that what stops a queue comes before what feeds it. What has been offered at ``o`` stays there
+    until it is taken.
 
     Whose turn it is, is chosen a cycle before it is offered. A response is a job with its ``Done``. One that concerns
     no QP, NOTHING, goes by without an event. A control token stays where it is until ``control_taken``; a QUERY waits
@@ -57,7 +58,7 @@ class CompleterArbiter(wiring.Component):
 
     Members
     -------
-    control, failed_requester, failed_transmitter, flush, fired, job, done
+    control, failed_requester, failed_transmitter, flush, fired, departed, job, done
         See :class:`.completer.Completer`.
     o : stream of ``{slot, item}``
     control_taken, replying : 1
@@ -74,6 +75,7 @@ class CompleterArbiter(wiring.Component):
                 "failed_transmitter": In(stream.Signature(Failure)),
                 "flush": In(stream.Signature(Flush)),
                 "fired": In(stream.Signature(TimerFired)),
+                "departed": In(stream.Signature(Departed)),
                 "job": In(stream.Signature(ResponseJob)),
                 "done": In(stream.Signature(Done)),
                 "o": Out(stream.Signature(data.StructLayout({"slot": range(qps), "item": CompleterItem}))),
@@ -102,6 +104,7 @@ class CompleterArbiter(wiring.Component):
             (EventKind.FAILURE, self.failed_transmitter),
             (EventKind.FLUSH, self.flush),
             (EventKind.FIRED, self.fired),
+            (EventKind.RESPONSE, self.departed),
             (Mux(self.job.payload.kind == ResponseJobKind.TOKEN, EventKind.TOKEN, EventKind.RESPONSE), self.job),
         )
         count = len(sources)
@@ -127,6 +130,8 @@ class CompleterArbiter(wiring.Component):
         out = self.o.payload
         alone = {"job": "kind", "psn": "psn", "msn": "msn"}  # of a job only
         m.d.comb += [Value.cast(out.item[mine]).eq(self.job.payload[theirs]) for mine, theirs in alone.items()]
+        with m.If(turn[count - 2]):
+            m.d.comb += [out.item.job.eq(ResponseJobKind.DEPARTED), out.item.psn.eq(self.departed.payload.psn)]
         m.d.comb += out.item.refusal.eq(self.done.payload.status)
         fields = {"qp": out.slot} | {
             name: Value.cast(out.item[name]) for name in CompleterItem.members if name not in (*alone, "refusal")

@@ -8,6 +8,7 @@ from ...abi.commands import QpAction
 from ...abi.contexts import QpState
 from ...abi.cqe import Syndrome, WcStatus
 from ...stream.transfer import QpControl
+from ..common.layouts import ResponseJobKind
 from ..common.psn import PSN_BITS, psn_next
 from .ack_context import AckContext
 from .completer_arbiter import CompleterItem, EventKind
@@ -212,7 +213,7 @@ class CompleterFsm(wiring.Component):
                 m.d.comb += self.seek.eq(following)  # in case
                 with m.If(~counts):
                     # A failure may be noted, though the QP has gone to ERR since.
-                    m.d.comb += [self.dropped.eq(1), done.eq(meaning.failing)]
+                    m.d.comb += [self.dropped.eq(event.job != ResponseJobKind.DEPARTED), done.eq(meaning.failing)]
                     m.next = "TAKE"
                 with m.Elif(message.complete & ~at_failed):
                     m.d.comb += [self.emit.eq(message.signaled), step.eq(1)]

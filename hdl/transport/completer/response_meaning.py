@@ -140,6 +140,8 @@ class ResponseMeaning(wiring.Component):
                             out.status.eq(Mux(bus, WcStatus.GENERAL_ERR, WcStatus.LOC_PROT_ERR)),
                             out.syndrome.eq(refusal),
                         ]
+                with m.Case(ResponseJobKind.DEPARTED):
+                    m.d.sync += [out.known.eq(1), out.inclusive.eq(1)]
                 with m.Case(ResponseJobKind.SKIPPED, ResponseJobKind.FAILED):
                     m.d.sync += out.known.eq(1)
         return m

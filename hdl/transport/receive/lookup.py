@@ -47,10 +47,11 @@ class ReceiveLookup(wiring.Component):
     """The first stage of all that is received: finds the QP of each packet, and hands it on with the QP's context,
     requests to the responder and responses to the response receiver.
 
-    The low bits of a QP number are the QP's index. A packet is accepted if its QP number is that QP's, the QP is RC and
-    in RTR, RTS or SQD (RTS or SQD for a response), its P_Key matches the QP's and it comes from the QP's peer: the
-    checks that come first, and that fail in silence (kernel ``rxe_recv.c``). P_Keys match if their low 15 bits are
-    equal and one of them, or both, has bit 15, full membership (IBA 10.9.3). An ACK has no payload.
+    The low bits of a QP number are the QP's index. A packet is accepted if its QP number is that QP's, the QP is of its
+    transport, RC or UC, and in RTR, RTS or SQD (RTS or SQD for a response), its P_Key matches the QP's and it comes
+    from the QP's peer: the checks that come first, and that fail in silence (kernel ``rxe_recv.c``). P_Keys match if
+    their low 15 bits are equal and one of them, or both, has bit 15, full membership (IBA 10.9.3). An ACK has no
+    payload.
 
     Opcodes 0x0D to 0x12 go to ``response``, all others to ``request``, also of other transports. Packets that are not
     accepted go there, too, with ``accept`` 0, because their payload has to be taken away even if nobody wants it.
@@ -69,6 +70,8 @@ class ReceiveLookup(wiring.Component):
         QPs, a power of two.
     requests : bool
         There are responses to be received.
+    uc : bool
+        There are QPs of type UC.
     swaps : bool
         With ``closed`` and ``closed_qp``.
 
@@ -94,11 +97,12 @@ class ReceiveLookup(wiring.Component):
         Strobe: a packet is not accepted.
     """
 
-    def __init__(self, qps, *, requests=True, swaps=False):
+    def __init__(self, qps, *, requests=True, uc=True, swaps=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.requests = requests
+        self.uc = uc
         self.swaps = swaps
         names, states = REQUEST_ATTRIBUTES, {"request_state": RequestState, "place": RecvPlace}
         if requests:
@@ -195,11 +199,13 @@ class ReceiveLookup(wiring.Component):
         found, attributes, states = fetch.o.payload.item, fetch.o.payload.attributes, fetch.o.payload.states
         transport = found.transport
         known, receives, accept = Signal(), Signal(), Signal()
+        unreliable = transport.opcode[5]  # RC's transport bits are 0, UC's 1
+        of_type = Mux(unreliable, (attributes.type == QpType.UC) & self.uc, attributes.type == QpType.RC)
         m.d.comb += [
             fetch.attribute.eq(self.attribute),
             fetch.attribute_en.eq(self.attribute_en),
             known.eq(
-                (transport.opcode[5:] == 0)
+                (transport.opcode[6:] == 0)
                 & (transport.dest_qpn == attributes.qpn)
                 & ~((transport.opcode == ACKNOWLEDGE) & (transport.length != 0))
                 & ~found.absent
@@ -219,7 +225,7 @@ class ReceiveLookup(wiring.Component):
             accept.eq(
                 known
                 & receives
-                & (attributes.type == QpType.RC)
+                & of_type
                 & (transport.pkey[:15] == attributes.pkey[:15])
                 & (transport.pkey[15] | attributes.pkey[15])
                 & (found.source_ip == attributes.dest_ip)
@@ -242,6 +248,8 @@ class ReceiveLookup(wiring.Component):
             write = getattr(fetch.write, name)
             m.d.comb += [write.data.eq(getattr(self, name)), write.en.eq(getattr(self, f"{name}_en"))]
         m.d.comb += [self.request.payload.state.eq(states.request_state), self.request.payload.place.eq(states.place)]
+        if self.uc:
+            m.d.comb += self.request.payload.unreliable.eq(unreliable)
         if self.requests:
             m.d.comb += self.response.payload.progress.eq(states.read_progress)
         m.d.comb += [

@@ -22,7 +22,7 @@ Admission = data.StructLayout(
         "far": 1,  # too many packets are not acknowledged; undefined with `behind`
         "fenced": 1,  # READs or atomics are outstanding
         "full": 1,  # as many of them as may be
-        "rd_atomic_disabled": 1,  # none may ever be
+        "rd_atomic_disabled": 1,  # none may ever be; UC has none
         "no_credit": 1,  # no credit for a message that needs a receive WQE
     }
 )
@@ -37,6 +37,8 @@ class AdmissionCheck(wiring.Component):
     Members
     -------
     state, progress : ``RequesterContext``, ``Progress``
+    unreliable : 1
+        The QP is UC: there are no credits, and no READs and atomics.
     max_rd_atomic : 8
         As in the QP's context.
     read_allowance : 4
@@ -51,6 +53,7 @@ class AdmissionCheck(wiring.Component):
             {
                 "state": In(RequesterContext),
                 "progress": In(Progress),
+                "unreliable": In(1),
                 "max_rd_atomic": In(8),
                 "read_allowance": In(4),
                 "begun": Out(16),
@@ -76,7 +79,7 @@ class AdmissionCheck(wiring.Component):
             self.o.far.eq(ahead[FAR_BITS:] != 0),
             self.o.fenced.eq(reads != 0),
             self.o.full.eq((reads >= self.max_rd_atomic) | (reads > self.read_allowance)),
-            self.o.rd_atomic_disabled.eq(self.max_rd_atomic == 0),
-            self.o.no_credit.eq(progress.limited & ~credit[-1] & (self.begun != 0)),
+            self.o.rd_atomic_disabled.eq((self.max_rd_atomic == 0) | self.unreliable),
+            self.o.no_credit.eq(progress.limited & ~credit[-1] & (self.begun != 0) & ~self.unreliable),
         ]
         return m

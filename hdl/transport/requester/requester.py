@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...abi.commands import QpAction
-from ...abi.contexts import QP_CONTEXT, QpState
+from ...abi.contexts import QP_CONTEXT, QpState, QpType
 from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
 from ...queue.ring import BATCH, RingIndex, RingStatus, word_address
@@ -37,8 +37,8 @@ LAST_OF_ALL = (1 << PSN_BITS) - 1
 
 
 class Requester(wiring.Component):
-    """Turns send WQEs into packets, one packet of one QP a turn: RC SEND and RDMA WRITE, with and without immediate,
-    RDMA READ and atomics.
+    """Turns send WQEs into packets, one packet of one QP a turn: SEND and RDMA WRITE, with and without immediate, of RC
+    and UC, RDMA READ and atomics of RC.
 
     A QP index from ``ready`` is one turn. If its QP has more to do afterwards, the index goes to ``again``, so that a
     long message and other QPs alternate. What there is to do, turns and all else, is done one after the other, and the
@@ -92,6 +92,8 @@ class Requester(wiring.Component):
         64, 128, 256 or 512 bits: width of ``inline``.
     blocks : int
         Blocks of fetched WQEs, a power of two.
+    uc : bool
+        There are QPs of type UC.
     swaps : bool
         There are STOP, SAVE and LOAD.
 
@@ -144,7 +146,7 @@ class Requester(wiring.Component):
         A turn found the window closed.
     """
 
-    def __init__(self, qps, window=64, data_width=64, blocks=32, *, swaps=False):
+    def __init__(self, qps, window=64, data_width=64, blocks=32, *, uc=True, swaps=False):
         if qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         if window < 2 or window & window - 1 or window > 1 << 14:
@@ -153,6 +155,7 @@ class Requester(wiring.Component):
         self.window = window
         self.data_width = data_width
         self.blocks = blocks
+        self.uc = uc
         self.swaps = swaps
         swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         super().__init__(
@@ -258,6 +261,7 @@ class Requester(wiring.Component):
         # -- What may be done.
         held = turn_hold.held
         what, started = Signal(SendAction), Signal()
+        unreliable = (attributes.type == QpType.UC) & self.uc
         skipped = Signal(BLOCKS_BITS)  # of the message, those that are acknowledged
         steps = Signal(4)
         m.d.comb += [
@@ -275,7 +279,9 @@ class Requester(wiring.Component):
             segment.payload.state.eq(state),
             segment.payload.admission.eq(admission.o),
             segment.payload.path_mtu.eq(attributes.path_mtu),
-            segment.payload.type.eq(attributes.type),
+            segment.payload.connected.eq((attributes.type == QpType.RC) | unreliable),
+            segment.payload.unreliable.eq(unreliable),
+            admission.unreliable.eq(unreliable),
             segment.payload.pd.eq(attributes.pd),
             segment.payload.large.eq(attributes.log_sq_stride[0]),
             update.state.eq(state),

@@ -5,11 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...abi.contexts import QpType
 from ...abi.wqe import SEND_WQE, SendFlag, SendOpcode
 from ...queue.ring import BATCH, word_address
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest
+from ...wire.opcodes import Transport
 from ...wire.opcodes import opcode as wire_opcode
 from ..common.layouts import Outstanding, PayloadSource, ReadTarget, TxDescriptor, TxDescriptorKind
 from ..common.psn import PSN_BITS, psn_next
@@ -41,7 +41,8 @@ Segment = data.StructLayout(
         "state": RequesterContext,
         "admission": Admission,
         "path_mtu": 4,  # as in the QP's context
-        "type": 4,
+        "connected": 1,  # the QP is RC or UC
+        "unreliable": 1,  # it is UC
         "pd": 24,
         "large": 1,  # WQEs of 128 bytes
         "kind": TxDescriptorKind,  # REQUEST: a packet; else only this TX descriptor, and a run that clears the poison
@@ -202,7 +203,7 @@ class Segmenter(wiring.Component):
             head.taken.eq(gather.offset),
             head.path_mtu.eq(job.path_mtu),
             head.large.eq(job.large),
-            head.connected.eq(job.type == QpType.RC),
+            head.connected.eq(job.connected),
             head.admission.eq(job.admission),
             gather.load.eq(self.i.ready),
             gather.start_blocks.eq(Mux(starts_middle, coming.state.blocks, 0)),
@@ -321,11 +322,13 @@ class Segmenter(wiring.Component):
             header.kind.eq(job.kind),
             header.source.eq(Mux(inlined, PayloadSource.INLINE, PayloadSource.MEMORY)),
             header.message_last.eq(last),
-            transport.opcode.eq(place + Mux(head.opcode[1], 0, 6)),
+            transport.opcode.eq(
+                (place + Mux(head.opcode[1], 0, 6))[:5] | Mux(job.unreliable, Transport.UC, Transport.RC)
+            ),
             transport.psn.eq(state.psn),
             transport.dma_length.eq(head.remaining),
             transport.length.eq(Mux(is_packet, head.length, 0)),
-            transport.ack_request.eq(last | asks),
+            transport.ack_request.eq((last | asks) & ~job.unreliable),
             transport.solicited.eq(
                 last & head.flags[SendFlag.SOLICITED.bit_length() - 1] & head.opcode[:2].any() & ~head.one_sided
             ),

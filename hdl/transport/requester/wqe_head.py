@@ -36,7 +36,7 @@ class WqeHead(wiring.Component):
     taken : 31
         Bytes of the message that belong to earlier packets.
     path_mtu, large, connected, admission : 4, 1, 1, ``Admission``
-        ``connected``: the QP is an RC QP.
+        ``connected``: the QP is RC or UC.
     opcode, flags, count : 3, 4, 3
         From START; valid in the cycle after it.
     one_sided, atomic, blocked : 1

@@ -37,6 +37,9 @@ class Acknowledger(wiring.Component):
     completion says it all. From then on the QP gets no answer, and its receive WQEs complete with WR_FLUSH_ERR, each
     once; a RESET token ends that. A run that is POISONED, because an earlier one was refused, fails its QP in silence.
 
+    Of UC nothing is acknowledged. A run that was refused, and whose key came from the wire, costs its message alone: no
+    error and no event, but a receive WQE that was taken for its immediate completes with LOC_ACCESS_ERR.
+
     Completions with an error are always solicited.
 
     A NAK's MSN does not count the message that it refuses.
@@ -149,6 +152,7 @@ class Acknowledger(wiring.Component):
         gone = Signal()  # the QP has failed before
         refused = Signal()  # this run or response fails it
         failed = Signal()  # this job fails it
+        dropped = Signal()  # this run costs its message
         completes = Signal()
         releases = Signal()  # also a token
         speaks = Signal()  # to the queue of answers
@@ -157,8 +161,10 @@ class Acknowledger(wiring.Component):
         pending = Signal(5)
         messages_before = Signal(24)  # the response's own; a response is answered with a NAK or not at all
         m.d.sync += messages_before.eq(answered.msn - 1)
-        is_gone = memory.dead | (~response & (status == AccessStatus.POISONED))
-        is_refused = (status != AccessStatus.OK) & (status != AccessStatus.POISONED)
+        forgiven = ~response & job.unreliable & job.remote & (status != AccessStatus.BUS)
+        is_gone = memory.dead | (~response & ~forgiven & (status == AccessStatus.POISONED))
+        is_refused = (status != AccessStatus.OK) & (status != AccessStatus.POISONED) & ~forgiven
+        is_dropped = (status != AccessStatus.OK) & forgiven & ~memory.dead
         # A response still counts in a QP that a later request has killed; of a past life, or behind a refused one, not.
         is_refused &= Mux(response, memory.pending != 0, ~memory.dead)
         is_failed = ~response & ~memory.dead & (status == AccessStatus.OK) & job.fatal
@@ -174,6 +180,7 @@ class Acknowledger(wiring.Component):
                 gone.eq(is_gone),
                 refused.eq(is_refused),
                 failed.eq(is_failed),
+                dropped.eq(is_dropped),
                 bus.eq(status == AccessStatus.BUS),
             ]
             with m.If(response):
@@ -189,8 +196,10 @@ class Acknowledger(wiring.Component):
                 m.d.sync += [
                     completes.eq(~job.token & ~is_told & (job.complete | (is_refused & job.receive))),
                     releases.eq(job.token | (job.release & ~is_gone)),
-                    speaks.eq(job.token | (~is_gone & (job.acknowledge | job.release | is_refused))),
-                    drops.eq(~job.token & ~flushes & (is_gone | is_refused | is_failed | not_ready)),
+                    speaks.eq(
+                        job.token | (~is_gone & (job.acknowledge | job.release | (is_refused & ~job.unreliable)))
+                    ),
+                    drops.eq(~job.token & ~flushes & (is_gone | is_refused | is_failed | is_dropped | not_ready)),
                     pending.eq(Mux(job.token, 0, memory.pending + (job.release & ~is_gone))),
                 ]
 
@@ -227,7 +236,7 @@ class Acknowledger(wiring.Component):
             m.d.comb += acks.action.eq(AckAction.RELEASE)
         with m.If(gone):
             m.d.comb += [completion.status.eq(WcStatus.WR_FLUSH_ERR), completion.syndrome.eq(Syndrome.FLUSHED)]
-        with m.Elif(refused):
+        with m.Elif(refused | dropped):
             m.d.comb += [
                 completion.status.eq(Mux(job.remote, WcStatus.LOC_ACCESS_ERR, WcStatus.LOC_PROT_ERR)),
                 completion.syndrome.eq(status),

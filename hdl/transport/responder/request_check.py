@@ -1,6 +1,6 @@
 """Whether a request may be executed, and what is answered if not."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,7 +27,7 @@ READS_MAX = 16
 """READs and atomics of a QP that may wait for their answer."""
 
 
-class Verdict(enum.Enum, shape=4):
+class Verdict(enum.Enum, shape=5):
     """What becomes of a packet, or of another turn of the responder."""
 
     EXECUTE = 0
@@ -46,6 +46,8 @@ class Verdict(enum.Enum, shape=4):
     TOKEN = 13  # no packet: a control token
     REPEAT = 14  # old READ or atomic: serve it again
     BUSY = 15  # READ or atomic, for which there is no room among those that wait for their answer; silent
+    LOST = 16  # UC: the rest of a message of which a part was lost; silent
+    UNSERVED = 17  # UC: what RC would answer with a NAK; silent, and the rest of the message is LOST
 
 
 class RequestCheck(wiring.Component):
@@ -54,6 +56,9 @@ class RequestCheck(wiring.Component):
     (Kernel ``rxe_resp.c``, states CHECK_PSN to CHECK_LENGTH; whether the lengths of a WRITE's packets add up, and
     whether a SEND fits its receive WQE, :class:`.recv_placement.RecvPlacement` finds out; whether a READ or an atomic
     can be served, :class:`.read_atomic_check.ReadAtomicCheck`; keys are the access check's.)
+
+    Of UC nothing is answered. What begins a message is taken, whatever its PSN, and what goes on with one, only if
+    nothing is missing between; all else is LOST (IBA 9.8). What cannot be served is dropped with its message.
 
     After an RNR NAK, as after the NAK of a gap, packets ahead are silent: the requester comes back by itself. Only if
     it has come back, and the packet expected is missing again (:class:`.sequence_error_tracker.SequenceErrorTracker`),
@@ -121,7 +126,8 @@ class RequestCheck(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         transport = self.request.transport
-        # The opcode. RC's three transport bits are zero, as the lookup has seen.
+        # The opcode. Its transport is that of the QP, as the lookup has seen, and UC has the first opcodes of RC.
+        unreliable = self.request.unreliable
         served = Signal()
         write = Signal()
         begin = Signal()
@@ -169,6 +175,8 @@ class RequestCheck(wiring.Component):
         # One bit for each question ...
         rejected = Signal()
         dead = Signal()
+        alone = Signal()  # UC
+        lost = Signal()
         behind = Signal()
         expected = Signal()
         nak_sent = Signal()
@@ -188,12 +196,17 @@ class RequestCheck(wiring.Component):
             tracker.state.eq(self.receive.sequence_error),
             self.sequence_error.eq(tracker.next),
         ]
+        follows = transport.psn == self.receive.epsn
+        disagrees = Signal()  # with what has come of the message
         receives = (self.state == QpState.RTR) | (self.state == QpState.RTS) | (self.state == QpState.SQD)
         m.d.sync += [
             rejected.eq(~self.request.accept),
             dead.eq(self.receive.dead | ~receives),
-            behind.eq(distance[23]),
-            expected.eq(transport.psn == self.receive.epsn),
+            alone.eq(unreliable),
+            lost.eq(unreliable & ~begin & (~follows | disagrees)),
+            behind.eq(distance[23] & ~unreliable),
+            expected.eq(follows | unreliable),
+            wrong.eq(disagrees & ~unreliable),
             nak_sent.eq(self.receive.nak_sent),
             known.eq(served),
             self.posted.eq(self.status.producer != self.receive.index),
@@ -204,11 +217,11 @@ class RequestCheck(wiring.Component):
             in_error.eq(self.state == QpState.ERR),
         ]
         with m.If(begin):
-            m.d.sync += wrong.eq(ongoing != Message.NONE)
+            m.d.comb += disagrees.eq(ongoing != Message.NONE)
         with m.Elif(write):
-            m.d.sync += wrong.eq(ongoing != Message.WRITE)
+            m.d.comb += disagrees.eq(ongoing != Message.WRITE)
         with m.Else():
-            m.d.sync += wrong.eq(ongoing != Message.SEND)
+            m.d.comb += disagrees.eq(ongoing != Message.SEND)
         with m.If(~end):
             m.d.sync += misfit.eq(transport.length != mtu)
         with m.Elif(responds):
@@ -223,6 +236,8 @@ class RequestCheck(wiring.Component):
             m.d.comb += self.verdict.eq(Verdict.REJECTED)
         with m.Elif(dead):
             m.d.comb += self.verdict.eq(Verdict.DEAD)
+        with m.Elif(lost):
+            m.d.comb += self.verdict.eq(Verdict.LOST)
         with m.Elif(behind):
             with m.If(known):
                 m.d.comb += self.verdict.eq(Verdict.DUPLICATE)
@@ -234,17 +249,17 @@ class RequestCheck(wiring.Component):
             with m.Else():
                 m.d.comb += self.verdict.eq(Verdict.SEQUENCE)
         with m.Elif(~known | wrong):
-            m.d.comb += self.verdict.eq(Verdict.INVALID)
+            m.d.comb += self.verdict.eq(Mux(alone, Verdict.UNSERVED, Verdict.INVALID))
         with m.Elif(~self.allowed):
-            m.d.comb += self.verdict.eq(Verdict.ACCESS)
+            m.d.comb += self.verdict.eq(Mux(alone, Verdict.UNSERVED, Verdict.ACCESS))
         with m.Elif(needs_wqe & unfetched & ring_error):
             m.d.comb += self.verdict.eq(Verdict.RING)
         with m.Elif(needs_wqe & ~self.posted):
-            m.d.comb += self.verdict.eq(Verdict.NOT_READY)
+            m.d.comb += self.verdict.eq(Mux(alone, Verdict.UNSERVED, Verdict.NOT_READY))
         with m.Elif(needs_wqe & unfetched):
             m.d.comb += self.wait.eq(1)
         with m.Elif(misfit):
-            m.d.comb += self.verdict.eq(Verdict.INVALID)
+            m.d.comb += self.verdict.eq(Mux(alone, Verdict.UNSERVED, Verdict.INVALID))
         with m.Else():
             m.d.comb += self.verdict.eq(Verdict.EXECUTE)
 

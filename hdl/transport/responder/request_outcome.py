@@ -46,6 +46,16 @@ COMPLETIONS = {
     Verdict.FLUSH: (WcStatus.WR_FLUSH_ERR, Syndrome.FLUSHED),
 }
 
+SILENT = (
+    Verdict.REJECTED,
+    Verdict.DEAD,
+    Verdict.STALE,
+    Verdict.AHEAD,
+    Verdict.BUSY,
+    Verdict.LOST,
+    Verdict.UNSERVED,
+)
+
 
 class RequestOutcome(wiring.Component):
     """Composes the job, and the receive state that holds from then on.
@@ -54,6 +64,8 @@ class RequestOutcome(wiring.Component):
     no ACK has the PSN of a READ or an atomic, for which it is no answer, and which Linux takes for complete then, with
     no data: if that is the newest, a duplicate is acknowledged with its own PSN. The MSN counts messages of which the
     last packet was executed. A READ or an atomic is not acknowledged, it is answered: its job releases the response.
+
+    UC answers nothing, and lets no message go on of which something was not executed.
 
     Inputs are sampled while ``update`` is high; outputs belong to the last ones, but for what is said to follow at
     once.
@@ -67,6 +79,8 @@ class RequestOutcome(wiring.Component):
         Of the placement: lengths of a WRITE, a SEND that did not fit.
     invalid, full, stale, mixed : 1
         Of the response check.
+    unreliable : 1
+        It is of UC.
     allowed, responds, write, end, immediate : 1
         What the packet's opcode says. Goes into ``job`` at once, as the next ones do.
     qp, byte_length, credits
@@ -100,6 +114,7 @@ class RequestOutcome(wiring.Component):
     full: In(1)
     stale: In(1)
     mixed: In(1)
+    unreliable: In(1)
     allowed: In(1)
     responds: In(1)
     write: In(1)
@@ -129,16 +144,19 @@ class RequestOutcome(wiring.Component):
 
         # The late objections exclude each other, but that `full` counts last. `is_[verdict]`: all things considered.
         is_ = {verdict: Signal(name=f"is_{verdict.name.lower()}") for verdict in Verdict}
-        late = Signal()
+        late, refused = Signal(), Signal()
+        answers = ~self.unreliable
         old = first[Verdict.DUPLICATE]
         again = Signal()
         m.d.comb += [is_[verdict].eq(first[verdict]) for verdict in Verdict]
         m.d.comb += [
             late.eq(self.misfit | self.invalid),
+            refused.eq(late | self.too_long),
             again.eq(~self.stale & self.allowed),
-            is_[Verdict.EXECUTE].eq(first[Verdict.EXECUTE] & ~(late | self.full | self.too_long)),
-            is_[Verdict.INVALID].eq(first[Verdict.INVALID] | (first[Verdict.EXECUTE] & late)),
-            is_[Verdict.TOO_LONG].eq(first[Verdict.EXECUTE] & self.too_long),
+            is_[Verdict.EXECUTE].eq(first[Verdict.EXECUTE] & ~(refused | self.full)),
+            is_[Verdict.INVALID].eq(first[Verdict.INVALID] | (first[Verdict.EXECUTE] & late & answers)),
+            is_[Verdict.TOO_LONG].eq(first[Verdict.EXECUTE] & self.too_long & answers),
+            is_[Verdict.UNSERVED].eq(first[Verdict.UNSERVED] | (first[Verdict.EXECUTE] & refused & self.unreliable)),
             is_[Verdict.BUSY].eq(first[Verdict.EXECUTE] & self.full & ~self.invalid),
             is_[Verdict.DUPLICATE].eq(old & ~self.responds),
             is_[Verdict.REPEAT].eq(old & self.responds & again),
@@ -159,10 +177,10 @@ class RequestOutcome(wiring.Component):
         consume = Signal()
         m.d.comb += [
             job.acknowledge.eq(
-                any_of(Verdict.DUPLICATE, *NAKS) | (execute & self.transport.ack_request & ~self.responds)
+                (any_of(Verdict.DUPLICATE, *NAKS) | (execute & self.transport.ack_request & ~self.responds)) & answers
             ),
             job.release.eq(is_[Verdict.REPEAT] | (execute & self.responds)),
-            job.silent.eq(any_of(Verdict.REJECTED, Verdict.DEAD, Verdict.STALE, Verdict.AHEAD, Verdict.BUSY)),
+            job.silent.eq(any_of(*SILENT)),
             job.token.eq(is_[Verdict.TOKEN]),
             job.syndrome.eq(choose(NAKS) | Mux(is_[Verdict.NOT_READY], self.rnr_timer, 0)),
             job.fatal.eq(any_of(*EVENTS)),
@@ -171,7 +189,8 @@ class RequestOutcome(wiring.Component):
             job.status.eq(choose({verdict: status for verdict, (status, _) in COMPLETIONS.items()})),
             job.cause.eq(
                 choose(
-                    {Verdict.DEAD: Syndrome.FLUSHED} | {verdict: cause for verdict, (_, cause) in COMPLETIONS.items()}
+                    {Verdict.DEAD: Syndrome.FLUSHED, Verdict.UNSERVED: Syndrome.FLUSHED}
+                    | {verdict: cause for verdict, (_, cause) in COMPLETIONS.items()}
                 )
             ),
             consume.eq(job.complete),
@@ -185,6 +204,8 @@ class RequestOutcome(wiring.Component):
             m.d.comb += job.psn.eq(psn_next(receive.epsn, -1))
         with m.If(is_[Verdict.REPEAT] | (is_[Verdict.DUPLICATE] & receive.asked)):
             m.d.comb += job.psn.eq(self.transport.psn)
+        with m.If(any_of(Verdict.LOST, Verdict.UNSERVED)):
+            m.d.comb += [fresh.epsn.eq(self.after), fresh.message.eq(Message.NONE)]
         with m.If(execute):
             m.d.comb += [
                 fresh.epsn.eq(self.after),
@@ -234,5 +255,6 @@ class RequestOutcome(wiring.Component):
             self.job.immediate.eq(self.transport.immediate),
             self.job.byte_length.eq(self.byte_length),
             self.job.remote.eq(self.write),
+            self.job.unreliable.eq(self.unreliable),
         ]
         return m

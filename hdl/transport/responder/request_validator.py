@@ -149,7 +149,7 @@ class RequestValidator(wiring.Component):
             read_atomic.receive.eq(state),
             read_atomic.served.eq(self.served),
             read_atomic.room.eq(self.room),
-            self.count_drop_sequence.eq(is_(Verdict.SEQUENCE) | is_(Verdict.AHEAD)),
+            self.count_drop_sequence.eq(is_(Verdict.SEQUENCE) | is_(Verdict.AHEAD) | is_(Verdict.LOST)),
             self.count_drop_duplicate.eq(is_(Verdict.DUPLICATE) | is_(Verdict.STALE)),
         ]
 
@@ -174,6 +174,7 @@ class RequestValidator(wiring.Component):
             outcome.full.eq(read_atomic.full),
             outcome.stale.eq(read_atomic.stale),
             outcome.mixed.eq(read_atomic.mixed),
+            outcome.unreliable.eq(self.request.unreliable),
             outcome.allowed.eq(check.allowed),
             outcome.responds.eq(check.responds),
             outcome.write.eq(check.write),

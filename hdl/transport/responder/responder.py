@@ -204,6 +204,7 @@ class Responder(wiring.Component):
         packet = placement.i.payload
         m.d.comb += [
             packet.clear.eq(work == Work.CONTROL),
+            packet.unreliable.eq(request.unreliable & validator.execute),
             packet.begin.eq(validator.begin),
             packet.end.eq(validator.end),
             packet.length.eq(Mux(work == Work.PACKET, transport.length, 0)),

@@ -10,9 +10,9 @@ from ...memory.mtt import Verdict
 from ...stream.arbiter import pick
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AttributeWrite
-from ...wire.opcodes import opcode
+from ...wire.opcodes import Transport, opcode
 from ...wire.packet_header import TransmitHeader
-from ..common.layouts import Ack, Answered, Failure, PayloadSource, TxDescriptor, TxDescriptorKind
+from ..common.layouts import Ack, Answered, Departed, Failure, PayloadSource, TxDescriptor, TxDescriptorKind
 from .path_fetch import PathFetch
 
 __all__ = ["Transmitter"]
@@ -31,7 +31,7 @@ class Transmitter(wiring.Component):
 
     *Cycles*: 8 a packet, because its path is read when the one before has left (:class:`.path_fetch.PathFetch`); from
     its coming to ``header`` 7, and from all else there 1. A packet's header waits until the payload of the one before
-    has gone, and what is to be said about that (``failed``, ``answered``) is taken. Nothing is buffered.
+    has gone, and what is to be said about that (``failed``, ``departed``, ``answered``) is taken. Nothing is buffered.
 
     *Errors*: a request's verdict other than OK is a LOC_PROT_ERR with the verdict as its syndrome, on ``failed``;
     except POISONED, whose cause has been told. A response's verdict goes to ``answered``. Payload that ends in error is
@@ -65,6 +65,8 @@ class Transmitter(wiring.Component):
     o : stream of ``PacketBeat``
         A packet for each header whose ``length`` is not 0, after it.
     failed : stream of ``Failure``
+    departed : stream of ``Departed``
+        Of UC requests, the last packet of a message has left, and its payload.
     answered : stream of ``Answered``
         Also says OK without ``last`` when a token of the READ/atomic responder has arrived here: there, and only there,
         it ends what is said about the QP's past.
@@ -99,6 +101,7 @@ class Transmitter(wiring.Component):
                 "header": Out(stream.Signature(TransmitHeader)),
                 "o": Out(stream.Signature(beat)),
                 "failed": Out(stream.Signature(Failure)),
+                "departed": Out(stream.Signature(Departed)),
                 "answered": Out(stream.Signature(Answered)),
                 "token_done": Out(1),
                 "request_done": Out(1),
@@ -151,12 +154,18 @@ class Transmitter(wiring.Component):
 
         # -- What the packet is, a cycle after it has come: nothing decides on it before the second.
         is_request, is_response, has_payload = Signal(), Signal(), Signal()
+        ends = Signal()  # a message that nobody acknowledges
         coming = Signal(2)  # the stream of its payload
         fine, bad = Signal(), Signal()  # the verdict is there
         m.d.sync += [
             is_request.eq(packet.kind == TxDescriptorKind.REQUEST),
             is_response.eq(packet.kind == TxDescriptorKind.RESPONSE),
             has_payload.eq(packet.transport.length != 0),
+            ends.eq(
+                (packet.kind == TxDescriptorKind.REQUEST)
+                & packet.message_last
+                & (packet.transport.opcode[5:] == Transport.UC >> 5)
+            ),
             coming.eq(packet.source),
             fine.eq(self.verdict.valid & (self.verdict.payload.status == AccessStatus.OK)),
             bad.eq(self.verdict.valid & (self.verdict.payload.status != AccessStatus.OK)),
@@ -181,10 +190,12 @@ class Transmitter(wiring.Component):
 
         # -- Whom the payload belongs to, and what is said about it.
         idle, leave = Signal(), Signal()
-        of_response, broken = Signal(), Signal()
+        of_response, broken, departs = Signal(), Signal(), Signal()
         failure, answer = self.failed.payload, self.answered.payload
         m.d.comb += [
-            idle.eq(~(moving | dropping | self.failed.valid | self.answered.valid)),
+            idle.eq(~(moving | dropping | self.failed.valid | self.departed.valid | self.answered.valid)),
+            self.departed.payload.qp.eq(answer.qp),
+            self.departed.payload.psn.eq(answer.psn),
             failure.qp.eq(answer.qp),
             failure.status.eq(Mux(broken, WcStatus.GENERAL_ERR, WcStatus.LOC_PROT_ERR)),
             failure.syndrome.eq(answer.status),
@@ -198,9 +209,10 @@ class Transmitter(wiring.Component):
                 answer.msn.eq(packet.transport.msn),
                 answer.last.eq(packet.message_last & is_response),
                 of_response.eq(is_response),
+                departs.eq(ends),
                 broken.eq(0),
             ]
-        for port in (self.failed, self.answered):
+        for port in (self.failed, self.departed, self.answered):
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
         with m.If(over):
@@ -213,7 +225,7 @@ class Transmitter(wiring.Component):
                     broken.eq(1),
                 ]
             with m.Elif(moving):
-                m.d.sync += self.answered.valid.eq(of_response & answer.last)
+                m.d.sync += [self.answered.valid.eq(of_response & answer.last), self.departed.valid.eq(departs)]
 
         # -- Who goes next.
         present, sends = Signal(), Signal()
@@ -241,6 +253,7 @@ class Transmitter(wiring.Component):
                             source.eq(coming),
                             behind.eq(MEMORY),
                             self.answered.valid.eq(is_response & packet.message_last & ~has_payload),
+                            self.departed.valid.eq(ends & ~has_payload),
                         ]
                 with m.Elif(known & idle & (bad | (fine & ~is_request & ~is_response))):
                     is_token = packet.kind == TxDescriptorKind.RESPONSE_TOKEN

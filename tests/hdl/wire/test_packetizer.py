@@ -1,5 +1,7 @@
 """The packetizer against scapy."""
 
+import itertools
+
 import pytest
 from amaranth.back import rtlil
 from hypothesis import example, given, settings
@@ -21,7 +23,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from streams import make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.wire.headers import HEADERS
-from verbena.hdl.wire.opcodes import OPCODES, SUPPORTED, opcode
+from verbena.hdl.wire.opcodes import OPCODES, SUPPORTED, UNRELIABLE, opcode
 from verbena.hdl.wire.packet_header import TransportHeader
 from verbena.hdl.wire.packetizer import Packetizer
 
@@ -247,7 +249,7 @@ def test_captures():
     """What rxe sent, rebuilt from the fields that scapy reads: the same frame but for the IP identification."""
     rng = make_rng()
     groups, seen = {}, set()
-    for file, _, packet in captured_frames("rc_*.pcap"):
+    for file, _, packet in itertools.chain(captured_frames("rc_*.pcap"), captured_frames("uc_*.pcap")):
         code = packet[BTH].opcode
         if code in SUPPORTED and (len(packet) < 400 or code not in seen):
             groups.setdefault((packet[Ether].src, packet[IP].src), []).append((file, packet))
@@ -272,8 +274,14 @@ def test_captures():
             del packet[IP].chksum
             packet[BTH].icrc = None
             assert frame == bytes(packet), file
-    # The captures hold no long message with immediate data.
-    assert seen == SUPPORTED - {opcode("RC_SEND_LAST_WITH_IMMEDIATE"), opcode("RC_RDMA_WRITE_LAST_WITH_IMMEDIATE")}
+    # The captures hold no long message with immediate data, and of UC long ones only.
+    long = {
+        opcode(f"{transport}_{name}_WITH_IMMEDIATE")
+        for transport in ("RC", "UC")
+        for name in ("SEND_LAST", "RDMA_WRITE_LAST")
+    }
+    short = {code for code in UNRELIABLE if OPCODES[code].first and OPCODES[code].last}
+    assert seen == SUPPORTED - long - short
 
 
 @pytest.mark.parametrize("width", [64, 256])

@@ -40,6 +40,7 @@ def packets_of(rng, response, count):
                 "quiet": rng.randrange(2),
                 "discard": rng.randrange(2),
                 "clear": rng.randrange(2),
+                "fresh": rng.randrange(2),
                 "tag": response,
                 "last": k == size - 1,
             }
