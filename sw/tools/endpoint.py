@@ -86,12 +86,14 @@ def chain(requests):
 
 
 class Endpoint:
-    """A PD, a region of ``size`` bytes, a CQ, and ``qps`` RC queue pairs in INIT; closed as a context manager.
+    """A PD, a region of ``size`` bytes, a CQ, and ``qps`` queue pairs in INIT; closed as a context manager.
 
     Parameters
     ----------
     context : Context
     size, qps : int
+    qp_type : ibv_qp_type
+        RC or UC.
     send_depth, recv_depth : int
         Requests that can be posted on each queue pair.
     inline : int
@@ -118,6 +120,7 @@ class Endpoint:
         size,
         *,
         qps=1,
+        qp_type=ibv_qp_type.IBV_QPT_RC,
         send_depth=1,
         recv_depth=1,
         inline=0,
@@ -145,7 +148,7 @@ class Endpoint:
             pd = stack.enter_context(PD(context))
             self.mr = MR(pd, size, access)
             cap = QPCap(send_depth, recv_depth, 1, 1, inline)
-            init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=self._cq, rcq=self._cq, cap=cap, sq_sig_all=0)
+            init = QPInitAttr(qp_type, scq=self._cq, rcq=self._cq, cap=cap, sq_sig_all=0)
             attr = QPAttr(port_num=PORT)
             attr.qp_access_flags = access
             self.qps = [QP(pd, init, attr) for _ in range(qps)]

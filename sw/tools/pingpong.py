@@ -1,4 +1,4 @@
-"""``ibv_rc_pingpong``: two ends send a message to and fro.
+"""``ibv_rc_pingpong`` and ``ibv_uc_pingpong``: two ends send a message to and fro.
 
 ``python -m verbena.sw.tools.pingpong [options] [host]`` is a server, or with a host the client of one; its peer may be
 rdma-core's program on any machine. With ``--peer`` both ends run here, on two devices of one wire.
@@ -8,6 +8,7 @@ import contextlib
 import sys
 from dataclasses import dataclass
 
+from ..verbs.libibverbs_enums import ibv_qp_type
 from ..verbs.limits import MAX_QP_WR
 from ..verbs.pyverbs_error import PyverbsError
 from .command import Parser, command_line, plain, port_number
@@ -21,7 +22,7 @@ from .perftest.progress import Progress, unheard
 from .ping import Outcome, Ping
 from .session import ToolError, run
 
-__all__ = ["Options", "Outcome", "client", "main", "play", "server"]
+__all__ = ["Options", "Outcome", "client", "main", "play", "server", "uc"]
 
 PORT = 18515
 SILENCE = 120.0
@@ -41,6 +42,7 @@ class Options:
     patience: float | None = None
     service_level: int = 0
     events: bool = False
+    qp_type: ibv_qp_type = ibv_qp_type.IBV_QPT_RC
 
     def validate(self):
         """:class:`.ToolError` if there can be no such test."""
@@ -74,6 +76,7 @@ def play(context, options, channel, *, server, tell=print, progress=False):
     end = Endpoint(
         context,
         max(1, options.size),
+        qp_type=options.qp_type,
         recv_depth=depth,
         gid_index=options.gid_index,
         patience=options.patience,
@@ -132,8 +135,11 @@ def client(context, options, host, port=PORT, **arguments):
     return (yield from play(context, options, channel, server=False, **arguments))
 
 
-def _parser():
-    parser = Parser(prog="verbena-rc-pingpong", description=__doc__.splitlines()[0])
+def _parser(qp_type):
+    name = qp_type.name[-2:].lower()
+    parser = Parser(
+        prog=f"verbena-{name}-pingpong", description=f"``ibv_{name}_pingpong``: two ends send a message to and fro."
+    )
     parser.add_argument("host", nargs="?", help="the server's address; without it this is the server")
     parser.add_argument("-p", "--port", type=port_number, default=PORT, help="TCP port of the server (%(default)s)")
     parser.add_argument("-d", "--ib-dev", metavar="DEVICE", help="default: the first")
@@ -153,8 +159,19 @@ def _parser():
 
 
 @command_line
+def uc(argv=None):
+    """Command line of ``ibv_uc_pingpong``: a message that is lost ends it, as nobody sends it again."""
+    return _main(argv, ibv_qp_type.IBV_QPT_UC)
+
+
+@command_line
 def main(argv=None):
-    args = _parser().parse_intermixed_args(argv)
+    """Command line of ``ibv_rc_pingpong``."""
+    return _main(argv, ibv_qp_type.IBV_QPT_RC)
+
+
+def _main(argv, qp_type):
+    args = _parser(qp_type).parse_intermixed_args(argv)
     options = Options(
         args.size,
         args.mtu,
@@ -165,6 +182,7 @@ def main(argv=None):
         args.patience,
         service_level=args.sl,
         events=args.events,
+        qp_type=qp_type,
     )
     try:
         options.validate()

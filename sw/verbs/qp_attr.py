@@ -46,6 +46,11 @@ SEND_OPS = (
 )
 """Operations that an extended QP has."""
 
+RELIABLE_OPS = (
+    OPS.IBV_QP_EX_WITH_RDMA_READ | OPS.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | OPS.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+)
+"""Of these, what one of UC has not."""
+
 
 class QPCap(PyverbsObject):
     """Capacities: asked for at creation; :meth:`.qp.QP.query` tells what there is."""
@@ -142,7 +147,7 @@ class QPInitAttrEx(QPInitAttr):
 
 
 def check_init_attr_ex(failed, context, attr):
-    """Refuses a :class:`QPInitAttrEx` that no RC engine of ``context`` can take: EINVAL, EOPNOTSUPP for what there is
+    """Refuses a :class:`QPInitAttrEx` that no engine of ``context`` can take: EINVAL, EOPNOTSUPP for what there is
     elsewhere.
     """
     mask = int(attr.comp_mask)
@@ -154,7 +159,8 @@ def check_init_attr_ex(failed, context, attr):
         refuse(f"{failed}: {flags_of(GIVEN, absent)}", errno.EOPNOTSUPP)
     if mask & GIVEN.IBV_QP_INIT_ATTR_CREATE_FLAGS and attr.create_flags:
         refuse(f"{failed}: create_flags {flags_of(ibv_qp_create_flags, attr.create_flags)}", errno.EOPNOTSUPP)
-    if mask & GIVEN.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS and (absent := attr.send_ops_flags & ~SEND_OPS):
+    served = SEND_OPS & ~RELIABLE_OPS if attr.qp_type == ibv_qp_type.IBV_QPT_UC else SEND_OPS
+    if mask & GIVEN.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS and (absent := attr.send_ops_flags & ~served):
         refuse(f"{failed}: send_ops_flags {flags_of(ibv_qp_create_send_ops_flags, absent)}", errno.EOPNOTSUPP)
     if not mask & GIVEN.IBV_QP_INIT_ATTR_PD or getattr(attr.pd, "context", None) is not context:
         refuse(f"{failed}: it needs a PD of its context", errno.EINVAL)

@@ -13,13 +13,13 @@ from verbena.sw import host_memory
 
 __all__ = ["FakeDevice", "Memory"]
 
-MAGIC, VERSION = 0x56524231, 4
+MAGIC, VERSION = 0x56524231, 5
 QPS, CQS = 8, 4
 QPC_BYTES = 4096
 """Of a QP's record: 64 messages may be under way."""
 
 COMMAND, COMMAND_STATUS, CLOCK = 0x10, 0x14, 0x1C
-MAC_LOW, MAC_HIGH, IP = 0x20, 0x24, 0x28
+MAC_LOW, MAC_HIGH, IP, TRANSPORTS = 0x20, 0x24, 0x28, 0x2C
 MPT_LOW, MPT_HIGH, MPT_LOG_SIZE = 0x30, 0x34, 0x38
 EQ_LOW, EQ_HIGH, EQ_LOG_SIZE, EQ_CONSUMER = 0x40, 0x44, 0x48, 0x4C
 OWNER, BUS_TIMEOUT = 0x64, 0x68
@@ -104,6 +104,7 @@ class FakeDevice:
         ip=0x0A0000A1,
         push=False,
         atomics=True,
+        uc=True,
         reach=64,
         log_responses=6,
         table=False,
@@ -125,6 +126,7 @@ class FakeDevice:
             | log_responses << 20
             | reach << 24,
             CLOCK: 1234,
+            TRANSPORTS: 1 << 2 | uc << 3,
         }
         self.table = table
         self.random = InOrder(1)

@@ -74,11 +74,16 @@ def test_bring_up(fake, adapter):
     assert (adapter.control.max_qp, adapter.max_cq, adapter.control.data_bytes, adapter.control.window) == (8, 4, 8, 64)
 
 
+def test_types_of_queue_pairs():
+    assert Adapter(FakeDevice()).control.qp_types == {2, 3}
+    assert Adapter(FakeDevice(uc=False)).control.qp_types == {2}
+
+
 def test_something_else_is_not_brought_up(fake):
     fake.registers[0] = 0xFFFFFFFF
     assert "no Verbena engine: magic 0xffffffff" in refused(errno.ENODEV, Adapter, fake)
     fake.registers[0], fake.registers[4] = 0x56524231, 3
-    assert "interface 3, the driver 4" in refused(errno.ENODEV, Adapter, fake)
+    assert "interface 3, the driver 5" in refused(errno.ENODEV, Adapter, fake)
     assert fake.writes == []
 
 

@@ -18,7 +18,7 @@ from ..exchange.channel import Listener
 from ..session import ToolError, run
 from . import report
 from .kinds import KINDS
-from .options import Options
+from .options import CONNECTIONS, Options
 from .play import PORT, client, server
 from .progress import Progress
 
@@ -47,7 +47,7 @@ def _parser(test):
     parser.add_argument("-m", "--mtu", type=int, help="path MTU, 256 to 4096 bytes (the port's)")
     parser.add_argument("-b", "--bidirectional", action="store_true", help="both sides send")
     parser.add_argument("-a", "--all", dest="all_sizes", action="store_true", help="2, 4, ... 2^23 bytes")
-    parser.add_argument("-c", "--connection", choices=("RC",), default="RC", help="there is only RC")
+    parser.add_argument("-c", "--connection", choices=CONNECTIONS, default="RC", help="%(choices)s (%(default)s)")
     parser.add_argument("-e", "--events", action="store_true", help="sleep until an event tells of completions")
     parser.add_argument("-i", "--ib-port", type=int, choices=(1,), default=1, help="there is only port 1")
     parser.add_argument(
@@ -88,7 +88,7 @@ def main(argv=None, *, test=None):
     args = vars(_parser(test).parse_intermixed_args(argv))
     kind, host, port = KINDS[args.pop("test", test)], args.pop("host"), args.pop("port")
     device, peer = args.pop("ib_dev"), args.pop("peer")
-    for taken in ("connection", "ib_port", "CPU_freq"):
+    for taken in ("ib_port", "CPU_freq"):
         del args[taken]
     wanted, file = args.pop("out_json"), args.pop("out_json_file")
     options = Options(compare_and_swap=args.pop("atomic_type") != ATOMICS[0], **args)
@@ -136,7 +136,7 @@ def _save(path, context, kind, options, outcome):
         "test": report.title(kind, options),
         "Device": context.name,
         "Number_of_qps": options.qps,
-        "Connection_type": "RC",
+        "Connection_type": options.connection,
         "TX_depth": options.tx_depth,
         "CQ_Moderation": options.cq_mod,
         "GID_index": options.gid_index,

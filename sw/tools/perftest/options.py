@@ -3,12 +3,16 @@
 import math
 from dataclasses import dataclass, replace
 
+from ...verbs.libibverbs_enums import ibv_qp_type
 from ...verbs.limits import MAX_INLINE, MAX_QP_WR, MAX_RD_ATOMIC
 from ..endpoint import mtu_of
 from ..session import ToolError
 from .kinds import Verb
 
-__all__ = ["MIN_ITERATIONS", "Options"]
+__all__ = ["CONNECTIONS", "MIN_ITERATIONS", "Options"]
+
+CONNECTIONS = {"RC": ibv_qp_type.IBV_QPT_RC, "UC": ibv_qp_type.IBV_QPT_UC}
+"""Types of queue pairs by perftest's names."""
 
 MIN_ITERATIONS = 5
 LARGE = 8192
@@ -28,17 +32,19 @@ class Options:
     """Both sides must be told the same ``size``, ``iterations``, ``qps`` and ``bidirectional``. Where None stands, the
     kind of test decides (:meth:`resolved`).
 
-    ``mtu`` is in bytes, None for the port's; ``outstanding`` are the READs and atomics under way; with
-    ``compare_and_swap`` atomics are that and not fetch-and-add; ``patience`` are seconds in which the peer may be
-    silent, None for ever. ``post_list`` messages are posted at a time. With ``duration`` messages go for so many
-    seconds of the device's time, instead of ``iterations``. ``all_sizes`` repeats the test with 2, 4, … 2^23 bytes.
-    With ``events`` an event tells of completions. ``peak`` says whether the peak is looked for. Of a latency test,
-    ``histogram`` tells each time, sorted, ``unsorted`` as they came, ``cycles`` everything in the device's cycles.
+    ``connection`` is one of :data:`CONNECTIONS`; ``mtu`` is in bytes, None for the port's; ``outstanding`` are the
+    READs and atomics under way; with ``compare_and_swap`` atomics are that and not fetch-and-add; ``patience`` are
+    seconds in which the peer may be silent, None for ever. ``post_list`` messages are posted at a time. With
+    ``duration`` messages go for so many seconds of the device's time, instead of ``iterations``. ``all_sizes`` repeats
+    the test with 2, 4, … 2^23 bytes. With ``events`` an event tells of completions. ``peak`` says whether the peak is
+    looked for. Of a latency test, ``histogram`` tells each time, sorted, ``unsorted`` as they came, ``cycles``
+    everything in the device's cycles.
     """
 
     size: int | None = None
     iterations: int | None = None
     qps: int = 1
+    connection: str = "RC"
     mtu: int | None = None
     bidirectional: bool = False
     tx_depth: int | None = None
@@ -124,6 +130,10 @@ class Options:
     def _check(self, kind):
         if self.mtu is not None:
             mtu_of(self.mtu)
+        if self.connection not in CONNECTIONS:
+            raise ToolError(f"connection must be {' or '.join(CONNECTIONS)}, not {self.connection!r}")
+        if self.connection != "RC" and kind.verb not in (Verb.SEND, Verb.WRITE):
+            raise ToolError(f"{self.connection} has neither READ nor atomics")
         if kind.latency and self.qps != 1:
             raise ToolError("only bandwidth tests use several queue pairs")
         if kind.latency and self.bidirectional:

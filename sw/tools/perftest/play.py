@@ -15,6 +15,7 @@ from .bandwidth import Receiver, Sender, receiving, transfer
 from .kinds import Verb
 from .latency import Latency, ask, post_receives, send_and_receive, write_and_watch
 from .messages import CACHE_LINE, CYCLE_BUFFER, Layout, Messages
+from .options import CONNECTIONS
 from .progress import begin
 
 __all__ = ["PORT", "client", "play", "server"]
@@ -218,6 +219,7 @@ def _endpoint(context, kind, options, layout, channel, *, server, rng):
         context,
         layout.size,
         qps=options.qps,
+        qp_type=CONNECTIONS[options.connection],
         send_depth=options.tx_depth if sends else 1,
         recv_depth=options.rx_depth if receives else 1,
         inline=options.inline,

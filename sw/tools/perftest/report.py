@@ -27,7 +27,7 @@ def header(kind, options, device, mtu, *, server, times=None):
     yield f"                    {title(kind, options)}"
     yield f" Dual-port       : OFF\t\tDevice         : {device}"
     yield f" Number of qps   : {options.qps}\t\tTransport type : IB"
-    yield " Connection type : RC\t\tUsing SRQ      : OFF"
+    yield f" Connection type : {options.connection}\t\tUsing SRQ      : OFF"
     if not server or options.bidirectional:
         yield f" TX depth        : {options.tx_depth}"
     if kind.verb is Verb.SEND and (server or options.bidirectional):

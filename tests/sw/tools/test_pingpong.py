@@ -11,6 +11,7 @@ from verbena.sw.tools.exchange.channel import Channel
 from verbena.sw.tools.perftest import progress
 from verbena.sw.tools.pingpong import Options, main, play
 from verbena.sw.tools.session import ToolError, run
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
 
 @pytest.fixture
@@ -39,6 +40,7 @@ def both(contexts, options, servers=None):
         Options(size=1, iterations=25, rx_depth=2, mtu=256, check=True),
         Options(size=4096, iterations=3, rx_depth=1, mtu=4096, check=True),
         Options(size=300, iterations=7, rx_depth=3, check=True, events=True, service_level=3),
+        Options(size=3000, iterations=7, rx_depth=3, check=True, qp_type=ibv_qp_type.IBV_QPT_UC),
     ],
 )
 def test_messages_go_to_and_fro(contexts, options):

@@ -108,7 +108,6 @@ def test_capacities_are_those_that_exist(make_qp, pd, cq):
     ("init", "code"),
     [
         ({"qp_type": ibv_qp_type.IBV_QPT_UD}, errno.EOPNOTSUPP),
-        ({"qp_type": ibv_qp_type.IBV_QPT_UC}, errno.EOPNOTSUPP),
         ({"qp_type": ibv_qp_type.IBV_QPT_XRC_SEND}, errno.EOPNOTSUPP),
         ({"qp_type": 77}, errno.EINVAL),
         ({"srq": object()}, errno.EOPNOTSUPP),
@@ -130,6 +129,32 @@ def test_creation_refused(pd, cq, init, code):
         name, value = next(item for item in vars(init["cap"]).items() if item[1] not in (0, 1, 10))
         assert f"{name} must be 0 to " in text
         assert f", not {value}" in text
+
+
+def test_a_type_that_the_device_has_not(device, pd, cq):
+    """It says so in its register `transports`."""
+    init = QPInitAttr(ibv_qp_type.IBV_QPT_UC, scq=cq, rcq=cq)
+    with QP(pd, init) as qp:
+        assert qp.query()[1].qp_type == ibv_qp_type.IBV_QPT_UC
+        assert device.commands[-2][3][0] >> 4 & 15 == 3
+        assert repr(qp) == f"<QP {qp.qp_num:#x}, UC, Reset>"
+    pd.context._adapter.control.qp_types = frozenset({2})
+    refused(errno.EOPNOTSUPP, QP, pd, init)
+
+
+def test_a_connection_of_uc(device, pd, cq):
+    """Only its attributes are taken, and none of them makes a timer run."""
+    qp = QP(pd, QPInitAttr(ibv_qp_type.IBV_QPT_UC, scq=cq, rcq=cq))
+    qp.to_rts(full_attr())
+    words = device.qps[qp.qp_num]
+    assert (words[0] & 15, words[0] >> 4 & 15) == (3, 3)
+    assert words[0] >> 16 == 0  # min_rnr_timer, timeout, retry_count, rnr_retry
+    assert words[15] == 0  # READs and atomics
+    attr = full_attr()
+    for bit in (M.IBV_QP_TIMEOUT, M.IBV_QP_RETRY_CNT, M.IBV_QP_MIN_RNR_TIMER, M.IBV_QP_MAX_QP_RD_ATOMIC):
+        assert "do not belong" in refused(errno.EINVAL, qp.modify, attr, bit)
+    read = SendWR(1, 4, 1, sg=[SGE(0, 8, 0)])
+    assert "IBV_WR_RDMA_READ" in refused(errno.EINVAL, qp.post_send, read)
 
 
 def test_creation_with_foreign_cqs(device, pd, cq):

@@ -86,6 +86,7 @@ def test_a_context_makes_it_of_what_the_mask_names(device, context, pd, cq):
         ({"comp_mask": WITH | e.IBV_QP_INIT_ATTR_RX_HASH}, errno.EOPNOTSUPP, "IBV_QP_INIT_ATTR_RX_HASH"),
         ({"comp_mask": WITH | 4, "create_flags": 2}, errno.EOPNOTSUPP, "IBV_QP_CREATE_BLOCK_SELF_MCAST_LB"),
         ({"send_ops_flags": 1 | 1 << 9}, errno.EOPNOTSUPP, "IBV_QP_EX_WITH_SEND_WITH_INV"),
+        ({"send_ops_flags": 1 | 1 << 4, "qp_type": e.IBV_QPT_UC}, errno.EOPNOTSUPP, "IBV_QP_EX_WITH_RDMA_READ"),
         ({"send_ops_flags": 1 << 40}, errno.EOPNOTSUPP, "0x10000000000"),
         ({"qp_type": e.IBV_QPT_UD}, errno.EOPNOTSUPP, "type"),
         ({"cap": QPCap(max_send_wr=1 << 20)}, errno.EINVAL, "max_send_wr"),

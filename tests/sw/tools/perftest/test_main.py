@@ -78,6 +78,15 @@ def test_options_that_mean_nothing_are_taken(capsys):
     assert lines[-2].split()[:3] == ["64", "5", "0.00"]
 
 
+@pytest.mark.parametrize("test", ["write_bw", "send_bw", "write_lat", "send_lat"])
+def test_unreliable_connections(capsys, test):
+    assert main(["-c", "UC", "-n", "20", "-s", "3000", *BOTH], test=test) == 0
+    lines = mine(capsys)
+    assert any(line.startswith(" Connection type : UC") for line in lines)
+    row = [line for line in lines if line[1:2].isdigit()][-1].split()
+    assert row[:2] == ["3000", "20"]
+
+
 @pytest.mark.parametrize("test", ["write_bw", "send_bw", "read_bw", "write_lat", "send_lat", "read_lat"])
 def test_all_sizes(capsys, monkeypatch, test):
     monkeypatch.setattr(options, "LARGEST", 16)
