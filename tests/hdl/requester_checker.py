@@ -10,10 +10,10 @@ from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
 __all__ = ["Checker", "random_wqe"]
 
 
-def random_wqe(rng, stride, mtu):
+def random_wqe(rng, stride, mtu, unreliable=False):
     entries = (stride - 32) // 16
     wqe = Wqe(
-        opcode=rng.choice([*list(SendOpcode)[:4], *ONE_SIDED, SendOpcode.RDMA_READ]),
+        opcode=rng.choice([*list(SendOpcode)[:4], *([] if unreliable else [*ONE_SIDED, SendOpcode.RDMA_READ])]),
         flags=rng.choice([0, 0, 0, SendFlag.FENCE, SendFlag.SIGNALED]),
         immediate=rng.randrange(1 << 32),
         remote_address=rng.randrange(1 << 64),
@@ -32,9 +32,9 @@ def random_wqe(rng, stride, mtu):
 
 
 class Checker:
-    """Compares what a world's requester emits, as it comes, with what its rings hold."""
+    """Compares what a world's requester emits, as it comes, with what its rings hold. ``unreliable``: QPs of UC."""
 
-    def __init__(self, world, rings, mtu, first_psn, stride, depth):
+    def __init__(self, world, rings, mtu, first_psn, stride, depth, unreliable=()):
         self.world, self.rings, self.mtu, self.stride, self.depth = world, rings, mtu, stride, depth
         self.wanted = defaultdict(dict)  # for each QP, the packet that may leave with a PSN
         self.last_psns, self.firsts = {}, {}
@@ -43,7 +43,7 @@ class Checker:
             for index, wqe in enumerate(ring):
                 self.firsts[qp, index] = psn
                 for skip in range(psns_of(wqe, mtu[qp])):
-                    packet = resend_of(wqe, mtu[qp], psn, skip)[0]
+                    packet = resend_of(wqe, mtu[qp], psn, skip, unreliable=qp in unreliable)[0]
                     self.wanted[qp][packet["psn"]] = packet | {"wqe_index": index}
                 psn = (psn + psns_of(wqe, mtu[qp])) % PSNS
                 self.last_psns[qp, index] = (psn - 1) % PSNS

@@ -103,9 +103,11 @@ def request_of(wqe, mtu, psn, skip):
     return packet | {"length": 16, "data": struct.pack(">QQ", first, second)}
 
 
-def resend_of(wqe, mtu, psn, skip):
+def resend_of(wqe, mtu, psn, skip, *, unreliable=False):
     """Packets of a message, of whose PSNs the first ``skip`` are acknowledged already."""
-    return [request_of(wqe, mtu, psn, skip)] if wqe.opcode in ONE_SIDED else packets_of(wqe, mtu, psn)[skip:]
+    if wqe.opcode in ONE_SIDED:
+        return [request_of(wqe, mtu, psn, skip)]
+    return packets_of(wqe, mtu, psn, unreliable=unreliable)[skip:]
 
 
 def target_of(wqe, psn, index, large):
@@ -125,10 +127,12 @@ def target_of(wqe, psn, index, large):
     }
 
 
-def packets_of(wqe, mtu, psn):
-    """Packets of one message: dictionaries of header fields; ``pieces`` as of :func:`gather`, ``data`` if inline."""
+def packets_of(wqe, mtu, psn, *, unreliable=False):
+    """Packets of one message: dictionaries of header fields; ``pieces`` as of :func:`gather`, ``data`` if inline.
+    ``unreliable``: of UC, where nothing is to be acknowledged, and there are no READs and atomics."""
     if wqe.opcode in ONE_SIDED:
         return [request_of(wqe, mtu, psn, 0)]
+    transport = "UC" if unreliable else "RC"
     length = wqe.true_length
     count = max(1, -(-length // mtu))
     has_immediate = wqe.opcode in (SendOpcode.SEND_WITH_IMM, SendOpcode.RDMA_WRITE_WITH_IMM)
@@ -141,12 +145,12 @@ def packets_of(wqe, mtu, psn):
         here = (psn + number) % (1 << 24)
         solicits = bool(wqe.flags & SendFlag.SOLICITED) and wqe.opcode != SendOpcode.RDMA_WRITE
         packet = {
-            "opcode": wire_opcode(f"RC_{NAMES[wqe.opcode]}_{position}{suffix}"),
+            "opcode": wire_opcode(f"{transport}_{NAMES[wqe.opcode]}_{position}{suffix}"),
             "psn": here,
             "last_psn": here,
             "length": end - start,
             "solicited": int(last and solicits),
-            "ack_request": int(last or (here + 1) % min(8, 8192 // mtu) == 0),
+            "ack_request": int(not unreliable and (last or (here + 1) % min(8, 8192 // mtu) == 0)),
             "message_last": int(last),
             "pieces": [] if wqe.data is not None else gather(wqe.sges, start, end),
             "data": wqe.data,

@@ -8,7 +8,7 @@ from conflict_ram import tear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from requester_world import QPS, World
-from send_queue import Wqe, packets_of, psns_of
+from send_queue import ONE_SIDED, Wqe, packets_of, psns_of
 from streams import make_rng
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState, QpType
@@ -84,12 +84,13 @@ def random_wqe(rng, stride, mtu):
 
 @pytest.mark.parametrize(("stall", "data_width"), [(0, 64), (0.3, 512), (0.6, 64)])
 def test_random_messages(stall, data_width, monkeypatch):
-    """While attributes are written once more, as they are: what is read in that cycle is undefined."""
+    """Of RC and UC QPs. While attributes are written once more, as they are: what is read in that cycle is undefined."""
     tear(monkeypatch)
     rng = make_rng()
     world = World(rng, stall=stall, data_width=data_width, alone=True)
     world.renew = 0.2 if stall else 0
     qps = rng.sample(range(QPS), 3)
+    types = {qp: (QpType.RC, QpType.UC)[number % 2] for number, qp in enumerate(qps)}
     psn = {qp: rng.choice([0, (1 << 24) - 3, rng.randrange(1 << 24)]) for qp in qps}
     code = {qp: rng.choice([1, 2]) for qp in qps}
     mtu = {qp: 128 << code[qp] for qp in qps}
@@ -99,11 +100,12 @@ def test_random_messages(stall, data_width, monkeypatch):
     for qp in qps:
         expected[qp] = []
         for wqe in rings[qp]:
-            expected[qp] += packets_of(wqe, mtu[qp], (psn[qp] + len(expected[qp])) % (1 << 24))
+            next_psn = (psn[qp] + len(expected[qp])) % (1 << 24)
+            expected[qp] += packets_of(wqe, mtu[qp], next_psn, unreliable=types[qp] == QpType.UC)
 
     async def testbench(ctx):
         for qp in qps:
-            await world.set_up(ctx, qp, psn=psn[qp], mtu=code[qp], stride=stride[qp])
+            await world.set_up(ctx, qp, psn=psn[qp], mtu=code[qp], stride=stride[qp], type=types[qp])
         for start in range(0, 18, 6):
             for qp in qps:
                 world.post(ctx, qp, *rings[qp][start : start + 6])
@@ -130,17 +132,18 @@ def test_random_messages(stall, data_width, monkeypatch):
     opcode=st.sampled_from(list(SendOpcode)[:4]),
     lengths=st.lists(st.integers(0, 10_000) | st.sampled_from([0, 1, 255, 256, 257, 4096, 4097]), max_size=6),
     flags=st.sampled_from([0, SendFlag.SIGNALED, SendFlag.SOLICITED]),
+    type_=st.sampled_from([QpType.RC, QpType.UC]),
 )
-def test_one_message(code, first_psn, opcode, lengths, flags):
+def test_one_message(code, first_psn, opcode, lengths, flags, type_):
     """For any MTU, entries and lengths: the accesses in sum are the gather list, the headers those of the standard."""
     rng = make_rng(1)
     world = World(rng, stall=0)
     sges = [(0x1000_0000 * (k + 1) + 5, length, 0x100 + k) for k, length in enumerate(lengths)]
     wqe = Wqe(opcode, flags, sges, immediate=0x12345678, remote_address=0xFEDC_BA98_7654_3210, rkey=0x0BADCAFE)
-    expected = {3: packets_of(wqe, 128 << code, first_psn)}
+    expected = {3: packets_of(wqe, 128 << code, first_psn, unreliable=type_ == QpType.UC)}
 
     async def testbench(ctx):
-        await world.set_up(ctx, 3, psn=first_psn, mtu=code, stride=128)
+        await world.set_up(ctx, 3, psn=first_psn, mtu=code, stride=128, type=type_)
         world.post(ctx, 3, wqe)
         await world.until(ctx, lambda: len(world.of("packet")) == len(expected[3]))
         await world.settle(ctx, 30)
@@ -373,16 +376,41 @@ def test_malformed(wqe, syndrome, packets):
     assert [(a["qp"], a["length"], a["last"]) for a in clear] == [(1, 0, 1)]
 
 
-def test_other_type():
+@pytest.mark.parametrize(("type_", "uc"), [(QpType.UD, True), (QpType.UC, False)])
+def test_other_type(type_, uc):
+    """Nothing is sent, also if UC is such a type; RC goes on."""
+    world = World(make_rng(), uc=uc)
+
+    async def testbench(ctx):
+        await world.set_up(ctx, 1, type=type_)
+        await world.set_up(ctx, 2)
+        for qp in (1, 2):
+            world.post(ctx, qp, small_write())
+        await world.until(ctx, lambda: world.of("failed") and world.of("packet"))
+        await world.settle(ctx)
+
+    world.run(testbench)
+    assert world.of("failed") == [
+        {"qp": 1, "wqe_index": 0, "status": WcStatus.LOC_QP_OP_ERR, "syndrome": Syndrome.OPCODE}
+    ]
+    assert [packet["qp"] for packet in world.of("packet")] == [2]
+
+
+@pytest.mark.parametrize("opcode", ONE_SIDED)
+def test_unreliable_has_no_reads(opcode):
+    """However many the QP's context allows: they are malformed, and what is before them leaves."""
     world = World(make_rng())
 
     async def testbench(ctx):
-        await world.set_up(ctx, 1, type=QpType.UD)
-        world.post(ctx, 1, small_write())
+        await world.set_up(ctx, 1, type=QpType.UC, max_rd_atomic=16)
+        world.post(ctx, 1, small_write(), Wqe(opcode, 0, [(0x1000, 8, 5)]), small_write())
         await world.until(ctx, lambda: world.of("failed"))
+        await world.settle(ctx)
 
     world.run(testbench)
-    assert world.of("failed")[0]["syndrome"] == Syndrome.OPCODE
+    assert [(f["wqe_index"], f["syndrome"]) for f in world.of("failed")] == [(1, Syndrome.OPCODE)]
+    assert [packet["transport"]["opcode"] for packet in world.of("packet")] == [0x2A]
+    assert world.of("reads") == []
 
 
 def test_ring_error():

@@ -6,7 +6,7 @@ from requester_world import PSNS, World
 from send_queue import Wqe
 from streams import make_rng
 from verbena.hdl.abi.commands import QpAction
-from verbena.hdl.abi.contexts import QpState
+from verbena.hdl.abi.contexts import QpState, QpType
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.wqe import SendFlag, SendOpcode
 from verbena.hdl.transport.common.layouts import TxDescriptorKind
@@ -22,7 +22,8 @@ from verbena.hdl.transport.common.layouts import TxDescriptorKind
     ],
 )
 def test_losses(stall, window, count):
-    """Three QPs of which some PSN is acknowledged now and then, and some retry comes: all WQEs are sent in the end."""
+    """Three QPs of which some PSN is acknowledged now and then, and some retry comes: all WQEs are sent in the end.
+    One of them is UC: what has left counts there as acknowledged, and a retry comes of a failure that is late."""
     rng = make_rng()
     world = World(rng, stall=stall, window=window)
     qps = rng.sample(range(8), 3)
@@ -31,8 +32,8 @@ def test_losses(stall, window, count):
     mtu = {qp: 128 << code[qp] for qp in qps}
     stride = {qp: rng.choice([64, 128]) for qp in qps}
     depth = {qp: rng.choice([1, 2, 16]) for qp in qps}
-    rings = {qp: [random_wqe(rng, stride[qp], mtu[qp]) for _ in range(count)] for qp in qps}
-    checker = Checker(world, rings, mtu, psn, stride, depth)
+    rings = {qp: [random_wqe(rng, stride[qp], mtu[qp], qp == qps[0]) for _ in range(count)] for qp in qps}
+    checker = Checker(world, rings, mtu, psn, stride, depth, qps[:1])
     retries = dict.fromkeys(qps, 0)
 
     def sent(qp):
@@ -47,7 +48,8 @@ def test_losses(stall, window, count):
 
     async def testbench(ctx):
         for qp in qps:
-            await world.set_up(ctx, qp, psn=psn[qp], mtu=code[qp], stride=stride[qp], max_rd_atomic=depth[qp])
+            more = {"type": QpType.UC if qp == qps[0] else QpType.RC, "max_rd_atomic": depth[qp]}
+            await world.set_up(ctx, qp, psn=psn[qp], mtu=code[qp], stride=stride[qp], **more)
             world.post(ctx, qp, *rings[qp])
         for _ in range(9_000):
             await world.tick(ctx)
@@ -191,6 +193,19 @@ def test_credits():
         world.advance(ctx, 2, limit=3)
         await world.settle(ctx, 100)
         assert psns(world, 2) == [0, 1, 2, 3]
+
+    world.run(testbench)
+
+
+def test_credits_of_unreliable():
+    """They do not count there."""
+    world = World(make_rng())
+
+    async def testbench(ctx):
+        await world.set_up(ctx, 2, type=QpType.UC)
+        world.advance(ctx, 2, limited=1, limit=0)
+        world.post(ctx, 2, *[Wqe(sges=[(0, 8, 1)])] * 4)
+        await world.until(ctx, lambda: len(world.of("packet")) == 4)
 
     world.run(testbench)
 

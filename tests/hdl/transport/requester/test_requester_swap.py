@@ -9,7 +9,7 @@ from requester_world import PSNS, World
 from send_queue import Wqe
 from streams import make_rng, send_all, simulate
 from verbena.hdl.abi.commands import QpAction
-from verbena.hdl.abi.contexts import QpState
+from verbena.hdl.abi.contexts import QpState, QpType
 from verbena.hdl.abi.wqe import SendFlag, SendOpcode
 from verbena.hdl.transport.common.layouts import TxDescriptorKind
 from verbena.hdl.transport.requester.requester_context import Phase
@@ -23,21 +23,21 @@ def random_rings(rng, qps):
     psn = {qp: rng.choice([0, PSNS - 3, rng.randrange(PSNS)]) for qp in qps}
     code = {qp: rng.choice([1, 1, 2]) for qp in qps}
     stride = {qp: rng.choice([64, 128]) for qp in qps}
-    rings = {qp: [random_wqe(rng, stride[qp], 128 << code[qp]) for _ in range(COUNT)] for qp in qps}
+    rings = {qp: [random_wqe(rng, stride[qp], 128 << code[qp], qp == qps[0]) for _ in range(COUNT)] for qp in qps}
     return psn, code, stride, rings
 
 
 @pytest.mark.parametrize(("stall", "losses"), [(0, False), (0.3, False), (0, True), (0.3, True)])
 def test_random_messages(stall, losses):
     """Without losses each packet leaves once, in order. With them all is sent in the end, and each message told of
-    once; retries come at any time, between STOP and SAVE, too.
+    once; retries come at any time, between STOP and SAVE, too. One of three QPs is UC.
     """
     rng = make_rng()
     world = World(rng, stall=stall, window=rng.choice([4, 64]), swaps=True)
     qps = rng.sample(range(8), 3)
     psn, code, stride, rings = random_rings(rng, qps)
     depth = {qp: rng.choice([1, 2, 16]) for qp in qps}
-    checker = Checker(world, rings, {qp: 128 << code[qp] for qp in qps}, psn, stride, depth)
+    checker = Checker(world, rings, {qp: 128 << code[qp] for qp in qps}, psn, stride, depth, qps[:1])
     swapper = Swapper(
         world, qps, pauses=rng.choice([(0.9, 0.8, 0.9), (0.98, 0.97, 0.9)] if losses else [(0.7, 0.5, 0.7)])
     )
@@ -54,7 +54,8 @@ def test_random_messages(stall, losses):
 
     async def testbench(ctx):
         for qp in qps:
-            await world.set_up(ctx, qp, psn=psn[qp], mtu=code[qp], stride=stride[qp], max_rd_atomic=depth[qp])
+            more = {"type": QpType.UC if qp == qps[0] else QpType.RC, "max_rd_atomic": depth[qp]}
+            await world.set_up(ctx, qp, psn=psn[qp], mtu=code[qp], stride=stride[qp], **more)
             world.post(ctx, qp, *rings[qp][: COUNT // 2])
         world.each_cycle = traffic
         await world.settle(ctx, 500)

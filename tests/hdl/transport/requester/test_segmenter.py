@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from send_queue import ATOMICS, ONE_SIDED, Wqe, packets_of, psns_of, resend_of, target_of
 from streams import plain, shared, simulate
-from verbena.hdl.abi.contexts import QpType
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.wqe import SendOpcode
 from verbena.hdl.queue.ring import BATCH
@@ -21,7 +20,7 @@ NEWEST = {"newest": 1, "fresh": 1}
 class Driver:
     """One segment at a time; all outputs are taken at once."""
 
-    def __init__(self, wqe, index, *, large=1, type_=QpType.RC, path_mtu=1):
+    def __init__(self, wqe, index, *, large=1, unreliable=False, path_mtu=1):
         self.dut = shared(Segmenter, 64, AREA // BATCH)
         size = 64 << large
         content = wqe.pack(size)
@@ -29,7 +28,8 @@ class Driver:
         self.put(content, index)
         piece = index * size // BATCH
         self.places = [(piece + (piece ^ parity) % 2) % (AREA // BATCH) for parity in range(2)]
-        self.fixed = {"qp": 9, "path_mtu": path_mtu, "type": type_, "pd": 77, "large": large}
+        self.fixed = {"qp": 9, "path_mtu": path_mtu, "pd": 77, "large": large}
+        self.fixed |= {"connected": 1, "unreliable": int(unreliable)}
         self.inline = wqe.data is not None or wqe.opcode in ATOMICS
         self.log = []  # (cycle since the segment was taken, stream, payload)
         self.held = ()  # streams of which nothing is taken
@@ -189,8 +189,9 @@ PSNS = st.sampled_from([0, 30, (1 << 24) - 1]) | st.integers(0, (1 << 24) - 1)
 
 @st.composite
 def requests(draw):
-    """(WQE, PMTU code) of a good one: entries of odd lengths, none, inline data, operands."""
-    opcode = draw(st.sampled_from(list(SendOpcode)[:7]))
+    """(WQE, PMTU code, whether it is UC) of a good one: entries of odd lengths, none, inline data, operands."""
+    unreliable = draw(st.booleans())
+    opcode = draw(st.sampled_from(list(SendOpcode)[: 4 if unreliable else 7]))
     code = draw(st.integers(1, 5))
     lengths = draw(st.lists(st.integers(0, 1000) | st.sampled_from([0, 1, 255, 256, 257, 2500]), max_size=6))
     data = None if opcode in ONE_SIDED else draw(st.none() | st.binary(max_size=96))
@@ -199,15 +200,15 @@ def requests(draw):
     sges = [(0x1_0000_0000 * (k + 1) - 5, length, 0x100 + k) for k, length in enumerate(lengths)]
     wqe = Wqe(opcode, 2, sges, data, 0x12345678, draw(st.sampled_from([0xFEDC_BA98_7654_3210, (1 << 64) - 100])), 0xBAD)
     wqe.compare_add, wqe.swap = 0x0102_0304_0506_0708, 0x1112_1314_1516_1718
-    return wqe, code
+    return wqe, code, unreliable
 
 
 @settings(max_examples=30)
 @given(request=requests(), psn=PSNS, index=st.integers(0, 65535), reads=st.integers(0, 255))
 def test_message(request, psn, index, reads):
-    wqe, code = request
-    expected = packets_of(wqe, 128 << code, psn)
-    driver = Driver(wqe, index, path_mtu=code)
+    wqe, code, unreliable = request
+    expected = packets_of(wqe, 128 << code, psn, unreliable=unreliable)
+    driver = Driver(wqe, index, path_mtu=code, unreliable=unreliable)
 
     async def testbench(ctx):
         # Fields that mean nothing before a message hold rubbish.
@@ -242,11 +243,11 @@ def test_message(request, psn, index, reads):
 @given(request=requests(), psn=PSNS, data=st.data())
 def test_resume(request, psn, data):
     """From any PSN of a message on it goes on as it did the first time; only where a READ goes on is told."""
-    wqe, code = request
+    wqe, code, unreliable = request
     mtu = 128 << code
     skip = data.draw(st.integers(0, psns_of(wqe, mtu) - 1))
-    expected = resend_of(wqe, mtu, psn, skip)
-    driver = Driver(wqe, 77, path_mtu=code)
+    expected = resend_of(wqe, mtu, psn, skip, unreliable=unreliable)
+    driver = Driver(wqe, 77, path_mtu=code, unreliable=unreliable)
 
     async def testbench(ctx):
         state = {"index": 77, "psn": (psn + skip) % (1 << 24), "blocks": skip * mtu // 256}
@@ -381,13 +382,26 @@ def test_malformed(wqe, syndrome):
     simulate(driver.dut, testbench)
 
 
-def test_no_reads_allowed():
-    """max_rd_atomic 0."""
-    driver = Driver(Wqe(SendOpcode.RDMA_READ, 0, GOOD), 0)
+@pytest.mark.parametrize("unreliable", [False, True])
+@pytest.mark.parametrize("opcode", ONE_SIDED)
+def test_no_reads_allowed(opcode, unreliable):
+    """max_rd_atomic 0, or UC."""
+    driver = Driver(Wqe(opcode, 0, [(0, 8, 1)]), 0, unreliable=unreliable)
 
     async def testbench(ctx):
         _, failed, syndrome, _ = await driver.cut(ctx, {}, admission={"rd_atomic_disabled": 1, "full": 1} | NEWEST)
-        assert (failed, syndrome) == (1, Syndrome.OPCODE)
+        assert (failed, syndrome, driver.log) == (1, Syndrome.OPCODE, [])
+
+    simulate(driver.dut, testbench)
+
+
+def test_not_connected():
+    """A QP that is neither RC nor UC."""
+    driver = Driver(Wqe(SendOpcode.SEND, 0, GOOD), 0)
+
+    async def testbench(ctx):
+        _, failed, syndrome, _ = await driver.cut(ctx, {}, connected=0)
+        assert (failed, syndrome, driver.log) == (1, Syndrome.OPCODE, [])
 
     simulate(driver.dut, testbench)
 
