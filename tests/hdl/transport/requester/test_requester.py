@@ -84,7 +84,7 @@ def random_wqe(rng, stride, mtu):
 
 @pytest.mark.parametrize(("stall", "data_width"), [(0, 64), (0.3, 512), (0.6, 64)])
 def test_random_messages(stall, data_width, monkeypatch):
-    """Of RC and UC QPs. While attributes are written once more, as they are: what is read in that cycle is undefined."""
+    """Of RC and UC. While attributes are written once more, as they are: what is read in that cycle is undefined."""
     tear(monkeypatch)
     rng = make_rng()
     world = World(rng, stall=stall, data_width=data_width, alone=True)

@@ -82,18 +82,20 @@ def background(function, *arguments):
     return testbench
 
 
+RC_REQUESTS = [*range(13), 0x13, 0x14]
+UC_REQUESTS = [*range(0x20, 0x2C)]
 KINDS = ["payload"] * 4 + ["inline"] * 2 + ["empty", "token", "void", "refused", "refused", "bus"]
 RESPONSES = ["payload"] * 4 + ["atomic", "atomic", "replay", "empty", "token", "refused", "refused", "bus"]
 
 
 class Plan:
-    """Random TX descriptors: what goes in, and what must come out."""
+    """Random TX descriptors: what goes in, and what must come out. Most requests are of UC."""
 
     def __init__(self, rng, count, width):
         self.width = width
         self.packets, self.verdicts = [], []
         self.beats = {"payload": [], "inline": [], "atomic": [], "replay": []}
-        self.headers, self.out, self.failed, self.answered = [], [], [], []
+        self.headers, self.out, self.failed, self.answered, self.departed = [], [], [], [], []
         self.counts = dict.fromkeys([*COUNTS, "token"], 0)
         for number in range(count):
             response = rng.random() < 0.5
@@ -109,7 +111,9 @@ class Plan:
         if kind == "refused" and source == "payload" and rng.random() < 0.2:
             length = 0  # the QP is poisoned
         transport = {
-            "opcode": rng.choice([0x0D, 0x0E, 0x0F, 0x10, 0x12]) if response else rng.choice([*range(13), 0x13, 0x14]),
+            "opcode": rng.choice(
+                [0x0D, 0x0E, 0x0F, 0x10, 0x12] if response else rng.choice([RC_REQUESTS, UC_REQUESTS, UC_REQUESTS])
+            ),
             "psn": number,
             "length": length,
             "address": rng.randrange(1 << 64),
@@ -165,6 +169,8 @@ class Plan:
                 self.answered.append((qp, AccessStatus.BUS, *mark, last))
             elif response and last:
                 self.answered.append((qp, 0, *mark, 1))
+            elif last and transport["opcode"] in UC_REQUESTS:
+                self.departed.append((qp, number))
             if length:
                 self.out.append((data, kind == "bus"))
             self.headers.append(transport | {"qp": qp})
@@ -188,7 +194,7 @@ def test_random(width, stall, count, monkeypatch):
         for n in range(count // 4)
     ]
     headers, out, failed, answered, counts = [], [], [], [], dict.fromkeys([*COUNTS, "token"], 0)
-    started = []
+    started, departed = [], []
 
     async def producer(ctx):
         await attributes(ctx, dut)
@@ -213,7 +219,8 @@ def test_random(width, stall, count, monkeypatch):
     async def sink(ctx):
         headers.extend(await receive_all(ctx, dut.header, len(plan.headers) + len(acks), rng, stall))
         # What is refused behind the last header has no header.
-        while len(failed) < len(plan.failed) or len(answered) < len(plan.answered):
+        told = (failed, plan.failed), (answered, plan.answered), (departed, plan.departed)
+        while any(len(seen) < len(wanted) for seen, wanted in told):
             await ctx.tick()
         for _ in range(100):
             await ctx.tick()
@@ -223,6 +230,23 @@ def test_random(width, stall, count, monkeypatch):
         async for _, _, *values in ctx.tick().sample(*signals, dut.token_done):
             for name, value in zip(counts, values, strict=True):
                 counts[name] += value
+
+    async def observer(ctx):
+        """What has departed is the packet that left last, with its payload; the next one waits until that is taken."""
+        header, o, said = dut.header, dut.o, dut.departed
+        flags = [header.valid & header.ready, o.valid & o.ready & o.payload.last, said.valid]
+        latest = moving = None
+        transport = header.payload.transport
+        numbers = [transport.opcode, transport.psn, transport.length != 0, said.payload.psn]
+        async for _, _, goes, ends, waits, opcode, psn, has_payload, number in ctx.tick().sample(*flags, *numbers):
+            if waits:
+                assert (number, moving) == (latest, 0)
+                assert not goes or opcode == 0x11
+                assert not ctx.get(dut.failed.valid)
+            if goes and opcode != 0x11:
+                latest, moving = psn, has_payload
+            elif ends:
+                moving = 0
 
     simulate(
         dut,
@@ -236,7 +260,9 @@ def test_random(width, stall, count, monkeypatch):
             background(collect, dut.o, out, rng, stall),
             background(collect, dut.failed, failed, rng, stall),
             background(collect, dut.answered, answered, rng, stall),
+            background(collect, dut.departed, departed, rng, stall),
             counter,
+            observer,
             renew,
         ],
         seed=rng.seed_value,
@@ -245,6 +271,7 @@ def test_random(width, stall, count, monkeypatch):
     assert joined(out, width) == plan.out
     assert [(f["qp"], f["wqe_index"], f["status"], f["syndrome"]) for f in failed] == plan.failed
     assert [(a["qp"], a["status"], a["psn"], a["msn"], a["last"]) for a in answered] == plan.answered
+    assert [(d["qp"], d["psn"]) for d in departed] == plan.departed
     sent_acks = iter(acks)
     sent_requests = iter(plan.headers)
     for header in headers:
@@ -280,6 +307,50 @@ async def headers_with_cycles(ctx, dut, seen):
         cycle += 1
 
 
+@pytest.mark.parametrize("size", [0, 8, 64])
+def test_what_has_departed_waits_to_be_taken(size):
+    """It says so once, behind its payload, and stands still; ACKs pass meanwhile, and no packet."""
+    dut = shared(Transmitter, QPS)
+    seen, said = [], dut.departed
+
+    def feeder(port, items):
+        async def feed(ctx):
+            await send_all(ctx, port, items)
+
+        return feed
+
+    async def testbench(ctx):
+        ctx.set(dut.o.ready, 1)
+        for n in range(2):
+            while not ctx.get(said.valid):
+                await ctx.tick()
+            for k in range(20):
+                assert ctx.get(said.valid)
+                assert (ctx.get(said.payload.qp), ctx.get(said.payload.psn)) == (1, 2 * n + 1)
+                ctx.set(dut.ack.payload, {"qp": 2, "psn": 100 + n})
+                ctx.set(dut.ack.valid, k < 8)
+                await ctx.tick()
+            assert [psn for _, _, psn in seen if psn < 100] == list(range(2 * n + 2))
+            ctx.set(said.ready, 1)
+            await ctx.tick()
+            ctx.set(said.ready, 0)
+        await ctx.tick().repeat(20)
+        assert not ctx.get(said.valid)
+
+    packets = [request(n, size, message_last=n % 2) for n in range(4)]
+    for packet in packets:
+        packet["transport"]["opcode"] = 0x2A
+    simulate(
+        dut,
+        testbench,
+        feeder(dut.packet, packets),
+        feeder(dut.verdict, [{"status": 0}] * 4),
+        feeder(dut.payload, [b for _ in range(4) for b in beats(bytes(size), 64)] if size else []),
+        background=[background(headers_with_cycles, dut, seen)],
+    )
+    assert {psn for _, _, psn in seen if psn >= 100} == {100, 101}
+
+
 def test_acks_overtake():
     """A request that waits for its verdict or payload lets ACKs pass; a ready one comes after a ready ACK."""
     dut = shared(Transmitter, QPS)
@@ -307,12 +378,24 @@ def test_acks_overtake():
     assert [psn for _, _, psn in seen] == [100, 101, 1]
 
 
-@pytest.mark.parametrize(("kind", "size", "period"), [("REQUEST", 8, 8), ("REQUEST", 1024, 129), ("RESPONSE", 8, 8)])
-def test_cycles(kind, size, period):
-    """7 cycles from all there to the header, 8 a packet, and no more than 1 beyond the payload of a large one."""
+@pytest.mark.parametrize(
+    ("kind", "opcode", "size", "period"),
+    [
+        ("REQUEST", 0x0A, 8, 8),
+        ("REQUEST", 0x0A, 1024, 129),
+        ("RESPONSE", 0x10, 8, 8),
+        ("REQUEST", 0x2A, 8, 8),
+        ("REQUEST", 0x2A, 1024, 131),
+    ],
+)
+def test_cycles(kind, opcode, size, period):
+    """7 cycles from all there to the header, 8 a packet, and no more than 1 beyond the payload of a large one, and 2
+    until it is taken that it has departed."""
     dut = shared(Transmitter, QPS)
     seen, count = [], 6
-    fields = {"kind": TxDescriptorKind[kind], "message_last": 1}
+    packets = [request(n, size, kind=TxDescriptorKind[kind], message_last=1) for n in range(count)]
+    for packet in packets:
+        packet["transport"]["opcode"] = opcode
 
     async def testbench(ctx):
         ctx.set(dut.o.ready, 1)
@@ -321,9 +404,11 @@ def test_cycles(kind, size, period):
             await ctx.tick()
 
     async def listener(ctx):
-        """Takes what is answered in its second cycle."""
-        async for _, _, valid, ready in ctx.tick().sample(dut.answered.valid, dut.answered.ready):
-            ctx.set(dut.answered.ready, valid & ~ready)
+        """Takes what is answered, or has departed, in its second cycle."""
+        ports = (dut.answered, dut.departed)
+        async for _, _, *values in ctx.tick().sample(*(x for port in ports for x in (port.valid, port.ready))):
+            for port, valid, ready in zip(ports, values[::2], values[1::2]):
+                ctx.set(port.ready, valid & ~ready)
 
     def feeder(port, items):
         async def feed(ctx):
@@ -334,7 +419,7 @@ def test_cycles(kind, size, period):
     simulate(
         dut,
         testbench,
-        feeder(dut.packet, [request(n, size, **fields) for n in range(count)]),
+        feeder(dut.packet, packets),
         feeder(dut.verdict, [{"status": 0}] * count),
         background=[background(headers_with_cycles, dut, seen), listener],
     )
