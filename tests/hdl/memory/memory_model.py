@@ -112,7 +112,7 @@ class Host:
             qp, length, last = request["qp"], request["length"], request["last"]
             if request["clear"]:
                 poisoned.discard(qp)
-            elif not status and qp in poisoned:
+            elif not status and qp in poisoned and not request["fresh"]:
                 status = AccessStatus.POISONED
             mine = []
             if status:
@@ -131,6 +131,8 @@ class Host:
                     mine += [(None, part, 1) for part in self.parts(request)[len(mine) :]]
                 elif last:
                     mine.append((None, 0, 0))
+            elif request["fresh"]:
+                poisoned.discard(qp)
             tag = request["tag"]
             ends = [(0, tag, 0)] * (len(mine) - 1) + [(int(status) if last else 0, tag, last)]
             pieces += [(*piece, *end) for piece, end in zip(mine, ends, strict=False)]
@@ -184,11 +186,14 @@ def servers(host, dut, rng, latency):
     ]
 
 
-def access(key=0, address=0, length=0, *, span=None, pd=1, access=0, qp=0, quiet=0, discard=0, clear=0, tag=0, last=1):
+def access(
+    key=0, address=0, length=0, *, span=None, pd=1, access=0, qp=0, quiet=0, discard=0, clear=0, fresh=0, tag=0, last=1
+):
     """An access request; ``span`` is ``length`` if not given."""
     return {
         "key": key, "address": address, "length": length, "span": length if span is None else span, "pd": pd,
-        "access": access, "qp": qp, "quiet": quiet, "discard": discard, "clear": clear, "tag": tag, "last": last,
+        "access": access, "qp": qp, "quiet": quiet, "discard": discard, "clear": clear,
+        "fresh": fresh, "tag": tag, "last": last,
     }  # fmt: skip
 
 

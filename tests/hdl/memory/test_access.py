@@ -118,9 +118,8 @@ def random_runs(host, rng, keys, count):
         accesses = rng.choice([1, 1, 1, 2, 4])
         tag, quiet = rng.randrange(2), int(rng.random() < 0.2)
         for number in range(accesses):
-            requests.append(
-                random_access(host, rng, keys, qp=qp, quiet=quiet, tag=tag, last=int(number == accesses - 1))
-            )
+            more = {"quiet": quiet, "fresh": int(rng.random() < 0.2), "tag": tag}
+            requests.append(random_access(host, rng, keys, qp=qp, last=int(number == accesses - 1), **more))
         if rng.random() < 0.2:
             requests.append(access(qp=rng.randrange(QPS), clear=1, tag=rng.randrange(2)))
     return requests
@@ -524,6 +523,43 @@ def test_verdict_comes_right_after_the_last_piece():
     last = [(cycle + 1, piece.status) for cycle, piece in monitor.pieces[TRANSMIT] if piece.last]
     assert monitor.verdicts == last
     assert [status for _, status in last] == [0, 0, 0, AccessStatus.PD, AccessStatus.POISONED, 0, 0]
+
+
+def test_what_was_refused_before_may_be_forgotten():
+    """An access with ``fresh`` is checked for its own sake: good, it takes the QP's poison away; refused, it poisons.
+    In a run that has failed it saves nothing, and with ``quiet`` what was before stays."""
+    rng = make_rng()
+    host = Host()
+    address = region(host, 0)
+    good, bad = access(0, address, 8), access(0, address, 8, pd=7)
+    pd, poisoned = AccessStatus.PD, AccessStatus.POISONED
+    runs = [
+        ([bad], pd),
+        ([good], poisoned),
+        ([good | {"fresh": 1}], 0),
+        ([good], 0),
+        ([bad | {"fresh": 1}], pd),
+        ([bad | {"fresh": 1}], pd),  # for its own sake, again
+        ([good], poisoned),
+        ([good, good | {"fresh": 1}], poisoned),
+        ([access(length=9, discard=1)], poisoned),
+        ([good | {"fresh": 1}, bad, good | {"fresh": 1}], pd),
+        ([good], poisoned),
+        ([access(length=9, discard=1, fresh=1)], 0),
+        ([good], 0),
+        ([bad], pd),
+        ([good | {"fresh": 1, "qp": 1}], 0),  # of another QP
+        ([good], poisoned),
+        ([bad | {"fresh": 1, "quiet": 1}], poisoned),
+        ([good], poisoned),
+        ([access(fresh=1)], 0),
+        ([bad | {"fresh": 1, "quiet": 1}], poisoned),
+        ([good], 0),
+    ]
+    requests = [item | {"last": int(place == len(run) - 1)} for run, _ in runs for place, item in enumerate(run)]
+    for client in CLIENTS:
+        assert host.answer(client, requests)[1] == [status for _, status in runs]
+    check_static(small_unit(), host, dict.fromkeys(CLIENTS, requests), rng, latency=lambda: rng.randrange(40))
 
 
 def test_absent_entries_are_not_cached():

@@ -92,6 +92,24 @@ def test_second_page_absent(client):
     assert run(accesses, host, client, len(want)) == want
 
 
+@pytest.mark.parametrize("client", [TRANSMIT, RECEIVE])
+def test_fresh_second_page_absent(client):
+    """What was refused before is forgotten, but the access itself may be refused, in its second page, too."""
+    host = Host()
+    host.store(MTT_BASE, MTT.pack(present=1, page=0x777))
+    fresh = {"qp": 3, "fresh": 1}
+    across = checked(client, 0, 0xFF0, 64, cross=1, **fresh)
+    accesses = [checked(client, 1, 0, 8, qp=3), across, checked(client, 0, 0, 8, qp=3)]
+    accesses += [checked(client, 0, 8, 8, **fresh), checked(client, 0, 16, 8, qp=3)]
+    page, poisoned = AccessStatus.PAGE, AccessStatus.POISONED
+    if client == TRANSMIT:
+        want = [(None, 0, 0, page, 1), (0x777FF0, 16, 0, 0, 0), (None, 0, 0, page, 1), (None, 0, 0, poisoned, 1)]
+    else:
+        want = [(None, 8, 1, page, 1), (0x777FF0, 16, 0, 0, 0), (None, 48, 1, page, 1), (None, 8, 1, poisoned, 1)]
+    want += [(0x777008, 8, 0, 0, 1), (0x777010, 8, 0, 0, 1)]
+    assert run(accesses, host, client, len(want)) == want
+
+
 @pytest.mark.parametrize(("renew", "least", "most"), [(False, 7 * 128, 8 * 160), (True, 128, 2 * 160)])
 def test_what_waits_when_all_entries_are_invalidated(renew, least, most):
     """31 accesses to 8 pages have found their entries, and wait; all entries are invalidated. With ``renew`` the misses
