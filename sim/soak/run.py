@@ -20,6 +20,7 @@ from .lives import Lives
 from .model import Difference
 from .pace import HANG, timeout_for
 from .progress import Ahead
+from .unreliable import Unreliable
 
 __all__ = ["Soak", "main"]
 
@@ -27,12 +28,16 @@ RETRIES = ("retries", "timeouts", "implied_naks", "tx_naks", "replays", "drop_du
 WINDOW = 3000
 """Operations in one of the two capture files that are kept."""
 
+UNRELIABLE = 4
+"""Connections of RC for each of UC."""
+
 UNREST = 0.02
 """Probability of a disturbance, a step."""
 
 
 class Soak:
-    """Random operations on ``pairs`` connections between ``adapters``, some of an adapter to itself.
+    """Random operations on ``pairs`` connections between ``adapters``, some of an adapter to itself; beside them one
+    pair of UC for each four.
 
     Parameters
     ----------
@@ -66,6 +71,10 @@ class Soak:
             one = number % adapters
             other = (one + self.random.randrange(number > 0 and number == pairs - 1, 2) + number // adapters) % adapters
             self.connections.append(Connection(self, (self.hosts[one], self.hosts[other])))
+        self.unreliable = []
+        for number in range(-(-pairs // UNRELIABLE)):
+            ends = self.hosts[number % adapters], self.hosts[(number + 1) % adapters]
+            self.unreliable.append(Unreliable(seed + number, ends))
         self.disturbances = Disturbances(self, loss)
 
     @property
@@ -91,7 +100,7 @@ class Soak:
                 # Often later than the message, so that it meets no receive request.
                 if random.random() < 0.7:
                     flow.post_receives(random.randrange(1, 9))
-        moved = self.poll()
+        moved = self.poll() + sum(pair.step(posting) for pair in self.unreliable)
         for flow in self.flows:
             if flow.quiet and not flow.dead and random.random() < 0.01:
                 flow.check()
@@ -131,14 +140,20 @@ class Soak:
         """Posts nothing more, waits for what is open, and compares all memory. ``ahead`` hears how much is open."""
         last = self.world.cycles
         self.disturbances.calm()
-        while any(flow.dead or flow.killed or not flow.end() or not flow.quiet for flow in self.flows):
+        while self._open:
             if self.step(posting=False):
                 last = self.world.cycles
             self.watch(last)
             if ahead is not None:
                 ahead.drain(sum(len(flow.model.open) for flow in self.flows), self.world.cycles)
-        for flow in self.flows:
-            flow.check()
+        for each in (*self.flows, *self.unreliable):
+            each.check()
+
+    @property
+    def _open(self):
+        """How many directions have something that is not complete."""
+        rc = sum(flow.dead or flow.killed or not flow.end() or not flow.quiet for flow in self.flows)
+        return rc + sum(not pair.end() for pair in self.unreliable)
 
     def watch(self, last):
         """Something must have completed not long ago."""
@@ -156,6 +171,7 @@ class Soak:
         return {
             "operations": self.done,
             "by kind": {name: sum(f.counts[name] for f in self.flows) for name in WEIGHTS},
+            "of UC": {name: sum(pair.counts[name] for pair in self.unreliable) for name in self.unreliable[0].counts},
             "packets": sum(c["tx_packets"] for c in counters),
             "faults": {kind: sum(f[kind] for f in faults) for kind in KINDS},
             "recovery": {name: sum(c[name] for c in counters) for name in RETRIES},

@@ -9,6 +9,8 @@ __all__ = ["MTU", "Attacker", "mutate", "set_reth"]
 MTU = 256
 BTH = 14 + 20 + 8
 RETH = BTH + 12
+UC = 0x20
+"""In an opcode: the transport."""
 IMM = b"\x01\x02\x03\x04"
 REQUESTS = {(0x04,): 6, (0x05,): 3, (0x00, 0x02): 3, (0x00, 0x01, 0x03): 3, (0x0A,): 6, (0x0B,): 3, (0x06, 0x08): 3}
 REQUESTS |= {(0x06, 0x07, 0x09): 3, (0x0C,): 3, (0x13,): 2, (0x14,): 2}
@@ -61,11 +63,13 @@ class Attacker:
     source, target : (mac, ip)
     address, key : int
         Where its WRITEs, READs and atomics go.
+    unreliable : bool
+        The QP is of UC.
     """
 
     _frames = {}
 
-    def __init__(self, rng, source, target, address, key):
+    def __init__(self, rng, source, target, address, key, unreliable=False):
         self.rng = rng
         wanted = (source, target, address, key)
         if wanted not in self._frames:
@@ -74,6 +78,8 @@ class Attacker:
             made["long"] = set_reth(made[0x06], address, key, 3 * MTU)
             self._frames[wanted] = made
         self.frames = self._frames[wanted]
+        self.transport = UC if unreliable else 0
+        self.messages = {each: often for each, often in MESSAGES.items() if not unreliable or each[0] < 0x0C}
         self.plan = []
         self.restart(0, 0, 0)
 
@@ -85,11 +91,12 @@ class Attacker:
     def next(self, *, advance):
         """The next honest frame; with ``advance`` the one after it follows next time."""
         if not self.plan:
-            message = self.rng.choices(list(MESSAGES), MESSAGES.values())[0]
+            message = self.rng.choices(list(self.messages), self.messages.values())[0]
             self.plan = ["long" if message == (0x06, 0x07, 0x09) and i == 0 else op for i, op in enumerate(message)]
         opcode = self.plan[0]
         frame = bytearray(self.frames[opcode])
         ack = opcode in range(0x0D, 0x13)
+        frame[BTH] |= self.transport
         frame[BTH + 5 : BTH + 8] = self.qpn.to_bytes(3, "big")
         frame[BTH + 9 : BTH + 12] = ((self.acked if ack else self.psn) & 0xFFFFFF).to_bytes(3, "big")
         if advance:
@@ -137,7 +144,7 @@ def mutate(frame, rng, victims, targets):
         )
         frame[BTH + 9 : BTH + 12] = (psn & 0xFFFFFF).to_bytes(3, "big")
     elif kind == 7:  # an access to where it must not go; the key is at the same place in RETH and AtomicETH
-        if frame[BTH] in TO_AN_ADDRESS:
+        if frame[BTH] & ~UC in TO_AN_ADDRESS:
             address, key = rng.choice(targets)
             length = struct.unpack_from(">I", frame, RETH + 12)[0]
             if rng.random() < 0.2:
