@@ -116,7 +116,7 @@ def receives(end, size, count):
     return _link([RecvWR(i, 1, [SGE(end.mr.buf + _around(i, size), size, end.mr.lkey)]) for i in range(count)])
 
 
-def figures(name, size, mtu, qps, cycles, *, direction="one way", limit=None, **more):
+def figures(name, size, mtu, qps, cycles, *, direction="one way", transport="RC", limit=None, **more):
     """A row: what was sent, and what one message took. ``limit``: cycles of it on an ideal wire, those of one way if
     None.
     """
@@ -126,7 +126,7 @@ def figures(name, size, mtu, qps, cycles, *, direction="one way", limit=None, **
         "op": name,
         "opcode": int(OPERATIONS[name]),
         "direction": direction,
-        "transport": "RC",
+        "transport": transport,
         "size": size,
         "mtu": mtu,
         "qps": qps,

@@ -32,6 +32,7 @@ it."""
 
 GROUPS = (
     "throughput",
+    "UC",
     "different words",
     "both ways",
     "memory latency",
@@ -90,6 +91,10 @@ def plan(everything=False):
             for size in sorted((*SIZES, *more)):
                 add("throughput", throughput, name, size, qps)
         add("throughput", throughput, name, 65536, 1, 1024)
+    for name in ("WRITE", "SEND"):
+        for qps in (1, 16):
+            for size in (8, 4096):
+                add("UC", throughput, name, size, qps, MTU, "UC")
     add("different words", words_apart, "READ", 16)
     for qps in (1, 16):
         add("different words", words_apart, "FETCH_ADD", qps)

@@ -8,6 +8,7 @@ from verbena.hdl.abi.wqe import SendOpcode
 from verbena.sim.devices import world
 from verbena.sim.pair import End, connect
 from verbena.sim.wire_limit import both_ways_cycles
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
 from .batch import BUFFER, MTU, OPERATIONS, REGION, cycle_of, data_width, drain, figures, receives, sends
 
@@ -23,7 +24,7 @@ def _troubles(*ends):
     return {name: sum(one[name] for one in counters) for name in ("retries", "timeouts", "drop_overflow")}
 
 
-def pace(name, size, qps, mtu=MTU, *, share=None, entries=1, sge=1, place=None, target=None):
+def pace(name, size, qps, mtu=MTU, *, share=None, entries=1, sge=1, place=None, target=None, transport="RC"):
     """Cycles a message of ``size`` bytes on ``qps`` queue pairs, one doorbell each, and more of the row: how many were
     timed, and what went wrong on a wire that loses nothing, warming included: messages sent again, timeouts, and frames
     that either adapter had no room for.
@@ -38,11 +39,13 @@ def pace(name, size, qps, mtu=MTU, *, share=None, entries=1, sge=1, place=None, 
         ``place(qp, n)`` is the remote offset of message ``n`` of a batch.
     target : callable, optional
         Makes the region that is written or read, of the responder's PD.
+    transport : str
+        Type of the queue pairs.
     """
     opcode = OPERATIONS[name]
     share = share or max(4, min(1024, 60_000 * 8 // max(size, 400)) // qps)
     short = max(1, share // 4)
-    sizes = {"qps": qps, "depth": share, "cqe": share * qps + 8}
+    sizes = {"qps": qps, "depth": share, "cqe": share * qps + 8, "qp_type": ibv_qp_type[f"IBV_QPT_{transport}"]}
     with End("sim0", REGION, sge=sge, **sizes) as a, End("sim1", REGION, **sizes) as b:
         connect(a, b, mtu=mtu)
         region = target(b.pd) if target else None
@@ -75,10 +78,10 @@ def pace(name, size, qps, mtu=MTU, *, share=None, entries=1, sge=1, place=None, 
     return (after - before) / more["messages"], more
 
 
-def throughput(name, size, qps, mtu=MTU):
+def throughput(name, size, qps, mtu=MTU, transport="RC"):
     """One row: messages of ``size`` bytes on ``qps`` queue pairs."""
-    cycles, more = pace(name, size, qps, mtu)
-    return figures(name, size, mtu, qps, cycles, **more)
+    cycles, more = pace(name, size, qps, mtu, transport=transport)
+    return figures(name, size, mtu, qps, cycles, transport=transport, **more)
 
 
 def words_apart(name, qps):

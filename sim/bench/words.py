@@ -9,7 +9,7 @@ UNITS = {"slowdown": " ×", "ratio_to_one_entry": " ×", "cost_cycles": " cycles
 
 def name_of(row):
     """The operation and what is special about the row."""
-    words = [row["op"]]
+    words = [row["op"] if row["transport"] == "RC" else f"{row['transport']} {row['op']}"]
     words[0] += (" inline" if row.get("inline") else "") + (" pushed" if row.get("push") else "")
     if row["direction"] != "one way":
         words.append(row["direction"])
