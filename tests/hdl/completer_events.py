@@ -26,18 +26,36 @@ EVENTS = {
     "query": 2,
     "state": 1,
 }
+UNRELIABLE = {
+    "departed": 50,
+    "stray departed": 6,
+    "nothing": 2,
+    "token": 1,
+    "late timer": 2,
+    "failure": 2,
+    "flush": 1,
+    "drain": 3,
+    "query": 2,
+    "state": 1,
+}
+"""Of UC."""
 
 
 async def happen(world, ctx, qp):
     """Something that concerns this QP is offered to the completer, or nothing, if it does not fit."""
     rng, queue = world.rng, world.model.queues[qp]
-    what = rng.choices(list(EVENTS), list(EVENTS.values()))[0]
+    events = UNRELIABLE if queue.unreliable else EVENTS
+    what = rng.choices(list(events), list(events.values()))[0]
     near = queue.acked - 2 + rng.randrange(queue.psn - queue.acked + 4)
     waiting = [k for k in range(queue.oldest, queue.begun) if queue.messages[k].lacking]
     psn = queue.messages[waiting[0]].missing if waiting else None
     if what == "ack":
         reach = rng.randrange(queue.acked, queue.psn) if queue.psn > queue.acked else queue.acked
         world.ack(qp, min(reach, psn - 1) if psn and rng.random() < 0.8 else reach, rng.randrange(32), 77)
+    elif what == "departed" and queue.begun > queue.oldest:
+        world.depart(qp, queue.messages[rng.choice([queue.oldest, rng.randrange(queue.oldest, queue.begun)])].last)
+    elif what == "stray departed":
+        world.depart(qp, rng.choice([near, rng.randrange(PSNS)]))
     elif what == "stray ack":
         world.ack(qp, rng.choice([near, rng.randrange(PSNS)]))
     elif what == "lost":

@@ -19,7 +19,7 @@ from verbena.hdl.transport.completer.completer import Completer
 QPS = 4
 WINDOW = 8
 PSNS = 1 << 24
-INPUTS = ("control", "failed_requester", "failed_transmitter", "flush", "fired", "job", "done")
+INPUTS = ("control", "failed_requester", "failed_transmitter", "flush", "fired", "departed", "job", "done")
 OUTPUTS = ("completion", "error", "ready", "retry", "reply")
 COUNTS = ("rx_acks", "rx_naks", "retries", "implied_naks", "drop_response")
 FATAL = {
@@ -73,6 +73,7 @@ class Queue:
         self.generation = 0
         self.drain = None
         self.retry_count, self.rnr_retry = 3, 3
+        self.unreliable = False  # of UC: what departs is complete, and nobody answers
 
     @property
     def begun(self):
@@ -162,14 +163,17 @@ class Model:
             kind in (Kind.SKIPPED, Kind.FAILED)
             or (kind == Kind.DATA and status != AccessStatus.POISONED)
             or (kind == Kind.ACK and (group in (0, 1) or syndrome == 0x60 or syndrome in FATAL))
+            or kind == Kind.DEPARTED
         )
         psn = queue.acked + (job["psn"] - queue.acked) % PSNS
         if not (known and queue.alive and psn < queue.psn and psn - queue.acked < PSNS // 2):
-            self.counts["drop_response"] += 1
+            self.counts["drop_response"] += kind != Kind.DEPARTED
             return
 
         good = kind == Kind.DATA and status == 0
-        arrived = psn + 1 if good or (kind == Kind.ACK and group == 0) else psn  # so says the peer: all before this
+        ack = kind == Kind.ACK and group == 0
+        # So says the peer, or the engine's own transmitter: all before this.
+        arrived = psn + 1 if good or ack or kind == Kind.DEPARTED else psn
         if good:
             for message in queue.messages.values():
                 if message.opcode in READS and message.first <= psn <= message.last:
@@ -181,15 +185,15 @@ class Model:
             self.record(queue, job["wqe_index"], job["status"], syndrome)
         pending = [queue.messages[k] for k in range(queue.oldest, queue.begun)]
         known = min([arrived, *(m.missing for m in pending if m.lacking)])  # so do we
-        implied = known < arrived and (kind == Kind.SKIPPED or (kind == Kind.ACK and group == 0))
+        implied = known < arrived and (kind == Kind.SKIPPED or ack)
         if known > queue.acked:
             queue.acked = known
             queue.generation += 1
             queue.retries = queue.rnr_retries = 0
             queue.retrying = False
-        if arrived == known == queue.psn and (good or (kind == Kind.ACK and group == 0)):
+        if arrived == known == queue.psn and (good or ack or kind == Kind.DEPARTED):
             queue.waiting = None
-        if kind == Kind.ACK and group == 0:
+        if ack:
             queue.limited = syndrome != 31
             queue.limit = (job["msn"] + CREDITS[syndrome]) % 65536 if queue.limited else 0
         for message in pending:
@@ -226,6 +230,9 @@ class Model:
             if len(self.out["retry"]) == before:
                 self.out["ready"].append(qp)
             self.drained(qp)
+
+    def departed(self, qp, psn):
+        self.job({"kind": Kind.DEPARTED, "qp": qp, "psn": psn, "syndrome": 0}, 0)
 
     def fired(self, qp, generation):
         queue = self.queues[qp]
@@ -544,6 +551,9 @@ class World:
 
     def ack(self, qp, psn, syndrome=0x1F, msn=0):
         self.respond(qp, Kind.ACK, psn, syndrome, msn=msn)
+
+    def depart(self, qp, psn):
+        self.pending["departed"].append({"qp": qp, "psn": psn % PSNS})
 
     def fire(self, qp, late=0):
         self.pending["fired"].append({"qp": qp, "generation": (self.model.queues[qp].generation - late) % 16})

@@ -1,5 +1,7 @@
 """The completer against a model, under whatever a peer, a host and the engine itself may say."""
 
+from itertools import pairwise
+
 import pytest
 from completer_events import happen
 from completer_world import FATAL, OUTPUTS, PSNS, QPS, WINDOW, Kind, World
@@ -14,6 +16,7 @@ from verbena.hdl.transport.completer.completer import Completer
 
 @pytest.mark.parametrize(("stall", "renew"), [(0, 0), (0.5, 0), (0.3, 0.2)])
 def test_random(stall, renew, monkeypatch):
+    """Some QPs are UC."""
     tear(monkeypatch)
     rng = make_rng()
     world = World(rng, stall, renew=renew, alone=True)
@@ -21,16 +24,18 @@ def test_random(stall, renew, monkeypatch):
 
     async def testbench(ctx):
         for qp in range(QPS):
-            await world.start(ctx, qp, rng.choice([0, 5, PSNS - 3, rng.randrange(PSNS)]))
+            await world.start(ctx, qp, rng.choice([0, 5, PSNS - 3, rng.randrange(PSNS)]), unreliable=qp % 2 == 1)
         for _ in range(40):
             qp = rng.randrange(QPS)
             queue = model.queues[qp]
             if queue.dead or queue.state == QpState.ERR:
                 if rng.random() < 0.8:
                     start = rng.choice([0, PSNS - 2, rng.randrange(PSNS)])
-                    await world.start(ctx, qp, start, retry_count=rng.randrange(8), rnr_retry=rng.randrange(8))
+                    retries = {"retry_count": rng.randrange(8), "rnr_retry": rng.randrange(8)}
+                    await world.start(ctx, qp, start, unreliable=rng.random() < 0.4, **retries)
             elif queue.begun < queue.oldest + WINDOW and rng.random() < 0.8:
-                opcode = rng.choice([*range(7), 4, 4] if queue.psn == queue.ended else range(4))
+                only_sends = queue.unreliable or queue.psn != queue.ended
+                opcode = rng.choice(range(4) if only_sends else [*range(7), 4, 4])
                 await world.send(ctx, qp, rng.choice([1, 1, 2, 5]) if opcode < 5 else 1, opcode, rng.randrange(2))
             elif rng.random() < 0.3:
                 await world.sent(ctx, qp)  # of a message whose end is not sent yet
@@ -47,6 +52,7 @@ def test_random(stall, renew, monkeypatch):
 
     world.run(testbench, 300_000)
     assert world.out["completion"]
+    assert "departed" in {name for _, name in world.taken}
 
 
 def run(script, **arguments):
@@ -389,6 +395,81 @@ def test_failure_kept_for_flush():
     assert world.out["error"] == []
 
 
+def test_departed():
+    """What has departed is complete, with all before it; it is no ACK, and credits stay as they are."""
+
+    async def script(world, ctx):
+        await world.start(ctx, 2, PSNS - 2)
+        for packets, signaled in (1, 1), (3, 0), (2, 1), (1, 1):
+            await world.send(ctx, 2, packets, signaled=signaled)
+        world.ack(2, PSNS - 2, 5, 77)  # the credits of an earlier life
+        await world.settle(ctx)
+        before = dict(world.progress[2])
+        assert before["limited"]
+        world.depart(2, 1)
+        world.depart(2, 3)
+        await world.settle(ctx)
+        assert world.statuses(2) == [(0, 0, 0), (2, 0, 0)]
+        assert world.progress[2] == before | {"oldest": 3, "unacked": 4, "first": 4}
+        world.depart(2, 4)
+        await world.settle(ctx)
+        assert world.statuses(2) == [(0, 0, 0), (2, 0, 0), (3, 0, 0)]
+
+    world = run(script)
+    assert world.counts == dict.fromkeys(world.counts, 0) | {"rx_acks": 1}
+    assert world.out["error"] == []
+
+
+def test_departed_of_nobody():
+    """Outside what is outstanding, in ERR, or when the QP is dead, it does nothing; and no response was dropped."""
+
+    async def script(world, ctx):
+        for qp in (0, 1, 3):
+            await world.start(ctx, qp, 100)
+        world.depart(0, 100)  # nothing was sent
+        await world.send(ctx, 0, 2)
+        for psn in (99, 102, 100 + PSNS // 2):
+            world.depart(0, psn)
+        await world.send(ctx, 1)
+        await world.state(ctx, 1, QpState.ERR)
+        world.depart(1, 100)
+        for _ in range(2):
+            await world.send(ctx, 3)
+        world.pending["failed_transmitter"] = [{"qp": 3, "wqe_index": 0, "status": 4, "syndrome": 1}]
+        await world.settle(ctx)
+        world.depart(3, 101)
+        await world.settle(ctx)
+        assert [world.statuses(qp) for qp in (0, 1, 3)] == [[], [], [(0, 4, 1)]]
+        world.depart(0, 101)
+
+    world = run(script)
+    assert world.statuses(0) == [(0, 0, 0)]
+    assert world.counts == dict.fromkeys(world.counts, 0)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_failure_before_departed(early):
+    """What is before the WQE that has failed succeeds when it departs, or has; what is behind it does not, though it
+    has departed, too."""
+
+    async def script(world, ctx):
+        await world.start(ctx, 1, 10)
+        for _ in range(4):
+            await world.send(ctx, 1)
+        if not early:
+            world.depart(1, 10)
+            world.depart(1, 11)
+            await world.settle(ctx)
+        world.pending["failed_transmitter"] = [{"qp": 1, "wqe_index": 2, "status": 4, "syndrome": 1}]
+        await world.settle(ctx)
+        assert len(world.statuses(1)) == (0 if early else 3)
+        world.depart(1, 13)
+
+    world = run(script)
+    assert world.statuses(1) == [(0, 0, 0), (1, 0, 0), (2, 4, 1)]
+    assert world.out["error"] == [{"qp": 1, "event": 255}]
+
+
 @pytest.mark.parametrize("delay", range(0, 40, 3))
 def test_error_once_more(delay, monkeypatch):
     """A host moves a QP to ERR that has gone there by itself: its WQEs are being flushed while its attributes are
@@ -542,6 +623,26 @@ def test_cycles():
         assert fleeting == [third + 2, third + 5, third + 7]  # the second one is an event, and waits for the third ACK
     last = max(cycle for cycle, name in world.given if name == "completion")
     assert last - cycles[-1] == 8
+
+
+def test_cycles_of_departed():
+    """As many as an ACK of one message takes: 8, and the next one is fetched meanwhile."""
+    world = World(make_rng(1), stall=0)
+
+    async def testbench(ctx):
+        await world.start(ctx, 0)
+        for _ in range(5):
+            await world.send(ctx, 0)
+        for psn in range(5):
+            world.depart(0, psn)
+        await world.settle(ctx)
+
+    world.run(testbench)
+    cycles = [cycle for cycle, name in world.taken if name == "departed"]
+    assert [b - a for a, b in pairwise(cycles)] == [4, 8, 8, 8]
+    completions = [cycle for cycle, name in world.given if name == "completion"]
+    assert [b - a for a, b in pairwise(completions)] == [8] * 4
+    assert completions[0] - cycles[0] == 8
 
 
 @pytest.mark.parametrize("arguments", [{"qps": 3}, {"qps": 4, "window": 12}, {"qps": 4, "window": 1 << 15}])

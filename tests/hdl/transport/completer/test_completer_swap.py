@@ -100,13 +100,18 @@ def test_random(stall, renew, steps, monkeypatch):
         if rng.random() < 0.2:
             qp = rng.choice([qp for qp in range(QPS) if qp not in free])
             if queues[qp].state != QpState.ERR and not queues[qp].dead:
-                world.ack(qp, rng.randrange(queues[qp].acked, queues[qp].psn + 1), rng.choice([0x1F, 0x60]))
+                psn = rng.randrange(queues[qp].acked, queues[qp].psn + 1)
+                if queues[qp].unreliable:
+                    world.depart(qp, psn)
+                else:
+                    world.ack(qp, psn, rng.choice([0x1F, 0x60]))
         if rng.random() < 0.05:
             world.fire(rng.randrange(QPS), rng.randrange(1, 4))
 
     async def testbench(ctx):
         for qp in range(QPS):
-            await world.start(ctx, qp, rng.choice([0, PSNS - 3, rng.randrange(PSNS)]), retry_count=7, rnr_retry=7)
+            more = {"retry_count": 7, "rnr_retry": 7, "unreliable": qp == 1}
+            await world.start(ctx, qp, rng.choice([0, PSNS - 3, rng.randrange(PSNS)]), **more)
         for _ in range(steps):
             qp = rng.randrange(QPS)
             queue = queues[qp]
@@ -129,14 +134,19 @@ def test_random(stall, renew, steps, monkeypatch):
                 if rng.random() < 0.5:
                     world.pending["flush"].append({"qp": qp, "index": queue.begun % 65536, "drain": 0})
                 elif rng.random() < 0.5:
-                    await world.start(ctx, qp, rng.randrange(PSNS), retry_count=rng.randrange(8))
+                    more = {"retry_count": rng.randrange(8), "unreliable": rng.random() < 0.3}
+                    await world.start(ctx, qp, rng.randrange(PSNS), **more)
             elif queue.begun < queue.oldest + WINDOW:
                 if queue.begun % 3 and queue.acked < queue.psn:  # so that it comes far
                     lacking = [k for k, each in queue.messages.items() if each.lacking]
                     psn = queue.messages[lacking[0]].missing if lacking else queue.psn - 1
-                    world.respond(qp, Kind.DATA if lacking else Kind.ACK, psn, wqe_index=(lacking or [0])[0])
+                    if queue.unreliable:
+                        world.depart(qp, psn)
+                    else:
+                        world.respond(qp, Kind.DATA if lacking else Kind.ACK, psn, wqe_index=(lacking or [0])[0])
                     await world.settle(ctx)
-                opcode = rng.choice([*range(7), 4, 4] if queue.psn == queue.ended else range(4))
+                only_sends = queue.unreliable or queue.psn != queue.ended
+                opcode = rng.choice(range(4) if only_sends else [*range(7), 4, 4])
                 await world.send(ctx, qp, rng.choice([1, 1, 2, 5]) if opcode < 5 else 1, opcode, rng.randrange(2))
             for _ in range(rng.choice([0, 1, 2])):
                 await happen(world, ctx, qp)

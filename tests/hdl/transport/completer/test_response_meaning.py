@@ -92,6 +92,20 @@ def test_data(verdict):
         assert meaning["syndrome"] == verdict
 
 
+def test_departed():
+    """All up to there has arrived, whatever the rest of the job says; and it is no ACK, and says nothing of credits."""
+    rng = make_rng()
+    jobs = [
+        {"kind": Kind.DEPARTED, "psn": psn, "syndrome": rng.randrange(256), "msn": 5, "status": 3}
+        for psn in (0, 9, PSNS - 1)
+    ]
+    for job, (meaning, psn, acks, naks) in zip(jobs, meanings([(job, rng.randrange(8)) for job in jobs])):
+        assert true(meaning) == {"known", "inclusive"}
+        assert meaning["cause"] == RetryCause.NONE
+        assert (psn, meaning["target"]) == (job["psn"], (job["psn"] + 1) % PSNS)
+        assert acks == naks == 0
+
+
 def test_others():
     jobs = [({"kind": kind, "psn": 9, "syndrome": 17, "status": 7}, 0) for kind in (Kind.SKIPPED, Kind.FAILED)]
     jobs.append((jobs[0][0], None))
