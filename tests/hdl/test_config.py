@@ -1,10 +1,13 @@
 """The parameters of an engine, and what they change in it as a whole."""
 
 import pytest
+from verbena.hdl.abi.contexts import QpType
 from verbena.hdl.config import Config
 from verbena.hdl.rnic import Rnic
+from verbena.hdl.transport import send_side
 from verbena.hdl.transport.respond_only import RespondOnly
 from verbena.hdl.transport.send_side import SendSide
+from verbena.hdl.wire.opcodes import UNRELIABLE
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,7 @@ from verbena.hdl.transport.send_side import SendSide
         ("address_width", (31, 65, "64")),
         ("requests", (1, None)),
         ("atomics", (0, None)),
+        ("uc", (1, None)),
         ("read_targets", (128, 300, 8192)),
         ("responses", (128, 300, 8192)),
         ("udp_port", (0, 65536)),
@@ -149,6 +153,31 @@ def test_an_engine_that_only_responds():
     assert {"attribute", "attribute_en", *send.readers} == {name for name in more if not name.startswith("count_")}
     assert set(send.readers) == set(everything["dma"].readers) - set(responding["dma"].readers)
     assert [type(block) for block in everything.values()] == [type(block) for block in responding.values()]
+
+
+def test_an_engine_without_unreliable_queue_pairs():
+    """It takes UC's packets for those of a transport that it does not know, on the wire and everywhere else, and
+    says that there is RC only. An engine without send queues has UC, too."""
+    with_, without = (blocks(Config(qps=64, uc=uc)) for uc in (True, False))
+    assert with_["depacketizer"].opcodes - without["depacketizer"].opcodes == UNRELIABLE
+    assert with_["depacketizer"].refused == without["depacketizer"].refused
+    assert not without["depacketizer"].refused & UNRELIABLE
+    assert with_["packetizer"].opcodes - without["packetizer"].opcodes == UNRELIABLE
+    for made, uc in (with_, True), (without, False):
+        assert made["lookup"].uc is uc
+        assert made["registers"].transports == Config(uc=uc).transports
+        assert UNRELIABLE.isdisjoint(made["depacketizer"].opcodes) is not uc
+    assert Config().transports == (QpType.RC, QpType.UC)
+    assert Config(uc=False).transports == (QpType.RC,)
+    assert blocks(Config(requests=False))["depacketizer"].opcodes > UNRELIABLE
+
+
+@pytest.mark.parametrize("uc", [False, True])
+def test_the_requester_hears_of_unreliable_queue_pairs(uc, monkeypatch):
+    make, seen = send_side.Requester, []
+    monkeypatch.setattr(send_side, "Requester", lambda *args, **more: seen.append(more["uc"]) or make(*args, **more))
+    SendSide(Config(qps=64, uc=uc)).elaborate(None)
+    assert seen == [uc]
 
 
 def test_an_engine_without_atomics():

@@ -5,6 +5,7 @@ from amaranth.hdl import Module, ResetInserter, Signal
 from streams import make_rng, pause, plain, receive_all, send_all, simulate
 from verbena.hdl.abi import registers as abi
 from verbena.hdl.abi.commands import COMMAND, Command
+from verbena.hdl.abi.contexts import QpType
 from verbena.hdl.control.registers import Registers
 
 REG = abi.REGISTERS
@@ -78,6 +79,22 @@ def test_an_engine_says_what_it_has_not(atomics, bit):
     async def host(ctx):
         wanted = 2 | 1 << 4 | 3 << 8 | 4 << 12 | 1 << 17 | bit | 5 << 20 | 33 << 24
         assert await bus.read(ctx, REG["capabilities"].offset) == wanted
+
+    simulate(dut, host)
+
+
+@pytest.mark.parametrize("transports", [(QpType.RC,), (QpType.RC, QpType.UC)])
+def test_an_engine_says_which_types_of_queue_pairs_it_has(transports):
+    """A bit each, and what is written there changes nothing."""
+    dut = Registers(data_width=64, qps=4, cqs=2, window=16, transports=transports)
+    bus = Bus(dut.axil, make_rng())
+    offset = REG["transports"].offset
+
+    async def host(ctx):
+        assert offset == 0x2C
+        assert await bus.read(ctx, offset) == (0b1100 if len(transports) == 2 else 0b0100)
+        await bus.write(ctx, offset, 0xFFFF_FFFF)
+        assert await bus.read(ctx, offset) == sum(1 << kind for kind in transports)
 
     simulate(dut, host)
 

@@ -11,10 +11,10 @@ DONE = {"requester": "requester_done", "response": "response_receiver_done"}
 
 
 def test_whatever_comes_vanishes():
-    """Doorbells, pushed words, answers of the bus and failures are taken in their cycle."""
+    """Doorbells, pushed words, answers of the bus, failures and what has departed are taken in their cycle."""
     rng = make_rng()
     dut = RespondOnly(64)
-    ports = (dut.doorbell, dut.push, dut.done, dut.failed)
+    ports = (dut.doorbell, dut.push, dut.done, dut.failed, dut.departed)
 
     async def testbench(ctx):
         for _ in range(50):
