@@ -11,11 +11,13 @@ from verbena.sw.tools.perftest import play
 from verbena.sw.tools.perftest.kinds import KINDS
 from verbena.sw.tools.perftest.options import Options
 from verbena.sw.tools.session import run
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
 from .case import Case
 
 __all__ = ["SMALL", "groups"]
 
+RC, UC = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC
 ROLES = ("server", "client")
 HOST = "10.0.2.2"
 """The host, as the guest's second network has it."""
@@ -76,21 +78,27 @@ def perftest(name, options, arguments, role, bench):
     )
 
 
-def rc_pingpong(options, role, late, bench):
+def pings(options, role, late, bench):
     """rdma-core's pingpong, whose timeout cannot be set: the guest's clock stands still while the adapter works, or,
     ``late``, it does not, and all that the adapter says comes so late that the guest says everything twice.
     """
+    name = program(options)
     if late:
         bench.cable.harm(delays={ADAPTER: LATE})
     with contextlib.nullcontext() if late else bench.in_turns():
         converse(
             bench,
             role,
-            f"ibv_rc_pingpong -d rxe0 -g 1 -c -m {options.mtu} -n {options.iterations} -s {options.size}",
+            f"{name} -d rxe0 -g 1 -c -m {options.mtu} -n {options.iterations} -s {options.size}",
             lambda host, port, tell: pingpong.client(bench.context, options, host, port, tell=tell),
             lambda listener, tell: pingpong.server(bench.context, options, listener, tell=tell),
         )
     assert bench.cable.retries or not late, "no request came twice"
+
+
+def program(options):
+    """Name of the pingpong for a type of queue pair."""
+    return f"ibv_{options.qp_type.name[-2:].lower()}_pingpong"
 
 
 SEVERAL = {
@@ -108,6 +116,8 @@ def perftests(several, length, count):
         variants = {1024: {}} | ({} if kind.latency else several)
         if "atomic" in name:
             variants[2048] = {"compare_and_swap": True}
+        elif not kind.reading:
+            variants[2048] = {"connection": "UC"}
         for mtu, variant in variants.items():
             options = Options(size=size, iterations=iterations, mtu=mtu, patience=PATIENCE, **variant)
             yield name, options
@@ -122,6 +132,8 @@ def spelled(name, options):
         words += ["-q", options.qps]
     if options.bidirectional:
         words.append("-b")
+    if options.connection != "RC":
+        words += ["-c", options.connection]
     if options.compare_and_swap:
         words += ["-A", "CMP_AND_SWAP"]
     return " ".join(map(str, words))
@@ -144,17 +156,22 @@ def groups(seed):
     }
     plays = [
         Case(
-            f"ibv_rc_pingpong -s {size} -m {mtu}",
+            f"{program(options)} -s {options.size} -m {options.mtu}",
             role,
-            partial(
-                rc_pingpong, pingpong.Options(size, mtu, iterations=count, check=True, patience=PATIENCE), role, late
-            ),
-            mtu,
+            partial(pings, options, role, late),
+            options.mtu,
             f"{LATE} s late" if late else "none",
             reason="the guest's timeout passes, on purpose" if late else "",
             tool=True,
         )
-        for size, mtu, count, late in ((4096, 1024, 20, False), (1000, 256, 20, False), (4096, 1024, 5, True))
+        for qp_type, size, mtu, count, late in (
+            (RC, 4096, 1024, 20, False),
+            (RC, 1000, 256, 20, False),
+            (RC, 4096, 1024, 5, True),
+            (UC, 2500, 1024, 20, False),
+            (UC, 100, 256, 20, False),
+        )
+        for options in [pingpong.Options(size, mtu, iterations=count, check=True, patience=PATIENCE, qp_type=qp_type)]
         for role in ROLES
     ]
     return {**tests, "pingpong": plays}
