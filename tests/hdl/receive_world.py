@@ -1,7 +1,7 @@
 """What the receiving half of the transport is tested with: receive rings, attributes, packets, and the rules in Python.
 
 The rules are written from the InfiniBand responder's (PSN, opcode sequence, opcode, receive WQE, length, then the
-buffer), not from the hardware.
+buffer; of UC 9.8), not from the hardware.
 """
 
 from types import SimpleNamespace
@@ -26,6 +26,8 @@ POSITION = [FIRST, MIDDLE, LAST, LAST, ONLY, ONLY]
 
 KINDS = {READ_REQUEST: 0, COMPARE_SWAP: 1, FETCH_ADD: 2}
 REPLAY, REPEAT = 3, 4
+UC = 0x20
+"""Opcodes of UC: those of RC, and this."""
 
 CREDITS = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
            6144, 8192, 12288, 16384, 24576, 32768]  # fmt: skip
@@ -155,6 +157,7 @@ class Rules:
         self.values = values
         self.kinds = {opcode: kind for opcode, kind in KINDS.items() if atomics or opcode == READ_REQUEST}
         self.mtu = 128 << values["path_mtu"]
+        self.unreliable = values["type"] == QpType.UC
         self.restart(epsn)
 
     def restart(self, epsn):
@@ -171,6 +174,8 @@ class Rules:
         self.repeated = False  # a duplicate is, or was, among those
         self.since_nak = []  # packets ahead of the gap since its NAK
         self.asked = False  # the newest packet executed was a READ or an atomic
+        self.lost = False  # it was the rest of a message of UC, of which something is missing
+        self.fresh = 0  # whether its run forgets what was refused before; None: no matter
 
     def _access(self, length, *, key=0, address=0, access=0, discard=0):
         return SimpleNamespace(length=length, key=key, address=address, access=access, discard=discard)
@@ -193,7 +198,19 @@ class Rules:
 
     def _fatal(self, syndrome, event, **more):
         self.dead = True
-        return self._answer(syndrome, fatal=1, event=event, **more)
+        more |= {"fatal": 1, "event": event}
+        return {"acknowledge": 0} | more if self.unreliable else self._answer(syndrome, **more)
+
+    def _refuse(self, accesses, syndrome, event, **more):
+        """What cannot be served kills the QP; of UC it is dropped, with its message."""
+        if self.unreliable:
+            return self._drop(accesses, cause=20)
+        return accesses, self._fatal(syndrome, event, **more)
+
+    def _drop(self, accesses, cause):
+        self.message = None
+        self.epsn = (self.epsn + 1) & MASK24
+        return accesses, {"silent": 1, "cause": cause}
 
     def _responses(self, packet):
         if packet["opcode"] != READ_REQUEST:
@@ -266,6 +283,16 @@ class Rules:
 
     def packet(self, packet, accept=1):
         """(accesses, job without what does not matter)"""
+        self.lost, self.fresh = False, 0
+        accept = accept and (packet["opcode"] >= UC) == self.unreliable
+        accesses, job = self._judge(packet | {"opcode": packet["opcode"] % UC}, accept)
+        for access in accesses:
+            access.fresh = self.fresh
+        if self.unreliable and accept and not job.get("silent"):
+            job["unreliable"] = 1
+        return accesses, job
+
+    def _judge(self, packet, accept):
         discard = self._discard(packet)
         opcode, length = packet["opcode"], packet["length"]
         if not accept:
@@ -273,7 +300,17 @@ class Rules:
         if self.values["state"] not in (QpState.RTR, QpState.RTS, QpState.SQD):
             return discard, {"silent": 1, "cause": 0}
         if self.dead:
+            self.fresh = None
             return discard, {"silent": 1, "cause": 20}
+        if self.unreliable:
+            expected, self.epsn = self.epsn, packet["psn"]
+            write, goes_on = opcode >= 6, POSITION[opcode % 6] in (MIDDLE, LAST)
+            self.fresh = None
+            if not goes_on:
+                self.message = None
+            elif packet["psn"] != expected or self.message is None or self.message.write != write:
+                self.lost = True
+                return self._drop(discard, cause=0)
         distance = (packet["psn"] - self.epsn) & MASK24
         if distance >= 1 << 23:
             return discard, self._old(packet)
@@ -288,24 +325,27 @@ class Rules:
         if goes_on != (self.message is not None) or (goes_on and self.message.write != write):
             return discard, self._fatal(0x61, 2)
         if not self._allowed(opcode):
-            return discard, self._fatal(0x62, 3)
+            return self._refuse(discard, 0x62, 3)
         posted = self.ring.posted[self.qp]
         if (write and immediate) or (not write and not goes_on):
             if self.ring.errors[self.qp] and self.ring.fetched[self.qp] == self.index:
+                self.fresh = int(self.unreliable)
                 if len(posted) == self.index:
                     return discard, self._fatal(0x63, 1)
                 job = self._fatal(0x63, 1, complete=1, status=2, cause=22, wqe_index=self.index)
                 self.index += 1
                 return discard, job
+            if len(posted) == self.index and self.unreliable:
+                return self._drop(discard, cause=20)
             if len(posted) == self.index:
                 self.nak_sent = True
                 self.since_nak = []
                 return discard, self._answer(0x20 | self.values["min_rnr_timer"])
         if position in (FIRST, MIDDLE):
             if length != self.mtu:
-                return discard, self._fatal(0x61, 2)
+                return self._refuse(discard, 0x61, 2)
         elif length > self.mtu or (position == LAST and length == 0):
-            return discard, self._fatal(0x61, 2)
+            return self._refuse(discard, 0x61, 2)
 
         if not goes_on:
             message = SimpleNamespace(write=write, received=0)
@@ -316,10 +356,12 @@ class Rules:
         else:
             message = self.message
         accesses = []
+        if self.unreliable:
+            self.fresh = int(not goes_on)
         if write:
             left = message.total - message.received
             if (left != length if position in (LAST, ONLY) else left <= length) or message.total > 1 << 31:
-                return discard, self._fatal(0x61, 2)
+                return self._refuse(discard, 0x61, 2)
             address = (message.address + message.received) % (1 << 64)
             accesses.append(self._access(length, key=message.key, address=address, access=2))
         else:
@@ -334,9 +376,9 @@ class Rules:
                     skip = 0
             if rest:
                 accesses.append(self._access(rest, discard=1))
-                job = self._fatal(0x61, 255, complete=1, status=1, cause=21, wqe_index=self.index, receive=1, remote=0)
-                self.index += 1
-                return accesses, job
+                blamed = {"complete": 1, "status": 1, "cause": 21, "wqe_index": self.index, "receive": 1, "remote": 0}
+                self.index += not self.unreliable
+                return self._refuse(accesses, 0x61, 255, **blamed)
             if not length:
                 accesses.append(self._access(0))
 
@@ -344,7 +386,9 @@ class Rules:
         self.message = message
         self.nak_sent = False
         self.since_nak = []
-        job = {"acknowledge": packet["ack_request"], "psn": self.epsn, "remote": int(write)}
+        job = {"acknowledge": 0, "remote": int(write)}
+        if not self.unreliable:
+            job |= {"acknowledge": packet["ack_request"], "psn": self.epsn}
         job["receive"] = int(not write or immediate)
         job["wqe_index"] = self.index
         if position in (LAST, ONLY):
@@ -401,6 +445,8 @@ def check_job(job, expected, qp):
     assert job.qp == qp
     for name in FLAGS:
         assert job[name] == expected.get(name, 0), (name, job, expected)
+    if not job.silent:
+        assert job.unreliable == expected.get("unreliable", 0)
     if job.complete:
         assert job.status == expected.get("status", 0)
         assert job.cause == expected.get("cause", 0)
@@ -414,6 +460,7 @@ def check_run(run, expected, qp, pd):
     assert len(run) == len(expected), (run, expected)
     for access, wanted in zip(run, expected):
         assert (access.length, access.discard, access["clear"]) == (wanted.length, wanted.discard, 0), (run, expected)
+        assert wanted.fresh in (None, access.fresh), (run, expected)
         if wanted.length and not wanted.discard:
             assert (access.key, access.address, access.access) == (wanted.key, wanted.address, wanted.access)
             assert (access.qp, access.pd) == (qp, pd)

@@ -95,7 +95,7 @@ ReceivedRequest = data.StructLayout(
         "action": QpControl.members["action"],
         "qp": 12,
         "accept": 1,
-        "unreliable": 1,  # of UC
+        "unreliable": 1,  # a packet of UC
         "transport": TransportHeader,
         "swap": 64,
         "compare": 64,

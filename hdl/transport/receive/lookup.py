@@ -249,7 +249,7 @@ class ReceiveLookup(wiring.Component):
             m.d.comb += [write.data.eq(getattr(self, name)), write.en.eq(getattr(self, f"{name}_en"))]
         m.d.comb += [self.request.payload.state.eq(states.request_state), self.request.payload.place.eq(states.place)]
         if self.uc:
-            m.d.comb += self.request.payload.unreliable.eq(unreliable)
+            m.d.comb += self.request.payload.unreliable.eq(unreliable & (found.work == Work.PACKET))
         if self.requests:
             m.d.comb += self.response.payload.progress.eq(states.read_progress)
         m.d.comb += [

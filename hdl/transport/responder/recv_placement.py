@@ -27,7 +27,7 @@ Placement = data.StructLayout(
     {
         "kind": PlacementKind,
         "clear": 1,  # with DISCARD and length 0: a control token passes
-        "unreliable": 1,  # of UC: a message that begins has nothing to do with those before it
+        "fresh": 1,  # what was refused before is forgotten
         "begin": 1,  # the message's first packet
         "end": 1,  # and its last
         "length": LENGTH_BITS,  # payload of this packet
@@ -129,7 +129,7 @@ class RecvPlacement(wiring.Component):
             self.access.payload.qp.eq(packet.qp),
             self.access.payload.discard.eq(discard),
             self.access.payload.clear.eq(packet.clear),
-            self.access.payload.fresh.eq(packet.unreliable & packet.begin & ~packet.clear),
+            self.access.payload.fresh.eq(packet.fresh),
             self.access.payload.last.eq(last),
         ]
 

@@ -81,7 +81,7 @@ class Responder(wiring.Component):
         A receive WQE of this QP may have to be flushed.
     access : stream of ``AccessRequest``
     job : stream of ``Job``
-        Silent jobs change nothing; those with ``cause`` set are of a QP that has failed.
+        Silent jobs change nothing; those with ``cause`` set are of a QP that has failed, or what UC does not serve.
     entry : stream of ``ResponseWrite``
         READs and atomics for the READ/atomic responder, in the cycle in which their job is taken.
     room : 1
@@ -204,7 +204,8 @@ class Responder(wiring.Component):
         packet = placement.i.payload
         m.d.comb += [
             packet.clear.eq(work == Work.CONTROL),
-            packet.unreliable.eq(request.unreliable & validator.execute),
+            # Of UC nothing outlasts its message; what is not executed ends it.
+            packet.fresh.eq(request.unreliable & request.accept & (validator.begin | ~validator.execute)),
             packet.begin.eq(validator.begin),
             packet.end.eq(validator.end),
             packet.length.eq(Mux(work == Work.PACKET, transport.length, 0)),

@@ -17,10 +17,10 @@ FIELDS = {"address": 64, "rkey": 32, "dma_length": 32, "immediate": 32, "msn": 2
 RESPONSES = range(0x0D, 0x13)
 
 
-def run(packets, values, *, stall=0.0, rng=None):
+def run(packets, values, *, stall=0.0, rng=None, uc=True):
     """Sends headers to a lookup with the attributes ``values`` of each QP; what came out on both outputs, in order
     (requests with 0, responses with 1), how many were dropped, and when the outputs were taken."""
-    dut = ReceiveLookup(QPS)
+    dut = ReceiveLookup(QPS, uc=uc)
     rng = rng or make_rng()
     out, taken, drops = [], [], []
 
@@ -64,7 +64,7 @@ def accepted(packet, values):
     """The rules once more."""
     transport = packet["transport"]
     opcode = transport["opcode"]
-    if opcode >= 0x20 or transport["dest_qpn"] not in NUMBERS:
+    if opcode >= 0x40 or transport["dest_qpn"] not in NUMBERS:
         return False
     if opcode == ACKNOWLEDGE and transport["length"]:
         return False
@@ -72,7 +72,7 @@ def accepted(packet, values):
     states = [QpState.RTS, QpState.SQD] + ([] if opcode in RESPONSES else [QpState.RTR])
     return (
         mine["state"] in states
-        and mine["type"] == QpType.RC
+        and mine["type"] == [QpType.RC, QpType.UC][opcode >> 5]
         and (transport["pkey"] ^ mine["pkey"]) & 0x7FFF == 0
         and (transport["pkey"] | mine["pkey"]) >> 15
         and packet["source_ip"] == mine["dest_ip"]
@@ -86,22 +86,25 @@ def test_random_packets(stall, count):
     values = [
         attributes(
             state=rng.choice(list(QpState)),
-            type=rng.choice([QpType.RC] * 4 + [QpType.UD]),
+            type=rng.choice([QpType.RC] * 4 + [QpType.UC] * 4 + [QpType.UD]),
             pkey=rng.choice([0xFFFF, 0x7FFF, 0x8001]),
             dest_ip=rng.choice([1, 2]),
         )
         for _ in range(QPS)
     ]
     values[0] = attributes(pkey=0x7FFF, dest_ip=1)
+    values[1] = values[0] | {"type": QpType.UC}
     packets = []
     for number in range(count):
-        opcode = rng.choice([0, 4, 10, 12, 19, 22, ACKNOWLEDGE, ACKNOWLEDGE, 13, 14, 16, 18, 0x24, 0x6D, 0x31])
+        opcode = rng.choice(
+            [0, 4, 10, 12, 19, 22, ACKNOWLEDGE, ACKNOWLEDGE, 13, 14, 16, 18, 0x20, 0x24, 0x2B, 0x44, 0x6D, 0x31]
+        )
         transport = {name: rng.getrandbits(width) for name, width in FIELDS.items()}
         operands = {name: rng.getrandbits(64) for name in ("swap", "compare")}
         if number % 4 == 0:  # one that is accepted for sure, of either direction
             good = {
-                "opcode": [10, 16, ACKNOWLEDGE][number // 4 % 3],
-                "dest_qpn": NUMBERS[0],
+                "opcode": [10, 16, ACKNOWLEDGE, 0x2A][number // 4 % 4],
+                "dest_qpn": NUMBERS[number // 4 % 4 == 3],
                 "pkey": 0xFFFF,
                 "length": 0,
             }
@@ -124,6 +127,7 @@ def test_random_packets(stall, count):
         assert {name: got.transport[name] for name in transport} == transport
         if not which:
             assert (got.swap, got.compare) == (packet["swap"], packet["compare"])
+            assert not got.accept or got.unreliable == (transport["opcode"] >= 0x20)
         mine = values[got.qp] | {"qpn": NUMBERS[got.qp]}
         assert {name: got.attributes[name] for name in got.attributes} == {
             name: mine.get(name, 0) for name in got.attributes
@@ -131,6 +135,19 @@ def test_random_packets(stall, count):
     assert dropped == sum(not got.accept for _, got in out)
     for which in range(2):
         assert {got.accept for port, got in out if port == which} == {0, 1}
+
+
+@pytest.mark.parametrize("uc", [True, False])
+@pytest.mark.parametrize("kind", [QpType.RC, QpType.UC, QpType.UD])
+def test_types(kind, uc):
+    """A QP takes what is of its own transport; RD and UD, which have the next opcodes, are of none. What is of RC is
+    never told as of UC."""
+    opcodes = (0x04, 0x0A, 0x24, 0x2A, 0x44, 0x64, 0x84, 0xA4)
+    out, dropped, _ = run([header(opcode=opcode) for opcode in opcodes], [attributes(type=kind)] * QPS, uc=uc)
+    wanted = [kind == QpType.RC] * 2 + [kind == QpType.UC and uc] * 2 + [0] * 4
+    assert [(which, got.accept) for which, got in out] == [(0, accept) for accept in wanted]
+    assert dropped == len(opcodes) - sum(wanted)
+    assert [got.unreliable for _, got in out[:4]] == [0, 0, uc, uc]
 
 
 @pytest.mark.parametrize("mine", [0x8001, 0x0001])
@@ -180,7 +197,7 @@ def test_latency():
 
 
 def test_tokens_go_first_and_flushes_in_turns():
-    """All that concerns a context comes in one order."""
+    """All that concerns a context comes in one order; only what is a packet is of UC, whatever packet waits."""
     dut = ReceiveLookup(QPS)
     rng = make_rng()
     out = []
@@ -188,7 +205,7 @@ def test_tokens_go_first_and_flushes_in_turns():
     async def script(ctx):
         for qp in range(QPS):
             await write_attributes(ctx, dut, qp, **attributes(rq_cqn=qp))
-        ctx.set(dut.header.payload, header(qp=1))
+        ctx.set(dut.header.payload, header(qp=1, opcode=0x2A))
         ctx.set(dut.flush.payload, 2)
         ctx.set(dut.request_control.payload, {"qp": 3, "action": QpAction.START_RECEIVE, "psn": 77})
         ctx.set(dut.response_control.payload, {"qp": 4, "action": QpAction.RESET})
@@ -207,6 +224,7 @@ def test_tokens_go_first_and_flushes_in_turns():
                     ctx.set(port.valid, 0)
             if valid:
                 out.append((request.work, request.qp, request.attributes.rq_cqn))
+                assert request.unreliable == (request.work == Work.PACKET)
                 if request.work == Work.CONTROL:
                     assert (request.action, request.transport.psn) == (QpAction.START_RECEIVE, 77)
             if responds:
@@ -263,6 +281,7 @@ def test_arguments():
 def test_converts():
     rtlil.convert(ReceiveLookup(64))
     rtlil.convert(ReceiveLookup(64, requests=False))
+    rtlil.convert(ReceiveLookup(64, uc=False))
 
 
 def test_of_a_qp_that_is_closed_only_tokens_come():

@@ -16,6 +16,7 @@ from receive_world import (
     SEND_MIDDLE,
     SEND_ONLY,
     SEND_ONLY_IMM,
+    UC,
     WRITE_FIRST,
     WRITE_LAST,
     WRITE_LAST_IMM,
@@ -31,7 +32,7 @@ from receive_world import (
 from received import ReceivedRequests
 from streams import changes, collect, make_rng, plain, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.commands import QpAction
-from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
+from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
 from verbena.hdl.stream.transfer import Passage
 from verbena.hdl.transport.receive.layouts import Work
 from verbena.hdl.transport.responder.responder import PATIENCE, Responder
@@ -123,11 +124,12 @@ class World:
         await send_all(ctx, self.dut.loaded, words, self.rng, self.stall)
         self.expected.append((qp, None, {"token": 1, "passage": Passage.LOAD}))
 
-    async def packet(self, ctx, qp, opcode, length=0, *, psn=None, accept=1, wait=True, **more):
-        """Sends a packet, by default with the PSN expected, and asks the rules."""
+    async def packet(self, ctx, qp, opcode, length=0, *, psn=None, accept=1, wait=True, other=False, **more):
+        """Sends a packet, by default with the PSN expected, and asks the rules. The opcode is that of the QP's
+        transport, or, with ``other``, of the other one."""
         rules = self.rules[qp]
         packet = {
-            "opcode": opcode,
+            "opcode": opcode + UC * (rules.unreliable != other),
             "psn": rules.epsn if psn is None else psn & MASK24,
             "length": length,
             "ack_request": 1,
@@ -140,7 +142,7 @@ class World:
             "compare": 0,
         }
         packet.update(more)
-        if psn is not None and accept and not rules.dead:
+        if psn is not None and accept and not rules.dead and not rules.unreliable:
             distance = (packet["psn"] - rules.epsn + (1 << 23)) % (1 << 24) - (1 << 23)
             self.dropped["sequence"] += distance > 0
             self.dropped["duplicate"] += distance < 0
@@ -148,6 +150,7 @@ class World:
         entries = len(rules.entries)
         run, job = rules.packet(packet, accept)
         self.dropped["busy"] += rules.busy
+        self.dropped["sequence"] += rules.lost
         self.expected.append((qp, run, job))
         self.wanted_entries += [(qp, entry) for entry in rules.entries[entries:]]
         fields = {name: packet.pop(name) for name in ("swap", "compare")} | {"transport": packet}
@@ -165,6 +168,7 @@ class World:
             if wanted_run is None:
                 (access,) = run
                 assert (access.length, access["clear"], access.discard) == (0, "token" in wanted_job, 0)
+                assert not access.fresh
                 assert access.qp == qp
             else:
                 check_run(run, wanted_run, qp, self.values[qp]["pd"])
@@ -366,6 +370,70 @@ def random_packets(number, count, swaps=False):
     world.simulate(script)
 
 
+def random_packets_of_uc(number, count, swaps=False):
+    """Messages, of which now and then a packet is missing, comes twice, or is wrong in some respect."""
+    strides = ((4, 5, 6, 7), (7, 4, 5, 5))[number % 2]
+    values = [{"path_mtu": 1 + qp, "pd": 77 + qp, "access": (2, 14, 0, 2)[qp], "type": QpType.UC} for qp in range(QPS)]
+    world = World(stall=(0.0, 0.3)[number % 2], strides=strides, values=values, swaps=swaps)
+    rng = world.rng
+    plans = [[] for _ in range(QPS)]
+    seen = {"lost": 0, "unserved": 0, "done": 0}
+
+    def message(mtu):
+        write, immediate = rng.random() < 0.5, rng.random() < 0.4
+        count = rng.choice([1, 1, 2, 3, 5])
+        tail = rng.choice([0, 1, mtu, rng.randint(1, mtu)]) if count == 1 else rng.randint(1, mtu)
+        base = WRITE_FIRST if write else SEND_FIRST
+        total = (count - 1) * mtu + tail + (rng.random() < 0.05)
+        more = {"address": rng.getrandbits(64), "rkey": rng.getrandbits(32), "dma_length": total} if write else {}
+        if count == 1:
+            return [(base + 4 + immediate, tail, more)]
+        return [(base, mtu, more)] + [(base + 1, mtu, {})] * (count - 2) + [(base + 2 + immediate, tail, {})]
+
+    async def script(ctx):
+        for qp in range(QPS):
+            await world.connect(ctx, qp, rng.choice([0, MASK24 - 3, rng.getrandbits(24)]))
+        for _ in range(count):
+            qp = rng.randrange(QPS)
+            rules, mtu = world.rules[qp], world.rules[qp].mtu
+            if swaps and rng.random() < 0.2:
+                await world.load(ctx, qp, await world.save(ctx, qp))
+            if rules.dead and rng.random() < 0.5:
+                await world.connect(ctx, qp, rng.getrandbits(24))
+            if rng.random() < 0.4 and len(world.ring.posted[qp]) - rules.index < 12:
+                world.ring.post(qp, random_wqe(rng, strides[qp], [0, 1, 7, mtu, 2 * mtu]))
+            if rng.random() < 0.02:
+                world.ring.errors[qp] = 1
+            if not plans[qp]:
+                plans[qp] = message(mtu)
+            opcode, length, fields = plans[qp].pop(0)
+            more = {name: rng.randrange(2) for name in ("ack_request", "solicited")}
+            more |= {"immediate": rng.getrandbits(32)} | fields
+            fault = rng.random()
+            if fault < 0.08:  # it is missing
+                plans[qp] = plans[qp] or message(mtu)
+                opcode, length, fields = plans[qp].pop(0)
+                more |= {"psn": rules.epsn + 1} | fields
+            elif fault < 0.14:
+                more["psn"] = rules.epsn + rng.choice([-1, -5, 5, 1 << 22, 1 << 23])
+            elif fault < 0.18:
+                opcode = rng.randrange(12)
+            elif fault < 0.22:
+                length = max(0, length + rng.choice([-1, 1, 500]))
+            elif fault < 0.24:  # somebody else's, in between
+                more |= rng.choice([{"accept": 0}, {"other": True}])
+                plans[qp].insert(0, (opcode, length, fields))
+            elif fault < 0.28:  # the rest of the message does not come
+                plans[qp] = []
+            job = await world.packet(ctx, qp, opcode, length, **more)
+            seen["lost"] += rules.lost
+            seen["unserved"] += bool(job.get("silent") and job["cause"] and not rules.dead)
+            seen["done"] += bool(job.get("complete"))
+
+    world.simulate(script)
+    assert all(seen.values()), seen
+
+
 COUNTS = [50, pytest.param(110, marks=pytest.mark.slow)]
 
 
@@ -380,6 +448,18 @@ def test_random_packets(number, count):
 @pytest.mark.parametrize("number", [1, 2])
 def test_random_packets_of_qps_that_are_away(number, count):
     random_packets(number, count, swaps=True)
+
+
+@pytest.mark.parametrize("count", [80, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", range(2))
+def test_random_packets_of_uc(number, count):
+    """Messages whole and torn, wrong lengths and rights, no receive WQE, rings in error: nothing is answered."""
+    random_packets_of_uc(number, count)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_random_packets_of_uc_of_qps_that_are_away(count):
+    random_packets_of_uc(1, count, swaps=True)
 
 
 async def check_nothing(ctx, world, cycles=60):
@@ -831,6 +911,77 @@ def test_ring_error_without_wqe():
     assert [(job.syndrome, job.complete, job.fatal) for job in world.jobs[1:]] == [(0, 0, 0), (0x63, 0, 1)]
 
 
+def test_messages_of_uc_by_hand():
+    """What the rules say, said once more by numbers."""
+    world = World(values=[{"type": QpType.UC}] * QPS)
+    rules = world.rules[0]
+
+    async def script(ctx):
+        async def says(*args, silent=0, cause=0, fatal=0, complete=0, msn=None, wqe_index=None, **more):
+            job = await world.packet(ctx, 0, *args, **more)
+            assert not job.get("acknowledge")
+            assert (job.get("silent", 0), job.get("cause", 0), job.get("fatal", 0)) == (silent, cause, fatal)
+            assert job.get("complete", 0) == complete
+            assert None in (msn, job.get("msn")) or job["msn"] == msn
+            assert wqe_index is None or job["wqe_index"] == wqe_index
+
+        lost, unserved = {"silent": 1, "cause": 0}, {"silent": 1, "cause": 20}
+        await world.connect(ctx, 0, 100)
+        world.ring.post(0, [(0x1000, 300, 1)])
+        # A message begins with any PSN, later or earlier than expected.
+        await says(WRITE_ONLY, 8, dma_length=8, psn=500, msn=1)
+        await says(WRITE_ONLY, 8, dma_length=8, psn=3, msn=2)
+        await says(WRITE_ONLY, 8, dma_length=8, psn=3, msn=3)
+        assert rules.epsn == 4
+        # Its middle is missing: the rest is nothing, and its receive serves another one.
+        await says(SEND_FIRST, 256, wqe_index=0, psn=4)
+        await says(SEND_LAST, 10, psn=6, **lost)
+        await says(SEND_LAST, 10, psn=7, **lost)
+        # Another one begins before its end.
+        await says(SEND_FIRST, 256, wqe_index=0)
+        await says(WRITE_ONLY, 8, dma_length=8, msn=4)
+        await says(SEND_LAST, 10, **lost)
+        # One that goes on as the other kind.
+        await says(SEND_FIRST, 256, wqe_index=0)
+        await says(WRITE_LAST, 10, **lost)
+        await says(SEND_LAST, 10, **lost)
+        await says(SEND_ONLY, 8, wqe_index=0, complete=1, msn=5)
+        # No receive is posted: one that is posted later is not for this message.
+        await says(SEND_FIRST, 256, **unserved)
+        world.ring.post(0, [(0x1000, 300, 1)])
+        await says(SEND_LAST, 8, **lost)
+        # Longer than its receive, which serves the next one; of wrong lengths.
+        await says(SEND_FIRST, 256, wqe_index=1)
+        await says(SEND_LAST, 100, **unserved)
+        await says(SEND_FIRST, 255, **unserved)
+        await says(SEND_ONLY, 257, **unserved)
+        await says(WRITE_ONLY, 8, dma_length=9, **unserved)
+        await says(WRITE_FIRST, 256, dma_length=300, msn=5)
+        await says(WRITE_MIDDLE, 256, **unserved)
+        await says(WRITE_LAST, 44, **lost)
+        await says(SEND_FIRST, 256, wqe_index=1)
+        await says(SEND_LAST, 44, wqe_index=1, complete=1, msn=6)
+        # No right to write.
+        await world.attribute(ctx, 0, access=13)
+        await says(WRITE_ONLY, 8, dma_length=8, **unserved)
+        # Of RC, and not from the peer: as if it had not come, in the middle of a message, too.
+        world.ring.post(0, [(0x1000, 300, 1)])
+        await says(SEND_FIRST, 256, wqe_index=2)
+        await says(SEND_ONLY, 8, other=True, **lost)
+        await says(SEND_ONLY, 8, accept=0, **lost)
+        await says(SEND_LAST, 8, wqe_index=2, complete=1, msn=7)
+        assert (rules.index, rules.dead) == (3, False)
+        # Of a ring in error it tells nobody but the host.
+        world.ring.frozen = True
+        world.ring.post(0, [(0x1000, 300, 1)])
+        world.ring.errors[0] = 1
+        await says(SEND_ONLY, 8, fatal=1, cause=22, wqe_index=3, complete=1)
+        await says(SEND_ONLY, 8, **unserved)
+
+    world.simulate(script)
+    assert [access.fresh for access in world.accesses[-2:]] == [1, 1]
+
+
 def flushed(world, qp, index):
     world.expected.append((qp, None, {"complete": 1, "status": 5, "cause": 20, "wqe_index": index}))
 
@@ -873,6 +1024,24 @@ def test_flush():
         for _ in range(100):
             await ctx.tick()
         assert len(world.jobs) == len(world.expected)
+
+    world.simulate(script)
+
+
+def test_a_flush_is_no_packet():
+    """It has nothing of the packet that waits meanwhile, which is of UC."""
+    world = World(values=[{"type": QpType.UC}] * QPS)
+
+    async def script(ctx):
+        for qp in (0, 1):
+            await world.connect(ctx, qp, 5)
+        for number in range(3):
+            world.ring.post(0, [(number, 1000, number)])
+        await world.attribute(ctx, 0, state=QpState.ERR)
+        await world.packet(ctx, 1, WRITE_ONLY, 8, dma_length=8)
+        await world.control(ctx, 0, QpAction.ERROR)
+        for index in range(3):
+            flushed(world, 0, index)
 
     world.simulate(script)
 
