@@ -229,6 +229,78 @@ def test_refused(status, job, syndrome, completion, event):
     assert world.drops == 5
 
 
+UC = {"unreliable": 1, "acknowledge": 0}
+WITH_IMMEDIATE = {"remote": 1, "opcode": 129, "flags": 2}
+
+
+@pytest.mark.parametrize("status", [KEY, PD, RANGE, RIGHTS, PAGE, POISONED])
+def test_refused_of_uc(status):
+    """Of the peer's key: the message is gone, the QP lives, and nobody is told but who waits for an immediate."""
+    world = World()
+
+    async def script(ctx):
+        async def nothing(job, status=OK):
+            assert await world.say(ctx, job | UC, status) == ([], [], [])
+
+        await nothing(write(5))
+        await nothing(write(6), status)
+        await nothing(write(7), POISONED)
+        acks, completions, errors = await world.say(ctx, send(8, 2, **WITH_IMMEDIATE) | UC, status)
+        assert (acks, completed(completions), errors) == ([], [(2, 8, status)], [])
+        assert completions[0].solicited
+        # What follows is served, also what was taken for dropped.
+        for job in (send(9, 3), send(10, 4, **WITH_IMMEDIATE)):
+            acks, completions, errors = await world.say(ctx, job | UC)
+            assert (acks, completed(completions), errors) == ([], [(job["wqe_index"], 0, 0)], [])
+            assert not completions[0].solicited
+        await nothing(write(11))
+        # What the responder has dropped, it counts; but not what was lost before.
+        await nothing(write(12, silent=1, cause=20))
+        await nothing(write(12, silent=1), POISONED)
+        # The host may flush it: nothing has failed.
+        _, completions, errors = await world.say(ctx, flush(5))
+        assert (completed(completions), errors) == ([(5, 5, 20)], [])
+
+    world.simulate(script)
+    assert world.drops == 4
+
+
+# status of the run, job, completion (status, syndrome), event
+REFUSALS_OF_UC = [
+    *[(status, send(6, 2), (4, status), 255) for status in (KEY, PD, RANGE, RIGHTS, PAGE)],
+    (RIGHTS, send(6, 2, complete=0), (4, RIGHTS), 255),  # its first packet
+    (BUS, send(6, 2), (4, BUS), 1),
+    (BUS, send(6, 2, **WITH_IMMEDIATE), (8, BUS), 1),
+    (BUS, write(6), None, 1),
+    (OK, send(6, 2, fatal=1, status=2, cause=22, event=1), (2, 22), 1),
+    (OK, send(6, 2, fatal=1, status=2, cause=22, event=1, **WITH_IMMEDIATE), (2, 22), 1),
+    (OK, write(6, fatal=1, event=1), None, 1),
+]
+
+
+@pytest.mark.parametrize(("status", "job", "completion", "event"), REFUSALS_OF_UC)
+def test_what_kills_a_qp_of_uc(status, job, completion, event):
+    """The host's own fault is told as of RC, but to the host alone."""
+    world = World()
+
+    async def script(ctx):
+        await world.say(ctx, write(5) | UC)
+        acks, completions, errors = await world.say(ctx, job | UC, status)
+        assert (acks, reported(errors)) == ([], [(1, event)])
+        assert completed(completions) == ([(2, *completion)] if completion else [])
+        # Everything is flushed, whatever becomes of its run.
+        for index, (late, fared) in enumerate([(send(7, 3), POISONED), (send(8, 4, **WITH_IMMEDIATE), KEY)], 3):
+            acks, completions, errors = await world.say(ctx, late | UC, fared)
+            assert (acks, completed(completions), errors) == ([], [(index, 5, 20)], [])
+        assert await world.say(ctx, write(9) | UC, KEY) == ([], [], [])
+        assert await world.say(ctx, TOKEN) == ([], [], [])
+        acks, completions, errors = await world.say(ctx, send(1, 2) | UC)
+        assert (acks, completed(completions), errors) == ([], [(2, 0, 0)], [])
+
+    world.simulate(script)
+    assert world.drops == 4
+
+
 def test_poisoned_before_refused():
     """A refusal that was reported elsewhere: silence, but the QP has failed."""
     world = World()
@@ -483,6 +555,7 @@ def test_random_jobs(stall, swaps, count):
     completions, errors, last = [], [], {}
     jobs = []
     state = [{"psn": 0, "index": 0, "dead": False, "blamed": None} for _ in range(QPS)]
+    unreliable = {1}
     away, stored, words = set(), {}, []
     for _ in range(count):
         qp = rng.randrange(QPS)
@@ -510,6 +583,15 @@ def test_random_jobs(stall, swaps, count):
         if mine["dead"] and is_send:
             status = POISONED
         job = send(mine["psn"], mine["index"], complete=int(ends)) if is_send else write(mine["psn"])
+        if qp in unreliable:
+            job |= UC
+            if rng.random() < 0.3 and not mine["dead"]:  # a message that is dropped, perhaps with a receive WQE
+                job |= WITH_IMMEDIATE
+                jobs.append((job | {"qp": qp}, rng.choice([KEY, POISONED])))
+                if is_send and ends:
+                    completions.append((qp, mine["index"], 8))
+                    mine["index"] += 1
+                continue
         jobs.append((job | {"qp": qp}, status))
         if is_send and not (mine["dead"] and mine["blamed"] == mine["index"]):
             if mine["dead"] and ends:
@@ -518,7 +600,7 @@ def test_random_jobs(stall, swaps, count):
                 completions.append((qp, mine["index"], 4 if status else 0))
         if not mine["dead"]:
             last[qp] = (mine["psn"], (0x63 if is_send else 0x62) if status else ACK)
-            if status:
+            if status and (is_send or qp not in unreliable):
                 errors.append((qp, 255 if is_send else 3))
                 mine["dead"] = True
                 if is_send:
@@ -556,6 +638,9 @@ def test_random_jobs(stall, swaps, count):
     assert len(stored) == len(away)
     assert [(c.qp, c.wqe_index, c.status) for c in world.completions] == completions
     assert reported(world.errors) == errors
+    for qp in unreliable:
+        assert all(ack.syndrome == 0x63 and ack.psn == 55 for ack in world.acks if ack.qp == qp), "of another QP there"
+        last.pop(qp, None)
     for qp, (psn, syndrome) in last.items():
         ack = [ack for ack in world.acks if ack.qp == qp][-1]
         assert (ack.psn, ack.syndrome) == (psn, syndrome)
