@@ -6,7 +6,7 @@ from collections import deque
 from verbena.hdl.abi.cqe import WcStatus
 from verbena.hdl.transport.common.layouts import ResponseJobKind as Kind
 
-__all__ = ["Peer", "ResponseReceiver"]
+__all__ = ["Peer", "ResponseReceiver", "UnreliablePeer"]
 
 PSNS = 1 << 24
 READ, ATOMICS, ACK = 0x0C, (0x13, 0x14), 0x11
@@ -68,6 +68,18 @@ class Peer:
                 self.answer(psn + number, None)
         elif header.ack_request and self.rng.random() < 0.8:
             self.answer(psn)
+
+
+class UnreliablePeer:
+    """A responder of UC: it answers nothing. What the network loses makes no difference to who sends."""
+
+    def __init__(self):
+        self.accepted = []  # (opcode, psn, length, 0) of all that has come, in order
+        self.answers = deque()
+
+    def arrive(self, header, last):
+        assert header.ack_request == 0
+        self.accepted.append((header.opcode, header.psn, header.length, 0))
 
 
 class ResponseReceiver:

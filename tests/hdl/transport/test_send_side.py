@@ -1,5 +1,5 @@
 """Prefetcher, requester, transmitter, completer and timers together, before a network that loses packets: every WQE has
-one fate, in order, the peer takes each packet once, and nobody waits for ever."""
+one fate, in order, the peer takes each packet once, and nobody waits for ever. One QP is UC."""
 
 from collections import deque
 
@@ -8,7 +8,7 @@ from amaranth.hdl import Elaboratable, Module, Value
 from amaranth.lib import wiring
 from at_once import AtOnce
 from receive_world import FIRST_QPN
-from send_peer import Peer, ResponseReceiver
+from send_peer import Peer, ResponseReceiver, UnreliablePeer
 from send_queue import ATOMICS, ONE_SIDED, Wqe, packets_of, psns_of
 from streams import make_rng, shared, simulate, unpacked
 from verbena.hdl.abi.commands import QpAction
@@ -67,6 +67,7 @@ class Bench(Elaboratable):
             (r.outstanding, c.outstanding),
             (r.failed, c.failed_requester),
             (t.failed, c.failed_transmitter),
+            (t.departed, c.departed),
             (r.flush, c.flush),
             (c.retry, r.retry),
             (timers.fired, c.fired),
@@ -103,7 +104,9 @@ class World:
         self.rings = [[] for _ in range(QPS)]
         self.memory = bytearray(QPS * RING)
         self.psn = [rng.choice([PSNS - 5, rng.randrange(PSNS)]) for _ in range(QPS)]
+        self.unreliable = rng.randrange(QPS)  # the QP that is UC
         self.peers = [Peer(rng, psn, MTU, **peer) for psn in self.psn]
+        self.peers[self.unreliable] = UnreliablePeer()
         self.response_receivers = [ResponseReceiver(qp, MTU) for qp in range(QPS)]
         self.answers = deque()  # (cycle, qp, answer)
         b = self.bench
@@ -176,6 +179,7 @@ class World:
         transport = header.transport
         qp = transport.dest_qpn - 0x100
         peer = self.peers[qp]
+        assert transport.opcode >> 5 == (qp == self.unreliable)
         peer.arrive(transport, transport.opcode in (2, 3, 4, 5, 8, 9, 10, 11, 0x0C, 0x13, 0x14))
         while peer.answers:
             # All QPs share the way back, in order.
@@ -183,6 +187,9 @@ class World:
             self.answers.append((max(soonest, self.cycle + 10 + self.rng.randrange(60)), qp, peer.answers.popleft()))
 
     def complete(self, item):
+        if item.qp == self.unreliable and item.status == WcStatus.SUCCESS:
+            packets = sum(psns_of(wqe, MTU) for wqe in self.rings[item.qp][: item.wqe_index + 1])
+            assert len(self.peers[item.qp].accepted) >= packets, "complete before it has departed"
         self.completions[item.qp].append((item.wqe_index, item.status, item.syndrome))
 
     def fail(self, item):
@@ -230,7 +237,7 @@ class World:
     async def attributes(self, ctx, qp, state):
         words = QP_CONTEXT.words(
             state=state,
-            type=QpType.RC,
+            type=QpType.UC if qp == self.unreliable else QpType.RC,
             path_mtu=1,
             sq_base=BASE + qp * RING,
             log_sq_size=LOG_SIZE,
@@ -239,7 +246,7 @@ class World:
             sq_cqn=qp,
             qpn=FIRST_QPN + qp,
             dest_qpn=0x100 + qp,
-            timeout=10,
+            timeout=0 if qp == self.unreliable else 10,
             retry_count=7,
             rnr_retry=7,
             max_rd_atomic=qp + 1,
@@ -284,7 +291,7 @@ class World:
         """What the peer took is what the ring holds, once and in order."""
         expected, psn = [], self.psn[qp]
         for wqe in self.rings[qp]:
-            for packet in packets_of(wqe, MTU, psn):
+            for packet in packets_of(wqe, MTU, psn, unreliable=qp == self.unreliable):
                 length = packet.get("dma_length", 0) if wqe.opcode == SendOpcode.RDMA_READ else 0
                 expected.append((packet["opcode"], packet["psn"], packet["length"], length))
             psn = (psn + psns_of(wqe, MTU)) % PSNS
@@ -292,8 +299,8 @@ class World:
         return len(self.peers[qp].accepted) == len(expected)
 
 
-def random_wqe(rng, signaled):
-    opcode = rng.choice([*list(SendOpcode)[:4], *ONE_SIDED])
+def random_wqe(rng, signaled, unreliable):
+    opcode = rng.choice([*list(SendOpcode)[:4], *([] if unreliable else ONE_SIDED)])
     wqe = Wqe(opcode, flags=SendFlag.SIGNALED if signaled else 0, remote_address=0x5000, rkey=9)
     if rng.random() < 0.1:
         wqe.flags |= SendFlag.FENCE
@@ -313,12 +320,15 @@ COUNTS = [5, pytest.param(12, marks=pytest.mark.slow)]
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(
     ("window", "stall", "loss", "rnr"),
-    [(4, 0.2, 0, 0), (2, 0.3, 0.08, 0), (64, 0, 0.08, 0.1)],
+    [(4, 0.2, 0, 0), (2, 0.3, 0.08, 0), (64, 0, 0.12, 0.1)],
 )
 def test_all_succeed(window, stall, loss, rnr, count):
     rng = make_rng()
     world = World(rng, window=window, stall=stall, loss=loss, rnr=rnr)
-    rings = [[random_wqe(rng, k % 3 == 0 or k == count - 1) for k in range(count)] for _ in range(QPS)]
+    rings = [
+        [random_wqe(rng, k % 3 == 0 or k == count - 1, qp == world.unreliable) for k in range(count)]
+        for qp in range(QPS)
+    ]
     signaled = [[k for k, wqe in enumerate(ring) if wqe.flags & SendFlag.SIGNALED] for ring in rings]
 
     async def testbench(ctx):
@@ -346,7 +356,7 @@ def test_failures(local, remote, count):
     async def testbench(ctx):
         await world.start(ctx)
         for qp in range(QPS):
-            world.post(qp, *[random_wqe(rng, 1) for _ in range(count)])
+            world.post(qp, *[random_wqe(rng, 1, qp == world.unreliable) for _ in range(count)])
         await world.until(ctx, over, 40_000)
         for _ in range(60):
             await world.tick(ctx)
@@ -377,7 +387,7 @@ def test_drain(count):
     async def testbench(ctx):
         await world.start(ctx)
         for qp in range(QPS):
-            world.post(qp, *[random_wqe(rng, 1) for _ in range(count)])
+            world.post(qp, *[random_wqe(rng, 1, qp == world.unreliable) for _ in range(count)])
         await world.until(ctx, lambda: all(len(c) >= 2 for c in world.completions), 20_000)
         for qp in range(QPS):
             await world.attributes(ctx, qp, QpState.SQD)
