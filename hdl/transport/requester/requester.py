@@ -368,7 +368,10 @@ class Requester(wiring.Component):
 
         # Behind a packet the state is written back at once; else it is changed, and taken in a cycle of its own.
         write = fetch.write.send
-        m.d.sync += [written.eq(changes), update.target.eq(outputs.target)]
+        m.d.sync += [
+            written.eq(changes),
+            update.target.eq(Mux(what == SendAction.PASS, state.index + 1, outputs.target)),
+        ]
         m.d.comb += [
             write.change.eq(changes),
             write.en.eq((of_packet & segmenter.done) | (takes & written)),

@@ -47,7 +47,7 @@ class StateChange(enum.Enum):
     GIVE_UP = 3  # all before `target`
     REWIND = 4
     REWOUND = 5  # to index `operand`
-    PASS = 6  # over a WQE that is complete
+    PASS = 6  # over a WQE that is complete, to index `target`
     RESUME = 7  # at PSN `unacked`, behind `skipped` blocks
     DRAIN = 8
     DRAIN_ENDS = 9
@@ -110,7 +110,7 @@ class RequesterContextUpdate(wiring.Component):
             with m.Case(StateChange.REWOUND):
                 m.d.comb += [after.phase.eq(Phase.RESUME), after.index.eq(self.operand)]
             with m.Case(StateChange.PASS):
-                m.d.comb += [after.phase.eq(Phase.RESUME), after.index.eq(state.index + 1)]
+                m.d.comb += [after.phase.eq(Phase.RESUME), after.index.eq(self.target)]
             with m.Case(StateChange.RESUME):
                 m.d.comb += [
                     after.phase.eq(Mux(self.skipped != 0, Phase.MIDDLE, Phase.BETWEEN)),
