@@ -12,9 +12,14 @@ from receive_world import (
     SEND_FIRST,
     SEND_LAST,
     SEND_MIDDLE,
+    SEND_ONLY,
+    UC,
+    WRITE_FIRST,
+    WRITE_LAST_IMM,
     WRITE_ONLY,
     WRITE_ONLY_IMM,
     Ring,
+    Rules,
     attributes,
     write_attributes,
 )
@@ -23,10 +28,44 @@ from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
 from streams import collect, make_rng, send_all, shared, simulate
 from verbena.hdl.abi.commands import QpAction
-from verbena.hdl.abi.contexts import QpState
+from verbena.hdl.abi.contexts import QpState, QpType
 
-SUCCESS, FLUSHED = 0, 5
+SUCCESS, OPERATION, PROTECTION, FLUSHED, ACCESS = 0, 2, 4, 5, 8
 KEY, POISONED = 1, 6
+QP_FATAL, NO_EVENT = 1, 255
+
+
+def memory(dut, accesses, verdicts):
+    """Background testbench: the access check and the DMA engine: a verdict a run, some time later. Odd keys do not
+    exist."""
+
+    async def testbench(ctx):
+        poisoned = [False] * QPS
+        run, pending, now = [], [], 0
+        edges = aiter(ctx.tick().sample(dut.done.valid, dut.done.ready))
+        while True:
+            while accesses:
+                run.append(accesses.pop(0))
+                if run[-1].last:
+                    qp, status = run[0].qp, 0
+                    forgets = run[0]["clear"] or run[0].fresh
+                    if poisoned[qp] and not forgets:
+                        status = POISONED
+                    elif any(access.key % 2 for access in run if access.length and not access.discard):
+                        status, poisoned[qp] = KEY, True
+                    elif forgets:
+                        poisoned[qp] = False
+                    pending.append((now + 32, status))
+                    run = []
+            ctx.set(dut.done.valid, bool(pending) and pending[0][0] <= now)
+            if pending:
+                ctx.set(dut.done.payload, {"status": pending[0][1]})
+            _, _, valid, ready = await anext(edges)
+            if valid and ready:
+                verdicts.append(pending.pop(0)[1])
+            now += 1
+
+    return testbench
 
 
 @pytest.mark.parametrize("packets", [50, pytest.param(150, marks=pytest.mark.slow)])
@@ -40,7 +79,6 @@ def test_every_receive_wqe_completes_once_and_in_order(packets):
     values = [attributes(log_rq_stride=5) for _ in range(QPS)]
     accesses, completions, acks, errors = [], [], [], []
     verdicts = []
-    poisoned = [False] * QPS
     commands = []
 
     async def change(ctx, qp, state, action, psn=0):
@@ -58,32 +96,6 @@ def test_every_receive_wqe_completes_once_and_in_order(packets):
                     await ctx.tick()
                 await change(ctx, qp, QpState.ERR, QpAction.ERROR)
                 commands.append(qp)
-
-    async def memory(ctx):
-        """The access check and the DMA engine: a verdict a run, some time later. Odd keys do not exist."""
-        run, pending, now = [], [], 0
-        edges = aiter(ctx.tick().sample(dut.done.valid, dut.done.ready))
-        while True:
-            while accesses:
-                run.append(accesses.pop(0))
-                if run[-1].last:
-                    qp, status = run[0].qp, 0
-                    moves = [access for access in run if access.length and not access.discard]
-                    if run[0]["clear"]:
-                        poisoned[qp] = False
-                    elif moves and poisoned[qp]:
-                        status = POISONED
-                    elif any(access.key % 2 for access in moves):
-                        status, poisoned[qp] = KEY, True
-                    pending.append((now + 32, status))
-                    run = []
-            ctx.set(dut.done.valid, bool(pending) and pending[0][0] <= now)
-            if pending:
-                ctx.set(dut.done.payload, {"status": pending[0][1]})
-            _, _, valid, ready = await anext(edges)
-            if valid and ready:
-                verdicts.append(pending.pop(0)[1])
-            now += 1
 
     def collector(port, items):
         async def testbench(ctx):
@@ -164,13 +176,183 @@ def test_every_receive_wqe_completes_once_and_in_order(packets):
                 assert answers[-1].syndrome in (0x61, 0x62, 0x63)
 
     background = [
-        ring.run, memory, command_block,
+        ring.run, memory(dut, accesses, verdicts), command_block,
         collector(dut.access, accesses), collector(dut.completion, completions), collector(dut.ack, acks),
         collector(dut.error, errors), collector(dut.release, []),
     ]  # fmt: skip
     simulate(dut, script, background=background, seed=rng.seed_value, deadline=300_000)
     assert KEY in verdicts
     assert POISONED in verdicts
+
+
+class Unreliable:
+    """QPs of UC, and the rules that say what becomes of their receive WQEs."""
+
+    def __init__(self):
+        self.rng = make_rng()
+        self.stall = self.rng.choice([0.0, 0.3])
+        self.dut = shared(Reception)
+        self.ring = Ring(self.dut, self.rng, [5] * QPS, stall=self.stall)
+        self.values = [attributes(log_rq_stride=5, type=QpType.UC) for _ in range(QPS)]
+        self.rules = [Rules(qp, self.ring, self.values[qp]) for qp in range(QPS)]
+        self.accesses, self.completions, self.acks, self.errors, self.verdicts = [], [], [], [], []
+        self.expected = [[] for _ in range(QPS)]  # (status, syndrome) of each receive WQE
+        self.poisoned = [False] * QPS
+        self.dead = [None] * QPS  # or the event
+
+    async def change(self, ctx, qp, state, action, psn=0):
+        self.values[qp]["state"] = state
+        await write_attributes(ctx, self.dut, qp, **self.values[qp])
+        await send_all(ctx, self.dut.control, [{"qp": qp, "action": action, "psn": psn}])
+
+    async def packet(self, ctx, qp, opcode, length, psn=None, **more):
+        rules = self.rules[qp]
+        packet = {"opcode": UC + opcode, "length": length, "ack_request": 1, "solicited": 0, "immediate": 0} | more
+        packet["psn"] = rules.epsn if psn is None else psn
+        run, job = rules.packet({"address": 0, "rkey": 0, "dma_length": 0} | packet)
+        if not self.dead[qp] and not job.get("silent"):
+            self._served(qp, run, job)
+        await send_all(ctx, self.dut.request, [{"transport": packet, "qp": qp, "accept": 1}], self.rng, self.stall)
+
+    def _served(self, qp, run, job):
+        refused = any(access.key % 2 for access in run if access.length and not access.discard)
+        self.poisoned[qp] &= not self.rules[qp].fresh
+        status = POISONED if self.poisoned[qp] else KEY if refused else 0
+        self.poisoned[qp] |= status != 0
+        if job.get("fatal"):
+            self.dead[qp] = job["event"]
+            self.expected[qp].append((job["status"], job["cause"]))
+        elif status and not job["remote"]:
+            self.dead[qp] = NO_EVENT
+            self.expected[qp].append((PROTECTION, status))
+        elif job.get("complete"):
+            self.expected[qp].append((ACCESS if status else SUCCESS, status))
+
+    def simulate(self, script):
+        dut = self.dut
+
+        async def connected(ctx):
+            for qp in range(QPS):
+                await self.change(ctx, qp, QpState.RTS, QpAction.START_RECEIVE)
+            await script(ctx)
+
+        def collector(port, items):
+            async def testbench(ctx):
+                await collect(ctx, port, items, self.rng, self.stall)
+
+            return testbench
+
+        background = [
+            self.ring.run, memory(dut, self.accesses, self.verdicts), collector(dut.access, self.accesses),
+            collector(dut.completion, self.completions), collector(dut.ack, self.acks),
+            collector(dut.error, self.errors), collector(dut.release, []),
+        ]  # fmt: skip
+        simulate(dut, connected, background=background, seed=self.rng.seed_value, deadline=100_000)
+        assert self.acks == []
+        assert {error.qp: error.event for error in self.errors} == {
+            qp: event for qp, event in enumerate(self.dead) if event is not None
+        }
+        assert len(self.errors) == len({error.qp for error in self.errors})
+        for qp in range(QPS):
+            mine = [item for item in self.completions if item.qp == qp]
+            assert [item.wqe_index for item in mine] == list(range(len(self.ring.posted[qp])))
+            known = self.expected[qp]
+            flushed = [(FLUSHED, 20)] * (len(mine) - len(known))
+            assert [(item.status, item.syndrome) for item in mine] == known + flushed
+
+    async def finish(self, ctx):
+        """All that is posted completes, as each QP goes to ERR."""
+        for qp in range(QPS):
+            await self.change(ctx, qp, QpState.ERR, QpAction.ERROR)
+        while len(self.completions) < sum(map(len, self.ring.posted)):
+            await ctx.tick()
+        await ctx.tick().repeat(60)
+
+
+@pytest.mark.parametrize("packets", [100, pytest.param(300, marks=pytest.mark.slow)])
+def test_receive_wqes_of_uc(packets):
+    """A WRITE that is refused costs its own message, and the receive WQE of its immediate; what else is lost costs
+    none; a receive WQE whose key is wrong ends the QP's life. The peer is told nothing."""
+    world = Unreliable()
+    rng, ring = world.rng, world.ring
+    middle = [None] * QPS  # of a WRITE: bytes still to come
+
+    def key(odds):
+        return rng.getrandbits(31) * 2 + (rng.random() < odds)
+
+    async def script(ctx):
+        for _ in range(packets):
+            qp = rng.randrange(QPS)
+            rules = world.rules[qp]
+            if rng.random() < 0.5 and len(ring.posted[qp]) - rules.index < 6:
+                if len(ring.posted[qp]) == rules.index:  # what came before is to find none, as the rules say
+                    await ctx.tick().repeat(200)
+                ring.post(qp, [(0, 600, key(0.03)), (0, 400, key(0.03))])
+            more = {}
+            if middle[qp] is None:
+                opcode, length = rng.choice([SEND_FIRST, SEND_ONLY, WRITE_FIRST, WRITE_ONLY, WRITE_ONLY_IMM]), 256
+                if opcode not in (SEND_FIRST, WRITE_FIRST):
+                    length = rng.choice([0, 5, 256])
+                count = rng.choice([2, 3])
+                total = length if opcode != WRITE_FIRST else 256 * count
+                more = {"rkey": key(0.3), "dma_length": total} if opcode >= WRITE_FIRST else {}
+                if opcode in (SEND_FIRST, WRITE_FIRST):
+                    middle[qp] = opcode, count - 1
+            else:
+                (first, left), length = middle[qp], 256
+                if left > 1:
+                    opcode, middle[qp] = first + 1, (first, left - 1)
+                else:
+                    opcode, middle[qp] = first + 2 + rng.randrange(2), None
+            if rng.random() < 0.06:
+                more["psn"] = rules.epsn + 1
+            await world.packet(ctx, qp, opcode, length, **more)
+        await world.finish(ctx)
+
+    world.simulate(script)
+    assert {KEY, POISONED} <= set(world.verdicts)
+    assert any((ACCESS, KEY) in expected for expected in world.expected)
+
+
+@pytest.mark.parametrize("opcode", [SEND_ONLY, WRITE_ONLY_IMM])
+def test_a_ring_error_behind_a_refused_write_of_uc(opcode):
+    """It is told all the same; and those that live are flushed as ever."""
+    world = Unreliable()
+
+    async def script(ctx):
+        for qp in range(QPS):
+            await world.packet(ctx, qp, WRITE_ONLY, 8, dma_length=8, rkey=3)
+        await ctx.tick().repeat(200)
+        world.ring.frozen = True
+        for qp in range(QPS):
+            world.ring.post(qp, [(0, 600, 2)])
+        world.ring.errors[0] = 1
+        more = {"dma_length": 8, "rkey": 2} if opcode == WRITE_ONLY_IMM else {}
+        await world.packet(ctx, 0, opcode, 8, **more)
+        await ctx.tick().repeat(200)
+        world.ring.frozen = False
+        await world.finish(ctx)
+
+    world.simulate(script)
+    assert world.dead[0] == QP_FATAL
+    assert world.expected[0] == [(OPERATION, 22)]
+
+
+def test_a_ring_error_at_the_end_of_a_refused_write_of_uc():
+    """Its immediate would need a receive WQE."""
+    world = Unreliable()
+
+    async def script(ctx):
+        await world.packet(ctx, 1, WRITE_FIRST, 256, dma_length=512, rkey=3)
+        world.ring.frozen = True
+        world.ring.post(1, [(0, 600, 2)])
+        world.ring.errors[1] = 1
+        await world.packet(ctx, 1, WRITE_LAST_IMM, 256)
+        await ctx.tick().repeat(200)
+        await world.finish(ctx)
+
+    world.simulate(script)
+    assert world.expected[1] == [(OPERATION, 22)]
 
 
 CAPTURES = Path(__file__).parents[3] / "captures"

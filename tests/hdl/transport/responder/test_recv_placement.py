@@ -95,7 +95,13 @@ def test_random_messages(stall):
             if len(sizes) == 1 and rng.random() < 0.2:
                 sizes = [0]
             is_write = rng.random() < 0.4
-            common = {"qp": qp, "pd": 0xABC000 + qp, "index": index % 65536, "log_stride": log_stride[qp]}
+            common = {
+                "qp": qp,
+                "pd": 0xABC000 + qp,
+                "fresh": rng.randrange(2),
+                "index": index % 65536,
+                "log_stride": log_stride[qp],
+            }
             if is_write:
                 entries = [(rng.getrandbits(64), sum(sizes), rng.getrandbits(32))]
                 (address, _, key) = entries[0]
@@ -130,7 +136,7 @@ def test_random_messages(stall):
     runs, results = run(packets, words, stall=stall, rng=rng)
     assert len(runs) == len(packets)
     for got, result, packet, want in zip(runs, results, packets, wanted):
-        assert all(access.qp == packet["qp"] for access in got)
+        assert all((access.qp, access.fresh) == (packet["qp"], packet.get("fresh", 0)) for access in got)
         if want is None:
             (access,) = got
             assert (access.length, access.discard) == (packet["length"], packet["length"] > 0)
