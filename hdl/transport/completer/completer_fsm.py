@@ -175,10 +175,10 @@ class CompleterFsm(wiring.Component):
 
         step = Signal()  # the oldest WQE is done with
         following = Signal(16)
-        first = Signal(PSN_BITS)  # of the WQE that follows
+        first = Signal(PSN_BITS)  # of the WQE that follows, as late as it is known that the oldest is complete
+        m.d.sync += first.eq(psn_next(message.last_psn))
         m.d.comb += [
             following.eq(progress.oldest + 1),
-            first.eq(psn_next(message.last_psn)),
             self.seek.eq(progress.oldest),
         ]
         with m.If(step):
