@@ -4,7 +4,7 @@ from verbena.hdl.abi.commands import QpAction
 
 from .libibverbs_enums import ibv_qp_state
 
-__all__ = ["action_of", "context_of"]
+__all__ = ["action_of", "context_of", "source_port"]
 
 S = ibv_qp_state
 _ACCESS = 14
@@ -28,7 +28,7 @@ def context_of(qp, attr):
         "dest_qpn": attr.dest_qp_num,
         "traffic_class": route.traffic_class,
         "pkey": 0xFFFF,
-        "source_port": _FIRST_UDP_PORT | (qp._qpn ^ attr.dest_qp_num) & 0x3FFF,
+        "source_port": source_port(route.flow_label, qp._qpn, attr.dest_qp_num),
         "dest_mac": qp._dest_mac,
         "hop_limit": route.hop_limit,
         "dest_ip": route._dgid.ipv4 or 0,
@@ -45,6 +45,18 @@ def context_of(qp, attr):
         "sq_psn": attr.sq_psn,
         "rq_psn": attr.rq_psn,
     }
+
+
+def source_port(flow_label, qpn, dest_qpn):
+    """UDP source port of a connection, as Linux chooses it, on both sides the same: routers spread flows by it. Without
+    a flow label (20 bits) the numbers of both QPs make one (kernel ``rdma_calc_flow_label``,
+    ``rdma_flow_label_to_udp_sport``).
+    """
+    if not flow_label:
+        product = qpn * dest_qpn
+        product ^= product >> 20
+        flow_label = (product ^ product >> 40) & 0xFFFFF
+    return _FIRST_UDP_PORT | (flow_label & 0x3FFF) ^ flow_label >> 14
 
 
 def action_of(current, new):

@@ -232,7 +232,7 @@ def test_transitions_write_what_they_should(device, make_qp):
     words = modifies[-1][3]
     assert words[0] == 3 | 2 << 4 | 4 << 8 | 2 << 12 | 12 << 16 | 14 << 21 | 6 << 26 | 7 << 29
     assert words[2] == 0xABCDEF | 0x20 << 24
-    assert words[3] == 0xFFFF | (0xC000 | (FIRST ^ 0xABCDEF) & 0x3FFF) << 16
+    assert words[3] == 0xFFFF | 0xC009 << 16  # of the flow label, which is 9
     assert words[4] | words[5] << 32 == 0x0256420000A2 | 64 << 48
     assert words[6] == PEER
     assert words[15] == 5 | 3 << 8

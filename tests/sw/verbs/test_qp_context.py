@@ -1,9 +1,11 @@
 """What the engine is told of a queue pair; its words are checked in the tests of queue pairs."""
 
+import random
+
 import pytest
 from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_state
-from verbena.sw.verbs.qp_context import action_of, context_of
+from verbena.sw.verbs.qp_context import action_of, context_of, source_port
 
 RESET, INIT, RTR, RTS, SQD, SQE, ERR = list(ibv_qp_state)[:7]
 
@@ -32,3 +34,21 @@ def test_every_field_has_a_place(make_qp):
     fields = context_of(qp, qp._attr)
     assert fields.keys() <= QP_CONTEXT.fields.keys()
     assert QP_CONTEXT.fields.keys() - fields.keys() == {"qkey", "qpn"}  # UD's
+
+
+@pytest.mark.parametrize(
+    ("qpns", "port"),
+    [((72, 73), 54408), ((120, 121), 63672), ((126, 127), 65154), ((130, 131), 49799), ((1, 0), 0xC000)],
+)
+def test_the_source_port_is_that_of_linux(qpns, port):
+    """Numbers and ports of connections in tests/captures; either side has the same."""
+    assert source_port(0, *qpns) == source_port(0, *reversed(qpns)) == port
+
+
+def test_the_source_port_follows_from_the_flow_label():
+    """Seen from Linux: 0xb01e6 gives 0xc1ca."""
+    assert source_port(0xB01E6, 72, 73) == 0xC1CA
+    rng = random.Random(1)
+    for _ in range(1000):
+        port = source_port(rng.choice((0, rng.getrandbits(20))), rng.getrandbits(24), rng.getrandbits(24))
+        assert 0xC000 <= port < 1 << 16
