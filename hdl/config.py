@@ -140,8 +140,8 @@ class Config:
     atomics : bool
         Atomics of peers are executed. Without, they are refused as invalid requests (NAK 0x61); the engine's own, on
         peers' memory, do not depend on it.
-    uc : bool
-        There are QPs of type UC, beside RC.
+    uc, ud : bool
+        There are QPs of type UC, of type UD, beside RC.
     swap_every : int
         For tests: so many cycles after the last one another queue pair leaves its slot, whatever it is doing, and comes
         back when it is needed; 0: never. Only with ``requests``.
@@ -213,6 +213,7 @@ class Config:
     requests: bool = True
     atomics: bool = True
     uc: bool = True
+    ud: bool = True
     udp_port: int | None = None
     swap_every: int = 0
 
@@ -222,7 +223,7 @@ class Config:
 
     @property
     def transports(self):
-        return (QpType.RC, QpType.UC) if self.uc else (QpType.RC,)
+        return (QpType.RC, *([QpType.UC] if self.uc else []), *([QpType.UD] if self.ud else []))
 
     @property
     def run_ahead(self):
@@ -293,7 +294,7 @@ class Config:
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
-        for name in ("requests", "atomics", "uc"):
+        for name in ("requests", "atomics", "uc", "ud"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be a bool, not {value!r}")
         if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):

@@ -51,7 +51,7 @@ from .transport.timers.timers import VISIT
 from .transport.tx.transmitter import Transmitter
 from .transport.tx.tx_descriptor_fifo import TxDescriptorFifo
 from .wire.depacketizer import Depacketizer
-from .wire.opcodes import ATOMICS, REFUSED, SUPPORTED, UNRELIABLE
+from .wire.opcodes import ATOMICS, DATAGRAMS, REFUSED, SUPPORTED, UNRELIABLE
 from .wire.packet_header import TransmitHeader
 from .wire.packetizer import Packetizer
 
@@ -163,7 +163,7 @@ class Rnic(wiring.Component):
         width, qps = c.data_width, c.slots
         send = SendSide(c) if c.requests else RespondOnly(width)
         unserved = frozenset() if c.atomics else ATOMICS
-        opcodes = SUPPORTED if c.uc else SUPPORTED - UNRELIABLE
+        opcodes = SUPPORTED - (frozenset() if c.uc else UNRELIABLE) - (frozenset() if c.ud else DATAGRAMS)
         self._blocks = {
             "registers": Registers(
                 data_width=width,
@@ -199,7 +199,7 @@ class Rnic(wiring.Component):
                 refused=REFUSED | unserved,
             ),
             "arp_icmp": ArpIcmp(width, udp_port=c.udp_port),
-            "lookup": ReceiveLookup(qps, requests=c.requests, uc=c.uc, swaps=c.swaps),
+            "lookup": ReceiveLookup(qps, requests=c.requests, uc=c.uc, ud=c.ud, swaps=c.swaps),
             "responder": Responder(qps, c.receive_blocks, atomics=c.atomics, swaps=c.swaps),
             "acknowledger": Acknowledger(qps, swaps=c.swaps),
             "access": AccessUnit(

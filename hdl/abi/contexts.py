@@ -27,7 +27,7 @@ QP_CONTEXT = Record(
         Field("pd", 24),
         Field("_", 8),
         # word 2
-        Field("dest_qpn", 24),
+        Field("dest_qpn", 24, "of UD the own number, which goes into the DETH"),
         Field("traffic_class", 8, "IPv4 TOS"),
         # word 3
         Field("pkey", 16),
@@ -63,7 +63,7 @@ QP_CONTEXT = Record(
         Field("_", 8),
         Field("rq_psn", 24, "first PSN expected"),
         Field("_", 8),
-        Field("qkey", 32),
+        Field("qkey", 32, "UD: what a packet must bring"),
         Field("qpn", 24, "own number; that of the command counts, whatever stands here"),
         Field("_", 8),
     ],

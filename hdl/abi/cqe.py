@@ -15,12 +15,14 @@ CQE = Record(
         Field("qpn", 24, "QP number of this side"),
         Field("status", 8, "enum ibv_wc_status"),
         Field("opcode", 8, "enum ibv_wc_opcode"),
-        Field("flags", 8, "WITH_IMM 2"),
+        Field("flags", 8, "GRH 1 (UD), WITH_IMM 2"),
         Field("wqe_index", 16, "free-running index of the WQE in its ring; unsignaled WQEs before it are complete too"),
         Field("source_qpn", 24, "QP number of the peer"),
         Field("syndrome", 8, "vendor_err: why an operation failed, see Syndrome"),
-        Field("_", 32),
-        Field("_", 32),
+        Field("source_ip", 32, "IPv4 address of the peer (receive completions of UD)"),
+        Field("traffic_class", 8, "and TOS of its packet"),
+        Field("hop_limit", 8, "and TTL"),
+        Field("_", 16),
         Field("_", 31),
         Field("phase", 1, "1 in the first pass through the ring, 0 in the second, and so on; written last"),
     ],
@@ -64,6 +66,7 @@ class WcOpcode(IntEnum):
 class CqeFlag(IntEnum):
     """``enum ibv_wc_flags``."""
 
+    GRH = 1
     WITH_IMM = 2
 
 

@@ -144,7 +144,7 @@ REGISTERS = {
         ),
         Register("mac_high", 0x024, "rw", "own MAC address, high 16 bits"),
         Register("ip", 0x028, "rw", "own IPv4 address, first byte on the wire is the most significant"),
-        Register("transports", 0x02C, "r", "bit n: there are QPs of type n, enum ibv_qp_type: RC 2, UC 3"),
+        Register("transports", 0x02C, "r", "bit n: there are QPs of type n, enum ibv_qp_type: RC 2, UC 3, UD 4"),
         Register("mpt_low", 0x030, "rw", "bus address of the MPT, 4 KiB aligned"),
         Register("mpt_high", 0x034, "rw", ""),
         Register("mpt_log_size", 0x038, "rw", "log2 of the number of MPT entries, 0 to 24"),

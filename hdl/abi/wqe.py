@@ -11,7 +11,17 @@ from enum import IntEnum
 
 from .record import Field, Record
 
-__all__ = ["INLINE_OFFSET", "RECV_SGE_MAX", "SEND_WQE", "SGE", "SGE_OFFSET", "WQE_MAX", "SendFlag", "SendOpcode"]
+__all__ = [
+    "INLINE_OFFSET",
+    "RECV_SGE_MAX",
+    "SEND_WQE",
+    "SGE",
+    "SGE_OFFSET",
+    "UD_ADDRESS",
+    "WQE_MAX",
+    "SendFlag",
+    "SendOpcode",
+]
 
 WQE_MAX = 128
 """Bytes of the largest WQE, of either queue."""
@@ -34,12 +44,13 @@ SEND_WQE = Record(
         Field("opcode", 8, "enum ibv_wr_opcode"),
         Field("flags", 8, "enum ibv_send_flags: fence 1, signaled 2, solicited 4, inline 8"),
         Field("sge_count", 8, "scatter/gather entries that follow at byte 32; 0 with inline data"),
-        Field("_", 8),
+        Field("traffic_class", 8, "UD: IPv4 TOS"),
         Field("immediate", 32, "ImmDt in wire byte order (or the key to invalidate)"),
-        Field("remote_address", 64, "RETH virtual address"),
-        Field("rkey", 32, "RETH remote key"),
+        Field("remote_address", 64, "RETH virtual address; of UD see UD_ADDRESS"),
+        Field("rkey", 32, "RETH remote key; UD: the peer's IPv4 address"),
         Field("length", 32, "bytes of the message, 0 to 2^31: what the entries, or the inline data, hold in sum"),
-        Field("_", 64),
+        Field("dest_mac", 48, "UD: the peer's MAC address, first byte on the wire most significant"),
+        Field("source_port", 16, "UD: UDP source port"),
         Field("sge0_address", 64),
         Field("sge0_length", 32),
         Field("sge0_lkey", 32),
@@ -48,6 +59,17 @@ SEND_WQE = Record(
     ],
     "Send WQE. From byte 32 on stand the scatter/gather entries, or the inline data; atomics have one entry and their "
     "operands.",
+)
+
+UD_ADDRESS = Record(
+    "ud_address",
+    8,
+    [
+        Field("dest_qpn", 24, "the peer's QP"),
+        Field("hop_limit", 8, "IPv4 TTL"),
+        Field("qkey", 32, "the peer's Q_Key"),
+    ],
+    "What stands in the place of ``remote_address`` in a WQE of a UD QP.",
 )
 
 SGE_OFFSET = 32

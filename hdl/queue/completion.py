@@ -385,6 +385,11 @@ class CompletionWriter(wiring.Component):
         cqe = Signal(record_layout(CQE))
         out = self.data.payload
         m.d.comb += [cqe[name].eq(payload[name]) for name in COPIED]
+        m.d.comb += [
+            cqe.source_ip.eq(payload.source.ip),
+            cqe.traffic_class.eq(payload.source.traffic_class),
+            cqe.hop_limit.eq(payload.source.hop_limit),
+        ]
         old = Value.cast(saved)[: 8 * CQC_SAVED]
         m.d.comb += [
             *(saved[name].eq(row[name]) for name in ("base", "log_size", "valid")),

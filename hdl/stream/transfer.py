@@ -24,6 +24,7 @@ __all__ = [
     "QpControl",
     "QpError",
     "ReadRequest",
+    "Source",
 ]
 
 LENGTH_BITS = 13
@@ -103,12 +104,16 @@ AttributeWrite = data.StructLayout({"index": 12, "word": 5, "data": 32})
 QpError = data.StructLayout({"qp": 12, "event": 8})
 """A QP must go to ERR; ``event`` is :class:`verbena.hdl.abi.eqe.EventType`, or 255 for none."""
 
+Source = data.StructLayout({"ip": 32, "traffic_class": 8, "hop_limit": 8})
+"""Where a packet comes from, as its IP header says."""
+
 Completion = data.StructLayout(
     {
         "cq": 16,
         "qp": 12,
         "qpn": 24,
         "source_qpn": 24,
+        "source": Source,
         "wqe_index": 16,
         "opcode": 8,
         "status": 8,

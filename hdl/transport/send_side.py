@@ -161,7 +161,7 @@ class SendSide(wiring.Component):
             c.data_width, c.slots, c.send_blocks, c.send_quota, reads=c.send_reads, swaps=c.swaps
         )
         m.submodules.requester = requester = Requester(
-            c.slots, c.window, c.data_width, c.send_blocks, uc=c.uc, swaps=c.swaps
+            c.slots, c.window, c.data_width, c.send_blocks, uc=c.uc, ud=c.ud, swaps=c.swaps
         )
         m.submodules.merge = merge = TransmitMerge()
         m.submodules.response_receiver = response_receiver = ResponseReceiver(

@@ -227,11 +227,13 @@ class Depacketizer(wiring.Component):
         places, lanes = self._map, self.data_width // 32
         layout = {
             "source_ip": 32,
-            "ecn": 2,
+            "traffic_class": 8,
+            "hop_limit": 8,
             "length": LENGTH_BITS,
             **{name: HEADERS["bth"][name].width for name in BTH},
         }
-        sources = [("source_ip", "ipv4", "source"), ("ecn", "ipv4", "traffic_class")]
+        sources = [("source_ip", "ipv4", "source")]
+        sources += [(name, "ipv4", name) for name in ("traffic_class", "hop_limit")]
         sources += [(name, "bth", name) for name in BTH]
         words = {}  # register to word to kinds of packets
         for name, starts in places.extended().items():
@@ -261,11 +263,13 @@ class Depacketizer(wiring.Component):
     def _header_fields(self, m, fields):
         payload = self.header.payload
         transport = payload.transport
-        m.d.comb += [payload.source_ip.eq(fields.source_ip), payload.ecn.eq(fields.ecn)]
+        m.d.comb += [payload[name].eq(fields[name]) for name in ("source_ip", "traffic_class", "hop_limit")]
         m.d.comb += [transport[name].eq(fields[name]) for name in (*BTH, "length")]
         for name, starts in self._map.extended().items():
             header = HEADERS[name]
             raw = Cat(fields[f"word_{max(starts) + n}"] for n in range(header.size // 4))
+            if name == "deth":
+                continue  # it stands where the RETH's address does, and is read there
             for field in header.fields.values():
                 name = RENAMED.get(field.name, field.name)
                 record = transport if name in transport.shape().members else payload

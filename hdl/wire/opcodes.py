@@ -10,6 +10,7 @@ from .headers import HEADERS
 
 __all__ = [
     "ATOMICS",
+    "DATAGRAMS",
     "FLAT_HEADERS",
     "OPCODES",
     "REFUSED",
@@ -80,7 +81,7 @@ class Opcode:
         return sum(HEADERS[header].size for header in self.headers) // 4
 
 
-FLAT_HEADERS = ("reth", "atomiceth", "aeth", "atomicacketh", "immdt")
+FLAT_HEADERS = ("reth", "atomiceth", "aeth", "atomicacketh", "immdt", "deth")
 """The extended headers that the transport gives and gets: as fields of :mod:`.packet_header`, or as payload."""
 
 _CONNECTED = [
@@ -146,7 +147,12 @@ _RC = [row for row in OPCODES.values() if row.transport is Transport.RC]
 UNRELIABLE = frozenset(row.code for row in OPCODES.values() if row.transport is Transport.UC)
 """Opcodes of UC."""
 
-SUPPORTED = UNRELIABLE | {row.code for row in _RC if row.flat and row.kind not in (Kind.FLUSH, Kind.ATOMIC_WRITE)}
+DATAGRAMS = frozenset(row.code for row in OPCODES.values() if row.transport is Transport.UD)
+"""Opcodes of UD."""
+
+SUPPORTED = (
+    UNRELIABLE | DATAGRAMS | {row.code for row in _RC if row.flat and row.kind not in (Kind.FLUSH, Kind.ATOMIC_WRITE)}
+)
 """Opcodes that the engine sends and serves."""
 
 ATOMICS = frozenset(row.code for row in _RC if row.kind is Kind.ATOMIC_REQUEST)

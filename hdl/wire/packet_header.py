@@ -4,7 +4,7 @@ from amaranth.lib import data
 
 from ..stream.transfer import LENGTH_BITS
 
-__all__ = ["Path", "ReceiveHeader", "TransmitHeader", "TransportHeader"]
+__all__ = ["Deth", "Path", "ReceiveHeader", "TransmitHeader", "TransportHeader"]
 
 TransportHeader = data.StructLayout(
     {
@@ -16,7 +16,7 @@ TransportHeader = data.StructLayout(
         "pkey": 16,
         "dest_qpn": 24,
         "psn": 24,
-        # RETH; the first two also AtomicETH
+        # RETH; the first two also AtomicETH; the first also DETH (`Deth`)
         "address": 64,
         "rkey": 32,
         "dma_length": 32,
@@ -40,7 +40,12 @@ Path = data.StructLayout({"mac": 48, "ip": 32, "source_port": 16, "traffic_class
 
 TransmitHeader = data.StructLayout({"transport": TransportHeader, "path": Path})
 
-ReceiveHeader = data.StructLayout({"transport": TransportHeader, "swap": 64, "compare": 64, "source_ip": 32, "ecn": 2})
+Deth = data.StructLayout({"source_qpn": 24, "reserved": 8, "qkey": 32})
+"""What stands in ``address`` of UD's packets."""
+
+ReceiveHeader = data.StructLayout(
+    {"transport": TransportHeader, "swap": 64, "compare": 64, "source_ip": 32, "traffic_class": 8, "hop_limit": 8}
+)
 """``swap`` (or the addend) and ``compare`` are AtomicETH's, numbers, and undefined in other packets; its address and
 key stand in ``transport``.
 """

@@ -18,7 +18,7 @@ from .icrc import Icrc, icrc_mask
 from .ip_checksum import IpChecksum
 from .layout import TRANSMIT_CARRIED, PacketMap, header_bits, wire_field
 from .opcodes import SUPPORTED
-from .packet_header import TransmitHeader
+from .packet_header import Deth, TransmitHeader
 
 __all__ = ["Packetizer"]
 
@@ -325,5 +325,6 @@ class Packetizer(wiring.Component):
             for word in range(HEADERS[name].size // 4):
                 yield places.start(name) + word, None, bits[word * 32 : word * 32 + 32]
         for (word, name, index), sequences in places.extended_words().items():
-            values = {field: transport[field] for field in HEADERS[name].fields if field in transport.shape().members}
+            fields = data.View(Deth, transport.address) if name == "deth" else transport
+            values = {field: fields[field] for field in HEADERS[name].fields if field in fields.shape().members}
             yield word, sequences, header_bits(HEADERS[name], **values)[index * 32 : index * 32 + 32]

@@ -9,13 +9,16 @@ from verbena.hdl.abi.registers import QpDoorbell
 from verbena.hdl.abi.wqe import RECV_SGE_MAX
 
 from .base import PyverbsCM, attempt, bury, refuse
+from .datagram import grh_of, way_of
 from .device import AsyncEvent, Context
 from .libibverbs_enums import (
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     ibv_qp_attr_mask,
     ibv_qp_state,
     ibv_qp_type,
+    ibv_wc_flags,
     ibv_wc_opcode,
+    ibv_wr_opcode,
 )
 from .limits import MAX_INLINE, MAX_QP_WR, MAX_SGE
 from .number import within
@@ -43,6 +46,7 @@ __all__ = ["QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "QPInitA
 M = ibv_qp_attr_mask
 S = ibv_qp_state
 _RETURNING = (ibv_wc_opcode.IBV_WC_RDMA_READ, ibv_wc_opcode.IBV_WC_COMP_SWAP, ibv_wc_opcode.IBV_WC_FETCH_ADD)
+SENDS = (ibv_wr_opcode.IBV_WR_SEND, ibv_wr_opcode.IBV_WR_SEND_WITH_IMM)
 _NO_SENDS = (S.IBV_QPS_RESET, S.IBV_QPS_INIT, S.IBV_QPS_RTR)
 _CONNECTED = (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_SQE)
 
@@ -75,8 +79,8 @@ def _pd_of(failed, creator, init_attr):
 
 
 class QP(PyverbsCM):
-    """A queue pair of type RC or UC, made by a PD of a :class:`QPInitAttr`, or by a Context of a
-    :class:`QPInitAttrEx`. With ``qp_attr`` it starts in INIT.
+    """A queue pair of type RC, UC or UD, made by a PD of a :class:`QPInitAttr`, or by a Context of a
+    :class:`QPInitAttrEx`. With ``qp_attr`` it starts in INIT, or in RTS if it is UD.
 
     A device with more QPs than slots may lose one, if its record in host memory is overwritten or cannot be read: the
     event is IBV_EVENT_QP_FATAL, and the QP is in ERR for good. What is posted to it never completes, PSNs are 0, and
@@ -116,6 +120,7 @@ class QP(PyverbsCM):
         self._draining = self._tell_drained = False
         self._qpn = 0
         self._dest_mac = 0
+        self._port_mtu = self.context.query_port(1).active_mtu
         with attempt(failed):
             self._create(cap)
         init_attr.cap = self._cap
@@ -124,7 +129,7 @@ class QP(PyverbsCM):
         self._opened()
         if qp_attr is not None:
             try:
-                self.to_init(qp_attr)
+                (self.to_rts if self._datagrams else self.to_init)(qp_attr)
             except Exception:
                 self._end()
                 raise
@@ -165,9 +170,13 @@ class QP(PyverbsCM):
     @property
     def peer(self):
         """Verbena's own: address (IPv4, a number) and number of the QP that this one is connected with, or None."""
-        if self._attr.qp_state not in (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD):
+        if self._datagrams or self._attr.qp_state not in (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD):
             return None
         return self._attr.ah_attr.gr._dgid.ipv4, self._attr.dest_qp_num
+
+    @property
+    def _datagrams(self):
+        return self.qp_type == ibv_qp_type.IBV_QPT_UD
 
     @property
     def _cqs(self):
@@ -276,7 +285,8 @@ class QP(PyverbsCM):
     def _send_entry(self, failed, request):
         if self._adapter.control.responds_only:
             refuse(f"{failed}: the device only responds", errno.EOPNOTSUPP)
-        return send_wqe(request, self.qp_type, self._cap, self._sq_sig_all, self._adapter.memory, failed)
+        way = way_of(self, request, failed) if self._datagrams and request.opcode in SENDS else None
+        return send_wqe(request, self.qp_type, self._cap, self._sq_sig_all, self._adapter.memory, failed, way)
 
     def post_recv(self, wr, bad_wr=None):
         """Posts a list of receive work requests; errors as of :meth:`post_send`."""
@@ -331,7 +341,18 @@ class QP(PyverbsCM):
     def _completed(self, entry):
         """The wr_id of a completion, which frees its slot."""
         receive = entry["opcode"] & ibv_wc_opcode.IBV_WC_RECV
+        if receive and entry["flags"] & ibv_wc_flags.IBV_WC_GRH and not entry["status"]:
+            self._put_grh(entry)
         return (self._rq if receive else self._sq).complete(entry["wqe_index"])
+
+    def _put_grh(self, entry):
+        """Writes what the device leaves free in front of a datagram."""
+        header = grh_of(entry, self._adapter.port.ip)
+        for address, length in self._rq.entries(entry["wqe_index"]):
+            self._adapter.memory.write(address, header[:length])
+            header = header[length:]
+            if not header:
+                break
 
     def _length(self, entry):
         """Bytes that a completion stands for; of a READ or atomic, the WQE tells."""

@@ -46,10 +46,14 @@ SEND_OPS = (
 )
 """Operations that an extended QP has."""
 
-RELIABLE_OPS = (
-    OPS.IBV_QP_EX_WITH_RDMA_READ | OPS.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | OPS.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-)
-"""Of these, what one of UC has not."""
+SEND_OPS_OF = {
+    ibv_qp_type.IBV_QPT_UC: OPS.IBV_QP_EX_WITH_RDMA_WRITE
+    | OPS.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | OPS.IBV_QP_EX_WITH_SEND
+    | OPS.IBV_QP_EX_WITH_SEND_WITH_IMM,
+    ibv_qp_type.IBV_QPT_UD: OPS.IBV_QP_EX_WITH_SEND | OPS.IBV_QP_EX_WITH_SEND_WITH_IMM,
+}
+"""Of these, what types have that have less."""
 
 
 class QPCap(PyverbsObject):
@@ -159,7 +163,7 @@ def check_init_attr_ex(failed, context, attr):
         refuse(f"{failed}: {flags_of(GIVEN, absent)}", errno.EOPNOTSUPP)
     if mask & GIVEN.IBV_QP_INIT_ATTR_CREATE_FLAGS and attr.create_flags:
         refuse(f"{failed}: create_flags {flags_of(ibv_qp_create_flags, attr.create_flags)}", errno.EOPNOTSUPP)
-    served = SEND_OPS & ~RELIABLE_OPS if attr.qp_type == ibv_qp_type.IBV_QPT_UC else SEND_OPS
+    served = SEND_OPS_OF.get(attr.qp_type, SEND_OPS)
     if mask & GIVEN.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS and (absent := attr.send_ops_flags & ~served):
         refuse(f"{failed}: send_ops_flags {flags_of(ibv_qp_create_send_ops_flags, absent)}", errno.EOPNOTSUPP)
     if not mask & GIVEN.IBV_QP_INIT_ATTR_PD or getattr(attr.pd, "context", None) is not context:
@@ -205,8 +209,9 @@ FIELDS = {
     M.IBV_QP_SQ_PSN: "sq_psn",
     M.IBV_QP_MAX_DEST_RD_ATOMIC: "max_dest_rd_atomic",
     M.IBV_QP_DEST_QPN: "dest_qp_num",
+    M.IBV_QP_QKEY: "qkey",
 }
-"""Attribute behind each bit of a mask that the RC transport knows."""
+"""Attribute behind each bit of a mask that a transport knows."""
 
 _UNSUPPORTED = M.IBV_QP_ALT_PATH | M.IBV_QP_PATH_MIG_STATE
 """There is one port and one path."""
@@ -222,6 +227,7 @@ _RANGES = {
     M.IBV_QP_RNR_RETRY: (0, 7),
     M.IBV_QP_MIN_RNR_TIMER: (0, 31),
     M.IBV_QP_DEST_QPN: (0, (1 << 24) - 1),
+    M.IBV_QP_QKEY: (0, (1 << 32) - 1),
     M.IBV_QP_RQ_PSN: (0, (1 << 24) - 1),
     M.IBV_QP_SQ_PSN: (0, (1 << 24) - 1),
     M.IBV_QP_MAX_QP_RD_ATOMIC: (0, MAX_RD_ATOMIC),

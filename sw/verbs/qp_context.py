@@ -2,30 +2,31 @@
 
 from verbena.hdl.abi.commands import QpAction
 
-from .libibverbs_enums import ibv_qp_state
+from .libibverbs_enums import ibv_qp_state, ibv_qp_type
 
-__all__ = ["action_of", "context_of", "source_port"]
+__all__ = ["FIRST_UDP_PORT", "action_of", "context_of", "source_port"]
 
 S = ibv_qp_state
 _ACCESS = 14
 """Access flags that the engine looks at; others, such as FLUSH, are ignored."""
-_FIRST_UDP_PORT = 0xC000
+FIRST_UDP_PORT = 0xC000
 
 
 def context_of(qp, attr):
     """Fields of the context of ``qp`` with the attributes ``attr``."""
     route = attr.ah_attr.gr
+    datagrams = qp.qp_type == ibv_qp_type.IBV_QPT_UD
     return {
         "state": attr.qp_state,
         "type": qp.qp_type,
-        "path_mtu": attr.path_mtu,
+        "path_mtu": qp._port_mtu if datagrams else attr.path_mtu,
         "access": attr.qp_access_flags & _ACCESS,
         "min_rnr_timer": attr.min_rnr_timer,
         "timeout": attr.timeout,
         "retry_count": attr.retry_cnt,
         "rnr_retry": attr.rnr_retry,
         "pd": qp.pd.handle,
-        "dest_qpn": attr.dest_qp_num,
+        "dest_qpn": qp._qpn if datagrams else attr.dest_qp_num,
         "traffic_class": route.traffic_class,
         "pkey": 0xFFFF,
         "source_port": source_port(route.flow_label, qp._qpn, attr.dest_qp_num),
@@ -42,6 +43,7 @@ def context_of(qp, attr):
         "log_rq_stride": qp._rq.log_stride,
         "max_rd_atomic": attr.max_rd_atomic,
         "max_dest_rd_atomic": attr.max_dest_rd_atomic,
+        "qkey": attr.qkey,
         "sq_psn": attr.sq_psn,
         "rq_psn": attr.rq_psn,
     }
@@ -56,7 +58,7 @@ def source_port(flow_label, qpn, dest_qpn):
         product = qpn * dest_qpn
         product ^= product >> 20
         flow_label = (product ^ product >> 40) & 0xFFFFF
-    return _FIRST_UDP_PORT | (flow_label & 0x3FFF) ^ flow_label >> 14
+    return FIRST_UDP_PORT | (flow_label & 0x3FFF) ^ flow_label >> 14
 
 
 def action_of(current, new):

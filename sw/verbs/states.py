@@ -43,7 +43,18 @@ _OF_RC = _mask("MAX_DEST_RD_ATOMIC MIN_RNR_TIMER TIMEOUT RETRY_CNT RNR_RETRY MAX
 _UC = {way: (required & ~_OF_RC, optional & ~_OF_RC) for way, (required, optional) in _RC.items()}
 _UC[S.IBV_QPS_SQD, S.IBV_QPS_SQD] = (0, _mask("AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE"))
 
-TRANSITIONS = {T.IBV_QPT_RC: _RC, T.IBV_QPT_UC: _UC}
+_UD = {
+    (S.IBV_QPS_RESET, S.IBV_QPS_INIT): (_mask("PKEY_INDEX PORT QKEY"), 0),
+    (S.IBV_QPS_INIT, S.IBV_QPS_INIT): (0, _mask("PKEY_INDEX PORT QKEY")),
+    (S.IBV_QPS_INIT, S.IBV_QPS_RTR): (0, _mask("PKEY_INDEX QKEY")),
+    (S.IBV_QPS_RTR, S.IBV_QPS_RTS): (_mask("SQ_PSN"), _mask("CUR_STATE QKEY")),
+    (S.IBV_QPS_RTS, S.IBV_QPS_RTS): (0, _mask("CUR_STATE QKEY")),
+    (S.IBV_QPS_RTS, S.IBV_QPS_SQD): (0, _mask("EN_SQD_ASYNC_NOTIFY")),
+    (S.IBV_QPS_SQD, S.IBV_QPS_RTS): (0, _mask("CUR_STATE QKEY")),
+    (S.IBV_QPS_SQD, S.IBV_QPS_SQD): (0, _mask("PKEY_INDEX QKEY")),
+}
+
+TRANSITIONS = {T.IBV_QPT_RC: _RC, T.IBV_QPT_UC: _UC, T.IBV_QPT_UD: _UD}
 """The specification's table, as Linux has it; to RESET and to ERR any state leads, but not RESET to ERR."""
 
 

@@ -26,6 +26,7 @@ W = ibv_wr_opcode
 _OF_RC = set(W) - {W.IBV_WR_TSO, W.IBV_WR_DRIVER1}
 _OPERATIONS = {
     ibv_qp_type.IBV_QPT_RC: _OF_RC,
+    ibv_qp_type.IBV_QPT_UD: {W.IBV_WR_SEND, W.IBV_WR_SEND_WITH_IMM},
     ibv_qp_type.IBV_QPT_UC: _OF_RC - {*READS, W.IBV_WR_FLUSH, W.IBV_WR_ATOMIC_WRITE},
 }
 """Operations that a type of QP has, also those that the engine has not."""
@@ -110,6 +111,15 @@ class WorkQueue:
         """Bytes of entry ``index``, whose slot is not used again yet."""
         return self.memory.read(self.address + ((index & self.size - 1) << self.log_stride), 1 << self.log_stride)
 
+    def entries(self, index):
+        """``(address, length)`` of the scatter/gather entries of receive WQE ``index``, whose slot is not used again
+        yet.
+        """
+        wqe = self.entry(index)
+        for at in range(0, len(wqe), SGE.size):
+            sge = SGE.unpack(wqe[at : at + SGE.size])
+            yield sge["address"], sge["length"]
+
     def sent_length(self, index):
         """Bytes of the message of send WQE ``index``, whose slot is not used again yet."""
         return SEND_WQE.unpack(self.entry(index)[: SEND_WQE.size])["length"]
@@ -129,10 +139,10 @@ def recv_wqe(wr, cap):
     return _sges(wr)
 
 
-def send_wqe(wr, qp_type, cap, sq_sig_all, memory, failed="Failed to post send"):
+def send_wqe(wr, qp_type, cap, sq_sig_all, memory, failed="Failed to post send", way=None):
     """Bytes of a send WQE of a QP of ``qp_type``; inline data is taken from ``memory`` now, unless the request has it.
     Errors as of :func:`recv_wqe`, and EOPNOTSUPP for operations that the engine does not have; texts begin with
-    ``failed``.
+    ``failed``. ``way``: fields that lead to the receiver of a datagram.
     """
     flags = int(wr.send_flags)
     known = wr.opcode in _OPERATIONS[qp_type]
@@ -159,8 +169,7 @@ def send_wqe(wr, qp_type, cap, sq_sig_all, memory, failed="Failed to post send")
         flags=flags,
         sge_count=0 if inline else wr.num_sge,
         immediate=wr.imm_data,
-        remote_address=wr.remote_addr,
-        rkey=wr.rkey,
+        **(way or {"remote_address": wr.remote_addr, "rkey": wr.rkey}),
         length=length,
         compare_add=wr.compare_add if atomic else 0,
         swap=wr.swap if atomic else 0,

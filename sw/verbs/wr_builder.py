@@ -6,7 +6,7 @@ import threading
 
 from .. import host_memory
 from .base import PyverbsObject, refuse
-from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
+from .libibverbs_enums import ibv_qp_type, ibv_send_flags, ibv_wr_opcode
 from .naming import name_of
 from .number import unsigned
 from .pyverbs_error import PyverbsUserError
@@ -220,8 +220,15 @@ class WrBuilder:
             batch.requests[-1].send_flags |= ibv_send_flags.IBV_SEND_INLINE
 
     def wr_set_ud_addr(self, ah, remote_qpn, remote_rkey):
-        """The receiver of a datagram: only for UD."""
-        self._opened_batch().wrong(errno.EINVAL, "a UD address for a connected QP")
+        """The receiver of a datagram, of the request that was built last: an AH, number and Q_Key of its QP."""
+        batch = self._opened_batch()
+        if self.qp_type != ibv_qp_type.IBV_QPT_UD:
+            batch.wrong(errno.EINVAL, "a UD address for a connected QP")
+        elif not batch.requests:
+            batch.wrong(errno.EINVAL, "a UD address for no request")
+        else:
+            request = batch.requests[-1]
+            request.ah, request.remote_qpn, request.remote_qkey = ah, remote_qpn, remote_rkey
 
     def wr_set_xrc_srqn(self, remote_srqn):
         """The receiver's shared receive queue: only for XRC."""

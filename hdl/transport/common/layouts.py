@@ -2,7 +2,7 @@
 
 from amaranth.lib import data, enum
 
-from ...stream.transfer import Passage
+from ...stream.transfer import Passage, Source
 from ...wire.packet_header import TransportHeader
 from .psn import PSN_BITS
 
@@ -27,6 +27,7 @@ __all__ = [
     "TimerFired",
     "TxDescriptor",
     "TxDescriptorKind",
+    "UdPath",
     "Watch",
 ]
 
@@ -57,9 +58,14 @@ TxDescriptor = data.StructLayout(
         "kind": TxDescriptorKind,
         "source": PayloadSource,
         "message_last": 1,  # LAST or ONLY: of the request, or of the response
+        "traffic_class": 8,  # UD
     }
 )
 """Requester or READ/atomic responder to transmitter, one a packet, in the order of the access runs."""
+
+UdPath = data.StructLayout({"mac": 48, "source_port": 16})
+"""Of a request of UD, what stands in ``dma_length``, ``msn`` and ``syndrome`` of its header; the peer's address stands
+in ``rkey``, and ``address`` is the WQE's :data:`verbena.hdl.abi.wqe.UD_ADDRESS`."""
 
 Outstanding = data.StructLayout({"qp": 12, "wqe_index": 16, "last_psn": PSN_BITS, "opcode": 4, "signaled": 1})
 """Requester to completer, once a message, with its last packet: it is under way. ``opcode`` is the SendOpcode."""
@@ -133,6 +139,7 @@ Job = data.StructLayout(
         "cq": 16,  # of the receive queue
         "qpn": 24,
         "source_qpn": 24,  # the peer's QP
+        "source": Source,  # of UD: and where it is
         "receive": 1,  # a receive WQE is in use or consumed by this packet: it takes the blame if the access is refused
         "complete": 1,  # write the receive completion
         "status": 8,  # WcStatus of that completion, if the run is OK

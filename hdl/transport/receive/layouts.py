@@ -4,7 +4,7 @@ from amaranth.lib import data, enum
 
 from ...abi.contexts import QP_CONTEXT
 from ...stream.record import fields_layout
-from ...stream.transfer import QpControl
+from ...stream.transfer import QpControl, Source
 from ...wire.packet_header import TransportHeader
 from ..common.psn import PSN_BITS
 from ..completer.scatter_walk import Place
@@ -53,6 +53,7 @@ REQUEST_ATTRIBUTES = (
     "rq_cqn",
     "dest_qpn",
     "qpn",
+    "qkey",
 )
 """Fields of the QP context that count for requests."""
 
@@ -95,10 +96,12 @@ ReceivedRequest = data.StructLayout(
         "action": QpControl.members["action"],
         "qp": 12,
         "accept": 1,
-        "unreliable": 1,  # a packet of UC
+        "unreliable": 1,  # a packet of UC or UD
+        "datagram": 1,  # of UD
         "transport": TransportHeader,
         "swap": 64,
         "compare": 64,
+        "source": Source,  # of UD
         "attributes": fields_layout(QP_CONTEXT, REQUEST_ATTRIBUTES),
         "state": RequestState,
         "place": RecvPlace,

@@ -8,8 +8,8 @@ from amaranth.utils import ceil_log2
 from ...abi.contexts import QP_CONTEXT, QpState, QpType
 from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
-from ...stream.transfer import AttributeWrite, QpControl
-from ...wire.packet_header import ReceiveHeader, TransportHeader
+from ...stream.transfer import AttributeWrite, QpControl, Source
+from ...wire.packet_header import Deth, ReceiveHeader, TransportHeader
 from .layouts import (
     REQUEST_ATTRIBUTES,
     RESPONSE_ATTRIBUTES,
@@ -37,7 +37,7 @@ Item = data.StructLayout(
         "transport": TransportHeader,
         "swap": 64,
         "compare": 64,
-        "source_ip": 32,
+        "source": Source,
         "absent": 1,
     }
 )
@@ -48,10 +48,10 @@ class ReceiveLookup(wiring.Component):
     requests to the responder and responses to the response receiver.
 
     The low bits of a QP number are the QP's index. A packet is accepted if its QP number is that QP's, the QP is of its
-    transport, RC or UC, and in RTR, RTS or SQD (RTS or SQD for a response), its P_Key matches the QP's and it comes
-    from the QP's peer: the checks that come first, and that fail in silence (kernel ``rxe_recv.c``). P_Keys match if
-    their low 15 bits are equal and one of them, or both, has bit 15, full membership (IBA 10.9.3). An ACK has no
-    payload.
+    transport, RC, UC or UD, and in RTR, RTS or SQD (RTS or SQD for a response), its P_Key matches the QP's and it
+    comes from the QP's peer, or, of UD, brings the QP's Q_Key: the checks that come first, and that fail in silence
+    (kernel ``rxe_recv.c``). P_Keys match if their low 15 bits are equal and one of them, or both, has bit 15, full
+    membership (IBA 10.9.3). An ACK has no payload.
 
     Opcodes 0x0D to 0x12 go to ``response``, all others to ``request``, also of other transports. Packets that are not
     accepted go there, too, with ``accept`` 0, because their payload has to be taken away even if nobody wants it.
@@ -70,8 +70,8 @@ class ReceiveLookup(wiring.Component):
         QPs, a power of two.
     requests : bool
         There are responses to be received.
-    uc : bool
-        There are QPs of type UC.
+    uc, ud : bool
+        There are QPs of type UC, of type UD.
     swaps : bool
         With ``closed`` and ``closed_qp``.
 
@@ -97,12 +97,13 @@ class ReceiveLookup(wiring.Component):
         Strobe: a packet is not accepted.
     """
 
-    def __init__(self, qps, *, requests=True, uc=True, swaps=False):
+    def __init__(self, qps, *, requests=True, uc=True, ud=True, swaps=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.requests = requests
         self.uc = uc
+        self.ud = ud
         self.swaps = swaps
         names, states = REQUEST_ATTRIBUTES, {"request_state": RequestState, "place": RecvPlace}
         if requests:
@@ -180,7 +181,9 @@ class ReceiveLookup(wiring.Component):
             item.transport.eq(header.transport),
             item.swap.eq(header.swap),
             item.compare.eq(header.compare),
-            item.source_ip.eq(header.source_ip),
+            item.source.ip.eq(header.source_ip),
+            item.source.traffic_class.eq(header.traffic_class),
+            item.source.hop_limit.eq(header.hop_limit),
             item.action.eq(token.action),
             slot.eq(Mux(other, token.qp[:bits], packet_slot)),
         ]
@@ -199,13 +202,20 @@ class ReceiveLookup(wiring.Component):
         found, attributes, states = fetch.o.payload.item, fetch.o.payload.attributes, fetch.o.payload.states
         transport = found.transport
         known, receives, accept = Signal(), Signal(), Signal()
-        unreliable = transport.opcode[5]  # RC's transport bits are 0, UC's 1
-        of_type = Mux(unreliable, (attributes.type == QpType.UC) & self.uc, attributes.type == QpType.RC)
+        unreliable, datagram = transport.opcode[5], transport.opcode[6]  # RC's transport bits are 0, UC's 1, UD's 3
+        of_type = Mux(
+            datagram,
+            (attributes.type == QpType.UD) & self.ud & unreliable,
+            Mux(unreliable, (attributes.type == QpType.UC) & self.uc, attributes.type == QpType.RC),
+        )
+        from_peer = found.source.ip == attributes.dest_ip
+        if self.ud:
+            from_peer = Mux(datagram, data.View(Deth, transport.address).qkey == attributes.qkey, from_peer)
         m.d.comb += [
             fetch.attribute.eq(self.attribute),
             fetch.attribute_en.eq(self.attribute_en),
             known.eq(
-                (transport.opcode[6:] == 0)
+                (transport.opcode[7:] == 0)
                 & (transport.dest_qpn == attributes.qpn)
                 & ~((transport.opcode == ACKNOWLEDGE) & (transport.length != 0))
                 & ~found.absent
@@ -228,7 +238,7 @@ class ReceiveLookup(wiring.Component):
                 & of_type
                 & (transport.pkey[:15] == attributes.pkey[:15])
                 & (transport.pkey[15] | attributes.pkey[15])
-                & (found.source_ip == attributes.dest_ip)
+                & from_peer
             ),
             over.eq(fetch.o.valid & fetch.o.ready & (found.work == Work.PACKET)),
         ]
@@ -248,7 +258,10 @@ class ReceiveLookup(wiring.Component):
             write = getattr(fetch.write, name)
             m.d.comb += [write.data.eq(getattr(self, name)), write.en.eq(getattr(self, f"{name}_en"))]
         m.d.comb += [self.request.payload.state.eq(states.request_state), self.request.payload.place.eq(states.place)]
-        if self.uc:
+        m.d.comb += self.request.payload.source.eq(found.source)
+        if self.ud:
+            m.d.comb += self.request.payload.datagram.eq(datagram & (found.work == Work.PACKET))
+        if self.uc or self.ud:
             m.d.comb += self.request.payload.unreliable.eq(unreliable & (found.work == Work.PACKET))
         if self.requests:
             m.d.comb += self.response.payload.progress.eq(states.read_progress)

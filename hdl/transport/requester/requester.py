@@ -38,7 +38,7 @@ LAST_OF_ALL = (1 << PSN_BITS) - 1
 
 class Requester(wiring.Component):
     """Turns send WQEs into packets, one packet of one QP a turn: SEND and RDMA WRITE, with and without immediate, of RC
-    and UC, RDMA READ and atomics of RC.
+    and UC, SEND of UD, RDMA READ and atomics of RC.
 
     A QP index from ``ready`` is one turn. If its QP has more to do afterwards, the index goes to ``again``, so that a
     long message and other QPs alternate. What there is to do, turns and all else, is done one after the other, and the
@@ -92,8 +92,8 @@ class Requester(wiring.Component):
         64, 128, 256 or 512 bits: width of ``inline``.
     blocks : int
         Blocks of fetched WQEs, a power of two.
-    uc : bool
-        There are QPs of type UC.
+    uc, ud : bool
+        There are QPs of type UC, of type UD.
     swaps : bool
         There are STOP, SAVE and LOAD.
 
@@ -146,7 +146,7 @@ class Requester(wiring.Component):
         A turn found the window closed.
     """
 
-    def __init__(self, qps, window=64, data_width=64, blocks=32, *, uc=True, swaps=False):
+    def __init__(self, qps, window=64, data_width=64, blocks=32, *, uc=True, ud=True, swaps=False):
         if qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         if window < 2 or window & window - 1 or window > 1 << 14:
@@ -156,6 +156,7 @@ class Requester(wiring.Component):
         self.data_width = data_width
         self.blocks = blocks
         self.uc = uc
+        self.ud = ud
         self.swaps = swaps
         swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         super().__init__(
@@ -261,7 +262,8 @@ class Requester(wiring.Component):
         # -- What may be done.
         held = turn_hold.held
         what, started = Signal(SendAction), Signal()
-        unreliable = (attributes.type == QpType.UC) & self.uc
+        datagram = (attributes.type == QpType.UD) & self.ud
+        unreliable = ((attributes.type == QpType.UC) & self.uc) | datagram
         skipped = Signal(BLOCKS_BITS)  # of the message, those that are acknowledged
         steps = Signal(4)
         m.d.comb += [
@@ -281,6 +283,7 @@ class Requester(wiring.Component):
             segment.payload.path_mtu.eq(attributes.path_mtu),
             segment.payload.connected.eq((attributes.type == QpType.RC) | unreliable),
             segment.payload.unreliable.eq(unreliable),
+            segment.payload.datagram.eq(datagram),
             admission.unreliable.eq(unreliable),
             segment.payload.pd.eq(attributes.pd),
             segment.payload.large.eq(attributes.log_sq_stride[0]),
@@ -306,6 +309,9 @@ class Requester(wiring.Component):
                 Mux(fetch.o.valid, attributes.log_sq_stride[0], preview.attributes.log_sq_stride[0])
             ),
         ]
+        if self.ud:
+            types = (attributes.type, preview.attributes.type)
+            m.d.comb += segmenter.ahead_datagram.eq(Mux(fetch.o.valid, *(each == QpType.UD for each in types)))
         empty, calm = Signal(), Signal()  # nothing was there one and two cycles ago: `places` are those of what comes
         m.d.sync += [empty.eq(~fetch.o.valid), calm.eq(empty & ~fetch.o.valid & segment.ready & settled & ~held)]
         with m.If(~fetch.o.valid):
@@ -322,7 +328,7 @@ class Requester(wiring.Component):
         several = Signal()  # there will be something to do behind the packet being cut
         said = Signal()  # that has been said
         end = outputs.packet
-        connect_signals(m, segmenter, end, "syndrome", "ended", "failed", "done", "good", "lost")
+        connect_signals(m, segmenter, end, "syndrome", "too_long", "ended", "failed", "done", "good", "lost")
         m.d.comb += [
             end.index.eq(segmenter.next.index),
             end.more.eq((segmenter.more | several) & ~said),

@@ -41,8 +41,9 @@ Segment = data.StructLayout(
         "state": RequesterContext,
         "admission": Admission,
         "path_mtu": 4,  # as in the QP's context
-        "connected": 1,  # the QP is RC or UC
-        "unreliable": 1,  # it is UC
+        "connected": 1,  # the QP is RC, UC or UD
+        "unreliable": 1,  # it is UC or UD
+        "datagram": 1,  # it is UD
         "pd": 24,
         "large": 1,  # WQEs of 128 bytes
         "kind": TxDescriptorKind,  # REQUEST: a packet; else only this TX descriptor, and a run that clears the poison
@@ -77,7 +78,7 @@ class Segmenter(wiring.Component):
     i : stream of ``Segment``
     cancel : 1
         In the cycle after a segment was taken: nothing comes of it.
-    ahead, ahead_index, ahead_large : 1, 16, 1
+    ahead, ahead_index, ahead_large, ahead_datagram : 1, 16, 1, 1
         In the next cycle a segment of this WQE is there. If it can be taken then, its words are asked for already, and
         all comes a cycle earlier; ``places`` are those of this cycle. If it is not taken all the same, none is in the
         cycle that follows. Only while no other one is under way.
@@ -100,8 +101,8 @@ class Segmenter(wiring.Component):
         The packet is the last of its message; and is so for the first time.
     last_psn, fresh : 24, 1
         The last PSN that the packet stands for; it was never sent.
-    failed, syndrome : 1, 8
-        The WQE is malformed, and how (:class:`verbena.hdl.abi.cqe.Syndrome`).
+    failed, syndrome, too_long : 1, 8, 1
+        The WQE is malformed, and how (:class:`verbena.hdl.abi.cqe.Syndrome`); a message of UD is too long.
     places
         With ``i``: where its WQE stands, as of :class:`verbena.hdl.queue.wqe_fetcher.RingPrefetcher`.
     word_address, word
@@ -120,6 +121,7 @@ class Segmenter(wiring.Component):
                 "ahead": In(1),
                 "ahead_index": In(16),
                 "ahead_large": In(1),
+                "ahead_datagram": In(1),
                 "busy": Out(1),
                 "qp": Out(12),
                 "sends": Out(1),
@@ -134,6 +136,7 @@ class Segmenter(wiring.Component):
                 "fresh": Out(1),
                 "failed": Out(1),
                 "syndrome": Out(8),
+                "too_long": Out(1),
                 "places": In(data.ArrayLayout(ceil_log2(blocks), 2)),
                 "word_address": Out(word_address(blocks, BATCH)),
                 "word": In(64),
@@ -174,6 +177,7 @@ class Segmenter(wiring.Component):
         ]
 
         # -- The words, and what they say.
+        peer = Signal(64)  # of UD, as in the WQE
         inlined = Signal()  # the payload comes from the WQE
         refused_before, failing_before = Signal(), Signal()  # the packet was found not to be sent in the last cycle
         listening = Signal()  # it is not known yet whether the packet is complete
@@ -189,6 +193,7 @@ class Segmenter(wiring.Component):
             words.places.eq(self.places),
             words.index.eq(Mux(active, state.index, Mux(self.ahead, self.ahead_index, coming.state.index))),
             words.large.eq(Mux(active, job.large, Mux(self.ahead, self.ahead_large, coming.large))),
+            words.datagram.eq(Mux(self.ahead, self.ahead_datagram, coming.datagram)),
             words.is_inline.eq(head.inline),
             words.is_atomic.eq(head.atomic),
             words.is_swap.eq(head.opcode[0]),
@@ -204,6 +209,7 @@ class Segmenter(wiring.Component):
             head.path_mtu.eq(job.path_mtu),
             head.large.eq(job.large),
             head.connected.eq(job.connected),
+            head.datagram.eq(job.datagram),
             head.admission.eq(job.admission),
             gather.load.eq(self.i.ready),
             gather.start_blocks.eq(Mux(starts_middle, coming.state.blocks, 0)),
@@ -220,6 +226,10 @@ class Segmenter(wiring.Component):
         with m.If(words.arriving == WqeWord.START):
             field = SEND_WQE.fields["immediate"]
             m.d.sync += transport.immediate.eq(self.word[field.offset : field.offset + field.width])
+            field = SEND_WQE.fields["traffic_class"]
+            m.d.sync += header.traffic_class.eq(self.word[field.offset : field.offset + field.width])
+        with m.If(words.arriving == WqeWord.PEER):
+            m.d.sync += peer.eq(self.word)
         with m.If(words.arriving == WqeWord.SIZE):
             field = SEND_WQE.fields["rkey"]
             m.d.sync += transport.rkey.eq(self.word[field.offset % 64 : field.offset % 64 + field.width])
@@ -323,10 +333,11 @@ class Segmenter(wiring.Component):
             header.source.eq(Mux(inlined, PayloadSource.INLINE, PayloadSource.MEMORY)),
             header.message_last.eq(last),
             transport.opcode.eq(
-                (place + Mux(head.opcode[1], 0, 6))[:5] | Mux(job.unreliable, Transport.UC, Transport.RC)
+                (place + Mux(head.opcode[1], 0, 6))[:5]
+                | Mux(job.unreliable, Mux(job.datagram, Transport.UD, Transport.UC), Transport.RC)
             ),
             transport.psn.eq(state.psn),
-            transport.dma_length.eq(head.remaining),
+            Cat(transport.dma_length, transport.msn, transport.syndrome).eq(Mux(job.datagram, peer, head.remaining)),
             transport.length.eq(Mux(is_packet, head.length, 0)),
             transport.ack_request.eq((last | asks) & ~job.unreliable),
             transport.solicited.eq(
@@ -363,6 +374,7 @@ class Segmenter(wiring.Component):
             self.fresh.eq(job.admission.fresh & passed),
             self.begun.eq(self.ended & newest),
             self.syndrome.eq(head.syndrome),
+            self.too_long.eq(head.too_long),
             self.next.index.eq(state.index + self.ended),
             self.next.psn.eq(head.next_psn),
             self.next.blocks.eq(Mux(middle, state.blocks, 0) + head.length[8:]),

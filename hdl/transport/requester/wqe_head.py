@@ -35,8 +35,8 @@ class WqeHead(wiring.Component):
         The message has begun; the packet's PSN.
     taken : 31
         Bytes of the message that belong to earlier packets.
-    path_mtu, large, connected, admission : 4, 1, 1, ``Admission``
-        ``connected``: the QP is RC or UC.
+    path_mtu, large, connected, datagram, admission : 4, 1, 1, 1, ``Admission``
+        ``connected``: the QP is RC, UC or UD.
     opcode, flags, count : 3, 4, 3
         From START; valid in the cycle after it.
     one_sided, atomic, blocked : 1
@@ -53,8 +53,8 @@ class WqeHead(wiring.Component):
         How many.
     length, last : 13, 1
         The packet's payload, and whether the message ends with it; in the second cycle after SIZE.
-    wrong, syndrome : 1, 8
-        The WQE is malformed; in the third cycle after SIZE.
+    wrong, syndrome, too_long : 1, 8, 1
+        The WQE is malformed; and since a message of UD is longer than a packet; in the third cycle after SIZE.
     next_psn : 24
         The PSN after those that the packet stands for; in the third cycle after SIZE.
     """
@@ -71,6 +71,7 @@ class WqeHead(wiring.Component):
                 "path_mtu": In(4),
                 "large": In(1),
                 "connected": In(1),
+                "datagram": In(1),
                 "admission": In(Admission),
                 "opcode": Out(3),
                 "flags": Out(4),
@@ -87,6 +88,7 @@ class WqeHead(wiring.Component):
                 "last": Out(1),
                 "wrong": Out(1),
                 "syndrome": Out(8),
+                "too_long": Out(1),
                 "next_psn": Out(PSN_BITS),
             }
         )
@@ -113,6 +115,7 @@ class WqeHead(wiring.Component):
                     (code > SendOpcode.ATOMIC_FETCH_AND_ADD)
                     | ~self.connected
                     | (code[2] & admission.rd_atomic_disabled)
+                    | (self.datagram & ~code[1])
                 ),
                 crowded.eq(field["sge_count"] > Mux(self.large, SGE_MAX, 2)),
                 self.blocked.eq(admission.behind | admission.far | (admission.newest & ~self.middle & begins)),
@@ -150,7 +153,7 @@ class WqeHead(wiring.Component):
         ]
         with m.If(self.sized):
             m.d.sync += [
-                self.last.eq(is_last | self.one_sided),
+                self.last.eq(is_last | self.one_sided | self.datagram),
                 self.length.eq(Mux(self.one_sided, Mux(self.atomic, OPERANDS_LENGTH, 0), self.size)),
                 faulty.eq(
                     negative
@@ -167,7 +170,13 @@ class WqeHead(wiring.Component):
             more.eq(partial | empty | ~is_read),
             self.next_psn.eq((Cat(Const(1, 1), self.psn) + Cat(more, whole))[1:]),
         ]
-        m.d.sync += self.wrong.eq(unknown | crowded | faulty)
+        long = Signal()
+        with m.If(self.sized):
+            m.d.sync += long.eq(self.datagram & ~is_last)
+        m.d.sync += [
+            self.wrong.eq(unknown | crowded | faulty | long),
+            self.too_long.eq(long & ~(unknown | crowded | faulty)),
+        ]
         with m.If(unknown):
             m.d.comb += self.syndrome.eq(Syndrome.OPCODE)
         with m.Elif(crowded):

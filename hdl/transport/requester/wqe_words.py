@@ -21,11 +21,12 @@ class WqeWord(enum.Enum):
     ENTRY_ADDRESS = 4
     REMOTE = 5  # remote address
     INLINE = 6
+    PEER = 7  # UD: MAC address and port
 
 
 class WqeWords(wiring.Component):
-    """Asks for one word of a WQE a cycle: START, SIZE, an entry's two, REMOTE, then entry after entry until ``stop``,
-    or, with ``is_inline``, the inline data.
+    """Asks for one word of a WQE a cycle: START, PEER of a ``datagram``, SIZE, an entry's two, REMOTE, then entry after
+    entry until ``stop``, or, with ``is_inline``, the inline data.
 
     Sizes come before addresses because more follows from them. The first address goes out in the cycle after ``start``,
     out of a register, because it goes to many block RAMs; and a word arrives two cycles after its address. Entries are
@@ -45,9 +46,11 @@ class WqeWords(wiring.Component):
         The WQE, and whether WQEs are 128 bytes instead of 64; they stay until ``stop``.
     places
         With ``start``: its QP's blocks, of pieces of its ring with an even and with an odd number.
+    datagram : 1
+        With ``start``: the QP is UD.
     is_inline, is_atomic, is_swap : 1
-        Looked at from the cycle after REMOTE's, 5 cycles after ``start``. ``is_atomic`` and ``is_swap`` only with
-        ``is_inline``.
+        Looked at from the cycle after REMOTE's, 5 cycles after ``start``, 6 of a ``datagram``. ``is_atomic`` and
+        ``is_swap`` only with ``is_inline``.
     inline_words : 4
         Looked at from the next cycle on: words of inline data.
     inline_room : 1
@@ -69,6 +72,7 @@ class WqeWords(wiring.Component):
                 "places": In(data.ArrayLayout(ceil_log2(blocks), 2)),
                 "index": In(16),
                 "large": In(1),
+                "datagram": In(1),
                 "is_inline": In(1),
                 "is_atomic": In(1),
                 "is_swap": In(1),
@@ -91,7 +95,9 @@ class WqeWords(wiring.Component):
         count = Signal(4)  # of inline words asked for
         last, asking_last, asked_last = Signal(), Signal(), Signal()
         payload = SGE_OFFSET // 8
-        place_of = {name: SEND_WQE.fields[name].offset // 64 for name in ("opcode", "rkey", "remote_address")}
+        place_of = {
+            name: SEND_WQE.fields[name].offset // 64 for name in ("opcode", "rkey", "remote_address", "dest_mac")
+        }
         m.d.comb += [last.eq(count + 1 == self.inline_words), want.eq(turn)]
         odd = Mux(self.large, self.index[1], self.index[2])
         with m.If(turn == WqeWord.NONE):
@@ -109,7 +115,10 @@ class WqeWords(wiring.Component):
                 m.d.sync += [entry.eq(0), remote_asked.eq(0), count.eq(0), self.inline_done.eq(0)]
                 with m.If(self.start):
                     m.d.comb += want.eq(WqeWord.START)
-                    m.d.sync += turn.eq(WqeWord.SIZE)
+                    m.d.sync += turn.eq(Mux(self.datagram, WqeWord.PEER, WqeWord.SIZE))
+            with m.Case(WqeWord.PEER):
+                m.d.comb += place.eq(place_of["dest_mac"])
+                m.d.sync += turn.eq(WqeWord.SIZE)
             with m.Case(WqeWord.SIZE):
                 m.d.comb += place.eq(place_of["rkey"])
                 m.d.sync += turn.eq(WqeWord.ENTRY_SIZE)

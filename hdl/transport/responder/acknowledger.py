@@ -210,6 +210,7 @@ class Acknowledger(wiring.Component):
             completion.qp.eq(job.qp),
             completion.qpn.eq(qpn),
             completion.source_qpn.eq(source_qpn),
+            completion.source.eq(job.source),
             completion.wqe_index.eq(job.wqe_index),
             completion.opcode.eq(job.opcode),
             completion.status.eq(job.status),

@@ -15,6 +15,10 @@ from .request_check import LONGEST
 __all__ = ["Placement", "PlacementKind", "RecvPlacement"]
 
 
+GRH_BYTES = 40
+"""In front of what UD receives: room for a GRH, whose last 20 bytes are the IPv4 header. The driver writes it."""
+
+
 class PlacementKind(enum.Enum, shape=2):
     """What happens to a packet's payload."""
 
@@ -28,6 +32,7 @@ Placement = data.StructLayout(
         "kind": PlacementKind,
         "clear": 1,  # with DISCARD and length 0: a control token passes
         "fresh": 1,  # what was refused before is forgotten
+        "datagram": 1,  # of UD: the first bytes of the receive WQE are left free
         "begin": 1,  # the message's first packet
         "end": 1,  # and its last
         "length": LENGTH_BITS,  # payload of this packet
@@ -54,7 +59,8 @@ class RecvPlacement(wiring.Component):
     beyond 2^31 bytes.
 
     A packet takes 2 cycles, from ``i.valid`` on; of a SEND 3 if it goes on in a receive WQE, 4 if it begins one and
-    fits its first entry, otherwise 5; each entry more takes 6 cycles, 5 if it is empty or the last.
+    fits its first entry, otherwise 5; each entry more takes 6 cycles, 5 if it is empty or the last. Of UD the first 40
+    bytes of the receive WQE stay as they are, and count as received; that takes 2 cycles more.
 
     Parameters
     ----------
@@ -139,6 +145,7 @@ class RecvPlacement(wiring.Component):
         exhausted = Signal()
         stride = Signal.like(packet.log_stride)
         empty = Signal()  # `rest` is 0, before anything is taken from it
+        skip, skips = Signal(range(GRH_BYTES + 1)), Signal()  # bytes that are still to be left free; there are some
         m.d.comb += [
             sge.eq(Mux(fresh, 0, place.sge)),
             self.word_addr.block.eq(block),
@@ -175,6 +182,7 @@ class RecvPlacement(wiring.Component):
                 # The first entry is asked for before it is known whether anybody needs it: its address with `load`,
                 # its length in the next cycle.
                 m.d.comb += [fresh.eq(1), half.eq(self.i.valid)]
+                m.d.sync += [skip.eq(GRH_BYTES), skips.eq(packet.datagram)]
                 m.d.sync += [
                     rest.eq(packet.length),
                     empty.eq(packet.length == 0),
@@ -187,7 +195,9 @@ class RecvPlacement(wiring.Component):
                         self.misfit.eq(0),
                         self.too_long.eq(0),
                         place.eq(old),
-                        place.received.eq(Mux(packet.begin, 0, old.received) + packet.length),
+                        place.received.eq(
+                            Mux(packet.begin, Mux(packet.datagram, GRH_BYTES, 0), old.received) + packet.length
+                        ),
                     ]
                     with m.If(packet.begin):
                         # For a WRITE; a SEND's follows.
@@ -209,7 +219,7 @@ class RecvPlacement(wiring.Component):
                             with m.If(place.received[31] & place.received[:LENGTH_BITS].any()):
                                 m.d.sync += [self.misfit.eq(1), discard.eq(1)]
                                 send()
-                            with m.Elif(empty):
+                            with m.Elif(empty & ~packet.datagram):
                                 send()
                             with m.Elif(packet.begin):
                                 m.d.sync += place.sge.eq(0)
@@ -239,14 +249,23 @@ class RecvPlacement(wiring.Component):
                     length.eq(rest),
                     last.eq(1),
                 ]
-                with m.If(holds_rest(entry_length)):
+                with m.If(skips):
+                    m.next = "SKIP"
+                with m.Elif(holds_rest(entry_length)):
                     send()
                 with m.Else():
                     m.next = "CUT"
+            with m.State("SKIP"):
+                with m.If(place.left[len(skip) :].any() | (place.left[: len(skip)] >= skip)):
+                    m.d.sync += [place.address.eq(place.address + skip), place.left.eq(place.left - skip), skips.eq(0)]
+                    m.next = "CUT"
+                with m.Else():
+                    m.d.sync += skip.eq(skip - place.left[: len(skip)])
+                    m.next = "ENTRY"
             with m.State("CUT"):
                 enough = holds_rest(place.left)
                 m.d.sync += [last.eq(enough), length.eq(Mux(enough, rest, place.left[:LENGTH_BITS]))]
-                with m.If(place.left == 0):
+                with m.If((place.left == 0) & ~empty):
                     m.next = "ENTRY"
                 with m.Else():
                     send()

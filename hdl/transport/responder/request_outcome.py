@@ -79,8 +79,8 @@ class RequestOutcome(wiring.Component):
         Of the placement: lengths of a WRITE, a SEND that did not fit.
     invalid, full, stale, mixed : 1
         Of the response check.
-    unreliable : 1
-        It is of UC.
+    unreliable, datagram : 1
+        It is of UC or UD; of UD.
     allowed, responds, write, end, immediate : 1
         What the packet's opcode says. Goes into ``job`` at once, as the next ones do.
     qp, byte_length, credits
@@ -115,6 +115,7 @@ class RequestOutcome(wiring.Component):
     stale: In(1)
     mixed: In(1)
     unreliable: In(1)
+    datagram: In(1)
     allowed: In(1)
     responds: In(1)
     write: In(1)
@@ -249,7 +250,7 @@ class RequestOutcome(wiring.Component):
             self.job.msn.eq(self.next.msn),
             self.job.receive.eq(in_wqe),
             self.job.opcode.eq(Mux(self.write, WcOpcode.RECV_RDMA_WITH_IMM, WcOpcode.RECV)),
-            self.job.flags.eq(Mux(self.immediate, CqeFlag.WITH_IMM, 0)),
+            self.job.flags.eq(Mux(self.immediate, CqeFlag.WITH_IMM, 0) | Mux(self.datagram, CqeFlag.GRH, 0)),
             self.job.solicited.eq(self.transport.solicited),
             self.job.wqe_index.eq(receive.index),
             self.job.immediate.eq(self.transport.immediate),

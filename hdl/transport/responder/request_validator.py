@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...queue.wqe_fetcher import RingStatus
+from ...wire.packet_header import Deth
 from ..common.aeth import encode_credits
 from ..common.layouts import READ_EXTENT, Job, ResponseEntry, ResponseKind
 from ..receive.layouts import ReceivedRequest, RequestState
@@ -175,6 +176,7 @@ class RequestValidator(wiring.Component):
             outcome.stale.eq(read_atomic.stale),
             outcome.mixed.eq(read_atomic.mixed),
             outcome.unreliable.eq(self.request.unreliable),
+            outcome.datagram.eq(self.request.datagram),
             outcome.allowed.eq(check.allowed),
             outcome.responds.eq(check.responds),
             outcome.write.eq(check.write),
@@ -192,7 +194,10 @@ class RequestValidator(wiring.Component):
             self.job.eq(outcome.job),
             self.job.cq.eq(attributes.rq_cqn),
             self.job.qpn.eq(attributes.qpn),
-            self.job.source_qpn.eq(attributes.dest_qpn),
+            self.job.source_qpn.eq(
+                Mux(self.request.datagram, data.View(Deth, transport.address).source_qpn, attributes.dest_qpn)
+            ),
+            self.job.source.eq(self.request.source),
             self.next.eq(outcome.next),
             self.consume.eq(outcome.consume),
         ]

@@ -30,7 +30,7 @@ class TransmitMerge(wiring.Component):
     -------
     request, response : ``access``, ``packet``
         Streams of ``AccessRequest``, a run a packet, and of ``TxDescriptor``. Of a response's header only what
-        responses have is looked at: BTH, AETH and ``length``; of a request's no AETH.
+        responses have is looked at: BTH, AETH and ``length``.
     access : stream of ``AccessRequest``
         To the access check.
     packet : stream of ``TxDescriptor``
@@ -80,10 +80,8 @@ class TransmitMerge(wiring.Component):
             ),
             *(
                 packet.transport[name].eq(Mux(grant, theirs.transport[name], ours.transport[name]))
-                for name in ("opcode", "solicited", "ack_request", "psn", "length")
+                for name in ("opcode", "solicited", "ack_request", "psn", "length", "syndrome", "msn")
             ),
-            packet.transport.syndrome.eq(theirs.transport.syndrome),
-            packet.transport.msn.eq(theirs.transport.msn),
             self.packet.valid.eq(Mux(grant, response.packet.valid, request.packet.valid) & ~departed),
             packet_ready.eq(self.packet.ready & ~departed),
             request.packet.ready.eq(packet_ready & ~grant),

@@ -1,21 +1,28 @@
 """Where packets meet their verdicts and payload, and acknowledgements overtake them."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...abi.cqe import WcStatus
 from ...abi.tables import AccessStatus
+from ...abi.wqe import UD_ADDRESS
 from ...memory.mtt import Verdict
 from ...stream.arbiter import pick
 from ...stream.packet import PacketBeat
+from ...stream.record import record_layout
 from ...stream.transfer import LENGTH_BITS, AttributeWrite
-from ...wire.opcodes import Transport, opcode
-from ...wire.packet_header import TransmitHeader
-from ..common.layouts import Ack, Answered, Departed, Failure, PayloadSource, TxDescriptor, TxDescriptorKind
+from ...wire.opcodes import opcode
+from ...wire.packet_header import Deth, TransmitHeader
+from ..common.layouts import Ack, Answered, Departed, Failure, PayloadSource, TxDescriptor, TxDescriptorKind, UdPath
 from .path_fetch import PathFetch
 
 __all__ = ["Transmitter"]
+
+UNRELIABLE_BIT = 5
+"""Of an opcode: set in those of UC and UD, the next one too in those of UD."""
+
+UD_ADDRESS_LAYOUT = record_layout(UD_ADDRESS)
 
 MEMORY, INLINE, ATOMIC, REPLAY = range(4)
 """Streams of payload: as :class:`.layouts.PayloadSource`, and the responses' own inline stream."""
@@ -66,7 +73,7 @@ class Transmitter(wiring.Component):
         A packet for each header whose ``length`` is not 0, after it.
     failed : stream of ``Failure``
     departed : stream of ``Departed``
-        Of UC requests, the last packet of a message has left, and its payload.
+        Of UC and UD requests, the last packet of a message has left, and its payload.
     answered : stream of ``Answered``
         Also says OK without ``last`` when a token of the READ/atomic responder has arrived here: there, and only there,
         it ends what is said about the QP's past.
@@ -155,16 +162,21 @@ class Transmitter(wiring.Component):
         # -- What the packet is, a cycle after it has come: nothing decides on it before the second.
         is_request, is_response, has_payload = Signal(), Signal(), Signal()
         ends = Signal()  # a message that nobody acknowledges
+        is_datagram = Signal()  # its path stands in it
         coming = Signal(2)  # the stream of its payload
         fine, bad = Signal(), Signal()  # the verdict is there
         m.d.sync += [
             is_request.eq(packet.kind == TxDescriptorKind.REQUEST),
             is_response.eq(packet.kind == TxDescriptorKind.RESPONSE),
             has_payload.eq(packet.transport.length != 0),
+            is_datagram.eq(
+                (packet.kind == TxDescriptorKind.REQUEST)
+                & packet.transport.opcode[UNRELIABLE_BIT : UNRELIABLE_BIT + 2].all()
+            ),
             ends.eq(
                 (packet.kind == TxDescriptorKind.REQUEST)
                 & packet.message_last
-                & (packet.transport.opcode[5:] == Transport.UC >> 5)
+                & packet.transport.opcode[UNRELIABLE_BIT]
             ),
             coming.eq(packet.source),
             fine.eq(self.verdict.valid & (self.verdict.payload.status == AccessStatus.OK)),
@@ -172,6 +184,22 @@ class Transmitter(wiring.Component):
         ]
         with m.If((packet.source == PayloadSource.INLINE) & (packet.kind == TxDescriptorKind.RESPONSE)):
             m.d.sync += coming.eq(REPLAY)
+
+        with m.If(is_datagram & ~is_ack):
+            sent = packet.transport
+            address = data.View(UD_ADDRESS_LAYOUT, sent.address)
+            deth, path = data.View(Deth, transport.address), self.header.payload.path
+            udp = data.View(UdPath, Cat(sent.dma_length, sent.msn, sent.syndrome))
+            m.d.comb += [
+                transport.dest_qpn.eq(address.dest_qpn),
+                deth.source_qpn.eq(row.dest_qpn),
+                deth.reserved.eq(0),
+                path.mac.eq(udp.mac),
+                path.source_port.eq(udp.source_port),
+                path.ip.eq(sent.rkey),
+                path.hop_limit.eq(address.hop_limit),
+                path.traffic_class.eq(packet.traffic_class),
+            ]
 
         # -- Payload of the packet whose header has gone, or of one that is thrown away.
         moving, dropping = Signal(), Signal()
