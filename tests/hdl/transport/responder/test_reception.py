@@ -261,7 +261,8 @@ class Unreliable:
             assert [(item.status, item.syndrome) for item in mine] == known + flushed
 
     async def finish(self, ctx):
-        """All that is posted completes, as each QP goes to ERR."""
+        """All that is posted completes, as each QP goes to ERR, when what came before has been looked at."""
+        await ctx.tick().repeat(200)
         for qp in range(QPS):
             await self.change(ctx, qp, QpState.ERR, QpAction.ERROR)
         while len(self.completions) < sum(map(len, self.ring.posted)):
@@ -329,7 +330,6 @@ def test_a_ring_error_behind_a_refused_write_of_uc(opcode):
         world.ring.errors[0] = 1
         more = {"dma_length": 8, "rkey": 2} if opcode == WRITE_ONLY_IMM else {}
         await world.packet(ctx, 0, opcode, 8, **more)
-        await ctx.tick().repeat(200)
         world.ring.frozen = False
         await world.finish(ctx)
 
@@ -348,7 +348,6 @@ def test_a_ring_error_at_the_end_of_a_refused_write_of_uc():
         world.ring.post(1, [(0, 600, 2)])
         world.ring.errors[1] = 1
         await world.packet(ctx, 1, WRITE_LAST_IMM, 256)
-        await ctx.tick().repeat(200)
         await world.finish(ctx)
 
     world.simulate(script)
