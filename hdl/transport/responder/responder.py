@@ -206,7 +206,7 @@ class Responder(wiring.Component):
             packet.clear.eq(work == Work.CONTROL),
             # Of UC nothing outlasts its message; what is not executed ends it.
             packet.fresh.eq(request.unreliable & request.accept & (validator.begin | ~validator.execute)),
-            packet.datagram.eq(request.datagram & validator.execute),
+            packet.datagram.eq(request.datagram),
             packet.begin.eq(validator.begin),
             packet.end.eq(validator.end),
             packet.length.eq(Mux(work == Work.PACKET, transport.length, 0)),
