@@ -1,6 +1,7 @@
 """The engine as Verilog, for simulators and other flows: ``python -m verbena.hdl.generate --output rnic.sv``."""
 
 import argparse
+import gc
 import os
 import re
 import shlex
@@ -40,7 +41,15 @@ def to_rtlil(component, name):
 
 
 def _convert(component, name):
-    text = rtlil.convert(component, name=name)
+    # It makes millions of objects, and nearly all stay to the end: to look at them again and again takes half of the
+    # time.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        text = rtlil.convert(component, name=name)
+    finally:
+        if collects:
+            gc.enable()
     check_zero_widths(text)
     return text
 
