@@ -35,19 +35,19 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
 examples: $(READY) ## Run the programs of examples/, and compare what they print with what they say
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/examples
 
-test: $(READY) ## Run the tests: of blocks, whole adapters at 64 and 512 bits, driver, tools (takes 12 to 40 minutes, as the machine is)
+test: $(READY) ## Run the tests: of blocks, whole adapters at 64 bits, and at 512 with few slots, driver, tools (takes 12 to 40 minutes, as the machine is)
 	# Side by side, because much of it is done on one core.
-	builds=; for width in 64 512; do $(BIN)/python -m verbena.sim.model --data-width $$width & builds="$$builds $$!"; done; \
+	builds=; for sizes in "--data-width 64" "--data-width 512 --slots 4"; do $(BIN)/python -m verbena.sim.model $$sizes & builds="$$builds $$!"; done; \
 		for build in $$builds; do wait $$build || exit 1; done
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/formal --ignore=tests/tshark --ignore=tests/browser --ignore=tests/verilog -m 'not slow and not compared' tests
-	VERBENA_DATA_WIDTH=512 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'every_width and not slow' tests/adapter
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/formal --ignore=tests/tshark --ignore=tests/browser --ignore=tests/verilog -m 'not slow and not compared and not few_slots' tests
+	VERBENA_DATA_WIDTH=512 VERBENA_SLOTS=4 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m '(every_width or few_slots) and not slow' tests/adapter
 
 test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=tests $(BIN)/python -m pytest -q -n 2 --dist worksteal -p quick -m 'not verilator' tests/hdl tests/sw tests/sim
 
 test-slow: $(READY) ## Run the tests that make test leaves out: more cases, boards, other speeds (EVERY=4 for a quarter of many cases; takes 25 to 50 minutes)
 	$(BIN)/python -m verbena.boards.sim --compile
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -m slow $(if $(EVERY),--one-in $(EVERY)) --ignore=tests/verilog --ignore=tests/browser tests
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -m 'slow or few_slots' $(if $(EVERY),--one-in $(EVERY)) --ignore=tests/verilog --ignore=tests/browser tests
 
 test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, in its tests (ONLY=tests/hdl/... EVERY=3 for a third; takes 10 to 20 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/verilog
@@ -58,7 +58,7 @@ test-widths: $(READY) ## Run the whole adapters' tests at 512 bits, and a short 
 		$(BIN)/python -m verbena.sim.model --data-width $$width && \
 		VERBENA_DATA_WIDTH=$$width $(BIN)/python -m pytest -q -m every_width tests/adapter || exit 1; done
 	$(BIN)/python -m verbena.sim.model --data-width 512
-	VERBENA_DATA_WIDTH=512 VERBENA_FRAMES=7000 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(if $(EVERY),-m 'not slow and not every_width' --one-in $(EVERY),-m 'not slow') tests/adapter
+	VERBENA_DATA_WIDTH=512 VERBENA_FRAMES=7000 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' $(if $(EVERY),--one-in $(EVERY)) tests/adapter
 
 interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED= SLOTS=4; takes 5 to 10 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED)) $(if $(SLOTS),--slots $(SLOTS))

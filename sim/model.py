@@ -372,10 +372,12 @@ def main(arguments=None):
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m verbena.sim.model", description="Compile the engine.")
     parser.add_argument("--data-width", type=int, default=64, help="64, 128, 256 or 512 (%(default)s)")
+    parser.add_argument("--slots", type=int, help="queue pairs that are on chip at a time")
     parser.add_argument("--trace", action="store_true", help="with support for waves")
     options = parser.parse_args(arguments)
     try:
-        model = build(rnic(Config(data_width=options.data_width)), trace=options.trace, verbose=True)
+        config = Config(data_width=options.data_width, slots=options.slots)
+        model = build(rnic(config), trace=options.trace, verbose=True)
     except BuildError as error:
         sys.exit(str(error))
     print(model.library)

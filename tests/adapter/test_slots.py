@@ -19,6 +19,8 @@ from verbena.sw.verbs.libibverbs_enums import (
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
+pytestmark = pytest.mark.few_slots
+
 SLOTS = 4
 PAIRS = 12
 SIZE = 1 << 14
