@@ -95,6 +95,8 @@ def pytest_collection_modifyitems(config, items):
     slow some of these. At other widths it takes some of a file's tests that are not for every width."""
     from case_width import ends
 
+    # Last are files that take seconds each, so that all workers are busy to the end.
+    items.sort(key=lambda item: item.path.is_relative_to(HERE / "hdl"))
     lines = (HERE / "samples.txt").read_text().split("\n")
     samples = {line.split()[0]: line.split()[1:] for line in lines if line and not line.startswith("#")}
     usual = os.environ.get("VERBENA_DATA_WIDTH", "64") == "64"  # otherwise it is one kind of engine more
