@@ -69,7 +69,7 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 
 ## What to know
 
-* **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: UD,
+* **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: multicast,
   XRC and raw QPs, SRQs, memory windows, on-demand paging, device memory, dma-bufs, flow steering, tag matching,
   timestamps. Objects that only describe such a thing (`SrqInitAttr`, `MWBindInfo`, …) can be made. Counters of flows
   have no class in pyverbs. The modules of rdma_cm (`cmid`, `cm_enums`) and of other vendors' devices are not there.

@@ -20,6 +20,7 @@ COMMANDS = {
     "ibv_devices": ("verbena.sw.tools.devices:devices", "list the devices"),
     "ibv_devinfo": ("verbena.sw.tools.devices:devinfo", "attributes of devices and their ports"),
     "ibv_rc_pingpong": ("verbena.sw.tools.pingpong:main", "the same as rc-pingpong"),
+    "ibv_ud_pingpong": ("verbena.sw.tools.pingpong:ud", "the same as ud-pingpong"),
     "ibv_uc_pingpong": ("verbena.sw.tools.pingpong:uc", "the same as uc-pingpong"),
     "perftest": (_PERFTEST, "measure bandwidth or latency, as perftest does"),
     "rc-pingpong": ("verbena.sw.tools.pingpong:main", "two ends send a message to and fro, as ibv_rc_pingpong does"),
@@ -28,6 +29,7 @@ COMMANDS = {
     "stat": ("verbena.sw.tools.stat:main", "counters of a device, live in the terminal or as JSON"),
     "sweep": ("verbena.sim.sweep.__main__:main", "a program over parameters and seeds, on cores or a Dask cluster"),
     "uc-pingpong": ("verbena.sw.tools.pingpong:uc", "the same over an unreliable connection, as ibv_uc_pingpong does"),
+    "ud-pingpong": ("verbena.sw.tools.pingpong:ud", "the same by datagrams, as ibv_ud_pingpong does"),
     "trace": ("verbena.sim.trace.__main__:main", "a run or a capture as one HTML page: timeline and sequence chart"),
 }
 """Programs by name: ``module:function``, and what it does in one line. A module is imported when it is called."""

@@ -8,8 +8,9 @@ import time
 
 from verbena.hdl.abi.cqe import Syndrome
 
-from ..verbs.addr import GID, AHAttr, GlobalRoute
+from ..verbs.addr import AH, GID, AHAttr, GlobalRoute
 from ..verbs.cq import CQ, CompChannel
+from ..verbs.datagram import GRH_BYTES
 from ..verbs.device import Context, get_device_list
 from ..verbs.libibverbs_enums import ibv_access_flags, ibv_mtu, ibv_qp_type, ibv_wc_status
 from ..verbs.limits import MAX_RD_ATOMIC
@@ -26,6 +27,9 @@ PORT = 1
 SETTLE = 8
 """Quanta of time in which what a test leaves over, such as the last ACK, goes out."""
 
+
+QKEY = 0x11111111
+"""Of all tools."""
 
 LAST_WORDS = 120
 """Seconds of the wall's clock in which requests to a peer that is gone have their completions."""
@@ -93,7 +97,7 @@ class Endpoint:
     context : Context
     size, qps : int
     qp_type : ibv_qp_type
-        RC or UC.
+        RC, UC, or UD: then the region has ``header`` bytes more, which stand in front of each message.
     send_depth, recv_depth : int
         Requests that can be posted on each queue pair.
     inline : int
@@ -136,6 +140,9 @@ class Endpoint:
         self.gid_index = gid_index
         self.gid = int(context.query_gid(PORT, gid_index)).to_bytes(16, "big")
         self.inline = inline
+        self._datagrams = qp_type == ibv_qp_type.IBV_QPT_UD
+        self.header = GRH_BYTES if self._datagrams else 0
+        self._peers = {}  # of UD: index of a queue pair: AH and number of its peer
         self.channel = channel
         self._patience = Patience(patience)
         self._silence = Patience(silence)
@@ -146,12 +153,16 @@ class Endpoint:
                 os.set_blocking(self._events.fd, False)
             self._cq = stack.enter_context(CQ(context, qps * (send_depth + recv_depth), channel=self._events))
             pd = stack.enter_context(PD(context))
-            self.mr = MR(pd, size, access)
+            self.mr = MR(pd, size + self.header, access)
+            self._pd = pd
             cap = QPCap(send_depth, recv_depth, 1, 1, inline)
             init = QPInitAttr(qp_type, scq=self._cq, rcq=self._cq, cap=cap, sq_sig_all=0)
             attr = QPAttr(port_num=PORT)
             attr.qp_access_flags = access
-            self.qps = [QP(pd, init, attr) for _ in range(qps)]
+            attr.qkey = QKEY
+            self.qps = [QP(pd, init) for _ in range(qps)]
+            for qp in self.qps:
+                qp.to_init(attr)
             self._resources = stack.pop_all()
         self._armed = False
         self._idle = False  # the peer is gone, and the device had nothing left to do
@@ -177,6 +188,14 @@ class Endpoint:
         route = GlobalRoute(text, sgid_index=self.gid_index, hop_limit=64, traffic_class=traffic_class)
         attr.ah_attr = AHAttr(sl=service_level, is_global=1, port_num=PORT, gr=route)
         self.qps[index].to_rts(attr)
+        if self._datagrams:
+            self._peers[index] = AH(self._pd, attr=attr.ah_attr), qpn
+
+    def addressed(self, wr, index=0):
+        """The request ``wr`` of queue pair ``index``, with its receiver if it is a datagram."""
+        if self._datagrams:
+            wr.set_wr_ud(*self._peers[index], QKEY)
+        return wr
 
     def sge(self, offset, length):
         """A part of the region."""

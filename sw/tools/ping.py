@@ -45,9 +45,10 @@ class Ping:
         self._server = server
         self._posted = 0
         self._last = None
-        self._sge = end.sge(0, options.size)
+        self._sge = end.sge(end.header, options.size)
+        self._room = end.sge(0, end.header + options.size)
         content = bytes([FILL + 1]) * options.size if server else self._clients()
-        end.mr.write(content, options.size)
+        end.mr.write(content, options.size, end.header)
         self._receive()
 
     def _clients(self):
@@ -60,7 +61,7 @@ class Ping:
     def _receive(self):
         """Posts receives until there are ``rx_depth``."""
         missing = self._options.rx_depth - self._posted
-        self._end.qps[0].post_recv(chain(RecvWR(RECV, 1, [self._sge]) for _ in range(missing)))
+        self._end.qps[0].post_recv(chain(RecvWR(RECV, 1, [self._room]) for _ in range(missing)))
         self._posted += missing
 
     def _send(self):
@@ -68,7 +69,7 @@ class Ping:
         if self._options.size <= self._end.inline:
             flags |= ibv_send_flags.IBV_SEND_INLINE
         wr = SendWR(SEND, ibv_wr_opcode.IBV_WR_SEND, num_sge=1, sg=[self._sge], send_flags=flags)
-        self._end.qps[0].post_send(wr)
+        self._end.qps[0].post_send(self._end.addressed(wr))
 
     def run(self):
         """Runs to the end and returns the :class:`Outcome`."""
@@ -101,7 +102,7 @@ class Ping:
     def _take(self, wc):
         if wc.wr_id != RECV:
             return
-        if wc.opcode != ibv_wc_opcode.IBV_WC_RECV or wc.byte_len != self._options.size:
+        if wc.opcode != ibv_wc_opcode.IBV_WC_RECV or wc.byte_len != self._room.length:
             raise ToolError(f"a message of {wc.byte_len} bytes came where {self._options.size} should: {wc!r}")
         self._posted -= 1
         if self._posted <= 1:
@@ -117,7 +118,7 @@ class Ping:
             raise ToolError(f"the peer has ended after {received} messages: -n must be the same on both sides")
 
     def _compare(self):
-        found, expected = self._end.mr.read(self._options.size, 0), self._clients()
+        found, expected = self._end.mr.read(self._options.size, self._end.header), self._clients()
         for at, (there, wanted) in enumerate(zip(found, expected, strict=True)):
             if there != wanted:
                 raise ToolError(f"invalid data: byte {at} is {there:#04x}, not {wanted:#04x}")

@@ -1,4 +1,4 @@
-"""``ibv_rc_pingpong`` and ``ibv_uc_pingpong``: two ends send a message to and fro.
+"""``ibv_rc_pingpong``, ``ibv_uc_pingpong`` and ``ibv_ud_pingpong``: two ends send a message to and fro.
 
 ``python -m verbena.sw.tools.pingpong [options] [host]`` is a server, or with a host the client of one; its peer may be
 rdma-core's program on any machine. With ``--peer`` both ends run here, on two devices of one wire.
@@ -22,7 +22,7 @@ from .perftest.progress import Progress, unheard
 from .ping import Outcome, Ping
 from .session import ToolError, run
 
-__all__ = ["Options", "Outcome", "client", "main", "play", "server", "uc"]
+__all__ = ["Options", "Outcome", "client", "main", "play", "server", "uc", "ud"]
 
 PORT = 18515
 SILENCE = 120.0
@@ -47,6 +47,8 @@ class Options:
     def validate(self):
         """:class:`.ToolError` if there can be no such test."""
         mtu_of(self.mtu)
+        if self.qp_type == ibv_qp_type.IBV_QPT_UD and self.size > 4096:
+            raise ToolError(f"size must be between 0 and 4096, a packet, not {self.size}")
         for name, least, most in (
             ("size", 0, 1 << 31),
             ("rx_depth", 1, MAX_QP_WR),
@@ -144,7 +146,9 @@ def _parser(qp_type):
     parser.add_argument("-p", "--port", type=port_number, default=PORT, help="TCP port of the server (%(default)s)")
     parser.add_argument("-d", "--ib-dev", metavar="DEVICE", help="default: the first")
     parser.add_argument("-i", "--ib-port", type=int, choices=(1,), default=1, help="there is only port 1")
-    parser.add_argument("-s", "--size", type=int, default=4096, help="bytes of a message (%(default)s)")
+    parser.add_argument(
+        "-s", "--size", type=int, default=1024 if name == "ud" else 4096, help="bytes of a message (%(default)s)"
+    )
     parser.add_argument("-m", "--mtu", type=int, default=1024, help="path MTU, 256 to 4096 bytes (%(default)s)")
     parser.add_argument("-r", "--rx-depth", type=int, default=500, help="receives that are posted (%(default)s)")
     parser.add_argument("-n", "--iters", type=int, default=1000, help="messages of each side (%(default)s)")
@@ -162,6 +166,12 @@ def _parser(qp_type):
 def uc(argv=None):
     """Command line of ``ibv_uc_pingpong``: a message that is lost ends it, as nobody sends it again."""
     return _main(argv, ibv_qp_type.IBV_QPT_UC)
+
+
+@command_line
+def ud(argv=None):
+    """Command line of ``ibv_ud_pingpong``: a message is one packet, and one that is lost ends it."""
+    return _main(argv, ibv_qp_type.IBV_QPT_UD)
 
 
 @command_line

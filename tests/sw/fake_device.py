@@ -105,6 +105,7 @@ class FakeDevice:
         push=False,
         atomics=True,
         uc=True,
+        ud=True,
         reach=64,
         log_responses=6,
         table=False,
@@ -126,7 +127,7 @@ class FakeDevice:
             | log_responses << 20
             | reach << 24,
             CLOCK: 1234,
-            TRANSPORTS: 1 << 2 | uc << 3,
+            TRANSPORTS: 1 << 2 | uc << 3 | ud << 4,
         }
         self.table = table
         self.random = InOrder(1)

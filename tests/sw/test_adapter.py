@@ -75,8 +75,9 @@ def test_bring_up(fake, adapter):
 
 
 def test_types_of_queue_pairs():
-    assert Adapter(FakeDevice()).control.qp_types == {2, 3}
-    assert Adapter(FakeDevice(uc=False)).control.qp_types == {2}
+    assert Adapter(FakeDevice()).control.qp_types == {2, 3, 4}
+    assert Adapter(FakeDevice(uc=False)).control.qp_types == {2, 4}
+    assert Adapter(FakeDevice(ud=False)).control.qp_types == {2, 3}
 
 
 def test_something_else_is_not_brought_up(fake):

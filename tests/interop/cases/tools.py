@@ -17,7 +17,7 @@ from .case import Case
 
 __all__ = ["SMALL", "groups"]
 
-RC, UC = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC
+RC, UC, UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD
 ROLES = ("server", "client")
 HOST = "10.0.2.2"
 """The host, as the guest's second network has it."""
@@ -82,14 +82,14 @@ def pings(options, role, late, bench):
     """rdma-core's pingpong, whose timeout cannot be set: the guest's clock stands still while the adapter works, or,
     ``late``, it does not, and all that the adapter says comes so late that the guest says everything twice.
     """
-    name = program(options)
+    name, mtu = program(options), "" if options.qp_type == UD else f" -m {options.mtu}"
     if late:
         bench.cable.harm(delays={ADAPTER: LATE})
     with contextlib.nullcontext() if late else bench.in_turns():
         converse(
             bench,
             role,
-            f"{name} -d rxe0 -g 1 -c -m {options.mtu} -n {options.iterations} -s {options.size}",
+            f"{name} -d rxe0 -g 1 -c{mtu} -n {options.iterations} -s {options.size}",
             lambda host, port, tell: pingpong.client(bench.context, options, host, port, tell=tell),
             lambda listener, tell: pingpong.server(bench.context, options, listener, tell=tell),
         )
@@ -170,6 +170,7 @@ def groups(seed):
             (RC, 4096, 1024, 5, True),
             (UC, 2500, 1024, 20, False),
             (UC, 100, 256, 20, False),
+            (UD, 1000, 1024, 20, False),
         )
         for options in [pingpong.Options(size, mtu, iterations=count, check=True, patience=PATIENCE, qp_type=qp_type)]
         for role in ROLES

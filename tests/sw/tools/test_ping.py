@@ -10,8 +10,8 @@ from verbena.sw.tools.pingpong import Options
 class Memory(bytearray):
     buf = 0
 
-    def write(self, data, length):
-        self[:] = data[:length]
+    def write(self, data, length, offset):
+        self[offset:] = data[:length]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,9 @@ def test_what_is_sent_first(server, check, first, others):
             queue.posted, wr = queue.posted + 1, wr.next_wr
 
     queue.post_recv = post_recv
-    end = SimpleNamespace(mr=Memory(), qps=[queue], sge=lambda at, size: SimpleNamespace(addr=at, length=size, lkey=0))
+    end = SimpleNamespace(
+        mr=Memory(), header=0, qps=[queue], sge=lambda at, size: SimpleNamespace(addr=at, length=size, lkey=0)
+    )
     Ping(end, Options(size=5000, rx_depth=7, check=check), server=server)
     assert queue.posted == 7
     assert len(end.mr) == 5000

@@ -41,6 +41,8 @@ def both(contexts, options, servers=None):
         Options(size=4096, iterations=3, rx_depth=1, mtu=4096, check=True),
         Options(size=300, iterations=7, rx_depth=3, check=True, events=True, service_level=3),
         Options(size=3000, iterations=7, rx_depth=3, check=True, qp_type=ibv_qp_type.IBV_QPT_UC),
+        Options(size=1000, iterations=7, rx_depth=3, check=True, qp_type=ibv_qp_type.IBV_QPT_UD),
+        Options(size=0, iterations=5, rx_depth=3, check=True, qp_type=ibv_qp_type.IBV_QPT_UD),
     ],
 )
 def test_messages_go_to_and_fro(contexts, options):

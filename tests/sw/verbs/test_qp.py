@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from fake_device import CREATE_QP, DESTROY_QP, ERROR, MODIFY_QP, QP_PAGES, RESET, START_RECEIVE, START_SEND
-from verbena.sw.verbs.addr import GID, AHAttr, GlobalRoute
+from verbena.sw.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from verbena.sw.verbs.cq import CQ
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.libibverbs_enums import ibv_access_flags, ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type
@@ -107,7 +107,6 @@ def test_capacities_are_those_that_exist(make_qp, pd, cq):
 @pytest.mark.parametrize(
     ("init", "code"),
     [
-        ({"qp_type": ibv_qp_type.IBV_QPT_UD}, errno.EOPNOTSUPP),
         ({"qp_type": ibv_qp_type.IBV_QPT_XRC_SEND}, errno.EOPNOTSUPP),
         ({"qp_type": 77}, errno.EINVAL),
         ({"srq": object()}, errno.EOPNOTSUPP),
@@ -155,6 +154,64 @@ def test_a_connection_of_uc(device, pd, cq):
         assert "do not belong" in refused(errno.EINVAL, qp.modify, attr, bit)
     read = SendWR(1, 4, 1, sg=[SGE(0, 8, 0)])
     assert "IBV_WR_RDMA_READ" in refused(errno.EINVAL, qp.post_send, read)
+
+
+def datagram_attr(qkey=0x11111111):
+    attr = QPAttr()
+    attr.qkey, attr.sq_psn = qkey, 0x123456
+    return attr
+
+
+def test_a_queue_pair_of_ud(device, pd, cq):
+    """With attributes it starts in RTS. It sends as itself, packets of what the port carries."""
+    with QP(pd, QPInitAttr(ibv_qp_type.IBV_QPT_UD, scq=cq, rcq=cq), datagram_attr()) as qp:
+        words = device.qps[qp.qp_num]
+        assert (words[0] & 15, words[0] >> 4 & 15, words[0] >> 8 & 15) == (3, 4, 5)
+        assert words[0] >> 16 == 0
+        assert words[2] == qp.qp_num
+        assert words[18] == 0x11111111
+        assert words[16] == 0x123456
+        assert qp.peer is None
+        assert qp.query()[0].qkey == 0x11111111
+        assert "do not belong" in refused(errno.EINVAL, qp.modify, full_attr(), M.IBV_QP_AV)
+
+
+def datagram(ah, qkey=0x11111111, opcode=2):
+    wr = SendWR(1, opcode, 1, sg=[SGE(0, 8, 0)])
+    wr.set_wr_ud(ah, 0xABCDEF, qkey)
+    return wr
+
+
+def test_where_a_datagram_goes(device, context, pd, cq):
+    qp = QP(pd, QPInitAttr(ibv_qp_type.IBV_QPT_UD, scq=cq, rcq=cq, cap=QPCap(8, 1, 1, 1)), datagram_attr())
+    ip = device.ip + 1
+    route = GlobalRoute(GID(f"::ffff:10.0.0.{ip & 255}"), hop_limit=63, traffic_class=0x48)
+    ah = AH(pd, attr=AHAttr(is_global=1, port_num=1, gr=route))
+    for number, (qkey, wanted) in enumerate(
+        ((0x7654321, 0x7654321), (0x80000000, 0x11111111), (0xFFFFFFFF, 0x11111111))
+    ):
+        qp.post_send(datagram(ah, qkey))
+        wqe = qp._sq.entry(number)
+        assert wqe[3] == 0x48
+        assert int.from_bytes(wqe[8:16], "little") == wanted << 32 | 63 << 24 | 0xABCDEF
+        assert int.from_bytes(wqe[16:20], "little") == ip
+        assert int.from_bytes(wqe[24:30], "little") == device.neighbours[ip]
+        assert int.from_bytes(wqe[30:32], "little") == 0xC000 | (qp.qp_num * 0x61C88647 & 0xFFFFFFFF) >> 18
+    route.flow_label = 0xB01E6
+    qp.post_send(datagram(AH(pd, attr=AHAttr(is_global=1, port_num=1, gr=route))))
+    assert int.from_bytes(qp._sq.entry(3)[30:32], "little") == 0xC1CA
+
+
+def test_datagrams_that_are_refused(device, context, pd, cq):
+    qp = QP(pd, QPInitAttr(ibv_qp_type.IBV_QPT_UD, scq=cq, rcq=cq), datagram_attr())
+    attr = AHAttr(is_global=1, port_num=1, gr=GlobalRoute(GID("::ffff:10.0.0.162"), hop_limit=64))
+    assert "needs an AH" in refused(errno.EINVAL, qp.post_send, SendWR(1, 2, 1, sg=[SGE(0, 8, 0)]))
+    assert "of another PD" in refused(errno.EINVAL, qp.post_send, datagram(AH(PD(context), attr=attr)))
+    closed = AH(pd, attr=attr)
+    closed.close()
+    assert "closed" in refused(errno.EINVAL, qp.post_send, datagram(closed))
+    for opcode in (0, 1, 4, 5, 6):
+        assert "opcode" in refused(errno.EINVAL, qp.post_send, datagram(AH(pd, attr=attr), opcode=opcode))
 
 
 def test_creation_with_foreign_cqs(device, pd, cq):

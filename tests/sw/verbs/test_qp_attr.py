@@ -68,6 +68,7 @@ LIMITS = {
     "max_dest_rd_atomic": (0, 16),
     "min_rnr_timer": (0, 31),
     "dest_qp_num": (0, 0xFFFFFF),
+    "qkey": (0, 0xFFFFFFFF),
 }
 
 

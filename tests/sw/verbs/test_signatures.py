@@ -298,7 +298,7 @@ def errors():
     yield lambda s: CQEX(s.c, CqInitAttrEx(0)), errno.EINVAL, "Failed to create extended CQ"
     yield lambda s: CQEX(s.c, CqInitAttrEx(wc_flags=128)), errno.EOPNOTSUPP, "Failed to create extended CQ"
     yield lambda s: CompChannel(s.c).get_cq_event(s.q), errno.EDEADLK, "Failed to get CQ event"
-    yield lambda s: QP(s.p, QPInitAttr(scq=s.q, rcq=s.q)), errno.EOPNOTSUPP, "Failed to create QP"
+    yield lambda s: QP(s.p, QPInitAttr(e.IBV_QPT_RAW_PACKET, scq=s.q, rcq=s.q)), errno.EOPNOTSUPP, "Failed to create QP"
     yield lambda s: QP(s.p, QPInitAttr(rc)), errno.EINVAL, "Failed to create QP"
     yield lambda s: s.qp().modify(QPAttr(), e.IBV_QP_STATE), errno.EINVAL, "Failed to modify QP"
     yield lambda s: s.qp().post_send(wr), errno.EINVAL, "Failed to post send"

@@ -45,28 +45,40 @@ def test_draining():
     assert check_transition(T.IBV_QPT_RC, 4, 3, M.IBV_QP_CUR_STATE) is None
 
 
-UC_ROWS = {
-    # (from, to): (required, optional), as the specification prints them
-    (0, 1): ("PKEY_INDEX PORT ACCESS_FLAGS", ""),
-    (1, 1): ("", "PKEY_INDEX PORT ACCESS_FLAGS"),
-    (1, 2): ("AV PATH_MTU DEST_QPN RQ_PSN", "ALT_PATH ACCESS_FLAGS PKEY_INDEX"),
-    (2, 3): ("SQ_PSN", "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"),
-    (3, 3): ("", "CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE"),
-    (3, 4): ("", "EN_SQD_ASYNC_NOTIFY"),
-    (4, 3): ("", "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"),
-    (4, 4): ("", "AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE"),
+ROWS = {
+    T.IBV_QPT_UC: {
+        # (from, to): (required, optional), as the specification prints them
+        (0, 1): ("PKEY_INDEX PORT ACCESS_FLAGS", ""),
+        (1, 1): ("", "PKEY_INDEX PORT ACCESS_FLAGS"),
+        (1, 2): ("AV PATH_MTU DEST_QPN RQ_PSN", "ALT_PATH ACCESS_FLAGS PKEY_INDEX"),
+        (2, 3): ("SQ_PSN", "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"),
+        (3, 3): ("", "CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE"),
+        (3, 4): ("", "EN_SQD_ASYNC_NOTIFY"),
+        (4, 3): ("", "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"),
+        (4, 4): ("", "AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE"),
+    },
+    T.IBV_QPT_UD: {
+        (0, 1): ("PKEY_INDEX PORT QKEY", ""),
+        (1, 1): ("", "PKEY_INDEX PORT QKEY"),
+        (1, 2): ("", "PKEY_INDEX QKEY"),
+        (2, 3): ("SQ_PSN", "CUR_STATE QKEY"),
+        (3, 3): ("", "CUR_STATE QKEY"),
+        (3, 4): ("", "EN_SQD_ASYNC_NOTIFY"),
+        (4, 3): ("", "CUR_STATE QKEY"),
+        (4, 4): ("", "PKEY_INDEX QKEY"),
+    },
 }
 
 
-@pytest.mark.parametrize("way", UC_ROWS)
-def test_what_uc_wants_and_allows(way):
+@pytest.mark.parametrize(("qp_type", "way"), [(qp_type, way) for qp_type, rows in ROWS.items() for way in rows])
+def test_what_a_type_wants_and_allows(qp_type, way):
     """Each bit alone: needed, allowed or foreign."""
-    names = [set(text.split()) for text in UC_ROWS[way]]
+    names = [set(text.split()) for text in ROWS[qp_type][way]]
     required = sum(M[f"IBV_QP_{name}"] for name in names[0])
-    assert check_transition(T.IBV_QPT_UC, *way, M.IBV_QP_STATE | required) is None
+    assert check_transition(qp_type, *way, M.IBV_QP_STATE | required) is None
     for bit in M:
         name = bit.name.removeprefix("IBV_QP_")
-        why = check_transition(T.IBV_QPT_UC, *way, M.IBV_QP_STATE | required ^ bit)
+        why = check_transition(qp_type, *way, M.IBV_QP_STATE | required ^ bit)
         if name in names[0]:
             assert "are missing" in why
         elif name in names[1] or bit == M.IBV_QP_STATE:
@@ -75,5 +87,6 @@ def test_what_uc_wants_and_allows(way):
             assert "do not belong" in why
 
 
-def test_no_other_ways_of_uc():
-    assert TRANSITIONS[T.IBV_QPT_UC].keys() == UC_ROWS.keys()
+@pytest.mark.parametrize("qp_type", ROWS)
+def test_no_other_ways(qp_type):
+    assert TRANSITIONS[qp_type].keys() == ROWS[qp_type].keys()

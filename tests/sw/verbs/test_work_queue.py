@@ -40,7 +40,7 @@ def test_entries_and_ids_go_round():
     ring.close()
 
 
-RC, UC = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC
+RC, UC, UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD
 CAP = QPCap(max_send_sge=2, max_recv_sge=2, max_inline_data=32)
 
 
@@ -84,17 +84,18 @@ def test_what_no_read_or_atomic_is(opcode, lengths, address, flags):
 
 # LOCAL_INV 7, BIND_MW 8, SEND_WITH_INV 9 are of both types, and not there yet; TSO 10 is of neither.
 @pytest.mark.parametrize(
-    ("opcode", "of_rc", "of_uc"),
+    ("opcode", "of_rc", "of_uc", "of_ud"),
     [
-        *[(opcode, None, None) for opcode in range(4)],
-        *[(opcode, None, errno.EINVAL) for opcode in (4, 5, 6)],
-        *[(opcode, errno.EOPNOTSUPP, errno.EOPNOTSUPP) for opcode in (7, 8, 9)],
-        *[(opcode, errno.EOPNOTSUPP, errno.EINVAL) for opcode in (14, 15)],
-        *[(opcode, errno.EINVAL, errno.EINVAL) for opcode in (10, 99)],
+        *[(opcode, None, None, errno.EINVAL) for opcode in (0, 1)],
+        *[(opcode, None, None, None) for opcode in (2, 3)],
+        *[(opcode, None, errno.EINVAL, errno.EINVAL) for opcode in (4, 5, 6)],
+        *[(opcode, errno.EOPNOTSUPP, errno.EOPNOTSUPP, errno.EINVAL) for opcode in (7, 8, 9)],
+        *[(opcode, errno.EOPNOTSUPP, errno.EINVAL, errno.EINVAL) for opcode in (14, 15)],
+        *[(opcode, errno.EINVAL, errno.EINVAL, errno.EINVAL) for opcode in (10, 99)],
     ],
 )
-def test_which_operations_a_type_has(opcode, of_rc, of_uc):
-    for qp_type, code in ((RC, of_rc), (UC, of_uc)):
+def test_which_operations_a_type_has(opcode, of_rc, of_uc, of_ud):
+    for qp_type, code in ((RC, of_rc), (UC, of_uc), (UD, of_ud)):
         wr = SendWR(9, opcode, 1, sg=[SGE(0, 8, 3)], send_flags=2)
         if code is None:
             assert send_wqe(wr, qp_type, CAP, False, host_memory)[0] == opcode
@@ -102,6 +103,15 @@ def test_which_operations_a_type_has(opcode, of_rc, of_uc):
             with pytest.raises(PyverbsRDMAError, match="opcode") as caught:
                 send_wqe(wr, qp_type, CAP, False, host_memory)
             assert caught.value.error_code == code
+
+
+def test_the_entry_of_a_datagram():
+    """Where it goes stands where a connected one has the remote address and key, and in bytes that this leaves free."""
+    wr = SendWR(9, 3, 1, imm_data=0xAABBCCDD, sg=[SGE(1, 2, 3)], send_flags=2)
+    way = {"traffic_class": 0x20, "remote_address": 5 << 32 | 64 << 24 | 77, "rkey": 0x0A000002}
+    entry = send_wqe(wr, UD, CAP, False, host_memory, way=way | {"dest_mac": 0x020304050607, "source_port": 0xC123})
+    assert entry[:24] == struct.pack("<BBBBIIIII", 3, 2, 1, 0x20, 0xAABBCCDD, 64 << 24 | 77, 5, 0x0A000002, 2)
+    assert entry[24:32] == struct.pack("<Q", 0xC123 << 48 | 0x020304050607)
 
 
 def test_limits():

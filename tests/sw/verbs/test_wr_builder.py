@@ -88,7 +88,8 @@ def test_a_context_makes_it_of_what_the_mask_names(device, context, pd, cq):
         ({"send_ops_flags": 1 | 1 << 9}, errno.EOPNOTSUPP, "IBV_QP_EX_WITH_SEND_WITH_INV"),
         ({"send_ops_flags": 1 | 1 << 4, "qp_type": e.IBV_QPT_UC}, errno.EOPNOTSUPP, "IBV_QP_EX_WITH_RDMA_READ"),
         ({"send_ops_flags": 1 << 40}, errno.EOPNOTSUPP, "0x10000000000"),
-        ({"qp_type": e.IBV_QPT_UD}, errno.EOPNOTSUPP, "type"),
+        ({"send_ops_flags": 1, "qp_type": e.IBV_QPT_UD}, errno.EOPNOTSUPP, "IBV_QP_EX_WITH_RDMA_WRITE"),
+        ({"qp_type": e.IBV_QPT_XRC_SEND}, errno.EOPNOTSUPP, "type"),
         ({"cap": QPCap(max_send_wr=1 << 20)}, errno.EINVAL, "max_send_wr"),
     ],
 )
