@@ -1,6 +1,6 @@
 """Two ends of a connection, as demo, benchmark and tests want them."""
 
-from verbena.sw.verbs.addr import AHAttr, GlobalRoute
+from verbena.sw.verbs.addr import AH, AHAttr, GlobalRoute
 from verbena.sw.verbs.cq import CQ
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.libibverbs_enums import ibv_access_flags, ibv_mtu, ibv_qp_type
@@ -8,7 +8,10 @@ from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
-__all__ = ["End", "connect", "join", "path_mtu"]
+__all__ = ["QKEY", "End", "connect", "handle", "join", "path_mtu", "start"]
+
+QKEY = 0x11111111
+"""Of queue pairs of UD, unless said otherwise."""
 
 A = ibv_access_flags
 ALL_ACCESS = (
@@ -84,6 +87,19 @@ def join(near, far, gid, *, mtu=1024, sq_psn=0, rq_psn=0, access=14, **attribute
     for name, value in attributes.items():
         setattr(attr, name, value)
     near.to_rts(attr)
+
+
+def start(end, *, qkey=QKEY, psn=0):
+    """Brings all queue pairs of an end, which are UD, to RTS."""
+    for qp in end.qps:
+        attr = QPAttr()
+        attr.qkey, attr.sq_psn = qkey, psn & 0xFFFFFF
+        qp.to_rts(attr)
+
+
+def handle(end, gid, **route):
+    """An address handle of ``end`` that leads to the adapter of address ``gid``."""
+    return AH(end.pd, attr=AHAttr(is_global=1, port_num=1, gr=GlobalRoute(gid, hop_limit=64, **route)))
 
 
 def connect(end, other, *, mtu=1024, psn=0, access=14, **attributes):

@@ -10,6 +10,7 @@ from verbena.hdl.abi.wqe import SendOpcode
 
 __all__ = [
     "ACK",
+    "DETH",
     "FRAMING",
     "Directions",
     "both_ways_cycles",
@@ -27,7 +28,7 @@ FRAMING = 24
 HEADERS = 14 + 20 + 8 + 12 + 4
 """Ethernet, IPv4, UDP, BTH and ICRC."""
 
-RETH, IMMEDIATE, AETH = 16, 4, 4
+RETH, IMMEDIATE, AETH, DETH = 16, 4, 4, 8
 ATOMIC_ETH, ATOMIC_VALUE = 28, 8
 ACK = HEADERS + AETH
 """Bytes of an acknowledgement's frame, without FCS."""

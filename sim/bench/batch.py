@@ -5,7 +5,7 @@ from itertools import pairwise
 from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.wqe import SendOpcode
 from verbena.sim.devices import world
-from verbena.sim.wire_limit import wire_cycles
+from verbena.sim.wire_limit import DETH, wire_cycles
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
@@ -92,10 +92,12 @@ def _entries(mr, at, size, count):
     return [SGE(mr.buf + place, length, mr.lkey) for place, length in zip(places, lengths)]
 
 
-def sends(end, other, opcode, size, count, number=0, *, inline=False, entries=1, place=None, target=None):
+def sends(
+    end, other, opcode, size, count, number=0, *, inline=False, entries=1, place=None, target=None, receiver=None
+):
     """A list of ``count`` sends from ``end``, of messages ``number`` and on; buffers alternate within the region as
     perftest's do. ``place(n)`` tells the remote offset of message ``n`` in the region ``target``, by default those of
-    ``other`` and of the local buffer.
+    ``other`` and of the local buffer; ``receiver`` is AH, number and Q_Key of datagrams.
     """
     flags = ibv_send_flags.IBV_SEND_SIGNALED | (ibv_send_flags.IBV_SEND_INLINE if inline else 0)
     target = target or other.mr
@@ -107,6 +109,8 @@ def sends(end, other, opcode, size, count, number=0, *, inline=False, entries=1,
         if opcode != SendOpcode.SEND:
             far = at if place is None else place(number + i)
             wr.set_wr_atomic(target.rkey, target.buf + far, 1)  # the operand counts for atomics only
+        if receiver is not None:
+            wr.set_wr_ud(*receiver)
         requests.append(wr)
     return _link(requests)
 
@@ -121,7 +125,8 @@ def figures(name, size, mtu, qps, cycles, *, direction="one way", transport="RC"
     None.
     """
     if limit is None:
-        limit = wire_cycles(OPERATIONS[name], size, mtu, data_width())
+        extra = DETH if transport == "UD" else 0
+        limit = wire_cycles(OPERATIONS[name], size + extra, mtu + extra, data_width())
     return {
         "op": name,
         "opcode": int(OPERATIONS[name]),

@@ -32,7 +32,7 @@ it."""
 
 GROUPS = (
     "throughput",
-    "UC",
+    "UC and UD",
     "different words",
     "both ways",
     "memory latency",
@@ -94,7 +94,10 @@ def plan(everything=False):
     for name in ("WRITE", "SEND"):
         for qps in (1, 16):
             for size in (8, 4096):
-                add("UC", throughput, name, size, qps, MTU, "UC")
+                add("UC and UD", throughput, name, size, qps, MTU, "UC")
+    for qps in (1, 16):
+        for size in (8, 4096):
+            add("UC and UD", throughput, "SEND", size, qps, MTU, "UD")
     add("different words", words_apart, "READ", 16)
     for qps in (1, 16):
         add("different words", words_apart, "FETCH_ADD", qps)

@@ -6,8 +6,9 @@ difference is free of latencies at both ends.
 
 from verbena.hdl.abi.wqe import SendOpcode
 from verbena.sim.devices import world
-from verbena.sim.pair import End, connect
+from verbena.sim.pair import QKEY, End, connect, handle, start
 from verbena.sim.wire_limit import both_ways_cycles
+from verbena.sw.verbs.datagram import GRH_BYTES
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
 from .batch import BUFFER, MTU, OPERATIONS, REGION, cycle_of, data_width, drain, figures, receives, sends
@@ -47,7 +48,14 @@ def pace(name, size, qps, mtu=MTU, *, share=None, entries=1, sge=1, place=None, 
     short = max(1, share // 4)
     sizes = {"qps": qps, "depth": share, "cqe": share * qps + 8, "qp_type": ibv_qp_type[f"IBV_QPT_{transport}"]}
     with End("sim0", REGION, sge=sge, **sizes) as a, End("sim1", REGION, **sizes) as b:
-        connect(a, b, mtu=mtu)
+        receivers = None
+        if transport == "UD":
+            start(a)
+            start(b)
+            way = handle(a, b.gid)
+            receivers = [(way, qp.qp_num, QKEY) for qp in b.qps]
+        else:
+            connect(a, b, mtu=mtu)
         region = target(b.pd) if target else None
         completed, troubles = 0, _troubles(a, b)
 
@@ -55,13 +63,15 @@ def pace(name, size, qps, mtu=MTU, *, share=None, entries=1, sge=1, place=None, 
             nonlocal completed
             if opcode == SendOpcode.SEND:
                 for qp in b.qps:
-                    qp.post_recv(receives(b, size, each))
+                    qp.post_recv(receives(b, size + (GRH_BYTES if receivers else 0), each))
                 world().advance(2000)
             lists = []
             for i in range(qps):
                 options = {"entries": entries, "target": region}
                 if place is not None:
                     options["place"] = lambda n, i=i, first=i * each: place(i, n - first)
+                if receivers:
+                    options["receiver"] = receivers[i]
                 lists.append(sends(a, b, opcode, size, each, i * each, **options))
             start = world().cycles
             for qp, requests in zip(a.qps, lists):

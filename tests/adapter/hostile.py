@@ -9,8 +9,10 @@ __all__ = ["MTU", "Attacker", "mutate", "set_reth"]
 MTU = 256
 BTH = 14 + 20 + 8
 RETH = BTH + 12
-UC = 0x20
+RC, UC, UD = 0x00, 0x20, 0x60
 """In an opcode: the transport."""
+QKEY = 0x11111111
+DETH = struct.pack(">II", QKEY, 0x123456)
 IMM = b"\x01\x02\x03\x04"
 REQUESTS = {(0x04,): 6, (0x05,): 3, (0x00, 0x02): 3, (0x00, 0x01, 0x03): 3, (0x0A,): 6, (0x0B,): 3, (0x06, 0x08): 3}
 REQUESTS |= {(0x06, 0x07, 0x09): 3, (0x0C,): 3, (0x13,): 2, (0x14,): 2}
@@ -63,23 +65,25 @@ class Attacker:
     source, target : (mac, ip)
     address, key : int
         Where its WRITEs, READs and atomics go.
-    unreliable : bool
-        The QP is of UC.
+    transport : int
+        Of the QPs, as it stands in opcodes.
     """
 
     _frames = {}
 
-    def __init__(self, rng, source, target, address, key, unreliable=False):
+    def __init__(self, rng, source, target, address, key, transport=RC):
         self.rng = rng
-        wanted = (source, target, address, key)
+        wanted = (source, target, address, key, transport)
         if wanted not in self._frames:
-            made = {op: rc_frame(source, target, 0, 0, op, body) for op, body in bodies(address, key).items()}
+            deth = DETH if transport == UD else b""
+            made = {op: rc_frame(source, target, 0, 0, op, deth + body) for op, body in bodies(address, key).items()}
             # A message of three packets says so; one of two is of 512 bytes.
             made["long"] = set_reth(made[0x06], address, key, 3 * MTU)
             self._frames[wanted] = made
         self.frames = self._frames[wanted]
-        self.transport = UC if unreliable else 0
-        self.messages = {each: often for each, often in MESSAGES.items() if not unreliable or each[0] < 0x0C}
+        self.transport = transport
+        served = {RC: range(0x20), UC: range(0x0C), UD: (0x04, 0x05)}[transport]
+        self.messages = {each: often for each, often in MESSAGES.items() if each[0] in served}
         self.plan = []
         self.restart(0, 0, 0)
 
@@ -144,7 +148,7 @@ def mutate(frame, rng, victims, targets):
         )
         frame[BTH + 9 : BTH + 12] = (psn & 0xFFFFFF).to_bytes(3, "big")
     elif kind == 7:  # an access to where it must not go; the key is at the same place in RETH and AtomicETH
-        if frame[BTH] & ~UC in TO_AN_ADDRESS:
+        if frame[BTH] & 0x1F in TO_AN_ADDRESS:
             address, key = rng.choice(targets)
             length = struct.unpack_from(">I", frame, RETH + 12)[0]
             if rng.random() < 0.2:

@@ -14,6 +14,8 @@ from scapy.layers.l2 import Ether
 from streams import make_rng
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.sim.devices import world
+from verbena.sim.pair import QKEY, start
+from verbena.sim.pair import handle as pair_handle
 from verbena.sim.ports import Faults
 from verbena.sw.verbs.addr import AH, GRH, AHAttr, GlobalRoute
 from verbena.sw.verbs.libibverbs_enums import (
@@ -32,17 +34,8 @@ from verbena.sw.verbs.wr import SGE, SendWR
 UD = ibv_qp_type.IBV_QPT_UD
 W = ibv_wc_status
 SIZE = 1 << 16
-QKEY = 0x11111111
 GRH_BYTES = 40
 SEND_ONLY, SEND_ONLY_IMM = 0x64, 0x65
-
-
-def start(end, *, qkey=QKEY, psn=0):
-    """Brings all queue pairs of an end to RTS."""
-    for qp in end.qps:
-        attr = QPAttr()
-        attr.qkey, attr.sq_psn = qkey, psn
-        qp.to_rts(attr)
 
 
 @pytest.fixture
@@ -65,8 +58,7 @@ def end():
 
 def handle(end, other, **route):
     """An address handle of ``end`` that leads to ``other``."""
-    gid = getattr(other, "gid", other)
-    return AH(end.pd, attr=AHAttr(is_global=1, port_num=1, gr=GlobalRoute(gid, hop_limit=64, **route)))
+    return pair_handle(end, getattr(other, "gid", other), **route)
 
 
 def datagram(end, ah, qpn, sges, *, wr_id=0, opcode=SEND, flags=SIGNALED, imm=0, qkey=QKEY, qp=None):
