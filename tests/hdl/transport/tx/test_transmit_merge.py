@@ -6,8 +6,7 @@ from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
 from verbena.hdl.transport.tx.transmit_merge import TransmitMerge
 
 REQUEST_ONLY = ("address", "rkey", "dma_length", "immediate")
-RESPONSE_ONLY = ("syndrome", "msn")
-BOTH = ("opcode", "solicited", "ack_request", "psn", "length")
+BOTH = ("opcode", "solicited", "ack_request", "psn", "length", "syndrome", "msn")
 WIDTHS = {"address": 64, "rkey": 32, "dma_length": 32, "immediate": 32, "syndrome": 8, "msn": 24, "opcode": 8}
 WIDTHS |= {"solicited": 1, "ack_request": 1, "psn": 24, "length": 13}
 
@@ -16,13 +15,12 @@ def packets_of(rng, response, count):
     """(TX descriptor, run) of each packet; ``psn`` is the packet's number, and each access carries it, too."""
     packets = []
     for number in range(count):
-        fields = {
-            name: rng.randrange(1 << WIDTHS[name]) for name in BOTH + (RESPONSE_ONLY if response else REQUEST_ONLY)
-        }
+        fields = {name: rng.randrange(1 << WIDTHS[name]) for name in BOTH + (() if response else REQUEST_ONLY)}
         descriptor = {
             "transport": fields | {"psn": number},
             "qp": rng.randrange(1 << 12),
             "wqe_index": 0 if response else rng.randrange(1 << 16),
+            "traffic_class": 0 if response else rng.randrange(1 << 8),
             "kind": TxDescriptorKind(rng.choice([1, 3] if response else [0, 2, 4])),
             "source": PayloadSource(rng.randrange(3)),
             "message_last": rng.randrange(2),
@@ -97,9 +95,9 @@ def test_random(stall):
         want, want_run = sent[response][after[response]]
         after[response] += 1
         assert run == want_run
-        for name in BOTH + (RESPONSE_ONLY if response else REQUEST_ONLY):
+        for name in BOTH + (() if response else REQUEST_ONLY):
             assert descriptor["transport"][name] == want["transport"][name], name
-        for name in ("qp", "source", "message_last", *(() if response else ("wqe_index",))):
+        for name in ("qp", "source", "message_last", *(() if response else ("wqe_index", "traffic_class"))):
             assert descriptor[name] == want[name], name
     assert after == [count, count]
 

@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import pytest
 from conflict_ram import tear
-from streams import collect, make_rng, receive_all, send_all, shared, simulate
+from streams import collect, make_rng, plain, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.abi.tables import AccessStatus
+from verbena.hdl.abi.wqe import UD_ADDRESS
 from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
 from verbena.hdl.transport.tx.transmitter import Transmitter
 
@@ -36,6 +37,28 @@ def path(qp):
         "traffic_class": c["traffic_class"],
         "hop_limit": c["hop_limit"],
     }
+
+
+def datagram_path(packet):
+    """Where a request of UD goes: nothing of it stands in the context."""
+    transport = packet["transport"]
+    word = (transport["syndrome"] << 24 | transport["msn"]) << 32 | transport["dma_length"]
+    return {
+        "mac": word % (1 << 48),
+        "ip": transport["rkey"],
+        "source_port": word >> 48,
+        "traffic_class": packet["traffic_class"],
+        "hop_limit": address_of(transport)["hop_limit"],
+    }
+
+
+def address_of(transport):
+    return UD_ADDRESS.unpack(transport["address"].to_bytes(8, "little"))
+
+
+def deth(qp, qkey):
+    """What stands in the address of a datagram of ``qp``: the Q_Key, and who sends it."""
+    return qkey << 32 | context(qp)["dest_qpn"]
 
 
 async def attributes(ctx, dut):
@@ -84,12 +107,13 @@ def background(function, *arguments):
 
 RC_REQUESTS = [*range(13), 0x13, 0x14]
 UC_REQUESTS = [*range(0x20, 0x2C)]
+UD_REQUESTS = [0x64, 0x65]
 KINDS = ["payload"] * 4 + ["inline"] * 2 + ["empty", "token", "void", "refused", "refused", "bus"]
 RESPONSES = ["payload"] * 4 + ["atomic", "atomic", "replay", "empty", "token", "refused", "refused", "bus"]
 
 
 class Plan:
-    """Random TX descriptors: what goes in, and what must come out. Most requests are of UC."""
+    """Random TX descriptors: what goes in, and what must come out. Most requests are of UC and UD."""
 
     def __init__(self, rng, count, width):
         self.width = width
@@ -112,7 +136,7 @@ class Plan:
             length = 0  # the QP is poisoned
         transport = {
             "opcode": rng.choice(
-                [0x0D, 0x0E, 0x0F, 0x10, 0x12] if response else rng.choice([RC_REQUESTS, UC_REQUESTS, UC_REQUESTS])
+                [0x0D, 0x0E, 0x0F, 0x10, 0x12] if response else rng.choice([RC_REQUESTS, UC_REQUESTS, UD_REQUESTS])
             ),
             "psn": number,
             "length": length,
@@ -120,7 +144,7 @@ class Plan:
             "rkey": rng.randrange(1 << 32),
             "dma_length": rng.randrange(1 << 32),
             "immediate": rng.randrange(1 << 32),
-            "syndrome": rng.randrange(32),
+            "syndrome": rng.randrange(256),
             "msn": rng.randrange(1 << 24),
             "solicited": rng.randrange(2),
             "ack_request": rng.randrange(2),
@@ -138,6 +162,7 @@ class Plan:
                 "kind": descriptor,
                 "source": PayloadSource[{"payload": "MEMORY", "replay": "INLINE"}.get(source, source.upper())],
                 "message_last": last,
+                "traffic_class": rng.randrange(256),
             }
         )
         data = rng.randbytes(length)
@@ -169,15 +194,24 @@ class Plan:
                 self.answered.append((qp, AccessStatus.BUS, *mark, last))
             elif response and last:
                 self.answered.append((qp, 0, *mark, 1))
-            elif last and transport["opcode"] in UC_REQUESTS:
+            elif last and transport["opcode"] in UC_REQUESTS + UD_REQUESTS:
                 self.departed.append((qp, number))
             if length:
                 self.out.append((data, kind == "bus"))
-            self.headers.append(transport | {"qp": qp})
+            self.headers.append(self.header(transport, qp))
             self.counts["tx_packets"] += 1
             self.counts["tx_bytes"] += length
             self.counts["tx_messages"] += last and not response
             self.counts["read_responses"] += response and source == "payload"
+
+    def header(self, transport, qp):
+        """Of the packet that was added last."""
+        want = transport | {"qp": qp, "dest_qpn": context(qp)["dest_qpn"], "path": path(qp)}
+        if transport["opcode"] in UD_REQUESTS:
+            address = address_of(transport)
+            want |= {"dest_qpn": address["dest_qpn"], "address": deth(qp, address["qkey"])}
+            want["path"] = datagram_path(self.packets[-1])
+        return want
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(160, marks=pytest.mark.slow)])
@@ -282,9 +316,10 @@ def test_random(width, stall, count, monkeypatch):
         for name in set(want) & set(transport):
             assert transport[name] == want[name], name
         assert transport["becn"] == 0
-        assert (transport["pkey"], transport["dest_qpn"]) == (0x8000 + qp, 0x100 + qp)
-        assert header["path"] == path(qp)
+        assert transport["pkey"] == 0x8000 + qp
+        assert header["path"] == want.get("path", path(qp))
         if is_ack:
+            assert transport["dest_qpn"] == 0x100 + qp
             assert (transport["length"], transport["solicited"], transport["ack_request"]) == (0, 0, 0)
     assert (list(sent_acks), list(sent_requests)) == ([], [])
     naks = sum(ack["syndrome"] != 0x1F for ack in acks)
@@ -307,8 +342,8 @@ async def headers_with_cycles(ctx, dut, seen):
         cycle += 1
 
 
-@pytest.mark.parametrize("size", [0, 8, 64])
-def test_what_has_departed_waits_to_be_taken(size):
+@pytest.mark.parametrize(("opcode", "size"), [(0x2A, 0), (0x2A, 8), (0x2A, 64), (0x64, 0), (0x65, 64)])
+def test_what_has_departed_waits_to_be_taken(opcode, size):
     """It says so once, behind its payload, and stands still; ACKs pass meanwhile, and no packet."""
     dut = shared(Transmitter, QPS)
     seen, said = [], dut.departed
@@ -339,7 +374,7 @@ def test_what_has_departed_waits_to_be_taken(size):
 
     packets = [request(n, size, message_last=n % 2) for n in range(4)]
     for packet in packets:
-        packet["transport"]["opcode"] = 0x2A
+        packet["transport"]["opcode"] = opcode
     simulate(
         dut,
         testbench,
@@ -378,6 +413,69 @@ def test_acks_overtake():
     assert [psn for _, _, psn in seen] == [100, 101, 1]
 
 
+@pytest.mark.parametrize("datagrams_first", [False, True])
+def test_acks_beside_datagrams(datagrams_first):
+    """Each packet goes its own way: an ACK that overtakes a datagram of the same QP, a request of RC, and a response,
+    whatever its opcode, go that of the context."""
+    dut = shared(Transmitter, QPS)
+    qp, seen = 1, []
+    address = UD_ADDRESS.pack(dest_qpn=0xABCDEF, hop_limit=9, qkey=0x87654321)
+    fields = {"address": int.from_bytes(address, "little"), "rkey": 0xC0A80001, "dma_length": 0x33445566}
+    fields |= {"msn": 0x001122, "syndrome": 0xD1}
+    packets = [request(n, 8, traffic_class=0x77, message_last=1) for n in range(4)]
+    if not datagrams_first:
+        packets[1], packets[2] = packets[2], packets[1]
+    opcodes = {0: 0x64, 1: 0x65, 2: 0x0A, 3: 0x64}
+    for packet in packets:
+        packet["transport"] |= fields | {"opcode": opcodes[packet["wqe_index"]]}
+    packets[3]["kind"] = TxDescriptorKind.RESPONSE
+
+    async def headers(ctx):
+        ctx.set(dut.header.ready, 1)
+        async for _, _, valid, payload in ctx.tick().sample(dut.header.valid, dut.header.payload):
+            if valid:
+                seen.append(plain(payload))
+
+    async def testbench(ctx):
+        await attributes(ctx, dut)
+        for port in (dut.o, dut.departed, dut.answered):
+            ctx.set(port.ready, 1)
+        for n in range(4):
+            ctx.set(dut.packet.payload, packets[n])
+            ctx.set(dut.packet.valid, 1)
+            ctx.set(dut.verdict.valid, 1)
+            await ctx.tick().repeat(10)
+            await send_all(ctx, dut.ack, [{"qp": qp, "psn": 100 + n, "msn": n, "syndrome": 0x1F}])
+            ctx.set(dut.payload.payload, beats(bytes(8), 64)[0])
+            ctx.set(dut.payload.valid, 1)
+            while not ctx.get(dut.packet.ready):
+                await ctx.tick()
+            await ctx.tick()
+            ctx.set(dut.packet.valid, 0)
+            ctx.set(dut.verdict.valid, 0)
+            while not ctx.get(dut.payload.ready):
+                await ctx.tick()
+            await ctx.tick()
+            ctx.set(dut.payload.valid, 0)
+            await ctx.tick().repeat(6)
+
+    simulate(dut, testbench, background=[headers])
+    own = ((context(qp)["dest_qpn"], path(qp)), fields["address"])
+    way = {"mac": 0x112233445566, "ip": 0xC0A80001, "source_port": 0xD100, "traffic_class": 0x77, "hop_limit": 9}
+    datagram = ((0xABCDEF, way), deth(qp, 0x87654321))
+    wanted = []
+    for n, packet in enumerate(packets):
+        wanted += [(100 + n, own[0]), (packet["wqe_index"], (datagram if packet["wqe_index"] < 2 else own)[0])]
+    assert [(h["transport"]["psn"], (h["transport"]["dest_qpn"], h["path"])) for h in seen] == wanted
+    for header in seen:
+        psn = header["transport"]["psn"]
+        if psn < 100:
+            assert header["transport"]["address"] == (datagram if psn < 2 else own)[1]
+        else:
+            assert (header["transport"]["msn"], header["transport"]["syndrome"]) == (psn - 100, 0x1F)
+    assert {header["transport"]["pkey"] for header in seen} == {context(qp)["pkey"]}
+
+
 @pytest.mark.parametrize(
     ("kind", "opcode", "size", "period"),
     [
@@ -386,6 +484,8 @@ def test_acks_overtake():
         ("RESPONSE", 0x10, 8, 8),
         ("REQUEST", 0x2A, 8, 8),
         ("REQUEST", 0x2A, 1024, 131),
+        ("REQUEST", 0x64, 8, 8),
+        ("REQUEST", 0x64, 1024, 131),
     ],
 )
 def test_cycles(kind, opcode, size, period):
