@@ -10,6 +10,7 @@ def test_completions():
     rng = make_rng()
     dut = CompleterOutputs(4)
     want, seen = [], []
+    nowhere = {"ip": 0, "traffic_class": 0, "hop_limit": 0}
 
     async def testbench(ctx):
         while len(want) < 100 or ctx.get(dut.completion.valid):
@@ -32,7 +33,7 @@ def test_completions():
             await ctx.tick()
         assert len(seen) == len(want)
         for a, b in zip(want, seen):
-            assert b == {"source_qpn": 0, "flags": 0, "immediate": 0} | a
+            assert b == {"source_qpn": 0, "source": nowhere, "flags": 0, "immediate": 0} | a
 
     simulate(dut, testbench, seed=rng.seed_value)
 
