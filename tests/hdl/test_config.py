@@ -7,7 +7,7 @@ from verbena.hdl.rnic import Rnic
 from verbena.hdl.transport import send_side
 from verbena.hdl.transport.respond_only import RespondOnly
 from verbena.hdl.transport.send_side import SendSide
-from verbena.hdl.wire.opcodes import UNRELIABLE
+from verbena.hdl.wire.opcodes import DATAGRAMS, UNRELIABLE
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,7 @@ from verbena.hdl.wire.opcodes import UNRELIABLE
         ("requests", (1, None)),
         ("atomics", (0, None)),
         ("uc", (1, None)),
+        ("ud", (0, None)),
         ("read_targets", (128, 300, 8192)),
         ("responses", (128, 300, 8192)),
         ("udp_port", (0, 65536)),
@@ -155,29 +156,46 @@ def test_an_engine_that_only_responds():
     assert [type(block) for block in everything.values()] == [type(block) for block in responding.values()]
 
 
-def test_an_engine_without_unreliable_queue_pairs():
-    """It takes UC's packets for those of a transport that it does not know, on the wire and everywhere else, and
-    says that there is RC only. An engine without send queues has UC, too."""
-    with_, without = (blocks(Config(qps=64, uc=uc)) for uc in (True, False))
-    assert with_["depacketizer"].opcodes - without["depacketizer"].opcodes == UNRELIABLE
+@pytest.mark.parametrize(("name", "opcodes"), [("uc", UNRELIABLE), ("ud", DATAGRAMS)])
+def test_an_engine_without_unreliable_queue_pairs(name, opcodes):
+    """It takes packets of UC, or of UD, for those of a transport that it does not know, on the wire and everywhere
+    else, and does not say that it has it. An engine without send queues has it, too."""
+    with_, without = (blocks(Config(qps=64, **{name: there})) for there in (True, False))
+    assert with_["depacketizer"].opcodes - without["depacketizer"].opcodes == opcodes
     assert with_["depacketizer"].refused == without["depacketizer"].refused
-    assert not without["depacketizer"].refused & UNRELIABLE
-    assert with_["packetizer"].opcodes - without["packetizer"].opcodes == UNRELIABLE
-    for made, uc in (with_, True), (without, False):
-        assert made["lookup"].uc is uc
-        assert made["registers"].transports == Config(uc=uc).transports
-        assert UNRELIABLE.isdisjoint(made["depacketizer"].opcodes) is not uc
-    assert Config().transports == (QpType.RC, QpType.UC)
-    assert Config(uc=False).transports == (QpType.RC,)
-    assert blocks(Config(requests=False))["depacketizer"].opcodes > UNRELIABLE
+    assert not without["depacketizer"].refused & opcodes
+    assert with_["packetizer"].opcodes - without["packetizer"].opcodes == opcodes
+    for made, there in (with_, True), (without, False):
+        assert getattr(made["lookup"], name) is there
+        assert made["registers"].transports == Config(**{name: there}).transports
+        assert opcodes.isdisjoint(made["depacketizer"].opcodes) is not there
+    assert (without["lookup"].uc, without["lookup"].ud) == (name != "uc", name != "ud")
+    assert blocks(Config(requests=False))["depacketizer"].opcodes > opcodes
 
 
+def test_types_of_queue_pairs():
+    """Each of UC and UD may be there without the other."""
+    assert Config().transports == (QpType.RC, QpType.UC, QpType.UD)
+    assert Config(ud=False).transports == (QpType.RC, QpType.UC)
+    assert Config(uc=False).transports == (QpType.RC, QpType.UD)
+    assert Config(uc=False, ud=False).transports == (QpType.RC,)
+    neither = blocks(Config(qps=64, uc=False, ud=False))
+    assert {code >> 5 for code in neither["depacketizer"].opcodes | neither["packetizer"].opcodes} == {0}
+    assert (neither["lookup"].uc, neither["lookup"].ud) == (False, False)
+
+
+@pytest.mark.parametrize("ud", [False, True])
 @pytest.mark.parametrize("uc", [False, True])
-def test_the_requester_hears_of_unreliable_queue_pairs(uc, monkeypatch):
+def test_the_requester_hears_of_unreliable_queue_pairs(uc, ud, monkeypatch):
     make, seen = send_side.Requester, []
-    monkeypatch.setattr(send_side, "Requester", lambda *args, **more: seen.append(more["uc"]) or make(*args, **more))
-    SendSide(Config(qps=64, uc=uc)).elaborate(None)
-    assert seen == [uc]
+
+    def tell(*args, **more):
+        seen.append((more["uc"], more["ud"]))
+        return make(*args, **more)
+
+    monkeypatch.setattr(send_side, "Requester", tell)
+    SendSide(Config(qps=64, uc=uc, ud=ud)).elaborate(None)
+    assert seen == [(uc, ud)]
 
 
 def test_an_engine_without_atomics():
