@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from verbena.sw.tools.command import command_line
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
 from ...hdl.config import Config
 from ..console import Console, Table, box
@@ -29,7 +30,7 @@ WINDOW = 3000
 """Operations in one of the two capture files that are kept."""
 
 UNRELIABLE = 4
-"""Connections of RC for each of UC."""
+"""Connections of RC for each of UC, and each pair of UD."""
 
 UNREST = 0.02
 """Probability of a disturbance, a step."""
@@ -37,7 +38,7 @@ UNREST = 0.02
 
 class Soak:
     """Random operations on ``pairs`` connections between ``adapters``, some of an adapter to itself; beside them one
-    pair of UC for each four.
+    pair of UC and one of UD for each four.
 
     Parameters
     ----------
@@ -74,7 +75,8 @@ class Soak:
         self.unreliable = []
         for number in range(-(-pairs // UNRELIABLE)):
             ends = self.hosts[number % adapters], self.hosts[(number + 1) % adapters]
-            self.unreliable.append(Unreliable(seed + number, ends))
+            for kind in (ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD):
+                self.unreliable.append(Unreliable(seed + number, ends, kind))
         self.disturbances = Disturbances(self, loss)
 
     @property
@@ -171,7 +173,9 @@ class Soak:
         return {
             "operations": self.done,
             "by kind": {name: sum(f.counts[name] for f in self.flows) for name in WEIGHTS},
-            "of UC": {name: sum(pair.counts[name] for pair in self.unreliable) for name in self.unreliable[0].counts},
+            "of UC and UD": {
+                name: sum(pair.counts[name] for pair in self.unreliable) for name in self.unreliable[0].counts
+            },
             "packets": sum(c["tx_packets"] for c in counters),
             "faults": {kind: sum(f[kind] for f in faults) for kind in KINDS},
             "recovery": {name: sum(c[name] for c in counters) for name in RETRIES},

@@ -1,9 +1,10 @@
-"""Pairs of queue pairs of UC: what arrives is whole, or it is absent; and all that is sent completes."""
+"""Pairs of queue pairs of UC or UD: what arrives is whole, or it is absent; and all that is sent completes."""
 
 import random
 from collections import deque
 
 from verbena.sw.verbs.cq import CQ
+from verbena.sw.verbs.datagram import GRH_BYTES
 from verbena.sw.verbs.libibverbs_enums import (
     ibv_access_flags,
     ibv_qp_attr_mask,
@@ -19,7 +20,7 @@ from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
-from ..pair import join
+from ..pair import QKEY, handle, join
 from .model import Difference
 
 __all__ = ["Unreliable"]
@@ -32,6 +33,8 @@ GUARD = 64
 """Bytes between the places of two WRITEs, which nobody writes."""
 KEPT = 256
 """Newest messages that may still be on the wire, or in the engine."""
+PACKET = 4096
+"""Bytes of the longest datagram."""
 NUMBER = 8
 """Bytes at the beginning of a message without immediate that tell its number."""
 REFUSED = 0.05
@@ -47,8 +50,11 @@ WITH_IMM = (R.IBV_WR_SEND_WITH_IMM, R.IBV_WR_RDMA_WRITE_WITH_IMM)
 class _Direction:
     """Messages from ``here`` to ``there``; numbers of messages and of receives go on from life to life."""
 
-    def __init__(self, rng, here, there):
+    def __init__(self, rng, here, there, datagrams):
         self.random = rng
+        self.datagrams = datagrams
+        self.header = GRH_BYTES if datagrams else 0
+        self.way = handle(here, there.gid) if datagrams else None
         self.pool = MR(here.pd, DEPTH * SLOT, A.IBV_ACCESS_LOCAL_WRITE)
         self.buffers = MR(there.pd, DEPTH * SLOT, A.IBV_ACCESS_LOCAL_WRITE)
         self.places = MR(there.pd, DEPTH * (SLOT + GUARD), A.IBV_ACCESS_LOCAL_WRITE | A.IBV_ACCESS_REMOTE_WRITE)
@@ -72,8 +78,10 @@ class _Direction:
         if len(self.open) == DEPTH:
             return
         rng, number = self.random, self.next
-        length = rng.choice((rng.randrange(64), rng.randrange(1024), rng.randrange(SLOT + 1)))
-        opcode = rng.choice(SENDS + WRITES if length >= NUMBER else WITH_IMM)
+        longest = PACKET if self.datagrams else SLOT
+        length = rng.choice((rng.randrange(64), rng.randrange(1024), rng.randrange(longest + 1)))
+        served = SENDS if self.datagrams else SENDS + WRITES
+        opcode = rng.choice([each for each in served if length >= NUMBER or each in WITH_IMM])
         content = rng.randbytes(length)
         if opcode not in WITH_IMM:
             content = number.to_bytes(NUMBER, "little") + content[NUMBER:]
@@ -85,6 +93,7 @@ class _Direction:
         refused = opcode in WRITES and length > 0 and rng.random() < REFUSED
         place = self.places.buf + number % DEPTH * (SLOT + GUARD)
         wr.set_wr_rdma(self.places.rkey ^ refused, place)
+        self._address(wr)
         signaled = self.unsignaled == 5 or rng.random() < 0.6
         self.unsignaled = 0 if signaled else self.unsignaled + 1
         wr.send_flags = F.IBV_SEND_SIGNALED * signaled | F.IBV_SEND_SOLICITED * (rng.random() < 0.2)
@@ -94,12 +103,18 @@ class _Direction:
         self.open.append(number)
         self.next += 1
 
+    def _address(self, wr):
+        if self.datagrams:
+            wr.set_wr_ud(self.way, self.peer.qp_num, QKEY)
+
     def end(self):
         """Something signaled stands behind all. Returns whether all is complete."""
         if self.open and self.unsignaled and len(self.open) < DEPTH:
-            wr = SendWR(self.next, R.IBV_WR_RDMA_WRITE, 1, sg=[SGE(0, 0, 0)], send_flags=F.IBV_SEND_SIGNALED)
+            opcode = R.IBV_WR_SEND_WITH_IMM if self.datagrams else R.IBV_WR_RDMA_WRITE
+            wr = SendWR(self.next, opcode, 1, imm_data=self.next, sg=[SGE(0, 0, 0)], send_flags=F.IBV_SEND_SIGNALED)
+            self._address(wr)
             self.qp.post_send(wr)
-            self.messages[self.next] = (R.IBV_WR_RDMA_WRITE, None)
+            self.messages[self.next] = (opcode, b"" if self.datagrams else None)
             self.open.append(self.next)
             self.next, self.unsignaled = self.next + 1, 0
         return not self.open
@@ -121,16 +136,20 @@ class _Direction:
             return
         number = wc.imm_data
         if not wc.wc_flags & ibv_wc_flags.IBV_WC_WITH_IMM:
-            at = wc.wr_id % DEPTH * SLOT
+            at = wc.wr_id % DEPTH * SLOT + self.header
             number = int.from_bytes(self.buffers.read(NUMBER, at), "little")
         opcode, content = self.messages.get(number, (None, None))
         if wc.status != W.IBV_WC_SUCCESS or content is None or (opcode in WRITES) != written:
             raise Difference(f"UC: {wc} at the receiver; message {number} was {opcode}")
-        if wc.byte_len != len(content):
+        if wc.byte_len != self.header * (not written) + len(content):
             raise Difference(f"UC: message {number} arrived with {wc.byte_len} of {len(content)} bytes")
         if written and self.next > number + DEPTH:
             return  # its place may have a later one
-        mr, at = (self.places, number % DEPTH * (SLOT + GUARD)) if written else (self.buffers, wc.wr_id % DEPTH * SLOT)
+        mr, at = (
+            (self.places, number % DEPTH * (SLOT + GUARD))
+            if written
+            else (self.buffers, wc.wr_id % DEPTH * SLOT + self.header)
+        )
         if content and mr.read(len(content), at) != content:
             raise Difference(f"UC: message {number} of {len(content)} bytes arrived with others")
         self.arrived += 1
@@ -143,34 +162,37 @@ class _Direction:
 
 
 class Unreliable:
-    """Two queue pairs of UC, a direction each way, and their lives; receives come late now and then, some WRITEs have a
-    wrong key.
+    """Two queue pairs of UC or UD, a direction each way, and their lives; receives come late now and then, some WRITEs
+    have a wrong key.
 
     Parameters
     ----------
     seed : int
     hosts : pair of .host.Host
+    qp_type : ibv_qp_type
     """
 
-    def __init__(self, seed, hosts):
+    def __init__(self, seed, hosts, qp_type=ibv_qp_type.IBV_QPT_UC):
         self.random = random.Random(seed)
         self.hosts = hosts
         self.mtu = self.random.choice(MTUS)
         self.resets = 0
+        self.datagrams = qp_type == ibv_qp_type.IBV_QPT_UD
         self.cqs, self.qps = [], []
         for host in hosts:
             cq = CQ(host.context, 8 * DEPTH)
             cap = QPCap(DEPTH, DEPTH, 1, 1, 0)
-            init = QPInitAttr(ibv_qp_type.IBV_QPT_UC, scq=cq, rcq=cq, cap=cap, sq_sig_all=0)
+            init = QPInitAttr(qp_type, scq=cq, rcq=cq, cap=cap, sq_sig_all=0)
             self.cqs.append(cq)
             self.qps.append(QP(host.pd, init))
-        self.directions = [_Direction(self.random, hosts[i], hosts[1 - i]) for i in (0, 1)]
+        self.directions = [_Direction(self.random, hosts[i], hosts[1 - i], self.datagrams) for i in (0, 1)]
         self._begin()
 
     def _begin(self):
         psns = [self.random.getrandbits(24) for _ in (0, 1)]
         for i, qp in enumerate(self.qps):
-            join(qp, self.qps[1 - i], self.hosts[1 - i].gid, mtu=self.mtu, sq_psn=psns[i], rq_psn=psns[1 - i], access=2)
+            there, gid = self.qps[1 - i], self.hosts[1 - i].gid
+            join(qp, there, gid, mtu=self.mtu, sq_psn=psns[i], rq_psn=psns[1 - i], access=2, qkey=QKEY)
         for i, direction in enumerate(self.directions):
             direction.begin(self.qps[i], self.qps[1 - i])
 
