@@ -28,8 +28,8 @@ PSNS = 1 << 24
 class Bench(Elaboratable):
     """A requester with a ready queue, and memories where a test puts what its neighbours would."""
 
-    def __init__(self, window=64, data_width=64, swaps=False, uc=True):
-        self.dut = Requester(QPS, window, data_width, QPS * BLOCKS, uc=uc, swaps=swaps)
+    def __init__(self, window=64, data_width=64, swaps=False, uc=True, ud=True):
+        self.dut = Requester(QPS, window, data_width, QPS * BLOCKS, uc=uc, ud=ud, swaps=swaps)
         self.queue = ReadyQueue(QPS)
         self.words = memory.Memory(shape=64, depth=QPS * AREA // 8, init=[])
         self.status = memory.Memory(shape=33, depth=QPS, init=[])
@@ -62,9 +62,9 @@ class World:
     as of :func:`queue_world.make`.
     """
 
-    def __init__(self, rng, *, stall=0.3, window=64, data_width=64, swaps=False, uc=True, alone=False):
+    def __init__(self, rng, *, stall=0.3, window=64, data_width=64, swaps=False, uc=True, ud=True, alone=False):
         self.rng, self.stall = rng, stall
-        self.bench = (Bench if alone else partial(shared, Bench))(window, data_width, swaps, uc)
+        self.bench = (Bench if alone else partial(shared, Bench))(window, data_width, swaps, uc, ud)
         self.dut = self.bench.dut
         self.cycle = 0
         self.log = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from verbena.hdl.abi.wqe import SEND_WQE, SGE, SendFlag, SendOpcode
 from verbena.hdl.wire.opcodes import opcode as wire_opcode
 
-__all__ = ["ATOMICS", "ONE_SIDED", "Wqe", "gather", "packets_of", "psns_of", "resend_of", "target_of"]
+__all__ = ["ATOMICS", "ONE_SIDED", "Wqe", "datagram_of", "gather", "packets_of", "psns_of", "resend_of", "target_of"]
 
 NAMES = {
     SendOpcode.RDMA_WRITE: "RDMA_WRITE",
@@ -35,6 +35,9 @@ class Wqe:
     rkey: int = 0
     compare_add: int = 0
     swap: int = 0
+    traffic_class: int = 0
+    dest_mac: int = 0
+    source_port: int = 0
     length: int | None = None  # to lie about it
     sge_count: int | None = None
 
@@ -52,6 +55,9 @@ class Wqe:
             immediate=self.immediate,
             remote_address=self.remote_address,
             rkey=self.rkey,
+            traffic_class=self.traffic_class,
+            dest_mac=self.dest_mac,
+            source_port=self.source_port,
             length=self.true_length if self.length is None else self.length,
         )[:32]
         if self.data is not None:
@@ -124,6 +130,20 @@ def target_of(wqe, psn, index, large):
         "large": int(large),
         "atomic": int(wqe.opcode in ATOMICS),
         "sge_count": len(wqe.sges),
+    }
+
+
+def datagram_of(wqe, psn):
+    """The packet of a message of UD; where it goes stands in fields that it does not need otherwise."""
+    (packet,) = packets_of(wqe, max(1, wqe.true_length), psn, unreliable=True)
+    suffix = "_WITH_IMMEDIATE" if wqe.opcode == SendOpcode.SEND_WITH_IMM else ""
+    return packet | {
+        "opcode": wire_opcode(f"UD_SEND_ONLY{suffix}"),
+        "address": wqe.remote_address,
+        "rkey": wqe.rkey,
+        "dma_length": wqe.dest_mac % (1 << 32),
+        "msn": wqe.dest_mac >> 32 | wqe.source_port % 256 << 16,
+        "syndrome": wqe.source_port >> 8,
     }
 
 

@@ -7,8 +7,8 @@ import pytest
 from conflict_ram import tear
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from requester_world import QPS, World
-from send_queue import ONE_SIDED, Wqe, packets_of, psns_of
+from requester_world import PSNS, QPS, World
+from send_queue import ONE_SIDED, Wqe, datagram_of, packets_of, psns_of
 from streams import make_rng
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState, QpType
@@ -150,6 +150,77 @@ def test_one_message(code, first_psn, opcode, lengths, flags, type_):
 
     world.run(testbench)
     check_packets(world, expected)
+
+
+@pytest.mark.parametrize("stall", [0, 0.4])
+def test_datagrams(stall):
+    """Beside messages of RC and UC, of which fields that lead to the receiver of a datagram mean nothing."""
+    rng = make_rng()
+    world = World(rng, stall=stall)
+    types = dict(zip(rng.sample(range(QPS), 3), (QpType.RC, QpType.UC, QpType.UD)))
+    rings = {qp: [] for qp in types}
+    psn = {qp: rng.choice([PSNS - 3, rng.randrange(PSNS)]) for qp in types}
+    expected = {qp: [] for qp in types}
+    for qp, type_ in types.items():
+        for _ in range(10):
+            wqe = random_wqe(rng, 64, 256)
+            if type_ == QpType.UD:
+                wqe.opcode = rng.choice([SendOpcode.SEND, SendOpcode.SEND_WITH_IMM])
+                wqe.sges = [(a, rng.choice([0, 1, 128, rng.randrange(129)]), key) for a, _, key in wqe.sges]
+            wqe.traffic_class, wqe.dest_mac = rng.randrange(256), rng.randrange(1 << 48)
+            wqe.source_port = rng.randrange(1 << 16)
+            rings[qp].append(wqe)
+            here = (psn[qp] + len(expected[qp])) % PSNS
+            more = {"unreliable": type_ == QpType.UC}
+            datagram = type_ == QpType.UD
+            expected[qp] += [datagram_of(wqe, here)] if datagram else packets_of(wqe, 256, here, **more)
+
+    async def testbench(ctx):
+        for qp, type_ in types.items():
+            await world.set_up(ctx, qp, psn=psn[qp], type=type_)
+            if type_ == QpType.UD:
+                world.advance(ctx, qp, schedule=False, limited=1, limit=0)
+        for qp in types:
+            world.post(ctx, qp, *rings[qp])
+        count = sum(map(len, expected.values()))
+        await world.until(ctx, lambda: len(world.of("packet")) >= count, 6_000)
+        await world.settle(ctx)
+
+    world.run(testbench)
+    check_packets(world, expected)
+    check_outstanding(world, rings, psn, dict.fromkeys(types, 256))
+    assert world.of("failed") == [] == world.of("flush")
+    for qp, type_ in types.items():
+        if type_ == QpType.UD:
+            told = [packet["traffic_class"] for packet in world.of("packet", qp)]
+            assert told == [wqe.traffic_class for wqe in rings[qp]]
+
+
+@pytest.mark.parametrize(
+    ("wqe", "status", "syndrome"),
+    [
+        (Wqe(sges=[(0, 257, 1)]), WcStatus.LOC_LEN_ERR, Syndrome.LENGTH),
+        (Wqe(sges=[(0, 200, 1)], length=201), WcStatus.LOC_QP_OP_ERR, Syndrome.LENGTH),
+        *(
+            (Wqe(opcode, sges=[(0, 8, 1)]), WcStatus.LOC_QP_OP_ERR, Syndrome.OPCODE)
+            for opcode in (SendOpcode.RDMA_WRITE, SendOpcode.RDMA_WRITE_WITH_IMM, *ONE_SIDED)
+        ),
+    ],
+)
+def test_no_datagram(wqe, status, syndrome):
+    """What UD has not, or a message that is longer than a packet, fails; what is before it leaves."""
+    world = World(make_rng())
+
+    async def testbench(ctx):
+        await world.set_up(ctx, 1, type=QpType.UD, max_rd_atomic=16)
+        world.post(ctx, 1, Wqe(sges=[(0, 256, 1)]), wqe, Wqe())
+        await world.until(ctx, lambda: world.of("failed"))
+        await world.settle(ctx)
+
+    world.run(testbench)
+    assert world.of("failed") == [{"qp": 1, "wqe_index": 1, "status": status, "syndrome": syndrome}]
+    assert [packet["transport"]["opcode"] for packet in world.of("packet")] == [0x64]
+    assert world.of("reads") == []
 
 
 def small_write(flags=0):
@@ -378,8 +449,8 @@ def test_malformed(wqe, syndrome, packets):
 
 @pytest.mark.parametrize(("type_", "uc"), [(QpType.UD, True), (QpType.UC, False)])
 def test_other_type(type_, uc):
-    """Nothing is sent, also if UC is such a type; RC goes on."""
-    world = World(make_rng(), uc=uc)
+    """Nothing is sent of UD or UC if it is not there; RC goes on."""
+    world = World(make_rng(), uc=uc, ud=not uc)
 
     async def testbench(ctx):
         await world.set_up(ctx, 1, type=type_)

@@ -101,8 +101,9 @@ def test_turns_and_packets():
     async def packet(ctx):
         end = dut.packet
         qp, index, syndrome = rng.randrange(QPS), rng.getrandbits(16), rng.randrange(256)
-        more, lost, ended, failed = (rng.randrange(2) for _ in range(4))
+        more, lost, ended, failed, too_long = (rng.randrange(2) for _ in range(5))
         ctx.set(dut.of_packet, 1)
+        ctx.set(end.too_long, too_long)
         await tell(ctx, draw(rng) | {"qp": qp})
         await ctx.tick()
         ctx.set(end.lost if lost else end.good, 1)
@@ -123,7 +124,7 @@ def test_turns_and_packets():
             wanted["failed"] = {
                 "qp": qp,
                 "wqe_index": index,
-                "status": WcStatus.LOC_QP_OP_ERR,
+                "status": WcStatus.LOC_LEN_ERR if too_long else WcStatus.LOC_QP_OP_ERR,
                 "syndrome": syndrome,
             }
         await take(ctx, wanted)

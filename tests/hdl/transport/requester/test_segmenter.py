@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from send_queue import ATOMICS, ONE_SIDED, Wqe, packets_of, psns_of, resend_of, target_of
+from send_queue import ATOMICS, ONE_SIDED, Wqe, datagram_of, packets_of, psns_of, resend_of, target_of
 from streams import plain, shared, simulate
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.wqe import SendOpcode
@@ -55,6 +55,14 @@ class Driver:
             if values[len(state) + 2 * number]:
                 self.log.append((cycle, name, plain(values[len(state) + 2 * number + 1])))
         return taken, values[: len(state)]
+
+    async def ask(self, ctx, index, datagram):
+        """Asks ahead for the words of a WQE."""
+        for name, value in ("index", index), ("large", 1), ("datagram", datagram):
+            ctx.set(getattr(self.dut, f"ahead_{name}"), value)
+        ctx.set(self.dut.ahead, 1)
+        await self.tick(ctx, 0)
+        ctx.set(self.dut.ahead, 0)
 
     async def cut(self, ctx, state, **more):
         """Cuts a packet; (ended, failed, syndrome, next)."""
@@ -182,6 +190,86 @@ def test_words_of_another_wqe(begun, pause):
         assert header["source"] == PayloadSource.MEMORY
 
     simulate(dut, testbench)
+
+
+UD = {"datagram": 1}
+WAY = {"remote_address": 0xFEDC_BA98_7654_3210, "rkey": 0xC0A8_0001, "traffic_class": 0x77}
+WAY |= {"dest_mac": 0x1122_3344_5566, "source_port": 0xD1C0}
+
+
+@pytest.mark.parametrize("code", [1, 5])
+@pytest.mark.parametrize("opcode", [SendOpcode.SEND, SendOpcode.SEND_WITH_IMM])
+@pytest.mark.parametrize("content", ["empty", "one", "several", "whole", "inline"])
+def test_datagram(opcode, content, code):
+    """One packet, and what leads to its receiver; a cycle later than others, with and without ``ahead``. What was asked
+    for ahead for a QP of another type leaves no trace."""
+    mtu = 128 << code
+    sges = {"one": [(0x1000, 200, 1)], "several": [(0x1000, 100, 1), (0x2000, 0, 2), (0x3000, 156, 3)]}
+    sges |= {"whole": [(0x1000, mtu, 1)]}
+    data = b"abcdefgh12" if content == "inline" else None
+    wqe = Wqe(opcode, 2, sges.get(content, []), data, 0x12345678, **WAY)
+    driver = Driver(wqe, 5, path_mtu=code, unreliable=True)
+    state = {"index": 5, "psn": 100, "blocks": 99}
+    firsts = []
+
+    async def cut(ctx):
+        driver.log.clear()
+        ended, failed, _, after = await driver.cut(ctx, state, **UD)
+        assert (ended, failed, after["psn"], after["index"], after["phase"]) == (1, 0, 101, 6, Phase.BETWEEN)
+        driver.check(datagram_of(wqe, 100), 5)
+        (header,) = driver.of("packet")
+        assert (header["traffic_class"], header["message_last"]) == (0x77, 1)
+        (message,) = driver.of("outstanding")
+        assert (message["last_psn"], message["opcode"], driver.of("reads")) == (100, opcode, [])
+        firsts.append(next(cycle for cycle, name, _ in driver.log if name == "access"))
+
+    async def testbench(ctx):
+        for _ in range(4):
+            await driver.tick(ctx, 0)
+        await cut(ctx)
+        await driver.ask(ctx, 5, 1)
+        await cut(ctx)
+        for datagram in range(2):
+            for pause in range(1, 5):
+                await driver.ask(ctx, 6, datagram)
+                for _ in range(pause):
+                    await driver.tick(ctx, 0)
+                await cut(ctx)
+
+    simulate(driver.dut, testbench)
+    assert firsts[1:] == [firsts[0] - 1] + [firsts[0]] * 8
+    if content in ("one", "whole"):
+        assert firsts[0] == 9
+
+
+@pytest.mark.parametrize(
+    ("wqe", "syndrome", "too_long"),
+    [
+        (Wqe(sges=[(0, 257, 1)]), Syndrome.LENGTH, 1),
+        (Wqe(SendOpcode.SEND_WITH_IMM, sges=[(0, 200, 1), (0, 400, 1)]), Syndrome.LENGTH, 1),
+        (Wqe(sges=[(0, 1 << 31, 1)]), Syndrome.LENGTH, 1),
+        (Wqe(sges=[(0, 200, 1)], length=201), Syndrome.LENGTH, 0),
+        (Wqe(sges=[(0, 257, 1)], sge_count=7), Syndrome.SGE_COUNT, 0),
+        (Wqe(SendOpcode.RDMA_WRITE, sges=[(0, 8, 1)]), Syndrome.OPCODE, 0),
+        (Wqe(SendOpcode.RDMA_WRITE_WITH_IMM, sges=[(0, 300, 1)]), Syndrome.OPCODE, 0),
+        (Wqe(SendOpcode.RDMA_READ, sges=[(0, 8, 1)]), Syndrome.OPCODE, 0),
+        (Wqe(SendOpcode.ATOMIC_CMP_AND_SWP, sges=[(0, 8, 1)]), Syndrome.OPCODE, 0),
+        (Wqe(SendOpcode.ATOMIC_FETCH_AND_ADD, sges=[(0, 8, 1)]), Syndrome.OPCODE, 0),
+        (Wqe(SendOpcode.LOCAL_INV, sges=[(0, 8, 1)]), Syndrome.OPCODE, 0),
+    ],
+)
+def test_no_datagram(wqe, syndrome, too_long):
+    """Nothing comes out of what is no SEND, or more than a packet."""
+    driver = Driver(wqe, 0, unreliable=True)
+
+    async def testbench(ctx):
+        admission = NEWEST | {"rd_atomic_disabled": 1}
+        ended, failed, found, state = await driver.cut(ctx, {"psn": 7}, admission=admission, **UD)
+        assert ctx.get(driver.dut.too_long) == too_long
+        assert (ended, failed, found, driver.log) == (0, 1, syndrome, [])
+        assert (state["index"], state["phase"]) == (0, Phase.HALTED)
+
+    simulate(driver.dut, testbench)
 
 
 PSNS = st.sampled_from([0, 30, (1 << 24) - 1]) | st.integers(0, (1 << 24) - 1)
