@@ -9,6 +9,7 @@ from scapy.packet import Raw
 from scapy.utils import rdpcap
 from verbena.hdl.wire.headers import HEADERS
 from verbena.hdl.wire.opcodes import OPCODES
+from verbena.hdl.wire.packet_header import TransportHeader
 
 __all__ = [
     "CAPTURES",
@@ -20,6 +21,7 @@ __all__ = [
     "frames_of",
     "number",
     "random_header",
+    "transport_of",
 ]
 
 CAPTURES = Path(__file__).parents[2] / "captures"
@@ -98,6 +100,8 @@ def random_header(rng, code, length):
         ("swap_add", 64),
         ("compare", 64),
         ("original", 64),
+        ("qkey", 32),
+        ("source_qpn", 24),
     ]:
         header[name] = 0
         if any(name in HEADERS[extended].fields for extended in OPCODES[code].headers):
@@ -110,6 +114,14 @@ def carried(header):
     parts = [extended for extended in OPCODES[header["opcode"]].headers if extended.startswith("atomic")]
     names = [name for name in ("swap_add", "compare", "original") if any(name in HEADERS[p].fields for p in parts)]
     return b"".join(header[name].to_bytes(8, "big") for name in names)
+
+
+def transport_of(header):
+    """The members of the ``TransportHeader``; of UD, DETH's fields stand in ``address``."""
+    transport = {name: header[name] for name in TransportHeader.members}
+    if "deth" in OPCODES[header["opcode"]].headers:
+        transport["address"] = header["qkey"] << 32 | header["source_qpn"]
+    return transport
 
 
 def random_path(rng):
@@ -135,6 +147,8 @@ def frame_of(header, payload, *, source_mac, source_ip, destination_mac, destina
         elif name == "atomiceth":
             extended += header["address"].to_bytes(8, "big") + header["rkey"].to_bytes(4, "big")
             extended += header["swap_add"].to_bytes(8, "big") + header["compare"].to_bytes(8, "big")
+        elif name == "deth":
+            extended += header["qkey"].to_bytes(4, "big") + bytes(1) + header["source_qpn"].to_bytes(3, "big")
         elif name == "atomicacketh":
             extended += header["original"].to_bytes(8, "big")
         else:

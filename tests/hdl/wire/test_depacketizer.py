@@ -24,6 +24,7 @@ from verbena.hdl.wire.depacketizer import Depacketizer
 from verbena.hdl.wire.headers import ENCAPSULATIONS, HEADERS
 from verbena.hdl.wire.icrc import icrc
 from verbena.hdl.wire.opcodes import OPCODES, REFUSED, SUPPORTED, opcode
+from verbena.hdl.wire.packet_header import Deth
 
 WIDTHS = [64, 128, 256, 512]
 WRITE_ONLY = opcode("RC_RDMA_WRITE_ONLY")
@@ -140,6 +141,8 @@ def field(header, name):
     """A ``ReceiveHeader``'s field by its name in the header tables."""
     if name in ("swap_add", "compare"):
         return header["swap" if name == "swap_add" else name]
+    if name in ("qkey", "source_qpn"):
+        return Deth.from_bits(header.transport.address)[name]
     return header.transport[name]
 
 
@@ -177,11 +180,16 @@ def test_good_packets(width, stall):
     check(result, [packet[1:] for packet in packets])
 
 
-def test_ecn():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_where_it_comes_from(width):
+    """What the IP header tells of the sender's path: TOS, with ECN, and TTL."""
     rng = make_rng()
-    packets = [make(rng, traffic_class=0xFC | ecn) for ecn in range(4)]
-    result = run([frame for frame, _, _ in packets], rng)
-    assert [header.ecn for header in result.headers] == [0, 1, 2, 3]
+    told = [(0xFC | ecn, rng.randrange(1, 256)) for ecn in range(4)]
+    told += [(1 << bit, 1) for bit in range(8)] + [(0, 1 << bit) for bit in range(8)] + [(0, 0xFF)]
+    packets = [make(rng, traffic_class=tos, hop_limit=ttl) for tos, ttl in told]
+    result = run([frame for frame, _, _ in packets], rng, width=width, headers=32)
+    assert [(header.traffic_class, header.hop_limit) for header in result.headers] == told
+    check(result, [packet[1:] for packet in packets])
 
 
 @pytest.mark.parametrize("longest", [1000, pytest.param(4096, marks=pytest.mark.slow)])
@@ -471,7 +479,7 @@ def test_captures():
             assert fields.ack_request == bth.ackreq
             assert fields.becn == bth.becn
             assert got.source_ip == number(packet[IP].src)
-            assert got.ecn == packet[IP].tos & 3
+            assert (got.traffic_class, got.hop_limit) == (packet[IP].tos, packet[IP].ttl)
             rest = bytes(bth.payload)
             rest = rest[: len(rest) - bth.padcount]
             for name in OPCODES[bth.opcode].headers:

@@ -51,12 +51,14 @@ def test_map():
         ("aeth",): (11, 0),
         ("aeth", "atomicacketh"): (11, 8),
         ("atomiceth",): (17, 0),
+        ("deth",): (12, 0),
+        ("deth", "immdt"): (13, 0),
         ("immdt",): (11, 0),
         ("reth",): (14, 0),
         ("reth", "immdt"): (15, 0),
     }
     starts = {name: set(words) for name, words in places.extended().items()}
-    assert starts == {"reth": {10}, "atomiceth": {10}, "aeth": {10}, "immdt": {10, 14}}
+    assert starts == {"reth": {10}, "atomiceth": {10}, "aeth": {10}, "deth": {10}, "immdt": {10, 12, 14}}
     assert opcode("RC_RDMA_READ_REQUEST") not in places.payload_codes
     assert opcode("RC_COMPARE_SWAP") not in places.payload_codes
     assert PacketMap(V6, SUPPORTED, RECEIVE_CARRIED).bth == 12
@@ -71,6 +73,7 @@ def test_refused_opcodes_stand_with_others_or_alone():
         assert (sequence.words, sequence.carried) == (10 + OPCODES[code].header_words, 0)
     assert places.extended() == served.extended()
     assert set(places.payload_codes) - set(served.payload_codes) == {0x16, 0x17, 0x1D}
+    assert {0x64, 0x65} < set(served.payload_codes)
     alone = PacketMap(V4, [opcode("RC_SEND_ONLY")], RECEIVE_CARRIED, [0x16])
     assert [(each.words, each.codes) for each in alone.sequences] == [(10, (0x04,)), (11, (0x16,))]
     assert not alone.extended()
@@ -84,11 +87,19 @@ def test_map_of_transmit():
     assert places.words == 15
     kinds = {sequence.headers: index for index, sequence in enumerate(places.sequences)}
     remote, last = {kinds["reth",], kinds["reth", "immdt"], kinds["atomiceth",]}, {kinds["reth", "immdt"]}
-    shown = {(word, index): set(members) for (word, name, index), members in places.extended_words().items() if index}
-    assert shown == {(11, 1): remote, (12, 2): remote, (13, 3): remote - {kinds["atomiceth",]}}
+    datagrams = {kinds["deth",], kinds["deth", "immdt"]}
+    shown = {
+        (word, name, index): set(members) for (word, name, index), members in places.extended_words().items() if index
+    }
+    assert shown == {
+        (11, "atomiceth", 1): remote,
+        (12, "atomiceth", 2): remote,
+        (13, "reth", 3): remote - {kinds["atomiceth",]},
+        (11, "deth", 1): datagrams,
+    }
     first = {name: set(members) for (word, name, _), members in places.extended_words().items() if word == 10}
     assert sorted(map(sorted, first.values())) == sorted(
-        map(sorted, [remote, {kinds["aeth",], kinds["aeth", "atomicacketh"]}, {kinds["immdt",]}])
+        map(sorted, [remote, {kinds["aeth",], kinds["aeth", "atomicacketh"]}, {kinds["immdt",]}, datagrams])
     )
     assert {n for n, members in places.extended_words().items() if n[0] == 14 and set(members) == last} == {
         (14, "immdt", 0)

@@ -2,7 +2,7 @@
 
 import pytest
 from scapy.contrib.roce import _bth_opcodes
-from verbena.hdl.wire.opcodes import OPCODES, REFUSED, SUPPORTED, UNRELIABLE, Kind, Transport, opcode
+from verbena.hdl.wire.opcodes import DATAGRAMS, OPCODES, REFUSED, SUPPORTED, UNRELIABLE, Kind, Transport, opcode
 
 
 def test_names_and_codes_are_scapys():
@@ -37,11 +37,14 @@ def test_messages_begin_and_end():
 
 
 def test_supported():
-    assert len(SUPPORTED) == 21 + 12
-    assert {OPCODES[code].transport for code in SUPPORTED} == {Transport.RC, Transport.UC}
+    assert len(SUPPORTED) == 21 + 12 + 2
+    assert {OPCODES[code].transport for code in SUPPORTED} == {Transport.RC, Transport.UC, Transport.UD}
     assert all(OPCODES[code].flat for code in SUPPORTED)
     assert sorted(UNRELIABLE) == list(range(0x20, 0x2C))
     assert UNRELIABLE < SUPPORTED
+    assert sorted(DATAGRAMS) == [0x64, 0x65]
+    assert DATAGRAMS < SUPPORTED
+    assert all(OPCODES[code].headers[0] == "deth" for code in DATAGRAMS)
     assert {0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12, 0x13, 0x14} < SUPPORTED
     assert not any(OPCODES[code].payload for code in (opcode("RC_ACKNOWLEDGE"), opcode("RC_RDMA_READ_REQUEST")))
 

@@ -17,6 +17,7 @@ from roce_frames import (
     number,
     random_header,
     random_path,
+    transport_of,
 )
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP, UDP
@@ -24,7 +25,6 @@ from scapy.layers.l2 import Ether
 from streams import make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.wire.headers import HEADERS
 from verbena.hdl.wire.opcodes import OPCODES, SUPPORTED, UNRELIABLE, opcode
-from verbena.hdl.wire.packet_header import TransportHeader
 from verbena.hdl.wire.packetizer import Packetizer
 
 WIDTHS = [64, 128, 256, 512]
@@ -54,8 +54,7 @@ def run(width, packets, rng, *, stall=0.3, errors=(), short=(), gap=0, mac=MAC, 
     flow, given = [], []
     for index, (header, path, payload) in enumerate(packets):
         payload = payload or carried(header)
-        transport = {name: header[name] for name in TransportHeader.members if name != "length"}
-        given.append({"transport": {**transport, "length": len(payload)}, "path": path})
+        given.append({"transport": transport_of(header) | {"length": len(payload)}, "path": path})
         if payload:
             flow += beats(b"" if index in short else payload, width, error=index in errors, rng=rng)
     items, times = [], []
@@ -187,8 +186,7 @@ def test_waits_for_payload(width):
 
     async def testbench(ctx):
         ctx.set(dut.o.ready, 1)
-        transport = {name: header[name] for name in TransportHeader.members}
-        ctx.set(dut.header.payload, {"transport": transport, "path": path})
+        ctx.set(dut.header.payload, {"transport": transport_of(header), "path": path})
         ctx.set(dut.header.valid, 1)
         stalled = begun = 0
         for _ in range(60):
@@ -249,7 +247,8 @@ def test_captures():
     """What rxe sent, rebuilt from the fields that scapy reads: the same frame but for the IP identification."""
     rng = make_rng()
     groups, seen = {}, set()
-    for file, _, packet in itertools.chain(captured_frames("rc_*.pcap"), captured_frames("uc_*.pcap")):
+    captures = (captured_frames(f"{transport}_*.pcap") for transport in ("rc", "uc", "ud"))
+    for file, _, packet in itertools.chain.from_iterable(captures):
         code = packet[BTH].opcode
         if code in SUPPORTED and (len(packet) < 400 or code not in seen):
             groups.setdefault((packet[Ether].src, packet[IP].src), []).append((file, packet))
@@ -274,14 +273,14 @@ def test_captures():
             del packet[IP].chksum
             packet[BTH].icrc = None
             assert frame == bytes(packet), file
-    # The captures hold no long message with immediate data, and of UC long ones only.
+    # The captures hold no long message with immediate data, of UC long ones only, and no datagram with immediate data.
     long = {
         opcode(f"{transport}_{name}_WITH_IMMEDIATE")
         for transport in ("RC", "UC")
         for name in ("SEND_LAST", "RDMA_WRITE_LAST")
     }
     short = {code for code in UNRELIABLE if OPCODES[code].first and OPCODES[code].last}
-    assert seen == SUPPORTED - long - short
+    assert seen == SUPPORTED - long - short - {opcode("UD_SEND_ONLY_WITH_IMMEDIATE")}
 
 
 @pytest.mark.parametrize("width", [64, 256])
