@@ -145,7 +145,8 @@ def test_success():
         assert (told(acks), completions, errors) == ([(1, 7, 7, ACK)], [], [])
         acks, completions, errors = await world.say(ctx, write(7, acknowledge=0))
         assert (acks, completions, errors) == ([], [], [])
-        job = send(8, 3, flags=2, immediate=0x01020304, solicited=1, opcode=129)
+        source = {"ip": 0x0A0B0C0D, "traffic_class": 0xE1, "hop_limit": 0x3F}
+        job = send(8, 3, flags=2, immediate=0x01020304, solicited=1, opcode=129, source=source)
         acks, (completion,), errors = await world.say(ctx, job)
         assert (told(acks), errors) == ([(1, 8, 8, ACK)], [])
         assert completion == {
@@ -153,6 +154,7 @@ def test_success():
             "qp": 1,
             "qpn": 0xABCDE1,
             "source_qpn": 0x222222,
+            "source": source,
             "wqe_index": 3,
             "opcode": 129,
             "status": 0,
