@@ -125,6 +125,9 @@ class RequestValidator(wiring.Component):
                 (check.verdict == Verdict.EXECUTE) & ~check.responds & self.decide & ~self.flush
             )
 
+        unreliable = Signal()  # from a register, as much hangs on it, and it is there long before the placement works
+        m.d.sync += unreliable.eq(self.request.unreliable)
+
         def is_(which):
             return verdict[which.value]
 
@@ -175,7 +178,7 @@ class RequestValidator(wiring.Component):
             outcome.full.eq(read_atomic.full),
             outcome.stale.eq(read_atomic.stale),
             outcome.mixed.eq(read_atomic.mixed),
-            outcome.unreliable.eq(self.request.unreliable),
+            outcome.unreliable.eq(unreliable),
             outcome.datagram.eq(self.request.datagram),
             outcome.allowed.eq(check.allowed),
             outcome.responds.eq(check.responds),
