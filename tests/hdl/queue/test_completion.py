@@ -13,6 +13,7 @@ from verbena.hdl.queue.completion import CompletionWriter
 QPS = 64
 TABLE, LOG_TABLE = 0x4_0000_0000, 6
 COPIED = ("immediate", "byte_length", "status", "opcode", "flags", "wqe_index", "qpn", "source_qpn", "syndrome")
+SOURCE = {"ip": 32, "traffic_class": 8, "hop_limit": 8}
 
 
 class World:
@@ -206,6 +207,7 @@ class World:
     def completion(self, cq, **fields):
         rng = self.rng
         item = {name: rng.getrandbits(CQE.fields[name].width) for name in COPIED}
+        item["source"] = {name: rng.getrandbits(width) for name, width in SOURCE.items()}
         item |= {"cq": cq, "qp": rng.randrange(QPS), "status": 0, "solicited": 0}
         return item | fields
 
@@ -241,7 +243,9 @@ class World:
 
 
 def expected(item, phase):
-    return CQE.pack(phase=phase, **{name: item[name] for name in COPIED})
+    source = item.get("source") or dict.fromkeys(SOURCE, 0)
+    where = {"source_ip": source["ip"], "traffic_class": source["traffic_class"], "hop_limit": source["hop_limit"]}
+    return CQE.pack(phase=phase, **where, **{name: item[name] for name in COPIED})
 
 
 @pytest.mark.parametrize("data_width", [64, 128, 256, 512])

@@ -15,12 +15,13 @@ QPS = 8
 NUMBERS = [FIRST_QPN + qp for qp in range(QPS)]
 FIELDS = {"address": 64, "rkey": 32, "dma_length": 32, "immediate": 32, "msn": 24, "syndrome": 8, "psn": 24}
 RESPONSES = range(0x0D, 0x13)
+QKEYS = [0x11111111, 0x80010000, 0x7FFFFFFF]
 
 
-def run(packets, values, *, stall=0.0, rng=None, uc=True):
+def run(packets, values, *, stall=0.0, rng=None, uc=True, ud=True):
     """Sends headers to a lookup with the attributes ``values`` of each QP; what came out on both outputs, in order
     (requests with 0, responses with 1), how many were dropped, and when the outputs were taken."""
-    dut = ReceiveLookup(QPS, uc=uc)
+    dut = ReceiveLookup(QPS, uc=uc, ud=ud)
     rng = rng or make_rng()
     out, taken, drops = [], [], []
 
@@ -64,7 +65,8 @@ def accepted(packet, values):
     """The rules once more."""
     transport = packet["transport"]
     opcode = transport["opcode"]
-    if opcode >= 0x40 or transport["dest_qpn"] not in NUMBERS:
+    kinds = {0: QpType.RC, 1: QpType.UC, 3: QpType.UD}
+    if opcode >> 5 not in kinds or transport["dest_qpn"] not in NUMBERS:
         return False
     if opcode == ACKNOWLEDGE and transport["length"]:
         return False
@@ -72,10 +74,14 @@ def accepted(packet, values):
     states = [QpState.RTS, QpState.SQD] + ([] if opcode in RESPONSES else [QpState.RTR])
     return (
         mine["state"] in states
-        and mine["type"] == [QpType.RC, QpType.UC][opcode >> 5]
+        and mine["type"] == kinds[opcode >> 5]
         and (transport["pkey"] ^ mine["pkey"]) & 0x7FFF == 0
         and (transport["pkey"] | mine["pkey"]) >> 15
-        and packet["source_ip"] == mine["dest_ip"]
+        and (
+            transport["address"] >> 32 == mine["qkey"]
+            if mine["type"] == QpType.UD
+            else packet["source_ip"] == mine["dest_ip"]
+        )
     )
 
 
@@ -86,28 +92,56 @@ def test_random_packets(stall, count):
     values = [
         attributes(
             state=rng.choice(list(QpState)),
-            type=rng.choice([QpType.RC] * 4 + [QpType.UC] * 4 + [QpType.UD]),
+            type=rng.choice([QpType.RC, QpType.UC, QpType.UD]),
             pkey=rng.choice([0xFFFF, 0x7FFF, 0x8001]),
             dest_ip=rng.choice([1, 2]),
+            qkey=rng.choice(QKEYS),
         )
         for _ in range(QPS)
     ]
-    values[0] = attributes(pkey=0x7FFF, dest_ip=1)
+    values[0] = attributes(pkey=0x7FFF, dest_ip=1, qkey=QKEYS[0])
     values[1] = values[0] | {"type": QpType.UC}
+    values[2] = values[0] | {"type": QpType.UD, "dest_ip": 2}
     packets = []
     for number in range(count):
         opcode = rng.choice(
-            [0, 4, 10, 12, 19, 22, ACKNOWLEDGE, ACKNOWLEDGE, 13, 14, 16, 18, 0x20, 0x24, 0x2B, 0x44, 0x6D, 0x31]
+            [
+                0,
+                4,
+                10,
+                12,
+                19,
+                22,
+                ACKNOWLEDGE,
+                ACKNOWLEDGE,
+                13,
+                14,
+                16,
+                18,
+                0x20,
+                0x24,
+                0x2B,
+                0x44,
+                0x64,
+                0x65,
+                0x65,
+                0x31,
+            ]
         )
         transport = {name: rng.getrandbits(width) for name, width in FIELDS.items()}
+        transport["address"] = rng.choice(QKEYS) << 32 | rng.getrandbits(32)
         operands = {name: rng.getrandbits(64) for name in ("swap", "compare")}
+        operands |= {name: rng.getrandbits(8) for name in ("traffic_class", "hop_limit")}
         if number % 4 == 0:  # one that is accepted for sure, of either direction
+            which = number // 4 % 5
             good = {
-                "opcode": [10, 16, ACKNOWLEDGE, 0x2A][number // 4 % 4],
-                "dest_qpn": NUMBERS[number // 4 % 4 == 3],
+                "opcode": [10, 16, ACKNOWLEDGE, 0x2A, 0x64][which],
+                "dest_qpn": NUMBERS[max(0, which - 2)],
                 "pkey": 0xFFFF,
                 "length": 0,
             }
+            if which == 4:
+                good["address"] = QKEYS[0] << 32 | rng.getrandbits(32)
             packets.append({"transport": transport | good, "source_ip": 1} | operands)
             continue
         transport |= {
@@ -128,6 +162,9 @@ def test_random_packets(stall, count):
         if not which:
             assert (got.swap, got.compare) == (packet["swap"], packet["compare"])
             assert not got.accept or got.unreliable == (transport["opcode"] >= 0x20)
+            assert not got.accept or got.datagram == (transport["opcode"] >= 0x60)
+            told = {"ip": packet["source_ip"]} | {name: packet[name] for name in ("traffic_class", "hop_limit")}
+            assert got.source == told
         mine = values[got.qp] | {"qpn": NUMBERS[got.qp]}
         assert {name: got.attributes[name] for name in got.attributes} == {
             name: mine.get(name, 0) for name in got.attributes
@@ -137,17 +174,51 @@ def test_random_packets(stall, count):
         assert {got.accept for port, got in out if port == which} == {0, 1}
 
 
-@pytest.mark.parametrize("uc", [True, False])
+@pytest.mark.parametrize(("uc", "ud"), [(True, True), (False, True), (True, False), (False, False)])
 @pytest.mark.parametrize("kind", [QpType.RC, QpType.UC, QpType.UD])
-def test_types(kind, uc):
-    """A QP takes what is of its own transport; RD and UD, which have the next opcodes, are of none. What is of RC is
-    never told as of UC."""
-    opcodes = (0x04, 0x0A, 0x24, 0x2A, 0x44, 0x64, 0x84, 0xA4)
-    out, dropped, _ = run([header(opcode=opcode) for opcode in opcodes], [attributes(type=kind)] * QPS, uc=uc)
-    wanted = [kind == QpType.RC] * 2 + [kind == QpType.UC and uc] * 2 + [0] * 4
+def test_types(kind, uc, ud):
+    """A QP takes what is of its own transport; RD, whose opcodes stand between UC's and UD's, and what is behind UD's
+    are of none. What is of RC is never told as of UC or UD, nor what is of UC as of UD."""
+    opcodes = (0x04, 0x0A, 0x24, 0x2A, 0x64, 0x65, 0x44, 0x84, 0xA4, 0xC4, 0xE4)
+    packets = [header(opcode=opcode, address=QKEYS[0] << 32) for opcode in opcodes]
+    out, dropped, _ = run(packets, [attributes(type=kind, qkey=QKEYS[0])] * QPS, uc=uc, ud=ud)
+    served = [kind == QpType.RC, kind == QpType.UC and uc, kind == QpType.UD and ud]
+    wanted = [one for one in served for _ in range(2)] + [0] * 5
     assert [(which, got.accept) for which, got in out] == [(0, accept) for accept in wanted]
     assert dropped == len(opcodes) - sum(wanted)
-    assert [got.unreliable for _, got in out[:4]] == [0, 0, uc, uc]
+    assert [got.unreliable for _, got in out if got.accept] == [kind != QpType.RC] * sum(wanted)
+    assert [got.datagram for _, got in out if got.accept] == [kind == QpType.UD] * sum(wanted)
+    if not ud:
+        assert not any(got.datagram for _, got in out)
+    if not uc and not ud:
+        assert not any(got.unreliable for _, got in out)
+
+
+def test_qkeys():
+    """Of UD each bit of the Q_Key counts, and nothing else that DETH says; nor does it matter who sends. Of the others
+    the same bits are not a Q_Key."""
+    keys = [QKEYS[0]] + [QKEYS[0] ^ 1 << bit for bit in range(32)] + [0]
+    deth = [key << 32 | rest for key in keys for rest in (0, 0xFFFFFFFF)]
+    packets = [header(opcode=0x64, address=address, source_ip=7 + n) for n, address in enumerate(deth)]
+    packets += [header(opcode=0x65, address=QKEYS[0] << 32, psn=psn) for psn in (0, 1 << 23)]
+    packets += [header(opcode=0x65, address=QKEYS[0] << 32, pkey=0x7FFE)]
+    packets += [header(qp=2, opcode=0x0A, address=0), header(qp=2, opcode=0x0A, address=QKEYS[0] << 32, source_ip=9)]
+    values = [attributes(type=QpType.UD, qkey=QKEYS[0])] * QPS
+    values[2] = attributes(qkey=QKEYS[0])
+    out, _, _ = run(packets, values)
+    wanted = [1, 1] + [0] * (len(deth) - 2) + [1, 1, 0, 1, 0]
+    assert [got.accept for _, got in out] == wanted
+    assert [got.source.ip for _, got in out[: len(deth)]] == [7 + n for n in range(len(deth))]
+    assert [got.transport.address for _, got in out[: len(deth)]] == deth
+
+
+@pytest.mark.parametrize("state", list(QpState))
+def test_states_of_ud(state):
+    out, dropped, _ = run(
+        [header(opcode=0x64, address=5 << 32)], [attributes(state=state, type=QpType.UD, qkey=5)] * QPS
+    )
+    assert [got.accept for _, got in out] == [state in (QpState.RTR, QpState.RTS, QpState.SQD)]
+    assert dropped == 1 - out[0][1].accept
 
 
 @pytest.mark.parametrize("mine", [0x8001, 0x0001])
@@ -197,7 +268,7 @@ def test_latency():
 
 
 def test_tokens_go_first_and_flushes_in_turns():
-    """All that concerns a context comes in one order; only what is a packet is of UC, whatever packet waits."""
+    """All that concerns a context comes in one order; only what is a packet is of UD, whatever packet waits."""
     dut = ReceiveLookup(QPS)
     rng = make_rng()
     out = []
@@ -205,7 +276,7 @@ def test_tokens_go_first_and_flushes_in_turns():
     async def script(ctx):
         for qp in range(QPS):
             await write_attributes(ctx, dut, qp, **attributes(rq_cqn=qp))
-        ctx.set(dut.header.payload, header(qp=1, opcode=0x2A))
+        ctx.set(dut.header.payload, header(qp=1, opcode=0x65))
         ctx.set(dut.flush.payload, 2)
         ctx.set(dut.request_control.payload, {"qp": 3, "action": QpAction.START_RECEIVE, "psn": 77})
         ctx.set(dut.response_control.payload, {"qp": 4, "action": QpAction.RESET})
@@ -224,7 +295,7 @@ def test_tokens_go_first_and_flushes_in_turns():
                     ctx.set(port.valid, 0)
             if valid:
                 out.append((request.work, request.qp, request.attributes.rq_cqn))
-                assert request.unreliable == (request.work == Work.PACKET)
+                assert request.unreliable == request.datagram == (request.work == Work.PACKET)
                 if request.work == Work.CONTROL:
                     assert (request.action, request.transport.psn) == (QpAction.START_RECEIVE, 77)
             if responds:
@@ -282,6 +353,8 @@ def test_converts():
     rtlil.convert(ReceiveLookup(64))
     rtlil.convert(ReceiveLookup(64, requests=False))
     rtlil.convert(ReceiveLookup(64, uc=False))
+    rtlil.convert(ReceiveLookup(64, ud=False))
+    rtlil.convert(ReceiveLookup(64, uc=False, ud=False))
 
 
 def test_of_a_qp_that_is_closed_only_tokens_come():
