@@ -231,7 +231,7 @@ class RecvPlacement(wiring.Component):
                             m.d.sync += discard.eq(packet.length != 0)
             with m.State("ENTRY"):
                 with m.If(exhausted):
-                    m.d.sync += [self.too_long.eq(1), discard.eq(1), length.eq(rest), last.eq(1)]
+                    m.d.sync += [self.too_long.eq(1), discard.eq(~empty), length.eq(rest), last.eq(1)]
                     send()
                 with m.Else():
                     m.next = "ENTRY_LENGTH"

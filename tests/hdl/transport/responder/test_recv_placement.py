@@ -200,6 +200,42 @@ def test_lengths_of_a_write(end, length, total, misfit):
     assert [(access.length, access.discard) for access in runs[0]] == [(length, misfit)]
 
 
+GRH = 40
+
+
+@pytest.mark.parametrize("length", [0, 1, 8, 60, MTU])
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        *([], [0], [1], [39], [40], [41], [48], [100], [39, 1], [39, 0, 1], [20, 20, 60], [40, 60], [1, 2, 3, 100]),
+        *([5000], [10, 10, 10, 10], [10, 10, 10, 9, 0, 1, 1], [7, 7, 7, 7, 7, 7, 7, 7]),
+    ],
+)
+def test_datagrams_leave_40_bytes_free(lengths, length):
+    """Over as many entries as it takes, and all of them must fit, also without a payload; they count as received. The
+    message behind is not a datagram and begins at once."""
+    rng = make_rng()
+    words = [[0] * (AREA // 8) for _ in range(QPS)]
+    entries = [(rng.getrandbits(64), size, rng.getrandbits(32)) for size in lengths]
+    for at, (address, size, key) in enumerate(entries):
+        words[0][2 * at : 2 * at + 2] = [address, size | key << 32]
+    words[1][0:2] = [77, MTU | 5 << 32]
+    common = {"kind": SEND, "begin": 1, "end": 1}
+    packets = [
+        common | {"qp": 0, "log_stride": 7, "length": length, "datagram": 1},
+        common | {"qp": 1, "log_stride": 4, "length": 9},
+    ]
+    runs, results = run(packets, words, rng=rng)
+    (_, short), (wanted, missing) = split(entries, [GRH, length])
+    assert results[0][:3] == (0, int(short + missing > 0), GRH + length)
+    moves = [[a.key, a.address, a.length] for a in runs[0] if a.length and not a.discard]
+    assert moves == wanted
+    assert [a.length for a in runs[0] if a.discard] == ([missing] if missing else [])
+    assert runs[0][-1].last
+    assert [[a.key, a.address, a.length] for a in runs[1]] == [[5, 77, 9]]
+    assert results[1][:3] == (0, 0, 9)
+
+
 def test_cycles():
     words = [[0] * (AREA // 8) for _ in range(QPS)]
     words[0][0:8] = [0, 100, 0, 0, 0, 100, 0, 100]
@@ -211,9 +247,10 @@ def test_cycles():
         common | {"kind": SEND, "length": 8, "end": 0},
         common | {"kind": SEND, "length": 8, "begin": 0},
         common | {"kind": SEND, "length": 101},
+        common | {"kind": SEND, "length": 8, "datagram": 1},
     ]
     _, results = run(packets, words)
-    assert [cycles for *_, cycles in results] == [2, 2, 2, 4, 3, 5 + 5 + 5]
+    assert [cycles for *_, cycles in results] == [2, 2, 2, 4, 3, 5 + 5 + 5, 6]
 
 
 def test_arguments():
