@@ -187,7 +187,10 @@ def aborted(client, server):
 def refused(client):
     code = 0
     try:
-        QPEx(client.ctx, QPInitAttrEx(qp_type=e.IBV_QPT_UD, scq=client.cq, rcq=client.cq, comp_mask=1, pd=client.pd))
+        QPEx(
+            client.ctx,
+            QPInitAttrEx(qp_type=e.IBV_QPT_RAW_PACKET, scq=client.cq, rcq=client.cq, comp_mask=1, pd=client.pd),
+        )
     except PyverbsRDMAError as error:
         code = error.error_code
     assert code == errno.EOPNOTSUPP

@@ -24,6 +24,7 @@ def runs(rng, number, count):
                     "quiet": rng.randrange(2),
                     "discard": rng.randrange(2),
                     "clear": rng.randrange(2),
+                    "fresh": rng.randrange(2),
                     "tag": number & 1,
                     "last": int(j == length - 1),
                 }

@@ -13,6 +13,7 @@ from verbena.sim.bench.words import aim_text, name_of, value_text
 ROW = {
     "group": "WQEs",
     "op": "READ",
+    "transport": "RC",
     "direction": "one way",
     "size": 64,
     "mtu": 4096,
