@@ -35,7 +35,7 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
 examples: $(READY) ## Run the programs of examples/, and compare what they print with what they say
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/examples
 
-test: $(READY) ## Run the tests: of blocks, whole adapters at 64 bits, and at 512 with few slots, driver, tools (takes 12 to 40 minutes, as the machine is)
+test: $(READY) ## Run the tests: of blocks, whole adapters at 64 bits, and at 512 with few slots, driver, tools (takes 8 to 30 minutes, as the machine is)
 	# Side by side, because much of it is done on one core.
 	builds=; for sizes in "--data-width 64" "--data-width 512 --slots 4"; do $(BIN)/python -m verbena.sim.model $$sizes & builds="$$builds $$!"; done; \
 		for build in $$builds; do wait $$build || exit 1; done
