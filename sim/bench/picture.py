@@ -107,6 +107,7 @@ def _panels(rows):
         if some := _group(rows, *groups):
             panels.append((lambda axes: _bars(axes, some, title, **options), 1))
 
+    bars("UC and UD: share of the wire", "UC and UD", figure="wire_fraction")
     bars("other small messages, cycles a message", "different words", "both ways", "WQEs", figure="cycles_per_message")
     bars("slow memory (cycles of a read / of a write): share of the wire", "memory latency", figure="wire_fraction")
     bars("misses of the translation, cycles a message", "misses", figure="cycles_per_message")
