@@ -20,14 +20,15 @@ TOP = 1 << BITS
 
 
 class Memory:
-    """Host memory whose bus addresses are ``away`` from where they would be just within reach."""
+    """Host memory whose bus addresses are ``away`` from where they would be just within reach, however much of it is
+    taken."""
 
     def __init__(self):
         self.away = 0
         self.allocated = []
 
     def _moved(self, bus, base):
-        return bus - base + TOP - (1 << 29) + self.away
+        return bus - base + TOP - host_memory.CONTIGUOUS + self.away
 
     def alloc_contiguous(self, size, alignment=4096):
         address, bus = host_memory.alloc_contiguous(size, alignment)
@@ -82,7 +83,7 @@ def test_the_last_byte_counts(size, bus, fits):
 
 
 def test_tables_beyond(device):
-    device.memory.away = 1 << 29
+    device.memory.away = host_memory.CONTIGUOUS
     with pytest.raises(AdapterError, match="the device reaches bus addresses of 36 bits, not 0x10") as caught:
         Adapter(device)
     assert caught.value.errno == errno.EFAULT
@@ -97,7 +98,7 @@ def test_regions_and_rings_beyond(device):
         init = QPInitAttr(2, None, cq, cq, None, QPCap())
         kept = MR(pd, 8192)
         known = list(device.memory.allocated)
-        device.memory.away = 1 << 29
+        device.memory.away = host_memory.CONTIGUOUS
         refused(errno.EFAULT, MR, pd, 8192)
         refused(errno.EFAULT, CQ, context, 16)
         refused(errno.EFAULT, QP, pd, init)
