@@ -12,6 +12,7 @@ from enum import IntEnum
 from .record import Field, Record
 
 __all__ = [
+    "GRH_BYTES",
     "INLINE_OFFSET",
     "RECV_SGE_MAX",
     "SEND_WQE",
@@ -76,6 +77,10 @@ SGE_OFFSET = 32
 """Byte of a send WQE at which scatter/gather entries or inline data begin."""
 
 INLINE_OFFSET = SGE_OFFSET
+
+GRH_BYTES = 40
+"""In front of each datagram in a receive buffer: room for a GRH, whose last 20 bytes are the IPv4 header. The engine
+leaves them free, the driver writes them."""
 
 RECV_SGE_MAX = 8
 """Most scatter/gather entries of a receive WQE (``log_rq_stride`` 4 to 7)."""

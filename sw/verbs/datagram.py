@@ -3,16 +3,13 @@
 import errno
 import struct
 
-from verbena.hdl.abi.wqe import UD_ADDRESS
+from verbena.hdl.abi.wqe import GRH_BYTES, UD_ADDRESS
 
 from .addr import AH
 from .base import refuse
 from .qp_context import FIRST_UDP_PORT, source_port
 
 __all__ = ["GRH_BYTES", "grh_of", "way_of"]
-
-GRH_BYTES = 40
-"""In front of each datagram in a receive buffer."""
 
 OTHER_BYTES = 20 + 8 + 12 + 8 + 4
 """Of a datagram's packet: IPv4, UDP, BTH, DETH, ICRC."""

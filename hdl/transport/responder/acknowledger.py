@@ -37,8 +37,8 @@ class Acknowledger(wiring.Component):
     completion says it all. From then on the QP gets no answer, and its receive WQEs complete with WR_FLUSH_ERR, each
     once; a RESET token ends that. A run that is POISONED, because an earlier one was refused, fails its QP in silence.
 
-    Of UC nothing is acknowledged. A run that was refused, and whose key came from the wire, costs its message alone: no
-    error and no event, but a receive WQE that was taken for its immediate completes with LOC_ACCESS_ERR.
+    Of UC and UD nothing is acknowledged. A run that was refused, and whose key came from the wire, costs its message
+    alone: no error and no event, but a receive WQE that was taken for its immediate completes with LOC_ACCESS_ERR.
 
     Completions with an error are always solicited.
 

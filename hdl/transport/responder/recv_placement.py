@@ -6,17 +6,13 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...abi.tables import Access
-from ...abi.wqe import SGE
+from ...abi.wqe import GRH_BYTES, SGE
 from ...queue.ring import RECEIVE_BATCH, word_address
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ..receive.layouts import RecvPlace
 from .request_check import LONGEST
 
 __all__ = ["Placement", "PlacementKind", "RecvPlacement"]
-
-
-GRH_BYTES = 40
-"""In front of what UD receives: room for a GRH, whose last 20 bytes are the IPv4 header. The driver writes it."""
 
 
 class PlacementKind(enum.Enum, shape=2):
