@@ -72,7 +72,7 @@ class Decoder(wiring.Component):
         known = Signal(init=1)
         in_range = Signal()
         good = Signal(init=1)
-        m.d.comb += in_range.eq(number[1:] != 0)  # 0 and 1 are the management's
+        m.d.comb += in_range.eq(number != 0)  # QP0's, which RoCE has not (IBA A16)
         with m.Switch(opcode):
             with m.Case(Command.NOP):
                 m.d.comb += in_range.eq(1)

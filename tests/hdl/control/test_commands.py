@@ -234,10 +234,9 @@ def test_wrong_numbers_and_opcodes_are_refused_and_change_nothing():
 
     async def host(ctx):
         for opcode in (Command.CREATE_QP, Command.MODIFY_QP, Command.QUERY_QP, Command.DESTROY_QP):
-            for number in (0, 1):
-                assert await bench.command(ctx, opcode, number) == CommandStatus.BAD_NUMBER
+            assert await bench.command(ctx, opcode, 0) == CommandStatus.BAD_NUMBER
             if opcode != Command.CREATE_QP:
-                for number in (2, QPS + 2, 0xFFFFFF):  # nobody has it
+                for number in (1, 2, QPS + 2, 0xFFFFFF):  # nobody has it
                     assert await bench.command(ctx, opcode, number) == CommandStatus.BAD_NUMBER
         assert await bench.command(ctx, Command.CREATE_CQ, 1 << LOG_CQS) == CommandStatus.BAD_NUMBER
         assert await bench.command(ctx, 15, QPS) == CommandStatus.BAD_OPCODE

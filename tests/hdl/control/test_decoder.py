@@ -29,11 +29,10 @@ def test_every_command():
             assert decode(opcode, QPS + 5) == (good, plan)
             assert (ctx.get(dut.number), ctx.get(dut.action)) == (5, action)
             assert ctx.get(dut.destroy) == (opcode == Command.DESTROY_QP)
-            for number in (2, 2 * QPS, 1 << 23 | QPS | 6, 0xFFFFFF):
+            for number in (1, 2, 2 * QPS, 1 << 23 | QPS | 6, 0xFFFFFF):
                 assert decode(opcode, number) == (good, plan)
                 assert ctx.get(dut.number) == number % QPS
-            for number in (0, 1):
-                assert decode(opcode, number) == bad
+            assert decode(opcode, 0) == bad
         for action in range(16):
             legal = action <= QpAction.DRAIN and action != QpAction.QUERY
             status, plan = decode(Command.MODIFY_QP, QPS + 1, action)
