@@ -152,11 +152,11 @@ class Adapter:
 
     # Queue pairs and completion queues
 
-    def create_qp(self, owner, **attributes):
-        """A QP number, with the QP in RESET; events about it go to ``owner._event``."""
+    def create_qp(self, owner, *, qp1=False, **attributes):
+        """A QP number, with the QP in RESET; events about it go to ``owner._event``. With ``qp1`` it is 1."""
         words = QP_CONTEXT.words(**attributes)
         with self._lock:
-            number = self.qp_numbers.take()
+            number = self.qp_numbers.take_qp1() if qp1 else self.qp_numbers.take()
             try:
                 if self.qp_table is not None:
                     self.qp_table.clear(number)

@@ -5,9 +5,11 @@ from collections import deque
 
 from .errors import AdapterError
 
-__all__ = ["QPN_BITS", "QpNumbers"]
+__all__ = ["QP1", "QPN_BITS", "QpNumbers"]
 
 QPN_BITS = 24
+QP1 = 1
+"""Number of the general services' queue pair (IBA 3.9.2), and its place."""
 
 
 class QpNumbers:
@@ -29,31 +31,39 @@ class QpNumbers:
     Attributes
     ----------
     free : deque
-        Places that are free; the next one first.
+        Places that are free, without QP1's; the next one first.
     """
 
     def __init__(self, count, random):
         self.count = count
         self._random = random
-        self.free = deque(random.sample(range(count), count))
+        self.free = deque(place for place in random.sample(range(count), count) if place != QP1)
         self._placed = {}  # number of the QP in each place that is taken
         self._lost = set()
 
     def take(self):
         """A number that is not taken. ``AdapterError`` (ENOMEM) if all places are."""
-        if not self.free:
+        if not self.free and QP1 in self._placed:
             raise AdapterError(errno.ENOMEM, f"all {self.count} QPs are in use")
-        place = self.free.popleft()
+        place = self.free.popleft() if self.free else QP1
         (high,) = self._random.sample(range(1, (1 << QPN_BITS) // self.count), 1)
         self._placed[place] = number = high * self.count + place
         return number
+
+    def take_qp1(self):
+        """The number of QP1. ``AdapterError`` (EBUSY) if it is taken, or its place is."""
+        if QP1 in self._placed:
+            raise AdapterError(errno.EBUSY, f"the place of QP1 is that of QP {self._placed[QP1]:#x}")
+        self._placed[QP1] = QP1
+        return QP1
 
     def give_back(self, number):
         """Its place is free, and it is lost no more."""
         place = self.place(number)
         del self._placed[place]
         self._lost.discard(number)
-        self.free.append(place)
+        if place != QP1:
+            self.free.append(place)
 
     def place(self, number):
         """The place of a number."""

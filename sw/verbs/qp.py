@@ -88,6 +88,8 @@ class QP(PyverbsCM):
     """
 
     _rank = 1
+    _qp1 = False
+    """Whether it is the general services' (:class:`verbena.sw.cm.management_qp.ManagementQP`)."""
 
     def __init__(self, creator, init_attr, qp_attr=None):
         failed = "Failed to create QP"
@@ -148,7 +150,7 @@ class QP(PyverbsCM):
         self._cap = QPCap(self._sq.size, self._rq.size, sges, 1 << recv_stride - 4, inline)
         self._attr = QPAttr(qp_state=S.IBV_QPS_RESET)
         try:
-            self._qpn = self._adapter.create_qp(self, **context_of(self, self._attr))
+            self._qpn = self._adapter.create_qp(self, qp1=self._qp1, **context_of(self, self._attr))
         except Exception:
             self._sq.close()
             self._rq.close()

@@ -217,7 +217,7 @@ class FakeDevice:
         self.commands.append((opcode, number, action, list(self.mailbox[:32])))
         if opcode in self.refuse:
             return self.refuse[opcode]
-        if opcode == CREATE_QP and (number < 2 or {n for n in self.qps if n % QPS == number % QPS} - {number}):
+        if opcode == CREATE_QP and (not number or {n for n in self.qps if n % QPS == number % QPS} - {number}):
             return 2
         if opcode in (MODIFY_QP, QUERY_QP, DESTROY_QP) and number not in self.qps:
             return 2

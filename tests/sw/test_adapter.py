@@ -308,10 +308,15 @@ def test_counters_do_not_tear(fake, adapter):
 
 def test_queue_numbers(fake, adapter):
     owners = [Owner() for _ in range(9)]
-    assert [adapter.create_qp(o) for o in owners[:8]] == list(range(8, 16))
+    assert [adapter.create_qp(o) for o in owners[:8]] == [8, *range(10, 16), 9]  # the place of QP1 comes last
     assert "all 8 QPs are in use" in refused(errno.ENOMEM, adapter.create_qp, owners[8])
     adapter.destroy_qp(11)
     assert adapter.create_qp(owners[8]) == 11
+    adapter.destroy_qp(9)
+    assert adapter.create_qp(Owner(), qp1=True, state=1) == 1
+    assert fake.qps[1][0] == 1
+    assert "the place of QP1 is that of QP 0x1" in refused(errno.EBUSY, adapter.create_qp, owners[8], qp1=True)
+    assert "all 8 QPs are in use" in refused(errno.ENOMEM, adapter.create_qp, owners[8])
     assert [adapter.create_cq(o, 0, 4) for o in owners[:4]] == [0, 1, 2, 3]
     assert "all 4 CQs are in use" in refused(errno.ENOMEM, adapter.create_cq, owners[4], 0, 4)
 

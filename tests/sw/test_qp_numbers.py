@@ -38,6 +38,26 @@ def test_the_same_random_numbers_give_the_same_numbers():
     assert [one.take() for _ in range(5)] == [other.take() for _ in range(5)]
 
 
+def test_qp1_has_a_place_that_others_take_last(numbers):
+    assert numbers.take_qp1() == numbers.place(1) == 1
+    with pytest.raises(AdapterError, match="that of QP 0x1") as caught:
+        numbers.take_qp1()
+    assert caught.value.errno == errno.EBUSY
+    others = [numbers.take() for _ in range(COUNT - 1)]
+    assert 1 not in {numbers.place(number) for number in others}
+    with pytest.raises(AdapterError, match="all 16 QPs are in use"):
+        numbers.take()
+    numbers.give_back(1)
+    last = numbers.take()
+    assert (numbers.place(last), last >= COUNT) == (1, True)
+    with pytest.raises(AdapterError, match=f"that of QP {last:#x}"):
+        numbers.take_qp1()
+    numbers.give_back(others[0])
+    numbers.give_back(last)
+    assert numbers.take_qp1() == 1
+    assert numbers.place(numbers.take()) == numbers.place(others[0])
+
+
 def test_lost_until_it_is_given_back(numbers):
     number, other = numbers.take(), numbers.take()
     place = numbers.place(number)
