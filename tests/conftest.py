@@ -14,7 +14,7 @@ from verbena.sim.devices import configure
 HERE = Path(__file__).parent
 
 # Appended, not inserted: a helper folder must never hide a module of the standard library (there is a tests/hdl/queue).
-for folder in ("", "hdl", "sim", "sim/trace", "sw", "adapter", "formal", "interop"):
+for folder in ("", "hdl", "sim", "sim/trace", "sw", "sw/cm", "adapter", "formal", "interop"):
     folder = HERE / folder
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
