@@ -69,6 +69,7 @@ class Adapter:
         self.pds = set()
         self.contexts = weakref.WeakSet()  # who hears of the port
         self.files = False  # whether files tell of events
+        self.agent = None  # works whenever time has passed: the connection manager, if there is one
         self._random = getattr(port, "random", None) or random.SystemRandom()
         self.qp_numbers = QpNumbers(control.max_qp, self._random)
         self.regions = self.cq_table = self.qp_table = self.events = None
@@ -343,5 +344,9 @@ class Adapter:
         """
         busy = self.port.advance(max_cycles)
         count = self.process_events()
-        take_events(getattr(self.port, "world", None))
-        return bool(count) or busy
+        world = getattr(self.port, "world", None)
+        if world is not None:
+            did = take_events(world)
+        else:
+            did = self.agent is not None and self.agent.work()
+        return bool(count) or busy or did

@@ -6,7 +6,7 @@ import weakref
 
 from verbena.hdl.abi.eqe import EQE
 
-__all__ = ["EventRing", "phase_at", "take_events", "watch_events"]
+__all__ = ["EventRing", "driven", "phase_at", "take_events", "watch_events"]
 
 _driven = weakref.WeakSet()  # adapters that are up
 _driven_lock = threading.RLock()
@@ -61,15 +61,25 @@ def watch_events(adapter, on):
         (_driven.add if on else _driven.discard)(adapter)
 
 
-def take_events(world):
-    """Hands out the events of those adapters of this process whose port is in ``world`` and that have ``files``: a
-    program may sleep until one tells of an event, and then nobody else looks for it. Who moves the time of a world
-    without :meth:`.adapter.Adapter.advance` calls this after it.
-    """
+def driven(world):
+    """Those adapters of this process that are up and whose port is in ``world``; none if that is None."""
     if world is None:
-        return
+        return []
     with _driven_lock:
         adapters = list(_driven)
-    for adapter in adapters:
-        if adapter.files and getattr(adapter.port, "world", None) is world:
+    return [adapter for adapter in adapters if getattr(adapter.port, "world", None) is world]
+
+
+def take_events(world):
+    """Hands out the events of those adapters of this process whose port is in ``world`` and that have ``files``: a
+    program may sleep until one tells of an event, and then nobody else looks for it. Their agents work, too. Who moves
+    the time of a world without :meth:`.adapter.Adapter.advance` calls this after it. Returns whether an agent has done
+    anything.
+    """
+    did = False
+    for adapter in driven(world):
+        if adapter.files:
             adapter.process_events(wait=False)
+        if adapter.agent is not None:
+            did = adapter.agent.work() or did
+    return did

@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 
+from ..cm.clock import skip
 from .base import refuse
 
 __all__ = ["EVENT_QUANTUM", "glance", "wait_for"]
@@ -52,7 +53,8 @@ def wait_for(adapter, ready, take, failed):
 
     ``ready()`` says whether ``take`` probably would. While the device is idle, and its port is not ``linked`` to
     others, whatever comes must be brought about by another thread: as long as one is alive that does not wait here,
-    too, this waits. Otherwise nothing can come any more: EDEADLK, with a text that begins with ``failed``.
+    too, this waits. Otherwise what the connection manager waits for is due at once (:func:`verbena.sw.cm.clock.skip`).
+    If it does not, nothing can come any more: EDEADLK, with a text that begins with ``failed``.
     """
     adapter.process_events()
     me = threading.get_ident()
@@ -65,9 +67,13 @@ def wait_for(adapter, ready, take, failed):
                 quantum = EVENT_QUANTUM
                 continue
             with _lock:
-                if not _another_may_act():
-                    refuse(f"{failed}: the device is idle", errno.EDEADLK)
-                _idle[me] = ready
+                alone = not _another_may_act()
+                if not alone:
+                    _idle[me] = ready
+            if alone:
+                if skip(adapter):
+                    continue
+                refuse(f"{failed}: the device is idle", errno.EDEADLK)
             quantum = GLANCE
             with adapter.news:
                 if not ready():

@@ -33,7 +33,13 @@ def test_what_linux_says_for_a_connection():
     assert (req.local_gid, req.remote_gid) == (0xFFFF << 32 | NEAR, 0xFFFF << 32 | FAR)
     assert IpAddresses.unpack(req.private_data) == (NEAR, 0xDE20, FAR)
     assert req.private_data[:36] == IpAddresses(NEAR, 0xDE20, FAR).pack()
-    assert (rep.local_id, rep.remote_id, rep.qpn, rep.ack_delay, rep.rnr_retry) == (0x6DA2C7B5, req.local_id, 0x11, 15, 7)
+    assert (rep.local_id, rep.remote_id, rep.qpn, rep.ack_delay, rep.rnr_retry) == (
+        0x6DA2C7B5,
+        req.local_id,
+        0x11,
+        15,
+        7,
+    )
     assert (rtu.local_id, rtu.remote_id, tid) == (req.local_id, rep.local_id, 0x26B7927A9)
     assert (dreq.qpn, dreq.remote_id, last) == (rep.qpn, rep.local_id, tid)
 
@@ -65,11 +71,11 @@ def test_private_data_have_the_room_that_rdma_cm_counts_on():
 
 
 def test_what_does_not_fit():
-    with pytest.raises(ValueError, match="DREQ.qpn has 24 bits and cannot hold 16777216"):
+    with pytest.raises(ValueError, match=r"DREQ\.qpn has 24 bits and cannot hold 16777216"):
         Dreq(qpn=1 << 24)
     with pytest.raises(ValueError, match="RTU has no field 'qpn'"):
         Rtu(qpn=1)
-    with pytest.raises(ValueError, match="REQ.transport has 2 bits and cannot hold -1"):
+    with pytest.raises(ValueError, match=r"REQ\.transport has 2 bits and cannot hold -1"):
         Req(transport=-1)
 
 
