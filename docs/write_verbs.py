@@ -32,6 +32,8 @@ MODULES = [
     "libibverbs_enums",
     "utils",
     "fork",
+    "cmid",
+    "cm_enums",
 ]
 """What a program imports. All else in the folder belongs to these."""
 
@@ -72,7 +74,7 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 * **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: multicast,
   XRC and raw QPs, SRQs, memory windows, on-demand paging, device memory, dma-bufs, flow steering, tag matching,
   timestamps. Objects that only describe such a thing (`SrqInitAttr`, `MWBindInfo`, …) can be made. Counters of flows
-  have no class in pyverbs. The modules of rdma_cm (`cmid`, `cm_enums`) and of other vendors' devices are not there.
+  have no class in pyverbs. The modules of other vendors' devices are not there.
 * **Errors.** `error_code` is the errno: EINVAL for a wrong argument, ENOMEM for what is full, EBUSY for what has
   events that are not acknowledged, EDEADLK for an event that can never come. Of `query_gid_table` it is negative, as
   in pyverbs. Texts begin as those of pyverbs and go on with the reason.
@@ -90,6 +92,13 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
   and posted together by its `wr_complete`; of an extended CQ each thread has a completion of its own. No lock is held
   between two calls.
 * **Forks.** In a child process all of the parent's objects count as closed, and the device stays the parent's.
+* **Connections.** rdma_cm is there (`cmid`, `cm_enums`): connections of RC (RDMA_PS_TCP) and datagrams to a service
+  (RDMA_PS_UDP), by IPv4 address and port, with or without an event channel, also with Linux at the other end. Its
+  messages pass through QP1, whenever a call gives the device time. Their times are those of Linux: a REQ is repeated
+  after 6 seconds, a request of such a connection's QP after 2, unless `set_option` says otherwise. A second of a
+  simulated device is shorter ([simulation.md](simulation.md)); where a world has nothing to do while a program waits
+  for an event, what is due next is due at once. An address of none is that of a device that the program has opened,
+  or of the first that is free.
 * **Life.** Each resource is a context manager; `close()` may be called again; what is forgotten is closed; a parent
   closes its children first.
 
@@ -209,9 +218,10 @@ def _section(name, documented):
     module = importlib.import_module(f"verbena.sw.verbs.{name}")
     yield f"\n### {name}\n"
     yield f"{_plain(module.__doc__)}\n"
-    if name == "libibverbs_enums":
+    if name.endswith("_enums"):
         kinds = [n for n in module.__all__ if isinstance(getattr(module, n), EnumMeta)]
-        yield f"`enums` is its older name. {', '.join(f'`{kind}`' for kind in kinds)}, and constants without a class."
+        older = "`enums` is its older name. " if name == "libibverbs_enums" else ""
+        yield f"{older}{', '.join(f'`{kind}`' for kind in kinds)}, and constants without a class."
         return
     yield "| call | here | what it does |\n|---|---|---|"
     for member in module.__all__:

@@ -160,7 +160,7 @@ class _Own:
 
     def __init__(self, number):
         self._number = number
-        self.mac = MAC + number
+        self.mac, self.ip = MAC + number, IP + number
 
     def __call__(self):
         return world().ports[f"sim{self._number}"]
@@ -171,7 +171,7 @@ class _Opener:
 
     def __init__(self, network, name, listed):
         self._network, self._name, self.listed = network, name, listed
-        self.mac = MAC + network.adapters[name].number
+        self.mac, self.ip = MAC + network.adapters[name].number, network.adapters[name].ip
 
     def __call__(self):
         from .attach import Mover

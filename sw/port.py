@@ -3,8 +3,8 @@
 A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
 opener, and opening gives a :class:`Port`. A name that ends with a colon stands for all that begin with it; its opener
 gets the rest. An opener with a false attribute ``listed`` opens a device that is known to be in use, and stays out of
-lists; one with ``mac`` tells the device's address before it is opened; one with ``glass()`` looks at a device that
-another process has, or returns None. Nothing is built or opened before a
+lists; one with ``mac`` and ``ip`` tells the device's addresses before it is opened; one with ``glass()`` looks at a
+device that another process has, or returns None. Nothing is built or opened before a
 :class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
@@ -15,7 +15,7 @@ import threading
 import warnings
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Port", "glass_on", "has_port", "mac_of", "open_port", "port_names", "provide"]
+__all__ = ["Port", "addresses", "glass_on", "has_port", "mac_of", "open_port", "port_names", "provide"]
 
 
 @runtime_checkable
@@ -163,6 +163,22 @@ def mac_of(name):
         _load()
         known = None if name in _open else getattr(_opener(name), "mac", None)
         return open_port(name).mac if known is None else known
+
+
+def addresses():
+    """The IPv4 addresses of devices, by name, and whether each is open here: of those that are open, or whose openers
+    know it, also if another process has them.
+    """
+    with _lock:
+        _load()
+        found = {}
+        for name in sorted(_openers):
+            port = _open.get(name)
+            known = port is not None and not getattr(port, "gone", False)
+            ip = port.ip if known else getattr(_openers[name], "ip", None)
+            if ip is not None:
+                found[name] = ip, known
+        return found
 
 
 def glass_on(name=None):

@@ -3,6 +3,7 @@
 import enum
 import errno
 
+from ..errors import AdapterError
 from .events import Happened, Happening
 from .exchange import Exchange
 from .messages import Drep, Dreq, Mra, Rej, Rtu
@@ -30,8 +31,11 @@ S = State
 GUID_BYTES = 8
 
 
-class WrongState(ValueError):
-    """The connection is in a state in which this cannot be done."""
+class WrongState(AdapterError):
+    """EINVAL: the connection is in a state in which this cannot be done."""
+
+    def __init__(self, text):
+        super().__init__(errno.EINVAL, text)
 
 
 class Connection(Exchange):

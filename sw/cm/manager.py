@@ -56,17 +56,20 @@ class Manager:
     ----------
     context : Context
         On which its QP1 is; users may have their objects there, too.
+    pd : PD
+        Of those users who have no other; None before the first.
     lock : threading.RLock
         Who calls a connection, an inquiry or a question holds it.
     """
 
-    context = None
+    context = pd = None
 
     def __init__(self, mads, clock, ip, guid, random):
         self._mads, self.clock, self.ip, self.guid, self.random = mads, clock, ip, guid, random
         self.lock = threading.RLock()
         self.connections = {}  # by own communication ID
         self.listeners = {}  # by service ID
+        self.bound = set()  # port spaces and ports that are taken
         self._inquiries = {}  # by request ID
         self._questions = {}  # by address and request ID of who asks
         self._did = False

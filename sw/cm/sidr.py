@@ -2,6 +2,7 @@
 
 import errno
 
+from .connection import WrongState
 from .events import Happened, Happening
 from .exchange import Exchange
 from .messages import SidrRep
@@ -56,9 +57,9 @@ class Question(Exchange):
         self._happens(Happening(Happened.REQUEST, 0, self.req))
 
     def answer(self, status=SidrStatus.SUCCESS, qpn=0, qkey=0, private_data=b""):
-        """Sends a SIDR_REP; ``ValueError`` if it has been done."""
+        """Sends a SIDR_REP. :class:`.connection.WrongState` if it has been done."""
         if not self.open:
-            raise ValueError("the question is answered already")
+            raise WrongState("the question is answered already")
         reply = SidrRep(
             request_id=self.req.request_id,
             service_id=self.req.service_id,

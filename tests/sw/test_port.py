@@ -5,7 +5,7 @@ import errno
 import pytest
 from fake_device import FakeDevice
 from verbena.sw import port
-from verbena.sw.port import Port, has_port, mac_of, open_port, port_names, provide
+from verbena.sw.port import Port, addresses, has_port, mac_of, open_port, port_names, provide
 
 
 @pytest.fixture
@@ -119,3 +119,18 @@ def test_an_opener_that_fails_is_asked_again(registry):
     with pytest.raises(OSError, match="not yet"):
         open_port("x")
     assert open_port("x") is ports[0]
+
+
+def test_addresses_of_devices(registry):
+    """Of those that are open, and of those whose openers know it."""
+
+    def opener():
+        return FakeDevice("b")
+
+    opener.ip = 7
+    registry.append(Entry("lab", lambda: {"a": FakeDevice, "b": opener, "udp:": FakeDevice}))
+    assert addresses() == {"b": (7, False)}
+    open_port("a")
+    assert addresses() == {"a": (FakeDevice().ip, True), "b": (7, False)}
+    open_port("b").gone = True
+    assert addresses()["b"] == (7, False)

@@ -4,6 +4,7 @@ import errno
 
 import pytest
 from sides import FAR, NEAR, UDP, Listener, Side, Wire
+from verbena.sw.cm.connection import WrongState
 from verbena.sw.cm.ip_header import IpAddresses
 from verbena.sw.cm.messages import SidrRep, SidrReq
 from verbena.sw.cm.reasons import SidrStatus
@@ -47,7 +48,7 @@ def test_a_question_is_answered(wire, sides, listener):
     assert (reply.qpn, reply.qkey, reply.service_id, reply.private_data[:2]) == (0x123, 0x01234567, UDP, b"me")
     assert wire.names() == ["near SIDRREQ", "far SIDRREP"]
     assert not wire.next()
-    with pytest.raises(ValueError, match="answered already"):
+    with pytest.raises(WrongState, match="answered already"):
         question.answer()
 
 

@@ -1,0 +1,346 @@
+"""What rdma_cm calls an identifier: an address, and a listener, a connection, or an inquiry at it."""
+
+import errno
+from dataclasses import dataclass
+
+from ..errors import AdapterError
+from .connection import Connection, State, WrongState
+from .events import Happened, Happening
+from .ip_header import PORT_SPACE_TCP, PORT_SPACE_UDP, IpAddresses, address_text, mapped, service_id
+from .messages import Rep, Req
+from .parameters import Parameters, Path
+from .reasons import RejReason, SidrStatus
+from .timers import ACK_TIMEOUT, REQ_RETRIES, RESPONSE_TIMEOUT
+
+__all__ = ["MAX_BACKLOG", "UDP_QKEY", "Identifier", "Note"]
+
+UDP_QKEY = 0x01234567
+"""Of rdma_cm's UD QPs (Linux, RDMA_UDP_QKEY)."""
+MAX_BACKLOG = 1024
+"""Requests that can be undecided, unless the program wants fewer (Linux, ``max_backlog``)."""
+EPHEMERAL = range(32768, 61000)
+"""Ports for who does not choose one (Linux, ``ip_local_port_range``)."""
+HOP_LIMIT = 64
+NO_LID = 0xFFFF
+ACK_DELAY = 15
+ROOM = {"REQ": 56, "REP": 196, "REJ": 148, "RTU": 224, "SIDR_REQ": 180, "SIDR_REP": 136}
+"""Bytes of private data that a program may send."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Tells the owner of ``identifier`` what has happened to it. A request comes with a new identifier for it, and the
+    ``listener`` that was asked.
+    """
+
+    happening: Happening
+    identifier: object
+    listener: object = None
+
+    @property
+    def private_data(self):
+        """What the peer's program has sent: all the room that there is for it, with zeros behind."""
+        data = self.happening.private_data
+        return data[36:] if self.listener is not None else data
+
+    @property
+    def parameters(self):
+        """What a REQ or REP says, None of other events."""
+        message = self.happening.message
+        return Parameters.of(message) if isinstance(message, (Req, Rep)) else None
+
+
+class Identifier:
+    """Of a port space, 0x0106 for RC or 0x0111 for UD. Errors are :class:`.AdapterError`.
+
+    Parameters
+    ----------
+    port_space : int
+    tell : callable
+        Gets each :class:`Note`.
+    """
+
+    def __init__(self, port_space, tell):
+        if port_space not in (PORT_SPACE_TCP, PORT_SPACE_UDP):
+            raise AdapterError(errno.EOPNOTSUPP, f"port space {port_space!r}")
+        self.port_space = port_space
+        self.tell = tell
+        self.owner = lambda: None
+        """Returns whose it is, for who gets its notes."""
+        self.manager = None
+        self.port = self.peer_port = self.peer_ip = 0
+        self.ip = 0  # of a listener: where it is asked; 0: wherever
+        self.ack_timeout = ACK_TIMEOUT
+        self._listening = False
+        self._backlog = MAX_BACKLOG
+        self._children = []  # undecided requests
+        self._parent = None
+        self._exchange = None
+        self._psn = 0
+        self._own = None  # parameters that this side has asked for, or agreed to
+
+    @property
+    def datagrams(self):
+        """Whether it is one of UD."""
+        return self.port_space == PORT_SPACE_UDP
+
+    # Addresses
+
+    def bind(self, manager, port=0, ip=0):
+        """Takes a port of an adapter, any free one if it is 0. EADDRINUSE if another one has it, EINVAL if this one has
+        a port already.
+        """
+        if self.manager is not None:
+            raise AdapterError(errno.EINVAL, f"it is bound to port {self.port} already")
+        with manager.lock:
+            if not port:
+                free = [p for p in EPHEMERAL if (self.port_space, p) not in manager.bound]
+                if not free:
+                    raise AdapterError(errno.EADDRNOTAVAIL, "all ports are in use")
+                port = manager.random.choice(free)
+            elif (self.port_space, port) in manager.bound:
+                raise AdapterError(errno.EADDRINUSE, f"port {port}")
+            manager.bound.add((self.port_space, port))
+        self.manager, self.port, self.ip = manager, port, ip
+
+    def resolve(self, ip, port):
+        """Finds the peer's MAC address; EHOSTUNREACH if nobody has that address. Must be bound."""
+        self._must_be_bound()
+        self.manager.context._adapter.control.resolve(ip)
+        self.peer_ip, self.peer_port = ip, port
+
+    def _must_be_bound(self):
+        if self.manager is None:
+            raise AdapterError(errno.EINVAL, "it has no address yet")
+
+    def _must_be_free(self):
+        self._must_be_bound()
+        if self._listening or self._exchange is not None:
+            raise AdapterError(errno.EINVAL, "it listens, or has a connection, already")
+
+    # The side that is asked
+
+    def listen(self, backlog=0):
+        """Takes requests from now on, as many undecided ones as ``backlog``; those beyond are refused."""
+        self._must_be_free()
+        self._backlog = backlog if 0 < backlog < MAX_BACKLOG else MAX_BACKLOG
+        with self.manager.lock:
+            self.manager.listeners[service_id(self.port_space, self.port)] = self
+        self._listening = True
+
+    def requested(self, exchange, addresses):
+        """The manager asks whether this listener takes a request."""
+        self._children = [child for child in self._children if child._undecided]
+        if len(self._children) >= self._backlog or isinstance(exchange, Connection) == self.datagrams:
+            return False
+        child = Identifier(self.port_space, self.tell)
+        child.manager, child._exchange, child._parent = self.manager, exchange, self
+        child.port, child.peer_ip, child.peer_port = self.port, addresses.source, addresses.port
+        exchange.tell = child._happened
+        self._children.append(child)
+        return True
+
+    @property
+    def _undecided(self):
+        if self.datagrams:
+            return self._exchange is not None and self._exchange.open
+        return self._exchange is not None and self._exchange.state == State.REQ_RCVD
+
+    def accept(self, parameters=None):
+        """Says yes to the request; without ``parameters`` to what it asks for, as far as the adapter goes. The QP of
+        ``parameters.qp_num`` must be able to receive.
+        """
+        self._must_be_asked()
+        if self.datagrams:
+            given = parameters or Parameters()
+            self._check_room("SIDR_REP", given)
+            with self.manager.lock:
+                self._exchange.answer(SidrStatus.SUCCESS, given.qp_num, UDP_QKEY, given.private_data)
+            return
+        given = self.agreed(parameters)
+        self._check_room("REP", given)
+        rep = Rep(
+            qpn=given.qp_num,
+            starting_psn=self._psn_of_own(),
+            responder_resources=given.responder_resources,
+            initiator_depth=given.initiator_depth,
+            ack_delay=ACK_DELAY,
+            flow_control=given.flow_control & 1,
+            rnr_retry=given.rnr_retry_count & 7,
+            srq=given.srq & 1,
+            ca_guid=self.manager.guid,
+            private_data=given.private_data,
+        )
+        with self.manager.lock:
+            self._exchange.accept(rep)
+
+    def agreed(self, parameters=None):
+        """What the side that is asked agrees to, of RC: no more READs and atomics than the other side."""
+        asked = Parameters.of(self._exchange.req)
+        wanted = Parameters() if parameters is None else parameters
+        self._own = wanted.limited(asked)
+        return self._own
+
+    def reject(self, private_data=b""):
+        """Says no to the request, or to what the peer has answered."""
+        if self.datagrams:
+            self._must_be_asked()
+            self._check_room("SIDR_REP", Parameters(private_data=private_data))
+            with self.manager.lock:
+                self._exchange.answer(SidrStatus.REJECTED, private_data=private_data)
+            return
+        self._must_have_connection()
+        self._check_room("REJ", Parameters(private_data=private_data))
+        with self.manager.lock:
+            self._exchange.reject(RejReason.CONSUMER_DEFINED, private_data)
+
+    def _must_be_asked(self):
+        if self._parent is None:
+            raise AdapterError(errno.EINVAL, "nobody has asked")
+
+    def _must_have_connection(self):
+        if not isinstance(self._exchange, Connection):
+            raise WrongState("there is no connection")
+
+    # The side that asks
+
+    def connect(self, parameters, mtu):
+        """Asks the peer for a connection of RC, whose QP number is in ``parameters`` and whose path has ``mtu``, a
+        code; or for the QP of a service, of UD.
+        """
+        self._must_be_free()
+        if not self.peer_ip:
+            raise AdapterError(errno.EINVAL, "its peer's address is not resolved")
+        manager = self.manager
+        header = IpAddresses(manager.ip, self.port, self.peer_ip).pack()
+        service = service_id(self.port_space, self.peer_port)
+        self._check_room("SIDR_REQ" if self.datagrams else "REQ", parameters)
+        if self.datagrams:
+            self._exchange = manager.inquire(self.peer_ip, self._happened, service, header + parameters.private_data)
+            return
+        self._own = given = parameters.limited()
+        with manager.lock:
+            connection = manager.connection(self.peer_ip, self._happened)
+            request = Req(
+                local_id=connection.local_id,
+                service_id=service,
+                ca_guid=manager.guid,
+                qpn=given.qp_num,
+                responder_resources=given.responder_resources,
+                initiator_depth=given.initiator_depth,
+                remote_response_timeout=RESPONSE_TIMEOUT,
+                flow_control=given.flow_control & 1,
+                starting_psn=self._psn_of_own(),
+                local_response_timeout=RESPONSE_TIMEOUT,
+                retry_count=given.retry_count & 7,
+                pkey=0xFFFF,
+                path_mtu=mtu,
+                rnr_retry=given.rnr_retry_count & 7,
+                max_cm_retries=REQ_RETRIES,
+                srq=given.srq & 1,
+                local_lid=NO_LID,
+                remote_lid=NO_LID,
+                local_gid=mapped(manager.ip),
+                remote_gid=mapped(self.peer_ip),
+                flow_label=manager.number(20),
+                hop_limit=HOP_LIMIT,
+                ack_timeout=self.ack_timeout,
+                private_data=header + given.private_data,
+            )
+            self._exchange = connection
+            connection.connect(request)
+
+    def establish(self):
+        """The active side of RC can receive: says so."""
+        self._must_have_connection()
+        with self.manager.lock:
+            self._exchange.establish()
+
+    # Both
+
+    def disconnect(self):
+        """Ends a connection of RC, or agrees that the peer does."""
+        self._must_have_connection()
+        with self.manager.lock:
+            self._exchange.disconnect(self.manager.tid())
+
+    def communicates(self):
+        """A packet has come for the QP: that is as good as the RTU. Not if another thread is at the manager: then the
+        REP is repeated.
+        """
+        exchange = self._exchange
+        waits = isinstance(exchange, Connection) and exchange.state == State.REP_SENT
+        if waits and self.manager.lock.acquire(blocking=False):
+            try:
+                exchange.communicates()
+            finally:
+                self.manager.lock.release()
+
+    @property
+    def answered(self):
+        """Whether the peer of a connection has said what it wants."""
+        exchange = self._exchange
+        return isinstance(exchange, Connection) and (not exchange.active or exchange.rep is not None)
+
+    def path(self):
+        """The :class:`.parameters.Path` of a connection whose peer is known. The REQ's MTU, times and retries hold for
+        both sides; the RNR retries are the peer's.
+        """
+        self._must_have_connection()
+        exchange = self._exchange
+        if not self.answered:
+            raise WrongState("the peer has not answered")
+        req, heard = exchange.req, exchange.rep if exchange.active else exchange.req
+        own = self._own.limited(Parameters.of(heard)) if exchange.active else self._own or self.agreed()
+        return Path(
+            ip=exchange.peer,
+            dest_qpn=heard.qpn,
+            rq_psn=self._psn_of_own(),
+            sq_psn=heard.starting_psn,
+            mtu=req.path_mtu,
+            flow_label=req.flow_label,
+            traffic_class=req.traffic_class,
+            ack_timeout=req.ack_timeout,
+            retry_count=req.retry_count,
+            rnr_retry=heard.rnr_retry,
+            responder_resources=own.responder_resources,
+            initiator_depth=own.initiator_depth,
+        )
+
+    def close(self):
+        """Nothing happens to it any more. The peer is told; requests that are undecided are refused."""
+        manager, self.manager = self.manager, None
+        if manager is None:
+            return
+        with manager.lock:
+            if self._parent is None:
+                manager.bound.discard((self.port_space, self.port))
+            if self._listening:
+                del manager.listeners[service_id(self.port_space, self.port)]
+            for child in self._children:
+                if child._undecided:
+                    child.close()
+            if isinstance(self._exchange, Connection):
+                self._exchange.close(manager.tid())
+            elif self._exchange is not None:
+                self._exchange.close()
+
+    def _psn_of_own(self):
+        """The PSN from which the peer sends."""
+        if not self._psn:
+            self._psn = self.manager.number(24)
+        return self._psn
+
+    @staticmethod
+    def _check_room(name, parameters):
+        if len(parameters.private_data) > ROOM[name]:
+            length = len(parameters.private_data)
+            raise AdapterError(errno.EINVAL, f"{length} bytes of private data; a {name} has room for {ROOM[name]}")
+
+    def _happened(self, happening):
+        listener = self._parent if happening.kind == Happened.REQUEST else None
+        self.tell(Note(happening, self, listener))
+
+    def __str__(self):
+        peer = f" to {address_text(self.peer_ip)}:{self.peer_port}" if self.peer_ip else ""
+        return f"{'UD' if self.datagrams else 'RC'} port {self.port}{peer}"

@@ -1,0 +1,426 @@
+"""The connection manager on whole adapters: connections, refusals, losses, and what programs see of them."""
+
+import errno
+import threading
+
+import pytest
+from verbena.sim.devices import world
+from verbena.sw.cm.messages import unpack
+from verbena.sw.verbs import cm_enums as ce
+from verbena.sw.verbs.addr import AH
+from verbena.sw.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam, UDParam
+from verbena.sw.verbs.cq import CQ
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_state, ibv_qp_type
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
+from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+
+PORT = "7471"
+NEAR, FAR = "10.0.0.1", "10.0.0.2"
+S = ibv_qp_state
+RC, UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UD
+PATIENCE = 120
+
+
+def init(kind=RC, **cap):
+    return QPInitAttr(kind, cap=QPCap(**{"max_recv_wr": 4, "max_send_wr": 4} | cap), sq_sig_all=1)
+
+
+def listening(port_space=ce.RDMA_PS_TCP, service=PORT):
+    return AddrInfo(src=FAR, src_service=service, port_space=port_space, flags=ce.RAI_PASSIVE)
+
+
+def towards(port_space=ce.RDMA_PS_TCP, service=PORT):
+    return AddrInfo(src=NEAR, dst=FAR, dst_service=service, port_space=port_space)
+
+
+def expect(channel, kind, status=0):
+    event = CMEvent(channel)
+    assert (event.event_str(), event.status) == (kind.name, status)
+    event.ack_cm_event()
+    assert event.event_str() == ""
+    return event
+
+
+def both(near, far):
+    """Runs two functions side by side, each in a thread, and returns what they return."""
+    found, failed = {}, []
+
+    def run(name, function):
+        try:
+            found[name] = function()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=pair) for pair in (("near", near), ("far", far))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    if failed:
+        raise failed[0]
+    return found["near"], found["far"]
+
+
+def test_synchronous():
+    """As rdma_client and rdma_server are written."""
+
+    def serve():
+        with CMID(listening(), qp_init_attr=init()) as listener:
+            listener.listen()
+            ready.set()
+            with listener.get_request() as cmid:
+                mr = cmid.reg_msgs(64)
+                cmid.post_recv(mr)
+                cmid.accept()
+                wc = cmid.get_recv_comp()
+                assert (wc.status, wc.byte_len) == (0, 16)
+                assert mr.read(16, 0) == b"a question......"
+                mr.write("an answer", 9)
+                cmid.post_send(mr, length=9)
+                assert cmid.get_send_comp().status == 0
+                cmid.disconnect()
+                return cmid.query_qp(0)[0].qp_state
+
+    def ask():
+        ready.wait()
+        with CMID(towards(), qp_init_attr=init()) as cmid:
+            mr = cmid.reg_msgs(64)
+            cmid.post_recv(mr)
+            cmid.connect()
+            out = cmid.reg_msgs(16)
+            out.write("a question......", 16)
+            cmid.post_send(out)
+            assert cmid.get_send_comp().status == 0
+            assert cmid.get_recv_comp().byte_len == 9
+            cmid.disconnect()
+            return mr.read(9, 0)
+
+    ready = threading.Event()
+    assert both(ask, serve) == (b"an answer", S.IBV_QPS_ERR)
+
+
+@pytest.fixture
+def sides():
+    """An active and a listening CMID with channels; the active one knows its way."""
+    near, far = CMEventChannel(), CMEventChannel()
+    with CMID(far) as listener, CMID(near) as active:
+        listener.bind_addr(listening())
+        listener.listen()
+        active.resolve_addr(towards())
+        expect(near, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+        active.resolve_route()
+        expect(near, ce.RDMA_CM_EVENT_ROUTE_RESOLVED)
+        yield active, listener
+    near.close(), far.close()
+
+
+def requested(listener):
+    event = CMEvent(listener.event_channel)
+    assert event.event_type == ce.RDMA_CM_EVENT_CONNECT_REQUEST
+    child = CMID(creator=event, listen_id=listener)
+    event.ack_cm_event()
+    return child, event
+
+
+def connected(active, listener, **near):
+    active.create_qp(init())
+    active.connect(ConnParam(**near))
+    child, _ = requested(listener)
+    child.create_qp(init())
+    child.accept()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    expect(listener.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    return child
+
+
+def test_events(sides):
+    active, listener = sides
+    param = ConnParam(resources=3, depth=2, retry=6, rnr_retry=4)
+    param.private_data = b"from the client"
+    active.create_qp(init())
+    active.connect(param)
+    child, event = requested(listener)
+    assert event.private_data.rstrip(b"\0") == b"from the client"
+    told = event.conn_param
+    assert (told.responder_resources, told.initiator_depth, told.qp_num) == (2, 3, active.qpn)
+    assert (told.retry_count, told.rnr_retry_count) == (6, 4)
+    child.create_qp(init())
+    answer = ConnParam(resources=16, depth=1, rnr_retry=5)
+    answer.private_data = b"from the server"
+    child.accept(answer)
+    event = expect(active.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    assert event.private_data.rstrip(b"\0") == b"from the server"
+    expect(listener.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    near, far = active.query_qp(0)[0], child.query_qp(0)[0]
+    assert near.qp_state == far.qp_state == S.IBV_QPS_RTS
+    assert (near.dest_qp_num, far.dest_qp_num) == (child.qpn, active.qpn)
+    assert (near.rq_psn, near.sq_psn) == (far.sq_psn, far.rq_psn)
+    # Each side issues at most what the other one serves.
+    assert (near.max_dest_rd_atomic, near.max_rd_atomic) == (1, 2)
+    assert (far.max_dest_rd_atomic, far.max_rd_atomic) == (2, 1)
+    assert (near.retry_cnt, far.retry_cnt, near.rnr_retry, far.rnr_retry) == (6, 6, 5, 4)
+    assert (near.timeout, far.timeout, near.min_rnr_timer, near.path_mtu) == (19, 19, 0, 5)
+    assert near.ah_attr.flow_label == far.ah_attr.flow_label != 0
+    active.disconnect()
+    expect(listener.event_channel, ce.RDMA_CM_EVENT_DISCONNECTED)
+    child.disconnect()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_DISCONNECTED)
+    assert active.query_qp(0)[0].qp_state == child.query_qp(0)[0].qp_state == S.IBV_QPS_ERR
+    expect(active.event_channel, ce.RDMA_CM_EVENT_TIMEWAIT_EXIT)
+    expect(listener.event_channel, ce.RDMA_CM_EVENT_TIMEWAIT_EXIT)
+    with pytest.raises(PyverbsRDMAError) as caught:
+        CMEvent(active.event_channel)
+    assert caught.value.error_code == errno.EDEADLK
+    child.close()
+
+
+def test_a_qp_of_ones_own(sides):
+    active, listener = sides
+
+    def make(cmid):
+        cq = CQ(cmid.context, 8)
+        return QP(cmid.pd, QPInitAttr(RC, scq=cq, rcq=cq, cap=QPCap()), QPAttr())
+
+    def bring_up(cmid, qp):
+        for state in (S.IBV_QPS_INIT, S.IBV_QPS_RTR, S.IBV_QPS_RTS):
+            qp.modify(*cmid.init_qp_attr(state))
+
+    near = make(active)
+    active.connect(ConnParam(qp_num=near.qp_num))
+    child, _ = requested(listener)
+    far = make(child)
+    child.accept(ConnParam(qp_num=far.qp_num))
+    bring_up(child, far)
+    expect(active.event_channel, ce.RDMA_CM_EVENT_CONNECT_RESPONSE)
+    bring_up(active, near)
+    active.establish()
+    expect(listener.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    assert near.query()[0].dest_qp_num == far.qp_num
+    assert far.query()[0].dest_qp_num == near.qp_num
+    child.close()
+
+
+def test_datagrams():
+    near, far = CMEventChannel(), CMEventChannel()
+    with CMID(far, port_space=ce.RDMA_PS_UDP) as listener, CMID(near, port_space=ce.RDMA_PS_UDP) as active:
+        listener.bind_addr(listening(ce.RDMA_PS_UDP))
+        listener.listen()
+        active.resolve_addr(towards(ce.RDMA_PS_UDP))
+        expect(near, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+        active.resolve_route()
+        expect(near, ce.RDMA_CM_EVENT_ROUTE_RESOLVED)
+        active.create_qp(init(UD))
+        active.connect(ConnParam())
+        child, _ = requested(listener)
+        child.create_qp(init(UD))
+        there = child.reg_msgs(64 + 40)
+        child.post_recv(there)
+        child.accept(ConnParam(qp_num=child.qpn))
+        event = CMEvent(near)
+        assert event.event_str() == "RDMA_CM_EVENT_ESTABLISHED"
+        peer = UDParam(event)
+        event.ack_cm_event()
+        assert (peer.qp_num, peer.qkey) == (child.qpn, 0x01234567)
+        here = active.reg_msgs(64)
+        here.write("x" * 64, 64)
+        active.post_ud_send(here, AH(active.pd, attr=peer.ah_attr), rqpn=peer.qp_num)
+        assert active.get_send_comp().status == 0
+        wc = child.get_recv_comp()
+        assert (wc.byte_len, wc.src_qp) == (104, active.qpn)
+        assert there.read(64, 40) == b"x" * 64
+        child.close()
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_nobody_listens(sync):
+    if sync:
+        with CMID(towards(), qp_init_attr=init()) as cmid, pytest.raises(PyverbsRDMAError) as caught:
+            cmid.connect()
+        assert caught.value.error_code == errno.ECONNREFUSED
+        assert "reason 8" in str(caught.value)
+        return
+    CMID(listening(), qp_init_attr=init()).close()  # that somebody is at that address's QP1
+    channel = CMEventChannel()
+    with CMID(channel) as cmid:
+        cmid.resolve_addr(towards())
+        cmid.resolve_route()
+        cmid.create_qp(init())
+        cmid.connect()
+        for kind in (ce.RDMA_CM_EVENT_ADDR_RESOLVED, ce.RDMA_CM_EVENT_ROUTE_RESOLVED):
+            expect(channel, kind)
+        expect(channel, ce.RDMA_CM_EVENT_REJECTED, 8)
+        assert cmid.query_qp(0)[0].qp_state == S.IBV_QPS_ERR
+
+
+def test_refused_by_the_program(sides):
+    active, listener = sides
+    active.create_qp(init())
+    active.connect()
+    child, _ = requested(listener)
+    child.reject("no room today")
+    event = expect(active.event_channel, ce.RDMA_CM_EVENT_REJECTED, 28)
+    assert event.private_data.rstrip(b"\0") == b"no room today"
+    child.close()
+
+
+def test_a_request_that_nobody_takes_is_refused(sides):
+    active, listener = sides
+    active.create_qp(init())
+    active.connect()
+    event = CMEvent(listener.event_channel)
+    event.ack_cm_event()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_REJECTED, 28)
+    with pytest.raises(PyverbsRDMAError) as caught:
+        active.connect()
+    assert caught.value.error_code == errno.EINVAL
+
+
+def losing(cmid, *kinds):
+    """The device of ``cmid`` loses the first message of each of these kinds, and the names of all that it sends are
+    told.
+    """
+    manager = cmid._identifier.manager
+    left, names, send = list(kinds), [], type(manager._mads).send
+
+    def lose(mad, ip):
+        name = type(unpack(mad)[1]).__name__
+        names.append(name)
+        if name in left:
+            left.remove(name)
+            return True
+        return send(manager._mads, mad, ip)
+
+    manager._mads.send = lose
+    return names
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_lost():
+    yield
+    for port in world().ports.values():
+        if port._driver is not None and port._driver.agent is not None:
+            vars(port._driver.agent._mads).pop("send", None)
+
+
+@pytest.mark.parametrize("kind", ["Req", "Rep", "Rtu", "Dreq", "Drep"])
+def test_a_message_is_lost(sides, kind):
+    """The clock goes on to the repetition at once, where nothing else can happen."""
+    active, listener = sides
+    near, far = losing(active, kind), losing(listener, kind)
+    start = world().cycles
+    child = connected(active, listener)
+    child.disconnect()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_DISCONNECTED)
+    active.disconnect()
+    expect(listener.event_channel, ce.RDMA_CM_EVENT_DISCONNECTED)
+    # Who takes the event of the lost RTU's side sees the REP again; a REP that waits for its program brings a MRA.
+    sent = {
+        "Req": (["Req", "Req", "Rtu", "Drep"], ["Rep", "Dreq"]),
+        "Rep": (["Req", "Rtu", "Drep"], ["Rep", "Rep", "Dreq"]),
+        "Rtu": (["Req", "Rtu", "Rtu", "Drep"], ["Rep", "Rep", "Dreq"]),
+        "Dreq": (["Req", "Rtu", "Drep"], ["Rep", "Dreq", "Dreq"]),
+        "Drep": (["Req", "Rtu", "Drep", "Drep"], ["Rep", "Dreq", "Dreq"]),
+    }
+    assert (near, far) == sent[kind]
+    assert world().cycles - start < 1_000_000
+    child.close()
+
+
+def test_data_count_as_the_rtu(sides):
+    active, listener = sides
+    losing(active, "Rtu")
+    active.create_qp(init())
+    active.connect()
+    child, _ = requested(listener)
+    child.create_qp(init())
+    mr = child.reg_msgs(8)
+    child.post_recv(mr)
+    child.accept()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    out = active.reg_msgs(8)
+    active.post_send(out)
+    assert child.get_recv_comp().byte_len == 8
+    expect(listener.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    child.close()
+
+
+def test_nobody_answers():
+    CMID(listening()).close()
+    with CMID(towards(), qp_init_attr=init()) as cmid:
+        cmid._identifier.manager._mads.send = lambda mad, ip: True
+        with pytest.raises(PyverbsRDMAError) as caught:
+            cmid.connect()
+        assert caught.value.error_code == errno.ETIMEDOUT
+
+
+def test_the_program_decides_late(sides):
+    """The REQ comes again meanwhile, and is told to wait."""
+    active, listener = sides
+    active.create_qp(init())
+    near, far = losing(active), losing(listener)
+    active.connect()
+    child, _ = requested(listener)
+    manager = active._identifier.manager
+    manager.clock.go_on(7000)
+    for _ in range(3):
+        active.context.advance()
+    assert (near, far) == (["Req", "Req"], ["Mra"])
+    child.create_qp(init())
+    child.accept()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    expect(listener.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    child.close()
+
+
+def test_closed_without_a_word(sides):
+    """The peer of a CMID that is closed is told, whatever it is at."""
+    active, listener = sides
+    child = connected(active, listener)
+    child.close()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_DISCONNECTED)
+    active.disconnect()
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda: CMID(AddrInfo(src="10.0.0.77", flags=ce.RAI_PASSIVE)), errno.ENODEV),
+        (lambda: AddrInfo(src="no.such.name.invalid"), errno.EINVAL),
+        (lambda: CMID(AddrInfo(src=NEAR, dst="10.0.0.77", dst_service=PORT)), errno.EHOSTUNREACH),
+        (lambda: CMID(AddrInfo(src=NEAR)), errno.EINVAL),
+        (lambda: CMID(CMEventChannel(), port_space=ce.RDMA_PS_IB), errno.EOPNOTSUPP),
+        (lambda: CMID(CMEventChannel()).connect(), errno.EINVAL),
+        (lambda: CMID(CMEventChannel()).create_qp(init()), errno.EINVAL),
+        (lambda: CMID(towards()).connect(ConnParam(resources=256)), errno.EINVAL),
+        (lambda: CMID(towards()).accept(), errno.EINVAL),
+        (lambda: CMID(towards()).reject(), errno.EINVAL),
+        (lambda: CMID(towards()).disconnect(), errno.EINVAL),
+        (lambda: CMID(towards()).establish(), errno.EINVAL),
+        (lambda: CMID(towards()).post_send(None), errno.EINVAL),
+        (lambda: CMID(towards()).create_qp(init(UD)), errno.EINVAL),
+        (lambda: CMID(towards()).init_qp_attr(S.IBV_QPS_RTR), errno.EINVAL),
+        (lambda: CMID(towards()).join_multicast(towards()), errno.EOPNOTSUPP),
+        (lambda: CMEvent(CMEventChannel()), errno.EDEADLK),
+    ],
+)
+def test_errors_at_the_call(call, code):
+    with pytest.raises(PyverbsRDMAError) as caught:
+        call()
+    assert caught.value.error_code == code
+
+
+def test_a_port_belongs_to_one(sides):
+    with pytest.raises(PyverbsRDMAError) as caught:
+        CMID(listening())
+    assert caught.value.error_code == errno.EADDRINUSE
+    sides[1].close()
+    CMID(listening()).close()
+
+
+def test_too_much_private_data(sides):
+    active, _ = sides
+    param = ConnParam()
+    param.private_data = bytes(57)
+    with pytest.raises(PyverbsRDMAError, match="57 bytes of private data; a REQ has room for 56"):
+        active.connect(param)
