@@ -40,9 +40,14 @@ class Told:
 
 
 class CMEventChannel(PyverbsObject):
-    """Events of the CMIDs that were made with it, in order."""
+    """Events of the CMIDs that were made with it, in order.
+
+    ``blocking``, Verbena's own, may be set to False: then who takes an event does not wait, but is told EAGAIN if there
+    is none after a short while of the device's time.
+    """
 
     def __init__(self):
+        self.blocking = True
         self._events = EventQueue()
         self._adapters = weakref.WeakSet()  # of its CMIDs
         self._closed = False
@@ -56,6 +61,11 @@ class CMEventChannel(PyverbsObject):
         for adapter in self._adapters:
             adapter.tell_by_files()
         return self._events.fileno()
+
+    @property
+    def pending(self):
+        """Verbena's own: how many events wait."""
+        return len(self._events)
 
     def close(self):
         """Forgets the events that wait; requests among them are refused. Again: nothing."""
@@ -91,7 +101,7 @@ class CMEventChannel(PyverbsObject):
                     other.advance(EVENT_QUANTUM)
             return self._take()
 
-        if not self._events.blocking:
+        if not (self.blocking and self._events.blocking):
             return glance(first, take, failed)
         return wait_for(first, lambda: bool(self._events), take, failed)
 

@@ -1,0 +1,280 @@
+"""``rping``: a client and a server of the connection manager; the server READs what the client shows it, and WRITEs it
+back.
+
+``verbena rping -s`` is a server, ``verbena rping -c -a ADDRESS`` its client; the peer may be rdmacm-utils' program on
+any machine. With ``--peer`` both ends run here, on two devices of one wire.
+"""
+
+import contextlib
+import errno
+import struct
+import sys
+from dataclasses import dataclass, replace
+
+from ..cm.ip_header import address_text
+from ..verbs import cm_enums as ce
+from ..verbs.cmid import CMID, AddrInfo, ConnParam
+from ..verbs.cq import CQ
+from ..verbs.libibverbs_enums import (
+    IBV_SEND_SIGNALED,
+    IBV_WC_RDMA_READ,
+    IBV_WC_RDMA_WRITE,
+    IBV_WC_RECV,
+    ibv_qp_type,
+    ibv_wc_status,
+)
+from ..verbs.pyverbs_error import PyverbsError, PyverbsRDMAError
+from ..verbs.qp import QPCap, QPInitAttr
+from .cm_session import PORT, Disconnected, Manner, settle
+from .command import Parser, command_line, plain, port_number
+from .endpoint import open_device
+from .session import ToolError, run
+
+__all__ = ["Options", "client", "main", "server"]
+
+SQ_DEPTH, RQ_DEPTH = 16, 2
+ADVERTISEMENT = struct.Struct(">QII")
+"""Address, rkey and size of a buffer."""
+SMALLEST, LARGEST = 26, 65535
+"""Bytes of a ping: the text that it begins with has room."""
+LETTERS = bytes(range(65, 123))
+
+
+@dataclass(frozen=True)
+class Options:
+    """``address`` is the server's, None of a server at any address; ``count`` 0 is for ever."""
+
+    address: str | None = None
+    port: int = PORT
+    source: str | None = None
+    count: int = 0
+    size: int = 64
+    verbose: bool = False
+    validate: bool = False
+    patience: float | None = None
+
+    def check(self):
+        """:class:`.ToolError` if there can be no such run."""
+        if not SMALLEST <= self.size <= LARGEST:
+            raise ToolError(f"Invalid size {self.size} (valid range is {SMALLEST} to {LARGEST})")
+        if self.count < 0:
+            raise ToolError(f"Invalid count {self.count}")
+
+
+def ping(number, size):
+    """The text of a ping: its number, and letters, which begin one further each time; a zero at the end."""
+    head = f"rdma-ping-{number}: ".encode()
+    start = number % len(LETTERS)
+    letters = LETTERS[start:] + LETTERS * (size // len(LETTERS) + 1)
+    return (head + letters)[: size - 1] + b"\0"
+
+
+class _End:
+    """What one end has on its connection ``cmid``: QP, CQ, and buffers for advertisements and for ``size`` bytes."""
+
+    def __init__(self, manner, cmid, size):
+        self.manner, self.cmid, self.size = manner, cmid, size
+        self.cq = CQ(cmid.context, SQ_DEPTH * 2)
+        cap = QPCap(SQ_DEPTH, RQ_DEPTH)
+        cmid.create_qp(QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
+        self.received = cmid.reg_msgs(ADVERTISEMENT.size)
+        self.sent = cmid.reg_msgs(ADVERTISEMENT.size)
+        self._post_receive()
+
+    def _post_receive(self):
+        self.cmid.post_recv(self.received)
+
+    def advertise(self, mr):
+        """Sends where a buffer is."""
+        self.sent.write(ADVERTISEMENT.pack(mr.buf, mr.rkey, self.size), ADVERTISEMENT.size)
+        self.go_ahead()
+
+    def go_ahead(self):
+        """Sends whatever stands in the buffer: that it comes is what counts."""
+        self.cmid.post_send(self.sent)
+
+    def wait(self, *opcodes):
+        """A session: until something of these kinds completes; of a receive its advertisement."""
+        while True:
+            wc = yield from self.manner.completion(self.cq)
+            if wc.status:
+                raise ToolError(f"cq completion failed status {wc.status} ({ibv_wc_status(wc.status).name})")
+            if wc.opcode not in opcodes:
+                continue
+            if wc.opcode != IBV_WC_RECV:
+                return None
+            if wc.byte_len != ADVERTISEMENT.size:
+                raise ToolError(f"Received bogus data, size {wc.byte_len}")
+            told = ADVERTISEMENT.unpack(self.received.read(ADVERTISEMENT.size, 0))
+            self._post_receive()
+            return told
+
+    def disconnect(self):
+        """A session: ends the connection, and lets the peer know."""
+        with contextlib.suppress(PyverbsRDMAError):
+            self.cmid.disconnect()
+        yield from settle(self.cmid.context)
+
+    def close(self):
+        self.cmid.close()
+        self.cq.close()
+
+
+def _text(data):
+    return data.partition(b"\0")[0].decode("latin-1")
+
+
+def _warn(line):
+    print(line, file=sys.stderr)
+
+
+def server(options, context=None, *, alone=True, persistent=False, tell=print, warn=_warn):
+    """A server, a session. ``tell`` gets what it prints, and ``warn`` what goes to stderr."""
+    manner = Manner("cma event", context, alone=alone, patience=options.patience)
+    listener = manner.identifier()
+    try:
+        listener.bind_addr(AddrInfo(src=options.address, src_service=str(options.port), flags=ce.RAI_PASSIVE))
+        listener.listen(3)
+        while True:
+            request = yield from manner.expect(ce.RDMA_CM_EVENT_CONNECT_REQUEST)
+            cmid = CMID(request, listen_id=listener)
+            request.ack_cm_event()
+            end = _End(manner, cmid, options.size)
+            try:
+                yield from _serve(end, options, tell, warn)
+            finally:
+                end.close()
+            if not persistent:
+                return
+    finally:
+        listener.close()
+        manner.close()
+
+
+def _serve(end, options, tell, warn):
+    cmid, mr = end.cmid, end.cmid.reg_write(LARGEST)
+    cmid.accept()
+    yield from end.manner.expect(ce.RDMA_CM_EVENT_ESTABLISHED)
+    try:
+        while True:
+            address, key, length = yield from end.wait(IBV_WC_RECV)
+            if length > LARGEST:
+                raise ToolError(f"the client's buffer has {length} bytes, more than {LARGEST}")
+            cmid.post_read(mr, length, address, key, IBV_SEND_SIGNALED)
+            yield from end.wait(IBV_WC_RDMA_READ)
+            text = _text(mr.read(length, 0))
+            if options.verbose:
+                tell(f"server ping data: {text}")
+            end.go_ahead()
+            address, key, _ = yield from end.wait(IBV_WC_RECV)
+            cmid.post_write(mr, min(length, len(text) + 1), address, key, IBV_SEND_SIGNALED)
+            yield from end.wait(IBV_WC_RDMA_WRITE)
+            end.go_ahead()
+    except Disconnected:
+        warn("server DISCONNECT EVENT...")
+    yield from end.disconnect()
+
+
+def client(options, context=None, *, alone=True, tell=print, warn=_warn):
+    """A client, a session; the other arguments are :func:`server`'s."""
+    manner = Manner("cma event", context, alone=alone, patience=options.patience)
+    cmid, end = manner.identifier(), None
+    try:
+        yield from manner.resolve(cmid, AddrInfo(options.source, options.address, dst_service=str(options.port)))
+        end = _End(manner, cmid, options.size)
+        start, sink = cmid.reg_read(options.size), cmid.reg_write(options.size)
+        cmid.connect(ConnParam(resources=1, depth=1, retry=7, rnr_retry=7))
+        yield from manner.expect(ce.RDMA_CM_EVENT_ESTABLISHED)
+        try:
+            number = 0
+            while not options.count or number < options.count:
+                data = ping(number, options.size)
+                start.write(data, options.size)
+                end.advertise(start)
+                yield from end.wait(IBV_WC_RECV)
+                end.advertise(sink)
+                yield from end.wait(IBV_WC_RECV)
+                came = sink.read(options.size, 0)
+                if options.validate and came != data:
+                    raise ToolError("data mismatch!")
+                if options.verbose:
+                    tell(f"ping data: {_text(came)}")
+                number += 1
+            cmid.disconnect()
+            yield from manner.expect(ce.RDMA_CM_EVENT_DISCONNECTED)
+            warn("client DISCONNECT EVENT...")
+        except Disconnected:
+            warn("client DISCONNECT EVENT...")
+            yield from end.disconnect()
+            raise ToolError("the server has ended the connection") from None
+        yield from settle(cmid.context)
+    finally:
+        if end is not None:
+            end.close()
+        cmid.close()
+        manner.close()
+
+
+def _parser():
+    parser = Parser(
+        prog="rping", description="A server reads what its client shows it, and writes it back, over rdma_cm."
+    )
+    parser.add_argument("-s", "--server", action="store_true", help="the server")
+    parser.add_argument("-c", "--client", action="store_true", help="the client")
+    parser.add_argument("-a", "--address", help="the server's IPv4 address or name; of a server: where it listens")
+    parser.add_argument("-p", "--port", type=port_number, default=PORT, help="the server's port (%(default)s)")
+    parser.add_argument("-I", "--source", metavar="ADDRESS", help="the client's own address")
+    parser.add_argument("-C", "--count", type=int, default=0, help="pings; default: until somebody ends it")
+    parser.add_argument("-S", "--size", type=int, default=64, help="bytes of a ping, 26 to 65535 (%(default)s)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print what comes")
+    parser.add_argument("-V", "--validate", action="store_true", help="check what comes back")
+    parser.add_argument("-P", "--persistent", action="store_true", help="serve one client after the other")
+    parser.add_argument("--ib-dev", metavar="DEVICE", help="default: the one with the address, or the first")
+    parser.add_argument("--patience", type=float, help="seconds to wait for the peer; default: for ever")
+    parser.add_argument("--peer", metavar="DEVICE", help="run the server as well, on this device")
+    return parser
+
+
+@command_line
+def main(argv=None):
+    """Command line."""
+    args = _parser().parse_args(argv)
+    options = Options(
+        args.address, args.port, args.source, args.count, args.size, args.verbose, args.validate, args.patience
+    )
+    try:
+        options.check()
+        if args.peer is not None:
+            _run_both(args, options)
+        elif args.server == args.client:
+            raise ToolError("either -s or -c; --help tells more")
+        elif args.server:
+            context = None if args.ib_dev is None else open_device(args.ib_dev)
+            run(server(options, context, persistent=args.persistent))
+        elif options.address is None:
+            raise ToolError("-c wants -a, the server's address")
+        else:
+            run(client(options, None if args.ib_dev is None else open_device(args.ib_dev)))
+    except BrokenPipeError:  # of what is printed
+        raise
+    except PyverbsRDMAError as error:
+        print("nobody can come: no switch runs" if error.error_code == errno.EDEADLK else plain(error), file=sys.stderr)
+        return 1
+    except (ToolError, PyverbsError, OSError) as error:
+        print(plain(error), file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run_both(args, options):
+    with open_device(args.ib_dev) as near, open_device(args.peer) as far:
+        options = replace(options, address=address_text(far._adapter.port.ip))
+
+        def tell(line):
+            print(f"server: {line}")
+
+        run(server(options, far, alone=False, tell=tell), client(options, near, alone=False))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
