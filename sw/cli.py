@@ -24,11 +24,13 @@ COMMANDS = {
     "ibv_uc_pingpong": ("verbena.sw.tools.pingpong:uc", "the same as uc-pingpong"),
     "perftest": (_PERFTEST, "measure bandwidth or latency, as perftest does"),
     "rc-pingpong": ("verbena.sw.tools.pingpong:main", "two ends send a message to and fro, as ibv_rc_pingpong does"),
+    "rping": ("verbena.sw.tools.rping:main", "a client's memory is read and written, over rdma_cm"),
     "run": ("verbena.sw.run:main", "run a program that imports pyverbs, with Verbena's devices"),
     "sim": ("verbena.sim.switch_cli:main", "a switch for programs that each have a simulated adapter"),
     "stat": ("verbena.sw.tools.stat:main", "counters of a device, live in the terminal or as JSON"),
     "sweep": ("verbena.sim.sweep.__main__:main", "a program over parameters and seeds, on cores or a Dask cluster"),
     "uc-pingpong": ("verbena.sw.tools.pingpong:uc", "the same over an unreliable connection, as ibv_uc_pingpong does"),
+    "udaddy": ("verbena.sw.tools.udaddy:main", "datagrams to a service that is found by rdma_cm, and their answers"),
     "ud-pingpong": ("verbena.sw.tools.pingpong:ud", "the same by datagrams, as ibv_ud_pingpong does"),
     "trace": ("verbena.sim.trace.__main__:main", "a run or a capture as one HTML page: timeline and sequence chart"),
 }

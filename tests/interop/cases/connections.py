@@ -3,8 +3,13 @@
 import time
 from functools import partial
 
+import pytest
+from frames import ADAPTER as ADAPTER_SIDE
+from frames import GUEST
 from verbena.sw.tools import rping, udaddy
-from verbena.sw.tools.session import run
+from verbena.sw.tools.session import ToolError, run
+from verbena.sw.verbs.cm_enums import RAI_PASSIVE
+from verbena.sw.verbs.cmid import CMID, AddrInfo
 
 from .case import Case
 
@@ -13,7 +18,12 @@ __all__ = ["groups"]
 ROLES = ("server", "client")
 ADAPTER = "10.0.0.1"
 LISTENS = "rdma resource show cm_id | grep -q 'state LISTEN'"
+TWICE = [(name, "duplicate", number) for name in (ADAPTER_SIDE, GUEST) for number in range(60)]
 PATIENCE = 60
+CLOSED = "rdma_get_cm_event: Bad file descriptor"
+"""What rping's thread for events says, and ends the program with, if the channel is closed at the end before it looks
+(rdma-core 44).
+"""
 SHORT = 100
 """Bytes of a line."""
 
@@ -46,14 +56,16 @@ def converse(bench, role, command, session):
             tell(output)
             if status is None:
                 guest.call("kill", {"number": job})
-    assert status == 0, f"{command}: status {status}: {' / '.join(output.strip().splitlines()[-3:])}"
+    last = output.strip().splitlines()[-3:]
+    assert status == 0 or last[-1] == CLOSED, f"{command}: status {status}: {' / '.join(last)}"
     return output
 
 
-def pings(count, size, role, bench):
+def pings(count, size, role, aimed, bench):
     """rping: the client checks what comes back. What both print is checked, too, of lines so short that those of stdout
-    and stderr do not mix.
+    and stderr do not mix. ``aimed`` is what happens to frames (:meth:`.cable.Line.harm`).
     """
+    bench.cable.harm(aimed=aimed)
     address = bench.station.guest if role == "client" else ADAPTER
     verbose = size <= SHORT
     options = rping.Options(address, count=count, size=size, verbose=verbose, validate=True, patience=PATIENCE)
@@ -75,6 +87,29 @@ def pings(count, size, role, bench):
         assert [line for line in output.splitlines() if line.startswith(theirs)] == [theirs + text for text in texts]
 
 
+def ended(bench, job):
+    """Whether a job in the guest has ended; meanwhile the connection manager works."""
+    bench.context.advance(512)
+    return bench.guest.call("job", {"number": job})[0] is not None
+
+
+def refused(role, bench):
+    """Nobody listens."""
+    text = "RDMA_CM_EVENT_REJECTED, error 8"
+    bench.until(lambda: bench.guest.call("run", {"command": LISTENS})[0] != 0)
+    if role == "client":
+        options = rping.Options(bench.station.guest, patience=PATIENCE)
+        with pytest.raises(ToolError, match=text):
+            run(rping.client(options, bench.context, alone=False))
+        return
+    with CMID(AddrInfo(src=ADAPTER, flags=RAI_PASSIVE), context=bench.context):  # that there is a QP1
+        job = bench.guest.call("start", {"command": f"rping -c -a {ADAPTER} -C 1"})
+        bench.until(lambda: ended(bench, job))
+    status, output = bench.guest.call("job", {"number": job})
+    assert status != 0
+    assert text in output
+
+
 def datagrams(count, size, connections, role, bench):
     """udaddy."""
     address = bench.station.guest if role == "client" else ADAPTER
@@ -87,10 +122,20 @@ def datagrams(count, size, connections, role, bench):
 
 def groups(seed):
     cases = [
-        Case(f"rping -C {count} -S {size}", role, partial(pings, count, size, role), 4096, tool=True)
+        Case(f"rping -C {count} -S {size}", role, partial(pings, count, size, role, ()), 4096, tool=True)
         for count, size in ((3, 64), (10, 5000))
         for role in ROLES
     ]
+    cases += [
+        Case(f"rping -C 3 -S 64: {what}", role, partial(pings, 3, 64, role, aimed), 4096, faults, tool=True)
+        for role, what, faults, aimed in (
+            ("server", "the REQ", "lose", [(GUEST, "lose", 0)]),
+            ("client", "the REP", "lose", [(GUEST, "lose", 0)]),
+            ("server", "the RTU", "lose", [(GUEST, "lose", 1)]),
+            *((role, "each frame", "duplicate", TWICE) for role in ROLES),
+        )
+    ]
+    cases += [Case("rping: nobody listens", role, partial(refused, role), 4096, tool=True) for role in ROLES]
     cases += [
         Case(
             f"udaddy -c {many} -C {count} -S {size}", role, partial(datagrams, count, size, many, role), 4096, tool=True

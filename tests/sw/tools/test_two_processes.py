@@ -104,6 +104,25 @@ def test_rc_pingpong(network, programs):
         assert any(re.fullmatch(r"20 iters in \d+\.\d+ seconds = \d+\.\d+ usec/iter", line) for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("name", "server", "client", "last"),
+    [
+        ("rping", "-s -v", "-c -a 10.0.0.1 -C 3 -V -v", "ping data: rdma-ping-2: CDEF"),
+        ("udaddy", "-C 4", "-C 4 -s 10.0.0.1", "return status 0"),
+    ],
+)
+def test_over_the_connection_manager(network, programs, name, server, client, last):
+    network()
+    serving = tool(programs, name, *server.split())
+    serving.stderr.readline()  # of the seed: it has its adapter
+    status, out, errors = ended(tool(programs, name, *client.split()))
+    assert status == 0, errors
+    assert out.splitlines()[-1].startswith(last)
+    status, theirs, errors = ended(serving)
+    assert status == 0, errors
+    assert last in theirs.splitlines()[-1]
+
+
 def test_a_busy_port(network, programs):
     network()
     with socket.socket() as sock:
