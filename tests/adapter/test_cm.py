@@ -1,17 +1,23 @@
 """The connection manager on whole adapters: connections, refusals, losses, and what programs see of them."""
 
 import errno
+import gc
+import os
+import select
 import threading
+import weakref
 
 import pytest
 from verbena.sim.devices import world
+from verbena.sim.world import World
 from verbena.sw.cm.messages import unpack
+from verbena.sw.verbs import base
 from verbena.sw.verbs import cm_enums as ce
 from verbena.sw.verbs.addr import AH
 from verbena.sw.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam, UDParam
 from verbena.sw.verbs.cq import CQ
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_state, ibv_qp_type
-from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
 PORT = "7471"
@@ -380,6 +386,126 @@ def test_closed_without_a_word(sides):
     child.close()
     expect(active.event_channel, ce.RDMA_CM_EVENT_DISCONNECTED)
     active.disconnect()
+
+
+def test_one_that_is_forgotten_is_closed(sides):
+    active, listener = sides
+    child = connected(active, listener)
+    gone = weakref.ref(child)
+    del child
+    gc.collect()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_DISCONNECTED)
+    assert gone() is None
+    active.disconnect()
+
+
+def test_it_goes_with_its_world():
+    """And with what its program has not closed."""
+    small = World(adapters=2, seed=5)
+    ends = [small.context(name) for name in ("sim0", "sim1")]
+    channel = CMEventChannel()
+    with CMID(channel, context=ends[1]) as listener, CMID(channel, context=ends[0]) as active:
+        listener.bind_addr(listening())
+        listener.listen()
+        active.resolve_addr(towards())
+        expect(channel, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+        small.close()
+        with pytest.raises(PyverbsRDMAError, match="CMID is closed") as caught:
+            active.connect()
+        assert caught.value.error_code == errno.EINVAL
+    left = weakref.ref(small)
+    del small, ends, listener, active, caught
+    gc.collect()
+    base.bury()
+    gc.collect()
+    assert left() is None
+
+
+def test_more_requests_than_a_listener_wants(sides):
+    """The others are refused."""
+    active, listener = sides
+    listener.close()
+    with CMID(listener.event_channel) as small:
+        small.bind_addr(listening())
+        small.listen(1)
+        others = [CMID(active.event_channel) for _ in range(2)]
+        for cmid in (active, *others):
+            if cmid is not active:
+                cmid.resolve_addr(towards())
+                expect(active.event_channel, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+            cmid.create_qp(init())
+            cmid.connect()
+        for _ in others:
+            expect(active.event_channel, ce.RDMA_CM_EVENT_REJECTED, 28)
+        child, _ = requested(small)
+        child.create_qp(init())
+        child.accept()
+        expect(active.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+        for cmid in (child, *others):
+            cmid.close()
+
+
+def test_an_ack_timeout_of_ones_own(sides):
+    active, listener = sides
+    active.set_option(ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_ACK_TIMEOUT, 13, 1)
+    child = connected(active, listener)
+    assert active.query_qp(0)[0].timeout == child.query_qp(0)[0].timeout == 13
+    child.close()
+    with pytest.raises(PyverbsUserError, match="only RDMA_OPTION_ID_ACK_TIMEOUT"):
+        active.set_option(0, 1, 1, 1)
+    with pytest.raises(PyverbsRDMAError) as caught:
+        active.set_option(ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_ACK_TIMEOUT, 32, 1)
+    assert caught.value.error_code == errno.EINVAL
+
+
+def test_a_file_tells_of_events(sides):
+    """For select; and who does not want to wait need not."""
+    active, listener = sides
+    active.create_qp(init())
+    os.set_blocking(listener.event_channel.fd, False)
+    with pytest.raises(PyverbsRDMAError) as caught:
+        CMEvent(listener.event_channel)
+    assert caught.value.error_code == errno.EAGAIN
+    active.connect()
+    while not select.select([listener.event_channel.fd], [], [], 0)[0]:
+        active.context.advance()
+    child, _ = requested(listener)
+    assert listener.event_channel.pending == 0
+    child.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: CMID(5), "Cannot create CM ID from <class 'int'>"),
+        (lambda: CMID(), "Cannot create CM ID from <class 'NoneType'>"),
+    ],
+)
+def test_of_something_else(make, text):
+    with pytest.raises(PyverbsUserError) as caught:
+        make()
+    assert str(caught.value) == text
+
+
+def test_events_that_are_no_requests(sides):
+    active, listener = sides
+    active.create_qp(init())
+    active.connect()
+    event = CMEvent(listener.event_channel)
+    with pytest.raises(PyverbsUserError, match="listen ID not provided"):
+        CMID(event)
+    with pytest.raises(PyverbsUserError, match="is no request to that CM ID"):
+        CMID(event, listen_id=active)
+    child = CMID(event, listen_id=listener)
+    with pytest.raises(PyverbsUserError, match="is no request to that CM ID"):
+        CMID(event, listen_id=listener)
+    with pytest.raises(PyverbsUserError, match="tells nothing of a peer's UD QP"):
+        UDParam(event)
+    event.ack_cm_event()
+    with pytest.raises(PyverbsUserError, match="a closed event is no request"):
+        CMID(event, listen_id=listener)
+    child.close()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_REJECTED, 28)
 
 
 @pytest.mark.parametrize(

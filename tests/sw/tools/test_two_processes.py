@@ -114,8 +114,12 @@ def test_rc_pingpong(network, programs):
 def test_over_the_connection_manager(network, programs, name, server, client, last):
     network()
     serving = tool(programs, name, *server.split())
-    serving.stderr.readline()  # of the seed: it has its adapter
-    status, out, errors = ended(tool(programs, name, *client.split()))
+    serving.stderr.readline()  # of the seed: soon it listens
+    for _ in range(5):
+        # What comes before is lost, and repeated after six seconds of the simulation.
+        status, out, errors = ended(tool(programs, name, *client.split(), "--patience", "15"))
+        if "in vain" not in errors:
+            break
     assert status == 0, errors
     assert out.splitlines()[-1].startswith(last)
     status, theirs, errors = ended(serving)

@@ -1,0 +1,247 @@
+"""Identifiers: ports, listeners, and what both sides agree on, without an adapter."""
+
+import errno
+
+import pytest
+from sides import FAR, NEAR, Side, Wire
+from verbena.sw.cm.connection import WrongState
+from verbena.sw.cm.identifier import EPHEMERAL, MAX_BACKLOG, Identifier
+from verbena.sw.cm.ip_header import PORT_SPACE_TCP, PORT_SPACE_UDP
+from verbena.sw.cm.messages import SidrReq
+from verbena.sw.cm.parameters import Parameters
+from verbena.sw.errors import AdapterError
+
+MTU = 3
+PORT = 7471
+
+
+@pytest.fixture
+def wire():
+    return Wire()
+
+
+@pytest.fixture
+def sides(wire):
+    return Side(wire, "near", NEAR), Side(wire, "far", FAR)
+
+
+class Owner:
+    """Keeps the notes of identifiers."""
+
+    def __init__(self, port_space=PORT_SPACE_TCP):
+        self.notes = []
+        self.identifier = Identifier(port_space, self.notes.append)
+
+    def take(self):
+        return self.notes.pop(0)
+
+
+def active(side, port_space=PORT_SPACE_TCP, port=PORT):
+    owner = Owner(port_space)
+    owner.identifier.bind(side.manager)
+    owner.identifier.peer_ip, owner.identifier.peer_port = FAR, port
+    return owner
+
+
+def listening(side, port_space=PORT_SPACE_TCP, **more):
+    owner = Owner(port_space)
+    owner.identifier.bind(side.manager, PORT)
+    owner.identifier.listen(**more)
+    return owner
+
+
+def refused(code, call, *arguments):
+    with pytest.raises(AdapterError) as caught:
+        call(*arguments)
+    assert caught.value.errno == code
+    return caught.value.strerror
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "agreed"),
+    [
+        # (READs that it serves, READs that it issues) of the active and of the passive side; what both then have.
+        ((1, 1), (1, 1), ((1, 1), (1, 1))),
+        ((4, 2), (16, 16), ((4, 2), (2, 4))),
+        ((16, 16), (3, 5), ((5, 3), (3, 5))),
+        ((0, 7), (7, 7), ((0, 7), (7, 0))),
+        ((255, 255), (255, 255), ((16, 16), (16, 16))),
+        ((2, 2), None, ((2, 2), (2, 2))),
+    ],
+)
+def test_each_side_issues_what_the_other_serves(wire, sides, near, far, agreed):
+    listener, asks = listening(sides[1]), active(sides[0])
+    asks.identifier.connect(Parameters(*near, qp_num=5), MTU)
+    wire.run()
+    passive = listener.take().identifier
+    passive.accept(None if far is None else Parameters(*far, qp_num=6))
+    wire.run()
+    ends = asks.identifier.path(), passive.path()
+    assert tuple((end.responder_resources, end.initiator_depth) for end in ends) == agreed
+
+
+def test_what_a_queue_pair_is_told(wire, sides):
+    listener, asks = listening(sides[1]), active(sides[0])
+    asks.identifier.connect(Parameters(1, 1, 0, 6, 3, qp_num=0x111, private_data=b"hi"), MTU)
+    assert not asks.identifier.answered
+    with pytest.raises(WrongState, match="the peer has not answered"):
+        asks.identifier.path()
+    wire.run()
+    note = listener.take()
+    assert (note.private_data[:2], note.listener) == (b"hi", listener.identifier)
+    assert len(note.private_data) == 56
+    assert (note.parameters.retry_count, note.parameters.rnr_retry_count, note.parameters.qp_num) == (6, 3, 0x111)
+    note.identifier.accept(Parameters(rnr_retry_count=2, qp_num=0x222))
+    wire.run()
+    near, far = asks.identifier.path(), note.identifier.path()
+    assert (near.ip, near.dest_qpn, far.ip, far.dest_qpn) == (FAR, 0x222, NEAR, 0x111)
+    assert (near.rq_psn, near.sq_psn) == (far.sq_psn, far.rq_psn)
+    assert near.rq_psn != near.sq_psn
+    # The REQ's for both; RNR retries are the peer's wish.
+    for name in ("mtu", "flow_label", "traffic_class", "ack_timeout", "retry_count"):
+        assert getattr(near, name) == getattr(far, name)
+    assert (near.mtu, near.retry_count, near.rnr_retry, far.rnr_retry) == (MTU, 6, 2, 3)
+    asks.identifier.establish()
+    wire.run()
+    assert [note.happening.kind.name for note in (*asks.notes, *listener.notes)] == ["RESPONSE", "ESTABLISHED"]
+    assert str(asks.identifier) == f"RC port {asks.identifier.port} to 10.0.0.2:{PORT}"
+
+
+def test_ports(sides):
+    near, _ = sides
+    one, two, datagrams = Owner(), Owner(), Owner(PORT_SPACE_UDP)
+    one.identifier.bind(near.manager)
+    assert one.identifier.port in EPHEMERAL
+    assert refused(errno.EADDRINUSE, two.identifier.bind, near.manager, one.identifier.port)
+    datagrams.identifier.bind(near.manager, one.identifier.port)  # another port space
+    assert "bound to port" in refused(errno.EINVAL, one.identifier.bind, near.manager)
+    port = one.identifier.port
+    one.identifier.close()
+    two.identifier.bind(near.manager, port)
+    near.manager.bound.update((PORT_SPACE_TCP, each) for each in EPHEMERAL)
+    assert refused(errno.EADDRNOTAVAIL, Owner().identifier.bind, near.manager) == "all ports are in use"
+    assert "port space 319" in refused(errno.EOPNOTSUPP, Identifier, 0x013F, print)
+
+
+def test_calls_at_the_wrong_time(wire, sides):
+    near, _ = sides
+    fresh = Owner().identifier
+    assert "no address" in refused(errno.EINVAL, fresh.listen)
+    fresh.bind(near.manager)
+    assert "is not resolved" in refused(errno.EINVAL, fresh.connect, Parameters(), MTU)
+    for call in (fresh.disconnect, fresh.reject, fresh.establish, fresh.path):
+        assert "there is no connection" in refused(errno.EINVAL, call)
+    assert "nobody has asked" in refused(errno.EINVAL, fresh.accept)
+    fresh.listen()
+    assert "already" in refused(errno.EINVAL, fresh.listen)
+    assert "nobody has asked" in refused(errno.EINVAL, active(near, PORT_SPACE_UDP).identifier.reject)
+
+
+@pytest.mark.parametrize("backlog", [1, 2])
+def test_a_listener_takes_as_many_as_it_wants(wire, sides, backlog):
+    listener = listening(sides[1], backlog=backlog)
+    owners = [active(sides[0]) for _ in range(3)]
+    for number, owner in enumerate(owners):
+        owner.identifier.connect(Parameters(qp_num=number + 2), MTU)
+        wire.run()
+    assert len(listener.notes) == backlog
+    assert [len(owner.notes) for owner in owners] == [0] * backlog + [1] * (3 - backlog)
+    listener.take().identifier.accept(Parameters(qp_num=9))
+    late = active(sides[0])
+    late.identifier.connect(Parameters(qp_num=7), MTU)
+    wire.run()
+    assert late.notes == []
+    assert listening(sides[0], backlog=0).identifier._backlog == MAX_BACKLOG
+
+
+def test_a_listener_that_closes_refuses_who_waits(wire, sides):
+    listener, asks = listening(sides[1]), active(sides[0])
+    asks.identifier.connect(Parameters(qp_num=5), MTU)
+    wire.run()
+    listener.identifier.close()
+    listener.identifier.close()
+    wire.run()
+    (note,) = asks.notes
+    assert (note.happening.kind.name, note.happening.status) == ("REJECTED", 28)
+    assert not sides[1].manager.listeners
+
+
+def test_only_where_it_listens(wire, sides):
+    listener = Owner()
+    listener.identifier.bind(sides[1].manager, PORT, 0x0A000009)
+    listener.identifier.listen()
+    asks = active(sides[0])
+    asks.identifier.connect(Parameters(qp_num=5), MTU)
+    wire.run()
+    assert asks.take().happening.status == 28
+    assert listener.notes == []
+
+
+def test_a_service_of_datagrams(wire, sides):
+    listener, asks = listening(sides[1], PORT_SPACE_UDP), active(sides[0], PORT_SPACE_UDP)
+    asks.identifier.connect(Parameters(private_data=b"where"), MTU)
+    wire.run()
+    note = listener.take()
+    assert (note.private_data[:5], len(note.private_data), note.parameters) == (b"where", 180, None)
+    note.identifier.accept(Parameters(qp_num=0x333, private_data=b"here"))
+    wire.run()
+    told = asks.take()
+    assert (told.happening.message.qpn, told.happening.message.qkey) == (0x333, 0x01234567)
+    assert told.private_data[:4] == b"here"
+    assert "answered already" in refused(errno.EINVAL, note.identifier.accept)
+
+
+def test_no_datagrams_at_a_port_of_connections(wire, sides):
+    """A REQ for a listener of UD, and a SIDR_REQ for one of RC: the service is another one, or it is refused."""
+    listener = listening(sides[1])
+    asks = active(sides[0], PORT_SPACE_UDP)
+    asks.identifier.connect(Parameters(), MTU)
+    wire.run()
+    assert asks.take().happening.status == 1
+    key = next(iter(sides[1].manager.listeners))
+    request = SidrReq(request_id=5, service_id=key, private_data=wire.sent[0][1].private_data)
+    sides[0].manager.send(request.pack(1), FAR)
+    wire.run()
+    assert wire.sent[-1][1].status == 2
+    assert listener.notes == []
+
+
+@pytest.mark.parametrize(
+    ("port_space", "most"),
+    [
+        (PORT_SPACE_TCP, {"connect": 56, "accept": 196, "reject": 148}),
+        (PORT_SPACE_UDP, {"connect": 180, "accept": 136, "reject": 136}),
+    ],
+)
+def test_room_for_private_data(wire, sides, port_space, most):
+    asks, listener = active(sides[0], port_space), listening(sides[1], port_space)
+
+    def connect(data):
+        asks.identifier.connect(Parameters(qp_num=5, private_data=data), MTU)
+
+    assert "bytes of private data" in refused(errno.EINVAL, connect, bytes(most["connect"] + 1))
+    connect(b"a" * most["connect"])
+    wire.run()
+    note = listener.take()
+    assert note.private_data == b"a" * most["connect"]
+
+    def accept(data):
+        note.identifier.accept(Parameters(qp_num=6, private_data=data))
+
+    assert "bytes of private data" in refused(errno.EINVAL, note.identifier.reject, bytes(most["reject"] + 1))
+    assert "bytes of private data" in refused(errno.EINVAL, accept, bytes(most["accept"] + 1))
+    accept(b"b" * most["accept"])
+    wire.run()
+    assert asks.take().private_data == b"b" * most["accept"]
+
+
+def test_closed_while_it_asks(wire, sides):
+    """What comes later is told to nobody."""
+    listener, asks = listening(sides[1]), active(sides[0])
+    asks.identifier.connect(Parameters(qp_num=5), MTU)
+    wire.run()
+    asks.identifier.close()
+    wire.run()
+    assert [note.happening.kind.name for note in listener.notes] == ["REQUEST", "REJECTED"]
+    assert asks.notes == []
+    assert not sides[0].manager.bound
