@@ -33,7 +33,7 @@ def test_mads_pass_both_ways(sides):
     near, far = sides
     here, there = MadPort(near), MadPort(far)
     assert here.qp.qp_num == there.qp.qp_num == 1
-    rng = make_rng("MADs")
+    rng = make_rng()
     for _ in range(40):  # more than there are places to send from
         mads = [rng.randbytes(MAD_BYTES) for _ in range(2)]
         assert here.send(mads[0], address(far))
