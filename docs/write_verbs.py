@@ -111,6 +111,7 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
   somewhere.
 * Addresses may be given as buffers (`bytearray`, numpy arrays, ctypes, `mmap`) as well as by number.
 * `WC.vendor_err` is a `verbena.hdl.abi.cqe.Syndrome`.
+* A `CMID` has a context and a PD (`.context`, `.pd`); `Context`, `PD` and `MR` are not made of one.
 * `ParentDomain` takes allocators and does not call them. `Context.cmd_fd` can be duplicated, but not be opened as a
   device.
 * `query_rt_values_ex` reads nanoseconds of the device's time, so `hca_core_clock` is 1,000,000 kHz.

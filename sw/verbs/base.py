@@ -100,6 +100,14 @@ class PyverbsCM(PyverbsObject, ABC):
         if not self._parents:
             _roots.add(self)
 
+    def _belong(self, *parents):
+        """What has had no parents until now has these, whether it is opened already or not."""
+        self._parents = parents
+        if not self._closed:
+            _roots.discard(self)
+            for parent in parents:
+                parent._adopt(self)
+
     def __enter__(self):
         return self
 

@@ -82,7 +82,7 @@ class CMEventChannel(PyverbsObject):
     def _serve(self, adapter):
         """A CMID of this channel is on that adapter now."""
         self._adapters.add(adapter)
-        if self._events._fd is not None:
+        if self._events.has_file:
             adapter.tell_by_files()
 
     def _get(self, failed):

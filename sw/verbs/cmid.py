@@ -13,7 +13,7 @@ from verbena.sw.cm.connection import WrongState
 from verbena.sw.cm.identifier import Identifier
 from verbena.sw.cm.parameters import Parameters
 
-from .base import PyverbsCM, _roots, attempt, bury, refuse
+from .base import PyverbsCM, attempt, bury, refuse
 from .cm_device import manager_at
 from .cm_enums import RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, rdma_cm_event_type, rdma_port_space
 from .cm_event import CMEvent, CMEventChannel, Told
@@ -168,10 +168,7 @@ class CMID(Work, PyverbsCM):
         """It lives as long as its device's context."""
         context = self._identifier.manager.context
         self._events._serve(context._adapter)
-        self._parents = (context,)
-        if not self._closed:
-            context._adopt(self)
-            _roots.discard(self)
+        self._belong(context)
 
     def resolve_addr(self, rai, timeout_ms=2000):
         """Finds the peer, by ARP if need be, which takes up to three seconds. Synchronous: EHOSTUNREACH if nobody has

@@ -63,6 +63,11 @@ class EventQueue:
             return self._fd
 
     @property
+    def has_file(self):
+        """Whether it has been asked for a file."""
+        return self._fd is not None
+
+    @property
     def blocking(self):
         """Whether the file is as it was made. A program says that it does not want to wait by
         ``os.set_blocking(fd, False)``.

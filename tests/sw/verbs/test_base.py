@@ -179,6 +179,14 @@ def test_an_object_that_was_never_opened_has_nothing_to_close(log):
     assert log == []
 
 
+def test_parents_may_come_later(log):
+    parent, late = Thing(log, "parent"), Thing(log, "late")
+    late._belong(parent)
+    assert late not in base._roots
+    parent.close()
+    assert log == ["late", "parent"]
+
+
 def test_at_exit_everything_is_closed(log, monkeypatch):
     monkeypatch.setattr(base, "_roots", type(base._roots)())
     root = Thing(log, "root")

@@ -88,3 +88,12 @@ def test_close(queue):
     assert len(queue) == 0
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(fd)
+
+
+def test_it_tells_whether_there_is_a_file():
+    queue = EventQueue()
+    assert not queue.has_file
+    queue.fileno()
+    assert queue.has_file
+    queue.close()
+    assert not queue.has_file
