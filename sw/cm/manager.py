@@ -1,5 +1,6 @@
 """The connection manager of an adapter: what comes to its QP1 goes to whom it concerns, and time to all."""
 
+import os
 import random
 import threading
 
@@ -19,6 +20,15 @@ RC = 0
 """Transport of a REQ that asks for a reliable connection."""
 GID_BYTES = 16
 _lock = threading.Lock()
+
+
+def _free_lock():
+    """In a child process: who had the lock there is a thread of its parent."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_free_lock)
 
 
 def manager_of(adapter, make_context):

@@ -181,6 +181,59 @@ def test_events(sides):
     child.close()
 
 
+def test_an_adapter_with_itself():
+    channel = CMEventChannel()
+    with CMID(channel) as listener, CMID(channel) as active:
+        listener.bind_addr(AddrInfo(src=NEAR, src_service=PORT, flags=ce.RAI_PASSIVE))
+        listener.listen()
+        active.resolve_addr(AddrInfo(src=NEAR, dst=NEAR, dst_service=PORT))
+        expect(channel, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+        assert active.context is listener.context
+        active.create_qp(init())
+        active.connect()
+        child, _ = requested(listener)
+        child.create_qp(init())
+        mr = child.reg_write(16)
+        child.post_recv(mr)
+        child.accept()
+        expect(channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+        expect(channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+        out = active.reg_msgs(16)
+        out.write("to the same card", 16)
+        active.post_send(out)
+        assert child.get_recv_comp().byte_len == 16
+        assert mr.read(16, 0) == b"to the same card"
+        child.disconnect()
+        expect(channel, ce.RDMA_CM_EVENT_DISCONNECTED)
+        active.disconnect()
+        expect(channel, ce.RDMA_CM_EVENT_DISCONNECTED)
+        child.close()
+
+
+def test_two_connections_at_once(sides):
+    """Each has its own events; to the same listener."""
+    active, listener = sides
+    with CMID(active.event_channel) as other:
+        other.resolve_addr(towards())
+        expect(active.event_channel, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+        children = []
+        for cmid in (active, other):
+            cmid.create_qp(init())
+            cmid.connect()
+        for _ in range(2):
+            child, _ = requested(listener)
+            child.create_qp(init())
+            child.accept()
+            children.append(child)
+        events = [CMEvent(active.event_channel) for _ in range(2)]
+        assert {event.id for event in events} == {active, other}
+        assert {event.event_type for event in events} == {ce.RDMA_CM_EVENT_ESTABLISHED}
+        numbers = {cmid.qpn: cmid.query_qp(0)[0].dest_qp_num for cmid in (active, other)}
+        assert {child.query_qp(0)[0].dest_qp_num: child.qpn for child in children} == numbers
+        for child in children:
+            child.close()
+
+
 def test_a_qp_of_ones_own(sides):
     active, listener = sides
 
