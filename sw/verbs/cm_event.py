@@ -118,6 +118,10 @@ class CMEventChannel(PyverbsObject):
         else:
             self._events.put(told, told.owner())
 
+    def _forget(self, cmid):
+        """A CMID that goes takes the events with it that wait."""
+        self._events.drop(cmid)
+
     def _tell(self, note):
         """Something has happened to an identifier."""
         happening = note.happening

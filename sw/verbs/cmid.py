@@ -13,7 +13,7 @@ from verbena.sw.cm.connection import WrongState
 from verbena.sw.cm.identifier import Identifier
 from verbena.sw.cm.parameters import Parameters
 
-from .base import PyverbsCM, attempt, bury, refuse
+from .base import PyverbsCM, attempt, refuse
 from .cm_device import manager_at
 from .cm_enums import RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, rdma_cm_event_type, rdma_port_space
 from .cm_event import CMEvent, CMEventChannel, Told
@@ -354,12 +354,12 @@ class CMID(Work, PyverbsCM):
         """How enhanced a connection the peer wants."""
 
     def _destroy(self):
-        bury()
         for mine in (self._qp, *self._owned, *self._mrs):
             if mine is not None:
                 mine._end()
         with attempt("Failed to close CMID"):
             self._identifier.close()
+        self._events._forget(self)
         if self._sync:
             self._events.close()
 

@@ -452,6 +452,17 @@ def test_one_that_is_forgotten_is_closed(sides):
     active.disconnect()
 
 
+def test_one_that_is_closed_has_no_events(sides):
+    active, listener = sides
+    child = connected(active, listener)
+    active.disconnect()
+    while not listener.event_channel.pending:
+        active.context.advance()
+    child.close()
+    assert listener.event_channel.pending == 0
+    expect(active.event_channel, ce.RDMA_CM_EVENT_DISCONNECTED)
+
+
 def test_it_goes_with_its_world():
     """And with what its program has not closed."""
     small = World(adapters=2, seed=5)

@@ -132,6 +132,8 @@ def groups(seed):
             ("server", "the REQ", "lose", [(GUEST, "lose", 0)]),
             ("client", "the REP", "lose", [(GUEST, "lose", 0)]),
             ("server", "the RTU", "lose", [(GUEST, "lose", 1)]),
+            ("client", "our REQ", "lose", [(ADAPTER_SIDE, "lose", 0)]),
+            ("server", "our REP", "lose", [(ADAPTER_SIDE, "lose", 0)]),
             *((role, "each frame", "duplicate", TWICE) for role in ROLES),
         )
     ]
