@@ -75,6 +75,9 @@ RECEIVE_BLOCKS = 64
 
 SLOTS, SLOTS_MAX = 64, 1024
 
+SRQS_MAX = 256
+"""Shared receive queues, at most: their numbers have 8 bits."""
+
 
 def _least_power(value):
     return 1 << max(0, value - 1).bit_length()
@@ -142,6 +145,8 @@ class Config:
         peers' memory, do not depend on it.
     uc, ud : bool
         There are QPs of type UC, of type UD, beside RC.
+    srqs : int
+        Shared receive queues, a power of two, 2 to 256, not more than ``slots``; 0: none.
     swap_every : int
         For tests: so many cycles after the last one another queue pair leaves its slot, whatever it is doing, and comes
         back when it is needed; 0: never. Only with ``requests``.
@@ -214,6 +219,7 @@ class Config:
     atomics: bool = True
     uc: bool = True
     ud: bool = True
+    srqs: int = 0
     udp_port: int | None = None
     swap_every: int = 0
 
@@ -323,6 +329,8 @@ class Config:
         for name in ("read_targets", "responses"):
             self._derive(name, max(256, 4 * self.slots))
             _power_of_two(name, getattr(self, name), 4 * self.slots, 4096)
+        if self.srqs != 0:
+            _power_of_two("srqs", self.srqs, 2, min(SRQS_MAX, self.slots))
         _power_of_two("window", self.window, 2, 1024)
         _power_of_two("mpt_sets", self.mpt_sets, 4, 512)
         _power_of_two("mtt_sets", self.mtt_sets, 4, 512)

@@ -28,7 +28,7 @@ from .memory.access import AccessUnit
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
 from .queue.fetch_link import link_fetcher
-from .queue.ring import BATCH
+from .queue.ring import BATCH, RingIndex
 from .queue.wqe_fetcher import RingPrefetcher
 from .stream.arbiter import PacketArbiter, StreamArbiter
 from .stream.connections import connect_signals, connect_via, link
@@ -174,10 +174,11 @@ class Rnic(wiring.Component):
                 requests=c.requests,
                 atomics=c.atomics,
                 transports=c.transports,
+                srqs=c.srqs,
                 address_width=c.address_width,
                 table=c.swaps,
             ),
-            "commands": Commands(qps, table=c.qps if c.swaps else None),
+            "commands": Commands(qps, table=c.qps if c.swaps else None, srqs=c.srqs),
             "counters": Counters(),
             "activity": Activity(VISIT * qps),
             "port_state": PortState(),
@@ -187,7 +188,9 @@ class Rnic(wiring.Component):
             "transmit_gate": TransmitGate(width),
             "receive_gate": ReceiveGate(width),
             "send": send,
-            "rq_fetch": RingPrefetcher.receive(width, qps, c.receive_blocks, c.receive_quota, swaps=c.swaps),
+            "rq_fetch": RingPrefetcher.receive(
+                width, qps, c.receive_blocks, c.receive_quota, swaps=c.swaps, shared=c.srqs
+            ),
             "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics_in_flight, swaps=c.swaps),
             "transmitter": Transmitter(qps, width),
             "packetizer": Packetizer(width, opcodes),
@@ -200,7 +203,7 @@ class Rnic(wiring.Component):
             ),
             "arp_icmp": ArpIcmp(width, udp_port=c.udp_port),
             "lookup": ReceiveLookup(qps, requests=c.requests, uc=c.uc, ud=c.ud, swaps=c.swaps),
-            "responder": Responder(qps, c.receive_blocks, atomics=c.atomics, swaps=c.swaps),
+            "responder": Responder(qps, c.receive_blocks, atomics=c.atomics, swaps=c.swaps, srqs=c.srqs),
             "acknowledger": Acknowledger(qps, swaps=c.swaps),
             "access": AccessUnit(
                 width,
@@ -250,6 +253,8 @@ class Rnic(wiring.Component):
             if self.config.swaps:
                 link(m, source, getattr(self._context_manager, name))
                 source = getattr(self._context_manager, f"slot_{name}")
+            if name == "rq" and self.config.srqs:
+                source = self._with_srqs(m, source)
             link(m, source, sink)
         for name in ("requester", "completer", "sq_fetch"):
             link(m, getattr(commands, name), getattr(send, name))
@@ -261,6 +266,15 @@ class Rnic(wiring.Component):
         connect_signals(m, self._registers, send, "tick")
         for name in send.readers:
             connect(m, getattr(send, name), getattr(self._dma, name))
+
+    def _with_srqs(self, m, rung):
+        """Doorbells of receive queues and of SRQs, whose rings stand behind those."""
+        m.submodules.rq_doorbells = doorbells = StreamArbiter(RingIndex, 2)
+        srq = doorbells.i[1]
+        link(m, rung, doorbells.i[0])
+        link(m, self._registers.srq, srq)
+        m.d.comb += srq.payload.qp.eq(self.config.slots | self._registers.srq.payload.qp)
+        return doorbells.o
 
     def _transmit(self, m):
         """TX descriptor, verdict, payload, wire."""
@@ -359,6 +373,7 @@ class Rnic(wiring.Component):
         connect_signals(m, self._acknowledger, self._completions, "hint_cq")
         sources = [self._commands, self._port_state, self._device_fatal]
         sources += [self._context_manager] if self.config.swaps else []
+        sources += [self._responder] if self.config.srqs else []
         m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 1 + len(sources))
         connect_via(m, "armed_slice", Slice(Event), self._completions.event, event_arbiter.i[0])
         for source, turn in zip(sources, event_arbiter.i[1:]):
@@ -414,7 +429,7 @@ class Rnic(wiring.Component):
         link(m, registers.arm, self._completions.arm)
         for block in self._blocks.values():
             if "attribute" in block.signature.members:
-                kind = "cq" if block is self._completions else "qp"
+                kind = {self._completions: "cq", self._rq_fetch: "ring", self._responder: "ring"}.get(block, "qp")
                 m.d.comb += [
                     block.attribute.eq(getattr(commands, f"{kind}_attribute")),
                     block.attribute_en.eq(getattr(commands, f"{kind}_attribute_en")),
@@ -455,6 +470,8 @@ class Rnic(wiring.Component):
         """The engine's own structures, and the bus."""
         dma, access = self._dma, self._access
         link_fetcher(m, "rq", self._rq_fetch, self._responder, dma.rq, self.config.data_width)
+        if self.config.srqs:
+            link(m, self._responder.point, self._rq_fetch.point)
         for name, request, answer in (
             ("mpt", access.mpt_read, access.mpt_data),
             ("mtt", access.mtt_read, access.mtt_data),

@@ -105,8 +105,6 @@ def world():
 
 
 def _make(options):
-    from verbena.hdl.config import Config
-
     from .model import rnic
     from .world import World
 
@@ -116,7 +114,7 @@ def _make(options):
             options[key] = value
     sizes = {key: value for key, name in ENGINE.items() if (value := _options.get(key) or setting(name))}
     if sizes:
-        options["design"] = rnic(Config(**sizes))
+        options["design"] = rnic(**sizes)
     if "seed" not in options | _options:
         options["seed"] = seed = random.SystemRandom().randrange(1 << 32)
         print(f"verbena: VERBENA_SEED={seed} repeats this simulation", file=sys.stderr, flush=True)

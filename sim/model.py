@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..hdl.abi.registers import ADDRESS_WIDTH
@@ -82,9 +82,15 @@ class Design:
         return cls(name, make, digest.hexdigest(), **sizes)
 
 
-def rnic(config=None):
-    """The engine itself."""
-    config = config or Config()
+SRQS = 16
+"""Shared receive queues of a simulated engine, or as many as it has slots if these are fewer."""
+
+
+def rnic(**sizes):
+    """The engine itself: the standard configuration with shared receive queues, unless ``sizes`` say otherwise."""
+    config = Config(**sizes)
+    if "srqs" not in sizes:
+        config = replace(config, srqs=min(SRQS, config.slots))
 
     def make():
         from ..hdl.rnic import Rnic
@@ -376,8 +382,8 @@ def main(arguments=None):
     parser.add_argument("--trace", action="store_true", help="with support for waves")
     options = parser.parse_args(arguments)
     try:
-        config = Config(data_width=options.data_width, slots=options.slots)
-        model = build(rnic(config), trace=options.trace, verbose=True)
+        design = rnic(data_width=options.data_width, slots=options.slots)
+        model = build(design, trace=options.trace, verbose=True)
     except BuildError as error:
         sys.exit(str(error))
     print(model.library)

@@ -131,9 +131,7 @@ def main(arguments=None):
     if options.repeat < 1:
         parser.error(f"--repeat must be at least 1, not {options.repeat}")
 
-    from ..hdl.config import Config
-
-    design = rnic(Config(data_width=options.data_width))
+    design = rnic(data_width=options.data_width)
     start = time.perf_counter()
     build(design, verbose=True)
     print(f"model ready after {time.perf_counter() - start:.1f} s")

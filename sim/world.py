@@ -12,7 +12,6 @@ import threading
 import time
 import weakref
 
-from ..hdl.config import Config
 from ..sw import host_memory
 from .devices import MAC, setting
 from .library import MemorySettings, WireSettings, capture_frames, load
@@ -113,7 +112,7 @@ class World:
         if data_width is not None:
             if design is not None:
                 raise ValueError(f"either a design or a data_width, not {design!r} and {data_width!r}")
-            design = rnic(Config(data_width=data_width))
+            design = rnic(data_width=data_width)
         self.tick = tick
         self.random_seed = seed
         self.first = first

@@ -17,7 +17,7 @@ COMMAND = Record(
     "command",
     8,
     [
-        Field("number", 24, "QP number, CQ number or MPT index"),
+        Field("number", 24, "number of a QP, CQ or SRQ, or MPT index"),
         Field("opcode", 4, "enum command_opcode"),
         Field("action", 4, "enum qp_action, for MODIFY_QP"),
         Field("_", 32),
@@ -40,6 +40,9 @@ class Command(IntEnum):
     MODIFY_CQ = 8  # another ring, from its first entry on; how the CQ is armed, and its events, stay
     INVALIDATE_MTT = 9
     DEVICE_RESET = 10  # taken at any time, also while another command runs, which it ends
+    CREATE_SRQ = 11  # empty, whatever it was
+    MODIFY_SRQ = 12  # its limit
+    DESTROY_SRQ = 13  # no QP may use it any more
 
 
 class QpAction(IntEnum):
@@ -74,6 +77,8 @@ OPERANDS = {
     Command.MODIFY_QP: QP_CONTEXT,
     Command.CREATE_CQ: CQ_CONTEXT,
     Command.MODIFY_CQ: CQ_CONTEXT,
+    Command.CREATE_SRQ: QP_CONTEXT,
+    Command.MODIFY_SRQ: QP_CONTEXT,
 }
 """Record that the mailbox holds, from word 0 on, when the command starts. All words are written to the context."""
 

@@ -52,12 +52,15 @@ QP_CONTEXT = Record(
         Field("rq_base", 64, "bus address of the ring, 4 KiB aligned"),
         # word 14
         Field("log_rq_size", 4, "entries, 0 to 15"),
-        Field("log_rq_stride", 4, "4 to 7"),
-        Field("_", 24),
+        Field("log_rq_stride", 4, "4 to 7; with an SRQ that of its WQEs"),
+        Field("srq", 1, "receive WQEs come from a shared receive queue; rq_base is then that of its table of WQEs"),
+        Field("_", 7),
+        Field("srqn", 8, "its number"),
+        Field("_", 8),
         # word 15
         Field("max_rd_atomic", 8),
         Field("max_dest_rd_atomic", 8),
-        Field("_", 16),
+        Field("srq_limit", 16, "of an SRQ: an event when fewer WQEs than that are left, once; 0: none"),
         # words 16 to 19
         Field("sq_psn", 24, "first PSN sent"),
         Field("_", 8),
@@ -67,7 +70,8 @@ QP_CONTEXT = Record(
         Field("qpn", 24, "own number; that of the command counts, whatever stands here"),
         Field("_", 8),
     ],
-    "QP attributes. Words from 20 on are kept for UD, SRQ and IPv6.",
+    "QP attributes. Words from 20 on are kept for IPv6. The context of an SRQ is such a record, too, of which "
+    "`rq_base`, `log_rq_size`, `log_rq_stride` (5 to 7), `srq_limit`, and a `state` other than RESET count.",
 )
 
 QP_CONTEXT_WORDS = QP_CONTEXT.size // 4

@@ -16,7 +16,12 @@ CQE = Record(
         Field("status", 8, "enum ibv_wc_status"),
         Field("opcode", 8, "enum ibv_wc_opcode"),
         Field("flags", 8, "GRH 1 (UD), WITH_IMM 2"),
-        Field("wqe_index", 16, "free-running index of the WQE in its ring; unsignaled WQEs before it are complete too"),
+        Field(
+            "wqe_index",
+            16,
+            "free-running index of the WQE in its ring; unsignaled WQEs before it are complete too. Of an SRQ the `id` "
+            "of the WQE",
+        ),
         Field("source_qpn", 24, "QP number of the peer"),
         Field("syndrome", 8, "vendor_err: why an operation failed, see Syndrome"),
         Field("source_ip", 32, "IPv4 address of the peer (receive completions of UD)"),

@@ -12,7 +12,7 @@ EQE = Record(
     [
         Field("type", 8, "enum ibv_event_type, or COMPLETION"),
         Field("_", 24),
-        Field("number", 24, "QP or CQ number that the event is about"),
+        Field("number", 24, "number of the QP, CQ or SRQ that the event is about"),
         Field("_", 8),
         Field("_", 32),
         Field("_", 31),
@@ -39,4 +39,7 @@ class EventType(IntEnum):
     DEVICE_FATAL = 8
     PORT_ACTIVE = 9
     PORT_ERR = 10
+    SRQ_ERR = 14
+    SRQ_LIMIT_REACHED = 15
+    QP_LAST_WQE_REACHED = 16
     COMPLETION = 128

@@ -1,6 +1,6 @@
 """The register map, behind AXI4-Lite, 32 bits a register; all offsets in bytes.
 
-One page of 4 KiB a QP and one a CQ hold the doorbells, so that a process maps only what is its own.
+One page of 4 KiB a QP, one a CQ and one an SRQ hold the doorbells, so that a process maps only what is its own.
 
 A write is of all 32 bits. One without strobes does nothing; one with some of its four strobes is answered with SLVERR
 and changes nothing. The mailbox belongs to the command that runs: until that is done, reads and writes of the mailbox
@@ -31,18 +31,21 @@ __all__ = [
     "REACH_MASK",
     "REGISTERS",
     "RESPONDS_ONLY",
+    "SRQ_PAGES",
     "VERSION",
     "CqDoorbell",
     "QpDoorbell",
     "Register",
+    "SrqDoorbell",
 ]
 
 MAGIC = 0x56524231
-VERSION = 5
+VERSION = 6
 ADDRESS_WIDTH = 28
 PAGE = 4096
 QP_PAGES = 0x400_0000
 CQ_PAGES = 0x800_0000
+SRQ_PAGES = 0xC00_0000
 QP_PUSH = 0x100
 MAILBOX = 0x800
 
@@ -93,6 +96,12 @@ class CqDoorbell(IntEnum):
 
     CONSUMER = 0  # free-running 16-bit index
     ARM = 4  # bits 3:0: arms; bits 7:4: solicited_arms
+
+
+class SrqDoorbell(IntEnum):
+    """Registers of the page ``SRQ_PAGES + srqn * PAGE``; write-only."""
+
+    PRODUCER = 0  # free-running 16-bit index
 
 
 @dataclass(frozen=True)
@@ -148,6 +157,7 @@ REGISTERS = {
         Register("mpt_low", 0x030, "rw", "bus address of the MPT, 4 KiB aligned"),
         Register("mpt_high", 0x034, "rw", ""),
         Register("mpt_log_size", 0x038, "rw", "log2 of the number of MPT entries, 0 to 24"),
+        Register("srqs", 0x03C, "r", "shared receive queues that there may be, numbers 0 and up; 0: none"),
         Register("eq_low", 0x040, "rw", "bus address of the event ring, 4 KiB aligned"),
         Register("eq_high", 0x044, "rw", ""),
         Register("eq_log_size", 0x048, "rw", "log2 of its entries; a write of this register resets the ring's indices"),

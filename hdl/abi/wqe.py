@@ -4,7 +4,8 @@ A send WQE is one or two blocks of 64 bytes, as the QP's ``log_sq_stride`` says:
 entries or 32 bytes of inline
 data, 128 bytes hold six or 96. A receive WQE is ``1 << log_rq_stride`` bytes of scatter/gather entries and nothing
 else; entries of length 0 are
-skipped, so unused ones are zero. ``wr_id`` stays with the driver: a CQE names the WQE by its index.
+skipped, so unused ones are zero. In front of those of a WQE of a shared receive queue stand 16 bytes, SRQ_WQE.
+``wr_id`` stays with the driver: a CQE names the WQE by its index.
 """
 
 from enum import IntEnum
@@ -18,6 +19,7 @@ __all__ = [
     "SEND_WQE",
     "SGE",
     "SGE_OFFSET",
+    "SRQ_WQE",
     "UD_ADDRESS",
     "WQE_MAX",
     "SendFlag",
@@ -71,6 +73,19 @@ UD_ADDRESS = Record(
         Field("qkey", 32, "the peer's Q_Key"),
     ],
     "What stands in the place of ``remote_address`` in a WQE of a UD QP.",
+)
+
+SRQ_WQE = Record(
+    "srq_wqe",
+    16,
+    [
+        Field("id", 16, "which WQE it is: its place in the table of WQEs"),
+        *(Field("_", width) for width in (16, 32, 64)),
+    ],
+    "The beginning of a WQE of a shared receive queue; scatter/gather entries follow. The WQE stands in two places. In "
+    "the ring it is free for another one as soon as it is taken. As number ``id`` it stands in a table that all QPs "
+    "with the SRQ have as their ``rq_base``, until it is complete: the engine reads it there once more if a message "
+    "goes on in it. A CQE names it by its ``id``.",
 )
 
 SGE_OFFSET = 32

@@ -25,6 +25,7 @@ __all__ = ["Commands"]
 NO_EVENT = 255
 
 QPN_WORD = QP_CONTEXT.fields["qpn"].word
+SRQN_BITS = QP_CONTEXT.fields["srqn"].width
 
 
 class Commands(wiring.Component):
@@ -55,8 +56,8 @@ class Commands(wiring.Component):
         The mailbox; read data in the same cycle.
     swept : 1
         All QPs have been destroyed since the reset.
-    qp_attribute, qp_attribute_en, cq_attribute, cq_attribute_en
-        Broadcast of ``AttributeWrite``: registers.
+    qp_attribute, qp_attribute_en, cq_attribute, cq_attribute_en, ring_attribute, ring_attribute_en
+        Broadcast of ``AttributeWrite``: registers; see :class:`.contexts.Contexts`.
     requester, responder, response_receiver, completer, sq_fetch, rq_fetch : streams of ``QpControl``
         Tokens. ``requester_done``, ``responder_done``, ``read_atomic_responder_done`` and ``response_receiver_done``
         are strobes: the RESET token has left the pipeline.
@@ -92,8 +93,9 @@ class Commands(wiring.Component):
         Asynchronous events, 16 deep.
     """
 
-    def __init__(self, qps, *, table=None):
+    def __init__(self, qps, *, table=None, srqs=0):
         self.qps = qps
+        self.srqs = srqs
         self.table = table or qps
         self.swaps = table is not None
         token = stream.Signature(QpControl)
@@ -135,6 +137,8 @@ class Commands(wiring.Component):
                 "qp_attribute_en": Out(1),
                 "cq_attribute": Out(AttributeWrite),
                 "cq_attribute_en": Out(1),
+                "ring_attribute": Out(AttributeWrite),
+                "ring_attribute_en": Out(1),
                 "requester": Out(token),
                 "responder": Out(token),
                 "response_receiver": Out(token),
@@ -163,15 +167,16 @@ class Commands(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.decoder = decoder = Decoder(self.table)
+        m.submodules.decoder = decoder = Decoder(self.table, self.srqs)
         m.submodules.contexts = contexts = Contexts(self.qps)
         m.submodules.tokens = tokens = Tokens(self.qps, swaps=self.swaps)
         m.submodules.replies = replies = Replies()
-        m.submodules.reports = reports = Reports(self.qps)
+        m.submodules.reports = reports = Reports(self.qps, tells=2 if self.srqs else 1)
         m.submodules.events = events = Queue(Event, 16)
         heard = ("requester", "responder", "response_receiver", "completer", "sq_fetch", "rq_fetch")
         for name in heard + (("timers",) if self.swaps else ()):
-            wiring.connect(m, getattr(tokens, name), wiring.flipped(getattr(self, name)))
+            if name != "rq_fetch" or not self.srqs:
+                wiring.connect(m, getattr(tokens, name), wiring.flipped(getattr(self, name)))
         for name in ("requester", "responder", "read_atomic_responder", "response_receiver"):
             m.d.comb += getattr(tokens, f"{name}_done").eq(getattr(self, f"{name}_done"))
         for name in ("requester", "responder", "completer"):
@@ -180,7 +185,7 @@ class Commands(wiring.Component):
         wiring.connect(m, wiring.flipped(self.completer_error), reports.completer)
         wiring.connect(m, wiring.flipped(self.completion_error), reports.completions)
         wiring.connect(m, events.o, wiring.flipped(self.event))
-        for name in ("qp_attribute", "qp_attribute_en", "cq_attribute", "cq_attribute_en"):
+        for name in (f"{kind}_attribute{part}" for kind in ("qp", "cq", "ring") for part in ("", "_en")):
             m.d.comb += getattr(self, name).eq(getattr(contexts, name))
         report = reports.o.payload
 
@@ -247,7 +252,8 @@ class Commands(wiring.Component):
 
         if self.swaps:
             m.d.sync += [self.opens.eq(0), self.forget.eq(0)]
-        with m.FSM():
+        with m.FSM() as fsm:
+            ringing = fsm.ongoing("RESET_SRQ") if self.srqs else None
             with m.State("RESET"):
                 m.d.sync += sweep.eq(sweep + 1)
                 with m.If(sweep.all()):
@@ -271,6 +277,12 @@ class Commands(wiring.Component):
                     m.d.sync += sweep.eq(sweep + 1)
                     m.next = "SWEEP"
                 with m.Elif(~tokens.under_way & (self.directory_ready if self.swaps else 1)):
+                    m.next = "SWEPT_QPS"
+                    m.d.sync += [number.eq(0), word.eq(0), destroy.eq(1)]
+            with m.State("SWEPT_QPS"):  # SRQs have nothing on any path
+                m.d.comb += contexts.write_srq.eq(self.srqs != 0)
+                m.d.sync += number.eq(number + 1)
+                with m.If(number == max(1, self.srqs) - 1):
                     m.d.sync += self.swept.eq(1)
                     m.next = "IDLE"
             with m.State("IDLE"):
@@ -309,6 +321,11 @@ class Commands(wiring.Component):
                         m.next = "CONTROL_CQ"
                     with m.Case(Plan.INVALIDATE):
                         m.next = "INVALIDATE"
+                    if self.srqs:
+                        with m.Case(Plan.WRITE_SRQ):
+                            m.next = "WRITE_SRQ"
+                        with m.Case(Plan.CLEAR_SRQ):
+                            m.next = "CLEAR_SRQ"
                     with m.Default():
                         m.next = "WHOSE"
                         if self.swaps:
@@ -461,6 +478,11 @@ class Commands(wiring.Component):
                 with m.If(report.event == EventType.SQ_DRAINED):
                     with m.If(old.state == QpState.SQD):
                         m.next = "EVENT_ADDRESS"
+                if self.srqs:
+                    with m.Elif(report.event == EventType.QP_LAST_WQE_REACHED):
+                        with m.If(old.state == QpState.ERR):
+                            m.d.sync += left.eq(QUIET)
+                            m.next = "LAST_WQE"
                 with m.Elif((old.state == QpState.RTR) | (old.state == QpState.RTS) | (old.state == QpState.SQD)):
                     m.d.comb += contexts.write_qp.eq(1)
                     m.next = "SETTLE"
@@ -481,6 +503,8 @@ class Commands(wiring.Component):
                 with m.If(resetting):
                     m.next = "PURGE"
 
+            if self.srqs:
+                self._srq(m, contexts, number, word, destroy, keep, left)
             if self.swaps:
                 self._grant(m, number, result, whose)
 
@@ -492,7 +516,40 @@ class Commands(wiring.Component):
             ]
         if self.swaps:
             self._connect_keeper(m, contexts, tokens, reports, number)
+        if self.srqs:
+            # Nobody else has a token under way while that of an SRQ's ring is.
+            m.d.comb += [
+                self.rq_fetch.valid.eq(tokens.rq_fetch.valid | ringing),
+                self.rq_fetch.payload.eq(tokens.rq_fetch.payload),
+                tokens.rq_fetch.ready.eq(self.rq_fetch.ready & ~ringing),
+            ]
+            with m.If(ringing):
+                m.d.comb += [
+                    self.rq_fetch.payload.qp.eq(self.qps | number[:SRQN_BITS]),
+                    self.rq_fetch.payload.action.eq(QpAction.RESET),
+                ]
         return m
+
+    def _srq(self, m, contexts, number, word, destroy, keep, left):
+        """Commands about SRQs: doorbells are ignored, the ring is empty, and then it is what is to be; and the event
+        of a QP that needs none any more, when its completions have been written.
+        """
+        with m.State("CLEAR_SRQ"):
+            m.d.comb += [contexts.write_srq.eq(1), contexts.word.eq(0), contexts.data.eq(0)]
+            m.next = "CLEARED_SRQ"
+        with m.State("CLEARED_SRQ"):  # as after SETTLE
+            m.next = "RESET_SRQ"
+        with m.State("RESET_SRQ"), m.If(self.rq_fetch.ready):
+            m.next = "WRITE_SRQ"
+            with m.If(destroy):
+                m.next = "FINISH"
+        with m.State("WRITE_SRQ"):
+            m.d.comb += contexts.write_srq.eq(1)
+            m.d.sync += word.eq(word - 1)
+            with m.If((word == 0) | keep):
+                m.next = "FREED"
+        with m.State("LAST_WQE"), m.If(left == 0):
+            m.next = "EVENT_ADDRESS"
 
     def _connect_keeper(self, m, contexts, tokens, reports, number):
         """What the keeper of slots is told, and what it does while it has its turn."""

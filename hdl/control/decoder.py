@@ -1,6 +1,6 @@
 """What a command asks for."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -22,6 +22,8 @@ class Plan(enum.Enum, shape=3):
     READ_QP = 3
     WRITE_CQ = 4
     INVALIDATE = 5
+    WRITE_SRQ = 6
+    CLEAR_SRQ = 7
 
 
 class Decoder(wiring.Component):
@@ -37,18 +39,19 @@ class Decoder(wiring.Component):
     cqc_log_size : 4
         The logarithm of the number of CQs that there may be.
     number : 14
-        Index of the QP, the low bits of its number, or number of the CQ.
+        Index of the QP, the low bits of its number, or number of the CQ or SRQ.
     action : ``QpAction``
     word
         First word: of the context, from which it is written downwards; READ_QP: read upwards; MODIFY_QP: with the PSN.
     destroy : 1
         Zeros are written.
     keep : 1
-        What the CQ has to say stays: MODIFY_CQ.
+        What the CQ has to say stays: MODIFY_CQ. Of an SRQ only one word is written: MODIFY_SRQ.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, srqs=0):
         self.qps = qps
+        self.srqs = srqs
         super().__init__(
             {
                 "command": In(CommandWord),
@@ -102,6 +105,17 @@ class Decoder(wiring.Component):
                 ]
             with m.Case(Command.INVALIDATE_KEY, Command.INVALIDATE_MTT):
                 m.d.comb += [plan.eq(Plan.INVALIDATE), in_range.eq(1)]
+            if self.srqs:
+                with m.Case(Command.CREATE_SRQ, Command.MODIFY_SRQ, Command.DESTROY_SRQ):
+                    modify = opcode == Command.MODIFY_SRQ
+                    m.d.comb += [
+                        plan.eq(Mux(modify, Plan.WRITE_SRQ, Plan.CLEAR_SRQ)),
+                        self.number.eq(number),
+                        in_range.eq(number < self.srqs),
+                        self.word.eq(Mux(modify, QP_CONTEXT.fields["srq_limit"].word, QP_CONTEXT_WORDS - 1)),
+                        self.destroy.eq(opcode == Command.DESTROY_SRQ),
+                        self.keep.eq(modify),
+                    ]
             with m.Default():
                 m.d.comb += known.eq(0)
         with m.If(~known):

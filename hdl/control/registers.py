@@ -24,7 +24,7 @@ REG = abi.REGISTERS
 REGISTERS_END = 0x80
 PUSH_BITS = ceil_log2(4 * PUSH_WORDS)
 PAGE_BITS, AREA_BITS = ceil_log2(abi.PAGE), ceil_log2(abi.QP_PAGES)
-"""Of an offset in a page, and in one of the areas: registers, pages of QPs, pages of CQs."""
+"""Of an offset in a page, and in one of the areas: registers, pages of QPs, of CQs, of SRQs."""
 TICK = 512
 """Cycles of a timer tick after reset: 4.096 us at 125 MHz."""
 
@@ -55,12 +55,16 @@ class Registers(wiring.Component):
         What ``capabilities`` tells of the engine. ``table``: whether each QP has a record in host memory.
     transports : iterable of QpType
         What ``transports`` tells.
+    srqs : int
+        Shared receive queues, up to 256.
 
     Members
     -------
     axil : AXI4-Lite
     sq, rq, consumer, arm : streams of doorbells
-        ``PushDoorbell``, ``RingIndex``, ``CqIndex`` and ``CqArm``. Pages beyond the last QP or CQ are ignored.
+        ``PushDoorbell``, ``RingIndex``, ``CqIndex`` and ``CqArm``. Pages beyond the last QP, CQ or SRQ are ignored.
+    srq : stream of ``RingIndex``
+        With ``srqs``: likewise, ``qp`` is the number of the SRQ.
     push : stream of ``PushWord``
         Words of WQEs.
     command : stream of :data:`CommandWord`
@@ -98,6 +102,7 @@ class Registers(wiring.Component):
         requests=True,
         atomics=True,
         transports=(QpType.RC,),
+        srqs=0,
         address_width=64,
         table=False,
     ):
@@ -109,6 +114,7 @@ class Registers(wiring.Component):
         self.requests = requests
         self.atomics = atomics
         self.transports = tuple(transports)
+        self.srqs = srqs
         self.address_width = address_width
         self.table = table
         super().__init__(
@@ -153,6 +159,7 @@ class Registers(wiring.Component):
                 "neighbour_mac": In(48),
                 "neighbour_valid": In(1),
             }
+            | ({"srq": Out(stream.Signature(RingIndex))} if srqs else {})
         )
 
     def elaborate(self, platform):
@@ -191,7 +198,7 @@ class Registers(wiring.Component):
 
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += [self.command.valid.eq(0), status.eq(self.command_result)]
-        for doorbell in (self.sq, self.rq, self.consumer, self.arm):
+        for doorbell in self._doorbells:
             with m.If(doorbell.ready):
                 m.d.sync += doorbell.valid.eq(0)
         pushed = Signal()
@@ -209,6 +216,9 @@ class Registers(wiring.Component):
             "consumer": in_cqs & (axil.awaddr[:PAGE_BITS] == abi.CqDoorbell.CONSUMER),
             "arm": in_cqs & (axil.awaddr[:PAGE_BITS] == abi.CqDoorbell.ARM),
         }
+        if self.srqs:
+            in_srqs = (area == abi.SRQ_PAGES >> AREA_BITS) & (asked_page < self.srqs)
+            hits["srq"] = in_srqs & (axil.awaddr[:PAGE_BITS] == abi.SrqDoorbell.PRODUCER)
         rings = {name: Signal(name=f"rings_{name}") for name in hits}
         strobed = axil.wstrb.all()
         in_pushes = in_qps & (axil.awaddr[PUSH_BITS:12] == abi.QP_PUSH >> PUSH_BITS)
@@ -231,6 +241,7 @@ class Registers(wiring.Component):
             "version": Const(abi.VERSION, 32),
             "capabilities": Const(self._capabilities(), 32),
             "transports": Const(sum(1 << kind for kind in self.transports), 32),
+            "srqs": Const(self.srqs, 32),
             "command_status": Cat(status, Const(0, 27), busy),
             "status": Cat(self.idle, self.link, self.overdue),
             "clock": clock,
@@ -349,8 +360,12 @@ class Registers(wiring.Component):
             m.d.sync += [self.command.valid.eq(0), status.eq(0), self.enable.eq(0), self.interrupt_enable.eq(0)]
             m.d.sync += copied[REG["control"].offset // 4].eq(0)
         with m.If(self.device_reset | self.resetting):
-            for doorbell in (self.sq, self.rq, self.consumer, self.arm):
+            for doorbell in self._doorbells:
                 m.d.sync += doorbell.valid.eq(0)
+
+    @property
+    def _doorbells(self):
+        return (self.sq, self.rq, self.consumer, self.arm) + ((self.srq,) if self.srqs else ())
 
     def _capabilities(self):
         sizes = {"qps": self.qps, "cqs": self.cqs, "data_bytes": self.data_width // 8, "window": self.window}

@@ -18,8 +18,9 @@ class Reports(wiring.Component):
     """Keeps what is reported while a command runs, so that no pipeline waits. An item comes out 3 to 6 cycles after it
     went in.
 
-    Responder and completer report a QP once a life; there is room for ``qps`` items of each. The completion writer
-    reports a QP for each completion that is lost; of these the QP is kept, once, and comes out with QP_FATAL.
+    The completer reports a QP once a life, and the responder up to ``tells`` times: there is room for all of that. The
+    completion writer reports a QP for each completion that is lost; of these the QP is kept, once, and comes out with
+    QP_FATAL.
 
     Members
     -------
@@ -29,8 +30,9 @@ class Reports(wiring.Component):
         Nothing is inside.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, tells=1):
         self.qps = qps
+        self.tells = tells
         port = stream.Signature(QpError)
         super().__init__(
             {"responder": In(port), "completer": In(port), "completions": In(port), "o": Out(port), "empty": Out(1)}
@@ -40,7 +42,7 @@ class Reports(wiring.Component):
         m = Module()
         m.submodules.merge = merge = StreamArbiter(QpError, 3)
         m.submodules.slice = out = Slice(QpError)
-        queues = [Queue(QpError, self.qps) for _ in range(2)]
+        queues = [Queue(QpError, self.qps * times) for times in (self.tells, 1)]
         for number, (queue, port) in enumerate(zip(queues, (self.responder, self.completer), strict=True)):
             m.submodules[f"queue_{number}"] = queue
             wiring.connect(m, wiring.flipped(port), queue.i)

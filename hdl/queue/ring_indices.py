@@ -23,7 +23,7 @@ class RingIndices(wiring.Component):
     Parameters
     ----------
     qps : int
-        Rings, a power of two.
+        Rings.
     lands : bool
         With ``land``.
     swaps : bool

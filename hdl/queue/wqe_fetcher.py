@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
 from ..abi.wqe import WQE_MAX
 from ..stream.fifo import Queue
@@ -60,6 +61,10 @@ class RingPrefetcher(wiring.Component):
     is on ``arrived``. Both are taken when the ring is set, SAVE before its word goes. What was consumed must have been
     told before SAVE comes.
 
+    *Shared rings* (``shared``) are rings like all others, but that they are never saved. A QP whose WQEs come from one
+    has its own ring in the table of their WQEs, and no doorbells: ``point`` sets that ring to a WQE, as if it alone
+    were posted, and is taken when that is done. What was consumed must have been told before.
+
     *Going back* (``sends``): ``rewind`` sets ``fetched`` to an index at or after the oldest WQE that the host may not
     reuse yet, and all from there on is fetched again. It is taken when all reads of the QP have come back, and been
     dropped, and then said on ``rewound``, which the consumer must take whatever it waits for. From when ``rewind`` is
@@ -94,6 +99,8 @@ class RingPrefetcher(wiring.Component):
         With ``rewind``, ``rewound`` and ``push``, for WQEs of 64 and 128 bytes.
     swaps : bool
         With ``saved`` and ``loaded``.
+    shared : int
+        Rings behind those of the QPs, from number ``qps`` on, with ``point``.
 
     Members
     -------
@@ -112,6 +119,8 @@ class RingPrefetcher(wiring.Component):
     control : stream of ``QpControl``
     saved : stream of ``SavedWord``; loaded : stream of words
         With ``swaps``: one word a ring.
+    point : stream of ``RingIndex``
+        With ``shared``.
     rewind, rewound : stream of ``RingIndex``
     read : stream of ``ReadRequest``; data : stream of ``PacketBeat``
         Reads and, in the same order, a packet for each. ``data`` is always accepted.
@@ -151,6 +160,7 @@ class RingPrefetcher(wiring.Component):
         on_demand=False,
         sends=False,
         swaps=False,
+        shared=0,
     ):
         if not isinstance(qps, int) or qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
@@ -172,6 +182,8 @@ class RingPrefetcher(wiring.Component):
         beat = PacketBeat(data_width)
         self.data_width = data_width
         self.qps = qps
+        self.shared = shared
+        self.rings = qps + shared
         self.blocks = blocks
         self.size = size
         self.quota = quota
@@ -186,9 +198,9 @@ class RingPrefetcher(wiring.Component):
         self.sends = sends
         self.swaps = swaps
         strides = range(ceil_log2(min_stride), ceil_log2(max_stride) + 1)
-        self._pool = BlockPool(qps, blocks, size, strides)
-        self._turns = RingRead(qps, blocks, size, quota, strides)
-        self._indices = RingIndices(qps, lands=sends, swaps=swaps)
+        self._pool = BlockPool(self.rings, blocks, size, strides)
+        self._turns = RingRead(self.rings, blocks, size, quota, strides)
+        self._indices = RingIndices(self.rings, lands=sends, swaps=swaps or shared > 0)
         back = {"rewind": In(stream.Signature(RingIndex)), "rewound": Out(stream.Signature(RingIndex))}
         swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         push = {"push": In(stream.Signature(PushWord)), "count_pushes": Out(1), "count_push_fetches": Out(1)}
@@ -213,6 +225,7 @@ class RingPrefetcher(wiring.Component):
             }
             | (back | push if sends else {})
             | (swap if swaps else {})
+            | ({"point": In(stream.Signature(RingIndex))} if shared else {})
         )
 
     @classmethod
@@ -232,22 +245,22 @@ class RingPrefetcher(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        qp_bits = ceil_log2(self.qps)
+        qp_bits = ceil_log2(self.rings)
         strides = range(ceil_log2(self.min_stride), ceil_log2(self.max_stride) + 1)
 
         names = ("state", self.base, self.log_size, self.stride)
-        m.submodules.table = table = Table(QP_CONTEXT, names, self.qps)
-        m.submodules.ready = ready = ReadyQueue(self.qps)
-        m.submodules.arrivals = arrivals = ReadyQueue(self.qps)
-        m.submodules.halt = halt = RingHalt(self.qps, self.reads, swaps=self.swaps)
+        m.submodules.table = table = Table(QP_CONTEXT, names, self.rings)
+        m.submodules.ready = ready = ReadyQueue(self.rings)
+        m.submodules.arrivals = arrivals = ReadyQueue(self.rings)
+        m.submodules.halt = halt = RingHalt(self.rings, self.reads, swaps=self.swaps or self.shared > 0)
         m.submodules.indices = indices = self._indices
-        m.submodules.doorbells = doorbell = RingDoorbell(self.qps, strides, self.sends)
+        m.submodules.doorbells = doorbell = RingDoorbell(self.rings, strides, self.sends)
         m.submodules.turns = turns = self._turns
         m.submodules.pool = pool = self._pool
-        m.submodules.waiting = waiting = ReadyQueue(self.qps)
+        m.submodules.waiting = waiting = ReadyQueue(self.rings)
         m.submodules.flights = flights = Queue(turns.flight_layout, self.reads)
         m.submodules.store = store = WqeArea(self.data_width, self.blocks, self.size, puts=self.sends)
-        wiring.connect(m, wiring.flipped(self.control), halt.control)
+        pointing = self._connect_control(m, halt)
         m.d.comb += [
             doorbell.doorbell.valid.eq(self.doorbell.valid),
             doorbell.doorbell.payload.eq(self.doorbell.payload),
@@ -429,9 +442,13 @@ class RingPrefetcher(wiring.Component):
             with m.If(missed & ~halt.evicting):
                 m.d.sync += missed.eq(0)
         if self.swaps:
-            swap = self._connect_swap(m, halt, indices)
-        loads = halt.reset & swap.loads if self.swaps else 0
-        with m.If(halt.rewind.ready | loads):
+            swap = self._connect_swap(m, halt, indices, pointing)
+        loads = halt.reset & swap.loads & ~pointing if self.swaps else 0
+        if self.shared:
+            with m.If(pointing):
+                m.d.comb += [halt.later.eq(0), halt.to.eq(self.point.payload.index), indices.then.eq(0)]
+                m.d.comb += indices.then.producer.eq(self.point.payload.index + 1)
+        with m.If(halt.rewind.ready | loads | (halt.reset & pointing)):
             m.d.sync += [back.eq(1), back_qp.eq(halt.qp)]
 
         # While a ring's indices are set, nobody else writes; nor is a doorbell inside then.
@@ -502,7 +519,25 @@ class RingPrefetcher(wiring.Component):
         m.d.comb += [indices.status_qp.eq(self.status_qp), self.status.eq(indices.status)]
         return m
 
-    def _connect_swap(self, m, halt, indices):
+    def _connect_control(self, m, halt):
+        """Tokens, and what is done as one is: a ring of a QP is set to a WQE of a shared one. Returns 1 for such a."""
+        pointing = Signal()
+        wiring.connect(m, wiring.flipped(self.control), halt.control)
+        if self.shared:
+            with m.If(pointing):
+                m.d.comb += [
+                    halt.control.valid.eq(1),
+                    halt.control.payload.qp.eq(self.point.payload.qp),
+                    halt.control.payload.action.eq(QpAction.LOAD),
+                    self.control.ready.eq(0),
+                    self.point.ready.eq(halt.control.ready),
+                ]
+                m.d.sync += pointing.eq(~halt.control.ready)
+            with m.Else():
+                m.d.sync += pointing.eq(self.point.valid & ~self.control.valid)
+        return pointing
+
+    def _connect_swap(self, m, halt, indices, pointing):
         """The ring that stands still gives away how far it is, or gets it back."""
         m.submodules.swap = swap = RingSwap()
         m.d.comb += [
@@ -511,7 +546,7 @@ class RingPrefetcher(wiring.Component):
             swap.done.eq(self.control.ready),
             swap.armed.eq(halt.armed),
             swap.setting.eq(halt.setting),
-            swap.reset.eq(halt.reset),
+            swap.reset.eq(halt.reset & ~pointing),
             swap.state.eq(indices.state),
             indices.then.eq(swap.then),
             halt.later.eq(swap.later),
@@ -556,7 +591,7 @@ class RingPrefetcher(wiring.Component):
     def _connect_push(self, m, halt, doorbell, turns, pool, store, ending, landed):
         """From the buffer to the spare block, in cycles without data; while a doorbell is inside, the words wait. When
         all are there, the block becomes the ring's, and its indices move, in a cycle in which no turn does the like."""
-        m.submodules.pushes = pushes = WqePush(self.qps)
+        m.submodules.pushes = pushes = WqePush(self.rings)
         wiring.connect(m, wiring.flipped(self.push), pushes.push)
         slot = doorbell.index - 1
         place = Mux(doorbell.wide, Cat(pushes.put_row, slot), Cat(pushes.put_row[:-1], slot))

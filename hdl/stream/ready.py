@@ -19,7 +19,7 @@ class ReadyQueue(wiring.Component):
     Parameters
     ----------
     count : int
-        Ids, 0 to ``count - 1``; a power of two.
+        Ids, 0 to ``count - 1``; at least 2.
 
     Members
     -------
@@ -30,8 +30,8 @@ class ReadyQueue(wiring.Component):
     """
 
     def __init__(self, count):
-        if count < 2 or count & count - 1:
-            raise ValueError(f"count must be a power of two, at least 2, not {count!r}")
+        if not isinstance(count, int) or count < 2:
+            raise ValueError(f"count must be an int of at least 2, not {count!r}")
         self.count = count
         super().__init__(
             {
@@ -45,7 +45,7 @@ class ReadyQueue(wiring.Component):
         m = Module()
         bits = ceil_log2(self.count)
         row = data.StructLayout({"id": bits, "mark": 1})
-        m.submodules.fifo = fifo = memory.Memory(shape=row, depth=self.count, init=[])
+        m.submodules.fifo = fifo = memory.Memory(shape=row, depth=1 << bits, init=[])
         write = fifo.write_port()
         read = fifo.read_port(domain="comb")
         # An id waits while its bits in these two differ: each has one writer, and LUT RAM is a tenth of as many

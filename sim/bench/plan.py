@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from verbena.hdl.config import Config
 from verbena.sim.devices import configure, world
 from verbena.sim.model import rnic
 from verbena.sim.wire_limit import go_back_n, wire_cycles
@@ -146,7 +145,7 @@ def run(items, width, memory_latency, begin=lambda item: None):
         if engine != made_for:
             if made_for is not None:
                 world().close()
-            design = rnic(Config(data_width=width, memory_latency=engine))
+            design = rnic(data_width=width, memory_latency=engine)
             configure(memory_latency=memory_latency, design=design, seed=1)
             made_for = engine
         begin(item)

@@ -8,7 +8,6 @@ from pathlib import Path
 from verbena.sw.tools.command import command_line
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
-from ...hdl.config import Config
 from ..console import Console, Table, box
 from ..devices import default_tick, tick_text
 from ..model import rnic
@@ -62,8 +61,7 @@ class Soak:
         self.unrest = unrest
         self.loss = loss
         self.timeout = timeout_for(pairs, data_width, loss)
-        config = Config(data_width=data_width, slots=slots, swap_every=swap_every)
-        self.world = World(adapters, rnic(config), seed=seed)
+        self.world = World(adapters, rnic(data_width=data_width, slots=slots, swap_every=swap_every), seed=seed)
         self.lives = Lives(self.random)
         self.hosts = [Host(self.world, index, 64 * pairs) for index in range(adapters)]
         self.senders, self.receivers = {}, {}  # (host, QP number): flow

@@ -2,12 +2,11 @@
 
 import os
 
-from verbena.hdl.config import Config
 from verbena.sim.cocotb_runner import run
 from verbena.sim.model import rnic
 
 SEED = int(os.environ.get("VERBENA_SEED") or 1)
-DESIGN = rnic(Config(data_width=int(os.environ.get("VERBENA_DATA_WIDTH") or 64)))
+DESIGN = rnic(data_width=int(os.environ.get("VERBENA_DATA_WIDTH") or 64))
 
 
 def test_two_adapters_and_the_driver(tmp_path):

@@ -5,7 +5,6 @@ import random
 
 import pytest
 from ends import CMP_SWP, FETCH_ADD, PATIENCE, READ, SEND, WRITE, End, atomic, connect, fill, recv, send, sge, word
-from verbena.hdl.config import Config
 from verbena.sim.model import rnic
 from verbena.sim.pair import join
 from verbena.sim.world import World
@@ -31,7 +30,7 @@ WIDTH = int(os.environ.get("VERBENA_DATA_WIDTH") or 64)
 
 @pytest.fixture(scope="module")
 def world():
-    with World(2, rnic(Config(data_width=WIDTH, slots=SLOTS)), seed=5) as world:
+    with World(2, rnic(data_width=WIDTH, slots=SLOTS), seed=5) as world:
         yield world
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 from ends import FETCH_ADD, PATIENCE, READ, SEND, WRITE, End, atomic, connect, fill, recv, send, sge
-from verbena.hdl.config import Config
 from verbena.sim.model import rnic
 from verbena.sim.world import World
 
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def restless():
-    with World(2, rnic(Config(swap_every=1024)), seed=5) as world:
+    with World(2, rnic(swap_every=1024), seed=5) as world:
         yield world
 
 

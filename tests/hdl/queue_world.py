@@ -3,10 +3,11 @@
 from functools import partial
 
 from amaranth.hdl import Value
-from amaranth.lib import memory
+from amaranth.lib import data, memory
 from streams import changes, pause, plain, send_all, shared, simulate, unpacked
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
 from verbena.hdl.queue.ring_indices import RingIndices
+from verbena.hdl.queue.ring_swap import RingState
 from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
 
 __all__ = ["Late", "Ring", "World", "make"]
@@ -30,7 +31,7 @@ class Late(RingPrefetcher):
     first = 0
 
     def elaborate(self, platform):
-        self._indices = LateIndices(self.qps, lands=self.sends, swaps=self.swaps)
+        self._indices = LateIndices(self.rings, lands=self.sends, swaps=self.swaps or self.shared > 0)
         self._indices.first = self.first
         return super().elaborate(platform)
 
@@ -259,6 +260,33 @@ class World:
                 await send_all(ctx, self.dut.consumed, [{"qp": qp, "index": ring.seen & 0xFFFF}])
                 ring.freed = ring.seen
         return count
+
+    async def token(self, ctx, ring, action, word=None):
+        """SAVE or LOAD, until it is taken, and its word has gone or come."""
+        dut, rng = self.dut, self.rng
+        ctx.set(dut.control.payload, {"qp": ring.qp, "action": action})
+        ctx.set(dut.control.valid, 1)
+        taken, found = False, None
+        port = dut.saved if word is None else dut.loaded
+        if word is not None:
+            ctx.set(port.payload, RingState.const(dict(word)).as_value())
+        while not taken or found is None:
+            moves = found is None and rng.random() < 0.3
+            ctx.set(port.ready if word is None else port.valid, moves)
+            _, _, ready, valid, accepts, payload = await ctx.tick().sample(
+                dut.control.ready, port.valid, port.ready, port.payload
+            )
+            if ready:
+                taken = True
+                ctx.set(dut.control.valid, 0)
+            if moves and valid and accepts:
+                if word is None:
+                    assert payload.last
+                    found = plain(data.Const(RingState, payload.data & (1 << RingState.size) - 1))
+                else:
+                    found = word
+        ctx.set(port.ready if word is None else port.valid, 0)
+        return found
 
     async def wants(self, ctx):
         """The consumer asks for what is posted and has not come; now and then for what is on its way."""

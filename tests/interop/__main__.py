@@ -84,7 +84,7 @@ def run(station, only, seed, slots=64):
     check_host()
     kind, sources, _ = STATIONS[station]
     if slots != Config().slots:
-        sources = [lambda: rnic(Config(slots=slots))]
+        sources = [lambda: rnic(slots=slots)]
     groups = selected(station, only, seed)
     # Asked for once: the sources may change while this runs.
     designs = [source() for source in sources]

@@ -4,7 +4,6 @@ import errno
 import gc
 
 import pytest
-from verbena.hdl.config import Config
 from verbena.sim import devices
 from verbena.sim import world as world_module
 from verbena.sim.pair import End, connect
@@ -177,7 +176,7 @@ def test_what_is_made_of_the_options(monkeypatch):
         World(data_width=512, trace=True)
     assert made == [(512, True)]
     with pytest.raises(ValueError, match="either a design or a data_width"):
-        World(design=world_module.rnic(Config()), data_width=64)
+        World(design=world_module.rnic(), data_width=64)
 
 
 @pytest.fixture

@@ -153,6 +153,7 @@ Job = data.StructLayout(
         "remote": 1,  # the run's key came from the wire (RETH): refusal is NAK 0x62; else 0x63
         "fatal": 1,  # the QP goes to ERR with `event`
         "event": 8,
+        "last": 1,  # the QP, in ERR, takes no more of its shared receive queue: `event` says so
         "token": 1,  # control token: no packet, `passage` tells
         "passage": Passage,
         "silent": 1,  # discarded packet: no effect, its Done is just consumed

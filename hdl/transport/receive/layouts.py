@@ -11,6 +11,7 @@ from ..completer.scatter_walk import Place
 from ..responder.sequence_error_tracker import SequenceError
 
 __all__ = [
+    "OPENING",
     "REQUEST_ATTRIBUTES",
     "RESPONSE_ATTRIBUTES",
     "Message",
@@ -19,6 +20,7 @@ __all__ = [
     "ReceivedResponse",
     "RecvPlace",
     "RequestState",
+    "SharedWqe",
     "Work",
 ]
 
@@ -49,6 +51,8 @@ REQUEST_ATTRIBUTES = (
     "min_rnr_timer",
     "pd",
     "log_rq_stride",
+    "srq",
+    "srqn",
     "max_dest_rd_atomic",
     "rq_cqn",
     "dest_qpn",
@@ -60,11 +64,27 @@ REQUEST_ATTRIBUTES = (
 RESPONSE_ATTRIBUTES = ("state", "type", "qpn", "pkey", "dest_ip", "path_mtu", "pd", "sq_base", "log_sq_size")
 """And for responses."""
 
+
+OPENING = (0, 4, 5, 9, 11)
+"""Low 5 bits of the opcodes that need a receive WQE which their message has not had: SEND FIRST and ONLY, RDMA WRITE
+LAST and ONLY with immediate."""
+
+
+class SharedWqe(enum.Enum, shape=2):
+    """What a QP has of its shared receive queue."""
+
+    NONE = 0
+    HELD = 1  # the message under way has the WQE `index` of the table; of UC the next one gets it, if that was dropped
+    FOUND = 2  # likewise, and the QP's own ring stands at it
+    TOLD = 3  # the QP is in ERR, has nothing, and has said that it takes no more
+
+
 RequestState = data.StructLayout(
     {
         "epsn": PSN_BITS,  # PSN expected
         "msn": 24,  # messages completed
-        "index": 16,  # next receive WQE
+        "index": 16,  # next receive WQE; of a shared receive queue the one that the QP has
+        "wqe": SharedWqe,
         "message": Message,
         "nak_sent": 1,  # a NAK for `epsn` is out, and what is ahead of it is not answered again
         "dead": 1,  # a fatal NAK is out
@@ -98,6 +118,7 @@ ReceivedRequest = data.StructLayout(
         "accept": 1,
         "unreliable": 1,  # a packet of UC or UD
         "datagram": 1,  # of UD
+        "opens": 1,  # a packet that needs a receive WQE which its message has not had before
         "transport": TransportHeader,
         "swap": 64,
         "compare": 64,

@@ -11,6 +11,7 @@ from ...context.fetch import ContextFetch
 from ...stream.transfer import AttributeWrite, QpControl, Source
 from ...wire.packet_header import Deth, ReceiveHeader, TransportHeader
 from .layouts import (
+    OPENING,
     REQUEST_ATTRIBUTES,
     RESPONSE_ATTRIBUTES,
     ReadProgress,
@@ -33,6 +34,7 @@ Item = data.StructLayout(
     {
         "work": Work,
         "response": 1,
+        "opens": 1,
         "action": QpControl.members["action"],
         "transport": TransportHeader,
         "swap": 64,
@@ -196,6 +198,9 @@ class ReceiveLookup(wiring.Component):
         with m.Else():
             opcode = header.transport.opcode
             m.d.comb += item.response.eq((opcode >= RESPONSES.start) & (opcode < RESPONSES.stop))
+            with m.Switch(opcode[:5]):
+                with m.Case(*OPENING):
+                    m.d.comb += item.opens.eq(1)
 
         # -- What has been fetched.
         names = [name for name, _ in fetch.o.payload.attributes.shape()]
@@ -258,7 +263,7 @@ class ReceiveLookup(wiring.Component):
             write = getattr(fetch.write, name)
             m.d.comb += [write.data.eq(getattr(self, name)), write.en.eq(getattr(self, f"{name}_en"))]
         m.d.comb += [self.request.payload.state.eq(states.request_state), self.request.payload.place.eq(states.place)]
-        m.d.comb += self.request.payload.source.eq(found.source)
+        m.d.comb += [self.request.payload.source.eq(found.source), self.request.payload.opens.eq(found.opens)]
         if self.ud:
             m.d.comb += self.request.payload.datagram.eq(datagram & (found.work == Work.PACKET))
         if self.uc or self.ud:

@@ -153,6 +153,8 @@ class Acknowledger(wiring.Component):
         refused = Signal()  # this run or response fails it
         failed = Signal()  # this job fails it
         dropped = Signal()  # this run costs its message
+        last = Signal()  # the job tells that the QP takes no more shared receive WQEs
+        reports = Signal()  # the command block hears of it
         completes = Signal()
         releases = Signal()  # also a token
         speaks = Signal()  # to the queue of answers
@@ -180,6 +182,7 @@ class Acknowledger(wiring.Component):
                 gone.eq(is_gone),
                 refused.eq(is_refused),
                 failed.eq(is_failed),
+                last.eq(~response & job.last),
                 dropped.eq(is_dropped),
                 bus.eq(status == AccessStatus.BUS),
             ]
@@ -194,7 +197,7 @@ class Acknowledger(wiring.Component):
                 ]
             with m.Else():
                 m.d.sync += [
-                    completes.eq(~job.token & ~is_told & (job.complete | (is_refused & job.receive))),
+                    completes.eq(~is_told & (job.complete | (~job.token & is_refused & job.receive))),
                     releases.eq(job.token | (job.release & ~is_gone)),
                     speaks.eq(
                         job.token | (~is_gone & (job.acknowledge | job.release | (is_refused & ~job.unreliable)))
@@ -205,6 +208,7 @@ class Acknowledger(wiring.Component):
 
         answer = acks.answer
         m.d.comb += [
+            reports.eq((refused & ~gone) | failed | last),
             completion.cq.eq(cq),
             self.hint_cq.eq(cq),
             completion.qp.eq(job.qp),
@@ -288,7 +292,8 @@ class Acknowledger(wiring.Component):
             counts.eq(
                 answered.last | ((answered.status != AccessStatus.OK) & (answered.status != AccessStatus.POISONED))
             ),
-            said.eq(~(completes & ~self.completion.ready) & ~(releases & ~self.release.ready)),
+            # Who releases and completes, a token that gives up a receive WQE, completes first.
+            said.eq(Mux(completes, self.completion.ready & ~releases, ~releases | self.release.ready)),
         ]
         # The number is counted a cycle later; whether there are any is known at once.
         early_leave, early_done = leave & early, done_due & self.done.valid
@@ -342,16 +347,18 @@ class Acknowledger(wiring.Component):
                 m.next = "SAY"
             with m.State("SAY"):
                 m.d.comb += [
-                    over.eq(~((refused & ~gone) | failed)),
+                    over.eq(~reports),
                     self.completion.valid.eq(completes),
-                    self.release.valid.eq(releases),
+                    self.release.valid.eq(releases & ~completes),
                     acks.put.eq(speaks & ~spoken),
                     ram.w_en.eq(said),
                 ]
                 m.d.sync += spoken.eq(~said)
+                with m.If(self.completion.ready):
+                    m.d.sync += completes.eq(0)
                 with m.If(said):
                     m.d.comb += self.count_drop_error.eq(drops)
-                    with m.If((refused & ~gone) | failed):
+                    with m.If(reports):
                         m.next = "ERROR"
                     with m.Elif(of_job & job.token):
                         m.next = "TOKEN"

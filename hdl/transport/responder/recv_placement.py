@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...abi.tables import Access
-from ...abi.wqe import GRH_BYTES, SGE
+from ...abi.wqe import GRH_BYTES, SGE, SRQ_WQE
 from ...queue.ring import RECEIVE_BATCH, word_address
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ..receive.layouts import RecvPlace
@@ -41,6 +41,7 @@ Placement = data.StructLayout(
         # SEND: the receive WQE
         "index": 16,
         "log_stride": 4,
+        "shared": 1,  # its first 16 bytes say which it is
     }
 )
 """One packet, to be given its place."""
@@ -56,7 +57,8 @@ class RecvPlacement(wiring.Component):
 
     A packet takes 2 cycles, from ``i.valid`` on; of a SEND 3 if it goes on in a receive WQE, 4 if it begins one and
     fits its first entry, otherwise 5; each entry more takes 6 cycles, 5 if it is empty or the last. Of UD the first 40
-    bytes of the receive WQE stay as they are, and count as received; that takes 2 cycles more.
+    bytes of the receive WQE stay as they are, and count as received; that takes 2 cycles more. To begin a WQE of a
+    shared receive queue takes a cycle more.
 
     Parameters
     ----------
@@ -83,6 +85,9 @@ class RecvPlacement(wiring.Component):
     misfit, too_long, byte_length
         Valid from the last access on until the next ``load``: the WRITE's lengths disagree, or the SEND is longer than
         2^31 bytes (and the packet's payload is discarded); the SEND did not fit; bytes of the message up to here.
+    id : 16
+        Which WQE of a shared receive queue stands at ``index``; from the last access on, at the earliest 2 cycles after
+        ``i.valid``, until the next ``load``.
     word_addr, word
         Fetched receive WQEs, 64 bits a word, 2 cycles after the address.
     """
@@ -100,6 +105,7 @@ class RecvPlacement(wiring.Component):
                 "misfit": Out(1),
                 "too_long": Out(1),
                 "byte_length": Out(32),
+                "id": Out(16),
                 "places": In(data.ArrayLayout(ceil_log2(blocks), 2)),
                 "word_addr": Out(word_address(blocks, RECEIVE_BATCH)),
                 "word": In(64),
@@ -142,8 +148,13 @@ class RecvPlacement(wiring.Component):
         stride = Signal.like(packet.log_stride)
         empty = Signal()  # `rest` is 0, before anything is taken from it
         skip, skips = Signal(range(GRH_BYTES + 1)), Signal()  # bytes that are still to be left free; there are some
+        opened, reads_id = Signal(), Signal()  # the cycle of `i.valid`; and the one behind it
+        named = Signal()  # of the WQE comes first which it is
+        m.d.sync += reads_id.eq(opened)
+        with m.If(reads_id):
+            m.d.sync += self.id.eq(self.word[SRQ_WQE.fields["id"].offset :])
         m.d.comb += [
-            sge.eq(Mux(fresh, 0, place.sge)),
+            sge.eq(Mux(fresh, opened & packet.shared, place.sge)),
             self.word_addr.block.eq(block),
             self.word_addr.word.eq(base | Cat(half, sge[:3])),
         ]
@@ -177,8 +188,9 @@ class RecvPlacement(wiring.Component):
                 old = self.place
                 # The first entry is asked for before it is known whether anybody needs it: its address with `load`,
                 # its length in the next cycle.
-                m.d.comb += [fresh.eq(1), half.eq(self.i.valid)]
-                m.d.sync += [skip.eq(GRH_BYTES), skips.eq(packet.datagram)]
+                # Where the WQE says which it is, that comes first.
+                m.d.comb += [fresh.eq(1), opened.eq(self.i.valid), half.eq(opened & ~packet.shared)]
+                m.d.sync += [skip.eq(GRH_BYTES), skips.eq(packet.datagram), named.eq(packet.shared & packet.begin)]
                 m.d.sync += [
                     rest.eq(packet.length),
                     empty.eq(packet.length == 0),
@@ -218,7 +230,7 @@ class RecvPlacement(wiring.Component):
                             with m.Elif(empty & ~packet.datagram):
                                 send()
                             with m.Elif(packet.begin):
-                                m.d.sync += place.sge.eq(0)
+                                m.d.sync += place.sge.eq(packet.shared)
                                 m.next = "TAKE_ADDRESS"
                             with m.Else():
                                 m.next = "CUT"
@@ -235,8 +247,10 @@ class RecvPlacement(wiring.Component):
                 m.d.comb += half.eq(1)
                 m.next = "TAKE_ADDRESS"
             with m.State("TAKE_ADDRESS"):
-                m.d.sync += place.address.eq(self.word[sge_layout["address"] :])
-                m.next = "TAKE_LENGTH"
+                m.d.comb += half.eq(named)
+                m.d.sync += [place.address.eq(self.word[sge_layout["address"] :]), named.eq(0)]
+                with m.If(~named):
+                    m.next = "TAKE_LENGTH"
             with m.State("TAKE_LENGTH"):
                 m.d.sync += [
                     place.left.eq(entry_length),

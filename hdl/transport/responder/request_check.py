@@ -9,7 +9,7 @@ from ...abi.tables import Access
 from ...queue.wqe_fetcher import RingStatus
 from ..common.layouts import ResponseKind
 from ..common.psn import psn_difference
-from ..receive.layouts import Message, ReceivedRequest, RequestState
+from ..receive.layouts import Message, ReceivedRequest, RequestState, SharedWqe
 from .sequence_error_tracker import SequenceError, SequenceErrorTracker
 
 __all__ = ["LONGEST", "READS_MAX", "RequestCheck", "Verdict"]
@@ -48,6 +48,7 @@ class Verdict(enum.Enum, shape=5):
     BUSY = 15  # READ or atomic, for which there is no room among those that wait for their answer; silent
     LOST = 16  # UC: the rest of a message of which a part was lost; silent
     UNSERVED = 17  # UC: what RC would answer with a NAK; silent, and the rest of the message is LOST
+    LAST = 18  # no packet: a QP in ERR takes no more of its shared receive queue
 
 
 class RequestCheck(wiring.Component):
@@ -78,8 +79,10 @@ class RequestCheck(wiring.Component):
     receive : RequestState
     state, path_mtu, access
         Attributes of the QP.
-    status : RingStatus
-        Of the QP's receive ring.
+    takes : 1
+        The packet needs a WQE of the QP's shared receive queue.
+    status, index : RingStatus, 16
+        Of the QP's receive ring, and ``receive.index``; if it ``takes``, of the shared one, and of the next WQE there.
     verdict : Verdict
         EXECUTE to RING.
     wait : 1
@@ -92,10 +95,13 @@ class RequestCheck(wiring.Component):
         The QP's attributes allow the opcode.
     sequence_error : SequenceError
         After the packet, if it is ahead.
+    find : 1
+        With ``wait``: the message goes on in a WQE of a shared receive queue, and the QP's own ring does not stand
+        there.
     posted : 1
-        The next receive WQE is posted.
+        The next receive WQE is posted; of a shared receive queue the QP has one.
     flush : 1
-        The QP is in ERR, and has a receive WQE to be flushed.
+        The QP is in ERR, and has a receive WQE to be flushed, or to say that it takes no more shared ones.
     """
 
     request: In(ReceivedRequest)
@@ -103,7 +109,9 @@ class RequestCheck(wiring.Component):
     state: In(4)
     path_mtu: In(4)
     access: In(4)
+    takes: In(1)
     status: In(RingStatus)
+    index: In(16)
 
     verdict: Out(Verdict)
     wait: Out(1)
@@ -116,6 +124,7 @@ class RequestCheck(wiring.Component):
     kind: Out(ResponseKind)
     allowed: Out(1)
     sequence_error: Out(SequenceError)
+    find: Out(1)
     posted: Out(1)
     flush: Out(1)
 
@@ -196,6 +205,17 @@ class RequestCheck(wiring.Component):
             tracker.state.eq(self.receive.sequence_error),
             self.sequence_error.eq(tracker.next),
         ]
+        # Of a shared receive queue the QP has a WQE in the middle of a message, and needs to read it again only if the
+        # entry that it has come to does not suffice.
+        shared = self.request.attributes.srq & ~self.takes
+        found = self.receive.wqe == SharedWqe.FOUND
+        lacks = begin | (self.request.place.left < transport.length)
+        has_shared, told = Signal(), Signal()
+        m.d.sync += [
+            has_shared.eq(shared),
+            told.eq(self.receive.wqe == SharedWqe.TOLD),
+            self.find.eq(shared & ~found),
+        ]
         follows = transport.psn == self.receive.epsn
         disagrees = Signal()  # with what has come of the message
         receives = (self.state == QpState.RTR) | (self.state == QpState.RTS) | (self.state == QpState.SQD)
@@ -209,11 +229,17 @@ class RequestCheck(wiring.Component):
             wrong.eq(disagrees & ~unreliable),
             nak_sent.eq(self.receive.nak_sent),
             known.eq(served),
-            self.posted.eq(self.status.producer != self.receive.index),
-            unfetched.eq(self.status.fetched == self.receive.index),
-            ring_error.eq(self.status.error),
+            self.posted.eq(
+                Mux(
+                    shared,
+                    found | (self.receive.wqe == SharedWqe.HELD),
+                    self.status.producer != self.index,
+                )
+            ),
+            unfetched.eq((self.status.fetched == self.index) | (shared & ~found)),
+            ring_error.eq(self.status.error & ~(shared & ~found)),
             # Also in the middle of a message: what was fetched may have been forgotten since.
-            needs_wqe.eq((~write & ~responds) | (immediate & write)),
+            needs_wqe.eq(Mux(write | responds, immediate & write & ~shared, ~shared | lacks)),
             in_error.eq(self.state == QpState.ERR),
         ]
         with m.If(begin):
@@ -264,5 +290,8 @@ class RequestCheck(wiring.Component):
             m.d.comb += self.verdict.eq(Verdict.EXECUTE)
 
         # What was never fetched has to be flushed too.
-        m.d.comb += self.flush.eq(in_error & self.posted & (~unfetched | ring_error))
+        with m.If(has_shared):
+            m.d.comb += self.flush.eq(in_error & ~told)
+        with m.Else():
+            m.d.comb += self.flush.eq(in_error & self.posted & (~unfetched | ring_error))
         return m

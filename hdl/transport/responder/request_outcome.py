@@ -13,7 +13,7 @@ from ...wire.packet_header import TransportHeader
 from ..common.aeth import AethSyndrome
 from ..common.layouts import Job
 from ..common.psn import PSN_BITS, psn_next
-from ..receive.layouts import Message, RequestState
+from ..receive.layouts import Message, RequestState, SharedWqe
 from .request_check import Verdict
 from .sequence_error_tracker import SequenceError
 
@@ -94,7 +94,12 @@ class RequestOutcome(wiring.Component):
     sequence_error : SequenceError
         After the packet, if it is ahead.
     posted : 1
-        There is a receive WQE ``receive.index``.
+        There is a receive WQE ``receive.index``, or, in a shared receive queue, ``id``.
+    shared, takes, id : 1, 1, 16
+        The QP has a shared receive queue; it takes a WQE there, this one. ``id`` goes into ``job`` and ``next`` at
+        once.
+    lapse : 1
+        With TOKEN: the WQE that the QP has of the shared receive queue is flushed.
     rnr_timer
         What goes into an RNR NAK.
     job : Job
@@ -103,7 +108,9 @@ class RequestOutcome(wiring.Component):
     busy : 1
         The packet was dropped for want of room.
     consume : 1
-        The receive WQE ``receive.index`` is used up.
+        The receive WQE ``receive.index``, or ``id``, is used up.
+    take : 1
+        The WQE of the shared receive queue is taken.
     """
 
     update: In(1)
@@ -129,11 +136,16 @@ class RequestOutcome(wiring.Component):
     after: In(PSN_BITS)
     sequence_error: In(SequenceError)
     posted: In(1)
+    shared: In(1)
+    takes: In(1)
+    id: In(16)
+    lapse: In(1)
     rnr_timer: In(5)
 
     job: Out(Job)
     next: Out(RequestState)
     consume: Out(1)
+    take: Out(1)
     busy: Out(1)
 
     def elaborate(self, platform):
@@ -175,7 +187,7 @@ class RequestOutcome(wiring.Component):
         execute = is_[Verdict.EXECUTE]
         job = Signal(Job)
         fresh = Signal(RequestState)
-        consume = Signal()
+        consume, take = Signal(), Signal()
         m.d.comb += [
             job.acknowledge.eq(
                 (any_of(Verdict.DUPLICATE, *NAKS) | (execute & self.transport.ack_request & ~self.responds)) & answers
@@ -185,9 +197,17 @@ class RequestOutcome(wiring.Component):
             job.token.eq(is_[Verdict.TOKEN]),
             job.syndrome.eq(choose(NAKS) | Mux(is_[Verdict.NOT_READY], self.rnr_timer, 0)),
             job.fatal.eq(any_of(*EVENTS)),
-            job.event.eq(choose(EVENTS)),
-            job.complete.eq((execute & self.end & in_wqe) | (any_of(*COMPLETIONS) & self.posted)),
-            job.status.eq(choose({verdict: status for verdict, (status, _) in COMPLETIONS.items()})),
+            job.event.eq(choose(EVENTS | {Verdict.LAST: EventType.QP_LAST_WQE_REACHED})),
+            job.last.eq(is_[Verdict.LAST]),
+            job.complete.eq(
+                (execute & self.end & in_wqe) | (any_of(*COMPLETIONS) & self.posted) | (is_[Verdict.TOKEN] & self.lapse)
+            ),
+            job.status.eq(
+                choose(
+                    {verdict: status for verdict, (status, _) in COMPLETIONS.items()}
+                    | {Verdict.TOKEN: WcStatus.WR_FLUSH_ERR}
+                )
+            ),
             job.cause.eq(
                 choose(
                     {Verdict.DEAD: Syndrome.FLUSHED, Verdict.UNSERVED: Syndrome.FLUSHED}
@@ -195,8 +215,10 @@ class RequestOutcome(wiring.Component):
                 )
             ),
             consume.eq(job.complete),
+            take.eq(self.takes & (execute | consume)),
             job.psn.eq(receive.epsn),
             fresh.eq(receive),
+            fresh.index.eq(receive.index + 1),  # if it is used up
             fresh.mixed.eq(Mux(execute, self.mixed, receive.mixed | is_[Verdict.REPEAT])),
             fresh.nak_sent.eq(~execute & (receive.nak_sent | any_of(Verdict.SEQUENCE, Verdict.NOT_READY))),
             fresh.dead.eq(receive.dead | job.fatal),
@@ -213,12 +235,19 @@ class RequestOutcome(wiring.Component):
                 fresh.asked.eq(self.responds),
                 fresh.message.eq(Mux(self.end, Message.NONE, Mux(self.write, Message.WRITE, Message.SEND))),
             ]
+        with m.If(is_[Verdict.LAST]):
+            m.d.comb += fresh.wqe.eq(SharedWqe.TOLD)
+        with m.Elif(consume):
+            m.d.comb += fresh.wqe.eq(SharedWqe.NONE)
+        with m.Elif(take):
+            m.d.comb += fresh.wqe.eq(SharedWqe.HELD)
         with m.If(first[Verdict.EXECUTE] | first[Verdict.NOT_READY]):
             m.d.comb += fresh.sequence_error.eq(0)
         with m.Elif(first[Verdict.SEQUENCE] | first[Verdict.AHEAD]):
             m.d.comb += fresh.sequence_error.eq(self.sequence_error)
 
         decided = ("acknowledge", "release", "psn", "silent", "complete", "status", "cause", "token", "fatal", "event")
+        decided += ("last",)
         kept = Signal(Job)
         after = Signal(RequestState)
         completed = Signal()
@@ -229,17 +258,20 @@ class RequestOutcome(wiring.Component):
             m.d.sync += [
                 completed.eq(execute & self.end),
                 self.consume.eq(consume),
+                self.take.eq(take),
                 self.busy.eq(is_[Verdict.BUSY]),
                 syndrome.eq(job.syndrome),
                 with_credits.eq(execute | is_[Verdict.DUPLICATE]),
                 after.eq(fresh),
             ]
+        index = Signal(16)
+        m.d.comb += index.eq(Mux(self.takes, self.id, receive.index))
         # What is counted is added behind the registers.
         with m.If(~kept.token):
             m.d.comb += [
                 self.next.eq(after),
                 self.next.msn.eq(receive.msn + completed),
-                self.next.index.eq(receive.index + self.consume),
+                self.next.index.eq(Mux(self.shared, index, Mux(self.consume, after.index, receive.index))),
                 self.next.taken.eq(receive.taken + kept.release),
             ]
 
@@ -252,7 +284,7 @@ class RequestOutcome(wiring.Component):
             self.job.opcode.eq(Mux(self.write, WcOpcode.RECV_RDMA_WITH_IMM, WcOpcode.RECV)),
             self.job.flags.eq(Mux(self.immediate, CqeFlag.WITH_IMM, 0) | Mux(self.datagram, CqeFlag.GRH, 0)),
             self.job.solicited.eq(self.transport.solicited),
-            self.job.wqe_index.eq(receive.index),
+            self.job.wqe_index.eq(index),
             self.job.immediate.eq(self.transport.immediate),
             self.job.byte_length.eq(self.byte_length),
             self.job.remote.eq(self.write),

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...queue.wqe_fetcher import RingStatus
 from ...wire.packet_header import Deth
-from ..common.aeth import encode_credits
+from ..common.aeth import NO_CREDITS, encode_credits
 from ..common.layouts import READ_EXTENT, Job, ResponseEntry, ResponseKind
 from ..receive.layouts import ReceivedRequest, RequestState
 from .read_atomic_check import ReadAtomicCheck
@@ -34,6 +34,11 @@ class RequestValidator(wiring.Component):
         The packet, if it is one, and its QP's context.
     status : RingStatus
         Of the QP's receive ring.
+    index, takes, id : 16, 1, 16
+        As of :class:`.request_check.RequestCheck` and :class:`.request_outcome.RequestOutcome`; ``id`` behind
+        ``place``.
+    lapse : 1
+        With ``token``: a WQE of a shared receive queue is flushed.
     served
         Entries of the QP that are answered, modulo 256.
     room : 1
@@ -43,7 +48,8 @@ class RequestValidator(wiring.Component):
     flush, token : 1
         With ``decide``, or ``token`` alone: it is no packet, it is a receive WQE to be flushed, or a token.
     wait : 1
-        In the cycle of ``decide``: there is no verdict yet, because the receive WQE is on its way.
+        In the cycle of ``decide``: there is no verdict yet, because the receive WQE is on its way; or, with ``find``,
+        because the QP's own ring must be set to it.
     again : 1
         In the cycle of ``decide``: it is a READ or an atomic that is asked for again.
     crowded : 1
@@ -62,8 +68,11 @@ class RequestValidator(wiring.Component):
         Behind ``place``.
     next : RequestState
         The same, the new state.
-    consume : 1
-        The same: the receive WQE ``index`` of the QP's state is used up.
+    consume, take : 1
+        The same: the receive WQE ``index`` of the QP's state, or ``id``, is used up; that of a shared receive queue is
+        taken.
+    left : 16
+        The same: receive WQEs that are left.
     entry
         The same, if the job is a release: what is to be answered.
     count_drop_sequence, count_drop_duplicate, count_drop_busy : 1
@@ -72,12 +81,17 @@ class RequestValidator(wiring.Component):
 
     request: In(ReceivedRequest)
     status: In(RingStatus)
+    index: In(16)
+    takes: In(1)
+    id: In(16)
+    lapse: In(1)
     served: In(8)
     room: In(1)
     decide: In(1)
     flush: In(1)
     token: In(1)
     wait: Out(1)
+    find: Out(1)
     again: Out(1)
     crowded: Out(1)
     flushable: Out(1)
@@ -92,6 +106,8 @@ class RequestValidator(wiring.Component):
     job: Out(Job)
     next: Out(RequestState)
     consume: Out(1)
+    take: Out(1)
+    left: Out(16)
     entry: Out(ResponseEntry)
     count_drop_sequence: Out(1)
     count_drop_duplicate: Out(1)
@@ -115,9 +131,11 @@ class RequestValidator(wiring.Component):
         with m.If(self.token):
             m.d.sync += verdict.eq(1 << Verdict.TOKEN.value)
         with m.Elif(self.decide):
-            m.d.sync += posted.eq(check.posted)
+            # What was never fetched of a shared receive queue stays there.
+            m.d.sync += posted.eq(check.posted & ~(self.takes & (check.verdict == Verdict.RING)))
             with m.If(self.flush):
-                m.d.sync += verdict.eq(1 << Verdict.FLUSH.value)
+                last = attributes.srq & ~check.posted
+                m.d.sync += verdict.eq(Mux(last, 1 << Verdict.LAST.value, 1 << Verdict.FLUSH.value))
             with m.Else():
                 m.d.sync += verdict.eq(1 << check.verdict.as_value())
         with m.If(self.decide | self.token):
@@ -137,8 +155,11 @@ class RequestValidator(wiring.Component):
             check.state.eq(attributes.state),
             check.path_mtu.eq(attributes.path_mtu),
             check.access.eq(attributes.access),
+            check.index.eq(self.index),
+            check.takes.eq(self.takes),
             check.status.eq(self.status),
             self.wait.eq(check.wait),
+            self.find.eq(check.find),
             self.again.eq(check.again),
             self.crowded.eq(read_atomic.crowded & (check.again | (check.verdict == Verdict.EXECUTE))),
             self.flushable.eq(check.flush),
@@ -158,14 +179,14 @@ class RequestValidator(wiring.Component):
         ]
 
         # Receive WQEs left after this packet, and a cycle later their code; if it is refused nobody wants to know.
-        left = Signal(16)
+        left = self.left
         credits = Signal(5)
         uses = Signal()
-        m.d.comb += uses.eq(self.execute & check.end & (~check.write | check.immediate))
+        m.d.comb += uses.eq(self.takes | (self.execute & check.end & (~check.write | check.immediate)))
         with m.If(self.place):
             m.d.sync += [
-                left.eq((Cat(1, self.status.producer) + Cat(~uses, ~state.index))[1:]),
-                credits.eq(encode_credits(left)),
+                left.eq((Cat(1, self.status.producer) + Cat(~uses, ~self.index))[1:]),
+                credits.eq(Mux(attributes.srq, NO_CREDITS, encode_credits(left))),
             ]
 
         m.d.comb += [
@@ -193,6 +214,10 @@ class RequestValidator(wiring.Component):
             outcome.after.eq(read_atomic.after),
             outcome.sequence_error.eq(check.sequence_error),
             outcome.posted.eq(posted),
+            outcome.shared.eq(attributes.srq),
+            outcome.takes.eq(self.takes),
+            outcome.id.eq(self.id),
+            outcome.lapse.eq(self.lapse),
             outcome.rnr_timer.eq(attributes.min_rnr_timer),
             self.job.eq(outcome.job),
             self.job.cq.eq(attributes.rq_cqn),
@@ -203,6 +228,7 @@ class RequestValidator(wiring.Component):
             self.job.source.eq(self.request.source),
             self.next.eq(outcome.next),
             self.consume.eq(outcome.consume),
+            self.take.eq(outcome.take),
         ]
         m.d.comb += [
             self.entry.kind.eq(check.kind),

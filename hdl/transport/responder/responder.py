@@ -5,14 +5,16 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...abi.commands import QpAction
+from ...abi.eqe import EventType
 from ...queue.wqe_fetcher import RingIndex, RingStatus
-from ...stream.transfer import AccessRequest, Passage
+from ...stream.transfer import AccessRequest, AttributeWrite, Event, Passage
 from ...stream.words import WORD_BITS, SavedWord, StateWords
 from ..common.layouts import Job, Recall, ResponseEntry
-from ..receive.layouts import ReceivedRequest, RecvPlace, RequestState, Work
+from ..receive.layouts import ReceivedRequest, RecvPlace, RequestState, SharedWqe, Work
 from .flush_queue import FlushQueue
 from .recv_placement import PlacementKind, RecvPlacement
 from .request_validator import RequestValidator
+from .shared_queues import SharedQueues
 
 __all__ = ["Responder", "ResponderReply", "ResponderState", "ResponseWrite"]
 
@@ -47,7 +49,13 @@ class Responder(wiring.Component):
     written back. A receive WQE that is posted but not yet fetched is waited for.
 
     ACKs and responses carry credits: the receive WQEs that are posted and not used, of which a message under way uses
-    one. (A QP with a shared receive queue would have to say :data:`.aeth.NO_CREDITS`.)
+    one. A QP with a shared receive queue says :data:`.aeth.NO_CREDITS`.
+
+    *Shared receive queues* (``srqs``): a message takes the next WQE there with its first packet, an RDMA WRITE with
+    immediate with its last one, for which it waits a cycle longer. That is consumed at once, and the QP has it from
+    then on by its ``id``, its number in the table of WQEs. If a later packet has to know more of it than the entry that
+    the message has come to, the QP's own ring, which lies in that table, is set to it, and reads it. A QP in ERR gives
+    up the WQE that it has, and says QP_LAST_WQE_REACHED (IBA 10.2.9.4); with RESET it gives it up as well.
 
     If the QP goes to ERR, its receive WQEs complete with WR_FLUSH_ERR, in order; those posted later, too. Who has some
     comes out at ``flush`` for each of them, and goes through the lookup like a packet. The control token RESET passes
@@ -67,6 +75,8 @@ class Responder(wiring.Component):
         Atomics are served; else they are invalid requests.
     swaps : bool
         There are SAVE and LOAD.
+    srqs : int
+        Shared receive queues, a power of two up to ``qps``; their rings have numbers from ``qps`` on.
 
     Members
     -------
@@ -102,6 +112,9 @@ class Responder(wiring.Component):
         Fetched receive WQEs before this one are done with; said before their job goes out.
     arrived : stream of QP
         Receive WQEs of the QP were fetched. Always ready but for a cycle now and then.
+    attribute, attribute_en, point, event
+        With ``srqs``: the broadcast to rings; to which WQE a QP's own ring is to be set, a stream of ``RingIndex``; and
+        :class:`.shared_queues.SharedQueues`' events.
     reply : stream of ``ResponderReply``
         Answer to QUERY.
     count_drop_sequence, count_drop_duplicate, count_drop_busy : 1
@@ -110,14 +123,21 @@ class Responder(wiring.Component):
         With ``swaps``.
     """
 
-    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False):
+    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False, srqs=0):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.blocks = blocks
         self.atomics = atomics
         self.swaps = swaps
+        self.srqs = srqs
         words = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
+        shared = {
+            "attribute": In(AttributeWrite),
+            "attribute_en": In(1),
+            "point": Out(stream.Signature(RingIndex)),
+            "event": Out(stream.Signature(Event)),
+        }
         self._placement = RecvPlacement(blocks)
         super().__init__(
             {
@@ -152,6 +172,7 @@ class Responder(wiring.Component):
                 "count_drop_busy": Out(1),
             }
             | (words if swaps else {})
+            | (shared if srqs else {})
         )
 
     def elaborate(self, platform):
@@ -174,6 +195,11 @@ class Responder(wiring.Component):
         leaves = Signal()  # in this cycle the request may be taken
         looked_at = Signal(range(self.qps))
         has_recalled = Signal()
+        # The packet takes a WQE of a shared receive queue, as is known when it comes and, from a register, from then
+        # on; the receive WQE that it needs, and its ring, likewise; and the QP's own ring was set.
+        comes, takes, has_found = Signal(), Signal(), Signal()
+        first_index, index, first_ring, ring = Signal(16), Signal(16), Signal(12), Signal(12)
+        m.d.sync += [takes.eq(comes), index.eq(first_index), ring.eq(first_ring)]
         patience = Signal(range(PATIENCE + 1))
         m.d.comb += [
             self.request.ready.eq(take),
@@ -181,9 +207,14 @@ class Responder(wiring.Component):
             self.place.eq(placement.next),
             flushes.qp.eq(request.qp),
             looked_at.eq(Mux(self.request.valid & ~leaves, request.qp, self.next_qp)),
-            self.status_qp.eq(looked_at),
+            self.status_qp.eq(Mux(comes & ~leaves, first_ring, looked_at)),
             self.served_qp.eq(looked_at),
+            first_index.eq(state.index),
+            first_ring.eq(request.qp),
             validator.request.eq(request),
+            validator.index.eq(index),
+            validator.takes.eq(takes),
+            validator.id.eq(placement.id),
             validator.status.eq(self.status),
             validator.served.eq(self.served),
             validator.flush.eq(work == Work.FLUSH),
@@ -192,13 +223,17 @@ class Responder(wiring.Component):
             validator.byte_length.eq(placement.byte_length),
         ]
         wiring.connect(m, placement.access, wiring.flipped(self.access))
-        wiring.connect(m, wiring.flipped(self.arrived), flushes.arrived)
+        m.d.comb += [
+            flushes.arrived.valid.eq(self.arrived.valid & (self.arrived.payload < self.qps)),
+            flushes.arrived.payload.eq(self.arrived.payload),
+            self.arrived.ready.eq(flushes.arrived.ready),
+        ]
         wiring.connect(m, flushes.o, wiring.flipped(self.flush))
         m.d.comb += [
             placement.places.eq(self.places),
             self.word_addr.eq(placement.word_addr),
             placement.word.eq(self.word),
-            self.wanted.payload.eq(request.qp),
+            self.wanted.payload.eq(ring),
         ]
 
         packet = placement.i.payload
@@ -215,7 +250,8 @@ class Responder(wiring.Component):
             packet.address.eq(transport.address),
             packet.rkey.eq(transport.rkey),
             packet.total.eq(transport.dma_length),
-            packet.index.eq(state.index),
+            packet.index.eq(index),
+            packet.shared.eq(request.attributes.srq),
             packet.log_stride.eq(request.attributes.log_rq_stride),
             placement.place.eq(request.place),
         ]
@@ -229,8 +265,8 @@ class Responder(wiring.Component):
             validator.room.eq(self.room),
             self.recall.qp.eq(request.qp),
             self.recall.psn.eq(transport.psn),
-            self.consumed.payload.qp.eq(request.qp),
-            self.consumed.payload.index.eq(validator.next.index),
+            self.consumed.payload.qp.eq(ring),
+            self.consumed.payload.index.eq(index + 1),
             self.reply.payload.psn.eq(state.epsn),
             self.reply.payload.index.eq(state.index),
         ]
@@ -239,11 +275,23 @@ class Responder(wiring.Component):
             loads = Signal()
             words = self._words(m, flushes, loads)
 
+        uses = Signal()  # the WQE at the ring is used up
+        m.d.comb += uses.eq(validator.consume)
+        if self.srqs:
+            shared = self._shared(m, validator, comes, takes, has_found, uses, finish)
+            with m.If(comes):
+                m.d.comb += [first_index.eq(shared.head), first_ring.eq(self.qps | shared.srqn)]
+        else:
+            m.d.comb += validator.request.attributes.srq.eq(0)
+
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [consumed_sent.eq(0), has_recalled.eq(0), patience.eq(PATIENCE), failing.eq(0)]
+                m.d.sync += has_found.eq(0)
                 with m.If(self.request.valid):
                     m.next = "CHECK"
+                    with m.If(comes):
+                        m.next = "SHARED"
                     with m.If(work == Work.CONTROL):
                         m.next = "IDLE"
                         with m.Switch(request.action):
@@ -266,6 +314,8 @@ class Responder(wiring.Component):
                                 m.d.sync += failing.eq(request.action == QpAction.ERROR)
                                 m.next = "LEAVE"
 
+            with m.State("SHARED"):  # its ring was looked at when the packet came, not before
+                m.next = "CHECK"
             with m.State("CHECK"):  # the blocks of the QP's WQEs come a cycle behind the status of its ring
                 m.d.comb += placement.look.eq(1)
                 m.next = "DECIDE"
@@ -281,8 +331,11 @@ class Responder(wiring.Component):
                 m.next = "PLACE"
                 with m.If(work == Work.PACKET):
                     with m.If(validator.wait):
-                        m.d.sync += self.wanted.valid.eq(1)
+                        m.d.sync += self.wanted.valid.eq(~validator.find)
                         m.next = "CHECK"
+                        if self.srqs:
+                            with m.If(validator.find):
+                                m.next = "FIND"
                     with m.If(validator.again & ~has_recalled):
                         m.next = "RECALL"
                     with m.Elif(validator.crowded & (patience != 0)):
@@ -309,7 +362,7 @@ class Responder(wiring.Component):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
-                    self.consumed.valid.eq(validator.consume & consumable & ~consumed_sent),
+                    self.consumed.valid.eq(uses & consumable & ~consumed_sent),
                     leaves.eq(1),
                     said.eq((~self.consumed.valid | self.consumed.ready) & settled),
                     self.job.valid.eq(said & (~validator.job.release | self.entry.ready)),
@@ -333,6 +386,13 @@ class Responder(wiring.Component):
                         m.d.sync += loads.eq(0)
                         with m.If(loads):
                             m.d.comb += [self.place_en.eq(1), flushes.fail.eq(words.value.flushing)]
+
+            if self.srqs:
+                with m.State("FIND"):
+                    m.d.comb += self.point.valid.eq(1)
+                    with m.If(self.point.ready):
+                        m.d.sync += has_found.eq(1)
+                        m.next = "CHECK"
 
             with m.State("START"):
                 fresh = Signal(RequestState)
@@ -363,6 +423,34 @@ class Responder(wiring.Component):
                     m.next = "PLACE"
         return m
 
+    def _shared(self, m, validator, comes, takes, has_found, uses, finish):
+        """Who takes WQEs of shared receive queues, and what becomes of them."""
+        request = self.request.payload
+        state, attributes = request.state, request.attributes
+        m.submodules.shared = shared = SharedQueues(self.qps, self.srqs)
+        has, broken = Signal(), Signal()
+        m.d.comb += [
+            shared.attribute.eq(self.attribute),
+            shared.attribute_en.eq(self.attribute_en),
+            shared.srqn.eq(attributes.srqn),
+            has.eq((state.wqe == SharedWqe.HELD) | (state.wqe == SharedWqe.FOUND)),
+            comes.eq(attributes.srq & self.request.valid & request.opens & ~has),
+            validator.lapse.eq(attributes.srq & has & (request.action == QpAction.RESET)),
+            shared.take.eq(finish & validator.take),
+            shared.left.eq(validator.left),
+            shared.fail.eq(finish & takes & broken),
+            broken.eq(validator.job.fatal & (validator.job.event == EventType.QP_FATAL)),
+            self.point.payload.qp.eq(request.qp),
+            self.point.payload.index.eq(state.index),
+        ]
+        with m.If(attributes.srq):
+            found = has_found | (state.wqe == SharedWqe.FOUND)
+            m.d.comb += uses.eq(Mux(takes, validator.take, validator.consume & found))
+            with m.If(has_found & has):
+                m.d.comb += validator.request.state.wqe.eq(SharedWqe.FOUND)
+        wiring.connect(m, shared.event, wiring.flipped(self.event))
+        return shared
+
     def _words(self, m, flushes, loads):
         """The words of SAVE and LOAD, and the passage of a token."""
         m.submodules.words = words = StateWords(ResponderState)
@@ -370,7 +458,10 @@ class Responder(wiring.Component):
         sent = Signal(range(words.words))
         wake = Signal()  # receive WQEs are to be flushed
         with m.If(words.save):
-            m.d.sync += wake.eq(flushes.failed & (self.status.producer != request.state.index))
+            has_more = self.status.producer != request.state.index
+            if self.srqs:
+                has_more = Mux(request.attributes.srq, request.state.wqe != SharedWqe.TOLD, has_more)
+            m.d.sync += wake.eq(flushes.failed & has_more)
         m.d.comb += [
             words.state.request_state.eq(request.state),
             words.state.place.eq(request.place),

@@ -1,11 +1,9 @@
 """Rings that are away for a while: how far they are goes and comes back, and their WQEs are fetched again."""
 
 import pytest
-from amaranth.lib import data
 from queue_world import World, make
-from streams import make_rng, pause, plain, send_all
+from streams import make_rng, pause, send_all
 from verbena.hdl.abi.commands import QpAction
-from verbena.hdl.queue.ring_swap import RingState
 
 
 class Away:
@@ -30,42 +28,15 @@ class Away:
                 await ctx.tick()
             for _ in range(12):  # a doorbell, and what was consumed, are inside
                 await ctx.tick()
-            word = await self.token(ctx, ring, QpAction.SAVE)
+            word = await self.world.token(ctx, ring, QpAction.SAVE)
             assert word.consumed == ring.freed & 0xFFFF
             assert word.producer == ring.posted & 0xFFFF
             assert (word.misrung, word.failed) == (0, 0)
             await pause(ctx, rng, rng.choice([0.5, 0.99]))
-            await self.token(ctx, ring, QpAction.LOAD, word)
+            await self.world.token(ctx, ring, QpAction.LOAD, word)
             ring.seen = ring.freed  # all else must come again
             self.ring = None
             self.swaps += 1
-
-    async def token(self, ctx, ring, action, word=None):
-        """Until it is taken, and its word has gone or come."""
-        dut, rng = self.world.dut, self.world.rng
-        ctx.set(dut.control.payload, {"qp": ring.qp, "action": action})
-        ctx.set(dut.control.valid, 1)
-        taken, found = False, None
-        port = dut.saved if word is None else dut.loaded
-        if word is not None:
-            ctx.set(port.payload, RingState.const(dict(word)).as_value())
-        while not taken or found is None:
-            moves = found is None and rng.random() < 0.3
-            ctx.set(port.ready if word is None else port.valid, moves)
-            _, _, ready, valid, accepts, payload = await ctx.tick().sample(
-                dut.control.ready, port.valid, port.ready, port.payload
-            )
-            if ready:
-                taken = True
-                ctx.set(dut.control.valid, 0)
-            if moves and valid and accepts:
-                if word is None:
-                    assert payload.last
-                    found = plain(data.Const(RingState, payload.data & (1 << RingState.size) - 1))
-                else:
-                    found = word
-        ctx.set(port.ready if word is None else port.valid, 0)
-        return found
 
 
 @pytest.mark.parametrize("count", [21, pytest.param(60, marks=pytest.mark.slow)])
@@ -131,7 +102,6 @@ def test_among_busy_rings(kind, count):
     world = World(dut, kind, rng, latency=(1, 2), stall=0)
     rings = [world.add(qp, 0x10000 * (qp + 1), 4, 6) for qp in range(4)]
     resting, *busy = rings
-    away = Away(world)
     ends = []
 
     async def testbench(ctx):
@@ -143,9 +113,9 @@ def test_among_busy_rings(kind, count):
         while resting.seen < 3:
             await world.consume(ctx, await world.arrival(ctx))
         for _ in range(count):
-            word = await away.token(ctx, resting, QpAction.SAVE)
+            word = await world.token(ctx, resting, QpAction.SAVE)
             assert word == {"producer": 3, "consumed": 3, "misrung": 0, "failed": 0}
-            await away.token(ctx, resting, QpAction.LOAD, word)
+            await world.token(ctx, resting, QpAction.LOAD, word)
         ends.append(1)
 
     async def traffic(ctx):
@@ -185,7 +155,6 @@ def test_errors_come_back(kind):
     world.fail = lambda address: address >= failed.base
 
     async def testbench(ctx):
-        away = Away(world)
         for ring in misrung, failed:
             await world.configure(ctx, ring)
             world.post(ring)
@@ -196,12 +165,12 @@ def test_errors_come_back(kind):
         assert await world.arrival(ctx) == 0
         reads = len(world.log)
         for ring in misrung, failed:
-            word = await away.token(ctx, ring, QpAction.SAVE)
+            word = await world.token(ctx, ring, QpAction.SAVE)
             bits = ring is misrung, ring is failed
             assert word == {"producer": 1, "consumed": ring.freed, "misrung": bits[0], "failed": bits[1]}
             assert await world.status(ctx, ring.qp) == {"producer": 0, "fetched": 0, "error": 0}
             assert not ctx.get(dut.arrived.valid)
-            await away.token(ctx, ring, QpAction.LOAD, word)
+            await world.token(ctx, ring, QpAction.LOAD, word)
             assert await world.arrival(ctx) == ring.qp
             assert await world.status(ctx, ring.qp) == {"producer": 1, "fetched": ring.freed, "error": 1}
         for _ in range(100):

@@ -3,6 +3,7 @@
 import pytest
 from amaranth.back import rtlil
 from streams import collect, make_rng, plain, simulate
+from verbena.hdl.abi.wqe import SRQ_WQE
 from verbena.hdl.transport.responder.recv_placement import PlacementKind, RecvPlacement
 
 QPS, AREA = 4, 256
@@ -27,9 +28,22 @@ def split(entries, sizes):
     return runs
 
 
-def run(packets, words, *, stall=0.0, rng=None, received=0):
+def lay(words, place, entries, log_stride, shared=None):
+    """Puts a receive WQE at word ``place``; in front of its entries, if it is of a shared receive queue, which it is,
+    and bits that mean nothing."""
+    laid = [word for address, length, key in entries for word in (address, length | key << 32)]
+    if shared is not None:
+        at = SRQ_WQE.fields["id"].offset
+        other = 0x9E3779B97F4A7C15 & ~(0xFFFF << at)
+        laid = [other | shared << at, 0xFEDC_BA98_7654_3210, *laid]
+    assert len(laid) <= 1 << log_stride - 3
+    words[place : place + (1 << log_stride - 3)] = laid + [0] * ((1 << log_stride - 3) - len(laid))
+
+
+def run(packets, words, *, stall=0.0, rng=None, received=0, ids=None):
     """Gives placements to a buffer, and keeps each QP's place; the accesses, (misfit, too_long, byte_length) and cycles
-    of each. As if each message had brought ``received`` bytes more than it has, when it goes on."""
+    of each. As if each message had brought ``received`` bytes more than it has, when it goes on. ``ids`` gets the
+    ``id`` of each."""
     dut = RecvPlacement(2 * QPS)
     places = [{"received": rng.getrandbits(32) if rng else 0} for _ in range(QPS)]
     rng = rng or make_rng()
@@ -60,6 +74,8 @@ def run(packets, words, *, stall=0.0, rng=None, received=0):
             if packet["kind"] != DISCARD:
                 place = plain(ctx.get(dut.next))
                 places[packet["qp"]] = place | {"received": place["received"] + received}
+            if ids is not None:
+                ids.append(ctx.get(dut.id))
             results.append((ctx.get(dut.misfit), ctx.get(dut.too_long), ctx.get(dut.byte_length), cycles))
             await ctx.tick()
 
@@ -83,10 +99,12 @@ def run(packets, words, *, stall=0.0, rng=None, received=0):
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
-def test_random_messages(stall):
+@pytest.mark.parametrize("shared", [0, 1])
+def test_random_messages(shared, stall):
+    """``shared``: the receive WQEs are of shared receive queues, and a WRITE has one, too."""
     rng = make_rng()
     words = [[rng.getrandbits(64) for _ in range(AREA // 8)] for _ in range(QPS)]
-    log_stride = [4, 5, 6, 7]
+    log_stride = [5, 6, 7, 5] if shared else [4, 5, 6, 7]
     queues, expected = [[] for _ in range(QPS)], [[] for _ in range(QPS)]
     for qp in range(QPS):
         for number in range(AREA >> log_stride[qp]):  # all that the area holds, and no WQE twice
@@ -101,28 +119,29 @@ def test_random_messages(stall):
                 "fresh": rng.randrange(2),
                 "index": index % 65536,
                 "log_stride": log_stride[qp],
+                "shared": shared,
             }
+            place = (index << log_stride[qp]) % AREA // 8
+            which = rng.getrandbits(16) if shared else None
             if is_write:
                 entries = [(rng.getrandbits(64), sum(sizes), rng.getrandbits(32))]
                 (address, _, key) = entries[0]
                 more = {"kind": WRITE, "address": address, "rkey": key, "total": sum(sizes)}
+                lay(words[qp], place, [], log_stride[qp], which)
             else:
-                count = rng.randint(1, 1 << (log_stride[qp] - 4))
+                count = rng.randint(1, (1 << (log_stride[qp] - 4)) - shared)
                 entries = [
                     (rng.getrandbits(64), rng.choice([0, 1, 3, 100, MTU, 5000]), rng.getrandbits(32))
                     for _ in range(count)
                 ]
                 more = {"kind": SEND, "address": rng.getrandbits(64), "rkey": 5, "total": 6}
-                place = (index << log_stride[qp]) % AREA // 8
-                for k in range(1 << (log_stride[qp] - 4)):
-                    address, length, key = entries[k] if k < count else (0, 0, 0)
-                    words[qp][place + 2 * k : place + 2 * k + 2] = [address, length | key << 32]
+                lay(words[qp], place, entries, log_stride[qp], which)
             received = 0
             for k, (size, (accesses, missing)) in enumerate(zip(sizes, split(entries, sizes))):
                 received += size
                 packet = common | more | {"begin": int(k == 0), "end": int(k == len(sizes) - 1), "length": size}
                 queues[qp].append(packet)
-                expected[qp].append((accesses, missing, received))
+                expected[qp].append((accesses, missing, received, which))
                 if missing:
                     break
     packets, wanted = [], []
@@ -133,15 +152,17 @@ def test_random_messages(stall):
         if rng.random() < 0.1:  # in between, and of no consequence
             packets.append({"kind": DISCARD, "qp": qp, "length": rng.choice([0, 77])})
             wanted.append(None)
-    runs, results = run(packets, words, stall=stall, rng=rng)
+    ids = []
+    runs, results = run(packets, words, stall=stall, rng=rng, ids=ids)
     assert len(runs) == len(packets)
-    for got, result, packet, want in zip(runs, results, packets, wanted):
+    for got, result, packet, want, found in zip(runs, results, packets, wanted, ids):
         assert all((access.qp, access.fresh) == (packet["qp"], packet.get("fresh", 0)) for access in got)
         if want is None:
             (access,) = got
             assert (access.length, access.discard) == (packet["length"], packet["length"] > 0)
             continue
-        accesses, missing, received = want
+        accesses, missing, received, which = want
+        assert which in (None, found)
         assert result[:3] == (0, missing > 0, received)
         moves = [access for access in got if access.length and not access.discard]
         assert [[access.key, access.address, access.length] for access in moves] == accesses
@@ -153,6 +174,46 @@ def test_random_messages(stall):
         assert [access.length for access in got if access.discard] == ([missing] if missing else [])
         if not packet["length"]:
             assert [access.length for access in got] == [0]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("lengths", [[9], [0], [3, 3, 3], [0, 0, 9], [1, 0, 1], [1, 2, 3, 4, 5, 6, 7], [0] * 6 + [5]])
+def test_all_entries_of_a_shared_receive(lengths, more):
+    """Those behind its number, and no others: what does not fit the last one has no place, whatever stands behind."""
+    rng = make_rng()
+    log_stride = {1: 5, 3: 6, 7: 7}[len(lengths)]
+    words = [[rng.getrandbits(64) for _ in range(AREA // 8)] for _ in range(QPS)]
+    entries = [(rng.getrandbits(64), size, rng.getrandbits(32)) for size in lengths]
+    index = AREA // 2 >> log_stride
+    lay(words[2], AREA // 16, entries, log_stride, 0xABCD)
+    packet = {"kind": SEND, "qp": 2, "begin": 1, "end": 1, "shared": 1, "index": index, "log_stride": log_stride}
+    ids = []
+    runs, results = run([packet | {"length": sum(lengths) + more}], words, rng=rng, ids=ids)
+    ((wanted, _),) = split(entries, [sum(lengths)])
+    assert [[a.key, a.address, a.length] for a in runs[0] if a.length and not a.discard] == wanted
+    assert [a.length for a in runs[0] if a.discard] == [1] * more
+    assert (results[0][:3], ids) == ((0, more, sum(lengths) + more), [0xABCD])
+
+
+@pytest.mark.parametrize("sizes", [[8], [0], [MTU, 8], [MTU, MTU, 8]])
+def test_a_write_learns_which_shared_receive_it_gets(sizes):
+    """Also with its last packet alone, whose WQE its first ones had not."""
+    rng = make_rng()
+    words = [[rng.getrandbits(64) for _ in range(AREA // 8)] for _ in range(QPS)]
+    for slot in range(4):
+        lay(words[1], 8 * slot, [(5, 6, 7), (8, 9, 10)], 6, 0x1111 * (slot + 1))
+    common = {"kind": WRITE, "qp": 1, "shared": 1, "log_stride": 6, "address": 0x5000, "rkey": 9, "total": sum(sizes)}
+    last = len(sizes) - 1
+    packets = [
+        common | {"begin": int(k == 0), "end": int(k == last), "length": size, "index": 2 if k == last else 0}
+        for k, size in enumerate(sizes)
+    ]
+    ids = []
+    runs, results = run(packets, words, rng=rng, ids=ids)
+    assert ids[-1] == 0x3333
+    assert [result[:3] for result in results] == [(0, 0, sum(sizes[: k + 1])) for k in range(len(sizes))]
+    moves = [(a.key, a.address, a.length) for accesses in runs for a in accesses]
+    assert moves == [(9, 0x5000 + sum(sizes[:k]), size) for k, size in enumerate(sizes)]
 
 
 def test_entry_of_the_largest_length():
@@ -204,6 +265,7 @@ GRH = 40
 
 
 @pytest.mark.parametrize("length", [0, 1, 8, 60, MTU])
+@pytest.mark.parametrize("shared", [None, 0x7F80])
 @pytest.mark.parametrize(
     "lengths",
     [
@@ -211,18 +273,18 @@ GRH = 40
         *([5000], [10, 10, 10, 10], [10, 10, 10, 9, 0, 1, 1], [7, 7, 7, 7, 7, 7, 7, 7]),
     ],
 )
-def test_datagrams_leave_40_bytes_free(lengths, length):
+def test_datagrams_leave_40_bytes_free(lengths, shared, length):
     """Over as many entries as it takes, and all of them must fit, also without a payload; they count as received. The
     message behind is not a datagram and begins at once."""
     rng = make_rng()
     words = [[0] * (AREA // 8) for _ in range(QPS)]
+    lengths = lengths[: 7 if shared else 8]
     entries = [(rng.getrandbits(64), size, rng.getrandbits(32)) for size in lengths]
-    for at, (address, size, key) in enumerate(entries):
-        words[0][2 * at : 2 * at + 2] = [address, size | key << 32]
+    lay(words[0], 0, entries, 7, shared)
     words[1][0:2] = [77, MTU | 5 << 32]
     common = {"kind": SEND, "begin": 1, "end": 1}
     packets = [
-        common | {"qp": 0, "log_stride": 7, "length": length, "datagram": 1},
+        common | {"qp": 0, "log_stride": 7, "length": length, "datagram": 1, "shared": int(shared is not None)},
         common | {"qp": 1, "log_stride": 4, "length": 9},
     ]
     runs, results = run(packets, words, rng=rng)
@@ -236,10 +298,11 @@ def test_datagrams_leave_40_bytes_free(lengths, length):
     assert results[1][:3] == (0, 0, 9)
 
 
-def test_cycles():
+@pytest.mark.parametrize("shared", [0, 1])
+def test_cycles(shared):
     words = [[0] * (AREA // 8) for _ in range(QPS)]
-    words[0][0:8] = [0, 100, 0, 0, 0, 100, 0, 100]
-    common = {"qp": 0, "log_stride": 6, "begin": 1, "end": 1}
+    words[0][2 * shared : 2 * shared + 8] = [0, 100, 0, 0, 0, 100, 0, 100]
+    common = {"qp": 0, "log_stride": 7, "begin": 1, "end": 1, "shared": shared}
     packets = [
         common | {"kind": WRITE, "length": 8, "total": 8},
         common | {"kind": DISCARD, "length": 8},
@@ -250,7 +313,8 @@ def test_cycles():
         common | {"kind": SEND, "length": 8, "datagram": 1},
     ]
     _, results = run(packets, words)
-    assert [cycles for *_, cycles in results] == [2, 2, 2, 4, 3, 5 + 5 + 5, 6]
+    opens = 4 + shared
+    assert [cycles for *_, cycles in results] == [2, 2, 2, opens, 3, opens + 1 + 5 + 5, opens + 2]
 
 
 def test_arguments():
