@@ -72,8 +72,8 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 ## What to know
 
 * **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: multicast,
-  XRC and raw QPs, SRQs, memory windows, on-demand paging, device memory, dma-bufs, flow steering, tag matching,
-  timestamps. Objects that only describe such a thing (`SrqInitAttr`, `MWBindInfo`, …) can be made. Counters of flows
+  XRC and raw QPs, memory windows, on-demand paging, device memory, dma-bufs, flow steering, tag matching,
+  timestamps. Objects that only describe such a thing (`XRCDInitAttr`, `MWBindInfo`, …) can be made. Counters of flows
   have no class in pyverbs. The modules of other vendors' devices are not there.
 * **Errors.** `error_code` is the errno: EINVAL for a wrong argument, ENOMEM for what is full, EBUSY for what has
   events that are not acknowledged, EDEADLK for an event that can never come. Of `query_gid_table` it is negative, as
@@ -171,7 +171,7 @@ def _members(kind, documented):
     return found
 
 
-_SOME_CONTROL = SimpleNamespace(max_qp=0, max_responses=0, atomics=True)
+_SOME_CONTROL = SimpleNamespace(max_qp=0, max_responses=0, max_srq=0, atomics=True)
 _SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), control=_SOME_CONTROL, max_cq=0)
 _ARGUMENTS = {
     "DeviceAttr": {"adapter": _SOME_ADAPTER},

@@ -7,13 +7,14 @@ import errno
 import random
 import threading
 import weakref
+from collections import deque
 
 from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import Command, QpAction
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_DYNAMIC, QpState
 from verbena.hdl.abi.cqc import CQN_BITS
 from verbena.hdl.abi.eqe import EventType
-from verbena.hdl.abi.registers import CqDoorbell
+from verbena.hdl.abi.registers import CqDoorbell, SrqDoorbell
 
 from .control import Control
 from .cq_table import CqTable
@@ -66,6 +67,8 @@ class Adapter:
         self.may_push = control.can_push and getattr(port, "pushes", True)
         self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}
+        self.srqs = {}
+        self._free_srqs = deque(range(control.max_srq))
         self.pds = set()
         self.contexts = weakref.WeakSet()  # who hears of the port
         self.files = False  # whether files tell of events
@@ -286,6 +289,38 @@ class Adapter:
     def _ring_cq(self, number, register, value):
         self.port.write32(reg.CQ_PAGES + number * reg.PAGE + register, value)
 
+    # Shared receive queues
+
+    def create_srq(self, owner, **attributes):
+        """The number of a shared receive queue; events about it go to ``owner._event``. One that was given back rests
+        as long as it can. ``AdapterError`` (ENOMEM) if all are in use.
+        """
+        words = QP_CONTEXT.words(**attributes)
+        with self._lock:
+            if not self._free_srqs:
+                raise AdapterError(errno.ENOMEM, f"all {self.control.max_srq} SRQs are in use")
+            number = self._free_srqs[0]
+            self.control.command(Command.CREATE_SRQ, number, words=words)
+            self._free_srqs.popleft()
+            self.srqs[number] = weakref.ref(owner)
+            return number
+
+    def modify_srq(self, number, **attributes):
+        """Gives a shared receive queue the limit that the attributes have; the device takes no other of them."""
+        self.control.command(Command.MODIFY_SRQ, number, words=QP_CONTEXT.words(**attributes))
+
+    def destroy_srq(self, number):
+        """No QP uses the shared receive queue any more."""
+        with self._lock:
+            self.control.command(Command.DESTROY_SRQ, number)
+            self.process_events()
+            del self.srqs[number]
+            self._free_srqs.append(number)
+
+    def ring_srq(self, number, producer):
+        """WQEs before ``producer``, a free-running index, are posted to a shared receive queue."""
+        self.port.write32(reg.SRQ_PAGES + number * reg.PAGE + SrqDoorbell.PRODUCER, producer & 0xFFFF)
+
     # Memory regions: see :mod:`.regions`
 
     def register(self, pd, address, length, access, iova=None):
@@ -331,12 +366,18 @@ class Adapter:
             number = self.qp_numbers.lose(number)
             if number is None:
                 return
-        owners = self.cqs if kind in (EventType.COMPLETION, EventType.CQ_ERR) else self.qps
+        owners = self._owners(kind)
         if kind == EventType.COMPLETION:
             self.cq_table.answered(number)
         owner = owners[number]() if number in owners else None
         if owner is not None:
             owner._event(kind)
+
+    def _owners(self, kind):
+        """Weak references to those whom events of a kind concern, by number."""
+        if kind in (EventType.COMPLETION, EventType.CQ_ERR):
+            return self.cqs
+        return self.srqs if kind in (EventType.SRQ_ERR, EventType.SRQ_LIMIT_REACHED) else self.qps
 
     def advance(self, max_cycles):
         """Lets the device work and takes its events; returns whether it has anything left to do. The time of others in

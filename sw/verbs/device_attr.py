@@ -14,7 +14,19 @@ from .libibverbs_enums import (
     ibv_port_state,
     ibv_transport_type,
 )
-from .limits import MAX_AH, MAX_CQE, MAX_MR, MAX_MR_SIZE, MAX_MSG_SZ, MAX_PD, MAX_QP_WR, MAX_RD_ATOMIC, MAX_SGE
+from .limits import (
+    MAX_AH,
+    MAX_CQE,
+    MAX_MR,
+    MAX_MR_SIZE,
+    MAX_MSG_SZ,
+    MAX_PD,
+    MAX_QP_WR,
+    MAX_RD_ATOMIC,
+    MAX_SGE,
+    MAX_SRQ_SGE,
+    MAX_SRQ_WR,
+)
 from .naming import name_of, names_of
 from .utils import gid_str
 
@@ -52,8 +64,7 @@ request that finds no receive is answered with an RNR NAK."""
 
 _ABSENT = (
     "max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_mw max_raw_ipv6_qps max_raw_ethy_qp "
-    "max_mcast_grp max_mcast_qp_attach max_total_mcast_qp_attach max_fmr max_map_per_fmr max_srq "
-    "max_srq_wr max_srq_sge"
+    "max_mcast_grp max_mcast_qp_attach max_total_mcast_qp_attach max_fmr max_map_per_fmr"
 )
 """Attributes of what the engine does not have."""
 
@@ -96,6 +107,8 @@ class DeviceAttr(PyverbsObject):
         self.max_mr = MAX_MR
         self.max_pd = MAX_PD
         self.max_ah = MAX_AH
+        self.max_srq = adapter.control.max_srq
+        self.max_srq_wr, self.max_srq_sge = (MAX_SRQ_WR, MAX_SRQ_SGE) if self.max_srq else (0, 0)
         self.device_cap_flags = CAP_FLAGS
         self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_HCA if adapter.control.atomics else ibv_atomic_cap.IBV_ATOMIC_NONE
         self.max_pkeys = 1

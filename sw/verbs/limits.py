@@ -13,11 +13,15 @@ __all__ = [
     "MAX_QP_WR",
     "MAX_RD_ATOMIC",
     "MAX_SGE",
+    "MAX_SRQ_SGE",
+    "MAX_SRQ_WR",
 ]
 
 MAX_QP_WR = 1 << 14
 MAX_CQE = 1 << 15  # half of what a free-running index of 16 bits can tell apart
 MAX_SGE = 6
+MAX_SRQ_WR = 1 << 14
+MAX_SRQ_SGE = 7
 MAX_INLINE = 96
 MAX_MSG_SZ = 1 << 31
 MAX_MR = MAX_REGIONS

@@ -13,22 +13,23 @@ from verbena.sw import host_memory
 
 __all__ = ["FakeDevice", "Memory"]
 
-MAGIC, VERSION = 0x56524231, 5
-QPS, CQS = 8, 4
+MAGIC, VERSION = 0x56524231, 6
+QPS, CQS, SRQS = 8, 4, 2
 QPC_BYTES = 4096
 """Of a QP's record: 64 messages may be under way."""
 
 COMMAND, COMMAND_STATUS, CLOCK = 0x10, 0x14, 0x1C
 MAC_LOW, MAC_HIGH, IP, TRANSPORTS = 0x20, 0x24, 0x28, 0x2C
-MPT_LOW, MPT_HIGH, MPT_LOG_SIZE = 0x30, 0x34, 0x38
+MPT_LOW, MPT_HIGH, MPT_LOG_SIZE, SRQ_COUNT = 0x30, 0x34, 0x38, 0x3C
 EQ_LOW, EQ_HIGH, EQ_LOG_SIZE, EQ_CONSUMER = 0x40, 0x44, 0x48, 0x4C
 OWNER, BUS_TIMEOUT = 0x64, 0x68
 CQC_LOW, CQC_HIGH, CQC_LOG_SIZE = 0x6C, 0x70, 0x74
 QPC_LOW, QPC_HIGH = 0x78, 0x7C
-MAILBOX, COUNTERS, QP_PAGES, CQ_PAGES = 0x800, 0xC00, 0x4000000, 0x8000000
+MAILBOX, COUNTERS, QP_PAGES, CQ_PAGES, SRQ_PAGES = 0x800, 0xC00, 0x4000000, 0x8000000, 0xC000000
 NOP, CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP, CREATE_CQ, DESTROY_CQ, INVALIDATE_KEY, MODIFY_CQ = range(9)
 INVALIDATE_MTT = 9
 DEVICE_RESET = 10
+CREATE_SRQ, MODIFY_SRQ, DESTROY_SRQ = 11, 12, 13
 RESET, START_RECEIVE, START_SEND, ERROR = range(1, 5)
 QP_FATAL = 1
 
@@ -80,7 +81,7 @@ class FakeDevice:
     writes : list of (offset, value)
         Every register write but those to the mailbox.
     commands : list of (opcode, number, action, words of the mailbox)
-    qps : {number: 32 words}, cqs : {number: 4 words}
+    qps : {number: 32 words}, cqs : {number: 4 words}, srqs : {number: 32 words}
         Contexts, as the last command left them.
     dynamic : {number: (sq_psn, rq_psn, sq_index, rq_index, sq_completed)}
     busy_reads : int
@@ -109,6 +110,7 @@ class FakeDevice:
         reach=64,
         log_responses=6,
         table=False,
+        srqs=SRQS,
     ):
         self.memory = Memory()
         self.name = name
@@ -127,6 +129,7 @@ class FakeDevice:
             | log_responses << 20
             | reach << 24,
             CLOCK: 1234,
+            SRQ_COUNT: srqs,
             TRANSPORTS: 1 << 2 | uc << 3 | ud << 4,
         }
         self.table = table
@@ -137,6 +140,7 @@ class FakeDevice:
         self.commands = []
         self.qps = {}
         self.cqs = {}
+        self.srqs = {}
         self.dynamic = {}
         self.busy_reads = 0
         self.hang = False
@@ -211,7 +215,7 @@ class FakeDevice:
 
     def _run(self, number, opcode, action):
         if opcode == DEVICE_RESET:
-            self.qps, self.cqs, self.dynamic, self.produced, self.events = {}, {}, {}, {}, 0
+            self.qps, self.cqs, self.srqs, self.dynamic, self.produced, self.events = {}, {}, {}, {}, {}, 0
             self.registers[0x0C] = 0
             return 0
         self.commands.append((opcode, number, action, list(self.mailbox[:32])))
@@ -224,6 +228,8 @@ class FakeDevice:
         if self.table and (opcode == CREATE_QP or (opcode, action) == (MODIFY_QP, RESET)):
             assert self.posted(number) == (0, 0), "something is posted to a QP that begins"
         if opcode in (CREATE_CQ, MODIFY_CQ, DESTROY_CQ) and number >> self.registers[CQC_LOG_SIZE]:
+            return 2
+        if opcode in (CREATE_SRQ, MODIFY_SRQ, DESTROY_SRQ) and number >= self.registers[SRQ_COUNT]:
             return 2
         if opcode == CREATE_QP:
             self.qps[number] = self.mailbox[:32]
@@ -250,6 +256,13 @@ class FakeDevice:
             self.produced[number] = 0
         elif opcode == DESTROY_CQ:
             del self.cqs[number]
+        elif opcode == CREATE_SRQ:
+            self.srqs[number] = self.mailbox[:32]
+        elif opcode == MODIFY_SRQ:
+            self.srqs[number][15] = self.mailbox[15]
+        elif opcode == DESTROY_SRQ:
+            assert not [n for n, words in self.qps.items() if words[14] >> 8 & 1 and words[14] >> 16 & 255 == number]
+            del self.srqs[number]
         return 0
 
     def set_state(self, number, state):
@@ -328,7 +341,13 @@ class FakeDevice:
         return words[9] << 32 | words[8], words[10] & 15, words[10] >> 4 & 15
 
     def recv_ring(self, number):
+        """The same of its receive ring; of an SRQ's table of WQEs, if it has one."""
         words = self.qps[number]
+        return words[13] << 32 | words[12], words[14] & 15, words[14] >> 4 & 15
+
+    def srq_ring(self, number):
+        """The same of an SRQ's ring."""
+        words = self.srqs[number]
         return words[13] << 32 | words[12], words[14] & 15, words[14] >> 4 & 15
 
     def wqe(self, ring, index):

@@ -10,11 +10,15 @@ from fake_device import (
     COMMAND,
     COUNTERS,
     CREATE_QP,
+    CREATE_SRQ,
+    DESTROY_SRQ,
     DEVICE_RESET,
     EQ_CONSUMER,
     MAILBOX,
+    MODIFY_SRQ,
     NOP,
     OWNER,
+    SRQ_PAGES,
     FakeDevice,
 )
 from verbena.hdl.abi.commands import Command
@@ -24,6 +28,7 @@ from verbena.sw.adapter import Adapter, AdapterError
 from verbena.sw.events import take_events
 
 COMPLETION, CQ_ERR, QP_FATAL, QP_ACCESS_ERR, DEVICE_FATAL = 128, 0, 1, 3, 8
+SRQ_ERR, SRQ_LIMIT_REACHED, LAST_WQE = 14, 15, 16
 NEIGHBOUR_IP, NEIGHBOUR_LOW, NEIGHBOUR_HIGH = 0x58, 0x5C, 0x60
 
 
@@ -84,7 +89,7 @@ def test_something_else_is_not_brought_up(fake):
     fake.registers[0] = 0xFFFFFFFF
     assert "no Verbena engine: magic 0xffffffff" in refused(errno.ENODEV, Adapter, fake)
     fake.registers[0], fake.registers[4] = 0x56524231, 3
-    assert "interface 3, the driver 5" in refused(errno.ENODEV, Adapter, fake)
+    assert "interface 3, the driver 6" in refused(errno.ENODEV, Adapter, fake)
     assert fake.writes == []
 
 
@@ -503,3 +508,62 @@ def test_a_neighbour_that_another_thread_has_is_not_waited_for():
     thread.join()
     there.adapters[0].advance(10)
     assert there.heard == [1, 1, 0]
+
+
+# Shared receive queues
+
+
+def test_shared_receive_queues(fake, adapter):
+    """The driver chooses the number; the record says where the ring is, and has the limit."""
+    owner = Owner()
+    attributes = {"state": 3, "rq_base": 0x12_3456_7000, "log_rq_size": 6, "log_rq_stride": 7}
+    assert adapter.create_srq(owner, **attributes) == 0
+    opcode, number, _, words = fake.commands[-1]
+    assert (opcode, number) == (CREATE_SRQ, 0)
+    assert (words[0], words[12], words[13], words[14], words[15]) == (3, 0x3456_7000, 0x12, 0x76, 0)
+    other = Owner()
+    assert adapter.create_srq(other, **attributes) == 1
+    assert "all 2 SRQs" in refused(errno.ENOMEM, adapter.create_srq, owner, **attributes)
+    adapter.modify_srq(1, **attributes, srq_limit=0x1234)
+    assert fake.commands[-1][:2] == (MODIFY_SRQ, 1)
+    assert fake.srqs[1][15] == 0x1234 << 16
+    adapter.ring_srq(1, 0x1FFFE)
+    assert fake.writes[-1] == (SRQ_PAGES + 4096, 0xFFFE)
+    adapter.destroy_srq(0)
+    assert fake.commands[-1][:2] == (DESTROY_SRQ, 0)
+    assert adapter.create_srq(owner, **attributes) == 0
+    adapter.destroy_srq(0)
+    adapter.destroy_srq(1)
+    assert [adapter.create_srq(owner, **attributes) for _ in range(2)] == [0, 1]
+
+
+def test_an_srq_that_is_refused_leaves_nothing(fake, adapter):
+    fake.refuse[CREATE_SRQ] = 4
+    assert "BAD_PARAMETER" in refused(errno.EINVAL, adapter.create_srq, Owner(), state=3)
+    del fake.refuse[CREATE_SRQ]
+    assert adapter.srqs == {}
+    assert [adapter.create_srq(Owner(), state=3) for _ in range(2)] == [0, 1]
+
+
+def test_events_of_an_srq_go_to_it_alone(fake, adapter):
+    """The number of an event is that of a QP, a CQ or an SRQ, as its kind says."""
+    owners = [Owner() for _ in range(4)]
+    assert adapter.create_srq(owners[0], state=3) == 0
+    assert adapter.create_srq(owners[1], state=3) == 1
+    adapter.create_cq(owners[2], 0x1000, 4)
+    number = adapter.create_qp(owners[3])
+    for kind, of in ((SRQ_ERR, 1), (SRQ_LIMIT_REACHED, 0), (SRQ_LIMIT_REACHED, 1), (CQ_ERR, 0), (LAST_WQE, number)):
+        fake.event(kind, of)
+    fake.event(SRQ_ERR, number)  # there is none
+    adapter.process_events()
+    expected = [[SRQ_LIMIT_REACHED], [SRQ_ERR, SRQ_LIMIT_REACHED], [CQ_ERR], [LAST_WQE]]
+    assert [owner.events for owner in owners] == expected
+
+
+def test_an_event_on_its_way_is_not_for_the_next_srq(fake, adapter):
+    owner = Owner()
+    adapter.create_srq(owner, state=3)
+    fake.event(SRQ_LIMIT_REACHED, 0)
+    adapter.destroy_srq(0)
+    assert owner.events == [SRQ_LIMIT_REACHED]
+    assert adapter.events.consumer == 1

@@ -31,7 +31,8 @@ def test_device(attr):
     assert attr.atomic_caps == 1
     assert attr.max_qp_rd_atom == attr.max_qp_init_rd_atom == 16
     assert (attr.max_res_rd_atom, attr.max_sge_rd) == (63, 6)
-    assert attr.max_srq == attr.max_mw == attr.max_mcast_grp == 0
+    assert (attr.max_srq, attr.max_srq_wr, attr.max_srq_sge) == (2, 16384, 7)
+    assert attr.max_mw == attr.max_mcast_grp == 0
     assert attr.max_ah == (1 << 31) - 1
     assert attr.device_cap_flags == 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12
     assert "IBV_DEVICE_RC_RNR_NAK_GEN" in str(attr)
@@ -43,6 +44,11 @@ def test_what_the_peers_may_have_outstanding(log_responses, most):
     """The pool, of which one row stays free; or what 8 QPs may have, if that is less."""
     attr = d.DeviceAttr(Adapter(FakeDevice(log_responses=log_responses)))
     assert attr.max_res_rd_atom == most
+
+
+def test_a_device_without_shared_receive_queues():
+    attr = d.DeviceAttr(Adapter(FakeDevice(srqs=0)))
+    assert attr.max_srq == attr.max_srq_wr == attr.max_srq_sge == 0
 
 
 def test_a_device_without_atomics():
