@@ -12,6 +12,7 @@ from .base import PyverbsCM, attempt, bury, refuse
 from .comp_channel import CompChannel
 from .cq_init_attr import CqInitAttrEx, PollCqAttr, check_init_attr, create_wc_flags_to_str
 from .device import AsyncEvent
+from .libibverbs_enums import ibv_wc_opcode
 from .limits import MAX_CQE
 from .number import within
 from .owned_queue import OwnedQueue
@@ -63,6 +64,7 @@ class CQ(PyverbsCM):
         self._adapter = adapter = context._adapter
         self._ready = OwnedQueue()  # of WCs, by the number of their QP
         self._qps = weakref.WeakValueDictionary()
+        self._shared = {}  # number of a QP with an SRQ: where its receives come from, also once the QP is forgotten
         self._unacked_events = 0
         self._lock = threading.RLock()  # the ring does not change under who polls
         log_size = (cqe - 1).bit_length()
@@ -175,6 +177,8 @@ class CQ(PyverbsCM):
             qp = self._qps.get(entry["qpn"])
             if qp is not None:
                 self._ready.put(entry["qpn"], self._completion(qp, entry))
+            elif entry["opcode"] & ibv_wc_opcode.IBV_WC_RECV and entry["qpn"] in self._shared:
+                self._shared[entry["qpn"]].complete(entry["wqe_index"])
 
     def _completion(self, qp, entry):
         length = qp._length(entry)  # before the slot is free, and used again by another thread

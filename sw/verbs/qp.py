@@ -6,11 +6,10 @@ from copy import copy, deepcopy
 
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.abi.registers import QpDoorbell
-from verbena.hdl.abi.wqe import RECV_SGE_MAX
 
 from .base import PyverbsCM, attempt, bury, refuse
 from .datagram import grh_of, way_of
-from .device import AsyncEvent, Context
+from .device import AsyncEvent
 from .libibverbs_enums import (
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     ibv_qp_attr_mask,
@@ -20,10 +19,8 @@ from .libibverbs_enums import (
     ibv_wc_opcode,
     ibv_wr_opcode,
 )
-from .limits import MAX_INLINE, MAX_QP_WR, MAX_SGE
-from .number import within
-from .pd import PD
-from .pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from .limits import MAX_INLINE, MAX_SGE
+from .pyverbs_error import PyverbsRDMAError
 from .qp_attr import (
     FIELDS,
     SEND_OPS,
@@ -31,10 +28,10 @@ from .qp_attr import (
     QPCap,
     QPInitAttr,
     QPInitAttrEx,
-    check_init_attr_ex,
     check_values,
 )
 from .qp_context import action_of, context_of
+from .qp_creation import check_init_attr, log_strides, pd_of
 from .states import TRANSITIONS, check_transition
 from .unsupported import unsupported
 from .utils import qp_state_to_str, qp_type_to_str
@@ -49,33 +46,6 @@ _RETURNING = (ibv_wc_opcode.IBV_WC_RDMA_READ, ibv_wc_opcode.IBV_WC_COMP_SWAP, ib
 SENDS = (ibv_wr_opcode.IBV_WR_SEND, ibv_wr_opcode.IBV_WR_SEND_WITH_IMM)
 _NO_SENDS = (S.IBV_QPS_RESET, S.IBV_QPS_INIT, S.IBV_QPS_RTR)
 _CONNECTED = (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_SQE)
-
-
-_MOST = {
-    "max_send_wr": MAX_QP_WR,
-    "max_recv_wr": MAX_QP_WR,
-    "max_send_sge": MAX_SGE,
-    "max_recv_sge": RECV_SGE_MAX,
-    "max_inline_data": MAX_INLINE,
-}
-
-
-def _log_strides(cap):
-    """Of send and receive WQEs that hold what ``cap`` asks for."""
-    wide = cap.max_send_sge > 2 or cap.max_inline_data > 32
-    return 7 if wide else 6, 4 + (max(1, cap.max_recv_sge) - 1).bit_length()
-
-
-def _pd_of(failed, creator, init_attr):
-    """The PD of a QP that ``creator`` is to make."""
-    if isinstance(creator, PD):
-        return creator
-    if not isinstance(creator, Context):
-        raise PyverbsUserError(f"{failed}: by a PD or a Context, not {type(creator)}")
-    if not isinstance(init_attr, QPInitAttrEx):
-        raise PyverbsUserError(f"{failed}: a Context makes it of a QPInitAttrEx, not {type(init_attr)}")
-    check_init_attr_ex(failed, creator, init_attr)
-    return init_attr.pd
 
 
 class QP(PyverbsCM):
@@ -93,26 +63,12 @@ class QP(PyverbsCM):
 
     def __init__(self, creator, init_attr, qp_attr=None):
         failed = "Failed to create QP"
-        pd = _pd_of(failed, creator, init_attr)
-        if init_attr.qp_type not in set(ibv_qp_type):
-            refuse(f"{failed}: type {init_attr.qp_type!r}", errno.EINVAL)
-        if init_attr.qp_type not in TRANSITIONS.keys() & pd.context._adapter.control.qp_types:
-            refuse(f"{failed}: type {init_attr.qp_type!r}", errno.EOPNOTSUPP)
-        if init_attr.srq is not None:
-            refuse(f"{failed}: shared receive queues", errno.EOPNOTSUPP)
-        self._scq, self._rcq = init_attr.send_cq, init_attr.recv_cq
-        if self._scq is None or self._rcq is None:
-            refuse(f"{failed}: it needs two CQs", errno.EINVAL)
-        PyverbsCM.__init__(self, pd, self._scq, self._rcq)
+        pd = pd_of(failed, creator, init_attr)
+        check_init_attr(failed, pd, init_attr)
+        self._scq, self._rcq, self._srq = init_attr.send_cq, init_attr.recv_cq, init_attr.srq
+        PyverbsCM.__init__(self, pd, *self._cqs, *([] if self._srq is None else [self._srq]))
         self.pd = pd
         self.context = pd.context
-        cap = init_attr.cap
-        if any(cq.context is not self.context for cq in self._cqs):
-            refuse(f"{failed}: a CQ of another context", errno.EINVAL)
-        for name, most in _MOST.items():
-            value = getattr(cap, name)
-            if not within(value, 0, most):
-                refuse(f"{failed}: {name} must be 0 to {most}, not {value!r}", errno.EINVAL)
         self._adapter = self.context._adapter
         self.qp_type = init_attr.qp_type
         self._qp_context = init_attr.qp_context
@@ -124,10 +80,12 @@ class QP(PyverbsCM):
         self._dest_mac = 0
         self._port_mtu = self.context.query_port(1).active_mtu
         with attempt(failed):
-            self._create(cap)
+            self._create(init_attr.cap)
         init_attr.cap = self._cap
         for cq in self._cqs:
             cq._qps[self._qpn] = self
+        if self._srq is not None:
+            self._rcq._shared[self._qpn] = self._rq
         self._opened()
         if qp_attr is not None:
             try:
@@ -137,24 +95,31 @@ class QP(PyverbsCM):
                 raise
 
     def _create(self, cap):
-        send_stride, recv_stride = _log_strides(cap)
+        send_stride, recv_stride = log_strides(cap)
         memory = self._adapter.memory
+        sges, inline = (MAX_SGE, MAX_INLINE) if send_stride == 7 else (2, 32)
         self._sq = WorkQueue(memory, max(1, cap.max_send_wr), send_stride)
         try:
-            self._rq = WorkQueue(memory, max(1, cap.max_recv_wr), recv_stride)
+            if self._srq is None:
+                self._rq = WorkQueue(memory, max(1, cap.max_recv_wr), recv_stride)
+                self._cap = QPCap(self._sq.size, self._rq.size, sges, 1 << recv_stride - 4, inline)
+            else:
+                self._rq = self._srq._queue
+                self._cap = QPCap(self._sq.size, 0, sges, 0, inline)
         except Exception:
             self._sq.close()
             raise
-        wide = send_stride == 7
-        sges, inline = (MAX_SGE, MAX_INLINE) if wide else (2, 32)
-        self._cap = QPCap(self._sq.size, self._rq.size, sges, 1 << recv_stride - 4, inline)
         self._attr = QPAttr(qp_state=S.IBV_QPS_RESET)
         try:
             self._qpn = self._adapter.create_qp(self, qp1=self._qp1, **context_of(self, self._attr))
         except Exception:
-            self._sq.close()
-            self._rq.close()
+            self._close_rings()
             raise
+
+    def _close_rings(self):
+        self._sq.close()
+        if self._srq is None:
+            self._rq.close()
 
     # State
 
@@ -229,7 +194,8 @@ class QP(PyverbsCM):
         for cq in self._cqs:
             cq._purge(self._qpn)
         self._sq.reset()
-        self._rq.reset()
+        if self._srq is None:
+            self._rq.reset()
 
     def to_init(self, qp_attr):
         """Brings the QP from RESET to INIT."""
@@ -267,7 +233,8 @@ class QP(PyverbsCM):
             attr.sq_psn = now["current_sq_psn"]
         self._adapter.process_events()
         attr.sq_draining = int(self._draining and attr.qp_state == S.IBV_QPS_SQD)
-        return attr, QPInitAttr(self.qp_type, self._qp_context, self._scq, self._rcq, None, self._cap, self._sq_sig_all)
+        init = QPInitAttr(self.qp_type, self._qp_context, self._scq, self._rcq, self._srq, self._cap, self._sq_sig_all)
+        return attr, init
 
     # Work
 
@@ -291,13 +258,16 @@ class QP(PyverbsCM):
         return send_wqe(request, self.qp_type, self._cap, self._sq_sig_all, self._adapter.memory, failed, way)
 
     def post_recv(self, wr, bad_wr=None):
-        """Posts a list of receive work requests; errors as of :meth:`post_send`."""
+        """Posts a list of receive work requests; errors as of :meth:`post_send`. EINVAL, too, for a QP with an SRQ."""
+        failed = "Failed to post recv"
 
         def entry(wr):
+            if self._srq is not None:
+                refuse(f"{failed}: its receives are those of {self._srq}", errno.EINVAL)
             return recv_wqe(wr, self._cap)
 
         never = (S.IBV_QPS_RESET,)
-        self._post("Failed to post recv", self._rq, self._ring_recv, entry, never, wr, bad_wr)
+        self._post(failed, self._rq, self._ring_recv, entry, never, wr, bad_wr)
 
     def _ring_send(self, start):
         producer = self._sq.producer
@@ -399,8 +369,8 @@ class QP(PyverbsCM):
         for cq in self._cqs:
             cq._purge(self._qpn)
             cq._qps.pop(self._qpn, None)
-        self._sq.close()
-        self._rq.close()
+        self._rcq._shared.pop(self._qpn, None)
+        self._close_rings()
         self.context._forget_events(self)
 
     def __str__(self):

@@ -41,6 +41,8 @@ def context_of(qp, attr):
         "rq_base": qp._rq.bus,
         "log_rq_size": qp._rq.log_size,
         "log_rq_stride": qp._rq.log_stride,
+        "srq": qp._srq is not None,
+        "srqn": 0 if qp._srq is None else qp._srq._number,
         "max_rd_atomic": attr.max_rd_atomic,
         "max_dest_rd_atomic": attr.max_dest_rd_atomic,
         "qkey": attr.qkey,

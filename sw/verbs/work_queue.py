@@ -10,7 +10,7 @@ from .limits import MAX_MSG_SZ
 from .naming import name_of
 from .pyverbs_error import PyverbsRDMAError
 
-__all__ = ["WorkQueue", "recv_wqe", "send_wqe"]
+__all__ = ["WorkQueue", "recv_wqe", "send_wqe", "sges_of"]
 
 ATOMICS = (SendOpcode.ATOMIC_CMP_AND_SWP, SendOpcode.ATOMIC_FETCH_AND_ADD)
 READS = (SendOpcode.RDMA_READ, *ATOMICS)
@@ -128,7 +128,8 @@ class WorkQueue:
         self.memory.free(self.address)
 
 
-def _sges(wr):
+def sges_of(wr):
+    """Bytes of a request's scatter/gather entries."""
     return b"".join(SGE.pack(address=s.addr, length=s.length, lkey=s.lkey) for s in wr.sg_list)
 
 
@@ -136,7 +137,7 @@ def recv_wqe(wr, cap):
     """Bytes of a receive WQE; EINVAL if the request does not fit ``cap``, ``ValueError`` if a number is too large."""
     if wr.num_sge > cap.max_recv_sge:
         refuse(f"Failed to post recv: {wr.num_sge} SGEs", errno.EINVAL)
-    return _sges(wr)
+    return sges_of(wr)
 
 
 def send_wqe(wr, qp_type, cap, sq_sig_all, memory, failed="Failed to post send", way=None):
@@ -177,5 +178,5 @@ def send_wqe(wr, qp_type, cap, sq_sig_all, memory, failed="Failed to post send",
     if inline:
         body = copied if copied is not None else b"".join(memory.read(s.addr, s.length) for s in wr.sg_list)
     else:
-        body = _sges(wr)
+        body = sges_of(wr)
     return head[:SGE_OFFSET] + body + (head[_OPERANDS:] if atomic else b"")

@@ -6,7 +6,7 @@ import pytest
 from verbena.sw.verbs import fork
 from verbena.sw.verbs.flow import Flow, FlowAttr
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
-from verbena.sw.verbs.srq import SRQ, OpsWr, SrqAttr, SrqInitAttr, SrqInitAttrEx
+from verbena.sw.verbs.srq import OpsWr, SrqAttr, SrqInitAttr, SrqInitAttrEx
 from verbena.sw.verbs.wq import WQ, WQAttr, WQInitAttr
 from verbena.sw.verbs.wr import SGE
 from verbena.sw.verbs.xrcd import XRCD, XRCDInitAttr
@@ -15,7 +15,6 @@ from verbena.sw.verbs.xrcd import XRCD, XRCDInitAttr
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: SRQ("pd", SrqInitAttr()), "Failed to create SRQ"),
         (lambda: XRCD("context", XRCDInitAttr(3, 0, -1)), "Failed to allocate XRCD"),
         (lambda: Flow("qp", FlowAttr()), "Flow creation failed"),
         (lambda: WQ("context", WQInitAttr()), "Failed to create WQ"),

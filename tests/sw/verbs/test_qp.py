@@ -109,7 +109,7 @@ def test_capacities_are_those_that_exist(make_qp, pd, cq):
     [
         ({"qp_type": ibv_qp_type.IBV_QPT_XRC_SEND}, errno.EOPNOTSUPP),
         ({"qp_type": 77}, errno.EINVAL),
-        ({"srq": object()}, errno.EOPNOTSUPP),
+        ({"srq": object()}, errno.EINVAL),
         ({"scq": None}, errno.EINVAL),
         ({"rcq": None}, errno.EINVAL),
         ({"cap": QPCap(max_send_wr=16385)}, errno.EINVAL),

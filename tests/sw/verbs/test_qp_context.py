@@ -33,7 +33,7 @@ def test_every_field_has_a_place(make_qp):
     qp = make_qp()
     fields = context_of(qp, qp._attr)
     assert fields.keys() <= QP_CONTEXT.fields.keys()
-    assert QP_CONTEXT.fields.keys() - fields.keys() == {"qpn"}  # the command says it
+    assert QP_CONTEXT.fields.keys() - fields.keys() == {"qpn", "srq_limit"}  # the command says it; an SRQ has it
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from verbena.sw.verbs.mr import MR, MREx
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
 from verbena.sw.verbs.qp import QP, QPAttr, QPInitAttr
-from verbena.sw.verbs.srq import SRQ, SrqInitAttr
+from verbena.sw.verbs.srq import SRQ, OpsWr, SrqAttr, SrqInitAttr
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 from verbena.sw.verbs.xrcd import XRCD, XRCDInitAttr
 
@@ -342,13 +342,17 @@ def errors():
     yield lambda s: s.qp().post_send(wr), errno.EINVAL, "Failed to post send"
     yield lambda s: s.qp().post_recv(RecvWR(num_sge=1, sg=[SGE(0, 8, 0)])), errno.EINVAL, "Failed to post recv"
     yield lambda s: s.qp().bind_mw(None, None), errno.EOPNOTSUPP, "Failed to Bind MW"
-    yield lambda s: SRQ(s.p, SrqInitAttr()), errno.EOPNOTSUPP, "Failed to create SRQ"
+    yield lambda s: SRQ(s.p, SrqInitAttr(SrqAttr(max_sge=8))), errno.EINVAL, "Failed to create SRQ"
+    yield lambda s: s.srq().post_recv(None), errno.EINVAL, "Failed to post receive to SRQ"
+    yield lambda s: s.srq().modify(SrqAttr(), e.IBV_SRQ_MAX_WR), errno.EINVAL, "Failed to modify SRQ"
+    yield lambda s: s.srq().post_srq_ops(OpsWr()), errno.EOPNOTSUPP, "post SRQ ops failed"
     yield lambda s: XRCD(s.c, XRCDInitAttr(0, 0, 0)), errno.EOPNOTSUPP, "Failed to allocate XRCD"
 
 
 @pytest.mark.parametrize(("call", "code", "text"), list(errors()))
 def test_an_error(context, pd, cq, call, code, text):
     things = SimpleNamespace(c=context, p=pd, q=cq, qp=lambda: QP(pd, QPInitAttr(e.IBV_QPT_RC, scq=cq, rcq=cq)))
+    things.srq = lambda: SRQ(pd, SrqInitAttr())
     with pytest.raises(PyverbsRDMAError) as caught:
         call(things)
     assert caught.value.error_code == code

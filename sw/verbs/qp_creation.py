@@ -1,0 +1,68 @@
+"""What a queue pair is made of: checks of its QPInitAttr, and the size of its WQEs."""
+
+import errno
+
+from verbena.hdl.abi.wqe import RECV_SGE_MAX
+
+from .base import refuse
+from .device import Context
+from .libibverbs_enums import ibv_qp_type
+from .limits import MAX_INLINE, MAX_QP_WR, MAX_SGE
+from .number import within
+from .pd import PD
+from .pyverbs_error import PyverbsUserError
+from .qp_attr import QPInitAttrEx, check_init_attr_ex
+from .srq import SRQ
+from .states import TRANSITIONS
+
+__all__ = ["check_init_attr", "log_strides", "pd_of"]
+
+_MOST = {
+    "max_send_wr": MAX_QP_WR,
+    "max_recv_wr": MAX_QP_WR,
+    "max_send_sge": MAX_SGE,
+    "max_recv_sge": RECV_SGE_MAX,
+    "max_inline_data": MAX_INLINE,
+}
+
+
+def log_strides(cap):
+    """Of send and receive WQEs that hold what ``cap`` asks for."""
+    wide = cap.max_send_sge > 2 or cap.max_inline_data > 32
+    return 7 if wide else 6, 4 + (max(1, cap.max_recv_sge) - 1).bit_length()
+
+
+def pd_of(failed, creator, init_attr):
+    """The PD of a QP that ``creator`` is to make."""
+    if isinstance(creator, PD):
+        return creator
+    if not isinstance(creator, Context):
+        raise PyverbsUserError(f"{failed}: by a PD or a Context, not {type(creator)}")
+    if not isinstance(init_attr, QPInitAttrEx):
+        raise PyverbsUserError(f"{failed}: a Context makes it of a QPInitAttrEx, not {type(init_attr)}")
+    check_init_attr_ex(failed, creator, init_attr)
+    return init_attr.pd
+
+
+def check_init_attr(failed, pd, init_attr):
+    """Refuses what no QP of ``pd`` can be made of: EINVAL, EOPNOTSUPP for a type that the device does not have. With an
+    SRQ the capacities of receives do not count.
+    """
+    if init_attr.qp_type not in set(ibv_qp_type):
+        refuse(f"{failed}: type {init_attr.qp_type!r}", errno.EINVAL)
+    if init_attr.qp_type not in TRANSITIONS.keys() & pd.context._adapter.control.qp_types:
+        refuse(f"{failed}: type {init_attr.qp_type!r}", errno.EOPNOTSUPP)
+    if init_attr.send_cq is None or init_attr.recv_cq is None:
+        refuse(f"{failed}: it needs two CQs", errno.EINVAL)
+    if any(cq.context is not pd.context for cq in (init_attr.send_cq, init_attr.recv_cq)):
+        refuse(f"{failed}: a CQ of another context", errno.EINVAL)
+    cap, srq = init_attr.cap, init_attr.srq
+    if srq is not None:
+        if not isinstance(srq, SRQ):
+            refuse(f"{failed}: srq must be an SRQ, not {type(srq)}", errno.EINVAL)
+        if (srq.context, srq.pd.handle) != (pd.context, pd.handle):
+            refuse(f"{failed}: {srq} is of another PD", errno.EINVAL)
+    for name, most in _MOST.items():
+        value = getattr(cap, name)
+        if not within(value, 0, most) and not (srq is not None and "recv" in name):
+            refuse(f"{failed}: {name} must be 0 to {most}, not {value!r}", errno.EINVAL)
