@@ -7,6 +7,7 @@ from verbena.sw.verbs.libibverbs_enums import ibv_access_flags, ibv_mtu, ibv_qp_
 from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from verbena.sw.verbs.srq import SRQ, SrqInitAttr
 
 __all__ = ["QKEY", "End", "connect", "handle", "join", "path_mtu", "start"]
 
@@ -27,7 +28,8 @@ def path_mtu(mtu):
 class End:
     """A context with a PD, a region of ``size`` bytes, a CQ, and ``qps`` queue pairs of ``qp_type`` on it.
 
-    ``name`` is that of a device, or of an adapter of ``world`` if there is one.
+    ``name`` is that of a device, or of an adapter of ``world`` if there is one. With ``srq``, a
+    :class:`verbena.sw.verbs.srq.SrqAttr`, the queue pairs share a receive queue.
     """
 
     def __init__(
@@ -44,13 +46,15 @@ class End:
         push=None,
         world=None,
         qp_type=ibv_qp_type.IBV_QPT_RC,
+        srq=None,
     ):
         self.context = Context(name=name, push=push) if world is None else world.context(name, push=push)
         self.pd = PD(self.context)
         self.mr = MR(self.pd, size, access)
         self.cq = CQ(self.context, cqe)
         cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge, max_inline_data=inline)
-        init = QPInitAttr(qp_type, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=0)
+        self.srq = None if srq is None else SRQ(self.pd, SrqInitAttr(srq))
+        init = QPInitAttr(qp_type, scq=self.cq, rcq=self.cq, srq=self.srq, cap=cap, sq_sig_all=0)
         self.qps = [QP(self.pd, init) for _ in range(qps)]
 
     @property
