@@ -20,6 +20,7 @@ COMMANDS = {
     "ibv_devices": ("verbena.sw.tools.devices:devices", "list the devices"),
     "ibv_devinfo": ("verbena.sw.tools.devices:devinfo", "attributes of devices and their ports"),
     "ibv_rc_pingpong": ("verbena.sw.tools.pingpong:main", "the same as rc-pingpong"),
+    "ibv_srq_pingpong": ("verbena.sw.tools.pingpong:srq", "the same as srq-pingpong"),
     "ibv_ud_pingpong": ("verbena.sw.tools.pingpong:ud", "the same as ud-pingpong"),
     "ibv_uc_pingpong": ("verbena.sw.tools.pingpong:uc", "the same as uc-pingpong"),
     "perftest": (_PERFTEST, "measure bandwidth or latency, as perftest does"),
@@ -27,6 +28,10 @@ COMMANDS = {
     "rping": ("verbena.sw.tools.rping:main", "a client's memory is read and written, over rdma_cm"),
     "run": ("verbena.sw.run:main", "run a program that imports pyverbs, with Verbena's devices"),
     "sim": ("verbena.sim.switch_cli:main", "a switch for programs that each have a simulated adapter"),
+    "srq-pingpong": (
+        "verbena.sw.tools.pingpong:srq",
+        "the same on queue pairs with one receive queue, as ibv_srq_pingpong does",
+    ),
     "stat": ("verbena.sw.tools.stat:main", "counters of a device, live in the terminal or as JSON"),
     "sweep": ("verbena.sim.sweep.__main__:main", "a program over parameters and seeds, on cores or a Dask cluster"),
     "uc-pingpong": ("verbena.sw.tools.pingpong:uc", "the same over an unreliable connection, as ibv_uc_pingpong does"),

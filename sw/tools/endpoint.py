@@ -18,6 +18,7 @@ from ..verbs.mr import MR
 from ..verbs.pd import PD
 from ..verbs.pyverbs_error import PyverbsRDMAError
 from ..verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from ..verbs.srq import SRQ, SrqAttr, SrqInitAttr
 from ..verbs.wr import SGE
 from .session import WORKED, Patience, ToolError
 
@@ -100,6 +101,8 @@ class Endpoint:
         RC, UC, or UD: then the region has ``header`` bytes more, which stand in front of each message.
     send_depth, recv_depth : int
         Requests that can be posted on each queue pair.
+    shared : bool
+        The queue pairs have their receives in one queue, ``srq``, of ``recv_depth`` requests.
     inline : int
         Largest message that goes inside of its request.
     access : int
@@ -127,6 +130,7 @@ class Endpoint:
         qp_type=ibv_qp_type.IBV_QPT_RC,
         send_depth=1,
         recv_depth=1,
+        shared=False,
         inline=0,
         access=0,
         gid_index=0,
@@ -151,12 +155,14 @@ class Endpoint:
             self._events = stack.enter_context(CompChannel(context)) if events else None
             if events:
                 os.set_blocking(self._events.fd, False)
-            self._cq = stack.enter_context(CQ(context, qps * (send_depth + recv_depth), channel=self._events))
+            completions = qps * send_depth + (1 if shared else qps) * recv_depth
+            self._cq = stack.enter_context(CQ(context, completions, channel=self._events))
             pd = stack.enter_context(PD(context))
             self.mr = MR(pd, size + self.header, access)
             self._pd = pd
             cap = QPCap(send_depth, recv_depth, 1, 1, inline)
-            init = QPInitAttr(qp_type, scq=self._cq, rcq=self._cq, cap=cap, sq_sig_all=0)
+            self.srq = SRQ(pd, SrqInitAttr(SrqAttr(recv_depth, 1))) if shared else None
+            init = QPInitAttr(qp_type, scq=self._cq, rcq=self._cq, srq=self.srq, cap=cap, sq_sig_all=0)
             attr = QPAttr(port_num=PORT)
             attr.qp_access_flags = access
             attr.qkey = QKEY

@@ -1,4 +1,4 @@
-"""The messages of one end of ``ibv_rc_pingpong`` (:mod:`.pingpong`), and what they took."""
+"""The messages of one end of ``ibv_rc_pingpong`` and its kin (:mod:`.pingpong`), and what they took."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,9 @@ class Outcome:
 
 
 class Ping:
-    """The messages of one end: a message goes when the one before has gone and the peer's has come."""
+    """The messages of one end: on each queue pair a message goes when the one before has gone and the peer's has come.
+    All messages are in one place of memory.
+    """
 
     def __init__(self, end, options, *, server):
         self.progress = unheard
@@ -61,24 +63,26 @@ class Ping:
     def _receive(self):
         """Posts receives until there are ``rx_depth``."""
         missing = self._options.rx_depth - self._posted
-        self._end.qps[0].post_recv(chain(RecvWR(RECV, 1, [self._room]) for _ in range(missing)))
+        queue = self._end.qps[0] if self._end.srq is None else self._end.srq
+        queue.post_recv(chain(RecvWR(RECV, 1, [self._room]) for _ in range(missing)))
         self._posted += missing
 
-    def _send(self):
+    def _send(self, index):
         flags = ibv_send_flags.IBV_SEND_SIGNALED
         if self._options.size <= self._end.inline:
             flags |= ibv_send_flags.IBV_SEND_INLINE
         wr = SendWR(SEND, ibv_wr_opcode.IBV_WR_SEND, num_sge=1, sg=[self._sge], send_flags=flags)
-        self._end.qps[0].post_send(self._end.addressed(wr))
+        self._end.qps[index].post_send(self._end.addressed(wr, index))
 
     def run(self):
         """Runs to the end and returns the :class:`Outcome`."""
         end, options = self._end, self._options
         start = end.context.time_ns()
-        pending = {RECV}
+        pending = [{RECV} for _ in end.qps]
         if not self._server:
-            self._send()
-            pending.add(SEND)
+            for index in range(len(end.qps)):
+                self._send(index)
+                pending[index].add(SEND)
         done = {RECV: 0, SEND: 0}
         while min(done.values()) < options.iterations:
             found = end.poll()
@@ -86,10 +90,11 @@ class Ping:
                 self._take(wc)
                 done[wc.wr_id] += 1
                 self.progress(int(wc.wr_id == RECV))
-                pending.discard(wc.wr_id)
-                if not pending and done[SEND] < options.iterations:
-                    self._send()
-                    pending = {RECV, SEND}
+                index = end.index[wc.qp_num]
+                pending[index].discard(wc.wr_id)
+                if not pending[index] and done[SEND] < options.iterations:
+                    self._send(index)
+                    pending[index] = {RECV, SEND}
             if not found:
                 self._check(done[RECV])
             yield WORKED
@@ -105,7 +110,7 @@ class Ping:
         if wc.opcode != ibv_wc_opcode.IBV_WC_RECV or wc.byte_len != self._room.length:
             raise ToolError(f"a message of {wc.byte_len} bytes came where {self._options.size} should: {wc!r}")
         self._posted -= 1
-        if self._posted <= 1:
+        if self._posted <= len(self._end.qps):
             self._receive()
 
     def _check(self, received):

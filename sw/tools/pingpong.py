@@ -1,4 +1,5 @@
-"""``ibv_rc_pingpong``, ``ibv_uc_pingpong`` and ``ibv_ud_pingpong``: two ends send a message to and fro.
+"""``ibv_rc_pingpong``, ``ibv_uc_pingpong``, ``ibv_ud_pingpong`` and ``ibv_srq_pingpong``: two ends send a message to
+and fro; the last one on several queue pairs, whose receives are in one queue.
 
 ``python -m verbena.sw.tools.pingpong [options] [host]`` is a server, or with a host the client of one; its peer may be
 rdma-core's program on any machine. With ``--peer`` both ends run here, on two devices of one wire.
@@ -14,7 +15,7 @@ from ..verbs.pyverbs_error import PyverbsError
 from .command import Parser, command_line, plain, port_number
 from .endpoint import Endpoint, clock_text, mtu_of, open_device
 from .exchange.channel import Listener, connect
-from .exchange.pingpong import DONE, Address, answer, ask
+from .exchange.pingpong import DONE, MOST, Address, answer, ask
 from .perftest.kinds import KINDS
 from .perftest.options import MIN_ITERATIONS
 from .perftest.options import Options as Shape
@@ -22,7 +23,7 @@ from .perftest.progress import Progress, unheard
 from .ping import Outcome, Ping
 from .session import ToolError, run
 
-__all__ = ["Options", "Outcome", "client", "main", "play", "server", "uc", "ud"]
+__all__ = ["Options", "Outcome", "client", "main", "play", "server", "srq", "uc", "ud"]
 
 PORT = 18515
 SILENCE = 120.0
@@ -31,7 +32,9 @@ SILENCE = 120.0
 
 @dataclass(frozen=True)
 class Options:
-    """What both ends must agree on is ``size`` and ``iterations``; names and defaults are the program's."""
+    """What both ends must agree on is ``size``, ``iterations``, of all queue pairs together, and ``qps``; names and
+    defaults are the program's. ``shared`` means ``ibv_srq_pingpong``, which alone has more than one queue pair.
+    """
 
     size: int = 4096
     mtu: int = 1024
@@ -43,6 +46,8 @@ class Options:
     service_level: int = 0
     events: bool = False
     qp_type: ibv_qp_type = ibv_qp_type.IBV_QPT_RC
+    qps: int = 1
+    shared: bool = False
 
     def validate(self):
         """:class:`.ToolError` if there can be no such test."""
@@ -54,10 +59,13 @@ class Options:
             ("rx_depth", 1, MAX_QP_WR),
             ("iterations", 1, 100_000_000),
             ("service_level", 0, 7),
+            ("qps", 1, MOST if self.shared else 1),
         ):
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ToolError(f"{name} must be between {least} and {most}, not {value}")
+        if self.rx_depth < self.qps:
+            raise ToolError(f"rx_depth {self.rx_depth} is too small for {self.qps} queue pairs, each needs a receive")
 
 
 def _progress(context, options):
@@ -78,8 +86,10 @@ def play(context, options, channel, *, server, tell=print, progress=False):
     end = Endpoint(
         context,
         max(1, options.size),
+        qps=options.qps,
         qp_type=options.qp_type,
         recv_depth=depth,
+        shared=options.shared,
         gid_index=options.gid_index,
         patience=options.patience,
         silence=SILENCE,
@@ -87,27 +97,32 @@ def play(context, options, channel, *, server, tell=print, progress=False):
     )
     with end, channel:
         ping = Ping(end, options, server=server)
-        mine = Address(0, end.qps[0].qp_num, end.psns[0], end.gid, stays=True)
-        tell(_line("local", mine))
+        mine = [Address(0, qp.qp_num, psn, end.gid, stays=True) for qp, psn in zip(end.qps, end.psns, strict=True)]
+        for address in mine:
+            tell(_line("local", address))
 
         def prepare(theirs):
-            route = {"gid": theirs.gid, "qpn": theirs.qpn, "psn": theirs.psn}
-            end.connect(0, **route, mtu=mtu_of(options.mtu), service_level=options.service_level)
+            for index, peer in enumerate(theirs):
+                route = {"gid": peer.gid, "qpn": peer.qpn, "psn": peer.psn}
+                end.connect(index, **route, mtu=mtu_of(options.mtu), service_level=options.service_level)
 
+        messages = MOST if options.shared else 1
         if server:
-            theirs = yield from answer(channel, mine, prepare)
+            theirs = yield from answer(channel, mine, prepare, messages)
         else:
-            theirs = yield from ask(channel, mine)
+            theirs = yield from ask(channel, mine, messages)
             prepare(theirs)
-        if theirs.stays:
+        stays = all(address.stays for address in theirs)
+        if stays:
             end.channel = channel
         else:
             channel.close()
-        tell(_line("remote", theirs))
+        for address in theirs:
+            tell(_line("remote", address))
         if progress:
             ping.progress = _progress(context, options)
         outcome = yield from ping.run()
-        if theirs.stays:
+        if stays:
             with contextlib.suppress(ToolError):  # a peer that is gone has all that it needs
                 yield from channel.send(DONE)
             # The peer may wait for an acknowledgement that was lost, and asks for it again after its timeout.
@@ -137,8 +152,7 @@ def client(context, options, host, port=PORT, **arguments):
     return (yield from play(context, options, channel, server=False, **arguments))
 
 
-def _parser(qp_type):
-    name = qp_type.name[-2:].lower()
+def _parser(name):
     parser = Parser(
         prog=f"verbena-{name}-pingpong", description=f"``ibv_{name}_pingpong``: two ends send a message to and fro."
     )
@@ -150,8 +164,12 @@ def _parser(qp_type):
         "-s", "--size", type=int, default=1024 if name == "ud" else 4096, help="bytes of a message (%(default)s)"
     )
     parser.add_argument("-m", "--mtu", type=int, default=1024, help="path MTU, 256 to 4096 bytes (%(default)s)")
+    if name == "srq":
+        parser.add_argument("-q", "--num-qp", type=int, default=16, help="queue pairs (%(default)s)")
     parser.add_argument("-r", "--rx-depth", type=int, default=500, help="receives that are posted (%(default)s)")
-    parser.add_argument("-n", "--iters", type=int, default=1000, help="messages of each side (%(default)s)")
+    parser.add_argument(
+        "-n", "--iters", type=int, default=1000, help="messages of each side, of all queue pairs together (%(default)s)"
+    )
     parser.add_argument("-l", "--sl", type=int, default=0, help="service level")
     parser.add_argument("-e", "--events", action="store_true", help="sleep until an event tells of completions")
     parser.add_argument("-g", "--gid-idx", type=int, default=0, help="index of the GID (%(default)s)")
@@ -165,23 +183,29 @@ def _parser(qp_type):
 @command_line
 def uc(argv=None):
     """Command line of ``ibv_uc_pingpong``: a message that is lost ends it, as nobody sends it again."""
-    return _main(argv, ibv_qp_type.IBV_QPT_UC)
+    return _main(argv, "uc", ibv_qp_type.IBV_QPT_UC)
 
 
 @command_line
 def ud(argv=None):
     """Command line of ``ibv_ud_pingpong``: a message is one packet, and one that is lost ends it."""
-    return _main(argv, ibv_qp_type.IBV_QPT_UD)
+    return _main(argv, "ud", ibv_qp_type.IBV_QPT_UD)
+
+
+@command_line
+def srq(argv=None):
+    """Command line of ``ibv_srq_pingpong``: several queue pairs, of RC, with one shared receive queue."""
+    return _main(argv, "srq", ibv_qp_type.IBV_QPT_RC)
 
 
 @command_line
 def main(argv=None):
     """Command line of ``ibv_rc_pingpong``."""
-    return _main(argv, ibv_qp_type.IBV_QPT_RC)
+    return _main(argv, "rc", ibv_qp_type.IBV_QPT_RC)
 
 
-def _main(argv, qp_type):
-    args = _parser(qp_type).parse_intermixed_args(argv)
+def _main(argv, name, qp_type):
+    args = _parser(name).parse_intermixed_args(argv)
     options = Options(
         args.size,
         args.mtu,
@@ -193,6 +217,8 @@ def _main(argv, qp_type):
         service_level=args.sl,
         events=args.events,
         qp_type=qp_type,
+        qps=args.num_qp if name == "srq" else 1,
+        shared=name == "srq",
     )
     try:
         options.validate()

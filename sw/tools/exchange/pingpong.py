@@ -1,7 +1,8 @@
 """What the ``ibv_*_pingpong`` programs of rdma-core tell each other over TCP.
 
 Each side sends one message of 52 bytes, the client first; the server answers when its queue pair is ready. Then the
-client sends ``done``, and both close.
+client sends ``done``, and both close. ``ibv_srq_pingpong`` sends 256 messages, one for each queue pair that there may
+be; those of queue pairs that there are not hold zeros.
 
 So nobody hears that the other one dies after that. A side that keeps the connection open, and says ``done`` at the end
 of its test, tells so by capitals in the GID, which those programs read as well. Two such sides keep it.
@@ -12,9 +13,11 @@ from dataclasses import dataclass
 
 from ..session import ToolError
 
-__all__ = ["DONE", "SIZE", "Address", "answer", "ask"]
+__all__ = ["DONE", "MOST", "SIZE", "Address", "answer", "ask"]
 
 SIZE = 52
+MOST = 256
+"""Messages of a side of ``ibv_srq_pingpong``."""
 DONE = b"done\0"
 _FORM = re.compile(rb"([0-9a-f]{4}):([0-9a-f]{6}):([0-9a-f]{6}):([0-9a-f]{32})\0", re.IGNORECASE)
 
@@ -40,27 +43,45 @@ class Address:
         """:class:`.ToolError` if ``data`` is no such message."""
         match = _FORM.fullmatch(data)
         if not match:
-            raise ToolError(f"the peer does not speak the language of ibv_rc_pingpong: {data!r}")
+            raise ToolError(f"the peer does not speak the language of the ibv_*_pingpong programs: {data!r}")
         lid, qpn, psn = (int(text, 16) for text in match.groups()[:3])
         gid = match[4].decode()
         return cls(lid, qpn, psn, bytes.fromhex(gid), gid != gid.lower())
 
 
-def ask(channel, mine):
-    """The client's side, a session: returns the server's :class:`Address`, whose queue pair is ready by then."""
-    yield from channel.send(mine.pack())
-    theirs = Address.unpack((yield from channel.receive(SIZE, "the server's address")))
+NOBODY = Address(0, 0, 0, bytes(16))
+
+
+def _send(channel, mine, messages):
+    yield from channel.send(b"".join(address.pack() for address in [*mine, *[NOBODY] * (messages - len(mine))]))
+
+
+def _receive(channel, count, messages, whose):
+    """The first ``count`` of a side's messages, of which :class:`.ToolError` is raised if they are no queue pairs."""
+    data = yield from channel.receive(SIZE * messages, whose)
+    theirs = [Address.unpack(data[at : at + SIZE]) for at in range(0, SIZE * count, SIZE)]
+    if NOBODY in theirs:
+        raise ToolError(f"the peer has {theirs.index(NOBODY)} queue pairs, not {count}: -q must be the same")
+    return theirs
+
+
+def ask(channel, mine, messages=1):
+    """The client's side, a session. ``mine`` has an :class:`Address` for each queue pair. Returns the server's, whose
+    queue pairs are ready by then.
+    """
+    yield from _send(channel, mine, messages)
+    theirs = yield from _receive(channel, len(mine), messages, "the server's address")
     yield from channel.send(DONE)
     return theirs
 
 
-def answer(channel, mine, prepare):
-    """The server's side, a session: ``prepare(theirs)`` makes the queue pair ready for the client's first message.
-    Returns the client's :class:`Address`.
+def answer(channel, mine, prepare, messages=1):
+    """The server's side, a session: ``prepare(theirs)`` makes the queue pairs ready for the client's first messages.
+    Returns the client's addresses.
     """
-    theirs = Address.unpack((yield from channel.receive(SIZE, "the client's address")))
+    theirs = yield from _receive(channel, len(mine), messages, "the client's address")
     prepare(theirs)
-    yield from channel.send(mine.pack())
+    yield from _send(channel, mine, messages)
     done = yield from channel.receive(len(DONE), "the client's leave")
     if done != DONE:
         raise ToolError(f"the client should be done, but says {done!r}")

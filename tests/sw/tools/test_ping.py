@@ -32,7 +32,7 @@ def test_what_is_sent_first(server, check, first, others):
 
     queue.post_recv = post_recv
     end = SimpleNamespace(
-        mr=Memory(), header=0, qps=[queue], sge=lambda at, size: SimpleNamespace(addr=at, length=size, lkey=0)
+        mr=Memory(), header=0, qps=[queue], srq=None, sge=lambda at, size: SimpleNamespace(addr=at, length=size, lkey=0)
     )
     Ping(end, Options(size=5000, rx_depth=7, check=check), server=server)
     assert queue.posted == 7

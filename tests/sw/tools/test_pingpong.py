@@ -9,7 +9,7 @@ from verbena.sw.tools import ping, pingpong
 from verbena.sw.tools.endpoint import Endpoint, open_device
 from verbena.sw.tools.exchange.channel import Channel
 from verbena.sw.tools.perftest import progress
-from verbena.sw.tools.pingpong import Options, main, play
+from verbena.sw.tools.pingpong import Options, main, play, srq
 from verbena.sw.tools.session import ToolError, run
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
@@ -43,13 +43,16 @@ def both(contexts, options, servers=None):
         Options(size=3000, iterations=7, rx_depth=3, check=True, qp_type=ibv_qp_type.IBV_QPT_UC),
         Options(size=1000, iterations=7, rx_depth=3, check=True, qp_type=ibv_qp_type.IBV_QPT_UD),
         Options(size=0, iterations=5, rx_depth=3, check=True, qp_type=ibv_qp_type.IBV_QPT_UD),
+        Options(size=3000, iterations=40, rx_depth=7, check=True, qps=5, shared=True),
+        Options(size=100, iterations=9, rx_depth=16, check=True, qps=16, shared=True, events=True),
+        Options(size=100, iterations=3, rx_depth=1, check=True, shared=True),
     ],
 )
 def test_messages_go_to_and_fro(contexts, options):
     for outcome in both(contexts, options):
         assert (outcome.bytes, outcome.iterations) == (2 * options.size * options.iterations, options.iterations)
         # 10 Gb/s one way at a time, and no way takes less than the memory's latency.
-        assert outcome.nanoseconds > options.iterations * 2 * max(options.size * 0.8, 800)
+        assert outcome.nanoseconds > options.iterations * 2 * max(options.size * 0.8, 800) / options.qps
 
 
 def test_a_message_of_another_size_is_noticed(contexts):
@@ -173,6 +176,63 @@ def test_main_with_both_ends(capsys):
     assert mine[2].startswith("640 bytes in ")
     assert mine[3].startswith("5 iters in ")
     assert mine[4] == theirs[4] == "times: simulated; timers: 16 cycles for 4.096 µs (true: VERBENA_TICK=640)"
+
+
+def test_srq_with_both_ends(capsys):
+    """A line for each queue pair, and the bytes of all."""
+    assert srq(["-d", "sim0", "--peer", "sim1", "-n", "40", "-s", "64", "-q", "3", "-r", "8", "-c"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    mine = [line for line in lines if not line.startswith("server:")]
+    theirs = [line.removeprefix("server: ") for line in lines if line.startswith("server:")]
+    assert [line.split(":")[0].strip() for line in mine[:6]] == ["local address"] * 3 + ["remote address"] * 3
+    assert len({line.split("QPN ")[1].split(",")[0] for line in mine[:3]}) == 3
+    assert [line.split(":", 1)[1].split() for line in mine[:3]] == [
+        line.split(":", 1)[1].split() for line in theirs[3:6]
+    ]
+    assert mine[6].startswith("5120 bytes in ")
+    assert mine[7].startswith("40 iters in ")
+
+
+def test_another_number_of_queue_pairs_is_noticed(contexts):
+    options = [Options(iterations=5, rx_depth=8, qps=count, shared=True) for count in (3, 2)]
+    with pytest.raises(ToolError, match="the peer has 2 queue pairs, not 3: -q must be the same"):
+        both(contexts, *options)
+
+
+def test_srq_tells_what_is_wrong(capsys):
+    for arguments, complaint in (
+        ("-q 0", "qps must be between 1 and 256, not 0"),
+        ("-q 257 -r 300", "qps must be between 1 and 256, not 257"),
+        ("-q 9 -r 8", "rx_depth 8 is too small for 9 queue pairs"),
+    ):
+        assert srq(arguments.split()) == 1
+        assert complaint in capsys.readouterr().err
+
+
+def test_options_of_the_srq_model_are_taken(capsys):
+    model = [
+        "-p",
+        "18515",
+        "-i",
+        "1",
+        "-s",
+        "1",
+        "-m",
+        "1024",
+        "-q",
+        "2",
+        "-r",
+        "10",
+        "-n",
+        "3",
+        "-l",
+        "1",
+        "-e",
+        "-g",
+        "0",
+    ]
+    assert srq(["-d", "sim0", "--peer", "sim1", *model]) == 0
+    assert "6 bytes in " in capsys.readouterr().out
 
 
 def test_a_long_simulation_is_told(capsys, monkeypatch):
