@@ -257,6 +257,19 @@ def test_a_queue_pair_goes_in_the_midst_of_a_message(way, qp_type):
         all_free(lone, 3)
 
 
+def test_a_reset_while_a_packet_waits_for_its_receive():
+    """The engine has not read it yet."""
+    with Lone(max_wr=4) as lone:
+        fill(lone.other, 1)
+        for number in range(4):
+            post(lone.end, number, ENTRIES)
+        lone.send(SEND_FIRST, 0, MTU * b"a")
+        modify(lone.end.qp, S.IBV_QPS_RESET)
+        quiet(lone.end.cq)
+        assert lone.end.srq._queue.free in (0, 1)
+        assert len(go_on(lone, 2)) == 4
+
+
 def test_queue_pairs_come_and_go():
     """Each is reset in the midst of a message, again and again, and no receive is lost."""
     with Lone(max_wr=4) as lone:
