@@ -89,7 +89,7 @@ def pings(options, role, late, bench):
         converse(
             bench,
             role,
-            f"{name} -d rxe0 -g 1 -c{mtu} -n {options.iterations} -s {options.size}",
+            f"{name} -d rxe0 -g 1 {special(options)}{mtu} -n {options.iterations} -s {options.size}",
             lambda host, port, tell: pingpong.client(bench.context, options, host, port, tell=tell),
             lambda listener, tell: pingpong.server(bench.context, options, listener, tell=tell),
         )
@@ -97,8 +97,13 @@ def pings(options, role, late, bench):
 
 
 def program(options):
-    """Name of the pingpong for a type of queue pair."""
-    return f"ibv_{options.qp_type.name[-2:].lower()}_pingpong"
+    """Name of the pingpong for a type of queue pair, or for a shared receive queue."""
+    return f"ibv_{'srq' if options.shared else options.qp_type.name[-2:].lower()}_pingpong"
+
+
+def special(options):
+    """Arguments that not all pingpongs have: that of a shared receive queue does not check what has come."""
+    return f"-q {options.qps} -r {options.rx_depth}" if options.shared else "-c"
 
 
 SEVERAL = {
@@ -154,16 +159,8 @@ def groups(seed):
         ]
         for group, told in SEVERAL.items()
     }
-    plays = [
-        Case(
-            f"{program(options)} -s {options.size} -m {options.mtu}",
-            role,
-            partial(pings, options, role, late),
-            options.mtu,
-            f"{LATE} s late" if late else "none",
-            reason="the guest's timeout passes, on purpose" if late else "",
-            tool=True,
-        )
+    plain = [
+        (pingpong.Options(size, mtu, iterations=count, check=True, patience=PATIENCE, qp_type=qp_type), late)
         for qp_type, size, mtu, count, late in (
             (RC, 4096, 1024, 20, False),
             (RC, 1000, 256, 20, False),
@@ -172,7 +169,22 @@ def groups(seed):
             (UC, 100, 256, 20, False),
             (UD, 1000, 1024, 20, False),
         )
-        for options in [pingpong.Options(size, mtu, iterations=count, check=True, patience=PATIENCE, qp_type=qp_type)]
+    ]
+    shared = [
+        (pingpong.Options(size, mtu, depth, count, patience=PATIENCE, qps=qps, shared=True), False)
+        for size, mtu, depth, count, qps in ((4096, 1024, 20, 64, 16), (1000, 256, 5, 40, 5), (100, 1024, 500, 10, 1))
+    ]
+    plays = [
+        Case(
+            f"{program(options)} -s {options.size} -m {options.mtu}{f' -q {options.qps}' * options.shared}",
+            role,
+            partial(pings, options, role, late),
+            options.mtu,
+            f"{LATE} s late" if late else "none",
+            reason="the guest's timeout passes, on purpose" if late else "",
+            tool=True,
+        )
+        for options, late in plain + shared
         for role in ROLES
     ]
     return {**tests, "pingpong": plays}
