@@ -20,6 +20,7 @@ from .lives import Lives
 from .model import Difference
 from .pace import HANG, timeout_for
 from .progress import Ahead
+from .sharing import Sharing
 from .unreliable import Unreliable
 
 __all__ = ["Soak", "main"]
@@ -31,13 +32,16 @@ WINDOW = 3000
 UNRELIABLE = 4
 """Connections of RC for each of UC, and each pair of UD."""
 
+SHARING = 8
+"""Connections of RC for each shared receive queue."""
+
 UNREST = 0.02
 """Probability of a disturbance, a step."""
 
 
 class Soak:
     """Random operations on ``pairs`` connections between ``adapters``, some of an adapter to itself; beside them one
-    pair of UC and one of UD for each four.
+    pair of UC and one of UD for each four, and a shared receive queue for each eight.
 
     Parameters
     ----------
@@ -70,11 +74,14 @@ class Soak:
             one = number % adapters
             other = (one + self.random.randrange(number > 0 and number == pairs - 1, 2) + number // adapters) % adapters
             self.connections.append(Connection(self, (self.hosts[one], self.hosts[other])))
-        self.unreliable = []
+        self.unreliable, self.sharing = [], []
         for number in range(-(-pairs // UNRELIABLE)):
             ends = self.hosts[number % adapters], self.hosts[(number + 1) % adapters]
             for kind in (ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD):
                 self.unreliable.append(Unreliable(seed + number, ends, kind))
+        for number in range(-(-pairs // SHARING)):
+            ends = self.hosts[number % adapters], self.hosts[(number + 1) % adapters]
+            self.sharing.append(Sharing(seed + number, ends, self.timeout))
         self.disturbances = Disturbances(self, loss)
 
     @property
@@ -100,7 +107,7 @@ class Soak:
                 # Often later than the message, so that it meets no receive request.
                 if random.random() < 0.7:
                     flow.post_receives(random.randrange(1, 9))
-        moved = self.poll() + sum(pair.step(posting) for pair in self.unreliable)
+        moved = self.poll() + sum(each.step(posting) for each in (*self.unreliable, *self.sharing))
         for flow in self.flows:
             if flow.quiet and not flow.dead and random.random() < 0.01:
                 flow.check()
@@ -134,6 +141,8 @@ class Soak:
                         connection.event(event)
                         break
                 else:
+                    if any(each.event(event) for each in self.sharing):
+                        continue
                     raise Difference(f"sim{host.index}: {event}, which is of no connection")
 
     def drain(self, ahead=None):
@@ -146,14 +155,14 @@ class Soak:
             self.watch(last)
             if ahead is not None:
                 ahead.drain(sum(len(flow.model.open) for flow in self.flows), self.world.cycles)
-        for each in (*self.flows, *self.unreliable):
+        for each in (*self.flows, *self.unreliable, *self.sharing):
             each.check()
 
     @property
     def _open(self):
         """How many directions have something that is not complete."""
         rc = sum(flow.dead or flow.killed or not flow.end() or not flow.quiet for flow in self.flows)
-        return rc + sum(not pair.end() for pair in self.unreliable)
+        return rc + sum(not each.end() for each in (*self.unreliable, *self.sharing))
 
     def watch(self, last):
         """Something must have completed not long ago."""
@@ -173,6 +182,9 @@ class Soak:
             "by kind": {name: sum(f.counts[name] for f in self.flows) for name in WEIGHTS},
             "of UC and UD": {
                 name: sum(pair.counts[name] for pair in self.unreliable) for name in self.unreliable[0].counts
+            },
+            "of shared receives": {
+                name: sum(each.counts[name] for each in self.sharing) for name in self.sharing[0].counts
             },
             "packets": sum(c["tx_packets"] for c in counters),
             "faults": {kind: sum(f[kind] for f in faults) for kind in KINDS},
