@@ -61,6 +61,7 @@ GOALS = (
     _cycles(14, group="throughput", op="SEND", size=8, qps=1, **NARROW),
     _cycles(11.4, group="throughput", op="SEND", size=8, qps=16, **NARROW),
     _cycles(15, group="UC and UD", op="SEND", transport="UD", size=8, qps=16, **NARROW),
+    Goal("cost_cycles", AT_MOST, 1, {"group": "SRQ", "size": 8, **NARROW}),
     _cycles(12.6, group="different words", op="READ", qps=16, **NARROW),
     _cycles(14.5, group="different words", op="FETCH_ADD", qps=16, **NARROW),
     _share(0.98, group="throughput", op="READ", size=(32, 64, 128, 256, 512, 1024), qps=16, **NARROW),

@@ -108,6 +108,7 @@ def _panels(rows):
             panels.append((lambda axes: _bars(axes, some, title, **options), 1))
 
     bars("UC and UD: share of the wire", "UC and UD", figure="wire_fraction")
+    bars("a shared receive queue, cycles a message", "SRQ", figure="cycles_per_message")
     bars("other small messages, cycles a message", "different words", "both ways", "WQEs", figure="cycles_per_message")
     bars("slow memory (cycles of a read / of a write): share of the wire", "memory latency", figure="wire_fraction")
     bars("misses of the translation, cycles a message", "misses", figure="cycles_per_message")

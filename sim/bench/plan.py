@@ -13,7 +13,7 @@ from .goals import judged
 from .latency import BESIDE, RETURNING, latency, mixed
 from .loss import LOSSES, LOSSY, goodput, one_loss, round_trip
 from .misses import hits_beside, random_pages
-from .rows import both_ways, scattered, throughput, wide_wqe, words_apart
+from .rows import both_ways, scattered, shared_receives, throughput, wide_wqe, words_apart
 
 __all__ = ["CURVES", "FAR", "GROUPS", "SIZES", "Item", "plan", "run"]
 
@@ -32,6 +32,7 @@ it."""
 GROUPS = (
     "throughput",
     "UC and UD",
+    "SRQ",
     "different words",
     "both ways",
     "memory latency",
@@ -97,6 +98,9 @@ def plan(everything=False):
     for qps in (1, 16):
         for size in (8, 4096):
             add("UC and UD", throughput, "SEND", size, qps, MTU, "UD")
+    for qps in (1, 16):
+        for size in (8, 4096):
+            add("SRQ", shared_receives, size, qps)
     add("different words", words_apart, "READ", 16)
     for qps in (1, 16):
         add("different words", words_apart, "FETCH_ADD", qps)

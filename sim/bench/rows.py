@@ -10,10 +10,11 @@ from verbena.sim.pair import QKEY, End, connect, handle, start
 from verbena.sim.wire_limit import both_ways_cycles
 from verbena.sw.verbs.datagram import GRH_BYTES
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
+from verbena.sw.verbs.srq import SrqAttr
 
 from .batch import BUFFER, MTU, OPERATIONS, REGION, cycle_of, data_width, drain, figures, receives, sends
 
-__all__ = ["both_ways", "pace", "scattered", "throughput", "wide_wqe", "words_apart"]
+__all__ = ["both_ways", "pace", "scattered", "shared_receives", "throughput", "wide_wqe", "words_apart"]
 
 WIDE_SGE = 3
 """Scatter/gather entries that a queue must have room for, so that its WQEs are of 128 bytes."""
@@ -25,7 +26,7 @@ def _troubles(*ends):
     return {name: sum(one[name] for one in counters) for name in ("retries", "timeouts", "drop_overflow")}
 
 
-def pace(name, size, qps, mtu=MTU, *, share=None, entries=1, sge=1, place=None, target=None, transport="RC"):
+def pace(name, size, qps, mtu=MTU, *, share=None, entries=1, sge=1, place=None, target=None, transport="RC", srq=False):
     """Cycles a message of ``size`` bytes on ``qps`` queue pairs, one doorbell each, and more of the row: how many were
     timed, and what went wrong on a wire that loses nothing, warming included: messages sent again, timeouts, and frames
     that either adapter had no room for.
@@ -42,12 +43,15 @@ def pace(name, size, qps, mtu=MTU, *, share=None, entries=1, sge=1, place=None, 
         Makes the region that is written or read, of the responder's PD.
     transport : str
         Type of the queue pairs.
+    srq : bool
+        The receivers share one receive queue.
     """
     opcode = OPERATIONS[name]
     share = share or max(4, min(1024, 60_000 * 8 // max(size, 400)) // qps)
     short = max(1, share // 4)
     sizes = {"qps": qps, "depth": share, "cqe": share * qps + 8, "qp_type": ibv_qp_type[f"IBV_QPT_{transport}"]}
-    with End("sim0", REGION, sge=sge, **sizes) as a, End("sim1", REGION, **sizes) as b:
+    shared = SrqAttr(share * qps) if srq else None
+    with End("sim0", REGION, sge=sge, **sizes) as a, End("sim1", REGION, **sizes, srq=shared) as b:
         receivers = None
         if transport == "UD":
             start(a)
@@ -62,8 +66,8 @@ def pace(name, size, qps, mtu=MTU, *, share=None, entries=1, sge=1, place=None, 
         def batch(each):
             nonlocal completed
             if opcode == SendOpcode.SEND:
-                for qp in b.qps:
-                    qp.post_recv(receives(b, size + (GRH_BYTES if receivers else 0), each))
+                for queue in [b.srq] * qps if srq else b.qps:
+                    queue.post_recv(receives(b, size + (GRH_BYTES if receivers else 0), each))
                 world().advance(2000)
             lists = []
             for i in range(qps):
@@ -92,6 +96,14 @@ def throughput(name, size, qps, mtu=MTU, transport="RC"):
     """One row: messages of ``size`` bytes on ``qps`` queue pairs."""
     cycles, more = pace(name, size, qps, mtu, transport=transport)
     return figures(name, size, mtu, qps, cycles, transport=transport, **more)
+
+
+def shared_receives(size, qps, mtu=MTU):
+    """One row: SENDs to queue pairs that share a receive queue, and what that costs against queues of their own."""
+    own, _ = pace("SEND", size, qps, mtu)
+    cycles, more = pace("SEND", size, qps, mtu, srq=True)
+    cost = {"own_queue_cycles": round(own, 2), "cost_cycles": round(cycles - own, 2)}
+    return figures("SEND", size, mtu, qps, cycles, receive_queue="shared", **cost, **more)
 
 
 def words_apart(name, qps):
