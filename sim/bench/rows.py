@@ -102,7 +102,7 @@ def shared_receives(size, qps, mtu=MTU):
     """One row: SENDs to queue pairs that share a receive queue, and what that costs against queues of their own."""
     own, _ = pace("SEND", size, qps, mtu)
     cycles, more = pace("SEND", size, qps, mtu, srq=True)
-    cost = {"own_queue_cycles": round(own, 2), "cost_cycles": round(cycles - own, 2)}
+    cost = {"own_queue_cycles": round(own, 2), "cost_cycles": round(cycles - own, 2) + 0.0}
     return figures("SEND", size, mtu, qps, cycles, receive_queue="shared", **cost, **more)
 
 
