@@ -35,6 +35,8 @@ RC, UC, UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT
 KINDS = (RC, RC, RC, UC, UD)
 """Of the queue pairs, in turns."""
 RECEIVES = 16
+BUSY = 0.1
+"""Probability, a step, that a queue pair sends: all have one wire, and what is not acknowledged would fill it."""
 DEPTH = 8
 """Messages that may be open on a queue pair."""
 SLOT = 8192
@@ -210,7 +212,7 @@ class Sharing:
                 self.armed += limit > 0
                 self.srq.modify(SrqAttr(srq_limit=limit), ibv_srq_attr_mask.IBV_SRQ_LIMIT)
         for way in self.ways:
-            if posting and rng.random() < 0.3:
+            if posting and rng.random() < BUSY:
                 for _ in range(rng.randrange(1, 5)):
                     way.post()
             if way.over:

@@ -31,7 +31,7 @@ SLOT = 8192
 """Bytes of the longest message."""
 GUARD = 64
 """Bytes between the places of two WRITEs, which nobody writes."""
-KEPT = 256
+KEPT = 1024
 """Newest messages that may still be on the wire, or in the engine."""
 PACKET = 4096
 """Bytes of the longest datagram."""
