@@ -117,6 +117,8 @@ class AddressMap:
 
     def _write(self, t):
         value = int.from_bytes(t.data[:4], "little")
+        if t.address >= reg.SRQ_PAGES:
+            return  # completions tell which of its receives were used
         if t.address >= reg.CQ_PAGES:
             self._ring_cq((t.address - reg.CQ_PAGES) // reg.PAGE, t.address % reg.PAGE, value)
         elif t.address >= reg.QP_PAGES:
@@ -149,6 +151,8 @@ class AddressMap:
         )
         if record is CQ_CONTEXT:
             self._cqs[number] = fields
+            return
+        if opcode in (Command.CREATE_SRQ, Command.MODIFY_SRQ):
             return
         assert record is QP_CONTEXT
         page = number % self.max_qp

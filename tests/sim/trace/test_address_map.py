@@ -2,6 +2,7 @@
 
 import pytest
 from verbena.hdl.abi import registers as reg
+from verbena.hdl.abi.commands import COMMAND, Command
 from verbena.hdl.abi.registers import REGISTERS
 from verbena.sim.trace.address_map import AddressMap
 from verbena.sim.trace.capture_file import Transaction
@@ -49,3 +50,14 @@ def test_without_tables_there_are_no_records():
     known = AddressMap(0)
     known.take(Transaction(0, False, False, 0, 0, 0x40, 5, 9, bytes(8)))
     assert [access.kind for access in known.accesses] == ["other"]
+
+
+def test_shared_receive_queues_are_no_queue_pairs():
+    known = device(14, 5)
+    for opcode in (Command.CREATE_SRQ, Command.MODIFY_SRQ):
+        known.take(register("command", COMMAND.words(opcode=opcode, number=3)[0]))
+    address = reg.SRQ_PAGES + 3 * reg.PAGE
+    known.take(Transaction(0, True, True, 0, 0, address, 1, 2, (7).to_bytes(4, "little")))
+    assert known.sessions == []
+    known.take(register("command", COMMAND.words(opcode=Command.CREATE_QP, number=3)[0]))
+    assert [session.number for session in known.sessions] == [3]
