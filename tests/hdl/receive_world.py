@@ -97,21 +97,35 @@ class Ring:
         assert len(entries) <= 1 << (self.strides[qp] - 4)
         self.posted[qp].append(list(entries))
 
+    def producer(self, qp):
+        return len(self.posted[qp])
+
+    def content(self, qp, index):
+        """Words of a receive WQE; behind them is nothing."""
+        return [word for address, length, lkey in self.posted[qp][index] for word in (address, length | lkey << 32)]
+
     def _fetch(self):
-        for qp, wqes in enumerate(self.posted):
+        for qp in range(len(self.posted)):
             index = self.fetched[qp]
             room = (self.area >> self.strides[qp]) - (index - self.consumed[qp])
-            if self.frozen or self.errors[qp] or index == len(wqes) or not room or self.rng.random() < self.stall:
+            done = index == self.producer(qp)
+            if self.frozen or self.errors[qp] or done or not room or self.rng.random() < self.stall:
                 continue
             size = 1 << (self.strides[qp] - 3)
             place = index * size % (self.area // 8)
-            entries = wqes[index] + [(0, 0, 0)] * (size // 2 - len(wqes[index]))
-            for number, (address, length, lkey) in enumerate(entries):
-                self.words[qp][place + 2 * number] = address
-                self.words[qp][place + 2 * number + 1] = length | lkey << 32
+            words = self.content(qp, index)
+            self.words[qp][place : place + size] = words + [0] * (size - len(words))
             self.fetched[qp] += 1
             if qp not in self.arrivals:
                 self.arrivals.append(qp)
+
+    def consume(self, qp, index):
+        """All before ``index`` is done with."""
+        assert index == (self.consumed[qp] + 1) & 0xFFFF <= self.fetched[qp]
+        place = self.consumed[qp] << (self.strides[qp] - 3)
+        for number in range(1 << (self.strides[qp] - 3)):
+            self.words[qp][(place + number) % (self.area // 8)] = self.rng.getrandbits(64)
+        self.consumed[qp] += 1
 
     async def run(self, ctx):
         """Background testbench: status 1 cycle, words 2 cycles after the address; consumption, arrivals, fetches."""
@@ -132,14 +146,10 @@ class Ring:
             _, _, qp, block, word, taken, ready, consumed, arrived = await anext(edges)
             if taken and ready:
                 consumed = unpacked(dut.consumed, consumed)
-                assert consumed.index == (self.consumed[consumed.qp] + 1) & 0xFFFF <= self.fetched[consumed.qp]
-                place = self.consumed[consumed.qp] << (self.strides[consumed.qp] - 3)
-                for number in range(1 << (self.strides[consumed.qp] - 3)):
-                    self.words[consumed.qp][(place + number) % (self.area // 8)] = self.rng.getrandbits(64)
-                self.consumed[consumed.qp] += 1
+                self.consume(consumed.qp, consumed.index)
             if self.arrivals and arrived:
                 self.arrivals.pop(0)
-            status = {"producer": len(self.posted[qp]), "fetched": self.fetched[qp], "error": self.errors[qp]}
+            status = {"producer": self.producer(qp), "fetched": self.fetched[qp], "error": self.errors[qp]}
             put(dut.status, status)
             put(dut.word, before)
             before = self.words[block // 2][RECEIVE_BATCH // 8 * (block % 2) + word]
@@ -211,6 +221,45 @@ class Rules:
         self.message = None
         self.epsn = (self.epsn + 1) & MASK24
         return accesses, {"silent": 1, "cause": cause}
+
+    def _no_wqe(self, discard):
+        if self.unreliable:
+            return self._drop(discard, cause=20)
+        self.nak_sent = True
+        self.since_nak = []
+        return discard, self._answer(0x20 | self.values["min_rnr_timer"])
+
+    def _find_wqe(self, discard, write, goes_on, length):
+        """The message needs a receive WQE, or goes on in one; what is answered if there is none."""
+        if goes_on and not write:
+            return None
+        posted = len(self.ring.posted[self.qp])
+        if self.ring.errors[self.qp] and self.ring.fetched[self.qp] == self.index:
+            self.fresh = int(self.unreliable)
+            if posted == self.index:
+                return discard, self._fatal(0x63, 1)
+            job = self._fatal(0x63, 1, complete=1, status=2, cause=22, wqe_index=self.index)
+            self.index += 1
+            return discard, job
+        return self._no_wqe(discard) if posted == self.index else None
+
+    def _entries(self):
+        """Of the receive WQE."""
+        return self.ring.posted[self.qp][self.index]
+
+    def _wqe(self):
+        """Which it is, as a job tells."""
+        return {"wqe_index": self.index}
+
+    def _hold(self):
+        """The message has begun, and goes on."""
+
+    def _use(self):
+        self.index += 1
+
+    def lapse(self):
+        """What the job of a RESET token tells beside."""
+        return {}
 
     def _responses(self, packet):
         if packet["opcode"] != READ_REQUEST:
@@ -326,21 +375,10 @@ class Rules:
             return discard, self._fatal(0x61, 2)
         if not self._allowed(opcode):
             return self._refuse(discard, 0x62, 3)
-        posted = self.ring.posted[self.qp]
-        if (write and immediate) or (not write and not goes_on):
-            if self.ring.errors[self.qp] and self.ring.fetched[self.qp] == self.index:
-                self.fresh = int(self.unreliable)
-                if len(posted) == self.index:
-                    return discard, self._fatal(0x63, 1)
-                job = self._fatal(0x63, 1, complete=1, status=2, cause=22, wqe_index=self.index)
-                self.index += 1
-                return discard, job
-            if len(posted) == self.index and self.unreliable:
-                return self._drop(discard, cause=20)
-            if len(posted) == self.index:
-                self.nak_sent = True
-                self.since_nak = []
-                return discard, self._answer(0x20 | self.values["min_rnr_timer"])
+        if not write or immediate:
+            lacks = self._find_wqe(discard, write, goes_on, length)
+            if lacks:
+                return lacks
         if position in (FIRST, MIDDLE):
             if length != self.mtu:
                 return self._refuse(discard, 0x61, 2)
@@ -352,7 +390,7 @@ class Rules:
             if write:
                 message.total, message.address, message.key = packet["dma_length"], packet["address"], packet["rkey"]
             else:
-                message.entries = [entry for entry in posted[self.index] if entry[1]]
+                message.entries = [entry for entry in self._entries() if entry[1]]
         else:
             message = self.message
         accesses = []
@@ -376,8 +414,9 @@ class Rules:
                     skip = 0
             if rest:
                 accesses.append(self._access(rest, discard=1))
-                blamed = {"complete": 1, "status": 1, "cause": 21, "wqe_index": self.index, "receive": 1, "remote": 0}
-                self.index += not self.unreliable
+                blamed = {"complete": 1, "status": 1, "cause": 21, "receive": 1, "remote": 0} | self._wqe()
+                if not self.unreliable:
+                    self._use()
                 return self._refuse(accesses, 0x61, 255, **blamed)
             if not length:
                 accesses.append(self._access(0))
@@ -390,7 +429,10 @@ class Rules:
         if not self.unreliable:
             job |= {"acknowledge": packet["ack_request"], "psn": self.epsn}
         job["receive"] = int(not write or immediate)
-        job["wqe_index"] = self.index
+        if job["receive"]:
+            job |= self._wqe()
+        if not write and position == FIRST:
+            self._hold()
         if position in (LAST, ONLY):
             self.msn = (self.msn + 1) & MASK24
             self.message = None
@@ -404,7 +446,7 @@ class Rules:
                 }
                 if immediate:
                     job["immediate"] = packet["immediate"]
-                self.index += 1
+                self._use()
         self.epsn = (self.epsn + 1) & MASK24
         self.asked = False
         job["msn"] = self.msn
@@ -437,7 +479,7 @@ class Rules:
         return self._enter(packet, self.kinds[opcode])
 
 
-FLAGS = ("acknowledge", "release", "complete", "fatal", "token", "silent")
+FLAGS = ("acknowledge", "release", "complete", "fatal", "token", "silent", "last")
 
 
 def check_job(job, expected, qp):

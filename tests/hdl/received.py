@@ -66,7 +66,7 @@ class _Received(wiring.Component):
         packet, header = port.payload, lookup.header.payload
         m.d.comb += [
             lookup.attribute.eq(self.attribute),
-            lookup.attribute_en.eq(self.attribute_en),
+            lookup.attribute_en.eq(self.attribute_en & (self.attribute.index < self.qps)),  # behind them stand SRQs
             lookup.header.valid.eq(port.valid),
             port.ready.eq(lookup.header.ready),
             header.transport.eq(packet.transport),
@@ -93,8 +93,8 @@ class ReceivedRequests(_Received):
 
     written, hidden = ("request_state", "place"), ("flush",)
 
-    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False):
-        super().__init__(qps, Responder(qps, blocks, atomics, swaps=swaps))
+    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False, srqs=0):
+        super().__init__(qps, Responder(qps, blocks, atomics, swaps=swaps, srqs=srqs))
 
     def elaborate(self, platform):
         m = super().elaborate(platform)
