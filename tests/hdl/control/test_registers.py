@@ -66,7 +66,7 @@ class Bus:
 
 
 def make():
-    return Registers(data_width=64, qps=16, cqs=8, window=64)
+    return Registers(data_width=64, qps=16, cqs=8, window=64, srqs=4)
 
 
 @pytest.mark.parametrize(("atomics", "bit"), [(True, 0), (False, 1 << 18)])
@@ -105,6 +105,35 @@ def test_an_engine_says_which_types_of_queue_pairs_it_has(transports, wanted):
         assert await bus.read(ctx, offset) == wanted
 
     simulate(dut, host)
+
+
+@pytest.mark.parametrize("srqs", [0, 2, 256])
+def test_an_engine_says_how_many_shared_receive_queues_it_has(srqs):
+    """Each has a page, and without any there is no doorbell."""
+    dut = Registers(data_width=64, qps=4, cqs=2, window=16, srqs=srqs)
+    bus = Bus(dut.axil, make_rng())
+    rung = []
+
+    async def host(ctx):
+        assert REG["srqs"].offset == 0x3C
+        assert await bus.read(ctx, REG["srqs"].offset) == srqs
+        await bus.write(ctx, REG["srqs"].offset, 0xFFFF_FFFF)
+        assert await bus.read(ctx, REG["srqs"].offset) == srqs
+        for page in (srqs - 1, srqs, 0):
+            await bus.write(ctx, abi.SRQ_PAGES + page % 256 * abi.PAGE, 0x1234)
+        for _ in range(10):
+            await ctx.tick()
+
+    async def listen(ctx):
+        ctx.set(dut.srq.ready, 1)
+        async for _, _, valid, item in ctx.tick().sample(dut.srq.valid, dut.srq.payload):
+            if valid:
+                rung.append((item.qp, item.index))
+
+    simulate(dut, host, background=[listen] if srqs else [])
+    assert abi.SRQ_PAGES + 256 * abi.PAGE <= 1 << abi.ADDRESS_WIDTH
+    assert hasattr(dut, "srq") == (srqs > 0)
+    assert rung == {0: [], 2: [(1, 0x1234), (0, 0x1234)], 256: [(255, 0x1234), (0, 0x1234), (0, 0x1234)]}[srqs]
 
 
 def test_an_engine_with_a_table_of_queue_pairs_says_so():
@@ -209,6 +238,9 @@ def test_doorbells_come_out_and_pages_beyond_the_last_are_ignored():
             await bus.write(ctx, abi.CQ_PAGES + qp % 8 * abi.PAGE + abi.CqDoorbell.CONSUMER, index ^ 2)
             await bus.write(ctx, abi.CQ_PAGES + 8 * abi.PAGE, index)
             await bus.write(ctx, abi.CQ_PAGES + qp % 8 * abi.PAGE + abi.CqDoorbell.ARM, index & 0xFF)
+            await bus.write(ctx, abi.SRQ_PAGES + qp % 4 * abi.PAGE + abi.SrqDoorbell.PRODUCER, index ^ 3)
+            for beyond in (4 * abi.PAGE, 4, abi.PAGE + 8, 256 * abi.PAGE):
+                await bus.write(ctx, abi.SRQ_PAGES + beyond, index)
 
     def expect(port, values):
         async def consumer(ctx):
@@ -226,6 +258,7 @@ def test_doorbells_come_out_and_pages_beyond_the_last_are_ignored():
         expect(dut.rq, [{"qp": qp, "index": i ^ 1} for qp, i in sq]),
         expect(dut.consumer, [{"cq": qp % 8, "index": i ^ 2} for qp, i in sq]),
         expect(dut.arm, [{"cq": qp % 8, "arms": i & 15, "solicited_arms": i >> 4 & 15} for qp, i in sq]),
+        expect(dut.srq, [{"qp": qp % 4, "index": i ^ 3} for qp, i in sq]),
         seed=rng.seed_value,
     )
 
@@ -358,11 +391,13 @@ CLASSES = {
     "push": abi.QP_PAGES + abi.QP_PUSH + 4,
     "consumer": abi.CQ_PAGES + abi.CqDoorbell.CONSUMER,
     "arm": abi.CQ_PAGES + abi.CqDoorbell.ARM,
+    "srq": abi.SRQ_PAGES + 3 * abi.PAGE + abi.SrqDoorbell.PRODUCER,
     "nobody": abi.CQ_PAGES + 100 * abi.PAGE,
+    "no SRQ": abi.SRQ_PAGES + 4 * abi.PAGE,
 }
 """An address of each kind."""
 
-DOORBELLS = "sq", "rq", "consumer", "arm"
+DOORBELLS = "sq", "rq", "consumer", "arm", "srq"
 
 
 class Behind:
