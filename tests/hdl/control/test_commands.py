@@ -49,12 +49,22 @@ class Bench:
         dut = self.dut
         qp_bits, cq_bits = Value.cast(dut.qp_attribute), Value.cast(dut.cq_attribute)
         qp_shape, cq_shape = dut.qp_attribute.shape(), dut.cq_attribute.shape()
-        async for _, _, qp_en, qp, cq_en, cq in ctx.tick().sample(
-            dut.qp_attribute_en, qp_bits, dut.cq_attribute_en, cq_bits
+        async for _, _, qp_en, qp, cq_en, cq, ring_en, ring in ctx.tick().sample(
+            dut.qp_attribute_en,
+            qp_bits,
+            dut.cq_attribute_en,
+            cq_bits,
+            dut.ring_attribute_en,
+            Value.cast(dut.ring_attribute),
         ):
+            assert ring_en or not qp_en
             if qp_en:
+                assert ring == qp
                 qp = qp_shape.from_bits(qp)
                 self.log.append(("qp", qp.index, qp.word, qp.data))
+            elif ring_en:
+                ring = qp_shape.from_bits(ring)
+                self.log.append(("srq", ring.index, ring.word, ring.data))
             if cq_en:
                 cq = cq_shape.from_bits(cq)
                 self.log.append(("cq", cq.index, cq.word, cq.data))
@@ -543,6 +553,171 @@ def test_many_reports_lose_none_and_keep_each_source_in_order():
         assert [qp for qp in told if any(item.qp == qp for item in items)] == [i.qp for i in items if i.event != 255]
     moved = [entry[1] for entry in bench.log if entry[0] == "qp" and entry[2:] == (0, _words(state=QpState.ERR)[0])]
     assert sorted(moved) == list(range(QPS))
+
+
+SRQS = 4
+
+
+def test_after_a_reset_no_shared_receive_queue_is_there():
+    """Their state words are written behind all that is done for QPs, and nothing else of them."""
+    bench = Bench(srqs=SRQS)
+
+    async def host(ctx):
+        await ctx.tick()  # the last broadcast is on its way when all is swept
+        bench.sweep += bench.log
+
+    bench.run(host)
+    srqs = [("srq", QPS + n, 0, 0) for n in range(SRQS)]
+    assert [entry for entry in bench.sweep if entry[0] == "srq"] == bench.sweep[-SRQS:] == srqs
+
+
+def test_shared_receive_queues():
+    """One that is made takes no doorbell any more, and is empty, before it is what it is to be; its state comes last.
+    Nobody but who has its ring hears of it."""
+    bench = Bench(srqs=SRQS)
+    words = [(i + 1) * 0x01010101 for i in range(QP_CONTEXT_WORDS)]
+    limit = QP_CONTEXT.fields["srq_limit"].word
+
+    def cleared(number):
+        return [("srq", QPS + number, 0, 0), ("rq_fetch", QPS + number, QpAction.RESET, 0)]
+
+    async def host(ctx):
+        await ctx.tick()
+        del bench.log[:]
+        for number in (0, SRQS - 1):
+            assert await bench.command(ctx, Command.CREATE_SRQ, number, words=words) == CommandStatus.OK
+            assert bench.log[:2] == cleared(number)
+            said = [number if word == QPN_WORD else words[word] for word in range(QP_CONTEXT_WORDS)]
+            written = [("srq", QPS + number, word, said[word]) for word in reversed(range(QP_CONTEXT_WORDS))]
+            assert bench.log[2:] == written
+            del bench.log[:]
+        assert await bench.command(ctx, Command.MODIFY_SRQ, 2, words=words) == CommandStatus.OK
+        assert bench.log == [("srq", QPS + 2, limit, words[limit])]
+        del bench.log[:]
+        assert await bench.command(ctx, Command.DESTROY_SRQ, 1, words=words) == CommandStatus.OK
+        assert bench.log == cleared(1)
+        del bench.log[:]
+        for opcode in (Command.CREATE_SRQ, Command.MODIFY_SRQ, Command.DESTROY_SRQ):
+            for number in (SRQS, QPS, 0xFFFFFF):
+                assert await bench.command(ctx, opcode, number, words=words) == CommandStatus.BAD_NUMBER
+        assert bench.log == []
+        # QPs are what they were.
+        assert await bench.command(ctx, Command.CREATE_QP, QPS + 2, words=words) == CommandStatus.OK
+        assert [entry for entry in bench.log if entry[0] == "rq_fetch"] == [("rq_fetch", 2, QpAction.RESET, 0)]
+
+    bench.run(host)
+
+
+def test_without_shared_receive_queues():
+    bench = Bench()
+
+    async def host(ctx):
+        for opcode in (Command.CREATE_SRQ, Command.MODIFY_SRQ, Command.DESTROY_SRQ):
+            assert await bench.command(ctx, opcode, 0) == CommandStatus.BAD_OPCODE
+
+    bench.run(host)
+    assert bench.log == []
+    assert "srq" not in {entry[0] for entry in bench.sweep}
+
+
+def test_who_takes_no_more_shared_wqes_is_told_of_in_err_alone():
+    """What is reported of a QP that has left it since is of an old life; nothing is written."""
+    bench = Bench(srqs=SRQS)
+
+    async def host(ctx):
+        for state in QpState:
+            await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=_words(state=state))
+            del bench.log[:]
+            await send_all(ctx, bench.dut.responder_error, [Item(qp=4, event=EventType.QP_LAST_WQE_REACHED)])
+            for _ in range(60 + QUIET):
+                await ctx.tick()
+            assert bench.log == []
+            assert len(bench.events) == (state == QpState.ERR)
+
+    bench.run(host)
+    assert bench.events == [{"type": EventType.QP_LAST_WQE_REACHED, "number": QPS + 4}]
+
+
+def test_the_last_shared_wqe_is_told_of_when_its_completion_is_written():
+    """Behind the error that it follows, and after so many cycles in which completions move."""
+    bench = Bench(srqs=SRQS)
+    error = [Item(qp=4, event=EventType.QP_REQ_ERR), Item(qp=4, event=EventType.QP_LAST_WQE_REACHED)]
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=_words(state=QpState.RTS))
+        bench.moving = 0
+        await send_all(ctx, bench.dut.responder_error, error)
+        for moves in range(QUIET + 1):
+            for _ in range(100 if moves == 0 else 5):
+                await ctx.tick()
+            assert [event["type"] for event in bench.events] == [EventType.QP_REQ_ERR]
+            bench.moving = 1
+            await ctx.tick()
+            bench.moving = 0
+        for _ in range(20):
+            await ctx.tick()
+
+    bench.run(host)
+    assert [event["type"] for event in bench.events] == [error[0].event, error[1].event]
+    assert {event["number"] for event in bench.events} == {QPS + 4}
+
+
+def test_the_last_shared_wqe_of_another_qp_while_one_is_destroyed():
+    """DESTROY_QP waits for what is reported, and then as long as ever; the place that becomes free is its own."""
+    bench = Bench(srqs=SRQS, drain=60)
+
+    async def host(ctx):
+        for place, state in ((4, QpState.RTS), (2, QpState.ERR)):
+            await bench.command(ctx, Command.CREATE_QP, QPS + place, words=_words(state=state))
+        port, command = bench.dut.responder_error, bench.dut.command
+        del bench.log[:]
+        ctx.set(command.payload.as_value(), COMMAND.words(opcode=Command.DESTROY_QP, number=QPS + 4)[0])
+        ctx.set(command.valid, 1)
+        while not any(entry[:3] == ("requester", 4, QpAction.RESET) for entry in bench.log):
+            await ctx.tick()
+        await send_all(ctx, port, [Item(qp=2, event=EventType.QP_LAST_WQE_REACHED)] * 2)
+        ready = 0
+        while not ready:
+            _, _, ready = await ctx.tick().sample(command.ready)
+        ctx.set(command.valid, 0)
+        await ctx.tick()
+        assert len(bench.events) == 2
+        assert bench.log[-1] == ("qp", 4, QPN_WORD, 0)
+        assert await bench.command(ctx, Command.QUERY_QP, QPS + 2) == CommandStatus.OK
+        assert await bench.command(ctx, Command.QUERY_QP, QPS + 4) == CommandStatus.BAD_NUMBER
+
+    bench.run(host)
+    assert bench.events == [{"type": EventType.QP_LAST_WQE_REACHED, "number": QPS + 2}] * 2
+
+
+def test_an_error_that_comes_while_a_shared_receive_queue_is_made():
+    """It waits until the command is done: its tokens and that of the queue's ring do not meet."""
+    bench = Bench(srqs=SRQS)
+    words = _words(state=QpState.RTS)
+
+    async def host(ctx):
+        for delay in range(0, 40, 3):
+            await bench.command(ctx, Command.CREATE_QP, QPS + 3, words=words)
+            del bench.log[:], bench.events[:]
+            port, command = bench.dut.responder_error, bench.dut.command
+            bench.mailbox[: len(words)] = words
+            ctx.set(command.payload.as_value(), COMMAND.words(opcode=Command.CREATE_SRQ, number=1)[0])
+            ctx.set(command.valid, 1)
+            ctx.set(port.payload, {"qp": 3, "event": EventType.QP_REQ_ERR})
+            for cycle in range(120):
+                ctx.set(port.valid, cycle == delay)
+                _, _, ready = await ctx.tick().sample(command.ready)
+                if ready:
+                    ctx.set(command.valid, 0)
+            mine = [entry for entry in bench.log if entry[1] == QPS + 1]
+            others = [entry for entry in bench.log if entry[1] == 3]
+            assert len(mine) == 2 + QP_CONTEXT_WORDS
+            assert mine[1] == ("rq_fetch", QPS + 1, QpAction.RESET, 0)
+            moved = _words(state=QpState.ERR)[0]
+            assert others == [("qp", 3, 0, moved), *[(name, 3, QpAction.ERROR, 0) for name in MOST]]
+            assert bench.log in (mine + others, others + mine)
+
+    bench.run(host, deadline=60_000)
 
 
 TABLE = 64
