@@ -108,6 +108,17 @@ class World:
         return list(self.acks), list(self.completions), list(self.errors)
 
 
+def simulate_alone(world, script, watch):
+    """Runs a script beside nothing but what watches, and takes ACKs."""
+
+    async def acks(ctx):
+        ctx.set(world.dut.ack.ready, 1)
+        async for _ in ctx.tick():
+            pass
+
+    simulate(world.dut, script, background=[watch, acks], seed=world.rng.seed_value)
+
+
 def write(psn, **more):
     return {"qp": 1, "acknowledge": 1, "syndrome": ACK, "psn": psn, "msn": psn, "remote": 1, "event": 255} | more
 
@@ -646,6 +657,115 @@ def test_random_jobs(stall, swaps, count):
     for qp, (psn, syndrome) in last.items():
         ack = [ack for ack in world.acks if ack.qp == qp][-1]
         assert (ack.psn, ack.syndrome) == (psn, syndrome)
+
+
+LAST = {"qp": 1, "last": 1, "event": 16}
+LAPSE = TOKEN | {"complete": 1, "status": 5, "wqe_index": 2, "opcode": 128}
+"""A token that gives up what the QP has of its shared receive queue."""
+
+
+def test_a_qp_that_takes_no_more_shared_receives():
+    """Whatever it died of, and if it did not: reported as the job says, with no answer and no completion."""
+    world = World()
+
+    async def script(ctx):
+        fatal = send(9, 2, fatal=1, syndrome=0x61, status=1)
+        for job, status in ((write(6), OK), (write(7), POISONED), (write(8), KEY), (fatal, OK)):
+            await world.say(ctx, job, status)
+            for fared in (OK, POISONED):
+                acks, completions, errors = await world.say(ctx, LAST, fared)
+                assert (acks, completions, reported(errors)) == ([], [], [(1, 16)])
+            await world.say(ctx, TOKEN)
+
+    world.simulate(script)
+
+
+def test_the_last_receive_completes_before_it_is_told():
+    """However long its completion waits; the report waits likewise, and nothing of it is lost."""
+    world = World()
+    dut = world.dut
+    got = []
+
+    async def script(ctx):
+        await world.send(ctx, [(flush(2), OK), (LAST, OK), (LAST | {"qp": 2}, OK), (write(5, qp=2), OK)])
+        while len(got) < 4:
+            await ctx.tick()
+
+    async def watch(ctx):
+        cycle = 0
+        while True:
+            ctx.set(dut.completion.ready, cycle == 50)
+            ctx.set(dut.error.ready, cycle in (100, 150))
+            _, _, completes, tells, error, acks = await ctx.tick().sample(
+                dut.completion.valid, dut.error.valid, dut.error.payload, dut.ack.valid
+            )
+            got.extend([("completion", cycle)] * (completes and cycle == 50))
+            got.extend([("error", cycle, error.qp, error.event)] * (tells and cycle in (100, 150)))
+            got.extend([("ack",)] * acks)
+            cycle += 1
+
+    simulate_alone(world, script, watch)
+    assert got == [("completion", 50), ("error", 100, 1, 16), ("error", 150, 2, 16), ("ack",)]
+
+
+@pytest.mark.parametrize("first", ["completion", "release", "both"])
+def test_a_token_that_completes_a_receive(first):
+    """The completion goes first, whoever is ready; nothing of it comes after the token's end, or twice."""
+    world = World()
+    dut = world.dut
+    got = []
+
+    async def script(ctx):
+        for job in (LAPSE, LAPSE | {"wqe_index": 9}, TOKEN, write(3)):
+            await world.send(ctx, [(job, OK)])
+        for _ in range(20):
+            await ctx.tick()
+
+    async def watch(ctx):
+        ports = {"completion": dut.completion, "release": dut.release}
+        waits = {name: 0 if first in (name, "both") else 30 for name in ports}
+        seen = dict.fromkeys(ports, 0)
+        while True:
+            ready = {name: seen[name] >= waits[name] for name in ports}
+            for name, port in ports.items():
+                ctx.set(port.ready, ready[name])
+            _, _, token, index, status, *valid = await ctx.tick().sample(
+                dut.token_done,
+                dut.completion.payload.wqe_index,
+                dut.completion.payload.status,
+                *(port.valid for port in ports.values()),
+            )
+            for name, comes in zip(ports, valid, strict=True):
+                if comes and ready[name]:
+                    got.append((name, index, status) if name == "completion" else (name,))
+                seen[name] = seen[name] + 1 if comes and not ready[name] else 0
+            got.extend([("done",)] * token)
+
+    simulate_alone(world, script, watch)
+    ends = [("release",), ("done",)]
+    assert got == [("completion", 2, 5), *ends, ("completion", 9, 5), *ends, *ends]
+
+
+def test_a_token_completes_no_receive_that_has_completed():
+    """Of a QP that died of it; one that died of something else completes what it has."""
+    world = World()
+
+    async def script(ctx):
+        for job, fared, more in (
+            (send(6, 2, complete=0), KEY, []),
+            (write(6), KEY, [(2, 5, 20)]),
+            (send(6, 3, complete=0), KEY, [(2, 5, 20)]),
+            (write(6, fatal=1, syndrome=0x61), OK, [(2, 5, 20)]),
+        ):
+            await world.say(ctx, job, fared)
+            acks, completions, errors = await world.say(ctx, LAPSE)
+            assert (acks, completed(completions), errors) == ([], more, [])
+        # In its next life the same one is another one.
+        acks, completions, _ = await world.say(ctx, send(1, 2))
+        assert (told(acks), completed(completions)) == ([(1, 1, 1, ACK)], [(2, 0, 0)])
+
+    world.simulate(script)
+    assert world.tokens == 4
 
 
 def test_cycles():
