@@ -189,6 +189,7 @@ class OnePacket(wiring.Component):
             "not_ready_takes_nothing",
             ~is_nak | (job.syndrome[5:7] != AethSyndrome.RNR >> 5) | ~(validator.take | job.complete),
         )
+        claims("ring_gives_nothing", ~(takes & ring) | ~(validator.take | job.complete))
         claims("credits_of_none", ~srq | ~is_ack | (job.syndrome == NO_CREDITS))
         claims_of_all("lapse_completes", ~token | (job.complete == validator.lapse))
 
