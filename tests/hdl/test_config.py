@@ -36,6 +36,7 @@ from verbena.hdl.wire.opcodes import DATAGRAMS, UNRELIABLE
         ("ud", (0, None)),
         ("read_targets", (128, 300, 8192)),
         ("responses", (128, 300, 8192)),
+        ("srqs", (1, 3, 128, 512, 16.0)),
         ("udp_port", (0, 65536)),
     ],
 )
@@ -171,6 +172,18 @@ def test_an_engine_without_unreliable_queue_pairs(name, opcodes):
         assert opcodes.isdisjoint(made["depacketizer"].opcodes) is not there
     assert (without["lookup"].uc, without["lookup"].ud) == (name != "uc", name != "ud")
     assert blocks(Config(requests=False))["depacketizer"].opcodes > opcodes
+
+
+def test_shared_receive_queues():
+    """Their rings stand behind those of the slots."""
+    assert Config().srqs == 0
+    assert Config(slots=512, srqs=256).srqs == 256
+    for config in (Config(qps=8, srqs=2), Config(qps=8, srqs=0)):
+        made = blocks(config)
+        srqs = config.srqs
+        assert (made["registers"].srqs, made["commands"].srqs, made["responder"].srqs) == (srqs, srqs, srqs)
+        assert made["rq_fetch"].rings == 8 + srqs
+        assert hasattr(made["rq_fetch"], "point") == hasattr(made["responder"], "point") == (srqs > 0)
 
 
 def test_types_of_queue_pairs():

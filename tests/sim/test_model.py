@@ -158,3 +158,8 @@ def test_a_design_is_known_by_its_sources(tmp_path):
     (tmp_path / "b" / "c.py").write_text("1")
     keys.append(Design.of(None, [tmp_path]).key)
     assert len(set(keys)) == 3
+
+
+@pytest.mark.parametrize(("sizes", "srqs"), [({}, 16), ({"slots": 8}, 8), ({"qps": 4}, 4), ({"srqs": 0}, 0)])
+def test_a_simulated_engine_has_shared_receive_queues(sizes, srqs):
+    assert model.rnic(**sizes).make().config.srqs == srqs
