@@ -112,7 +112,18 @@ def test_many_at_once(qp_type):
 
         for number in range(60):
             refill(number)
-        sent, got, arrived = {}, {qp.qp_num: [] for qp in b.qps}, 0
+        sent, got = {}, {qp.qp_num: [] for qp in b.qps}
+
+        def take(messages):
+            for _ in range(messages):
+                wc = completion(b.cq)
+                assert wc.status == W.IBV_WC_SUCCESS
+                got[wc.qp_num].append(wc.imm_data)
+                lengths = entries.pop(wc.wr_id)
+                if wc.opcode == RECV:
+                    assert received(b, wc, lengths) == sent[wc.imm_data], (wc.qp_num, wc.imm_data)
+                refill(wc.wr_id)
+
         for number in range(count):
             for place, qp in enumerate(a.qps):
                 length, key = rng.randrange(3000), 100 * place + number
@@ -122,21 +133,16 @@ def test_many_at_once(qp_type):
                 at = SIZE - 3000
                 send(a, opcode, [sge(a, here, length)], wr_id=key, remote=(b, at), imm=key, qp=qp)
             send(c, SEND, [sge(c, 300 * number, 2500)])
-        while arrived < 6 * count:
-            wc = completion(b.cq)
-            assert wc.status == W.IBV_WC_SUCCESS
-            got[wc.qp_num].append(wc.imm_data)
-            lengths = entries.pop(wc.wr_id)
-            if wc.opcode == RECV:
-                assert received(b, wc, lengths) == sent[wc.imm_data], (wc.qp_num, wc.imm_data)
-            refill(wc.wr_id)
-            arrived += 1
+            if qp_type == UC:  # which a wide wire brings faster than there is room for
+                take(6)
+        if qp_type == RC:
+            take(6 * count)
         for place, qp in enumerate(b.qps):
             assert got[qp.qp_num] == [100 * place + number for number in range(count)]
         assert {wc.status for wc in completions(a.cq, 6 * count)} == {W.IBV_WC_SUCCESS}
         found = completions(d.cq, count)
         assert [(wc.wr_id, wc.status) for wc in found] == [(n, W.IBV_WC_SUCCESS) for n in range(count)]
-        assert d.mr.read(2500, SLOT * 15) == plain[4500:7000]
+        assert d.mr.read(2500, SLOT * (count - 1)) == plain[300 * (count - 1) :][:2500]
         assert len(entries) == 60
 
 
@@ -321,7 +327,7 @@ def test_two_queues_have_their_own_limits():
     with ends_with(RC, qps=1) as (a, b), ends_with(RC, qps=1) as (c, d):
         connect(a, b)
         connect(c, d)
-        assert {b.srq.get_srq_num(), d.srq.get_srq_num()} == {0, 1}
+        assert b.srq.get_srq_num() != d.srq.get_srq_num()
         for end in (b, d):
             for number in range(4):
                 post(end, number)
