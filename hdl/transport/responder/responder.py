@@ -183,9 +183,10 @@ class Responder(wiring.Component):
         request = self.request.payload
         transport, state, work = request.transport, request.state, request.work
 
-        fetched, consumable = Signal(16), Signal()  # how many WQEs are, from that which is needed on; it is
+        ring_error, consumable = Signal(), Signal()
         settled, failing, needs = Signal(), Signal(), Signal()
         m.d.sync += [
+            ring_error.eq(self.status.error),  # as the checks see it
             settled.eq(self.settled),  # stays until something is written back
             self.wanted.valid.eq(0),
         ]
@@ -199,7 +200,6 @@ class Responder(wiring.Component):
         comes, takes, has_found = Signal(), Signal(), Signal()
         first_index, index, first_ring, ring = Signal(16), Signal(16), Signal(12), Signal(12)
         m.d.sync += [takes.eq(comes), index.eq(first_index), ring.eq(first_ring)]
-        m.d.sync += fetched.eq(self.status.fetched - index)  # as the checks see it
         patience = Signal(range(PATIENCE + 1))
         m.d.comb += [
             self.request.ready.eq(take),
@@ -326,8 +326,8 @@ class Responder(wiring.Component):
             with m.State("DECIDE"):
                 unfetched = self.status.producer != self.status.fetched
                 m.d.comb += [validator.decide.eq(1), placement.load.eq(1)]
-                # A ring in error fetches nothing any more. It takes back what it has fetched, and nothing else.
-                m.d.sync += consumable.eq((fetched != 0) & ~fetched[-1])
+                # A ring in error fetches nothing any more, and what it has not fetched it cannot take back.
+                m.d.sync += consumable.eq(~ring_error)
                 m.next = "PLACE"
                 with m.If(work == Work.PACKET):
                     with m.If(validator.wait):

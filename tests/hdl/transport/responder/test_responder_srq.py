@@ -295,25 +295,6 @@ def test_an_srq_in_error():
     assert world.ring.consumed[QPS] == 1
 
 
-def test_an_srq_in_error_with_wqes_on_chip():
-    """They are taken and consumed as ever. If they have to make room, those that are left do not come again."""
-    world = SharedWorld()
-
-    async def script(ctx):
-        for qp in (0, 1, 2):
-            await world.connect(ctx, qp, 100)
-        numbers = [world.ring.post_shared(0, BIG) for _ in range(3)]
-        while world.ring.fetched[QPS] < 2:
-            await ctx.tick()
-        world.ring.errors[QPS] = 1
-        for qp in (0, 1):
-            await says(world.packet(ctx, qp, SEND_ONLY, 8), complete=1, wqe_index=numbers[qp])
-        world.ring.forget(QPS)
-        await says(world.packet(ctx, 2, SEND_ONLY, 8), fatal=1, syndrome=0x63, complete=0)
-
-    world.simulate(script)
-
-
 def test_a_table_that_cannot_be_read():
     """The WQE that the QP has completes with an error; the SRQ is whole, and has no event."""
     world = SharedWorld()
