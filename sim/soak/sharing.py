@@ -120,9 +120,14 @@ class _Way:
     def sent(self, wc):
         if not self.open or wc.wr_id != self.open[0]:
             raise Difference(f"SRQ: {wc} at the sender, of {list(self.open)}")
-        if wc.status != W.IBV_WC_SUCCESS and not self.killed:
-            raise Difference(f"SRQ: {wc} at the sender, and nothing was done to it")
         self.open.popleft()
+        if wc.status == W.IBV_WC_SUCCESS or self.killed:
+            return
+        if self.qp_type != RC or wc.status != W.IBV_WC_RETRY_EXC_ERR:
+            raise Difference(f"SRQ: {wc} at the sender, and nothing was done to it")
+        # On a wire that loses much a packet or its answer may be lost as often as it is sent.
+        self.sharing.counts["out of retries"] += 1
+        self.kill()
 
     def received(self, wc, lengths, at):
         """A message has come, into entries of these lengths from ``at`` of the buffers on."""
@@ -191,7 +196,9 @@ class Sharing:
         self.places = deque(range(RECEIVES))
         self._next = self._receives = 0
         self.armed = 0  # how often there was a limit, each of which brings one event at most
-        self.counts = dict.fromkeys(("sent", "arrived", "flushed", "lost with a queue pair", "ends", "limits"), 0)
+        self.counts = dict.fromkeys(
+            ("sent", "arrived", "flushed", "lost with a queue pair", "ends", "limits", "out of retries"), 0
+        )
         self.ways = [_Way(self, KINDS[number % len(KINDS)]) for number in range(count)]
         self._by_number = {qp.qp_num: way for way in self.ways for qp in (way.near, way.far)}
 

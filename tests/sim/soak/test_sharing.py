@@ -38,6 +38,18 @@ def test_a_bad_wire(sharing):
     assert 0 < sharing.counts["arrived"] < sharing.counts["sent"]
 
 
+def test_a_cut_wire(sharing):
+    """What is sent meanwhile runs out of retries; then queue pairs begin anew."""
+    sharing.hosts[0].world.set_faults(Faults(lose=1.0))
+    while not sharing.counts["out of retries"]:
+        run(sharing, 1)
+    sharing.hosts[0].world.set_faults(Faults())
+    arrived = sharing.counts["arrived"]
+    while sharing.counts["arrived"] < arrived + 20:
+        run(sharing, 1)
+    end(sharing)
+
+
 def test_a_changed_byte_is_found(sharing):
     """As the engine, a message of which a byte is another one would be written."""
     run(sharing, 2)
