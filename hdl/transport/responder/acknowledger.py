@@ -202,7 +202,9 @@ class Acknowledger(wiring.Component):
                     speaks.eq(
                         job.token | (~is_gone & (job.acknowledge | job.release | (is_refused & ~job.unreliable)))
                     ),
-                    drops.eq(~job.token & ~flushes & (is_gone | is_refused | is_failed | is_dropped | not_ready)),
+                    drops.eq(
+                        ~(job.token | job.last | flushes) & (is_gone | is_refused | is_failed | is_dropped | not_ready)
+                    ),
                     pending.eq(Mux(job.token, 0, memory.pending + (job.release & ~is_gone))),
                 ]
 
@@ -266,10 +268,11 @@ class Acknowledger(wiring.Component):
         with m.Elif(job.token):
             m.d.comb += written.eq(0)
         with m.Elif(gone | refused):
-            # WQEs complete in order: once a later one has, the index may come round.
-            m.d.comb += [written.dead.eq(1), written.blamed.eq(memory.blamed & ~completes)]
+            # A receive WQE that has completed in the midst of its message comes once more, at the message's end or to
+            # be flushed. After that its index, or its number, is another's.
+            m.d.comb += [written.dead.eq(1), written.blamed.eq(memory.blamed & ~job.complete)]
             with m.If(refused & job.receive):
-                m.d.comb += [written.blamed.eq(1), written.wqe_index.eq(job.wqe_index)]
+                m.d.comb += [written.blamed.eq(~job.complete), written.wqe_index.eq(job.wqe_index)]
         with m.Else():
             m.d.comb += [written.dead.eq(failed), written.msn.eq(job.msn)]
 

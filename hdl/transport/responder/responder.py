@@ -183,10 +183,9 @@ class Responder(wiring.Component):
         request = self.request.payload
         transport, state, work = request.transport, request.state, request.work
 
-        ring_error, consumable = Signal(), Signal()
+        ring_error, fetches = Signal(), Signal()
         settled, failing, needs = Signal(), Signal(), Signal()
         m.d.sync += [
-            ring_error.eq(self.status.error),  # as the checks see it
             settled.eq(self.settled),  # stays until something is written back
             self.wanted.valid.eq(0),
         ]
@@ -200,6 +199,7 @@ class Responder(wiring.Component):
         comes, takes, has_found = Signal(), Signal(), Signal()
         first_index, index, first_ring, ring = Signal(16), Signal(16), Signal(12), Signal(12)
         m.d.sync += [takes.eq(comes), index.eq(first_index), ring.eq(first_ring)]
+        m.d.sync += ring_error.eq(self.status.error)  # as the checks see it
         patience = Signal(range(PATIENCE + 1))
         m.d.comb += [
             self.request.ready.eq(take),
@@ -326,8 +326,7 @@ class Responder(wiring.Component):
             with m.State("DECIDE"):
                 unfetched = self.status.producer != self.status.fetched
                 m.d.comb += [validator.decide.eq(1), placement.load.eq(1)]
-                # A ring in error fetches nothing any more, and what it has not fetched it cannot take back.
-                m.d.sync += consumable.eq(~ring_error)
+                m.d.sync += fetches.eq(~ring_error)
                 m.next = "PLACE"
                 with m.If(work == Work.PACKET):
                     with m.If(validator.wait):
@@ -361,8 +360,10 @@ class Responder(wiring.Component):
                 with m.If(placement.i.ready):
                     m.next = "FINISH"
             with m.State("FINISH"):
+                # A ring in error takes back what it has fetched, which is what a packet that is executed uses. Others
+                # and flushes use what it has not: it fetches nothing any more.
                 m.d.comb += [
-                    self.consumed.valid.eq(uses & consumable & ~consumed_sent),
+                    self.consumed.valid.eq(uses & (fetches | validator.execute) & ~consumed_sent),
                     leaves.eq(1),
                     said.eq((~self.consumed.valid | self.consumed.ready) & settled),
                     self.job.valid.eq(said & (~validator.job.release | self.entry.ready)),

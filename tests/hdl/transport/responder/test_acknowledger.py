@@ -212,20 +212,19 @@ def test_refused(status, job, syndrome, completion, event):
         assert completed(completions) == ([(2, *completion)] if completion else [])
         assert reported(errors) == [(1, event)]
         assert all(c.solicited for c in completions)
-        # The rest of its message, poisoned; a later message without payload; more refusals.
-        acks, completions, errors = await world.say(ctx, send(7, 2), POISONED)
+        # The rest of its message, or the next one, poisoned; a later message without payload; more refusals.
+        index = 3 if completion and job["complete"] else 2
+        acks, completions, errors = await world.say(ctx, send(7, index), POISONED)
         assert (acks, errors) == ([], [])
-        assert completed(completions) == ([] if completion else [(2, 5, 20)])
-        if completion:
-            assert await world.say(ctx, flush(2)) == ([], [], [])
-        assert [completed(c) for c in (await world.say(ctx, send(8, 3)))] == [[], [(3, 5, 20)], []]
+        assert completed(completions) == ([] if completion and index == 2 else [(index, 5, 20)])
+        assert [completed(c) for c in (await world.say(ctx, send(8, 4)))] == [[], [(4, 5, 20)], []]
         assert await world.say(ctx, write(8), KEY) == ([], [], [])
         # What the responder finds wrong now comes too late.
         late = write(9, syndrome=0x61, fatal=1, event=2)
         assert await world.say(ctx, late) == ([], [], [])
         # The flush of what was not used.
-        _, completions, _ = await world.say(ctx, flush(4))
-        assert completed(completions) == [(4, 5, 20)]
+        _, completions, _ = await world.say(ctx, flush(5))
+        assert completed(completions) == [(5, 5, 20)]
         # Long after, the index of the WQE to blame comes round.
         _, completions, _ = await world.say(ctx, flush(2))
         assert completed(completions) == [(2, 5, 20)]
@@ -768,6 +767,36 @@ def test_a_token_completes_no_receive_that_has_completed():
     assert world.tokens == 4
 
 
+@pytest.mark.parametrize("first", [send(6, 2), send(6, 2, complete=0)])
+def test_a_shared_receive_comes_again(first):
+    """It has completed with an error, the host posts it again, and the QP, which has failed, takes it once more before
+    the responder hears of that: it completes, as it is another one."""
+    world = World()
+
+    async def script(ctx):
+        _, completions, _ = await world.say(ctx, first, KEY)
+        assert completed(completions) == [(2, 4, KEY)]
+        if not first["complete"]:
+            assert await world.say(ctx, send(7, 2), POISONED) == ([], [], [])
+        _, completions, _ = await world.say(ctx, send(8, 2), POISONED)
+        assert completed(completions) == [(2, 5, 20)]
+
+    world.simulate(script)
+
+
+def test_who_takes_no_more_drops_nothing():
+    """It is no request, also of a QP that has failed."""
+    world = World()
+
+    async def script(ctx):
+        await world.say(ctx, write(8), KEY)
+        assert world.drops == 1
+        await world.say(ctx, LAST)
+        assert world.drops == 1
+
+    world.simulate(script)
+
+
 def test_cycles():
     world = World()
 
@@ -929,7 +958,7 @@ def test_a_response_is_refused_while_save_waits():
         assert [completed(c) for c in await world.say(ctx, send(14, 3))] == [[], [(3, 5, 20)], []]
         await world.say(ctx, TOKEN)
 
-        acks, completions, _ = await world.say(ctx, send(1, 2), KEY)
+        acks, completions, _ = await world.say(ctx, send(1, 2, complete=0), KEY)
         assert (told(acks), completed(completions)) == ([(1, 1, 0, 0x63)], [(2, 4, KEY)])
         await world.send(ctx, [(SAVE, OK)])
         while not world.words:
