@@ -72,7 +72,7 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 ## What to know
 
 * **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: multicast,
-  XRC and raw QPs, memory windows, on-demand paging, device memory, dma-bufs, flow steering, tag matching,
+  XRC and raw QPs, memory windows, on-demand paging, dma-bufs, flow steering, tag matching,
   timestamps. Objects that only describe such a thing (`XRCDInitAttr`, `MWBindInfo`, …) can be made. Counters of flows
   have no class in pyverbs. The modules of other vendors' devices are not there.
 * **Errors.** `error_code` is the errno: EINVAL for a wrong argument, ENOMEM for what is full, EBUSY for what has
@@ -92,6 +92,11 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
   and posted together by its `wr_complete`; of an extended CQ each thread has a completion of its own. No lock is held
   between two calls.
 * **Forks.** In a child process all of the parent's objects count as closed, and the device stays the parent's.
+* **Memory that is not the program's.** `DM` is memory of the device itself, if it has some (simulated ones have 1 MiB),
+  and `DMMR` a region of it. `PhysicalMR(pd, bus, length, access, iova=None)` in `verbena.sw.verbs.mr`, which pyverbs
+  does not have, is a region of whatever answers at a bus address, such as an accelerator; nobody checks what stands
+  there. Both need no translation table, and an engine with `Config(physical=True)`. With `IBV_ACCESS_ZERO_BASED` the
+  first byte of any region has the address 0; it must begin a page of 4 KiB.
 * **Connections.** rdma_cm is there (`cmid`, `cm_enums`): connections of RC (RDMA_PS_TCP) and datagrams to a service
   (RDMA_PS_UDP), by IPv4 address and port, with or without an event channel, also with Linux at the other end. Its
   messages pass through QP1, whenever a call gives the device time. Their times are those of Linux: a REQ is repeated
@@ -172,7 +177,7 @@ def _members(kind, documented):
 
 
 _SOME_CONTROL = SimpleNamespace(max_qp=0, max_responses=0, max_srq=0, atomics=True)
-_SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), control=_SOME_CONTROL, max_cq=0)
+_SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), control=_SOME_CONTROL, max_cq=0, device_memory=None)
 _ARGUMENTS = {
     "DeviceAttr": {"adapter": _SOME_ADAPTER},
     "DeviceAttrEx": {"adapter": _SOME_ADAPTER},

@@ -147,6 +147,8 @@ class Config:
         There are QPs of type UC, of type UD, beside RC.
     srqs : int
         Shared receive queues, a power of two, 2 to 256, not more than ``slots``; 0: none.
+    physical : bool
+        Memory regions may be told by their bus address, without translation tables.
     swap_every : int
         For tests: so many cycles after the last one another queue pair leaves its slot, whatever it is doing, and comes
         back when it is needed; 0: never. Only with ``requests``.
@@ -220,6 +222,7 @@ class Config:
     uc: bool = True
     ud: bool = True
     srqs: int = 0
+    physical: bool = False
     udp_port: int | None = None
     swap_every: int = 0
 
@@ -300,7 +303,7 @@ class Config:
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
-        for name in ("requests", "atomics", "uc", "ud"):
+        for name in ("requests", "atomics", "uc", "ud", "physical"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be a bool, not {value!r}")
         if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):

@@ -175,6 +175,7 @@ class Rnic(wiring.Component):
                 atomics=c.atomics,
                 transports=c.transports,
                 srqs=c.srqs,
+                physical=c.physical,
                 address_width=c.address_width,
                 table=c.swaps,
             ),
@@ -213,6 +214,7 @@ class Rnic(wiring.Component):
                 mpt_waiting=c.checking,
                 mtt_waiting=c.translating,
                 verdicts=c.headers,
+                physical=c.physical,
                 renew=c.renew,
             ),
             "dma": DmaEngine(

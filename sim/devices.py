@@ -20,12 +20,15 @@ asked for a file that tells of events.
 
 import atexit
 import errno
+import functools
 import os
 import random
 import sys
 
 from verbena.hdl.abi.registers import REGISTERS
 from verbena.sw import host_memory
+
+from .device_memory import DeviceMemory
 
 __all__ = ["SimPort", "configure", "default_tick", "ports", "second_ns", "tick_text", "world"]
 
@@ -223,7 +226,7 @@ class SimPort:
     def __init__(self, world, index):
         self.world = world
         self.index = index
-        number = getattr(world, "first", 0) + index
+        self._number = number = getattr(world, "first", 0) + index
         self.name = f"sim{number}"
         self._adapter = world.adapters[index]
         self.mac = self._adapter.mac
@@ -231,6 +234,10 @@ class SimPort:
         self.tick = int(getattr(world, "tick", None) or default_tick())
         self.ip = IP + number
         self._neighbours = {IP + number - index + i: a.mac for i, a in enumerate(world.adapters)}
+
+    @functools.cached_property
+    def device_memory(self):
+        return DeviceMemory(self.world, self._number)
 
     def read32(self, offset):
         return self._adapter.read32(offset)

@@ -87,8 +87,8 @@ SRQS = 16
 
 
 def rnic(**sizes):
-    """The engine itself: the standard configuration with shared receive queues, unless ``sizes`` say otherwise."""
-    config = Config(**sizes)
+    """The engine itself: the standard configuration with all that there is, unless ``sizes`` say otherwise."""
+    config = Config(**{"physical": True} | sizes)
     if "srqs" not in sizes:
         config = replace(config, srqs=min(SRQS, config.slots))
 

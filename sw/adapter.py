@@ -18,6 +18,7 @@ from verbena.hdl.abi.registers import CqDoorbell, SrqDoorbell
 
 from .control import Control
 from .cq_table import CqTable
+from .device_memory import DeviceMemory
 from .errors import AdapterError
 from .events import EventRing, take_events, watch_events
 from .owner import claim
@@ -64,6 +65,8 @@ class Adapter:
         self._log_cqc_size = getattr(port, "log_cqc_size", CQN_BITS)
         self.max_cq = 1 << self._log_cqc_size
         self.memory = Reach(port.memory, control.reach) if control.reach < 64 else port.memory
+        window = getattr(port, "device_memory", None) if control.physical_regions else None
+        self.device_memory = DeviceMemory(window) if window is not None else None
         self.may_push = control.can_push and getattr(port, "pushes", True)
         self.qps = {}  # weak references to the owners: a forgotten QP must be free to go
         self.cqs = {}
@@ -327,13 +330,22 @@ class Adapter:
         with self._lock:
             return self.regions.register(pd, address, length, access, iova)
 
+    def register_physical(self, pd, bus, length, access, iova):
+        """``EOPNOTSUPP`` if the device has no such regions, ``EFAULT`` if it does not reach them."""
+        if not self.control.physical_regions:
+            raise AdapterError(errno.EOPNOTSUPP, "the device has no physical regions")
+        if bus + length > 1 << self.control.reach:
+            raise AdapterError(errno.EFAULT, f"the device reaches {self.control.reach} bits of bus addresses")
+        with self._lock:
+            return self.regions.register_physical(pd, bus, length, access, iova)
+
     def deregister(self, region):
         with self._lock:
             self.regions.deregister(region)
 
-    def change_region(self, region, memory=None, **fields):
+    def change_region(self, region, memory=None, iova=None, **fields):
         with self._lock:
-            self.regions.change(region, memory, **fields)
+            self.regions.change(region, memory, iova, **fields)
 
     # Events
 

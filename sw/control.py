@@ -80,6 +80,7 @@ class Control:
         self.atomics = not capabilities & reg.NO_ATOMICS
         self.reach = capabilities >> reg.REACH & reg.REACH_MASK
         self.can_push = bool(capabilities & reg.CAN_PUSH)
+        self.physical_regions = bool(capabilities & reg.PHYSICAL)
         self.max_srq = self.read("srqs")
         transports = self.read("transports")
         self.qp_types = frozenset(kind for kind in range(32) if transports >> kind & 1)

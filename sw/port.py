@@ -43,6 +43,9 @@ class Port(Protocol):
     A port whose time passes together with that of others has ``world``, the same object for all of them: who gives time
     to one of them also takes those events of the others that a file is to tell of.
 
+    A port may have ``device_memory``: memory of the device that is not the host's, an object with ``bus``, the bus
+    address of its first byte, a multiple of 4096, ``size``, and ``read(offset, length)`` and ``write(offset, data)``.
+
     It may have ``follow()``, which is called once a program has a file that tells of events: the program may sleep
     until one does, and the device's time must pass without its calls.
 

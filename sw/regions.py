@@ -12,8 +12,10 @@ LOG_MPT_SIZE = 14
 MAX_REGIONS = (1 << LOG_MPT_SIZE) - 1
 """Index 0 stays free, so that no key is small."""
 
-PAGE, LOG_PAGE_MAX = 4096, 30
-"""The device's smallest page, and the largest one's logarithm."""
+LOG_PAGE, LOG_PAGE_MAX = 12, 30
+"""Logarithms of the device's smallest and largest page."""
+
+PAGE = 1 << LOG_PAGE
 
 WORD = 8
 """Bytes that the device reads at once, whatever the width of its bus."""
@@ -73,12 +75,22 @@ class Regions:
         """
         mtt, fields = self._translate(address, length, address if iova is None else iova)
         try:
-            region = Region(*self._free_key())
+            return self._add(mtt, **fields, pd=pd, access=access)
         except MemoryError:
             self._free(mtt)
             raise
+
+    def register_physical(self, pd, bus, length, access, iova):
+        """Registers what answers on the bus from the address ``bus`` on, without a translation table; see
+        :meth:`register`.
+        """
+        fields = {"address": iova, "length": length, "log_page_size": LOG_PAGE, "mtt_address": bus // PAGE * WORD}
+        return self._add(None, **fields, physical=1, pd=pd, access=access)
+
+    def _add(self, mtt, **fields):
+        region = Region(*self._free_key())
         region.mtt = mtt
-        region.entry.update(fields, pd=pd, access=access)
+        region.entry.update(fields)
         self._enter(region.index, MPT.pack(**region.entry))
         self.by_index[region.index] = region
         return region
@@ -90,14 +102,14 @@ class Regions:
         self._retire(region.mtt)
         del self.by_index[region.index]
 
-    def change(self, region, memory=None, **fields):
-        """Replaces fields of a region's entry, and with ``memory``, an address and a length, what it stands for. When
-        this returns the device uses the new ones only. Until then an access sees the old entry or the new one, or, if
-        that is not one word's difference, none: then it is refused.
+    def change(self, region, memory=None, iova=None, **fields):
+        """Replaces fields of a region's entry, and with ``memory``, an address and a length, what it stands for (with
+        ``iova`` as of :meth:`register`). When this returns the device uses the new ones only. Until then an access sees
+        the old entry or the new one, or, if that is not one word's difference, none: then it is refused.
         """
         fresh = None
         if memory is not None:
-            fresh, translation = self._translate(*memory, memory[0])
+            fresh, translation = self._translate(*memory, memory[0] if iova is None else iova)
             fields.update(translation)
         try:
             old, new = MPT.pack(**region.entry), MPT.pack(**region.entry | fields)

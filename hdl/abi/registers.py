@@ -24,6 +24,7 @@ __all__ = [
     "MAILBOX",
     "NO_ATOMICS",
     "PAGE",
+    "PHYSICAL",
     "QP_PAGES",
     "QP_PUSH",
     "QP_TABLE",
@@ -40,7 +41,7 @@ __all__ = [
 ]
 
 MAGIC = 0x56524231
-VERSION = 6
+VERSION = 7
 ADDRESS_WIDTH = 28
 PAGE = 4096
 QP_PAGES = 0x400_0000
@@ -69,6 +70,9 @@ NO_ATOMICS = 1 << 18
 
 QP_TABLE = 1 << 19
 """Bit of ``capabilities``: QPs have records in host memory (:mod:`.qpc`), and there are more of them than slots."""
+
+PHYSICAL = 1 << 31
+"""Bit of ``capabilities``: memory regions may be told by their bus address (:data:`verbena.hdl.abi.tables.MPT`)."""
 
 REACH, REACH_MASK = 24, 0x7F
 """Lowest bit and largest value of a field of ``capabilities``: how many bits of bus addresses the engine keeps."""
@@ -128,7 +132,7 @@ REGISTERS = {
             "bit 19: each QP has a record in host memory: there are more QPs than slots on chip, and the driver gives "
             "the table (qpc_low), and writes each producer index to the record before it rings; "
             "log2 of the pool of responses, of which one stays free: READs and atomics of peers that may wait (23:20); "
-            "bits of bus addresses that are kept, 32 to 64 (30:24)",
+            "bits of bus addresses that are kept, 32 to 64 (30:24); bit 31: memory regions may be physical",
         ),
         Register(
             "control",

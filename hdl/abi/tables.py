@@ -15,13 +15,15 @@ MPT = Record(
     [
         Field("length", 48, "bytes of the region"),
         Field("log_page_size", 6, "12 (4 KiB) to 30 (1 GiB)"),
-        Field("_", 9),
+        Field("physical", 1, "the region is contiguous on the bus, and has no MTT entries; `log_page_size` is 12"),
+        Field("_", 8),
         Field("valid", 1, "0: the key means nothing; written last, and cleared first"),
         Field("address", 64, "virtual address of the region's first byte"),
         Field(
             "mtt_address",
             64,
-            "bus address of the region's first MTT entry, 8-byte aligned; the page of `address` comes first",
+            "bus address of the region's first MTT entry, 8-byte aligned; the page of `address` comes first. Of a"
+            " `physical` region bits 63:3 are the number of its first page, the bus address in 4 KiB",
         ),
         Field("pd", 24, "protection domain"),
         Field("variant", 8, "low 8 bits of the key"),

@@ -51,7 +51,7 @@ class Registers(wiring.Component):
 
     Parameters
     ----------
-    data_width, qps, cqs, window, responses, requests, atomics, address_width, table
+    data_width, qps, cqs, window, responses, requests, atomics, physical, address_width, table
         What ``capabilities`` tells of the engine. ``table``: whether each QP has a record in host memory.
     transports : iterable of QpType
         What ``transports`` tells.
@@ -103,6 +103,7 @@ class Registers(wiring.Component):
         atomics=True,
         transports=(QpType.RC,),
         srqs=0,
+        physical=False,
         address_width=64,
         table=False,
     ):
@@ -115,6 +116,7 @@ class Registers(wiring.Component):
         self.atomics = atomics
         self.transports = tuple(transports)
         self.srqs = srqs
+        self.physical = physical
         self.address_width = address_width
         self.table = table
         super().__init__(
@@ -374,6 +376,7 @@ class Registers(wiring.Component):
         able |= 0 if self.atomics else abi.NO_ATOMICS
         able |= abi.QP_TABLE if self.table else 0
         able |= self.address_width << abi.REACH
+        able |= abi.PHYSICAL if self.physical else 0
         return sum(ceil_log2(sizes[name]) << bit for name, bit in abi.LOG_CAPABILITIES.items()) | able
 
     def _write_registers(self, m, register, value, busy, copied):

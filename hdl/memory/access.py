@@ -55,6 +55,8 @@ class AccessUnit(wiring.Component):
         Accesses of a client that wait in front of each cache, powers of two.
     verdicts : int
         Packets whose verdict waits for the transmitter, a power of two.
+    physical : bool
+        There may be regions that are contiguous on the bus, and need no translation.
     renew : bool
         As of :class:`.mtt.Translation`.
 
@@ -91,15 +93,22 @@ class AccessUnit(wiring.Component):
         mpt_waiting=8,
         mtt_waiting=16,
         verdicts=16,
+        physical=False,
         renew=False,
     ):
         self.data_width = data_width
         self.qps = qps
         self.mpt_sets = mpt_sets
         self.mtt_sets = mtt_sets
-        self._protection = Protection(data_width, qps, sets=mpt_sets, waiting=mpt_waiting)
+        self._protection = Protection(data_width, qps, sets=mpt_sets, waiting=mpt_waiting, physical=physical)
         self._translation = Translation(
-            data_width, qps, sets=mtt_sets, waiting=mtt_waiting, verdicts=verdicts, renew=renew
+            data_width,
+            qps,
+            sets=mtt_sets,
+            waiting=mtt_waiting,
+            verdicts=verdicts,
+            physical=physical,
+            renew=renew,
         )
         receive = {"request": In(stream.Signature(AccessRequest)), "piece": Out(stream.Signature(Piece))}
         super().__init__(

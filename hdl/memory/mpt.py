@@ -42,6 +42,8 @@ class CheckedAccess(data.StructLayout):
         The access ends in the page behind its first one.
     lookup : 1
         It needs translation: it is neither unchecked nor refused.
+    physical : 1
+        ``mtt_address + page`` is the number of a page on the bus, not that of an MTT entry.
     status : ``AccessStatus``
         OK, KEY, PD, RIGHTS or RANGE; POISONED in place of the last four if ``quiet``.
     """
@@ -57,6 +59,7 @@ class CheckedAccess(data.StructLayout):
                 "length": LENGTH_BITS,
                 "cross": 1,
                 "lookup": 1,
+                "physical": 1,
                 "status": 3,
                 "quiet": 1,
                 "discard": 1,
@@ -92,6 +95,8 @@ class Protection(wiring.Component):
         Of the cache.
     waiting : int
         Accesses of a client that wait for their entries, and reads of entries under way; a power of two, at least 4.
+    physical : bool
+        Entries may say so; otherwise none does.
 
     Members
     -------
@@ -111,13 +116,14 @@ class Protection(wiring.Component):
         Strobes: an access found its entry without a read for it; a read was made.
     """
 
-    def __init__(self, data_width, qps, *, sets=256, waiting=8):
+    def __init__(self, data_width, qps, *, sets=256, waiting=8, physical=False):
         if qps < 1 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, not {qps!r}")
         self.data_width = data_width
         self.qps = qps
         self.sets = sets
         self.waiting = waiting
+        self.physical = physical
         self._cache = Cache(
             MPT,
             "valid",
@@ -292,6 +298,7 @@ class Protection(wiring.Component):
             checked.page_bits.eq(entry.log_page_size),
             checked.length.eq(taken.length),
             checked.lookup.eq(~unchecked3),
+            checked.physical.eq(entry.physical if self.physical else 0),
             checked.quiet.eq(taken.quiet),
             checked.discard.eq(taken.discard),
             checked.clear.eq(taken.clear),

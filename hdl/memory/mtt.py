@@ -25,7 +25,8 @@ Verdict = data.StructLayout({"status": 3})
 class Translation(wiring.Component):
     """Finds the MTT entry of each page of an access in its :class:`.cache.Cache`, and makes pieces.
 
-    An access that crosses a page boundary becomes two pieces, any other one. A page that is not present fails with
+    An access that crosses a page boundary becomes two pieces, any other one. The page of a ``physical`` access has no
+    entry: where that would stand is the page's number itself. A page that is not present fails with
     PAGE. The first access of a run that is not OK makes the run fail and poisons its QP for the client: all its later
     runs fail with POISONED, until an access with ``clear``, or one with ``fresh``, which is checked as if nothing had
     been refused before. A refused access with ``quiet`` makes its run
@@ -53,6 +54,8 @@ class Translation(wiring.Component):
         Accesses of a client that wait for their pages, and reads of MTT entries under way; a power of two, at least 4.
     verdicts : int
         Verdicts that wait for the transmitter, a power of two: pieces run that many packets ahead of it.
+    physical : bool
+        There are regions that are contiguous on the bus: their pages are not looked up.
     renew : bool
         When all entries are invalidated the misses of the accesses that wait overlap, too. ``waiting`` is at least 8.
 
@@ -73,7 +76,7 @@ class Translation(wiring.Component):
         for poison), once a run.
     """
 
-    def __init__(self, data_width, qps, *, sets=256, waiting=16, verdicts=16, renew=False):
+    def __init__(self, data_width, qps, *, sets=256, waiting=16, verdicts=16, physical=False, renew=False):
         if qps < 1 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, not {qps!r}")
         if verdicts < 1 or verdicts & verdicts - 1:
@@ -85,6 +88,7 @@ class Translation(wiring.Component):
         self.verdicts = verdicts
         self.sets = sets
         self.waiting = waiting
+        self.physical = physical
         tag_width = 61 - ceil_log2(sets)
         self._cache = Cache(
             MTT, "present", data_width=data_width, tag_width=tag_width, sets=sets, reads=max(LUT_RAM_ROWS, waiting)
@@ -204,11 +208,12 @@ class Translation(wiring.Component):
                 demand1.eq(cache.lookup.payload.demand),
             ]
         failed1 = failed.bit_select(client1, 1)
+        physical1 = access1.physical if self.physical else Const(0)
         absent1 = Mux(client1, queues[1].absent, queues[0].absent)
         more1 = access1.cross & ~second1
         m.d.comb += [
             cache.tag.eq(access1.mtt_high + access1.page_high + carry1),
-            cache.drop.eq(~access1.lookup | (demand1 & (failed1 | absent1))),
+            cache.drop.eq(~access1.lookup | physical1 | (demand1 & (failed1 | absent1))),
         ]
         m.d.comb += [queue.more.eq(more1) for queue in queues]
         in_page = Cat(
@@ -284,7 +289,14 @@ class Translation(wiring.Component):
 
         # The piece's place is free since the access started. Only `valid` depends on the tag comparison.
         length = Mux(access2.cross, part2, access2.length)
-        page = Cat(Const(0, PAGE_BITS_MIN), cache.line.page)
+        page = cache.line.page
+        if self.physical:
+            low1, physical2, number2 = Signal(index_bits), Signal(), Signal.like(page)
+            with m.If(~valid1):
+                m.d.sync += low1.eq(low)
+            m.d.sync += [physical2.eq(physical1), number2.eq(Cat(low1, cache.tag))]
+            page = Mux(physical2, number2, page)
+        page = Cat(Const(0, PAGE_BITS_MIN), page)
         address = Cat((page[:PAGE_BITS_MAX] & ~in_page2) | access2.offset, page[PAGE_BITS_MAX:])
         for index, port in enumerate(self.piece):
             mine = client2 == index

@@ -111,6 +111,6 @@ class DeviceAttrEx(PyverbsObject):
         self.raw_packet_caps = 0
         self.tm_caps = TMCaps()
         self.cq_mod_caps = CQModerationCaps()
-        self.max_dm_size = 0
+        self.max_dm_size = 0 if adapter.device_memory is None else adapter.device_memory.size
         self.pci_atomic_caps = PCIAtomicCaps()
         self.phys_port_cnt_ex = self.orig_attr.phys_port_cnt

@@ -4,6 +4,7 @@ import errno
 
 from ..regions import alloc_pages
 from .base import PyverbsCM, attempt, refuse
+from .direct_memory import DM
 from .libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
 from .limits import MAX_MR_SIZE
 from .memory_window import MW, MWBind, MWBindInfo, mwtype2str
@@ -23,6 +24,7 @@ __all__ = [
     "MREx",
     "MWBind",
     "MWBindInfo",
+    "PhysicalMR",
     "mwtype2str",
 ]
 
@@ -42,9 +44,10 @@ _PAGE = 4096
 
 
 def _check_access(failed, access):
+    """The rights in ``access``."""
     if access & ~(sum(A) | _HINTS):
         refuse(failed, errno.EINVAL)
-    if access & ~(_GRANTED | _HINTS):
+    if access & ~(_GRANTED | A.IBV_ACCESS_ZERO_BASED | _HINTS):
         refuse(failed, errno.EOPNOTSUPP)
     if access & (A.IBV_ACCESS_REMOTE_WRITE | A.IBV_ACCESS_REMOTE_ATOMIC) and not access & A.IBV_ACCESS_LOCAL_WRITE:
         refuse(failed, errno.EINVAL)
@@ -61,6 +64,7 @@ class MR(PyverbsCM):
     ``address`` is None or 0 for memory of its own; otherwise an address, or any object with the buffer protocol, whose
     whole length is taken if ``length`` is 0. A buffer is held until the region is closed; who gives a number keeps the
     memory himself. EFAULT: the process does not have all of it, or may not write it and ``access`` has LOCAL_WRITE.
+    With ZERO_BASED its first byte has the address 0 for peers and work requests, and must begin a 4 KiB page.
     A region of another process cannot be imported by its ``handle``.
     """
 
@@ -74,14 +78,14 @@ class MR(PyverbsCM):
 
     def _register(self, failed, parents, length, access, address, implicit=False, iova=None):
         """Makes the region; the first of ``parents`` is its PD."""
-        pd = parents[0]
-        if not isinstance(pd, PD):
-            raise PyverbsUserError(f"Cannot create MR from {type(pd)}")
-        PyverbsCM.__init__(self, *parents)
+        pd, granted = self._begin(failed, parents, access)
         if implicit:
             refuse(failed, errno.EOPNOTSUPP)
-        granted = _check_access(failed, access)
-        self._adapter = adapter = pd.context._adapter
+        if access & A.IBV_ACCESS_ZERO_BASED:
+            if iova:
+                refuse(f"{failed}: zero-based, with iova {iova:#x}", errno.EINVAL)
+            iova = 0
+        adapter = self._adapter
         self._owned = None
         if address is None or _is_zero(address):
             if not within(length, 0, MAX_MR_SIZE):
@@ -104,6 +108,18 @@ class MR(PyverbsCM):
             if self._owned is not None:
                 adapter.memory.free(self._owned)
             raise
+        self._end_registration(pd, access)
+
+    def _begin(self, failed, parents, access):
+        """The PD, and the rights that ``access`` grants."""
+        pd = parents[0]
+        if not isinstance(pd, PD):
+            raise PyverbsUserError(f"Cannot create MR from {type(pd)}")
+        PyverbsCM.__init__(self, *parents)
+        self._adapter = pd.context._adapter
+        return pd, _check_access(failed, access)
+
+    def _end_registration(self, pd, access):
         self.pd = pd
         self.access = access
         self._opened()
@@ -161,6 +177,7 @@ class MR(PyverbsCM):
         if not flags or flags & ~R.IBV_REREG_MR_FLAGS_SUPPORTED:
             refuse(failed, errno.EINVAL)
         fields = {}
+        zero_based = self.access & A.IBV_ACCESS_ZERO_BASED
         if flags & R.IBV_REREG_MR_CHANGE_PD:
             if pd is None:
                 raise PyverbsUserError(f"{failed}: CHANGE_PD needs a PD")
@@ -170,6 +187,8 @@ class MR(PyverbsCM):
             fields["pd"] = pd.handle
         if flags & R.IBV_REREG_MR_CHANGE_ACCESS:
             fields["access"] = _check_access(failed, access)
+            if access & A.IBV_ACCESS_ZERO_BASED != zero_based:
+                refuse(f"{failed}: ZERO_BASED cannot be changed", errno.EINVAL)
         moved = flags & R.IBV_REREG_MR_CHANGE_TRANSLATION
         old = self._memory
         fresh = self._pin(
@@ -179,9 +198,11 @@ class MR(PyverbsCM):
             fields.get("access", self.access),
         )
         try:
+            if moved and zero_based and fresh.address % _PAGE:
+                refuse(f"{failed}: iova 0 of memory at {fresh.address:#x}", errno.EINVAL)
             with attempt(failed):
                 place = (fresh.address, fresh.length) if moved else None
-                self._adapter.change_region(self._region, place, **fields)
+                self._adapter.change_region(self._region, place, 0 if zero_based else None, **fields)
         except Exception as error:
             fresh.release()
             if isinstance(error, ValueError):
@@ -286,12 +307,90 @@ class BufMR(MR):
         self._register(failed, [pd, buf], length, access, buf._part(failed, pd, offset, length))
 
 
-class DMMR(MR):
-    """A region of the device's own memory."""
+class PhysicalMR(MR):
+    """``length`` bytes from the bus address ``bus`` on, whoever answers there: an accelerator, or memory beyond the
+    host's. No extension of libibverbs has it: nobody checks what stands there, so it is for software that is trusted.
 
-    @unsupported("Failed to register a device MR")
+    ``iova`` is how peers and work requests name its first byte, by default ``bus``; both must be at the same place of
+    a 4 KiB page, and with ZERO_BASED it is 0. The engine needs no translation table for it. EOPNOTSUPP if the device
+    has no such regions (``Config(physical=)``). The region can be neither read nor written through this object, and not
+    registered again.
+    """
+
+    def __init__(self, pd, bus, length, access, iova=None):
+        failed = f"Failed to register a physical MR. bus address: {bus:#x}, length: {length}"
+        self._register_bus(failed, [pd], bus, length, access, iova)
+
+    def _register_bus(self, failed, parents, bus, length, access, iova):
+        pd, granted = self._begin(failed, parents, access)
+        if access & A.IBV_ACCESS_ZERO_BASED:
+            if iova:
+                refuse(f"{failed}: zero-based, with iova {iova:#x}", errno.EINVAL)
+            iova = 0
+        self._iova = bus if iova is None else iova
+        self._length = length
+        if not within(length, 0, MAX_MR_SIZE) or not all(
+            within(first, 0, (1 << 64) - length) for first in (bus, self._iova)
+        ):
+            refuse(f"{failed}: {length!r} bytes from {bus!r} on, as {self._iova!r}", errno.EINVAL)
+        if (self._iova - bus) % _PAGE:
+            refuse(f"{failed}: iova {self._iova:#x}", errno.EINVAL)
+        with attempt(failed):
+            self._region = self._adapter.register_physical(pd.handle, bus, length, granted, self._iova)
+        self._end_registration(pd, access)
+
+    @property
+    def buf(self):
+        """How peers and work requests name its first byte."""
+        return self._iova
+
+    @property
+    def length(self):
+        return self._length
+
+    def write(self, data, length, offset=0):
+        """The process does not have this memory: EOPNOTSUPP."""
+        self._check(length, offset)
+        refuse("Failed to write to the region", errno.EOPNOTSUPP)
+
+    def read(self, length, offset):
+        """The process does not have this memory: EOPNOTSUPP."""
+        self._check(length, offset)
+        refuse("Failed to read the region", errno.EOPNOTSUPP)
+
+    def rereg(self, flags, pd=None, addr=0, length=0, access=0):
+        """EOPNOTSUPP."""
+        self._check_open()
+        refuse("Failed to rereg MR", errno.EOPNOTSUPP)
+
+    def _destroy(self):
+        self._adapter.deregister(self._region)
+
+
+class DMMR(PhysicalMR):
+    """A region of the device's own memory: ``length`` bytes of ``dm`` from ``offset`` on, a multiple of 4096.
+
+    ``access`` must have ZERO_BASED, as for ``ibv_reg_dm_mr``: the first byte has the address 0.
+    """
+
     def __init__(self, pd, length, access, dm, offset):
-        """Registers it."""
+        failed = f"Failed to register a device MR. length: {length}, access flags: {int(access)}"
+        if not isinstance(dm, DM):
+            raise PyverbsUserError(f"dm must be a DM, not {dm!r}")
+        if not access & A.IBV_ACCESS_ZERO_BASED:
+            refuse(f"{failed}: without ZERO_BASED", errno.EINVAL)
+        self._dm, self._offset = dm, offset
+        self._register_bus(failed, [pd, dm], dm._part(failed, pd, offset, length), length, access, None)
+
+    def write(self, data, length, offset=0):
+        """Puts the first ``length`` bytes of ``data`` (str or bytes) at ``offset``."""
+        self._check(length, offset)
+        self._dm.copy_to_dm(self._offset + offset, data, length)
+
+    def read(self, length, offset):
+        """``length`` bytes from ``offset``."""
+        self._check(length, offset)
+        return self._dm.copy_from_dm(self._offset + offset, length)
 
 
 class DmaBufMR(MR):

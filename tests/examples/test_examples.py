@@ -14,7 +14,17 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HELPERS = {"connection", "rdma"}
 PAIR = {"rdma_server", "rdma_client"}
-ALONE = ["send", "signaled", "many_qps", "file_copy", "key_value", "server_first", "datagrams", "rdma_cm"]
+ALONE = [
+    "send",
+    "signaled",
+    "many_qps",
+    "file_copy",
+    "key_value",
+    "server_first",
+    "datagrams",
+    "rdma_cm",
+    "device_memory",
+]
 LIMIT = 300
 """Seconds: the first one may have to compile the engine."""
 

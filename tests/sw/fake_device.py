@@ -13,7 +13,7 @@ from verbena.sw import host_memory
 
 __all__ = ["FakeDevice", "Memory"]
 
-MAGIC, VERSION = 0x56524231, 6
+MAGIC, VERSION = 0x56524231, 7
 QPS, CQS, SRQS = 8, 4, 2
 QPC_BYTES = 4096
 """Of a QP's record: 64 messages may be under way."""
@@ -97,6 +97,7 @@ class FakeDevice:
     """
 
     log_cqc_size = 2
+    device_memory = None
 
     def __init__(
         self,
@@ -111,6 +112,7 @@ class FakeDevice:
         log_responses=6,
         table=False,
         srqs=SRQS,
+        physical=False,
     ):
         self.memory = Memory()
         self.name = name
@@ -127,7 +129,8 @@ class FakeDevice:
             | (not atomics) << 18
             | table << 19
             | log_responses << 20
-            | reach << 24,
+            | reach << 24
+            | physical << 31,
             CLOCK: 1234,
             SRQ_COUNT: srqs,
             TRANSPORTS: 1 << 2 | uc << 3 | ud << 4,

@@ -59,6 +59,12 @@ class Host:
             self.map(mtt + 8 * number, page)
         return mtt
 
+    def register_physical(self, key, address, length, bus, *, pd=1, access=31):
+        """Enters a region that is contiguous on the bus, from ``bus`` on."""
+        fields = {"address": address, "length": length, "log_page_size": 12, "physical": 1, "valid": 1}
+        fields |= {"mtt_address": bus >> 12 << 3, "pd": pd, "variant": key & 255, "access": access}
+        self.store(MPT_BASE + 32 * (key >> 8), MPT.pack(**fields))
+
     def map(self, mtt, page):
         self.store(mtt, MTT.pack(present=page is not None, page=(page or 0) >> 12))
 
@@ -84,12 +90,15 @@ class Host:
         size = 1 << entry["log_page_size"]
         pieces = []
         while length:
-            mtt = entry["mtt_address"] + 8 * (address // size - entry["address"] // size)
-            page = MTT.unpack(self.load(mtt, 8))
-            if not page["present"] or self.failing(mtt, 8):
-                return AccessStatus.PAGE, pieces
             part = min(length, size - address % size)
-            pieces.append(((page["page"] << 12) + address % size, part))
+            mtt = entry["mtt_address"] + 8 * (address // size - entry["address"] // size)
+            if entry["physical"]:
+                pieces.append(((mtt // 8 << 12) % TOP + address % size, part))
+            else:
+                page = MTT.unpack(self.load(mtt, 8))
+                if not page["present"] or self.failing(mtt, 8):
+                    return AccessStatus.PAGE, pieces
+                pieces.append(((page["page"] << 12) + address % size, part))
             address += part
             length -= part
         return AccessStatus.OK, pieces

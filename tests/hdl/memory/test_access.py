@@ -48,8 +48,10 @@ def check_static(dut, host, requests, rng, *, latency, stall=0.3, deadline=60_00
     simulate(dut, *benches, background=servers(host, dut, rng, latency), seed=rng.seed_value, deadline=deadline)
 
 
-def random_regions(host, rng, count):
-    """Regions of many page sizes and alignments; some invalid, some with absent pages, some unreadable."""
+def random_regions(host, rng, count, physical=False):
+    """Regions of many page sizes and alignments; some invalid, some with absent pages, some unreadable; with
+    ``physical`` some that have no pages.
+    """
     keys = []
     for _ in range(count):
         log = rng.choice([12, 12, 12, 13, 16, 21, 29, 30])
@@ -62,6 +64,11 @@ def random_regions(host, rng, count):
         key = rng.randrange(1 << host.log_size) << 8 | rng.randrange(256)
         grants = rng.choice([31, 31, rng.randrange(32)])
         pd = rng.choice([1, 2, 0xFFFFFF])
+        if physical and rng.random() < 0.4:
+            bus = (rng.randrange(1 << 52) << 12) + first % 4096
+            host.register_physical(key, first, length, bus, pd=pd, access=grants)
+            keys.append(key)
+            continue
         mtt = host.register(
             key, first, length, table, log_page_size=log, pd=pd, access=grants, valid=rng.random() < 0.95
         )
@@ -132,9 +139,10 @@ def test_random(data_width, sets, count, monkeypatch):
     monkeypatch.setattr("verbena.hdl.memory.mtt.Ram", CollidingRam)
     rng = make_rng()
     host = Host()
-    keys = random_regions(host, rng, 12)
+    physical = data_width in (64, 512)
+    keys = random_regions(host, rng, 12, physical)
     requests = {client: random_runs(host, rng, keys, count) for client in CLIENTS}
-    dut = AccessUnit(data_width, QPS, mpt_sets=sets, mtt_sets=sets, renew=data_width > 128)
+    dut = AccessUnit(data_width, QPS, mpt_sets=sets, mtt_sets=sets, physical=physical, renew=data_width > 128)
     check_static(dut, host, requests, rng, latency=lambda: rng.randrange(128))
 
 
@@ -735,6 +743,24 @@ def test_random_with_default_caches(count):
     keys = random_regions(host, rng, 20)
     requests = {client: random_runs(host, rng, keys, count) for client in CLIENTS}
     check_static(AccessUnit(64, 64), host, requests, rng, latency=lambda: 128, stall=0)
+
+
+def test_physical_regions():
+    """Each place of a page, over as many pages as an access has; nothing is read but the entry."""
+    rng = make_rng()
+    host = Host()
+    base, bus = 0x1234_5678_9000, 0xFFF_ABCD_EF01_2000
+    host.register_physical(5 << 8, base + 40, 1 << 40, bus + 40)
+    places = [40, 4095, 4096, 4097, (1 << 20) - 8, (1 << 32) + 4000, (1 << 40) + 39]
+    requests = [access(5 << 8, base + place, 1, access=1) for place in places]
+    requests += [access(5 << 8, base + place, 4096, access=1) for place in places[:-1]]
+    requests.append(access(5 << 8, base + 39, 8))
+    pieces, verdicts = host.answer(TRANSMIT, requests)
+    assert verdicts == [AccessStatus.OK] * 13 + [AccessStatus.RANGE]
+    assert [piece[0] for piece in pieces[: len(places)]] == [bus + place for place in places]
+    dut = small_unit(physical=True)
+    check_static(dut, host, {TRANSMIT: requests, RECEIVE: requests[:-1]}, rng, latency=lambda: 30)
+    assert set(host.reads) == {MPT_BASE + 32 * 5}
 
 
 def test_rights_one_by_one():

@@ -8,7 +8,7 @@ from fake_device import INVALIDATE_KEY
 from verbena.sw.verbs import mem_alloc
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
-from verbena.sw.verbs.mr import DMMR, MR, MW, Buf, BufMR, DmaBufMR, MREx, MWBind, MWBindInfo, mwtype2str
+from verbena.sw.verbs.mr import MR, MW, Buf, BufMR, DmaBufMR, MREx, MWBind, MWBindInfo, mwtype2str
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
@@ -130,7 +130,6 @@ def test_rights(device, pd, access):
         (ATOMIC | REMOTE_READ, errno.EINVAL),
         (1 << 12, errno.EINVAL),
         (1 << 30, errno.EINVAL),
-        (ZERO_BASED, errno.EOPNOTSUPP),
         (ODP, errno.EOPNOTSUPP),
         (HUGE | LOCAL, errno.EOPNOTSUPP),
         (FLUSH, errno.EOPNOTSUPP),
@@ -139,6 +138,28 @@ def test_rights(device, pd, access):
 )
 def test_rights_refused(pd, access, code):
     assert refused(code, MR, pd, 8, access).startswith("Failed to register a MR")
+
+
+def test_zero_based(device, pd):
+    """Peers count from 0, and go on to when it has other memory."""
+    mr = MR(pd, 5000, LOCAL | REMOTE_READ | ZERO_BASED)
+    assert fields(device, mr)[:2] == (0, 5000)
+    assert fields(device, mr)[4] == LOCAL | REMOTE_READ
+    mr.write(b"here", 4, 4996)
+    assert mem_alloc.host_memory.read(mr.buf + 4996, 4) == b"here"
+    other = mem_alloc.posix_memalign(8192, 4096)
+    mr.rereg(TRANSLATION, addr=other, length=8192)
+    assert fields(device, mr)[:2] == (0, 8192)
+    mr.rereg(ACCESS, access=LOCAL | ZERO_BASED)
+    assert fields(device, mr)[:2] == (0, 8192)
+    assert "cannot be changed" in refused(errno.EINVAL, mr.rereg, ACCESS, access=LOCAL)
+    assert "iova 0 of memory at" in refused(errno.EINVAL, mr.rereg, TRANSLATION, addr=other + 8, length=8)
+    mr.close()
+    assert "iova 0x0 of memory at" in refused(errno.EINVAL, MR, pd, 8, LOCAL | ZERO_BASED, address=other + 8)
+    assert "zero-based, with iova" in refused(errno.EINVAL, MREx, pd, 8, LOCAL | ZERO_BASED, other, iova=4096)
+    with MREx(pd, 8, LOCAL | ZERO_BASED, other, iova=0) as mr:
+        assert fields(device, mr)[:2] == (0, 8)
+    mem_alloc.free(other)
 
 
 def test_ranges_refused(pd):
@@ -319,7 +340,6 @@ def test_what_no_engine_has(pd):
     assert "Failed to allocate MW" in refused(errno.EOPNOTSUPP, MW, pd, 1)
     refused(errno.EOPNOTSUPP, MW, pd, 2)
     refused(errno.EINVAL, MW, pd, 3)
-    refused(errno.EOPNOTSUPP, DMMR, pd, 8, 1, None, 0)
     refused(errno.EOPNOTSUPP, DmaBufMR, pd, 8, 1)
 
 
