@@ -179,7 +179,7 @@ class Rnic(wiring.Component):
                 address_width=c.address_width,
                 table=c.swaps,
             ),
-            "commands": Commands(qps, table=c.qps if c.swaps else None, srqs=c.srqs),
+            "commands": Commands(qps, table=c.qps if c.swaps else None, srqs=c.srqs, unreliable=c.uc or c.ud),
             "counters": Counters(),
             "activity": Activity(VISIT * qps),
             "port_state": PortState(),

@@ -182,6 +182,16 @@ class Adapter:
             if self._command_of_qp(Command.MODIFY_QP, number, action, words) is None:
                 raise AdapterError(errno.EIO, LOST)
 
+    def settle_sends(self, number, producer):
+        """Waits until all that was posted to a send queue in SQE, up to the free-running index ``producer``, has
+        completed with an error, or the QP is in another state. Returns the next PSN.
+        """
+        while True:
+            now = self.query_qp(number)
+            if now["state"] != QpState.SQE or now["current_sq_completed"] == producer & 0xFFFF:
+                return now["current_sq_psn"]
+            self.port.advance(1024)
+
     def qp_state(self, number):
         """The state of a QP: of one that is lost ERR."""
         word, place = divmod(STATE.offset, 32)

@@ -59,6 +59,8 @@ class QpAction(IntEnum):
     STOP = 8  # internal: the requester sends nothing more of the QP, until LOAD
     SAVE = 9  # internal: the owner of a state gives it away, and has none, as after RESET
     LOAD = 10  # internal: it gets one that was given away
+    SEND_ERROR = 11  # internal: as ERROR, for the send queue alone
+    RESTART_SEND = 12  # SQE to RTS: as START_SEND, behind what has failed; all that was posted must be complete
 
 
 class CommandStatus(IntEnum):

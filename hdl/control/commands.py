@@ -1,17 +1,20 @@
 """The command block: the only writer of attributes."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.commands import MAILBOX_WORDS, Command, CommandStatus, QpAction
-from ..abi.contexts import QP_CONTEXT, QP_CONTEXT_WORDS, QpState
+from ..abi.contexts import QP_CONTEXT, QP_CONTEXT_WORDS, QpState, QpType
 from ..abi.cqc import CQN_BITS
 from ..abi.eqe import EventType
 from ..stream.fifo import Queue
 from ..stream.record import word_layout
-from ..stream.transfer import AttributeWrite, CqControl, Event, QpControl, QpError
+from ..stream.transfer import NO_EVENT, SEND_FAILED, AttributeWrite, CqControl, Event, QpControl, QpError
 from .contexts import Contexts
 from .decoder import Decoder, Plan
 from .registers import CommandWord
@@ -22,15 +25,14 @@ from .tokens import Tokens
 
 __all__ = ["Commands"]
 
-NO_EVENT = 255
-
 QPN_WORD = QP_CONTEXT.fields["qpn"].word
 SRQN_BITS = QP_CONTEXT.fields["srqn"].width
 
 
 class Commands(wiring.Component):
     """Executes one command at a time, and moves QPs to ERR when a pipeline reports an error; between two commands, or
-    while one waits for its end.
+    while one waits for its end. If it is the send queue of a UC or UD QP that has failed, that goes to SQE (IBA
+    10.3.1): its receive queue goes on.
 
     Attributes live here once more, in full, for QUERY_QP and for the state that an error changes. Words are written
     from the last to the first, so that ``state`` comes last. START_RECEIVE and START_SEND send their token before the
@@ -40,7 +42,8 @@ class Commands(wiring.Component):
     commands must name the one that has it: BAD_NUMBER.
 
     A QP that has gone to ERR by itself stays there, whatever the host believes, until RESET: BAD_STATE, as for DRAIN
-    when the QP is not in RTS, and RESUME when it is not in SQD.
+    when the QP is not in RTS, RESUME when it is not in SQD, and RESTART_SEND when it is not in SQE. START_SEND,
+    START_RECEIVE and RESTART_SEND send their token before the attributes are written.
 
     RESET, and with it CREATE_QP and DESTROY_QP, ends when nothing of the QP's old life is left in any pipeline:
     :class:`.tokens.Tokens`.
@@ -93,8 +96,9 @@ class Commands(wiring.Component):
         Asynchronous events, 16 deep.
     """
 
-    def __init__(self, qps, *, table=None, srqs=0):
+    def __init__(self, qps, *, table=None, srqs=0, unreliable=True):
         self.qps = qps
+        self.unreliable = unreliable
         self.srqs = srqs
         self.table = table or qps
         self.swaps = table is not None
@@ -249,6 +253,14 @@ class Commands(wiring.Component):
         sweep = Signal(range(self.qps))
         old, err = Signal(word_layout(QP_CONTEXT, [0])), Signal(word_layout(QP_CONTEXT, [0]))
         m.d.comb += [old.eq(contexts.row), err.eq(contexts.row), err.state.eq(QpState.ERR)]
+        told, sending_fails = Signal(), Signal()  # the report is an event; of the send queue alone
+        m.d.sync += told.eq((report.event != NO_EVENT) & (report.event != SEND_FAILED))
+        if self.unreliable:
+            of_sends = Signal()
+            m.d.sync += of_sends.eq(report.event == SEND_FAILED)
+            m.d.comb += sending_fails.eq(of_sends & (old.type != QpType.RC))
+            with m.If(sending_fails):
+                m.d.comb += err.state.eq(QpState.SQE)
 
         if self.swaps:
             m.d.sync += [self.opens.eq(0), self.forget.eq(0)]
@@ -354,7 +366,8 @@ class Commands(wiring.Component):
             with m.State("PSN"):
                 m.d.sync += [psn.eq(self.mailbox_r_data), word.eq(QP_CONTEXT_WORDS - 1)]
                 m.next = "WRITE_QP"
-                with m.If((action == QpAction.START_SEND) | (action == QpAction.START_RECEIVE)):
+                starts = (QpAction.START_SEND, QpAction.START_RECEIVE, QpAction.RESTART_SEND)
+                with m.If(reduce(or_, (action == each for each in starts))):
                     m.d.sync += starting.eq(1)
                     m.next = "TOKENS"
 
@@ -380,6 +393,8 @@ class Commands(wiring.Component):
                         m.d.comb += refused.eq(old.state != QpState.RTS)
                     with m.Case(QpAction.RESUME):
                         m.d.comb += refused.eq(old.state != QpState.SQD)
+                    with m.Case(QpAction.RESTART_SEND):
+                        m.d.comb += refused.eq(old.state != QpState.SQE)
                 with m.If(refused):
                     m.d.sync += result.eq(CommandStatus.BAD_STATE)
                     m.next = "FINISH"
@@ -473,6 +488,9 @@ class Commands(wiring.Component):
                 m.d.sync += [word.eq(0), action.eq(QpAction.ERROR), reporting.eq(1)]
                 m.next = "STATE_ADDRESS"
             with m.State("REPORT_STATE"):
+                lives = (old.state == QpState.RTR) | (old.state == QpState.RTS) | (old.state == QpState.SQD)
+                if self.unreliable:
+                    lives |= old.state == QpState.SQE
                 m.d.comb += contexts.data.eq(err)
                 m.next = "REPORTED"
                 with m.If(report.event == EventType.SQ_DRAINED):
@@ -483,8 +501,10 @@ class Commands(wiring.Component):
                         with m.If(old.state == QpState.ERR):
                             m.d.sync += left.eq(QUIET)
                             m.next = "LAST_WQE"
-                with m.Elif((old.state == QpState.RTR) | (old.state == QpState.RTS) | (old.state == QpState.SQD)):
+                with m.Elif(lives):
                     m.d.comb += contexts.write_qp.eq(1)
+                    with m.If(sending_fails):
+                        m.d.sync += action.eq(QpAction.SEND_ERROR)
                     m.next = "SETTLE"
             with m.State("EVENT_ADDRESS"):
                 m.d.comb += whose.eq(1)
@@ -493,8 +513,8 @@ class Commands(wiring.Component):
                 m.d.comb += whose.eq(1)
                 m.next = "EVENT"
             with m.State("EVENT"):
-                m.d.comb += [whose.eq(1), events.i.valid.eq(report.event != NO_EVENT)]
-                with m.If(events.i.ready | (report.event == NO_EVENT)):
+                m.d.comb += [whose.eq(1), events.i.valid.eq(told)]
+                with m.If(events.i.ready | ~told):
                     m.next = "REPORTED"
             with m.State("REPORTED"):
                 m.d.comb += reports.o.ready.eq(1)

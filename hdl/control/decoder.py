@@ -86,9 +86,9 @@ class Decoder(wiring.Component):
                     plan.eq(Plan.MODIFY_QP),
                     self.action.eq(action),
                     self.word.eq(QP_CONTEXT.fields["rq_psn"].word),
-                    good.eq((action[3:] == 0) & (action != QpAction.QUERY)),
+                    good.eq(((action[3:] == 0) & (action != QpAction.QUERY)) | (action == QpAction.RESTART_SEND)),
                 ]
-                with m.If(action == QpAction.START_SEND):
+                with m.If((action == QpAction.START_SEND) | (action == QpAction.RESTART_SEND)):
                     m.d.comb += self.word.eq(QP_CONTEXT.fields["sq_psn"].word)
             with m.Case(Command.QUERY_QP):
                 m.d.comb += [plan.eq(Plan.READ_QP), self.action.eq(QpAction.QUERY)]

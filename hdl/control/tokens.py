@@ -33,8 +33,8 @@ class Tokens(wiring.Component):
 
     RESET goes to all, and waits on its way: for requester, responder and READ/atomic responder, until their tokens have
     come out at the ends of the transmit and the receive path; then for the response receiver's. So what comes to the
-    completer and to the prefetchers last belongs to no packet of the old life. DRAIN goes to the requester alone, all
-    others but these to all but the response receiver.
+    completer and to the prefetchers last belongs to no packet of the old life. DRAIN and SEND_ERROR go to the requester
+    alone, all others but these to all but the response receiver.
 
     SAVE goes the ways of RESET, and waits as it does, but for what is on the transmit path if the QP is not
     ``sending``. And the requester hears STOP first, and SAVE behind the
@@ -107,7 +107,7 @@ class Tokens(wiring.Component):
                 m.d.sync += open_[number].eq(0)
         m.d.comb += [
             reset.eq(action == QpAction.RESET),
-            alone.eq(action == QpAction.DRAIN),
+            alone.eq((action == QpAction.DRAIN) | (action == QpAction.SEND_ERROR)),
             passes.eq(reset | save | load),
         ]
 

@@ -13,6 +13,8 @@ from ..abi.cqc import CQN_BITS
 
 __all__ = [
     "LENGTH_BITS",
+    "NO_EVENT",
+    "SEND_FAILED",
     "AccessRequest",
     "AttributeWrite",
     "Completion",
@@ -102,7 +104,10 @@ AttributeWrite = data.StructLayout({"index": 12, "word": 5, "data": 32})
 """One word of a context (:mod:`verbena.hdl.abi.contexts`) is written; broadcast to every table, never stalled."""
 
 QpError = data.StructLayout({"qp": 12, "event": 8})
-"""A QP must go to ERR; ``event`` is :class:`verbena.hdl.abi.eqe.EventType`, or 255 for none."""
+"""A QP must go to ERR, or to SQE; ``event`` is :class:`verbena.hdl.abi.eqe.EventType`, or one of those below."""
+
+NO_EVENT, SEND_FAILED = 255, 254
+"""No event: the completion says it all; of the second one the send queue alone has failed, if the QP is of UC or UD."""
 
 Source = data.StructLayout({"ip": 32, "traffic_class": 8, "hop_limit": 8})
 """Where a packet comes from, as its IP header says."""

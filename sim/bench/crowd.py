@@ -44,7 +44,7 @@ def crowd(size, qps, count, seed=1):
     """
     names = ("qp_fetches", "retries", "timeouts", "drop_overflow")
     draw = random.Random(seed)
-    sizes = {"qps": qps, "depth": 16}
+    sizes = {"qps": qps, "depth": AHEAD}
     with End("sim0", REGION, **sizes) as a, End("sim1", REGION, **sizes) as b:
         print(f"verbena: connect {qps} queue pairs", file=sys.stderr, flush=True)
         connect(a, b, mtu=MTU)

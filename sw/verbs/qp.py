@@ -171,6 +171,9 @@ class QP(PyverbsCM):
         most = getattr(self._adapter.port, "mtu", None)
         if most is not None and mask & M.IBV_QP_PATH_MTU and 128 << int(attr.path_mtu) > most:
             refuse(f"{failed}: the network carries an MTU of {most}, not {128 << int(attr.path_mtu)}", errno.EINVAL)
+        if (current, new) == (S.IBV_QPS_SQE, S.IBV_QPS_RTS):
+            with attempt(failed):
+                merged.sq_psn = self._adapter.settle_sends(self._qpn, self._sq.producer)
         dest_mac = self._dest_mac
         if mask & M.IBV_QP_AV:
             with attempt(failed):
@@ -227,9 +230,9 @@ class QP(PyverbsCM):
         attr = deepcopy(self._attr)
         attr.cap = copy(self._cap)
         attr.qp_state = attr.cur_qp_state = S(now["state"])
-        if attr.qp_state in (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_ERR):
+        if attr.qp_state in (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_SQE, S.IBV_QPS_ERR):
             attr.rq_psn = now["current_rq_psn"]
-        if attr.qp_state in (S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_ERR):
+        if attr.qp_state in (S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_SQE, S.IBV_QPS_ERR):
             attr.sq_psn = now["current_sq_psn"]
         self._adapter.process_events()
         attr.sq_draining = int(self._draining and attr.qp_state == S.IBV_QPS_SQD)
@@ -283,7 +286,7 @@ class QP(PyverbsCM):
 
     def _post(self, failed, queue, ring, entry, never, wr, bad_wr):
         self._check_open()
-        # The device may have moved the QP on to ERR, but nowhere else: so it is asked only then.
+        # The device may have moved the QP on to ERR or SQE, but nowhere else: so it is asked only then.
         wrong = self._attr.qp_state in never and self.qp_state in never
 
         def wqe(wr):

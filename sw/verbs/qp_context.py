@@ -77,4 +77,6 @@ def action_of(current, new):
         return QpAction.DRAIN
     if (current, new) == (S.IBV_QPS_SQD, S.IBV_QPS_RTS):
         return QpAction.RESUME
+    if (current, new) == (S.IBV_QPS_SQE, S.IBV_QPS_RTS):
+        return QpAction.RESTART_SEND
     return QpAction.NONE

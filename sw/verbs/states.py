@@ -41,6 +41,7 @@ _OF_RC = _mask("MAX_DEST_RD_ATOMIC MIN_RNR_TIMER TIMEOUT RETRY_CNT RNR_RETRY MAX
 """Attributes of what is answered."""
 
 _UC = {way: (required & ~_OF_RC, optional & ~_OF_RC) for way, (required, optional) in _RC.items()}
+_UC[S.IBV_QPS_SQE, S.IBV_QPS_RTS] = (0, _mask("CUR_STATE ACCESS_FLAGS"))
 _UC[S.IBV_QPS_SQD, S.IBV_QPS_SQD] = (0, _mask("AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE"))
 
 _UD = {
@@ -52,6 +53,7 @@ _UD = {
     (S.IBV_QPS_RTS, S.IBV_QPS_SQD): (0, _mask("EN_SQD_ASYNC_NOTIFY")),
     (S.IBV_QPS_SQD, S.IBV_QPS_RTS): (0, _mask("CUR_STATE QKEY")),
     (S.IBV_QPS_SQD, S.IBV_QPS_SQD): (0, _mask("PKEY_INDEX QKEY")),
+    (S.IBV_QPS_SQE, S.IBV_QPS_RTS): (0, _mask("CUR_STATE QKEY")),
 }
 
 TRANSITIONS = {T.IBV_QPT_RC: _RC, T.IBV_QPT_UC: _UC, T.IBV_QPT_UD: _UD}

@@ -230,7 +230,7 @@ def test_memory_that_may_not_be_read_ends_the_queue(pair, packets):
         (3, W.IBV_WC_WR_FLUSH_ERR),
     ]
     assert found[1].vendor_err == Syndrome.KEY
-    assert a.qp.qp_state == ibv_qp_state.IBV_QPS_ERR
+    assert a.qp.qp_state == ibv_qp_state.IBV_QPS_SQE
     assert completion(b.cq).wr_id == 1
     quiet(b.cq)
     assert b.qp.qp_state == ibv_qp_state.IBV_QPS_RTS

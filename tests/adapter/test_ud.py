@@ -205,7 +205,7 @@ def test_a_datagram_longer_than_a_packet(pair):
     datagram(a, handle(a, b), b.qp.qp_num, [sge(a, 0, 4097)], wr_id=7)
     failed = completion(a.cq)
     assert (failed.wr_id, failed.status, failed.vendor_err) == (7, W.IBV_WC_LOC_LEN_ERR, Syndrome.LENGTH)
-    assert a.qp.qp_state == ibv_qp_state.IBV_QPS_ERR
+    assert a.qp.qp_state == ibv_qp_state.IBV_QPS_SQE
 
 
 def test_what_is_refused_at_the_call(pair):

@@ -122,7 +122,7 @@ class Model:
 
     def fail(self, qp, status, syndrome):
         self.complete(qp, status, syndrome)
-        self.out["error"].append({"qp": qp, "event": 255})
+        self.out["error"].append({"qp": qp, "event": 254})
         self.queues[qp].dead = True
         self.queues[qp].failure = None
 

@@ -134,7 +134,7 @@ class CompleterFsm(wiring.Component):
         m.d.sync += [
             sending.eq((self.state == QpState.RTS) | (self.state == QpState.SQD)),
             stopping.eq(self.state == QpState.SQD),
-            broken.eq(self.state == QpState.ERR),
+            broken.eq((self.state == QpState.ERR) | (self.state == QpState.SQE)),
             at_failed.eq(row.failed & (progress.oldest == row.index)),
             at_bound.eq(progress.oldest == row.bound),
             beyond.eq(meaning.target != progress.unacked),
@@ -322,11 +322,12 @@ class CompleterFsm(wiring.Component):
                 with m.Switch(self.control.action):
                     with m.Case(QpAction.RESET):
                         m.next = "CLEAR"
-                    with m.Case(QpAction.START_SEND):
+                    with m.Case(QpAction.START_SEND, QpAction.RESTART_SEND):
                         m.d.comb += [
                             then.progress.unacked.eq(self.control.psn),
                             then.progress.first.eq(self.control.psn),
                             then.drain.eq(0),
+                            then.dead.eq(0),
                         ]
                     with m.Case(QpAction.RESUME):
                         m.d.comb += then.drain.eq(0)

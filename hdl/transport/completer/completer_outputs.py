@@ -8,9 +8,8 @@ from ...abi.cqe import WcOpcode
 from ...abi.eqe import EventType
 from ...abi.wqe import SendOpcode
 from ...stream.ready import ReadyQueue
-from ...stream.transfer import Completion, QpError
+from ...stream.transfer import SEND_FAILED, Completion, QpError
 from ..common.psn import Sent
-from ..responder.request_outcome import NO_EVENT
 
 __all__ = ["CompleterOutputs"]
 
@@ -142,7 +141,7 @@ class CompleterOutputs(wiring.Component):
         with m.If(~self.busy):
             m.d.sync += [
                 self.error.payload.qp.eq(self.qp),
-                self.error.payload.event.eq(Mux(self.drained, EventType.SQ_DRAINED, NO_EVENT)),
+                self.error.payload.event.eq(Mux(self.drained, EventType.SQ_DRAINED, SEND_FAILED)),
                 self.ready.payload.eq(self.qp),
             ]
         with m.If(self.answer):

@@ -229,7 +229,7 @@ class ReceiveLookup(wiring.Component):
             receives.eq(
                 (attributes.state == QpState.RTS)
                 | (attributes.state == QpState.SQD)
-                | ((attributes.state == QpState.RTR) & ~found.response)
+                | (((attributes.state == QpState.RTR) | (attributes.state == QpState.SQE)) & ~found.response)
             ),
             self.settled.eq(fetch.settled),
             self.next_qp.eq(fetch.coming.slot),

@@ -319,7 +319,7 @@ class Requester(wiring.Component):
             m.d.comb += segmenter.ahead.eq(fetch.moves & is_turn & calm)
         with m.If(event == RequesterEvent.TURN):
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST)
-        with m.Elif(event == RequesterEvent.CONTROL):
+        with m.Elif((event == RequesterEvent.CONTROL) & (action != QpAction.RESTART_SEND)):
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST_TOKEN)
         with m.Else():
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.VOID)
@@ -414,7 +414,11 @@ class Requester(wiring.Component):
                     with m.Case(QpAction.RESUME):
                         change(StateChange.DRAIN_ENDS)
                         strobe("again")
-                    with m.Case(QpAction.ERROR):
+                    with m.Case(QpAction.RESTART_SEND):
+                        # A VOID run takes the poison away that the WQE left which has failed.
+                        last_of_all(StateChange.START)
+                        m.d.comb += starts.eq(segment.ready)
+                    with m.Case(QpAction.ERROR, QpAction.SEND_ERROR):
                         strobe("again")
                         if self.swaps:
                             change(StateChange.STOP_ENDS)
@@ -532,7 +536,7 @@ class Requester(wiring.Component):
         goes_on = state.draining | status.error | (state.phase == Phase.RESUME) | (posted & begins)
         alive = (qp_state == QpState.RTS) | (qp_state == QpState.SQD)
         sends = alive & ~progress.waiting & (state.phase != Phase.HALTED) & goes_on
-        return sends | ((qp_state == QpState.ERR) & posted)
+        return sends | (((qp_state == QpState.ERR) | (qp_state == QpState.SQE)) & posted)
 
     def _connect_swap(self, m, sources):
         """Stands between tokens and retries and those who choose among them."""

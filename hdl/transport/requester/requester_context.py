@@ -42,7 +42,7 @@ class StateChange(enum.Enum):
     """What changes a state, besides a packet."""
 
     RESET = 0  # all is zero; `operand` must be, too
-    START = 1  # PSN `operand` is the first
+    START = 1  # PSN `operand` is the first, and the WQE at `index` was never begun
     HALT = 2
     GIVE_UP = 3  # all before `target`
     REWIND = 4
@@ -101,6 +101,8 @@ class RequesterContextUpdate(wiring.Component):
                 m.d.comb += [after.psn.eq(self.operand), after.top_psn.eq(self.operand), after.draining.eq(0)]
                 with m.If(change == StateChange.RESET):
                     m.d.comb += [after.index.eq(self.operand), after.top.eq(0), after.reads.eq(0)]
+                with m.Else():
+                    m.d.comb += after.top.eq(state.index)
             with m.Case(StateChange.HALT):
                 m.d.comb += after.phase.eq(Phase.HALTED)
             with m.Case(StateChange.GIVE_UP):

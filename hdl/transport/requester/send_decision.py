@@ -87,7 +87,7 @@ class SendDecision(wiring.Component):
         phase = Signal(Phase)
         m.d.sync += [
             phase.eq(self.state.phase),
-            dead.eq(self.qp_state == QpState.ERR),
+            dead.eq((self.qp_state == QpState.ERR) | (self.qp_state == QpState.SQE)),
             self.alive.eq((self.qp_state == QpState.RTS) | (self.qp_state == QpState.SQD)),
             waiting.eq(self.waiting),
             broken.eq(self.status.error),

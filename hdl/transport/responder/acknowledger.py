@@ -9,12 +9,11 @@ from ...abi.cqe import Syndrome, WcStatus
 from ...abi.eqe import EventType
 from ...abi.tables import AccessStatus
 from ...stream.ram import Ram
-from ...stream.transfer import Completion, Done, Passage, QpError
+from ...stream.transfer import NO_EVENT, Completion, Done, Passage, QpError
 from ...stream.words import WORD_BITS, SavedWord
 from ..common.aeth import AethSyndrome
 from ..common.layouts import Ack, Answered, Job, Release
 from .ack_queue import AckAction, AckQueue
-from .request_outcome import NO_EVENT
 
 __all__ = ["Acknowledger"]
 

@@ -1,5 +1,8 @@
 """Whether a request may be executed, and what is answered if not."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
@@ -218,7 +221,7 @@ class RequestCheck(wiring.Component):
         ]
         follows = transport.psn == self.receive.epsn
         disagrees = Signal()  # with what has come of the message
-        receives = (self.state == QpState.RTR) | (self.state == QpState.RTS) | (self.state == QpState.SQD)
+        receives = reduce(or_, (self.state == each for each in (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)))
         m.d.sync += [
             rejected.eq(~self.request.accept),
             dead.eq(self.receive.dead | ~receives),

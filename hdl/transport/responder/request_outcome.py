@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...abi.cqe import CqeFlag, Syndrome, WcOpcode, WcStatus
 from ...abi.eqe import EventType
+from ...stream.transfer import NO_EVENT
 from ...wire.packet_header import TransportHeader
 from ..common.aeth import AethSyndrome
 from ..common.layouts import Job
@@ -17,10 +18,7 @@ from ..receive.layouts import Message, RequestState, SharedWqe
 from .request_check import Verdict
 from .sequence_error_tracker import SequenceError
 
-__all__ = ["NO_EVENT", "RequestOutcome"]
-
-NO_EVENT = 255
-"""``event`` of an error that a completion reports."""
+__all__ = ["RequestOutcome"]
 
 NAKS = {
     Verdict.SEQUENCE: AethSyndrome.NAK_SEQUENCE,

@@ -1,12 +1,14 @@
 """The command block: what is written where, in which order, and what an error sets off."""
 
+import pytest
 from amaranth.hdl import Value
 from streams import Item, changes, collect, make_rng, send_all, shared, simulate, unpacked
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
-from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_CONTEXT_WORDS, QpState
+from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_CONTEXT_WORDS, QpState, QpType
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.control.commands import Commands
 from verbena.hdl.control.slot_keeper import QUIET
+from verbena.hdl.stream.transfer import NO_EVENT, SEND_FAILED
 
 QPS, LOG_CQS = 8, 2
 QPN_WORD = QP_CONTEXT.fields["qpn"].word
@@ -344,6 +346,46 @@ def test_an_error_moves_the_qp_to_err_once_keeps_the_rest_and_tells_the_host():
     moved = _words(state=QpState.ERR, path_mtu=3, access=14, rnr_retry=7)[0]
     assert bench.log == [("qp", 4, 0, moved), *[(name, 4, QpAction.ERROR, 0) for name in MOST]]
     assert bench.events == [{"type": EventType.QP_ACCESS_ERR, "number": QPS + 4}]
+
+
+@pytest.mark.parametrize("qp_type", [QpType.RC, QpType.UC, QpType.UD])
+def test_a_send_queue_that_fails(qp_type):
+    """Of UC and UD it goes to SQE, and what fails then takes the QP to ERR. Of RC all goes to ERR. Without an event."""
+    bench = Bench()
+    words = _words(state=QpState.RTS, type=qp_type)
+
+    async def report(ctx, source, event):
+        del bench.log[:]
+        await send_all(ctx, getattr(bench.dut, source), [Item(qp=4, event=event)])
+        for _ in range(100):
+            await ctx.tick()
+        return bench.log[:]
+
+    async def host(ctx):
+        await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=words)
+        log = await report(ctx, "completer_error", SEND_FAILED)
+        in_err = ("qp", 4, 0, _words(state=QpState.ERR, type=qp_type)[0])
+        to_err = [in_err, *[(name, 4, QpAction.ERROR, 0) for name in MOST]]
+        if qp_type == QpType.RC:
+            assert log == to_err
+            assert await _modify(bench, ctx, QpAction.RESTART_SEND, state=QpState.RTS) == CommandStatus.BAD_STATE
+            return
+        in_sqe = ("qp", 4, 0, _words(state=QpState.SQE, type=qp_type)[0])
+        assert log == [in_sqe, ("requester", 4, QpAction.SEND_ERROR, 0)]
+        del bench.log[:]
+        restart = {"state": QpState.RTS, "type": qp_type, "sq_psn": 77}
+        assert await _modify(bench, ctx, QpAction.RESTART_SEND, **restart) == CommandStatus.OK
+        assert bench.log[0] == ("requester", 4, QpAction.RESTART_SEND, 77)
+        assert bench.log[-1] == ("qp", 4, 0, _words(**restart)[0])
+        assert await _modify(bench, ctx, QpAction.RESTART_SEND, **restart) == CommandStatus.BAD_STATE
+        assert (await report(ctx, "completer_error", SEND_FAILED))[0] == in_sqe
+        log = await report(ctx, "responder_error", NO_EVENT)
+        assert [entry[:3] for entry in log] == [entry[:3] for entry in to_err]
+        assert log[0] == in_err
+        assert await report(ctx, "completer_error", SEND_FAILED) == []
+
+    bench.run(host)
+    assert bench.events == []
 
 
 def test_a_lost_completion_moves_the_qp_to_err_once():

@@ -34,12 +34,12 @@ def test_every_command():
                 assert ctx.get(dut.number) == number % QPS
             assert decode(opcode, 0) == bad
         for action in range(16):
-            legal = action <= QpAction.DRAIN and action != QpAction.QUERY
+            legal = (action <= QpAction.DRAIN and action != QpAction.QUERY) or action == QpAction.RESTART_SEND
             status, plan = decode(Command.MODIFY_QP, QPS + 1, action)
             assert (status == good, plan == Plan.MODIFY_QP) == (legal, legal)
             assert legal or status == CommandStatus.BAD_PARAMETER
             if legal:
-                psn = "sq_psn" if action == QpAction.START_SEND else "rq_psn"
+                psn = "sq_psn" if action in (QpAction.START_SEND, QpAction.RESTART_SEND) else "rq_psn"
                 assert (ctx.get(dut.action), ctx.get(dut.word)) == (action, QP_CONTEXT.fields[psn].word)
         for opcode in (Command.CREATE_CQ, Command.MODIFY_CQ, Command.DESTROY_CQ):
             assert decode(opcode, (1 << LOG_CQS) - 1) == (good, Plan.WRITE_CQ)

@@ -56,6 +56,7 @@ ROWS = {
         (3, 4): ("", "EN_SQD_ASYNC_NOTIFY"),
         (4, 3): ("", "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"),
         (4, 4): ("", "AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE"),
+        (5, 3): ("", "CUR_STATE ACCESS_FLAGS"),
     },
     T.IBV_QPT_UD: {
         (0, 1): ("PKEY_INDEX PORT QKEY", ""),
@@ -66,6 +67,7 @@ ROWS = {
         (3, 4): ("", "EN_SQD_ASYNC_NOTIFY"),
         (4, 3): ("", "CUR_STATE QKEY"),
         (4, 4): ("", "PKEY_INDEX QKEY"),
+        (5, 3): ("", "CUR_STATE QKEY"),
     },
 }
 

@@ -88,7 +88,7 @@ def test_nak(syndrome, status):
     world = run(script)
     assert world.statuses(2) == [(0, WcStatus.SUCCESS, 0), (1, status, Syndrome.REMOTE_NAK)]
     assert world.out["completion"][0]["opcode"] == WcOpcode.RDMA_WRITE
-    assert world.out["error"] == [{"qp": 2, "event": 255}]
+    assert world.out["error"] == [{"qp": 2, "event": 254}]
     assert world.counts["rx_acks"] == world.counts["rx_naks"] == 1
 
 
@@ -356,7 +356,7 @@ def test_local_failures():
 
     world = run(script)
     assert world.statuses(3)[1:] == [(k, WcStatus.WR_FLUSH_ERR, Syndrome.FLUSHED) for k in (3, 4, 5)]
-    assert world.out["error"] == [{"qp": 3, "event": 255}]
+    assert world.out["error"] == [{"qp": 3, "event": 254}]
 
 
 def test_failure_of_complete():
@@ -467,7 +467,7 @@ def test_failure_before_departed(early):
 
     world = run(script)
     assert world.statuses(1) == [(0, 0, 0), (1, 0, 0), (2, 4, 1)]
-    assert world.out["error"] == [{"qp": 1, "event": 255}]
+    assert world.out["error"] == [{"qp": 1, "event": 254}]
 
 
 @pytest.mark.parametrize("delay", range(0, 40, 3))

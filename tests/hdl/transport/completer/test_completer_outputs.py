@@ -60,7 +60,7 @@ def test_others():
                 return plain(payload)
 
     async def testbench(ctx):
-        for name, event in (("fail", 255), ("drained", 5)):
+        for name, event in (("fail", 254), ("drained", 5)):
             await strobe(ctx, name, 3)
             assert ctx.get(dut.busy)
             assert await take(ctx, dut.error) == {"qp": 3, "event": event}

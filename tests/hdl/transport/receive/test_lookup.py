@@ -217,7 +217,7 @@ def test_states_of_ud(state):
     out, dropped, _ = run(
         [header(opcode=0x64, address=5 << 32)], [attributes(state=state, type=QpType.UD, qkey=5)] * QPS
     )
-    assert [got.accept for _, got in out] == [state in (QpState.RTR, QpState.RTS, QpState.SQD)]
+    assert [got.accept for _, got in out] == [state in (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)]
     assert dropped == 1 - out[0][1].accept
 
 
@@ -231,10 +231,10 @@ def test_pkeys(mine):
 
 @pytest.mark.parametrize("state", list(QpState))
 def test_states(state):
-    """RTR sends nothing that could be answered."""
+    """RTR and SQE send nothing that could be answered."""
     packets = [header(), header(opcode=ACKNOWLEDGE, length=0), header(opcode=0x10), header(opcode=0x12)]
     out, dropped, _ = run(packets, [attributes(state=state)] * QPS)
-    request = int(state in (QpState.RTR, QpState.RTS, QpState.SQD))
+    request = int(state in (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE))
     response = int(state in (QpState.RTS, QpState.SQD))
     assert [(which, got.accept) for which, got in out] == [(0, request)] + [(1, response)] * 3
     assert dropped == 4 - request - 3 * response

@@ -15,7 +15,7 @@ WINDOW = 8
 def expected(phase, qp_state, begun, pending, error, waiting, draining, fresh):
     """As the requester's docstring has it."""
     middle = phase == Phase.MIDDLE
-    if qp_state == QpState.ERR:
+    if qp_state in (QpState.ERR, QpState.SQE):
         return SendAction.GIVE_UP
     if qp_state not in (QpState.RTS, QpState.SQD) or phase in (Phase.HALTED, Phase.REWINDING):
         return SendAction.NOTHING
