@@ -152,6 +152,9 @@ class Config:
     swap_every : int
         For tests: so many cycles after the last one another queue pair leaves its slot, whatever it is doing, and comes
         back when it is needed; 0: never. Only with ``requests``.
+    ipv6 : bool
+        There is a table of 16 GIDs, of IPv4 and of IPv6; in front of datagrams the engine writes their headers. Without
+        it there is one IPv4 address.
     udp_port : int or None
         UDP packets to this port are answered by whoever is at the engine's ``service``.
 
@@ -224,6 +227,7 @@ class Config:
     srqs: int = 0
     physical: bool = False
     udp_port: int | None = None
+    ipv6: bool = False
     swap_every: int = 0
 
     @property
@@ -303,7 +307,7 @@ class Config:
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
-        for name in ("requests", "atomics", "uc", "ud", "physical"):
+        for name in ("requests", "atomics", "uc", "ud", "physical", "ipv6"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be a bool, not {value!r}")
         if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):

@@ -40,7 +40,7 @@ from .stream.run_arbiter import RunArbiter
 from .stream.skid import Skid
 from .stream.slice import Slice
 from .stream.transfer import Completion, Done, Event, ReadRequest
-from .transport.common.layouts import Answered, Job
+from .transport.common.layouts import Answered, Job, UdRoute
 from .transport.reads.read_atomic_responder import ReadAtomicResponder
 from .transport.receive.lookup import ReceiveLookup
 from .transport.respond_only import RespondOnly
@@ -51,6 +51,9 @@ from .transport.timers.timers import VISIT
 from .transport.tx.transmitter import Transmitter
 from .transport.tx.tx_descriptor_fifo import TxDescriptorFifo
 from .wire.depacketizer import Depacketizer
+from .wire.gid_match import GidMatch
+from .wire.grh_insert import GrhInsert
+from .wire.headers import NETWORKS
 from .wire.opcodes import ATOMICS, DATAGRAMS, REFUSED, SUPPORTED, UNRELIABLE
 from .wire.packet_header import TransmitHeader
 from .wire.packetizer import Packetizer
@@ -60,6 +63,9 @@ __all__ = ["Rnic"]
 
 RECEIVED = 256
 """Packets received and not yet looked at: with the smallest, 11 cycles each, the time of 20 reads of host memory."""
+
+ROUTES = 16
+"""Datagrams between requester and transmitter whose routes wait: LUT RAM has that many rows."""
 
 RECORD_WRITES = 16
 """Writes of a QP's record that may wait for their answer: those of a usual one."""
@@ -163,6 +169,7 @@ class Rnic(wiring.Component):
         width, qps = c.data_width, c.slots
         send = SendSide(c) if c.requests else RespondOnly(width)
         unserved = frozenset() if c.atomics else ATOMICS
+        networks = NETWORKS if c.ipv6 else NETWORKS[:1]
         opcodes = SUPPORTED - (frozenset() if c.uc else UNRELIABLE) - (frozenset() if c.ud else DATAGRAMS)
         self._blocks = {
             "registers": Registers(
@@ -178,6 +185,7 @@ class Rnic(wiring.Component):
                 physical=c.physical,
                 address_width=c.address_width,
                 table=c.swaps,
+                gids=c.ipv6,
             ),
             "commands": Commands(qps, table=c.qps if c.swaps else None, srqs=c.srqs, unreliable=c.uc or c.ud),
             "counters": Counters(),
@@ -193,18 +201,19 @@ class Rnic(wiring.Component):
                 width, qps, c.receive_blocks, c.receive_quota, swaps=c.swaps, shared=c.srqs
             ),
             "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics_in_flight, swaps=c.swaps),
-            "transmitter": Transmitter(qps, width),
-            "packetizer": Packetizer(width, opcodes),
+            "transmitter": Transmitter(qps, width, c.ipv6),
+            "packetizer": Packetizer(width, opcodes, networks),
             "depacketizer": Depacketizer(
                 width,
                 depth=c.receive_buffer,
                 headers=RECEIVED,
                 opcodes=opcodes - unserved,
                 refused=REFUSED | unserved,
+                networks=networks,
             ),
             "arp_icmp": ArpIcmp(width, udp_port=c.udp_port),
-            "lookup": ReceiveLookup(qps, requests=c.requests, uc=c.uc, ud=c.ud, swaps=c.swaps),
-            "responder": Responder(qps, c.receive_blocks, atomics=c.atomics, swaps=c.swaps, srqs=c.srqs),
+            "lookup": ReceiveLookup(qps, requests=c.requests, uc=c.uc, ud=c.ud, swaps=c.swaps, gids=c.ipv6),
+            "responder": Responder(qps, c.receive_blocks, atomics=c.atomics, swaps=c.swaps, srqs=c.srqs, grh=c.ipv6),
             "acknowledger": Acknowledger(qps, swaps=c.swaps),
             "access": AccessUnit(
                 width,
@@ -236,7 +245,9 @@ class Rnic(wiring.Component):
             ),
             "completions": CompletionWriter(width, c.cqs, writes=c.unanswered),
             "events": EventWriter(width),
-        } | ({"context_manager": ContextManager(c)} if c.swaps else {})
+        }
+        self._blocks |= {"gid_match": GidMatch(), "grh_insert": GrhInsert(width)} if c.ipv6 else {}
+        self._blocks |= {"context_manager": ContextManager(c)} if c.swaps else {}
         for name, block in self._blocks.items():
             setattr(self, f"_{name}", block)
         for name, block in self._blocks.items():
@@ -299,6 +310,8 @@ class Rnic(wiring.Component):
         connect_signals(m, dma, transmitter, "hint")
         link(m, dma.atomic_payload, transmitter.atomic)
         link(m, send.inline, transmitter.inline)
+        if c.ipv6 and c.requests:
+            connect_via(m, "routes", Queue(UdRoute, ROUTES, sparse=True), send.route, transmitter.route)
         link(m, self._read_atomic_responder.inline, transmitter.replay)
         link(m, transmitter.failed, send.failed)
         link(m, transmitter.departed, send.departed)
@@ -317,7 +330,9 @@ class Rnic(wiring.Component):
         link(m, self._receive_gate.o, depacketizer.i)
         # The ARP/ICMP block only listens: it cannot hold up a frame.
         m.d.comb += [self._arp_icmp.i.eq(self.rx.payload), self._arp_icmp.i_valid.eq(self.rx.valid)]
-        headers = depacketizer.header
+        headers, payload = depacketizer.header, depacketizer.payload
+        if self.config.ipv6:
+            headers, payload = self._with_gids(m)
         if self.config.swaps:
             link(m, headers, self._context_manager.header)
             headers = self._context_manager.slot_header
@@ -338,12 +353,22 @@ class Rnic(wiring.Component):
         link(m, runs.o, self._access.receive.request)
         link(m, self._access.receive.piece, self._dma.receive_piece)
         beat = PacketBeat(self.config.data_width)
-        connect_via(m, "payload_skid", Skid(beat), depacketizer.payload, self._dma.receive_payload)
+        connect_via(m, "payload_skid", Skid(beat), payload, self._dma.receive_payload)
         m.submodules.done_router = router = TagRouter(Done)
         connect_via(m, "done_slice", Slice(Done), self._dma.done, router.i)
         connect_via(m, "acknowledger_done", Slice(Done), router.o[0], self._acknowledger.done)
         link(m, router.o[1], send.done)
         connect_via(m, "jobs", Queue(Job, self.config.placing, sparse=True), responder.job, self._acknowledger.job)
+
+    def _with_gids(self, m):
+        """Headers whose GIDs are known, and payload with the network headers of datagrams."""
+        match, insert = self._gid_match, self._grh_insert
+        link(m, self._depacketizer.header, match.i)
+        link(m, match.o, insert.header)
+        link(m, self._depacketizer.payload, insert.payload)
+        for block in (match, self._packetizer):
+            connect_signals(m, self._registers, block, "gid", "gid_en")
+        return insert.o_header, insert.o
 
     def _answer(self, m):
         """Acknowledgements, READ responses and atomics."""

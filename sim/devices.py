@@ -27,6 +27,7 @@ import sys
 
 from verbena.hdl.abi.registers import REGISTERS
 from verbena.sw import host_memory
+from verbena.sw.gids import link_local
 
 from .device_memory import DeviceMemory
 
@@ -233,7 +234,9 @@ class SimPort:
         self.random = random.Random(f"{world.random_seed} {number}")
         self.tick = int(getattr(world, "tick", None) or default_tick())
         self.ip = IP + number
-        self._neighbours = {IP + number - index + i: a.mac for i, a in enumerate(world.adapters)}
+        self._neighbours = {}
+        for other, adapter in enumerate(world.adapters):
+            self.add_neighbour(IP + number - index + other, adapter.mac)
 
     @functools.cached_property
     def device_memory(self):
@@ -318,5 +321,5 @@ class SimPort:
         return self._neighbours[ip]
 
     def add_neighbour(self, ip, mac):
-        """Makes the address ``ip`` known, for a peer that is not an adapter of this world."""
-        self._neighbours[ip] = mac
+        """Makes the IPv4 address ``ip`` known, and the link-local IPv6 address that follows from ``mac``."""
+        self._neighbours[ip] = self._neighbours[link_local(mac)] = mac

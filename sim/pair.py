@@ -29,7 +29,8 @@ class End:
     """A context with a PD, a region of ``size`` bytes, a CQ, and ``qps`` queue pairs of ``qp_type`` on it.
 
     ``name`` is that of a device, or of an adapter of ``world`` if there is one. With ``srq``, a
-    :class:`verbena.sw.verbs.srq.SrqAttr`, the queue pairs share a receive queue.
+    :class:`verbena.sw.verbs.srq.SrqAttr`, the queue pairs share a receive queue. ``gid_index`` is that of the own
+    address.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class End:
         world=None,
         qp_type=ibv_qp_type.IBV_QPT_RC,
         srq=None,
+        gid_index=0,
     ):
+        self.gid_index = gid_index
         self.context = Context(name=name, push=push) if world is None else world.context(name, push=push)
         self.pd = PD(self.context)
         self.mr = MR(self.pd, size, access)
@@ -63,7 +66,7 @@ class End:
 
     @property
     def gid(self):
-        return self.context.query_gid(1, 0)
+        return self.context.query_gid(1, self.gid_index)
 
     def close(self):
         self.context.close()
@@ -75,7 +78,7 @@ class End:
         self.close()
 
 
-def join(near, far, gid, *, mtu=1024, sq_psn=0, rq_psn=0, access=14, **attributes):
+def join(near, far, gid, *, mtu=1024, sq_psn=0, rq_psn=0, access=14, sgid_index=0, **attributes):
     """Brings one queue pair to RTS, with ``far`` at the adapter of address ``gid`` as its peer. Further ``attributes``
     are set in its QPAttr.
     """
@@ -87,7 +90,7 @@ def join(near, far, gid, *, mtu=1024, sq_psn=0, rq_psn=0, access=14, **attribute
     attr.rq_psn = rq_psn & 0xFFFFFF
     attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 14, 7, 7, 12
     attr.max_rd_atomic = attr.max_dest_rd_atomic = 16
-    attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=gid, hop_limit=64))
+    attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=gid, hop_limit=64, sgid_index=sgid_index))
     for name, value in attributes.items():
         setattr(attr, name, value)
     near.to_rts(attr)
@@ -103,7 +106,8 @@ def start(end, *, qkey=QKEY, psn=0):
 
 def handle(end, gid, **route):
     """An address handle of ``end`` that leads to the adapter of address ``gid``."""
-    return AH(end.pd, attr=AHAttr(is_global=1, port_num=1, gr=GlobalRoute(gid, hop_limit=64, **route)))
+    route = {"hop_limit": 64, "sgid_index": end.gid_index} | route
+    return AH(end.pd, attr=AHAttr(is_global=1, port_num=1, gr=GlobalRoute(gid, **route)))
 
 
 def connect(end, other, *, mtu=1024, psn=0, access=14, **attributes):
@@ -113,5 +117,6 @@ def connect(end, other, *, mtu=1024, psn=0, access=14, **attributes):
     are set in the QPAttr of both.
     """
     for here, there in zip(end.qps, other.qps, strict=True):
-        join(here, there, other.gid, mtu=mtu, sq_psn=psn, rq_psn=psn + 1, access=access, **attributes)
-        join(there, here, end.gid, mtu=mtu, sq_psn=psn + 1, rq_psn=psn, access=access, **attributes)
+        common = {"mtu": mtu, "access": access, **attributes}
+        join(here, there, other.gid, sq_psn=psn, rq_psn=psn + 1, sgid_index=end.gid_index, **common)
+        join(there, here, end.gid, sq_psn=psn + 1, rq_psn=psn, sgid_index=other.gid_index, **common)

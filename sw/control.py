@@ -2,6 +2,7 @@
 
 import errno
 import threading
+from ipaddress import IPv6Address
 
 from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
@@ -9,6 +10,7 @@ from verbena.hdl.abi.counters import COUNTERS
 from verbena.hdl.abi.registers import REGISTERS
 
 from .errors import AdapterError
+from .gids import gid_writes, ipv4_of
 
 __all__ = ["Control", "read_counters"]
 
@@ -83,7 +85,8 @@ class Control:
         self.physical_regions = bool(capabilities & reg.PHYSICAL)
         self.max_srq = self.read("srqs")
         transports = self.read("transports")
-        self.qp_types = frozenset(kind for kind in range(32) if transports >> kind & 1)
+        self.qp_types = frozenset(kind for kind in range(16) if transports >> kind & 1)
+        self.has_gids = transports >> reg.GID_ROWS != 0
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
 
@@ -157,6 +160,24 @@ class Control:
     def link(self):
         """Whether the port has a link."""
         return bool(self.read("status") >> 1 & 1)
+
+    def write_gids(self, gids):
+        """Fills the table of GIDs."""
+        for offset, value in gid_writes(gids):
+            self.port.write32(reg.GIDS + offset, value)
+
+    def resolve_gid(self, gid):
+        """MAC address of the neighbour with this GID, a number: of IPv4 as :meth:`resolve`, of IPv6 one that the port
+        knows.
+
+        ``AdapterError`` (EHOSTUNREACH) if it is not known.
+        """
+        if (ip := ipv4_of(gid)) is not None:
+            return self.resolve(ip)
+        try:
+            return self.port.resolve(gid)
+        except KeyError:
+            raise AdapterError(errno.EHOSTUNREACH, f"nobody has the address {IPv6Address(gid)}") from None
 
     def resolve(self, ip):
         """MAC address of the neighbour with the IPv4 address ``ip``: one that the port knows, or who answers an ARP

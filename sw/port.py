@@ -56,6 +56,8 @@ class Port(Protocol):
     A port whose ``time_ns`` is not true time has ``clock_text``: what it is, in words, for tools that print times. A
     port may have ``clock_hz``: the device's cycles in a second.
 
+    A port may have ``gids``: further IPv6 addresses, numbers, besides the link-local one that its MAC address makes.
+
     A port may have ``mtu``, the largest that its network carries, and ``linger()``, which is called before a QP is
     destroyed and lets acknowledgements go. ``linked``, a bool, says that others act upon the device at any time, even
     when it has nothing to do itself; who waits for an event then goes on waiting.
@@ -91,7 +93,7 @@ class Port(Protocol):
 
     def resolve(self, ip: int) -> int:
         """MAC address of the neighbour with the IPv4 address ``ip``, if it is known without asking the network;
-        ``KeyError`` otherwise.
+        ``KeyError`` otherwise. ``ip`` may be an IPv6 address, too, a number of more than 32 bits.
         """
 
 

@@ -69,8 +69,15 @@ QP_CONTEXT = Record(
         Field("qkey", 32, "UD: what a packet must bring"),
         Field("qpn", 24, "own number; that of the command counts, whatever stands here"),
         Field("_", 8),
+        # words 20 to 23: with a table of GIDs
+        Field("dest_gid_high", 64, "with a table of GIDs: upper half of the peer's GID, of IPv4 0"),
+        Field("dest_gid_middle", 32, "next 32 bits of it, of IPv4 0xffff; dest_ip is the lowest"),
+        Field("flow_label", 20, "IPv6 flow label"),
+        Field("_", 4),
+        Field("sgid_index", 4, "row of the own GID; what comes for another one is not for this QP"),
+        Field("_", 4),
     ],
-    "QP attributes. Words from 20 on are kept for IPv6. The context of an SRQ is such a record, too, of which "
+    "QP attributes. The context of an SRQ is such a record, too, of which "
     "`rq_base`, `log_rq_size`, `log_rq_stride` (5 to 7), `srq_limit`, and a `state` other than RESET count.",
 )
 

@@ -19,6 +19,8 @@ __all__ = [
     "CAN_PUSH",
     "CQ_PAGES",
     "FATAL",
+    "GIDS",
+    "GID_ROWS",
     "LOG_CAPABILITIES",
     "MAGIC",
     "MAILBOX",
@@ -49,6 +51,8 @@ CQ_PAGES = 0x800_0000
 SRQ_PAGES = 0xC00_0000
 QP_PUSH = 0x100
 MAILBOX = 0x800
+GIDS = 0x400
+"""The table of GIDs: a row of :data:`verbena.hdl.abi.gids.GID_ROW` for each; write-only."""
 
 LOG_CAPABILITIES = {"qps": 0, "cqs": 4, "data_bytes": 8, "window": 12, "responses": 20}
 """Lowest bits of the fields of ``capabilities``, 4 bits each: base-2 logarithms."""
@@ -67,6 +71,9 @@ RESPONDS_ONLY = 1 << 17
 
 NO_ATOMICS = 1 << 18
 """Bit of ``capabilities``: atomics of peers are refused."""
+
+GID_ROWS = 16
+"""Lowest bit of the number of rows of the table of GIDs in ``transports``."""
 
 QP_TABLE = 1 << 19
 """Bit of ``capabilities``: QPs have records in host memory (:mod:`.qpc`), and there are more of them than slots."""
@@ -157,7 +164,14 @@ REGISTERS = {
         ),
         Register("mac_high", 0x024, "rw", "own MAC address, high 16 bits"),
         Register("ip", 0x028, "rw", "own IPv4 address, first byte on the wire is the most significant"),
-        Register("transports", 0x02C, "r", "bit n: there are QPs of type n, enum ibv_qp_type: RC 2, UC 3, UD 4"),
+        Register(
+            "transports",
+            0x02C,
+            "r",
+            "bit n of bits 15:0: there are QPs of type n, enum ibv_qp_type: RC 2, UC 3, UD 4; bits 23:16: rows of the "
+            "table of GIDs, of IPv4 and IPv6, which the driver writes before it sets `enable`; in front of a datagram "
+            "such an engine writes the 40 bytes itself. 0: `ip` is the one address",
+        ),
         Register("mpt_low", 0x030, "rw", "bus address of the MPT, 4 KiB aligned"),
         Register("mpt_high", 0x034, "rw", ""),
         Register("mpt_log_size", 0x038, "rw", "log2 of the number of MPT entries, 0 to 24"),

@@ -21,6 +21,7 @@ __all__ = [
     "SGE_OFFSET",
     "SRQ_WQE",
     "UD_ADDRESS",
+    "UD_ROUTE",
     "WQE_MAX",
     "SendFlag",
     "SendOpcode",
@@ -75,6 +76,21 @@ UD_ADDRESS = Record(
     "What stands in the place of ``remote_address`` in a WQE of a UD QP.",
 )
 
+UD_ROUTE = Record(
+    "ud_route",
+    16,
+    [
+        Field("dest_gid_high", 64, "upper half of the peer's GID, of IPv4 0"),
+        Field("dest_gid_middle", 32, "next 32 bits of it, of IPv4 0xffff; rkey is the lowest"),
+        Field("flow_label", 20, "IPv6 flow label"),
+        Field("_", 4),
+        Field("sgid_index", 4, "row of the own GID"),
+        Field("_", 4),
+    ],
+    "With a table of GIDs: the last 16 bytes of a WQE of a UD QP, which so holds one scatter/gather entry, or 16 bytes "
+    "of inline data, less than that of another.",
+)
+
 SRQ_WQE = Record(
     "srq_wqe",
     16,
@@ -94,8 +110,8 @@ SGE_OFFSET = 32
 INLINE_OFFSET = SGE_OFFSET
 
 GRH_BYTES = 40
-"""In front of each datagram in a receive buffer: room for a GRH, whose last 20 bytes are the IPv4 header. The engine
-leaves them free, the driver writes them."""
+"""In front of each datagram in a receive buffer: a GRH, or the IPv6 header; of IPv4 the last 20 bytes are the IPv4
+header. An engine with a table of GIDs writes them; another leaves them free, and the driver writes them."""
 
 RECV_SGE_MAX = 8
 """Most scatter/gather entries of a receive WQE (``log_rq_stride`` 4 to 7)."""

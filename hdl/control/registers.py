@@ -11,11 +11,13 @@ from amaranth.utils import ceil_log2
 from ..abi import registers as abi
 from ..abi.commands import COMMAND, MAILBOX_WORDS, Command
 from ..abi.contexts import QpType
+from ..abi.gids import GID_COUNT, GID_ROW
 from ..abi.qpc import INDEX_BITS
 from ..dma.axi import AxiLite, Response
 from ..queue.cq_doorbells import CqArm, CqIndex
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
 from ..stream.record import word_layout
+from ..wire.gid_row import GidWrite
 
 __all__ = ["CommandWord", "Registers"]
 
@@ -54,9 +56,11 @@ class Registers(wiring.Component):
     data_width, qps, cqs, window, responses, requests, atomics, physical, address_width, table
         What ``capabilities`` tells of the engine. ``table``: whether each QP has a record in host memory.
     transports : iterable of QpType
-        What ``transports`` tells.
+        What ``transports`` tells of them.
     srqs : int
         Shared receive queues, up to 256.
+    gids : bool
+        There is a table of GIDs.
 
     Members
     -------
@@ -65,6 +69,8 @@ class Registers(wiring.Component):
         ``PushDoorbell``, ``RingIndex``, ``CqIndex`` and ``CqArm``. Pages beyond the last QP, CQ or SRQ are ignored.
     srq : stream of ``RingIndex``
         With ``srqs``: likewise, ``qp`` is the number of the SRQ.
+    gid, gid_en : ``GidWrite``, 1
+        With ``gids``: a word of the table of GIDs is written.
     push : stream of ``PushWord``
         Words of WQEs.
     command : stream of :data:`CommandWord`
@@ -106,6 +112,7 @@ class Registers(wiring.Component):
         physical=False,
         address_width=64,
         table=False,
+        gids=False,
     ):
         self.data_width = data_width
         self.qps = qps
@@ -119,6 +126,7 @@ class Registers(wiring.Component):
         self.physical = physical
         self.address_width = address_width
         self.table = table
+        self.gids = gids
         super().__init__(
             {
                 "axil": In(AxiLite(abi.ADDRESS_WIDTH)),
@@ -162,6 +170,7 @@ class Registers(wiring.Component):
                 "neighbour_valid": In(1),
             }
             | ({"srq": Out(stream.Signature(RingIndex))} if srqs else {})
+            | ({"gid": Out(GidWrite), "gid_en": Out(1)} if gids else {})
         )
 
     def elaborate(self, platform):
@@ -231,6 +240,10 @@ class Registers(wiring.Component):
         in_counters = Signal()
         register = Signal(REGISTERS_END // 4)  # which one, a bit each
         base = (address[AREA_BITS:] == 0) & (number == 0)
+        if self.gids:
+            in_gids = Signal()
+            span = GID_COUNT * GID_ROW.size
+            m.d.sync += [in_gids.eq(base & (page[ceil_log2(span) :] == abi.GIDS // span)), self.gid_en.eq(0)]
         m.d.sync += [
             in_registers.eq(base & (page < REGISTERS_END)),
             in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),
@@ -242,7 +255,9 @@ class Registers(wiring.Component):
             "magic": Const(abi.MAGIC, 32),
             "version": Const(abi.VERSION, 32),
             "capabilities": Const(self._capabilities(), 32),
-            "transports": Const(sum(1 << kind for kind in self.transports), 32),
+            "transports": Const(
+                sum(1 << kind for kind in self.transports) | (GID_COUNT << abi.GID_ROWS if self.gids else 0), 32
+            ),
             "srqs": Const(self.srqs, 32),
             "command_status": Cat(status, Const(0, 27), busy),
             "status": Cat(self.idle, self.link, self.overdue),
@@ -326,6 +341,14 @@ class Registers(wiring.Component):
                 with m.If(in_registers & whole):
                     m.d.comb += shadow_write.en.eq(~claimed)
                     self._write_registers(m, register, value, busy, copied)
+                if self.gids:
+                    row = address[ceil_log2(GID_ROW.size) :][: ceil_log2(GID_COUNT)]
+                    m.d.sync += [
+                        self.gid.index.eq(row),
+                        self.gid.word.eq(address[2 : ceil_log2(GID_ROW.size)]),
+                        self.gid.data.eq(value),
+                        self.gid_en.eq(in_gids & whole),
+                    ]
                 with m.If(in_mailbox & whole):
                     m.d.sync += refused.eq(busy)
                     with m.If(~busy):

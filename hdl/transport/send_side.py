@@ -17,7 +17,7 @@ from ..stream.ready import ReadyQueue
 from ..stream.slice import Slice
 from ..stream.transfer import AccessRequest, AttributeWrite, Completion, Done, QpControl, QpError, ReadRequest
 from ..stream.words import WORD_BITS, SavedWord
-from .common.layouts import Departed, Failure, ResponseJob, TxDescriptorKind
+from .common.layouts import Departed, Failure, ResponseJob, TxDescriptorKind, UdRoute
 from .completer.completer import Completer
 from .completer.response_receiver import ResponseReceiver
 from .receive.layouts import ReadProgress, ReceivedResponse
@@ -101,6 +101,8 @@ class SendSide(wiring.Component):
     crowded : 1
         TX descriptors enough wait for their payload.
     inline : stream of ``PacketBeat``
+    route : stream of ``UdRoute``
+        With ``config.ipv6``.
     failed : stream of ``Failure``
         TX descriptors that came to nothing, because their payload could not be read.
     departed : stream of ``Departed``
@@ -140,6 +142,7 @@ class SendSide(wiring.Component):
             | {"attribute": In(AttributeWrite), "attribute_en": In(1)}
             | {name: Out(StructureRead(config.data_width)) for name in self.readers}
             | {f"count_{name}": Out(1) for name in counts}
+            | ({"route": Out(stream.Signature(UdRoute))} if config.ipv6 else {})
             | (self._swapped() if config.swaps else {})
         )
 
@@ -161,7 +164,7 @@ class SendSide(wiring.Component):
             c.data_width, c.slots, c.send_blocks, c.send_quota, reads=c.send_reads, swaps=c.swaps
         )
         m.submodules.requester = requester = Requester(
-            c.slots, c.window, c.data_width, c.send_blocks, uc=c.uc, ud=c.ud, swaps=c.swaps
+            c.slots, c.window, c.data_width, c.send_blocks, uc=c.uc, ud=c.ud, swaps=c.swaps, gids=c.ipv6
         )
         m.submodules.merge = merge = TransmitMerge()
         m.submodules.response_receiver = response_receiver = ResponseReceiver(
@@ -189,6 +192,8 @@ class SendSide(wiring.Component):
         connect(m, merge.packet, flipped(self.o.packet))
         m.d.comb += requester.hold.eq(self.crowded)
         connect(m, requester.inline, flipped(self.inline))
+        if c.ipv6:
+            connect(m, requester.route, flipped(self.route))
 
         # -- What becomes of it.
         connect_via(m, "entry_slice", Slice(ReadRequest), response_receiver.read, flipped(self.entry.request))

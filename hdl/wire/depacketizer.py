@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,11 +11,11 @@ from ..stream.packet import PacketBeat
 from ..stream.queue import PacketQueue
 from ..stream.transfer import LENGTH_BITS
 from .ethernet_header import EthernetStrip
-from .headers import ENCAPSULATIONS, HEADERS
+from .headers import ENCAPSULATIONS, HEADERS, MAPPED, NETWORKS
 from .icrc import Icrc
-from .layout import RECEIVE_CARRIED, PacketMap, wire_field
+from .layout import RECEIVE_CARRIED, PacketMaps, wire_field
 from .opcodes import REFUSED, SUPPORTED
-from .packet_header import ReceiveHeader
+from .packet_header import ArrivedHeader, ReceiveHeader
 from .parser import PacketParser, parsed_layout
 
 __all__ = ["Depacketizer"]
@@ -27,8 +27,12 @@ RENAMED = {"swap_add": "swap"}
 """Fields of headers that have another name in the transport's record."""
 
 
+NETWORK_WORDS = HEADERS["ipv6"].size // 4
+"""32-bit words of the longest header in front of UDP."""
+
+
 class Depacketizer(wiring.Component):
-    """Takes RoCEv2/IPv4 frames apart, and lets through only whole, well-formed ones with a right ICRC.
+    """Takes RoCEv2 frames apart, and lets through only whole, well-formed ones with a right ICRC.
 
     Takes a beat each cycle, always. A good packet's header comes out 5 or 6 cycles after its last beat went in at 64
     bits (2 more at wider ones, more if headers wait), its payload a few cycles later; both only when
@@ -49,14 +53,17 @@ class Depacketizer(wiring.Component):
         What is served; each with extended headers of the flat layout only.
     refused : iterable of int
         What is let through besides, for somebody to refuse it: of the extended headers nothing is told.
+    networks : tuple of str
+        Names of encapsulations: RoCEv2/IPv4, or that and RoCEv2/IPv6.
 
     Members
     -------
     mac, ip : 48, 32
-        Own addresses, as numbers. A frame to another address, also to a group, is not for this engine.
+        Own addresses, as numbers. A frame to another address, also to a group, is not for this engine. With several
+        ``networks`` that is decided behind: only the MAC address is looked at.
     i : stream of ``PacketBeat(data_width)``
         Frames with Ethernet header and ICRC, without FCS. ``ready`` is always 1.
-    header : stream of ``ReceiveHeader``
+    header : stream of ``ReceiveHeader``, or with several ``networks`` of ``ArrivedHeader``
     payload : stream of ``PacketBeat(data_width)``
         One packet of ``header.transport.length`` bytes a header, without pad; no beat if that is 0. ``error`` is never
         set. May be taken before its header. An atomic acknowledgement has 8 bytes: the value, least significant first.
@@ -67,14 +74,19 @@ class Depacketizer(wiring.Component):
     count_drop_not_roce, count_drop_malformed, count_drop_icrc, count_drop_overflow : 1
     """
 
-    def __init__(self, data_width, *, depth=16384, headers=16, opcodes=SUPPORTED, refused=REFUSED):
+    def __init__(
+        self, data_width, *, depth=16384, headers=16, opcodes=SUPPORTED, refused=REFUSED, networks=NETWORKS[:1]
+    ):
         self.data_width = data_width
         self.depth = depth
         self.headers = headers
         self.opcodes = frozenset(opcodes)
         self.refused = frozenset(refused)
-        self.encapsulation = ENCAPSULATIONS["RoCEv2/IPv4"]
-        self._map = PacketMap(self.encapsulation, self.opcodes, RECEIVE_CARRIED, self.refused)
+        self.networks = tuple(networks)
+        if self.networks not in (NETWORKS[:1], NETWORKS):
+            raise ValueError(f"networks must be {NETWORKS[:1]} or {NETWORKS}, not {networks!r}")
+        self.encapsulations = [ENCAPSULATIONS[name] for name in self.networks]
+        self._map = PacketMaps(self.encapsulations, self.opcodes, RECEIVE_CARRIED, self.refused)
         if not isinstance(depth, int) or depth < 8192 or depth & depth - 1:
             raise ValueError(f"depth must be a power of two, at least 8192, not {depth!r}")
         if not isinstance(headers, int) or headers < 2 or headers & headers - 1:
@@ -84,7 +96,7 @@ class Depacketizer(wiring.Component):
                 "mac": In(48),
                 "ip": In(32),
                 "i": In(stream.Signature(PacketBeat(data_width))),
-                "header": Out(stream.Signature(ReceiveHeader)),
+                "header": Out(stream.Signature(ReceiveHeader if len(self.networks) == 1 else ArrivedHeader)),
                 "payload": Out(stream.Signature(PacketBeat(data_width))),
                 "empty": Out(1),
                 "count_rx_packets": Out(1),
@@ -99,7 +111,7 @@ class Depacketizer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         places, lanes = self._map, self.data_width // 32
-        m.submodules.strip = strip = EthernetStrip(self.data_width, self.encapsulation.ethertype)
+        m.submodules.strip = strip = EthernetStrip(self.data_width, *(each.ethertype for each in self.encapsulations))
         m.submodules.parser = parser = PacketParser(self.data_width, places)
         m.submodules.icrc = icrc = Icrc(self.data_width)
         m.submodules.queue = queue = PacketQueue(self.data_width, self.depth * 8 // self.data_width)
@@ -225,16 +237,17 @@ class Depacketizer(wiring.Component):
         places, at the last.
         """
         places, lanes = self._map, self.data_width // 32
+        several = len(places.maps) > 1
+        addresses = {"source_ip": "source", "traffic_class": "traffic_class", "hop_limit": "hop_limit"}
         layout = {
-            "source_ip": 32,
-            "traffic_class": 8,
-            "hop_limit": 8,
+            **({} if several else {name: HEADERS["ipv4"][field].width for name, field in addresses.items()}),
             "length": LENGTH_BITS,
             **{name: HEADERS["bth"][name].width for name in BTH},
         }
-        sources = [("source_ip", "ipv4", "source")]
-        sources += [(name, "ipv4", name) for name in ("traffic_class", "hop_limit")]
+        sources = [] if several else [(name, "ipv4", field) for name, field in addresses.items()]
         sources += [(name, "bth", name) for name in BTH]
+        if several:
+            layout |= {"networks": len(places.maps), **{f"network_{word}": 32 for word in range(NETWORK_WORDS)}}
         words = {}  # register to word to kinds of packets
         for name, starts in places.extended().items():
             for start, kinds in starts.items():
@@ -248,10 +261,13 @@ class Depacketizer(wiring.Component):
             m.d.sync += fields.length.eq(beat.length)
         for target, header, name in sources:
             field = HEADERS[header][name]
-            number = (places.start(header) * 32 + field.start) // self.data_width
-            with m.If(go & beat.at[number]):
-                base = places.start(header) * 4 - number * lanes * 4
-                m.d.sync += fields[target].eq(wire_field(beat.data, field, base))
+            for map_, mine in zip(places.maps, beat.networks if several else [1]):
+                number = (map_.start(header) * 32 + field.start) // self.data_width
+                with m.If(go & beat.at[number] & mine):
+                    base = map_.start(header) * 4 - number * lanes * 4
+                    m.d.sync += fields[target].eq(wire_field(beat.data, field, base))
+        if several:
+            self._capture_network(m, go, beat, fields)
         for register, sources in words.items():
             for number, word in enumerate(sorted(sources)):
                 # What the first place holds of other packets is overwritten or means nothing.
@@ -260,10 +276,34 @@ class Depacketizer(wiring.Component):
                     m.d.sync += fields[f"word_{register}"].eq(beat.data.word_select(word % lanes, 32))
         return fields
 
+    def _capture_network(self, m, go, beat, fields):
+        """The headers in front of UDP, at the end of their registers: what one leaves free is 0."""
+        lanes = self.data_width // 32
+        with m.If(go & beat.first):
+            m.d.sync += fields.networks.eq(beat.networks)
+        for map_, mine in zip(self._map.maps, beat.networks):
+            words = map_.start("udp")
+            for word in range(NETWORK_WORDS):
+                register, place = fields[f"network_{word}"], word - (NETWORK_WORDS - words)
+                with m.If(go & beat.at[max(0, place) // lanes] & mine):
+                    m.d.sync += register.eq(beat.data.word_select(place % lanes, 32) if place >= 0 else 0)
+
     def _header_fields(self, m, fields):
         payload = self.header.payload
+        if len(self.networks) > 1:
+            raw = Cat(fields[f"network_{word}"] for word in range(NETWORK_WORDS))
+            m.d.comb += [payload.network.eq(raw), payload.networks.eq(fields.networks)]
+            payload = payload.header
+            v4 = raw[(NETWORK_WORDS * 4 - HEADERS["ipv4"].size) * 8 :]
+            for name in ("traffic_class", "hop_limit"):
+                either = (wire_field(raw, HEADERS["ipv6"][name]), wire_field(v4, HEADERS["ipv4"][name]))
+                m.d.comb += payload[name].eq(Mux(fields.networks[1], *either))
+            source = wire_field(raw, HEADERS["ipv6"]["source"])
+            mapped = Cat(wire_field(v4, HEADERS["ipv4"]["source"]), Const(MAPPED, 96))
+            m.d.comb += Cat(payload.source_ip, payload.source_high).eq(Mux(fields.networks[1], source, mapped))
+        else:
+            m.d.comb += [payload[name].eq(fields[name]) for name in ("source_ip", "traffic_class", "hop_limit")]
         transport = payload.transport
-        m.d.comb += [payload[name].eq(fields[name]) for name in ("source_ip", "traffic_class", "hop_limit")]
         m.d.comb += [transport[name].eq(fields[name]) for name in (*BTH, "length")]
         for name, starts in self._map.extended().items():
             header = HEADERS[name]

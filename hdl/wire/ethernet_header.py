@@ -14,13 +14,16 @@ ETHERNET = HEADERS["ethernet"]
 
 
 def addressed_layout(data_width):
-    """A beat of a packet, and the MAC address it goes to (looked at with ``first``)."""
-    return data.StructLayout({"beat": PacketBeat(data_width), "destination": 48})
+    """A beat of a packet, and the MAC address it goes to and its ethertype (looked at with ``first``)."""
+    return data.StructLayout({"beat": PacketBeat(data_width), "destination": 48, "ethertype": 16})
 
 
-def local_layout(data_width):
-    """A beat of a packet, and whether its frame was for this station and of this ethertype (with ``first``)."""
-    return data.StructLayout({"beat": PacketBeat(data_width), "local": 1})
+def local_layout(data_width, ethertypes=1):
+    """A beat of a packet, and whether its frame was for this station and of an ethertype wanted (with ``first``); if
+    there are several, which one, a bit each.
+    """
+    which = {"networks": ethertypes} if ethertypes > 1 else {}
+    return data.StructLayout({"beat": PacketBeat(data_width), "local": 1, **which})
 
 
 class EthernetInsert(wiring.Component):
@@ -33,15 +36,14 @@ class EthernetInsert(wiring.Component):
     Parameters
     ----------
     data_width : int
-    ethertype : int
 
     Members
     -------
     mac : 48
         Source address.
     i, i_valid : ``addressed_layout(data_width)``
-        A last beat that is empty is not allowed. ``destination`` is looked at with ``first``; at 64 bits with
-        ``starts_next``.
+        A last beat that is empty is not allowed. ``destination`` and ``ethertype`` are looked at with ``first``; at 64
+        bits with ``starts_next``.
     starts_next : 1
         Only at 64 bits: the first beat comes in the next cycle in which one comes, and the beat of header alone goes
         out now.
@@ -49,11 +51,8 @@ class EthernetInsert(wiring.Component):
         Frames without FCS, not padded to the least size of a frame.
     """
 
-    def __init__(self, data_width, ethertype):
-        if not 0x600 <= ethertype < 0x10000:
-            raise ValueError(f"ethertype must be 0x600 to 0xffff, not {ethertype!r}")
+    def __init__(self, data_width):
         self.data_width = data_width
-        self.ethertype = ethertype
         super().__init__(
             {
                 "mac": In(48),
@@ -71,7 +70,7 @@ class EthernetInsert(wiring.Component):
         whole, shift = divmod(ETHERNET.size, lanes)  # beats of header alone, and bytes it has in the next beat
         assert whole <= 1
         beat, o = self.i.beat, self.o
-        header = header_bits(ETHERNET, destination=self.i.destination, source=self.mac, ethertype=self.ethertype)
+        header = header_bits(ETHERNET, destination=self.i.destination, source=self.mac, ethertype=self.i.ethertype)
         kept = Signal(shift * 8, reset_less=True)  # bytes that the frame's next beat begins with
         flush = Signal()  # the packet is over, and `kept` is its rest
         flush_count = Signal(range(lanes + 1), reset_less=True)
@@ -112,7 +111,8 @@ class EthernetStrip(wiring.Component):
     Parameters
     ----------
     data_width : int
-    ethertype : int
+    ethertypes : int
+        One or more.
 
     Members
     -------
@@ -120,20 +120,21 @@ class EthernetStrip(wiring.Component):
         Own address.
     i : stream of ``PacketBeat(data_width)``
         Frames without FCS. Always ready.
-    o, o_valid : ``local_layout(data_width)``
+    o, o_valid : ``local_layout(data_width, len(ethertypes))``
         Packets; a last beat may be empty. ``error`` passes.
     """
 
-    def __init__(self, data_width, ethertype):
-        if not 0x600 <= ethertype < 0x10000:
-            raise ValueError(f"ethertype must be 0x600 to 0xffff, not {ethertype!r}")
+    def __init__(self, data_width, *ethertypes):
+        for ethertype in ethertypes:
+            if not 0x600 <= ethertype < 0x10000:
+                raise ValueError(f"ethertype must be 0x600 to 0xffff, not {ethertype!r}")
         self.data_width = data_width
-        self.ethertype = ethertype
+        self.ethertypes = ethertypes
         super().__init__(
             {
                 "mac": In(48),
                 "i": In(stream.Signature(PacketBeat(data_width))),
-                "o": Out(local_layout(data_width)),
+                "o": Out(local_layout(data_width, len(ethertypes))),
                 "o_valid": Out(1),
             }
         )
@@ -190,8 +191,11 @@ class EthernetStrip(wiring.Component):
             return register
 
         complete = ~only_header & ~(held.last & (held.count < shift))
+        wanted = [matches("ethertype", ethertype) for ethertype in self.ethertypes]
         m.d.comb += [
             o.first.eq(fresh),
-            self.o.local.eq(matches("destination", self.mac) & matches("ethertype", self.ethertype) & complete),
+            self.o.local.eq(matches("destination", self.mac) & Cat(wanted).any() & complete),
         ]
+        if len(wanted) > 1:
+            m.d.comb += self.o.networks.eq(Cat(wanted))
         return m

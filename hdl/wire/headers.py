@@ -6,7 +6,18 @@ Sources: InfiniBand Architecture Specification volume 1 (BTH and its extended he
 
 from dataclasses import dataclass
 
-__all__ = ["ENCAPSULATIONS", "HEADERS", "ICRC_BYTES", "MAX_PAYLOAD", "UDP_PORT", "Encapsulation", "Header", "WireField"]
+__all__ = [
+    "ENCAPSULATIONS",
+    "HEADERS",
+    "ICRC_BYTES",
+    "MAPPED",
+    "MAX_PAYLOAD",
+    "NETWORKS",
+    "UDP_PORT",
+    "Encapsulation",
+    "Header",
+    "WireField",
+]
 
 ICRC_BYTES = 4
 MAX_PAYLOAD = 4096
@@ -221,4 +232,8 @@ ENCAPSULATIONS = {
         ),
     ]
 }
-"""The hardware handles RoCEv2 over IPv4; the tables and the ICRC in Python handle every row."""
+NETWORKS = ("RoCEv2/IPv4", "RoCEv2/IPv6")
+"""Those that the hardware handles: the first alone, or both."""
+
+MAPPED = 0xFFFF
+"""Upper 96 bits of an IPv4-mapped GID (RFC 4291, 2.5.5.2): the lower 32 are the IPv4 address."""

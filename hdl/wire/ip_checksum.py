@@ -17,6 +17,8 @@ class IpChecksum(wiring.Component):
     ----------
     constant : dict
         Fields of the IPv4 header that are the same in all packets.
+    varying : bool
+        The own address comes with the path.
 
     Attributes
     ----------
@@ -26,7 +28,7 @@ class IpChecksum(wiring.Component):
     Members
     -------
     ip : 32
-        Own address; 2 cycles before all else.
+        Own address; 2 cycles before all else, or, if it is ``varying``, 1 cycle before ``words``.
     path : ``Path``
         The peer; its address 1 cycle before ``words``.
     words : 11
@@ -36,7 +38,8 @@ class IpChecksum(wiring.Component):
 
     latency = 3
 
-    def __init__(self, constant):
+    def __init__(self, constant, *, varying=False):
+        self.varying = varying
         constant = HEADERS["ipv4"].pack(**constant)
         self._constant = sum(int.from_bytes(constant[i : i + 2], "big") for i in range(0, len(constant), 2))
         super().__init__({"ip": In(32), "path": In(Path), "words": In(11), "o": Out(16)})
@@ -50,7 +53,7 @@ class IpChecksum(wiring.Component):
             own.eq(self.ip[:16] + self.ip[16:]),
             static.eq(own + self._constant),
             peer.eq(self.path.ip[:16] + self.path.ip[16:]),
-            known.eq(static + peer),
+            known.eq(own + peer + self._constant if self.varying else static + peer),
             varying.eq(Cat(self.path.traffic_class, self.path.hop_limit) + (self.words << 2)),
             whole.eq(known + varying),
             # The carries come around once, and so does the carry of adding them, which needs `low` nearly full.

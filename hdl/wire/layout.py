@@ -11,7 +11,15 @@ from amaranth.hdl import Cat, Const, Value
 from .headers import HEADERS, ICRC_BYTES
 from .opcodes import OPCODES
 
-__all__ = ["RECEIVE_CARRIED", "TRANSMIT_CARRIED", "HeaderSequence", "PacketMap", "header_bits", "wire_field"]
+__all__ = [
+    "RECEIVE_CARRIED",
+    "TRANSMIT_CARRIED",
+    "HeaderSequence",
+    "PacketMap",
+    "PacketMaps",
+    "header_bits",
+    "wire_field",
+]
 
 TRANSMIT_CARRIED = {"atomiceth": 16, "atomicacketh": 8}
 RECEIVE_CARRIED = {"atomicacketh": 8}
@@ -181,3 +189,70 @@ class PacketMap:
     def payload_codes(self):
         """Opcodes that may carry payload."""
         return tuple(code for code in (*self.opcodes, *self.refused) if OPCODES[code].payload)
+
+
+class PacketMaps:
+    """The maps of several encapsulations with the same opcodes, and their sequences together.
+
+    Parameters
+    ----------
+    encapsulations : iterable of Encapsulation
+    opcodes, carried, refused
+        As of :class:`PacketMap`.
+
+    Attributes
+    ----------
+    maps : list of PacketMap
+        One for each encapsulation.
+    sequences : list of HeaderSequence
+        Those of the first map, then those of the second.
+    networks : list of int
+        For each of them, which map it is of.
+    words : int
+        Words up to the end of the longest headers.
+    """
+
+    def __init__(self, encapsulations, opcodes, carried, refused=()):
+        self.maps = [PacketMap(each, opcodes, carried, refused) for each in encapsulations]
+        if not self.maps:
+            raise ValueError("encapsulations must not be empty")
+        self.sequences = [sequence for each in self.maps for sequence in each.sequences]
+        self.networks = [number for number, each in enumerate(self.maps) for _ in each.sequences]
+        self.words = max(each.words for each in self.maps)
+
+    def members(self, number):
+        """Indices of the sequences of map ``number``."""
+        return [index for index, network in enumerate(self.networks) if network == number]
+
+    def _merged(self, places):
+        """Dictionary of what ``places(map)`` gives of each map, a dictionary to indices of sequences, joined."""
+        merged = {}
+        for number, each in enumerate(self.maps):
+            first = self.members(number)[0]
+            for key, indices in places(each).items():
+                merged.setdefault(key, []).extend(first + index for index in indices)
+        return merged
+
+    def extended(self):
+        """As :meth:`PacketMap.extended`."""
+
+        def flat(each):
+            return {(name, word): kinds for name, starts in each.extended().items() for word, kinds in starts.items()}
+
+        places = {}
+        for (name, word), kinds in self._merged(flat).items():
+            places.setdefault(name, {})[word] = kinds
+        return places
+
+    def extended_words(self):
+        """As :meth:`PacketMap.extended_words`."""
+        return self._merged(PacketMap.extended_words)
+
+    def is_one_of(self, code, codes):
+        """As :meth:`PacketMap.is_one_of`."""
+        return self.maps[0].is_one_of(code, codes)
+
+    @property
+    def payload_codes(self):
+        """As :attr:`PacketMap.payload_codes`."""
+        return self.maps[0].payload_codes

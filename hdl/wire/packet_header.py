@@ -4,7 +4,9 @@ from amaranth.lib import data
 
 from ..stream.transfer import LENGTH_BITS
 
-__all__ = ["Deth", "Path", "ReceiveHeader", "TransmitHeader", "TransportHeader"]
+__all__ = ["GID_INDEX_BITS", "ArrivedHeader", "Deth", "Path", "ReceiveHeader", "TransmitHeader", "TransportHeader"]
+
+GID_INDEX_BITS = 4
 
 TransportHeader = data.StructLayout(
     {
@@ -35,8 +37,21 @@ Which of RETH, AtomicETH, AETH and ImmDt count follows from ``opcode``; the othe
 sends besides counts as payload; what it receives, as payload with the acknowledgement only.
 """
 
-Path = data.StructLayout({"mac": 48, "ip": 32, "source_port": 16, "traffic_class": 8, "hop_limit": 8})
-"""The peer's addresses. Addresses are numbers whose most significant byte comes first on the wire."""
+Path = data.StructLayout(
+    {
+        "mac": 48,
+        "ip": 32,
+        "source_port": 16,
+        "traffic_class": 8,
+        "hop_limit": 8,
+        # with a table of GIDs
+        "gid_high": 96,
+        "flow_label": 20,
+        "sgid_index": GID_INDEX_BITS,
+    }
+)
+"""The way to the peer. Addresses are numbers whose most significant byte comes first on the wire. With a table of GIDs
+the peer's is ``gid_high`` and ``ip``, and the type of the row ``sgid_index`` tells what stands around the packet."""
 
 TransmitHeader = data.StructLayout({"transport": TransportHeader, "path": Path})
 
@@ -44,8 +59,24 @@ Deth = data.StructLayout({"source_qpn": 24, "reserved": 8, "qkey": 32})
 """What stands in ``address`` of UD's packets."""
 
 ReceiveHeader = data.StructLayout(
-    {"transport": TransportHeader, "swap": 64, "compare": 64, "source_ip": 32, "traffic_class": 8, "hop_limit": 8}
+    {
+        "transport": TransportHeader,
+        "swap": 64,
+        "compare": 64,
+        "source_ip": 32,
+        "traffic_class": 8,
+        "hop_limit": 8,
+        # with a table of GIDs
+        "source_high": 96,
+        "gid_index": GID_INDEX_BITS,
+        "gid_found": 1,
+    }
 )
 """``swap`` (or the addend) and ``compare`` are AtomicETH's, numbers, and undefined in other packets; its address and
-key stand in ``transport``.
+key stand in ``transport``. With a table of GIDs the sender's is ``source_high`` and ``source_ip``, and the receiver's
+is row ``gid_index`` of the table, if it is ``gid_found`` there.
 """
+
+ArrivedHeader = data.StructLayout({"header": ReceiveHeader, "network": 320, "networks": 2})
+"""A header whose GIDs have not been looked at. ``network`` is the IPv6 header as it stands on the wire, byte 0 least
+significant; of IPv4 the last 20 bytes are, and those before are 0. ``networks`` has a bit for each encapsulation."""

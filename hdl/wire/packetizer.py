@@ -13,10 +13,11 @@ from ..stream.packet import PacketBeat
 from ..stream.skid import Skid
 from ..stream.transfer import LENGTH_BITS
 from .ethernet_header import EthernetInsert
-from .headers import ENCAPSULATIONS, HEADERS, UDP_PORT
+from .gid_row import NETWORK_TYPES, GidRow, GidWrite
+from .headers import ENCAPSULATIONS, HEADERS, NETWORKS, UDP_PORT
 from .icrc import Icrc, icrc_mask
 from .ip_checksum import IpChecksum
-from .layout import TRANSMIT_CARRIED, PacketMap, header_bits, wire_field
+from .layout import TRANSMIT_CARRIED, PacketMaps, header_bits, wire_field
 from .opcodes import SUPPORTED
 from .packet_header import Deth, TransmitHeader
 
@@ -30,7 +31,7 @@ IP_CONSTANT = {"version": 4, "header_words": 5, "dont_fragment": 1, "protocol": 
 
 
 class Packetizer(wiring.Component):
-    """Builds RoCEv2/IPv4 frames: headers, payload moved behind them, pad, lengths, IPv4 checksum, ICRC.
+    """Builds RoCEv2 frames: headers, payload moved behind them, pad, lengths, IPv4 checksum, ICRC.
 
     A frame takes as many cycles as it has beats, without a pause between frames, at 64 bits; also if a header comes
     only 2 cycles after the one before was taken. At wider ones a packet takes 1 cycle more than it has beats without
@@ -48,11 +49,17 @@ class Packetizer(wiring.Component):
     data_width : int
     opcodes : iterable of int
         What ``header.transport.opcode`` may be; each with extended headers of the flat layout only.
+    networks : tuple of str
+        Names of encapsulations: RoCEv2/IPv4, or that and RoCEv2/IPv6.
 
     Members
     -------
     mac, ip : 48, 32
-        Own addresses, as numbers. They may change while nothing is sent.
+        Own addresses, as numbers. They may change while nothing is sent. With several ``networks`` the second does not
+        count.
+    gid, gid_en : ``GidWrite``
+        With several ``networks``: a word of the table of GIDs is written. ``header.path.sgid_index`` says which row a
+        packet is sent from; the row's type is its encapsulation.
     header : stream of ``TransmitHeader``
     payload : stream of ``PacketBeat(data_width)``
         One packet of ``header.transport.length`` bytes a header; no beat if that is 0. Atomics have payload, too: the
@@ -65,11 +72,13 @@ class Packetizer(wiring.Component):
         A packet waits for its payload; a beat waits for the wire.
     """
 
-    def __init__(self, data_width, opcodes=SUPPORTED):
+    def __init__(self, data_width, opcodes=SUPPORTED, networks=NETWORKS[:1]):
         self.data_width = data_width
         self.opcodes = frozenset(opcodes)
-        self.encapsulation = ENCAPSULATIONS["RoCEv2/IPv4"]
-        self._map = PacketMap(self.encapsulation, self.opcodes, TRANSMIT_CARRIED)
+        self.networks = tuple(networks)
+        if self.networks not in (NETWORKS[:1], NETWORKS):
+            raise ValueError(f"networks must be {NETWORKS[:1]} or {NETWORKS}, not {networks!r}")
+        self._map = PacketMaps([ENCAPSULATIONS[name] for name in self.networks], self.opcodes, TRANSMIT_CARRIED)
         super().__init__(
             {
                 "mac": In(48),
@@ -80,6 +89,7 @@ class Packetizer(wiring.Component):
                 "count_stall_tx_payload": Out(1),
                 "count_stall_tx_wire": Out(1),
             }
+            | ({"gid": In(GidWrite), "gid_en": In(1)} if len(self.networks) > 1 else {})
         )
 
     def elaborate(self, platform):
@@ -89,7 +99,7 @@ class Packetizer(wiring.Component):
         beats = places.words // lanes + 1  # up to the one in which the longest headers end
         begins = sorted({sequence.words // lanes for sequence in places.sequences})  # beats in which payload begins
         m.submodules.icrc = icrc = Icrc(self.data_width)
-        m.submodules.ethernet = ethernet = EthernetInsert(self.data_width, self.encapsulation.ethertype)
+        m.submodules.ethernet = ethernet = EthernetInsert(self.data_width)
         m.d.comb += ethernet.mac.eq(self.mac)
         layout = data.StructLayout({"data": self.data_width, "end": ceil_log2(self.data_width // 8) + 1})
         m.submodules.fifo = fifo = AlmostFullFifo(layout, icrc.crc_latency + 1)
@@ -110,29 +120,58 @@ class Packetizer(wiring.Component):
         with m.If(fire):
             m.d.sync += at.eq(Mux(last, 1, at << 1))
 
+        # --- Whose packet it is, and around it what: in the cycle in which the header comes, and one later.
+        several = len(places.maps) > 1
+        if several:
+            m.submodules.gids = gids = GidRow()
+            network_now, network = Signal(len(places.maps)), Signal(len(places.maps))
+            source = Signal(128, reset_less=True)
+            m.d.comb += [
+                gids.write.eq(self.gid),
+                gids.write_en.eq(self.gid_en),
+                gids.index.eq(header.path.sgid_index),
+                network_now.eq(Cat(gids.type == each for each in NETWORK_TYPES)),
+            ]
+            m.d.sync += [network.eq(network_now), source.eq(gids.gid)]
+            ip = gids.gid[:32]
+        else:
+            network_now = network = Const(1, 1)
+            source = ip = self.ip
+        ethertypes = [each.encapsulation.ethertype for each in places.maps]
+        ethertype = Mux(network[-1], ethertypes[-1], ethertypes[0]) if several else Const(ethertypes[0], 16)
+
         # --- Prepare: one cycle after the header came, `kinds`, `words` and what else is its packet's is there.
         kinds = Signal(len(places.sequences))  # one-hot: which extended headers
+        kinds_now = Signal.like(kinds)
         offsets = {n: Signal(name=f"offset_{n}") for n in sorted({s.words % lanes for s in places.sequences})}
         begin = {n: Signal(name=f"begin_{n}") for n in begins}
         extra = Signal(4)  # words besides the least packet and the payload's whole words
         some = Signal()  # it has payload
         words = Signal(WORDS_BITS)  # of the whole packet, ICRC included
         udp_words = Signal(WORDS_BITS)  # from the UDP header on
-        base = places.base_words
+        base = places.maps[0].base_words
         for index, sequence in enumerate(places.sequences):
             kind = Signal(name=f"kind_{index}")
-            m.d.comb += kind.eq(places.is_one_of(header.transport.opcode, sequence.codes))
+            mine = network_now[places.networks[index]]
+            m.d.comb += kind.eq(places.is_one_of(header.transport.opcode, sequence.codes) & mine)
+            m.d.comb += kinds_now[index].eq(kind)
             m.d.sync += kinds[index].eq(kind)
             with m.If(kind):
                 m.d.comb += extra.eq(sequence.words - base + 1 + (length[:2] != 0))
         for group, key in ((offsets, lambda s: s.words % lanes), (begin, lambda s: s.words // lanes)):
             for n, signal in group.items():
-                codes = [code for sequence in places.sequences if key(sequence) == n for code in sequence.codes]
-                m.d.sync += signal.eq(places.is_one_of(header.transport.opcode, codes))
+                any_network = []
+                for number in range(len(places.maps)):
+                    members = (places.sequences[index] for index in places.members(number))
+                    codes = [code for sequence in members if key(sequence) == n for code in sequence.codes]
+                    if codes:
+                        mine = places.is_one_of(header.transport.opcode, codes) & network_now[number]
+                        any_network.append(mine)
+                m.d.sync += signal.eq(Cat(any_network).any())
         m.d.sync += [
             some.eq(length != 0),
             words.eq(length[2:] + (extra + base)),
-            udp_words.eq(length[2:] + (extra + (base - places.start("udp")))),
+            udp_words.eq(length[2:] + (extra + self._besides_ip(network_now))),
         ]
         least = min(sequence.words for sequence in places.sequences)
         with m.If(fire):
@@ -150,8 +189,7 @@ class Packetizer(wiring.Component):
         waits = Signal()  # this beat needs a beat of payload
         pulls = Signal()  # and takes it; and so do those behind it up to its last
         failed, failed_now = Signal(), Signal()
-        at_once = begins[0] == 0  # payload begins in the first beat
-        assert not at_once or begins == [0]
+        at_once = begins[0] == 0  # of some packets payload begins in the first beat
         m.d.comb += [
             skid.i.valid.eq(self.payload.valid),
             self.payload.ready.eq(skid.i.ready),
@@ -172,12 +210,14 @@ class Packetizer(wiring.Component):
             m.d.sync += [waits.eq(pulls_on), pulls.eq(pulls_on), failed.eq(failed_now)]
         with m.Elif(first):
             if at_once:
-                m.d.sync += [waits.eq(length != 0), pulls.eq(length != 0)]
+                at_first = [index for index, s in enumerate(places.sequences) if s.words < lanes]
+                here = (length != 0) & (Cat(kinds_now[index] for index in at_first).any() if len(begins) > 1 else 1)
+                m.d.sync += [waits.eq(here), pulls.eq(here)]
 
         # --- Compose a beat: an OR of what may stand in each lane. Of the headers, what stands behind the first beat is
         # chosen a beat ahead.
         terms, ahead = [[] for _ in range(lanes)], [[] for _ in range(lanes)]
-        for word, sequences, value in self._header_words(words, udp_words):
+        for word, sequences, value in self._header_words(words, udp_words, source):
             beat, lane = divmod(word, lanes)
             shown = at[beat - 1] if beat else first
             if sequences is not None:
@@ -210,6 +250,7 @@ class Packetizer(wiring.Component):
                 "valid": 1,
                 "data": self.data_width,
                 "destination": 48,
+                "ethertype": 16,
                 "first": 1,
                 "checksum": 1,  # the IP header's checksum stands in it
                 "last": 1,
@@ -220,18 +261,20 @@ class Packetizer(wiring.Component):
         pipeline = [Signal(stage, name=f"stage_{n}") for n in range(icrc.crc_latency)]
         enter, leave = pipeline[0], pipeline[-1]
         count = rest[: ceil_log2(lanes)]
-        summed = (places.start("ipv4") * 4 + HEADERS["ipv4"]["checksum"].start // 8) // (lanes * 4)
+        summed = (places.maps[0].start("ipv4") * 4 + HEADERS["ipv4"]["checksum"].start // 8) // (lanes * 4)
+        masks = [icrc_mask(each.encapsulation, self.data_width, at) for each in places.maps]
+        mask = reduce(or_, (Mux(network[n], each, 0) for n, each in enumerate(masks))) if several else masks[0]
         m.d.comb += [
             icrc.valid.eq(fire),
             icrc.first.eq(first),
             icrc.odd.eq(rest[0]),
-            icrc.data.eq(composed | icrc_mask(self.encapsulation, self.data_width, at)),
+            icrc.data.eq(composed | mask),
             icrc.words.eq(Mux(last, count, lanes)),
         ]
         # The checksum is filled in behind the ICRC's register, which does not need it.
-        m.submodules.checksum = checksum = IpChecksum(IP_CONSTANT)
+        m.submodules.checksum = checksum = IpChecksum(IP_CONSTANT, varying=several)
         m.d.comb += [
-            checksum.ip.eq(self.ip),
+            checksum.ip.eq(ip),
             checksum.path.eq(header.path),
             checksum.words.eq(words),
         ]
@@ -249,8 +292,9 @@ class Packetizer(wiring.Component):
             enter.valid.eq(fire),
             enter.data.eq(composed),
             enter.destination.eq(header.path.mac),
+            enter.ethertype.eq(ethertype),
             enter.first.eq(first),
-            enter.checksum.eq(at[summed]),
+            enter.checksum.eq(at[summed] & network[0]),
             enter.last.eq(last),
             enter.icrc.eq(Cat(last & (count == lane) for lane in range(lanes))),
             enter.failed.eq(failed_now),
@@ -262,6 +306,7 @@ class Packetizer(wiring.Component):
             ethernet.starts_next.eq(starts_next),
             # The beat of header alone leaves while its packet is composed.
             ethernet.i.destination.eq(header.path.mac if lanes == 2 else leave.destination),
+            ethernet.i.ethertype.eq(ethertype if lanes == 2 else leave.ethertype),
             beat.data.eq(filled[-1].data),
             beat.first.eq(leave.first),
             beat.last.eq(leave.last),
@@ -291,9 +336,16 @@ class Packetizer(wiring.Component):
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += first.eq(beat.last)
 
-    def _header_words(self, words, udp_words):
+    def _besides_ip(self, network):
+        """What to add to `extra` for the words from the UDP header on."""
+        maps = self._map.maps
+        values = [maps[0].base_words - each.start("udp") for each in maps]
+        return Mux(network[-1], values[-1], values[0]) if len(maps) > 1 else values[0]
+
+    def _header_words(self, words, udp_words, source):
         """Triples: index of a 32-bit word of the packet, the kinds of packets that have it (None: all), value."""
         places = self._map
+        several = len(places.maps) > 1
         transport, path = self.header.payload.transport, self.header.payload.path
         fixed = {
             "ipv4": {
@@ -301,8 +353,18 @@ class Packetizer(wiring.Component):
                 "traffic_class": path.traffic_class,
                 "total_length": Cat(Const(0, 2), words, Const(0, 14 - WORDS_BITS)),
                 "hop_limit": path.hop_limit,
-                "source": self.ip,
+                "source": source[:32],
                 "destination": path.ip,
+            },
+            "ipv6": {
+                "version": 6,
+                "traffic_class": path.traffic_class,
+                "flow_label": path.flow_label,
+                "payload_length": Cat(Const(0, 2), udp_words, Const(0, 14 - WORDS_BITS)),
+                "next_header": IP_CONSTANT["protocol"],
+                "hop_limit": path.hop_limit,
+                "source": source if several else Const(0, 128),
+                "destination": Cat(path.ip, path.gid_high),
             },
             "udp": {
                 "source_port": path.source_port,
@@ -320,10 +382,12 @@ class Packetizer(wiring.Component):
                 "psn": transport.psn,
             },
         }
-        for name, values in fixed.items():
-            bits = header_bits(HEADERS[name], **values)
-            for word in range(HEADERS[name].size // 4):
-                yield places.start(name) + word, None, bits[word * 32 : word * 32 + 32]
+        for number, map_ in enumerate(places.maps):
+            members = places.members(number) if len(places.maps) > 1 else None
+            for name in (*map_.encapsulation.headers, "bth"):
+                bits = header_bits(HEADERS[name], **fixed[name])
+                for word in range(HEADERS[name].size // 4):
+                    yield map_.start(name) + word, members, bits[word * 32 : word * 32 + 32]
         for (word, name, index), sequences in places.extended_words().items():
             fields = data.View(Deth, transport.address) if name == "deth" else transport
             values = {field: fields[field] for field in HEADERS[name].fields if field in fields.shape().members}

@@ -1,6 +1,9 @@
 """What a received packet says, and whether it may."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,8 +16,11 @@ from .layout import wire_field
 __all__ = ["PacketParser", "check_layout", "parsed_layout"]
 
 WORDS_BITS = LENGTH_BITS - 2
+UDP = 17
+"""Protocol of IPv4, next header of IPv6."""
+
 MAX_BYTES = 4 << WORDS_BITS
-"""IPv4 packets from this size on are not told apart; the largest that can be good has 4160 bytes."""
+"""Packets from this size on are not told apart; the largest that can be good has 4160 bytes (IPv4) or 4180 (IPv6)."""
 
 
 def parsed_layout(data_width, places):
@@ -24,8 +30,10 @@ def parsed_layout(data_width, places):
     on, ICRC included; 0 in what only fills up the frame. ``ends``: the ICRC is in this beat.
     ``kinds`` (one-hot, in the order of ``places.sequences``), ``pad`` and ``length`` (of the payload): valid from the
     beat on in which the BTH begins. ``not_roce``, ``malformed``: what speaks against the packet in this beat.
+    ``networks``, with several maps: which one it is of, a bit each.
     """
     lanes = data_width // 32
+    several = {"networks": len(places.maps)} if len(places.maps) > 1 else {}
     return data.StructLayout(
         {
             "data": data_width,
@@ -40,6 +48,7 @@ def parsed_layout(data_width, places):
             "length": LENGTH_BITS,
             "not_roce": 1,
             "malformed": 1,
+            **several,
         }
     )
 
@@ -50,22 +59,26 @@ def check_layout(data_width):
 
 
 class PacketParser(wiring.Component):
-    """Checks the headers of RoCEv2/IPv4 packets beat by beat. A beat comes out 2 cycles after it went in.
+    """Checks the headers of RoCEv2 packets beat by beat. A beat comes out 2 cycles after it went in.
 
     Not RoCE: another station, ethertype, protocol, destination address or UDP port. Malformed: IP version or header
     length; wrong IP checksum (RFC 1122, 3.2.1.2); a fragment; lengths of IP, UDP, frame, opcode and pad that contradict
     each other; BTH version; unknown opcode; more than 4096 bytes of payload, or any where the opcode has none.
 
+    With several maps the destination address is not looked at. The UDP checksum never is: over IPv6, too, it may be 0
+    (RFC 6936), and the ICRC covers more. An IPv6 packet with extension headers is not RoCE (IBA A17.3.2).
+
     Parameters
     ----------
     data_width : int
-    places : PacketMap
+    places : PacketMaps
+        Of IPv4, and if there are several, of IPv6.
 
     Members
     -------
     ip : 32
-        Own address.
-    i, i_valid : ``local_layout(data_width)``
+        Own address, with one map.
+    i, i_valid : ``local_layout(data_width, len(places.maps))``
     o, o_valid : ``parsed_layout(data_width, places)``
     check, check_valid : ``check_layout(data_width)``
         What the ICRC wants, 1 cycle before ``o``.
@@ -77,7 +90,7 @@ class PacketParser(wiring.Component):
         super().__init__(
             {
                 "ip": In(32),
-                "i": In(local_layout(data_width)),
+                "i": In(local_layout(data_width, len(places.maps))),
                 "i_valid": In(1),
                 "o": Out(parsed_layout(data_width, places)),
                 "o_valid": Out(1),
@@ -98,12 +111,22 @@ class PacketParser(wiring.Component):
         with m.If(self.i_valid):
             m.d.sync += next_at.eq(at << 1)
 
-        def here(header, name):
-            """The field's value, and the bit of `at` in which it is true."""
+        # Which map a packet is of is known with its first beat.
+        several = len(places.maps) > 1
+        if several:
+            networks, of_packet = Signal(len(places.maps)), Signal(len(places.maps))
+            m.d.comb += networks.eq(Mux(beat.first, self.i.networks, of_packet))
+            with m.If(self.i_valid):
+                m.d.sync += of_packet.eq(networks)
+        else:
+            networks = Const(1, 1)
+
+        def here(number, header, name):
+            """The field's value in packets of map ``number``, and the bit of `at` in which it is true."""
             field = HEADERS[header][name]
-            start = places.start(header) * 4
-            number = (start * 8 + field.start) // self.data_width
-            return wire_field(beat.data, field, start - number * lanes * 4), number
+            start = places.maps[number].start(header) * 4
+            place = (start * 8 + field.start) // self.data_width
+            return wire_field(beat.data, field, start - place * lanes * 4), place
 
         # --- Stage 1: fields against constants.
         s1 = Signal(parsed_layout(self.data_width, places))
@@ -113,25 +136,33 @@ class PacketParser(wiring.Component):
         total, udp_length = Signal(16), Signal(16)
         not_roce = [beat.first & ~self.i.local]
         malformed = []
-        for header, name, wanted, complaints in [
-            ("ipv4", "protocol", 17, not_roce),
-            ("ipv4", "destination", self.ip, not_roce),
-            ("udp", "destination_port", UDP_PORT, not_roce),
-            ("ipv4", "version", 4, malformed),
-            ("ipv4", "header_words", 5, malformed),
-            ("ipv4", "more_fragments", 0, malformed),
-            ("ipv4", "fragment_offset", 0, malformed),
-            ("bth", "version", 0, malformed),
-        ]:
-            value, number = here(header, name)
-            complaints.append(at[number] & (value != wanted))
-        length, number = here("ipv4", "total_length")
-        assert number == 0
-        least = places.base_words * 4
-        malformed.append(beat.first & ((length[:2] != 0) | (length < least) | (length >= MAX_BYTES)))
-        opcode, bth = here("bth", "opcode")
-        kinds = Cat(opcode.matches(*sequence.codes) for sequence in places.sequences)
-        malformed.append(at[bth] & ~kinds.any())
+        length, kinds, pad, carries = Signal(16), Signal(len(places.sequences)), Signal(2), Signal()
+        for number, map_ in enumerate(places.maps):
+            for header, name, wanted, complaints in self._rules(map_.encapsulation):
+                value, place = here(number, header, name)
+                complaints_of = not_roce if complaints == "not_roce" else malformed
+                complaints_of.append(at[place] & networks[number] & (value != wanted))
+            # IPv6 does not count its own header.
+            ip = map_.encapsulation.headers[0]
+            stated, place = here(number, ip, "total_length" if ip == "ipv4" else "payload_length")
+            assert place == 0
+            besides = 0 if ip == "ipv4" else HEADERS[ip].size
+            least = map_.base_words * 4 - besides
+            wrong = (stated[:2] != 0) | (stated < least) | (stated >= MAX_BYTES - besides)
+            malformed.append(beat.first & networks[number] & wrong)
+            opcode, bth = here(number, "bth", "opcode")
+            found = Cat(opcode.matches(*sequence.codes) for sequence in map_.sequences)
+            malformed.append(at[bth] & networks[number] & ~found.any())
+            with m.If(networks[number]):
+                m.d.comb += [
+                    length.eq(stated + besides),
+                    Cat(kinds[index] for index in places.members(number)).eq(found),
+                    pad.eq(here(number, "bth", "pad")[0]),
+                    carries.eq(opcode.matches(*places.payload_codes)),
+                ]
+            value, place = here(number, "udp", "length")
+            with m.If(self.i_valid & at[place] & networks[number]):
+                m.d.sync += udp_length.eq(value)
         with m.If(self.i_valid):
             m.d.sync += [
                 s1.data.eq(beat.data),
@@ -146,19 +177,19 @@ class PacketParser(wiring.Component):
             ]
             with m.If(beat.first):
                 m.d.sync += total.eq(length)
-            with m.If(at[bth]):
-                m.d.sync += [
-                    s1.kinds.eq(kinds),
-                    s1.pad.eq(here("bth", "pad")[0]),
-                    s1_payload.eq(opcode.matches(*places.payload_codes)),
-                ]
-            value, udp = here("udp", "length")
-            with m.If(at[udp]):
-                m.d.sync += udp_length.eq(value)
+            if several:
+                m.d.sync += s1.networks.eq(networks)
+                with m.If(beat.first):  # what the packet before was means nothing in front of the BTH
+                    m.d.sync += s1.kinds.eq(0)
+            with m.If(Cat(self._at(networks, at, "bth")).any()):
+                m.d.sync += [s1.kinds.eq(kinds), s1.pad.eq(pad), s1_payload.eq(carries)]
 
+        of_s1 = s1.networks if several else networks
+        masks = [icrc_mask(each.encapsulation, self.data_width, s1.at) for each in places.maps]
+        mask = masks[0] if not several else reduce(or_, (Mux(of_s1[n], each, 0) for n, each in enumerate(masks)))
         m.d.comb += [
             self.check_valid.eq(s1_valid),
-            self.check.data.eq(s1.data | icrc_mask(places.encapsulation, self.data_width, s1.at)),
+            self.check.data.eq(s1.data | mask),
             self.check.words.eq(Mux(s1.left > lanes, lanes, s1.left)),
             self.check.first.eq(s1.first),
             self.check.odd.eq(total[2]),
@@ -193,16 +224,42 @@ class PacketParser(wiring.Component):
         assert MAX_PAYLOAD == 1 << LENGTH_BITS - 1
         too_long = payload[-1] & (payload[:-1] != 0)
         bad_length = too_long | (~may_carry & (payload != 0))
-        bad_udp = before_udp != places.start("udp") * 4
+        of_s2 = s2.networks if several else networks
+        bad_udp = [
+            here & (before_udp != map_.start("udp") * 4)
+            for here, map_ in zip(self._at(of_s2, s2.at, "udp"), places.maps)
+        ]
         bad_sum, summed = self._checksum(m, beat.data, at, s1_valid, s1.first)
         m.d.comb += [
             self.o.eq(s2),
             self.o.length.eq(payload | s2.length),
             self.o.malformed.eq(
-                s2.malformed | (s2.at[bth] & bad_length) | (s2.at[udp] & bad_udp) | (s2.at[summed] & bad_sum)
+                s2.malformed
+                | (Cat(self._at(of_s2, s2.at, "bth")).any() & bad_length)
+                | Cat(bad_udp).any()
+                | (s2.at[summed] & of_s2[0] & bad_sum)
             ),
         ]
         return m
+
+    def _rules(self, encapsulation):
+        """``(header, field, value, complaint)`` of what all packets have in common."""
+        if encapsulation.headers[0] == "ipv4":
+            yield "ipv4", "protocol", UDP, "not_roce"
+            if len(self.places.maps) == 1:
+                yield "ipv4", "destination", self.ip, "not_roce"
+            for name, value in (("version", 4), ("header_words", 5), ("more_fragments", 0), ("fragment_offset", 0)):
+                yield "ipv4", name, value, "malformed"
+        else:
+            yield "ipv6", "next_header", UDP, "not_roce"
+            yield "ipv6", "version", 6, "malformed"
+        yield "udp", "destination_port", UDP_PORT, "not_roce"
+        yield "bth", "version", 0, "malformed"
+
+    def _at(self, networks, at, header):
+        """For each map: the packet is of it, and the header's first word that counts is in this beat."""
+        lanes, word = self.data_width // 32, {"bth": 0, "udp": HEADERS["udp"]["length"].start // 32}[header]
+        return [networks[n] & at[(each.start(header) + word) // lanes] for n, each in enumerate(self.places.maps)]
 
     def _checksum(self, m, raw, at, s1_valid, s1_first):
         """Whether the IP header up to and with the beat in stage 2 does not add up, and in which beat it should."""

@@ -143,6 +143,8 @@ class Endpoint:
         self.context = context
         self.gid_index = gid_index
         self.gid = int(context.query_gid(PORT, gid_index)).to_bytes(16, "big")
+        if not any(self.gid):
+            raise ToolError(f"Failed to query gid {gid_index}: this row of the table is empty")
         self.inline = inline
         self._datagrams = qp_type == ibv_qp_type.IBV_QPT_UD
         self.header = GRH_BYTES if self._datagrams else 0
@@ -189,8 +191,9 @@ class Endpoint:
         attr.max_rd_atomic = min(initiator, MAX_RD_ATOMIC)
         attr.max_dest_rd_atomic = min(responder, MAX_RD_ATOMIC)
         text = gid.hex(":", 2)
-        if GID(text).ipv4 is None:
-            raise ToolError(f"the peer's address {text} is not an IPv4 one, as this side's is")
+        kinds = ["IPv6" if GID(each.hex(":", 2)).ipv4 is None else "IPv4" for each in (gid, self.gid)]
+        if kinds[0] != kinds[1]:
+            raise ToolError(f"the peer's address {text} is not an {kinds[1]} one, as this side's is")
         route = GlobalRoute(text, sgid_index=self.gid_index, hop_limit=64, traffic_class=traffic_class)
         attr.ah_attr = AHAttr(sl=service_level, is_global=1, port_num=PORT, gr=route)
         self.qps[index].to_rts(attr)

@@ -6,12 +6,17 @@ import struct
 from copy import deepcopy
 
 from .. import host_memory
+from ..gids import ipv4_of, mapped
 from .base import PyverbsCM, PyverbsObject, attempt, refuse
 from .libibverbs_enums import IBV_WC_GRH
 from .number import within
 from .pyverbs_error import PyverbsUserError
 
 __all__ = ["AH", "GID", "GRH", "AHAttr", "GlobalRoute"]
+
+
+MULTICAST = 0xFF
+"""First byte of an IPv6 address of a group (RFC 4291, 2.7)."""
 
 
 class GID(PyverbsObject):
@@ -38,16 +43,21 @@ class GID(PyverbsObject):
             raise PyverbsUserError(f"Invalid GID value {val!r}") from None
 
     @classmethod
+    def of(cls, value):
+        """The GID that is the number ``value``."""
+        gid = cls()
+        gid._value = value
+        return gid
+
+    @classmethod
     def from_ipv4(cls, ip):
         """The IPv4-mapped GID of the address ``ip``, a number."""
-        gid = cls()
-        gid._value = 0xFFFF << 32 | ip
-        return gid
+        return cls.of(mapped(ip))
 
     @property
     def ipv4(self):
         """The IPv4 address as a number, or None if the GID is not IPv4-mapped."""
-        return self._value & 0xFFFFFFFF if self._value >> 32 == 0xFFFF else None
+        return ipv4_of(self._value)
 
     def __str__(self):
         return self.gid
@@ -181,13 +191,19 @@ class AHAttr(PyverbsObject):
     traffic_class = _routed("traffic_class")
 
 
-def routable(ah):
-    """Whether the way that attributes tell leads from the one GID to an IPv4 address."""
+def routable(ah, gids):
+    """Whether the way that attributes tell leads from one of the own ``gids``, by their index, to an address of the
+    same kind, IPv4 or IPv6, that a single adapter may have.
+    """
+    if not ah.is_global or not within(ah.sgid_index, 0, len(gids) - 1) or gids[ah.sgid_index] is None:
+        return False
+    peer = ah.gr._dgid
     return (
-        bool(ah.is_global)
-        and ah.port_num == 1
-        and bool(ah.gr._dgid.ipv4)
-        and ah.sgid_index == 0
+        ah.port_num == 1
+        and int(peer) != 0
+        and peer.ipv4 != 0
+        and int(peer) >> 120 != MULTICAST
+        and (peer.ipv4 is None) == (ipv4_of(gids[ah.sgid_index]) is None)
         and within(ah.flow_label, 0, (1 << 20) - 1)
         and within(ah.hop_limit, 0, 255)
         and within(ah.traffic_class, 0, 255)
@@ -209,13 +225,13 @@ class AH(PyverbsCM):
         if (attr is None) == (wc is None):
             raise PyverbsUserError(f"{failed}: it needs either attr or wc")
         if attr is None:
-            attr = _way_back(failed, wc, grh, port_num)
-        if not routable(attr):
+            attr = _way_back(failed, wc, grh, port_num, pd.context._adapter.gids)
+        if not routable(attr, pd.context._adapter.gids):
             refuse(f"{failed}: {attr}", errno.EINVAL)
         self.pd = pd
         self._attr = deepcopy(attr)
         with attempt(failed):
-            self._mac = pd.context._adapter.control.resolve(attr.gr._dgid.ipv4)
+            self._mac = pd.context._adapter.control.resolve_gid(int(attr.gr._dgid))
         self._opened()
 
     def _destroy(self):
@@ -225,11 +241,14 @@ class AH(PyverbsCM):
         return f"AH: {self._attr}, MAC address {self._mac:012x}"
 
 
-def _way_back(failed, wc, grh, port_num):
-    """Attributes of the way to the sender of a datagram."""
+def _way_back(failed, wc, grh, port_num, gids):
+    """Attributes of the way to the sender of a datagram, from the GID of ``gids`` that it came to."""
     if not wc.wc_flags & IBV_WC_GRH or grh is None:
         refuse(f"{failed}: on RoCE it needs a GRH", errno.EINVAL)
     header = grh if isinstance(grh, GRH) else GRH.unpack(host_memory.read(grh, GRH.size))
     flow = int.from_bytes(header.version_tclass_flow.to_bytes(4, "little"), "big")
-    route = GlobalRoute(header._sgid, flow & 0xFFFFF, 0, 0xFF, flow >> 20 & 0xFF)
+    if int(header._dgid) not in gids:
+        refuse(f"{failed}: {header.dgid} is not this adapter's", errno.EINVAL)
+    index = gids.index(int(header._dgid))
+    route = GlobalRoute(header._sgid, flow & 0xFFFFF, index, 0xFF, flow >> 20 & 0xFF)
     return AHAttr(wc.slid, wc.sl, wc.dlid_path_bits, is_global=1, port_num=port_num, gr=route)

@@ -3,13 +3,13 @@
 import errno
 import struct
 
-from verbena.hdl.abi.wqe import GRH_BYTES, UD_ADDRESS
+from verbena.hdl.abi.wqe import GRH_BYTES, UD_ADDRESS, UD_ROUTE
 
 from .addr import AH
 from .base import refuse
 from .qp_context import FIRST_UDP_PORT, source_port
 
-__all__ = ["GRH_BYTES", "grh_of", "way_of"]
+__all__ = ["GRH_BYTES", "grh_of", "way_of", "with_route"]
 
 OTHER_BYTES = 20 + 8 + 12 + 8 + 4
 """Of a datagram's packet: IPv4, UDP, BTH, DETH, ICRC."""
@@ -40,15 +40,27 @@ def way_of(qp, wr, failed):
     return {
         "traffic_class": route.traffic_class,
         "remote_address": int.from_bytes(address, "little"),
-        "rkey": route._dgid.ipv4,
+        "rkey": int(route._dgid) & 0xFFFFFFFF,
         "dest_mac": ah._mac,
         "source_port": _datagram_port(route.flow_label, qp.qp_num),
     }
 
 
+def with_route(wqe, log_stride, ah):
+    """A send WQE of a UD QP with the route at its end."""
+    route = ah._attr.gr
+    end = UD_ROUTE.pack(
+        dest_gid_high=int(route._dgid) >> 64,
+        dest_gid_middle=int(route._dgid) >> 32 & 0xFFFFFFFF,
+        flow_label=route.flow_label,
+        sgid_index=route.sgid_index,
+    )
+    return wqe.ljust((1 << log_stride) - len(end), b"\0") + end
+
+
 def grh_of(entry, own_ip):
-    """The 40 bytes in front of a datagram: 20 of nothing, and the IPv4 header of its packet as the completion ``entry``
-    tells of it. Its identification is not told, and is 0.
+    """The 40 bytes in front of a datagram that an engine without a table of GIDs leaves free: 20 of nothing, and the
+    IPv4 header of its packet as the completion ``entry`` tells of it. Its identification is not told, and is 0.
     """
     length = OTHER_BYTES + 4 * bool(entry["flags"] & 2) + (entry["byte_length"] - GRH_BYTES + 3) // 4 * 4
     words = (0x4500 | entry["traffic_class"], length, 0, 0x4000, entry["hop_limit"] << 8 | 17, 0)

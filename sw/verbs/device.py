@@ -48,12 +48,14 @@ from .device_caps import (
 from .direct_memory import DM, AllocDmAttr
 from .event_queue import EventQueue
 from .libibverbs_enums import (
+    IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
     IBV_GID_TYPE_SYSFS_ROCE_V2,
     IBV_NODE_CA,
     IBV_TRANSPORT_IB,
     IBV_VALUES_MASK_RAW_CLOCK,
     ibv_event_type,
 )
+from .number import within
 from .pyverbs_error import PyverbsUserError
 from .unsupported import unsupported
 from .waiting import EVENT_QUANTUM, glance, wait_for
@@ -269,36 +271,39 @@ class Context(PyverbsCM):
     def query_port(self, port_num):
         """State and attributes of a port, a :class:`PortAttr`."""
         self._check(f"Failed to query port {port_num}", port_num)
-        return PortAttr(self._adapter.control.link, getattr(self._adapter.port, "mtu", None))
+        return PortAttr(self._adapter.control.link, getattr(self._adapter.port, "mtu", None), len(self._adapter.gids))
 
     @unsupported("Failed to query the speed of a port")
     def query_port_speed(self, port_num):
         """Speed of a port in 100 Mb/s."""
 
     def query_gid(self, port_num, index):
-        """A :class:`.GID` of a port."""
-        self._check(f"Failed to query gid {index} of port {port_num}", port_num, index)
-        return GID.from_ipv4(self._adapter.port.ip)
+        """A :class:`.GID` of a port; of a row that is empty zeros, as of libibverbs."""
+        return GID.of(self._gid(f"Failed to query gid {index} of port {port_num}", port_num, index) or 0)
 
     def query_gid_type(self, port_num, index):
-        """``enum ibv_gid_type_sysfs`` of a GID."""
-        self._check(f"Failed to query gid type of port {port_num} and gid index {index}", port_num, index)
-        return IBV_GID_TYPE_SYSFS_ROCE_V2
+        """``enum ibv_gid_type_sysfs`` of a GID; of a row that is empty RoCEv1, as of libibverbs."""
+        failed = f"Failed to query gid type of port {port_num} and gid index {index}"
+        empty = self._gid(failed, port_num, index) is None
+        return IBV_GID_TYPE_SYSFS_IB_ROCE_V1 if empty else IBV_GID_TYPE_SYSFS_ROCE_V2
 
     def query_gid_ex(self, port_num, gid_index, flags=0):
-        """A row of the GID table, a :class:`GIDEntry`; ``flags`` must be 0."""
+        """A row of the GID table, a :class:`GIDEntry`; ``flags`` must be 0. ENODATA: it is empty."""
         failed = f"Failed to query gid table of port {port_num} in index {gid_index}"
-        self._check(failed, port_num, gid_index)
+        gid = self._gid(failed, port_num, gid_index)
         if flags:
             refuse(failed, errno.EOPNOTSUPP)
-        return GIDEntry.of(GID.from_ipv4(self._adapter.port.ip), gid_index, port_num)
+        if gid is None:
+            refuse(failed, errno.ENODATA)
+        return GIDEntry.of(GID.of(gid), gid_index, port_num)
 
     def query_gid_table(self, max_entries, flags=0):
-        """All rows of the GID table. The negative of EINVAL if there are more than ``max_entries``."""
+        """All rows of the GID table that are not empty. The negative of EINVAL: they are more than ``max_entries``."""
         self._check_open()
-        if max_entries < 1 or flags:
+        rows = [index for index, gid in enumerate(self._adapter.gids) if gid is not None]
+        if max_entries < len(rows) or flags:
             refuse("Failed to query gid tables of the device", -errno.EOPNOTSUPP if flags else -errno.EINVAL)
-        return [self.query_gid_ex(1, 0)]
+        return [self.query_gid_ex(1, index) for index in rows]
 
     def query_pkey(self, port_num, index):
         """A partition key."""
@@ -372,6 +377,13 @@ class Context(PyverbsCM):
     def _forget_events(self, element):
         """An element that goes takes its undelivered events with it."""
         self._events.drop(element)
+
+    def _gid(self, failed, port_num, index):
+        """A row of the GID table: a number, or None."""
+        self._check(failed, port_num)
+        if not within(index, 0, len(self._adapter.gids) - 1):
+            refuse(failed, errno.EINVAL)
+        return self._adapter.gids[index]
 
     def _check(self, failed, port_num, index=0):
         self._check_open()

@@ -1,5 +1,6 @@
 """What a device, its port and its GID table tell about themselves; :mod:`.device` hands these out."""
 
+from ..gids import eui64 as guid_of
 from .base import PyverbsObject
 from .libibverbs_enums import (
     IBV_LINK_LAYER_ETHERNET,
@@ -74,11 +75,6 @@ def _swap(value):
     return int.from_bytes(value.to_bytes(8, "big"), "little")
 
 
-def guid_of(mac):
-    """EUI-64 of a MAC address, as a number."""
-    return (mac >> 24 << 40 | 0xFFFE << 24 | mac & 0xFFFFFF) ^ 1 << 57
-
-
 def guid_format(num):
     """Text of a GUID as :class:`DeviceAttr` has it."""
     text = f"{_swap(num):016x}"
@@ -122,11 +118,11 @@ class DeviceAttr(PyverbsObject):
 class PortAttr(PyverbsObject):
     """``struct ibv_port_attr``; ``mtu`` in bytes is what the network carries, if that is less than the port does."""
 
-    def __init__(self, link=True, mtu=None):
+    def __init__(self, link=True, mtu=None, gids=1):
         self.state = ibv_port_state.IBV_PORT_ACTIVE if link else ibv_port_state.IBV_PORT_DOWN
         self.max_mtu = ibv_mtu.IBV_MTU_4096
         self.active_mtu = ibv_mtu.IBV_MTU_4096 if mtu is None else ibv_mtu((mtu // 128).bit_length() - 1)
-        self.gid_tbl_len = 1
+        self.gid_tbl_len = gids
         self.port_cap_flags = ibv_port_cap_flags.IBV_PORT_IP_BASED_GIDS
         self.max_msg_sz = MAX_MSG_SZ
         self.pkey_tbl_len = 1

@@ -8,7 +8,7 @@ from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.abi.registers import QpDoorbell
 
 from .base import PyverbsCM, attempt, bury, refuse
-from .datagram import grh_of, way_of
+from .datagram import grh_of, way_of, with_route
 from .device import AsyncEvent
 from .libibverbs_enums import (
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
@@ -19,7 +19,6 @@ from .libibverbs_enums import (
     ibv_wc_opcode,
     ibv_wr_opcode,
 )
-from .limits import MAX_INLINE, MAX_SGE
 from .pyverbs_error import PyverbsRDMAError
 from .qp_attr import (
     FIELDS,
@@ -31,7 +30,7 @@ from .qp_attr import (
     check_values,
 )
 from .qp_context import action_of, context_of
-from .qp_creation import check_init_attr, log_strides, pd_of
+from .qp_creation import check_init_attr, log_strides, pd_of, send_capacities
 from .states import TRANSITIONS, check_transition
 from .unsupported import unsupported
 from .utils import qp_state_to_str, qp_type_to_str
@@ -95,9 +94,10 @@ class QP(PyverbsCM):
                 raise
 
     def _create(self, cap):
-        send_stride, recv_stride = log_strides(cap)
+        most = send_capacities(self.qp_type, self._adapter)
+        send_stride, recv_stride = log_strides(cap, most)
         memory = self._adapter.memory
-        sges, inline = (MAX_SGE, MAX_INLINE) if send_stride == 7 else (2, 32)
+        sges, inline = most[send_stride]
         self._sq = WorkQueue(memory, max(1, cap.max_send_wr), send_stride)
         try:
             if self._srq is None:
@@ -162,7 +162,7 @@ class QP(PyverbsCM):
             refuse(f"{failed}: cur_qp_state", errno.EINVAL)
         if why := check_transition(self.qp_type, current, new, mask):
             refuse(f"{failed}: {why}", errno.EINVAL)
-        check_values(attr, mask)
+        check_values(attr, mask, self._adapter.gids)
         merged = copy(self._attr)
         for bit, name in FIELDS.items():
             if mask & bit:
@@ -177,7 +177,7 @@ class QP(PyverbsCM):
         dest_mac = self._dest_mac
         if mask & M.IBV_QP_AV:
             with attempt(failed):
-                self._dest_mac = self._adapter.control.resolve(merged.ah_attr.gr._dgid.ipv4)
+                self._dest_mac = self._adapter.control.resolve_gid(int(merged.ah_attr.gr._dgid))
         try:
             with attempt(failed):
                 self._adapter.modify_qp(self._qpn, action_of(current, new), **context_of(self, merged))
@@ -258,7 +258,10 @@ class QP(PyverbsCM):
         if self._adapter.control.responds_only:
             refuse(f"{failed}: the device only responds", errno.EOPNOTSUPP)
         way = way_of(self, request, failed) if self._datagrams and request.opcode in SENDS else None
-        return send_wqe(request, self.qp_type, self._cap, self._sq_sig_all, self._adapter.memory, failed, way)
+        wqe = send_wqe(request, self.qp_type, self._cap, self._sq_sig_all, self._adapter.memory, failed, way)
+        if way is not None and self._adapter.control.has_gids:
+            wqe = with_route(wqe, self._sq.log_stride, request.ah)
+        return wqe
 
     def post_recv(self, wr, bad_wr=None):
         """Posts a list of receive work requests; errors as of :meth:`post_send`. EINVAL, too, for a QP with an SRQ."""
@@ -316,7 +319,8 @@ class QP(PyverbsCM):
     def _completed(self, entry):
         """The wr_id of a completion, which frees its slot."""
         receive = entry["opcode"] & ibv_wc_opcode.IBV_WC_RECV
-        if receive and entry["flags"] & ibv_wc_flags.IBV_WC_GRH and not entry["status"]:
+        datagram = receive and entry["flags"] & ibv_wc_flags.IBV_WC_GRH and not entry["status"]
+        if datagram and not self._adapter.control.has_gids:  # with a table the engine has written it
             self._put_grh(entry)
         return (self._rq if receive else self._sq).complete(entry["wqe_index"])
 

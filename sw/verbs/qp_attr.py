@@ -236,8 +236,8 @@ _RANGES = {
 """What the attribute behind a bit may be, from and to."""
 
 
-def check_values(attr, mask):
-    """Refuses values of ``attr`` that no engine can take: EINVAL, EOPNOTSUPP for a second path."""
+def check_values(attr, mask, gids):
+    """Refuses values of ``attr`` that an engine with these GIDs cannot take: EINVAL, EOPNOTSUPP for a second path."""
     failed = "Failed to modify QP"
     if mask & _UNSUPPORTED:
         refuse(f"{failed}: no alternate path", errno.EOPNOTSUPP)
@@ -245,5 +245,5 @@ def check_values(attr, mask):
         value = getattr(attr, FIELDS[bit])
         if mask & bit and not within(value, low, high):
             refuse(f"{failed}: {bit.name}: {FIELDS[bit]} must be {low} to {high:#x}, not {value!r}", errno.EINVAL)
-    if mask & M.IBV_QP_AV and not routable(attr.ah_attr):
+    if mask & M.IBV_QP_AV and not routable(attr.ah_attr, gids):
         refuse(f"{failed}: IBV_QP_AV: {attr.ah_attr}", errno.EINVAL)

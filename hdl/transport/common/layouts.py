@@ -2,6 +2,8 @@
 
 from amaranth.lib import data, enum
 
+from ...abi.wqe import UD_ROUTE
+from ...stream.record import record_layout
 from ...stream.transfer import Passage, Source
 from ...wire.packet_header import TransportHeader
 from .psn import PSN_BITS
@@ -28,6 +30,7 @@ __all__ = [
     "TxDescriptor",
     "TxDescriptorKind",
     "UdPath",
+    "UdRoute",
     "Watch",
 ]
 
@@ -66,6 +69,9 @@ TxDescriptor = data.StructLayout(
 UdPath = data.StructLayout({"mac": 48, "source_port": 16})
 """Of a request of UD, what stands in ``dma_length``, ``msn`` and ``syndrome`` of its header; the peer's address stands
 in ``rkey``, and ``address`` is the WQE's :data:`verbena.hdl.abi.wqe.UD_ADDRESS`."""
+
+UdRoute = record_layout(UD_ROUTE)
+"""Requester to transmitter, with a table of GIDs, one for each request of UD and ahead of it."""
 
 Outstanding = data.StructLayout({"qp": 12, "wqe_index": 16, "last_psn": PSN_BITS, "opcode": 4, "signaled": 1})
 """Requester to completer, once a message, with its last packet: it is under way. ``opcode`` is the SendOpcode."""

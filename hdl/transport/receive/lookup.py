@@ -9,7 +9,7 @@ from ...abi.contexts import QP_CONTEXT, QpState, QpType
 from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
 from ...stream.transfer import AttributeWrite, QpControl, Source
-from ...wire.packet_header import Deth, ReceiveHeader, TransportHeader
+from ...wire.packet_header import GID_INDEX_BITS, Deth, ReceiveHeader, TransportHeader
 from .layouts import (
     OPENING,
     REQUEST_ATTRIBUTES,
@@ -30,19 +30,27 @@ RESPONSES = range(0x0D, 0x13)  # what answers a request: READ responses, ACKNOWL
 ROWS = 2
 """Rows of block RAM for each context: 4 would take half as many block RAMs, and 2 cycles more for each packet."""
 
-Item = data.StructLayout(
-    {
-        "work": Work,
-        "response": 1,
-        "opens": 1,
-        "action": QpControl.members["action"],
-        "transport": TransportHeader,
-        "swap": 64,
-        "compare": 64,
-        "source": Source,
-        "absent": 1,
-    }
-)
+GIDS = ("dest_gid_high", "dest_gid_middle", "sgid_index")
+"""Attributes that count with a table of GIDs."""
+
+
+def item_layout(gids):
+    """What is fetched, with what comes with a table of GIDs."""
+    table = {"source_high": 96, "gid_index": GID_INDEX_BITS, "gid_found": 1}
+    return data.StructLayout(
+        {
+            "work": Work,
+            "response": 1,
+            "opens": 1,
+            "action": QpControl.members["action"],
+            "transport": TransportHeader,
+            "swap": 64,
+            "compare": 64,
+            "source": Source,
+            "absent": 1,
+            **(table if gids else {}),
+        }
+    )
 
 
 class ReceiveLookup(wiring.Component):
@@ -54,6 +62,8 @@ class ReceiveLookup(wiring.Component):
     comes from the QP's peer, or, of UD, brings the QP's Q_Key: the checks that come first, and that fail in silence
     (kernel ``rxe_recv.c``). P_Keys match if their low 15 bits are equal and one of them, or both, has bit 15, full
     membership (IBA 10.9.3). An ACK has no payload.
+
+    With a table of GIDs it must also have come for the QP's own GID; of UD, for any of the table.
 
     Opcodes 0x0D to 0x12 go to ``response``, all others to ``request``, also of other transports. Packets that are not
     accepted go there, too, with ``accept`` 0, because their payload has to be taken away even if nobody wants it.
@@ -76,6 +86,8 @@ class ReceiveLookup(wiring.Component):
         There are QPs of type UC, of type UD.
     swaps : bool
         With ``closed`` and ``closed_qp``.
+    gids : bool
+        There is a table of GIDs.
 
     Members
     -------
@@ -99,7 +111,7 @@ class ReceiveLookup(wiring.Component):
         Strobe: a packet is not accepted.
     """
 
-    def __init__(self, qps, *, requests=True, uc=True, ud=True, swaps=False):
+    def __init__(self, qps, *, requests=True, uc=True, ud=True, swaps=False, gids=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
@@ -107,11 +119,13 @@ class ReceiveLookup(wiring.Component):
         self.uc = uc
         self.ud = ud
         self.swaps = swaps
+        self.gids = gids
         names, states = REQUEST_ATTRIBUTES, {"request_state": RequestState, "place": RecvPlace}
         if requests:
             names = tuple(dict.fromkeys(names + RESPONSE_ATTRIBUTES))
             states |= {"read_progress": ReadProgress}
-        self._fetch = ContextFetch(Item, ContextBank(QP_CONTEXT, names, states, qps, ROWS))
+        names += GIDS if gids else ()
+        self._fetch = ContextFetch(item_layout(gids), ContextBank(QP_CONTEXT, names, states, qps, ROWS))
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
@@ -187,6 +201,7 @@ class ReceiveLookup(wiring.Component):
             item.source.traffic_class.eq(header.traffic_class),
             item.source.hop_limit.eq(header.hop_limit),
             item.action.eq(token.action),
+            *(item[name].eq(header[name]) for name in ("source_high", "gid_index", "gid_found") if self.gids),
             slot.eq(Mux(other, token.qp[:bits], packet_slot)),
         ]
         with m.If(other):
@@ -214,8 +229,13 @@ class ReceiveLookup(wiring.Component):
             Mux(unreliable, (attributes.type == QpType.UC) & self.uc, attributes.type == QpType.RC),
         )
         from_peer = found.source.ip == attributes.dest_ip
+        with_key = data.View(Deth, transport.address).qkey == attributes.qkey
+        if self.gids:
+            high = Cat(attributes.dest_gid_middle, attributes.dest_gid_high)
+            from_peer &= (found.source_high == high) & (found.gid_index == attributes.sgid_index) & found.gid_found
+            with_key &= found.gid_found
         if self.ud:
-            from_peer = Mux(datagram, data.View(Deth, transport.address).qkey == attributes.qkey, from_peer)
+            from_peer = Mux(datagram, with_key, from_peer)
         m.d.comb += [
             fetch.attribute.eq(self.attribute),
             fetch.attribute_en.eq(self.attribute_en),

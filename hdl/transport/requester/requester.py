@@ -14,7 +14,7 @@ from ...stream.connections import connect_signals
 from ...stream.packet import PacketBeat
 from ...stream.transfer import AccessRequest, AttributeWrite, QpControl
 from ...stream.words import WORD_BITS, SavedWord
-from ..common.layouts import Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind
+from ..common.layouts import Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind, UdRoute
 from ..common.psn import PSN_BITS, Sent, psn_next
 from .admission import AdmissionCheck
 from .requester_arbiter import RequesterArbiter, RequesterEvent, RequesterItem
@@ -96,6 +96,8 @@ class Requester(wiring.Component):
         There are QPs of type UC, of type UD.
     swaps : bool
         There are STOP, SAVE and LOAD.
+    gids : bool
+        There is a table of GIDs.
 
     Members
     -------
@@ -127,6 +129,8 @@ class Requester(wiring.Component):
         Taken when nothing is under way: who says it must meanwhile take what the requester says.
     packet : stream of ``TxDescriptor``; access : stream of ``AccessRequest``; inline : stream of ``PacketBeat``
         Packets; for each a run of accesses, and with source INLINE a packet of inline data.
+    route : stream of ``UdRoute``
+        With ``gids``, of UD: taken before the packet comes out.
     outstanding : stream of ``Outstanding``
         Taken before the last packet of its message comes out for the first time.
     reads : stream of ``{qp, again, target}``
@@ -146,7 +150,7 @@ class Requester(wiring.Component):
         A turn found the window closed.
     """
 
-    def __init__(self, qps, window=64, data_width=64, blocks=32, *, uc=True, ud=True, swaps=False):
+    def __init__(self, qps, window=64, data_width=64, blocks=32, *, uc=True, ud=True, swaps=False, gids=False):
         if qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         if window < 2 or window & window - 1 or window > 1 << 14:
@@ -158,6 +162,7 @@ class Requester(wiring.Component):
         self.uc = uc
         self.ud = ud
         self.swaps = swaps
+        self.gids = gids
         swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         super().__init__(
             {
@@ -196,6 +201,7 @@ class Requester(wiring.Component):
                 "count_stall_window": Out(1),
             }
             | (swap if swaps else {})
+            | ({"route": Out(stream.Signature(UdRoute))} if gids else {})
         )
 
     def elaborate(self, platform):
@@ -207,7 +213,7 @@ class Requester(wiring.Component):
         m.submodules.arbiter = arbiter = RequesterArbiter(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
         m.submodules.decision = decision = SendDecision(self.window, swaps=self.swaps)
-        m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.blocks)
+        m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.blocks, self.gids)
         m.submodules.outputs = outputs = RequesterOutputs(self.qps)
         m.submodules.turn_hold = turn_hold = TurnHold(self.qps)
         sources = {name: wiring.flipped(getattr(self, name)) for name in ("ready", "control", "retry", "rewound")}
@@ -215,7 +221,7 @@ class Requester(wiring.Component):
             m.submodules.swap = swap = self._connect_swap(m, sources)
         for name, source in sources.items():
             wiring.connect(m, source, getattr(arbiter, name))
-        for name in ("packet", "access", "inline", "outstanding", "reads"):
+        for name in ("packet", "access", "inline", "outstanding", "reads", *(["route"] if self.gids else [])):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
         for name in OutputStrobes.members:
             wiring.connect(m, getattr(outputs, name), wiring.flipped(getattr(self, name)))

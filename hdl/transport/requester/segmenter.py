@@ -11,7 +11,7 @@ from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ...wire.opcodes import Transport
 from ...wire.opcodes import opcode as wire_opcode
-from ..common.layouts import Outstanding, PayloadSource, ReadTarget, TxDescriptor, TxDescriptorKind
+from ..common.layouts import Outstanding, PayloadSource, ReadTarget, TxDescriptor, TxDescriptorKind, UdRoute
 from ..common.psn import PSN_BITS, psn_next
 from .admission import Admission
 from .gather import Gather
@@ -72,6 +72,8 @@ class Segmenter(wiring.Component):
         64, 128, 256 or 512 bits: width of ``inline``.
     blocks : int
         Blocks of fetched WQEs, a power of two.
+    gids : bool
+        There is a table of GIDs: a header of UD comes out once ``route`` has taken its route, and 3 cycles later.
 
     Members
     -------
@@ -107,13 +109,14 @@ class Segmenter(wiring.Component):
         With ``i``: where its WQE stands, as of :class:`verbena.hdl.queue.wqe_fetcher.RingPrefetcher`.
     word_address, word
         Words of fetched WQEs; a word comes two cycles after its address.
-    packet, access, inline, outstanding, reads
+    packet, access, inline, outstanding, reads, route
         As of :class:`verbena.hdl.transport.requester.requester.Requester`.
     """
 
-    def __init__(self, data_width, blocks=32):
+    def __init__(self, data_width, blocks=32, gids=False):
         self.data_width = data_width
         self.blocks = blocks
+        self.gids = gids
         super().__init__(
             {
                 "i": In(stream.Signature(Segment)),
@@ -146,11 +149,12 @@ class Segmenter(wiring.Component):
                 "outstanding": Out(stream.Signature(Outstanding)),
                 "reads": Out(stream.Signature(ReadBegun)),
             }
+            | ({"route": Out(stream.Signature(UdRoute))} if gids else {})
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.words = words = WqeWords(self.blocks)
+        m.submodules.words = words = WqeWords(self.blocks, self.gids)
         m.submodules.head = head = WqeHead()
         m.submodules.gather = gather = Gather()
         m.submodules.runs = runs = RunQueue(SGE_MAX + 1)
@@ -312,7 +316,14 @@ class Segmenter(wiring.Component):
             m.d.sync += [active.eq(0), listening.eq(0)]
         with m.If(self.packet.valid & self.packet.ready):
             m.d.sync += have.eq(0)
-        for port in (self.outstanding, self.reads):
+        if self.gids:
+            with m.If(finish):
+                m.d.sync += self.route.valid.eq(self.good & job.datagram)
+            for word, half in ((WqeWord.ROUTE_FIRST, 0), (WqeWord.ROUTE_LAST, 1)):
+                with m.If(words.arriving == word):
+                    m.d.sync += self.route.payload.as_value().word_select(half, 64).eq(self.word)
+        first = (self.outstanding, self.reads, *([self.route] if self.gids else []))
+        for port in first:
             with m.If(port.valid & port.ready):
                 m.d.sync += port.valid.eq(0)
 
@@ -326,7 +337,7 @@ class Segmenter(wiring.Component):
                     m.d.comb += asks.eq(state.psn % interval == interval - 1)
         place = Mux(last, Mux(middle, 2, 4) + head.opcode[0], middle)
         m.d.comb += [
-            self.packet.valid.eq(have & ~self.outstanding.valid & ~self.reads.valid),
+            self.packet.valid.eq(have & ~Cat(port.valid for port in first).any()),
             header.qp.eq(job.qp),
             header.wqe_index.eq(state.index),
             header.kind.eq(job.kind),

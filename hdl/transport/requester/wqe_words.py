@@ -22,11 +22,13 @@ class WqeWord(enum.Enum):
     REMOTE = 5  # remote address
     INLINE = 6
     PEER = 7  # UD: MAC address and port
+    ROUTE_LAST = 8  # UD with a table of GIDs: second half of UD_ROUTE
+    ROUTE_FIRST = 9  # and the first
 
 
 class WqeWords(wiring.Component):
-    """Asks for one word of a WQE a cycle: START, PEER of a ``datagram``, SIZE, an entry's two, REMOTE, then entry after
-    entry until ``stop``, or, with ``is_inline``, the inline data.
+    """Asks for one word of a WQE a cycle: START, PEER (and the route) of a ``datagram``, SIZE, an entry's two, REMOTE,
+    then entry after entry until ``stop``, or, with ``is_inline``, the inline data.
 
     Sizes come before addresses because more follows from them. The first address goes out in the cycle after ``start``,
     out of a register, because it goes to many block RAMs; and a word arrives two cycles after its address. Entries are
@@ -37,6 +39,8 @@ class WqeWords(wiring.Component):
     ----------
     blocks : int
         Blocks of fetched WQEs: WQE ``i`` begins at ``i << log_sq_stride``, modulo a block's bytes.
+    gids : bool
+        WQEs of UD end in a route.
 
     Members
     -------
@@ -49,8 +53,8 @@ class WqeWords(wiring.Component):
     datagram : 1
         With ``start``: the QP is UD.
     is_inline, is_atomic, is_swap : 1
-        Looked at from the cycle after REMOTE's, 5 cycles after ``start``, 6 of a ``datagram``. ``is_atomic`` and
-        ``is_swap`` only with ``is_inline``.
+        Looked at from the cycle after REMOTE's, 5 cycles after ``start``, 6 of a ``datagram``, 8 with a route.
+        ``is_atomic`` and ``is_swap`` only with ``is_inline``.
     inline_words : 4
         Looked at from the next cycle on: words of inline data.
     inline_room : 1
@@ -63,8 +67,9 @@ class WqeWords(wiring.Component):
         What the memory's word is in this cycle; it is the last of the inline data.
     """
 
-    def __init__(self, blocks):
+    def __init__(self, blocks, gids=False):
         self.blocks = blocks
+        self.gids = gids
         super().__init__(
             {
                 "start": In(1),
@@ -118,7 +123,14 @@ class WqeWords(wiring.Component):
                     m.d.sync += turn.eq(Mux(self.datagram, WqeWord.PEER, WqeWord.SIZE))
             with m.Case(WqeWord.PEER):
                 m.d.comb += place.eq(place_of["dest_mac"])
-                m.d.sync += turn.eq(WqeWord.SIZE)
+                m.d.sync += turn.eq(WqeWord.ROUTE_LAST if self.gids else WqeWord.SIZE)
+            if self.gids:
+                with m.Case(WqeWord.ROUTE_LAST):
+                    m.d.comb += place.eq(Cat(Const(0b111, 3), self.large))
+                    m.d.sync += turn.eq(WqeWord.ROUTE_FIRST)
+                with m.Case(WqeWord.ROUTE_FIRST):
+                    m.d.comb += place.eq(Cat(Const(0b110, 3), self.large))
+                    m.d.sync += turn.eq(WqeWord.SIZE)
             with m.Case(WqeWord.SIZE):
                 m.d.comb += place.eq(place_of["rkey"])
                 m.d.sync += turn.eq(WqeWord.ENTRY_SIZE)

@@ -123,7 +123,7 @@ class Responder(wiring.Component):
         With ``swaps``.
     """
 
-    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False, srqs=0):
+    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False, srqs=0, grh=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
@@ -138,7 +138,7 @@ class Responder(wiring.Component):
             "point": Out(stream.Signature(RingIndex)),
             "event": Out(stream.Signature(Event)),
         }
-        self._placement = RecvPlacement(blocks)
+        self._placement = RecvPlacement(blocks, grh)
         super().__init__(
             {
                 "request": In(stream.Signature(ReceivedRequest)),

@@ -9,10 +9,13 @@ from ...abi.contexts import QP_CONTEXT
 from ...context.bank import ContextBank
 from ...stream.transfer import AttributeWrite
 
-__all__ = ["PATH", "PathFetch"]
+__all__ = ["GIDS", "PATH", "PathFetch"]
 
 PATH = ("dest_qpn", "traffic_class", "pkey", "source_port", "dest_mac", "hop_limit", "dest_ip")
 """Fields of the QP context that lead to the peer."""
+
+GIDS = ("dest_gid_high", "dest_gid_middle", "flow_label", "sgid_index")
+"""And with a table of GIDs."""
 
 ROWS = 4
 """Rows of block RAM for each path."""
@@ -31,6 +34,8 @@ class PathFetch(wiring.Component):
     ----------
     qps : int
         QPs, a power of two.
+    gids : bool
+        There is a table of GIDs.
 
     Members
     -------
@@ -40,9 +45,9 @@ class PathFetch(wiring.Component):
         What is next, and whether it leaves in this cycle; whether its path is there, and that.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, gids=False):
         self.qps = qps
-        self._bank = ContextBank(QP_CONTEXT, PATH, {}, qps, ROWS)
+        self._bank = ContextBank(QP_CONTEXT, PATH + (GIDS if gids else ()), {}, qps, ROWS)
         user = wiring.Signature(
             {
                 "valid": In(1),

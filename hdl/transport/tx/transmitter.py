@@ -1,6 +1,6 @@
 """Where packets meet their verdicts and payload, and acknowledgements overtake them."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,7 +14,17 @@ from ...stream.record import record_layout
 from ...stream.transfer import LENGTH_BITS, AttributeWrite
 from ...wire.opcodes import opcode
 from ...wire.packet_header import Deth, TransmitHeader
-from ..common.layouts import Ack, Answered, Departed, Failure, PayloadSource, TxDescriptor, TxDescriptorKind, UdPath
+from ..common.layouts import (
+    Ack,
+    Answered,
+    Departed,
+    Failure,
+    PayloadSource,
+    TxDescriptor,
+    TxDescriptorKind,
+    UdPath,
+    UdRoute,
+)
 from .path_fetch import PathFetch
 
 __all__ = ["Transmitter"]
@@ -51,6 +61,8 @@ class Transmitter(wiring.Component):
         QPs, a power of two.
     data_width : int
         64, 128, 256 or 512 bits.
+    gids : bool
+        There is a table of GIDs.
 
     Members
     -------
@@ -67,6 +79,8 @@ class Transmitter(wiring.Component):
     hint : 1
         While nothing of an earlier packet is on ``payload``: the next one's first beat comes in a few cycles, before
         the frame's headers have gone.
+    route : stream of ``UdRoute``
+        With ``gids``: one for each request of UD, in their order.
     ack : stream of ``Ack``
     header : stream of ``TransmitHeader``
     o : stream of ``PacketBeat``
@@ -87,11 +101,12 @@ class Transmitter(wiring.Component):
         What happened in this cycle; bytes are a number, and come in the next.
     """
 
-    def __init__(self, qps, data_width=64):
+    def __init__(self, qps, data_width=64, gids=False):
         if qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         self.qps = qps
         self.data_width = data_width
+        self.gids = gids
         beat = PacketBeat(data_width)
         super().__init__(
             {
@@ -120,11 +135,12 @@ class Transmitter(wiring.Component):
                 "count_read_responses": Out(1),
                 "count_stall_tx_payload": Out(1),
             }
+            | ({"route": In(stream.Signature(UdRoute))} if gids else {})
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.paths = paths = PathFetch(self.qps)
+        m.submodules.paths = paths = PathFetch(self.qps, self.gids)
         packet, ack = self.packet.payload, self.ack.payload
         is_ack = Signal()  # whose turn it is
         transport, row = self.header.payload.transport, Signal.like(paths.packet.path)
@@ -148,6 +164,12 @@ class Transmitter(wiring.Component):
             self.header.payload.path.traffic_class.eq(row.traffic_class),
             self.header.payload.path.hop_limit.eq(row.hop_limit),
         ]
+        if self.gids:
+            m.d.comb += [
+                self.header.payload.path.gid_high.eq(Cat(row.dest_gid_middle, row.dest_gid_high)),
+                self.header.payload.path.flow_label.eq(row.flow_label),
+                self.header.payload.path.sgid_index.eq(row.sgid_index),
+            ]
         with m.If(is_ack):
             m.d.comb += [
                 transport.opcode.eq(opcode("RC_ACKNOWLEDGE")),
@@ -200,6 +222,17 @@ class Transmitter(wiring.Component):
                 path.hop_limit.eq(address.hop_limit),
                 path.traffic_class.eq(packet.traffic_class),
             ]
+            if self.gids:
+                route = self.route.payload
+                m.d.comb += [
+                    path.gid_high.eq(Cat(route.dest_gid_middle, route.dest_gid_high)),
+                    path.flow_label.eq(route.flow_label),
+                    path.sgid_index.eq(route.sgid_index),
+                ]
+        # Where a datagram goes came ahead of it.
+        routed = ~is_datagram | self.route.valid if self.gids else Const(1)
+        if self.gids:
+            m.d.comb += self.route.ready.eq(self.packet.ready & is_datagram)
 
         # -- Payload of the packet whose header has gone, or of one that is thrown away.
         moving, dropping = Signal(), Signal()
@@ -261,7 +294,7 @@ class Transmitter(wiring.Component):
         m.d.sync += known.eq(self.packet.valid & ~leave)
         m.d.comb += [
             present.eq(~has_payload | pick([self.payload.valid | self.hint, *valids[1:]], coming)),
-            sends.eq(paths.packet.here & idle & fine & (is_request | is_response) & present),
+            sends.eq(paths.packet.here & idle & fine & (is_request | is_response) & present & routed),
             self.packet.ready.eq(leave),
             self.verdict.ready.eq(leave),
         ]
@@ -283,7 +316,7 @@ class Transmitter(wiring.Component):
                             self.answered.valid.eq(is_response & packet.message_last & ~has_payload),
                             self.departed.valid.eq(ends & ~has_payload),
                         ]
-                with m.Elif(known & idle & (bad | (fine & ~is_request & ~is_response))):
+                with m.Elif(known & idle & routed & (bad | (fine & ~is_request & ~is_response))):
                     is_token = packet.kind == TxDescriptorKind.RESPONSE_TOKEN
                     m.d.comb += [leave.eq(1), self.token_done.eq(packet.kind == TxDescriptorKind.REQUEST_TOKEN)]
                     m.d.sync += [

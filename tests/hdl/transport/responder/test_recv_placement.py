@@ -40,11 +40,11 @@ def lay(words, place, entries, log_stride, shared=None):
     words[place : place + (1 << log_stride - 3)] = laid + [0] * ((1 << log_stride - 3) - len(laid))
 
 
-def run(packets, words, *, stall=0.0, rng=None, received=0, ids=None):
+def run(packets, words, *, stall=0.0, rng=None, received=0, ids=None, grh=False):
     """Gives placements to a buffer, and keeps each QP's place; the accesses, (misfit, too_long, byte_length) and cycles
     of each. As if each message had brought ``received`` bytes more than it has, when it goes on. ``ids`` gets the
     ``id`` of each."""
-    dut = RecvPlacement(2 * QPS)
+    dut = RecvPlacement(2 * QPS, grh)
     places = [{"received": rng.getrandbits(32) if rng else 0} for _ in range(QPS)]
     rng = rng or make_rng()
     accesses, results = [], []
@@ -273,9 +273,10 @@ GRH = 40
         *([5000], [10, 10, 10, 10], [10, 10, 10, 9, 0, 1, 1], [7, 7, 7, 7, 7, 7, 7, 7]),
     ],
 )
-def test_datagrams_leave_40_bytes_free(lengths, shared, length):
-    """Over as many entries as it takes, and all of them must fit, also without a payload; they count as received. The
-    message behind is not a datagram and begins at once."""
+@pytest.mark.parametrize("grh", [False, True])
+def test_40_bytes_in_front_of_datagrams(lengths, shared, length, grh):
+    """They are left free, or filled, over as many entries as it takes, and all of them must fit, also without a
+    payload; they count as received. The message behind is not a datagram and begins at once."""
     rng = make_rng()
     words = [[0] * (AREA // 8) for _ in range(QPS)]
     lengths = lengths[: 7 if shared else 8]
@@ -287,15 +288,28 @@ def test_datagrams_leave_40_bytes_free(lengths, shared, length):
         common | {"qp": 0, "log_stride": 7, "length": length, "datagram": 1, "shared": int(shared is not None)},
         common | {"qp": 1, "log_stride": 4, "length": 9},
     ]
-    runs, results = run(packets, words, rng=rng)
-    (_, short), (wanted, missing) = split(entries, [GRH, length])
+    runs, results = run(packets, words, rng=rng, grh=grh, stall=0.3)
+    (header, short), (wanted, missing) = split(entries, [GRH, length])
     assert results[0][:3] == (0, int(short + missing > 0), GRH + length)
     moves = [[a.key, a.address, a.length] for a in runs[0] if a.length and not a.discard]
-    assert moves == wanted
-    assert [a.length for a in runs[0] if a.discard] == ([missing] if missing else [])
+    assert moves == (header if grh else []) + wanted
+    lost = [short if grh else 0, missing]
+    assert [a.length for a in runs[0] if a.discard] == [size for size in lost if size]
+    assert sum(a.length for a in runs[0]) == (GRH if grh else 0) + length
     assert runs[0][-1].last
     assert [[a.key, a.address, a.length] for a in runs[1]] == [[5, 77, 9]]
     assert results[1][:3] == (0, 0, 9)
+
+
+@pytest.mark.parametrize("length", [0, 8, MTU])
+def test_datagrams_that_nobody_takes(length):
+    """Of a datagram with its header both are thrown away."""
+    packets = [{"kind": kind, "begin": 1, "end": 1, "length": length, "datagram": 1} for kind in (DISCARD, DISCARD)]
+    packets.append({"kind": DISCARD, "length": 5})
+    runs, _ = run([packet | {"qp": 0} for packet in packets], [[0] * 32] * QPS, grh=True)
+    sizes = [[access.length for access in each if access.length] for each in runs]
+    assert sizes == [[GRH, length] if length else [GRH]] * 2 + [[5]]
+    assert all(access.discard for each in runs for access in each)
 
 
 @pytest.mark.parametrize("shared", [0, 1])

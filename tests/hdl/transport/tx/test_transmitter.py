@@ -25,12 +25,36 @@ def context(qp):
         "dest_mac": 0x020000000000 + qp,
         "hop_limit": 64 + qp,
         "dest_ip": 0x0A000001 + qp,
+        "dest_gid_high": 0xFE80_0000_0000_0000 + qp,
+        "dest_gid_middle": 0xFEDC_0000 + qp,
+        "flow_label": 0xABCD0 + qp,
+        "sgid_index": qp % 16,
     }
 
 
-def path(qp):
-    c = context(qp)
+def route(fields):
+    """What a path has with a table of GIDs."""
+    high = fields["dest_gid_high"] << 32 | fields["dest_gid_middle"]
+    return {"gid_high": high, "flow_label": fields["flow_label"], "sgid_index": fields["sgid_index"]}
+
+
+NO_ROUTE = {"gid_high": 0, "flow_label": 0, "sgid_index": 0}
+
+
+def datagram_route(packet):
+    """What comes ahead of a datagram: made of its number, so that a mix-up shows."""
+    number = packet["wqe_index"]
     return {
+        "dest_gid_high": (number * 0x9E3779B97F4A7C15) % (1 << 64),
+        "dest_gid_middle": (number * 0x85EBCA6B) % (1 << 32),
+        "flow_label": number * 77 % (1 << 20),
+        "sgid_index": number % 16,
+    }
+
+
+def path(qp, gids=False):
+    c = context(qp)
+    return (route(c) if gids else NO_ROUTE) | {
         "mac": c["dest_mac"],
         "ip": c["dest_ip"],
         "source_port": c["source_port"],
@@ -39,11 +63,11 @@ def path(qp):
     }
 
 
-def datagram_path(packet):
+def datagram_path(packet, gids=False):
     """Where a request of UD goes: nothing of it stands in the context."""
     transport = packet["transport"]
     word = (transport["syndrome"] << 24 | transport["msn"]) << 32 | transport["dma_length"]
-    return {
+    return (route(datagram_route(packet)) if gids else NO_ROUTE) | {
         "mac": word % (1 << 48),
         "ip": transport["rkey"],
         "source_port": word >> 48,
@@ -115,8 +139,9 @@ RESPONSES = ["payload"] * 4 + ["atomic", "atomic", "replay", "empty", "token", "
 class Plan:
     """Random TX descriptors: what goes in, and what must come out. Most requests are of UC and UD."""
 
-    def __init__(self, rng, count, width):
+    def __init__(self, rng, count, width, gids=False):
         self.width = width
+        self.gids = gids
         self.packets, self.verdicts = [], []
         self.beats = {"payload": [], "inline": [], "atomic": [], "replay": []}
         self.headers, self.out, self.failed, self.answered, self.departed = [], [], [], [], []
@@ -206,23 +231,29 @@ class Plan:
 
     def header(self, transport, qp):
         """Of the packet that was added last."""
-        want = transport | {"qp": qp, "dest_qpn": context(qp)["dest_qpn"], "path": path(qp)}
+        want = transport | {"qp": qp, "dest_qpn": context(qp)["dest_qpn"], "path": path(qp, self.gids)}
         if transport["opcode"] in UD_REQUESTS:
             address = address_of(transport)
             want |= {"dest_qpn": address["dest_qpn"], "address": deth(qp, address["qkey"])}
-            want["path"] = datagram_path(self.packets[-1])
+            want["path"] = datagram_path(self.packets[-1], self.gids)
         return want
+
+    @property
+    def routes(self):
+        """One for each datagram, also of those that are refused."""
+        requests = [packet for packet in self.packets if packet["kind"] == TxDescriptorKind.REQUEST]
+        return [datagram_route(packet) for packet in requests if packet["transport"]["opcode"] in UD_REQUESTS]
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(160, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("stall", [0, 0.3, 0.7])
-@pytest.mark.parametrize("width", [64, 512])
-def test_random(width, stall, count, monkeypatch):
+@pytest.mark.parametrize(("width", "gids"), [(64, False), (64, True), (512, False)])
+def test_random(width, gids, stall, count, monkeypatch):
     """While attributes are written once more, as they are: what is read in that cycle is undefined."""
     tear(monkeypatch)
     rng = make_rng()
-    dut = Transmitter(QPS, width)
-    plan = Plan(rng, count, width)
+    dut = Transmitter(QPS, width, gids)
+    plan = Plan(rng, count, width, gids)
     acks = [
         {"qp": rng.randrange(QPS), "psn": n, "msn": rng.randrange(1 << 24), "syndrome": rng.choice([0x1F, 0x60, 0x2C])}
         for n in range(count // 4)
@@ -289,6 +320,7 @@ def test_random(width, stall, count, monkeypatch):
         feeder(dut.verdict, plan.verdicts),
         *(feeder(getattr(dut, name), items) for name, items in plan.beats.items()),
         feeder(dut.ack, acks, 0.9),
+        *([feeder(dut.route, plan.routes, 0.9)] if gids else []),
         sink,
         background=[
             background(collect, dut.o, out, rng, stall),
@@ -317,7 +349,7 @@ def test_random(width, stall, count, monkeypatch):
             assert transport[name] == want[name], name
         assert transport["becn"] == 0
         assert transport["pkey"] == 0x8000 + qp
-        assert header["path"] == want.get("path", path(qp))
+        assert header["path"] == want.get("path", path(qp, gids))
         if is_ack:
             assert transport["dest_qpn"] == 0x100 + qp
             assert (transport["length"], transport["solicited"], transport["ack_request"]) == (0, 0, 0)
@@ -462,6 +494,7 @@ def test_acks_beside_datagrams(datagrams_first):
     simulate(dut, testbench, background=[headers])
     own = ((context(qp)["dest_qpn"], path(qp)), fields["address"])
     way = {"mac": 0x112233445566, "ip": 0xC0A80001, "source_port": 0xD100, "traffic_class": 0x77, "hop_limit": 9}
+    way |= NO_ROUTE
     datagram = ((0xABCDEF, way), deth(qp, 0x87654321))
     wanted = []
     for n, packet in enumerate(packets):

@@ -1,0 +1,35 @@
+"""The table of GIDs: the addresses that an engine sends from, and receives at."""
+
+from enum import IntEnum
+
+from .record import Field, Record
+
+__all__ = ["GID_COUNT", "GID_ROW", "GID_WORDS", "GidType"]
+
+GID_COUNT = 16
+
+GID_ROW = Record(
+    "gid_row",
+    32,
+    [
+        Field("gid_low", 64, "lower half of the GID, first byte on the wire is the most significant"),
+        Field("gid_high", 64, "upper half; of IPv4 the GID is the IPv4-mapped one, ::ffff:a.b.c.d"),
+        Field("type", 4, "enum gid_type"),
+        Field("_", 27),
+        Field("valid", 1, "the row counts"),
+        Field("_", 32),
+        Field("_", 64),
+    ],
+    "A row of the table of GIDs. A row that changes while packets of it are under way may send or take one with a part "
+    "of both. After a hardware reset the table is undefined: the driver writes all of it. DEVICE_RESET leaves it.",
+)
+
+GID_WORDS = 5
+"""32-bit words of a row that count."""
+
+
+class GidType(IntEnum):
+    """What stands around the packets of a row."""
+
+    ROCE_V2_IPV4 = 0
+    ROCE_V2_IPV6 = 1

@@ -1,0 +1,81 @@
+"""Which of the own GIDs a packet is for."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..abi.gids import GID_COUNT, GID_ROW, GID_WORDS
+from .gid_row import NETWORK_TYPES, GidWrite
+from .headers import HEADERS, MAPPED
+from .layout import wire_field
+from .packet_header import ArrivedHeader
+
+__all__ = ["GidMatch"]
+
+NETWORK_BYTES = HEADERS["ipv6"].size
+
+
+class GidMatch(wiring.Component):
+    """Looks for the destination of each packet in the table of GIDs: a word of the address a cycle, in all rows at
+    once; the last word is the row's type. So a packet to an IPv4 address is not taken for one to the IPv4-mapped IPv6
+    address.
+
+    *Cycles*: a header comes out 5 cycles after it has come, and there is one each 6 cycles. It stays at the input
+    until it is taken at the output.
+
+    Members
+    -------
+    gid, gid_en : ``GidWrite``, 1
+        A word of the table is written.
+    i : stream of ``ArrivedHeader``
+        ``gid_index`` and ``gid_found`` do not count.
+    o : stream of ``ArrivedHeader``
+        With both.
+    """
+
+    gid: In(GidWrite)
+    gid_en: In(1)
+    i: In(stream.Signature(ArrivedHeader))
+    o: Out(stream.Signature(ArrivedHeader))
+
+    def elaborate(self, platform):
+        m = Module()
+        # Row n of this memory has word n of all rows of the table.
+        m.submodules.table = table = memory.Memory(shape=32 * GID_COUNT, depth=8, init=[])
+        write, read = table.write_port(granularity=32), table.read_port(domain="comb")
+        m.d.comb += [
+            write.addr.eq(self.gid.word),
+            write.data.eq(self.gid.data.replicate(GID_COUNT)),
+            write.en.eq(Mux(self.gid_en, 1 << self.gid.index, 0)),
+        ]
+
+        arrived = self.i.payload
+        v4 = arrived.network[(NETWORK_BYTES - HEADERS["ipv4"].size) * 8 :]
+        mapped = Cat(wire_field(v4, HEADERS["ipv4"]["destination"]), Const(MAPPED, 96))
+        destination = Mux(arrived.networks[1], wire_field(arrived.network, HEADERS["ipv6"]["destination"]), mapped)
+        kind, valid = (GID_ROW.fields[name].offset - 128 for name in ("type", "valid"))
+        number = Mux(arrived.networks[1], NETWORK_TYPES[1], NETWORK_TYPES[0])
+        wanted = Signal(32 * GID_WORDS)
+        m.d.comb += wanted.eq(Cat(destination, (number << kind | Const(1 << valid, 32))[:32]))
+
+        word, candidates, done = Signal(range(GID_WORDS + 1)), Signal(GID_COUNT), Signal()
+        same = Cat(read.data.word_select(n, 32) == wanted.word_select(word, 32) for n in range(GID_COUNT))
+        m.d.comb += [read.addr.eq(word), self.o.valid.eq(done), self.i.ready.eq(done & self.o.ready)]
+        with m.If(done):
+            with m.If(self.o.ready):
+                m.d.sync += [done.eq(0), word.eq(0)]
+        with m.Elif(self.i.valid):
+            m.d.sync += [
+                candidates.eq(same & Mux(word == 0, ~0, candidates)),
+                word.eq(word + 1),
+                done.eq(word == GID_WORDS - 1),
+            ]
+        header = self.o.payload.header
+        m.d.comb += [self.o.payload.eq(arrived), header.gid_found.eq(candidates.any())]
+        # Of several rows that are the same any one would do; the lowest counts.
+        lowest = candidates & -candidates
+        m.d.comb += header.gid_index.eq(
+            Cat(Cat(lowest[n] for n in range(GID_COUNT) if n >> bit & 1).any() for bit in range(ceil_log2(GID_COUNT)))
+        )
+        return m

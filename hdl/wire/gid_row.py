@@ -1,0 +1,50 @@
+"""The table of GIDs as the transmit side reads it: a row at a time."""
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..abi.gids import GID_COUNT, GID_ROW, GID_WORDS, GidType
+from .packet_header import GID_INDEX_BITS
+
+__all__ = ["NETWORK_TYPES", "GidRow", "GidWrite"]
+
+GidWrite = data.StructLayout({"index": GID_INDEX_BITS, "word": 3, "data": 32})
+"""One word of :data:`verbena.hdl.abi.gids.GID_ROW` is written."""
+
+NETWORK_TYPES = (GidType.ROCE_V2_IPV4, GidType.ROCE_V2_IPV6)
+"""For each of :data:`.headers.NETWORKS` its type in the table."""
+
+
+class GidRow(wiring.Component):
+    """Keeps the table in LUT RAM, and shows one row in the cycle in which it is asked for.
+
+    Members
+    -------
+    write, write_en : ``GidWrite``, 1
+    index : 4
+    gid, type : 128, 4
+    """
+
+    write: In(GidWrite)
+    write_en: In(1)
+    index: In(GID_INDEX_BITS)
+    gid: Out(128)
+    type: Out(GID_ROW.fields["type"].width)
+
+    def elaborate(self, platform):
+        m = Module()
+        words = []
+        for number in range(GID_WORDS):
+            width = 32 if number < 4 else len(self.type)
+            m.submodules[f"word_{number}"] = table = memory.Memory(shape=width, depth=GID_COUNT, init=[])
+            write, read = table.write_port(), table.read_port(domain="comb")
+            m.d.comb += [
+                write.addr.eq(self.write.index),
+                write.data.eq(self.write.data),
+                write.en.eq(self.write_en & (self.write.word == number)),
+                read.addr.eq(self.index),
+            ]
+            words.append(read.data)
+        m.d.comb += [self.gid.eq(Cat(words[:4])), self.type.eq(words[4])]
+        return m

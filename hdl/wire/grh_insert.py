@@ -1,0 +1,125 @@
+"""The 40 bytes in front of a datagram."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..abi.wqe import GRH_BYTES
+from ..stream.fifo import Queue
+from ..stream.packet import PacketBeat
+from .opcodes import DATAGRAMS
+from .packet_header import ArrivedHeader, ReceiveHeader
+
+__all__ = ["GrhInsert"]
+
+WAITING = 4
+"""Packets whose header has gone and whose payload has not."""
+
+Order = data.StructLayout({"datagram": 1, "payload": 1, "network": 8 * GRH_BYTES})
+
+
+class GrhInsert(wiring.Component):
+    """Puts a datagram's network header in front of its payload, so that it reaches memory as payload does: of IPv6 the
+    IPv6 header, of IPv4 20 bytes of zeros and the IPv4 header (IBA A17.4.3). ``length`` of its header stays what it is.
+
+    *Cycles*: a header passes in the cycle in which it comes; payload 2 or more behind its header, a beat a cycle, and a
+    datagram's after as many beats as 40 bytes take.
+
+    Parameters
+    ----------
+    data_width : int
+
+    Members
+    -------
+    header : stream of ``ArrivedHeader``
+    payload : stream of ``PacketBeat(data_width)``
+        For each header whose ``length`` is not 0 a packet, which comes before or after it.
+    o_header : stream of ``ReceiveHeader``; o : stream of ``PacketBeat(data_width)``
+        The same, and a datagram's payload is 40 bytes longer.
+    """
+
+    def __init__(self, data_width):
+        self.data_width = data_width
+        beat = stream.Signature(PacketBeat(data_width))
+        super().__init__(
+            {
+                "header": In(stream.Signature(ArrivedHeader)),
+                "payload": In(beat),
+                "o_header": Out(stream.Signature(ReceiveHeader)),
+                "o": Out(beat),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.orders = orders = Queue(Order, WAITING)
+        header, transport = self.header.payload.header, self.header.payload.header.transport
+        datagram, some = Signal(), Signal()
+        order = orders.i.payload
+        m.d.comb += [
+            datagram.eq(transport.opcode.matches(*sorted(DATAGRAMS))),
+            some.eq(datagram | (transport.length != 0)),
+            self.o_header.payload.eq(header),
+            self.o_header.valid.eq(self.header.valid & (orders.i.ready | ~some)),
+            self.header.ready.eq(self.o_header.ready & (orders.i.ready | ~some)),
+            orders.i.valid.eq(self.header.valid & self.o_header.ready & some),
+            order.datagram.eq(datagram),
+            order.payload.eq(transport.length != 0),
+            order.network.eq(self.header.payload.network),
+        ]
+
+        size = self.data_width // 8
+        whole, shift = divmod(GRH_BYTES, size)  # beats of the header alone, and its bytes in the next one
+        now, came, o = orders.o.payload, self.payload.payload, self.o.payload
+        place = Signal(range(whole + 1))
+        kept, kept_valid = Signal(shift * 8, reset_less=True), Signal()
+        rest = Signal(range(size + 1))  # behind the payload's last beat another one follows, of so many bytes
+        rest_error = Signal()
+        in_header = orders.o.valid & now.datagram & (place != whole)
+        before = Mux(kept_valid, kept, now.network[whole * size * 8 :]) if shift else kept
+        moves, over = Signal(), Signal()
+        m.d.comb += [
+            moves.eq(self.o.valid & self.o.ready),
+            over.eq(moves & o.last),
+            orders.o.ready.eq(over),
+            o.first.eq(orders.o.valid & ~now.datagram & came.first),
+        ]
+        with m.If(in_header):
+            m.d.comb += [
+                self.o.valid.eq(1),
+                o.data.eq(now.network.word_select(place, self.data_width) if whole else 0),
+                o.count.eq(size),
+                o.first.eq(place == 0),
+                o.last.eq((place == whole - 1) & ~now.payload if not shift else 0),
+            ]
+            with m.If(moves):
+                m.d.sync += place.eq(place + 1)
+        with m.Elif(now.datagram & (rest != 0)):
+            m.d.comb += [self.o.valid.eq(1), o.data.eq(kept), o.count.eq(rest), o.last.eq(1), o.error.eq(rest_error)]
+        with m.Elif(now.datagram & ~now.payload):
+            m.d.comb += [self.o.valid.eq(orders.o.valid), o.data.eq(before), o.count.eq(shift), o.last.eq(1)]
+            m.d.comb += o.first.eq(not whole)
+        with m.Elif(now.datagram):
+            fits = came.count <= size - shift
+            m.d.comb += [
+                self.o.valid.eq(orders.o.valid & self.payload.valid),
+                self.payload.ready.eq(orders.o.valid & self.o.ready),
+                o.data.eq(Cat(before, came.data)[: self.data_width]),
+                o.last.eq(came.last & fits),
+                o.error.eq(came.error & fits),
+                o.count.eq(Mux(o.last, came.count + shift, size)),
+                o.first.eq((place == 0) & ~kept_valid if not whole else 0),
+            ]
+            with m.If(moves):
+                m.d.sync += [kept.eq(came.data[(size - shift) * 8 :]), kept_valid.eq(1)]
+                with m.If(came.last & ~fits):
+                    m.d.sync += [rest.eq(came.count - (size - shift)), rest_error.eq(came.error)]
+        with m.Else():
+            m.d.comb += [
+                self.o.valid.eq(orders.o.valid & self.payload.valid),
+                self.payload.ready.eq(orders.o.valid & self.o.ready),
+                Cat(o.data, o.count, o.last, o.error).eq(Cat(came.data, came.count, came.last, came.error)),
+            ]
+        with m.If(over):
+            m.d.sync += [place.eq(0), kept_valid.eq(0), rest.eq(0)]
+        return m

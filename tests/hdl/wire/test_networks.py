@@ -1,0 +1,304 @@
+"""Packetizer and depacketizer with both networks: against scapy, and captured frames of Linux."""
+
+import pytest
+from network_frames import MAPPED, PEER, TABLE, both_frame, frame6_of, gid_words, is_mapped
+from roce_frames import (
+    CAPTURES,
+    MAC,
+    PEER_MAC,
+    beats,
+    carried,
+    frames_of,
+    number,
+    random_header,
+    random_path,
+    transport_of,
+)
+from scapy.contrib.roce import BTH
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
+from scapy.utils import rdpcap
+from streams import collect, make_rng, receive_all, send_all, shared, simulate
+from verbena.hdl.wire.depacketizer import Depacketizer
+from verbena.hdl.wire.headers import ENCAPSULATIONS, NETWORKS
+from verbena.hdl.wire.icrc import icrc
+from verbena.hdl.wire.opcodes import OPCODES, REFUSED, SUPPORTED, opcode
+from verbena.hdl.wire.packetizer import Packetizer
+
+WIDTHS = [64, 128, 256, 512]
+WRITE_ONLY = opcode("RC_RDMA_WRITE_ONLY")
+SEND_ONLY = opcode("RC_SEND_ONLY")
+ACK = opcode("RC_ACKNOWLEDGE")
+DROPS = ("not_roce", "malformed", "icrc", "overflow")
+
+
+def transmit(width, packets, rng, *, stall):
+    """Frames of ``packets``: (header, path, index of the own GID, peer's GID, payload)."""
+    dut = shared(Packetizer, width, SUPPORTED, NETWORKS)
+    flow, given, size = [], [], 0
+    for header, path, index, peer, payload in packets:
+        payload = payload or carried(header)
+        path = path | {"ip": peer & 0xFFFFFFFF, "gid_high": peer >> 32, "sgid_index": index}
+        given.append({"transport": transport_of(header) | {"length": len(payload)}, "path": path})
+        flow += beats(payload, width, rng=rng) if payload else []
+        network = 20 if is_mapped(peer) else 40
+        whole = 14 + network + 20 + 4 * OPCODES[header["opcode"]].header_words + 4
+        whole += (len(payload) + 3) // 4 * 4 if not carried(header) else 0
+        size += -(-whole // (width // 8))
+    items = []
+
+    async def headers(ctx):
+        ctx.set(dut.mac, MAC)
+        for write in gid_words():
+            ctx.set(dut.gid, write)
+            ctx.set(dut.gid_en, 1)
+            await ctx.tick()
+        ctx.set(dut.gid_en, 0)
+        await ctx.tick().repeat(4)
+        await send_all(ctx, dut.header, given, rng, stall)
+
+    async def payloads(ctx):
+        await send_all(ctx, dut.payload, flow, rng, stall)
+
+    async def frames(ctx):
+        items.extend(await receive_all(ctx, dut.o, size, rng, stall))
+
+    simulate(dut, headers, payloads, frames, seed=rng.seed_value, deadline=30_000)
+    return [frame for frame, _ in frames_of(items, width)]
+
+
+def expected(header, path, index, peer, payload):
+    fields = {name: path[name] for name in ("source_port", "traffic_class", "hop_limit", "flow_label")}
+    ends = {"source": TABLE[index][0], "destination": peer, "source_mac": MAC, "destination_mac": path["mac"]}
+    return both_frame(header, payload, **ends, **fields)
+
+
+def make(rng, code, length, index=None):
+    index = rng.choice(list(TABLE)) if index is None else index
+    peer = MAPPED | rng.getrandbits(32) if is_mapped(TABLE[index][0]) else rng.getrandbits(128) | 1 << 127
+    path = random_path(rng) | {"flow_label": rng.getrandbits(20)}
+    payload = rng.randbytes(length if OPCODES[code].payload else 0)
+    return random_header(rng, code, len(payload)), path, index, peer, payload
+
+
+@pytest.mark.parametrize("stall", [0, 0.3])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_transmitted(width, stall):
+    """Every opcode over IPv6, and a mixture of networks, rows and lengths."""
+    rng = make_rng()
+    packets = [make(rng, code, rng.randrange(width // 4), 1) for code in sorted(SUPPORTED)]
+    packets += [make(rng, rng.choice([WRITE_ONLY, SEND_ONLY, ACK]), length) for length in range(width // 8 + 5)]
+    rng.shuffle(packets)
+    frames = transmit(width, packets, rng, stall=stall)
+    assert frames == [expected(*packet) for packet in packets]
+
+
+def receive(frames, rng, *, width=64, mac=MAC, stall=0.0):
+    """Headers, payloads and counts of what ``frames`` become."""
+    dut = shared(Depacketizer, width, headers=64, networks=NETWORKS)
+    flow = [beat for frame in frames for beat in beats(frame, width, rng=rng)]
+    headers, items, counts = [], [], dict.fromkeys((*DROPS, "packets"), 0)
+
+    async def sender(ctx):
+        ctx.set(dut.mac, mac)
+        await send_all(ctx, dut.i, flow, rng, stall)
+        quiet = 0
+        edges = aiter(ctx.tick().sample(dut.empty))
+        while quiet < 20:
+            *_, empty = await anext(edges)
+            quiet = quiet + 1 if empty else 0
+
+    async def taken(ctx):
+        await collect(ctx, dut.header, headers, rng, stall)
+
+    async def payloads(ctx):
+        await collect(ctx, dut.payload, items, rng, stall)
+
+    async def counters(ctx):
+        strobes = (*(getattr(dut, f"count_drop_{name}") for name in DROPS), dut.count_rx_packets)
+        async for *_, a, b, c, d, e in ctx.tick().sample(*strobes):
+            for name, value in zip(counts, (a, b, c, d, e)):
+                counts[name] += value
+
+    background = (taken, payloads, counters)
+    simulate(dut, sender, background=background, seed=rng.seed_value, deadline=60_000)
+    assert sum(counts.values()) == len(frames)
+    return headers, [payload for payload, _ in frames_of(items, width)], counts
+
+
+def network_of(frame):
+    """40 bytes as they stand in front of a datagram."""
+    return frame[14:54] if frame[12:14] == b"\x86\xdd" else bytes(20) + frame[14:34]
+
+
+def arrived(rng, code, length, *, six, **fields):
+    payload = rng.randbytes(length if OPCODES[code].payload else 0)
+    header = random_header(rng, code, len(payload))
+    ends = {"source": PEER, "destination": TABLE[1][0]} if six else {"source": MAPPED | 1, "destination": MAPPED | 2}
+    fields = {"traffic_class": rng.getrandbits(8), "hop_limit": rng.getrandbits(8)} | fields
+    frame = both_frame(header, payload, source_mac=PEER_MAC, destination_mac=MAC, **ends, **fields)
+    if code == opcode("RC_ATOMIC_ACKNOWLEDGE"):
+        payload = header["original"].to_bytes(8, "little")
+        header["length"] = 8
+    return frame + bytes(max(0, 60 - len(frame))), header, payload
+
+
+def check(result, packets):
+    headers, payloads, _ = result
+    assert payloads == [payload for _, _, payload in packets if payload]
+    for got, (frame, header, _) in zip(headers, packets, strict=True):
+        transport = got.header.transport
+        for name in ("opcode", "solicited", "ack_request", "becn", "pkey", "dest_qpn", "psn", "length"):
+            assert getattr(transport, name) == header[name]
+        if header["opcode"] in SUPPORTED:
+            names = OPCODES[header["opcode"]].headers
+            wanted = transport_of(header)
+            for name in ("address", "rkey", "dma_length") if "reth" in names else ("immediate",) * ("immdt" in names):
+                assert getattr(transport, name) == wanted[name]
+        network = network_of(frame)
+        assert got.network.to_bytes(40, "little") == network
+        six = frame[12:14] == b"\x86\xdd"
+        assert got.networks == (2 if six else 1)
+        source = int.from_bytes(network[8:24], "big") if six else MAPPED | int.from_bytes(network[32:36], "big")
+        assert got.header.source_high << 32 | got.header.source_ip == source
+        said = int.from_bytes(network[:2], "big") >> 4 & 255 if six else network[21]
+        assert (got.header.traffic_class, got.header.hop_limit) == (said, network[7] if six else network[28])
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.3])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_received(width, stall):
+    rng = make_rng()
+    codes = sorted(SUPPORTED | REFUSED)
+    packets = [arrived(rng, code, rng.randrange(width // 4), six=True) for code in codes]
+    mixed = [WRITE_ONLY, SEND_ONLY, ACK, opcode("UD_SEND_ONLY"), opcode("RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE")]
+    packets += [arrived(rng, rng.choice(mixed), n, six=rng.randrange(2)) for n in range(width // 8 + 5)]
+    rng.shuffle(packets)
+    result = receive([frame for frame, _, _ in packets], rng, width=width, stall=stall)
+    check(result, packets)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_cut_at_any_byte(width):
+    """Every frame cut short is dropped, and the one behind it is not, of whatever network it is."""
+    rng = make_rng()
+    packet = arrived(rng, WRITE_ONLY, 13, six=True)
+    others = [packet, arrived(rng, SEND_ONLY, 5, six=False)]
+    frames, good = [], []
+    for cut in range(1, len(packet[0]), 1 if width == 64 else 3):
+        follower = rng.choice(others)
+        frames += [packet[0][:cut], follower[0]]
+        good.append(follower)
+    check(receive(frames, rng, width=width), good)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_flipped_bits(width):
+    """Any bit but those that nothing protects: source MAC, traffic class, flow label, hop limit, UDP checksum, BTH's
+    byte 4.
+    """
+    rng = make_rng()
+    packet = arrived(rng, WRITE_ONLY, 6, six=True)
+    frame = packet[0]
+    free = {bit for byte in (*range(6, 12), 15, 16, 17, 21, 60, 61, 66) for bit in range(byte * 8, byte * 8 + 8)}
+    free |= {14 * 8 + bit for bit in range(4)}
+    bits = rng.sample([bit for bit in range(len(frame) * 8) if bit not in free], 120 if width == 64 else 50)
+    frames = []
+    for bit in bits:
+        damaged = bytearray(frame)
+        damaged[bit // 8] ^= 1 << bit % 8
+        frames.append(bytes(damaged))
+    frames.append(frame)
+    for bit in sorted(free - set(range(48, 96)) - {66 * 8 + 6}):
+        damaged = bytearray(frame)
+        damaged[bit // 8] ^= 1 << bit % 8
+        frames.append(bytes(damaged))
+    headers, _, counts = receive(frames, rng, width=width)
+    assert counts["packets"] == len(headers) == len(frames) - len(bits)
+
+
+def changed(frame, offset, value):
+    """With an ICRC that is right as far as IPv6's length goes."""
+    frame = bytearray(frame)
+    frame[offset : offset + len(value)] = value
+    end = 54 + int.from_bytes(frame[18:20], "big")
+    if 78 <= end <= len(frame):
+        frame[end - 4 : end] = icrc(ENCAPSULATIONS[NETWORKS[1]], bytes(frame[14 : end - 4]))
+    return bytes(frame)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_drop_reasons(width):
+    rng = make_rng()
+    packet = arrived(rng, WRITE_ONLY, 40, six=True)
+    frame = packet[0]
+    size = int.from_bytes(frame[18:20], "big")
+    not_roce = [
+        changed(frame, 0, b"\x33\x33\0\0\0\1"),
+        changed(frame, 12, b"\x86\xde"),
+        changed(frame, 12, b"\x08\0"),  # IPv4 would stand there
+        changed(frame, 20, b"\x3a"),
+        changed(frame, 20, b"\0"),  # hop-by-hop options
+        changed(frame, 20, b"\x2c"),  # a fragment
+        changed(frame, 56, b"\x12\xb6"),
+    ]
+    malformed = [
+        changed(frame, 14, b"\x40"),
+        *(changed(frame, 18, (size + n).to_bytes(2, "big")) for n in (-4, -2, 4, 60000)),
+        changed(frame, 18, b"\0\0"),
+        changed(frame, 58, b"\0\x10"),
+        changed(frame, 63, b"\x01"),
+        changed(frame, 62, bytes([ACK])),
+        changed(frame, 62, b"\x81"),
+        frame[:-1],
+    ]
+    wrong = [frame[:-1] + bytes([frame[-1] ^ 1])]
+    frames = [each for bad in (*not_roce, *malformed, *wrong) for each in (bad, frame)]
+    result = receive(frames, rng, width=width)
+    bad = len(frames) // 2
+    assert result[2] == {
+        "not_roce": len(not_roce),
+        "malformed": len(malformed),
+        "icrc": 1,
+        "overflow": 0,
+        "packets": bad,
+    }
+    check(result, [packet] * bad)
+
+
+def test_udp_checksum_does_not_count():
+    rng = make_rng()
+    header = random_header(rng, SEND_ONLY, 4)
+    frames = [
+        frame6_of(header, b"abcd", source=PEER, destination=1, checksum=checksum) for checksum in (0, None, 0x1234)
+    ]
+    assert len(set(frames)) == 3
+    assert len(receive(frames, rng)[0]) == 3
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_captures(width):
+    """What Linux sent over IPv6 is accepted, as scapy reads it."""
+    rng = make_rng()
+    groups = {}
+    for file in sorted(CAPTURES.glob("*.pcap")):
+        for packet in rdpcap(str(file)):
+            if IPv6 in packet and BTH in packet:
+                groups.setdefault(packet[Ether].dst, []).append(packet)
+    seen = 0
+    for mac, packets in groups.items():
+        chosen = packets if width == 64 else packets[::7]
+        headers, _, counts = receive([bytes(packet) for packet in chosen], rng, width=width, mac=number(mac))
+        assert counts["packets"] == len(chosen)
+        for got, packet in zip(headers, chosen, strict=True):
+            source = got.header.source_high << 32 | got.header.source_ip
+            assert source.to_bytes(16, "big") == bytes(packet[IPv6])[8:24]
+            assert (got.header.transport.opcode, got.header.transport.psn) == (packet[BTH].opcode, packet[BTH].psn)
+        seen += len(chosen)
+    assert seen > (50 if width == 64 else 7)
+
+
+def test_arguments():
+    for block in (Packetizer, Depacketizer):
+        with pytest.raises(ValueError, match="RoCEv1"):
+            block(64, networks=("RoCEv1",))
