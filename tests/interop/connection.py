@@ -33,6 +33,9 @@ ATOMICS = (CMP_SWP, FETCH_ADD)
 REQUESTER, RESPONDER = "requester", "responder"
 """What the adapter is; the guest is the other."""
 
+GID_INDICES = {"IPv4": {ADAPTER: None, GUEST: None}, "IPv6": {ADAPTER: 1, GUEST: 0}}
+"""Of the link-local IPv6 addresses; Linux has them in front."""
+
 RECEIVED = (SEND, SEND_IMM, WRITE_IMM)
 WC_OPCODES = {SEND: 0, SEND_IMM: 0, WRITE: 1, WRITE_IMM: 1, READ: 2, CMP_SWP: 3, FETCH_ADD: 4}
 WC_RECV, WC_RECV_WITH_IMM = 128, 129
@@ -128,6 +131,8 @@ class Connection:
         Of the far region.
     access : int
         Of the far queue pairs.
+    network : str
+        IPv4, or IPv6: then the link-local addresses.
     here, there : dict
         Attributes of the adapter's queue pairs and of the guest's.
     """
@@ -145,6 +150,7 @@ class Connection:
         sge=1,
         rights=15,
         access=14,
+        network="IPv4",
         here=PATIENT,
         there=UNHURRIED,
     ):
@@ -154,7 +160,13 @@ class Connection:
         if role == RESPONDER:
             peers.reverse()
         self.near, self.far = self.sides = [
-            Side(name, peer, seed, size, options | ({"access": rights} if seed == 2 else {}))
+            Side(
+                name,
+                peer,
+                seed,
+                size,
+                options | {"gid_index": GID_INDICES[network][name]} | ({"access": rights} if seed == 2 else {}),
+            )
             for seed, (name, peer, _) in enumerate(peers, 1)
         ]
         for index, (side, attributes) in enumerate(zip(self.sides, (peers[0][2], peers[1][2]))):

@@ -14,6 +14,9 @@ __all__ = ["judge"]
 EXPERT_ERROR = 8388608
 """``PI_ERROR`` of Wireshark."""
 
+ZERO_CHECKSUM = "udp.ignore_ipv6_zero_checksum:TRUE"
+"""Over IPv6, too, the UDP checksum of RoCEv2 is 0, of Linux' frames as of ours (RFC 6936)."""
+
 ETHERNET_GUESS = "eth_over_ib"
 """Takes one byte with its pad for an EtherType and two reserved bytes; it is no protocol that could be switched off."""
 
@@ -67,7 +70,7 @@ def _dissect(path):
     command = ["tshark", "-n", "-r", path, "-Y", f"udp.dstport == {ROCE_PORT}", "-T", "fields"]
     command += [word for field in fields for word in ("-e", field)]
     command += [word for protocol in _guessed() for word in ("--disable-protocol", protocol)]
-    command += ["--disable-heuristic", ETHERNET_GUESS]
+    command += ["--disable-heuristic", ETHERNET_GUESS, "-o", ZERO_CHECKSUM]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return 0, [f"tshark: {done.stderr.strip()}"]

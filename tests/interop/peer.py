@@ -31,9 +31,10 @@ class Peer:
         self.device = device
         self.gid_index = gid_index
 
-    def open(self, size, qps=1, depth=64, sge=1, access=15):
-        """Makes all anew; returns what the other side has to know."""
+    def open(self, size, qps=1, depth=64, sge=1, access=15, gid_index=None):
+        """Makes all anew; returns what the other side has to know. ``gid_index``: another one than usual."""
         self.close()
+        self.index = self.gid_index if gid_index is None else gid_index
         v = self.verbs
         self.context = v["device"].Context(name=self.device)
         self.pd = v["pd"].PD(self.context)
@@ -43,7 +44,7 @@ class Peer:
         init = v["qp"].QPInitAttr(self.enums.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=0)
         self.qps = [v["qp"].QP(self.pd, init) for _ in range(qps)]
         self.numbers = [qp.qp_num for qp in self.qps]
-        gid = self.context.query_gid(1, self.gid_index).gid
+        gid = self.context.query_gid(1, self.index).gid
         return {"qps": self.numbers, "gid": gid, "address": self.mr.buf, "rkey": self.mr.rkey}
 
     def connect(self, other, sq_psn, rq_psn, mtu, access=14, rd_atomic=16, **attributes):
@@ -58,7 +59,7 @@ class Peer:
             for name, value in attributes.items():
                 setattr(attr, name, value)
             addr = self.verbs["addr"]
-            route = addr.GlobalRoute(dgid=addr.GID(other["gid"]), sgid_index=self.gid_index, hop_limit=64)
+            route = addr.GlobalRoute(dgid=addr.GID(other["gid"]), sgid_index=self.index, hop_limit=64)
             attr.ah_attr = addr.AHAttr(is_global=1, port_num=1, gr=route)
             qp.to_rts(attr)
 
