@@ -23,7 +23,8 @@ S, W, M = ibv_qp_state, ibv_wc_status, ibv_qp_attr_mask
 
 @pytest.fixture(params=[UC, UD], ids=["UC", "UD"])
 def pair(request):
-    with End("sim0", 65536, qp_type=request.param) as a, End("sim1", 65536, qp_type=request.param) as b:
+    kind = {"qp_type": request.param, "sge": 2}
+    with End("sim0", 65536, **kind) as a, End("sim1", 65536, **kind) as b:
         a.way = b.way = None
         if request.param == UD:
             a.way, b.way = handle(a, b.gid), handle(b, a.gid)

@@ -315,6 +315,8 @@ class Requester(wiring.Component):
                 Mux(fetch.o.valid, attributes.log_sq_stride[0], preview.attributes.log_sq_stride[0])
             ),
         ]
+        restarts = Signal()
+        m.d.sync += restarts.eq(action == QpAction.RESTART_SEND)
         if self.ud:
             types = (attributes.type, preview.attributes.type)
             m.d.comb += segmenter.ahead_datagram.eq(Mux(fetch.o.valid, *(each == QpType.UD for each in types)))
@@ -325,7 +327,7 @@ class Requester(wiring.Component):
             m.d.comb += segmenter.ahead.eq(fetch.moves & is_turn & calm)
         with m.If(event == RequesterEvent.TURN):
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST)
-        with m.Elif((event == RequesterEvent.CONTROL) & (action != QpAction.RESTART_SEND)):
+        with m.Elif((event == RequesterEvent.CONTROL) & ~restarts):
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST_TOKEN)
         with m.Else():
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.VOID)
