@@ -211,7 +211,7 @@ class Rnic(wiring.Component):
                 refused=REFUSED | unserved,
                 networks=networks,
             ),
-            "arp_icmp": ArpIcmp(width, udp_port=c.udp_port),
+            "arp_icmp": ArpIcmp(width, udp_port=c.udp_port, ipv6=c.ipv6),
             "lookup": ReceiveLookup(qps, requests=c.requests, uc=c.uc, ud=c.ud, swaps=c.swaps, gids=c.ipv6),
             "responder": Responder(qps, c.receive_blocks, atomics=c.atomics, swaps=c.swaps, srqs=c.srqs, grh=c.ipv6),
             "acknowledger": Acknowledger(qps, swaps=c.swaps),
@@ -366,8 +366,9 @@ class Rnic(wiring.Component):
         link(m, self._depacketizer.header, match.i)
         link(m, match.o, insert.header)
         link(m, self._depacketizer.payload, insert.payload)
-        for block in (match, self._packetizer):
+        for block in (match, self._packetizer, self._arp_icmp):
             connect_signals(m, self._registers, block, "gid", "gid_en")
+        connect_signals(m, self._registers, self._arp_icmp, "neighbour_gid", "neighbour_row", "neighbour_ask6")
         return insert.o_header, insert.o
 
     def _answer(self, m):

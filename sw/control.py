@@ -2,7 +2,7 @@
 
 import errno
 import threading
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address
 
 from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
@@ -16,7 +16,8 @@ __all__ = ["Control", "read_counters"]
 
 COMMAND_CYCLES = 4_000_000
 ARP_TRIES = 3
-"""ARP requests, a second apart: as many as Linux sends (``mcast_solicit``, ``retrans_time``)."""
+"""ARP requests or neighbour solicitations, a second apart: as many as Linux sends (``mcast_solicit``,
+``retrans_time``)."""
 ARP_QUIET = 100_000
 """Cycles in which a device has nothing to do, after which an answer is not waited for: a device that cannot tell, as
 others may speak any time, always has something to do."""
@@ -166,18 +167,22 @@ class Control:
         for offset, value in gid_writes(gids):
             self.port.write32(reg.GIDS + offset, value)
 
-    def resolve_gid(self, gid):
-        """MAC address of the neighbour with this GID, a number: of IPv4 as :meth:`resolve`, of IPv6 one that the port
-        knows.
-
-        ``AdapterError`` (EHOSTUNREACH) if it is not known.
+    def resolve_gid(self, gid, index):
+        """MAC address of the neighbour with this GID, a number: of IPv4 as :meth:`resolve`, of IPv6 likewise, by
+        neighbour solicitations from the own GID ``index``.
         """
         if (ip := ipv4_of(gid)) is not None:
             return self.resolve(ip)
         try:
             return self.port.resolve(gid)
         except KeyError:
-            raise AdapterError(errno.EHOSTUNREACH, f"nobody has the address {IPv6Address(gid)}") from None
+            pass
+
+        def ask():
+            for word, value in enumerate((*(gid >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96)), index)):
+                self.port.write32(reg.NEIGHBOUR + 4 * word, value)
+
+        return self._ask(ask, IPv6Address(gid))
 
     def resolve(self, ip):
         """MAC address of the neighbour with the IPv4 address ``ip``: one that the port knows, or who answers an ARP
@@ -189,18 +194,21 @@ class Control:
             return self.port.resolve(ip)
         except KeyError:
             pass
+        return self._ask(lambda: self.write("neighbour_ip", ip), IPv4Address(ip))
+
+    def _ask(self, ask, address):
+        """The answer to what ``ask()`` makes the device send."""
         with self.lock:
             second = getattr(self.port, "second_ns", SECOND_NS)
             for _ in range(ARP_TRIES):
-                self.write("neighbour_ip", ip)
+                ask()
                 end = self.port.time_ns() + second
                 quiet = 0
                 while quiet < ARP_QUIET and self.port.time_ns() < end:
                     quiet = 0 if self.port.advance(1024) else quiet + 1024
                     if (high := self.read("neighbour_mac_high")) & ARP_KNOWN:
                         return (high & 0xFFFF) << 32 | self.read("neighbour_mac_low")
-        dotted = ".".join(str(byte) for byte in ip.to_bytes(4, "big"))
-        raise AdapterError(errno.EHOSTUNREACH, f"nobody has the address {dotted}")
+        raise AdapterError(errno.EHOSTUNREACH, f"nobody has the address {address}")
 
     def cycles(self):
         """Low 32 bits of the engine's clock."""

@@ -57,8 +57,8 @@ COUNTERS = {
         Counter("atomics", "atomic operations executed for peers"),
         Counter("replays", "atomics answered from what was kept of them"),
         Counter("stall_window", "turns in which a QP could not send because too much is unacknowledged"),
-        Counter("arp_replies", "ARP requests answered"),
-        Counter("echo_replies", "ICMP echo requests (ping) answered"),
+        Counter("arp_replies", "ARP requests and neighbour solicitations answered"),
+        Counter("echo_replies", "ICMP and ICMPv6 echo requests (ping) answered"),
         Counter(
             "drop_station", "ARP and ICMP packets not looked at: another was being answered, or they are too large"
         ),

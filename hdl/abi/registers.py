@@ -24,6 +24,7 @@ __all__ = [
     "LOG_CAPABILITIES",
     "MAGIC",
     "MAILBOX",
+    "NEIGHBOUR",
     "NO_ATOMICS",
     "PAGE",
     "PHYSICAL",
@@ -53,6 +54,10 @@ QP_PUSH = 0x100
 MAILBOX = 0x800
 GIDS = 0x400
 """The table of GIDs: a row of :data:`verbena.hdl.abi.gids.GID_ROW` for each; write-only."""
+NEIGHBOUR = 0x600
+"""With a table of GIDs, write-only: four words of the IPv6 address whose MAC address is wanted, as in a row; and the
+row from whose address it is asked for. That word is written last: it forgets the last answer and sends a neighbour
+solicitation. The answer stands in ``neighbour_mac_low`` and ``neighbour_mac_high``."""
 
 LOG_CAPABILITIES = {"qps": 0, "cqs": 4, "data_bytes": 8, "window": 12, "responses": 20}
 """Lowest bits of the fields of ``capabilities``, 4 bits each: base-2 logarithms."""

@@ -17,7 +17,7 @@ from ..dma.axi import AxiLite, Response
 from ..queue.cq_doorbells import CqArm, CqIndex
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
 from ..stream.record import word_layout
-from ..wire.gid_row import GidWrite
+from ..stream.transfer import GID_INDEX_BITS, GidWrite
 
 __all__ = ["CommandWord", "Registers"]
 
@@ -71,6 +71,8 @@ class Registers(wiring.Component):
         With ``srqs``: likewise, ``qp`` is the number of the SRQ.
     gid, gid_en : ``GidWrite``, 1
         With ``gids``: a word of the table of GIDs is written.
+    neighbour_gid, neighbour_row, neighbour_ask6 : 128, 4, 1
+        With ``gids``: whom to ask for, from which row's address; and that it was written.
     push : stream of ``PushWord``
         Words of WQEs.
     command : stream of :data:`CommandWord`
@@ -127,6 +129,8 @@ class Registers(wiring.Component):
         self.address_width = address_width
         self.table = table
         self.gids = gids
+        gid_members = {"gid": Out(GidWrite), "gid_en": Out(1), "neighbour_gid": Out(128)}
+        gid_members |= {"neighbour_row": Out(GID_INDEX_BITS), "neighbour_ask6": Out(1)}
         super().__init__(
             {
                 "axil": In(AxiLite(abi.ADDRESS_WIDTH)),
@@ -170,7 +174,7 @@ class Registers(wiring.Component):
                 "neighbour_valid": In(1),
             }
             | ({"srq": Out(stream.Signature(RingIndex))} if srqs else {})
-            | ({"gid": Out(GidWrite), "gid_en": Out(1)} if gids else {})
+            | (gid_members if gids else {})
         )
 
     def elaborate(self, platform):
@@ -243,7 +247,13 @@ class Registers(wiring.Component):
         if self.gids:
             in_gids = Signal()
             span = GID_COUNT * GID_ROW.size
-            m.d.sync += [in_gids.eq(base & (page[ceil_log2(span) :] == abi.GIDS // span)), self.gid_en.eq(0)]
+            in_neighbour = Signal()
+            m.d.sync += [
+                in_gids.eq(base & (page[ceil_log2(span) :] == abi.GIDS // span)),
+                in_neighbour.eq(base & (page[ceil_log2(GID_ROW.size) :] == abi.NEIGHBOUR // GID_ROW.size)),
+                self.gid_en.eq(0),
+                self.neighbour_ask6.eq(0),
+            ]
         m.d.sync += [
             in_registers.eq(base & (page < REGISTERS_END)),
             in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),
@@ -349,6 +359,13 @@ class Registers(wiring.Component):
                         self.gid.data.eq(value),
                         self.gid_en.eq(in_gids & whole),
                     ]
+                    with m.If(in_neighbour & whole):
+                        with m.Switch(address[2 : ceil_log2(GID_ROW.size)]):
+                            for number in range(4):
+                                with m.Case(number):
+                                    m.d.sync += self.neighbour_gid.word_select(number, 32).eq(value)
+                            with m.Case(4):
+                                m.d.sync += [self.neighbour_row.eq(value), self.neighbour_ask6.eq(1)]
                 with m.If(in_mailbox & whole):
                     m.d.sync += refused.eq(busy)
                     with m.If(~busy):

@@ -1,6 +1,6 @@
-"""ARP and ICMP echo: requests and pings are answered, MAC addresses are asked for."""
+"""ARP, neighbour discovery and ICMP echo: requests and pings are answered, MAC addresses are asked for."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -8,13 +8,17 @@ from amaranth.utils import ceil_log2
 from ..stream.arbiter import pick
 from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
+from ..stream.transfer import GID_INDEX_BITS, GidWrite
 from .arp_icmp_filter import ArpIcmpFilter
-from .arp_icmp_microcode import INSTRUCTION, MASKS, STEPS, Kind, Operand, programs
+from .arp_icmp_microcode import MASKS, PROGRAMS4, Kind, Operand, instruction, service_programs
+from .neighbour_microcode import PROGRAMS6
+from .own_gids import OwnGids
 
 __all__ = ["ArpIcmp", "Service"]
 
 ARP_BYTES = 42
-ETHERNET_BYTES, IP_BYTES, UDP_BYTES = 14, 20, 8
+ETHERNET_BYTES, IP_BYTES, IPV6_BYTES, UDP_BYTES = 14, 20, 40, 8
+SOLICITATION_BYTES = 14 + 40 + 24 + 8
 
 
 class Service(wiring.Signature):
@@ -57,6 +61,11 @@ class ArpIcmp(wiring.Component):
     1 or 2 words. An ARP packet or ICMP packet that ends meanwhile, or is larger than the room, is dropped and counted;
     all other frames are ignored. Whatever comes in, what goes out is a whole frame.
 
+    With ``ipv6`` it also answers neighbour solicitations (RFC 4861) for the IPv6 addresses of the table of GIDs, and
+    ICMPv6 echo requests to them, and sends solicitations: 5 cycles for each of 51 words, and of 44. Solicitations and
+    advertisements have the option with the MAC address, and no other; what duplicate address detection sends has none,
+    and is not answered. An advertisement's checksum must be right.
+
     An echo reply has TTL 64 and keeps ID, TOS and payload of its request. It is not made of packets with IP options,
     fragments, packets with a wrong IP checksum, a length beyond the frame, or from a group address. A wrong ICMP
     checksum is not mended and not noticed: it is as wrong in the answer. Frames are not padded to the least size of a
@@ -70,6 +79,8 @@ class ArpIcmp(wiring.Component):
     udp_port : int or None
         UDP packets to this port are answered by ``service``. Their UDP checksum is not looked at, and the answer has
         none.
+    ipv6 : bool
+        With ``gid``, ``gid_en``, ``neighbour_gid``, ``neighbour_row`` and ``neighbour_ask6``.
 
     Members
     -------
@@ -84,6 +95,10 @@ class ArpIcmp(wiring.Component):
         Whom to ask for, and whose reply to wait for.
     neighbour_ask : 1
         Forget the last answer and send an ARP request, as soon as what is under way is done.
+    gid, gid_en : ``GidWrite``, 1
+        A word of the table of GIDs is written.
+    neighbour_gid, neighbour_row, neighbour_ask6 : 128, 4, 1
+        The same of an IPv6 address, asked for from the own address in this row. One address is asked for at a time.
     neighbour_mac, neighbour_valid : 48, 1
         The answer, and whether it is there. Replies that nobody asked for are ignored, also a second one.
     service : ``Service``, with a ``udp_port``
@@ -92,12 +107,15 @@ class ArpIcmp(wiring.Component):
     count_drop_station : 1
     """
 
-    def __init__(self, data_width, depth=4096, udp_port=None):
+    def __init__(self, data_width, depth=4096, udp_port=None, ipv6=False):
         if not isinstance(depth, int) or not 256 <= depth <= 4096 or depth & depth - 1:
             raise ValueError(f"depth must be a power of two, 256 to 4096, not {depth!r}")
         self.data_width = data_width
         self.depth = depth
         self.udp_port = udp_port
+        self.ipv6 = ipv6
+        six = {"gid": In(GidWrite), "gid_en": In(1), "neighbour_gid": In(128)}
+        six |= {"neighbour_row": In(GID_INDEX_BITS), "neighbour_ask6": In(1)}
         super().__init__(
             {
                 "enable": In(1),
@@ -111,6 +129,7 @@ class ArpIcmp(wiring.Component):
                 "neighbour_mac": Out(48),
                 "neighbour_valid": Out(1),
                 **({} if udp_port is None else {"service": Out(Service())}),
+                **(six if ipv6 else {}),
                 "count_arp_replies": Out(1),
                 "count_echo_replies": Out(1),
                 "count_drop_station": Out(1),
@@ -122,28 +141,34 @@ class ArpIcmp(wiring.Component):
         lanes, words = self.data_width // 8, self.data_width // 16
         lane_bits, word_bits = ceil_log2(lanes), ceil_log2(words)
         m.submodules.ram = ram = Ram(self.data_width, self.depth // lanes, granularity=16)
-        kinds = programs(self.udp_port)
+        kinds, layout = self._programs(), instruction(self.ipv6)
+        steps_bits = 6 if self.ipv6 else 5
         m.submodules.program = program = memory.Memory(
-            shape=INSTRUCTION,
-            depth=len(kinds) * STEPS,
+            shape=layout,
+            depth=(max(kinds) + 1) << steps_bits,
             attrs={"ram_style": "logic"},
             init=[
-                INSTRUCTION.const(steps[n].fields(last=n == len(steps) - 1) if n < len(steps) else {})
-                for steps in kinds.values()
-                for n in range(STEPS)
+                layout.const(steps[n].fields(last=n == len(steps) - 1, ipv6=self.ipv6) if n < len(steps) else {})
+                for steps in (kinds.get(kind, ()) for kind in range(max(kinds) + 1))
+                for n in range(1 << steps_bits)
             ],
         )
         fetch = program.read_port(domain="comb")
 
-        m.submodules.filter = filter_ = ArpIcmpFilter(self.data_width, self.udp_port)
+        m.submodules.filter = filter_ = ArpIcmpFilter(self.data_width, self.udp_port, self.ipv6)
         beat, valid, seen = filter_.o, filter_.o_valid, filter_.seen
         m.d.comb += [filter_.i.eq(self.i), filter_.i_valid.eq(self.i_valid)]
         open_ = Signal()  # an answer is waited for
         pending = Signal()  # the question has not been begun
+        six = Signal() if self.ipv6 else Const(0)  # it is for an IPv6 address
         wanted, kind = Signal(), Signal(Kind)
         m.d.comb += wanted.eq(
             self.enable
-            & ((seen.arp & (seen.request | (seen.reply & open_))) | (seen.ipv4 & (seen.icmp | (seen.udp & seen.port))))
+            & (
+                (seen.arp & (seen.request | (seen.reply & open_ & ~six)))
+                | (seen.ipv4 & (seen.icmp | (seen.udp & seen.port)))
+                | (seen.ipv6 & seen.icmpv6 & (seen.solicitation | seen.echo6 | (seen.advertisement & open_ & six)))
+            )
         )
 
         row = Signal(range(self.depth // lanes))  # of the beat that comes, or goes
@@ -162,8 +187,8 @@ class ArpIcmp(wiring.Component):
 
         # A step goes through five phases: instruction, two cycles of the memory, the word, and what is done with it.
         phase = Signal(5)
-        step = Signal(range(STEPS))
-        now = Signal(INSTRUCTION)
+        step = Signal(steps_bits)
+        now = Signal(layout)
         word, operand, total, carry = Signal(16), Signal(16), Signal(16), Signal()
         failed, done = Signal(), Signal()
         end = Signal(ceil_log2(self.depth) + 1)  # number of the last byte to send
@@ -176,22 +201,37 @@ class ArpIcmp(wiring.Component):
         raw = pick([ram.r_data.word_select(n, 16) for n in range(words)], place[:word_bits])
         m.d.comb += fetch.addr.eq(Cat(step, kind))
         differ = Cat(((word ^ operand) & mask).any() & now.check[n] for n, mask in enumerate(MASKS))
+        own, stranger, summand = None, Const(0), Mux(act & now.add, word, 0)
+        if self.ipv6:
+            m.submodules.own = own = OwnGids()
+            m.d.comb += [
+                own.write.eq(self.gid),
+                own.write_en.eq(self.gid_en),
+                own.row.eq(self.neighbour_row),
+                own.number.eq(Mux(now.match, now.literal, now.operand)),
+                own.look.eq(act & now.match),
+                own.word.eq(word),
+            ]
+            stranger = own.unknown
+            written = Mux(now.write_operand, operand, word)
+            summand = Mux(act, Mux(now.less, ~written, Mux(now.add, word, 0)), 0)
+        of_ipv6 = kind.matches(*(each for each in PROGRAMS6)) if self.ipv6 else Const(0)
         m.d.sync += [
             word.eq(Cat(raw[8:], raw[:8])),
-            operand.eq(self._operand(now, length)),
-            Cat(total, carry).eq(total + Mux(act & now.add, word, 0) + carry),
+            operand.eq(self._operand(now, length, own)),
+            Cat(total, carry).eq(total + summand + carry),
             # The frame holds the packet, and the packet what an answer needs.
             fits.eq(~too_long & (end >= ARP_BYTES - 1) & (Cat(end[:lane_bits], 0, end[lane_bits:]) < Cat(count, row))),
         ]
         with m.If(phase[0]):
             m.d.sync += now.eq(fetch.data)
         with m.If(act):
-            m.d.sync += [failed.eq(differ.any()), done.eq(now.last), step.eq(step + 1)]
+            m.d.sync += [failed.eq(differ.any() | stranger), done.eq(now.last), step.eq(step + 1)]
             with m.If(now.load):
                 m.d.sync += Cat(total, carry).eq(operand)
             with m.If(now.size):
                 m.d.sync += [
-                    end.eq(word[: len(end) - 1] + (ETHERNET_BYTES - 1)),
+                    end.eq(word[: len(end) - 1] + Mux(of_ipv6, ETHERNET_BYTES + IPV6_BYTES - 1, ETHERNET_BYTES - 1)),
                     too_long.eq(word[len(end) - 1 :].any()),
                 ]
             with m.If(now.learn):
@@ -215,6 +255,8 @@ class ArpIcmp(wiring.Component):
             o.payload.count.eq(Mux(row == end[lane_bits:], end[:lane_bits] + 1, lanes)),
         ]
 
+        new = (Kind.ASK6, Kind.ADVERTISEMENT, Kind.SOLICITATION, Kind.ECHO6)
+        asks6, replies6, answers6, echoes6 = (([each] if self.ipv6 else []) for each in new)
         with m.FSM() as fsm:
             with m.State("RECEIVE"):
                 m.d.comb += receiving.eq(1)
@@ -232,9 +274,15 @@ class ArpIcmp(wiring.Component):
                             )
                         ),
                     ]
+                    with m.If(seen.ipv6):
+                        m.d.sync += kind.eq(
+                            Mux(seen.echo6, Kind.ECHO6, Mux(seen.advertisement, Kind.ADVERTISEMENT, Kind.SOLICITATION))
+                        )
                     m.next = "RUN"
                 with m.Elif(pending & self.enable):
-                    m.d.sync += [phase.eq(1), kind.eq(Kind.ASK), pending.eq(0)]
+                    m.d.sync += [phase.eq(1), kind.eq(Mux(six, Kind.ASK6, Kind.ASK)), pending.eq(0)]
+                    with m.If(six):
+                        m.d.sync += end.eq(SOLICITATION_BYTES - 1)
                     with m.If(Mux(valid, ~beat.last, inside)):
                         m.d.sync += unusable.eq(1)
                     m.next = "RUN"
@@ -243,8 +291,8 @@ class ArpIcmp(wiring.Component):
                 with m.If(phase[0] & (failed | done)):
                     m.d.sync += [phase.eq(0), row.eq(0)]
                     m.next = "RECEIVE"
-                    with m.If(~failed & (fits | kind.matches(Kind.ASK, Kind.ANSWER))):
-                        with m.If(kind == Kind.REPLY):
+                    with m.If(~failed & (fits | kind.matches(Kind.ASK, Kind.ANSWER, *asks6))):
+                        with m.If(kind.matches(Kind.REPLY, *replies6)):
                             m.d.sync += [self.neighbour_valid.eq(~pending), open_.eq(pending)]
                         with m.Else():
                             m.d.sync += [phase.eq(1), o.payload.first.eq(1)]
@@ -263,8 +311,8 @@ class ArpIcmp(wiring.Component):
                     with m.If(o.payload.last):
                         m.d.sync += [row.eq(0), phase.eq(0)]
                         m.d.comb += [
-                            self.count_arp_replies.eq(kind == Kind.REQUEST),
-                            self.count_echo_replies.eq(kind == Kind.ECHO),
+                            self.count_arp_replies.eq(kind.matches(Kind.REQUEST, *answers6)),
+                            self.count_echo_replies.eq(kind.matches(Kind.ECHO, *echoes6)),
                         ]
                         m.next = "RECEIVE"
             if self.udp_port is not None:
@@ -293,14 +341,34 @@ class ArpIcmp(wiring.Component):
                             m.next = "RECEIVE"
         with m.If(self.neighbour_ask):
             m.d.sync += [pending.eq(1), open_.eq(1), self.neighbour_valid.eq(0)]
+        if self.ipv6:
+            with m.If(self.neighbour_ask):
+                m.d.sync += six.eq(0)
+            with m.Elif(self.neighbour_ask6):
+                m.d.sync += [six.eq(1), pending.eq(1), open_.eq(1), self.neighbour_valid.eq(0)]
         return m
 
-    def _operand(self, now, length):
+    def _programs(self):
+        """The steps of each :class:`.arp_icmp_microcode.Kind`."""
+        service = {} if self.udp_port is None else service_programs(self.udp_port)
+        return PROGRAMS4 | service | (PROGRAMS6 if self.ipv6 else {})
+
+    def _operand(self, now, length, own):
         values = {Operand.LITERAL: now.literal}
         for first, address in (Operand.MAC_0, self.mac), (Operand.IP_0, self.ip), (Operand.TARGET_0, self.neighbour_ip):
             count = len(address) // 16
             values |= {first + n: address.word_select(count - 1 - n, 16) for n in range(count)}
+        if self.ipv6:
+            values |= {
+                Operand.LENGTH: length,
+                Operand.NOT_LENGTH: ~length,
+                Operand.UDP_LENGTH: (length - IP_BYTES)[:16],
+            }
+            sought = [self.neighbour_gid.word_select(7 - n, 16) for n in range(8)]
+            values[Operand.SOUGHT_LAST] = Cat(sought[6][:8], Const(0xFF, 8))
+            low = pick([values[operand] for operand in Operand if operand <= Operand.SOUGHT_LAST], now.operand[:4])
+            return Mux(now.operand[4], Mux(now.operand[3], own.source, pick(sought, now.operand[:3])), low)
         if self.udp_port is None:
             return pick([values[operand] for operand in Operand if operand in values], now.operand[:3])
         values |= {Operand.LENGTH: length, Operand.NOT_LENGTH: ~length, Operand.UDP_LENGTH: (length - IP_BYTES)[:16]}
-        return pick([values[operand] for operand in Operand], now.operand)
+        return pick([values[operand] for operand in Operand if operand in values], now.operand)

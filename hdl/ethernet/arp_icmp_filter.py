@@ -1,4 +1,4 @@
-"""Which of the received frames are ARP, ICMP, or UDP to the service's port."""
+"""Which of the received frames are ARP, ICMP, UDP to the service's port, or of neighbour discovery."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -15,7 +15,15 @@ destination port of UDP in one without options."""
 ARP, IPV4 = 0x0806, 0x0800
 ICMP, UDP = 1, 17
 
-Seen = data.StructLayout(dict.fromkeys(("arp", "ipv4", "request", "reply", "icmp", "udp", "port"), 1))
+NEXT_HEADER, TYPE = 20, 54
+"""Bytes of an IPv6 packet's frame: the next header, the type of ICMPv6."""
+
+IPV6, ICMPV6 = 0x86DD, 58
+TYPES = {"solicitation": 135, "advertisement": 136, "echo6": 128}
+
+Seen = data.StructLayout(
+    dict.fromkeys(("arp", "ipv4", "request", "reply", "icmp", "udp", "port", "ipv6", "icmpv6", *TYPES), 1)
+)
 
 
 class ArpIcmpFilter(wiring.Component):
@@ -26,6 +34,8 @@ class ArpIcmpFilter(wiring.Component):
     data_width : int
     udp_port : int or None
         The one of interest.
+    ipv6 : bool
+        Whether IPv6 is looked at.
 
     Members
     -------
@@ -36,16 +46,18 @@ class ArpIcmpFilter(wiring.Component):
         What of the frame is so, as far as it has come with ``o``: at the last beat all of it.
     """
 
-    def __init__(self, data_width, udp_port=None):
+    def __init__(self, data_width, udp_port=None, ipv6=False):
         self.data_width = data_width
         self.udp_port = udp_port
+        self.ipv6 = ipv6
         beat = PacketBeat(data_width)
         super().__init__({"i": In(beat), "i_valid": In(1), "o": Out(beat), "o_valid": Out(1), "seen": Out(Seen)})
 
     def elaborate(self, platform):
         m = Module()
         lanes, seen = self.data_width // 8, self.seen
-        at, next_at = Signal(PORT // lanes + 1), Signal(PORT // lanes + 1)
+        beats = (TYPE if self.ipv6 else PORT) // lanes + 1
+        at, next_at = Signal(beats), Signal(beats)
         m.d.comb += at.eq(Mux(self.i.first, 1, next_at))
         m.d.sync += self.o_valid.eq(self.i_valid)
 
@@ -63,6 +75,13 @@ class ArpIcmpFilter(wiring.Component):
                 m.d.sync += [seen.request.eq(is_(OPERATION, 1)), seen.reply.eq(is_(OPERATION, 2))]
             with m.If(at[PROTOCOL // lanes]):
                 m.d.sync += [seen.icmp.eq(is_(PROTOCOL, ICMP)), seen.udp.eq(is_(PROTOCOL, UDP))]
+            if self.ipv6:
+                with m.If(at[ETHERTYPE // lanes]):
+                    m.d.sync += seen.ipv6.eq(is_(ETHERTYPE, IPV6, 2))
+                with m.If(at[NEXT_HEADER // lanes]):
+                    m.d.sync += seen.icmpv6.eq(is_(NEXT_HEADER, ICMPV6))
+                with m.If(at[TYPE // lanes]):
+                    m.d.sync += [seen[name].eq(is_(TYPE, value)) for name, value in TYPES.items()]
             if self.udp_port is not None:
                 with m.If(at[PORT // lanes]):
                     m.d.sync += seen.port.eq(is_(PORT, self.udp_port, 2))

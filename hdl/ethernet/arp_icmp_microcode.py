@@ -9,10 +9,20 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
-__all__ = ["INSTRUCTION", "MASKS", "STEPS", "Kind", "Operand", "Step", "programs"]
-
-STEPS = 32
-"""Most steps of a program."""
+__all__ = [
+    "GROUP",
+    "MAC",
+    "MASKS",
+    "PROGRAMS4",
+    "Kind",
+    "Operand",
+    "Step",
+    "copy",
+    "equal",
+    "instruction",
+    "put",
+    "service_programs",
+]
 
 
 class Kind(IntEnum):
@@ -24,6 +34,10 @@ class Kind(IntEnum):
     ECHO = 3  # an ICMP packet came
     SERVICE = 4  # a UDP packet came
     ANSWER = 5  # the service has answered it
+    ASK6 = 6  # the same as ASK for an IPv6 address: send a neighbour solicitation
+    SOLICITATION = 7  # a neighbour solicitation came
+    ADVERTISEMENT = 8  # a neighbour advertisement came
+    ECHO6 = 9  # an ICMPv6 echo request came
 
 
 class Operand(IntEnum):
@@ -40,28 +54,50 @@ class Operand(IntEnum):
     LENGTH = 8  # of the service's answer, as an IP packet
     NOT_LENGTH = 9  # its complement
     UDP_LENGTH = 10
+    SOUGHT_LAST = 11  # 0xff, and the third last byte of the IPv6 address that is sought
+    SOUGHT_0 = 16  # of that address
+    SOUGHT_1 = 17
+    SOUGHT_2 = 18
+    SOUGHT_3 = 19
+    SOUGHT_4 = 20
+    SOUGHT_5 = 21
+    SOUGHT_6 = 22
+    SOUGHT_7 = 23
+    SOURCE_0 = 24  # of the own IPv6 address that is asked from
+    SOURCE_1 = 25
+    SOURCE_2 = 26
+    SOURCE_3 = 27
+    SOURCE_4 = 28
+    SOURCE_5 = 29
+    SOURCE_6 = 30
+    SOURCE_7 = 31
 
 
 MASKS = (0xC000, 0x3E00, 0x0100, 0x00FF)
 """Groups of bits of a word that are compared together."""
 
-INSTRUCTION = data.StructLayout(
-    {
-        "read": 5,
-        "operand": 4,
-        "literal": 16,
-        "check": len(MASKS),
-        "write": 5,
-        "write_en": 1,
-        "write_operand": 1,
-        "write_sum": 1,
-        "load": 1,
-        "add": 1,
-        "size": 1,
-        "learn": 1,
-        "last": 1,
-    }
-)
+
+def instruction(ipv6=False):
+    """Layout of an instruction; with ``ipv6`` it reaches words up to 63, and knows ``less`` and ``match``."""
+    place = 6 if ipv6 else 5
+    return data.StructLayout(
+        {
+            "read": place,
+            "operand": 5 if ipv6 else 4,
+            "literal": 16,
+            "check": len(MASKS),
+            "write": place,
+            "write_en": 1,
+            "write_operand": 1,
+            "write_sum": 1,
+            "load": 1,
+            "add": 1,
+            "size": 1,
+            "learn": 1,
+            "last": 1,
+            **({"less": 1, "match": 1} if ipv6 else {}),
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -86,6 +122,11 @@ class Step:
         The word is the length of the IP packet.
     learn : bool
         The word is the next one of the MAC address that was asked for.
+    less : bool
+        The word, or the operand if that is written, is taken from the sum.
+    match : int or None
+        The word is that of an IPv6 address with this number, 0 to 7; the program ends in vain unless one of the own
+        addresses has all that have been looked at since number 0.
     """
 
     read: int = 0
@@ -97,16 +138,21 @@ class Step:
     add: bool = False
     size: bool = False
     learn: bool = False
+    less: bool = False
+    match: int | None = None
 
-    def fields(self, *, last):
-        """The fields of an :data:`INSTRUCTION`."""
+    def fields(self, *, last, ipv6=False):
+        """The fields of an :func:`instruction`."""
         check = sum(1 << n for n, bits in enumerate(MASKS) if self.mask & bits)
         assert self.mask == sum(bits for n, bits in enumerate(MASKS) if check >> n & 1)
         named = isinstance(self.operand, Operand)
+        assert ipv6 or (self.match is None and not self.less)
+        more = {"less": self.less, "match": self.match is not None} if ipv6 else {}
+        assert self.match is None or not (self.operand or self.mask)
         return {
             "read": self.read,
             "operand": self.operand if named else Operand.LITERAL,
-            "literal": 0 if named else self.operand,
+            "literal": (0 if named else self.operand) | (self.match or 0),
             "check": check,
             "write": self.write or 0,
             "write_en": self.write is not None,
@@ -117,6 +163,7 @@ class Step:
             "size": self.size,
             "learn": self.learn,
             "last": last,
+            **more,
         }
 
 
@@ -175,7 +222,7 @@ def from_peer(protocol):
     ]
 
 
-PROGRAMS = {
+PROGRAMS4 = {
     Kind.ASK: [
         *put((0, 1, 2), (0xFFFF, 0xFFFF, 0xFFFF)),
         *put(ARP, ARP.values()),
@@ -217,10 +264,8 @@ PROGRAMS = {
 }
 
 
-def programs(udp_port=None):
-    """The steps of each :class:`Kind`; those of a service only if there is a port."""
-    if udp_port is None:
-        return PROGRAMS
+def service_programs(udp_port):
+    """What is done with UDP packets to this port, and with the answers."""
     service = [*from_peer(TTL_AND_UDP), equal(18, udp_port), copy(17, 18), *put((17,), (udp_port,))]
     answer = [
         # Word 3 lends itself: its own content comes last.
@@ -234,4 +279,4 @@ def programs(udp_port=None):
         *put((19, 20), (Operand.UDP_LENGTH, 0)),
         *put((3, 4, 5, 13, 14), (*MAC, *IP)),
     ]
-    return PROGRAMS | {Kind.SERVICE: service, Kind.ANSWER: answer}
+    return {Kind.SERVICE: service, Kind.ANSWER: answer}

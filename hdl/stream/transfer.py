@@ -12,6 +12,7 @@ from amaranth.lib import data, enum
 from ..abi.cqc import CQN_BITS
 
 __all__ = [
+    "GID_INDEX_BITS",
     "LENGTH_BITS",
     "NO_EVENT",
     "SEND_FAILED",
@@ -21,6 +22,7 @@ __all__ = [
     "CqControl",
     "Done",
     "Event",
+    "GidWrite",
     "Passage",
     "Piece",
     "QpControl",
@@ -133,3 +135,9 @@ Completion = data.StructLayout(
 
 Event = data.StructLayout({"type": 8, "number": 24})
 """An EQE to be written."""
+
+GID_INDEX_BITS = 4
+"""Of the number of a row of the table of GIDs."""
+
+GidWrite = data.StructLayout({"index": GID_INDEX_BITS, "word": 3, "data": 32})
+"""One word of :data:`verbena.hdl.abi.gids.GID_ROW` is written."""

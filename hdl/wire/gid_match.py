@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.gids import GID_COUNT, GID_ROW, GID_WORDS
-from .gid_row import NETWORK_TYPES, GidWrite
+from ..stream.transfer import GidWrite
+from .gid_row import NETWORK_TYPES
 from .headers import HEADERS, MAPPED
 from .layout import wire_field
 from .packet_header import ArrivedHeader

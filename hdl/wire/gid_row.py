@@ -1,16 +1,13 @@
 """The table of GIDs as the transmit side reads it: a row at a time."""
 
 from amaranth.hdl import Cat, Module
-from amaranth.lib import data, memory, wiring
+from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.gids import GID_COUNT, GID_ROW, GID_WORDS, GidType
-from .packet_header import GID_INDEX_BITS
+from ..stream.transfer import GID_INDEX_BITS, GidWrite
 
-__all__ = ["NETWORK_TYPES", "GidRow", "GidWrite"]
-
-GidWrite = data.StructLayout({"index": GID_INDEX_BITS, "word": 3, "data": 32})
-"""One word of :data:`verbena.hdl.abi.gids.GID_ROW` is written."""
+__all__ = ["NETWORK_TYPES", "GidRow"]
 
 NETWORK_TYPES = (GidType.ROCE_V2_IPV4, GidType.ROCE_V2_IPV6)
 """For each of :data:`.headers.NETWORKS` its type in the table."""

@@ -2,11 +2,10 @@
 
 from amaranth.lib import data
 
-from ..stream.transfer import LENGTH_BITS
+from ..stream.transfer import GID_INDEX_BITS, LENGTH_BITS
 
-__all__ = ["GID_INDEX_BITS", "ArrivedHeader", "Deth", "Path", "ReceiveHeader", "TransmitHeader", "TransportHeader"]
+__all__ = ["ArrivedHeader", "Deth", "Path", "ReceiveHeader", "TransmitHeader", "TransportHeader"]
 
-GID_INDEX_BITS = 4
 
 TransportHeader = data.StructLayout(
     {

@@ -11,9 +11,9 @@ from amaranth.utils import ceil_log2
 from ..stream.almost_full_fifo import AlmostFullFifo
 from ..stream.packet import PacketBeat
 from ..stream.skid import Skid
-from ..stream.transfer import LENGTH_BITS
+from ..stream.transfer import LENGTH_BITS, GidWrite
 from .ethernet_header import EthernetInsert
-from .gid_row import NETWORK_TYPES, GidRow, GidWrite
+from .gid_row import NETWORK_TYPES, GidRow
 from .headers import ENCAPSULATIONS, HEADERS, NETWORKS, UDP_PORT
 from .icrc import Icrc, icrc_mask
 from .ip_checksum import IpChecksum

@@ -231,7 +231,7 @@ class AH(PyverbsCM):
         self.pd = pd
         self._attr = deepcopy(attr)
         with attempt(failed):
-            self._mac = pd.context._adapter.control.resolve_gid(int(attr.gr._dgid))
+            self._mac = pd.context._adapter.control.resolve_gid(int(attr.gr._dgid), attr.sgid_index)
         self._opened()
 
     def _destroy(self):

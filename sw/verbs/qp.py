@@ -177,7 +177,8 @@ class QP(PyverbsCM):
         dest_mac = self._dest_mac
         if mask & M.IBV_QP_AV:
             with attempt(failed):
-                self._dest_mac = self._adapter.control.resolve_gid(int(merged.ah_attr.gr._dgid))
+                route = merged.ah_attr.gr
+                self._dest_mac = self._adapter.control.resolve_gid(int(route._dgid), route.sgid_index)
         try:
             with attempt(failed):
                 self._adapter.modify_qp(self._qpn, action_of(current, new), **context_of(self, merged))

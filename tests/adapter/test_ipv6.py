@@ -1,5 +1,6 @@
 """RoCEv2 over IPv6, beside IPv4: two adapters, and frames that scapy builds."""
 
+import errno
 import ipaddress
 import random
 
@@ -28,7 +29,17 @@ from ends import (
 )
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import UDP as Udp
-from scapy.layers.inet6 import IPv6
+from scapy.layers.inet6 import (
+    ICMPv6EchoReply,
+    ICMPv6EchoRequest,
+    ICMPv6ND_NA,
+    ICMPv6ND_NS,
+    ICMPv6NDOptDstLLAddr,
+    ICMPv6NDOptSrcLLAddr,
+    IPv6,
+    in6_getnsma,
+    in6_getnsmac,
+)
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 from verbena.sim.devices import world
@@ -302,6 +313,71 @@ def test_hostile_datagrams():
         world().adapters[1].inject(frame(end, UD_SEND_ONLY, 0, deth + b"here"))
         assert completion(end.cq).byte_len == 44
         assert end.mr.read(4, 40) == b"here"
+
+
+# -- Neighbours.
+
+
+def forget(end, *gids):
+    """Takes from the port what it knows of these addresses: then the network is asked."""
+    for gid in gids:
+        end.context._adapter.port._neighbours.pop(int(gid), None)
+
+
+@pytest.fixture
+def strangers():
+    """Two adapters whose ports know nothing of each other's IPv6 addresses."""
+    a, b = ends()
+    with a, b:
+        known = [dict(end.context._adapter.port._neighbours) for end in (a, b)]
+        forget(a, b.gid)
+        forget(b, a.gid)
+        yield a, b
+        for end, neighbours in zip((a, b), known):
+            end.context._adapter.port._neighbours.update(neighbours)
+
+
+@pytest.mark.every_width
+def test_neighbours_find_each_other(strangers):
+    a, b = strangers
+    before = b.context.query_counters("arp_replies")["arp_replies"]
+    connect(a, b)
+    assert b.context.query_counters("arp_replies")["arp_replies"] == before + 1
+    source = fill(a, 7)
+    send(a, WRITE, [sge(a, 0, 2000)], remote=(b, 0))
+    assert completion(a.cq).status == 0
+    assert b.mr.read(2000, 0) == source[:2000]
+
+
+def test_nobody_has_the_address(strangers):
+    a, _ = strangers
+    with pytest.raises(PyverbsRDMAError, match="nobody has the address fe80::1234") as caught:
+        handle(a, "fe80::1234")
+    assert caught.value.error_code == errno.EHOSTUNREACH
+
+
+def test_a_foreign_host_asks_and_pings(lone):
+    """Neighbour solicitation and ping of a host, by scapy."""
+    tap, own = world().tap(MAC), str(ipaddress.IPv6Address(int(lone.gid)))
+    ours, theirs = (
+        ":".join(f"{mac:012x}"[i : i + 2] for i in range(0, 12, 2)) for mac in (world().adapters[1].mac, MAC)
+    )
+    group = in6_getnsma(ipaddress.IPv6Address(own).packed)
+    head = Ether(dst=in6_getnsmac(group), src=theirs) / IPv6(
+        src=text(PEER), dst=str(ipaddress.IPv6Address(group)), hlim=255
+    )
+    tap.send(bytes(head / ICMPv6ND_NS(tgt=own) / ICMPv6NDOptSrcLLAddr(lladdr=theirs)))
+    settle(3000)
+    answer = Ether(bytes(tap.receive()))
+    assert (answer.src, answer.dst, answer[IPv6].src, answer[IPv6].dst) == (ours, theirs, own, text(PEER))
+    assert (answer[ICMPv6ND_NA].tgt, answer[ICMPv6NDOptDstLLAddr].lladdr) == (own, ours)
+    tap.send(bytes(Ether(dst=ours, src=theirs) / IPv6(src=text(PEER), dst=own) / ICMPv6EchoRequest(id=7, data=b"ping")))
+    settle(3000)
+    answer = Ether(bytes(tap.receive()))
+    assert (answer[ICMPv6EchoReply].id, answer[ICMPv6EchoReply].data) == (7, b"ping")
+    again = answer.copy()
+    del again[ICMPv6EchoReply].cksum
+    assert bytes(again) == bytes(answer)
 
 
 # -- Calls.

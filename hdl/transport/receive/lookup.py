@@ -8,8 +8,8 @@ from amaranth.utils import ceil_log2
 from ...abi.contexts import QP_CONTEXT, QpState, QpType
 from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
-from ...stream.transfer import AttributeWrite, QpControl, Source
-from ...wire.packet_header import GID_INDEX_BITS, Deth, ReceiveHeader, TransportHeader
+from ...stream.transfer import GID_INDEX_BITS, AttributeWrite, QpControl, Source
+from ...wire.packet_header import Deth, ReceiveHeader, TransportHeader
 from .layouts import (
     OPENING,
     REQUEST_ATTRIBUTES,
