@@ -1,13 +1,18 @@
 """Connections over IPv6, between the link-local addresses of both sides."""
 
+import errno
 import ipaddress
 import random
 from functools import partial
+from unittest import mock
 
+import pytest
 from connection import ATOMICS, OPS, READ, REQUESTER, RESPONDER, Connection
 from machine import MAC, mac_text
+from verbena.sw.adapter import AdapterError
 from verbena.sw.gids import link_local
 
+from .addresses import SHORT_NS
 from .case import Case
 
 __all__ = ["groups"]
@@ -16,16 +21,35 @@ MTU = 1024
 SIZES = (0, 1, 3, MTU - 1, MTU, MTU + 1, 5 * MTU - 33)
 
 
-def know_each_other(bench):
-    """Both sides know each other's hardware address without asking."""
+def forget(bench):
+    """Neither side knows the other's hardware address: both ask, by neighbour solicitations."""
+    bench.guest.run("ip -6 neighbour flush dev eth0")
+
+
+def asked(bench):
+    """The guest asks who has our address, and pings it."""
     ours = ipaddress.IPv6Address(link_local(bench.port.mac))
-    bench.guest.run(f"ip -6 neighbour replace {ours} lladdr {mac_text(bench.port.mac)} dev eth0 nud permanent")
-    bench.port.add_neighbour(int(ipaddress.ip_address(bench.guest.address)), MAC)
+    forget(bench)
+    for size in (0, 56, 1400):
+        out = bench.guest.run(f"ping -6 -c 1 -W 20 -s {size} {ours}%eth0 || true")
+        assert " 0% packet loss" in out, out
+    entry = bench.guest.run(f"ip -6 neighbour show {ours}")
+    assert mac_text(bench.port.mac) in entry, entry
+
+
+def asking(bench):
+    """We ask for the guest's address, and for one that nobody has, with a second that is shorter."""
+    resolve = bench.context._adapter.control.resolve_gid
+    assert resolve(link_local(MAC), 1) == MAC
+    with mock.patch.object(type(bench.port), "second_ns", SHORT_NS):
+        with pytest.raises(AdapterError) as caught:
+            resolve(link_local(MAC + 5), 1)
+    assert caught.value.errno == errno.EHOSTUNREACH
 
 
 def lengths(op, role, bench):
     """Every size around a boundary."""
-    know_each_other(bench)
+    forget(bench)
     half = bench.region // 2
     connection = Connection(bench, role, size=bench.region, mtu=MTU, network="IPv6")
     for number, size in enumerate(SIZES):
@@ -35,7 +59,7 @@ def lengths(op, role, bench):
 
 
 def atomics(op, role, bench):
-    know_each_other(bench)
+    forget(bench)
     connection = Connection(bench, role, size=4096, network="IPv6")
     for number in range(8):
         before = connection.far.word(8 * number)
@@ -45,7 +69,7 @@ def atomics(op, role, bench):
 
 def many(bench):
     """Eight queue pairs, all operations, at once, in both directions."""
-    know_each_other(bench)
+    forget(bench)
     connection = Connection(bench, REQUESTER, qps=8, depth=32, size=1 << 17, mtu=512, network="IPv6")
     rng = random.Random(11)
     ops = [*OPS, *ATOMICS] * 12
@@ -63,6 +87,8 @@ def groups(seed):
     roles = (REQUESTER, RESPONDER)
     return {
         "IPv6": [
+            Case("neighbour discovery: the guest asks, and pings", "asked", asked, ip="IPv6"),
+            Case("neighbour discovery: the adapter asks", "asking", asking, ip="IPv6"),
             *(
                 Case(f"{op} over IPv6", role, partial(lengths, op, role), MTU, ip="IPv6")
                 for op in OPS
