@@ -23,6 +23,7 @@ from .errors import AdapterError
 from .events import EventRing, take_events, watch_events
 from .gids import own_gids
 from .owner import claim
+from .pkeys import own_pkeys
 from .qp_numbers import QpNumbers
 from .qp_table import QpTable
 from .reach import Reach
@@ -80,6 +81,7 @@ class Adapter:
         self._random = getattr(port, "random", None) or random.SystemRandom()
         self.qp_numbers = QpNumbers(control.max_qp, self._random)
         self.gids = own_gids(port, control.has_gids)
+        self.pkeys = own_pkeys(port)
         self.regions = self.cq_table = self.qp_table = self.events = None
         self.news = threading.Condition()  # notified when events have been handed out
         self.owner = claim(port)

@@ -58,6 +58,9 @@ class Port(Protocol):
 
     A port may have ``gids``: further IPv6 addresses, numbers, besides the link-local one that its MAC address makes.
 
+    A port may have ``pkeys``: its table of P_Keys, up to 8 numbers of 16 bits, 0 for an empty row. A port without it
+    has the default one, 0xffff, alone (IBA 10.9).
+
     A port may have ``mtu``, the largest that its network carries, and ``linger()``, which is called before a QP is
     destroyed and lets acknowledgements go. ``linked``, a bool, says that others act upon the device at any time, even
     when it has nothing to do itself; who waits for an event then goes on waiting.

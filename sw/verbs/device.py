@@ -10,6 +10,7 @@ import weakref
 from verbena.hdl.abi.counters import COUNTERS
 
 from ..adapter import Adapter
+from ..pkeys import PKEY_COUNT
 from ..port import has_port, mac_of, open_port, port_names
 from .addr import GID
 from .base import PyverbsCM, PyverbsObject, bury, close_all, refuse
@@ -306,17 +307,20 @@ class Context(PyverbsCM):
         return [self.query_gid_ex(1, index) for index in rows]
 
     def query_pkey(self, port_num, index):
-        """A partition key."""
-        self._check(f"Failed to query pkey {index} of port {port_num}", port_num, index)
-        return 0xFFFF
+        """A partition key; 0 if the row is empty."""
+        failed = f"Failed to query pkey {index} of port {port_num}"
+        self._check(failed, port_num)
+        if not within(index, 0, PKEY_COUNT - 1):
+            refuse(failed, errno.EINVAL)
+        return self._adapter.pkeys[index]
 
     def get_pkey_index(self, port_num, pkey):
         """The index of a partition key."""
         failed = f"Failed to get the index of pkey {pkey!r} of port {port_num}"
         self._check(failed, port_num)
-        if pkey != 0xFFFF:
+        if not pkey or pkey not in self._adapter.pkeys:
             refuse(failed, errno.EINVAL)
-        return 0
+        return self._adapter.pkeys.index(pkey)
 
     def get_async_event(self):
         """Waits for an asynchronous event. EDEADLK if none can come any more (:func:`.waiting.wait_for`); EAGAIN if
@@ -385,9 +389,9 @@ class Context(PyverbsCM):
             refuse(failed, errno.EINVAL)
         return self._adapter.gids[index]
 
-    def _check(self, failed, port_num, index=0):
+    def _check(self, failed, port_num):
         self._check_open()
-        if port_num != 1 or index != 0:
+        if port_num != 1:
             refuse(failed, errno.EINVAL)
 
     def __str__(self):

@@ -1,6 +1,7 @@
 """What a device, its port and its GID table tell about themselves; :mod:`.device` hands these out."""
 
 from ..gids import eui64 as guid_of
+from ..pkeys import PKEY_COUNT
 from .base import PyverbsObject
 from .libibverbs_enums import (
     IBV_LINK_LAYER_ETHERNET,
@@ -107,7 +108,7 @@ class DeviceAttr(PyverbsObject):
         self.max_srq_wr, self.max_srq_sge = (MAX_SRQ_WR, MAX_SRQ_SGE) if self.max_srq else (0, 0)
         self.device_cap_flags = CAP_FLAGS
         self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_HCA if adapter.control.atomics else ibv_atomic_cap.IBV_ATOMIC_NONE
-        self.max_pkeys = 1
+        self.max_pkeys = PKEY_COUNT
         self.local_ca_ack_delay = 15
         self.phys_port_cnt = 1
 
@@ -125,7 +126,7 @@ class PortAttr(PyverbsObject):
         self.gid_tbl_len = gids
         self.port_cap_flags = ibv_port_cap_flags.IBV_PORT_IP_BASED_GIDS
         self.max_msg_sz = MAX_MSG_SZ
-        self.pkey_tbl_len = 1
+        self.pkey_tbl_len = PKEY_COUNT
         self.lid = self.sm_lid = self.lmc = self.sm_sl = self.bad_pkey_cntr = self.qkey_viol_cntr = 0
         self.subnet_timeout = self.init_type_reply = self.flags = self.port_cap_flags2 = 0
         self.max_vl_num = 1

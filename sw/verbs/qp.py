@@ -162,7 +162,7 @@ class QP(PyverbsCM):
             refuse(f"{failed}: cur_qp_state", errno.EINVAL)
         if why := check_transition(self.qp_type, current, new, mask):
             refuse(f"{failed}: {why}", errno.EINVAL)
-        check_values(attr, mask, self._adapter.gids)
+        check_values(attr, mask, self._adapter.gids, self._adapter.pkeys)
         merged = copy(self._attr)
         for bit, name in FIELDS.items():
             if mask & bit:

@@ -3,6 +3,7 @@
 import errno
 from copy import copy
 
+from ..pkeys import PKEY_COUNT
 from .addr import AHAttr, routable
 from .base import PyverbsObject, refuse
 from .libibverbs_enums import (
@@ -220,7 +221,7 @@ _UNSUPPORTED = M.IBV_QP_ALT_PATH | M.IBV_QP_PATH_MIG_STATE
 _RANGES = {
     M.IBV_QP_ACCESS_FLAGS: (0, (1 << 32) - 1),
     M.IBV_QP_PORT: (1, 1),
-    M.IBV_QP_PKEY_INDEX: (0, 0),
+    M.IBV_QP_PKEY_INDEX: (0, PKEY_COUNT - 1),
     M.IBV_QP_PATH_MTU: (1, 5),
     M.IBV_QP_TIMEOUT: (0, 31),
     M.IBV_QP_RETRY_CNT: (0, 7),
@@ -236,8 +237,10 @@ _RANGES = {
 """What the attribute behind a bit may be, from and to."""
 
 
-def check_values(attr, mask, gids):
-    """Refuses values of ``attr`` that an engine with these GIDs cannot take: EINVAL, EOPNOTSUPP for a second path."""
+def check_values(attr, mask, gids, pkeys):
+    """Refuses values of ``attr`` that an adapter with these GIDs and P_Keys cannot take: EINVAL, EOPNOTSUPP for a
+    second path.
+    """
     failed = "Failed to modify QP"
     if mask & _UNSUPPORTED:
         refuse(f"{failed}: no alternate path", errno.EOPNOTSUPP)
@@ -245,5 +248,7 @@ def check_values(attr, mask, gids):
         value = getattr(attr, FIELDS[bit])
         if mask & bit and not within(value, low, high):
             refuse(f"{failed}: {bit.name}: {FIELDS[bit]} must be {low} to {high:#x}, not {value!r}", errno.EINVAL)
+    if mask & M.IBV_QP_PKEY_INDEX and not pkeys[attr.pkey_index]:
+        refuse(f"{failed}: IBV_QP_PKEY_INDEX: row {attr.pkey_index} of the P_Keys is empty", errno.EINVAL)
     if mask & M.IBV_QP_AV and not routable(attr.ah_attr, gids):
         refuse(f"{failed}: IBV_QP_AV: {attr.ah_attr}", errno.EINVAL)

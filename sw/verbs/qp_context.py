@@ -28,7 +28,7 @@ def context_of(qp, attr):
         "pd": qp.pd.handle,
         "dest_qpn": qp._qpn if datagrams else attr.dest_qp_num,
         "traffic_class": route.traffic_class,
-        "pkey": 0xFFFF,
+        "pkey": qp._adapter.pkeys[attr.pkey_index],
         "source_port": source_port(route.flow_label, qp._qpn, attr.dest_qp_num),
         "dest_mac": qp._dest_mac,
         "hop_limit": route.hop_limit,

@@ -146,7 +146,10 @@ def test_gid_table(context):
 def test_pkeys(context):
     assert context.query_pkey(1, 0) == 0xFFFF
     assert context.get_pkey_index(1, 0xFFFF) == 0
-    refused(errno.EINVAL, context.query_pkey, 1, 1)
+    assert [context.query_pkey(1, index) for index in range(1, 8)] == [0] * 7
+    refused(errno.EINVAL, context.query_pkey, 1, 8)
+    refused(errno.EINVAL, context.query_pkey, 1, -1)
+    refused(errno.EINVAL, context.get_pkey_index, 1, 0)
     refused(errno.EINVAL, context.query_pkey, 0, 0)
     refused(errno.EINVAL, context.get_pkey_index, 1, 0x7FFF)
     refused(errno.EINVAL, context.get_pkey_index, 2, 0xFFFF)

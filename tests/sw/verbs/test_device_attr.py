@@ -25,7 +25,7 @@ def test_device(attr):
     assert not [name for name in SCALARS.split() if not hasattr(attr, name)]
     assert (attr.max_qp, attr.max_cq) == (8, 4)
     assert (attr.max_qp_wr, attr.max_cqe, attr.max_mr) == (MAX_QP_WR, MAX_CQE, MAX_MR) == (16384, 32768, 16383)
-    assert (attr.max_sge, attr.phys_port_cnt, attr.max_pkeys) == (6, 1, 1)
+    assert (attr.max_sge, attr.phys_port_cnt, attr.max_pkeys) == (6, 1, 8)
     assert attr.page_size_cap & 4096
     assert attr.vendor_id not in (0x02C9, 0x1D0F, 0x8086)
     assert attr.atomic_caps == 1
@@ -65,7 +65,7 @@ def test_port():
     attr = d.PortAttr()
     assert (attr.state, attr.phys_state, attr.link_layer, attr.lid) == (4, 5, 2, 0)
     assert (attr.max_mtu, attr.active_mtu, attr.max_msg_sz) == (5, 5, 1 << 31)
-    assert (attr.gid_tbl_len, attr.pkey_tbl_len) == (1, 1)
+    assert (attr.gid_tbl_len, attr.pkey_tbl_len) == (1, 8)
     assert attr.active_width in (1, 2, 4, 8, 16)
     text = str(attr)
     for part in ("4096 (5)", "Active (4)", "Ethernet", "Link up (5)", "1X (1)", "10.0 Gbps (4)"):

@@ -41,6 +41,7 @@ def test_capacities_are_a_copy():
 
 
 GIDS = [0xFFFF << 32 | 0x0A000001]
+PKEYS = [0xFFFF, *[0x8001] * 7]
 
 
 def test_every_field_exists():
@@ -50,16 +51,16 @@ def test_every_field_exists():
 def test_only_what_the_mask_names_is_looked_at():
     attr = QPAttr()
     attr.timeout, attr.port_num = 99, 7
-    check_values(attr, M.IBV_QP_STATE | M.IBV_QP_RETRY_CNT, GIDS)
+    check_values(attr, M.IBV_QP_STATE | M.IBV_QP_RETRY_CNT, GIDS, PKEYS)
     for mask in (M.IBV_QP_TIMEOUT, M.IBV_QP_PORT, M.IBV_QP_AV):
         with pytest.raises(PyverbsRDMAError, match=M(mask).name) as caught:
-            check_values(attr, mask, GIDS)
+            check_values(attr, mask, GIDS, PKEYS)
         assert caught.value.error_code == errno.EINVAL
 
 
 LIMITS = {
     "qp_access_flags": (0, (1 << 32) - 1),
-    "pkey_index": (0, 0),
+    "pkey_index": (0, 7),
     "port_num": (1, 1),
     "path_mtu": (1, 5),
     "timeout": (0, 31),
@@ -82,11 +83,11 @@ def test_numbers_out_of_range_are_named(name):
     mask = next(bit for bit, field in FIELDS.items() if field == name)
     for good in LIMITS[name]:
         setattr(attr, name, good)
-        check_values(attr, mask, GIDS)
+        check_values(attr, mask, GIDS, PKEYS)
     for bad in (LIMITS[name][0] - 1, LIMITS[name][1] + 1, 1.5, "1"):
         setattr(attr, name, bad)
         with pytest.raises(PyverbsRDMAError) as caught:
-            check_values(attr, mask, GIDS)
+            check_values(attr, mask, GIDS, PKEYS)
         assert f"{name} must be" in str(caught.value)
         assert f"not {bad!r}" in str(caught.value)
         assert caught.value.error_code == errno.EINVAL
@@ -99,4 +100,12 @@ def test_a_route_out_of_range_is_told():
         setattr(route, field, bad)
         attr.ah_attr = AHAttr(is_global=1, gr=route)
         with pytest.raises(PyverbsRDMAError, match=f"{field} {bad}"):
-            check_values(attr, M.IBV_QP_AV, GIDS)
+            check_values(attr, M.IBV_QP_AV, GIDS, PKEYS)
+
+
+def test_an_empty_row_of_the_pkeys_is_told():
+    attr = QPAttr()
+    attr.pkey_index = 3
+    check_values(attr, M.IBV_QP_PKEY_INDEX, GIDS, PKEYS)
+    with pytest.raises(PyverbsRDMAError, match="row 3 of the P_Keys is empty"):
+        check_values(attr, M.IBV_QP_PKEY_INDEX, GIDS, [0xFFFF, 0, 0, 0])

@@ -314,7 +314,7 @@ def errors():
     yield lambda s: s.c.query_gid_type(1, 7), errno.EINVAL, "Failed to query gid type of port 1 and gid index 7"
     yield lambda s: s.c.query_gid_ex(1, 7), errno.EINVAL, "Failed to query gid table of port 1 in index 7"
     yield lambda s: s.c.query_gid_table(0), -errno.EINVAL, "Failed to query gid tables of the device"
-    yield lambda s: s.c.query_pkey(1, 7), errno.EINVAL, "Failed to query pkey 7 of port 1"
+    yield lambda s: s.c.query_pkey(1, 8), errno.EINVAL, "Failed to query pkey 8 of port 1"
     yield lambda s: s.c.query_rt_values_ex(2), errno.EOPNOTSUPP, "Failed to query real time values"
     yield lambda s: s.c.get_async_event(), errno.EDEADLK, "Failed to get async event"
     yield lambda s: PD(s.c, handle=5), errno.EOPNOTSUPP, "Failed to import PD"
