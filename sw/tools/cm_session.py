@@ -43,9 +43,9 @@ class Manner:
         self.channel.blocking = alone and patience is None
         self._patience = Patience(patience)
 
-    def identifier(self, port_space=ce.RDMA_PS_TCP):
-        """A new CMID of the channel."""
-        return CMID(self.channel, port_space=port_space, context=self.context)
+    def identifier(self, port_space=ce.RDMA_PS_TCP, pd=None):
+        """A new CMID of the channel, with its QP on ``pd``."""
+        return CMID(self.channel, pd=pd, port_space=port_space, context=self.context)
 
     def event(self):
         """A session: the next event that changes something, acknowledged but if it is a request."""

@@ -93,6 +93,17 @@ def chain(requests):
 class Endpoint:
     """A PD, a region of ``size`` bytes, a CQ, and ``qps`` queue pairs in INIT; closed as a context manager.
 
+    Attributes
+    ----------
+    qps : list of QP
+        In INIT, or none before :meth:`adopt`.
+    init : QPInitAttr
+        What they are made of.
+    receives : list
+        Where receives are posted: the shared queue alone, or the queue pairs.
+    pd, mr, srq
+        Its PD, its region, and its shared receive queue or None.
+
     Parameters
     ----------
     context : Context
@@ -119,6 +130,8 @@ class Endpoint:
         Where the first PSNs come from; kept for who needs more.
     events : bool
         The CQ is looked at only when an event has told of a completion.
+    managed : bool
+        The connection manager makes the queue pairs, of ``init``; they come by :meth:`adopt`.
     """
 
     def __init__(
@@ -139,6 +152,7 @@ class Endpoint:
         silence=None,
         rng=None,
         events=False,
+        managed=False,
     ):
         self.context = context
         self.gid_index = gid_index
@@ -148,7 +162,7 @@ class Endpoint:
         self.inline = inline
         self._datagrams = qp_type == ibv_qp_type.IBV_QPT_UD
         self.header = GRH_BYTES if self._datagrams else 0
-        self._peers = {}  # of UD: index of a queue pair: AH and number of its peer
+        self._peers = {}  # of UD: index of a queue pair: AH, number and Q_Key of its peer
         self.channel = channel
         self._patience = Patience(patience)
         self._silence = Patience(silence)
@@ -161,23 +175,36 @@ class Endpoint:
             self._cq = stack.enter_context(CQ(context, completions, channel=self._events))
             pd = stack.enter_context(PD(context))
             self.mr = MR(pd, size + self.header, access)
-            self._pd = pd
+            self.pd = pd
             cap = QPCap(send_depth, recv_depth, 1, 1, inline)
             self.srq = SRQ(pd, SrqInitAttr(SrqAttr(recv_depth, 1))) if shared else None
-            init = QPInitAttr(qp_type, scq=self._cq, rcq=self._cq, srq=self.srq, cap=cap, sq_sig_all=0)
-            attr = QPAttr(port_num=PORT)
-            attr.qp_access_flags = access
-            attr.qkey = QKEY
-            self.qps = [QP(pd, init) for _ in range(qps)]
-            for qp in self.qps:
-                qp.to_init(attr)
+            self.init = QPInitAttr(qp_type, scq=self._cq, rcq=self._cq, srq=self.srq, cap=cap, sq_sig_all=0)
+            self.qps, self.index = [], {}
+            if not managed:
+                self._make(qps, access)
             self._resources = stack.pop_all()
         self._armed = False
         self._idle = False  # the peer is gone, and the device had nothing left to do
         self._end = None  # of the wait for requests to a peer that is gone
-        self.index = {qp.qp_num: i for i, qp in enumerate(self.qps)}
         self.rng = rng or random.Random()
-        self.psns = [self.rng.randrange(1 << 24) for _ in self.qps]
+        self.psns = [self.rng.randrange(1 << 24) for _ in range(qps)]
+
+    def _make(self, qps, access):
+        attr = QPAttr(port_num=PORT)
+        attr.qp_access_flags = access
+        attr.qkey = QKEY
+        for _ in range(qps):
+            self.adopt(QP(self.pd, self.init)).to_init(attr)
+
+    def adopt(self, qp):
+        """The next queue pair, which has been made of ``init``; returns it."""
+        self.index[qp.qp_num] = len(self.qps)
+        self.qps.append(qp)
+        return qp
+
+    @property
+    def receives(self):
+        return self.qps if self.srq is None else [self.srq]
 
     def connect(
         self, index, *, gid, qpn, psn, mtu, timeout=14, initiator=1, responder=1, service_level=0, traffic_class=0
@@ -198,12 +225,16 @@ class Endpoint:
         attr.ah_attr = AHAttr(sl=service_level, is_global=1, port_num=PORT, gr=route)
         self.qps[index].to_rts(attr)
         if self._datagrams:
-            self._peers[index] = AH(self._pd, attr=attr.ah_attr), qpn
+            self.reach(index, AH(self.pd, attr=attr.ah_attr), qpn)
+
+    def reach(self, index, handle, qpn, qkey=QKEY):
+        """Datagrams of queue pair ``index`` go to queue pair ``qpn`` on the way of ``handle``."""
+        self._peers[index] = handle, qpn, qkey
 
     def addressed(self, wr, index=0):
         """The request ``wr`` of queue pair ``index``, with its receiver if it is a datagram."""
         if self._datagrams:
-            wr.set_wr_ud(*self._peers[index], QKEY)
+            wr.set_wr_ud(*self._peers[index])
         return wr
 
     def sge(self, offset, length):

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from ..session import ToolError
 
-__all__ = ["DONE", "KEY_SIZE", "Exchange", "Key", "Report"]
+__all__ = ["DONE", "KEY_SIZE", "NOBODY", "Exchange", "Key", "ManagedExchange", "Report"]
 
 VERSION = "6.06"
 OLDEST = 5.7
 KEY_SIZE = 108
 DONE = b"done\0"
+_STRUCT = struct.Struct(">5I4xQ16sIi")
+"""``struct pingpong_dest``: :data:`_NUMBERS`, GID, number of the shared receive queue, index of the GID."""
 _NUMBERS = ("lid", "out_reads", "qpn", "psn", "rkey", "vaddr")
 _KEY = re.compile(rb"([0-9a-f]+):" * len(_NUMBERS) + rb"((?:[0-9a-f]{2}:){16})([0-9a-f]+):\0*", re.IGNORECASE)
 
@@ -54,6 +56,20 @@ class Key:
             raise ToolError(f"the peer does not speak the language of perftest: {data!r}")
         numbers = {name: int(text, 16) for name, text in zip(_NUMBERS, match.groups())}
         return cls(gid=bytes.fromhex(match[7].decode().replace(":", "")), srqn=int(match[8], 16), **numbers)
+
+    def pack_struct(self):
+        """The same, as it goes over a connection of the connection manager."""
+        numbers = (getattr(self, name) for name in _NUMBERS)
+        return _STRUCT.pack(*numbers, self.gid, self.srqn, 0)
+
+    @classmethod
+    def unpack_struct(cls, data):
+        *numbers, gid, srqn, _ = _STRUCT.unpack(data)
+        return cls(gid=gid, srqn=srqn, **dict(zip(_NUMBERS, numbers, strict=True)))
+
+
+NOBODY = Key(0, 0, bytes(16), out_reads=0)
+"""Says nothing but that its side is here."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +143,10 @@ class Exchange:
             theirs += struct.unpack(form, data)
         return Report(*theirs)
 
+    def barrier(self):
+        """Ends when the peer is here, too."""
+        yield from self.key(NOBODY)
+
     def close(self, mine):
         """The last barrier; both sides leave after it."""
         yield from self.key(mine)
@@ -135,4 +155,25 @@ class Exchange:
 
     def finish(self):
         """Leaves without a word, as soon as the peer does."""
+        yield from self._channel.finish()
+
+
+class ManagedExchange(Exchange):
+    """The same over a connection of the connection manager (:class:`.cm_channel.CmChannel`). ``leave()`` is a session
+    that ends the connections which the test has besides.
+    """
+
+    def __init__(self, channel, *, server, leave):
+        super().__init__(channel, server=server)
+        self._leave = leave
+
+    def key(self, mine):
+        return Key.unpack_struct((yield from self._swap(mine.pack_struct(), "a key message")))
+
+    def close(self, mine):
+        yield from self.key(mine)
+        yield from self.finish()
+
+    def finish(self):
+        yield from self._leave()
         yield from self._channel.finish()

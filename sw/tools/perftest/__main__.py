@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from ...cli import TESTS
+from ...cm.ip_header import address_text
 from ...verbs.limits import MAX_RD_ATOMIC
 from ...verbs.pyverbs_error import PyverbsError
 from ..command import Parser, command_line, plain, port_number
@@ -19,7 +20,7 @@ from ..session import ToolError, run
 from . import report
 from .kinds import KINDS
 from .options import CONNECTIONS, Options
-from .play import PORT, client, server
+from .play import PORT, client, managed_server, server
 from .progress import Progress
 
 __all__ = ["main"]
@@ -74,6 +75,8 @@ def _parser(test):
     parser.add_argument(
         "-A", "--atomic_type", choices=ATOMICS, default=ATOMICS[0], metavar="TYPE", help=f"{ATOMICS[0]} or {ATOMICS[1]}"
     )
+    parser.add_argument("-R", "--rdma_cm", action="store_true", help="the connection manager connects the queue pairs")
+    parser.add_argument("--use-srq", action="store_true", help="one receive queue of --rx-depth for all queue pairs")
     parser.add_argument("-S", "--sl", dest="service_level", type=int, default=0, help="service level (%(default)s)")
     parser.add_argument("--tclass", dest="traffic_class", type=int, default=0, help="traffic class (%(default)s)")
     parser.add_argument("--report_gbits", dest="gbits", action="store_true", help="10^9 bits a second, not MiB")
@@ -95,14 +98,19 @@ def main(argv=None, *, test=None):
     try:
         options.resolved(kind)
         # A server listens first, so that a client finds it who has waited for this device.
-        with Listener(port) if host is None and peer is None else contextlib.nullcontext() as listener:
+        listens = host is None and peer is None and not options.rdma_cm
+        with Listener(port) if listens else contextlib.nullcontext() as listener:
             context = open_device(device)
             progress = Progress.of(kind, options.resolved(kind), context)
             ends = {"progress": progress, "connected": progress.announce if progress else lambda: None}
-            if peer is not None:
+            if peer is not None and options.rdma_cm:
+                outcome = _both_managed(context, kind, options, port, peer, **ends)
+            elif peer is not None:
                 outcome = _both(context, kind, options, peer, **ends)
             elif host is not None:
                 (outcome,) = run(client(context, kind, options, host, port, **ends))
+            elif options.rdma_cm:
+                (outcome,) = run(managed_server(context, kind, options, port, **ends))
             else:
                 (outcome,) = run(server(context, kind, options, listener, **ends))
         if wanted:
@@ -120,6 +128,14 @@ def _both(context, kind, options, peer, **ends):
     with Listener(0, "127.0.0.1") as listener, open_device(peer) as other:
         near = client(context, kind, options, "127.0.0.1", listener.port, **ends)
         far = server(other, kind, options, listener, tell=lambda line: print(f"server:{line}"))
+        return run(far, near)[1]
+
+
+def _both_managed(context, kind, options, port, peer, **ends):
+    """As :func:`_both`; the connection manager connects them."""
+    with open_device(peer) as other:
+        far = managed_server(other, kind, options, port, tell=lambda line: print(f"server:{line}"))
+        near = client(context, kind, options, address_text(other._adapter.port.ip), port, **ends)
         return run(far, near)[1]
 
 

@@ -98,15 +98,19 @@ class Sender:
 
 
 class Receiver:
-    """Posts and counts the receives of one side, on all queue pairs; ``progress`` hears of each message."""
+    """Posts and counts the receives of one side, on all queue pairs or on the queue that they share; ``progress`` hears
+    of each message.
+    """
 
     def __init__(self, end, messages, options, progress=unheard):
         self._progress = progress
         self._end = end
         self._messages = messages
         self._options = options
-        self._posted = [0] * options.qps
-        self._received = [0] * options.qps
+        self._shared = end.srq is not None
+        self._count = options.iterations * (options.qps if self._shared else 1)  # of each queue
+        self._posted = [0] * len(end.receives)
+        self._received = [0] * len(end.receives)
         self._times = None  # of the first and the last completion
         self._over = False
 
@@ -128,17 +132,24 @@ class Receiver:
 
     def post(self):
         """Posts what there is room for."""
-        options = self._options
-        for index, qp in enumerate(self._end.qps):
+        for index, queue in enumerate(self._end.receives):
             first = self._posted[index]
-            last = min(options.iterations, self._received[index] + options.rx_depth)
+            last = min(self._count, self._received[index] + self._options.rx_depth)
             if first < last:
-                qp.post_recv(chain(self._messages.receive(index, number) for number in range(first, last)))
+                queue.post_recv(chain(self._receive(index, number) for number in range(first, last)))
                 self._posted[index] = last
 
+    def _receive(self, index, number):
+        if not self._shared:
+            return self._messages.receive(index, number)
+        number, index = divmod(number, self._options.qps)  # a buffer of each queue pair in turn
+        return self._messages.receive(index, number)
+
     def complete(self, wc):
-        index = self._end.index[wc.qp_num]
-        if wc.byte_len != self._options.size or wc.wr_id != self._received[index]:
+        index = 0 if self._shared else self._end.index[wc.qp_num]
+        # Of several queue pairs that share receives the messages are complete in any order.
+        due = self._received[index] if len(self._end.receives) == self._options.qps else wc.wr_id
+        if wc.byte_len != self._end.header + self._options.size or wc.wr_id != due:
             raise ToolError(f"message {self._received[index]} of {self._options.size} bytes should be here: {wc!r}")
         self._received[index] += 1
         self._progress(1)

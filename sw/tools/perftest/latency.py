@@ -125,7 +125,7 @@ def ask(end, messages, options, progress=unheard):
 
 def post_receives(end, messages, options):
     """Posts the first receives of :func:`send_and_receive`."""
-    end.qps[0].post_recv(chain(messages.receive(0, number) for number in range(options.rx_depth)))
+    end.receives[0].post_recv(chain(messages.receive(0, number) for number in range(options.rx_depth)))
 
 
 def send_and_receive(end, messages, options, progress=unheard, *, server):
@@ -144,10 +144,10 @@ def send_and_receive(end, messages, options, progress=unheard, *, server):
             wc = yield from completions.next(receive=True, ends=ends)
             if wc is None:
                 break
-            if wc.byte_len != options.size or wc.wr_id != received:
+            if wc.byte_len != end.header + options.size or wc.wr_id != received:
                 raise ToolError(f"message {received} of {options.size} bytes should be here: {wc!r}")
             if received + options.rx_depth < options.iterations:
-                end.qps[0].post_recv(messages.receive(0, received + options.rx_depth))
+                end.receives[0].post_recv(messages.receive(0, received + options.rx_depth))
             received += 1
         if not server and _late(end, options, times):
             break

@@ -22,14 +22,14 @@ _OPCODES = {
 
 class Layout:
     """Places in the region of either side; the sides have agreed on ``cycle_buffer`` and ``cache_line``. There is room
-    for messages of ``largest`` bytes, by default ``size``.
+    for messages of ``largest`` bytes, by default ``size``, and in front of each for ``header`` bytes.
     """
 
-    def __init__(self, size, qps, cycle_buffer=CYCLE_BUFFER, cache_line=CACHE_LINE, *, largest=None):
+    def __init__(self, size, qps, cycle_buffer=CYCLE_BUFFER, cache_line=CACHE_LINE, *, largest=None, header=0):
         self.qps = qps
-        self.buffer = max(largest or size, cycle_buffer)
-        self._step = -(-size // cache_line) * cache_line
-        self._steps = cycle_buffer // self._step if 2 * size <= cycle_buffer else 1
+        self.buffer = max((largest or size) + header, cycle_buffer)
+        self._step = -(-(size + header) // cache_line) * cache_line
+        self._steps = cycle_buffer // self._step if 2 * (size + header) <= cycle_buffer else 1
 
     @property
     def size(self):
@@ -73,6 +73,7 @@ class Messages:
         if self._kind.verb is not Verb.ATOMIC:
             wr = SendWR(number, _OPCODES[self._kind.verb], num_sge=1, sg=[sge], send_flags=flags)
             wr.set_wr_rdma(key.rkey, key.vaddr + turn)
+            self._end.addressed(wr, index)
         elif self._options.compare_and_swap:
             wr = SendWR(number, ibv_wr_opcode.IBV_WR_ATOMIC_CMP_AND_SWP, num_sge=1, sg=[sge], send_flags=flags)
             wr.set_wr_atomic(key.rkey, key.vaddr + turn, 0, 0)
@@ -84,5 +85,5 @@ class Messages:
     def receive(self, index, number):
         """The receive for message ``number`` of the peer's."""
         turn = 0 if self._kind.latency else self._layout.turn(number)
-        sge = self._end.sge(self._layout.target(index) + turn, self._options.size)
+        sge = self._end.sge(self._layout.target(index) + turn, self._end.header + self._options.size)
         return RecvWR(number, 1, [sge])

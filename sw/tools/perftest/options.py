@@ -11,7 +11,7 @@ from .kinds import Verb
 
 __all__ = ["CONNECTIONS", "MIN_ITERATIONS", "Options"]
 
-CONNECTIONS = {"RC": ibv_qp_type.IBV_QPT_RC, "UC": ibv_qp_type.IBV_QPT_UC}
+CONNECTIONS = {"RC": ibv_qp_type.IBV_QPT_RC, "UC": ibv_qp_type.IBV_QPT_UC, "UD": ibv_qp_type.IBV_QPT_UD}
 """Types of queue pairs by perftest's names."""
 
 MIN_ITERATIONS = 5
@@ -19,7 +19,9 @@ LARGE = 8192
 """Bytes from which on every message has its completion."""
 
 LARGEST = 1 << 23
-"""The last of all sizes."""
+"""The last of all sizes; of UD it is the MTU."""
+
+LARGEST_MTU = 4096
 
 _MANY = 100_000_000
 _LONGEST = 86400
@@ -38,7 +40,9 @@ class Options:
     ``duration`` messages go for so many seconds of the device's time, instead of ``iterations``. ``all_sizes`` repeats
     the test with 2, 4, … 2^23 bytes. With ``events`` an event tells of completions. ``peak`` says whether the peak is
     looked for. Of a latency test, ``histogram`` tells each time, sorted, ``unsorted`` as they came, ``cycles``
-    everything in the device's cycles.
+    everything in the device's cycles. With ``use_srq`` who receives has one shared receive queue of ``rx_depth``
+    requests. With ``rdma_cm`` the connection manager connects the queue pairs, and the sides talk over a connection of
+    its.
     """
 
     size: int | None = None
@@ -66,10 +70,14 @@ class Options:
     histogram: bool = False
     unsorted: bool = False
     cycles: bool = False
+    use_srq: bool = False
+    rdma_cm: bool = False
     patience: float | None = None
 
-    def resolved(self, kind):
-        """These options for a test, complete. :class:`.ToolError` if they do not fit it."""
+    def resolved(self, kind, mtu=LARGEST_MTU):
+        """These options for a test, complete; ``mtu`` is the path's, in bytes, which is the most that a datagram holds.
+        :class:`.ToolError` if they do not fit it.
+        """
 
         def default(value, other):
             return other if value is None else value
@@ -80,11 +88,11 @@ class Options:
             raise ToolError("all sizes: " + ("atomics have 8 bytes" if kind.verb is Verb.ATOMIC else "no size beside"))
         if self.duration is not None:
             self._check_duration()
-        size = (
-            LARGEST
-            if self.all_sizes
-            else default(self.size, 8 if kind.verb is Verb.ATOMIC else 2 if kind.latency else 65536)
-        )
+        largest = mtu if self.connection == "UD" else LARGEST
+        usual_size = 8 if kind.verb is Verb.ATOMIC else 2 if kind.latency else min(65536, largest)
+        size = largest if self.all_sizes else default(self.size, usual_size)
+        if self.connection == "UD" and size > mtu:
+            raise ToolError(f"a datagram has up to {mtu} bytes, the MTU, not {size}")
         usual = _WRITES if kind.name == "write_bw" else 1000
         iterations = default(self.iterations, usual if self.duration is None else _MANY)
         tx_depth = 1 if kind.latency else min(default(self.tx_depth, 128), iterations)
@@ -94,7 +102,7 @@ class Options:
             size=size,
             iterations=iterations,
             tx_depth=tx_depth,
-            rx_depth=min(self.rx_depth, iterations),
+            rx_depth=min(self.rx_depth, iterations * (self.qps if self.use_srq else 1)),
             cq_mod=1 if kind.latency else min(default(self.cq_mod, self._cq_mod(size)), tx_depth),
             inline=default(self.inline, MAX_INLINE if kind.latency and carries else 0),
         )
@@ -112,7 +120,7 @@ class Options:
         """These options, resolved, for each size that is tested."""
         if not self.all_sizes:
             return [self]
-        return [replace(self, size=1 << log) for log in range(1, LARGEST.bit_length())]
+        return [replace(self, size=1 << log) for log in range(1, self.size.bit_length())]
 
     def _cq_mod(self, size):
         if self.post_list > 1:
@@ -134,6 +142,14 @@ class Options:
             raise ToolError(f"connection must be {' or '.join(CONNECTIONS)}, not {self.connection!r}")
         if self.connection != "RC" and kind.verb not in (Verb.SEND, Verb.WRITE):
             raise ToolError(f"{self.connection} has neither READ nor atomics")
+        if self.connection == "UD" and kind.verb is not Verb.SEND:
+            raise ToolError("UD has no WRITE")
+        if self.rdma_cm and self.connection == "UC":
+            raise ToolError("the connection manager connects RC and UD")
+        if self.use_srq and kind.verb is not Verb.SEND:
+            raise ToolError("only SEND has receives, which could be shared")
+        if self.use_srq and self.rx_depth < self.qps:
+            raise ToolError(f"rx_depth {self.rx_depth} is too small for {self.qps} queue pairs that share receives")
         if kind.latency and self.qps != 1:
             raise ToolError("only bandwidth tests use several queue pairs")
         if kind.latency and self.bidirectional:

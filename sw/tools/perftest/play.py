@@ -4,8 +4,10 @@ What is exchanged when differs from test to test; all that count is done here in
 that reads, or that writes in one direction, has nothing to do but to keep its memory alive.
 """
 
+import contextlib
 from dataclasses import replace
 
+from ...verbs.datagram import GRH_BYTES
 from ...verbs.libibverbs_enums import ibv_mtu
 from ..endpoint import Endpoint, clock_hz, clock_text, mtu_of
 from ..exchange.channel import connect
@@ -14,11 +16,12 @@ from . import report
 from .bandwidth import Receiver, Sender, receiving, transfer
 from .kinds import Verb
 from .latency import Latency, ask, post_receives, send_and_receive, write_and_watch
+from .managed import Managed
 from .messages import CACHE_LINE, CYCLE_BUFFER, Layout, Messages
 from .options import CONNECTIONS
 from .progress import begin
 
-__all__ = ["PORT", "client", "play", "server"]
+__all__ = ["PORT", "client", "managed_server", "play", "server"]
 
 PORT = 18515
 NOTHING = Report(0, 0, 0.0, 0.0, 0.0)
@@ -45,7 +48,9 @@ class Side:
         ]
 
     def connect(self, mtu):
-        """A session that exchanges the keys and brings all queue pairs to RTS; returns the peer's keys."""
+        """A session that exchanges the keys and brings all queue pairs to RTS, unless the connection manager has done
+        so; returns the peer's keys.
+        """
         kind, options = self.kind, self.options
         for key in self.mine:
             self._tell(report.address("local", kind, key))
@@ -54,6 +59,8 @@ class Side:
         theirs = yield from self._keys()
         for i, key in enumerate(theirs):
             self._tell(report.address("remote", kind, key))
+            if options.rdma_cm:
+                continue
             self.end.connect(
                 i,
                 gid=key.gid,
@@ -93,9 +100,9 @@ class Side:
         has_table = not (self.kind.latency and self.kind.reading and self.server)
         if has_table:
             self._tell([report.LINE, report.columns(self.kind, self.options)])
-        outcomes, largest = [], self.layout.buffer
+        outcomes, largest = [], self.options.size
         for options in self.options.rounds():
-            layout = Layout(options.size, options.qps, *self.steps, largest=largest)
+            layout = Layout(options.size, options.qps, *self.steps, largest=largest, header=self.end.header)
             messages = Messages(self.end, self.kind, options, layout, keys)
             if self.kind.latency:
                 outcome = yield from self._latency(messages, options, layout)
@@ -170,26 +177,35 @@ def _sum(mine, theirs):
     )
 
 
-def play(context, kind, options, channel, *, server, tell=print, rng=None, inspect=None, progress=None):
-    """One side of a test, a session: ``channel`` leads to the other one.
+def play(context, kind, options, channel, *, server, tell=print, rng=None, inspect=None, progress=None, managed=None):
+    """One side of a test, a session: ``channel`` leads to the other one; with ``rdma_cm`` it is that of ``managed``, a
+    :class:`.Managed`.
 
     Returns what was measured, a :class:`.Report` or a :class:`.Latency`, None on the server of a latency test that
     reads; with ``all_sizes`` a list of them, of which a server that does not measure has the last alone.
     ``inspect(side)`` is called before its resources go; where PSNs and content come from is ``rng``; ``progress`` is a
     :class:`.Progress`, or None.
     """
-    options = options.resolved(kind)
+    wanted = options.resolved(kind)
     with channel:
-        exchange = Exchange(channel, server=server)
+        exchange = Exchange(channel, server=server) if managed is None else managed.exchange(channel)
         yield from exchange.version()
         cycle_buffer, cache_line = yield from exchange.layout(CYCLE_BUFFER, CACHE_LINE)
-        largest = context.query_port(1).active_mtu if options.mtu is None else mtu_of(options.mtu)
+        largest = context.query_port(1).active_mtu if wanted.mtu is None else mtu_of(wanted.mtu)
         mtu = ibv_mtu((yield from exchange.mtu(largest)))
+        options = options.resolved(kind, 128 << mtu)
         times = clock_text(context)
         for line in report.header(kind, options, context.name, 128 << mtu, server=server, times=times):
             tell(line)
-        layout = Layout(options.size, options.qps, cycle_buffer, cache_line)
-        with _endpoint(context, kind, options, layout, channel, server=server, rng=rng) as end:
+        header = GRH_BYTES if options.connection == "UD" else 0
+        layout = Layout(options.size, options.qps, cycle_buffer, cache_line, header=header)
+        with (
+            _endpoint(context, kind, options, layout, channel, server=server, rng=rng) as end,
+            contextlib.ExitStack() as stack,
+        ):
+            if managed is not None:
+                stack.callback(managed.close)
+                yield from managed.connect(end, exchange, kind, options)
             side = Side(
                 kind,
                 options,
@@ -222,6 +238,8 @@ def _endpoint(context, kind, options, layout, channel, *, server, rng):
         qp_type=CONNECTIONS[options.connection],
         send_depth=options.tx_depth if sends else 1,
         recv_depth=options.rx_depth if receives else 1,
+        shared=options.use_srq and receives,
+        managed=options.rdma_cm,
         inline=options.inline,
         access=kind.access,
         gid_index=options.gid_index,
@@ -244,8 +262,18 @@ def server(context, kind, options, listener, *, connected=lambda: None, **argume
     return (yield from play(context, kind, options, channel, server=True, **arguments))
 
 
+def managed_server(context, kind, options, port=PORT, *, connected=lambda: None, **arguments):
+    """A server of the connection manager's, a session: as :func:`server`."""
+    managed = Managed(context, port, None, options.patience)
+    channel = yield from managed.talk()
+    connected()
+    return (yield from play(context, kind, options, channel, server=True, managed=managed, **arguments))
+
+
 def client(context, kind, options, host, port=PORT, *, connected=lambda: None, **arguments):
     """A client, a session: ``connected`` is as :func:`server`'s, other arguments and the result are :func:`play`'s."""
-    channel = yield from connect(host, port, context.advance, options.patience)
+    managed = Managed(context, port, host, options.patience) if options.rdma_cm else None
+    talk = connect(host, port, context.advance, options.patience) if managed is None else managed.talk()
+    channel = yield from talk
     connected()
-    return (yield from play(context, kind, options, channel, server=False, **arguments))
+    return (yield from play(context, kind, options, channel, server=False, managed=managed, **arguments))

@@ -27,7 +27,7 @@ def header(kind, options, device, mtu, *, server, times=None):
     yield f"                    {title(kind, options)}"
     yield f" Dual-port       : OFF\t\tDevice         : {device}"
     yield f" Number of qps   : {options.qps}\t\tTransport type : IB"
-    yield f" Connection type : {options.connection}\t\tUsing SRQ      : OFF"
+    yield f" Connection type : {options.connection}\t\tUsing SRQ      : {'ON' if options.use_srq else 'OFF'}"
     if not server or options.bidirectional:
         yield f" TX depth        : {options.tx_depth}"
     if kind.verb is Verb.SEND and (server or options.bidirectional):
@@ -43,8 +43,8 @@ def header(kind, options, device, mtu, *, server, times=None):
         yield f" Outstand reads  : {options.outstanding}"
     else:
         yield f" Max inline data : {options.inline}[B]"
-    yield " rdma_cm QPs\t : OFF"
-    yield " Data ex. method : Ethernet"
+    yield f" rdma_cm QPs\t : {'ON' if options.rdma_cm else 'OFF'}"
+    yield f" Data ex. method : {'rdma_cm' if options.rdma_cm else 'Ethernet'}"
     yield " Times           : " + (times or "the device's")
     yield LINE
 

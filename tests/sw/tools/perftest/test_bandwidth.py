@@ -37,8 +37,12 @@ class Queue:
 class End:
     """An endpoint whose clock the test sets."""
 
-    def __init__(self, qps):
+    header = 0
+
+    def __init__(self, qps, srq=None):
         self.qps = [Queue(0x40 + i) for i in range(qps)]
+        self.srq = srq
+        self.receives = self.qps if srq is None else [srq]
         self.index = {qp.qp_num: i for i, qp in enumerate(self.qps)}
         self.now = 0
         self.context = SimpleNamespace(time_ns=lambda: self.now)
@@ -201,3 +205,23 @@ def test_no_peak():
         sender.complete(sent(number))
     assert sender.report().peak == 0
     assert sender.report().average > 0
+
+
+def test_a_shared_queue_is_posted_to_as_a_whole():
+    srq = Queue(None)
+    end = End(2, srq)
+    places = []
+    messages = SimpleNamespace(receive=lambda index, number: places.append((index, number)) or RecvWR(len(places)))
+    options = Options(size=8, iterations=5, qps=2, rx_depth=6, use_srq=True).resolved(KINDS["send_bw"])
+    receiver = Receiver(end, messages, options)
+    receiver.post()
+    assert places == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    for qp, number in ((0x41, 3), (0x41, 1), (0x40, 2)):  # in any order
+        receiver.complete(received(number, 8, qp))
+    receiver.post()
+    assert places[6:] == [(0, 3), (1, 3), (0, 4)]
+    assert srq.receives == list(range(1, 10))
+    for number in range(7):
+        assert not receiver.done
+        receiver.complete(received(number, 8))
+    assert receiver.done

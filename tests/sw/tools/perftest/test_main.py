@@ -27,6 +27,7 @@ def test_both_ends(capsys):
     [
         (["atomic_lat", "-A", "CMP_AND_SWAP"], "Atomic CMP_AND_SWAP Latency Test"),
         (["send_bw", "-b", "-s", "8", "-I", "8", "--report_gbits"], "Send Bidirectional BW Test"),
+        (["send_lat", "-c", "UD", "--use-srq", "-R"], "Using SRQ      : ON"),
     ],
 )
 def test_options_reach_the_test(capsys, arguments, title):
@@ -41,6 +42,8 @@ def test_options_reach_the_test(capsys, arguments, title):
     ("arguments", "complaint"),
     [
         (["write_bw", "-d", "nosuch"], "Failed to find device nosuch"),
+        (["write_bw", "-c", "UD"], "UD has no WRITE"),
+        (["send_bw", "-R", "-c", "UC"], "the connection manager connects RC and UD"),
         (["write_lat", "-q", "2"], "only bandwidth tests use several queue pairs"),
         (["write_bw", "-d", "sim0", "-p", "1", "127.0.0.1"], "cannot connect to 127.0.0.1 port 1: ECONNREFUSED"),
         (["write_bw", "-d", "sim0", "-x", "3", "--peer", "sim1", "--patience", "1"], "Failed to query gid 3"),
@@ -51,7 +54,7 @@ def test_what_is_wrong_is_told(capsys, arguments, complaint):
     assert complaint in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", [["frobnicate_bw"], ["write_bw", "--frobnicate"], ["write_bw", "-c", "UD"]])
+@pytest.mark.parametrize("wrong", [["frobnicate_bw"], ["write_bw", "--frobnicate"], ["write_bw", "-c", "DC"]])
 def test_wrong_options_are_one_line_and_status_1(capsys, wrong):
     with pytest.raises(SystemExit) as caught:
         main(wrong)

@@ -11,15 +11,21 @@ from verbena.sw.verbs.libibverbs_enums import ibv_send_flags as F
 from verbena.sw.verbs.libibverbs_enums import ibv_wr_opcode as O
 from verbena.sw.verbs.wr import SGE
 
-END = SimpleNamespace(sge=lambda offset, length: SGE(0x1000 + offset, length, 77))
+
+def end(header):
+    return SimpleNamespace(
+        sge=lambda offset, length: SGE(0x1000 + offset, length, 77),
+        header=header,
+        addressed=lambda wr, index: wr.set_wr_ud("the way", index, 5) if header else None,
+    )
 
 
-def messages(name, **given):
+def messages(name, header=0, **given):
     kind = KINDS[name]
     options = Options(**given).resolved(kind)
-    layout = Layout(options.size, options.qps)
+    layout = Layout(options.size, options.qps, header=header)
     keys = [Key(i, 0, bytes(16), rkey=100 + i, vaddr=0x100000 * (i + 1)) for i in range(options.qps)]
-    return Messages(END, kind, options, layout, keys)
+    return Messages(end(header), kind, options, layout, keys)
 
 
 @pytest.mark.parametrize(
@@ -86,3 +92,13 @@ def test_opcodes():
 def test_a_receive():
     wr = messages("send_bw", size=100, qps=2, iterations=50).receive(1, 33)
     assert (wr.wr_id, wr.sg_list[0].addr, wr.sg_list[0].length) == (33, 0x1000 + 3 * 4096 + 128, 100)
+
+
+def test_datagrams_have_room_for_their_headers():
+    made = messages("send_bw", header=40, size=100, qps=2, connection="UD")
+    wr = made.receive(1, 3)
+    assert (wr.sg_list[0].addr, wr.sg_list[0].length) == (0x1000 + 3 * 4096 + 3 * 192, 140)
+    wr = made.send(1, 3)
+    assert (wr.sg_list[0].addr, wr.sg_list[0].length) == (0x1000 + 4096 + 3 * 192, 100)
+    assert (wr.ah, wr.remote_qpn) == ("the way", 1)
+    assert Layout(4096, 1, header=40).buffer == 4136

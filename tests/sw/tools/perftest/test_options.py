@@ -58,8 +58,17 @@ def test_what_is_given_stays():
             "tx_depth 128 is too little for post_list 16 and cq_mod 9",
         ),
         ("read_bw", {"connection": "UC"}, "UC has neither READ nor atomics"),
+        ("write_lat", {"connection": "UD"}, "UD has no WRITE"),
+        ("send_lat", {"connection": "UD", "size": 4097}, "a datagram has up to 4096 bytes, the MTU, not 4097"),
+        ("send_bw", {"connection": "UC", "rdma_cm": True}, "the connection manager connects RC and UD"),
+        ("write_bw", {"use_srq": True}, "only SEND has receives, which could be shared"),
+        (
+            "send_bw",
+            {"use_srq": True, "qps": 5, "rx_depth": 4},
+            "rx_depth 4 is too small for 5 queue pairs that share receives",
+        ),
         ("atomic_lat", {"connection": "UC"}, "UC has neither READ nor atomics"),
-        ("send_bw", {"connection": "UD"}, "connection must be RC or UC, not 'UD'"),
+        ("send_bw", {"connection": "DC"}, "connection must be RC or UC or UD, not 'DC'"),
         ("write_lat", {"post_list": 2}, "only bandwidth tests post lists"),
         ("write_bw", {"cycles": True}, "only latency tests tell each time, or cycles"),
         ("atomic_bw", {"all_sizes": True}, "all sizes: atomics have 8 bytes"),
@@ -91,3 +100,17 @@ def test_a_list_has_one_completion():
     options = Options(post_list=16, size=8).resolved(KINDS["write_bw"])
     assert (options.cq_mod, options.batch) == (16, 16)
     assert Options(duration=1, size=8, cq_mod=10).resolved(KINDS["write_bw"]).batch == 10
+
+
+def test_datagrams_are_as_long_as_the_mtu():
+    kind = KINDS["send_bw"]
+    assert Options(connection="UD").resolved(kind, 1024).size == 1024
+    assert Options(connection="UD", size=100).resolved(kind, 1024).size == 100
+    rounds = Options(connection="UD", all_sizes=True).resolved(kind, 512).rounds()
+    assert [each.size for each in rounds] == [2, 4, 8, 16, 32, 64, 128, 256, 512]
+    with pytest.raises(ToolError, match="a datagram has up to 256 bytes, the MTU, not 257"):
+        Options(connection="UD", size=257).resolved(kind, 256)
+
+
+def test_a_shared_queue_is_as_deep_as_all_messages():
+    assert Options(use_srq=True, qps=8, iterations=5).resolved(KINDS["send_bw"]).rx_depth == 40

@@ -37,6 +37,7 @@ class Memory:
 
     def __init__(self, side):
         self.layout = side.layout
+        self.header = side.end.header
         self.content = side.end.mr.read(side.layout.size, 0)
 
     def source(self, index, turn, size):
@@ -44,7 +45,7 @@ class Memory:
         return self.content[at : at + size]
 
     def target(self, index, turn, size):
-        at = self.layout.target(index) + turn
+        at = self.layout.target(index) + turn + self.header
         return self.content[at : at + size]
 
 
@@ -122,6 +123,57 @@ def test_every_byte_arrives(start, name, shape):
             assert mine.source(index, turn, size) == theirs.target(index, turn, size), (here, index, turn)
     assert len({memory.content for memory in result.memories}) == 2
     check_reports(result)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"iterations": 30, "mtu": 1024},
+        {"iterations": 40, "size": 100, "qps": 3, "bidirectional": True, "inline": 96},
+    ],
+)
+def test_datagrams_arrive(start, shape):
+    result = start("send_bw", connection="UD", **shape).run()
+    assert {outcome.size for outcome in result.outcomes} == {shape.get("size", shape.get("mtu"))}
+    size = result.outcomes[0].size
+    for here, there in from_to(result):
+        mine, theirs = result.memories[here], result.memories[there]
+        for index, turn in result.turns():
+            assert mine.source(index, turn, size) == theirs.target(index, turn, size), (here, index, turn)
+    for side in result.lines:
+        assert " Connection type : UD\t\tUsing SRQ      : OFF" in side
+
+
+def test_all_sizes_of_datagrams_end_with_the_mtu(start):
+    result = start("send_bw", connection="UD", iterations=5, mtu=256, all_sizes=True).run()
+    for outcomes in result.outcomes:
+        assert [outcome.size for outcome in outcomes] == [2, 4, 8, 16, 32, 64, 128, 256]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_messages_to_a_shared_queue_arrive(start, both):
+    size = 200
+    result = start(
+        "send_bw", size=size, qps=3, iterations=5, use_srq=True, rx_depth=4, tx_depth=2, bidirectional=both
+    ).run()
+    for here, there in from_to(result):
+        mine, theirs = result.memories[here], result.memories[there]
+        turns = result.turns()
+        # Which queue pair's message comes first, and so where it goes, is open.
+        assert sorted(mine.source(i, turn, size) for i, turn in turns) == sorted(
+            theirs.target(i, turn, size) for i, turn in turns
+        )
+    assert " Connection type : RC\t\tUsing SRQ      : ON" in result.lines[0]
+    check_reports(result)
+
+
+@pytest.mark.parametrize("given", [{"connection": "UD", "size": 1000}, {"use_srq": True, "size": 3000}])
+def test_latency_of_other_queues(start, given):
+    result = start("send_lat", iterations=9, rx_depth=3, **given).run()
+    size = given["size"]
+    for here, there in from_to(result):
+        assert result.memories[here].source(0, 0, size) == result.memories[there].target(0, 0, size)
+    check_latencies(result)
 
 
 def check_reports(result):

@@ -35,6 +35,12 @@ def test_header():
     ]
 
 
+def test_what_else_is_used():
+    lines = header("send_bw", server=True, use_srq=True, rdma_cm=True)
+    assert " Connection type : RC\t\tUsing SRQ      : ON" in lines
+    assert lines[-4:-2] == [" rdma_cm QPs\t : ON", " Data ex. method : rdma_cm"]
+
+
 @pytest.mark.parametrize(
     ("name", "server", "both", "depths"),
     [
