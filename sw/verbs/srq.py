@@ -25,6 +25,9 @@ from .shared_queue import SharedQueue, log_stride_of
 from .unsupported import unsupported
 from .work_queue import sges_of
 
+EVENT_STEPS, EVENT_CYCLES = 16, 128
+"""How often an event on its way is looked for, and cycles between: memory takes no write for so long."""
+
 __all__ = ["SRQ", "OpsWr", "SrqAttr", "SrqInitAttr", "SrqInitAttrEx"]
 
 
@@ -219,6 +222,8 @@ class SRQ(PyverbsCM):
         if not within(attr.srq_limit, 0, self._queue.size):
             refuse(f"{failed}: srq_limit must be 0 to {self._queue.size}, not {attr.srq_limit!r}", errno.EINVAL)
         self._adapter.process_events()  # an event of the limit before
+        if self._limit:
+            self._disarm(failed)
         before = self._limit
         self._limit = attr.srq_limit  # first: the event may come during the command
         try:
@@ -227,6 +232,19 @@ class SRQ(PyverbsCM):
         except Exception:
             self._limit = before
             raise
+
+    def _disarm(self, failed):
+        """Takes the limit back. An event of it may become visible after the command; it must not count as one of the next
+        limit.
+        """
+        with attempt(failed):
+            self._adapter.modify_srq(self._number, **self._context_of(0))
+        for _ in range(EVENT_STEPS):
+            self._adapter.process_events()
+            if not self._limit or not self._adapter.port.advance(EVENT_CYCLES):
+                break
+        self._adapter.process_events()
+        self._limit = 0
 
     def get_srq_num(self):
         """Its number, from 0 on."""

@@ -292,6 +292,29 @@ def test_an_old_event_is_not_one_of_the_new_limit(device, srq):
     assert srq.query().srq_limit == 2
 
 
+def test_an_old_event_that_becomes_visible_late_is_not_one_of_the_new_limit(device, context, srq, monkeypatch):
+    """It is on its way while the limit changes."""
+    srq.modify(SrqAttr(srq_limit=3), LIMIT)
+    steps = []
+
+    def advance(cycles):
+        if device.srqs[0][15] == 0:  # the command is over
+            steps.append(cycles)
+        if len(steps) == 3:
+            device.event(LIMIT_REACHED, 0)
+        return True
+
+    monkeypatch.setattr(device, "advance", advance)
+    srq.modify(SrqAttr(srq_limit=2), LIMIT)
+    assert len(steps) == 3
+    assert device.srqs[0][15] == 2 << 16
+    assert srq.query().srq_limit == 2
+    context.get_async_event().ack()
+    device.event(LIMIT_REACHED, 0)
+    assert srq.query().srq_limit == 0
+    context.get_async_event().ack()
+
+
 def test_changes_that_are_refused(device, context, srq):
     count = len(device.commands)
     assert "srq_limit must be 0 to 4, not 5" in refused(errno.EINVAL, srq.modify, SrqAttr(srq_limit=5), LIMIT)
