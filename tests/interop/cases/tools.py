@@ -13,6 +13,7 @@ from verbena.sw.tools.perftest.options import Options
 from verbena.sw.tools.session import run
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
+from . import connections
 from .case import Case
 
 __all__ = ["SMALL", "groups"]
@@ -78,6 +79,19 @@ def perftest(name, options, arguments, role, bench):
     )
 
 
+def managed(name, options, arguments, role, bench):
+    """One of perftest's programs, whose queue pairs the connection manager connects."""
+    kind, address = KINDS[name], bench.station.guest if role == "client" else connections.ADAPTER
+
+    def session(tell):
+        if role == "server":
+            return play.managed_server(bench.context, kind, options, tell=tell)
+        return play.client(bench.context, kind, options, address, tell=tell)
+
+    host = "" if role == "client" else address
+    connections.converse(bench, role, f"ib_{name} -d rxe0 -x 1 -F {arguments} {host}", session)
+
+
 def pings(options, role, late, bench):
     """rdma-core's pingpong, whose timeout cannot be set: the guest's clock stands still while the adapter works, or,
     ``late``, it does not, and all that the adapter says comes so late that the guest says everything twice.
@@ -128,6 +142,20 @@ def perftests(several, length, count):
             yield name, options
 
 
+OTHERS = [
+    ("send_bw", {"connection": "UD", "size": 900}),
+    ("send_lat", {"connection": "UD", "size": 100}),
+    ("send_bw", {"use_srq": True, "qps": 3, "size": 3000}),
+    ("send_lat", {"use_srq": True, "size": 3000}),
+    ("send_bw", {"rdma_cm": True, "size": 3000}),
+    ("send_bw", {"rdma_cm": True, "size": 3000, "qps": 2, "bidirectional": True}),
+    ("send_lat", {"rdma_cm": True, "connection": "UD", "size": 100}),
+    ("write_lat", {"rdma_cm": True, "size": 3000}),
+    ("read_bw", {"rdma_cm": True, "size": 3000}),
+]
+"""Tests with other queue pairs, or connected otherwise."""
+
+
 def spelled(name, options):
     """Arguments of perftest's program."""
     words = ["-n", options.iterations, "-m", options.mtu]
@@ -141,6 +169,7 @@ def spelled(name, options):
         words += ["-c", options.connection]
     if options.compare_and_swap:
         words += ["-A", "CMP_AND_SWAP"]
+    words += ["--use-srq"] * options.use_srq + ["-R"] * options.rdma_cm
     return " ".join(map(str, words))
 
 
@@ -159,6 +188,21 @@ def groups(seed):
         ]
         for group, told in SEVERAL.items()
     }
+    others = [
+        (name, Options(iterations=10 if name.endswith("lat") else 40, mtu=1024, patience=PATIENCE, **given))
+        for name, given in OTHERS
+    ]
+    tests["perftest: UD, SRQ, rdma_cm"] = [
+        Case(
+            f"ib_{name} {spelled(name, options)}",
+            role,
+            partial(managed if options.rdma_cm else perftest, name, options, spelled(name, options), role),
+            4096 if options.rdma_cm else options.mtu,
+            tool=True,
+        )
+        for name, options in others
+        for role in ROLES
+    ]
     plain = [
         (pingpong.Options(size, mtu, iterations=count, check=True, patience=PATIENCE, qp_type=qp_type), late)
         for qp_type, size, mtu, count, late in (
