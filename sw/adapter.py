@@ -168,8 +168,9 @@ class Adapter:
     def create_qp(self, owner, *, qp1=False, **attributes):
         """A QP number, with the QP in RESET; events about it go to ``owner._event``. With ``qp1`` it is 1."""
         words = QP_CONTEXT.words(**attributes)
+        resting = self.agent.numbers_in_use() if self.agent is not None else frozenset()
         with self._lock:
-            number = self.qp_numbers.take_qp1() if qp1 else self.qp_numbers.take()
+            number = self.qp_numbers.take_qp1() if qp1 else self.qp_numbers.take(resting)
             try:
                 if self.qp_table is not None:
                     self.qp_table.clear(number)

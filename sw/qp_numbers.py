@@ -41,13 +41,16 @@ class QpNumbers:
         self._placed = {}  # number of the QP in each place that is taken
         self._lost = set()
 
-    def take(self):
-        """A number that is not taken. ``AdapterError`` (ENOMEM) if all places are."""
+    def take(self, resting=frozenset()):
+        """A number that is not taken, and none of ``resting``. ``AdapterError`` (ENOMEM) if all places are taken."""
         if not self.free and QP1 in self._placed:
             raise AdapterError(errno.ENOMEM, f"all {self.count} QPs are in use")
         place = self.free.popleft() if self.free else QP1
-        (high,) = self._random.sample(range(1, (1 << QPN_BITS) // self.count), 1)
-        self._placed[place] = number = high * self.count + place
+        number = None
+        while number is None or number in resting:
+            (high,) = self._random.sample(range(1, (1 << QPN_BITS) // self.count), 1)
+            number = high * self.count + place
+        self._placed[place] = number
         return number
 
     def take_qp1(self):

@@ -109,6 +109,10 @@ class Manager:
         """A transaction ID."""
         return self.number(64)
 
+    def numbers_in_use(self):
+        """Numbers of QPs whose connections are not over, timewait among them: no other QP may have one (IBA 12.9.8)."""
+        return {each.local_qpn for each in list(self.connections.values()) if each.state != State.IDLE}
+
     def connection(self, peer, tell):
         """A new :class:`.connection.Connection` with a peer, an IPv4 address."""
         return self._connection(peer, tell, self.tid())

@@ -70,3 +70,12 @@ def test_lost_until_it_is_given_back(numbers):
     numbers.give_back(number)
     assert not numbers.is_lost(number)
     assert numbers.lose(place) is None
+
+
+def test_a_number_that_rests_is_not_taken():
+    """The same random numbers as of another one, whose numbers rest."""
+    one, other = (QpNumbers(COUNT, random.Random(3)) for _ in range(2))
+    resting = {one.take() for _ in range(5)}
+    taken = {other.take(resting) for _ in range(5)}
+    assert not taken & resting
+    assert {other.place(number) for number in taken} == {one.place(number) for number in resting}
