@@ -1,6 +1,7 @@
 """What is said to a device and read from it: registers, counters, and commands with their mailbox."""
 
 import errno
+import math
 import threading
 from ipaddress import IPv4Address, IPv6Address
 
@@ -167,12 +168,12 @@ class Control:
         for offset, value in gid_writes(gids):
             self.port.write32(reg.GIDS + offset, value)
 
-    def resolve_gid(self, gid, index):
+    def resolve_gid(self, gid, index, timeout_ms=math.inf):
         """MAC address of the neighbour with this GID, a number: of IPv4 as :meth:`resolve`, of IPv6 likewise, by
         neighbour solicitations from the own GID ``index``.
         """
         if (ip := ipv4_of(gid)) is not None:
-            return self.resolve(ip)
+            return self.resolve(ip, timeout_ms)
         try:
             return self.port.resolve(gid)
         except KeyError:
@@ -182,32 +183,37 @@ class Control:
             for word, value in enumerate((*(gid >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96)), index)):
                 self.port.write32(reg.NEIGHBOUR + 4 * word, value)
 
-        return self._ask(ask, IPv6Address(gid))
+        return self._ask(ask, IPv6Address(gid), timeout_ms)
 
-    def resolve(self, ip):
+    def resolve(self, ip, timeout_ms=math.inf):
         """MAC address of the neighbour with the IPv4 address ``ip``: one that the port knows, or who answers an ARP
         request. Three requests are sent, each when the one before is a second old (:class:`.port.Port`).
 
-        ``AdapterError`` (EHOSTUNREACH) if nobody answers.
+        ``AdapterError``: EHOSTUNREACH if nobody answers, ETIMEDOUT if nobody has in ``timeout_ms``.
         """
         try:
             return self.port.resolve(ip)
         except KeyError:
             pass
-        return self._ask(lambda: self.write("neighbour_ip", ip), IPv4Address(ip))
+        return self._ask(lambda: self.write("neighbour_ip", ip), IPv4Address(ip), timeout_ms)
 
-    def _ask(self, ask, address):
+    def _ask(self, ask, address, timeout_ms):
         """The answer to what ``ask()`` makes the device send."""
         with self.lock:
             second = getattr(self.port, "second_ns", SECOND_NS)
+            last = self.port.time_ns() + timeout_ms * second / 1000
             for _ in range(ARP_TRIES):
                 ask()
-                end = self.port.time_ns() + second
+                end = min(last, self.port.time_ns() + second)
                 quiet = 0
                 while quiet < ARP_QUIET and self.port.time_ns() < end:
                     quiet = 0 if self.port.advance(1024) else quiet + 1024
                     if (high := self.read("neighbour_mac_high")) & ARP_KNOWN:
                         return (high & 0xFFFF) << 32 | self.read("neighbour_mac_low")
+                if self.port.time_ns() >= last:
+                    break
+        if self.port.time_ns() >= last:
+            raise AdapterError(errno.ETIMEDOUT, f"nobody has the address {address} for {timeout_ms} ms")
         raise AdapterError(errno.EHOSTUNREACH, f"nobody has the address {address}")
 
     def cycles(self):

@@ -1,6 +1,7 @@
 """What rdma_cm calls an identifier: an address, and a listener, a connection, or an inquiry at it."""
 
 import errno
+import math
 from dataclasses import dataclass
 
 from ..errors import AdapterError
@@ -103,10 +104,12 @@ class Identifier:
             manager.bound.add((self.port_space, port))
         self.manager, self.port, self.ip = manager, port, ip
 
-    def resolve(self, ip, port):
-        """Finds the peer's MAC address; EHOSTUNREACH if nobody has that address. Must be bound."""
+    def resolve(self, ip, port, timeout_ms=math.inf):
+        """Finds the peer's MAC address; EHOSTUNREACH if nobody has that address, ETIMEDOUT if nobody tells it in
+        ``timeout_ms``. Must be bound.
+        """
         self._must_be_bound()
-        self.manager.context._adapter.control.resolve(ip)
+        self.manager.context._adapter.control.resolve(ip, timeout_ms)
         self.peer_ip, self.peer_port = ip, port
 
     def _must_be_bound(self):

@@ -567,3 +567,17 @@ def test_an_event_on_its_way_is_not_for_the_next_srq(fake, adapter):
     adapter.destroy_srq(0)
     assert owner.events == [SRQ_LIMIT_REACHED]
     assert adapter.events.consumer == 1
+
+
+@pytest.mark.parametrize(("timeout_ms", "tries"), [(0, 1), (500, 1), (1000, 1), (1001, 2), (2500, 3)])
+def test_an_answer_is_waited_for_no_longer_than_wanted(fake, adapter, timeout_ms, tries):
+    fake.second_ns = 2_000_000
+
+    def busy(cycles):
+        fake.now += 2_000
+        return True
+
+    fake.advance = busy
+    assert f"for {timeout_ms} ms" in refused(errno.ETIMEDOUT, adapter.control.resolve, 0xC0A80001, timeout_ms)
+    assert fake.now == 2_000 * timeout_ms
+    assert len(fake.rung(NEIGHBOUR_IP)) == tries
