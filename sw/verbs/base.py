@@ -67,6 +67,16 @@ class PyverbsObject:
     """Root of the classes."""
 
 
+class DeviceHolder(PyverbsObject):
+    """What has a device and a protection domain by an address: a CMID. ``context`` and ``pd`` are None before."""
+
+    context = pd = None
+
+    def use_context(self, context):
+        """From now on its objects are made on this context of its device."""
+        raise NotImplementedError
+
+
 class PyverbsCM(PyverbsObject, ABC):
     """A resource: context manager, closed once, its children before it.
 

@@ -13,7 +13,7 @@ from verbena.sw.cm.connection import WrongState
 from verbena.sw.cm.identifier import Identifier
 from verbena.sw.cm.parameters import Parameters
 
-from .base import PyverbsCM, attempt, refuse
+from .base import DeviceHolder, PyverbsCM, attempt, refuse
 from .cm_device import manager_at
 from .cm_enums import RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, rdma_cm_event_type, rdma_port_space
 from .cm_event import CMEvent, CMEventChannel, Told
@@ -37,7 +37,7 @@ class _Request(NamedTuple):
     events: CMEventChannel
 
 
-class CMID(Work, PyverbsCM):
+class CMID(Work, DeviceHolder, PyverbsCM):
     """An identifier of the connection manager: of a listener, or of one side of a connection.
 
     ``creator`` is an :class:`AddrInfo` (synchronous: with RAI_PASSIVE it has that address then, else the peer is
@@ -63,6 +63,7 @@ class CMID(Work, PyverbsCM):
         super().__init__()
         self._qp = self._send_cq = self._recv_cq = None
         self._owned = []  # CQs and channels that were made with the QP
+        self._wanted = None  # a Context that was made of it
         self._mrs = weakref.WeakSet()
         self._pd, self._init_attr = pd, qp_init_attr
         self._context = pd.context if pd is not None and context is None else context
@@ -116,11 +117,13 @@ class CMID(Work, PyverbsCM):
 
     @property
     def context(self):
-        """The :class:`.Context` of its device, None before it has one. All CMIDs of a device share it."""
+        """The :class:`.Context` of its device, None before it has one: that which was made of it, or one that all CMIDs
+        of the device share.
+        """
         manager = self._identifier.manager
         if self._pd is not None:
             return self._pd.context
-        return None if manager is None else manager.context
+        return None if manager is None else self._wanted or manager.context
 
     @property
     def pd(self):
@@ -129,10 +132,17 @@ class CMID(Work, PyverbsCM):
         """
         manager = self._identifier.manager
         if self._pd is None and manager is not None:
-            if manager.pd is None:
-                manager.pd = PD(manager.context)
-            self._pd = manager.pd
+            if self._wanted is not None:
+                self._pd = PD(self._wanted)
+            else:
+                if manager.pd is None:
+                    manager.pd = PD(manager.context)
+                self._pd = manager.pd
         return self._pd
+
+    def use_context(self, context):
+        """A Context has been made of it: its PD will be of that one, if it has none yet."""
+        self._wanted = context
 
     @property
     def qp(self):
@@ -171,11 +181,13 @@ class CMID(Work, PyverbsCM):
         self._belong(context)
 
     def resolve_addr(self, rai, timeout_ms=2000):
-        """Finds the peer, by ARP if need be, which takes up to three seconds. Synchronous: EHOSTUNREACH if nobody has
-        the address; else RDMA_CM_EVENT_ADDR_RESOLVED or ADDR_ERROR follows.
+        """Finds the peer, by ARP if need be, which takes up to three of the port's seconds, and ``timeout_ms`` of its
+        milliseconds. Synchronous: EHOSTUNREACH if nobody has the address, ETIMEDOUT if the time is over; else
+        RDMA_CM_EVENT_ADDR_RESOLVED or ADDR_ERROR follows.
         """
         self._check_open()
         failed = "Failed to Resolve Address"
+        self._check_timeout(failed, timeout_ms)
         ip, port = rai.dst
         if not ip:
             refuse(f"{failed}: there is no peer in {rai}", errno.EINVAL)
@@ -184,7 +196,7 @@ class CMID(Work, PyverbsCM):
         kind, status = E.RDMA_CM_EVENT_ADDR_RESOLVED, 0
         try:
             with attempt(failed):
-                self._identifier.resolve(ip, port)
+                self._identifier.resolve(ip, port, timeout_ms)
         except PyverbsRDMAError as error:
             if self._sync:
                 raise
@@ -193,12 +205,20 @@ class CMID(Work, PyverbsCM):
             self._events._put(Told(kind, status, owner=weakref.ref(self)))
 
     def resolve_route(self, timeout_ms=2000):
-        """On Ethernet the way is known with the address: RDMA_CM_EVENT_ROUTE_RESOLVED follows, unless synchronous."""
+        """On Ethernet the way is known with the address, and it takes no time: RDMA_CM_EVENT_ROUTE_RESOLVED follows,
+        unless synchronous.
+        """
         self._check_open()
+        self._check_timeout("Failed to Resolve Route", timeout_ms)
         if not self._identifier.peer_ip:
             refuse("Failed to Resolve Route: the address is not resolved", errno.EINVAL)
         if not self._sync:
             self._events._put(Told(E.RDMA_CM_EVENT_ROUTE_RESOLVED, owner=weakref.ref(self)))
+
+    @staticmethod
+    def _check_timeout(failed, timeout_ms):
+        if not within(timeout_ms, 0, (1 << 31) - 1):
+            refuse(f"{failed}: timeout_ms must be 0 to 2^31 - 1, not {timeout_ms!r}", errno.EINVAL)
 
     # The side that is asked
 

@@ -13,7 +13,7 @@ from ..adapter import Adapter
 from ..pkeys import PKEY_COUNT
 from ..port import has_port, mac_of, open_port, port_names
 from .addr import GID
-from .base import PyverbsCM, PyverbsObject, bury, close_all, refuse
+from .base import DeviceHolder, PyverbsCM, PyverbsObject, bury, close_all, refuse
 from .device_attr import (
     DeviceAttr,
     GIDEntry,
@@ -195,10 +195,14 @@ class Context(PyverbsCM):
     _rank = 9
 
     def __init__(self, *, name=None, attr=None, cmid=None, cmd_fd=None, push=None, port=None):
-        for what, given in (("attr", attr), ("cmid", cmid), ("cmd_fd", cmd_fd)):
+        for what, given in (("attr", attr), ("cmd_fd", cmd_fd)):
             if given is not None:
                 refuse(f"Failed to open a device by {what}", errno.EOPNOTSUPP)
         bury()
+        if cmid is not None:
+            if not isinstance(cmid, DeviceHolder) or cmid.context is None:
+                refuse(f"Failed to open a device by cmid: {cmid} has none", errno.EINVAL)
+            port = cmid.context._adapter.port
         if port is not None:
             name = port.name
         if name is None:
@@ -224,6 +228,8 @@ class Context(PyverbsCM):
         self._cmd_fd = None
         self._adapter.contexts.add(self)
         self._opened()
+        if cmid is not None:
+            cmid.use_context(self)
 
     def _destroy(self):
         self._events.close()

@@ -3,13 +3,13 @@
 import errno
 
 from ..regions import alloc_pages
-from .base import PyverbsCM, attempt, refuse
+from .base import DeviceHolder, PyverbsCM, attempt, refuse
 from .direct_memory import DM
 from .libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
 from .limits import MAX_MR_SIZE
 from .memory_window import MW, MWBind, MWBindInfo, mwtype2str
 from .number import within
-from .pd import PD
+from .pd import PD, domain_of
 from .pyverbs_error import PyverbsUserError
 from .unsupported import unsupported
 from .user_memory import UserMemory
@@ -65,7 +65,7 @@ class MR(PyverbsCM):
     whole length is taken if ``length`` is 0. A buffer is held until the region is closed; who gives a number keeps the
     memory himself. EFAULT: the process does not have all of it, or may not write it and ``access`` has LOCAL_WRITE.
     With ZERO_BASED its first byte has the address 0 for peers and work requests, and must begin a 4 KiB page.
-    A region of another process cannot be imported by its ``handle``.
+    ``creator`` is a PD, or a CMID, which has one. A region of another process cannot be imported by its ``handle``.
     """
 
     _rank = 5
@@ -74,6 +74,8 @@ class MR(PyverbsCM):
         failed = f"Failed to register a MR. length: {length}, access flags: {int(access)}"
         if handle is not None:
             refuse("Failed to import MR", errno.EOPNOTSUPP)
+        if isinstance(creator, DeviceHolder):
+            creator = domain_of(failed, creator)
         self._register(failed, [creator], length, access, address, implicit)
 
     def _register(self, failed, parents, length, access, address, implicit=False, iova=None):

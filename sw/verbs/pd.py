@@ -2,26 +2,37 @@
 
 import errno
 
-from .base import PyverbsCM, PyverbsObject, refuse
+from .base import DeviceHolder, PyverbsCM, PyverbsObject, refuse
 from .device import Context
 from .libibverbs_enums import ibv_parent_domain_init_attr_mask
 from .limits import MAX_PD
 from .pyverbs_error import PyverbsUserError
 from .unsupported import unsupported
 
-__all__ = ["PD", "ParentDomain", "ParentDomainContext", "ParentDomainInitAttr"]
+__all__ = ["PD", "ParentDomain", "ParentDomainContext", "ParentDomainInitAttr", "domain_of"]
+
+
+def domain_of(failed, holder):
+    """The PD of a CMID; EINVAL if it has no device yet."""
+    if holder.pd is None:
+        refuse(f"{failed}: {holder} has no device yet", errno.EINVAL)
+    return holder.pd
 
 
 class PD(PyverbsCM):
-    """Protection domain; ``handle`` is its number in the MPT. One of another process cannot be imported by its
-    ``handle``.
+    """Protection domain; ``handle`` is its number in the MPT. One of a CMID is that which the CMID has; it stays when
+    this object is closed. One of another process cannot be imported by its ``handle``.
     """
 
     _rank = 8
 
     def __init__(self, creator, *, handle=None):
-        if not isinstance(creator, Context):
+        if not isinstance(creator, (Context, DeviceHolder)):
             raise PyverbsUserError(f"Cannot create PD from {type(creator)}")
+        self._pds = set()  # numbers, of which its own goes when it is closed
+        if isinstance(creator, DeviceHolder):
+            self._follow(domain_of("Failed to allocate PD", creator))
+            return
         super().__init__(creator)
         if handle is not None:
             refuse("Failed to import PD", errno.EOPNOTSUPP)
@@ -31,6 +42,11 @@ class PD(PyverbsCM):
         if self.handle is None:
             refuse("Failed to allocate PD", errno.ENOMEM)
         pds.add(self.handle)
+        self._opened()
+
+    def _follow(self, other):
+        super().__init__(other)
+        self.context, self.handle = other.context, other.handle
         self._opened()
 
     def _destroy(self):

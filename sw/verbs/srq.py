@@ -234,7 +234,7 @@ class SRQ(PyverbsCM):
             raise
 
     def _disarm(self, failed):
-        """Takes the limit back. An event of it may become visible after the command; it must not count as one of the next
+        """Takes the limit back. Its event may become visible after the command, and must not count as one of the next
         limit.
         """
         with attempt(failed):

@@ -10,19 +10,23 @@ import weakref
 import pytest
 from verbena.sim.devices import world
 from verbena.sim.world import World
+from verbena.sw.cm.clock import skip
 from verbena.sw.cm.messages import unpack
 from verbena.sw.verbs import base
 from verbena.sw.verbs import cm_enums as ce
 from verbena.sw.verbs.addr import AH
 from verbena.sw.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam, UDParam
 from verbena.sw.verbs.cq import CQ
-from verbena.sw.verbs.libibverbs_enums import ibv_qp_state, ibv_qp_type
+from verbena.sw.verbs.device import Context
+from verbena.sw.verbs.libibverbs_enums import ibv_access_flags, ibv_qp_state, ibv_qp_type
+from verbena.sw.verbs.mr import MR
+from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
 PORT = "7471"
 NEAR, FAR = "10.0.0.1", "10.0.0.2"
-S = ibv_qp_state
+A, S = ibv_access_flags, ibv_qp_state
 RC, UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UD
 PATIENCE = 120
 
@@ -579,6 +583,12 @@ def test_events_that_are_no_requests(sides):
         (lambda: AddrInfo(src="no.such.name.invalid"), errno.EINVAL),
         (lambda: CMID(AddrInfo(src=NEAR, dst="10.0.0.77", dst_service=PORT)), errno.EHOSTUNREACH),
         (lambda: CMID(AddrInfo(src=NEAR)), errno.EINVAL),
+        (lambda: CMID(CMEventChannel()).resolve_addr(towards(), -1), errno.EINVAL),
+        (lambda: CMID(towards()).resolve_route("soon"), errno.EINVAL),
+        (lambda: CMID(towards()).resolve_addr(towards(), 1 << 31), errno.EINVAL),
+        (lambda: Context(cmid=CMID(CMEventChannel())), errno.EINVAL),
+        (lambda: PD(CMID(CMEventChannel())), errno.EINVAL),
+        (lambda: MR(CMID(CMEventChannel()), 64), errno.EINVAL),
         (lambda: CMID(CMEventChannel(), port_space=ce.RDMA_PS_IB), errno.EOPNOTSUPP),
         (lambda: CMID(CMEventChannel()).connect(), errno.EINVAL),
         (lambda: CMID(CMEventChannel()).create_qp(init()), errno.EINVAL),
@@ -614,3 +624,60 @@ def test_too_much_private_data(sides):
     param.private_data = bytes(57)
     with pytest.raises(PyverbsRDMAError, match="57 bytes of private data; a REQ has room for 56"):
         active.connect(param)
+
+
+def test_what_is_made_of_a_cmid(sides):
+    """A Context, a PD and regions, as pyverbs makes them (a QP with CQs of one's own)."""
+    active, listener = sides
+    with Context(cmid=active) as context, CQ(context, 8) as cq:
+        assert active.context is context
+        pd = PD(active)
+        assert (pd.handle, pd.context) == (active.pd.handle, context)
+        active.create_qp(QPInitAttr(RC, scq=cq, rcq=cq, cap=QPCap(4, 4), sq_sig_all=1))
+        mr = MR(active, 64, A.IBV_ACCESS_LOCAL_WRITE)
+        assert mr.pd.handle == pd.handle
+        active.connect()
+        child, _ = requested(listener)
+        child.create_qp(init())
+        room = MR(PD(child), 64, A.IBV_ACCESS_LOCAL_WRITE)
+        child.post_recv(room)
+        child.accept()
+        expect(active.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+        mr.write("by a region of the cmid", 23)
+        active.post_send(mr, length=23)
+        while not (found := cq.poll()[1]):
+            pass
+        assert found[0].status == 0
+        assert room.read(23, 0) == b"by a region of the cmid"
+        mr.close(), pd.close()
+        assert active.pd.handle  # stays
+        child.close()
+        active.close()
+
+
+def test_the_number_of_a_connection_in_timewait_is_not_used_again(sides, monkeypatch):
+    active, listener = sides
+    child = connected(active, listener)
+    context = active.context
+    numbers, old = context._adapter.qp_numbers, active.qpn
+    active.disconnect()
+    child.close()
+    active.close()
+    other = old // numbers.count ^ 2
+    high = [old // numbers.count] * 3 + [other]
+    monkeypatch.setattr(numbers._random, "sample", lambda population, k: [high.pop(0)])
+
+    def another():
+        """The number of a QP in the same place, whose random part is the same, as often as there are such."""
+        numbers.free.remove(numbers.place(old))
+        numbers.free.appendleft(numbers.place(old))
+        with PD(context) as pd, CQ(context, 4) as cq:
+            return QP(pd, QPInitAttr(RC, scq=cq, rcq=cq, cap=QPCap(1, 1))).qp_num
+
+    assert old in context._adapter.agent.numbers_in_use()
+    assert another() == other * numbers.count + numbers.place(old)
+    while old in context._adapter.agent.numbers_in_use():
+        context.advance()
+        skip(context._adapter)
+    high.append(old // numbers.count)
+    assert another() == old

@@ -89,7 +89,7 @@ def test_open_refused(device, provided):
     with pytest.raises(PyverbsUserError, match="Device name must be provided"):
         Context()
     assert "Failed to find device nowhere" in refused(errno.ENODEV, Context, name="nowhere")
-    for other in ("attr", "cmid", "cmd_fd"):
+    for other in ("attr", "cmd_fd"):
         refused(errno.EOPNOTSUPP, Context, **{other: object()})
     with pytest.raises(TypeError):
         Context(nonsense=1)
