@@ -27,6 +27,10 @@ ARI_BYTES = 72
 """Of the additional rejection information."""
 
 
+_IDS = ("local_id", 32), ("remote_id", 32)
+"""Fields at the beginning of each message of a connection but the first."""
+
+
 def _path(prefix):
     """Fields of a REQ that describe a path."""
     fields = [
@@ -124,9 +128,7 @@ class Mra(Message):
     """A message has come, and its answer will take time."""
 
     attribute = 0x11
-    layout = Layout(
-        "MRA", [("local_id", 32), ("remote_id", 32), ("what", 2), ("_", 6), ("service_timeout", 5), ("_", 3)], 222
-    )
+    layout = Layout("MRA", [*_IDS, ("what", 2), ("_", 6), ("service_timeout", 5), ("_", 3)], 222)
 
 
 class Rej(Message):
@@ -136,8 +138,7 @@ class Rej(Message):
     layout = Layout(
         "REJ",
         [
-            ("local_id", 32),
-            ("remote_id", 32),
+            *_IDS,
             ("what", 2),
             ("_", 6),
             ("ari_length", 7),
@@ -156,8 +157,7 @@ class Rep(Message):
     layout = Layout(
         "REP",
         [
-            ("local_id", 32),
-            ("remote_id", 32),
+            *_IDS,
             ("qkey", 32),
             ("qpn", 24),
             ("_", 8),
@@ -183,21 +183,21 @@ class Rtu(Message):
     """The answer has come: the connection is ready to use."""
 
     attribute = 0x14
-    layout = Layout("RTU", [("local_id", 32), ("remote_id", 32)], 224)
+    layout = Layout("RTU", [*_IDS], 224)
 
 
 class Dreq(Message):
     """Request to end a connection. ``qpn`` is its receiver's."""
 
     attribute = 0x15
-    layout = Layout("DREQ", [("local_id", 32), ("remote_id", 32), ("qpn", 24), ("_", 8)], 220)
+    layout = Layout("DREQ", [*_IDS, ("qpn", 24), ("_", 8)], 220)
 
 
 class Drep(Message):
     """Answer to a DREQ."""
 
     attribute = 0x16
-    layout = Layout("DREP", [("local_id", 32), ("remote_id", 32)], 224)
+    layout = Layout("DREP", [*_IDS], 224)
 
 
 class SidrReq(Message):

@@ -1,13 +1,19 @@
 """What tools over the connection manager have in common: sessions that wait for its events, and for completions."""
 
 import errno
+from dataclasses import replace
 
+from ..cm.ip_header import address_text
 from ..verbs import cm_enums as ce
 from ..verbs.cmid import CMID, CMEvent, CMEventChannel
 from ..verbs.pyverbs_error import PyverbsRDMAError
-from .session import WORKED, Patience, ToolError
+from .endpoint import open_device
+from .session import WORKED, Patience, ToolError, run
 
-__all__ = ["PORT", "Disconnected", "Manner", "settle"]
+__all__ = ["IDLE", "PORT", "Disconnected", "Manner", "play_ends", "settle"]
+
+IDLE = "nobody can come: no switch runs"
+"""Words of a program whose wait can never end."""
 
 PORT = 7174
 """Of all of rdmacm-utils' programs."""
@@ -15,6 +21,23 @@ SETTLE = 8
 """Quanta of time in which what is left over, such as a last DREP, goes out."""
 WAITING = (ce.RDMA_CM_EVENT_TIMEWAIT_EXIT,)
 """Events that change nothing."""
+
+
+def play_ends(args, options, server, client):
+    """What the command lines of both programs over the connection manager do: the one end, or with ``--peer`` both.
+
+    ``args`` has ``ib_dev`` and ``peer``, and ``options`` an ``address``. ``server`` and ``client`` make sessions of the
+    options and a context, None for the one with the address, with the end's arguments ``alone`` and ``tell``; one of
+    them is None if this is the other end alone.
+    """
+    if args.peer is None:
+        end = client if server is None else server
+        run(end(options, None if args.ib_dev is None else open_device(args.ib_dev)))
+        return
+    with open_device(args.ib_dev) as near, open_device(args.peer) as far:
+        options = replace(options, address=address_text(far._adapter.port.ip))
+        far_end = server(options, far, alone=False, tell=lambda line: print(f"server: {line}"))
+        run(far_end, client(options, near, alone=False))
 
 
 class Disconnected(Exception):

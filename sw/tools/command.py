@@ -2,13 +2,17 @@
 
 import argparse
 import contextlib
+import errno
 import functools
 import os
 import select
 import signal
 import sys
 
-__all__ = ["Parser", "command_line", "plain", "port_number", "reader_is_gone"]
+from ..verbs.pyverbs_error import PyverbsError, PyverbsRDMAError
+from .session import ToolError
+
+__all__ = ["Parser", "command_line", "plain", "port_number", "reader_is_gone", "status_of"]
 
 INTERRUPTED, UNHEARD = (128 + number for number in (signal.SIGINT, signal.SIGPIPE))
 """What a shell tells of programs that these signals have ended."""
@@ -48,6 +52,21 @@ def command_line(main):
             return UNHEARD
 
     return ended
+
+
+def status_of(work, idle=None):
+    """The status of a program that does ``work()``: 0, or 1 if it cannot, as a line on stderr tells. ``idle`` are the
+    words for a wait that can never end.
+    """
+    try:
+        work()
+    except BrokenPipeError:  # of what is printed
+        raise
+    except (ToolError, PyverbsError, OSError) as error:
+        stuck = isinstance(error, PyverbsRDMAError) and error.error_code == errno.EDEADLK
+        print(idle if stuck and idle else plain(error), file=sys.stderr)
+        return 1
+    return 0
 
 
 class Parser(argparse.ArgumentParser):

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from ..verbs.libibverbs_enums import ibv_qp_type
 from ..verbs.limits import MAX_QP_WR
-from ..verbs.pyverbs_error import PyverbsError
-from .command import Parser, command_line, plain, port_number
+from .command import Parser, command_line, port_number, status_of
 from .endpoint import Endpoint, clock_text, mtu_of, open_device
 from .exchange.channel import Listener, connect
 from .exchange.pingpong import DONE, MOST, Address, answer, ask
@@ -220,7 +219,8 @@ def _main(argv, name, qp_type):
         qps=args.num_qp if name == "srq" else 1,
         shared=name == "srq",
     )
-    try:
+
+    def play_all():
         options.validate()
         if args.host is not None and args.peer is None:
             run(client(open_device(args.ib_dev), options, args.host, args.port, progress=True))
@@ -233,12 +233,8 @@ def _main(argv, name, qp_type):
             with Listener(0, "127.0.0.1") as listener, open_device(args.peer) as other:
                 near = client(context, options, "127.0.0.1", listener.port, progress=True)
                 run(server(other, options, listener, tell=lambda line: print(f"server: {line}")), near)
-    except BrokenPipeError:  # of what is printed
-        raise
-    except (ToolError, PyverbsError, OSError) as error:
-        print(plain(error), file=sys.stderr)
-        return 1
-    return 0
+
+    return status_of(play_all)
 
 
 if __name__ == "__main__":

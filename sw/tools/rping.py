@@ -6,12 +6,11 @@ any machine. With ``--peer`` both ends run here, on two devices of one wire.
 """
 
 import contextlib
-import errno
 import struct
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
-from ..cm.ip_header import address_text
 from ..verbs import cm_enums as ce
 from ..verbs.cmid import CMID, AddrInfo, ConnParam
 from ..verbs.cq import CQ
@@ -23,12 +22,11 @@ from ..verbs.libibverbs_enums import (
     ibv_qp_type,
     ibv_wc_status,
 )
-from ..verbs.pyverbs_error import PyverbsError, PyverbsRDMAError
+from ..verbs.pyverbs_error import PyverbsRDMAError
 from ..verbs.qp import QPCap, QPInitAttr
-from .cm_session import PORT, Disconnected, Manner, settle
-from .command import Parser, command_line, plain, port_number
-from .endpoint import open_device
-from .session import ToolError, run
+from .cm_session import IDLE, PORT, Disconnected, Manner, play_ends, settle
+from .command import Parser, command_line, port_number, status_of
+from .session import ToolError
 
 __all__ = ["Options", "client", "main", "server"]
 
@@ -242,38 +240,17 @@ def main(argv=None):
     options = Options(
         args.address, args.port, args.source, args.count, args.size, args.verbose, args.validate, args.patience
     )
-    try:
+
+    def play():
         options.check()
-        if args.peer is not None:
-            _run_both(args, options)
-        elif args.server == args.client:
+        if args.peer is None and args.server == args.client:
             raise ToolError("either -s or -c; --help tells more")
-        elif args.server:
-            context = None if args.ib_dev is None else open_device(args.ib_dev)
-            run(server(options, context, persistent=args.persistent))
-        elif options.address is None:
+        if args.peer is None and args.client and options.address is None:
             raise ToolError("-c wants -a, the server's address")
-        else:
-            run(client(options, None if args.ib_dev is None else open_device(args.ib_dev)))
-    except BrokenPipeError:  # of what is printed
-        raise
-    except PyverbsRDMAError as error:
-        print("nobody can come: no switch runs" if error.error_code == errno.EDEADLK else plain(error), file=sys.stderr)
-        return 1
-    except (ToolError, PyverbsError, OSError) as error:
-        print(plain(error), file=sys.stderr)
-        return 1
-    return 0
+        serving = server if args.peer is not None else partial(server, persistent=args.persistent)
+        play_ends(args, options, serving if args.server or args.peer is not None else None, client)
 
-
-def _run_both(args, options):
-    with open_device(args.ib_dev) as near, open_device(args.peer) as far:
-        options = replace(options, address=address_text(far._adapter.port.ip))
-
-        def tell(line):
-            print(f"server: {line}")
-
-        run(server(options, far, alone=False, tell=tell), client(options, near, alone=False))
+    return status_of(play, IDLE)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import socket
 import sys
 from dataclasses import dataclass, replace
 
-from ..cm.ip_header import address_text
 from ..verbs import cm_enums as ce
 from ..verbs.addr import AH
 from ..verbs.cmid import CMID, AddrInfo, ConnParam, UDParam
@@ -17,13 +16,11 @@ from ..verbs.cq import CQ
 from ..verbs.datagram import GRH_BYTES
 from ..verbs.libibverbs_enums import IBV_SEND_SIGNALED, IBV_WC_RECV, IBV_WR_SEND_WITH_IMM, ibv_qp_type, ibv_wc_status
 from ..verbs.limits import MAX_QP_WR
-from ..verbs.pyverbs_error import PyverbsError
 from ..verbs.qp import QPCap, QPInitAttr
 from ..verbs.wr import SGE, SendWR
-from .cm_session import PORT, Manner, settle
-from .command import Parser, command_line, plain
-from .endpoint import open_device
-from .session import ToolError, run
+from .cm_session import IDLE, PORT, Manner, play_ends, settle
+from .command import Parser, command_line, status_of
+from .session import ToolError
 
 __all__ = ["Options", "client", "main", "server"]
 
@@ -190,29 +187,15 @@ def main(argv=None):
     """Command line."""
     args = _parser().parse_args(argv)
     options = Options(args.server, args.bind, args.connections, args.count, args.size, args.patience)
-    try:
+    serves = args.server is None or args.peer is not None
+    if serves:
+        options = replace(options, address=args.bind, source=None)
+
+    def play():
         options.check()
-        if args.peer is not None:
-            _run_both(args, options)
-            return 0
-        context = None if args.ib_dev is None else open_device(args.ib_dev)
-        run(server(replace(options, address=args.bind), context) if args.server is None else client(options, context))
-    except BrokenPipeError:  # of what is printed
-        raise
-    except (ToolError, PyverbsError, OSError) as error:
-        print(plain(error), file=sys.stderr)
-        return 1
-    return 0
+        play_ends(args, options, server if serves else None, client)
 
-
-def _run_both(args, options):
-    with open_device(args.ib_dev) as near, open_device(args.peer) as far:
-        options = replace(options, address=address_text(far._adapter.port.ip), source=None)
-
-        def tell(line):
-            print(f"server: {line}")
-
-        run(server(options, far, alone=False, tell=tell), client(options, near, alone=False))
+    return status_of(play, IDLE)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,10 @@ from pathlib import Path
 from ...cli import TESTS
 from ...cm.ip_header import address_text
 from ...verbs.limits import MAX_RD_ATOMIC
-from ...verbs.pyverbs_error import PyverbsError
-from ..command import Parser, command_line, plain, port_number
+from ..command import Parser, command_line, port_number, status_of
 from ..endpoint import clock_text, open_device
 from ..exchange.channel import Listener
-from ..session import ToolError, run
+from ..session import run
 from . import report
 from .kinds import KINDS
 from .options import CONNECTIONS, Options
@@ -95,7 +94,8 @@ def main(argv=None, *, test=None):
         del args[taken]
     wanted, file = args.pop("out_json"), args.pop("out_json_file")
     options = Options(compare_and_swap=args.pop("atomic_type") != ATOMICS[0], **args)
-    try:
+
+    def measure():
         options.resolved(kind)
         # A server listens first, so that a client finds it who has waited for this device.
         listens = host is None and peer is None and not options.rdma_cm
@@ -115,12 +115,8 @@ def main(argv=None, *, test=None):
                 (outcome,) = run(server(context, kind, options, listener, **ends))
         if wanted:
             _save(Path(file), context, kind, options, outcome)
-    except BrokenPipeError:  # of what is printed
-        raise
-    except (ToolError, PyverbsError, OSError) as error:
-        print(plain(error), file=sys.stderr)
-        return 1
-    return 0
+
+    return status_of(measure)
 
 
 def _both(context, kind, options, peer, **ends):
