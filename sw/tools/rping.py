@@ -15,15 +15,19 @@ from ..verbs import cm_enums as ce
 from ..verbs.cmid import CMID, AddrInfo, ConnParam
 from ..verbs.cq import CQ
 from ..verbs.libibverbs_enums import (
-    IBV_SEND_SIGNALED,
     IBV_WC_RDMA_READ,
     IBV_WC_RDMA_WRITE,
     IBV_WC_RECV,
+    IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE,
+    IBV_WR_SEND,
+    ibv_qp_state,
     ibv_qp_type,
     ibv_wc_status,
 )
 from ..verbs.pyverbs_error import PyverbsRDMAError
-from ..verbs.qp import QPCap, QPInitAttr
+from ..verbs.qp import QP, QPCap, QPInitAttr
+from ..verbs.wr import SGE, RecvWR, SendWR
 from .cm_session import IDLE, PORT, Disconnected, Manner, play_ends, settle
 from .command import Parser, command_line, port_number, status_of
 from .session import ToolError
@@ -40,7 +44,9 @@ LETTERS = bytes(range(65, 123))
 
 @dataclass(frozen=True)
 class Options:
-    """``address`` is the server's, None of a server at any address; ``count`` 0 is for ever."""
+    """``address`` is the server's, None of a server at any address; ``count`` 0 is for ever. With ``own_qp`` the queue
+    pair is made by verbs and brought up by hand, as the connection manager tells.
+    """
 
     address: str | None = None
     port: int = PORT
@@ -49,6 +55,7 @@ class Options:
     size: int = 64
     verbose: bool = False
     validate: bool = False
+    own_qp: bool = False
     patience: float | None = None
 
     def check(self):
@@ -68,19 +75,47 @@ def ping(number, size):
 
 
 class _End:
-    """What one end has on its connection ``cmid``: QP, CQ, and buffers for advertisements and for ``size`` bytes."""
+    """What one end has on its connection ``cmid``: QP, CQ, and buffers for advertisements and for pings."""
 
-    def __init__(self, manner, cmid, size):
-        self.manner, self.cmid, self.size = manner, cmid, size
+    def __init__(self, manner, cmid, options):
+        self.manner, self.cmid, self.size = manner, cmid, options.size
         self.cq = CQ(cmid.context, SQ_DEPTH * 2)
         cap = QPCap(SQ_DEPTH, RQ_DEPTH)
-        cmid.create_qp(QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
+        init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
+        self._own = QP(cmid.pd, init) if options.own_qp else None
+        if self._own is None:
+            cmid.create_qp(init)
+        self.qp = cmid.qp if self._own is None else self._own
+        self._to(ibv_qp_state.IBV_QPS_INIT)
         self.received = cmid.reg_msgs(ADVERTISEMENT.size)
         self.sent = cmid.reg_msgs(ADVERTISEMENT.size)
         self._post_receive()
 
     def _post_receive(self):
-        self.cmid.post_recv(self.received)
+        self.qp.post_recv(RecvWR(0, 1, [self._part(self.received, self.received.length)]))
+
+    def _to(self, *states):
+        """Brings a queue pair of its own to these states, one after the other."""
+        for state in states if self._own is not None else ():
+            self._own.modify(*self.cmid.init_qp_attr(state))
+
+    def parameters(self):
+        """What the end asks for, or agrees to."""
+        number = 0 if self._own is None else self._own.qp_num
+        return ConnParam(resources=1, depth=1, retry=7, rnr_retry=7, qp_num=number)
+
+    def bring_up(self):
+        """The peer is known, and so is what it may do: INIT once more."""
+        self._to(ibv_qp_state.IBV_QPS_INIT, ibv_qp_state.IBV_QPS_RTR, ibv_qp_state.IBV_QPS_RTS)
+
+    def established(self):
+        """A session of a client, until both ends are ready."""
+        if self._own is not None:
+            yield from self.manner.expect(ce.RDMA_CM_EVENT_CONNECT_RESPONSE)
+            self.bring_up()
+            self.cmid.establish()
+        else:
+            yield from self.manner.expect(ce.RDMA_CM_EVENT_ESTABLISHED)
 
     def advertise(self, mr):
         """Sends where a buffer is."""
@@ -89,7 +124,20 @@ class _End:
 
     def go_ahead(self):
         """Sends whatever stands in the buffer: that it comes is what counts."""
-        self.cmid.post_send(self.sent)
+        self._post(SendWR(0, IBV_WR_SEND, 1, 0, [self._part(self.sent, self.sent.length)]))
+
+    def move(self, opcode, mr, length, address, key):
+        """READs into the beginning of a region, or WRITEs it."""
+        wr = SendWR(0, opcode, 1, 0, [self._part(mr, length)])
+        wr.set_wr_rdma(key, address)
+        self._post(wr)
+
+    def _post(self, wr):
+        self.qp.post_send(wr)
+
+    @staticmethod
+    def _part(mr, length):
+        return SGE(mr.buf, length, mr.lkey)
 
     def wait(self, *opcodes):
         """A session: until something of these kinds completes; of a receive its advertisement."""
@@ -114,6 +162,8 @@ class _End:
         yield from settle(self.cmid.context)
 
     def close(self):
+        if self._own is not None:
+            self._own.close()
         self.cmid.close()
         self.cq.close()
 
@@ -137,7 +187,7 @@ def server(options, context=None, *, alone=True, persistent=False, tell=print, w
             request = yield from manner.expect(ce.RDMA_CM_EVENT_CONNECT_REQUEST)
             cmid = CMID(request, listen_id=listener)
             request.ack_cm_event()
-            end = _End(manner, cmid, options.size)
+            end = _End(manner, cmid, options)
             try:
                 yield from _serve(end, options, tell, warn)
             finally:
@@ -151,21 +201,22 @@ def server(options, context=None, *, alone=True, persistent=False, tell=print, w
 
 def _serve(end, options, tell, warn):
     cmid, mr = end.cmid, end.cmid.reg_write(LARGEST)
-    cmid.accept()
+    end.bring_up()
+    cmid.accept(end.parameters())
     try:
         # The first message may come before the event that the peer is ready, and is as good.
         while True:
             address, key, length = yield from end.wait(IBV_WC_RECV)
             if length > LARGEST:
                 raise ToolError(f"the client's buffer has {length} bytes, more than {LARGEST}")
-            cmid.post_read(mr, length, address, key, IBV_SEND_SIGNALED)
+            end.move(IBV_WR_RDMA_READ, mr, length, address, key)
             yield from end.wait(IBV_WC_RDMA_READ)
             text = _text(mr.read(length, 0))
             if options.verbose:
                 tell(f"server ping data: {text}")
             end.go_ahead()
             address, key, _ = yield from end.wait(IBV_WC_RECV)
-            cmid.post_write(mr, min(length, len(text) + 1), address, key, IBV_SEND_SIGNALED)
+            end.move(IBV_WR_RDMA_WRITE, mr, min(length, len(text) + 1), address, key)
             yield from end.wait(IBV_WC_RDMA_WRITE)
             end.go_ahead()
     except Disconnected:
@@ -179,10 +230,10 @@ def client(options, context=None, *, alone=True, tell=print, warn=_warn):
     cmid, end = manner.identifier(), None
     try:
         yield from manner.resolve(cmid, AddrInfo(options.source, options.address, dst_service=str(options.port)))
-        end = _End(manner, cmid, options.size)
+        end = _End(manner, cmid, options)
         start, sink = cmid.reg_read(options.size), cmid.reg_write(options.size)
-        cmid.connect(ConnParam(resources=1, depth=1, retry=7, rnr_retry=7))
-        yield from manner.expect(ce.RDMA_CM_EVENT_ESTABLISHED)
+        cmid.connect(end.parameters())
+        yield from end.established()
         try:
             number = 0
             while not options.count or number < options.count:
@@ -227,6 +278,7 @@ def _parser():
     parser.add_argument("-v", "--verbose", action="store_true", help="print what comes")
     parser.add_argument("-V", "--validate", action="store_true", help="check what comes back")
     parser.add_argument("-P", "--persistent", action="store_true", help="serve one client after the other")
+    parser.add_argument("-q", "--own-qp", action="store_true", help="bring up a queue pair made by verbs, by hand")
     parser.add_argument("--ib-dev", metavar="DEVICE", help="default: the one with the address, or the first")
     parser.add_argument("--patience", type=float, help="seconds to wait for the peer; default: for ever")
     parser.add_argument("--peer", metavar="DEVICE", help="run the server as well, on this device")
@@ -238,7 +290,15 @@ def main(argv=None):
     """Command line."""
     args = _parser().parse_args(argv)
     options = Options(
-        args.address, args.port, args.source, args.count, args.size, args.verbose, args.validate, args.patience
+        args.address,
+        args.port,
+        args.source,
+        args.count,
+        args.size,
+        args.verbose,
+        args.validate,
+        args.own_qp,
+        args.patience,
     )
 
     def play():

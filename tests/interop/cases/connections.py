@@ -61,14 +61,17 @@ def converse(bench, role, command, session):
     return output
 
 
-def pings(count, size, role, aimed, bench):
+def pings(count, size, role, aimed, own, bench):
     """rping: the client checks what comes back. What both print is checked, too, of lines so short that those of stdout
-    and stderr do not mix. ``aimed`` is what happens to frames (:meth:`.cable.Line.harm`).
+    and stderr do not mix. ``aimed`` is what happens to frames (:meth:`.cable.Line.harm`). ``own``: both ends bring up
+    queue pairs by hand.
     """
     bench.cable.harm(aimed=aimed)
     address = bench.station.guest if role == "client" else ADAPTER
     verbose = size <= SHORT
-    options = rping.Options(address, count=count, size=size, verbose=verbose, validate=True, patience=PATIENCE)
+    options = rping.Options(
+        address, count=count, size=size, verbose=verbose, validate=True, own_qp=own, patience=PATIENCE
+    )
     told = []
 
     def session(tell):
@@ -79,7 +82,7 @@ def pings(count, size, role, aimed, bench):
         return getattr(rping, role)(options, bench.context, alone=False, tell=heard, warn=tell)
 
     words = f"-s -a {address}" if role == "client" else f"-c -a {address} -C {count} -V"
-    output = converse(bench, role, f"rping {words} -S {size}" + " -v" * verbose, session)
+    output = converse(bench, role, f"rping {words} -S {size}" + " -v" * verbose + " -q" * own, session)
     if verbose:
         texts = [rping.ping(number, size)[:-1].decode() for number in range(count)]
         theirs, ours = ("server ping data: ", "ping data: ")[:: 1 if role == "client" else -1]
@@ -122,12 +125,18 @@ def datagrams(count, size, connections, role, bench):
 
 def groups(seed):
     cases = [
-        Case(f"rping -C {count} -S {size}", role, partial(pings, count, size, role, ()), 4096, tool=True)
-        for count, size in ((3, 64), (10, 5000))
+        Case(
+            f"rping -C {count} -S {size}{' -q' * own}",
+            role,
+            partial(pings, count, size, role, (), own),
+            4096,
+            tool=True,
+        )
+        for count, size, own in ((3, 64, False), (10, 5000, False), (3, 64, True))
         for role in ROLES
     ]
     cases += [
-        Case(f"rping -C 3 -S 64: {what}", role, partial(pings, 3, 64, role, aimed), 4096, faults, tool=True)
+        Case(f"rping -C 3 -S 64: {what}", role, partial(pings, 3, 64, role, aimed, False), 4096, faults, tool=True)
         for role, what, faults, aimed in (
             ("server", "the REQ", "lose", [(GUEST, "lose", 0)]),
             ("client", "the REP", "lose", [(GUEST, "lose", 0)]),

@@ -1,6 +1,7 @@
 """rping: both ends on two simulated adapters, and ends that go wrong."""
 
 import errno
+from dataclasses import replace
 
 import pytest
 from verbena.sw.tools import rping
@@ -141,3 +142,23 @@ def test_a_server_that_nobody_can_reach(capsys):
     """The world has nothing to do, and no switch."""
     assert main(["-s"]) == 1
     assert "nobody can come: no switch runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("who", ["both", "server", "client"])
+def test_queue_pairs_that_are_brought_up_by_hand(contexts, who):
+    near, far = contexts
+    said = []
+    usual = Options(FAR, count=3, size=5000, verbose=True, validate=True)
+    own = replace(usual, own_qp=True)
+    run(
+        server(usual if who == "client" else own, far, alone=False, tell=said.append, warn=lambda line: None),
+        client(usual if who == "server" else own, near, alone=False, tell=lambda line: None, warn=lambda line: None),
+    )
+    assert said == [f"server ping data: {ping(number, 5000)[:-1].decode()}" for number in range(3)]
+    for context in contexts:
+        assert len(context._adapter.qps) == 1  # QP1
+
+
+def test_the_command_line_with_queue_pairs_of_ones_own(capsys):
+    assert main(["--peer", "sim1", "-q", "-C", "2", "-V", "-v"]) == 0
+    assert capsys.readouterr().out.count("ping data: ") == 4
