@@ -10,6 +10,7 @@ import weakref
 import pytest
 from verbena.sim.devices import world
 from verbena.sim.world import World
+from verbena.sw import control
 from verbena.sw.cm.clock import skip
 from verbena.sw.cm.messages import unpack
 from verbena.sw.verbs import base
@@ -604,7 +605,8 @@ def test_events_that_are_no_requests(sides):
         (lambda: CMEvent(CMEventChannel()), errno.EDEADLK),
     ],
 )
-def test_errors_at_the_call(call, code):
+def test_errors_at_the_call(call, code, monkeypatch):
+    monkeypatch.setattr(control, "ARP_QUIET", 10_000)
     with pytest.raises(PyverbsRDMAError) as caught:
         call()
     assert caught.value.error_code == code

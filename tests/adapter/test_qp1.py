@@ -9,6 +9,7 @@ from raw_peer import IP, MAC
 from rocegram import rc_frame
 from streams import make_rng
 from verbena.sim.devices import world
+from verbena.sw import control
 from verbena.sw.cm.management_qp import MAD_BYTES, QKEY, MadPort
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
@@ -94,6 +95,7 @@ def test_what_linux_sends(sides):
     assert frame[BTH + 20 : -4] == mad
 
 
-def test_nobody_is_there(sides):
+def test_nobody_is_there(sides, monkeypatch):
+    monkeypatch.setattr(control, "ARP_QUIET", 10_000)
     near, _ = sides
     assert not MadPort(near).send(bytes(MAD_BYTES), 0x0A0000FE)

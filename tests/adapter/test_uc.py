@@ -147,8 +147,9 @@ def test_many_at_once_in_both_directions_beside_rc(pair):
 
 
 @pytest.mark.every_width
+@pytest.mark.parametrize("count", [120, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("loss", [0.02, 0.2])
-def test_what_arrives_over_a_bad_wire_is_whole(pair, loss):
+def test_what_arrives_over_a_bad_wire_is_whole(pair, loss, count):
     """Frames are lost, damaged, doubled and delayed. What completes at the receiver is one of the messages sent, whole;
     and at the sender all complete."""
     a, b = pair
@@ -160,7 +161,7 @@ def test_what_arrives_over_a_bad_wire_is_whole(pair, loss):
     arrived = 0
     for number in range(16):
         recv(b, [sge(b, 2048 * number, 2048)], wr_id=number)
-    for number in range(300):
+    for number in range(count):
         length = rng.choice((8, 200, 256, 600, 1500))
         messages[number] = rng.randbytes(length)
         a.mr.write(messages[number], length, 2048 * (number % 16))
@@ -176,7 +177,7 @@ def test_what_arrives_over_a_bad_wire_is_whole(pair, loss):
             recv(b, [sge(b, 2048 * wc.wr_id, 2048)], wr_id=wc.wr_id)
             arrived += 1
     world().set_faults(Faults())
-    assert 0 < arrived < 300
+    assert 0 < arrived < count
     assert counts[0]("retries") == counts[0]("timeouts") == 0
     assert counts[1]("drop_sequence") > 0
 

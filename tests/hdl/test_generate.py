@@ -60,8 +60,9 @@ def test_verilator_takes_it(make, undefined_collisions, tmp_path):
     assert lint(text, tmp_path) == ""
 
 
+@pytest.mark.slow  # tests/sim/test_model.py looks at the warnings of those engines that are compiled anyway
 @pytest.mark.verilator
-@pytest.mark.parametrize("data_width", [64, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("data_width", [64, 512])
 def test_verilator_takes_the_whole_engine(data_width, tmp_path):
     main(["--data-width", str(data_width), "--output", str(tmp_path / "rnic.sv")])
     assert verilate(tmp_path, "rnic.sv") == ""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from stand_in import stand_in
 from verbena.sim import model
-from verbena.sim.model import BuildError, Design, build
+from verbena.sim.model import BuildError, Design, build, rnic
 
 pytestmark = pytest.mark.verilator
 
@@ -28,8 +28,9 @@ def test_a_second_build_is_at_hand():
     assert first.executable.exists()
 
 
-def test_no_tool_warns():
-    text = build(stand_in()).log.read_text()
+@pytest.mark.parametrize("design", [stand_in, pytest.param(rnic, marks=pytest.mark.verilator)])
+def test_no_tool_warns(design):
+    text = build(design()).log.read_text()
     assert [line for line in text.splitlines() if "warning:" in line.lower() or line.startswith("%Warning")] == []
 
 
