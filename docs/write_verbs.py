@@ -116,7 +116,9 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
   somewhere.
 * Addresses may be given as buffers (`bytearray`, numpy arrays, ctypes, `mmap`) as well as by number.
 * `WC.vendor_err` is a `verbena.hdl.abi.cqe.Syndrome`.
-* A `CMID` has a context and a PD (`.context`, `.pd`); `Context`, `PD` and `MR` are not made of one.
+* A `CMID` has a context and a PD from the moment that it has a device (`.context`, `.pd`). `Context(cmid=)` is one more
+  context of that device; it becomes the CMID's, if the CMID has no PD yet. `CMID.set_option` takes RDMA_OPTION_ID_TOS,
+  too.
 * `ParentDomain` takes allocators and does not call them. `Context.cmd_fd` can be duplicated, but not be opened as a
   device.
 * `query_rt_values_ex` reads nanoseconds of the device's time, so `hca_core_clock` is 1,000,000 kHz.

@@ -72,6 +72,7 @@ class Identifier:
         self.port = self.peer_port = self.peer_ip = 0
         self.ip = 0  # of a listener: where it is asked; 0: wherever
         self.ack_timeout = ACK_TIMEOUT
+        self.tos = 0  # traffic class of what the connection, or datagrams to the service, send
         self._listening = False
         self._backlog = MAX_BACKLOG
         self._children = []  # undecided requests
@@ -246,6 +247,7 @@ class Identifier:
                 local_gid=mapped(manager.ip),
                 remote_gid=mapped(self.peer_ip),
                 flow_label=manager.number(20),
+                traffic_class=self.tos,
                 hop_limit=HOP_LIMIT,
                 ack_timeout=self.ack_timeout,
                 private_data=header + given.private_data,

@@ -29,18 +29,22 @@ NAME = "udaddy"
 
 @dataclass(frozen=True)
 class Options:
-    """``address`` is the server's, None of a server at any address; datagrams have ``size`` bytes."""
+    """``address`` is the server's, None of a server at any address; datagrams have ``size`` bytes. ``tos`` is the type
+    of service of a client's.
+    """
 
     address: str | None = None
     source: str | None = None
     connections: int = 1
     count: int = 10
     size: int = 100
+    tos: int = 0
     patience: float | None = None
 
     def check(self):
         """:class:`.ToolError` if there can be no such run."""
-        for name, least, most in (("connections", 1, 64), ("count", 0, MAX_QP_WR), ("size", 0, 4096)):
+        limits = (("connections", 1, 64), ("count", 0, MAX_QP_WR), ("size", 0, 4096), ("tos", 0, 255))
+        for name, least, most in limits:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ToolError(f"{name} must be between {least} and {most}, not {value}")
@@ -134,6 +138,7 @@ def client(options, context=None, *, alone=True, tell=print):
             cmid = manner.identifier(ce.RDMA_PS_UDP)
             info = AddrInfo(options.source, options.address, dst_service=str(PORT), port_space=ce.RDMA_PS_UDP)
             yield from manner.resolve(cmid, info)
+            cmid.set_option(ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_TOS, options.tos, 1)
             nodes.append(_Node(manner, cmid, options))
             cmid.connect(ConnParam())
             event = yield from manner.event()
@@ -176,6 +181,9 @@ def _parser():
     parser.add_argument("-c", "--connections", type=int, default=1, help="queue pairs of each side (%(default)s)")
     parser.add_argument("-C", "--count", type=int, default=10, help="datagrams of each (%(default)s)")
     parser.add_argument("-S", "--size", type=int, default=100, help="bytes of a datagram (%(default)s)")
+    parser.add_argument(
+        "-t", "--tos", type=lambda text: int(text, 0), default=0, help="type of service of a client's (%(default)s)"
+    )
     parser.add_argument("--ib-dev", metavar="DEVICE", help="default: the one with the address, or the first")
     parser.add_argument("--patience", type=float, help="seconds to wait for the peer; default: for ever")
     parser.add_argument("--peer", metavar="DEVICE", help="run the server as well, on this device")
@@ -186,7 +194,7 @@ def _parser():
 def main(argv=None):
     """Command line."""
     args = _parser().parse_args(argv)
-    options = Options(args.server, args.bind, args.connections, args.count, args.size, args.patience)
+    options = Options(args.server, args.bind, args.connections, args.count, args.size, args.tos, args.patience)
     serves = args.server is None or args.peer is not None
     if serves:
         options = replace(options, address=args.bind, source=None)

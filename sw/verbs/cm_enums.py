@@ -11,6 +11,7 @@ __all__ = [
     "RAI_SA",
     "RDMA_OPTION_ID",
     "RDMA_OPTION_ID_ACK_TIMEOUT",
+    "RDMA_OPTION_ID_TOS",
     "rdma_cm_event_type",
     "rdma_cm_join_mc_attr_mask",
     "rdma_cm_mc_join_flags",
@@ -18,7 +19,7 @@ __all__ = [
 ]
 
 RAI_PASSIVE, RAI_NUMERICHOST, RAI_NOROUTE, RAI_FAMILY, RAI_SA, RAI_DNS = (1 << bit for bit in range(6))
-RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT = 0, 3
+RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, RDMA_OPTION_ID_ACK_TIMEOUT = 0, 0, 3
 
 
 def _enum(name, prefix, members):

@@ -147,7 +147,7 @@ class CMEvent(PyverbsObject):
         self.private_data = None if message is None else note.private_data
         self._ud = None
         if isinstance(message, SidrRep) and not told.status:
-            self._ud = note.identifier.peer_ip, message.qpn, message.qkey
+            self._ud = note.identifier.peer_ip, message.qpn, message.qkey, note.identifier.tos
         self._parameters = None if note is None else note.parameters
 
     @property

@@ -112,12 +112,13 @@ class UDParam(PyverbsObject):
         told = cm_event._ud
         if told is None:
             raise PyverbsUserError(f"a {cm_event.event_str() or 'closed event'} tells nothing of a peer's UD QP")
-        self._ip, self.qp_num, self.qkey = told
+        self._ip, self.qp_num, self.qkey, self._tos = told
 
     @property
     def ah_attr(self):
         """An :class:`.AHAttr` of the way."""
-        route = GlobalRoute(f"::ffff:{address_text(self._ip)}", hop_limit=HOP_LIMIT)
+        peer = f"::ffff:{address_text(self._ip)}"
+        route = GlobalRoute(peer, hop_limit=HOP_LIMIT, traffic_class=self._tos)
         return AHAttr(is_global=1, port_num=1, gr=route)
 
 

@@ -15,7 +15,13 @@ from verbena.sw.cm.parameters import Parameters
 
 from .base import DeviceHolder, PyverbsCM, attempt, refuse
 from .cm_device import manager_at
-from .cm_enums import RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, rdma_cm_event_type, rdma_port_space
+from .cm_enums import (
+    RDMA_OPTION_ID,
+    RDMA_OPTION_ID_ACK_TIMEOUT,
+    RDMA_OPTION_ID_TOS,
+    rdma_cm_event_type,
+    rdma_port_space,
+)
 from .cm_event import CMEvent, CMEventChannel, Told
 from .cm_param import AddrInfo, ConnParam, JoinMCAttrEx, UDParam
 from .cm_work import Work
@@ -27,6 +33,11 @@ from .unsupported import unsupported
 __all__ = ["CMID", "AddrInfo", "CMEvent", "CMEventChannel", "ConnParam", "JoinMCAttrEx", "UDParam"]
 
 E = rdma_cm_event_type
+OPTIONS = {
+    (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT): ("ack_timeout", 31),
+    (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS): ("tos", 255),
+}
+"""Of an identifier, by level and name: what each sets, and the most that it may be."""
 
 
 class _Request(NamedTuple):
@@ -348,14 +359,16 @@ class CMID(Work, DeviceHolder, PyverbsCM):
 
     def set_option(self, level, optname, optval, optlen):
         """Before :meth:`connect`: RDMA_OPTION_ID_ACK_TIMEOUT, the code of the time (4.096 us * 2^code, up to 31) after
-        which both sides repeat what is not acknowledged; 19 otherwise, two seconds.
+        which both sides repeat what is not acknowledged; 19 otherwise, two seconds. RDMA_OPTION_ID_TOS, which pyverbs
+        does not take: the traffic class, up to 255.
         """
         self._check_open()
-        if (level, optname) != (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT):
-            raise PyverbsUserError("Currently only RDMA_OPTION_ID_ACK_TIMEOUT is supported")
-        if not within(optval, 0, 31) or optlen != 1:
+        name, most = OPTIONS.get((level, optname), (None, 0))
+        if name is None:
+            raise PyverbsUserError("Currently only RDMA_OPTION_ID_ACK_TIMEOUT and RDMA_OPTION_ID_TOS are supported")
+        if not within(optval, 0, most) or optlen != 1:
             refuse(f"Failed to set option: {optval!r} of {optlen!r} bytes", errno.EINVAL)
-        self._identifier.ack_timeout = optval
+        setattr(self._identifier, name, optval)
 
     @unsupported("Failed to Join multicast")
     def join_multicast(self, addr=None, mc_attr=None, context=0):

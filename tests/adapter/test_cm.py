@@ -527,6 +527,20 @@ def test_an_ack_timeout_of_ones_own(sides):
     assert caught.value.error_code == errno.EINVAL
 
 
+def test_a_traffic_class(sides):
+    """Both sides send with it: the REQ tells."""
+    active, listener = sides
+    active.set_option(ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_TOS, 0xA8, 1)
+    child = connected(active, listener)
+    for cmid in (active, child):
+        assert cmid.query_qp(0x1FFFFFF)[0].ah_attr.gr.traffic_class == 0xA8
+    child.close()
+    for value, length in ((256, 1), (-1, 1), (8, 4)):
+        with pytest.raises(PyverbsRDMAError) as caught:
+            active.set_option(ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_TOS, value, length)
+        assert caught.value.error_code == errno.EINVAL
+
+
 def test_a_file_tells_of_events(sides):
     """For select; and who does not want to wait need not."""
     active, listener = sides

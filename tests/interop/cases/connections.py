@@ -116,7 +116,7 @@ def refused(role, bench):
 def datagrams(count, size, connections, role, bench):
     """udaddy."""
     address = bench.station.guest if role == "client" else ADAPTER
-    options = udaddy.Options(address, None, connections, count, size, PATIENCE)
+    options = udaddy.Options(address, None, connections, count, size, patience=PATIENCE)
     end = getattr(udaddy, role)
     words = f"-c {connections} -C {count} -S {size}" + (f" -s {address}" if role == "server" else f" -b {address}")
     output = converse(bench, role, f"udaddy {words}", lambda tell: end(options, bench.context, alone=False, tell=tell))

@@ -1,6 +1,9 @@
 """udaddy: both ends on two simulated adapters, and ends that go wrong."""
 
 import pytest
+from scapy.layers.inet import IP
+from scapy.utils import rdpcap
+from verbena.sim.devices import world
 from verbena.sw.tools.endpoint import open_device
 from verbena.sw.tools.session import ToolError, run
 from verbena.sw.tools.udaddy import Options, client, main, server
@@ -78,3 +81,24 @@ def test_the_command_line(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith("server: ")] == CLIENT.splitlines()
     assert [line.removeprefix("server: ") for line in lines if line.startswith("server: ")] == SERVER.splitlines()
+
+
+def test_datagrams_have_the_type_of_service_that_is_wanted(contexts, tmp_path):
+    """Those of the client; an answer goes as what it answers came."""
+    path = tmp_path / "a.pcapng"
+    world().capture(path)
+    run(
+        server(Options(FAR, count=3), contexts[1], alone=False, tell=lambda line: None),
+        client(Options(FAR, count=3, tos=0xA8), contexts[0], alone=False, tell=lambda line: None),
+    )
+    world().capture(None)
+    packets = [packet[IP] for packet in rdpcap(str(path)) if IP in packet]
+    assert {packet.tos for packet in packets if len(packet) < 200} == {0xA8}
+    assert len([packet for packet in packets if len(packet) < 200]) == 6
+    assert {packet.tos for packet in packets if len(packet) > 200} == {0}  # of the connection manager
+
+
+@pytest.mark.parametrize("words", ["-t 256", "-t -1"])
+def test_a_type_of_service_that_there_is_not(capsys, words):
+    assert main(words.split()) == 1
+    assert "tos must be between 0 and 255" in capsys.readouterr().err

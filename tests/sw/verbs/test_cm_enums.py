@@ -23,6 +23,6 @@ def test_the_rest():
         16,
         32,
     )
-    assert (ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_ACK_TIMEOUT) == (0, 3)
+    assert (ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_TOS, ce.RDMA_OPTION_ID_ACK_TIMEOUT) == (0, 0, 3)
     assert ce.RDMA_CM_JOIN_MC_ATTR_ADDRESS | ce.RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS == 3
     assert (ce.RDMA_MC_JOIN_FLAG_FULLMEMBER, ce.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER) == (0, 1)
