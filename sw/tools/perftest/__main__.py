@@ -74,7 +74,12 @@ def _parser(test):
     parser.add_argument(
         "-A", "--atomic_type", choices=ATOMICS, default=ATOMICS[0], metavar="TYPE", help=f"{ATOMICS[0]} or {ATOMICS[1]}"
     )
-    parser.add_argument("-R", "--rdma_cm", action="store_true", help="the connection manager connects the queue pairs")
+    parser.add_argument(
+        "-R",
+        "--rdma_cm",
+        action="store_true",
+        help="rdma_cm connects the queue pairs, with times and MTU of its own",
+    )
     parser.add_argument("--use-srq", action="store_true", help="one receive queue of --rx-depth for all queue pairs")
     parser.add_argument("-S", "--sl", dest="service_level", type=int, default=0, help="service level (%(default)s)")
     parser.add_argument("--tclass", dest="traffic_class", type=int, default=0, help="traffic class (%(default)s)")

@@ -111,7 +111,7 @@ class Managed:
         else:
             yield from exchange.barrier()
             for index in range(options.qps):
-                yield from self._ask(space, end, index, given, told)
+                yield from self._ask(space, end, index, given, told, options.traffic_class)
         yield from exchange.barrier()
 
     def _accept(self, listener, end, index, given, told):
@@ -130,9 +130,10 @@ class Managed:
             handle = AH(end.pd, wc=wc, grh=end.mr.buf, port_num=1)
             end.reach(index, handle, socket.ntohl(wc.imm_data), cmid.query_qp(0)[0].qkey)
 
-    def _ask(self, space, end, index, given, told):
+    def _ask(self, space, end, index, given, told, traffic_class):
         for attempt in range(TRIES):
             cmid = yield from self._resolve(space, end.pd)
+            cmid.set_option(ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_TOS, traffic_class, 1)
             cmid.create_qp(end.init)
             cmid.connect(given)
             event = yield from self._manner.event()

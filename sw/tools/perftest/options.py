@@ -41,8 +41,8 @@ class Options:
     the test with 2, 4, … 2^23 bytes. With ``events`` an event tells of completions. ``peak`` says whether the peak is
     looked for. Of a latency test, ``histogram`` tells each time, sorted, ``unsorted`` as they came, ``cycles``
     everything in the device's cycles. With ``use_srq`` who receives has one shared receive queue of ``rx_depth``
-    requests. With ``rdma_cm`` the connection manager connects the queue pairs, and the sides talk over a connection of
-    its.
+    requests. With ``rdma_cm`` the connection manager connects the queue pairs, with times and MTU of its own and the
+    client's ``traffic_class``, and the sides talk over a connection of its.
     """
 
     size: int | None = None

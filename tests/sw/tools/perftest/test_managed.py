@@ -130,6 +130,18 @@ def test_the_client_asks_again_while_the_server_does_not_listen_yet(contexts, mo
     assert tries == [False, True, True, True]
 
 
+def test_the_clients_traffic_class_counts_for_both(contexts, monkeypatch):
+    seen, connect = [], managed.Managed.connect
+
+    def connected(self, end, *arguments):
+        yield from connect(self, end, *arguments)
+        seen.extend(qp.query(0x1FFFFFF)[0].ah_attr.gr.traffic_class for qp in end.qps)
+
+    monkeypatch.setattr(managed.Managed, "connect", connected)
+    Test(contexts, "write_bw", size=8, iterations=5, qps=2, traffic_class=0xA8).run()
+    assert seen == [0xA8] * 4
+
+
 def test_nobody_listens(contexts):
     with pytest.raises(ToolError, match="RDMA_CM_EVENT_REJECTED, error 8"):
         run(Test(contexts, "write_bw", iterations=5).client)
