@@ -147,6 +147,9 @@ class Config:
         There are QPs of type UC, of type UD, beside RC.
     srqs : int
         Shared receive queues, a power of two, 2 to 256, not more than ``slots``; 0: none.
+    key_operations : bool
+        Work requests register and invalidate regions and bind memory windows, and peers invalidate by SEND; only with
+        ``requests``.
     physical : bool
         Memory regions may be told by their bus address, without translation tables.
     swap_every : int
@@ -225,6 +228,7 @@ class Config:
     uc: bool = True
     ud: bool = True
     srqs: int = 0
+    key_operations: bool = False
     physical: bool = False
     udp_port: int | None = None
     ipv6: bool = False
@@ -307,7 +311,7 @@ class Config:
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
-        for name in ("requests", "atomics", "uc", "ud", "physical", "ipv6"):
+        for name in ("requests", "atomics", "uc", "ud", "physical", "ipv6", "key_operations"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be a bool, not {value!r}")
         if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):
@@ -318,6 +322,8 @@ class Config:
         _power_of_two("slots", self.slots, 2, min(self.qps, SLOTS_MAX))
         waits = SWAPS_WAITED * (self.memory_latency + SWAP) if self.swaps else 8 * self.memory_latency
         self._derive("receive_buffer", min(RECEIVE_MAX, size * max(RECEIVE_BEATS, _least_power(waits))))
+        if self.key_operations and not self.requests:
+            raise ValueError("key_operations need requests")
         if self.swaps and not self.requests:
             raise ValueError("swap_every, and more qps than slots, need requests")
         if self.slots < self.qps and self.slots < 4:

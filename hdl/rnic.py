@@ -25,6 +25,7 @@ from .dma.axi import Axi4, AxiLite
 from .dma.engine import DmaEngine
 from .ethernet.arp_icmp import ArpIcmp, Service
 from .memory.access import AccessUnit
+from .memory.key_operations import KeyOperations
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
 from .queue.fetch_link import link_fetcher
@@ -32,7 +33,7 @@ from .queue.ring import BATCH, RingIndex
 from .queue.wqe_fetcher import RingPrefetcher
 from .stream.arbiter import PacketArbiter, StreamArbiter
 from .stream.connections import connect_signals, connect_via, link
-from .stream.fifo import Queue
+from .stream.fifo import LUT_DEPTH, Queue
 from .stream.frame_gate import ReceiveGate, TransmitGate
 from .stream.packet import PacketBeat
 from .stream.router import TagRouter
@@ -54,7 +55,7 @@ from .wire.depacketizer import Depacketizer
 from .wire.gid_match import GidMatch
 from .wire.grh_insert import GrhInsert
 from .wire.headers import NETWORKS
-from .wire.opcodes import ATOMICS, DATAGRAMS, REFUSED, SUPPORTED, UNRELIABLE
+from .wire.opcodes import ATOMICS, DATAGRAMS, INVALIDATES, REFUSED, SUPPORTED, UNRELIABLE
 from .wire.packet_header import TransmitHeader
 from .wire.packetizer import Packetizer
 
@@ -69,6 +70,9 @@ ROUTES = 16
 
 RECORD_WRITES = 16
 """Writes of a QP's record that may wait for their answer: those of a usual one."""
+
+JOBS_BESIDE = 4
+"""Runs of requests, beside those whose jobs are in their queue, that may be over before the acknowledger goes on."""
 
 EVENTS = 8
 """EQEs that may wait for their answer: they are rare."""
@@ -168,7 +172,7 @@ class Rnic(wiring.Component):
         c = self.config
         width, qps = c.data_width, c.slots
         send = SendSide(c) if c.requests else RespondOnly(width)
-        unserved = frozenset() if c.atomics else ATOMICS
+        unserved = (frozenset() if c.atomics else ATOMICS) | (frozenset() if c.key_operations else INVALIDATES)
         networks = NETWORKS if c.ipv6 else NETWORKS[:1]
         opcodes = SUPPORTED - (frozenset() if c.uc else UNRELIABLE) - (frozenset() if c.ud else DATAGRAMS)
         self._blocks = {
@@ -183,6 +187,7 @@ class Rnic(wiring.Component):
                 transports=c.transports,
                 srqs=c.srqs,
                 physical=c.physical,
+                key_operations=c.key_operations,
                 address_width=c.address_width,
                 table=c.swaps,
                 gids=c.ipv6,
@@ -202,7 +207,7 @@ class Rnic(wiring.Component):
             ),
             "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics_in_flight, swaps=c.swaps),
             "transmitter": Transmitter(qps, width, c.ipv6),
-            "packetizer": Packetizer(width, opcodes, networks),
+            "packetizer": Packetizer(width, opcodes - (frozenset() if c.key_operations else INVALIDATES), networks),
             "depacketizer": Depacketizer(
                 width,
                 depth=c.receive_buffer,
@@ -213,8 +218,16 @@ class Rnic(wiring.Component):
             ),
             "arp_icmp": ArpIcmp(width, udp_port=c.udp_port, ipv6=c.ipv6),
             "lookup": ReceiveLookup(qps, requests=c.requests, uc=c.uc, ud=c.ud, swaps=c.swaps, gids=c.ipv6),
-            "responder": Responder(qps, c.receive_blocks, atomics=c.atomics, swaps=c.swaps, srqs=c.srqs, grh=c.ipv6),
-            "acknowledger": Acknowledger(qps, swaps=c.swaps),
+            "responder": Responder(
+                qps,
+                c.receive_blocks,
+                atomics=c.atomics,
+                swaps=c.swaps,
+                srqs=c.srqs,
+                grh=c.ipv6,
+                keys=c.key_operations,
+            ),
+            "acknowledger": Acknowledger(qps, swaps=c.swaps, keys=c.key_operations),
             "access": AccessUnit(
                 width,
                 qps,
@@ -236,8 +249,11 @@ class Rnic(wiring.Component):
                     "mtt": (c.translating, MTT.size),
                     "cqc": (max(4, 2 * 8 * CQC_BYTES // width), CQC_BYTES),
                 }
-                | ({"qpc_read": (2 * 8 * READ_BYTES // width, READ_BYTES)} if c.swaps else {}),
-                writers={"cqe": c.unanswered, "eqe": EVENTS} | ({"qpc_write": RECORD_WRITES} if c.swaps else {}),
+                | ({"qpc_read": (2 * 8 * READ_BYTES // width, READ_BYTES)} if c.swaps else {})
+                | ({"key_read": (8, MPT.size)} if c.key_operations else {}),
+                writers={"cqe": c.unanswered, "eqe": EVENTS}
+                | ({"qpc_write": RECORD_WRITES} if c.swaps else {})
+                | ({"key_write": 2} if c.key_operations else {}),
                 bursts=c.unanswered,
                 atomics=c.atomics_in_flight if c.atomics else 0,
                 address_width=c.address_width,
@@ -248,6 +264,7 @@ class Rnic(wiring.Component):
         }
         self._blocks |= {"gid_match": GidMatch(), "grh_insert": GrhInsert(width)} if c.ipv6 else {}
         self._blocks |= {"context_manager": ContextManager(c)} if c.swaps else {}
+        self._blocks |= {"key_operations": KeyOperations(width)} if c.key_operations else {}
         for name, block in self._blocks.items():
             setattr(self, f"_{name}", block)
         for name, block in self._blocks.items():
@@ -356,7 +373,11 @@ class Rnic(wiring.Component):
         connect_via(m, "payload_skid", Skid(beat), payload, self._dma.receive_payload)
         m.submodules.done_router = router = TagRouter(Done)
         connect_via(m, "done_slice", Slice(Done), self._dma.done, router.i)
-        connect_via(m, "acknowledger_done", Slice(Done), router.o[0], self._acknowledger.done)
+        # While a key is made invalid the acknowledger waits for what is received, and that for nobody.
+        ahead = self.config.placing + JOBS_BESIDE
+        keys = self.config.key_operations
+        waiting = Queue(Done, ahead, bypass=ahead <= LUT_DEPTH) if keys else Slice(Done)
+        connect_via(m, "acknowledger_done", waiting, router.o[0], self._acknowledger.done)
         link(m, router.o[1], send.done)
         connect_via(m, "jobs", Queue(Job, self.config.placing, sparse=True), responder.job, self._acknowledger.job)
 
@@ -451,7 +472,10 @@ class Rnic(wiring.Component):
             self._completions.base.eq(registers.cqc_base),
             self._completions.log_size.eq(registers.cqc_log_size),
         ]
-        link(m, commands.invalidate, self._access.invalidate)
+        if self.config.key_operations:
+            self._keys(m)
+        else:
+            link(m, commands.invalidate, self._access.invalidate)
         connect_signals(m, self._dma, self._access, "over")
         link(m, registers.consumer, self._completions.consumer)
         link(m, registers.arm, self._completions.arm)
@@ -472,6 +496,24 @@ class Rnic(wiring.Component):
             connect(m, self._arp_icmp.service, flipped(self.service))
         connect_signals(m, registers, self._access, "mpt_base", "mpt_log_size")
         connect_signals(m, registers, self._events, "eq_base", "eq_log_size", "eq_reset", "eq_consumer")
+
+    def _keys(self, m):
+        """Who changes the table of keys."""
+        keys, dma, registers = self._key_operations, self._dma, self._registers
+        for client, request, result in (
+            (self._send, keys.send, keys.sent),
+            (self._acknowledger, keys.receive, keys.received),
+        ):
+            link(m, client.operation, request)
+            link(m, result, client.operated)
+        link(m, self._commands.invalidate, keys.command)
+        link(m, keys.invalidate, self._access.invalidate)
+        connect_via(m, "key_read_slice", Slice(ReadRequest), keys.read, dma.key_read.request)
+        link(m, dma.key_read.data, keys.fill)
+        connect_via(m, "key_write_slice", Slice(ReadRequest), keys.write, dma.key_write.request)
+        link(m, keys.data, dma.key_write.data)
+        link(m, dma.key_write.done, keys.done)
+        connect_signals(m, registers, keys, "mpt_base", "mpt_log_size")
 
     def _lives(self, m):
         """DEVICE_RESET, and what it does at the borders."""

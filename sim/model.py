@@ -88,7 +88,7 @@ SRQS = 16
 
 def rnic(**sizes):
     """The engine itself: the standard configuration with all that there is, unless ``sizes`` say otherwise."""
-    config = Config(**{"physical": True, "ipv6": True} | sizes)
+    config = Config(**{"physical": True, "ipv6": True, "key_operations": sizes.get("requests", True)} | sizes)
     if "srqs" not in sizes:
         config = replace(config, srqs=min(SRQS, config.slots))
 

@@ -356,6 +356,30 @@ class Adapter:
         with self._lock:
             return self.regions.register_physical(pd, bus, length, access, iova)
 
+    def register_fast(self, pd, pages):
+        """``EOPNOTSUPP`` if work requests do not change keys."""
+        self._need_key_operations()
+        with self._lock:
+            return self.regions.register_fast(pd, pages)
+
+    def register_window(self, pd):
+        """``EOPNOTSUPP`` if work requests do not change keys."""
+        self._need_key_operations()
+        with self._lock:
+            return self.regions.register_window(pd)
+
+    def _need_key_operations(self):
+        if not self.control.key_operations:
+            raise AdapterError(errno.EOPNOTSUPP, "work requests of the device do not change keys")
+
+    def map_region(self, region, address, length):
+        with self._lock:
+            self.regions.map(region, address, length)
+
+    def valid_key(self, region):
+        with self._lock:
+            return self.regions.valid_key(region)
+
     def deregister(self, region):
         with self._lock:
             self.regions.deregister(region)

@@ -88,7 +88,8 @@ class Control:
         self.max_srq = self.read("srqs")
         transports = self.read("transports")
         self.qp_types = frozenset(kind for kind in range(16) if transports >> kind & 1)
-        self.has_gids = transports >> reg.GID_ROWS != 0
+        self.has_gids = transports >> reg.GID_ROWS & 0xFF != 0
+        self.key_operations = bool(transports & reg.KEY_OPERATIONS)
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
 

@@ -2,7 +2,7 @@
 
 import os
 
-from verbena.hdl.abi.tables import MPT, MTT
+from verbena.hdl.abi.tables import MPT, MTT, KeyKind
 
 from .errors import AdapterError
 
@@ -19,6 +19,8 @@ PAGE = 1 << LOG_PAGE
 
 WORD = 8
 """Bytes that the device reads at once, whatever the width of its bus."""
+
+MTT_ADDRESS = MPT.fields["mtt_address"].offset // 8
 
 LEAST_TABLE = 64
 """Bytes of the smallest translation table."""
@@ -95,10 +97,35 @@ class Regions:
         self.by_index[region.index] = region
         return region
 
+    def register_fast(self, pd, pages):
+        """A region that work requests make valid, of up to ``pages`` pages of 4 KiB; see :meth:`map`."""
+        return self._add(None, valid=0, kind=KeyKind.FAST_REGION, pd=pd, pages=pages, log_page_size=LOG_PAGE)
+
+    def register_window(self, pd):
+        """A memory window, bound to nothing."""
+        return self._add(None, valid=0, kind=KeyKind.WINDOW, pd=pd, log_page_size=LOG_PAGE)
+
+    def map(self, region, address, length):
+        """Makes memory, a whole number of 4 KiB pages, that of a fast region which is not valid."""
+        pages = self.memory.bus_pages(address, length)
+        mtt, bus = self._table(pages)
+        self.memory.write(self._place(region.index) + MTT_ADDRESS, bus.to_bytes(WORD, "little"))
+        self._retire(region.mtt)
+        region.mtt = mtt
+
+    def valid_key(self, region):
+        """The key by which the device lets somebody use a region or window now; None if it is not valid."""
+        entry = MPT.unpack(self.memory.read(self._place(region.index), MPT.size))
+        return region.index << 8 | entry["variant"] if entry["valid"] else None
+
     def deregister(self, region):
         """Takes a region back. When this returns the device uses its memory no more."""
         self._withdraw(region.index)
         self.memory.write(self._place(region.index), bytes(MPT.size))
+        if region.entry.get("kind", KeyKind.REGION) != KeyKind.REGION:
+            # A work request that had looked at the entry before may have written to it since; it is over.
+            self.memory.write(self._place(region.index), bytes(MPT.size))
+            self._drop(region.index)
         self._retire(region.mtt)
         del self.by_index[region.index]
 
@@ -138,17 +165,19 @@ class Regions:
     def _translate(self, address, length, iova):
         """A translation table, its address and size, and the fields of an MPT entry that go with it."""
         log_page, entries = best_pages(iova, self.memory.bus_pages(address, length)) if length else (12, [])
-        mtt, bus = None, 0
-        if entries:
-            size = max(LEAST_TABLE, MTT.size * len(entries))
-            try:
-                table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
-            except MemoryError:
-                self._free_retired()
-                table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
-            mtt = table, size
-            self.memory.write(table, b"".join(MTT.pack(present=1, page=entry >> 12) for entry in entries))
+        mtt, bus = self._table(entries) if entries else (None, 0)
         return mtt, {"address": iova, "length": length, "log_page_size": log_page, "mtt_address": bus}
+
+    def _table(self, entries):
+        """A translation table, its address and size, and its bus address."""
+        size = max(LEAST_TABLE, MTT.size * len(entries))
+        try:
+            table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
+        except MemoryError:
+            self._free_retired()
+            table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
+        self.memory.write(table, b"".join(MTT.pack(present=1, page=entry >> LOG_PAGE) for entry in entries))
+        return (table, size), bus
 
     def _free(self, mtt):
         if mtt is not None:

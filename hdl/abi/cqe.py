@@ -10,12 +10,12 @@ CQE = Record(
     "cqe",
     32,
     [
-        Field("immediate", 32, "ImmDt in wire byte order, if flag WITH_IMM"),
+        Field("immediate", 32, "ImmDt, or with flag WITH_INV the IETH, in wire byte order"),
         Field("byte_length", 32, "bytes received (receive completions)"),
         Field("qpn", 24, "QP number of this side"),
         Field("status", 8, "enum ibv_wc_status"),
         Field("opcode", 8, "enum ibv_wc_opcode"),
-        Field("flags", 8, "GRH 1 (UD), WITH_IMM 2"),
+        Field("flags", 8, "GRH 1 (UD), WITH_IMM 2, WITH_INV 8"),
         Field(
             "wqe_index",
             16,
@@ -64,6 +64,9 @@ class WcOpcode(IntEnum):
     RDMA_READ = 2
     COMP_SWAP = 3
     FETCH_ADD = 4
+    BIND_MW = 5
+    LOCAL_INV = 6
+    REG_MR = 10  # of kernels
     RECV = 128
     RECV_RDMA_WITH_IMM = 129
 
@@ -73,6 +76,7 @@ class CqeFlag(IntEnum):
 
     GRH = 1
     WITH_IMM = 2
+    WITH_INV = 8
 
 
 class Syndrome(IntEnum):

@@ -21,6 +21,7 @@ __all__ = [
     "FATAL",
     "GIDS",
     "GID_ROWS",
+    "KEY_OPERATIONS",
     "LOG_CAPABILITIES",
     "MAGIC",
     "MAILBOX",
@@ -45,6 +46,8 @@ __all__ = [
 
 MAGIC = 0x56524231
 VERSION = 7
+KEY_OPERATIONS = 1 << 31
+"""Bit of ``transports``."""
 ADDRESS_WIDTH = 28
 PAGE = 4096
 QP_PAGES = 0x400_0000
@@ -175,7 +178,8 @@ REGISTERS = {
             "r",
             "bit n of bits 15:0: there are QPs of type n, enum ibv_qp_type: RC 2, UC 3, UD 4; bits 23:16: rows of the "
             "table of GIDs, of IPv4 and IPv6, which the driver writes before it sets `enable`; in front of a datagram "
-            "such an engine writes the 40 bytes itself. 0: `ip` is the one address",
+            "such an engine writes the 40 bytes itself. 0: `ip` is the one address; bit 31: work requests change keys, "
+            "and SENDs invalidate them",
         ),
         Register("mpt_low", 0x030, "rw", "bus address of the MPT, 4 KiB aligned"),
         Register("mpt_high", 0x034, "rw", ""),

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from .record import Field, Record
 
-__all__ = ["KEY_INDEX_BITS", "MPT", "MTT", "Access", "AccessStatus"]
+__all__ = ["KEY_INDEX_BITS", "MPT", "MTT", "Access", "AccessStatus", "KeyKind"]
 
 KEY_INDEX_BITS = 24
 """High bits of an lkey or rkey: the MPT index. The low 8 bits must equal the entry's variant."""
@@ -16,7 +16,8 @@ MPT = Record(
         Field("length", 48, "bytes of the region"),
         Field("log_page_size", 6, "12 (4 KiB) to 30 (1 GiB)"),
         Field("physical", 1, "the region is contiguous on the bus, and has no MTT entries; `log_page_size` is 12"),
-        Field("_", 8),
+        Field("kind", 2, "KeyKind: what work requests may do to the entry"),
+        Field("_", 6),
         Field("valid", 1, "0: the key means nothing; written last, and cleared first"),
         Field("address", 64, "virtual address of the region's first byte"),
         Field(
@@ -28,12 +29,14 @@ MPT = Record(
         Field("pd", 24, "protection domain"),
         Field("variant", 8, "low 8 bits of the key"),
         Field("access", 8, "enum ibv_access_flags, low 5 bits"),
-        Field("_", 24),
+        Field("pages", 24, "FAST_REGION: pages of 4 KiB that its translation table has room for"),
     ],
     "Memory protection table entry: one memory region. The first 8 bytes are read first, then the others. An entry"
     " becomes valid by its first 8 bytes, when the others stand. It is changed by 8 aligned bytes at once; or it is"
     " made invalid, INVALIDATE_KEY follows, then the others are changed, and it becomes valid. After any change"
-    " INVALIDATE_KEY waits for all accesses that have seen the old entry.",
+    " INVALIDATE_KEY waits for all accesses that have seen the old entry. Work requests change entries of another"
+    " `kind` than REGION in the same way; so the driver makes such an entry invalid twice, each time with"
+    " INVALIDATE_KEY: what was under way at the first time is over before the second.",
 )
 
 MTT = Record(
@@ -48,6 +51,14 @@ MTT = Record(
     " it, and its memory becomes an entry of another region only after an INVALIDATE_MTT that follows the region's"
     " INVALIDATE_KEY.",
 )
+
+
+class KeyKind(IntEnum):
+    """What an MPT entry is."""
+
+    REGION = 0
+    FAST_REGION = 1  # made valid by REG_MR, invalid by LOCAL_INV and by a SEND with invalidate
+    WINDOW = 2  # of type 1: made valid by BIND_MW
 
 
 class Access(IntEnum):

@@ -15,6 +15,7 @@ from .record import Field, Record
 __all__ = [
     "GRH_BYTES",
     "INLINE_OFFSET",
+    "KEY_WQE",
     "RECV_SGE_MAX",
     "SEND_WQE",
     "SGE",
@@ -49,7 +50,7 @@ SEND_WQE = Record(
         Field("flags", 8, "enum ibv_send_flags: fence 1, signaled 2, solicited 4, inline 8"),
         Field("sge_count", 8, "scatter/gather entries that follow at byte 32; 0 with inline data"),
         Field("traffic_class", 8, "UD: IPv4 TOS"),
-        Field("immediate", 32, "ImmDt in wire byte order (or the key to invalidate)"),
+        Field("immediate", 32, "ImmDt, or of SEND_WITH_INV the key to be invalidated (IETH), in wire byte order"),
         Field("remote_address", 64, "RETH virtual address; of UD see UD_ADDRESS"),
         Field("rkey", 32, "RETH remote key; UD: the peer's IPv4 address"),
         Field("length", 32, "bytes of the message, 0 to 2^31: what the entries, or the inline data, hold in sum"),
@@ -63,6 +64,27 @@ SEND_WQE = Record(
     ],
     "Send WQE. From byte 32 on stand the scatter/gather entries, or the inline data; atomics have one entry and their "
     "operands.",
+)
+
+KEY_WQE = Record(
+    "key_wqe",
+    64,
+    [
+        Field("opcode", 8, "LOCAL_INV, BIND_MW or REG_MR"),
+        Field("flags", 8, "signaled 2"),
+        Field("sge_count", 8, "0"),
+        Field("access", 8, "enum ibv_access_flags of the region or window"),
+        Field("old_key", 32, "BIND_MW: the key that the window has had"),
+        Field("address", 64, "virtual address of the first byte"),
+        Field("key", 32, "LOCAL_INV: the key to be invalidated; else the key that the region or window gets"),
+        Field("message_length", 32, "0"),
+        Field("_", 64),
+        Field("length", 64, "bytes of the region or window, 0 to 2^48 - 1; of BIND_MW 0: it is bound to nothing"),
+        Field("message_entry", 32, "0"),
+        Field("region", 32, "BIND_MW: key of the region"),
+    ],
+    "Send WQE that changes an entry of the MPT. It begins when all before it are complete, and those behind it begin "
+    "when it is done.",
 )
 
 UD_ADDRESS = Record(
@@ -130,6 +152,7 @@ class SendOpcode(IntEnum):
     LOCAL_INV = 7
     BIND_MW = 8
     SEND_WITH_INV = 9
+    REG_MR = 32  # of kernels
 
 
 class SendFlag(IntEnum):

@@ -53,7 +53,7 @@ class Registers(wiring.Component):
 
     Parameters
     ----------
-    data_width, qps, cqs, window, responses, requests, atomics, physical, address_width, table
+    data_width, qps, cqs, window, responses, requests, atomics, physical, key_operations, address_width, table
         What ``capabilities`` tells of the engine. ``table``: whether each QP has a record in host memory.
     transports : iterable of QpType
         What ``transports`` tells of them.
@@ -112,6 +112,7 @@ class Registers(wiring.Component):
         transports=(QpType.RC,),
         srqs=0,
         physical=False,
+        key_operations=False,
         address_width=64,
         table=False,
         gids=False,
@@ -126,6 +127,7 @@ class Registers(wiring.Component):
         self.transports = tuple(transports)
         self.srqs = srqs
         self.physical = physical
+        self.key_operations = key_operations
         self.address_width = address_width
         self.table = table
         self.gids = gids
@@ -261,12 +263,16 @@ class Registers(wiring.Component):
             register.eq(1 << page[2:7]),
         ]
         # What stands in no memory, a cycle later.
+        key_operations = abi.KEY_OPERATIONS if self.key_operations else 0
         live = {
             "magic": Const(abi.MAGIC, 32),
             "version": Const(abi.VERSION, 32),
             "capabilities": Const(self._capabilities(), 32),
             "transports": Const(
-                sum(1 << kind for kind in self.transports) | (GID_COUNT << abi.GID_ROWS if self.gids else 0), 32
+                sum(1 << kind for kind in self.transports)
+                | (GID_COUNT << abi.GID_ROWS if self.gids else 0)
+                | key_operations,
+                32,
             ),
             "srqs": Const(self.srqs, 32),
             "command_status": Cat(status, Const(0, 27), busy),

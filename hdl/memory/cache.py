@@ -73,7 +73,7 @@ class Cache(wiring.Component):
         2 cycles after ``lookup`` was taken, and perhaps again a cycle later. ``hit``: ``line`` holds the record;
         ``found``: it does, or the lookup is dropped.
     line
-        All fields of the record but ``present``.
+        All fields of the record but ``present`` and those of ``omit``.
     over : ``valid``, ``client``, ``demand``, ``found``, ``reads``, ``again``
         A cycle after a lookup's last answer. ``reads``: it has queued a read; ``again``: it has not, for lack of room,
         or because the row was being written.
@@ -91,7 +91,7 @@ class Cache(wiring.Component):
     invalidate : stream of ``all`` and ``index``
     """
 
-    def __init__(self, record, present, *, data_width, tag_width, sets=128, reads=8):
+    def __init__(self, record, present, *, data_width, tag_width, sets=128, reads=8, omit=()):
         if record.size & record.size - 1:
             raise ValueError(f"size of the record must be a power of two, not {record.size!r}")
         if present not in record.fields or record.fields[present].width != 1:
@@ -106,7 +106,8 @@ class Cache(wiring.Component):
         self.tag_width = tag_width
         self.sets = sets
         self.reads = reads
-        self.layout = data.StructLayout({f.name: f.width for f in record.fields.values() if f.name != present})
+        kept = [f for f in record.fields.values() if f.name != present and f.name not in omit]
+        self.layout = data.StructLayout({f.name: f.width for f in kept})
         index = range(sets)
         super().__init__(
             {

@@ -131,6 +131,7 @@ class Protection(wiring.Component):
             tag_width=KEY_INDEX_BITS - ceil_log2(sets),
             sets=sets,
             reads=max(LUT_RAM_ROWS, waiting),
+            omit=("kind", "pages"),  # no access depends on them
         )
         self._queues = [Lookahead(waiting) for _ in range(CLIENTS)]
         super().__init__(

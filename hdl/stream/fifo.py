@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from .ram import Ram
 
-__all__ = ["Prefetch", "Queue"]
+__all__ = ["LUT_DEPTH", "Prefetch", "Queue"]
 
 LUT_DEPTH = 64
 """Most items kept in LUT RAM; more go to block RAM."""

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..abi.wqe import WQE_MAX
 from ..dma.engine import StructureRead
+from ..memory.key_operations import KEY_CLIENT
 from ..queue.fetch_link import link_fetcher
 from ..queue.ring import BATCH, PushDoorbell, PushWord, RingIndex
 from ..queue.wqe_fetcher import RingPrefetcher
@@ -118,6 +119,8 @@ class SendSide(wiring.Component):
         Send WQEs; scatter/gather entries of READs.
     timers : stream of ``QpControl``; closed, closed_qp : 1, 12
         With ``config.swaps``: SAVE and LOAD; and the QP that is away, or going.
+    operation, operated
+        With ``config.key_operations``, of the requester.
     left, room : 5, 1
         With ``config.swaps``: of the timers, and of the response receiver.
     request_done, sending_qp, sending : 1, 12, 1
@@ -143,6 +146,7 @@ class SendSide(wiring.Component):
             | {name: Out(StructureRead(config.data_width)) for name in self.readers}
             | {f"count_{name}": Out(1) for name in counts}
             | ({"route": Out(stream.Signature(UdRoute))} if config.ipv6 else {})
+            | (KEY_CLIENT if config.key_operations else {})
             | (self._swapped() if config.swaps else {})
         )
 
@@ -164,13 +168,21 @@ class SendSide(wiring.Component):
             c.data_width, c.slots, c.send_blocks, c.send_quota, reads=c.send_reads, swaps=c.swaps
         )
         m.submodules.requester = requester = Requester(
-            c.slots, c.window, c.data_width, c.send_blocks, uc=c.uc, ud=c.ud, swaps=c.swaps, gids=c.ipv6
+            c.slots,
+            c.window,
+            c.data_width,
+            c.send_blocks,
+            uc=c.uc,
+            ud=c.ud,
+            swaps=c.swaps,
+            gids=c.ipv6,
+            keys=c.key_operations,
         )
         m.submodules.merge = merge = TransmitMerge()
         m.submodules.response_receiver = response_receiver = ResponseReceiver(
             c.slots, c.data_width, c.read_targets, swaps=c.swaps
         )
-        m.submodules.completer = completer = Completer(c.slots, c.window, swaps=c.swaps)
+        m.submodules.completer = completer = Completer(c.slots, c.window, swaps=c.swaps, keys=c.key_operations)
         m.submodules.timers = timers = Timers(c.slots, swaps=c.swaps)
 
         # -- Doorbell, fetch, turn.
@@ -210,6 +222,10 @@ class SendSide(wiring.Component):
         link(m, flipped(self.failed), completer.failed_transmitter)
         link(m, flipped(self.departed), completer.departed)
         link(m, requester.flush, completer.flush)
+        if c.key_operations:
+            connect(m, requester.operation, flipped(self.operation))
+            connect(m, flipped(self.operated), requester.operated)
+            link(m, requester.local, completer.local)
         link(m, completer.retry, requester.retry)
         link(m, timers.fired, completer.fired)
         connect_signals(m, requester, completer, "sent", "sent_en")

@@ -163,7 +163,7 @@ HEADERS = {
         Header("aeth", [("syndrome", 8), ("msn", 24)]),
         Header("atomicacketh", [("original", 64)]),
         Header("immdt", [("immediate", 32, "memory")]),
-        Header("ieth", [("rkey", 32)]),
+        Header("ieth", [("immediate", 32, "memory")]),
         Header("feth", [("_", 26), ("selectivity", 2), ("placement", 4)]),
         Header("deth", [("qkey", 32), ("_", 8), ("source_qpn", 24)]),
     ]

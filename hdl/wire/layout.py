@@ -155,13 +155,16 @@ class PacketMap:
 
     def extended(self):
         """Dictionary: name of an extended header, of which not all bytes are carried, to dictionary: word at which it
-        begins to the indices of the sequences in which it does."""
-        places = {}
+        begins to the indices of the sequences in which it does. A header with the same fields as another one is that
+        one.
+        """
+        names, places = {}, {}
         for index, sequence in enumerate(self.sequences):
             word = self.base_words - 1
             for header in sequence.headers:
                 if word < sequence.words:
-                    places.setdefault(header, {}).setdefault(word, []).append(index)
+                    fields = tuple((f.name, f.start, f.width) for f in HEADERS[header].fields.values())
+                    places.setdefault(names.setdefault(fields, header), {}).setdefault(word, []).append(index)
                 word += HEADERS[header].size // 4
         return places
 

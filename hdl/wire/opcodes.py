@@ -12,6 +12,7 @@ __all__ = [
     "ATOMICS",
     "DATAGRAMS",
     "FLAT_HEADERS",
+    "INVALIDATES",
     "OPCODES",
     "REFUSED",
     "SUPPORTED",
@@ -81,7 +82,7 @@ class Opcode:
         return sum(HEADERS[header].size for header in self.headers) // 4
 
 
-FLAT_HEADERS = ("reth", "atomiceth", "aeth", "atomicacketh", "immdt", "deth")
+FLAT_HEADERS = ("reth", "atomiceth", "aeth", "atomicacketh", "immdt", "ieth", "deth")
 """The extended headers that the transport gives and gets: as fields of :mod:`.packet_header`, or as payload."""
 
 _CONNECTED = [
@@ -157,6 +158,9 @@ SUPPORTED = (
 
 ATOMICS = frozenset(row.code for row in _RC if row.kind is Kind.ATOMIC_REQUEST)
 """Of these, the atomics that peers ask for."""
+
+INVALIDATES = frozenset(row.code for row in _RC if row.invalidate)
+"""And the SENDs that invalidate a key."""
 
 REFUSED = frozenset(row.code for row in _RC) - SUPPORTED
 """Opcodes that the responder refuses, as invalid requests. All others are dropped as malformed."""

@@ -24,7 +24,7 @@ TransportHeader = data.StructLayout(
         # AETH
         "syndrome": 8,
         "msn": 24,
-        # ImmDt: as the four bytes lie in memory, first wire byte least significant
+        # ImmDt or IETH: as the four bytes lie in memory, first wire byte least significant
         "immediate": 32,
         # payload without pad and ICRC, bytes
         "length": LENGTH_BITS,

@@ -1,6 +1,7 @@
 """Completion queues and completion channels."""
 
 import errno
+import socket
 import threading
 import weakref
 
@@ -12,7 +13,7 @@ from .base import PyverbsCM, attempt, bury, refuse
 from .comp_channel import CompChannel
 from .cq_init_attr import CqInitAttrEx, PollCqAttr, check_init_attr, create_wc_flags_to_str
 from .device import AsyncEvent
-from .libibverbs_enums import ibv_wc_opcode
+from .libibverbs_enums import ibv_wc_flags, ibv_wc_opcode
 from .limits import MAX_CQE
 from .number import within
 from .owned_queue import OwnedQueue
@@ -182,6 +183,9 @@ class CQ(PyverbsCM):
 
     def _completion(self, qp, entry):
         length = qp._length(entry)  # before the slot is free, and used again by another thread
+        immediate = entry["immediate"]
+        if entry["flags"] & ibv_wc_flags.IBV_WC_WITH_INV:
+            immediate = socket.ntohl(immediate)
         return WC(
             wr_id=qp._completed(entry),
             status=entry["status"],
@@ -190,7 +194,7 @@ class CQ(PyverbsCM):
             byte_len=length,
             qp_num=entry["qpn"],
             src_qp=entry["source_qpn"],
-            imm_data=entry["immediate"],
+            imm_data=immediate,
             wc_flags=entry["flags"],
         )
 

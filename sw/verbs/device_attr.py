@@ -64,8 +64,12 @@ CAP_FLAGS = (
 """What every engine can do: IBV_QP_CUR_STATE is taken, the port's events are told, there is a system image GUID, and a
 request that finds no receive is answered with an RNR NAK."""
 
+KEY_FLAGS = D.IBV_DEVICE_MEM_WINDOW | D.IBV_DEVICE_MEM_MGT_EXTENSIONS
+"""Where work requests change keys: memory windows of type 1, fast registration, local invalidate, SEND with
+invalidate."""
+
 _ABSENT = (
-    "max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_mw max_raw_ipv6_qps max_raw_ethy_qp "
+    "max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_raw_ipv6_qps max_raw_ethy_qp "
     "max_mcast_grp max_mcast_qp_attach max_total_mcast_qp_attach max_fmr max_map_per_fmr"
 )
 """Attributes of what the engine does not have."""
@@ -106,7 +110,9 @@ class DeviceAttr(PyverbsObject):
         self.max_ah = MAX_AH
         self.max_srq = adapter.control.max_srq
         self.max_srq_wr, self.max_srq_sge = (MAX_SRQ_WR, MAX_SRQ_SGE) if self.max_srq else (0, 0)
-        self.device_cap_flags = CAP_FLAGS
+        able = adapter.control.key_operations
+        self.max_mw = MAX_MR if able else 0
+        self.device_cap_flags = CAP_FLAGS | (KEY_FLAGS if able else 0)
         self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_HCA if adapter.control.atomics else ibv_atomic_cap.IBV_ATOMIC_NONE
         self.max_pkeys = PKEY_COUNT
         self.local_ca_ack_delay = 15

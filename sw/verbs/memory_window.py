@@ -1,8 +1,8 @@
-"""Memory windows, which the engine does not have; :mod:`.mr` hands these out."""
+"""Memory windows; :mod:`.mr` hands these out."""
 
 import errno
 
-from .base import PyverbsObject, refuse
+from .base import PyverbsCM, PyverbsObject, attempt, refuse
 from .libibverbs_enums import ibv_mw_type
 from .naming import name_of
 
@@ -34,12 +34,48 @@ class MWBind(PyverbsObject):
         return f"MWBind: wr_id {self.wr_id}, send_flags {self.send_flags}"
 
 
-class MW(PyverbsObject):
-    """A memory window. EOPNOTSUPP, or EINVAL if ``mw_type`` is none."""
+class MW(PyverbsCM):
+    """A memory window of type 1, bound to nothing until :meth:`.QP.bind_mw`. Peers use a part of a region by its
+    ``rkey``, which changes with each binding. While it is bound the region cannot be closed.
+
+    EINVAL: ``mw_type`` is none; EOPNOTSUPP: it is 2, or the device has no windows; ENOMEM: no key is left.
+    """
+
+    _rank = 4
 
     def __init__(self, pd, mw_type):
+        failed = f"Failed to allocate MW of type {mw_type}"
         known = mw_type in set(ibv_mw_type)
-        refuse(f"Failed to allocate MW of type {mw_type}", errno.EOPNOTSUPP if known else errno.EINVAL)
+        super().__init__(pd)
+        if mw_type != ibv_mw_type.IBV_MW_TYPE_1:
+            refuse(failed, errno.EOPNOTSUPP if known else errno.EINVAL)
+        self.pd = pd
+        self.type = mw_type
+        self._adapter = pd.context._adapter
+        with attempt(failed):
+            self._region = self._adapter.register_window(pd.handle)
+        self.rkey = self._region.key
+        self._opened()
+
+    @property
+    def handle(self):
+        return self._region.index
+
+    def _bind(self, key, info):
+        """A request is posted that binds it; ``key`` is its key from now on."""
+        self.rkey = key
+        if info.length:
+            info.mr._windows[self] = info.mr._windows.get(self, ()) + (key,)
+
+    def _bound_by(self, keys):
+        """Whether it is bound now, by one of these keys."""
+        return not self._closed and self._adapter.valid_key(self._region) in keys
+
+    def _destroy(self):
+        self._adapter.deregister(self._region)
+
+    def __str__(self):
+        return f"MW: rkey {self.rkey:#x}, type {mwtype2str(self.type)}"
 
 
 def mwtype2str(mw_type):

@@ -1,6 +1,7 @@
 """Memory regions."""
 
 import errno
+import weakref
 
 from ..regions import alloc_pages
 from .base import DeviceHolder, PyverbsCM, attempt, refuse
@@ -25,6 +26,7 @@ __all__ = [
     "MWBind",
     "MWBindInfo",
     "PhysicalMR",
+    "check_access",
     "mwtype2str",
 ]
 
@@ -43,7 +45,7 @@ _HINTS = 0x3FF << 20
 _PAGE = 4096
 
 
-def _check_access(failed, access):
+def check_access(failed, access):
     """The rights in ``access``."""
     if access & ~(sum(A) | _HINTS):
         refuse(failed, errno.EINVAL)
@@ -119,7 +121,8 @@ class MR(PyverbsCM):
             raise PyverbsUserError(f"Cannot create MR from {type(pd)}")
         PyverbsCM.__init__(self, *parents)
         self._adapter = pd.context._adapter
-        return pd, _check_access(failed, access)
+        self._windows = weakref.WeakKeyDictionary()  # keys by which windows have been bound to it
+        return pd, check_access(failed, access)
 
     def _end_registration(self, pd, access):
         self.pd = pd
@@ -188,7 +191,7 @@ class MR(PyverbsCM):
                 refuse(failed, errno.EINVAL)
             fields["pd"] = pd.handle
         if flags & R.IBV_REREG_MR_CHANGE_ACCESS:
-            fields["access"] = _check_access(failed, access)
+            fields["access"] = check_access(failed, access)
             if access & A.IBV_ACCESS_ZERO_BASED != zero_based:
                 refuse(f"{failed}: ZERO_BASED cannot be changed", errno.EINVAL)
         moved = flags & R.IBV_REREG_MR_CHANGE_TRANSLATION
@@ -223,6 +226,10 @@ class MR(PyverbsCM):
         self._check_open()
         if offset < 0 or length < 0 or offset + length > self.length:
             raise PyverbsUserError(f"{length} bytes from offset {offset} are not within the region of {self.length}")
+
+    def _may_close(self):
+        if any(window._bound_by(keys) for window, keys in self._windows.items()):
+            refuse("Failed to deregister MR: a window is bound to it", errno.EBUSY)
 
     def _destroy(self):
         self._adapter.deregister(self._region)

@@ -10,8 +10,10 @@ from verbena.hdl.abi.registers import QpDoorbell
 from .base import PyverbsCM, attempt, bury, refuse
 from .datagram import grh_of, way_of, with_route
 from .device import AsyncEvent
+from .key_requests import KEY_OPCODES, bind_request, key_wqe
 from .libibverbs_enums import (
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    ibv_mw_type,
     ibv_qp_attr_mask,
     ibv_qp_state,
     ibv_qp_type,
@@ -258,6 +260,10 @@ class QP(PyverbsCM):
     def _send_entry(self, failed, request):
         if self._adapter.control.responds_only:
             refuse(f"{failed}: the device only responds", errno.EOPNOTSUPP)
+        if request.opcode in KEY_OPCODES:
+            return self._key_entry(failed, request)
+        if request.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_INV and not self._adapter.control.key_operations:
+            refuse(f"{failed}: the device has no SEND with invalidate", errno.EOPNOTSUPP)
         way = way_of(self, request, failed) if self._datagrams and request.opcode in SENDS else None
         wqe = send_wqe(request, self.qp_type, self._cap, self._sq_sig_all, self._adapter.memory, failed, way)
         if way is not None and self._adapter.control.has_gids:
@@ -347,9 +353,28 @@ class QP(PyverbsCM):
                 return
         self.context._events.put(AsyncEvent(kind, self), self)
 
-    @unsupported("Failed to Bind MW")
+    def _key_entry(self, failed, request):
+        if not self._adapter.control.key_operations:
+            refuse(f"{failed}: work requests of the device do not change keys", errno.EOPNOTSUPP)
+        if request.opcode == ibv_wr_opcode.IBV_WR_BIND_MW:
+            known = request.mw is not None and self.qp_type != ibv_qp_type.IBV_QPT_UD
+            wrong = not known or request.mw.type == ibv_mw_type.IBV_MW_TYPE_1
+            refuse(f"{failed}: there are no windows of type 2", errno.EINVAL if wrong else errno.EOPNOTSUPP)
+        return key_wqe(failed, self, request)
+
     def bind_mw(self, mw, mw_bind):
-        """Binds a memory window of type 1."""
+        """Binds a memory window of type 1 to a part of a region, as an :class:`.mr.MWBind` says; with length 0 to
+        nothing. ``mw.rkey`` is its new key at once. It takes a place of the send queue, what is posted later finds it
+        bound, and a completion with the ``wr_id`` tells that it is, or why it is not.
+
+        EINVAL: rights that no window has, remote write or atomic to a region without local write, a part that is not
+        within the region, a region without MW_BIND or with ZERO_BASED, or none; a QP of type UD. EPERM: window, region
+        and QP are not all of one PD. EOPNOTSUPP: the device has no windows. Else as of :meth:`post_send`.
+        """
+        failed = "Failed to Bind MW"
+        request = bind_request(failed, self, mw, mw_bind)
+        self._post(failed, self._sq, self._ring_send, lambda wr: key_wqe(failed, self, wr), _NO_SENDS, request, None)
+        mw._bind(request.rkey, mw_bind.info)
 
     @unsupported("Failed to modify the rate limit")
     def modify_rate_limit(self, rate_limit_attr):

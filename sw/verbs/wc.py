@@ -10,7 +10,8 @@ __all__ = ["WC", "cqe_flags_to_str", "cqe_opcode_to_str", "cqe_status_to_str"]
 class WC(PyverbsObject):
     """A work completion. If ``status`` is not 0, only wr_id, status, qp_num and vendor_err count.
 
-    ``vendor_err`` is a :class:`verbena.hdl.abi.cqe.Syndrome`; ``imm_data`` is in network order.
+    ``vendor_err`` is a :class:`verbena.hdl.abi.cqe.Syndrome`; ``imm_data`` is in network order, or, with
+    IBV_WC_WITH_INV in ``wc_flags``, the key that the peer has invalidated.
     """
 
     def __init__(

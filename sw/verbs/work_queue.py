@@ -1,6 +1,7 @@
 """Work queues: rings of WQEs in host memory, and the WQEs themselves."""
 
 import errno
+import socket
 
 from verbena.hdl.abi.wqe import SEND_WQE, SGE, SGE_OFFSET, SendOpcode
 
@@ -20,6 +21,7 @@ KNOWN_SENDS = (
     SendOpcode.SEND_WITH_IMM,
     SendOpcode.RDMA_WRITE,
     SendOpcode.RDMA_WRITE_WITH_IMM,
+    SendOpcode.SEND_WITH_INV,
     *READS,
 )
 W = ibv_wr_opcode
@@ -165,11 +167,12 @@ def send_wqe(wr, qp_type, cap, sq_sig_all, memory, failed="Failed to post send",
         refuse(f"{failed}: an atomic is 8 bytes, aligned, to one SGE", errno.EINVAL)
     if sq_sig_all:
         flags |= ibv_send_flags.IBV_SEND_SIGNALED
+    immediate = socket.htonl(wr.imm_data) if wr.opcode == SendOpcode.SEND_WITH_INV else wr.imm_data
     head = SEND_WQE.pack(
         opcode=int(wr.opcode),
         flags=flags,
         sge_count=0 if inline else wr.num_sge,
-        immediate=wr.imm_data,
+        immediate=immediate,
         **(way or {"remote_address": wr.remote_addr, "rkey": wr.rkey}),
         length=length,
         compare_add=wr.compare_add if atomic else 0,

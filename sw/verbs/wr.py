@@ -1,5 +1,7 @@
 """Work requests and scatter/gather entries. Numbers that do not fit raise ``PyverbsUserError`` where they are set."""
 
+from verbena.hdl.abi.wqe import SendOpcode
+
 from .. import host_memory
 from .base import PyverbsObject, inc_rkey
 from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
@@ -8,9 +10,17 @@ from .number import Unsigned
 from .pyverbs_error import PyverbsUserError
 from .user_memory import address_of
 
-__all__ = ["SGE", "RecvWR", "SendWR", "send_flags_to_str"]
+__all__ = ["IBV_WR_REG_MR", "SGE", "RecvWR", "SendWR", "send_flags_to_str"]
 
-_WITHOUT_SGE = (ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ibv_wr_opcode.IBV_WR_SEND_WITH_INV)
+IBV_WR_REG_MR = SendOpcode.REG_MR
+"""Fast registration: not in ``<infiniband/verbs.h>``."""
+
+_WITHOUT_SGE = (
+    ibv_wr_opcode.IBV_WR_LOCAL_INV,
+    ibv_wr_opcode.IBV_WR_BIND_MW,
+    ibv_wr_opcode.IBV_WR_SEND_WITH_INV,
+    IBV_WR_REG_MR,
+)
 
 
 class SGE(PyverbsObject):
@@ -85,7 +95,8 @@ class SendRequest(_WR):
         self.imm_data = imm_data
         self.send_flags = send_flags
         self.copied = None
-        self.ah = self.mw = self.bind_info = None
+        self.ah = self.mw = self.bind_info = self.reg_mr = None
+        self.access = 0
         self.rkey = self.remote_addr = self.compare_add = self.swap = 0
         self.remote_qpn = self.remote_qkey = self.remote_srqn = 0
 
@@ -147,6 +158,13 @@ class SendWR(SendRequest):
     def set_bind_wr(self, mw, bind_info):
         """Binds a memory window; ``rkey`` becomes the key that the window will have."""
         self.mw, self.bind_info, self.rkey = mw, bind_info, inc_rkey(mw.rkey)
+
+    def set_reg_wr(self, mr, access, key=None):
+        """Makes ``mr``, a :class:`.fast_region.FastMR`, valid with these rights and this key, which differs from its last one
+        in the low 8 bits alone; if it is None it is the next one. ``rkey`` tells it.
+        """
+        self.reg_mr, self.access = mr, int(access)
+        self.rkey = inc_rkey(mr.rkey) if key is None else key
 
     def set_qp_type_xrc(self, remote_srqn):
         """Number of the receiver's shared receive queue."""

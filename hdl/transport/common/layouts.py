@@ -9,6 +9,7 @@ from ...wire.packet_header import TransportHeader
 from .psn import PSN_BITS
 
 __all__ = [
+    "OPERATED",
     "READ_EXTENT",
     "Ack",
     "Answered",
@@ -74,7 +75,11 @@ UdRoute = record_layout(UD_ROUTE)
 """Requester to transmitter, with a table of GIDs, one for each request of UD and ahead of it."""
 
 Outstanding = data.StructLayout({"qp": 12, "wqe_index": 16, "last_psn": PSN_BITS, "opcode": 4, "signaled": 1})
-"""Requester to completer, once a message, with its last packet: it is under way. ``opcode`` is the SendOpcode."""
+"""Requester to completer, once a message, with its last packet: it is under way. ``opcode`` is the SendOpcode; of what
+changed a key :data:`OPERATED` and the ``KeyOperation``.
+"""
+
+OPERATED = 8
 
 ReadTarget = data.StructLayout(
     {
@@ -163,6 +168,8 @@ Job = data.StructLayout(
         "token": 1,  # control token: no packet, `passage` tells
         "passage": Passage,
         "silent": 1,  # discarded packet: no effect, its Done is just consumed
+        "invalidate": 1,  # before anything is said the key in `immediate` is made invalid; else the run is refused
+        "pd": 24,  # with `invalidate`: the QP's
         "unreliable": 1,  # of UC: nothing is answered, and what may not be written costs its message alone
     }
 )
@@ -223,6 +230,7 @@ class ResponseJobKind(enum.Enum, shape=3):
     TOKEN = 4  # control token
     FAILED = 5  # a response that contradicts its request: `status` and `syndrome` of the WQE
     DEPARTED = 6  # no response, but a message that has none: all up to `psn` is done
+    LOCAL = 7  # likewise, of what has no packet: the oldest WQE is done; `psn` is that of the packet before
 
 
 ResponseJob = data.StructLayout(

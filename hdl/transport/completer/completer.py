@@ -87,6 +87,8 @@ class Completer(wiring.Component):
     failed_requester, failed_transmitter : stream of ``Failure``
     departed : stream of ``Departed``
         In one order with ``failed_transmitter``: who says both says one at a time.
+    local : stream of ``Departed``
+        With ``keys``: a WQE without a packet is done, and is the oldest. It comes 4 cycles behind its ``outstanding``.
     flush : stream of ``Flush``
     fired : stream of ``TimerFired``
     job : stream of ``ResponseJob``; done : stream of ``Done``
@@ -106,7 +108,7 @@ class Completer(wiring.Component):
     count_rx_acks, count_rx_naks, count_retries, count_implied_naks, count_drop_response : 1
     """
 
-    def __init__(self, qps, window=64, *, swaps=False):
+    def __init__(self, qps, window=64, *, swaps=False, keys=False):
         if qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         if window < 2 or window & window - 1 or window > 1 << 14:
@@ -114,6 +116,7 @@ class Completer(wiring.Component):
         self.qps = qps
         self.window = window
         self.swaps = swaps
+        self.keys = keys
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
@@ -146,23 +149,25 @@ class Completer(wiring.Component):
                 "count_drop_response": Out(1),
             }
             | ({"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))} if swaps else {})
+            | ({"local": In(stream.Signature(Departed))} if keys else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         bank = ContextBank(QP_CONTEXT, ATTRIBUTES, {"ack": AckContext, "latest": PSN_BITS}, self.qps, ROWS)
-        m.submodules.arbiter = arbiter = CompleterArbiter(self.qps)
+        m.submodules.arbiter = arbiter = CompleterArbiter(self.qps, keys=self.keys)
         m.submodules.fetch = fetch = ContextFetch(CompleterItem, bank, others=("latest",))
         m.submodules.meaning = meaning = ResponseMeaning()
         m.submodules.messages = messages = OutstandingMessages(self.qps, self.window, swaps=self.swaps)
         m.submodules.window = window = PsnWindow()
-        m.submodules.outputs = outputs = CompleterOutputs(self.qps, swaps=self.swaps)
+        m.submodules.outputs = outputs = CompleterOutputs(self.qps, swaps=self.swaps, keys=self.keys)
         m.submodules.fsm = fsm = CompleterFsm(swaps=self.swaps)
         wiring.connect(m, arbiter.o, fetch.i)
         for block, names in (
             (
                 arbiter,
-                ("control", "failed_requester", "failed_transmitter", "departed", "flush", "fired", "job", "done"),
+                ("control", "failed_requester", "failed_transmitter", "departed", "flush", "fired", "job", "done")
+                + (("local",) if self.keys else ()),
             ),
             (outputs, ("completion", "error", "ready", "retry", "reply")),
             (messages, ("outstanding",)),

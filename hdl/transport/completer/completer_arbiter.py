@@ -55,10 +55,12 @@ class CompleterArbiter(wiring.Component):
     Parameters
     ----------
     qps : int
+    keys : bool
+        There is ``local``.
 
     Members
     -------
-    control, failed_requester, failed_transmitter, flush, fired, departed, job, done
+    control, failed_requester, failed_transmitter, flush, fired, local, departed, job, done
         See :class:`.completer.Completer`.
     o : stream of ``{slot, item}``
     control_taken, replying : 1
@@ -66,8 +68,9 @@ class CompleterArbiter(wiring.Component):
         In this cycle another response is counted as dropped; a job NOTHING is taken, which is counted, too.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, *, keys=False):
         self.qps = qps
+        self.keys = keys
         super().__init__(
             {
                 "control": In(stream.Signature(QpControl)),
@@ -84,6 +87,7 @@ class CompleterArbiter(wiring.Component):
                 "dropped": In(1),
                 "discarded": Out(1),
             }
+            | ({"local": In(stream.Signature(Departed))} if keys else {})
         )
 
     def elaborate(self, platform):
@@ -104,6 +108,7 @@ class CompleterArbiter(wiring.Component):
             (EventKind.FAILURE, self.failed_transmitter),
             (EventKind.FLUSH, self.flush),
             (EventKind.FIRED, self.fired),
+            *([(EventKind.RESPONSE, self.local)] if self.keys else []),
             (EventKind.RESPONSE, self.departed),
             (Mux(self.job.payload.kind == ResponseJobKind.TOKEN, EventKind.TOKEN, EventKind.RESPONSE), self.job),
         )
@@ -132,6 +137,9 @@ class CompleterArbiter(wiring.Component):
         m.d.comb += [Value.cast(out.item[mine]).eq(self.job.payload[theirs]) for mine, theirs in alone.items()]
         with m.If(turn[count - 2]):
             m.d.comb += [out.item.job.eq(ResponseJobKind.DEPARTED), out.item.psn.eq(self.departed.payload.psn)]
+        if self.keys:
+            with m.If(turn[count - 3]):
+                m.d.comb += [out.item.job.eq(ResponseJobKind.LOCAL), out.item.psn.eq(self.local.payload.psn)]
         m.d.comb += out.item.refusal.eq(self.done.payload.status)
         fields = {"qp": out.slot} | {
             name: Value.cast(out.item[name]) for name in CompleterItem.members if name not in (*alone, "refusal")

@@ -142,7 +142,7 @@ class CompleterFsm(wiring.Component):
         m.d.comb += alive.eq(sending & ~row.dead)
         # The response counts. The QP may have gone to ERR meanwhile: what is complete must not be forgotten.
         counts, moved = Signal(), Signal()
-        m.d.sync += counts.eq((self.within & meaning.known & alive) | moved)
+        m.d.sync += counts.eq(((self.within | meaning.local) & meaning.known & alive) | moved)
         draining = alive & stopping
         cause = Signal(RetryCause)
         m.d.comb += [
@@ -213,7 +213,10 @@ class CompleterFsm(wiring.Component):
                 m.d.comb += self.seek.eq(following)  # in case
                 with m.If(~counts):
                     # A failure may be noted, though the QP has gone to ERR since.
-                    m.d.comb += [self.dropped.eq(event.job != ResponseJobKind.DEPARTED), done.eq(meaning.failing)]
+                    m.d.comb += [
+                        self.dropped.eq((event.job != ResponseJobKind.DEPARTED) & ~meaning.local),
+                        done.eq(meaning.failing),
+                    ]
                     m.next = "TAKE"
                 with m.Elif(message.complete & ~at_failed):
                     m.d.comb += [self.emit.eq(message.signaled), step.eq(1)]

@@ -7,8 +7,10 @@ from amaranth.lib.wiring import In, Out
 from ...abi.cqe import WcOpcode
 from ...abi.eqe import EventType
 from ...abi.wqe import SendOpcode
+from ...memory.key_operations import KeyOperation
 from ...stream.ready import ReadyQueue
 from ...stream.transfer import SEND_FAILED, Completion, QpError
+from ..common.layouts import OPERATED
 from ..common.psn import Sent
 
 __all__ = ["CompleterOutputs"]
@@ -21,6 +23,12 @@ OPCODES = {
     SendOpcode.RDMA_READ: WcOpcode.RDMA_READ,
     SendOpcode.ATOMIC_CMP_AND_SWP: WcOpcode.COMP_SWAP,
     SendOpcode.ATOMIC_FETCH_AND_ADD: WcOpcode.FETCH_ADD,
+}
+
+OPERATIONS = {
+    KeyOperation.INVALIDATE: WcOpcode.LOCAL_INV,
+    KeyOperation.REGISTER: WcOpcode.REG_MR,
+    KeyOperation.BIND: WcOpcode.BIND_MW,
 }
 
 ATOMIC_BYTES = 8
@@ -36,6 +44,8 @@ class CompleterOutputs(wiring.Component):
     ----------
     qps : int
         QPs, a power of two.
+    keys : bool
+        There are operations on keys.
     swaps : bool
         With ``owe``, ``sent`` and ``sent_en``.
 
@@ -60,8 +70,9 @@ class CompleterOutputs(wiring.Component):
         See :class:`.completer.Completer`.
     """
 
-    def __init__(self, qps, *, swaps=False):
+    def __init__(self, qps, *, swaps=False, keys=False):
         self.qps = qps
+        self.keys = keys
         self.swaps = swaps
         super().__init__(
             {
@@ -100,6 +111,9 @@ class CompleterOutputs(wiring.Component):
             for send, completed in OPCODES.items():
                 with m.Case(send):
                     m.d.comb += [opcode.eq(completed), atomic.eq(send.name.startswith("ATOMIC"))]
+            for operation, completed in OPERATIONS.items() if self.keys else ():
+                with m.Case(OPERATED | operation.value):
+                    m.d.comb += opcode.eq(completed)
         m.d.comb += [
             self.free.eq(~self.completion.valid | self.completion.ready),
             self.busy.eq(self.error.valid | self.ready.valid),

@@ -30,6 +30,7 @@ Meaning = data.StructLayout(
         "fatal": 1,  # the oldest WQE behind those that are complete fails, with the status below
         "failing": 1,  # the WQE of the response fails, with the status below, when its turn comes
         "credits": 1,  # it says how many messages may be sent: those before `limit`, or all if not `limited`
+        "local": 1,  # it names no packet that is under way: it is this side's, and right
         "nak": 1,  # `fatal`, or `cause` is not NONE
         "limit": 16,
         "limited": 1,
@@ -109,6 +110,7 @@ class ResponseMeaning(wiring.Component):
                 self.count_rx_acks.eq(answer & (group == 0)),
                 self.count_rx_naks.eq(answer & ((group == 1) | (group == 3))),
                 out.known.eq(0),
+                out.local.eq(kind == ResponseJobKind.LOCAL),
                 out.inclusive.eq(0),
                 out.cause.eq(RetryCause.NONE),
                 out.fatal.eq(0),
@@ -140,7 +142,7 @@ class ResponseMeaning(wiring.Component):
                             out.status.eq(Mux(bus, WcStatus.GENERAL_ERR, WcStatus.LOC_PROT_ERR)),
                             out.syndrome.eq(refusal),
                         ]
-                with m.Case(ResponseJobKind.DEPARTED):
+                with m.Case(ResponseJobKind.DEPARTED, ResponseJobKind.LOCAL):
                     m.d.sync += [out.known.eq(1), out.inclusive.eq(1)]
                 with m.Case(ResponseJobKind.SKIPPED, ResponseJobKind.FAILED):
                     m.d.sync += out.known.eq(1)

@@ -18,6 +18,7 @@ Admission = data.StructLayout(
     {
         "fresh": 1,  # the packet was never sent
         "newest": 1,  # the WQE was never begun
+        "oldest": 1,  # the WQE is the oldest that is not complete
         "behind": 1,  # the packet is acknowledged already
         "far": 1,  # too many packets are not acknowledged; undefined with `behind`
         "fenced": 1,  # READs or atomics are outstanding
@@ -74,6 +75,7 @@ class AdmissionCheck(wiring.Component):
             credit.eq(state.index - progress.limit),
             self.o.fresh.eq(state.psn == state.top_psn),
             self.o.newest.eq(state.index == state.top),
+            self.o.oldest.eq(self.begun == 0),
             # All that is outstanding may be more than half of all PSNs; in the oldest WQE it is less.
             self.o.behind.eq(self.begun[-1] | ((self.begun == 0) & ahead[-1])),
             self.o.far.eq(ahead[FAR_BITS:] != 0),

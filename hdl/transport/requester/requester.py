@@ -21,7 +21,7 @@ from .requester_arbiter import RequesterArbiter, RequesterEvent, RequesterItem
 from .requester_context import BLOCKS_BITS, Phase, RequesterContext, RequesterContextUpdate, StateChange
 from .requester_outputs import OutputStrobes, Reply, RequesterOutputs
 from .requester_swap import RequesterSwap
-from .segmenter import ReadBegun, Segmenter
+from .segmenter import KEY_PORTS, ReadBegun, Segmenter
 from .send_decision import SendAction, SendDecision
 from .turn_hold import TurnHold
 
@@ -67,6 +67,10 @@ class Requester(wiring.Component):
     completed meanwhile, one WQE a turn, and goes on at the first PSN that is not acknowledged, which may lie inside of
     a message, and of a READ: it asks for the rest. A WQE that is sent again is not told of again.
 
+    *Operations on keys* (``keys``): a WQE that changes an MPT entry has no packet and no PSN. It begins when all before
+    it are complete, once, and those behind it, and all other QPs, wait for its result; so going back does not repeat
+    it.
+
     *Errors*: a malformed WQE, or a ring in error, goes to ``failed``, and the QP sends nothing more until RESET or a
     retry. Of a malformed WQE's packet nothing comes out; earlier packets of its message may have.
 
@@ -98,6 +102,8 @@ class Requester(wiring.Component):
         There are STOP, SAVE and LOAD.
     gids : bool
         There is a table of GIDs.
+    keys : bool
+        There are WQEs that change MPT entries, and SENDs with invalidate.
 
     Members
     -------
@@ -143,6 +149,10 @@ class Requester(wiring.Component):
         With START_SEND, the PSN before the first one; with LOAD, that which was said last. Not in two cycles in
         succession.
     failed : stream of ``Failure``; flush : stream of ``Flush``
+    operation : stream of ``KeyRequest``; operated : stream of ``KeyResult``
+        With ``keys``: what a WQE does to an MPT entry, and what came of it. No turn begins meanwhile.
+    local : stream of ``Departed``
+        With ``keys``: that went well, and nobody will acknowledge it. ``psn`` is that of the packet before.
     hold : 1
         Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``
         (:class:`.turn_hold.TurnHold`).
@@ -150,7 +160,19 @@ class Requester(wiring.Component):
         A turn found the window closed.
     """
 
-    def __init__(self, qps, window=64, data_width=64, blocks=32, *, uc=True, ud=True, swaps=False, gids=False):
+    def __init__(
+        self,
+        qps,
+        window=64,
+        data_width=64,
+        blocks=32,
+        *,
+        uc=True,
+        ud=True,
+        swaps=False,
+        gids=False,
+        keys=False,
+    ):
         if qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
         if window < 2 or window & window - 1 or window > 1 << 14:
@@ -163,6 +185,7 @@ class Requester(wiring.Component):
         self.ud = ud
         self.swaps = swaps
         self.gids = gids
+        self.keys = keys
         swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         super().__init__(
             {
@@ -202,6 +225,7 @@ class Requester(wiring.Component):
             }
             | (swap if swaps else {})
             | ({"route": Out(stream.Signature(UdRoute))} if gids else {})
+            | (KEY_PORTS if keys else {})
         )
 
     def elaborate(self, platform):
@@ -213,7 +237,7 @@ class Requester(wiring.Component):
         m.submodules.arbiter = arbiter = RequesterArbiter(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
         m.submodules.decision = decision = SendDecision(self.window, swaps=self.swaps)
-        m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.blocks, self.gids)
+        m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.blocks, self.gids, keys=self.keys)
         m.submodules.outputs = outputs = RequesterOutputs(self.qps)
         m.submodules.turn_hold = turn_hold = TurnHold(self.qps)
         sources = {name: wiring.flipped(getattr(self, name)) for name in ("ready", "control", "retry", "rewound")}
@@ -221,7 +245,9 @@ class Requester(wiring.Component):
             m.submodules.swap = swap = self._connect_swap(m, sources)
         for name, source in sources.items():
             wiring.connect(m, source, getattr(arbiter, name))
-        for name in ("packet", "access", "inline", "outstanding", "reads", *(["route"] if self.gids else [])):
+        names = ("operation", "operated", "local") if self.keys else ()
+        names += ("route",) if self.gids else ()
+        for name in ("packet", "access", "inline", "outstanding", "reads", *names):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
         for name in OutputStrobes.members:
             wiring.connect(m, getattr(outputs, name), wiring.flipped(getattr(self, name)))
@@ -336,7 +362,7 @@ class Requester(wiring.Component):
         several = Signal()  # there will be something to do behind the packet being cut
         said = Signal()  # that has been said
         end = outputs.packet
-        connect_signals(m, segmenter, end, "syndrome", "too_long", "ended", "failed", "done", "good", "lost")
+        connect_signals(m, segmenter, end, "syndrome", "status", "ended", "failed", "done", "good", "lost")
         m.d.comb += [
             end.index.eq(segmenter.next.index),
             end.more.eq((segmenter.more | several) & ~said),

@@ -26,7 +26,7 @@ PacketEnd = wiring.Signature(
         "more": Out(1),
         "ended": Out(1),
         "failed": Out(1),
-        "too_long": Out(1),
+        "status": Out(8),
         "done": Out(1),
         "good": Out(1),
         "lost": Out(1),
@@ -54,7 +54,7 @@ class RequesterOutputs(wiring.Component):
     packet : ``PacketEnd``
         At ``good`` its QP goes to ``again`` if there is ``more`` to do behind it, and at ``lost``. At ``done`` it says
         how far the ring is ``consumed``, if a message has ``ended``, and whether it has
-        ``failed``, because it is ``too_long``.
+        ``failed``, and with which ``status`` and ``syndrome``.
     of_packet : 1
         A packet is under way.
     strobe : ``OutputStrobes``
@@ -124,9 +124,7 @@ class RequesterOutputs(wiring.Component):
             m.d.sync += [
                 self.failed.payload.qp.eq(self.qp),
                 self.failed.payload.wqe_index.eq(Mux(of_packet, packet.index, place)),
-                self.failed.payload.status.eq(
-                    Mux(of_packet & packet.too_long, WcStatus.LOC_LEN_ERR, WcStatus.LOC_QP_OP_ERR)
-                ),
+                self.failed.payload.status.eq(Mux(of_packet, packet.status, WcStatus.LOC_QP_OP_ERR)),
                 self.failed.payload.syndrome.eq(Mux(of_packet, packet.syndrome, Syndrome.RING_BUS)),
             ]
         with m.If(~self.flush.valid):

@@ -5,13 +5,25 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ...abi.cqe import WcStatus
+from ...abi.tables import AccessStatus
 from ...abi.wqe import SEND_WQE, SendFlag, SendOpcode
+from ...memory.key_operations import KEY_CLIENT, KeyOperation
 from ...queue.ring import BATCH, word_address
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ...wire.opcodes import Transport
 from ...wire.opcodes import opcode as wire_opcode
-from ..common.layouts import Outstanding, PayloadSource, ReadTarget, TxDescriptor, TxDescriptorKind, UdRoute
+from ..common.layouts import (
+    OPERATED,
+    Departed,
+    Outstanding,
+    PayloadSource,
+    ReadTarget,
+    TxDescriptor,
+    TxDescriptorKind,
+    UdRoute,
+)
 from ..common.psn import PSN_BITS, psn_next
 from .admission import Admission
 from .gather import Gather
@@ -21,12 +33,15 @@ from .run_queue import RunQueue
 from .wqe_head import SGE_MAX, WqeHead
 from .wqe_words import WqeWord, WqeWords
 
-__all__ = ["ReadBegun", "Segment", "Segmenter"]
+__all__ = ["KEY_PORTS", "ReadBegun", "Segment", "Segmenter"]
 
 ACK_BYTES = 8192
 ACK_PACKETS = 8
 """A long message asks for an acknowledgement after so many bytes or packets, whichever come first: so progress shows
 before its end, and a timeout can be short."""
+
+KNOWN_AFTER = 4
+"""Cycles after which the completer knows a message that it has taken."""
 
 ONE_SIDED = {
     SendOpcode.RDMA_READ: "RC_RDMA_READ_REQUEST",
@@ -56,6 +71,10 @@ ReadBegun = data.StructLayout({"qp": 12, "again": 1, "target": ReadTarget})
 rest of a READ is asked for, from ``target.psn`` on."""
 
 
+KEY_PORTS = KEY_CLIENT | {"local": Out(stream.Signature(Departed))}
+"""For WQEs that change MPT entries."""
+
+
 class Segmenter(wiring.Component):
     """Reads the words of a WQE in one burst and cuts the next packet of its message.
 
@@ -74,6 +93,8 @@ class Segmenter(wiring.Component):
         Blocks of fetched WQEs, a power of two.
     gids : bool
         There is a table of GIDs: a header of UD comes out once ``route`` has taken its route, and 3 cycles later.
+    keys : bool
+        There are operations on MPT entries, and SENDs with invalidate.
 
     Members
     -------
@@ -103,17 +124,21 @@ class Segmenter(wiring.Component):
         The packet is the last of its message; and is so for the first time.
     last_psn, fresh : 24, 1
         The last PSN that the packet stands for; it was never sent.
-    failed, syndrome, too_long : 1, 8, 1
-        The WQE is malformed, and how (:class:`verbena.hdl.abi.cqe.Syndrome`); a message of UD is too long.
+    failed, status, syndrome : 1, 8, 8
+        The WQE is malformed, or its operation has failed, and how: :class:`verbena.hdl.abi.cqe.WcStatus` and
+        ``Syndrome``.
     places
         With ``i``: where its WQE stands, as of :class:`verbena.hdl.queue.wqe_fetcher.RingPrefetcher`.
     word_address, word
         Words of fetched WQEs; a word comes two cycles after its address.
+    operation, operated, local
+        With ``keys``, as of the requester, too: an operation keeps the segmenter until its result is there.
     packet, access, inline, outstanding, reads, route
         As of :class:`verbena.hdl.transport.requester.requester.Requester`.
     """
 
-    def __init__(self, data_width, blocks=32, gids=False):
+    def __init__(self, data_width, blocks=32, gids=False, *, keys=False):
+        self.keys = keys
         self.data_width = data_width
         self.blocks = blocks
         self.gids = gids
@@ -139,7 +164,7 @@ class Segmenter(wiring.Component):
                 "fresh": Out(1),
                 "failed": Out(1),
                 "syndrome": Out(8),
-                "too_long": Out(1),
+                "status": Out(8),
                 "places": In(data.ArrayLayout(ceil_log2(blocks), 2)),
                 "word_address": Out(word_address(blocks, BATCH)),
                 "word": In(64),
@@ -150,12 +175,13 @@ class Segmenter(wiring.Component):
                 "reads": Out(stream.Signature(ReadBegun)),
             }
             | ({"route": Out(stream.Signature(UdRoute))} if gids else {})
+            | (KEY_PORTS if keys else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.words = words = WqeWords(self.blocks, self.gids)
-        m.submodules.head = head = WqeHead()
+        m.submodules.head = head = WqeHead(keys=self.keys)
         m.submodules.gather = gather = Gather()
         m.submodules.runs = runs = RunQueue(SGE_MAX + 1)
         m.submodules.inline_queue = inline = InlineQueue(self.data_width)
@@ -255,20 +281,30 @@ class Segmenter(wiring.Component):
         # -- Piece by piece, until the packet is complete, or found not to be sent.
         # The run may leave at once; what else follows, follows a cycle later.
         complete, failing, refused = Signal(), Signal(), Signal()
+        may_end, ended_badly = Signal(init=1), Signal()  # of an operation: its result is there; and is not good
         length = Signal(LENGTH_BITS)
         m.d.comb += [
             refused.eq(gather.cut & head.blocked),
             failing.eq(gather.cut & ~head.blocked & (head.wrong | gather.unfit)),
             complete.eq(gather.cut & ~head.blocked & ~(head.wrong | gather.unfit) & gather.complete),
             finish.eq(
-                active & (marking | refused_before | failing_before | (waiting & (~inlined | words.inline_done)))
+                active
+                & (
+                    marking
+                    | refused_before
+                    | failing_before
+                    | ended_badly
+                    | (waiting & may_end & (~inlined | words.inline_done))
+                )
             ),
-            self.good.eq(active & waiting & (~inlined | words.inline_done)),
+            self.good.eq(active & waiting & may_end & (~inlined | words.inline_done)),
             self.sends.eq(listening & (words.arriving == WqeWord.SIZE) & ~head.blocked),
             self.more.eq(~head.last),
             self.lost.eq(refused_before & job.admission.behind),
-            runs.put.eq(marking | complete | (gather.cut & ~refused & ~failing & (gather.length != 0))),
-            runs.commit.eq(marking | complete),
+            runs.put.eq(
+                marking | (complete & ~head.operates) | (gather.cut & ~refused & ~failing & (gather.length != 0))
+            ),
+            runs.commit.eq(marking | (complete & ~head.operates)),
             runs.drop.eq(refused | failing),
             runs.access.key.eq(gather.key),
             runs.access.address.eq(gather.address),
@@ -305,11 +341,11 @@ class Segmenter(wiring.Component):
         with m.If(finish):
             m.d.sync += [
                 active.eq(0),
-                have.eq(self.good | marking),
+                have.eq((self.good & ~head.operates) | marking),
                 self.outstanding.valid.eq(self.good & head.last & newest),
                 self.reads.valid.eq(self.good & head.one_sided & (newest | middle)),
-                self.done.eq(self.good | failing_before | self.lost),
-                self.failed.eq(failing_before),
+                self.done.eq(self.good | failing_before | ended_badly | self.lost),
+                self.failed.eq(failing_before | ended_badly),
                 passed.eq(self.good),
             ]
         with m.If(self.cancel):
@@ -330,6 +366,7 @@ class Segmenter(wiring.Component):
         # -- What comes out; all of it stands in registers that do not change before the next segment.
         last = head.last & is_packet
         asks = Signal()
+        next_psn = Signal(PSN_BITS)  # what has no packet has no PSN
         with m.Switch(job.path_mtu):
             for code in range(1, 6):
                 interval = min(ACK_PACKETS, ACK_BYTES // (128 << code))
@@ -354,7 +391,8 @@ class Segmenter(wiring.Component):
             transport.solicited.eq(
                 last & head.flags[SendFlag.SOLICITED.bit_length() - 1] & head.opcode[:2].any() & ~head.one_sided
             ),
-            self.last_psn.eq(psn_next(head.next_psn, -1)),
+            next_psn.eq(Mux(head.operates, state.psn, head.next_psn)),
+            self.last_psn.eq(psn_next(next_psn, -1)),
             message.qp.eq(job.qp),
             message.wqe_index.eq(state.index),
             message.last_psn.eq(self.last_psn),
@@ -378,6 +416,11 @@ class Segmenter(wiring.Component):
                 for code, name in ONE_SIDED.items():
                     with m.Case(code):
                         m.d.comb += transport.opcode.eq(wire_opcode(name))
+        if self.keys:
+            with m.If(head.invalidates & last):
+                whole, end = wire_opcode("RC_SEND_ONLY_WITH_INVALIDATE"), wire_opcode("RC_SEND_LAST_WITH_INVALIDATE")
+                m.d.comb += transport.opcode.eq(Mux(middle, end, whole))
+            self._operate(m, job, head, gather, complete, finish, may_end, ended_badly)
 
         # -- Where the queue stands then.
         m.d.comb += [
@@ -385,13 +428,13 @@ class Segmenter(wiring.Component):
             self.fresh.eq(job.admission.fresh & passed),
             self.begun.eq(self.ended & newest),
             self.syndrome.eq(head.syndrome),
-            self.too_long.eq(head.too_long),
+            self.status.eq(Mux(head.too_long, WcStatus.LOC_LEN_ERR, WcStatus.LOC_QP_OP_ERR)),
             self.next.index.eq(state.index + self.ended),
-            self.next.psn.eq(head.next_psn),
+            self.next.psn.eq(next_psn),
             self.next.blocks.eq(Mux(middle, state.blocks, 0) + head.length[8:]),
             self.next.top.eq(Mux(self.begun, self.next.index, state.top)),
             self.next.reads.eq(state.reads + (head.one_sided & self.begun)),
-            self.next.top_psn.eq(Mux(self.fresh, head.next_psn, state.top_psn)),
+            self.next.top_psn.eq(Mux(self.fresh, next_psn, state.top_psn)),
             self.next.draining.eq(state.draining),
         ]
         with m.If(self.failed):
@@ -401,3 +444,63 @@ class Segmenter(wiring.Component):
         with m.Else():
             m.d.comb += self.next.phase.eq(Mux(head.last, Phase.BETWEEN, Phase.MIDDLE))
         return m
+
+    def _operate(self, m, job, head, gather, complete, finish, may_end, ended_badly):
+        """A WQE that changes an MPT entry is sent to who does that, and waits for the result. Of success the completer
+        hears when it knows the message.
+        """
+        asked, transport = self.operation.payload, self.packet.payload.transport
+        asking, awaiting, spoiled = Signal(), Signal(), Signal()
+        verdict = Signal(AccessStatus)
+        known = Signal(KNOWN_AFTER)  # shifts: the message has been taken
+        tells = Signal()
+        m.d.sync += ended_badly.eq(0)
+        with m.If(self.i.ready):
+            m.d.sync += [may_end.eq(1), spoiled.eq(0)]
+        with m.If(complete & head.operates):
+            m.d.sync += [may_end.eq(0), asking.eq(1)]
+        with m.If(self.operation.valid & self.operation.ready):
+            m.d.sync += [asking.eq(0), awaiting.eq(1)]
+        with m.If(self.operated.valid & self.operated.ready):
+            good = self.operated.payload.status == AccessStatus.OK
+            m.d.sync += [
+                awaiting.eq(0),
+                may_end.eq(good),
+                ended_badly.eq(~good),
+                spoiled.eq(~good),
+                verdict.eq(self.operated.payload.status),
+            ]
+        m.d.comb += [
+            self.operation.valid.eq(asking & ~tells),
+            self.operated.ready.eq(awaiting),
+            asked.operation.eq(head.operation),
+            asked.key.eq(transport.rkey),
+            asked.old.eq(transport.immediate),
+            asked.region.eq(gather.key),
+            asked.address.eq(transport.address),
+            asked.length.eq(gather.address),
+            asked.access.eq(self.packet.payload.traffic_class),
+            asked.pd.eq(job.pd),
+        ]
+        with m.If(spoiled):
+            m.d.comb += [self.syndrome.eq(verdict), self.status.eq(WcStatus.LOC_QP_OP_ERR)]
+            with m.If(verdict == AccessStatus.BUS):
+                m.d.comb += self.status.eq(WcStatus.GENERAL_ERR)
+            with m.Elif(head.operation == KeyOperation.BIND):
+                m.d.comb += self.status.eq(WcStatus.MW_BIND_ERR)
+
+        # The next segment may be under way meanwhile; the next operation is not.
+        with m.If(finish & self.good & head.operates):
+            m.d.sync += [
+                tells.eq(1),
+                known.eq(0),
+                self.local.payload.qp.eq(self.qp),
+                self.local.payload.psn.eq(self.last_psn),
+            ]
+        with m.Elif(tells & ~self.outstanding.valid):
+            m.d.sync += known.eq(Cat(1, known))
+        m.d.comb += self.local.valid.eq(tells & known[-1])
+        with m.If(self.local.valid & self.local.ready):
+            m.d.sync += tells.eq(0)
+        with m.If(head.operates):
+            m.d.comb += self.outstanding.payload.opcode.eq(OPERATED | head.operation.as_value())

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...abi.cqe import Syndrome
 from ...abi.wqe import SEND_WQE, SGE_OFFSET, SendFlag, SendOpcode
+from ...memory.key_operations import KeyOperation
 from ...stream.transfer import LENGTH_BITS
 from ..common.psn import PSN_BITS
 from .admission import Admission
@@ -16,6 +17,12 @@ __all__ = ["SGE_MAX", "WqeHead"]
 SGE_MAX = 6
 """Most scatter/gather entries of a send WQE."""
 
+OPERATIONS = {
+    SendOpcode.LOCAL_INV: KeyOperation.INVALIDATE,
+    SendOpcode.BIND_MW: KeyOperation.BIND,
+    SendOpcode.REG_MR: KeyOperation.REGISTER,
+}
+
 ATOMIC_LENGTH = 8
 """Bytes that an atomic changes and returns."""
 
@@ -25,6 +32,11 @@ OPERANDS_LENGTH = 16
 
 class WqeHead(wiring.Component):
     """Takes START and SIZE as they arrive, and derives from them in a few cycles all that does not need the entries.
+
+    Parameters
+    ----------
+    keys : bool
+        There are operations on MPT entries, and SEND with invalidate.
 
     Members
     -------
@@ -39,6 +51,10 @@ class WqeHead(wiring.Component):
         ``connected``: the QP is RC, UC or UD.
     opcode, flags, count : 3, 4, 3
         From START; valid in the cycle after it.
+    operates, operation : 1, ``KeyOperation``
+        With ``keys``: the WQE changes an MPT entry, once, when it is the oldest one. In the cycle after START.
+    invalidates : 1
+        With ``keys``: it is a SEND with invalidate. In the cycle after START.
     one_sided, atomic, blocked : 1
         READ or atomic; atomic; the message must wait. In the cycle after START.
     remaining : 32
@@ -59,7 +75,8 @@ class WqeHead(wiring.Component):
         The PSN after those that the packet stands for; in the third cycle after SIZE.
     """
 
-    def __init__(self):
+    def __init__(self, *, keys=False):
+        self.keys = keys
         super().__init__(
             {
                 "arriving": In(WqeWord),
@@ -76,6 +93,9 @@ class WqeHead(wiring.Component):
                 "opcode": Out(3),
                 "flags": Out(4),
                 "count": Out(3),
+                "operation": Out(KeyOperation),
+                "operates": Out(1),
+                "invalidates": Out(1),
                 "one_sided": Out(1),
                 "atomic": Out(1),
                 "blocked": Out(1),
@@ -99,26 +119,41 @@ class WqeHead(wiring.Component):
         admission = self.admission
         unknown, crowded, faulty, is_read = Signal(), Signal(), Signal(), Signal()
         code, flags = field["opcode"], field["flags"]
+        # A SEND with invalidate is one with immediate, whose data is the key. What changes a key has no packet.
+        mapped, operates, invalidates, waits = Signal(3), Signal(), Signal(), Signal()
+        operation = Signal(KeyOperation)
+        m.d.comb += mapped.eq(code)
+        if self.keys:
+            with m.Switch(code):
+                for opcode, changes in OPERATIONS.items():
+                    with m.Case(opcode):
+                        m.d.comb += [mapped.eq(SendOpcode.RDMA_WRITE), operates.eq(1), operation.eq(changes)]
+                with m.Case(SendOpcode.SEND_WITH_INV):
+                    m.d.comb += [mapped.eq(SendOpcode.SEND_WITH_IMM), invalidates.eq(1)]
+            m.d.comb += waits.eq(operates & ~(admission.oldest & admission.newest))
         m.d.comb += self.one_sided.eq(self.opcode[2])
         with m.If(self.arriving == WqeWord.START):
             # The three that need a receive WQE are 1 to 3, READ and atomics 4 to 6.
             begins = Mux(
-                code[2], admission.full & ~admission.rd_atomic_disabled, code[:2].any() & admission.no_credit
+                mapped[2], admission.full & ~admission.rd_atomic_disabled, mapped[:2].any() & admission.no_credit
             ) | (flags[SendFlag.FENCE.bit_length() - 1] & admission.fenced)
             m.d.sync += [
-                self.opcode.eq(code),
-                self.atomic.eq(code[2] & code[:2].any()),
-                is_read.eq(code[2] & ~code[:2].any()),
+                self.opcode.eq(mapped),
+                self.invalidates.eq(invalidates),
+                self.operates.eq(operates),
+                self.operation.eq(operation),
+                self.atomic.eq(mapped[2] & mapped[:2].any()),
+                is_read.eq(mapped[2] & ~mapped[:2].any()),
                 self.flags.eq(flags),
                 self.count.eq(field["sge_count"]),
                 unknown.eq(
-                    (code > SendOpcode.ATOMIC_FETCH_AND_ADD)
+                    ((code > SendOpcode.ATOMIC_FETCH_AND_ADD) & ~operates & ~invalidates)
                     | ~self.connected
-                    | (code[2] & admission.rd_atomic_disabled)
-                    | (self.datagram & ~code[1])
+                    | (mapped[2] & admission.rd_atomic_disabled)
+                    | (self.datagram & (~mapped[1] | invalidates))
                 ),
                 crowded.eq(field["sge_count"] > Mux(self.large, SGE_MAX, 2)),
-                self.blocked.eq(admission.behind | admission.far | (admission.newest & ~self.middle & begins)),
+                self.blocked.eq(admission.behind | admission.far | (admission.newest & ~self.middle & begins) | waits),
             ]
 
         # `rest` of the message: it is less than nothing only if the host has changed the WQE meanwhile.
@@ -159,6 +194,7 @@ class WqeHead(wiring.Component):
                     negative
                     | (rest[31] & (rest[:31] != 0))
                     | (inlined & (~fits | self.middle | self.one_sided))
+                    | (self.operates & ~empty)
                     | (self.atomic & (~fits | (rest[:7] != ATOMIC_LENGTH) | (self.count != 1)))
                 ),
             ]

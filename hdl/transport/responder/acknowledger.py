@@ -1,6 +1,6 @@
 """What is said once a request's payload is in memory, or refused."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from ...abi.cqe import Syndrome, WcStatus
 from ...abi.eqe import EventType
 from ...abi.tables import AccessStatus
+from ...memory.key_operations import KEY_CLIENT, KeyOperation
 from ...stream.ram import Ram
 from ...stream.transfer import NO_EVENT, Completion, Done, Passage, QpError
 from ...stream.words import WORD_BITS, SavedWord
@@ -65,6 +66,8 @@ class Acknowledger(wiring.Component):
         QPs, a power of two.
     swaps : bool
         There are SAVE and LOAD.
+    keys : bool
+        There are SENDs with invalidate.
 
     Members
     -------
@@ -89,15 +92,20 @@ class Acknowledger(wiring.Component):
         Strobe: a token has come out here. Nothing of the QP's past follows it on any output but ``saved``.
     count_drop_error : 1
         Strobe: a request was refused, or came behind a refused one; RNR NAKs included.
+    operation : stream of ``KeyRequest``; operated : stream of ``KeyResult``
+        With ``keys``: the key of a SEND with invalidate is made invalid when its payload is there, before it is
+        answered or completed; what is answered goes on meanwhile. If that fails, it is as if its run were refused because of
+        that key.
     saved, loaded : streams of ``SavedWord`` and of words
         With ``swaps``: a QP's row, one word.
     """
 
-    def __init__(self, qps, *, swaps=False):
+    def __init__(self, qps, *, swaps=False, keys=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.swaps = swaps
+        self.keys = keys
         words = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         super().__init__(
             {
@@ -114,6 +122,7 @@ class Acknowledger(wiring.Component):
                 "count_drop_error": Out(1),
             }
             | (words if swaps else {})
+            | (KEY_CLIENT if keys else {})
         )
 
     def elaborate(self, platform):
@@ -131,13 +140,15 @@ class Acknowledger(wiring.Component):
         dones_due, done_due = Signal(range(DONES_DUE)), Signal()  # `done` of such jobs that are still to come
         done = Signal()  # that of the job is there
         bad = Signal()  # and is not OK
+        fate = Signal(AccessStatus)  # of the job's run, or of its operation on a key
+        remote = Signal()  # the key came from the wire
         qp = turn_qp[: ceil_log2(self.qps)]
 
         m.d.comb += [
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
             early.eq(of_job & job.release),
             done.eq(self.done.valid & ~done_due & ~early),
-            status.eq(Mux(response, answered.status, Mux(bad, self.done.payload.status, AccessStatus.OK))),
+            status.eq(Mux(response, answered.status, Mux(bad, fate, AccessStatus.OK))),
             ram.r_addr.eq(qp),
             ram.w_addr.eq(qp),
         ]
@@ -244,7 +255,7 @@ class Acknowledger(wiring.Component):
             m.d.comb += [completion.status.eq(WcStatus.WR_FLUSH_ERR), completion.syndrome.eq(Syndrome.FLUSHED)]
         with m.Elif(refused | dropped):
             m.d.comb += [
-                completion.status.eq(Mux(job.remote, WcStatus.LOC_ACCESS_ERR, WcStatus.LOC_PROT_ERR)),
+                completion.status.eq(Mux(remote, WcStatus.LOC_ACCESS_ERR, WcStatus.LOC_PROT_ERR)),
                 completion.syndrome.eq(status),
             ]
         with m.If(refused):
@@ -254,7 +265,7 @@ class Acknowledger(wiring.Component):
             ]
             with m.If(bus):
                 m.d.comb += self.error.payload.event.eq(EventType.QP_FATAL)
-            with m.Elif(response | job.remote):
+            with m.Elif(response | remote):
                 m.d.comb += [
                     answer.syndrome.eq(AethSyndrome.NAK_REMOTE_ACCESS),
                     self.error.payload.event.eq(EventType.QP_ACCESS_ERR),
@@ -281,6 +292,9 @@ class Acknowledger(wiring.Component):
             here &= ~self._swap(m, ram, acks, of_job, waited)
 
         leave = Signal()
+        m.d.comb += [fate.eq(self.done.payload.status), remote.eq(job.remote)]
+        if self.keys:
+            here &= ~self._operate(m, of_job, waited, done, is_gone, leave, fate, remote)
         over = Signal()  # as `leave`, for responses, which wait for nobody
         m.d.sync += waited.eq(0)
         pass_by = Signal()
@@ -330,7 +344,7 @@ class Acknowledger(wiring.Component):
                 decide()
                 # While it waits all is as if the run were OK: that is known by now, if it has waited.
                 m.d.sync += waited.eq(of_job)
-                with m.If(waited & done & (self.done.payload.status == AccessStatus.OK)):
+                with m.If(waited & done & (self.done.payload.status == AccessStatus.OK) & ~job.invalidate):
                     m.d.comb += self.completion.valid.eq(completes)
                     with m.If(completes & self.completion.ready):
                         m.d.sync += completes.eq(0)
@@ -341,7 +355,7 @@ class Acknowledger(wiring.Component):
                         m.next = "PAIR"
                 with m.Else():
                     m.next = "SAY"
-                    with m.If(done & (self.done.payload.status != AccessStatus.OK)):
+                    with m.If(done & (fate != AccessStatus.OK)):
                         m.d.sync += bad.eq(1)
                         m.next = "AGAIN"
             with m.State("AGAIN"):
@@ -380,6 +394,32 @@ class Acknowledger(wiring.Component):
                 with m.If(~acks.holds):
                     m.next = "PAIR"
         return m
+
+    def _operate(self, m, of_job, waited, done, is_gone, leave, fate, remote):
+        """The key of a SEND with invalidate; returns 1 for as long as such a job must wait."""
+        job, asked = self.job.payload, self.operation.payload
+        needs, asking, awaiting, known, waits = Signal(), Signal(), Signal(), Signal(), Signal()
+        result = Signal(AccessStatus)
+        m.d.comb += [
+            needs.eq(of_job & job.invalidate & (self.done.payload.status == AccessStatus.OK)),
+            waits.eq(needs & (~waited | (~is_gone & ~known))),
+            self.operation.valid.eq(asking),
+            self.operated.ready.eq(awaiting),
+            asked.operation.eq(KeyOperation.INVALIDATE),
+            asked.key.eq(Cat(job.immediate.word_select(lane, 8) for lane in reversed(range(4)))),
+            asked.pd.eq(job.pd),
+        ]
+        with m.If(needs & waited & done & ~is_gone & ~(asking | awaiting | known)):
+            m.d.sync += asking.eq(1)
+        with m.If(self.operation.valid & self.operation.ready):
+            m.d.sync += [asking.eq(0), awaiting.eq(1)]
+        with m.If(self.operated.valid & self.operated.ready):
+            m.d.sync += [awaiting.eq(0), known.eq(1), result.eq(self.operated.payload.status)]
+        with m.If(leave & of_job):
+            m.d.sync += [known.eq(0), result.eq(AccessStatus.OK)]
+        with m.If(known & (result != AccessStatus.OK)):
+            m.d.comb += [fate.eq(result), remote.eq(1)]
+        return waits
 
     def _swap(self, m, ram, acks, of_job, waited):
         """The words of SAVE and LOAD; returns 1 for as long as such a job must wait."""

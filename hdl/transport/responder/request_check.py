@@ -20,6 +20,9 @@ __all__ = ["LONGEST", "READS_MAX", "RequestCheck", "Verdict"]
 REQUESTS = 12
 """SEND and WRITE opcodes, 0 to 11: FIRST, MIDDLE, LAST, LAST with immediate, ONLY, ONLY with immediate; of each."""
 
+INVALIDATES = (0x16, 0x17)
+"""SENDs with invalidate, LAST and ONLY."""
+
 RESPONSES = {0x0C: ResponseKind.READ, 0x13: ResponseKind.COMPARE_SWAP, 0x14: ResponseKind.FETCH_ADD}
 """Opcodes that ask for data."""
 
@@ -123,6 +126,7 @@ class RequestCheck(wiring.Component):
     begin: Out(1)
     end: Out(1)
     immediate: Out(1)
+    invalidates: Out(1)
     responds: Out(1)
     kind: Out(ResponseKind)
     allowed: Out(1)
@@ -131,8 +135,9 @@ class RequestCheck(wiring.Component):
     posted: Out(1)
     flush: Out(1)
 
-    def __init__(self, atomics=True):
+    def __init__(self, atomics=True, keys=False):
         self.atomics = atomics
+        self.keys = keys
         super().__init__()
 
     def elaborate(self, platform):
@@ -148,6 +153,7 @@ class RequestCheck(wiring.Component):
         responds = Signal()
         kind = Signal(ResponseKind)
         allowed = Signal(init=1)
+        invalidates = Signal()
         with m.Switch(transport.opcode[:5]):
             for opcode in range(REQUESTS):
                 place = opcode % 6
@@ -161,6 +167,9 @@ class RequestCheck(wiring.Component):
                     ]
                     if opcode >= 6:
                         m.d.comb += allowed.eq((self.access & Access.REMOTE_WRITE) != 0)
+            for opcode in INVALIDATES if self.keys else ():
+                with m.Case(opcode):
+                    m.d.comb += [served.eq(1), begin.eq(opcode & 1), end.eq(1), invalidates.eq(1)]
             for opcode, asked in RESPONSES.items():
                 if asked is not ResponseKind.READ and not self.atomics:
                     continue
@@ -179,6 +188,7 @@ class RequestCheck(wiring.Component):
             self.begin.eq(begin),
             self.end.eq(end),
             self.immediate.eq(immediate),
+            self.invalidates.eq(invalidates),
             self.responds.eq(responds),
             self.kind.eq(kind),
             self.allowed.eq(allowed),

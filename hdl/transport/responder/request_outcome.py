@@ -77,6 +77,8 @@ class RequestOutcome(wiring.Component):
         Of the placement: lengths of a WRITE, a SEND that did not fit.
     invalid, full, stale, mixed : 1
         Of the response check.
+    invalidates : 1
+        The opcode is one with invalidate.
     unreliable, datagram : 1
         It is of UC or UD; of UD.
     allowed, responds, write, end, immediate : 1
@@ -126,6 +128,7 @@ class RequestOutcome(wiring.Component):
     write: In(1)
     end: In(1)
     immediate: In(1)
+    invalidates: In(1)
     qp: In(12)
     byte_length: In(32)
     credits: In(5)
@@ -280,7 +283,12 @@ class RequestOutcome(wiring.Component):
             self.job.msn.eq(self.next.msn),
             self.job.receive.eq(in_wqe),
             self.job.opcode.eq(Mux(self.write, WcOpcode.RECV_RDMA_WITH_IMM, WcOpcode.RECV)),
-            self.job.flags.eq(Mux(self.immediate, CqeFlag.WITH_IMM, 0) | Mux(self.datagram, CqeFlag.GRH, 0)),
+            self.job.flags.eq(
+                Mux(self.immediate, CqeFlag.WITH_IMM, 0)
+                | Mux(self.datagram, CqeFlag.GRH, 0)
+                | Mux(self.invalidates, CqeFlag.WITH_INV, 0)
+            ),
+            self.job.invalidate.eq(self.invalidates & completed),
             self.job.solicited.eq(self.transport.solicited),
             self.job.wqe_index.eq(index),
             self.job.immediate.eq(self.transport.immediate),

@@ -113,13 +113,14 @@ class RequestValidator(wiring.Component):
     count_drop_duplicate: Out(1)
     count_drop_busy: Out(1)
 
-    def __init__(self, atomics=True):
+    def __init__(self, atomics=True, keys=False):
         self.atomics = atomics
+        self.keys = keys
         super().__init__()
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.check = check = RequestCheck(self.atomics)
+        m.submodules.check = check = RequestCheck(self.atomics, self.keys)
         m.submodules.read_atomic = read_atomic = ReadAtomicCheck()
         m.submodules.outcome = outcome = RequestOutcome()
         transport, attributes = self.request.transport, self.request.attributes
@@ -206,6 +207,7 @@ class RequestValidator(wiring.Component):
             outcome.write.eq(check.write),
             outcome.end.eq(check.end),
             outcome.immediate.eq(check.immediate),
+            outcome.invalidates.eq(check.invalidates),
             outcome.qp.eq(self.request.qp),
             outcome.byte_length.eq(self.byte_length),
             outcome.credits.eq(credits),
@@ -222,6 +224,7 @@ class RequestValidator(wiring.Component):
             self.job.eq(outcome.job),
             self.job.cq.eq(attributes.rq_cqn),
             self.job.qpn.eq(attributes.qpn),
+            self.job.pd.eq(attributes.pd if self.keys else 0),
             self.job.source_qpn.eq(
                 Mux(self.request.datagram, data.View(Deth, transport.address).source_qpn, attributes.dest_qpn)
             ),

@@ -75,6 +75,8 @@ class Responder(wiring.Component):
         Atomics are served; else they are invalid requests.
     swaps : bool
         There are SAVE and LOAD.
+    keys : bool
+        SENDs with invalidate are served; else they are invalid requests.
     srqs : int
         Shared receive queues, a power of two up to ``qps``; their rings have numbers from ``qps`` on.
 
@@ -123,7 +125,7 @@ class Responder(wiring.Component):
         With ``swaps``.
     """
 
-    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False, srqs=0, grh=False):
+    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False, srqs=0, grh=False, keys=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
@@ -131,6 +133,7 @@ class Responder(wiring.Component):
         self.atomics = atomics
         self.swaps = swaps
         self.srqs = srqs
+        self.keys = keys
         words = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         shared = {
             "attribute": In(AttributeWrite),
@@ -177,7 +180,7 @@ class Responder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.validator = validator = RequestValidator(self.atomics)
+        m.submodules.validator = validator = RequestValidator(self.atomics, self.keys)
         m.submodules.placement = placement = self._placement
         m.submodules.flushes = flushes = FlushQueue(self.qps, swaps=self.swaps)
         request = self.request.payload
