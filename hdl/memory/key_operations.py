@@ -64,9 +64,9 @@ class KeyOperations(wiring.Component):
 
     *Errors*, the first that applies: the index is beyond the table, or the key is not that of a valid entry, or of
     REGISTER that of a valid one, or of BIND the old key is not the window's (KEY); the entry is of another kind
-    (RIGHTS); it is of another PD (PD); remote write or atomic without local write, or a region that windows may not be bound to
-    (RIGHTS); the length is more than the table has pages for, or beyond 2^64, or the window is not within the region
-    (RANGE); the bus (BUS). Then the entry is as before, but behind BUS it may be invalid.
+    (RIGHTS); it is of another PD (PD); remote write or atomic without local write, or a region that windows may not be
+    bound to (RIGHTS); the length is more than the table has pages for, or beyond 2^64, or the window is not within the
+    region (RANGE); the bus (BUS). Then the entry is as before, but behind BUS it may be invalid.
 
     *Cycles*, on an idle bus: a read of host memory, a write for each step, and some 10; a bind of a region with large
     pages up to 18 more, and an invalidation as long as :class:`.access.AccessUnit` takes.

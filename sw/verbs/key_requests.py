@@ -20,10 +20,10 @@ _OF_WINDOWS = A.IBV_ACCESS_REMOTE_WRITE | A.IBV_ACCESS_REMOTE_READ | A.IBV_ACCES
 
 def bind_request(failed, qp, mw, mw_bind):
     """The request that binds a window of type 1; errors as of :meth:`.QP.bind_mw`."""
-    info = mw_bind.info
-    mr, addr, length, access = info.mr, info.addr, info.length, int(info.mw_access_flags)
     if not qp._adapter.control.key_operations:
         refuse(f"{failed}: the device has no memory windows", errno.EOPNOTSUPP)
+    info = mw_bind.info
+    mr, addr, length, access = info.mr, info.addr, info.length, int(info.mw_access_flags)
     mw._check_open()
     if mw.type != ibv_mw_type.IBV_MW_TYPE_1:
         refuse(f"{failed}: the window is of type {mw.type}", errno.EINVAL)

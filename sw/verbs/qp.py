@@ -262,8 +262,9 @@ class QP(PyverbsCM):
             refuse(f"{failed}: the device only responds", errno.EOPNOTSUPP)
         if request.opcode in KEY_OPCODES:
             return self._key_entry(failed, request)
-        if request.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_INV and not self._adapter.control.key_operations:
-            refuse(f"{failed}: the device has no SEND with invalidate", errno.EOPNOTSUPP)
+        if request.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_INV and not self._sends_invalidate:
+            known = self.qp_type != ibv_qp_type.IBV_QPT_UD
+            refuse(f"{failed}: no SEND with invalidate", errno.EOPNOTSUPP if known else errno.EINVAL)
         way = way_of(self, request, failed) if self._datagrams and request.opcode in SENDS else None
         wqe = send_wqe(request, self.qp_type, self._cap, self._sq_sig_all, self._adapter.memory, failed, way)
         if way is not None and self._adapter.control.has_gids:
@@ -352,6 +353,10 @@ class QP(PyverbsCM):
             if not self._tell_drained:
                 return
         self.context._events.put(AsyncEvent(kind, self), self)
+
+    @property
+    def _sends_invalidate(self):
+        return self._adapter.control.key_operations and self.qp_type == ibv_qp_type.IBV_QPT_RC
 
     def _key_entry(self, failed, request):
         if not self._adapter.control.key_operations:

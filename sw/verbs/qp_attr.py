@@ -49,6 +49,9 @@ SEND_OPS = (
 )
 """Operations that an extended QP has."""
 
+KEY_OPS = OPS.IBV_QP_EX_WITH_LOCAL_INV | OPS.IBV_QP_EX_WITH_SEND_WITH_INV
+"""Of these, what devices have whose work requests change keys."""
+
 SEND_OPS_OF = {
     ibv_qp_type.IBV_QPT_UC: OPS.IBV_QP_EX_WITH_RDMA_WRITE
     | OPS.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
@@ -168,6 +171,8 @@ def check_init_attr_ex(failed, context, attr):
     if mask & GIVEN.IBV_QP_INIT_ATTR_CREATE_FLAGS and attr.create_flags:
         refuse(f"{failed}: create_flags {flags_of(ibv_qp_create_flags, attr.create_flags)}", errno.EOPNOTSUPP)
     served = SEND_OPS_OF.get(attr.qp_type, SEND_OPS)
+    if not context._adapter.control.key_operations:
+        served &= ~KEY_OPS
     if mask & GIVEN.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS and (absent := attr.send_ops_flags & ~served):
         refuse(f"{failed}: send_ops_flags {flags_of(ibv_qp_create_send_ops_flags, absent)}", errno.EOPNOTSUPP)
     if not mask & GIVEN.IBV_QP_INIT_ATTR_PD or getattr(attr.pd, "context", None) is not context:

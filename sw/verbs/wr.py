@@ -160,8 +160,8 @@ class SendWR(SendRequest):
         self.mw, self.bind_info, self.rkey = mw, bind_info, inc_rkey(mw.rkey)
 
     def set_reg_wr(self, mr, access, key=None):
-        """Makes ``mr``, a :class:`.fast_region.FastMR`, valid with these rights and this key, which differs from its last one
-        in the low 8 bits alone; if it is None it is the next one. ``rkey`` tells it.
+        """Makes ``mr``, a :class:`.fast_region.FastMR`, valid with these rights. ``key`` differs from its last one in
+        the low 8 bits alone; if it is None it is the next one. ``rkey`` tells it.
         """
         self.reg_mr, self.access = mr, int(access)
         self.rkey = inc_rkey(mr.rkey) if key is None else key

@@ -15,7 +15,7 @@ from verbena.hdl.transport.receive.layouts import Work
 QPS = 4
 MASK24 = (1 << 24) - 1
 FIRST, MIDDLE, LAST, ONLY, ACKNOWLEDGE, ATOMIC = range(0x0D, 0x13)
-ACK, DATA, SKIPPED, NOTHING, TOKEN, FAILED, DEPARTED = ResponseJobKind
+ACK, DATA, SKIPPED, NOTHING, TOKEN, FAILED, DEPARTED, LOCAL = ResponseJobKind
 
 
 class Message:

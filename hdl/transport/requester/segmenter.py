@@ -420,7 +420,6 @@ class Segmenter(wiring.Component):
             with m.If(head.invalidates & last):
                 whole, end = wire_opcode("RC_SEND_ONLY_WITH_INVALIDATE"), wire_opcode("RC_SEND_LAST_WITH_INVALIDATE")
                 m.d.comb += transport.opcode.eq(Mux(middle, end, whole))
-            self._operate(m, job, head, gather, complete, finish, may_end, ended_badly)
 
         # -- Where the queue stands then.
         m.d.comb += [
@@ -443,6 +442,8 @@ class Segmenter(wiring.Component):
             m.d.comb += self.next.phase.eq(Phase.RESUME)
         with m.Else():
             m.d.comb += self.next.phase.eq(Mux(head.last, Phase.BETWEEN, Phase.MIDDLE))
+        if self.keys:
+            self._operate(m, job, head, gather, complete, finish, may_end, ended_badly)
         return m
 
     def _operate(self, m, job, head, gather, complete, finish, may_end, ended_badly):

@@ -94,8 +94,8 @@ class Acknowledger(wiring.Component):
         Strobe: a request was refused, or came behind a refused one; RNR NAKs included.
     operation : stream of ``KeyRequest``; operated : stream of ``KeyResult``
         With ``keys``: the key of a SEND with invalidate is made invalid when its payload is there, before it is
-        answered or completed; what is answered goes on meanwhile. If that fails, it is as if its run were refused because of
-        that key.
+        answered or completed; what is answered goes on meanwhile. If that fails, it is as if its run were refused
+        because of that key.
     saved, loaded : streams of ``SavedWord`` and of words
         With ``swaps``: a QP's row, one word.
     """

@@ -121,7 +121,7 @@ def test_captured_icrc():
 
 def test_memory_order():
     assert HEADERS["immdt"].pack(immediate=0x04030201) == bytes([1, 2, 3, 4])
-    assert HEADERS["ieth"].pack(rkey=0x01020304) == bytes([1, 2, 3, 4])
+    assert HEADERS["ieth"].pack(immediate=0x04030201) == bytes([1, 2, 3, 4])
     assert number("1.2.3.4") == 0x01020304
 
 

@@ -103,7 +103,7 @@ def test_turns_and_packets():
         qp, index, syndrome = rng.randrange(QPS), rng.getrandbits(16), rng.randrange(256)
         more, lost, ended, failed, too_long = (rng.randrange(2) for _ in range(5))
         ctx.set(dut.of_packet, 1)
-        ctx.set(end.too_long, too_long)
+        ctx.set(end.status, WcStatus.LOC_LEN_ERR if too_long else WcStatus.LOC_QP_OP_ERR)
         await tell(ctx, draw(rng) | {"qp": qp})
         await ctx.tick()
         ctx.set(end.lost if lost else end.good, 1)

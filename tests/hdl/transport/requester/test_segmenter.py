@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from send_queue import ATOMICS, ONE_SIDED, Wqe, datagram_of, packets_of, psns_of, resend_of, target_of
 from streams import plain, shared, simulate
-from verbena.hdl.abi.cqe import Syndrome
+from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.abi.wqe import SendOpcode
 from verbena.hdl.queue.ring import BATCH
 from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
@@ -265,7 +265,7 @@ def test_no_datagram(wqe, syndrome, too_long):
     async def testbench(ctx):
         admission = NEWEST | {"rd_atomic_disabled": 1}
         ended, failed, found, state = await driver.cut(ctx, {"psn": 7}, admission=admission, **UD)
-        assert ctx.get(driver.dut.too_long) == too_long
+        assert (ctx.get(driver.dut.status) == WcStatus.LOC_LEN_ERR) == too_long
         assert (ended, failed, found, driver.log) == (0, 1, syndrome, [])
         assert (state["index"], state["phase"]) == (0, Phase.HALTED)
 
