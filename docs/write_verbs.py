@@ -19,6 +19,7 @@ MODULES = [
     "pd",
     "addr",
     "mr",
+    "fast_region",
     "cq",
     "wr",
     "qp",
@@ -38,11 +39,8 @@ MODULES = [
 """What a program imports. All else in the folder belongs to these."""
 
 REFUSED = {
-    "MW",
-    "wr_send_inv",
     "wr_send_tso",
     "wr_bind_mw",
-    "wr_local_inv",
     "wr_atomic_write",
     "wr_flush",
     "wr_set_ud_addr",
@@ -72,9 +70,17 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 ## What to know
 
 * **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: multicast,
-  XRC and raw QPs, memory windows, on-demand paging, dma-bufs, flow steering, tag matching,
+  XRC and raw QPs, memory windows of type 2, on-demand paging, dma-bufs, flow steering, tag matching,
   timestamps. Objects that only describe such a thing (`XRCDInitAttr`, `MWBindInfo`, …) can be made. Counters of flows
   have no class in pyverbs. The modules of other vendors' devices are not there.
+* **Keys that work requests change**, on devices that can (IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  simulated ones do): `MW` of type 1 and `QP.bind_mw`; and fast registration, which pyverbs does not have, as the kernel
+  has it in `ib_alloc_mr`, `ib_map_mr_sg` and `ib_reg_wr`: `fast_region.FastMR(pd, max_pages)`, its
+  `map(address, length)`, and `SendWR(opcode=IBV_WR_REG_MR)` with `set_reg_wr(mr, access)`. IBV_WR_LOCAL_INV and
+  IBV_WR_SEND_WITH_INV take the key in `imm_data`, and make such a region invalid again. Each of these requests but the
+  SEND begins when all before it in its queue are complete. One that fails ends the queue pair: IBV_WC_MW_BIND_ERR for a
+  window, IBV_WC_LOC_QP_OP_ERR for the others, IBV_WC_REM_ACCESS_ERR for a SEND with invalidate. The completion of
+  REG_MR has the kernel's opcode, 10.
 * **Errors.** `error_code` is the errno: EINVAL for a wrong argument, ENOMEM for what is full, EBUSY for what has
   events that are not acknowledged, EDEADLK for an event that can never come. Of `query_gid_table` it is negative, as
   in pyverbs. Texts begin as those of pyverbs and go on with the reason.
@@ -178,7 +184,9 @@ def _members(kind, documented):
     return found
 
 
-_SOME_CONTROL = SimpleNamespace(max_qp=0, max_responses=0, max_srq=0, atomics=True)
+_SOME_CONTROL = SimpleNamespace(
+    max_qp=0, max_responses=0, key_operations=True, max_srq=0, atomics=True, key_operations=True
+)
 _SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), control=_SOME_CONTROL, max_cq=0, device_memory=None)
 _ARGUMENTS = {
     "DeviceAttr": {"adapter": _SOME_ADAPTER},

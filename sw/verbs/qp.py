@@ -24,6 +24,7 @@ from .libibverbs_enums import (
 from .pyverbs_error import PyverbsRDMAError
 from .qp_attr import (
     FIELDS,
+    KEY_OPS,
     SEND_OPS,
     QPAttr,
     QPCap,
@@ -428,9 +429,11 @@ class QPEx(WrBuilder, QP):
     ``send_ops_flags``, if ``comp_mask`` has IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, and no ``wr_`` call otherwise.
     """
 
-    _served_ops = SEND_OPS
+    _served_ops = SEND_OPS & ~KEY_OPS
 
     def __init__(self, creator, init_attr, qp_attr=None):
         super().__init__(creator, init_attr, qp_attr)
+        if self._adapter.control.key_operations:
+            self._served_ops = SEND_OPS
         if getattr(init_attr, "comp_mask", 0) & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS:
             self._send_ops = int(init_attr.send_ops_flags)

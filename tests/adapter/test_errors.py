@@ -277,7 +277,8 @@ def refused(code, function, *args, **kwargs):
 
 def test_posts_that_the_driver_refuses(pair):
     a, b = pair
-    refused(errno.EOPNOTSUPP, send, a, ibv_wr_opcode.IBV_WR_LOCAL_INV, [sge(a, 0, 8)], remote=(b, 0))
+    refused(errno.EOPNOTSUPP, send, a, ibv_wr_opcode.IBV_WR_ATOMIC_WRITE, [sge(a, 0, 8)], remote=(b, 0))
+    refused(errno.EINVAL, send, a, ibv_wr_opcode.IBV_WR_LOCAL_INV, [sge(a, 0, 8)], remote=(b, 0))
     refused(errno.EINVAL, send, a, 77, [sge(a, 0, 8)])
     refused(errno.EINVAL, send, a, SEND, [sge(a, 0, 8)] * 3)
     refused(errno.EINVAL, send, a, SEND, [sge(a, 0, 33)], flags=ibv_send_flags.IBV_SEND_INLINE)

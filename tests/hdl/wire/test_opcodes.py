@@ -37,7 +37,7 @@ def test_messages_begin_and_end():
 
 
 def test_supported():
-    assert len(SUPPORTED) == 21 + 12 + 2
+    assert len(SUPPORTED) == 23 + 12 + 2
     assert {OPCODES[code].transport for code in SUPPORTED} == {Transport.RC, Transport.UC, Transport.UD}
     assert all(OPCODES[code].flat for code in SUPPORTED)
     assert sorted(UNRELIABLE) == list(range(0x20, 0x2C))
@@ -52,8 +52,6 @@ def test_supported():
 def test_refused():
     """Of RC all that is not served, and no opcode of another transport."""
     assert {OPCODES[code].name for code in REFUSED} == {
-        "RC_SEND_LAST_WITH_INVALIDATE",
-        "RC_SEND_ONLY_WITH_INVALIDATE",
         "RC_FLUSH",
         "RC_ATOMIC_WRITE",
     }

@@ -1,0 +1,498 @@
+"""Work requests that change keys: fast registration, local invalidation, SEND with invalidate, memory windows."""
+
+import errno
+from contextlib import contextmanager
+
+import pytest
+from ends import End, completion, completions, connect, fill, quiet, recv, send, settle, sge, world
+from streams import make_rng
+from verbena.hdl.abi.cqe import Syndrome
+from verbena.hdl.abi.tables import MPT
+from verbena.sim.model import rnic
+from verbena.sim.world import World
+from verbena.sw.verbs.base import inc_rkey
+from verbena.sw.verbs.fast_region import FastMR
+from verbena.sw.verbs.libibverbs_enums import (
+    ibv_access_flags,
+    ibv_event_type,
+    ibv_qp_attr_mask,
+    ibv_qp_state,
+    ibv_qp_type,
+    ibv_wc_flags,
+    ibv_wc_opcode,
+    ibv_wc_status,
+    ibv_wr_opcode,
+)
+from verbena.sw.verbs.mr import MR, MW, MWBind, MWBindInfo
+from verbena.sw.verbs.pd import PD
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
+from verbena.sw.verbs.qp import QPAttr
+from verbena.sw.verbs.wr import IBV_WR_REG_MR, SGE, SendWR
+
+A, OP, W, S = ibv_access_flags, ibv_wr_opcode, ibv_wc_status, ibv_qp_state
+SIZE = 65536
+LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = A.IBV_ACCESS_LOCAL_WRITE, A.IBV_ACCESS_REMOTE_WRITE, A.IBV_ACCESS_REMOTE_READ
+ALL = 1 | 2 | 4 | 8
+REG_MR = 10
+"""Opcode of its completion."""
+
+
+@contextmanager
+def two_ends(**options):
+    """Connected; all of ``b`` may have windows."""
+    with End("sim0", SIZE, access=31, **options) as a, End("sim1", SIZE, access=31, **options) as b:
+        connect(a, b, mtu=256)
+        yield a, b
+
+
+def refused(code, call, *args, **named):
+    with pytest.raises(PyverbsRDMAError) as error:
+        call(*args, **named)
+    assert error.value.error_code == code, error.value
+    return str(error.value)
+
+
+def register(end, region, access=ALL, *, key=None, flags=2, wr_id=0, qp=None):
+    wr = SendWR(wr_id, IBV_WR_REG_MR, send_flags=flags)
+    wr.set_reg_wr(region, access, key)
+    (qp or end.qp).post_send(wr)
+
+
+def invalidate(end, key, *, flags=2, wr_id=0, qp=None):
+    (qp or end.qp).post_send(SendWR(wr_id, OP.IBV_WR_LOCAL_INV, imm_data=key, send_flags=flags))
+
+
+def bind(end, window, offset, length, access=6, *, mr=None, wr_id=0, flags=2, qp=None):
+    mr = mr or end.mr
+    (qp or end.qp).bind_mw(window, MWBind(MWBindInfo(mr, mr.buf + offset, length, access), flags, wr_id))
+
+
+def send_inv(end, key, sges, *, wr_id=0, flags=2):
+    end.qp.post_send(SendWR(wr_id, OP.IBV_WR_SEND_WITH_INV, num_sge=len(sges), sg=sges, imm_data=key, send_flags=flags))
+
+
+def write(a, key, address, length=300, *, opcode=OP.IBV_WR_RDMA_WRITE, flags=2, wr_id=0, offset=0):
+    wr = SendWR(wr_id, opcode, num_sge=1, sg=[SGE(a.mr.buf + offset, length, a.mr.lkey)], send_flags=flags)
+    wr.set_wr_rdma(key, address)
+    a.qp.post_send(wr)
+
+
+def success(cq, opcode=None):
+    wc = completion(cq)
+    assert wc.status == W.IBV_WC_SUCCESS, wc
+    assert opcode is None or wc.opcode == opcode
+    return wc
+
+
+def entry_of(end, region):
+    regions = end.context._adapter.regions
+    return MPT.unpack(regions.memory.read(regions.address + MPT.size * region.handle, MPT.size))
+
+
+def reset(a, b):
+    """Both ends begin anew."""
+    for end in (a, b):
+        attr = QPAttr(qp_state=S.IBV_QPS_RESET)
+        end.qp.modify(attr, ibv_qp_attr_mask.IBV_QP_STATE)
+    connect(a, b, mtu=256)
+    while a.cq.poll(16)[0] or b.cq.poll(16)[0]:
+        pass
+
+
+# -- Regions.
+
+
+@pytest.mark.every_width
+def test_a_region_is_valid_from_its_request_to_its_invalidation():
+    """Each time another part of the memory, by another key; what is posted behind a request finds it done."""
+    with two_ends() as (a, b):
+        source, target = bytearray(fill(a, 1)), bytearray(fill(b, 2))
+        region = FastMR(b.pd, 9)
+        keys = set()
+        for number, (offset, length) in enumerate(((0, 4096), (100, 30000), (8191, 2), (4097, 9 * 4096 - 1))):
+            region.map(b.mr.buf + offset, length, iova=(number << 20) + offset % 4096)
+            register(b, region, flags=0)
+            # The region's own side uses it at once, locally.
+            recv_wr = SGE(region.buf, min(length, 200), region.lkey)
+            wr = SendWR(1, OP.IBV_WR_SEND, num_sge=1, sg=[recv_wr])
+            recv(a, [sge(a, 32768, 200)])
+            b.qp.post_send(wr)
+            success(b.cq, ibv_wc_opcode.IBV_WC_SEND)
+            success(a.cq)
+            size = min(length, 200)
+            assert a.mr.read(size, 32768) == target[offset : offset + size]
+            source[32768 : 32768 + size] = target[offset : offset + size]
+            assert region.rkey not in keys
+            keys.add(region.rkey)
+            last = min(length, 1000)
+            write(a, region.rkey, region.buf + length - last, last)
+            success(a.cq)
+            target[offset + length - last : offset + length] = source[:last]
+            assert b.mr.read(SIZE, 0) == target
+            refused(errno.EBUSY, region.map, b.mr.buf, 4096)
+            invalidate(b, region.rkey, wr_id=9)
+            assert success(b.cq, ibv_wc_opcode.IBV_WC_LOCAL_INV).wr_id == 9
+            assert not entry_of(b, region)["valid"]
+        write(a, region.rkey, region.buf)
+        assert completion(a.cq).status == W.IBV_WC_REM_ACCESS_ERR
+        assert b.mr.read(SIZE, 0) == target
+
+
+@pytest.mark.every_width
+def test_a_send_invalidates_before_its_receive_completes():
+    with two_ends() as (a, b):
+        source = fill(a, 1)
+        region = FastMR(b.pd, 16)
+        for number, length in enumerate((0, 1, 256, 257, 2000)):
+            region.map(b.mr.buf, 8192)
+            register(b, region)
+            success(b.cq, REG_MR)
+            recv(b, [sge(b, 10000, 3000)], wr_id=number)
+            write(a, region.rkey, region.buf + 17, 500, flags=0)
+            send_inv(a, region.rkey, [sge(a, 5, length)], wr_id=50 + number)
+            assert success(a.cq, ibv_wc_opcode.IBV_WC_SEND).wr_id == 50 + number
+            got = success(b.cq, ibv_wc_opcode.IBV_WC_RECV)
+            assert not entry_of(b, region)["valid"]
+            assert (got.wr_id, got.byte_len, got.wc_flags) == (number, length, ibv_wc_flags.IBV_WC_WITH_INV)
+            assert got.imm_data == region.rkey
+            assert b.mr.read(length, 10000) == source[5 : 5 + length]
+            assert b.mr.read(500, 17) == source[:500]
+        write(a, region.rkey, region.buf)
+        assert completion(a.cq).status == W.IBV_WC_REM_ACCESS_ERR
+
+
+def test_a_send_that_invalidates_in_vain_is_a_remote_access_error():
+    """A region that was registered for good, no key at all, one that is not valid, one of another domain."""
+    with two_ends() as (a, b):
+        fill(a, 1), fill(b, 2)
+        region, other = FastMR(b.pd, 4), FastMR(PD(b.context), 4)
+        region.map(b.mr.buf, 4096)
+        with End("sim1", 4096, access=31) as c, End("sim0", 4096, access=31) as d:
+            pd_qp = c.qp
+            connect(c, d)
+            foreign = FastMR(c.pd, 4)
+            foreign.map(c.mr.buf, 4096)
+            register(c, foreign, qp=pd_qp)
+            success(c.cq, REG_MR)
+            for key in (b.mr.rkey, 0xFFFFFF00, region.rkey, foreign.rkey):
+                recv(b, [sge(b, 0, 64)], wr_id=7)
+                recv(b, [sge(b, 0, 64)], wr_id=8)
+                send_inv(a, key, [sge(a, 0, 8)])
+                assert completion(a.cq).status == W.IBV_WC_REM_ACCESS_ERR
+                first, second = completions(b.cq, 2)
+                assert (first.wr_id, first.status) == (7, W.IBV_WC_LOC_ACCESS_ERR)
+                assert (second.wr_id, second.status) == (8, W.IBV_WC_WR_FLUSH_ERR)
+                assert b.context.get_async_event().event_type == ibv_event_type.IBV_EVENT_QP_ACCESS_ERR
+                b.qp._unacked_events = 0
+                reset(a, b)
+            assert entry_of(c, foreign)["valid"]
+        assert entry_of(b, b.mr)["valid"]
+        del other
+
+
+LOCAL_ERRORS = {
+    "a region for good": lambda b, region: invalidate(b, b.mr.lkey),
+    "no entry": lambda b, region: invalidate(b, 0xFFFF_FF01),
+    "beyond the table": lambda b, region: invalidate(b, 0x7FFF_FF01),
+    "not valid": lambda b, region: invalidate(b, region.lkey),
+    "another variant": lambda b, region: (register(b, region, flags=0), invalidate(b, inc_rkey(region.lkey))),
+    "twice registered": lambda b, region: (register(b, region, flags=0), register(b, region)),
+}
+
+
+@pytest.mark.parametrize("case", LOCAL_ERRORS)
+def test_local_errors_end_the_queue_pair(case):
+    """With a completion, signaled or not; what is posted behind is flushed; the entry stays as it was."""
+    with two_ends() as (a, b):
+        region = FastMR(b.pd, 4)
+        region.map(b.mr.buf, 4096)
+        LOCAL_ERRORS[case](b, region)
+        send(b, OP.IBV_WR_RDMA_WRITE, [sge(b, 0, 8)], remote=(a, 0), wr_id=44)
+        failed, flushed = completions(b.cq, 2)
+        assert failed.status == W.IBV_WC_LOC_QP_OP_ERR
+        assert failed.vendor_err == (Syndrome.RIGHTS if case == "a region for good" else Syndrome.KEY)
+        assert (flushed.wr_id, flushed.status) == (44, W.IBV_WC_WR_FLUSH_ERR)
+        assert b.qp.query()[0].qp_state == S.IBV_QPS_ERR
+        assert entry_of(b, b.mr)["valid"]
+        assert entry_of(b, region)["valid"] == (case in ("another variant", "twice registered"))
+
+
+def test_a_request_waits_for_all_before_it_and_all_behind_wait_for_it():
+    """A WRITE by the key, its invalidation by SEND, and a WRITE by it again, posted at once: the first lands, the last
+    does not. On the other side: READs that are under way are done before what they read with becomes invalid.
+    """
+    with two_ends() as (a, b):
+        fill(a, 1)
+        target = fill(b, 2)
+        region = FastMR(a.pd, 16)
+        region.map(a.mr.buf + 4096, 30000)
+        register(a, region, flags=0)
+        for number in range(8):
+            wr = SendWR(number, OP.IBV_WR_RDMA_READ, num_sge=1, sg=[SGE(region.buf + 2000 * number, 2000, region.lkey)])
+            wr.set_wr_rdma(b.mr.rkey, b.mr.buf + 3000 * number)
+            a.qp.post_send(wr)
+        invalidate(a, region.lkey, wr_id=8)
+        wr = SendWR(9, OP.IBV_WR_SEND, num_sge=1, sg=[SGE(region.buf, 8, region.lkey)])
+        a.qp.post_send(wr)
+        done = completions(a.cq, 10)
+        assert [wc.wr_id for wc in done] == list(range(10))
+        assert [wc.status for wc in done] == [W.IBV_WC_SUCCESS] * 9 + [W.IBV_WC_LOC_PROT_ERR]
+        for number in range(8):
+            assert a.mr.read(2000, 4096 + 2000 * number) == target[3000 * number :][:2000]
+
+
+# -- Windows.
+
+
+@pytest.mark.every_width
+def test_a_window_is_a_part_of_its_region_with_rights_of_its_own():
+    with two_ends() as (a, b):
+        source, target = bytearray(fill(a, 1)), bytearray(fill(b, 2))
+        window = MW(b.pd, 1)
+        for number, (offset, length) in enumerate(((0, 4096), (4097, 10000), (12287, 2), (SIZE - 1, 1))):
+            old = window.rkey
+            bind(b, window, offset, length, wr_id=number)
+            assert window.rkey == inc_rkey(old)
+            assert success(b.cq, ibv_wc_opcode.IBV_WC_BIND_MW).wr_id == number
+            size = min(length, 700)
+            write(a, window.rkey, b.mr.buf + offset + length - size, size)
+            success(a.cq)
+            target[offset + length - size : offset + length] = source[:size]
+            assert b.mr.read(SIZE, 0) == target
+        for address, length, key in (
+            (b.mr.buf + SIZE - 1, 2, window.rkey),
+            (b.mr.buf + SIZE - 2, 1, window.rkey),
+            (b.mr.buf + SIZE - 1, 1, old),
+        ):
+            write(a, key, address, length)
+            assert completion(a.cq).status == W.IBV_WC_REM_ACCESS_ERR
+            reset(a, b)
+        bind(b, window, 0, 4096, REMOTE_READ, flags=0)
+        settle()
+        write(a, window.rkey, b.mr.buf, opcode=OP.IBV_WR_RDMA_READ, offset=8192)
+        success(a.cq)
+        write(a, window.rkey, b.mr.buf)
+        assert completion(a.cq).status == W.IBV_WC_REM_ACCESS_ERR
+        assert b.mr.read(SIZE, 0) == target
+
+
+def test_a_region_with_bound_windows_cannot_be_closed():
+    with two_ends() as (a, b):
+        mr = MR(b.pd, 8192, 31)
+        windows = [MW(b.pd, 1) for _ in range(3)]
+        for window in windows:
+            bind(b, window, 0, 4096, mr=mr)
+            success(b.cq)
+        refused(errno.EBUSY, mr.close)
+        windows[0].close()
+        bind(b, windows[1], 0, 0, mr=mr)
+        success(b.cq)
+        refused(errno.EBUSY, mr.close)
+        bind(b, windows[2], 0, 4096)
+        success(b.cq)
+        mr.close()
+        refused(errno.EBUSY, b.mr.close)
+        windows[2].close()
+        write(a, windows[2].rkey, b.mr.buf)
+        assert completion(a.cq).status == W.IBV_WC_REM_ACCESS_ERR
+
+
+def test_a_window_that_may_not_be_bound_is_refused_at_the_call():
+    with two_ends() as (_, b):
+        window, foreign = MW(b.pd, 1), MW(PD(b.context), 1)
+        plain, readonly = MR(b.pd, 4096, ALL), MR(b.pd, 4096, A.IBV_ACCESS_MW_BIND)
+        theirs = MR(foreign.pd, 4096, 31)
+        refused(errno.EINVAL, bind, b, window, 0, 1, mr=plain)
+        refused(errno.EINVAL, bind, b, window, 0, 1, 2, mr=readonly)
+        refused(errno.EINVAL, bind, b, window, 1, SIZE)
+        refused(errno.EINVAL, bind, b, window, -1, 2)
+        refused(errno.EINVAL, bind, b, window, 0, 8, 1)
+        refused(errno.EINVAL, bind, b, window, 0, 8, flags=8)
+        refused(errno.EPERM, bind, b, window, 0, 8, mr=theirs)
+        refused(errno.EPERM, bind, b, foreign, 0, 8)
+        refused(errno.EOPNOTSUPP, MW, b.pd, 2)
+        refused(errno.EINVAL, MW, b.pd, 3)
+        bind(b, window, 0, 8, 4, mr=readonly)
+        success(b.cq)
+
+
+def test_what_a_program_writes_into_its_ring_is_checked_by_the_device():
+    """Requests that the driver refuses, as a program could write them: each fails, and changes nothing."""
+    with two_ends() as (_, b):
+        window, foreign = MW(b.pd, 1), MR(PD(b.context), 4096, 31)
+        plain, readonly = MR(b.pd, 4096, ALL), MR(b.pd, 4096, A.IBV_ACCESS_MW_BIND | 4)
+
+        class Claim:
+            """A region that claims to have what the driver looks for."""
+
+            access, buf, length = 31, 0, 1 << 62
+
+            def __init__(self, mr):
+                self.mr, self.pd, self.lkey, self.handle = mr, b.pd, mr.lkey, mr.handle
+                self._windows = {}
+
+            def _check_open(self):
+                pass
+
+        for mr, address, length, access, why in (
+            (plain, plain.buf, 8, 2, Syndrome.RIGHTS),
+            (readonly, readonly.buf, 8, 2, Syndrome.RIGHTS),
+            (foreign, foreign.buf, 8, 2, Syndrome.PD),
+            (b.mr, b.mr.buf, SIZE + 1, 2, Syndrome.RANGE),
+            (b.mr, b.mr.buf - 1, 2, 2, Syndrome.RANGE),
+            (b.mr, b.mr.buf + SIZE, 1, 2, Syndrome.RANGE),
+            (b.mr, 0, 1, 2, Syndrome.RANGE),
+        ):
+            before, key = entry_of(b, window), window.rkey
+            b.qp.bind_mw(window, MWBind(MWBindInfo(Claim(mr), address, length, access), 0))
+            failed = completion(b.cq)
+            assert (failed.status, failed.vendor_err) == (W.IBV_WC_MW_BIND_ERR, why)
+            assert entry_of(b, window) == before
+            window.rkey = key
+            b.qp.modify(QPAttr(qp_state=S.IBV_QPS_RESET), ibv_qp_attr_mask.IBV_QP_STATE)
+            with End("sim0", 4096) as a:
+                connect(a, b)
+
+
+def test_bad_calls():
+    with two_ends() as (_, b):
+        region = FastMR(b.pd, 2)
+        refused(errno.EINVAL, register, b, region)
+        refused(errno.EINVAL, region.map, b.mr.buf + 1, 8192)
+        refused(errno.EINVAL, region.map, b.mr.buf, 4096, iova=1)
+        refused(errno.EINVAL, FastMR, b.pd, 0)
+        region.map(b.mr.buf, 8192)
+        refused(errno.EINVAL, register, b, region, 2)
+        refused(errno.EINVAL, register, b, region, key=region.lkey + 256)
+        refused(errno.EINVAL, invalidate, b, 1, flags=8)
+        foreign = FastMR(PD(b.context), 1)
+        foreign.map(b.mr.buf, 10)
+        refused(errno.EPERM, register, b, foreign)
+
+
+# -- What comes between.
+
+
+def test_unreliable_connections_change_keys_too():
+    with (
+        End("sim0", SIZE, access=31, qp_type=ibv_qp_type.IBV_QPT_UC) as a,
+        End("sim1", SIZE, access=31, qp_type=ibv_qp_type.IBV_QPT_UC) as b,
+    ):
+        connect(a, b)
+        source = fill(a, 1)
+        window = MW(b.pd, 1)
+        bind(b, window, 0, 4096)
+        success(b.cq)
+        write(a, window.rkey, b.mr.buf + 5)
+        success(a.cq)
+        settle()
+        assert b.mr.read(300, 5) == source[:300]
+        bind(b, window, 0, 0)
+        success(b.cq)
+        fill(a, 3)
+        write(a, window.rkey, b.mr.buf + 5)
+        success(a.cq)
+        settle()
+        assert b.mr.read(300, 5) == source[:300]
+        refused(errno.EOPNOTSUPP, send_inv, a, 1, [sge(a, 0, 8)])
+
+
+@pytest.mark.parametrize("cycles", [0, 20, 60, 150, 250, 400])
+def test_reset_in_the_midst_of_it(cycles):
+    """Whatever has come of it, the region can be closed and its key is dead, and the queue pair begins anew."""
+    with two_ends() as (a, b):
+        fill(a, 1)
+        window = MW(b.pd, 1)
+        for number in range(4):
+            bind(b, window, 0, 4096, wr_id=number)
+        settle(cycles)
+        reset(a, b)
+        window.close()
+        b.mr.rereg(4, access=31)
+        write(a, window.rkey, b.mr.buf)
+        assert completion(a.cq).status == W.IBV_WC_REM_ACCESS_ERR
+        reset(a, b)
+        other = MW(b.pd, 1)
+        bind(b, other, 0, 4096)
+        success(b.cq)
+        write(a, other.rkey, b.mr.buf)
+        success(a.cq)
+
+
+@pytest.mark.parametrize("cycles", [0, 60, 200, 400])
+def test_error_in_the_midst_of_it_flushes(cycles):
+    with two_ends() as (_, b):
+        window = MW(b.pd, 1)
+        for number in range(6):
+            bind(b, window, 0, 4096, wr_id=number)
+        settle(cycles)
+        b.qp.modify(QPAttr(qp_state=S.IBV_QPS_ERR), ibv_qp_attr_mask.IBV_QP_STATE)
+        done = completions(b.cq, 6)
+        assert [wc.wr_id for wc in done] == list(range(6))
+        states = [wc.status for wc in done]
+        good = states.count(W.IBV_WC_SUCCESS)
+        assert states == [W.IBV_WC_SUCCESS] * good + [W.IBV_WC_WR_FLUSH_ERR] * (6 - good)
+        quiet(b.cq)
+
+
+def test_a_queue_that_is_drained_begins_nothing():
+    with two_ends() as (a, b):
+        window = MW(b.pd, 1)
+        b.qp.modify(QPAttr(qp_state=S.IBV_QPS_SQD), ibv_qp_attr_mask.IBV_QP_STATE)
+        bind(b, window, 0, 4096)
+        quiet(b.cq)
+        assert not entry_of(b, window)["valid"]
+        b.qp.modify(QPAttr(qp_state=S.IBV_QPS_RTS), ibv_qp_attr_mask.IBV_QP_STATE)
+        success(b.cq)
+        fill(a, 1)
+        write(a, window.rkey, b.mr.buf)
+        success(a.cq)
+
+
+def test_queue_pairs_that_leave_their_slots():
+    """Binds, writes and unbinds in turns, on four queue pairs, while they come and go."""
+    rng = make_rng()
+    with World(2, rnic(swap_every=1024), seed=5) as restless:
+        end = [End(name, SIZE, qps=4, access=31, world=restless) for name in restless.names]
+        run_traffic(restless, *end, rng, 40)
+
+
+@pytest.mark.every_width
+def test_traffic():
+    """Windows are bound, used and bound anew under the traffic of other queue pairs."""
+    with two_ends(qps=4) as (a, b):
+        run_traffic(world(), a, b, make_rng(), 60)
+
+
+def run_traffic(where, a, b, rng, rounds):
+    if where is not world():
+        connect(a, b, mtu=256)
+
+    def wait(cq, count):
+        found = []
+        for _ in range(4000):
+            found += cq.poll(count - len(found))[1]
+            if len(found) == count:
+                return found
+        raise AssertionError(f"{count} wanted: {found}")
+
+    source, target = bytearray(fill(a, 1)), bytearray(fill(b, 2))
+    windows = [MW(b.pd, 1) for _ in range(4)]
+    for _ in range(rounds):
+        slots = rng.sample(range(4), rng.randrange(1, 5))
+        places = {slot: (16384 * slot + rng.randrange(5000), rng.randrange(1, 9000)) for slot in slots}
+        for slot in slots:
+            offset, length = places[slot]
+            if rng.random() < 0.5:
+                bind(b, windows[slot], 0, 0, qp=b.qps[slot], flags=0)
+            bind(b, windows[slot], offset, length, qp=b.qps[slot])
+        assert all(wc.status == W.IBV_WC_SUCCESS for wc in wait(b.cq, len(slots)))
+        for slot in slots:
+            offset, length = places[slot]
+            here = rng.randrange(30000)
+            wr = SendWR(slot, OP.IBV_WR_RDMA_WRITE, num_sge=1, sg=[SGE(a.mr.buf + here, length, a.mr.lkey)])
+            wr.set_wr_rdma(windows[slot].rkey, b.mr.buf + offset)
+            a.qps[slot].post_send(wr)
+            target[offset : offset + length] = source[here : here + length]
+        assert all(wc.status == W.IBV_WC_SUCCESS for wc in wait(a.cq, len(slots)))
+        assert b.mr.read(SIZE, 0) == target

@@ -1,0 +1,337 @@
+"""Operations on keys against the rules in plain Python, and each step of them in the order that readers rely on."""
+
+import pytest
+from amaranth.back import rtlil
+from memory_model import MPT_BASE, TOP, Host, server
+from streams import make_rng, pause, receive_all, send_all, shared, simulate
+from verbena.hdl.abi.tables import MPT, Access, AccessStatus, KeyKind
+from verbena.hdl.memory.key_operations import KeyOperation, KeyOperations
+
+LOG_SIZE = 4
+INVALIDATE, REGISTER, BIND = KeyOperation
+REMOTE = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
+
+
+def answer(entries, failing, asked):
+    """The status, and the entry as it is then; None: unchanged."""
+    index = asked["key"] >> 8
+    if index >> LOG_SIZE:
+        return AccessStatus.KEY, None
+    if index in failing:
+        return AccessStatus.BUS, None
+    entry = entries[index]
+    kind = asked["operation"]
+    registers, binds = kind == REGISTER, kind == BIND
+    wanted = asked["old"] if binds else asked["key"] & 255
+    if entry["valid"] if registers else entry["variant"] != wanted or not (binds or entry["valid"]):
+        return AccessStatus.KEY, None
+    if entry["kind"] != (KeyKind.WINDOW if binds else KeyKind.FAST_REGION):
+        return AccessStatus.RIGHTS, None
+    if entry["pd"] != asked["pd"]:
+        return AccessStatus.PD, None
+    if kind == INVALIDATE:
+        return AccessStatus.OK, entry | {"valid": 0}
+    address, length = asked["address"], asked["length"]
+    fields = {"variant": asked["key"] & 255, "access": asked["access"], "address": address, "length": length}
+    fields |= {"valid": length > 0}
+    if registers:
+        if asked["access"] & REMOTE and not asked["access"] & 1:
+            return AccessStatus.RIGHTS, None
+        if address + length > TOP or address % 4096 + length > entry["pages"] << 12:
+            return AccessStatus.RANGE, None
+        return AccessStatus.OK, entry | fields | {"log_page_size": 12, "physical": 0}
+    if not length:
+        return AccessStatus.OK, entry | {"valid": 0, "variant": asked["key"] & 255}
+    index = asked["region"] >> 8
+    if index >> LOG_SIZE:
+        return AccessStatus.KEY, None
+    if index in failing:
+        return AccessStatus.BUS, None
+    region = entries[index]
+    if not region["valid"] or region["variant"] != asked["region"] & 255:
+        return AccessStatus.KEY, None
+    if region["kind"] == KeyKind.WINDOW:
+        return AccessStatus.RIGHTS, None
+    if region["pd"] != asked["pd"]:
+        return AccessStatus.PD, None
+    if not region["access"] & Access.MW_BIND or (asked["access"] & REMOTE and not region["access"] & 1):
+        return AccessStatus.RIGHTS, None
+    if not region["address"] <= address <= address + length <= region["address"] + region["length"]:
+        return AccessStatus.RANGE, None
+    log = region["log_page_size"]
+    pages = (address >> log) - (region["address"] >> log)
+    fields |= {"log_page_size": log, "physical": region["physical"], "mtt_address": region["mtt_address"] + 8 * pages}
+    return AccessStatus.OK, entry | fields
+
+
+def random_entry(rng):
+    length = rng.choice([0, 1, 4096, rng.randrange(1 << 20), rng.randrange(1 << 34)])
+    return MPT.unpack(
+        MPT.pack(
+            length=length,
+            log_page_size=rng.choice([12, 12, 13, 21, 30]),
+            physical=rng.randrange(2),
+            kind=rng.choice(list(KeyKind)),
+            valid=rng.random() < 0.7,
+            address=rng.randrange(TOP - length),
+            mtt_address=rng.randrange(1 << 58) << 3,
+            pd=rng.choice([1, 1, 1, 2]),
+            variant=rng.randrange(4),
+            access=rng.choice([31, 31, 23, 30, rng.randrange(32)]),
+            pages=rng.choice([0, 1, 5, 0xFFFFFF]),
+        )
+    )
+
+
+def random_request(rng, entries, operation):
+    """Mostly one that may be right."""
+    index = rng.randrange(len(entries))
+    entry, number = entries[index], rng.randrange(len(entries))
+    region = entries[number]
+    length = rng.choice([0, 1, 4096, 5 << 12, region["length"], rng.randrange(region["length"] + 2)])
+    place = region["address"] + rng.choice([0, 1, region["length"] - length, rng.randrange(region["length"] + 1), -1])
+    if operation == REGISTER:
+        place = rng.choice([rng.randrange(TOP), TOP - length, rng.randrange(1 << 20) << 12])
+    key = index << 8 | (entry["variant"] if operation == INVALIDATE else rng.randrange(4))
+    if rng.random() < 0.05:
+        key ^= 1 << rng.randrange(32)
+    wrong = rng.random() < 0.05
+    return {
+        "operation": operation,
+        "key": key,
+        "old": entry["variant"] ^ wrong,
+        "region": (number << 8 | region["variant"]) ^ (rng.random() < 0.05) << rng.randrange(32),
+        "address": place % TOP,
+        "length": length,
+        "access": rng.choice([0, 1, 3, 6, 7, 15, rng.randrange(32)]),
+        "pd": entry["pd"] if rng.random() < 0.9 else 2,
+    }
+
+
+async def asked_for(ctx, port):
+    """The item that a stream shows, once it does."""
+    edges = aiter(ctx.tick().sample(port.valid, port.payload))
+    valid = False
+    while not valid:
+        _, _, valid, item = await anext(edges)
+    return item
+
+
+class Memory:
+    """The writes of the engine, as they come to host memory, and what must be so at each moment."""
+
+    def __init__(self, host, dut, rng, latency):
+        self.host, self.dut, self.rng, self.latency = host, dut, rng, latency
+        self.fails = set()  # words that cannot be written
+        self.dropped = []
+
+    def valid(self, index):
+        return self.host.entry(index)["valid"]
+
+    async def writes(self, ctx):
+        dut, rng = self.dut, self.rng
+        while True:
+            (request,) = await receive_all(ctx, dut.write, 1, rng)
+            data = b""
+            while len(data) < request.length:
+                (beat,) = await receive_all(ctx, dut.data, 1, rng)
+                assert beat.first == (not data) and beat.count == min(dut.data_width // 8, request.length - len(data))
+                data += beat.data.to_bytes(dut.data_width // 8, "little")[: beat.count]
+                assert beat.last == (len(data) == request.length)
+            index, place = divmod(request.address - MPT_BASE, MPT.size)
+            # The other words change only while the entry is not valid.
+            assert (place, len(data)) in ((0, 8), (8, 24))
+            assert place == 0 or not self.valid(index)
+            bad = index in self.fails
+            for _ in range(self.latency()):
+                await ctx.tick()
+            if not bad:
+                self.host.store(request.address, data)
+            await send_all(ctx, dut.done, [{"status": AccessStatus.BUS if bad else AccessStatus.OK}], rng)
+
+    async def invalidations(self, ctx):
+        dut = self.dut
+        while True:
+            item = await asked_for(ctx, dut.invalidate)
+            # What is dropped can come back only as it is in memory now.
+            if not item.translations:
+                assert not self.valid(item.index) or item.index in self.by_command
+            await pause(ctx, self.rng, 0.7)
+            self.dropped.append((item.translations, item.index))
+            ctx.set(dut.invalidate.ready, 1)
+            await ctx.tick()
+            ctx.set(dut.invalidate.ready, 0)
+
+    by_command = ()
+
+
+def world_of(data_width, rng, latency=None):
+    dut = shared(KeyOperations, data_width)
+    host = Host(log_size=LOG_SIZE)
+    entries = [random_entry(rng) for _ in range(1 << LOG_SIZE)]
+    for index, entry in enumerate(entries):
+        host.store(MPT_BASE + MPT.size * index, MPT.pack(**entry))
+    latency = latency or (lambda: rng.choice([0, 1, 5, 20]))
+    memory = Memory(host, dut, rng, latency)
+    background = [server(host, dut.read, dut.fill, rng, latency), memory.writes, memory.invalidations]
+    return dut, host, entries, memory, background
+
+
+def configure(ctx, dut):
+    ctx.set(dut.mpt_base, MPT_BASE)
+    ctx.set(dut.mpt_log_size, LOG_SIZE)
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("data_width", [64, 128, 256, 512])
+def test_random(data_width, count):
+    rng = make_rng()
+    dut, host, entries, memory, background = world_of(data_width, rng)
+    seen = set()
+
+    async def bench(ctx):
+        configure(ctx, dut)
+        for _ in range(count):
+            peer = rng.random() < 0.3
+            operation = INVALIDATE if peer else rng.choice(list(KeyOperation))
+            asked = random_request(rng, entries, operation)
+            index = asked["key"] >> 8
+            failing = {number for number in range(1 << LOG_SIZE) if rng.random() < 0.02}
+            host.broken = {MPT_BASE + MPT.size * number + 16 for number in failing}
+            status, then = answer(entries, failing, asked)
+            memory.dropped.clear()
+            port, result = (dut.receive, dut.received) if peer else (dut.send, dut.sent)
+            await send_all(ctx, port, [asked], rng)
+            (got,) = await receive_all(ctx, result, 1, rng)
+            assert got.status == status, (asked, entries[index & 15])
+            seen.add((operation, status))
+            if then is None:
+                assert not memory.dropped
+            else:
+                was_valid = entries[index]["valid"]
+                assert memory.dropped == ([(0, index)] if was_valid and operation != REGISTER else [])
+                now = host.entry(index)
+                names = MPT.fields if then["valid"] or operation == INVALIDATE else ("valid", "variant", "kind", "pd")
+                assert all(now[name] == then[name] for name in names), (asked, now, then)
+                entries[index] = now
+            for number, entry in enumerate(entries):
+                assert host.entry(number) == entry
+            # Entries that have gone dead come back, so that there is something to do.
+            number = rng.randrange(1 << LOG_SIZE)
+            entries[number] = random_entry(rng)
+            host.store(MPT_BASE + MPT.size * number, MPT.pack(**entries[number]))
+
+    simulate(dut, bench, background=background, seed=rng.seed_value, deadline=400 * count)
+    if count > 100:
+        assert {(kind, AccessStatus.OK) for kind in KeyOperation} <= seen
+        assert len(seen) > 12
+
+
+def fast_region(**fields):
+    values = {"kind": KeyKind.FAST_REGION, "valid": 1, "pd": 1, "variant": 1, "pages": 8, "length": 8192}
+    return MPT.unpack(MPT.pack(**values | fields))
+
+
+@pytest.mark.parametrize("step", ["clear", "rest"])
+def test_a_write_that_fails_is_told(step):
+    rng = make_rng()
+    dut, host, entries, memory, background = world_of(64, rng)
+    entries[3] = fast_region(valid=step == "clear")
+    host.store(MPT_BASE + MPT.size * 3, MPT.pack(**entries[3]))
+    memory.fails = {3}
+    operation = INVALIDATE if step == "clear" else REGISTER
+
+    async def bench(ctx):
+        configure(ctx, dut)
+        asked = {"operation": operation, "key": 0x301, "pd": 1, "length": 5, "access": 7}
+        await send_all(ctx, dut.send, [asked], rng)
+        (got,) = await receive_all(ctx, dut.sent, 1, rng)
+        assert got.status == AccessStatus.BUS
+        assert not memory.dropped
+        memory.fails = set()
+        await send_all(ctx, dut.send, [asked], rng)
+        (got,) = await receive_all(ctx, dut.sent, 1, rng)
+        assert got.status == AccessStatus.OK
+
+    simulate(dut, bench, background=background, seed=rng.seed_value)
+
+
+def test_three_clients_at_once():
+    """Each is served, one operation at a time; the command block's are passed on as they are."""
+    rng = make_rng()
+    dut, host, entries, memory, background = world_of(64, rng)
+    for index in range(12):
+        entries[index] = fast_region()
+        host.store(MPT_BASE + MPT.size * index, MPT.pack(**entries[index]))
+    memory.by_command = range(12, 16)
+
+    def client(port, result, indices):
+        async def bench(ctx):
+            configure(ctx, dut)
+            for index in indices:
+                await send_all(ctx, port, [{"operation": INVALIDATE, "key": index << 8 | 1, "pd": 1}], rng)
+                (got,) = await receive_all(ctx, result, 1, rng)
+                assert got.status == AccessStatus.OK
+                assert (0, index) in memory.dropped
+                assert not host.entry(index)["valid"]
+
+        return bench
+
+    async def commands(ctx):
+        for index in range(12, 16):
+            await send_all(ctx, dut.command, [{"index": index}, {"translations": 1}], rng)
+            assert (0, index) in memory.dropped
+
+    benches = [client(dut.send, dut.sent, range(0, 6)), client(dut.receive, dut.received, range(6, 12)), commands]
+    simulate(dut, *benches, background=background, seed=rng.seed_value)
+    assert len(memory.dropped) == 20
+
+
+def test_cycles():
+    """With a memory that answers at once, and nobody else on the bus."""
+    rng = make_rng()
+    dut, host, entries, _memory, _ = world_of(64, rng)
+    entries[3] = fast_region(valid=0)
+    host.store(MPT_BASE + MPT.size * 3, MPT.pack(**entries[3]))
+
+    async def fills(ctx):
+        ctx.set(dut.read.ready, 1)
+        while True:
+            item = await asked_for(ctx, dut.read)
+            content = host.load(item.address, 32)
+            for place in range(0, 32, 8):
+                word = int.from_bytes(content[place : place + 8], "little")
+                beat = {"data": word, "count": 8, "first": place == 0, "last": place == 24}
+                ctx.set(dut.fill.valid, 1)
+                ctx.set(dut.fill.payload, beat)
+                await ctx.tick()
+            ctx.set(dut.fill.valid, 0)
+
+    async def writes(ctx):
+        for port in (dut.write, dut.data, dut.invalidate):
+            ctx.set(port.ready, 1)
+        ctx.set(dut.done.valid, 1)
+        await ctx.tick().until(0)
+
+    async def bench(ctx):
+        configure(ctx, dut)
+        ctx.set(dut.sent.ready, 1)
+        await ctx.tick().repeat(3)
+        for operation, valid, cycles in ((REGISTER, 0, 19), (INVALIDATE, 1, 15)):
+            entries[3]["valid"] = valid
+            host.store(MPT_BASE + MPT.size * 3, MPT.pack(**entries[3]))
+            await send_all(ctx, dut.send, [{"operation": operation, "key": 0x301, "pd": 1, "length": 5}])
+            took = 0
+            while not ctx.get(dut.sent.valid):
+                await ctx.tick()
+                took += 1
+            assert took == cycles, operation
+            assert ctx.get(dut.sent.payload.status) == AccessStatus.OK
+            await ctx.tick()
+
+    simulate(dut, bench, background=[fills, writes], seed=rng.seed_value)
+
+
+def test_elaborates():
+    for data_width in (64, 128, 256, 512):
+        rtlil.convert(KeyOperations(data_width))
