@@ -184,9 +184,7 @@ def _members(kind, documented):
     return found
 
 
-_SOME_CONTROL = SimpleNamespace(
-    max_qp=0, max_responses=0, key_operations=True, max_srq=0, atomics=True, key_operations=True
-)
+_SOME_CONTROL = SimpleNamespace(max_qp=0, max_responses=0, max_srq=0, atomics=True, key_operations=True)
 _SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), control=_SOME_CONTROL, max_cq=0, device_memory=None)
 _ARGUMENTS = {
     "DeviceAttr": {"adapter": _SOME_ADAPTER},

@@ -26,7 +26,6 @@ __all__ = [
     "MWBind",
     "MWBindInfo",
     "PhysicalMR",
-    "check_access",
     "mwtype2str",
 ]
 
