@@ -65,7 +65,7 @@ class MW(PyverbsCM):
         """A request is posted that binds it; ``key`` is its key from now on."""
         self.rkey = key
         if info.length:
-            info.mr._windows[self] = info.mr._windows.get(self, ()) + (key,)
+            info.mr._windows[self] = (*info.mr._windows.get(self, ()), key)
 
     def _bound_by(self, keys):
         """Whether it is bound now, by one of these keys."""

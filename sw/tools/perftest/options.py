@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass, replace
 
+from verbena.hdl.abi.wqe import UD_ROUTE
+
 from ...verbs.libibverbs_enums import ibv_qp_type
 from ...verbs.limits import MAX_INLINE, MAX_QP_WR, MAX_RD_ATOMIC
 from ..endpoint import mtu_of
@@ -104,7 +106,7 @@ class Options:
             tx_depth=tx_depth,
             rx_depth=min(self.rx_depth, iterations * (self.qps if self.use_srq else 1)),
             cq_mod=1 if kind.latency else min(default(self.cq_mod, self._cq_mod(size)), tx_depth),
-            inline=default(self.inline, MAX_INLINE if kind.latency and carries else 0),
+            inline=default(self.inline, self._most_inline if kind.latency and carries else 0),
         )
         result._check(kind)
         return result
@@ -121,6 +123,11 @@ class Options:
         if not self.all_sizes:
             return [self]
         return [replace(self, size=1 << log) for log in range(1, self.size.bit_length())]
+
+    @property
+    def _most_inline(self):
+        """Bytes of inline data that a WQE holds, of any device."""
+        return MAX_INLINE - UD_ROUTE.size if self.connection == "UD" else MAX_INLINE
 
     def _cq_mod(self, size):
         if self.post_list > 1:

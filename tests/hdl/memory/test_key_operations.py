@@ -135,7 +135,8 @@ class Memory:
             data = b""
             while len(data) < request.length:
                 (beat,) = await receive_all(ctx, dut.data, 1, rng)
-                assert beat.first == (not data) and beat.count == min(dut.data_width // 8, request.length - len(data))
+                assert beat.first == (not data)
+                assert beat.count == min(dut.data_width // 8, request.length - len(data))
                 data += beat.data.to_bytes(dut.data_width // 8, "little")[: beat.count]
                 assert beat.last == (len(data) == request.length)
             index, place = divmod(request.address - MPT_BASE, MPT.size)
@@ -282,7 +283,7 @@ def test_three_clients_at_once():
             await send_all(ctx, dut.command, [{"index": index}, {"translations": 1}], rng)
             assert (0, index) in memory.dropped
 
-    benches = [client(dut.send, dut.sent, range(0, 6)), client(dut.receive, dut.received, range(6, 12)), commands]
+    benches = [client(dut.send, dut.sent, range(6)), client(dut.receive, dut.received, range(6, 12)), commands]
     simulate(dut, *benches, background=background, seed=rng.seed_value)
     assert len(memory.dropped) == 20
 
