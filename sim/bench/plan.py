@@ -10,6 +10,7 @@ from verbena.sim.wire_limit import go_back_n, wire_cycles
 from .batch import MTU, OPERATIONS, data_width
 from .crowd import crowd
 from .goals import judged
+from .keys import KEYS, key_life
 from .latency import BESIDE, RETURNING, latency, mixed
 from .loss import LOSSES, LOSSY, goodput, one_loss, round_trip
 from .misses import hits_beside, random_pages
@@ -39,6 +40,7 @@ GROUPS = (
     "WQEs",
     "misses",
     "latency",
+    "keys",
     "mixed sizes",
     "one loss",
     "lossy wire",
@@ -126,6 +128,8 @@ def plan(everything=False):
                 add("latency", latency, name, 8, inline, push)
         for name in RETURNING:
             add("latency", latency, name, 8, False, push)
+    for what in KEYS:
+        add("keys", key_life, what)
     for name, side in BESIDE:
         add("mixed sizes", mixed, name, side)
     add("mixed sizes", mixed, *BESIDE[0], 1024)

@@ -2,6 +2,7 @@
 
 import pytest
 from verbena.sim.bench.batch import data_width
+from verbena.sim.bench.keys import key_life
 from verbena.sim.bench.loss import one_loss
 from verbena.sim.bench.misses import PAGES, hits_beside, random_pages, small_pages
 from verbena.sim.bench.rows import pace, scattered, throughput, wide_wqe, words_apart
@@ -29,6 +30,16 @@ def test_a_row_is_the_same_when_it_is_run_twice(function, arguments):
     shares = [row.pop("wire_fraction", None) for row in (one, other)]
     assert one == other
     assert shares[0] == pytest.approx(shares[1], rel=0.001)
+
+
+@pytest.mark.parametrize("what", ["fast region", "window"])
+def test_the_life_of_a_key(what):
+    row = key_life(what)
+    steps = [row[f"{step}_cycles"] for step in ("valid", "use", "invalid")]
+    assert sum(steps) == row["cycles_per_message"]
+    # Each reads an entry and writes a word of it, in the usual memory; a window reads two.
+    assert min(steps) > 128 + 32
+    assert max(steps) < 1200
 
 
 def test_a_row_holds_what_it_says():
