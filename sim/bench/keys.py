@@ -1,5 +1,7 @@
 """What it costs to make a key valid, use it, and make it invalid: alone, with warm caches."""
 
+from itertools import pairwise
+
 from verbena.sim.devices import world
 from verbena.sim.pair import ALL_ACCESS, End, connect
 from verbena.sw.verbs.fast_region import FastMR
@@ -55,7 +57,7 @@ def _region(a, b, size):
         times = [0] + [cycle_of(a.cq, number + step, start, 8) for step in range(3)]
         number += 3
         a.cq.poll(16)
-        yield [after - before for before, after in zip(times, times[1:], strict=False)]
+        yield [after - before for before, after in pairwise(times)]
 
 
 def _window(a, b, size):
