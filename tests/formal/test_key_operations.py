@@ -1,4 +1,4 @@
-"""Operations on keys: what was valid is dropped before anything else is said or written, and nothing is valid by halves."""
+"""Operations on keys: what was valid is dropped before anything else is done, and nothing is valid by halves."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
