@@ -517,5 +517,5 @@ def test_arguments():
         Depacketizer(64, depth=4096)
     with pytest.raises(ValueError, match="not 3"):
         Depacketizer(64, headers=3)
-    with pytest.raises(ValueError, match="not 23"):
-        Depacketizer(64, opcodes=[opcode("RC_SEND_ONLY_WITH_INVALIDATE")])
+    with pytest.raises(ValueError, match="not 28"):
+        Depacketizer(64, opcodes=[opcode("RC_FLUSH")])

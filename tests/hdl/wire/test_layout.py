@@ -54,10 +54,12 @@ def test_map():
         ("deth",): (12, 0),
         ("deth", "immdt"): (13, 0),
         ("immdt",): (11, 0),
+        ("ieth",): (11, 0),
         ("reth",): (14, 0),
         ("reth", "immdt"): (15, 0),
     }
     starts = {name: set(words) for name, words in places.extended().items()}
+    # What stands in an IETH is read as an ImmDt is.
     assert starts == {"reth": {10}, "atomiceth": {10}, "aeth": {10}, "deth": {10}, "immdt": {10, 12, 14}}
     assert opcode("RC_RDMA_READ_REQUEST") not in places.payload_codes
     assert opcode("RC_COMPARE_SWAP") not in places.payload_codes
@@ -72,7 +74,7 @@ def test_refused_opcodes_stand_with_others_or_alone():
         (sequence,) = (each for each in places.sequences if code in each.codes)
         assert (sequence.words, sequence.carried) == (10 + OPCODES[code].header_words, 0)
     assert places.extended() == served.extended()
-    assert set(places.payload_codes) - set(served.payload_codes) == {0x16, 0x17, 0x1D}
+    assert set(places.payload_codes) - set(served.payload_codes) == {0x1D}
     assert {0x64, 0x65} < set(served.payload_codes)
     alone = PacketMap(V4, [opcode("RC_SEND_ONLY")], RECEIVE_CARRIED, [0x16])
     assert [(each.words, each.codes) for each in alone.sequences] == [(10, (0x04,)), (11, (0x16,))]
@@ -99,7 +101,10 @@ def test_map_of_transmit():
     }
     first = {name: set(members) for (word, name, _), members in places.extended_words().items() if word == 10}
     assert sorted(map(sorted, first.values())) == sorted(
-        map(sorted, [remote, {kinds["aeth",], kinds["aeth", "atomicacketh"]}, {kinds["immdt",]}, datagrams])
+        map(
+            sorted,
+            [remote, {kinds["aeth",], kinds["aeth", "atomicacketh"]}, {kinds["immdt",], kinds["ieth",]}, datagrams],
+        )
     )
     assert {n for n, members in places.extended_words().items() if n[0] == 14 and set(members) == last} == {
         (14, "immdt", 0)
@@ -124,8 +129,8 @@ def test_is_one_of():
 
 
 def test_arguments():
-    with pytest.raises(ValueError, match="not 22"):
-        PacketMap(V4, [0x16], {})
+    with pytest.raises(ValueError, match="not 28"):
+        PacketMap(V4, [0x1C], {})
     with pytest.raises(ValueError, match="not 21"):
         PacketMap(V4, [0x15], {})
     with pytest.raises(ValueError, match="empty"):

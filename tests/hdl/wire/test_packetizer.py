@@ -289,7 +289,7 @@ def test_converts(width):
 
 
 def test_arguments():
-    with pytest.raises(ValueError, match="not 22"):
-        Packetizer(64, [opcode("RC_SEND_LAST_WITH_INVALIDATE")])
+    with pytest.raises(ValueError, match="not 28"):
+        Packetizer(64, [opcode("RC_FLUSH")])
     with pytest.raises(ValueError, match="not 96"):
         Packetizer(96)
