@@ -9,6 +9,7 @@ from streams import make_rng
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.tables import MPT
 from verbena.sim.model import rnic
+from verbena.sim.ports import Faults
 from verbena.sim.world import World
 from verbena.sw.verbs.base import inc_rkey
 from verbena.sw.verbs.fast_region import FastMR
@@ -458,10 +459,11 @@ def test_queue_pairs_that_leave_their_slots():
 
 
 @pytest.mark.every_width
-def test_traffic():
+@pytest.mark.parametrize("rounds", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_traffic(rounds):
     """Windows are bound, used and bound anew under the traffic of other queue pairs."""
     with two_ends(qps=4) as (a, b):
-        run_traffic(world(), a, b, make_rng(), 60)
+        run_traffic(world(), a, b, make_rng(), rounds)
 
 
 def run_traffic(where, a, b, rng, rounds):
@@ -496,3 +498,63 @@ def run_traffic(where, a, b, rng, rounds):
             target[offset : offset + length] = source[here : here + length]
         assert all(wc.status == W.IBV_WC_SUCCESS for wc in wait(a.cq, len(slots)))
         assert b.mr.read(SIZE, 0) == target
+
+
+@pytest.mark.every_width
+@pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_wire_that_loses_frames(rounds):
+    """A region is registered, written to by the peer, and taken away by a SEND; beside it, on each side, one is
+    registered and invalidated behind WRITEs that read from it. Queues go back all the time. Each request takes effect
+    once, and where it stands: so all WRITEs succeed, and each registration finds the region not valid.
+    """
+    rng = make_rng()
+    with two_ends(qps=2, sge=1) as (a, b):
+        reset_pairs(a, b, timeout=6, min_rnr_timer=1)
+        source, target = fill(a, 1), bytearray(fill(b, 2))
+        far, near = FastMR(b.pd, 8), FastMR(a.pd, 8)
+        world().set_faults(Faults(lose=0.03, corrupt=0.02, damage=0.02, duplicate=0.03, reorder=0.03))
+        for number in range(rounds):
+            far.map(b.mr.buf, 16384)
+            register(b, far, flags=0)
+            recv(b, [sge(b, 60000, 100)], wr_id=number)
+            near.map(a.mr.buf, 32768)
+            register(a, near, flags=0, qp=a.qps[1])
+            register_done(b, far)
+            for _ in range(rng.randrange(1, 4)):
+                length, here, there = rng.randrange(1, 2000), rng.randrange(30000), rng.randrange(14000)
+                write(a, far.rkey, far.buf + there, length, flags=0, offset=here)
+                target[there : there + length] = source[here : here + length]
+                length, here, there = rng.randrange(1, 2000), rng.randrange(30000), 20000 + rng.randrange(14000)
+                sg = [SGE(near.buf + here, length, near.lkey)]
+                wr = SendWR(0, OP.IBV_WR_RDMA_WRITE, num_sge=1, sg=sg, send_flags=0)
+                wr.set_wr_rdma(b.mr.rkey, b.mr.buf + there)
+                a.qps[1].post_send(wr)
+                target[there : there + length] = source[here : here + length]
+            invalidate(a, near.lkey, qp=a.qps[1], wr_id=2)
+            send_inv(a, far.rkey, [sge(a, 0, 50)], wr_id=1)
+            done = completions(a.cq, 2)
+            assert [wc.status for wc in done] == [W.IBV_WC_SUCCESS] * 2
+            assert {wc.wr_id for wc in done} == {1, 2}
+            got = success(b.cq)
+            assert (got.wr_id, got.imm_data) == (number, far.rkey)
+            target[60000:60050] = source[:50]
+            assert b.mr.read(SIZE, 0) == target
+            assert not entry_of(b, far)["valid"]
+            assert not entry_of(a, near)["valid"]
+        world().set_faults(Faults())
+
+
+def register_done(end, region):
+    """The device has made it valid."""
+    for _ in range(1000):
+        if entry_of(end, region)["valid"]:
+            return
+        settle(100)
+    raise AssertionError("it is not valid")
+
+
+def reset_pairs(a, b, **attributes):
+    for end in (a, b):
+        for qp in end.qps:
+            qp.modify(QPAttr(qp_state=S.IBV_QPS_RESET), ibv_qp_attr_mask.IBV_QP_STATE)
+    connect(a, b, mtu=256, **attributes)

@@ -7,7 +7,7 @@ from verbena.hdl.rnic import Rnic
 from verbena.hdl.transport import send_side
 from verbena.hdl.transport.respond_only import RespondOnly
 from verbena.hdl.transport.send_side import SendSide
-from verbena.hdl.wire.opcodes import DATAGRAMS, UNRELIABLE
+from verbena.hdl.wire.opcodes import DATAGRAMS, INVALIDATES, UNRELIABLE
 
 
 @pytest.mark.parametrize(
@@ -184,6 +184,19 @@ def test_shared_receive_queues():
         assert (made["registers"].srqs, made["commands"].srqs, made["responder"].srqs) == (srqs, srqs, srqs)
         assert made["rq_fetch"].rings == 8 + srqs
         assert hasattr(made["rq_fetch"], "point") == hasattr(made["responder"], "point") == (srqs > 0)
+
+
+def test_operations_on_keys():
+    """All that belongs to them is there, or nothing; only where there are requests."""
+    assert not Config().key_operations
+    for there in (True, False):
+        made = blocks(Config(qps=8, key_operations=there))
+        assert ("key_operations" in made) is there
+        assert hasattr(made["acknowledger"], "operation") is hasattr(made["send"], "operation") is there
+        assert (made["packetizer"].opcodes >= INVALIDATES) is (made["depacketizer"].opcodes >= INVALIDATES) is there
+        assert made["registers"].key_operations is made["responder"].keys is there
+    with pytest.raises(ValueError, match="need requests"):
+        Config(requests=False, key_operations=True)
 
 
 def test_types_of_queue_pairs():
