@@ -1,6 +1,6 @@
 """The requesting side of the engine: instances and connections, no logic."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -262,6 +262,9 @@ class SendSide(wiring.Component):
             connect_signals(m, timers, self, "left")
             m.submodules.in_flight = in_flight = InFlight(c.slots)
             descriptor = requester.packet
+            operating = Signal()  # what has no TX descriptor is still to come to the completer
+            if c.key_operations:
+                m.d.sync += operating.eq(requester.operating & (requester.operating_qp == self.sending_qp))
             m.d.comb += [
                 in_flight.enter.eq(
                     descriptor.valid & descriptor.ready & (descriptor.payload.kind == TxDescriptorKind.REQUEST)
@@ -269,7 +272,7 @@ class SendSide(wiring.Component):
                 in_flight.enter_qp.eq(descriptor.payload.qp),
                 in_flight.done.eq(self.request_done),
                 in_flight.qp.eq(self.sending_qp),
-                self.sending.eq(in_flight.some),
+                self.sending.eq(in_flight.some | operating),
             ]
             connect_signals(m, response_receiver, self, "room")
             swapped = zip(PARTS, (requester, response_receiver, completer, timers, fetcher), strict=True)

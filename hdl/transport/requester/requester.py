@@ -153,6 +153,8 @@ class Requester(wiring.Component):
         With ``keys``: what a WQE does to an MPT entry, and what came of it. No turn begins meanwhile.
     local : stream of ``Departed``
         With ``keys``: that went well, and nobody will acknowledge it. ``psn`` is that of the packet before.
+    operating, operating_qp : 1, 12
+        With ``keys``: an operation of this QP is under way, or not told yet.
     hold : 1
         Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``
         (:class:`.turn_hold.TurnHold`).
@@ -247,6 +249,8 @@ class Requester(wiring.Component):
             wiring.connect(m, source, getattr(arbiter, name))
         names = ("operation", "operated", "local") if self.keys else ()
         names += ("route",) if self.gids else ()
+        if self.keys:
+            connect_signals(m, segmenter, self, "operating", "operating_qp")
         for name in ("packet", "access", "inline", "outstanding", "reads", *names):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
         for name in OutputStrobes.members:

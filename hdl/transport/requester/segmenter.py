@@ -71,7 +71,7 @@ ReadBegun = data.StructLayout({"qp": 12, "again": 1, "target": ReadTarget})
 rest of a READ is asked for, from ``target.psn`` on."""
 
 
-KEY_PORTS = KEY_CLIENT | {"local": Out(stream.Signature(Departed))}
+KEY_PORTS = KEY_CLIENT | {"local": Out(stream.Signature(Departed)), "operating": Out(1), "operating_qp": Out(12)}
 """For WQEs that change MPT entries."""
 
 
@@ -459,7 +459,7 @@ class Segmenter(wiring.Component):
         with m.If(self.i.ready):
             m.d.sync += [may_end.eq(1), spoiled.eq(0)]
         with m.If(complete & head.operates):
-            m.d.sync += [may_end.eq(0), asking.eq(1)]
+            m.d.sync += [may_end.eq(0), asking.eq(1), self.operating.eq(1), self.operating_qp.eq(job.qp)]
         with m.If(self.operation.valid & self.operation.ready):
             m.d.sync += [asking.eq(0), awaiting.eq(1)]
         with m.If(self.operated.valid & self.operated.ready):
@@ -503,5 +503,7 @@ class Segmenter(wiring.Component):
         m.d.comb += self.local.valid.eq(tells & known[-1])
         with m.If(self.local.valid & self.local.ready):
             m.d.sync += tells.eq(0)
+        with m.If((self.local.valid & self.local.ready) | ended_badly):
+            m.d.sync += self.operating.eq(0)
         with m.If(head.operates):
             m.d.comb += self.outstanding.payload.opcode.eq(OPERATED | head.operation.as_value())
