@@ -58,6 +58,7 @@ from .wire.headers import NETWORKS
 from .wire.opcodes import ATOMICS, DATAGRAMS, INVALIDATES, REFUSED, SUPPORTED, UNRELIABLE
 from .wire.packet_header import TransmitHeader
 from .wire.packetizer import Packetizer
+from .wire.vlan import VlanInsert
 
 __all__ = ["Rnic"]
 
@@ -335,7 +336,13 @@ class Rnic(wiring.Component):
         connect_signals(m, transmitter, send, "token_done")
         connect_via(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
         link(m, transmitter.o, self._packetizer.payload)
-        link(m, self._packetizer.o, self._transmit_gate.i)
+        if c.ipv6:
+            m.submodules.vlan = vlan = VlanInsert(c.data_width)
+            link(m, self._packetizer.o, vlan.i)
+            link(m, vlan.o, self._transmit_gate.i)
+            connect_signals(m, self._packetizer, vlan, "tag")
+        else:
+            link(m, self._packetizer.o, self._transmit_gate.i)
         link(m, self._transmit_gate.o, self._tx_arbiter.i[0])
         link(m, self._arp_icmp.o, self._tx_arbiter.i[1])
         link(m, self._tx_arbiter.o, flipped(self.tx))

@@ -21,7 +21,7 @@ from .cq_table import CqTable
 from .device_memory import DeviceMemory
 from .errors import AdapterError
 from .events import EventRing, take_events, watch_events
-from .gids import own_gids
+from .gids import own_gids, own_vlans
 from .owner import claim
 from .pkeys import own_pkeys
 from .qp_numbers import QpNumbers
@@ -137,7 +137,7 @@ class Adapter:
             self.control.write("qpc_high", self.qp_table.bus >> 32)
         self.events = EventRing(self.memory, getattr(port, "log_eq_size", LOG_EQ_SIZE))
         if self.control.has_gids:
-            self.control.write_gids(self.gids)
+            self.control.write_gids(self.gids, own_vlans(port, self.gids))
         for name, value in (
             ("mac_low", port.mac & 0xFFFFFFFF),
             ("mac_high", port.mac >> 32),

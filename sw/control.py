@@ -164,9 +164,9 @@ class Control:
         """Whether the port has a link."""
         return bool(self.read("status") >> 1 & 1)
 
-    def write_gids(self, gids):
+    def write_gids(self, gids, vlans=None):
         """Fills the table of GIDs."""
-        for offset, value in gid_writes(gids):
+        for offset, value in gid_writes(gids, vlans):
             self.port.write32(reg.GIDS + offset, value)
 
     def resolve_gid(self, gid, index, timeout_ms=math.inf):

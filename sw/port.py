@@ -56,7 +56,10 @@ class Port(Protocol):
     A port whose ``time_ns`` is not true time has ``clock_text``: what it is, in words, for tools that print times. A
     port may have ``clock_hz``: the device's cycles in a second.
 
-    A port may have ``gids``: further IPv6 addresses, numbers, besides the link-local one that its MAC address makes.
+    A port may have ``gids``: further GIDs, numbers, of IPv6 addresses or IPv4-mapped, besides its IPv4 address and the
+    link-local one that its MAC address makes. It may have ``vlans``: for some of these ``gids`` the VLAN and the
+    priority of their frames, ``{gid: (vlan, priority)}``. Nothing is asked for in a VLAN: ``resolve`` knows who is
+    there.
 
     A port may have ``pkeys``: its table of P_Keys, up to 8 numbers of 16 bits, 0 for an empty row. A port without it
     has the default one, 0xffff, alone (IBA 10.9).

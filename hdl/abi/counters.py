@@ -33,7 +33,10 @@ COUNTERS = {
         Counter("drop_malformed", "lengths, versions or opcodes that contradict each other, or are unknown"),
         Counter("drop_icrc", "wrong ICRC, or a frame damaged on the wire"),
         Counter("drop_overflow", "receive buffer full"),
-        Counter("drop_qp", "unknown QP, wrong state, P_Key or source"),
+        Counter(
+            "drop_qp",
+            "unknown QP, wrong state, P_Key or source; with a table of GIDs also another GID or VLAN than the QP's",
+        ),
         Counter("drop_duplicate", "PSN behind the expected one"),
         Counter("drop_sequence", "PSN ahead of the expected one"),
         Counter("drop_error", "refused requests, each answered with a NAK or behind one"),

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from .record import Field, Record
 
-__all__ = ["GID_COUNT", "GID_ROW", "GID_WORDS", "GidType"]
+__all__ = ["GID_COUNT", "GID_ROW", "GID_WORDS", "MATCHED_WORDS", "GidType"]
 
 GID_COUNT = 16
 
@@ -15,17 +15,23 @@ GID_ROW = Record(
         Field("gid_low", 64, "lower half of the GID, first byte on the wire is the most significant"),
         Field("gid_high", 64, "upper half; of IPv4 the GID is the IPv4-mapped one, ::ffff:a.b.c.d"),
         Field("type", 4, "enum gid_type"),
-        Field("_", 27),
+        Field("tagged", 1, "its frames have an 802.1Q tag; what comes with another one, or without, is not for it"),
+        Field("vlan", 12, "VLAN of the tag, 1 to 4094; 0 without one"),
+        Field("_", 14),
         Field("valid", 1, "the row counts"),
-        Field("_", 32),
+        Field("priority", 3, "of the tag, of what is sent"),
+        Field("_", 29),
         Field("_", 64),
     ],
     "A row of the table of GIDs. A row that changes while packets of it are under way may send or take one with a part "
     "of both. After a hardware reset the table is undefined: the driver writes all of it. DEVICE_RESET leaves it.",
 )
 
-GID_WORDS = 5
+GID_WORDS = 6
 """32-bit words of a row that count."""
+
+MATCHED_WORDS = 5
+"""Of these, those with which what has come must agree."""
 
 
 class GidType(IntEnum):

@@ -50,8 +50,9 @@ class OwnGids(wiring.Component):
             write.en.eq(Mux(self.write_en & ~self.write.word[2], 1 << self.write.index, 0)),
             read.addr.eq(~self.number[1:]),
         ]
-        kind, valid = (GID_ROW.fields[name].offset % 32 for name in ("type", "valid"))
+        kind, valid, tagged = (GID_ROW.fields[name].offset % 32 for name in ("type", "valid", "tagged"))
         is_six = (self.write.data[kind : kind + 4] == GidType.ROCE_V2_IPV6) & self.write.data[valid]
+        is_six &= ~self.write.data[tagged]  # nothing is asked, or answered, in a VLAN
         with m.If(self.write_en & (self.write.word == TYPE_WORD)):
             m.d.sync += usable.bit_select(self.write.index, 1).eq(is_six)
         halves = [read.data.word_select(n, 32) for n in range(GID_COUNT)]

@@ -17,6 +17,7 @@ from .layout import RECEIVE_CARRIED, PacketMaps, wire_field
 from .opcodes import REFUSED, SUPPORTED
 from .packet_header import ArrivedHeader, ReceiveHeader
 from .parser import PacketParser, parsed_layout
+from .vlan import VlanStrip, VlanTag
 
 __all__ = ["Depacketizer"]
 
@@ -60,7 +61,7 @@ class Depacketizer(wiring.Component):
     -------
     mac, ip : 48, 32
         Own addresses, as numbers. A frame to another address, also to a group, is not for this engine. With several
-        ``networks`` that is decided behind: only the MAC address is looked at.
+        ``networks`` that is decided behind: only the MAC address is looked at, and a frame may have an 802.1Q tag.
     i : stream of ``PacketBeat(data_width)``
         Frames with Ethernet header and ICRC, without FCS. ``ready`` is always 1.
     header : stream of ``ReceiveHeader``, or with several ``networks`` of ``ArrivedHeader``
@@ -115,7 +116,13 @@ class Depacketizer(wiring.Component):
         m.submodules.parser = parser = PacketParser(self.data_width, places)
         m.submodules.icrc = icrc = Icrc(self.data_width)
         m.submodules.queue = queue = PacketQueue(self.data_width, self.depth * 8 // self.data_width)
-        wiring.connect(m, wiring.flipped(self.i), strip.i)
+        if len(places.maps) > 1:
+            m.submodules.vlan = vlan = VlanStrip(self.data_width)
+            wiring.connect(m, wiring.flipped(self.i), vlan.i)
+            wiring.connect(m, vlan.o, strip.i)
+            m.d.comb += parser.tag.eq(vlan.tag)
+        else:
+            wiring.connect(m, wiring.flipped(self.i), strip.i)
         wiring.connect(m, queue.o, wiring.flipped(self.payload))
         m.d.comb += [
             strip.mac.eq(self.mac),
@@ -247,7 +254,11 @@ class Depacketizer(wiring.Component):
         sources = [] if several else [(name, "ipv4", field) for name, field in addresses.items()]
         sources += [(name, "bth", name) for name in BTH]
         if several:
-            layout |= {"networks": len(places.maps), **{f"network_{word}": 32 for word in range(NETWORK_WORDS)}}
+            layout |= {
+                "networks": len(places.maps),
+                "tag": VlanTag,
+                **{f"network_{word}": 32 for word in range(NETWORK_WORDS)},
+            }
         words = {}  # register to word to kinds of packets
         for name, starts in places.extended().items():
             for start, kinds in starts.items():
@@ -280,7 +291,7 @@ class Depacketizer(wiring.Component):
         """The headers in front of UDP, at the end of their registers: what one leaves free is 0."""
         lanes = self.data_width // 32
         with m.If(go & beat.first):
-            m.d.sync += fields.networks.eq(beat.networks)
+            m.d.sync += [fields.networks.eq(beat.networks), fields.tag.eq(beat.tag)]
         for map_, mine in zip(self._map.maps, beat.networks):
             words = map_.start("udp")
             for word in range(NETWORK_WORDS):
@@ -292,7 +303,7 @@ class Depacketizer(wiring.Component):
         payload = self.header.payload
         if len(self.networks) > 1:
             raw = Cat(fields[f"network_{word}"] for word in range(NETWORK_WORDS))
-            m.d.comb += [payload.network.eq(raw), payload.networks.eq(fields.networks)]
+            m.d.comb += [payload.network.eq(raw), payload.networks.eq(fields.networks), payload.tag.eq(fields.tag)]
             payload = payload.header
             v4 = raw[(NETWORK_WORDS * 4 - HEADERS["ipv4"].size) * 8 :]
             for name in ("traffic_class", "hop_limit"):

@@ -5,7 +5,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..abi.gids import GID_COUNT, GID_ROW, GID_WORDS
+from ..abi.gids import GID_COUNT, GID_ROW, MATCHED_WORDS
 from ..stream.transfer import GidWrite
 from .gid_row import NETWORK_TYPES
 from .headers import HEADERS, MAPPED
@@ -19,8 +19,8 @@ NETWORK_BYTES = HEADERS["ipv6"].size
 
 class GidMatch(wiring.Component):
     """Looks for the destination of each packet in the table of GIDs: a word of the address a cycle, in all rows at
-    once; the last word is the row's type. So a packet to an IPv4 address is not taken for one to the IPv4-mapped IPv6
-    address.
+    once; the last word is the row's type and tag. So a packet to an IPv4 address is not taken for one to the
+    IPv4-mapped IPv6 address.
 
     *Cycles*: a header comes out 5 cycles after it has come, and there is one each 6 cycles. It stays at the input
     until it is taken at the output.
@@ -55,12 +55,14 @@ class GidMatch(wiring.Component):
         v4 = arrived.network[(NETWORK_BYTES - HEADERS["ipv4"].size) * 8 :]
         mapped = Cat(wire_field(v4, HEADERS["ipv4"]["destination"]), Const(MAPPED, 96))
         destination = Mux(arrived.networks[1], wire_field(arrived.network, HEADERS["ipv6"]["destination"]), mapped)
-        kind, valid = (GID_ROW.fields[name].offset - 128 for name in ("type", "valid"))
+        places = (GID_ROW.fields[name].offset - 128 for name in ("type", "valid", "tagged", "vlan"))
+        kind, valid, tagged, vlan = places
         number = Mux(arrived.networks[1], NETWORK_TYPES[1], NETWORK_TYPES[0])
-        wanted = Signal(32 * GID_WORDS)
-        m.d.comb += wanted.eq(Cat(destination, (number << kind | Const(1 << valid, 32))[:32]))
+        wanted = Signal(32 * MATCHED_WORDS)
+        tag = Mux(arrived.tag.tagged, (arrived.tag.vlan << vlan) | 1 << tagged, 0)
+        m.d.comb += wanted.eq(Cat(destination, (number << kind | tag | Const(1 << valid, 32))[:32]))
 
-        word, candidates, done = Signal(range(GID_WORDS + 1)), Signal(GID_COUNT), Signal()
+        word, candidates, done = Signal(range(MATCHED_WORDS + 1)), Signal(GID_COUNT), Signal()
         same = Cat(read.data.word_select(n, 32) == wanted.word_select(word, 32) for n in range(GID_COUNT))
         m.d.comb += [read.addr.eq(word), self.o.valid.eq(done), self.i.ready.eq(done & self.o.ready)]
         with m.If(done):
@@ -70,7 +72,7 @@ class GidMatch(wiring.Component):
             m.d.sync += [
                 candidates.eq(same & Mux(word == 0, ~0, candidates)),
                 word.eq(word + 1),
-                done.eq(word == GID_WORDS - 1),
+                done.eq(word == MATCHED_WORDS - 1),
             ]
         header = self.o.payload.header
         m.d.comb += [self.o.payload.eq(arrived), header.gid_found.eq(candidates.any())]

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..abi.gids import GID_COUNT, GID_ROW, GID_WORDS, GidType
 from ..stream.transfer import GID_INDEX_BITS, GidWrite
+from .vlan import VlanTag
 
 __all__ = ["NETWORK_TYPES", "GidRow"]
 
@@ -20,7 +21,7 @@ class GidRow(wiring.Component):
     -------
     write, write_en : ``GidWrite``, 1
     index : 4
-    gid, type : 128, 4
+    gid, type, tag : 128, 4, ``VlanTag``
     """
 
     write: In(GidWrite)
@@ -28,12 +29,13 @@ class GidRow(wiring.Component):
     index: In(GID_INDEX_BITS)
     gid: Out(128)
     type: Out(GID_ROW.fields["type"].width)
+    tag: Out(VlanTag)
 
     def elaborate(self, platform):
         m = Module()
-        words = []
+        words, fields = [], [GID_ROW.fields[name] for name in ("type", *VlanTag.members)]
         for number in range(GID_WORDS):
-            width = 32 if number < 4 else len(self.type)
+            width = max(f.offset % 32 + f.width for f in fields if f.word == number) if number >= 4 else 32
             m.submodules[f"word_{number}"] = table = memory.Memory(shape=width, depth=GID_COUNT, init=[])
             write, read = table.write_port(), table.read_port(domain="comb")
             m.d.comb += [
@@ -43,5 +45,7 @@ class GidRow(wiring.Component):
                 read.addr.eq(self.index),
             ]
             words.append(read.data)
-        m.d.comb += [self.gid.eq(Cat(words[:4])), self.type.eq(words[4])]
+        m.d.comb += self.gid.eq(Cat(words[:4]))
+        for field, out in zip(fields, (self.type, self.tag.tagged, self.tag.vlan, self.tag.priority)):
+            m.d.comb += out.eq(words[field.word][field.offset % 32 :][: field.width])
         return m

@@ -20,6 +20,7 @@ from .ip_checksum import IpChecksum
 from .layout import TRANSMIT_CARRIED, PacketMaps, header_bits, wire_field
 from .opcodes import SUPPORTED
 from .packet_header import Deth, TransmitHeader
+from .vlan import VlanTag
 
 __all__ = ["Packetizer"]
 
@@ -60,6 +61,8 @@ class Packetizer(wiring.Component):
     gid, gid_en : ``GidWrite``
         With several ``networks``: a word of the table of GIDs is written. ``header.path.sgid_index`` says which row a
         packet is sent from; the row's type is its encapsulation.
+    tag : ``VlanTag``
+        With several ``networks``: what the frame at ``o`` is to have, with the beat with byte 12.
     header : stream of ``TransmitHeader``
     payload : stream of ``PacketBeat(data_width)``
         One packet of ``header.transport.length`` bytes a header; no beat if that is 0. Atomics have payload, too: the
@@ -89,7 +92,7 @@ class Packetizer(wiring.Component):
                 "count_stall_tx_payload": Out(1),
                 "count_stall_tx_wire": Out(1),
             }
-            | ({"gid": In(GidWrite), "gid_en": In(1)} if len(self.networks) > 1 else {})
+            | ({"gid": In(GidWrite), "gid_en": In(1), "tag": Out(VlanTag)} if len(self.networks) > 1 else {})
         )
 
     def elaborate(self, platform):
@@ -101,7 +104,9 @@ class Packetizer(wiring.Component):
         m.submodules.icrc = icrc = Icrc(self.data_width)
         m.submodules.ethernet = ethernet = EthernetInsert(self.data_width)
         m.d.comb += ethernet.mac.eq(self.mac)
-        layout = data.StructLayout({"data": self.data_width, "end": ceil_log2(self.data_width // 8) + 1})
+        several = len(places.maps) > 1
+        tag_layout = {"tag": VlanTag} if several else {}
+        layout = data.StructLayout({"data": self.data_width, "end": ceil_log2(self.data_width // 8) + 1, **tag_layout})
         m.submodules.fifo = fifo = AlmostFullFifo(layout, icrc.crc_latency + 1)
         self._put_out(m, ethernet, fifo)
 
@@ -121,18 +126,17 @@ class Packetizer(wiring.Component):
             m.d.sync += at.eq(Mux(last, 1, at << 1))
 
         # --- Whose packet it is, and around it what: in the cycle in which the header comes, and one later.
-        several = len(places.maps) > 1
         if several:
             m.submodules.gids = gids = GidRow()
             network_now, network = Signal(len(places.maps)), Signal(len(places.maps))
-            source = Signal(128, reset_less=True)
+            source, tag = Signal(128, reset_less=True), Signal(VlanTag)
             m.d.comb += [
                 gids.write.eq(self.gid),
                 gids.write_en.eq(self.gid_en),
                 gids.index.eq(header.path.sgid_index),
                 network_now.eq(Cat(gids.type == each for each in NETWORK_TYPES)),
             ]
-            m.d.sync += [network.eq(network_now), source.eq(gids.gid)]
+            m.d.sync += [network.eq(network_now), source.eq(gids.gid), tag.eq(gids.tag)]
             ip = gids.gid[:32]
         else:
             network_now = network = Const(1, 1)
@@ -256,6 +260,7 @@ class Packetizer(wiring.Component):
                 "last": 1,
                 "icrc": lanes,  # one-hot: which word is the ICRC
                 "failed": 1,
+                **tag_layout,
             }
         )
         pipeline = [Signal(stage, name=f"stage_{n}") for n in range(icrc.crc_latency)]
@@ -298,8 +303,11 @@ class Packetizer(wiring.Component):
             enter.last.eq(last),
             enter.icrc.eq(Cat(last & (count == lane) for lane in range(lanes))),
             enter.failed.eq(failed_now),
+            *([enter.tag.eq(tag)] if several else []),
         ]
 
+        if several:
+            m.d.comb += [fifo.i.tag.eq(leave.tag), self.tag.eq(fifo.o.payload.tag)]
         beat = ethernet.i.beat
         m.d.comb += [
             ethernet.i_valid.eq(leave.valid),

@@ -12,6 +12,7 @@ from .ethernet_header import local_layout
 from .headers import HEADERS, MAX_PAYLOAD, UDP_PORT
 from .icrc import icrc_mask
 from .layout import wire_field
+from .vlan import VlanTag
 
 __all__ = ["PacketParser", "check_layout", "parsed_layout"]
 
@@ -30,10 +31,10 @@ def parsed_layout(data_width, places):
     on, ICRC included; 0 in what only fills up the frame. ``ends``: the ICRC is in this beat.
     ``kinds`` (one-hot, in the order of ``places.sequences``), ``pad`` and ``length`` (of the payload): valid from the
     beat on in which the BTH begins. ``not_roce``, ``malformed``: what speaks against the packet in this beat.
-    ``networks``, with several maps: which one it is of, a bit each.
+    With several maps, ``networks``: which one it is of, a bit each; and ``tag``, of its frame.
     """
     lanes = data_width // 32
-    several = {"networks": len(places.maps)} if len(places.maps) > 1 else {}
+    several = {"networks": len(places.maps), "tag": VlanTag} if len(places.maps) > 1 else {}
     return data.StructLayout(
         {
             "data": data_width,
@@ -78,6 +79,8 @@ class PacketParser(wiring.Component):
     -------
     ip : 32
         Own address, with one map.
+    tag : ``VlanTag``
+        With several maps: of the frame, with the packet's first beat.
     i, i_valid : ``local_layout(data_width, len(places.maps))``
     o, o_valid : ``parsed_layout(data_width, places)``
     check, check_valid : ``check_layout(data_width)``
@@ -97,6 +100,7 @@ class PacketParser(wiring.Component):
                 "check": Out(check_layout(data_width)),
                 "check_valid": Out(1),
             }
+            | ({"tag": In(VlanTag)} if len(places.maps) > 1 else {})
         )
 
     def elaborate(self, platform):
@@ -180,7 +184,7 @@ class PacketParser(wiring.Component):
             if several:
                 m.d.sync += s1.networks.eq(networks)
                 with m.If(beat.first):  # what the packet before was means nothing in front of the BTH
-                    m.d.sync += s1.kinds.eq(0)
+                    m.d.sync += [s1.kinds.eq(0), s1.tag.eq(self.tag)]
             with m.If(Cat(self._at(networks, at, "bth")).any()):
                 m.d.sync += [s1.kinds.eq(kinds), s1.pad.eq(pad), s1_payload.eq(carries)]
 

@@ -4,7 +4,7 @@ import ipaddress
 from types import SimpleNamespace
 
 import pytest
-from verbena.sw.gids import eui64, gid_writes, ipv4_of, link_local, mapped, own_gids
+from verbena.sw.gids import eui64, gid_writes, ipv4_of, link_local, mapped, own_gids, own_vlans
 from verbena.sw.pkeys import own_pkeys
 
 
@@ -38,6 +38,18 @@ def test_rows():
     assert [written[4 * word] for word in range(5)] == [0x0A000001, 0xFFFF, 0, 0, 1 << 31]
     assert [written[32 + 4 * word] for word in range(5)] == [0x89ABCDEF, 0x01234567, 0, 0xFE800000, 1 << 31 | 1]
     assert [written[64 + 4 * word] for word in range(8)] == [0] * 8
+
+
+def test_own_vlans():
+    own = own_gids(port(gids=[7 << 64, 8 << 64]), True)
+    assert own_vlans(port(), own) == {}
+    assert own_vlans(port(vlans={7 << 64: (100, 5), own[1]: (4094, 0)}), own) == {2: (100, 5), 1: (4094, 0)}
+    for wrong in ({9 << 64: (100, 5)}, {own[0]: (1, 1)}, {7 << 64: (0, 1)}, {7 << 64: (4095, 1)}, {7 << 64: (1, 8)}):
+        with pytest.raises(ValueError, match="VLAN"):
+            own_vlans(port(vlans=wrong), own)
+    written = dict(gid_writes([own[0], 7 << 64], {1: (0xABC, 5)}))
+    assert (written[16], written[20]) == (1 << 31, 0)
+    assert (written[48], written[52]) == (1 << 31 | 0xABC << 5 | 1 << 4 | 1, 5)
 
 
 def test_own_pkeys():

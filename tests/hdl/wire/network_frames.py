@@ -9,7 +9,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from verbena.hdl.abi.gids import GID_ROW, GID_WORDS, GidType
 
-__all__ = ["MAPPED", "PEER", "TABLE", "address6", "both_frame", "frame6_of", "gid_words", "is_mapped"]
+__all__ = ["MAPPED", "PEER", "TABLE", "TAGS", "address6", "both_frame", "frame6_of", "gid_words", "is_mapped"]
 
 MAPPED = 0xFFFF << 32
 PEER = int(ipaddress.IPv6Address("fe80::5054:ff:fe12:3456"))
@@ -18,9 +18,14 @@ TABLE = {
     1: (int(ipaddress.IPv6Address("fe80::200:ff:fe00:1")), GidType.ROCE_V2_IPV6),
     5: (int(ipaddress.IPv6Address("fd00::1")), GidType.ROCE_V2_IPV6),
     6: (MAPPED | 0xC0A80001, GidType.ROCE_V2_IPV4),
+    9: (int(ipaddress.IPv6Address("fd00:100::1")), GidType.ROCE_V2_IPV6),
+    10: (MAPPED | 0x0A010001, GidType.ROCE_V2_IPV4),
     15: (int(ipaddress.IPv6Address("2001:db8:ffff:eeee:dddd:cccc:bbbb:aaaa")), GidType.ROCE_V2_IPV6),
 }
 """Rows: GID and type."""
+
+TAGS = {9: (100, 5), 10: (0xABC, 2)}
+"""Of these rows VLAN and priority."""
 
 
 def is_mapped(gid):
@@ -35,7 +40,9 @@ def gid_words():
     """``GidWrite`` dictionaries that write the whole table."""
     for index in range(16):
         gid, kind = TABLE.get(index, (0, 0))
-        row = GID_ROW.pack(gid_low=gid & (1 << 64) - 1, gid_high=gid >> 64, type=kind, valid=index in TABLE)
+        vlan, priority = TAGS.get(index, (0, 0))
+        tag = {"tagged": vlan != 0, "vlan": vlan, "priority": priority}
+        row = GID_ROW.pack(gid_low=gid & (1 << 64) - 1, gid_high=gid >> 64, type=kind, valid=index in TABLE, **tag)
         for word in range(GID_WORDS):
             yield {"index": index, "word": word, "data": int.from_bytes(row[word * 4 : word * 4 + 4], "little")}
 

@@ -1,18 +1,20 @@
 """Destinations against the table of GIDs."""
 
-from network_frames import MAPPED, TABLE, gid_words, is_mapped
+from network_frames import MAPPED, TABLE, TAGS, gid_words, is_mapped
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.wire.gid_match import GidMatch
 
 
-def arrived(gid, six):
-    """A header to ``gid`` over IPv6 or IPv4."""
+def arrived(gid, six, vlan=0):
+    """A header to ``gid`` over IPv6 or IPv4, of a frame with a tag of this VLAN, or none."""
     at = 24 if six else 36
+    tag = {"tagged": vlan != 0, "vlan": vlan, "priority": gid % 8}
     raw = bytes(at) + (gid.to_bytes(16, "big") if six else (gid & 0xFFFFFFFF).to_bytes(4, "big"))
     return {
         "header": {"transport": {"psn": gid & 0xFFFF}},
         "network": int.from_bytes(raw, "little"),
         "networks": 1 + six,
+        "tag": tag,
     }
 
 
@@ -22,9 +24,11 @@ def test_rows():
     dut = GidMatch()
     cases = []
     for index, (gid, _) in TABLE.items():
-        six = not is_mapped(gid)
-        cases.append((arrived(gid, six), index))
-        cases += [(arrived(gid ^ 1 << bit, six), None) for bit in rng.sample(range(128 if six else 32), 6)]
+        six, vlan = not is_mapped(gid), TAGS.get(index, (0, 0))[0]
+        cases.append((arrived(gid, six, vlan), index))
+        cases += [(arrived(gid, six, vlan ^ 1 << bit), None) for bit in rng.sample(range(12), 3)]
+        cases += [(arrived(gid, six, 0 if vlan else 100), None)]
+        cases += [(arrived(gid ^ 1 << bit, six, vlan), None) for bit in rng.sample(range(128 if six else 32), 6)]
     cases += [(arrived(MAPPED | TABLE[0][0] & 0xFFFFFFFF, True), None), (arrived(TABLE[5][0], False), None)]
     cases += [(arrived(0, True), None), (arrived(0, False), None)]  # what empty rows have
     rng.shuffle(cases)

@@ -1,7 +1,9 @@
 """Packetizer and depacketizer with both networks: against scapy, and captured frames of Linux."""
 
+import struct
+
 import pytest
-from network_frames import MAPPED, PEER, TABLE, both_frame, frame6_of, gid_words, is_mapped
+from network_frames import MAPPED, PEER, TABLE, TAGS, both_frame, frame6_of, gid_words, is_mapped
 from roce_frames import (
     CAPTURES,
     MAC,
@@ -16,7 +18,7 @@ from roce_frames import (
 )
 from scapy.contrib.roce import BTH
 from scapy.layers.inet6 import IPv6
-from scapy.layers.l2 import Ether
+from scapy.layers.l2 import Dot1Q, Ether
 from scapy.utils import rdpcap
 from streams import collect, make_rng, receive_all, send_all, shared, simulate
 from verbena.hdl.wire.depacketizer import Depacketizer
@@ -63,7 +65,18 @@ def transmit(width, packets, rng, *, stall):
     async def frames(ctx):
         items.extend(await receive_all(ctx, dut.o, size, rng, stall))
 
-    simulate(dut, headers, payloads, frames, seed=rng.seed_value, deadline=30_000)
+    async def tagger(ctx):
+        """What is said with the beat with byte 12."""
+        number, place = 12 * 8 // width, 0
+        async for _, _, moves, last, tag in ctx.tick().sample(dut.o.valid & dut.o.ready, dut.o.payload.last, dut.tag):
+            if moves and place == number:
+                tags.append((tag.vlan, tag.priority) if tag.tagged else (0, 0))
+            if moves:
+                place = 0 if last else place + 1
+
+    tags = []
+    simulate(dut, headers, payloads, frames, background=(tagger,), seed=rng.seed_value, deadline=30_000)
+    assert tags == [TAGS.get(index, (0, 0)) for _, _, index, _, _ in packets]
     return [frame for frame, _ in frames_of(items, width)]
 
 
@@ -143,6 +156,12 @@ def arrived(rng, code, length, *, six, **fields):
     return frame + bytes(max(0, 60 - len(frame))), header, payload
 
 
+def tagged(packet, vlan, priority):
+    """The same in a frame with a tag."""
+    frame, *rest = packet
+    return frame[:12] + struct.pack("!HH", 0x8100, priority << 13 | vlan) + frame[12:], *rest
+
+
 def check(result, packets):
     headers, payloads, _ = result
     assert payloads == [payload for _, _, payload in packets if payload]
@@ -176,6 +195,23 @@ def test_received(width, stall):
     rng.shuffle(packets)
     result = receive([frame for frame, _, _ in packets], rng, width=width, stall=stall)
     check(result, packets)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tags(width):
+    """Frames with a tag and without, of both networks: what is in them is the same, and the tag is told."""
+    rng = make_rng()
+    plain, sent, tags = [], [], []
+    for _ in range(40):
+        six, vlan, priority = rng.randrange(2), rng.choice([None, 0, 1, 100, 4094]), rng.randrange(8)
+        packet = arrived(rng, rng.choice([WRITE_ONLY, SEND_ONLY, ACK]), rng.randrange(80), six=six)
+        plain.append(packet)
+        sent.append(packet if vlan is None else tagged(packet, vlan, priority))
+        tags.append((1, vlan, priority) if vlan else (0,))
+    result = receive([frame for frame, *_ in sent], rng, width=width)
+    check(result, plain)
+    for header, tag in zip(result[0], tags, strict=True):
+        assert (header.tag.tagged, header.tag.vlan, header.tag.priority)[: len(tag)] == tag
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -296,6 +332,22 @@ def test_captures(width):
             assert (got.header.transport.opcode, got.header.transport.psn) == (packet[BTH].opcode, packet[BTH].psn)
         seen += len(chosen)
     assert seen > (50 if width == 64 else 7)
+
+
+def test_captures_in_a_vlan():
+    """What Linux sent on VLAN 100."""
+    rng = make_rng()
+    packets = [each for each in rdpcap(str(CAPTURES / "tagged" / "vlan_rc_pingpong.pcap")) if BTH in each]
+    assert {packet[Dot1Q].vlan for packet in packets} == {100}
+    for mac in {packet[Ether].dst for packet in packets}:
+        mine = [packet for packet in packets if packet[Ether].dst == mac]
+        headers, _, counts = receive([bytes(packet) for packet in mine], rng, mac=number(mac))
+        assert counts["packets"] == len(mine)
+        for got, packet in zip(headers, mine, strict=True):
+            tag = packet[Dot1Q]
+            assert (got.tag.tagged, got.tag.vlan, got.tag.priority) == (1, tag.vlan, tag.prio)
+            assert (got.header.transport.opcode, got.header.transport.psn) == (packet[BTH].opcode, packet[BTH].psn)
+    assert len(packets) == 12
 
 
 def test_arguments():

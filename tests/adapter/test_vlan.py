@@ -1,0 +1,100 @@
+"""Rows of the table of GIDs in VLANs: connections of two adapters, and frames that scapy builds."""
+
+import ipaddress
+
+import pytest
+from ends import READ, SEND, WRITE, End, completion, connect, fill, quiet, recv, send, settle, sge
+from scapy.contrib.roce import BTH
+from scapy.layers.inet import UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.packet import Raw
+from verbena.sim.devices import world
+from verbena.sim.pair import join
+from verbena.sw.gids import mapped
+
+SIZE = 1 << 14
+MAC = 0x02_00_00_00_00_97
+PEER = int(ipaddress.IPv6Address("fd00:100::97"))
+VLANS = {2: (100, 5), 3: (0xABC, 1)}
+"""VLAN and priority of rows 2, IPv6, and 3, IPv4."""
+
+
+def own_rows(number):
+    return {2: int(ipaddress.IPv6Address(f"fd00:100::{number}")), 3: mapped(0x0A010000 + number)}
+
+
+@pytest.fixture
+def in_vlans():
+    """Adapters whose tables have these rows for a while."""
+    ends = [End(f"sim{n}", SIZE, depth=64) for n in range(2)]
+    adapters = [end.context._adapter for end in ends]
+    for number, adapter in enumerate(adapters, 1):
+        for index, gid in own_rows(number).items():
+            adapter.gids[index] = gid
+        adapter.control.write_gids(adapter.gids, VLANS)
+        for other, end in enumerate(ends, 1):
+            for gid in own_rows(other).values():
+                adapter.port._neighbours[gid if gid >> 32 != 0xFFFF else gid & 0xFFFFFFFF] = (
+                    end.context._adapter.port.mac
+                )
+    yield ends
+    for end, adapter in zip(ends, adapters):
+        end.close()
+        adapter.gids[2:4] = [None, None]
+        adapter.control.write_gids(adapter.gids)
+
+
+@pytest.mark.every_width
+@pytest.mark.parametrize("index", [2, 3])
+def test_connection(in_vlans, index):
+    a, b = in_vlans
+    a.gid_index = b.gid_index = index
+    connect(a, b, mtu=1024)
+    source, target = fill(a, 1), fill(b, 2)
+    for length in (0, 1, 8, 63, 1024, 3001):
+        recv(b, [sge(b, 0, 4096)])
+        send(a, SEND, [sge(a, 3, length)])
+        assert completion(b.cq).byte_len == length
+        assert b.mr.read(length, 0) == source[3 : 3 + length]
+        send(a, READ, [sge(a, 8192, length)], remote=(b, 5000))
+        assert [wc.status for wc in completion(a.cq, 2)] == [0, 0]
+        assert a.mr.read(length, 8192) == target[5000 : 5000 + length]
+
+
+@pytest.mark.every_width
+def test_what_stands_on_the_wire(in_vlans):
+    """The tag of what is sent; and what comes with another tag, or without, is dropped and counted."""
+    _, end = in_vlans
+    end.context._adapter.port._neighbours[PEER] = MAC
+    tap, own = world().tap(MAC), str(ipaddress.IPv6Address(own_rows(2)[2]))
+    peer = str(ipaddress.IPv6Address(PEER))
+    join(end.qp, end.qp, peer, sgid_index=2, dest_qp_num=77)
+    ours, theirs = (
+        ":".join(f"{mac:012x}"[i : i + 2] for i in range(0, 12, 2)) for mac in (world().adapters[1].mac, MAC)
+    )
+    packet = IPv6(src=peer, dst=own) / UDP(sport=0xC123, dport=4791, chksum=0)
+    packet /= BTH(opcode=4, dqpn=end.qp.qp_num, ackreq=1, psn=0, pkey=0xFFFF) / Raw(b"tags")
+    recv(end, [sge(end, 0, 100)])
+    for tag in (None, Dot1Q(vlan=101), Dot1Q(vlan=0), Dot1Q(vlan=0xABC)):
+        before = end.context.query_counters("drop_qp")["drop_qp"]
+        head = Ether(dst=ours, src=theirs)
+        world().adapters[1].inject(bytes(head / packet if tag is None else head / tag / packet))
+        settle(1500)
+        assert end.context.query_counters("drop_qp")["drop_qp"] == before + 1, tag
+    quiet(end.cq)
+    assert tap.receive() is None
+    # Whatever the priority.
+    world().adapters[1].inject(bytes(Ether(dst=ours, src=theirs) / Dot1Q(vlan=100, prio=3) / packet))
+    assert completion(end.cq).byte_len == 4
+    send(end, WRITE, [sge(end, 0, 13)], remote=(end, 0))
+    settle(3000)
+    heard = []
+    while (raw := tap.receive()) is not None:
+        heard.append(Ether(bytes(raw)))
+    assert sorted(each[BTH].opcode for each in heard) == [0x0A, 0x11]
+    for each in heard:
+        assert (each[Dot1Q].vlan, each[Dot1Q].prio, each[Dot1Q].type) == (100, 5, 0x86DD)
+        again = each.copy()
+        again[BTH].icrc = None
+        assert bytes(again) == bytes(each)
