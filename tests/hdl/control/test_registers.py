@@ -136,6 +136,41 @@ def test_an_engine_says_how_many_shared_receive_queues_it_has(srqs):
     assert rung == {0: [], 2: [(1, 0x1234), (0, 0x1234)], 256: [(255, 0x1234), (0, 0x1234), (0, 0x1234)]}[srqs]
 
 
+def test_a_table_of_gids_is_written():
+    """Rows of 32 bytes from 0x400 on, and the address that is sought at 0x600; neither is read back."""
+    rng = make_rng()
+    dut = Registers(data_width=64, qps=4, cqs=2, window=16, gids=True)
+    bus = Bus(dut.axil, rng)
+    places = [(index, word) for index in range(16) for word in range(8)]
+    rng.shuffle(places)
+    written = [(index, word, rng.getrandbits(32)) for index, word in places]
+    gid, seen, asked = rng.getrandbits(128), [], []
+
+    async def host(ctx):
+        assert await bus.read(ctx, REG["transports"].offset) == 1 << 2 | 16 << 16
+        for index, word, value in written:
+            await bus.write(ctx, 0x400 + 32 * index + 4 * word, value)
+        assert await bus.read(ctx, 0x400) == 0
+        for word in range(4):
+            await bus.write(ctx, 0x600 + 4 * word, gid >> 32 * word & 0xFFFFFFFF)
+        await bus.write(ctx, 0x610, 13)
+        for near in (0x3FC, 0x614, 0x620, 0x7FC, 0x1400, 0x1610):
+            await bus.write(ctx, near, 5)
+        await ctx.tick().repeat(5)
+
+    async def listen(ctx):
+        signals = (dut.gid_en, dut.gid, dut.neighbour_ask6, dut.neighbour_gid, dut.neighbour_row)
+        async for _, _, en, item, asks, sought, row in ctx.tick().sample(*signals):
+            if en:
+                seen.append((item.index, item.word, item.data))
+            if asks:
+                asked.append((sought, row))
+
+    simulate(dut, host, background=[listen])
+    assert (seen, asked) == (written, [(gid, 13)])
+    assert not hasattr(make(), "gid")
+
+
 def test_an_engine_with_a_table_of_queue_pairs_says_so():
     """16,384 of them, each with a page."""
     dut = Registers(data_width=64, qps=1 << 14, cqs=64, window=64, table=True)
