@@ -115,11 +115,11 @@ def test_an_opcode_of_nobody_or_of_another_transport_is_dropped(end, opcode):
 def test_a_vlan_tagged_frame_is_dropped_and_counted(end):
     peer = RawPeer(end)
     before = fill(end, 5)
-    dropped = end.context.query_counters("drop_not_roce")["drop_not_roce"]
+    dropped = end.context.query_counters("drop_qp")["drop_qp"]
     frame = peer.frame(0x0A, 0, reth(end.mr.buf, end.mr.rkey, 4) + b"gone")
     peer.adapter.inject(frame[:12] + bytes.fromhex("81006005") + frame[12:])
     assert peer.answers() == []
-    assert end.context.query_counters("drop_not_roce")["drop_not_roce"] == dropped + 1
+    assert end.context.query_counters("drop_qp")["drop_qp"] == dropped + 1
     assert end.mr.read(SIZE, 0) == before
     peer.adapter.inject(frame)
     assert [a.syndrome for a in peer.answers()] == [ACK]
