@@ -262,9 +262,9 @@ class SendSide(wiring.Component):
             connect_signals(m, timers, self, "left")
             m.submodules.in_flight = in_flight = InFlight(c.slots)
             descriptor = requester.packet
-            operating = Signal()  # what has no TX descriptor is still to come to the completer
+            busy = Signal()  # an operation on a key has no TX descriptor, and may last as long as host memory likes
             if c.key_operations:
-                m.d.sync += operating.eq(requester.operating & (requester.operating_qp == self.sending_qp))
+                m.d.sync += busy.eq(requester.busy & (requester.busy_qp == self.sending_qp))
             m.d.comb += [
                 in_flight.enter.eq(
                     descriptor.valid & descriptor.ready & (descriptor.payload.kind == TxDescriptorKind.REQUEST)
@@ -272,7 +272,7 @@ class SendSide(wiring.Component):
                 in_flight.enter_qp.eq(descriptor.payload.qp),
                 in_flight.done.eq(self.request_done),
                 in_flight.qp.eq(self.sending_qp),
-                self.sending.eq(in_flight.some | operating),
+                self.sending.eq(in_flight.some | busy),
             ]
             connect_signals(m, response_receiver, self, "room")
             swapped = zip(PARTS, (requester, response_receiver, completer, timers, fetcher), strict=True)

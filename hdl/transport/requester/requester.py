@@ -153,8 +153,8 @@ class Requester(wiring.Component):
         With ``keys``: what a WQE does to an MPT entry, and what came of it. No turn begins meanwhile.
     local : stream of ``Departed``
         With ``keys``: that went well, and nobody will acknowledge it. ``psn`` is that of the packet before.
-    operating, operating_qp : 1, 12
-        With ``keys``: an operation of this QP is under way, or not told yet.
+    busy, busy_qp : 1, 12
+        With ``keys``: something is done for this QP, which may be an operation. A token behind it waits.
     hold : 1
         Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``
         (:class:`.turn_hold.TurnHold`).
@@ -227,7 +227,7 @@ class Requester(wiring.Component):
             }
             | (swap if swaps else {})
             | ({"route": Out(stream.Signature(UdRoute))} if gids else {})
-            | (KEY_PORTS if keys else {})
+            | (KEY_PORTS | {"busy": Out(1), "busy_qp": Out(12)} if keys else {})
         )
 
     def elaborate(self, platform):
@@ -249,8 +249,6 @@ class Requester(wiring.Component):
             wiring.connect(m, source, getattr(arbiter, name))
         names = ("operation", "operated", "local") if self.keys else ()
         names += ("route",) if self.gids else ()
-        if self.keys:
-            connect_signals(m, segmenter, self, "operating", "operating_qp")
         for name in ("packet", "access", "inline", "outstanding", "reads", *names):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
         for name in OutputStrobes.members:
@@ -261,6 +259,8 @@ class Requester(wiring.Component):
         # -- What there is to do, and what is known of its QP, until it is `done`.
         here, done = fetch.o.payload, Signal()
         qp, event, action, attributes = here.slot, here.item.event, here.item.action, here.attributes
+        if self.keys:
+            m.d.comb += [self.busy.eq(fetch.o.valid), self.busy_qp.eq(qp)]
         state, progress, status = here.states.send, here.states.progress, self.status
         starts = Signal()  # nothing has been sent from the PSN on with which it is to start
         start_psn = Signal(PSN_BITS) if self.swaps else here.item.operand

@@ -71,7 +71,7 @@ ReadBegun = data.StructLayout({"qp": 12, "again": 1, "target": ReadTarget})
 rest of a READ is asked for, from ``target.psn`` on."""
 
 
-KEY_PORTS = KEY_CLIENT | {"local": Out(stream.Signature(Departed)), "operating": Out(1), "operating_qp": Out(12)}
+KEY_PORTS = KEY_CLIENT | {"local": Out(stream.Signature(Departed))}
 """For WQEs that change MPT entries."""
 
 
@@ -282,6 +282,7 @@ class Segmenter(wiring.Component):
         # The run may leave at once; what else follows, follows a cycle later.
         complete, failing, refused = Signal(), Signal(), Signal()
         may_end, ended_badly = Signal(init=1), Signal()  # of an operation: its result is there; and is not good
+        telling = Signal()  # an operation is over, and the completer has not heard of it
         length = Signal(LENGTH_BITS)
         m.d.comb += [
             refused.eq(gather.cut & head.blocked),
@@ -328,7 +329,8 @@ class Segmenter(wiring.Component):
         m.d.sync += [marking.eq(take & (coming.kind != TxDescriptorKind.REQUEST)), self.done.eq(0)]
         staying = self.packet.valid & ~self.packet.ready
         hidden = have & ~self.packet.valid  # behind `outstanding` or `reads`
-        m.d.comb += opens.eq(~active & ~take & ~staying & ~hidden & ~in_vain & runs.room)
+        # A token that goes behind an operation must find that told: no packet of it holds the token up.
+        m.d.comb += opens.eq(~active & ~take & ~staying & ~hidden & ~in_vain & ~telling & runs.room)
         m.d.sync += open_.eq(opens)
         with m.If(open_):
             # Loaded whether or not something comes, so that nothing as late as `valid` enables so many registers.
@@ -443,10 +445,10 @@ class Segmenter(wiring.Component):
         with m.Else():
             m.d.comb += self.next.phase.eq(Mux(head.last, Phase.BETWEEN, Phase.MIDDLE))
         if self.keys:
-            self._operate(m, job, head, gather, complete, finish, may_end, ended_badly)
+            self._operate(m, job, head, gather, complete, finish, may_end, ended_badly, telling)
         return m
 
-    def _operate(self, m, job, head, gather, complete, finish, may_end, ended_badly):
+    def _operate(self, m, job, head, gather, complete, finish, may_end, ended_badly, telling):
         """A WQE that changes an MPT entry is sent to who does that, and waits for the result. Of success the completer
         hears when it knows the message.
         """
@@ -454,12 +456,11 @@ class Segmenter(wiring.Component):
         asking, awaiting, spoiled = Signal(), Signal(), Signal()
         verdict = Signal(AccessStatus)
         known = Signal(KNOWN_AFTER)  # shifts: the message has been taken
-        tells = Signal()
         m.d.sync += ended_badly.eq(0)
         with m.If(self.i.ready):
             m.d.sync += [may_end.eq(1), spoiled.eq(0)]
         with m.If(complete & head.operates):
-            m.d.sync += [may_end.eq(0), asking.eq(1), self.operating.eq(1), self.operating_qp.eq(job.qp)]
+            m.d.sync += [may_end.eq(0), asking.eq(1)]
         with m.If(self.operation.valid & self.operation.ready):
             m.d.sync += [asking.eq(0), awaiting.eq(1)]
         with m.If(self.operated.valid & self.operated.ready):
@@ -472,7 +473,7 @@ class Segmenter(wiring.Component):
                 verdict.eq(self.operated.payload.status),
             ]
         m.d.comb += [
-            self.operation.valid.eq(asking & ~tells),
+            self.operation.valid.eq(asking),
             self.operated.ready.eq(awaiting),
             asked.operation.eq(head.operation),
             asked.key.eq(transport.rkey),
@@ -490,20 +491,17 @@ class Segmenter(wiring.Component):
             with m.Elif(head.operation == KeyOperation.BIND):
                 m.d.comb += self.status.eq(WcStatus.MW_BIND_ERR)
 
-        # The next segment may be under way meanwhile; the next operation is not.
         with m.If(finish & self.good & head.operates):
             m.d.sync += [
-                tells.eq(1),
+                telling.eq(1),
                 known.eq(0),
                 self.local.payload.qp.eq(self.qp),
                 self.local.payload.psn.eq(self.last_psn),
             ]
-        with m.Elif(tells & ~self.outstanding.valid):
+        with m.Elif(telling & ~self.outstanding.valid):
             m.d.sync += known.eq(Cat(1, known))
-        m.d.comb += self.local.valid.eq(tells & known[-1])
+        m.d.comb += self.local.valid.eq(telling & known[-1])
         with m.If(self.local.valid & self.local.ready):
-            m.d.sync += tells.eq(0)
-        with m.If((self.local.valid & self.local.ready) | ended_badly):
-            m.d.sync += self.operating.eq(0)
+            m.d.sync += telling.eq(0)
         with m.If(head.operates):
             m.d.comb += self.outstanding.payload.opcode.eq(OPERATED | head.operation.as_value())
