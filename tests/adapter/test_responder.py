@@ -75,8 +75,11 @@ def test_a_region_that_goes_ends_a_write_in_the_middle(end):
 
 # -- Opcodes that are known and not served.
 
-NOT_SERVED = {0x16: bytes(4), 0x17: bytes(4), 0x1C: bytes(20), 0x1D: reth(0, 0, 8)}
-"""SEND with invalidate, FLUSH, ATOMIC WRITE: the headers behind the BTH."""
+NOT_SERVED = {0x1C: bytes(20), 0x1D: reth(0, 0, 8)}
+"""FLUSH, ATOMIC WRITE: the headers behind the BTH."""
+
+OTHERS = (0x24, 0x2A, 0x64)
+"""Of UC and UD."""
 
 
 @pytest.mark.parametrize("payload", [0, 5, MTU])
@@ -86,24 +89,22 @@ def test_an_opcode_that_is_not_served_is_refused(end, opcode, payload):
     recv(end, [sge(end, 0, 1024)])
     before = fill(end, 4)
     body = NOT_SERVED[opcode] + bytes({0x1C: 0, 0x1D: 8}.get(opcode, payload))
-    if opcode == 0x16:  # it ends a message
-        peer.send(0x00, 7, before[:MTU])
-        peer.answers()
-    peer.send(opcode, 8 if opcode == 0x16 else 7, body)
-    assert [(a.opcode, a.psn, a.syndrome) for a in peer.answers()] == [(0x11, 8 if opcode == 0x16 else 7, NAK_INVALID)]
+    peer.send(opcode, 7, body)
+    assert [(a.opcode, a.psn, a.syndrome) for a in peer.answers()] == [(0x11, 7, NAK_INVALID)]
     assert events(end) == [E.IBV_EVENT_QP_REQ_ERR]
     assert completion(end.cq).status == ibv_wc_status.IBV_WC_WR_FLUSH_ERR
     assert end.qp.query()[0].qp_state == ibv_qp_state.IBV_QPS_ERR
     assert end.mr.read(SIZE, 0)[1024:] == before[1024:]
 
 
-@pytest.mark.parametrize("opcode", [0x15, 0x18, 0x1B, 0x1E, 0x1F, 0x24, 0x2A, 0x36, 0x44, 0x64, 0x81, 0xA4, 0xB7, 0xE0])
+@pytest.mark.parametrize("opcode", [0x15, 0x18, 0x1B, 0x1E, 0x1F, *OTHERS, 0x36, 0x44, 0x81, 0xA4, 0xB7, 0xE0])
 def test_an_opcode_of_nobody_or_of_another_transport_is_dropped(end, opcode):
     peer = RawPeer(end)
-    dropped = end.context.query_counters("drop_malformed")["drop_malformed"]
+    counter = "drop_qp" if opcode in OTHERS else "drop_malformed"
+    dropped = end.context.query_counters(counter)[counter]
     peer.send(opcode, 0, bytes(24))
     assert peer.answers() == []
-    assert end.context.query_counters("drop_malformed")["drop_malformed"] == dropped + 1
+    assert end.context.query_counters(counter)[counter] == dropped + 1
     peer.send(0x0A, 0, reth(end.mr.buf, end.mr.rkey, 4) + b"good")
     assert [a.syndrome for a in peer.answers()] == [ACK]
     assert end.mr.read(4, 0) == b"good"
