@@ -33,9 +33,12 @@ class Host:
         self.due = {}  # armed CQ: cycle in which a completion of it was seen
         self.events = 0
 
+    gid_index = 0
+    """Of its address in the table of GIDs."""
+
     @property
     def gid(self):
-        return self.context.query_gid(1, 0)
+        return self.context.query_gid(1, self.gid_index)
 
     def poll(self, cq):
         """Completions of one of the two queues, which is armed when it is empty."""

@@ -129,7 +129,7 @@ def test_every_byte_arrives(start, name, shape):
     "shape",
     [
         {"iterations": 30, "mtu": 1024},
-        {"iterations": 40, "size": 100, "qps": 3, "bidirectional": True, "inline": 96},
+        {"iterations": 40, "size": 100, "qps": 3, "bidirectional": True, "inline": 80},
     ],
 )
 def test_datagrams_arrive(start, shape):
