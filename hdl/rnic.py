@@ -263,7 +263,7 @@ class Rnic(wiring.Component):
             "completions": CompletionWriter(width, c.cqs, writes=c.unanswered),
             "events": EventWriter(width),
         }
-        self._blocks |= {"gid_match": GidMatch(), "grh_insert": GrhInsert(width)} if c.ipv6 else {}
+        self._blocks |= {"gid_match": GidMatch(), "grh_insert": GrhInsert(width, 2 * c.placing)} if c.ipv6 else {}
         self._blocks |= {"context_manager": ContextManager(c)} if c.swaps else {}
         self._blocks |= {"key_operations": KeyOperations(width)} if c.key_operations else {}
         for name, block in self._blocks.items():

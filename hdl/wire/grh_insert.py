@@ -12,10 +12,10 @@ from .packet_header import ArrivedHeader, ReceiveHeader
 
 __all__ = ["GrhInsert"]
 
-WAITING = 4
-"""Packets whose header has gone and whose payload has not."""
+DATAGRAMS_WAITING = 4
+"""Datagrams whose header has gone and whose payload has not."""
 
-Order = data.StructLayout({"datagram": 1, "payload": 1, "network": 8 * GRH_BYTES})
+Order = data.StructLayout({"datagram": 1, "payload": 1})
 
 
 class GrhInsert(wiring.Component):
@@ -28,6 +28,9 @@ class GrhInsert(wiring.Component):
     Parameters
     ----------
     data_width : int
+    waiting : int
+        Packets whose header has gone and whose payload has not, a power of two: as many as may be decided on. Of
+        datagrams there are :data:`DATAGRAMS_WAITING`.
 
     Members
     -------
@@ -38,8 +41,9 @@ class GrhInsert(wiring.Component):
         The same, and a datagram's payload is 40 bytes longer.
     """
 
-    def __init__(self, data_width):
+    def __init__(self, data_width, waiting=16):
         self.data_width = data_width
+        self.waiting = waiting
         beat = stream.Signature(PacketBeat(data_width))
         super().__init__(
             {
@@ -52,42 +56,49 @@ class GrhInsert(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.orders = orders = Queue(Order, WAITING)
+        m.submodules.orders = orders = Queue(Order, self.waiting)
+        m.submodules.networks = networks = Queue(8 * GRH_BYTES, DATAGRAMS_WAITING)
         header, transport = self.header.payload.header, self.header.payload.header.transport
-        datagram, some = Signal(), Signal()
+        datagram, some, room = Signal(), Signal(), Signal()
         order = orders.i.payload
         m.d.comb += [
             datagram.eq(transport.opcode.matches(*sorted(DATAGRAMS))),
             some.eq(datagram | (transport.length != 0)),
             self.o_header.payload.eq(header),
-            self.o_header.valid.eq(self.header.valid & (orders.i.ready | ~some)),
-            self.header.ready.eq(self.o_header.ready & (orders.i.ready | ~some)),
-            orders.i.valid.eq(self.header.valid & self.o_header.ready & some),
+            room.eq((orders.i.ready & (networks.i.ready | ~datagram)) | ~some),
+            self.o_header.valid.eq(self.header.valid & room),
+            self.header.ready.eq(self.o_header.ready & room),
+            orders.i.valid.eq(self.header.valid & self.o_header.ready & some & (networks.i.ready | ~datagram)),
             order.datagram.eq(datagram),
             order.payload.eq(transport.length != 0),
-            order.network.eq(self.header.payload.network),
+            networks.i.valid.eq(self.header.valid & self.o_header.ready & datagram & orders.i.ready),
+            networks.i.payload.eq(self.header.payload.network),
         ]
 
         size = self.data_width // 8
         whole, shift = divmod(GRH_BYTES, size)  # beats of the header alone, and its bytes in the next one
-        now, came, o = orders.o.payload, self.payload.payload, self.o.payload
+        now, network = orders.o.payload, networks.o.payload
+        came, o = self.payload.payload, self.o.payload
+        there = Signal()  # the oldest packet's order, and of a datagram its network header
         place = Signal(range(whole + 1))
         kept, kept_valid = Signal(shift * 8, reset_less=True), Signal()
         rest = Signal(range(size + 1))  # behind the payload's last beat another one follows, of so many bytes
         rest_error = Signal()
-        in_header = orders.o.valid & now.datagram & (place != whole)
-        before = Mux(kept_valid, kept, now.network[whole * size * 8 :]) if shift else kept
+        in_header = there & now.datagram & (place != whole)
+        before = Mux(kept_valid, kept, network[whole * size * 8 :]) if shift else kept
         moves, over = Signal(), Signal()
         m.d.comb += [
             moves.eq(self.o.valid & self.o.ready),
             over.eq(moves & o.last),
+            there.eq(orders.o.valid & (networks.o.valid | ~now.datagram)),
             orders.o.ready.eq(over),
-            o.first.eq(orders.o.valid & ~now.datagram & came.first),
+            networks.o.ready.eq(over & now.datagram),
+            o.first.eq(there & ~now.datagram & came.first),
         ]
         with m.If(in_header):
             m.d.comb += [
                 self.o.valid.eq(1),
-                o.data.eq(now.network.word_select(place, self.data_width) if whole else 0),
+                o.data.eq(network.word_select(place, self.data_width) if whole else 0),
                 o.count.eq(size),
                 o.first.eq(place == 0),
                 o.last.eq((place == whole - 1) & ~now.payload if not shift else 0),
@@ -97,13 +108,13 @@ class GrhInsert(wiring.Component):
         with m.Elif(now.datagram & (rest != 0)):
             m.d.comb += [self.o.valid.eq(1), o.data.eq(kept), o.count.eq(rest), o.last.eq(1), o.error.eq(rest_error)]
         with m.Elif(now.datagram & ~now.payload):
-            m.d.comb += [self.o.valid.eq(orders.o.valid), o.data.eq(before), o.count.eq(shift), o.last.eq(1)]
+            m.d.comb += [self.o.valid.eq(there), o.data.eq(before), o.count.eq(shift), o.last.eq(1)]
             m.d.comb += o.first.eq(not whole)
         with m.Elif(now.datagram):
             fits = came.count <= size - shift
             m.d.comb += [
-                self.o.valid.eq(orders.o.valid & self.payload.valid),
-                self.payload.ready.eq(orders.o.valid & self.o.ready),
+                self.o.valid.eq(there & self.payload.valid),
+                self.payload.ready.eq(there & self.o.ready),
                 o.data.eq(Cat(before, came.data)[: self.data_width]),
                 o.last.eq(came.last & fits),
                 o.error.eq(came.error & fits),
@@ -116,8 +127,8 @@ class GrhInsert(wiring.Component):
                     m.d.sync += [rest.eq(came.count - (size - shift)), rest_error.eq(came.error)]
         with m.Else():
             m.d.comb += [
-                self.o.valid.eq(orders.o.valid & self.payload.valid),
-                self.payload.ready.eq(orders.o.valid & self.o.ready),
+                self.o.valid.eq(there & self.payload.valid),
+                self.payload.ready.eq(there & self.o.ready),
                 Cat(o.data, o.count, o.last, o.error).eq(Cat(came.data, came.count, came.last, came.error)),
             ]
         with m.If(over):
