@@ -1,5 +1,8 @@
 """The completer, whole: each send WQE has one fate, in order, and nothing is acknowledged that was not sent."""
 
+from functools import reduce
+from operator import or_
+
 import pytest
 from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -8,7 +11,7 @@ from prover import assume, claim, cover, prove, reach
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.cqe import WcStatus
 from verbena.hdl.context.fetch import ContextFetch
-from verbena.hdl.transport.common.layouts import Progress
+from verbena.hdl.transport.common.layouts import Progress, ResponseJobKind
 from verbena.hdl.transport.common.psn import PSN_BITS, psn_next
 from verbena.hdl.transport.completer import response_meaning
 from verbena.hdl.transport.completer.completer import Completer
@@ -73,10 +76,12 @@ class SendQueue(wiring.Component):
             m.d.sync += [before.eq(port.payload), waits.eq(port.valid & ~port.ready)]
             assume(m, ~waits | (port.valid & (port.payload == before)))
         starts = fires(control) & (control.payload.action == QpAction.START_SEND)
-        again = (control.payload.action == QpAction.START_SEND) | (control.payload.action == QpAction.RESET)
+        begins = (QpAction.START_SEND, QpAction.RESTART_SEND, QpAction.RESET)
+        again = reduce(or_, (control.payload.action == each for each in begins))
         with m.If(starts):
             m.d.sync += started.eq(1)
         assume(m, ~(sent_before & self.sent_en))
+        assume(m, job.payload.kind != ResponseJobKind.LOCAL)  # comes of operations on keys alone
         assume(m, ~(started & control.valid & (control.payload.qp == 0) & again))
         with m.If(~started):
             assume(m, control.valid & (control.payload.qp == 0) & (control.payload.action == QpAction.START_SEND))

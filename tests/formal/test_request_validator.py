@@ -19,7 +19,7 @@ from verbena.hdl.transport.responder.request_validator import RequestValidator
 PLACE_MAX = 4
 DEPTH = 12
 HALF = 1 << (PSN_BITS - 1)
-RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD)
+RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)
 
 
 class OnePacket(wiring.Component):
