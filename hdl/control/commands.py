@@ -35,15 +35,14 @@ class Commands(wiring.Component):
     10.3.1): its receive queue goes on.
 
     Attributes live here once more, in full, for QUERY_QP and for the state that an error changes. Words are written
-    from the last to the first, so that ``state`` comes last. START_RECEIVE and START_SEND send their token before the
-    attributes are written, all others after them: a QP never runs on half of its attributes.
+    from the last to the first, so that ``state`` comes last. START_RECEIVE, START_SEND and RESTART_SEND send their
+    token before the attributes are written, all others after them: a QP never runs on half of its attributes.
 
     The low bits of a QP number are the QP's index. CREATE_QP may name any whose place is empty, or its own; other
     commands must name the one that has it: BAD_NUMBER.
 
     A QP that has gone to ERR by itself stays there, whatever the host believes, until RESET: BAD_STATE, as for DRAIN
-    when the QP is not in RTS, RESUME when it is not in SQD, and RESTART_SEND when it is not in SQE. START_SEND,
-    START_RECEIVE and RESTART_SEND send their token before the attributes are written.
+    when the QP is not in RTS, RESUME when it is not in SQD, and RESTART_SEND when it is not in SQE.
 
     RESET, and with it CREATE_QP and DESTROY_QP, ends when nothing of the QP's old life is left in any pipeline:
     :class:`.tokens.Tokens`.
