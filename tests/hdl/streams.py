@@ -18,7 +18,7 @@ A typical test::
 Where many short tests simulate the same block, ``shared(Queue, 8, 16)`` instead of ``Queue(8, 16)`` saves their time.
 
 A background testbench must not sit in ``ctx.tick().until()`` or ``.repeat()`` when the simulation ends: Amaranth 0.5
-cannot close it there, and pytest makes that warning an error. Loop over ``ctx.tick()`` instead.
+cannot close it there. Loop over ``ctx.tick()`` instead; ``simulate`` fails where a testbench does not.
 """
 
 import os
@@ -279,6 +279,7 @@ class Simulation:
         self.dut, self.period = dut, period
         self.places = {False: foreground, True: background}
         self.given = {False: [], True: []}
+        self.started = []
         self.sim = None
 
     def _compile(self):
@@ -293,11 +294,22 @@ class Simulation:
 
     async def _given(self, behind, number, ctx):
         if number < len(self.given[behind]):
-            await self.given[behind][number](ctx)
+            testbench = self.given[behind][number](ctx)
+            self.started.append(testbench)
+            await testbench
+
+    def _close(self):
+        """Here, so that a testbench that cannot be closed fails its own test and not one that happens to run later."""
+        for testbench in self.started:
+            try:
+                testbench.close()
+            except RuntimeError as error:
+                raise RuntimeError(f"{testbench.__qualname__} ended in until() or repeat(): loop over tick()") from error
 
     def run(self, foreground, background, vcd=None, view=None, groups=()):
         """Until all ``foreground`` have returned; waves go to ``vcd``, their ``groups`` to ``view``."""
         self.given = {False: foreground, True: background}
+        self.started = []
         for behind, given in self.given.items():
             if len(given) > self.places[behind]:
                 raise ValueError(f"{len(given)} testbenches, but there are {self.places[behind]} places")
@@ -308,6 +320,7 @@ class Simulation:
         try:
             with self.sim.write_vcd(str(vcd), view, traces=groups) if vcd else nullcontext():
                 self.sim.run()
+            self._close()
         finally:
             self.given = {False: [], True: []}
 
