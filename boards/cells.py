@@ -1,6 +1,9 @@
 """How many cells of an ECP5 a design takes, and each of its blocks."""
 
 import json
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
 
 from .synthesis import synth_ecp5
 from .tools import run_tool
@@ -10,6 +13,8 @@ __all__ = ["KINDS", "LUTS_OF", "count", "count_blocks", "show"]
 KINDS = {"lut4": ("LUT4",), "ff": ("TRELLIS_FF",), "bram": ("DP16KD", "PDPW16KD"), "dsp": ("MULT18X18D",)}
 LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
 """LUT4 sites that a cell takes: a carry cell two, a LUT RAM of 16 x 4 six (four of data, two of its write port)."""
+
+MODULE = re.compile(r"^module \\(\S+)$", re.MULTILINE)
 
 ROW = "{:40} {:>8} {:>8} {:>6} {:>5} {:>10}"
 
@@ -24,24 +29,23 @@ def count(cells):
 def count_blocks(folder, composed, lut_sums=0):
     """:func:`count` of each block of ``top.il`` in ``folder`` with what is inside it, by the block's name.
 
-    Blocks are the parts of those modules whose names ``composed`` holds, but for these themselves. yosys runs once
-    more, and leaves each block as it is; so the sum is not that of the whole.
+    Blocks are the parts of those modules whose names ``composed`` holds, but for these themselves. yosys runs once for
+    each, in one piece (all blocks in one run are more than its memory holds), as many side by side as there are
+    processors. Each keeps its ports, whatever its neighbours do with them; so the sum is not that of the whole.
     """
-    script = f"read_rtlil top.il; {synth_ecp5('-noflatten -top top', lut_sums)}; tee -q -o blocks.json stat -json"
-    run_tool("yosys", ["-p", script], folder, "blocks.log")
-    modules = json.loads((folder / "blocks.json").read_text())["modules"]
-    modules = {name.removeprefix("\\"): each["num_cells_by_type"] for name, each in modules.items()}
+    logs = folder / "blocks"
+    logs.mkdir(exist_ok=True)
 
-    def total(name):
-        cells = {}
-        for kind, number in modules[name].items():
-            part = kind.removeprefix("\\")
-            for leaf, each in (total(part) if part in modules else {part: 1}).items():
-                cells[leaf] = cells.get(leaf, 0) + each * number
-        return cells
+    def cells(block):
+        script = f"read_rtlil ../top.il; {synth_ecp5(f'-top {block}', lut_sums)}; tee -q -o {block}.json stat -json"
+        run_tool("yosys", ["-p", script], logs, f"{block}.log")
+        (module,) = json.loads((logs / f"{block}.json").read_text())["modules"].values()
+        return count({kind.removeprefix("\\"): number for kind, number in module["num_cells_by_type"].items()})
 
+    modules = MODULE.findall((folder / "top.il").read_text())
     blocks = [name for name in modules if name.rpartition(".")[0] in composed and name not in composed]
-    return {name: count(total(name)) for name in blocks}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(blocks, pool.map(cells, blocks)))
 
 
 def show(table):
