@@ -174,7 +174,7 @@ class Rnic(wiring.Component):
         width, qps = c.data_width, c.slots
         send = SendSide(c) if c.requests else RespondOnly(width)
         unserved = (frozenset() if c.atomics else ATOMICS) | (frozenset() if c.key_operations else INVALIDATES)
-        networks = NETWORKS if c.ipv6 else NETWORKS[:1]
+        networks = NETWORKS[: 1 + c.ipv6 + c.roce_v1]
         opcodes = SUPPORTED - (frozenset() if c.uc else UNRELIABLE) - (frozenset() if c.ud else DATAGRAMS)
         self._blocks = {
             "registers": Registers(
@@ -192,6 +192,7 @@ class Rnic(wiring.Component):
                 address_width=c.address_width,
                 table=c.swaps,
                 gids=c.ipv6,
+                roce_v1=c.roce_v1,
             ),
             "commands": Commands(qps, table=c.qps if c.swaps else None, srqs=c.srqs, unreliable=c.uc or c.ud),
             "counters": Counters(),

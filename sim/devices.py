@@ -234,6 +234,7 @@ class SimPort:
         self.random = random.Random(f"{world.random_seed} {number}")
         self.tick = int(getattr(world, "tick", None) or default_tick())
         self.ip = IP + number
+        self.roce_v1 = True
         self._neighbours = {}
         for other, adapter in enumerate(world.adapters):
             self.add_neighbour(IP + number - index + other, adapter.mac)

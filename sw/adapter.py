@@ -21,7 +21,7 @@ from .cq_table import CqTable
 from .device_memory import DeviceMemory
 from .errors import AdapterError
 from .events import EventRing, take_events, watch_events
-from .gids import own_gids, own_vlans
+from .gids import own_gids
 from .owner import claim
 from .pkeys import own_pkeys
 from .qp_numbers import QpNumbers
@@ -80,7 +80,7 @@ class Adapter:
         self.agent = None  # works whenever time has passed: the connection manager, if there is one
         self._random = getattr(port, "random", None) or random.SystemRandom()
         self.qp_numbers = QpNumbers(control.max_qp, self._random)
-        self.gids = own_gids(port, control.has_gids)
+        self.gids = own_gids(port, control.has_gids, control.has_roce_v1)
         self.pkeys = own_pkeys(port)
         self.regions = self.cq_table = self.qp_table = self.events = None
         self.news = threading.Condition()  # notified when events have been handed out
@@ -137,7 +137,7 @@ class Adapter:
             self.control.write("qpc_high", self.qp_table.bus >> 32)
         self.events = EventRing(self.memory, getattr(port, "log_eq_size", LOG_EQ_SIZE))
         if self.control.has_gids:
-            self.control.write_gids(self.gids, own_vlans(port, self.gids))
+            self.control.write_gids(self.gids)
         for name, value in (
             ("mac_low", port.mac & 0xFFFFFFFF),
             ("mac_high", port.mac >> 32),

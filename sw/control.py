@@ -89,6 +89,7 @@ class Control:
         transports = self.read("transports")
         self.qp_types = frozenset(kind for kind in range(16) if transports >> kind & 1)
         self.has_gids = transports >> reg.GID_ROWS & 0xFF != 0
+        self.has_roce_v1 = bool(transports & reg.ROCE_V1)
         self.key_operations = bool(transports & reg.KEY_OPERATIONS)
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
@@ -164,9 +165,9 @@ class Control:
         """Whether the port has a link."""
         return bool(self.read("status") >> 1 & 1)
 
-    def write_gids(self, gids, vlans=None):
-        """Fills the table of GIDs."""
-        for offset, value in gid_writes(gids, vlans):
+    def write_gids(self, rows):
+        """Fills the table of GIDs with rows of :func:`.gids.own_gids`."""
+        for offset, value in gid_writes(rows):
             self.port.write32(reg.GIDS + offset, value)
 
     def resolve_gid(self, gid, index, timeout_ms=math.inf):

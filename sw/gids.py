@@ -1,8 +1,10 @@
 """The table of GIDs: the addresses that an adapter has."""
 
+from typing import NamedTuple
+
 from verbena.hdl.abi.gids import GID_COUNT, GID_ROW, GidType
 
-__all__ = ["eui64", "gid_writes", "ipv4_of", "link_local", "mapped", "own_gids", "own_vlans"]
+__all__ = ["OwnGid", "eui64", "gid_writes", "ipv4_of", "link_local", "mapped", "own_gids"]
 
 MAPPED = 0xFFFF
 """Upper 96 bits of the GID of an IPv4 address (RFC 4291, 2.5.5.2)."""
@@ -32,43 +34,57 @@ def link_local(mac):
     return 0xFE80 << 112 | eui64(mac)
 
 
-def own_gids(port, table):
-    """GIDs of an adapter, by their index, None where there is none: that of its IPv4 address, and with ``table`` its
-    link-local one and those of the port (:class:`.port.Port`). ``ValueError`` if they are too many, or twice the same.
+class OwnGid(NamedTuple):
+    """A row of the table: ``gid``, a number, of a :class:`GidType`. Its frames are in ``vlan``, with ``priority``, or
+    have no tag if that is 0.
     """
-    gids = [mapped(port.ip)]
-    if table:
-        gids += [link_local(port.mac), *getattr(port, "gids", ())]
-        if len(gids) > GID_COUNT:
-            raise ValueError(f"a port has at most {GID_COUNT - 2} further GIDs, not {len(gids) - 2}")
-        if len(set(gids)) < len(gids):
-            raise ValueError(f"the port {port.name!r} has a GID twice")
-        gids += [None] * (GID_COUNT - len(gids))
-    return gids
+
+    gid: int
+    type: GidType
+    vlan: int = 0
+    priority: int = 0
 
 
-def own_vlans(port, gids):
-    """Dictionary: index of each of the GIDs that is in a VLAN to the VLAN and the priority (:class:`.port.Port`).
-    ``ValueError`` if there is no such GID or number.
+def own_gids(port, table, roce_v1=False):
+    """Rows of an adapter, :class:`OwnGid` by their index, None where there is none: of its IPv4 address, and with
+    ``table`` of its link-local one and those of the port (:class:`.port.Port`), all of RoCEv2; then with ``roce_v1``,
+    if the port wants it, the same ones of RoCEv1. ``ValueError`` if they are too many, or twice the same, or if a VLAN
+    is wrong.
     """
-    found = {}
-    for gid, (vlan, priority) in getattr(port, "vlans", {}).items():
+    if not table:
+        return [OwnGid(mapped(port.ip), GidType.ROCE_V2_IPV4)]
+    gids = [mapped(port.ip), link_local(port.mac), *getattr(port, "gids", ())]
+    types = 2 if roce_v1 and getattr(port, "roce_v1", False) else 1
+    if len(gids) * types > GID_COUNT:
+        raise ValueError(f"a port has at most {GID_COUNT // types - 2} further GIDs, not {len(gids) - 2}")
+    if len(set(gids)) < len(gids):
+        raise ValueError(f"the port {port.name!r} has a GID twice")
+    vlans = _own_vlans(port, gids)
+    rows = [
+        OwnGid(gid, GidType.ROCE_V2_IPV6 if ipv4_of(gid) is None else GidType.ROCE_V2_IPV4, *vlans.get(gid, ()))
+        for gid in gids
+    ]
+    rows += [row._replace(type=GidType.ROCE_V1) for row in rows] if types > 1 else []
+    return rows + [None] * (GID_COUNT - len(rows))
+
+
+def _own_vlans(port, gids):
+    """Dictionary: GID to its VLAN and priority."""
+    vlans = getattr(port, "vlans", {})
+    for gid, (vlan, priority) in vlans.items():
         if gid not in gids or gid == gids[0]:
             raise ValueError(f"the port {port.name!r} has no further GID {gid:#x} that could be in a VLAN")
         if not (1 <= vlan <= LAST_VLAN and 0 <= priority <= 7):
             raise ValueError(f"a VLAN is 1 to {LAST_VLAN}, its priority 0 to 7, not {vlan!r} and {priority!r}")
-        found[gids.index(gid)] = vlan, priority
-    return found
+    return vlans
 
 
-def gid_writes(gids, vlans=None):
-    """``(byte offset, word)`` of all that is written into the engine's table; ``vlans`` as of :func:`own_vlans`."""
-    for index, gid in enumerate(gids):
-        row = GID_ROW.words()
-        if gid is not None:
-            kind = GidType.ROCE_V2_IPV6 if ipv4_of(gid) is None else GidType.ROCE_V2_IPV4
-            vlan, priority = (vlans or {}).get(index, (0, 0))
-            tag = {"tagged": vlan != 0, "vlan": vlan, "priority": priority}
-            row = GID_ROW.words(gid_low=gid & HALF, gid_high=gid >> 64, type=kind, valid=1, **tag)
-        for word, value in enumerate(row):
+def gid_writes(rows):
+    """``(byte offset, word)`` of all that is written into the engine's table."""
+    for index, row in enumerate(rows):
+        words = GID_ROW.words()
+        if row is not None:
+            tag = {"tagged": row.vlan != 0, "vlan": row.vlan, "priority": row.priority}
+            words = GID_ROW.words(gid_low=row.gid & HALF, gid_high=row.gid >> 64, type=row.type, valid=1, **tag)
+        for word, value in enumerate(words):
             yield index * GID_ROW.size + 4 * word, value

@@ -13,7 +13,7 @@ GID_ROW = Record(
     32,
     [
         Field("gid_low", 64, "lower half of the GID, first byte on the wire is the most significant"),
-        Field("gid_high", 64, "upper half; of IPv4 the GID is the IPv4-mapped one, ::ffff:a.b.c.d"),
+        Field("gid_high", 64, "upper half; the GID of an IPv4 address is the IPv4-mapped one, ::ffff:a.b.c.d"),
         Field("type", 4, "enum gid_type"),
         Field("tagged", 1, "its frames have an 802.1Q tag; what comes with another one, or without, is not for it"),
         Field("vlan", 12, "VLAN of the tag, 1 to 4094; 0 without one"),
@@ -39,3 +39,4 @@ class GidType(IntEnum):
 
     ROCE_V2_IPV4 = 0
     ROCE_V2_IPV6 = 1
+    ROCE_V1 = 2

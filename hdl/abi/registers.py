@@ -36,6 +36,7 @@ __all__ = [
     "REACH_MASK",
     "REGISTERS",
     "RESPONDS_ONLY",
+    "ROCE_V1",
     "SRQ_PAGES",
     "VERSION",
     "CqDoorbell",
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 MAGIC = 0x56524231
-VERSION = 7
+VERSION = 8
 KEY_OPERATIONS = 1 << 31
 """Bit of ``transports``."""
 ADDRESS_WIDTH = 28
@@ -82,6 +83,9 @@ NO_ATOMICS = 1 << 18
 
 GID_ROWS = 16
 """Lowest bit of the number of rows of the table of GIDs in ``transports``."""
+
+ROCE_V1 = 1 << 30
+"""Bit of ``transports``: rows of the table of GIDs may be of RoCEv1."""
 
 QP_TABLE = 1 << 19
 """Bit of ``capabilities``: QPs have records in host memory (:mod:`.qpc`), and there are more of them than slots."""
@@ -178,8 +182,8 @@ REGISTERS = {
             "r",
             "bit n of bits 15:0: there are QPs of type n, enum ibv_qp_type: RC 2, UC 3, UD 4; bits 23:16: rows of the "
             "table of GIDs, of IPv4 and IPv6, which the driver writes before it sets `enable`; in front of a datagram "
-            "such an engine writes the 40 bytes itself. 0: `ip` is the one address; bit 31: work requests change keys, "
-            "and SENDs invalidate them",
+            "such an engine writes the 40 bytes itself. 0: `ip` is the one address; bit 30: rows may be of RoCEv1; "
+            "bit 31: work requests change keys, and SENDs invalidate them",
         ),
         Register("mpt_low", 0x030, "rw", "bus address of the MPT, 4 KiB aligned"),
         Register("mpt_high", 0x034, "rw", ""),

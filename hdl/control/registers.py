@@ -59,8 +59,8 @@ class Registers(wiring.Component):
         What ``transports`` tells of them.
     srqs : int
         Shared receive queues, up to 256.
-    gids : bool
-        There is a table of GIDs.
+    gids, roce_v1 : bool
+        There is a table of GIDs; and its rows may be of RoCEv1.
 
     Members
     -------
@@ -116,6 +116,7 @@ class Registers(wiring.Component):
         address_width=64,
         table=False,
         gids=False,
+        roce_v1=False,
     ):
         self.data_width = data_width
         self.qps = qps
@@ -131,6 +132,7 @@ class Registers(wiring.Component):
         self.address_width = address_width
         self.table = table
         self.gids = gids
+        self.roce_v1 = roce_v1
         gid_members = {"gid": Out(GidWrite), "gid_en": Out(1), "neighbour_gid": Out(128)}
         gid_members |= {"neighbour_row": Out(GID_INDEX_BITS), "neighbour_ask6": Out(1)}
         super().__init__(
@@ -271,6 +273,7 @@ class Registers(wiring.Component):
             "transports": Const(
                 sum(1 << kind for kind in self.transports)
                 | (GID_COUNT << abi.GID_ROWS if self.gids else 0)
+                | (abi.ROCE_V1 if self.roce_v1 else 0)
                 | key_operations,
                 32,
             ),

@@ -51,7 +51,8 @@ class OwnGids(wiring.Component):
             read.addr.eq(~self.number[1:]),
         ]
         kind, valid, tagged = (GID_ROW.fields[name].offset % 32 for name in ("type", "valid", "tagged"))
-        is_six = (self.write.data[kind : kind + 4] == GidType.ROCE_V2_IPV6) & self.write.data[valid]
+        # Nobody asks for the IPv4-mapped GIDs that may be among those of RoCEv1.
+        is_six = (self.write.data[kind : kind + 4] != GidType.ROCE_V2_IPV4) & self.write.data[valid]
         is_six &= ~self.write.data[tagged]  # nothing is asked, or answered, in a VLAN
         with m.If(self.write_en & (self.write.word == TYPE_WORD)):
             m.d.sync += usable.bit_select(self.write.index, 1).eq(is_six)

@@ -11,7 +11,7 @@ from ..stream.packet import PacketBeat
 from ..stream.queue import PacketQueue
 from ..stream.transfer import LENGTH_BITS
 from .ethernet_header import EthernetStrip
-from .headers import ENCAPSULATIONS, HEADERS, MAPPED, NETWORKS
+from .headers import ENCAPSULATIONS, HEADERS, MAPPED, NETWORKS, check_networks
 from .icrc import Icrc
 from .layout import RECEIVE_CARRIED, PacketMaps, wire_field
 from .opcodes import REFUSED, SUPPORTED
@@ -29,11 +29,11 @@ RENAMED = {"swap_add": "swap"}
 
 
 NETWORK_WORDS = HEADERS["ipv6"].size // 4
-"""32-bit words of the longest header in front of UDP."""
+"""32-bit words of the longest network header."""
 
 
 class Depacketizer(wiring.Component):
-    """Takes RoCEv2 frames apart, and lets through only whole, well-formed ones with a right ICRC.
+    """Takes RoCE frames apart, and lets through only whole, well-formed ones with a right ICRC.
 
     Takes a beat each cycle, always. A good packet's header comes out 5 or 6 cycles after its last beat went in at 64
     bits (2 more at wider ones, more if headers wait), its payload a few cycles later; both only when
@@ -55,7 +55,7 @@ class Depacketizer(wiring.Component):
     refused : iterable of int
         What is let through besides, for somebody to refuse it: of the extended headers nothing is told.
     networks : tuple of str
-        Names of encapsulations: RoCEv2/IPv4, or that and RoCEv2/IPv6.
+        Of :data:`.headers.NETWORKS` as many as there are, from the first one on.
 
     Members
     -------
@@ -84,8 +84,7 @@ class Depacketizer(wiring.Component):
         self.opcodes = frozenset(opcodes)
         self.refused = frozenset(refused)
         self.networks = tuple(networks)
-        if self.networks not in (NETWORKS[:1], NETWORKS):
-            raise ValueError(f"networks must be {NETWORKS[:1]} or {NETWORKS}, not {networks!r}")
+        check_networks(self.networks)
         self.encapsulations = [ENCAPSULATIONS[name] for name in self.networks]
         self._map = PacketMaps(self.encapsulations, self.opcodes, RECEIVE_CARRIED, self.refused)
         if not isinstance(depth, int) or depth < 8192 or depth & depth - 1:
@@ -288,12 +287,13 @@ class Depacketizer(wiring.Component):
         return fields
 
     def _capture_network(self, m, go, beat, fields):
-        """The headers in front of UDP, at the end of their registers: what one leaves free is 0."""
+        """The network headers, at the end of their registers: what one leaves free is 0."""
         lanes = self.data_width // 32
         with m.If(go & beat.first):
             m.d.sync += [fields.networks.eq(beat.networks), fields.tag.eq(beat.tag)]
-        for map_, mine in zip(self._map.maps, beat.networks):
-            words = map_.start("udp")
+        sizes = [each.network_words for each in self._map.maps]
+        for words in sorted(set(sizes)):
+            mine = Cat(beat.networks[n] for n, size in enumerate(sizes) if size == words).any()
             for word in range(NETWORK_WORDS):
                 register, place = fields[f"network_{word}"], word - (NETWORK_WORDS - words)
                 with m.If(go & beat.at[max(0, place) // lanes] & mine):
@@ -307,11 +307,11 @@ class Depacketizer(wiring.Component):
             payload = payload.header
             v4 = raw[(NETWORK_WORDS * 4 - HEADERS["ipv4"].size) * 8 :]
             for name in ("traffic_class", "hop_limit"):
-                either = (wire_field(raw, HEADERS["ipv6"][name]), wire_field(v4, HEADERS["ipv4"][name]))
-                m.d.comb += payload[name].eq(Mux(fields.networks[1], *either))
+                either = (wire_field(v4, HEADERS["ipv4"][name]), wire_field(raw, HEADERS["ipv6"][name]))
+                m.d.comb += payload[name].eq(Mux(fields.networks[0], *either))
             source = wire_field(raw, HEADERS["ipv6"]["source"])
             mapped = Cat(wire_field(v4, HEADERS["ipv4"]["source"]), Const(MAPPED, 96))
-            m.d.comb += Cat(payload.source_ip, payload.source_high).eq(Mux(fields.networks[1], source, mapped))
+            m.d.comb += Cat(payload.source_ip, payload.source_high).eq(Mux(fields.networks[0], mapped, source))
         else:
             m.d.comb += [payload[name].eq(fields[name]) for name in ("source_ip", "traffic_class", "hop_limit")]
         transport = payload.transport

@@ -1,5 +1,8 @@
 """Which of the own GIDs a packet is for."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -20,7 +23,7 @@ NETWORK_BYTES = HEADERS["ipv6"].size
 class GidMatch(wiring.Component):
     """Looks for the destination of each packet in the table of GIDs: a word of the address a cycle, in all rows at
     once; the last word is the row's type and tag. So a packet to an IPv4 address is not taken for one to the
-    IPv4-mapped IPv6 address.
+    IPv4-mapped IPv6 address, nor one of RoCEv1 for one of RoCEv2.
 
     *Cycles*: a header comes out 5 cycles after it has come, and there is one each 6 cycles. It stays at the input
     until it is taken at the output.
@@ -54,10 +57,10 @@ class GidMatch(wiring.Component):
         arrived = self.i.payload
         v4 = arrived.network[(NETWORK_BYTES - HEADERS["ipv4"].size) * 8 :]
         mapped = Cat(wire_field(v4, HEADERS["ipv4"]["destination"]), Const(MAPPED, 96))
-        destination = Mux(arrived.networks[1], wire_field(arrived.network, HEADERS["ipv6"]["destination"]), mapped)
+        destination = Mux(arrived.networks[0], mapped, wire_field(arrived.network, HEADERS["ipv6"]["destination"]))
         places = (GID_ROW.fields[name].offset - 128 for name in ("type", "valid", "tagged", "vlan"))
         kind, valid, tagged, vlan = places
-        number = Mux(arrived.networks[1], NETWORK_TYPES[1], NETWORK_TYPES[0])
+        number = reduce(or_, (Mux(arrived.networks[n], each, 0) for n, each in enumerate(NETWORK_TYPES)))
         wanted = Signal(32 * MATCHED_WORDS)
         tag = Mux(arrived.tag.tagged, (arrived.tag.vlan << vlan) | 1 << tagged, 0)
         m.d.comb += wanted.eq(Cat(destination, (number << kind | tag | Const(1 << valid, 32))[:32]))

@@ -10,7 +10,7 @@ from .vlan import VlanTag
 
 __all__ = ["NETWORK_TYPES", "GidRow"]
 
-NETWORK_TYPES = (GidType.ROCE_V2_IPV4, GidType.ROCE_V2_IPV6)
+NETWORK_TYPES = (GidType.ROCE_V2_IPV4, GidType.ROCE_V2_IPV6, GidType.ROCE_V1)
 """For each of :data:`.headers.NETWORKS` its type in the table."""
 
 

@@ -19,8 +19,9 @@ Order = data.StructLayout({"datagram": 1, "payload": 1})
 
 
 class GrhInsert(wiring.Component):
-    """Puts a datagram's network header in front of its payload, so that it reaches memory as payload does: of IPv6 the
-    IPv6 header, of IPv4 20 bytes of zeros and the IPv4 header (IBA A17.4.3). ``length`` of its header stays what it is.
+    """Puts a datagram's network header in front of its payload, so that it reaches memory as payload does: of RoCEv1
+    the GRH, of IPv6 the IPv6 header, of IPv4 20 bytes of zeros and the IPv4 header (IBA A17.4.3). ``length`` of its
+    header stays what it is.
 
     *Cycles*: a header passes in the cycle in which it comes; payload 2 or more behind its header, a beat a cycle, and a
     datagram's after as many beats as 40 bytes take.

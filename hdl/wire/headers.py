@@ -1,7 +1,7 @@
 """The headers of a RoCE packet, each once, in wire order; plain Python.
 
 Sources: InfiniBand Architecture Specification volume 1 (BTH and its extended headers), its annex A17 (RoCEv2), RFC 791
-(IPv4), RFC 768 (UDP), RFC 8200 (IPv6).
+(IPv4), RFC 768 (UDP), RFC 8200 (IPv6). RoCEv1 is annex A16.
 """
 
 from dataclasses import dataclass
@@ -9,14 +9,17 @@ from dataclasses import dataclass
 __all__ = [
     "ENCAPSULATIONS",
     "HEADERS",
+    "IBA_TRANSPORT",
     "ICRC_BYTES",
     "MAPPED",
     "MAX_PAYLOAD",
     "NETWORKS",
+    "UDP",
     "UDP_PORT",
     "Encapsulation",
     "Header",
     "WireField",
+    "check_networks",
 ]
 
 ICRC_BYTES = 4
@@ -25,6 +28,9 @@ MAX_PAYLOAD = 4096
 
 UDP_PORT = 4791
 """IANA's port of RoCEv2."""
+
+UDP, IBA_TRANSPORT = 17, 0x1B
+"""What follows an IP header, and a GRH (IBA 8.3)."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,18 @@ class Header:
         return values
 
 
+_IPV6 = [
+    ("version", 4),
+    ("traffic_class", 8),
+    ("flow_label", 20),
+    ("payload_length", 16),
+    ("next_header", 8),
+    ("hop_limit", 8),
+    ("source", 128),
+    ("destination", 128),
+]
+"""The GRH has the form of the IPv6 header (IBA 8.3)."""
+
 HEADERS = {
     header.name: header
     for header in [
@@ -126,19 +144,8 @@ HEADERS = {
                 ("destination", 32),
             ],
         ),
-        Header(
-            "ipv6",
-            [
-                ("version", 4),
-                ("traffic_class", 8),
-                ("flow_label", 20),
-                ("payload_length", 16),
-                ("next_header", 8),
-                ("hop_limit", 8),
-                ("source", 128),
-                ("destination", 128),
-            ],
-        ),
+        Header("ipv6", _IPV6),
+        Header("grh", _IPV6),
         Header("udp", [("source_port", 16), ("destination_port", 16), ("length", 16), ("checksum", 16)]),
         Header(
             "bth",
@@ -174,13 +181,20 @@ HEADERS = {
 class Encapsulation:
     """What stands between the Ethernet header and the BTH.
 
-    ``masked`` fields count as all ones in the ICRC, because routers may change them.
+    ``masked`` fields count as all ones in the ICRC, because routers may change them. ``protocol`` is what the first of
+    ``headers``, the network header, says of what follows.
     """
 
     name: str
     ethertype: int
     headers: tuple
     masked: tuple
+    protocol: int = UDP
+
+    @property
+    def network(self):
+        """Name of the network header: IPv4's, IPv6's or the GRH."""
+        return self.headers[0]
 
     @property
     def bth_offset(self):
@@ -230,10 +244,24 @@ ENCAPSULATIONS = {
                 *_BTH_MASKED,
             ),
         ),
+        Encapsulation(
+            "RoCEv1",
+            0x8915,
+            ("grh",),
+            (("grh", "traffic_class"), ("grh", "flow_label"), ("grh", "hop_limit"), *_BTH_MASKED),
+            IBA_TRANSPORT,
+        ),
     ]
 }
-NETWORKS = ("RoCEv2/IPv4", "RoCEv2/IPv6")
-"""Those that the hardware handles: the first alone, or both."""
+NETWORKS = ("RoCEv2/IPv4", "RoCEv2/IPv6", "RoCEv1")
+"""Those that the hardware handles: the first alone, the first two, or all."""
+
+
+def check_networks(networks):
+    """``ValueError`` unless ``networks`` are the first ones of :data:`NETWORKS`, one at least."""
+    if not networks or networks != NETWORKS[: len(networks)]:
+        raise ValueError(f"networks must be the first of {NETWORKS}, not {networks!r}")
+
 
 MAPPED = 0xFFFF
 """Upper 96 bits of an IPv4-mapped GID (RFC 4291, 2.5.5.2): the lower 32 are the IPv4 address."""

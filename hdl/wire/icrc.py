@@ -1,8 +1,8 @@
 """The invariant CRC of a RoCE packet.
 
-CRC-32 (the polynomial of Ethernet, reflected) over 8 bytes of ones, then the packet from the IP header on up to the
-pad, with the fields that routers change taken as ones. Source: InfiniBand Architecture Specification volume 1,
-"Invariant CRC", and annex A17.
+CRC-32 (the polynomial of Ethernet, reflected) over 8 bytes of ones, then the packet from the network header on up to
+the pad, with the fields that routers change taken as ones. Source: InfiniBand Architecture Specification volume 1,
+"Invariant CRC", and annexes A16 and A17.
 """
 
 import zlib
@@ -22,7 +22,7 @@ RESIDUE = 0xDEBB20E3
 
 
 def icrc(encapsulation, packet):
-    """The 4 bytes that follow ``packet`` (bytes from the IP header up to the pad) on the wire; plain Python."""
+    """The 4 bytes that follow ``packet`` (bytes from the network header up to the pad) on the wire; plain Python."""
     masked = bytearray(packet)
     for byte, mask in encapsulation.masked_bits().items():
         masked[byte] |= mask

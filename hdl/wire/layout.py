@@ -105,6 +105,8 @@ class PacketMap:
 
     Attributes
     ----------
+    network_words : int
+        Words of the network header, the first one.
     bth : int
         Word at which the BTH begins.
     base_words : int
@@ -123,6 +125,7 @@ class PacketMap:
                 raise ValueError(f"opcodes must be rows whose headers are flat, not {code!r}")
         if not self.opcodes:
             raise ValueError(f"opcodes must not be empty, not {opcodes!r}")
+        self.network_words = HEADERS[encapsulation.network].size // 4
         self.bth = encapsulation.bth_offset // 4
         fixed = self.bth + HEADERS["bth"].size // 4
         self.base_words = fixed + ICRC_BYTES // 4

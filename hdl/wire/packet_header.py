@@ -3,6 +3,7 @@
 from amaranth.lib import data
 
 from ..stream.transfer import GID_INDEX_BITS, LENGTH_BITS
+from .headers import NETWORKS
 from .vlan import VlanTag
 
 __all__ = ["ArrivedHeader", "Deth", "Path", "ReceiveHeader", "TransmitHeader", "TransportHeader"]
@@ -77,7 +78,7 @@ key stand in ``transport``. With a table of GIDs the sender's is ``source_high``
 is row ``gid_index`` of the table, if it is ``gid_found`` there.
 """
 
-ArrivedHeader = data.StructLayout({"header": ReceiveHeader, "network": 320, "networks": 2, "tag": VlanTag})
-"""A header whose GIDs have not been looked at. ``network`` is the IPv6 header as it stands on the wire, byte 0 least
-significant; of IPv4 the last 20 bytes are, and those before are 0. ``networks`` has a bit for each encapsulation;
-``tag`` is that of the frame."""
+ArrivedHeader = data.StructLayout({"header": ReceiveHeader, "network": 320, "networks": len(NETWORKS), "tag": VlanTag})
+"""A header whose GIDs have not been looked at. ``network`` is the IPv6 header, or the GRH, as it stands on the wire,
+byte 0 least significant; of IPv4 the last 20 bytes are, and those before are 0. ``networks`` has a bit for each of
+:data:`.headers.NETWORKS`; ``tag`` is that of the frame."""

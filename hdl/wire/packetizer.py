@@ -14,7 +14,7 @@ from ..stream.skid import Skid
 from ..stream.transfer import LENGTH_BITS, GidWrite
 from .ethernet_header import EthernetInsert
 from .gid_row import NETWORK_TYPES, GidRow
-from .headers import ENCAPSULATIONS, HEADERS, NETWORKS, UDP_PORT
+from .headers import ENCAPSULATIONS, HEADERS, IBA_TRANSPORT, NETWORKS, UDP, UDP_PORT, check_networks
 from .icrc import Icrc, icrc_mask
 from .ip_checksum import IpChecksum
 from .layout import TRANSMIT_CARRIED, PacketMaps, header_bits, wire_field
@@ -27,12 +27,12 @@ __all__ = ["Packetizer"]
 WORDS_BITS = LENGTH_BITS - 2
 """Bits of the length of a packet in 32-bit words: 1024 of payload, and headers."""
 
-IP_CONSTANT = {"version": 4, "header_words": 5, "dont_fragment": 1, "protocol": 17}
+IP_CONSTANT = {"version": 4, "header_words": 5, "dont_fragment": 1, "protocol": UDP}
 """What all packets have in common. Identification 0 and don't fragment: RFC 6864."""
 
 
 class Packetizer(wiring.Component):
-    """Builds RoCEv2 frames: headers, payload moved behind them, pad, lengths, IPv4 checksum, ICRC.
+    """Builds RoCE frames: headers, payload moved behind them, pad, lengths, IPv4 checksum, ICRC.
 
     A frame takes as many cycles as it has beats, without a pause between frames, at 64 bits; also if a header comes
     only 2 cycles after the one before was taken. At wider ones a packet takes 1 cycle more than it has beats without
@@ -51,7 +51,7 @@ class Packetizer(wiring.Component):
     opcodes : iterable of int
         What ``header.transport.opcode`` may be; each with extended headers of the flat layout only.
     networks : tuple of str
-        Names of encapsulations: RoCEv2/IPv4, or that and RoCEv2/IPv6.
+        Of :data:`.headers.NETWORKS` as many as there are, from the first one on.
 
     Members
     -------
@@ -79,8 +79,7 @@ class Packetizer(wiring.Component):
         self.data_width = data_width
         self.opcodes = frozenset(opcodes)
         self.networks = tuple(networks)
-        if self.networks not in (NETWORKS[:1], NETWORKS):
-            raise ValueError(f"networks must be {NETWORKS[:1]} or {NETWORKS}, not {networks!r}")
+        check_networks(self.networks)
         self._map = PacketMaps([ENCAPSULATIONS[name] for name in self.networks], self.opcodes, TRANSMIT_CARRIED)
         super().__init__(
             {
@@ -134,7 +133,7 @@ class Packetizer(wiring.Component):
                 gids.write.eq(self.gid),
                 gids.write_en.eq(self.gid_en),
                 gids.index.eq(header.path.sgid_index),
-                network_now.eq(Cat(gids.type == each for each in NETWORK_TYPES)),
+                network_now.eq(Cat(gids.type == each for each in NETWORK_TYPES[: len(places.maps)])),
             ]
             m.d.sync += [network.eq(network_now), source.eq(gids.gid), tag.eq(gids.tag)]
             ip = gids.gid[:32]
@@ -142,7 +141,10 @@ class Packetizer(wiring.Component):
             network_now = network = Const(1, 1)
             source = ip = self.ip
         ethertypes = [each.encapsulation.ethertype for each in places.maps]
-        ethertype = Mux(network[-1], ethertypes[-1], ethertypes[0]) if several else Const(ethertypes[0], 16)
+        if several:
+            ethertype = reduce(or_, (Mux(network[n], each, 0) for n, each in enumerate(ethertypes)))
+        else:
+            ethertype = Const(ethertypes[0], 16)
 
         # --- Prepare: one cycle after the header came, `kinds`, `words` and what else is its packet's is there.
         kinds = Signal(len(places.sequences))  # one-hot: which extended headers
@@ -152,7 +154,7 @@ class Packetizer(wiring.Component):
         extra = Signal(4)  # words besides the least packet and the payload's whole words
         some = Signal()  # it has payload
         words = Signal(WORDS_BITS)  # of the whole packet, ICRC included
-        udp_words = Signal(WORDS_BITS)  # from the UDP header on
+        behind = Signal(WORDS_BITS)  # of those, behind the network header
         base = places.maps[0].base_words
         for index, sequence in enumerate(places.sequences):
             kind = Signal(name=f"kind_{index}")
@@ -175,7 +177,7 @@ class Packetizer(wiring.Component):
         m.d.sync += [
             some.eq(length != 0),
             words.eq(length[2:] + (extra + base)),
-            udp_words.eq(length[2:] + (extra + self._besides_ip(network_now))),
+            behind.eq(length[2:] + (extra + self._besides_network(network_now))),
         ]
         least = min(sequence.words for sequence in places.sequences)
         with m.If(fire):
@@ -221,7 +223,7 @@ class Packetizer(wiring.Component):
         # --- Compose a beat: an OR of what may stand in each lane. Of the headers, what stands behind the first beat is
         # chosen a beat ahead.
         terms, ahead = [[] for _ in range(lanes)], [[] for _ in range(lanes)]
-        for word, sequences, value in self._header_words(words, udp_words, source):
+        for word, sequences, value in self._header_words(words, behind, source):
             beat, lane = divmod(word, lanes)
             shown = at[beat - 1] if beat else first
             if sequences is not None:
@@ -293,7 +295,7 @@ class Packetizer(wiring.Component):
         starts_next = Signal()
         m.d.sync += [
             starts_next.eq(fire & first),
-            *(behind.eq(before) for before, behind in zip(filled, pipeline[1:])),
+            *(after.eq(before) for before, after in zip(filled, pipeline[1:])),
             enter.valid.eq(fire),
             enter.data.eq(composed),
             enter.destination.eq(header.path.mac),
@@ -344,17 +346,27 @@ class Packetizer(wiring.Component):
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += first.eq(beat.last)
 
-    def _besides_ip(self, network):
-        """What to add to `extra` for the words from the UDP header on."""
+    def _besides_network(self, network):
+        """What to add to `extra` for the words behind the network header. IPv6 and the GRH are as long."""
         maps = self._map.maps
-        values = [maps[0].base_words - each.start("udp") for each in maps]
-        return Mux(network[-1], values[-1], values[0]) if len(maps) > 1 else values[0]
+        values = [maps[0].base_words - each.network_words for each in maps]
+        assert len(set(values[1:])) <= 1
+        return Mux(network[0], values[0], values[-1]) if len(maps) > 1 else values[0]
 
-    def _header_words(self, words, udp_words, source):
+    def _header_words(self, words, behind, source):
         """Triples: index of a 32-bit word of the packet, the kinds of packets that have it (None: all), value."""
         places = self._map
         several = len(places.maps) > 1
         transport, path = self.header.payload.transport, self.header.payload.path
+        with_gid = {
+            "version": 6,
+            "traffic_class": path.traffic_class,
+            "flow_label": path.flow_label,
+            "payload_length": Cat(Const(0, 2), behind, Const(0, 14 - WORDS_BITS)),
+            "hop_limit": path.hop_limit,
+            "source": source if several else Const(0, 128),
+            "destination": Cat(path.ip, path.gid_high),
+        }
         fixed = {
             "ipv4": {
                 **IP_CONSTANT,
@@ -364,20 +376,12 @@ class Packetizer(wiring.Component):
                 "source": source[:32],
                 "destination": path.ip,
             },
-            "ipv6": {
-                "version": 6,
-                "traffic_class": path.traffic_class,
-                "flow_label": path.flow_label,
-                "payload_length": Cat(Const(0, 2), udp_words, Const(0, 14 - WORDS_BITS)),
-                "next_header": IP_CONSTANT["protocol"],
-                "hop_limit": path.hop_limit,
-                "source": source if several else Const(0, 128),
-                "destination": Cat(path.ip, path.gid_high),
-            },
+            "ipv6": {**with_gid, "next_header": UDP},
+            "grh": {**with_gid, "next_header": IBA_TRANSPORT},
             "udp": {
                 "source_port": path.source_port,
                 "destination_port": UDP_PORT,
-                "length": Cat(Const(0, 2), udp_words, Const(0, 14 - WORDS_BITS)),
+                "length": Cat(Const(0, 2), behind, Const(0, 14 - WORDS_BITS)),
             },
             "bth": {
                 "opcode": transport.opcode,

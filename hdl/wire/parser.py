@@ -17,11 +17,8 @@ from .vlan import VlanTag
 __all__ = ["PacketParser", "check_layout", "parsed_layout"]
 
 WORDS_BITS = LENGTH_BITS - 2
-UDP = 17
-"""Protocol of IPv4, next header of IPv6."""
-
 MAX_BYTES = 4 << WORDS_BITS
-"""Packets from this size on are not told apart; the largest that can be good has 4160 bytes (IPv4) or 4180 (IPv6)."""
+"""Packets from this size on are not told apart; the largest that can be good has 4180 bytes (RoCEv2 over IPv6)."""
 
 
 def parsed_layout(data_width, places):
@@ -60,7 +57,7 @@ def check_layout(data_width):
 
 
 class PacketParser(wiring.Component):
-    """Checks the headers of RoCEv2 packets beat by beat. A beat comes out 2 cycles after it went in.
+    """Checks the headers of RoCE packets beat by beat. A beat comes out 2 cycles after it went in.
 
     Not RoCE: another station, ethertype, protocol, destination address or UDP port. Malformed: IP version or header
     length; wrong IP checksum (RFC 1122, 3.2.1.2); a fragment; lengths of IP, UDP, frame, opcode and pad that contradict
@@ -73,7 +70,7 @@ class PacketParser(wiring.Component):
     ----------
     data_width : int
     places : PacketMaps
-        Of IPv4, and if there are several, of IPv6.
+        Of as many of :data:`.headers.NETWORKS`, from the first one on.
 
     Members
     -------
@@ -146,8 +143,8 @@ class PacketParser(wiring.Component):
                 value, place = here(number, header, name)
                 complaints_of = not_roce if complaints == "not_roce" else malformed
                 complaints_of.append(at[place] & networks[number] & (value != wanted))
-            # IPv6 does not count its own header.
-            ip = map_.encapsulation.headers[0]
+            # IPv6 and the GRH do not count their own header.
+            ip = map_.encapsulation.network
             stated, place = here(number, ip, "total_length" if ip == "ipv4" else "payload_length")
             assert place == 0
             besides = 0 if ip == "ipv4" else HEADERS[ip].size
@@ -164,9 +161,10 @@ class PacketParser(wiring.Component):
                     pad.eq(here(number, "bth", "pad")[0]),
                     carries.eq(opcode.matches(*places.payload_codes)),
                 ]
-            value, place = here(number, "udp", "length")
-            with m.If(self.i_valid & at[place] & networks[number]):
-                m.d.sync += udp_length.eq(value)
+            if "udp" in map_.encapsulation.headers:
+                value, place = here(number, "udp", "length")
+                with m.If(self.i_valid & at[place] & networks[number]):
+                    m.d.sync += udp_length.eq(value)
         with m.If(self.i_valid):
             m.d.sync += [
                 s1.data.eq(beat.data),
@@ -229,9 +227,9 @@ class PacketParser(wiring.Component):
         too_long = payload[-1] & (payload[:-1] != 0)
         bad_length = too_long | (~may_carry & (payload != 0))
         of_s2 = s2.networks if several else networks
+        of_udp = [each for each in places.maps if "udp" in each.encapsulation.headers]
         bad_udp = [
-            here & (before_udp != map_.start("udp") * 4)
-            for here, map_ in zip(self._at(of_s2, s2.at, "udp"), places.maps)
+            here & (before_udp != map_.start("udp") * 4) for here, map_ in zip(self._at(of_s2, s2.at, "udp"), of_udp)
         ]
         bad_sum, summed = self._checksum(m, beat.data, at, s1_valid, s1.first)
         m.d.comb += [
@@ -248,22 +246,28 @@ class PacketParser(wiring.Component):
 
     def _rules(self, encapsulation):
         """``(header, field, value, complaint)`` of what all packets have in common."""
-        if encapsulation.headers[0] == "ipv4":
-            yield "ipv4", "protocol", UDP, "not_roce"
+        network, protocol = encapsulation.network, encapsulation.protocol
+        if network == "ipv4":
+            yield "ipv4", "protocol", protocol, "not_roce"
             if len(self.places.maps) == 1:
                 yield "ipv4", "destination", self.ip, "not_roce"
             for name, value in (("version", 4), ("header_words", 5), ("more_fragments", 0), ("fragment_offset", 0)):
                 yield "ipv4", name, value, "malformed"
         else:
-            yield "ipv6", "next_header", UDP, "not_roce"
-            yield "ipv6", "version", 6, "malformed"
-        yield "udp", "destination_port", UDP_PORT, "not_roce"
+            yield network, "next_header", protocol, "not_roce"
+            yield network, "version", 6, "malformed"
+        if "udp" in encapsulation.headers:
+            yield "udp", "destination_port", UDP_PORT, "not_roce"
         yield "bth", "version", 0, "malformed"
 
     def _at(self, networks, at, header):
-        """For each map: the packet is of it, and the header's first word that counts is in this beat."""
+        """For each map with this header: the packet is of it, and the first word that counts is in this beat."""
         lanes, word = self.data_width // 32, {"bth": 0, "udp": HEADERS["udp"]["length"].start // 32}[header]
-        return [networks[n] & at[(each.start(header) + word) // lanes] for n, each in enumerate(self.places.maps)]
+        return [
+            networks[n] & at[(each.start(header) + word) // lanes]
+            for n, each in enumerate(self.places.maps)
+            if header in (*each.encapsulation.headers, "bth")
+        ]
 
     def _checksum(self, m, raw, at, s1_valid, s1_first):
         """Whether the IP header up to and with the beat in stage 2 does not add up, and in which beat it should."""

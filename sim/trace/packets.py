@@ -9,7 +9,6 @@ from verbena.hdl.wire.opcodes import OPCODES, Kind, Transport
 __all__ = ["PSNS", "Packet", "dissect", "psn_after"]
 
 PSNS = 1 << 24
-_UDP = 17
 _ETHERTYPES = {row.ethertype: row for row in ENCAPSULATIONS.values()}
 _NAKS = {
     AethSyndrome.NAK_SEQUENCE: "NAK sequence",
@@ -27,8 +26,9 @@ def psn_after(psn, other):
 
 @dataclass(frozen=True)
 class Packet:
-    """``source`` and ``destination`` are IP addresses as numbers; ``fields`` the headers' fields, ``header.field``;
-    ``row`` the opcode's :class:`verbena.hdl.wire.opcodes.Opcode`; ``payload`` bytes without pad and ICRC.
+    """``source`` and ``destination`` are IP addresses or GIDs as numbers; ``fields`` the headers' fields,
+    ``header.field``; ``row`` the opcode's :class:`verbena.hdl.wire.opcodes.Opcode`; ``payload`` bytes without pad and
+    ICRC.
     """
 
     source: int
@@ -73,7 +73,7 @@ class Packet:
 
 
 def dissect(frame):
-    """The :class:`Packet` in an Ethernet frame; None if it is not RoCEv2, or is cut short."""
+    """The :class:`Packet` in an Ethernet frame; None if it is not RoCE, or is cut short."""
     try:
         fields = {f"ethernet.{k}": v for k, v in HEADERS["ethernet"].unpack(frame).items()}
         row = _ETHERTYPES.get(fields["ethernet.ethertype"])
@@ -83,12 +83,13 @@ def dissect(frame):
         for name in row.headers:
             fields |= {f"{name}.{k}": v for k, v in HEADERS[name].unpack(frame[at:]).items()}
             at += HEADERS[name].size
-        ip = row.headers[0]
-        protocol = fields.get("ipv4.protocol", fields.get("ipv6.next_header"))
-        if protocol != _UDP or fields["udp.destination_port"] != UDP_PORT:
+        network = row.network
+        protocol = fields["ipv4.protocol" if network == "ipv4" else f"{network}.next_header"]
+        if protocol != row.protocol or fields.get("udp.destination_port", UDP_PORT) != UDP_PORT:
             return None
         # What Ethernet pads with is no payload.
-        end = at + fields["udp.length"] - HEADERS["udp"].size
+        behind = fields["udp.length"] - HEADERS["udp"].size if "udp" in row.headers else fields["grh.payload_length"]
+        end = at + behind
         fields |= {f"bth.{k}": v for k, v in HEADERS["bth"].unpack(frame[at:]).items()}
         at += HEADERS["bth"].size
         opcode = OPCODES.get(fields["bth.opcode"])
@@ -100,4 +101,4 @@ def dissect(frame):
     except ValueError:
         return None
     payload = max(0, end - at - fields["bth.pad"] - ICRC_BYTES) if opcode.payload else 0
-    return Packet(fields[f"{ip}.source"], fields[f"{ip}.destination"], fields, opcode, payload)
+    return Packet(fields[f"{network}.source"], fields[f"{network}.destination"], fields, opcode, payload)

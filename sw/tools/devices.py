@@ -4,7 +4,7 @@ import sys
 
 from ..verbs.device import Context, get_device_list
 from ..verbs.device_attr import guid_format, speed_to_str, translate_link_layer, width_to_str
-from ..verbs.libibverbs_enums import ibv_atomic_cap, ibv_device_cap_flags
+from ..verbs.libibverbs_enums import ibv_atomic_cap, ibv_device_cap_flags, ibv_gid_type
 from ..verbs.naming import names_of
 from ..verbs.pyverbs_error import PyverbsError
 from .command import Parser, plain
@@ -90,7 +90,8 @@ def _port(context, number, verbose):
         if entry.port_num == number:
             gid = context.query_gid(number, entry.gid_index)
             text = entry.gid_str() if gid.ipv4 is None else f"::ffff:{_dotted(int(gid))}"
-            yield f"\t\t\tGID[{entry.gid_index:3}]:\t\t{text}, RoCE v2"
+            kind = "RoCE v1" if entry.gid_type == ibv_gid_type.IBV_GID_TYPE_ROCE_V1 else "RoCE v2"
+            yield f"\t\t\tGID[{entry.gid_index:3}]:\t\t{text}, {kind}"
 
 
 def _dotted(number):

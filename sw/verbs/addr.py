@@ -5,6 +5,8 @@ import ipaddress
 import struct
 from copy import deepcopy
 
+from verbena.hdl.abi.gids import GidType
+
 from .. import host_memory
 from ..gids import ipv4_of, mapped
 from .base import PyverbsCM, PyverbsObject, attempt, refuse
@@ -14,6 +16,9 @@ from .pyverbs_error import PyverbsUserError
 
 __all__ = ["AH", "GID", "GRH", "AHAttr", "GlobalRoute"]
 
+
+IBA_TRANSPORT = 0x1B
+"""``next_hdr`` of a GRH: only RoCEv1 has one on the wire (IBA 8.3)."""
 
 MULTICAST = 0xFF
 """First byte of an IPv6 address of a group (RFC 4291, 2.7)."""
@@ -192,8 +197,8 @@ class AHAttr(PyverbsObject):
 
 
 def routable(ah, gids):
-    """Whether the way that attributes tell leads from one of the own ``gids``, by their index, to an address of the
-    same kind, IPv4 or IPv6, that a single adapter may have.
+    """Whether the way that attributes tell leads from one of the own ``gids``, rows by their index, to an address of
+    the same kind, IPv4 or IPv6, that a single adapter may have. By RoCEv1, too: addresses are resolved alike.
     """
     if not ah.is_global or not within(ah.sgid_index, 0, len(gids) - 1) or gids[ah.sgid_index] is None:
         return False
@@ -203,7 +208,7 @@ def routable(ah, gids):
         and int(peer) != 0
         and peer.ipv4 != 0
         and int(peer) >> 120 != MULTICAST
-        and (peer.ipv4 is None) == (ipv4_of(gids[ah.sgid_index]) is None)
+        and (peer.ipv4 is None) == (ipv4_of(gids[ah.sgid_index].gid) is None)
         and within(ah.flow_label, 0, (1 << 20) - 1)
         and within(ah.hop_limit, 0, 255)
         and within(ah.traffic_class, 0, 255)
@@ -247,8 +252,10 @@ def _way_back(failed, wc, grh, port_num, gids):
         refuse(f"{failed}: on RoCE it needs a GRH", errno.EINVAL)
     header = grh if isinstance(grh, GRH) else GRH.unpack(host_memory.read(grh, GRH.size))
     flow = int.from_bytes(header.version_tclass_flow.to_bytes(4, "little"), "big")
-    if int(header._dgid) not in gids:
+    is_v1 = header.next_hdr == IBA_TRANSPORT
+    same = (int(header._dgid), is_v1)
+    index = next((n for n, row in enumerate(gids) if row and (row.gid, row.type == GidType.ROCE_V1) == same), None)
+    if index is None:
         refuse(f"{failed}: {header.dgid} is not this adapter's", errno.EINVAL)
-    index = gids.index(int(header._dgid))
     route = GlobalRoute(header._sgid, flow & 0xFFFFF, index, 0xFF, flow >> 20 & 0xFF)
     return AHAttr(wc.slid, wc.sl, wc.dlid_path_bits, is_global=1, port_num=port_num, gr=route)

@@ -8,6 +8,7 @@ import threading
 import weakref
 
 from verbena.hdl.abi.counters import COUNTERS
+from verbena.hdl.abi.gids import GidType
 
 from ..adapter import Adapter
 from ..pkeys import PKEY_COUNT
@@ -49,6 +50,8 @@ from .device_caps import (
 from .direct_memory import DM, AllocDmAttr
 from .event_queue import EventQueue
 from .libibverbs_enums import (
+    IBV_GID_TYPE_ROCE_V1,
+    IBV_GID_TYPE_ROCE_V2,
     IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
     IBV_GID_TYPE_SYSFS_ROCE_V2,
     IBV_NODE_CA,
@@ -286,28 +289,31 @@ class Context(PyverbsCM):
 
     def query_gid(self, port_num, index):
         """A :class:`.GID` of a port; of a row that is empty zeros, as of libibverbs."""
-        return GID.of(self._gid(f"Failed to query gid {index} of port {port_num}", port_num, index) or 0)
+        row = self._gid(f"Failed to query gid {index} of port {port_num}", port_num, index)
+        return GID.of(0 if row is None else row.gid)
 
     def query_gid_type(self, port_num, index):
         """``enum ibv_gid_type_sysfs`` of a GID; of a row that is empty RoCEv1, as of libibverbs."""
         failed = f"Failed to query gid type of port {port_num} and gid index {index}"
-        empty = self._gid(failed, port_num, index) is None
-        return IBV_GID_TYPE_SYSFS_IB_ROCE_V1 if empty else IBV_GID_TYPE_SYSFS_ROCE_V2
+        row = self._gid(failed, port_num, index)
+        is_v1 = row is None or row.type == GidType.ROCE_V1
+        return IBV_GID_TYPE_SYSFS_IB_ROCE_V1 if is_v1 else IBV_GID_TYPE_SYSFS_ROCE_V2
 
     def query_gid_ex(self, port_num, gid_index, flags=0):
         """A row of the GID table, a :class:`GIDEntry`; ``flags`` must be 0. ENODATA: it is empty."""
         failed = f"Failed to query gid table of port {port_num} in index {gid_index}"
-        gid = self._gid(failed, port_num, gid_index)
+        row = self._gid(failed, port_num, gid_index)
         if flags:
             refuse(failed, errno.EOPNOTSUPP)
-        if gid is None:
+        if row is None:
             refuse(failed, errno.ENODATA)
-        return GIDEntry.of(GID.of(gid), gid_index, port_num)
+        kind = IBV_GID_TYPE_ROCE_V1 if row.type == GidType.ROCE_V1 else IBV_GID_TYPE_ROCE_V2
+        return GIDEntry.of(GID.of(row.gid), gid_index, port_num, kind)
 
     def query_gid_table(self, max_entries, flags=0):
         """All rows of the GID table that are not empty. The negative of EINVAL: they are more than ``max_entries``."""
         self._check_open()
-        rows = [index for index, gid in enumerate(self._adapter.gids) if gid is not None]
+        rows = [index for index, row in enumerate(self._adapter.gids) if row is not None]
         if max_entries < len(rows) or flags:
             refuse("Failed to query gid tables of the device", -errno.EOPNOTSUPP if flags else -errno.EINVAL)
         return [self.query_gid_ex(1, index) for index in rows]
@@ -389,7 +395,7 @@ class Context(PyverbsCM):
         self._events.drop(element)
 
     def _gid(self, failed, port_num, index):
-        """A row of the GID table: a number, or None."""
+        """A row of the GID table, an :class:`.OwnGid`, or None."""
         self._check(failed, port_num)
         if not within(index, 0, len(self._adapter.gids) - 1):
             refuse(failed, errno.EINVAL)

@@ -176,9 +176,9 @@ class GIDEntry(PyverbsObject):
         self.ndev_ifindex = ndev_ifindex
 
     @classmethod
-    def of(cls, gid, gid_index, port_num):
+    def of(cls, gid, gid_index, port_num, gid_type):
         """The row of a :class:`.GID`."""
-        return cls(_swap(int(gid) >> 64), _swap(int(gid) & (1 << 64) - 1), gid_index, port_num)
+        return cls(_swap(int(gid) >> 64), _swap(int(gid) & (1 << 64) - 1), gid_index, port_num, gid_type)
 
     def gid_str(self):
         """Text of the GID, in eight groups."""

@@ -388,18 +388,19 @@ def test_table_of_gids(lone):
     assert context.query_port(1).gid_tbl_len == 16
     assert int(context.query_gid(1, 0)) == 0xFFFF << 32 | port.ip
     assert int(context.query_gid(1, 1)) == link_local(port.mac)
+    assert [context.query_gid(1, index) for index in (2, 3)] == [context.query_gid(1, index) for index in (0, 1)]
     assert int(context.query_gid(1, 15)) == 0
     rows = context.query_gid_table(16)
-    assert [(row.gid_index, row.gid_type) for row in rows] == [(0, 2), (1, 2)]
+    assert [(row.gid_index, row.gid_type) for row in rows] == [(0, 2), (1, 2), (2, 1), (3, 1)]
     assert context.query_gid_ex(1, 1).gid_str() == rows[1].gid_str()
-    assert (context.query_gid_type(1, 1), context.query_gid_type(1, 2)) == (1, 0)
+    assert [context.query_gid_type(1, index) for index in range(5)] == [1, 1, 0, 0, 0]
     for call in (context.query_gid, context.query_gid_type, context.query_gid_ex):
         with pytest.raises(PyverbsRDMAError, match="Invalid argument"):
             call(1, 16)
     with pytest.raises(PyverbsRDMAError, match="No data"):
-        context.query_gid_ex(1, 2)
+        context.query_gid_ex(1, 4)
     with pytest.raises(PyverbsRDMAError):
-        context.query_gid_table(1)
+        context.query_gid_table(3)
 
 
 @pytest.mark.parametrize(
@@ -408,6 +409,8 @@ def test_table_of_gids(lone):
         ("fe80::1", 0),
         ("::ffff:10.0.0.1", 1),
         ("fe80::1", 2),
+        ("::ffff:10.0.0.1", 3),
+        ("fe80::1", 4),
         ("fe80::1", 16),
         ("fe80::1", -1),
         ("::", 1),

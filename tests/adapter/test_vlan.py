@@ -9,19 +9,25 @@ from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
+from verbena.hdl.abi.gids import GidType
 from verbena.sim.devices import world
 from verbena.sim.pair import join
-from verbena.sw.gids import mapped
+from verbena.sw.gids import OwnGid, mapped
 
 SIZE = 1 << 14
 MAC = 0x02_00_00_00_00_97
 PEER = int(ipaddress.IPv6Address("fd00:100::97"))
-VLANS = {2: (100, 5), 3: (0xABC, 1)}
-"""VLAN and priority of rows 2, IPv6, and 3, IPv4."""
+SIX, FOUR, ONE = 4, 5, 6
+"""Rows: of IPv6, of IPv4, and of RoCEv1."""
 
 
 def own_rows(number):
-    return {2: int(ipaddress.IPv6Address(f"fd00:100::{number}")), 3: mapped(0x0A010000 + number)}
+    six, four = int(ipaddress.IPv6Address(f"fd00:100::{number}")), mapped(0x0A010000 + number)
+    return {
+        SIX: OwnGid(six, GidType.ROCE_V2_IPV6, 100, 5),
+        FOUR: OwnGid(four, GidType.ROCE_V2_IPV4, 0xABC, 1),
+        ONE: OwnGid(six, GidType.ROCE_V1, 100, 6),
+    }
 
 
 @pytest.fixture
@@ -30,23 +36,23 @@ def in_vlans():
     ends = [End(f"sim{n}", SIZE, depth=64) for n in range(2)]
     adapters = [end.context._adapter for end in ends]
     for number, adapter in enumerate(adapters, 1):
-        for index, gid in own_rows(number).items():
-            adapter.gids[index] = gid
-        adapter.control.write_gids(adapter.gids, VLANS)
+        for index, row in own_rows(number).items():
+            adapter.gids[index] = row
+        adapter.control.write_gids(adapter.gids)
         for other, end in enumerate(ends, 1):
-            for gid in own_rows(other).values():
+            for gid in (row.gid for row in own_rows(other).values()):
                 adapter.port._neighbours[gid if gid >> 32 != 0xFFFF else gid & 0xFFFFFFFF] = (
                     end.context._adapter.port.mac
                 )
     yield ends
     for end, adapter in zip(ends, adapters):
         end.close()
-        adapter.gids[2:4] = [None, None]
+        adapter.gids[SIX : ONE + 1] = [None] * 3
         adapter.control.write_gids(adapter.gids)
 
 
 @pytest.mark.every_width
-@pytest.mark.parametrize("index", [2, 3])
+@pytest.mark.parametrize("index", [SIX, FOUR, ONE])
 def test_connection(in_vlans, index):
     a, b = in_vlans
     a.gid_index = b.gid_index = index
@@ -67,9 +73,9 @@ def test_what_stands_on_the_wire(in_vlans):
     """The tag of what is sent; and what comes with another tag, or without, is dropped and counted."""
     _, end = in_vlans
     end.context._adapter.port._neighbours[PEER] = MAC
-    tap, own = world().tap(MAC), str(ipaddress.IPv6Address(own_rows(2)[2]))
+    tap, own = world().tap(MAC), str(ipaddress.IPv6Address(own_rows(2)[SIX].gid))
     peer = str(ipaddress.IPv6Address(PEER))
-    join(end.qp, end.qp, peer, sgid_index=2, dest_qp_num=77)
+    join(end.qp, end.qp, peer, sgid_index=SIX, dest_qp_num=77)
     ours, theirs = (
         ":".join(f"{mac:012x}"[i : i + 2] for i in range(0, 12, 2)) for mac in (world().adapters[1].mac, MAC)
     )

@@ -304,7 +304,9 @@ class Simulation:
             try:
                 testbench.close()
             except RuntimeError as error:
-                raise RuntimeError(f"{testbench.__qualname__} ended in until() or repeat(): loop over tick()") from error
+                raise RuntimeError(
+                    f"{testbench.__qualname__} ended in until() or repeat(): loop over tick()"
+                ) from error
 
     def run(self, foreground, background, vcd=None, view=None, groups=()):
         """Until all ``foreground`` have returned; waves go to ``vcd``, their ``groups`` to ``view``."""

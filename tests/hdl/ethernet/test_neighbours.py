@@ -30,12 +30,14 @@ def number(text):
 
 PEER = "fe80::a5:5afe:1"
 OWN = {1: "fe80::200:ff:fe00:1", 4: "fd00::1234:5678:9abc", 15: "2001:db8::feed"}
+OF_ROCE_V1 = {15}
 OTHERS = {0: ("::ffff:10.0.0.1", GidType.ROCE_V2_IPV4), 7: ("fd00::77", None)}
 """An IPv4 address, and a row that is not valid."""
 
 
 def rows():
-    table = {index: (text, GidType.ROCE_V2_IPV6) for index, text in OWN.items()} | OTHERS
+    kinds = {index: GidType.ROCE_V1 if index in OF_ROCE_V1 else GidType.ROCE_V2_IPV6 for index in OWN}
+    table = {index: (text, kinds[index]) for index, text in OWN.items()} | OTHERS
     for index in range(16):
         text, kind = table.get(index, ("::", None))
         gid = number(text)

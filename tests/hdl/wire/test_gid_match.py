@@ -1,19 +1,23 @@
 """Destinations against the table of GIDs."""
 
-from network_frames import MAPPED, TABLE, TAGS, gid_words, is_mapped
+from network_frames import MAPPED, TABLE, TAGS, gid_words
 from streams import collect, make_rng, send_all, simulate
+from verbena.hdl.abi.gids import GidType
 from verbena.hdl.wire.gid_match import GidMatch
 
+V4, V6, V1 = GidType.ROCE_V2_IPV4, GidType.ROCE_V2_IPV6, GidType.ROCE_V1
 
-def arrived(gid, six, vlan=0):
-    """A header to ``gid`` over IPv6 or IPv4, of a frame with a tag of this VLAN, or none."""
+
+def arrived(gid, kind, vlan=0):
+    """A header to ``gid`` over a network, of a frame with a tag of this VLAN, or none."""
+    six = kind != V4
     at = 24 if six else 36
     tag = {"tagged": vlan != 0, "vlan": vlan, "priority": gid % 8}
     raw = bytes(at) + (gid.to_bytes(16, "big") if six else (gid & 0xFFFFFFFF).to_bytes(4, "big"))
     return {
         "header": {"transport": {"psn": gid & 0xFFFF}},
         "network": int.from_bytes(raw, "little"),
-        "networks": 1 + six,
+        "networks": 1 << kind,
         "tag": tag,
     }
 
@@ -23,14 +27,17 @@ def test_rows():
     rng = make_rng()
     dut = GidMatch()
     cases = []
-    for index, (gid, _) in TABLE.items():
-        six, vlan = not is_mapped(gid), TAGS.get(index, (0, 0))[0]
-        cases.append((arrived(gid, six, vlan), index))
-        cases += [(arrived(gid, six, vlan ^ 1 << bit), None) for bit in rng.sample(range(12), 3)]
-        cases += [(arrived(gid, six, 0 if vlan else 100), None)]
-        cases += [(arrived(gid ^ 1 << bit, six, vlan), None) for bit in rng.sample(range(128 if six else 32), 6)]
-    cases += [(arrived(MAPPED | TABLE[0][0] & 0xFFFFFFFF, True), None), (arrived(TABLE[5][0], False), None)]
-    cases += [(arrived(0, True), None), (arrived(0, False), None)]  # what empty rows have
+    for index, (gid, kind) in TABLE.items():
+        vlan = TAGS.get(index, (0, 0))[0]
+        cases.append((arrived(gid, kind, vlan), index))
+        cases += [(arrived(gid, kind, vlan ^ 1 << bit), None) for bit in rng.sample(range(12), 3)]
+        other = [n for n, row in TABLE.items() if row == (gid, kind) and n not in TAGS] if vlan else []
+        cases += [(arrived(gid, kind, 0 if vlan else 99), other[0] if other else None)]
+        bits = rng.sample(range(32 if kind == V4 else 128), 6)
+        cases += [(arrived(gid ^ 1 << bit, kind, vlan), None) for bit in bits]
+    cases += [(arrived(MAPPED | TABLE[0][0] & 0xFFFFFFFF, V6), None), (arrived(TABLE[5][0], V4), None)]
+    cases += [(arrived(TABLE[5][0], V1), None), (arrived(TABLE[6][0], V1), None)]  # rows of RoCEv2
+    cases += [(arrived(0, kind), None) for kind in (V4, V6, V1)]  # what empty rows have
     rng.shuffle(cases)
     got = []
 
@@ -55,7 +62,7 @@ def test_cycles():
     times = []
 
     async def testbench(ctx):
-        ctx.set(dut.i.payload, arrived(1, True))
+        ctx.set(dut.i.payload, arrived(1, V6))
         ctx.set(dut.i.valid, 1)
         ctx.set(dut.o.ready, 1)
         for cycle in range(22):

@@ -20,6 +20,7 @@ def test_sizes():
         "feth": 4,
         "ipv4": 20,
         "ipv6": 40,
+        "grh": 40,
         "udp": 8,
         "bth": 12,
         "reth": 16,

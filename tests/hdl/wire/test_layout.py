@@ -5,11 +5,11 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.sim import Simulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from verbena.hdl.wire.headers import ENCAPSULATIONS, HEADERS
+from verbena.hdl.wire.headers import ENCAPSULATIONS, HEADERS, NETWORKS
 from verbena.hdl.wire.layout import RECEIVE_CARRIED, TRANSMIT_CARRIED, PacketMap, header_bits, wire_field
 from verbena.hdl.wire.opcodes import OPCODES, REFUSED, SUPPORTED, opcode
 
-V4, V6 = ENCAPSULATIONS["RoCEv2/IPv4"], ENCAPSULATIONS["RoCEv2/IPv6"]
+V4, V6, V1 = (ENCAPSULATIONS[name] for name in NETWORKS)
 
 
 @settings(max_examples=20)
@@ -64,6 +64,10 @@ def test_map():
     assert opcode("RC_RDMA_READ_REQUEST") not in places.payload_codes
     assert opcode("RC_COMPARE_SWAP") not in places.payload_codes
     assert PacketMap(V6, SUPPORTED, RECEIVE_CARRIED).bth == 12
+    without_udp = PacketMap(V1, SUPPORTED, RECEIVE_CARRIED)
+    assert (without_udp.network_words, without_udp.bth, without_udp.base_words) == (10, 10, 14)
+    with pytest.raises(ValueError, match="not 'udp'"):
+        without_udp.start("udp")
 
 
 def test_refused_opcodes_stand_with_others_or_alone():

@@ -1,9 +1,9 @@
-"""Packetizer and depacketizer with both networks: against scapy, and captured frames of Linux."""
+"""Packetizer and depacketizer with all networks: against scapy, and captured frames of Linux."""
 
 import struct
 
 import pytest
-from network_frames import MAPPED, PEER, TABLE, TAGS, both_frame, frame6_of, gid_words, is_mapped
+from network_frames import MAPPED, PEER, TABLE, TAGS, frame6_of, frame_over, gid_words, icrc1, is_mapped
 from roce_frames import (
     CAPTURES,
     MAC,
@@ -16,11 +16,12 @@ from roce_frames import (
     random_path,
     transport_of,
 )
-from scapy.contrib.roce import BTH
+from scapy.contrib.roce import BTH, GRH
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.utils import rdpcap
 from streams import collect, make_rng, receive_all, send_all, shared, simulate
+from verbena.hdl.abi.gids import GidType
 from verbena.hdl.wire.depacketizer import Depacketizer
 from verbena.hdl.wire.headers import ENCAPSULATIONS, NETWORKS
 from verbena.hdl.wire.icrc import icrc
@@ -28,6 +29,7 @@ from verbena.hdl.wire.opcodes import OPCODES, REFUSED, SUPPORTED, opcode
 from verbena.hdl.wire.packetizer import Packetizer
 
 WIDTHS = [64, 128, 256, 512]
+V4, V6, V1 = GidType.ROCE_V2_IPV4, GidType.ROCE_V2_IPV6, GidType.ROCE_V1
 WRITE_ONLY = opcode("RC_RDMA_WRITE_ONLY")
 SEND_ONLY = opcode("RC_SEND_ONLY")
 ACK = opcode("RC_ACKNOWLEDGE")
@@ -43,8 +45,8 @@ def transmit(width, packets, rng, *, stall):
         path = path | {"ip": peer & 0xFFFFFFFF, "gid_high": peer >> 32, "sgid_index": index}
         given.append({"transport": transport_of(header) | {"length": len(payload)}, "path": path})
         flow += beats(payload, width, rng=rng) if payload else []
-        network = 20 if is_mapped(peer) else 40
-        whole = 14 + network + 20 + 4 * OPCODES[header["opcode"]].header_words + 4
+        network = {V4: 20 + 8, V6: 40 + 8, V1: 40}[TABLE[index][1]]
+        whole = 14 + network + 12 + 4 * OPCODES[header["opcode"]].header_words + 4
         whole += (len(payload) + 3) // 4 * 4 if not carried(header) else 0
         size += -(-whole // (width // 8))
     items = []
@@ -83,7 +85,7 @@ def transmit(width, packets, rng, *, stall):
 def expected(header, path, index, peer, payload):
     fields = {name: path[name] for name in ("source_port", "traffic_class", "hop_limit", "flow_label")}
     ends = {"source": TABLE[index][0], "destination": peer, "source_mac": MAC, "destination_mac": path["mac"]}
-    return both_frame(header, payload, **ends, **fields)
+    return frame_over(TABLE[index][1], header, payload, **ends, **fields)
 
 
 def make(rng, code, length, index=None):
@@ -97,18 +99,18 @@ def make(rng, code, length, index=None):
 @pytest.mark.parametrize("stall", [0, 0.3])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_transmitted(width, stall):
-    """Every opcode over IPv6, and a mixture of networks, rows and lengths."""
+    """Every opcode over IPv6 and by RoCEv1, and a mixture of networks, rows and lengths."""
     rng = make_rng()
-    packets = [make(rng, code, rng.randrange(width // 4), 1) for code in sorted(SUPPORTED)]
+    packets = [make(rng, code, rng.randrange(width // 4), index) for code in sorted(SUPPORTED) for index in (1, 2)]
     packets += [make(rng, rng.choice([WRITE_ONLY, SEND_ONLY, ACK]), length) for length in range(width // 8 + 5)]
     rng.shuffle(packets)
     frames = transmit(width, packets, rng, stall=stall)
     assert frames == [expected(*packet) for packet in packets]
 
 
-def receive(frames, rng, *, width=64, mac=MAC, stall=0.0):
+def receive(frames, rng, *, width=64, mac=MAC, stall=0.0, networks=NETWORKS):
     """Headers, payloads and counts of what ``frames`` become."""
-    dut = shared(Depacketizer, width, headers=64, networks=NETWORKS)
+    dut = shared(Depacketizer, width, headers=64, networks=networks)
     flow = [beat for frame in frames for beat in beats(frame, width, rng=rng)]
     headers, items, counts = [], [], dict.fromkeys((*DROPS, "packets"), 0)
 
@@ -141,15 +143,20 @@ def receive(frames, rng, *, width=64, mac=MAC, stall=0.0):
 
 def network_of(frame):
     """40 bytes as they stand in front of a datagram."""
-    return frame[14:54] if frame[12:14] == b"\x86\xdd" else bytes(20) + frame[14:34]
+    return bytes(20) + frame[14:34] if kind_of(frame) == V4 else frame[14:54]
 
 
-def arrived(rng, code, length, *, six, **fields):
+def kind_of(frame):
+    return {b"\x08\0": V4, b"\x86\xdd": V6, b"\x89\x15": V1}[frame[12:14]]
+
+
+def arrived(rng, code, length, kind, **fields):
     payload = rng.randbytes(length if OPCODES[code].payload else 0)
     header = random_header(rng, code, len(payload))
-    ends = {"source": PEER, "destination": TABLE[1][0]} if six else {"source": MAPPED | 1, "destination": MAPPED | 2}
+    mapped = kind == V4 or (kind == V1 and rng.randrange(2))
+    ends = {"source": MAPPED | 1, "destination": MAPPED | 2} if mapped else {"source": PEER, "destination": TABLE[1][0]}
     fields = {"traffic_class": rng.getrandbits(8), "hop_limit": rng.getrandbits(8)} | fields
-    frame = both_frame(header, payload, source_mac=PEER_MAC, destination_mac=MAC, **ends, **fields)
+    frame = frame_over(kind, header, payload, source_mac=PEER_MAC, destination_mac=MAC, **ends, **fields)
     if code == opcode("RC_ATOMIC_ACKNOWLEDGE"):
         payload = header["original"].to_bytes(8, "little")
         header["length"] = 8
@@ -176,8 +183,9 @@ def check(result, packets):
                 assert getattr(transport, name) == wanted[name]
         network = network_of(frame)
         assert got.network.to_bytes(40, "little") == network
-        six = frame[12:14] == b"\x86\xdd"
-        assert got.networks == (2 if six else 1)
+        kind = kind_of(frame)
+        six = kind != V4
+        assert got.networks == 1 << kind
         source = int.from_bytes(network[8:24], "big") if six else MAPPED | int.from_bytes(network[32:36], "big")
         assert got.header.source_high << 32 | got.header.source_ip == source
         said = int.from_bytes(network[:2], "big") >> 4 & 255 if six else network[21]
@@ -189,9 +197,9 @@ def check(result, packets):
 def test_received(width, stall):
     rng = make_rng()
     codes = sorted(SUPPORTED | REFUSED)
-    packets = [arrived(rng, code, rng.randrange(width // 4), six=True) for code in codes]
+    packets = [arrived(rng, code, rng.randrange(width // 4), kind) for code in codes for kind in (V6, V1)]
     mixed = [WRITE_ONLY, SEND_ONLY, ACK, opcode("UD_SEND_ONLY"), opcode("RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE")]
-    packets += [arrived(rng, rng.choice(mixed), n, six=rng.randrange(2)) for n in range(width // 8 + 5)]
+    packets += [arrived(rng, rng.choice(mixed), n, rng.choice([V4, V6, V1])) for n in range(width // 8 + 5)]
     rng.shuffle(packets)
     result = receive([frame for frame, _, _ in packets], rng, width=width, stall=stall)
     check(result, packets)
@@ -199,12 +207,12 @@ def test_received(width, stall):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_tags(width):
-    """Frames with a tag and without, of both networks: what is in them is the same, and the tag is told."""
+    """Frames with a tag and without, of all networks: what is in them is the same, and the tag is told."""
     rng = make_rng()
     plain, sent, tags = [], [], []
     for _ in range(40):
-        six, vlan, priority = rng.randrange(2), rng.choice([None, 0, 1, 100, 4094]), rng.randrange(8)
-        packet = arrived(rng, rng.choice([WRITE_ONLY, SEND_ONLY, ACK]), rng.randrange(80), six=six)
+        kind, vlan, priority = rng.choice([V4, V6, V1]), rng.choice([None, 0, 1, 100, 4094]), rng.randrange(8)
+        packet = arrived(rng, rng.choice([WRITE_ONLY, SEND_ONLY, ACK]), rng.randrange(80), kind)
         plain.append(packet)
         sent.append(packet if vlan is None else tagged(packet, vlan, priority))
         tags.append((1, vlan, priority) if vlan else (0,))
@@ -214,12 +222,13 @@ def test_tags(width):
         assert (header.tag.tagged, header.tag.vlan, header.tag.priority)[: len(tag)] == tag
 
 
+@pytest.mark.parametrize("kind", [V6, V1])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_cut_at_any_byte(width):
+def test_cut_at_any_byte(width, kind):
     """Every frame cut short is dropped, and the one behind it is not, of whatever network it is."""
     rng = make_rng()
-    packet = arrived(rng, WRITE_ONLY, 13, six=True)
-    others = [packet, arrived(rng, SEND_ONLY, 5, six=False)]
+    packet = arrived(rng, WRITE_ONLY, 13, kind)
+    others = [packet, arrived(rng, SEND_ONLY, 5, V4)]
     frames, good = [], []
     for cut in range(1, len(packet[0]), 1 if width == 64 else 3):
         follower = rng.choice(others)
@@ -228,15 +237,18 @@ def test_cut_at_any_byte(width):
     check(receive(frames, rng, width=width), good)
 
 
+@pytest.mark.parametrize("kind", [V6, V1])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_flipped_bits(width):
+def test_flipped_bits(width, kind):
     """Any bit but those that nothing protects: source MAC, traffic class, flow label, hop limit, UDP checksum, BTH's
     byte 4.
     """
     rng = make_rng()
-    packet = arrived(rng, WRITE_ONLY, 6, six=True)
+    packet = arrived(rng, WRITE_ONLY, 6, kind)
     frame = packet[0]
-    free = {bit for byte in (*range(6, 12), 15, 16, 17, 21, 60, 61, 66) for bit in range(byte * 8, byte * 8 + 8)}
+    bth = 54 if kind == V1 else 62
+    places = (*range(6, 12), 15, 16, 17, 21, bth + 4, *(() if kind == V1 else (60, 61)))
+    free = {bit for byte in places for bit in range(byte * 8, byte * 8 + 8)}
     free |= {14 * 8 + bit for bit in range(4)}
     bits = rng.sample([bit for bit in range(len(frame) * 8) if bit not in free], 120 if width == 64 else 50)
     frames = []
@@ -245,7 +257,7 @@ def test_flipped_bits(width):
         damaged[bit // 8] ^= 1 << bit % 8
         frames.append(bytes(damaged))
     frames.append(frame)
-    for bit in sorted(free - set(range(48, 96)) - {66 * 8 + 6}):
+    for bit in sorted(free - set(range(48, 96)) - {(bth + 4) * 8 + 6}):
         damaged = bytearray(frame)
         damaged[bit // 8] ^= 1 << bit % 8
         frames.append(bytes(damaged))
@@ -266,7 +278,7 @@ def changed(frame, offset, value):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_drop_reasons(width):
     rng = make_rng()
-    packet = arrived(rng, WRITE_ONLY, 40, six=True)
+    packet = arrived(rng, WRITE_ONLY, 40, V6)
     frame = packet[0]
     size = int.from_bytes(frame[18:20], "big")
     not_roce = [
@@ -300,6 +312,63 @@ def test_drop_reasons(width):
         "packets": bad,
     }
     check(result, [packet] * bad)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_drop_reasons_of_rocev1(width):
+    rng = make_rng()
+    packet = arrived(rng, WRITE_ONLY, 40, V1)
+    frame = packet[0]
+    size = int.from_bytes(frame[18:20], "big")
+
+    def changed(offset, value):
+        """With an ICRC that is right as far as the GRH's length goes."""
+        bad = frame[:offset] + value + frame[offset + len(value) :]
+        end = 54 + int.from_bytes(bad[18:20], "big")
+        return bad[: end - 4] + icrc1(bad[:end]) + bad[end:] if 70 <= end <= len(bad) else bad
+
+    not_roce = [changed(0, b"\x33\x33\0\0\0\1"), changed(12, b"\x89\x16"), changed(20, b"\x11"), changed(20, b"\0")]
+    malformed = [
+        changed(14, b"\x40"),
+        *(changed(18, (size + n).to_bytes(2, "big")) for n in (-2, 4, 60000)),
+        changed(18, b"\0\0"),
+        changed(55, b"\x01"),
+        changed(54, bytes([ACK])),
+        changed(54, b"\x81"),
+        frame[:-1],
+    ]
+    # A smaller length is another packet: no second length contradicts it, but the ICRC.
+    wrong = [frame[:-1] + bytes([frame[-1] ^ 1]), frame[:18] + (size - 4).to_bytes(2, "big") + frame[20:]]
+    # What is RoCEv2 but for its ethertype, and the other way.
+    v6 = arrived(rng, WRITE_ONLY, 40, V6)[0]
+    not_roce += [changed(12, b"\x86\xdd"), v6[:12] + b"\x89\x15" + v6[14:]]
+    frames = [each for bad in (*not_roce, *malformed, *wrong) for each in (bad, frame)]
+    result = receive(frames, rng, width=width)
+    bad = len(frames) // 2
+    counts = {"not_roce": len(not_roce), "malformed": len(malformed), "icrc": 2, "overflow": 0, "packets": bad}
+    assert result[2] == counts
+    check(result, [packet] * bad)
+
+
+def test_scapy_reads_what_is_transmitted():
+    """scapy's own layers of RoCEv1, the GRH and the BTH, from the frame alone."""
+    rng = make_rng()
+    packets = [make(rng, SEND_ONLY, 9, index) for index in (2, 4)]
+    for frame, (header, path, index, peer, payload) in zip(transmit(64, packets, rng, stall=0), packets, strict=True):
+        grh, bth = Ether(frame)[GRH], Ether(frame)[BTH]
+        assert (grh.ipver, grh.tclass, grh.flowlabel) == (6, path["traffic_class"], path["flow_label"])
+        assert (grh.paylen, grh.nexthdr, grh.hoplmt) == (len(frame) - 54, 0x1B, path["hop_limit"])
+        assert (grh.sgid, grh.dgid) == (TABLE[index][0], peer)
+        assert (bth.dqpn, bth.psn, bytes(bth.payload)[:9]) == (header["dest_qpn"], header["psn"], payload)
+
+
+def test_two_networks():
+    """Without RoCEv1 its frames are not RoCE."""
+    rng = make_rng()
+    packets = [arrived(rng, WRITE_ONLY, 13, kind) for kind in (V6, V1, V4)]
+    result = receive([frame for frame, *_ in packets], rng, networks=NETWORKS[:2])
+    assert result[2]["not_roce"] == 1
+    check(result, packets[::2])
 
 
 def test_udp_checksum_does_not_count():
@@ -352,5 +421,6 @@ def test_captures_in_a_vlan():
 
 def test_arguments():
     for block in (Packetizer, Depacketizer):
-        with pytest.raises(ValueError, match="RoCEv1"):
-            block(64, networks=("RoCEv1",))
+        for networks in ((), ("RoCEv1",), NETWORKS[::2]):
+            with pytest.raises(ValueError, match="networks must be the first"):
+                block(64, networks=networks)

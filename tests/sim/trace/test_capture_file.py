@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import scapy.layers.inet6  # noqa: F401
 from recording import record
-from scapy.contrib.roce import AETH, BTH
+from scapy.contrib.roce import AETH, BTH, GRH
 from scapy.layers.l2 import Ether
+from scapy.packet import Raw
 from scapy.utils import rdpcap
 from verbena.hdl.wire.opcodes import OPCODES
 from verbena.sim.trace.capture_file import CaptureError, read_capture
@@ -31,6 +32,18 @@ def test_frames_and_times_are_scapys(path):
             assert (ours.row, ours.psn, ours.dest_qpn) == (OPCODES[bth.opcode], bth.psn, bth.dqpn)
             if AETH in packet:  # scapy looks for it in acknowledgements only
                 assert (packet[AETH].syndrome, packet[AETH].msn) == (ours.syndrome, ours.fields["aeth.msn"])
+
+
+def test_a_frame_of_rocev1():
+    """And what only looks like one: another header behind the GRH, a frame that ends too early."""
+
+    def frame(nexthdr=0x1B, paylen=12 + 8 + 4):
+        bth = BTH(opcode=4, dqpn=7, psn=9, icrc=1) / Raw(b"contents")
+        return bytes(Ether(type=0x8915) / GRH(paylen=paylen, nexthdr=nexthdr, sgid=1 << 100, dgid=5) / bth)
+
+    found = dissect(frame() + bytes(20))
+    assert (found.source, found.destination, found.psn, found.dest_qpn, found.payload) == (1 << 100, 5, 9, 7, 8)
+    assert dissect(frame(17)) is dissect(frame(paylen=60)) is None
 
 
 @pytest.mark.verilator

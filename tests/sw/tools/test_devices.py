@@ -1,6 +1,8 @@
 """ibv_devices and ibv_devinfo: the columns of their models."""
 
 import pytest
+from fake_device import TRANSPORTS
+from verbena.hdl.abi.registers import GID_ROWS, ROCE_V1
 from verbena.sw.tools.devices import devices, devinfo
 from verbena.sw.verbs.device import Device
 from verbena.sw.verbs.device_attr import CAP_FLAGS
@@ -65,6 +67,24 @@ def test_verbose(capsys, device):
     assert "\t\t\tphys_state:\t\tLINK_UP (5)" in lines
     assert "\t\t\tactive_speed:\t\t10.0 Gbps (4)" in lines
     assert "\t\t\tGID[  0]:\t\t::ffff:10.0.0.161, RoCE v2" in lines
+
+
+def test_gids_of_both_versions(capsys, device):
+    device.registers[TRANSPORTS] |= 16 << GID_ROWS | ROCE_V1
+    device.roce_v1 = True
+    assert devinfo(["-d", "fake0", "-v"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "GID[" in line]
+    assert lines == [
+        f"\t\t\tGID[{index:3}]:\t\t{text}"
+        for index, text in enumerate(
+            [
+                "::ffff:10.0.0.161, RoCE v2",
+                "fe80:0000:0000:0000:0056:42ff:fe00:00a1, RoCE v2",
+                "::ffff:10.0.0.161, RoCE v1",
+                "fe80:0000:0000:0000:0056:42ff:fe00:00a1, RoCE v1",
+            ]
+        )
+    ]
 
 
 def test_a_port_without_a_link(capsys, device):

@@ -6,9 +6,10 @@ import select
 import threading
 
 import pytest
-from fake_device import FakeDevice
+from fake_device import TRANSPORTS, FakeDevice
 from in_child import in_child
 from verbena.hdl.abi.counters import COUNTERS
+from verbena.hdl.abi.registers import GID_ROWS, GIDS, ROCE_V1
 from verbena.sw import events, host_memory, port
 from verbena.sw.verbs import base, waiting
 from verbena.sw.verbs import device as module
@@ -125,6 +126,25 @@ def test_a_device_of_another_kind(provided):
     assert "no Verbena engine" in refused(errno.ENODEV, Context, name="other")
     other.registers[0] = 0x56524231
     Context(name="other").close()
+
+
+def test_gids_of_both_versions(provided):
+    """What the driver writes into the table, and says of it."""
+    other = FakeDevice("other")
+    other.registers[TRANSPORTS] |= 16 << GID_ROWS | ROCE_V1
+    other.roce_v1 = True
+    provided("other", lambda: other)
+    with Context(name="other") as context:
+        rows = context.query_gid_table(16)
+        assert [(row.gid_index, row.gid_type) for row in rows] == [(0, 2), (1, 2), (2, 1), (3, 1)]
+        assert [row.gid_str() for row in rows[2:]] == [row.gid_str() for row in rows[:2]]
+        assert [context.query_gid_type(1, index) for index in range(5)] == [1, 1, 0, 0, 0]
+        written = dict(other.writes)
+        kinds = [written[GIDS + 32 * row + 16] for row in range(5)]
+        assert kinds == [1 << 31, 1 << 31 | 1, 1 << 31 | 2, 1 << 31 | 2, 0]
+        assert [written[GIDS + 32 * 3 + 4 * word] for word in range(4)] == [
+            written[GIDS + 32 + 4 * n] for n in range(4)
+        ]
 
 
 def test_gid_table(context):

@@ -5,6 +5,7 @@ from fake_device import FakeDevice
 from verbena.sw.adapter import Adapter
 from verbena.sw.verbs import device_attr as d
 from verbena.sw.verbs.addr import GID
+from verbena.sw.verbs.libibverbs_enums import ibv_gid_type
 from verbena.sw.verbs.limits import MAX_CQE, MAX_MR, MAX_QP_WR
 
 SCALARS = """
@@ -79,13 +80,14 @@ def test_the_networks_mtu(mtu, active):
 
 
 def test_gid_entry():
-    entry = d.GIDEntry.of(GID("fe80::1122:3344"), 3, 1)
+    entry = d.GIDEntry.of(GID("fe80::1122:3344"), 3, 1, ibv_gid_type.IBV_GID_TYPE_ROCE_V2)
     assert entry.gid_subnet_prefix.to_bytes(8, "little").hex() == "fe80000000000000"
     assert entry.gid_interface_id.to_bytes(8, "little").hex() == "0000000011223344"
     assert entry.gid_str() == "fe80:0000:0000:0000:0000:0000:1122:3344"
     assert (entry.gid_index, entry.port_num, entry.gid_type, entry.ndev_ifindex) == (3, 1, 2, 0)
     assert entry.gid_str() in str(entry)
     assert "RoCEv2" in str(entry)
+    assert "RoCEv1" in str(d.GIDEntry.of(GID("fe80::1"), 3, 1, ibv_gid_type.IBV_GID_TYPE_ROCE_V1))
     assert vars(d.GIDEntry(1, 2, 3, 4, 5, 6)) == dict(
         zip(("gid_subnet_prefix", "gid_interface_id", "gid_index", "port_num", "gid_type", "ndev_ifindex"), range(1, 7))
     )
