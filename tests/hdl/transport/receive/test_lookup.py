@@ -18,10 +18,10 @@ RESPONSES = range(0x0D, 0x13)
 QKEYS = [0x11111111, 0x80010000, 0x7FFFFFFF]
 
 
-def run(packets, values, *, stall=0.0, rng=None, uc=True, ud=True):
+def run(packets, values, *, stall=0.0, rng=None, uc=True, ud=True, gids=False):
     """Sends headers to a lookup with the attributes ``values`` of each QP; what came out on both outputs, in order
     (requests with 0, responses with 1), how many were dropped, and when the outputs were taken."""
-    dut = ReceiveLookup(QPS, uc=uc, ud=ud)
+    dut = ReceiveLookup(QPS, uc=uc, ud=ud, gids=gids)
     rng = rng or make_rng()
     out, taken, drops = [], [], []
 
@@ -210,6 +210,40 @@ def test_qkeys():
     assert [got.accept for _, got in out] == wanted
     assert [got.source.ip for _, got in out[: len(deth)]] == [7 + n for n in range(len(deth))]
     assert [got.transport.address for _, got in out[: len(deth)]] == deth
+
+
+GID = 0xFE80_0001_0002_0003_0004_0005_0A00_0002
+"""Of the peer."""
+
+
+def of_gid(source=GID, row=5, found=1, **fields):
+    """A packet from the GID ``source`` to a row of the table."""
+    gids = {"source_high": source >> 32, "gid_index": row, "gid_found": found}
+    return header(source_ip=source & 0xFFFFFFFF, **fields) | gids
+
+
+def test_gids_of_connections():
+    """Each bit of the peer's GID and of the own row's number counts, of requests and of responses."""
+    gids = {"dest_ip": GID & 0xFFFFFFFF, "dest_gid_middle": GID >> 32 & 0xFFFFFFFF, "dest_gid_high": GID >> 64}
+    values = [attributes(**gids, sgid_index=5)] * QPS
+    values[2] = attributes(**gids, sgid_index=5, type=QpType.UC)
+    for fields in ({}, {"opcode": ACKNOWLEDGE, "length": 0}, {"qp": 2, "opcode": 0x2A}):
+        good = [of_gid(**fields)]
+        bad = [of_gid(GID ^ 1 << bit, **fields) for bit in range(128)]
+        bad += [of_gid(row=5 ^ 1 << bit, **fields) for bit in range(4)] + [of_gid(found=0, **fields)]
+        out, dropped, _ = run([*good, *bad, *good], values, gids=True)
+        assert [got.accept for _, got in out] == [1] + [0] * len(bad) + [1]
+        assert dropped == len(bad)
+
+
+def test_gids_of_datagrams():
+    """A datagram may come from anybody, to any row, but to one of the table; and its Q_Key counts."""
+    values = [attributes(type=QpType.UD, qkey=QKEYS[0], dest_gid_high=7, dest_gid_middle=8, sgid_index=9)] * QPS
+    key = {"opcode": 0x64, "address": QKEYS[0] << 32}
+    good = [of_gid(GID ^ 1 << 30 * n, row, **key) for n, row in enumerate((0, 5, 9, 15))]
+    bad = [of_gid(found=0, **key), of_gid(row=9, found=0, **key), of_gid(**key | {"address": QKEYS[1] << 32})]
+    out, _, _ = run(good + bad + good, values, gids=True)
+    assert [got.accept for _, got in out] == [1] * 4 + [0] * 3 + [1] * 4
 
 
 @pytest.mark.parametrize("state", list(QpState))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from send_queue import ATOMICS, ONE_SIDED, Wqe, datagram_of, packets_of, psns_of, resend_of, target_of
 from streams import plain, shared, simulate
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
-from verbena.hdl.abi.wqe import SendOpcode
+from verbena.hdl.abi.wqe import UD_ROUTE, SendOpcode
 from verbena.hdl.queue.ring import BATCH
 from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
 from verbena.hdl.transport.requester.requester_context import Phase
@@ -20,10 +20,13 @@ NEWEST = {"newest": 1, "fresh": 1}
 class Driver:
     """One segment at a time; all outputs are taken at once."""
 
-    def __init__(self, wqe, index, *, large=1, unreliable=False, path_mtu=1):
-        self.dut = shared(Segmenter, 64, AREA // BATCH)
+    def __init__(self, wqe, index, *, large=1, unreliable=False, path_mtu=1, route=None):
+        """``route``: the last 16 bytes of the WQE, of a segmenter with a table of GIDs."""
+        gids = (True,) if route is not None else ()
+        self.dut = shared(Segmenter, 64, AREA // BATCH, *gids)
+        self.streams = (*STREAMS, "route") if gids else STREAMS
         size = 64 << large
-        content = wqe.pack(size)
+        content = wqe.pack(size) if route is None else wqe.pack(size - len(route)) + route
         self.words = [0xDEAD_BEEF_DEAD_BEEF] * (AREA // 8)
         self.put(content, index)
         piece = index * size // BATCH
@@ -44,21 +47,21 @@ class Driver:
         dut = self.dut
         ctx.set(dut.word, self.pipe.pop(0))
         ctx.set(dut.places, self.places)
-        for name in STREAMS:
+        for name in self.streams:
             ctx.set(getattr(dut, name).ready, name not in self.held)
-        ports = [getattr(dut, name) for name in STREAMS]
+        ports = [getattr(dut, name) for name in self.streams]
         flat = [x for port in ports for x in (port.valid, port.payload)]
         state = [dut.done, dut.ended, dut.failed, dut.syndrome, dut.next, dut.begun, dut.fresh]
         _, _, address, taken, *values = await ctx.tick().sample(dut.word_address, dut.i.ready, *state, *flat)
         self.pipe.append(self.words[BATCH // 8 * address.block + address.word])
-        for number, name in enumerate(STREAMS):
+        for number, name in enumerate(self.streams):
             if values[len(state) + 2 * number]:
                 self.log.append((cycle, name, plain(values[len(state) + 2 * number + 1])))
         return taken, values[: len(state)]
 
     async def ask(self, ctx, index, datagram):
         """Asks ahead for the words of a WQE."""
-        for name, value in ("index", index), ("large", 1), ("datagram", datagram):
+        for name, value in ("index", index), ("large", self.fixed["large"]), ("datagram", datagram):
             ctx.set(getattr(self.dut, f"ahead_{name}"), value)
         ctx.set(self.dut.ahead, 1)
         await self.tick(ctx, 0)
@@ -240,6 +243,50 @@ def test_datagram(opcode, content, code):
     assert firsts[1:] == [firsts[0] - 1] + [firsts[0]] * 8
     if content in ("one", "whole"):
         assert firsts[0] == 9
+
+
+@pytest.mark.parametrize("large", [0, 1])
+@pytest.mark.parametrize("data", [None, b"abcdefgh12"])
+def test_route(data, large):
+    """With a table of GIDs: the last 16 bytes of a datagram's WQE come out once, 3 cycles later than without one, and
+    the header behind them. A connected queue pair has no such bytes.
+    """
+    fields = {
+        "dest_gid_high": 0xFE80_0001_0002_0003,
+        "dest_gid_middle": 0x12345678,
+        "flow_label": 0xABCDE,
+        "sgid_index": 0xB,
+    }
+    wqe = Wqe(SendOpcode.SEND, 2, [] if data else [(0x1000, 200, 1)], data, **WAY)
+    driver = Driver(wqe, 5, path_mtu=1, unreliable=True, large=large, route=UD_ROUTE.pack(**fields))
+    state = {"index": 5, "psn": 100, "blocks": 99}
+
+    async def cut(ctx, **kind):
+        driver.log.clear()
+        ended, failed, *_ = await driver.cut(ctx, state, **kind)
+        assert (ended, failed) == (1, 0)
+        return [(cycle, name) for cycle, name, _ in driver.log if name in ("route", "packet")]
+
+    async def testbench(ctx):
+        for _ in range(4):
+            await driver.tick(ctx, 0)
+        for ahead in (False, True, False):
+            if ahead:
+                await driver.ask(ctx, 5, 1)
+            order = await cut(ctx, **UD)
+            assert [name for _, name in order] == ["route", "packet"]
+            (route,) = driver.of("route")
+            assert {name: route[name] for name in fields} == fields
+            driver.check(datagram_of(wqe, 100), 5)
+        driver.held = ("route",)
+        assert {name for _, name in await cut(ctx, **UD)} == {"route"}
+        driver.held = ()
+        for _ in range(4):
+            await driver.tick(ctx, 0)
+        assert driver.log[-1][1] == "packet"
+        assert [name for _, name in await cut(ctx)] == ["packet"]
+
+    simulate(driver.dut, testbench)
 
 
 @pytest.mark.parametrize(
