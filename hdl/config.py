@@ -160,6 +160,8 @@ class Config:
         it there is one IPv4 address.
     roce_v1 : bool
         Rows of the table may be of RoCEv1; only with ``ipv6``.
+    multicast : bool
+        Queue pairs of type UD may be in multicast groups; only with ``ipv6``.
     udp_port : int or None
         UDP packets to this port are answered by whoever is at the engine's ``service``.
 
@@ -235,6 +237,7 @@ class Config:
     udp_port: int | None = None
     ipv6: bool = False
     roce_v1: bool = False
+    multicast: bool = False
     swap_every: int = 0
 
     @property
@@ -314,7 +317,7 @@ class Config:
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
-        for name in ("requests", "atomics", "uc", "ud", "physical", "ipv6", "roce_v1", "key_operations"):
+        for name in ("requests", "atomics", "uc", "ud", "physical", "ipv6", "roce_v1", "multicast", "key_operations"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be a bool, not {value!r}")
         if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):
@@ -327,6 +330,8 @@ class Config:
         self._derive("receive_buffer", min(RECEIVE_MAX, size * max(RECEIVE_BEATS, _least_power(waits))))
         if self.roce_v1 and not self.ipv6:
             raise ValueError("roce_v1 needs ipv6")
+        if self.multicast and not (self.ipv6 and self.ud):
+            raise ValueError("multicast needs ipv6 and ud")
         if self.key_operations and not self.requests:
             raise ValueError("key_operations need requests")
         if self.swaps and not self.requests:

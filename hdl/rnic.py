@@ -55,6 +55,7 @@ from .wire.depacketizer import Depacketizer
 from .wire.gid_match import GidMatch
 from .wire.grh_insert import GrhInsert
 from .wire.headers import NETWORKS
+from .wire.multicast import MulticastReplicator
 from .wire.opcodes import ATOMICS, DATAGRAMS, INVALIDATES, REFUSED, SUPPORTED, UNRELIABLE
 from .wire.packet_header import TransmitHeader
 from .wire.packetizer import Packetizer
@@ -193,6 +194,7 @@ class Rnic(wiring.Component):
                 table=c.swaps,
                 gids=c.ipv6,
                 roce_v1=c.roce_v1,
+                multicast=c.multicast,
             ),
             "commands": Commands(qps, table=c.qps if c.swaps else None, srqs=c.srqs, unreliable=c.uc or c.ud),
             "counters": Counters(),
@@ -217,6 +219,7 @@ class Rnic(wiring.Component):
                 opcodes=opcodes - unserved,
                 refused=REFUSED | unserved,
                 networks=networks,
+                groups=c.multicast,
             ),
             "arp_icmp": ArpIcmp(width, udp_port=c.udp_port, ipv6=c.ipv6),
             "lookup": ReceiveLookup(qps, requests=c.requests, uc=c.uc, ud=c.ud, swaps=c.swaps, gids=c.ipv6),
@@ -265,6 +268,7 @@ class Rnic(wiring.Component):
             "events": EventWriter(width),
         }
         self._blocks |= {"gid_match": GidMatch(), "grh_insert": GrhInsert(width, 2 * c.placing)} if c.ipv6 else {}
+        self._blocks |= {"multicast": MulticastReplicator(width, 2 * c.placing)} if c.multicast else {}
         self._blocks |= {"context_manager": ContextManager(c)} if c.swaps else {}
         self._blocks |= {"key_operations": KeyOperations(width)} if c.key_operations else {}
         for name, block in self._blocks.items():
@@ -393,8 +397,15 @@ class Rnic(wiring.Component):
         """Headers whose GIDs are known, and payload with the network headers of datagrams."""
         match, insert = self._gid_match, self._grh_insert
         link(m, self._depacketizer.header, match.i)
-        link(m, match.o, insert.header)
-        link(m, self._depacketizer.payload, insert.payload)
+        headers, payload = match.o, self._depacketizer.payload
+        if self.config.multicast:
+            multicast = self._multicast
+            link(m, headers, multicast.header)
+            link(m, payload, multicast.payload)
+            m.d.comb += [multicast.member.eq(self._registers.gid), multicast.member_en.eq(self._registers.member_en)]
+            headers, payload = multicast.o_header, multicast.o
+        link(m, headers, insert.header)
+        link(m, payload, insert.payload)
         for block in (match, self._packetizer, self._arp_icmp):
             connect_signals(m, self._registers, block, "gid", "gid_en")
         connect_signals(m, self._registers, self._arp_icmp, "neighbour_gid", "neighbour_row", "neighbour_ask6")
@@ -458,6 +469,7 @@ class Rnic(wiring.Component):
                 | self.rx.valid
                 | registers.command.valid
                 | ~commands.swept
+                | (self._multicast.busy if self.config.multicast else 0)
                 | (~self._context_manager.idle | self._context_manager.closed if self.config.swaps else 0)
             ),
             self.interrupt.eq(self._events.interrupt & registers.interrupt_enable),

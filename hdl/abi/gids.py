@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from .record import Field, Record
 
-__all__ = ["GID_COUNT", "GID_ROW", "GID_WORDS", "MATCHED_WORDS", "GidType"]
+__all__ = ["GID_COUNT", "GID_ROW", "GID_WORDS", "GROUP_MEMBER", "GROUP_MEMBERS", "MATCHED_WORDS", "GidType"]
 
 GID_COUNT = 16
 
@@ -40,3 +40,24 @@ class GidType(IntEnum):
     ROCE_V2_IPV4 = 0
     ROCE_V2_IPV6 = 1
     ROCE_V1 = 2
+
+
+GROUP_MEMBERS = 32
+"""Rows of the table of group members."""
+
+GROUP_MEMBER = Record(
+    "group_member",
+    32,
+    [
+        Field("gid_low", 64, "lower half of the group's GID"),
+        Field("gid_high", 64, "upper half; the GID of an IPv4 address is the IPv4-mapped one"),
+        Field("qpn", 24, "of a queue pair of UD that is in the group"),
+        Field("row", 5, "which row is written"),
+        Field("_", 2),
+        Field("valid", 1, "the row counts"),
+        Field("_", 32),
+        Field("_", 64),
+    ],
+    "A queue pair in a multicast group. The 20 bytes that count are written in order, the last ones make the row. "
+    "After a hardware reset the table is undefined: the driver writes all of it. DEVICE_RESET leaves it.",
+)

@@ -21,10 +21,12 @@ __all__ = [
     "FATAL",
     "GIDS",
     "GID_ROWS",
+    "GROUPS",
     "KEY_OPERATIONS",
     "LOG_CAPABILITIES",
     "MAGIC",
     "MAILBOX",
+    "MULTICAST",
     "NEIGHBOUR",
     "NO_ATOMICS",
     "PAGE",
@@ -63,6 +65,9 @@ NEIGHBOUR = 0x600
 row from whose address it is asked for. That word is written last: it forgets the last answer and sends a neighbour
 solicitation. The answer stands in ``neighbour_mac_low`` and ``neighbour_mac_high``."""
 
+GROUPS = 0x620
+"""With multicast, write-only: a row of :data:`verbena.hdl.abi.gids.GROUP_MEMBER`, which says which one it is."""
+
 LOG_CAPABILITIES = {"qps": 0, "cqs": 4, "data_bytes": 8, "window": 12, "responses": 20}
 """Lowest bits of the fields of ``capabilities``, 4 bits each: base-2 logarithms."""
 
@@ -83,6 +88,9 @@ NO_ATOMICS = 1 << 18
 
 GID_ROWS = 16
 """Lowest bit of the number of rows of the table of GIDs in ``transports``."""
+
+MULTICAST = 1 << 29
+"""Bit of ``transports``: there is a table of group members."""
 
 ROCE_V1 = 1 << 30
 """Bit of ``transports``: rows of the table of GIDs may be of RoCEv1."""
@@ -182,7 +190,8 @@ REGISTERS = {
             "r",
             "bit n of bits 15:0: there are QPs of type n, enum ibv_qp_type: RC 2, UC 3, UD 4; bits 23:16: rows of the "
             "table of GIDs, of IPv4 and IPv6, which the driver writes before it sets `enable`; in front of a datagram "
-            "such an engine writes the 40 bytes itself. 0: `ip` is the one address; bit 30: rows may be of RoCEv1; "
+            "such an engine writes the 40 bytes itself. 0: `ip` is the one address; bit 29: there is "
+            "a table of group members; bit 30: rows may be of RoCEv1; "
             "bit 31: work requests change keys, and SENDs invalidate them",
         ),
         Register("mpt_low", 0x030, "rw", "bus address of the MPT, 4 KiB aligned"),

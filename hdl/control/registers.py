@@ -11,7 +11,7 @@ from amaranth.utils import ceil_log2
 from ..abi import registers as abi
 from ..abi.commands import COMMAND, MAILBOX_WORDS, Command
 from ..abi.contexts import QpType
-from ..abi.gids import GID_COUNT, GID_ROW
+from ..abi.gids import GID_COUNT, GID_ROW, GROUP_MEMBER
 from ..abi.qpc import INDEX_BITS
 from ..dma.axi import AxiLite, Response
 from ..queue.cq_doorbells import CqArm, CqIndex
@@ -59,8 +59,8 @@ class Registers(wiring.Component):
         What ``transports`` tells of them.
     srqs : int
         Shared receive queues, up to 256.
-    gids, roce_v1 : bool
-        There is a table of GIDs; and its rows may be of RoCEv1.
+    gids, roce_v1, multicast : bool
+        There is a table of GIDs; its rows may be of RoCEv1; and there is a table of group members.
 
     Members
     -------
@@ -71,6 +71,8 @@ class Registers(wiring.Component):
         With ``srqs``: likewise, ``qp`` is the number of the SRQ.
     gid, gid_en : ``GidWrite``, 1
         With ``gids``: a word of the table of GIDs is written.
+    member_en : 1
+        With ``multicast``: a word of the table of group members is written, which ``gid`` tells.
     neighbour_gid, neighbour_row, neighbour_ask6 : 128, 4, 1
         With ``gids``: whom to ask for, from which row's address; and that it was written.
     push : stream of ``PushWord``
@@ -117,6 +119,7 @@ class Registers(wiring.Component):
         table=False,
         gids=False,
         roce_v1=False,
+        multicast=False,
     ):
         self.data_width = data_width
         self.qps = qps
@@ -133,6 +136,7 @@ class Registers(wiring.Component):
         self.table = table
         self.gids = gids
         self.roce_v1 = roce_v1
+        self.multicast = multicast
         gid_members = {"gid": Out(GidWrite), "gid_en": Out(1), "neighbour_gid": Out(128)}
         gid_members |= {"neighbour_row": Out(GID_INDEX_BITS), "neighbour_ask6": Out(1)}
         super().__init__(
@@ -179,6 +183,7 @@ class Registers(wiring.Component):
             }
             | ({"srq": Out(stream.Signature(RingIndex))} if srqs else {})
             | (gid_members if gids else {})
+            | ({"member_en": Out(1)} if multicast else {})
         )
 
     def elaborate(self, platform):
@@ -258,6 +263,12 @@ class Registers(wiring.Component):
                 self.gid_en.eq(0),
                 self.neighbour_ask6.eq(0),
             ]
+        if self.multicast:
+            in_groups = Signal()
+            m.d.sync += [
+                in_groups.eq(base & (page[ceil_log2(GROUP_MEMBER.size) :] == abi.GROUPS // GROUP_MEMBER.size)),
+                self.member_en.eq(0),
+            ]
         m.d.sync += [
             in_registers.eq(base & (page < REGISTERS_END)),
             in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),
@@ -274,6 +285,7 @@ class Registers(wiring.Component):
                 sum(1 << kind for kind in self.transports)
                 | (GID_COUNT << abi.GID_ROWS if self.gids else 0)
                 | (abi.ROCE_V1 if self.roce_v1 else 0)
+                | (abi.MULTICAST if self.multicast else 0)
                 | key_operations,
                 32,
             ),
@@ -368,6 +380,8 @@ class Registers(wiring.Component):
                         self.gid.data.eq(value),
                         self.gid_en.eq(in_gids & whole),
                     ]
+                    if self.multicast:
+                        m.d.sync += self.member_en.eq(in_groups & whole)
                     with m.If(in_neighbour & whole):
                         with m.Switch(address[2 : ceil_log2(GID_ROW.size)]):
                             for number in range(4):

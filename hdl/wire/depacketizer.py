@@ -56,11 +56,13 @@ class Depacketizer(wiring.Component):
         What is let through besides, for somebody to refuse it: of the extended headers nothing is told.
     networks : tuple of str
         Of :data:`.headers.NETWORKS` as many as there are, from the first one on.
+    groups : bool
+        Frames to groups come out, too; only with several ``networks``.
 
     Members
     -------
     mac, ip : 48, 32
-        Own addresses, as numbers. A frame to another address, also to a group, is not for this engine. With several
+        Own addresses, as numbers. A frame to another address is not for this engine. With several
         ``networks`` that is decided behind: only the MAC address is looked at, and a frame may have an 802.1Q tag.
     i : stream of ``PacketBeat(data_width)``
         Frames with Ethernet header and ICRC, without FCS. ``ready`` is always 1.
@@ -76,7 +78,15 @@ class Depacketizer(wiring.Component):
     """
 
     def __init__(
-        self, data_width, *, depth=16384, headers=16, opcodes=SUPPORTED, refused=REFUSED, networks=NETWORKS[:1]
+        self,
+        data_width,
+        *,
+        depth=16384,
+        headers=16,
+        opcodes=SUPPORTED,
+        refused=REFUSED,
+        networks=NETWORKS[:1],
+        groups=False,
     ):
         self.data_width = data_width
         self.depth = depth
@@ -85,6 +95,7 @@ class Depacketizer(wiring.Component):
         self.refused = frozenset(refused)
         self.networks = tuple(networks)
         check_networks(self.networks)
+        self.groups = groups
         self.encapsulations = [ENCAPSULATIONS[name] for name in self.networks]
         self._map = PacketMaps(self.encapsulations, self.opcodes, RECEIVE_CARRIED, self.refused)
         if not isinstance(depth, int) or depth < 8192 or depth & depth - 1:
@@ -111,7 +122,9 @@ class Depacketizer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         places, lanes = self._map, self.data_width // 32
-        m.submodules.strip = strip = EthernetStrip(self.data_width, *(each.ethertype for each in self.encapsulations))
+        m.submodules.strip = strip = EthernetStrip(
+            self.data_width, *(each.ethertype for each in self.encapsulations), groups=self.groups
+        )
         m.submodules.parser = parser = PacketParser(self.data_width, places)
         m.submodules.icrc = icrc = Icrc(self.data_width)
         m.submodules.queue = queue = PacketQueue(self.data_width, self.depth * 8 // self.data_width)
@@ -256,6 +269,7 @@ class Depacketizer(wiring.Component):
             layout |= {
                 "networks": len(places.maps),
                 "tag": VlanTag,
+                "group": 1,
                 **{f"network_{word}": 32 for word in range(NETWORK_WORDS)},
             }
         words = {}  # register to word to kinds of packets
@@ -290,7 +304,7 @@ class Depacketizer(wiring.Component):
         """The network headers, at the end of their registers: what one leaves free is 0."""
         lanes = self.data_width // 32
         with m.If(go & beat.first):
-            m.d.sync += [fields.networks.eq(beat.networks), fields.tag.eq(beat.tag)]
+            m.d.sync += [fields.networks.eq(beat.networks), fields.tag.eq(beat.tag), fields.group.eq(beat.group)]
         sizes = [each.network_words for each in self._map.maps]
         for words in sorted(set(sizes)):
             mine = Cat(beat.networks[n] for n, size in enumerate(sizes) if size == words).any()
@@ -304,6 +318,7 @@ class Depacketizer(wiring.Component):
         if len(self.networks) > 1:
             raw = Cat(fields[f"network_{word}"] for word in range(NETWORK_WORDS))
             m.d.comb += [payload.network.eq(raw), payload.networks.eq(fields.networks), payload.tag.eq(fields.tag)]
+            m.d.comb += payload.group.eq(fields.group)
             payload = payload.header
             v4 = raw[(NETWORK_WORDS * 4 - HEADERS["ipv4"].size) * 8 :]
             for name in ("traffic_class", "hop_limit"):

@@ -20,9 +20,9 @@ def addressed_layout(data_width):
 
 def local_layout(data_width, ethertypes=1):
     """A beat of a packet, and whether its frame was for this station and of an ethertype wanted (with ``first``); if
-    there are several, which one, a bit each.
+    there are several, which one, a bit each, and whether it was for a ``group``.
     """
-    which = {"networks": ethertypes} if ethertypes > 1 else {}
+    which = {"networks": ethertypes, "group": 1} if ethertypes > 1 else {}
     return data.StructLayout({"beat": PacketBeat(data_width), "local": 1, **which})
 
 
@@ -101,6 +101,11 @@ class EthernetInsert(wiring.Component):
         return m
 
 
+def _is_group(mac):
+    """Whether a MAC address is that of a group of IPv4 or IPv6."""
+    return (mac[23:] == 0x01005E << 1) | (mac[32:] == 0x3333)
+
+
 class EthernetStrip(wiring.Component):
     """Takes the Ethernet header off each frame, and looks whom the frame is for.
 
@@ -113,6 +118,9 @@ class EthernetStrip(wiring.Component):
     data_width : int
     ethertypes : int
         One or more.
+    groups : bool
+        What is for a multicast group of IPv4 (RFC 1112, 6.4) or IPv6 (RFC 2464, 7) is for this station, too; only with
+        several ``ethertypes``.
 
     Members
     -------
@@ -124,12 +132,15 @@ class EthernetStrip(wiring.Component):
         Packets; a last beat may be empty. ``error`` passes.
     """
 
-    def __init__(self, data_width, *ethertypes):
+    def __init__(self, data_width, *ethertypes, groups=False):
         for ethertype in ethertypes:
             if not 0x600 <= ethertype < 0x10000:
                 raise ValueError(f"ethertype must be 0x600 to 0xffff, not {ethertype!r}")
         self.data_width = data_width
+        if groups and len(ethertypes) < 2:
+            raise ValueError(f"groups need several ethertypes, not {ethertypes!r}")
         self.ethertypes = ethertypes
+        self.groups = groups
         super().__init__(
             {
                 "mac": In(48),
@@ -180,22 +191,24 @@ class EthernetStrip(wiring.Component):
         with m.If(emit):
             m.d.sync += fresh.eq(held.last | joined)
 
-        def matches(name, value):
+        def passes(name, test):
             field = ETHERNET[name]
             if field.start + field.width > whole * self.data_width:
-                return wire_field(held.data, field, -whole * lanes) == value
+                return test(wire_field(held.data, field, -whole * lanes))
             # It stands in the beat of header alone, and has to be remembered.
             register = Signal(name=f"{name}_matches")
             with m.If(go & held.first):
-                m.d.sync += register.eq(wire_field(held.data, field) == value)
+                m.d.sync += register.eq(test(wire_field(held.data, field)))
             return register
 
         complete = ~only_header & ~(held.last & (held.count < shift))
-        wanted = [matches("ethertype", ethertype) for ethertype in self.ethertypes]
+        wanted = [passes("ethertype", lambda value, it=ethertype: value == it) for ethertype in self.ethertypes]
+        own = passes("destination", lambda value: value == self.mac)
+        group = passes("destination", _is_group) if self.groups else Const(0, 1)
         m.d.comb += [
             o.first.eq(fresh),
-            self.o.local.eq(matches("destination", self.mac) & Cat(wanted).any() & complete),
+            self.o.local.eq((own | group) & Cat(wanted).any() & complete),
         ]
         if len(wanted) > 1:
-            m.d.comb += self.o.networks.eq(Cat(wanted))
+            m.d.comb += [self.o.networks.eq(Cat(wanted)), self.o.group.eq(group)]
         return m

@@ -15,9 +15,16 @@ from .headers import HEADERS, MAPPED
 from .layout import wire_field
 from .packet_header import ArrivedHeader
 
-__all__ = ["GidMatch"]
+__all__ = ["GidMatch", "destination_gid"]
 
 NETWORK_BYTES = HEADERS["ipv6"].size
+
+
+def destination_gid(arrived):
+    """The address that a packet is for: of IPv4 the IPv4-mapped GID."""
+    v4 = arrived.network[(NETWORK_BYTES - HEADERS["ipv4"].size) * 8 :]
+    mapped = Cat(wire_field(v4, HEADERS["ipv4"]["destination"]), Const(MAPPED, 96))
+    return Mux(arrived.networks[0], mapped, wire_field(arrived.network, HEADERS["ipv6"]["destination"]))
 
 
 class GidMatch(wiring.Component):
@@ -35,7 +42,8 @@ class GidMatch(wiring.Component):
     i : stream of ``ArrivedHeader``
         ``gid_index`` and ``gid_found`` do not count.
     o : stream of ``ArrivedHeader``
-        With both.
+        With both. What came to the MAC address of a group is for no row (RFC 1122, 3.3.6); ``group`` says that a row
+        is of its network and VLAN.
     """
 
     gid: In(GidWrite)
@@ -55,9 +63,7 @@ class GidMatch(wiring.Component):
         ]
 
         arrived = self.i.payload
-        v4 = arrived.network[(NETWORK_BYTES - HEADERS["ipv4"].size) * 8 :]
-        mapped = Cat(wire_field(v4, HEADERS["ipv4"]["destination"]), Const(MAPPED, 96))
-        destination = Mux(arrived.networks[0], mapped, wire_field(arrived.network, HEADERS["ipv6"]["destination"]))
+        destination = destination_gid(arrived)
         places = (GID_ROW.fields[name].offset - 128 for name in ("type", "valid", "tagged", "vlan"))
         kind, valid, tagged, vlan = places
         number = reduce(or_, (Mux(arrived.networks[n], each, 0) for n, each in enumerate(NETWORK_TYPES)))
@@ -66,6 +72,7 @@ class GidMatch(wiring.Component):
         m.d.comb += wanted.eq(Cat(destination, (number << kind | tag | Const(1 << valid, 32))[:32]))
 
         word, candidates, done = Signal(range(MATCHED_WORDS + 1)), Signal(GID_COUNT), Signal()
+        here = Signal()  # a row is of the packet's network and VLAN
         same = Cat(read.data.word_select(n, 32) == wanted.word_select(word, 32) for n in range(GID_COUNT))
         m.d.comb += [read.addr.eq(word), self.o.valid.eq(done), self.i.ready.eq(done & self.o.ready)]
         with m.If(done):
@@ -74,11 +81,16 @@ class GidMatch(wiring.Component):
         with m.Elif(self.i.valid):
             m.d.sync += [
                 candidates.eq(same & Mux(word == 0, ~0, candidates)),
+                here.eq(same.any()),
                 word.eq(word + 1),
                 done.eq(word == MATCHED_WORDS - 1),
             ]
         header = self.o.payload.header
-        m.d.comb += [self.o.payload.eq(arrived), header.gid_found.eq(candidates.any())]
+        m.d.comb += [
+            self.o.payload.eq(arrived),
+            self.o.payload.group.eq(arrived.group & here),
+            header.gid_found.eq(candidates.any() & ~arrived.group),
+        ]
         # Of several rows that are the same any one would do; the lowest counts.
         lowest = candidates & -candidates
         m.d.comb += header.gid_index.eq(

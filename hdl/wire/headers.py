@@ -13,6 +13,7 @@ __all__ = [
     "ICRC_BYTES",
     "MAPPED",
     "MAX_PAYLOAD",
+    "MULTICAST_QPN",
     "NETWORKS",
     "UDP",
     "UDP_PORT",
@@ -262,6 +263,9 @@ def check_networks(networks):
     if not networks or networks != NETWORKS[: len(networks)]:
         raise ValueError(f"networks must be the first of {NETWORKS}, not {networks!r}")
 
+
+MULTICAST_QPN = 0xFFFFFF
+"""Destination of packets to a group (IBA 10.5)."""
 
 MAPPED = 0xFFFF
 """Upper 96 bits of an IPv4-mapped GID (RFC 4291, 2.5.5.2): the lower 32 are the IPv4 address."""

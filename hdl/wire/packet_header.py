@@ -78,7 +78,9 @@ key stand in ``transport``. With a table of GIDs the sender's is ``source_high``
 is row ``gid_index`` of the table, if it is ``gid_found`` there.
 """
 
-ArrivedHeader = data.StructLayout({"header": ReceiveHeader, "network": 320, "networks": len(NETWORKS), "tag": VlanTag})
+ArrivedHeader = data.StructLayout(
+    {"header": ReceiveHeader, "network": 320, "networks": len(NETWORKS), "tag": VlanTag, "group": 1}
+)
 """A header whose GIDs have not been looked at. ``network`` is the IPv6 header, or the GRH, as it stands on the wire,
 byte 0 least significant; of IPv4 the last 20 bytes are, and those before are 0. ``networks`` has a bit for each of
-:data:`.headers.NETWORKS`; ``tag`` is that of the frame."""
+:data:`.headers.NETWORKS`; ``tag`` is that of the frame. ``group``: it came to the MAC address of a group."""

@@ -28,10 +28,11 @@ def parsed_layout(data_width, places):
     on, ICRC included; 0 in what only fills up the frame. ``ends``: the ICRC is in this beat.
     ``kinds`` (one-hot, in the order of ``places.sequences``), ``pad`` and ``length`` (of the payload): valid from the
     beat on in which the BTH begins. ``not_roce``, ``malformed``: what speaks against the packet in this beat.
-    With several maps, ``networks``: which one it is of, a bit each; and ``tag``, of its frame.
+    With several maps, ``networks``: which one it is of, a bit each; ``tag``, of its frame; and ``group``: it was for a
+    group.
     """
     lanes = data_width // 32
-    several = {"networks": len(places.maps), "tag": VlanTag} if len(places.maps) > 1 else {}
+    several = {"networks": len(places.maps), "tag": VlanTag, "group": 1} if len(places.maps) > 1 else {}
     return data.StructLayout(
         {
             "data": data_width,
@@ -182,7 +183,7 @@ class PacketParser(wiring.Component):
             if several:
                 m.d.sync += s1.networks.eq(networks)
                 with m.If(beat.first):  # what the packet before was means nothing in front of the BTH
-                    m.d.sync += [s1.kinds.eq(0), s1.tag.eq(self.tag)]
+                    m.d.sync += [s1.kinds.eq(0), s1.tag.eq(self.tag), s1.group.eq(self.i.group)]
             with m.If(Cat(self._at(networks, at, "bth")).any()):
                 m.d.sync += [s1.kinds.eq(kinds), s1.pad.eq(pad), s1_payload.eq(carries)]
 

@@ -9,7 +9,7 @@ from scapy.contrib.roce import BTH, GRH
 from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
-from verbena.hdl.abi.gids import GID_ROW, GID_WORDS, GidType
+from verbena.hdl.abi.gids import GID_ROW, GID_WORDS, GROUP_MEMBER, GROUP_MEMBERS, GidType
 
 __all__ = [
     "MAPPED",
@@ -23,6 +23,7 @@ __all__ = [
     "gid_words",
     "icrc1",
     "is_mapped",
+    "member_words",
 ]
 
 MAPPED = 0xFFFF << 32
@@ -62,6 +63,16 @@ def gid_words():
         row = GID_ROW.pack(gid_low=gid & (1 << 64) - 1, gid_high=gid >> 64, type=kind, valid=index in TABLE, **tag)
         for word in range(GID_WORDS):
             yield {"index": index, "word": word, "data": int.from_bytes(row[word * 4 : word * 4 + 4], "little")}
+
+
+def member_words(rows):
+    """``GidWrite`` dictionaries that write the whole table of group members: ``rows`` are groups and numbers of QPs."""
+    for index in range(GROUP_MEMBERS):
+        gid, qpn = rows.get(index, (0, 0))
+        fields = {"gid_low": gid & (1 << 64) - 1, "gid_high": gid >> 64, "qpn": qpn}
+        words = GROUP_MEMBER.words(**fields, row=index, valid=index in rows)
+        for word, data in enumerate(words[:5]):
+            yield {"index": 0, "word": word, "data": data}
 
 
 def frame6_of(header, payload, *, source, destination, flow_label=0, checksum=0, next_header=17, **fields):
