@@ -69,10 +69,14 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 
 ## What to know
 
-* **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: multicast,
+* **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: multicast
+  by a `CMID`,
   XRC and raw QPs, memory windows of type 2, on-demand paging, dma-bufs, flow steering, tag matching,
   timestamps. Objects that only describe such a thing (`XRCDInitAttr`, `MWBindInfo`, …) can be made. Counters of flows
   have no class in pyverbs. The modules of other vendors' devices are not there.
+* **Multicast**: `QP.attach_mcast` and `detach_mcast` are ibv_attach_mcast and ibv_detach_mcast, which pyverbs does not
+  have. An `AH` to the GID of a group, and QP 0xffffff, send to it. What an adapter sends does not come back to its own
+  QPs.
 * **Keys that work requests change**, on devices that can (IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_MGT_EXTENSIONS;
   simulated ones do): `MW` of type 1 and `QP.bind_mw`; and fast registration, which pyverbs does not have, as the kernel
   has it in `ib_alloc_mr`, `ib_map_mr_sg` and `ib_reg_wr`: `fast_region.FastMR(pd, max_pages)`, its
@@ -184,7 +188,9 @@ def _members(kind, documented):
     return found
 
 
-_SOME_CONTROL = SimpleNamespace(max_qp=0, max_responses=0, max_srq=0, atomics=True, key_operations=True)
+_SOME_CONTROL = SimpleNamespace(
+    max_qp=0, max_responses=0, max_srq=0, atomics=True, key_operations=True, has_multicast=True
+)
 _SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), control=_SOME_CONTROL, max_cq=0, device_memory=None)
 _ARGUMENTS = {
     "DeviceAttr": {"adapter": _SOME_ADAPTER},

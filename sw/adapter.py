@@ -22,6 +22,7 @@ from .device_memory import DeviceMemory
 from .errors import AdapterError
 from .events import EventRing, take_events, watch_events
 from .gids import own_gids
+from .groups import Groups
 from .owner import claim
 from .pkeys import own_pkeys
 from .qp_numbers import QpNumbers
@@ -81,6 +82,7 @@ class Adapter:
         self._random = getattr(port, "random", None) or random.SystemRandom()
         self.qp_numbers = QpNumbers(control.max_qp, self._random)
         self.gids = own_gids(port, control.has_gids, control.has_roce_v1)
+        self.groups = Groups(control)
         self.pkeys = own_pkeys(port)
         self.regions = self.cq_table = self.qp_table = self.events = None
         self.news = threading.Condition()  # notified when events have been handed out
@@ -138,6 +140,7 @@ class Adapter:
         self.events = EventRing(self.memory, getattr(port, "log_eq_size", LOG_EQ_SIZE))
         if self.control.has_gids:
             self.control.write_gids(self.gids)
+        self.groups.clear()
         for name, value in (
             ("mac_low", port.mac & 0xFFFFFFFF),
             ("mac_high", port.mac >> 32),
@@ -223,10 +226,22 @@ class Adapter:
         if linger is not None and not self.gone:
             linger()
         with self._lock:
+            for gid in self.groups.of(number):
+                self.groups.detach(gid, number)
             self._command_of_qp(Command.DESTROY_QP, number)
             self.process_events()  # what it still has to say is not for its successor
             del self.qps[number]
             self.qp_numbers.give_back(number)
+
+    def attach(self, number, gid):
+        """The QP is in the multicast group ``gid``, a number, too. ``AdapterError`` (ENOMEM): there is no room."""
+        with self._lock:
+            self.groups.attach(gid, number)
+
+    def detach(self, number, gid):
+        """It is in the group no more. ``AdapterError`` (EINVAL): it has not been."""
+        with self._lock:
+            self.groups.detach(gid, number)
 
     def _command_of_qp(self, opcode, number, *args, **kwargs):
         """As :meth:`.Control.command`; None if the device has lost the QP."""

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
 from verbena.hdl.abi.counters import COUNTERS
+from verbena.hdl.abi.gids import GROUP_MEMBER
 from verbena.hdl.abi.registers import REGISTERS
 
 from .errors import AdapterError
@@ -16,6 +17,8 @@ from .gids import gid_writes, ipv4_of
 __all__ = ["Control", "read_counters"]
 
 COMMAND_CYCLES = 4_000_000
+GROUP_WORDS = GROUP_MEMBER.fields["valid"].word + 1
+"""Of a row of the table of group members, those that count: the last one makes it."""
 ARP_TRIES = 3
 """ARP requests or neighbour solicitations, a second apart: as many as Linux sends (``mcast_solicit``,
 ``retrans_time``)."""
@@ -90,6 +93,7 @@ class Control:
         self.qp_types = frozenset(kind for kind in range(16) if transports >> kind & 1)
         self.has_gids = transports >> reg.GID_ROWS & 0xFF != 0
         self.has_roce_v1 = bool(transports & reg.ROCE_V1)
+        self.has_multicast = bool(transports & reg.MULTICAST)
         self.key_operations = bool(transports & reg.KEY_OPERATIONS)
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)
@@ -169,6 +173,14 @@ class Control:
         """Fills the table of GIDs with rows of :func:`.gids.own_gids`."""
         for offset, value in gid_writes(rows):
             self.port.write32(reg.GIDS + offset, value)
+
+    def write_member(self, row, gid, qpn):
+        """Writes a row of the table of group members; ``qpn`` None: it does not count."""
+        if getattr(self.port, "gone", False):
+            return
+        fields = {"gid_low": gid & (1 << 64) - 1, "gid_high": gid >> 64, "qpn": qpn or 0, "valid": qpn is not None}
+        for word, value in enumerate(GROUP_MEMBER.words(row=row, **fields)[:GROUP_WORDS]):
+            self.port.write32(reg.GROUPS + 4 * word, value)
 
     def resolve_gid(self, gid, index, timeout_ms=math.inf):
         """MAC address of the neighbour with this GID, a number: of IPv4 as :meth:`resolve`, of IPv6 likewise, by

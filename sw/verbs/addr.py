@@ -9,6 +9,7 @@ from verbena.hdl.abi.gids import GidType
 
 from .. import host_memory
 from ..gids import ipv4_of, mapped
+from ..groups import group_mac, is_group
 from .base import PyverbsCM, PyverbsObject, attempt, refuse
 from .libibverbs_enums import IBV_WC_GRH
 from .number import within
@@ -19,9 +20,6 @@ __all__ = ["AH", "GID", "GRH", "AHAttr", "GlobalRoute"]
 
 IBA_TRANSPORT = 0x1B
 """``next_hdr`` of a GRH: only RoCEv1 has one on the wire (IBA 8.3)."""
-
-MULTICAST = 0xFF
-"""First byte of an IPv6 address of a group (RFC 4291, 2.7)."""
 
 
 class GID(PyverbsObject):
@@ -196,19 +194,21 @@ class AHAttr(PyverbsObject):
     traffic_class = _routed("traffic_class")
 
 
-def routable(ah, gids):
+def routable(ah, gids, groups=False):
     """Whether the way that attributes tell leads from one of the own ``gids``, rows by their index, to an address of
-    the same kind, IPv4 or IPv6, that a single adapter may have. By RoCEv1, too: addresses are resolved alike.
+    the same kind, IPv4 or IPv6, that a single adapter may have, or with ``groups`` to a multicast group. By RoCEv1,
+    too: addresses are resolved alike; but any of its GIDs may send to any group.
     """
     if not ah.is_global or not within(ah.sgid_index, 0, len(gids) - 1) or gids[ah.sgid_index] is None:
         return False
-    peer = ah.gr._dgid
+    peer, own = ah.gr._dgid, gids[ah.sgid_index]
+    to_group = is_group(int(peer))
     return (
         ah.port_num == 1
         and int(peer) != 0
         and peer.ipv4 != 0
-        and int(peer) >> 120 != MULTICAST
-        and (peer.ipv4 is None) == (ipv4_of(gids[ah.sgid_index].gid) is None)
+        and (groups or not to_group)
+        and ((to_group and own.type == GidType.ROCE_V1) or (peer.ipv4 is None) == (ipv4_of(own.gid) is None))
         and within(ah.flow_label, 0, (1 << 20) - 1)
         and within(ah.hop_limit, 0, 255)
         and within(ah.traffic_class, 0, 255)
@@ -231,12 +231,14 @@ class AH(PyverbsCM):
             raise PyverbsUserError(f"{failed}: it needs either attr or wc")
         if attr is None:
             attr = _way_back(failed, wc, grh, port_num, pd.context._adapter.gids)
-        if not routable(attr, pd.context._adapter.gids):
+        if not routable(attr, pd.context._adapter.gids, groups=True):
             refuse(f"{failed}: {attr}", errno.EINVAL)
         self.pd = pd
         self._attr = deepcopy(attr)
+        peer = int(attr.gr._dgid)
         with attempt(failed):
-            self._mac = pd.context._adapter.control.resolve_gid(int(attr.gr._dgid), attr.sgid_index)
+            control = pd.context._adapter.control
+            self._mac = group_mac(peer) if is_group(peer) else control.resolve_gid(peer, attr.sgid_index)
         self._opened()
 
     def _destroy(self):

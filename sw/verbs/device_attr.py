@@ -1,5 +1,7 @@
 """What a device, its port and its GID table tell about themselves; :mod:`.device` hands these out."""
 
+from verbena.hdl.abi.gids import GROUP_MEMBERS
+
 from ..gids import eui64 as guid_of
 from ..pkeys import PKEY_COUNT
 from .base import PyverbsObject
@@ -68,10 +70,7 @@ KEY_FLAGS = D.IBV_DEVICE_MEM_WINDOW | D.IBV_DEVICE_MEM_MGT_EXTENSIONS
 """Where work requests change keys: memory windows of type 1, fast registration, local invalidate, SEND with
 invalidate."""
 
-_ABSENT = (
-    "max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_raw_ipv6_qps max_raw_ethy_qp "
-    "max_mcast_grp max_mcast_qp_attach max_total_mcast_qp_attach max_fmr max_map_per_fmr"
-)
+_ABSENT = "max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_raw_ipv6_qps max_raw_ethy_qp max_fmr max_map_per_fmr"
 """Attributes of what the engine does not have."""
 
 
@@ -114,6 +113,8 @@ class DeviceAttr(PyverbsObject):
         self.max_mw = MAX_MR if able else 0
         self.device_cap_flags = CAP_FLAGS | (KEY_FLAGS if able else 0)
         self.atomic_caps = ibv_atomic_cap.IBV_ATOMIC_HCA if adapter.control.atomics else ibv_atomic_cap.IBV_ATOMIC_NONE
+        groups = GROUP_MEMBERS if adapter.control.has_multicast else 0
+        self.max_mcast_grp = self.max_mcast_qp_attach = self.max_total_mcast_qp_attach = groups
         self.max_pkeys = PKEY_COUNT
         self.local_ca_ack_delay = 15
         self.phys_port_cnt = 1

@@ -7,6 +7,8 @@ from copy import copy, deepcopy
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.abi.registers import QpDoorbell
 
+from ..groups import is_group
+from .addr import GID
 from .base import PyverbsCM, attempt, bury, refuse
 from .datagram import grh_of, way_of, with_route
 from .device import AsyncEvent
@@ -243,6 +245,33 @@ class QP(PyverbsCM):
         init = QPInitAttr(self.qp_type, self._qp_context, self._scq, self._rcq, self._srq, self._cap, self._sq_sig_all)
         return attr, init
 
+    # Multicast
+
+    def attach_mcast(self, gid, lid=0):
+        """Datagrams to the multicast group ``gid``, a :class:`.GID` or its text, come to this QP, too, if they have its
+        Q_Key. Those of other hosts: what this adapter sends does not come back. ``lid`` does not count on Ethernet.
+
+        EINVAL: the QP is not of UD, or it is no group; ENOMEM: the table of the adapter is full. Nothing tells the
+        network, as of libibverbs: whoever needs IGMP or MLD speaks it.
+        """
+        failed = "Failed to attach QP to multicast group"
+        self._in_group(failed, gid, self._adapter.attach)
+
+    def detach_mcast(self, gid, lid=0):
+        """Takes that back. EINVAL: the QP is not in the group."""
+        self._in_group("Failed to detach QP from multicast group", gid, self._adapter.detach)
+
+    def _in_group(self, failed, gid, call):
+        bury()
+        self._check_open()
+        number = int(GID(gid))
+        if not self._datagrams or not is_group(number):
+            refuse(f"{failed}: {GID(gid).gid}", errno.EINVAL)
+        if not self._adapter.control.has_multicast:
+            refuse(failed, errno.EOPNOTSUPP)
+        with attempt(failed):
+            call(self._qpn, number)
+
     # Work
 
     def post_send(self, wr, bad_wr=None):
@@ -402,6 +431,8 @@ class QP(PyverbsCM):
     def _may_close(self):
         if self._unacked_events:
             refuse(f"Failed to destroy QP: {self._unacked_events} async events are unacknowledged", errno.EBUSY)
+        if groups := self._adapter.groups.of(self._qpn):
+            refuse(f"Failed to destroy QP: it is in {len(groups)} multicast groups", errno.EBUSY)
 
     def _destroy(self):
         self._adapter.destroy_qp(self._qpn)

@@ -414,7 +414,8 @@ def test_table_of_gids(lone):
         ("fe80::1", 16),
         ("fe80::1", -1),
         ("::", 1),
-        ("ff02::1", 1),
+        ("ff02::1", 0),
+        ("::ffff:224.0.0.1", 1),
     ],
 )
 def test_no_such_way(lone, gid, index):
