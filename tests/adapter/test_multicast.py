@@ -84,7 +84,7 @@ def test_each_member_gets_it(pair, index):
     b.qps[2].attach_mcast(OTHER, 0)
     for length in (0, 1, 8, 24, 65, 4096):
         for number, qp in enumerate(b.qps):
-            recv(b, [sge(b, place(number), 40 + length)], qp=qp, wr_id=number)
+            recv(b, [sge(b, place(number), 44 + length)], qp=qp, wr_id=number)
         to_group(a, group, [sge(a, 7, length)], index=index, hop_limit=9, opcode=SEND_IMM if length % 2 else SEND)
         found = completions(b.cq, 2)
         assert [(wc.status, wc.wr_id, wc.qp_num) for wc in found] == [(0, n, b.qps[n].qp_num) for n in (0, 1)]

@@ -7,6 +7,7 @@ from verbena.hdl.rnic import Rnic
 from verbena.hdl.transport import send_side
 from verbena.hdl.transport.respond_only import RespondOnly
 from verbena.hdl.transport.send_side import SendSide
+from verbena.hdl.wire.headers import NETWORKS
 from verbena.hdl.wire.opcodes import DATAGRAMS, INVALIDATES, UNRELIABLE
 
 
@@ -197,6 +198,26 @@ def test_operations_on_keys():
         assert made["registers"].key_operations is made["responder"].keys is there
     with pytest.raises(ValueError, match="need requests"):
         Config(requests=False, key_operations=True)
+
+
+def test_networks():
+    """RoCEv1 and multicast need the table of GIDs, and nothing of them is in an engine without."""
+    assert (Config().ipv6, Config().roce_v1, Config().multicast) == (False,) * 3
+    for more, count in (({}, 1), ({"ipv6": True}, 2), ({"ipv6": True, "roce_v1": True}, 3)):
+        made = blocks(Config(qps=8, **more))
+        for name in ("packetizer", "depacketizer"):
+            assert made[name].networks == NETWORKS[:count]
+        assert (made["registers"].roce_v1, made["registers"].multicast) == (count == 3, False)
+        assert "multicast" not in made
+        assert not made["depacketizer"].groups
+    made = blocks(Config(qps=8, ipv6=True, multicast=True))
+    assert made["registers"].multicast
+    assert made["depacketizer"].groups
+    for more, name in (({"roce_v1": True}, "roce_v1"), ({"multicast": True}, "multicast")):
+        with pytest.raises(ValueError, match=f"{name} needs ipv6"):
+            Config(**more)
+    with pytest.raises(ValueError, match="multicast needs ipv6 and ud"):
+        Config(ipv6=True, ud=False, multicast=True)
 
 
 def test_types_of_queue_pairs():

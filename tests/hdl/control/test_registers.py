@@ -171,6 +171,33 @@ def test_a_table_of_gids_is_written():
     assert not hasattr(make(), "gid")
 
 
+def test_group_members_are_written():
+    """Rows at 0x620, word by word; and what the engine says of RoCEv1 and of groups."""
+    rng = make_rng()
+    dut = Registers(data_width=64, qps=4, cqs=2, window=16, gids=True, roce_v1=True, multicast=True)
+    bus = Bus(dut.axil, rng)
+    written, seen, gids = [(word, rng.getrandbits(32)) for word in (0, 1, 2, 3, 4, 2, 7)], [], []
+
+    async def host(ctx):
+        assert await bus.read(ctx, REG["transports"].offset) == 1 << 2 | 16 << 16 | 1 << 29 | 1 << 30
+        for word, value in written:
+            await bus.write(ctx, 0x620 + 4 * word, value)
+        for near in (0x3FC, 0x400, 0x614, 0x640, 0x1620):
+            await bus.write(ctx, near, 5)
+        await ctx.tick().repeat(5)
+
+    async def listen(ctx):
+        async for _, _, en, gid_en, item in ctx.tick().sample(dut.member_en, dut.gid_en, dut.gid):
+            if en:
+                seen.append((item.word, item.data))
+            if gid_en:
+                gids.append(item.data)
+
+    simulate(dut, host, background=[listen])
+    assert (seen, gids) == (written, [5])
+    assert not hasattr(make(), "member_en")
+
+
 def test_an_engine_with_a_table_of_queue_pairs_says_so():
     """16,384 of them, each with a page."""
     dut = Registers(data_width=64, qps=1 << 14, cqs=64, window=64, table=True)

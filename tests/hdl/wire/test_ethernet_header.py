@@ -61,9 +61,9 @@ def test_insert(width, stall):
         assert not pauses
 
 
-def strip(frames, width, rng, stall=0.0):
-    """(bytes, error, local) of what comes out."""
-    dut = EthernetStrip(width, 0x800)
+def strip(frames, width, rng, stall=0.0, dut=None):
+    """(bytes, error, local) of what comes out; if it knows of groups, ``local`` is a pair with ``group``."""
+    dut = dut or EthernetStrip(width, 0x800)
     items = []
     for frame, error in frames:
         items += beats(frame, width, error=error, rng=rng)
@@ -85,7 +85,7 @@ def strip(frames, width, rng, stall=0.0):
                 beat = value.beat
                 got.append(_Beat(beat))
                 if beat.first:
-                    local.append(value.local)
+                    local.append((value.local, value.group) if dut.groups else value.local)
 
     simulate(dut, sender, receiver, seed=rng.seed_value)
     return [(packet, error, mine) for (packet, error), mine in zip(frames_of(got, width), local, strict=True)]
@@ -120,7 +120,29 @@ def test_strip_other_station(bit, width):
     assert [local for _, _, local in strip(frames, width, rng)] == [1, 48 <= bit < 96, 1]
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_strip_groups(width):
+    """By 25 bits the MAC address is that of a group of IPv4 (RFC 1112, 6.4), by 16 of IPv6 (RFC 2464, 7)."""
+    rng = make_rng()
+    cases = [(MAC, 1, 0), (MAC ^ 1, 0, 0), (0xFFFFFFFFFFFF, 0, 0)]
+    for prefix, bits in ((0x01005E << 24, 25), (0x3333 << 32, 16)):
+        good = [prefix | rng.getrandbits(48 - bits) for _ in range(6)]
+        cases += [(mac, 1, 1) for mac in good]
+        cases += [(rng.choice(good) ^ 1 << 48 - bits + bit, 0, 0) for bit in range(bits)]
+    rng.shuffle(cases)
+    frames = []
+    for mac, _, _ in cases:
+        header = HEADERS["ethernet"].pack(destination=mac, source=PEER_MAC, ethertype=rng.choice([0x800, 0x86DD]))
+        frames.append((header + rng.randbytes(rng.randrange(1, 70)), 0))
+    for groups in (True, False):
+        dut = EthernetStrip(width, 0x800, 0x86DD, groups=groups)
+        got = [found for *_, found in strip(frames, width, rng, dut=dut)]
+        assert got == [(local, group) if groups else local & ~group for _, local, group in cases]
+
+
 def test_arguments():
+    with pytest.raises(ValueError, match="groups need several ethertypes"):
+        EthernetStrip(64, 0x800, groups=True)
     with pytest.raises(ValueError, match="not 46"):
         EthernetStrip(64, 46)
     with pytest.raises(ValueError, match="not 96"):

@@ -8,8 +8,8 @@ from verbena.hdl.wire.gid_match import GidMatch
 V4, V6, V1 = GidType.ROCE_V2_IPV4, GidType.ROCE_V2_IPV6, GidType.ROCE_V1
 
 
-def arrived(gid, kind, vlan=0):
-    """A header to ``gid`` over a network, of a frame with a tag of this VLAN, or none."""
+def arrived(gid, kind, vlan=0, group=0):
+    """A header to ``gid`` over a network, of a frame with a tag of this VLAN, or none; or to a group's MAC address."""
     six = kind != V4
     at = 24 if six else 36
     tag = {"tagged": vlan != 0, "vlan": vlan, "priority": gid % 8}
@@ -19,6 +19,7 @@ def arrived(gid, kind, vlan=0):
         "network": int.from_bytes(raw, "little"),
         "networks": 1 << kind,
         "tag": tag,
+        "group": group,
     }
 
 
@@ -55,6 +56,46 @@ def test_rows():
     simulate(dut, sender, background=(receiver,), seed=rng.seed_value)
     assert [each.header.gid_index if each.header.gid_found else None for each in got] == [index for _, index in cases]
     assert [each.header.transport.psn for each in got] == [case["header"]["transport"]["psn"] for case, _ in cases]
+
+
+def test_groups():
+    """What comes to the MAC address of a group is for no row; told of as such if a row is of its network and VLAN."""
+    rng = make_rng()
+    dut = GidMatch()
+    group = 0xFF0E << 112 | 77
+    cases = [
+        (arrived(group, kind, vlan, 1), there)
+        for kind, vlan, there in (
+            (V4, 0, 1),
+            (V6, 0, 1),
+            (V1, 0, 1),
+            (V6, 100, 1),
+            (V1, 100, 1),
+            (V4, 0xABC, 1),
+            (V4, 100, 0),
+            (V6, 101, 0),
+            (V6, 0xABC, 0),
+            (V1, 0xABC, 0),
+        )
+    ]
+    cases += [(arrived(gid, kind, TAGS.get(n, (0, 0))[0], 1), 1) for n, (gid, kind) in TABLE.items()]
+    cases += [(arrived(group, kind), 0) for kind in (V4, V6, V1)]
+    rng.shuffle(cases)
+    got = []
+
+    async def sender(ctx):
+        for write in gid_words():
+            ctx.set(dut.gid, write)
+            ctx.set(dut.gid_en, 1)
+            await ctx.tick()
+        ctx.set(dut.gid_en, 0)
+        await send_all(ctx, dut.i, [case for case, _ in cases], rng, 0.3)
+
+    async def receiver(ctx):
+        await collect(ctx, dut.o, got, rng, 0.3)
+
+    simulate(dut, sender, background=(receiver,), seed=rng.seed_value)
+    assert [(each.header.gid_found, each.group) for each in got] == [(0, there) for _, there in cases]
 
 
 def test_cycles():

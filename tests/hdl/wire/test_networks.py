@@ -108,9 +108,9 @@ def test_transmitted(width, stall):
     assert frames == [expected(*packet) for packet in packets]
 
 
-def receive(frames, rng, *, width=64, mac=MAC, stall=0.0, networks=NETWORKS):
+def receive(frames, rng, *, width=64, mac=MAC, stall=0.0, networks=NETWORKS, groups=True):
     """Headers, payloads and counts of what ``frames`` become."""
-    dut = shared(Depacketizer, width, headers=64, networks=networks)
+    dut = shared(Depacketizer, width, headers=64, networks=networks, groups=groups)
     flow = [beat for frame in frames for beat in beats(frame, width, rng=rng)]
     headers, items, counts = [], [], dict.fromkeys((*DROPS, "packets"), 0)
 
@@ -282,7 +282,7 @@ def test_drop_reasons(width):
     frame = packet[0]
     size = int.from_bytes(frame[18:20], "big")
     not_roce = [
-        changed(frame, 0, b"\x33\x33\0\0\0\1"),
+        changed(frame, 0, b"\x33\x34\0\0\0\1"),
         changed(frame, 12, b"\x86\xde"),
         changed(frame, 12, b"\x08\0"),  # IPv4 would stand there
         changed(frame, 20, b"\x3a"),
@@ -327,7 +327,7 @@ def test_drop_reasons_of_rocev1(width):
         end = 54 + int.from_bytes(bad[18:20], "big")
         return bad[: end - 4] + icrc1(bad[:end]) + bad[end:] if 70 <= end <= len(bad) else bad
 
-    not_roce = [changed(0, b"\x33\x33\0\0\0\1"), changed(12, b"\x89\x16"), changed(20, b"\x11"), changed(20, b"\0")]
+    not_roce = [changed(0, b"\x01\0\x5e\x80\0\1"), changed(12, b"\x89\x16"), changed(20, b"\x11"), changed(20, b"\0")]
     malformed = [
         changed(14, b"\x40"),
         *(changed(18, (size + n).to_bytes(2, "big")) for n in (-2, 4, 60000)),
@@ -369,6 +369,25 @@ def test_two_networks():
     result = receive([frame for frame, *_ in packets], rng, networks=NETWORKS[:2])
     assert result[2]["not_roce"] == 1
     check(result, packets[::2])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_groups(width):
+    """A frame to the MAC address of a group comes out, and says so; without ``groups`` it does not."""
+    rng = make_rng()
+    packets, to_group = [], []
+    for kind in (V4, V6, V1) * 10:
+        frame, *rest = arrived(rng, opcode("UD_SEND_ONLY"), rng.randrange(99), kind)
+        mac = rng.choice([None, b"\x01\0\x5e\x01\x02\x03", b"\x33\x33\xff\x01\x02\x03"])
+        packets.append((frame if mac is None else mac + frame[6:], *rest))
+        to_group.append(mac is not None)
+    frames = [frame for frame, *_ in packets]
+    result = receive(frames, rng, width=width, stall=0.3)
+    check(result, packets)
+    assert [header.group for header in result[0]] == to_group
+    alone = receive(frames, rng, width=width, groups=False)
+    check(alone, [packet for packet, group in zip(packets, to_group) if not group])
+    assert alone[2]["not_roce"] == sum(to_group)
 
 
 def test_udp_checksum_does_not_count():
