@@ -70,8 +70,7 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 ## What to know
 
 * **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: multicast
-  by a `CMID`,
-  XRC and raw QPs, memory windows of type 2, on-demand paging, dma-bufs, flow steering, tag matching,
+  by a `CMID`, XRC QPs, memory windows of type 2, on-demand paging, dma-bufs, flow steering by specs, tag matching,
   timestamps. Objects that only describe such a thing (`XRCDInitAttr`, `MWBindInfo`, …) can be made. Counters of flows
   have no class in pyverbs. The modules of other vendors' devices are not there.
 * **Multicast**: `QP.attach_mcast` and `detach_mcast` are ibv_attach_mcast and ibv_detach_mcast, which pyverbs does not
@@ -85,6 +84,14 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
   SEND begins when all before it in its queue are complete. One that fails ends the queue pair: IBV_WC_MW_BIND_ERR for a
   window, IBV_WC_LOC_QP_OP_ERR for the others, IBV_WC_REM_ACCESS_ERR for a SEND with invalidate. The completion of
   REG_MR has the kernel's opcode, 10.
+* **Ethernet frames**, on devices that can (`max_raw_ethy_qp`; simulated ones do): a QP of type IBV_QPT_RAW_PACKET sends
+  whole frames, from the destination address on and without FCS, of 14 to 4096 bytes, and zeros behind one that is
+  shorter than 60. A longer one completes with IBV_WC_LOC_LEN_ERR. It has one attribute, the port. What comes to the
+  adapter and is not RoCE goes to the one QP that has a `flow.Flow(qp, FlowAttr(flow_type=...))`, which ends with it:
+  with IBV_FLOW_ATTR_ALL_DEFAULT frames to the own MAC address and to groups, with IBV_FLOW_ATTR_SNIFFER those to other
+  stations, too; a second one is EBUSY. Nothing of a RoCE packet comes there, a damaged one neither. The adapter goes on
+  answering ARP and ping to its own addresses, and the QP sees them; so software answers for addresses of its own. A
+  frame for which there is no receive, or that does not fit it, is dropped.
 * **Errors.** `error_code` is the errno: EINVAL for a wrong argument, ENOMEM for what is full, EBUSY for what has
   events that are not acknowledged, EDEADLK for an event that can never come. Of `query_gid_table` it is negative, as
   in pyverbs. Texts begin as those of pyverbs and go on with the reason.
@@ -189,7 +196,13 @@ def _members(kind, documented):
 
 
 _SOME_CONTROL = SimpleNamespace(
-    max_qp=0, max_responses=0, max_srq=0, atomics=True, key_operations=True, has_multicast=True
+    max_qp=0,
+    max_responses=0,
+    max_srq=0,
+    atomics=True,
+    key_operations=True,
+    has_multicast=True,
+    qp_types=frozenset(),
 )
 _SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), control=_SOME_CONTROL, max_cq=0, device_memory=None)
 _ARGUMENTS = {

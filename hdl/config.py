@@ -150,6 +150,9 @@ class Config:
     key_operations : bool
         Work requests register and invalidate regions and bind memory windows, and peers invalidate by SEND; only with
         ``requests``.
+    raw_packets : bool
+        There are QPs of type RAW_PACKET, which send whole Ethernet frames, and of which one gets those that are not
+        RoCE; only with ``requests``.
     physical : bool
         Memory regions may be told by their bus address, without translation tables.
     swap_every : int
@@ -233,6 +236,7 @@ class Config:
     ud: bool = True
     srqs: int = 0
     key_operations: bool = False
+    raw_packets: bool = False
     physical: bool = False
     udp_port: int | None = None
     ipv6: bool = False
@@ -246,7 +250,8 @@ class Config:
 
     @property
     def transports(self):
-        return (QpType.RC, *([QpType.UC] if self.uc else []), *([QpType.UD] if self.ud else []))
+        others = {QpType.UC: self.uc, QpType.UD: self.ud, QpType.RAW_PACKET: self.raw_packets}
+        return (QpType.RC, *(kind for kind, there in others.items() if there))
 
     @property
     def run_ahead(self):
@@ -317,7 +322,8 @@ class Config:
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
-        for name in ("requests", "atomics", "uc", "ud", "physical", "ipv6", "roce_v1", "multicast", "key_operations"):
+        switches = ("requests", "atomics", "uc", "ud", "physical", "ipv6", "roce_v1", "multicast", "key_operations")
+        for name in (*switches, "raw_packets"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be a bool, not {value!r}")
         if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):
@@ -334,6 +340,8 @@ class Config:
             raise ValueError("multicast needs ipv6 and ud")
         if self.key_operations and not self.requests:
             raise ValueError("key_operations need requests")
+        if self.raw_packets and not self.requests:
+            raise ValueError("raw_packets need requests")
         if self.swaps and not self.requests:
             raise ValueError("swap_every, and more qps than slots, need requests")
         if self.slots < self.qps and self.slots < 4:

@@ -59,6 +59,9 @@ from .wire.multicast import MulticastReplicator
 from .wire.opcodes import ATOMICS, DATAGRAMS, INVALIDATES, REFUSED, SUPPORTED, UNRELIABLE
 from .wire.packet_header import TransmitHeader
 from .wire.packetizer import Packetizer
+from .wire.raw_receive import RawReceive
+from .wire.raw_transmit import RawTransmit
+from .wire.receive_merge import ReceiveMerge
 from .wire.vlan import VlanInsert
 
 __all__ = ["Rnic"]
@@ -195,8 +198,11 @@ class Rnic(wiring.Component):
                 gids=c.ipv6,
                 roce_v1=c.roce_v1,
                 multicast=c.multicast,
+                raw=c.raw_packets,
             ),
-            "commands": Commands(qps, table=c.qps if c.swaps else None, srqs=c.srqs, unreliable=c.uc or c.ud),
+            "commands": Commands(
+                qps, table=c.qps if c.swaps else None, srqs=c.srqs, unreliable=c.uc or c.ud or c.raw_packets
+            ),
             "counters": Counters(),
             "activity": Activity(VISIT * qps),
             "port_state": PortState(),
@@ -222,7 +228,9 @@ class Rnic(wiring.Component):
                 groups=c.multicast,
             ),
             "arp_icmp": ArpIcmp(width, udp_port=c.udp_port, ipv6=c.ipv6),
-            "lookup": ReceiveLookup(qps, requests=c.requests, uc=c.uc, ud=c.ud, swaps=c.swaps, gids=c.ipv6),
+            "lookup": ReceiveLookup(
+                qps, requests=c.requests, uc=c.uc, ud=c.ud, raw=c.raw_packets, swaps=c.swaps, gids=c.ipv6
+            ),
             "responder": Responder(
                 qps,
                 c.receive_blocks,
@@ -269,6 +277,13 @@ class Rnic(wiring.Component):
         }
         self._blocks |= {"gid_match": GidMatch(), "grh_insert": GrhInsert(width, 2 * c.placing)} if c.ipv6 else {}
         self._blocks |= {"multicast": MulticastReplicator(width, 2 * c.placing)} if c.multicast else {}
+        if c.raw_packets:
+            self._blocks |= {
+                "raw_transmit": RawTransmit(width),
+                "raw_receive": RawReceive(width),
+                "receive_merge": ReceiveMerge(width, 2 * c.placing, grh=c.ipv6),
+                "frame_arbiter": PacketArbiter(width, 2),
+            }
         self._blocks |= {"context_manager": ContextManager(c)} if c.swaps else {}
         self._blocks |= {"key_operations": KeyOperations(width)} if c.key_operations else {}
         for name, block in self._blocks.items():
@@ -339,15 +354,23 @@ class Rnic(wiring.Component):
         link(m, transmitter.failed, send.failed)
         link(m, transmitter.departed, send.departed)
         connect_signals(m, transmitter, send, "token_done")
-        connect_via(m, "header_slice", Slice(TransmitHeader), transmitter.header, self._packetizer.header)
-        link(m, transmitter.o, self._packetizer.payload)
+        headers, payload, frames = transmitter.header, transmitter.o, self._packetizer.o
+        if c.raw_packets:
+            link(m, headers, self._raw_transmit.header)
+            link(m, payload, self._raw_transmit.payload)
+            headers, payload = self._raw_transmit.o_header, self._raw_transmit.o
+        connect_via(m, "header_slice", Slice(TransmitHeader), headers, self._packetizer.header)
+        link(m, payload, self._packetizer.payload)
         if c.ipv6:
             m.submodules.vlan = vlan = VlanInsert(c.data_width)
-            link(m, self._packetizer.o, vlan.i)
-            link(m, vlan.o, self._transmit_gate.i)
+            link(m, frames, vlan.i)
             connect_signals(m, self._packetizer, vlan, "tag")
-        else:
-            link(m, self._packetizer.o, self._transmit_gate.i)
+            frames = vlan.o
+        if c.raw_packets:
+            link(m, frames, self._frame_arbiter.i[0])
+            link(m, self._raw_transmit.frame, self._frame_arbiter.i[1])
+            frames = self._frame_arbiter.o
+        link(m, frames, self._transmit_gate.i)
         link(m, self._transmit_gate.o, self._tx_arbiter.i[0])
         link(m, self._arp_icmp.o, self._tx_arbiter.i[1])
         link(m, self._tx_arbiter.o, flipped(self.tx))
@@ -362,6 +385,8 @@ class Rnic(wiring.Component):
         headers, payload = depacketizer.header, depacketizer.payload
         if self.config.ipv6:
             headers, payload = self._with_gids(m)
+        if self.config.raw_packets:
+            headers, payload = self._with_raw(m, headers, payload)
         if self.config.swaps:
             link(m, headers, self._context_manager.header)
             headers = self._context_manager.slot_header
@@ -410,6 +435,26 @@ class Rnic(wiring.Component):
             connect_signals(m, self._registers, block, "gid", "gid_en")
         connect_signals(m, self._registers, self._arp_icmp, "neighbour_gid", "neighbour_row", "neighbour_ask6")
         return insert.o_header, insert.o
+
+    def _with_raw(self, m, headers, payload):
+        """Packets, and frames that are none: the depacketizer counts each frame once."""
+        raw, merge, depacketizer = self._raw_receive, self._receive_merge, self._depacketizer
+        frames = self._receive_gate.o
+        judged = [depacketizer.count_drop_not_roce, depacketizer.count_drop_malformed, depacketizer.count_drop_icrc]
+        judged += [depacketizer.count_drop_overflow, depacketizer.count_rx_packets]
+        m.d.comb += [
+            raw.i.eq(frames.payload),
+            raw.i_valid.eq(frames.valid),
+            raw.judged.eq(Cat(judged).any()),
+            raw.foreign.eq(depacketizer.count_drop_not_roce),
+            raw.mac.eq(self._registers.mac),
+            raw.filter.eq(self._registers.raw_filter),
+        ]
+        link(m, headers, merge.header[0])
+        link(m, payload, merge.payload[0])
+        link(m, raw.header, merge.header[1])
+        link(m, raw.payload, merge.payload[1])
+        return merge.o_header, merge.o
 
     def _answer(self, m):
         """Acknowledgements, READ responses and atomics."""

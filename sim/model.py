@@ -88,7 +88,8 @@ SRQS = 16
 
 def rnic(**sizes):
     """The engine itself: the standard configuration with all that there is, unless ``sizes`` say otherwise."""
-    given = {"physical": True, "ipv6": True, "key_operations": sizes.get("requests", True)} | sizes
+    requests = sizes.get("requests", True)
+    given = {"physical": True, "ipv6": True, "key_operations": requests, "raw_packets": requests} | sizes
     config = Config(**{"roce_v1": given["ipv6"], "multicast": given["ipv6"] and given.get("ud", True)} | given)
     if "srqs" not in sizes:
         config = replace(config, srqs=min(SRQS, config.slots))

@@ -76,6 +76,7 @@ class Adapter:
         self.srqs = {}
         self._free_srqs = deque(range(control.max_srq))
         self.pds = set()
+        self._raw_qpn = 0  # whose the frames are that are not RoCE
         self.contexts = weakref.WeakSet()  # who hears of the port
         self.files = False  # whether files tell of events
         self.agent = None  # works whenever time has passed: the connection manager, if there is one
@@ -262,6 +263,17 @@ class Adapter:
                 if not self.qp_numbers.is_lost(number):
                     raise
         return None
+
+    def lead_raw(self, number, promiscuous=False):
+        """The frames that are not RoCE go to QP ``number``, with ``promiscuous`` those to other stations, too; with 0
+        to nobody. ``AdapterError`` (EBUSY) if they go to another QP.
+        """
+        with self._lock:
+            if number and self._raw_qpn:
+                raise AdapterError(errno.EBUSY, f"they go to QP {self._raw_qpn:#x}")
+            self._raw_qpn = number
+            if not self.gone:
+                self.port.write32(reg.RAW, number | reg.RAW_PROMISCUOUS * promiscuous)
 
     def create_cq(self, owner, base, log_size):
         """A CQ number; events about it go to ``owner._event``."""

@@ -16,7 +16,7 @@ QP_CONTEXT = Record(
     [
         # word 0: what every transport block wants
         Field("state", 4, "enum ibv_qp_state"),
-        Field("type", 4, "enum ibv_qp_type: RC 2, UC 3, UD 4"),
+        Field("type", 4, "enum ibv_qp_type: RC 2, UC 3, UD 4, RAW_PACKET 8"),
         Field("path_mtu", 4, "enum ibv_mtu: 1 (256 bytes) to 5 (4096)"),
         Field("access", 4, "qp_access_flags: bits 1 REMOTE_WRITE, 2 REMOTE_READ, 3 REMOTE_ATOMIC"),
         Field("min_rnr_timer", 5, "code sent in an RNR NAK"),
@@ -133,3 +133,4 @@ class QpType(IntEnum):
     RC = 2
     UC = 3
     UD = 4
+    RAW_PACKET = 8

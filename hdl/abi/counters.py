@@ -70,5 +70,11 @@ COUNTERS = {
         Counter("drop_busy", "READs and atomics for which there was no room among those that wait for their answer"),
         Counter("cq_fetches", "CQ records read from host memory"),
         Counter("qp_fetches", "QPs that came from host memory to a slot"),
+        Counter("raw_tx_packets", "raw frames sent"),
+        Counter("raw_rx_packets", "raw frames stored for the raw packet queue; they count in drop_not_roce, too"),
+        Counter(
+            "drop_raw",
+            "frames for the raw packet queue that are too short or too long, or damaged, or for which there is no room",
+        ),
     ]
 }

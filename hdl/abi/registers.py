@@ -34,6 +34,8 @@ __all__ = [
     "QP_PAGES",
     "QP_PUSH",
     "QP_TABLE",
+    "RAW",
+    "RAW_PROMISCUOUS",
     "REACH",
     "REACH_MASK",
     "REGISTERS",
@@ -67,6 +69,13 @@ solicitation. The answer stands in ``neighbour_mac_low`` and ``neighbour_mac_hig
 
 GROUPS = 0x620
 """With multicast, write-only: a row of :data:`verbena.hdl.abi.gids.GROUP_MEMBER`, which says which one it is."""
+
+RAW = 0x700
+"""With QPs of type RAW_PACKET, write-only: bits 23:0: number of the one that gets the frames which are not RoCE, 0:
+none does; and ``RAW_PROMISCUOUS``. DEVICE_RESET clears it."""
+
+RAW_PROMISCUOUS = 1 << 24
+"""Frames to other stations, too; without it those to the own MAC address and to groups."""
 
 LOG_CAPABILITIES = {"qps": 0, "cqs": 4, "data_bytes": 8, "window": 12, "responses": 20}
 """Lowest bits of the fields of ``capabilities``, 4 bits each: base-2 logarithms."""
@@ -188,11 +197,11 @@ REGISTERS = {
             "transports",
             0x02C,
             "r",
-            "bit n of bits 15:0: there are QPs of type n, enum ibv_qp_type: RC 2, UC 3, UD 4; bits 23:16: rows of the "
-            "table of GIDs, of IPv4 and IPv6, which the driver writes before it sets `enable`; in front of a datagram "
-            "such an engine writes the 40 bytes itself. 0: `ip` is the one address; bit 29: there is "
-            "a table of group members; bit 30: rows may be of RoCEv1; "
-            "bit 31: work requests change keys, and SENDs invalidate them",
+            "bit n of bits 15:0: there are QPs of type n, enum ibv_qp_type: RC 2, UC 3, UD 4, RAW_PACKET 8; bits "
+            "23:16: rows of the table of GIDs, of IPv4 and IPv6, which the driver writes before it sets `enable`; in "
+            "front of a datagram such an engine writes the 40 bytes itself. 0: `ip` is the one address; bit 29: there "
+            "is a table of group members; bit 30: rows may be of RoCEv1; bit 31: work requests change keys, and SENDs "
+            "invalidate them",
         ),
         Register("mpt_low", 0x030, "rw", "bus address of the MPT, 4 KiB aligned"),
         Register("mpt_high", 0x034, "rw", ""),

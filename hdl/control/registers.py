@@ -17,7 +17,7 @@ from ..dma.axi import AxiLite, Response
 from ..queue.cq_doorbells import CqArm, CqIndex
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
 from ..stream.record import word_layout
-from ..stream.transfer import GID_INDEX_BITS, GidWrite
+from ..stream.transfer import GID_INDEX_BITS, GidWrite, RawFilter
 
 __all__ = ["CommandWord", "Registers"]
 
@@ -61,6 +61,8 @@ class Registers(wiring.Component):
         Shared receive queues, up to 256.
     gids, roce_v1, multicast : bool
         There is a table of GIDs; its rows may be of RoCEv1; and there is a table of group members.
+    raw : bool
+        There are QPs of type RAW_PACKET.
 
     Members
     -------
@@ -75,6 +77,8 @@ class Registers(wiring.Component):
         With ``multicast``: a word of the table of group members is written, which ``gid`` tells.
     neighbour_gid, neighbour_row, neighbour_ask6 : 128, 4, 1
         With ``gids``: whom to ask for, from which row's address; and that it was written.
+    raw_filter : ``RawFilter``
+        With ``raw``: what was written.
     push : stream of ``PushWord``
         Words of WQEs.
     command : stream of :data:`CommandWord`
@@ -120,6 +124,7 @@ class Registers(wiring.Component):
         gids=False,
         roce_v1=False,
         multicast=False,
+        raw=False,
     ):
         self.data_width = data_width
         self.qps = qps
@@ -137,6 +142,7 @@ class Registers(wiring.Component):
         self.gids = gids
         self.roce_v1 = roce_v1
         self.multicast = multicast
+        self.raw = raw
         gid_members = {"gid": Out(GidWrite), "gid_en": Out(1), "neighbour_gid": Out(128)}
         gid_members |= {"neighbour_row": Out(GID_INDEX_BITS), "neighbour_ask6": Out(1)}
         super().__init__(
@@ -184,6 +190,7 @@ class Registers(wiring.Component):
             | ({"srq": Out(stream.Signature(RingIndex))} if srqs else {})
             | (gid_members if gids else {})
             | ({"member_en": Out(1)} if multicast else {})
+            | ({"raw_filter": Out(RawFilter)} if raw else {})
         )
 
     def elaborate(self, platform):
@@ -269,6 +276,9 @@ class Registers(wiring.Component):
                 in_groups.eq(base & (page[ceil_log2(GROUP_MEMBER.size) :] == abi.GROUPS // GROUP_MEMBER.size)),
                 self.member_en.eq(0),
             ]
+        if self.raw:
+            in_raw = Signal()
+            m.d.sync += in_raw.eq(base & (page == abi.RAW))
         m.d.sync += [
             in_registers.eq(base & (page < REGISTERS_END)),
             in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),
@@ -389,6 +399,9 @@ class Registers(wiring.Component):
                                     m.d.sync += self.neighbour_gid.word_select(number, 32).eq(value)
                             with m.Case(4):
                                 m.d.sync += [self.neighbour_row.eq(value), self.neighbour_ask6.eq(1)]
+                if self.raw:
+                    with m.If(in_raw & whole):
+                        m.d.sync += Value.cast(self.raw_filter).eq(value)
                 with m.If(in_mailbox & whole):
                     m.d.sync += refused.eq(busy)
                     with m.If(~busy):
@@ -424,6 +437,8 @@ class Registers(wiring.Component):
         with m.If(self.device_reset):
             m.d.sync += [self.command.valid.eq(0), status.eq(0), self.enable.eq(0), self.interrupt_enable.eq(0)]
             m.d.sync += copied[REG["control"].offset // 4].eq(0)
+            if self.raw:
+                m.d.sync += Value.cast(self.raw_filter).eq(0)
         with m.If(self.device_reset | self.resetting):
             for doorbell in self._doorbells:
                 m.d.sync += doorbell.valid.eq(0)

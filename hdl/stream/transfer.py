@@ -27,6 +27,7 @@ __all__ = [
     "Piece",
     "QpControl",
     "QpError",
+    "RawFilter",
     "ReadRequest",
     "Source",
 ]
@@ -141,3 +142,6 @@ GID_INDEX_BITS = 4
 
 GidWrite = data.StructLayout({"index": GID_INDEX_BITS, "word": 3, "data": 32})
 """One word of :data:`verbena.hdl.abi.gids.GID_ROW` is written."""
+
+RawFilter = data.StructLayout({"qpn": 24, "promiscuous": 1})
+"""Whose the frames are that are not RoCE, 0: nobody's; and whether those to other stations are, too."""

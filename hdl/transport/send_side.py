@@ -174,6 +174,7 @@ class SendSide(wiring.Component):
             c.send_blocks,
             uc=c.uc,
             ud=c.ud,
+            raw=c.raw_packets,
             swaps=c.swaps,
             gids=c.ipv6,
             keys=c.key_operations,

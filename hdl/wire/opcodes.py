@@ -14,12 +14,14 @@ __all__ = [
     "FLAT_HEADERS",
     "INVALIDATES",
     "OPCODES",
+    "RAW_SEND",
     "REFUSED",
     "SUPPORTED",
     "UNRELIABLE",
     "Kind",
     "Opcode",
     "Transport",
+    "is_raw",
     "opcode",
 ]
 
@@ -164,3 +166,12 @@ INVALIDATES = frozenset(row.code for row in _RC if row.invalidate)
 
 REFUSED = frozenset(row.code for row in _RC) - SUPPORTED
 """Opcodes that the responder refuses, as invalid requests. All others are dropped as malformed."""
+
+RAW_SEND = 0xA4
+"""Inside the engine alone: the opcode of a raw frame, that of UC's SEND ONLY and bit 7, which no packet has that the
+engine sends or lets through."""
+
+
+def is_raw(code):
+    """Whether ``code`` (Value) is that of a raw frame, with an immediate or without."""
+    return code[7]

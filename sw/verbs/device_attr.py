@@ -1,5 +1,6 @@
 """What a device, its port and its GID table tell about themselves; :mod:`.device` hands these out."""
 
+from verbena.hdl.abi.contexts import QpType
 from verbena.hdl.abi.gids import GROUP_MEMBERS
 
 from ..gids import eui64 as guid_of
@@ -70,7 +71,7 @@ KEY_FLAGS = D.IBV_DEVICE_MEM_WINDOW | D.IBV_DEVICE_MEM_MGT_EXTENSIONS
 """Where work requests change keys: memory windows of type 1, fast registration, local invalidate, SEND with
 invalidate."""
 
-_ABSENT = "max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_raw_ipv6_qps max_raw_ethy_qp max_fmr max_map_per_fmr"
+_ABSENT = "max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_raw_ipv6_qps max_fmr max_map_per_fmr"
 """Attributes of what the engine does not have."""
 
 
@@ -98,6 +99,7 @@ class DeviceAttr(PyverbsObject):
         self.vendor_part_id = 1
         self.hw_ver = 1
         self.max_qp = adapter.control.max_qp
+        self.max_raw_ethy_qp = adapter.control.max_qp if QpType.RAW_PACKET in adapter.control.qp_types else 0
         self.max_qp_wr = MAX_QP_WR
         self.max_sge = self.max_sge_rd = MAX_SGE
         self.max_qp_rd_atom = self.max_qp_init_rd_atom = MAX_RD_ATOMIC

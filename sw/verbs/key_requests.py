@@ -7,6 +7,7 @@ from verbena.hdl.abi.wqe import KEY_WQE, SendOpcode
 from .base import inc_rkey, refuse
 from .libibverbs_enums import ibv_access_flags, ibv_mw_type, ibv_qp_type, ibv_send_flags
 from .number import within
+from .utils import qp_type_to_str
 from .wr import SendRequest
 
 __all__ = ["KEY_OPCODES", "bind_request", "key_wqe"]
@@ -53,8 +54,8 @@ def key_wqe(failed, qp, wr):
     flags = int(wr.send_flags)
     if flags & ~_FLAGS:
         refuse(f"{failed}: flags {flags:#x}", errno.EINVAL)
-    if qp.qp_type == ibv_qp_type.IBV_QPT_UD:
-        refuse(f"{failed}: a UD QP cannot change keys", errno.EINVAL)
+    if qp.qp_type in (ibv_qp_type.IBV_QPT_UD, ibv_qp_type.IBV_QPT_RAW_PACKET):
+        refuse(f"{failed}: a {qp_type_to_str(qp.qp_type)} QP cannot change keys", errno.EINVAL)
     if wr.num_sge:
         refuse(f"{failed}: {wr.num_sge} SGEs", errno.EINVAL)
     if wr.opcode == SendOpcode.LOCAL_INV:

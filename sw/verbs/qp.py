@@ -53,8 +53,12 @@ _CONNECTED = (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_SQE)
 
 
 class QP(PyverbsCM):
-    """A queue pair of type RC, UC or UD, made by a PD of a :class:`QPInitAttr`, or by a Context of a
-    :class:`QPInitAttrEx`. With ``qp_attr`` it starts in INIT, or in RTS if it is UD.
+    """A queue pair of type RC, UC, UD or RAW_PACKET, made by a PD of a :class:`QPInitAttr`, or by a Context of a
+    :class:`QPInitAttrEx`. With ``qp_attr`` it starts in INIT, or in RTS if it is UD or RAW_PACKET.
+
+    What a raw packet queue sends is a whole Ethernet frame, of 14 to 4096 bytes without FCS; one that is shorter than
+    60 goes out with zeros behind it, a longer one completes with IBV_WC_LOC_LEN_ERR. It receives frames, whole as well,
+    once a :class:`.flow.Flow` leads them to it.
 
     A device with more QPs than slots may lose one, if its record in host memory is overwritten or cannot be read: the
     event is IBV_EVENT_QP_FATAL, and the QP is in ERR for good. What is posted to it never completes, PSNs are 0, and
@@ -93,7 +97,7 @@ class QP(PyverbsCM):
         self._opened()
         if qp_attr is not None:
             try:
-                (self.to_rts if self._datagrams else self.to_init)(qp_attr)
+                (self.to_rts if self._datagrams or self._raw else self.to_init)(qp_attr)
             except Exception:
                 self._end()
                 raise
@@ -142,13 +146,17 @@ class QP(PyverbsCM):
     @property
     def peer(self):
         """Verbena's own: address (IPv4, a number) and number of the QP that this one is connected with, or None."""
-        if self._datagrams or self._attr.qp_state not in (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD):
+        if self._datagrams or self._raw or self._attr.qp_state not in (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD):
             return None
         return self._attr.ah_attr.gr._dgid.ipv4, self._attr.dest_qp_num
 
     @property
     def _datagrams(self):
         return self.qp_type == ibv_qp_type.IBV_QPT_UD
+
+    @property
+    def _raw(self):
+        return self.qp_type == ibv_qp_type.IBV_QPT_RAW_PACKET
 
     @property
     def _cqs(self):
@@ -293,7 +301,7 @@ class QP(PyverbsCM):
         if request.opcode in KEY_OPCODES:
             return self._key_entry(failed, request)
         if request.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_INV and not self._sends_invalidate:
-            known = self.qp_type != ibv_qp_type.IBV_QPT_UD
+            known = not (self._datagrams or self._raw)
             refuse(f"{failed}: no SEND with invalidate", errno.EOPNOTSUPP if known else errno.EINVAL)
         way = way_of(self, request, failed) if self._datagrams and request.opcode in SENDS else None
         wqe = send_wqe(request, self.qp_type, self._cap, self._sq_sig_all, self._adapter.memory, failed, way)
@@ -392,7 +400,7 @@ class QP(PyverbsCM):
         if not self._adapter.control.key_operations:
             refuse(f"{failed}: work requests of the device do not change keys", errno.EOPNOTSUPP)
         if request.opcode == ibv_wr_opcode.IBV_WR_BIND_MW:
-            known = request.mw is not None and self.qp_type != ibv_qp_type.IBV_QPT_UD
+            known = request.mw is not None and not (self._datagrams or self._raw)
             wrong = not known or request.mw.type == ibv_mw_type.IBV_MW_TYPE_1
             refuse(f"{failed}: there are no windows of type 2", errno.EINVAL if wrong else errno.EOPNOTSUPP)
         return key_wqe(failed, self, request)
@@ -403,8 +411,9 @@ class QP(PyverbsCM):
         bound, and a completion with the ``wr_id`` tells that it is, or why it is not.
 
         EINVAL: rights that no window has, remote write or atomic to a region without local write, a part that is not
-        within the region, a region without MW_BIND or with ZERO_BASED, or none; a QP of type UD. EPERM: window, region
-        and QP are not all of one PD. EOPNOTSUPP: the device has no windows. Else as of :meth:`post_send`.
+        within the region, a region without MW_BIND or with ZERO_BASED, or none; a QP of type UD or RAW_PACKET. EPERM:
+        window, region and QP are not all of one PD. EOPNOTSUPP: the device has no windows. Else as of
+        :meth:`post_send`.
         """
         failed = "Failed to Bind MW"
         request = bind_request(failed, self, mw, mw_bind)

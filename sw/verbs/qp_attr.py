@@ -59,6 +59,7 @@ SEND_OPS_OF = {
     | OPS.IBV_QP_EX_WITH_SEND_WITH_IMM
     | OPS.IBV_QP_EX_WITH_LOCAL_INV,
     ibv_qp_type.IBV_QPT_UD: OPS.IBV_QP_EX_WITH_SEND | OPS.IBV_QP_EX_WITH_SEND_WITH_IMM,
+    ibv_qp_type.IBV_QPT_RAW_PACKET: OPS.IBV_QP_EX_WITH_SEND,
 }
 """Of these, what types have that have less."""
 

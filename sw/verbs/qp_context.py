@@ -7,6 +7,10 @@ from .libibverbs_enums import ibv_qp_state, ibv_qp_type
 __all__ = ["FIRST_UDP_PORT", "action_of", "context_of", "source_port"]
 
 S = ibv_qp_state
+RAW_MTU = 5
+"""Path MTU of a raw packet queue, 4096: the most bytes that a frame has."""
+RAW_PKEY = 0xFFFF
+"""What the engine says of raw frames, which have no P_Key."""
 _ACCESS = 14
 """Access flags that the engine looks at; others, such as FLUSH, are ignored."""
 FIRST_UDP_PORT = 0xC000
@@ -15,11 +19,11 @@ FIRST_UDP_PORT = 0xC000
 def context_of(qp, attr):
     """Fields of the context of ``qp`` with the attributes ``attr``."""
     route = attr.ah_attr.gr
-    datagrams = qp.qp_type == ibv_qp_type.IBV_QPT_UD
+    datagrams, raw = (qp.qp_type == kind for kind in (ibv_qp_type.IBV_QPT_UD, ibv_qp_type.IBV_QPT_RAW_PACKET))
     return {
         "state": attr.qp_state,
         "type": qp.qp_type,
-        "path_mtu": qp._port_mtu if datagrams else attr.path_mtu,
+        "path_mtu": RAW_MTU if raw else qp._port_mtu if datagrams else attr.path_mtu,
         "access": attr.qp_access_flags & _ACCESS,
         "min_rnr_timer": attr.min_rnr_timer,
         "timeout": attr.timeout,
@@ -28,7 +32,7 @@ def context_of(qp, attr):
         "pd": qp.pd.handle,
         "dest_qpn": qp._qpn if datagrams else attr.dest_qp_num,
         "traffic_class": route.traffic_class,
-        "pkey": qp._adapter.pkeys[attr.pkey_index],
+        "pkey": RAW_PKEY if raw else qp._adapter.pkeys[attr.pkey_index],
         "source_port": source_port(route.flow_label, qp._qpn, attr.dest_qp_num),
         "dest_mac": qp._dest_mac,
         "hop_limit": route.hop_limit,

@@ -56,7 +56,10 @@ _UD = {
     (S.IBV_QPS_SQE, S.IBV_QPS_RTS): (0, _mask("CUR_STATE QKEY")),
 }
 
-TRANSITIONS = {T.IBV_QPT_RC: _RC, T.IBV_QPT_UC: _UC, T.IBV_QPT_UD: _UD}
+_RAW = {way: (_mask("PORT") if way == (S.IBV_QPS_RESET, S.IBV_QPS_INIT) else 0, 0) for way in _UD}
+"""A raw packet queue has no attributes but its port."""
+
+TRANSITIONS = {T.IBV_QPT_RC: _RC, T.IBV_QPT_UC: _UC, T.IBV_QPT_UD: _UD, T.IBV_QPT_RAW_PACKET: _RAW}
 """The specification's table, as Linux has it; to RESET and to ERR any state leads, but not RESET to ERR."""
 
 

@@ -29,6 +29,7 @@ _OF_RC = set(W) - {W.IBV_WR_TSO, W.IBV_WR_DRIVER1}
 _OPERATIONS = {
     ibv_qp_type.IBV_QPT_RC: _OF_RC,
     ibv_qp_type.IBV_QPT_UD: {W.IBV_WR_SEND, W.IBV_WR_SEND_WITH_IMM},
+    ibv_qp_type.IBV_QPT_RAW_PACKET: {W.IBV_WR_SEND, W.IBV_WR_TSO},
     ibv_qp_type.IBV_QPT_UC: _OF_RC - {*READS, W.IBV_WR_FLUSH, W.IBV_WR_ATOMIC_WRITE},
 }
 """Operations that a type of QP has, also those that the engine has not."""
@@ -39,6 +40,10 @@ _FLAGS = (
     | ibv_send_flags.IBV_SEND_SOLICITED
     | ibv_send_flags.IBV_SEND_INLINE
 )
+
+
+ETHERNET_HEADER = 14
+"""Bytes of the least that a raw packet queue sends."""
 
 
 class WorkQueue:
@@ -157,7 +162,7 @@ def send_wqe(wr, qp_type, cap, sq_sig_all, memory, failed="Failed to post send",
         refuse(f"{failed}: {wr.num_sge} SGEs", errno.EINVAL)
     copied = wr.copied
     length = len(copied) if copied is not None else sum(s.length for s in wr.sg_list)
-    if length > MAX_MSG_SZ:
+    if length > MAX_MSG_SZ or (qp_type == ibv_qp_type.IBV_QPT_RAW_PACKET and length < ETHERNET_HEADER):
         refuse(f"{failed}: {length} bytes", errno.EINVAL)
     inline = flags & ibv_send_flags.IBV_SEND_INLINE
     if inline and (length > cap.max_inline_data or wr.opcode in READS):

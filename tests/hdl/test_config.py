@@ -231,6 +231,20 @@ def test_types_of_queue_pairs():
     assert (neither["lookup"].uc, neither["lookup"].ud) == (False, False)
 
 
+def test_raw_packets():
+    """All that belongs to them is there, or nothing; only where there are requests."""
+    assert not Config().raw_packets
+    for there in (True, False):
+        config = Config(qps=8, raw_packets=there)
+        assert (QpType.RAW_PACKET in config.transports) is there
+        made = blocks(config)
+        assert all((name in made) is there for name in ("raw_transmit", "raw_receive", "receive_merge"))
+        assert made["registers"].raw is made["lookup"].raw is there
+    assert Config(qps=8, uc=False, ud=False, raw_packets=True).transports == (QpType.RC, QpType.RAW_PACKET)
+    with pytest.raises(ValueError, match="need requests"):
+        Config(requests=False, raw_packets=True)
+
+
 @pytest.mark.parametrize("ud", [False, True])
 @pytest.mark.parametrize("uc", [False, True])
 def test_the_requester_hears_of_unreliable_queue_pairs(uc, ud, monkeypatch):

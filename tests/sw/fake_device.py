@@ -108,6 +108,7 @@ class FakeDevice:
         atomics=True,
         uc=True,
         ud=True,
+        raw=False,
         reach=64,
         log_responses=6,
         table=False,
@@ -133,7 +134,7 @@ class FakeDevice:
             | physical << 31,
             CLOCK: 1234,
             SRQ_COUNT: srqs,
-            TRANSPORTS: 1 << 2 | uc << 3 | ud << 4,
+            TRANSPORTS: 1 << 2 | uc << 3 | ud << 4 | raw << 8,
         }
         self.table = table
         self.random = InOrder(1)

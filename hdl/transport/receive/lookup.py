@@ -9,6 +9,7 @@ from ...abi.contexts import QP_CONTEXT, QpState, QpType
 from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
 from ...stream.transfer import GID_INDEX_BITS, AttributeWrite, QpControl, Source
+from ...wire.opcodes import is_raw
 from ...wire.packet_header import Deth, ReceiveHeader, TransportHeader
 from .layouts import (
     OPENING,
@@ -61,7 +62,7 @@ class ReceiveLookup(wiring.Component):
     transport, RC, UC or UD, and in RTR, RTS or SQD (RTS or SQD for a response), its P_Key matches the QP's and it
     comes from the QP's peer, or, of UD, brings the QP's Q_Key: the checks that come first, and that fail in silence
     (kernel ``rxe_recv.c``). P_Keys match if their low 15 bits are equal and one of them, or both, has bit 15, full
-    membership (IBA 10.9.3). An ACK has no payload.
+    membership (IBA 10.9.3). An ACK has no payload. A raw frame is for a QP of type RAW_PACKET, and from anybody.
 
     With a table of GIDs it must also have come for the QP's own GID; of UD, for any of the table.
 
@@ -82,8 +83,8 @@ class ReceiveLookup(wiring.Component):
         QPs, a power of two.
     requests : bool
         There are responses to be received.
-    uc, ud : bool
-        There are QPs of type UC, of type UD.
+    uc, ud, raw : bool
+        There are QPs of type UC, of type UD, of type RAW_PACKET.
     swaps : bool
         With ``closed`` and ``closed_qp``.
     gids : bool
@@ -111,13 +112,14 @@ class ReceiveLookup(wiring.Component):
         Strobe: a packet is not accepted.
     """
 
-    def __init__(self, qps, *, requests=True, uc=True, ud=True, swaps=False, gids=False):
+    def __init__(self, qps, *, requests=True, uc=True, ud=True, raw=False, swaps=False, gids=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.requests = requests
         self.uc = uc
         self.ud = ud
+        self.raw = raw
         self.swaps = swaps
         self.gids = gids
         names, states = REQUEST_ATTRIBUTES, {"request_state": RequestState, "place": RecvPlace}
@@ -236,11 +238,17 @@ class ReceiveLookup(wiring.Component):
             with_key &= found.gid_found
         if self.ud:
             from_peer = Mux(datagram, with_key, from_peer)
+        of_wire = transport.opcode[7:] == 0
+        if self.raw:
+            raw = is_raw(transport.opcode)
+            of_type = Mux(raw, attributes.type == QpType.RAW_PACKET, of_type)
+            from_peer |= raw
+            of_wire |= raw
         m.d.comb += [
             fetch.attribute.eq(self.attribute),
             fetch.attribute_en.eq(self.attribute_en),
             known.eq(
-                (transport.opcode[7:] == 0)
+                of_wire
                 & (transport.dest_qpn == attributes.qpn)
                 & ~((transport.opcode == ACKNOWLEDGE) & (transport.length != 0))
                 & ~found.absent

@@ -96,8 +96,8 @@ class Requester(wiring.Component):
         64, 128, 256 or 512 bits: width of ``inline``.
     blocks : int
         Blocks of fetched WQEs, a power of two.
-    uc, ud : bool
-        There are QPs of type UC, of type UD.
+    uc, ud, raw : bool
+        There are QPs of type UC, of type UD, of type RAW_PACKET.
     swaps : bool
         There are STOP, SAVE and LOAD.
     gids : bool
@@ -171,6 +171,7 @@ class Requester(wiring.Component):
         *,
         uc=True,
         ud=True,
+        raw=False,
         swaps=False,
         gids=False,
         keys=False,
@@ -185,6 +186,7 @@ class Requester(wiring.Component):
         self.blocks = blocks
         self.uc = uc
         self.ud = ud
+        self.raw = raw
         self.swaps = swaps
         self.gids = gids
         self.keys = keys
@@ -299,7 +301,8 @@ class Requester(wiring.Component):
         held = turn_hold.held
         what, started = Signal(SendAction), Signal()
         datagram = (attributes.type == QpType.UD) & self.ud
-        unreliable = ((attributes.type == QpType.UC) & self.uc) | datagram
+        frame = (attributes.type == QpType.RAW_PACKET) & self.raw
+        unreliable = ((attributes.type == QpType.UC) & self.uc) | datagram | frame
         skipped = Signal(BLOCKS_BITS)  # of the message, those that are acknowledged
         steps = Signal(4)
         m.d.comb += [
@@ -320,6 +323,7 @@ class Requester(wiring.Component):
             segment.payload.connected.eq((attributes.type == QpType.RC) | unreliable),
             segment.payload.unreliable.eq(unreliable),
             segment.payload.datagram.eq(datagram),
+            segment.payload.raw.eq(frame),
             admission.unreliable.eq(unreliable),
             segment.payload.pd.eq(attributes.pd),
             segment.payload.large.eq(attributes.log_sq_stride[0]),

@@ -56,9 +56,10 @@ Segment = data.StructLayout(
         "state": RequesterContext,
         "admission": Admission,
         "path_mtu": 4,  # as in the QP's context
-        "connected": 1,  # the QP is RC, UC or UD
-        "unreliable": 1,  # it is UC or UD
+        "connected": 1,  # the QP is RC, UC, UD or RAW_PACKET
+        "unreliable": 1,  # it is UC, UD or RAW_PACKET
         "datagram": 1,  # it is UD
+        "raw": 1,  # it is RAW_PACKET
         "pd": 24,
         "large": 1,  # WQEs of 128 bytes
         "kind": TxDescriptorKind,  # REQUEST: a packet; else only this TX descriptor, and a run that clears the poison
@@ -239,7 +240,7 @@ class Segmenter(wiring.Component):
             head.path_mtu.eq(job.path_mtu),
             head.large.eq(job.large),
             head.connected.eq(job.connected),
-            head.datagram.eq(job.datagram),
+            head.datagram.eq(job.datagram | job.raw),
             head.admission.eq(job.admission),
             gather.load.eq(self.i.ready),
             gather.start_blocks.eq(Mux(starts_middle, coming.state.blocks, 0)),
@@ -385,6 +386,7 @@ class Segmenter(wiring.Component):
             transport.opcode.eq(
                 (place + Mux(head.opcode[1], 0, 6))[:5]
                 | Mux(job.unreliable, Mux(job.datagram, Transport.UD, Transport.UC), Transport.RC)
+                | Mux(job.raw, 1 << 7, 0)
             ),
             transport.psn.eq(state.psn),
             Cat(transport.dma_length, transport.msn, transport.syndrome).eq(Mux(job.datagram, peer, head.remaining)),

@@ -48,7 +48,7 @@ class WqeHead(wiring.Component):
     taken : 31
         Bytes of the message that belong to earlier packets.
     path_mtu, large, connected, datagram, admission : 4, 1, 1, 1, ``Admission``
-        ``connected``: the QP is RC, UC or UD.
+        ``connected``: the QP is RC, UC, UD or RAW_PACKET; ``datagram``: it is one of the last two.
     opcode, flags, count : 3, 4, 3
         From START; valid in the cycle after it.
     operates, operation : 1, ``KeyOperation``

@@ -198,6 +198,25 @@ def test_group_members_are_written():
     assert not hasattr(make(), "member_en")
 
 
+def test_who_gets_raw_frames_is_written_and_forgotten():
+    """At 0x700, and nowhere near it; a DEVICE_RESET clears it."""
+    dut = Registers(data_width=64, qps=4, cqs=2, window=16, raw=True)
+    bus = Bus(dut.axil, make_rng())
+
+    async def host(ctx):
+        await bus.write(ctx, 0x700, 0x1ABCDEF)
+        for near in (0x6FC, 0x704, 0x1700):
+            await bus.write(ctx, near, 5)
+        assert (ctx.get(dut.raw_filter.qpn), ctx.get(dut.raw_filter.promiscuous)) == (0xABCDEF, 1)
+        assert await bus.read(ctx, 0x700) == 0
+        await bus.write(ctx, REG["command"].offset, COMMAND.words(opcode=Command.DEVICE_RESET)[0])
+        await ctx.tick().repeat(2)
+        assert (ctx.get(dut.raw_filter.qpn), ctx.get(dut.raw_filter.promiscuous)) == (0, 0)
+
+    simulate(dut, host)
+    assert not hasattr(make(), "raw_filter")
+
+
 def test_an_engine_with_a_table_of_queue_pairs_says_so():
     """16,384 of them, each with a page."""
     dut = Registers(data_width=64, qps=1 << 14, cqs=64, window=64, table=True)

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 from verbena.sw.verbs import fork
-from verbena.sw.verbs.flow import Flow, FlowAttr
+from verbena.sw.verbs.flow import FlowAttr
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.srq import OpsWr, SrqAttr, SrqInitAttr, SrqInitAttrEx
 from verbena.sw.verbs.wq import WQ, WQAttr, WQInitAttr
@@ -16,7 +16,6 @@ from verbena.sw.verbs.xrcd import XRCD, XRCDInitAttr
     ("make", "text"),
     [
         (lambda: XRCD("context", XRCDInitAttr(3, 0, -1)), "Failed to allocate XRCD"),
-        (lambda: Flow("qp", FlowAttr()), "Flow creation failed"),
         (lambda: WQ("context", WQInitAttr()), "Failed to create WQ"),
     ],
 )

@@ -52,6 +52,11 @@ def test_a_device_without_shared_receive_queues():
     assert attr.max_srq == attr.max_srq_wr == attr.max_srq_sge == 0
 
 
+def test_a_device_with_raw_packet_queues(attr):
+    assert attr.max_raw_ethy_qp == 0
+    assert d.DeviceAttr(Adapter(FakeDevice(raw=True))).max_raw_ethy_qp == attr.max_qp
+
+
 def test_a_device_without_atomics():
     attr = d.DeviceAttr(Adapter(FakeDevice(atomics=False)))
     assert attr.atomic_caps == 0

@@ -69,6 +69,9 @@ ROWS = {
         (4, 4): ("", "PKEY_INDEX QKEY"),
         (5, 3): ("", "CUR_STATE QKEY"),
     },
+    # Kernel qp_state_table, without the rate limit.
+    T.IBV_QPT_RAW_PACKET: {(0, 1): ("PORT", "")}
+    | dict.fromkeys([(1, 1), (1, 2), (2, 3), (3, 3), (3, 4), (4, 3), (4, 4), (5, 3)], ("", "")),
 }
 
 
