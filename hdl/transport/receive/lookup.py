@@ -294,7 +294,7 @@ class ReceiveLookup(wiring.Component):
         m.d.comb += [self.request.payload.source.eq(found.source), self.request.payload.opens.eq(found.opens)]
         if self.ud:
             m.d.comb += self.request.payload.datagram.eq(datagram & (found.work == Work.PACKET))
-        if self.uc or self.ud:
+        if self.uc or self.ud or self.raw:
             m.d.comb += self.request.payload.unreliable.eq(unreliable & (found.work == Work.PACKET))
         if self.requests:
             m.d.comb += self.response.payload.progress.eq(states.read_progress)

@@ -18,10 +18,10 @@ RESPONSES = range(0x0D, 0x13)
 QKEYS = [0x11111111, 0x80010000, 0x7FFFFFFF]
 
 
-def run(packets, values, *, stall=0.0, rng=None, uc=True, ud=True, gids=False):
+def run(packets, values, *, stall=0.0, rng=None, uc=True, ud=True, gids=False, raw=False):
     """Sends headers to a lookup with the attributes ``values`` of each QP; what came out on both outputs, in order
     (requests with 0, responses with 1), how many were dropped, and when the outputs were taken."""
-    dut = ReceiveLookup(QPS, uc=uc, ud=ud, gids=gids)
+    dut = ReceiveLookup(QPS, uc=uc, ud=ud, gids=gids, raw=raw)
     rng = rng or make_rng()
     out, taken, drops = [], [], []
 
@@ -192,6 +192,20 @@ def test_types(kind, uc, ud):
         assert not any(got.datagram for _, got in out)
     if not uc and not ud:
         assert not any(got.unreliable for _, got in out)
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("kind", [QpType.RC, QpType.UC, QpType.UD, QpType.RAW_PACKET])
+def test_raw_frames(kind, others):
+    """They are for a QP of their type, from whoever it is, and told as of UC; no packet is for such a QP."""
+    opcodes = (0xA4, 0xA5, 0x04, 0x24, 0x64)
+    packets = [header(opcode=opcode, address=QKEYS[0] << 32, source_ip=number) for number, opcode in enumerate(opcodes)]
+    values = [attributes(type=kind, qkey=QKEYS[0], dest_ip=99)] * QPS
+    out, dropped, _ = run(packets, values, uc=others, ud=others, raw=True)
+    frame, datagram = kind == QpType.RAW_PACKET, kind == QpType.UD and others
+    assert [(which, got.accept) for which, got in out] == [(0, one) for one in (frame, frame, 0, 0, datagram)]
+    assert dropped == len(opcodes) - 2 * frame - datagram
+    assert all((got.unreliable, got.datagram) == (1, datagram) for _, got in out if got.accept)
 
 
 def test_qkeys():

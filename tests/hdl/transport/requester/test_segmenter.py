@@ -319,6 +319,30 @@ def test_no_datagram(wqe, syndrome, too_long):
     simulate(driver.dut, testbench)
 
 
+@pytest.mark.parametrize("length", [14, 200, 4096, 4097])
+def test_raw_frame(length):
+    """As UC's SEND ONLY with bit 7 set, a cycle earlier than a datagram; all entries are its own; or it is too long."""
+    wqe = Wqe(SendOpcode.SEND, 2, [(0x1000, 10, 1), (0x2000, length - 10, 2)])
+    driver = Driver(wqe, 5, path_mtu=5, unreliable=True)
+
+    async def testbench(ctx):
+        ended, failed, _, _ = await driver.cut(ctx, {"index": 5, "psn": 100, "blocks": 99}, raw=1)
+        assert (ended, failed) == (length <= 4096, length > 4096)
+        assert (ctx.get(driver.dut.status) == WcStatus.LOC_LEN_ERR) == (length > 4096)
+        if length <= 4096:
+            (header,) = driver.of("packet")
+            assert (header["transport"]["opcode"], header["transport"]["length"]) == (0xA4, length)
+            assert header["message_last"] == 1
+            assert [(each["address"], each["length"]) for each in driver.of("access")] == [
+                (0x1000, 10),
+                (0x2000, length - 10),
+            ]
+        else:
+            assert driver.log == []
+
+    simulate(driver.dut, testbench)
+
+
 PSNS = st.sampled_from([0, 30, (1 << 24) - 1]) | st.integers(0, (1 << 24) - 1)
 
 
