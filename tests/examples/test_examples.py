@@ -24,6 +24,7 @@ ALONE = [
     "datagrams",
     "rdma_cm",
     "device_memory",
+    "raw_packets",
 ]
 LIMIT = 300
 """Seconds: the first one may have to compile the engine."""
