@@ -1,6 +1,6 @@
 """Received frames that are not RoCE, for a raw packet queue pair."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -33,7 +33,7 @@ class RawReceive(wiring.Component):
     the first byte), or to anybody if ``filter.promiscuous``; if it has 14 to 4096 bytes and is not damaged; and if
     there is room. So a frame is either RoCE, well formed or not, or raw, but never both.
 
-    *Cycles*: a beat each. A frame's header comes out 4 cycles after its verdict, if none waits; its payload about then.
+    *Cycles*: a beat each. A frame's header comes out 5 cycles after its verdict, if none waits; its payload about then.
 
     Parameters
     ----------
@@ -83,8 +83,7 @@ class RawReceive(wiring.Component):
         m.submodules.verdicts = verdicts = Queue(1, JUDGED)
         m.submodules.store = store = PacketQueue(self.data_width, STORE * 8 // self.data_width)
         m.submodules.lengths = lengths = Queue(LENGTH_BITS, FRAMES)
-        now, moves, length, so_far = beats.o.payload, Signal(), Signal(LENGTH_BITS), Signal(LENGTH_BITS)
-        local, local_before, wanted, good = Signal(), Signal(), Signal(), Signal()
+        now, moves = beats.o.payload, Signal()
         m.d.comb += [
             beats.i.payload.eq(self.i),
             beats.i.valid.eq(self.i_valid),
@@ -96,20 +95,31 @@ class RawReceive(wiring.Component):
             verdicts.o.ready.eq(beats.o.valid & now.last),
         ]
 
-        # -- Whom the frame is for stands in its first beat. A length beyond the largest stays there.
-        destination = wire_field(now.data, ETHERNET["destination"])
-        whole = Signal(LENGTH_BITS)
+        # -- A register: the beat, and with it what is known of its frame. Whom that is for stands in the first beat. A
+        # length beyond the largest stays beyond.
+        held, valid = Signal(beat, reset_less=True), Signal()
+        length, local, foreign = Signal(LENGTH_BITS), Signal(), Signal()
+        too_long = length[-1] & length[:-1].any()
+        assert MAX_PAYLOAD == 1 << LENGTH_BITS - 1
+        m.d.sync += valid.eq(moves)
+        with m.If(moves):
+            m.d.sync += [held.eq(now), foreign.eq(verdicts.o.payload)]
+            with m.If(now.first):
+                destination = wire_field(now.data, ETHERNET["destination"])
+                m.d.sync += [
+                    local.eq(now.data[0] | self.filter.promiscuous | (destination == self.mac)),
+                    length.eq(now.count),
+                ]
+            with m.Elif(~too_long):
+                m.d.sync += length.eq(length + now.count)
+
+        wanted, good = Signal(), Signal()
         m.d.comb += [
-            local.eq(
-                Mux(now.first, now.data[0] | self.filter.promiscuous | (destination == self.mac), local_before),
-            ),
-            whole.eq(Mux(now.first, 0, so_far) + now.count),
-            length.eq(Mux(so_far[-1] & so_far[:-1].any() & ~now.first, (1 << LENGTH_BITS) - 1, whole)),
-            wanted.eq(verdicts.o.payload & local & (self.filter.qpn != 0)),
-            good.eq(wanted & (length >= ETHERNET.size) & (length <= MAX_PAYLOAD) & ~now.error),
+            wanted.eq(foreign & local & (self.filter.qpn != 0)),
+            good.eq(wanted & (length >= ETHERNET.size) & ~too_long & ~held.error),
             # Of a frame that is too long no more is stored: it shall not take others' room.
-            store.i.valid.eq(moves & (now.last | (length <= MAX_PAYLOAD))),
-            store.i.payload.eq(now),
+            store.i.valid.eq(valid & (held.last | ~too_long)),
+            store.i.payload.eq(held),
             store.i.payload.error.eq(~good),
             store.refuse.eq(~lengths.i.ready),
             lengths.i.payload.eq(length),
@@ -117,8 +127,6 @@ class RawReceive(wiring.Component):
             self.count_raw_rx_packets.eq(store.committed),
             self.count_drop_raw.eq(store.dropped & wanted),
         ]
-        with m.If(moves):
-            m.d.sync += [so_far.eq(length), local_before.eq(local)]
 
         transport = self.header.payload.transport
         m.d.comb += [

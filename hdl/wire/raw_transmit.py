@@ -95,8 +95,9 @@ class RawTransmit(wiring.Component):
         i = store.i.payload
         takes, early, at_end = Signal(), Signal(), Signal()
         failed = Signal()
-        within = Cat((~came.last | (came.count > n)) & ~padding for n in range(size))
+        within = Signal(size)  # bytes of the payload; those behind are zeros
         m.d.comb += [
+            within.eq(Cat((~came.last | (came.count > n)) & ~padding for n in range(size))),
             takes.eq((self.payload.valid & of_raw) | padding),
             at_end.eq(place == final),
             early.eq((came.last | padding) & ~at_end),

@@ -9,6 +9,8 @@ from verbena.sim.wire_limit import go_back_n, wire_cycles
 
 from .batch import MTU, OPERATIONS, data_width
 from .crowd import crowd
+from .frames import SIZES as FRAMES
+from .frames import frames
 from .goals import judged
 from .keys import KEYS, key_life
 from .latency import BESIDE, RETURNING, latency, mixed
@@ -41,6 +43,7 @@ GROUPS = (
     "misses",
     "latency",
     "keys",
+    "raw packets",
     "mixed sizes",
     "one loss",
     "lossy wire",
@@ -48,10 +51,10 @@ GROUPS = (
 )
 
 
-ENGINE = {"physical": False, "ipv6": False, "key_operations": False}
+ENGINE = {"physical": False, "ipv6": False, "key_operations": False, "raw_packets": False}
 """Beside the latency: the standard configuration, but for its shared receive queues, which cost no cycles."""
 
-MORE = {"keys": {"key_operations": True}}
+MORE = {"keys": {"key_operations": True}, "raw packets": {"raw_packets": True}}
 """What the engine has besides for a group."""
 
 
@@ -137,6 +140,8 @@ def plan(everything=False):
             add("latency", latency, name, 8, False, push)
     for what in KEYS:
         add("keys", key_life, what)
+    for size in FRAMES:
+        add("raw packets", frames, size)
     for name, side in BESIDE:
         add("mixed sizes", mixed, name, side)
     add("mixed sizes", mixed, *BESIDE[0], 1024)

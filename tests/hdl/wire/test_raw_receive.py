@@ -18,6 +18,8 @@ from verbena.hdl.wire.opcodes import RAW_SEND, opcode
 from verbena.hdl.wire.packet_header import ReceiveHeader
 from verbena.hdl.wire.raw_receive import RawReceive
 
+SLOW = pytest.mark.slow
+WIDTHS = [64, pytest.param(128, marks=SLOW), pytest.param(256, marks=SLOW), 512]
 SEND_ONLY = opcode("RC_SEND_ONLY")
 QPN = 0x123456
 BROADCAST = (1 << 48) - 1
@@ -138,8 +140,8 @@ def foreign(to=MAC):
     return [bytes(each).ljust(60, b"\0") for each in packets]
 
 
-@pytest.mark.parametrize("width", [64, 128, 256, 512])
-@pytest.mark.parametrize("gap", [0.0, 0.3])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("gap", [0.0, pytest.param(0.3, marks=SLOW)])
 def test_either_raw_or_roce(width, gap):
     """Each frame without a pause, whole, and never both; what is broken RoCE is nobody's."""
     rng = make_rng()
@@ -166,7 +168,7 @@ def test_frames_to_others(width):
     assert run(width, foreign(), rng, qpn=0) == ([], [0, 0, 0])
 
 
-@pytest.mark.parametrize("width", [64, 128, 256, 512])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_sizes_and_damage(width):
     """14 to 4096 bytes, with frames of any size between them: too short for an address, and longer than the store."""
     rng = make_rng()
@@ -182,7 +184,7 @@ def test_sizes_and_damage(width):
     assert dropped >= 4 + 3, "too long, or damaged"
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [pytest.param(64, marks=SLOW), 512])
 @pytest.mark.parametrize("size", [60, 1514])
 def test_what_finds_no_room(width, size):
     """What is there comes out whole, and afterwards there is room again."""

@@ -6,6 +6,8 @@ from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.wire.opcodes import RAW_SEND, opcode
 from verbena.hdl.wire.raw_transmit import FRAMES, LEAST_FRAME, RawTransmit
 
+SLOW = pytest.mark.slow
+WIDTHS = [64, pytest.param(128, marks=SLOW), pytest.param(256, marks=SLOW), 512]
 SEND, ACK = opcode("RC_SEND_ONLY"), opcode("RC_ACKNOWLEDGE")
 
 
@@ -45,12 +47,12 @@ def run(width, packets, rng, stall=0.0, stall_frames=0.0):
     return headers, frames_of(payload, width), frames_of(frames, width), sum(sent)
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.4])
-@pytest.mark.parametrize("width", [64, 128, 256, 512])
+@pytest.mark.parametrize("stall", [pytest.param(0.0, marks=SLOW), 0.4])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_frames_among_packets(width, stall):
     rng = make_rng()
-    packets = [(RAW_SEND | rng.randrange(2), rng.randbytes(n), False) for n in (*range(14, 80), 200, 1514)]
-    packets += [(SEND, rng.randbytes(n), False) for n in range(1, 70)] + [(ACK, b"", False)] * 10
+    packets = [(RAW_SEND | rng.randrange(2), rng.randbytes(n), False) for n in (*range(14, 70, 3), *range(56, 66), 200)]
+    packets += [(SEND, rng.randbytes(n), False) for n in range(1, 70, 4)] + [(ACK, b"", False)] * 10
     packets += [(RAW_SEND, rng.randbytes(n), True) for n in (14, 30, 59, 60, 61, 500)]
     packets += [(SEND, rng.randbytes(50), True)] * 2 + [(RAW_SEND, b"", False)] * 2
     rng.shuffle(packets)
@@ -63,7 +65,7 @@ def test_frames_among_packets(width, stall):
     assert count == len(good)
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [pytest.param(64, marks=SLOW), 512])
 def test_the_largest_frames_wait_for_a_slow_wire(width):
     rng = make_rng()
     packets = [(RAW_SEND, rng.randbytes(4096), n == 2) for n in range(FRAMES + 2)]
