@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from .abi.contexts import QpType
 from .abi.qpc import INDEX_BITS
+from .abi.wqe import WQE_DEFAULT, WQE_SIZES
 
 __all__ = ["DATA_WIDTHS", "Config"]
 
@@ -116,8 +117,9 @@ class Config:
         Cycles, 16 to 4096, that the memory may take for a read or a write while the engine runs at full rate. What
         follows is derived from it where it is None.
     send_blocks, receive_blocks : int or None
-        Blocks of WQEs on chip, of 256 bytes for send and 128 for receive queues, that all QPs share; powers of two from
-        8 to 512. Derived: two times the quota, rounded up, at most 128; of receive queues at least 64, or two a QP.
+        Blocks of WQEs on chip, of 256 bytes for send and 128 for receive queues, or of the largest WQE if that has
+        more, that all QPs share; powers of two from 8 to 512. Derived: two times the quota, rounded up, at most 128; of
+        receive queues at least 64, or two a QP.
     send_quota, receive_quota : int or None
         Most blocks that one QP has, at least 2 and at most half of all. Derived: what one QP alone needs if its WQEs
         have 128 bytes, two a block: as many as are done in ``memory_latency`` and 40 cycles, and two more blocks.
@@ -134,6 +136,9 @@ class Config:
     unanswered : int or None
         Received packets whose writes the memory has not answered, and CQEs likewise, a power of two from 16 to 64, 11
         cycles each. Derived: those of ``memory_latency``, rounded up; 64 cover 704 cycles.
+    wqe_bytes : int
+        Bytes of the largest send WQE, 128, 256 or 512: it holds 6, 14 or 16 scatter/gather entries, or 96, 224 or 480
+        bytes of inline data. Of a receive WQE it is the same, but at most 256, which hold 16 entries.
     address_width : int
         Bits of bus addresses that are kept, 32 to 64: those above are 0 on the bus, whatever the driver says. It learns
         from ``capabilities`` how many these are.
@@ -229,6 +234,7 @@ class Config:
     receive_buffer: int | None = None
     headers: int | None = None
     unanswered: int | None = None
+    wqe_bytes: int = WQE_DEFAULT
     address_width: int = 64
     requests: bool = True
     atomics: bool = True
@@ -322,6 +328,8 @@ class Config:
             raise ValueError(f"udp_port must be None or 1 to 65535, not {self.udp_port!r}")
         if not (isinstance(self.address_width, int) and 32 <= self.address_width <= 64):
             raise ValueError(f"address_width must be 32 to 64, not {self.address_width!r}")
+        if self.wqe_bytes not in WQE_SIZES:
+            raise ValueError(f"wqe_bytes must be 128, 256 or 512, not {self.wqe_bytes!r}")
         switches = ("requests", "atomics", "uc", "ud", "physical", "ipv6", "roce_v1", "multicast", "key_operations")
         for name in (*switches, "raw_packets"):
             if not isinstance(value := getattr(self, name), bool):

@@ -29,7 +29,7 @@ from .memory.key_operations import KeyOperations
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
 from .queue.fetch_link import link_fetcher
-from .queue.ring import BATCH, RingIndex
+from .queue.ring import RingIndex, receive_batch
 from .queue.wqe_fetcher import RingPrefetcher
 from .stream.arbiter import PacketArbiter, StreamArbiter
 from .stream.connections import connect_signals, connect_via, link
@@ -190,6 +190,7 @@ class Rnic(wiring.Component):
                 requests=c.requests,
                 atomics=c.atomics,
                 transports=c.transports,
+                wqe_bytes=c.wqe_bytes,
                 srqs=c.srqs,
                 physical=c.physical,
                 key_operations=c.key_operations,
@@ -213,7 +214,7 @@ class Rnic(wiring.Component):
             "receive_gate": ReceiveGate(width),
             "send": send,
             "rq_fetch": RingPrefetcher.receive(
-                width, qps, c.receive_blocks, c.receive_quota, swaps=c.swaps, shared=c.srqs
+                width, qps, c.receive_blocks, c.receive_quota, c.wqe_bytes, swaps=c.swaps, shared=c.srqs
             ),
             "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics_in_flight, swaps=c.swaps),
             "transmitter": Transmitter(qps, width, c.ipv6),
@@ -239,6 +240,7 @@ class Rnic(wiring.Component):
                 srqs=c.srqs,
                 grh=c.ipv6,
                 keys=c.key_operations,
+                wqe_bytes=c.wqe_bytes,
             ),
             "acknowledger": Acknowledger(qps, swaps=c.swaps, keys=c.key_operations),
             "access": AccessUnit(
@@ -257,7 +259,7 @@ class Rnic(wiring.Component):
                 c.transmit_buffer,
                 readers=send.readers
                 | {
-                    "rq": (c.receive_wqe_beats, BATCH),
+                    "rq": (c.receive_wqe_beats, receive_batch(c.wqe_bytes)),
                     "mpt": (c.checking * max(1, 8 * MPT.size // width), MPT.size),
                     "mtt": (c.translating, MTT.size),
                     "cqc": (max(4, 2 * 8 * CQC_BYTES // width), CQC_BYTES),

@@ -89,7 +89,8 @@ SRQS = 16
 def rnic(**sizes):
     """The engine itself: the standard configuration with all that there is, unless ``sizes`` say otherwise."""
     requests = sizes.get("requests", True)
-    given = {"physical": True, "ipv6": True, "key_operations": requests, "raw_packets": requests} | sizes
+    given = {"physical": True, "ipv6": True, "key_operations": requests, "raw_packets": requests, "wqe_bytes": 512}
+    given |= sizes
     config = Config(**{"roce_v1": given["ipv6"], "multicast": given["ipv6"] and given.get("ud", True)} | given)
     if "srqs" not in sizes:
         config = replace(config, srqs=min(SRQS, config.slots))

@@ -94,6 +94,7 @@ class Control:
         self.has_gids = transports >> reg.GID_ROWS & 0xFF != 0
         self.has_roce_v1 = bool(transports & reg.ROCE_V1)
         self.has_multicast = bool(transports & reg.MULTICAST)
+        self.wqe_bytes = 1 << (transports >> reg.LOG_WQE_BYTES & 15)
         self.key_operations = bool(transports & reg.KEY_OPERATIONS)
         self._read_block = getattr(port, "read_block", self._read_words)
         self._write_block = getattr(port, "write_block", self._write_words)

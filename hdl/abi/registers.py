@@ -104,6 +104,9 @@ MULTICAST = 1 << 29
 ROCE_V1 = 1 << 30
 """Bit of ``transports``: rows of the table of GIDs may be of RoCEv1."""
 
+LOG_WQE_BYTES = 24
+"""Lowest bit of the logarithm of the bytes of the largest send WQE in ``transports``."""
+
 QP_TABLE = 1 << 19
 """Bit of ``capabilities``: QPs have records in host memory (:mod:`.qpc`), and there are more of them than slots."""
 
@@ -199,9 +202,10 @@ REGISTERS = {
             "r",
             "bit n of bits 15:0: there are QPs of type n, enum ibv_qp_type: RC 2, UC 3, UD 4, RAW_PACKET 8; bits "
             "23:16: rows of the table of GIDs, of IPv4 and IPv6, which the driver writes before it sets `enable`; in "
-            "front of a datagram such an engine writes the 40 bytes itself. 0: `ip` is the one address; bit 29: there "
-            "is a table of group members; bit 30: rows may be of RoCEv1; bit 31: work requests change keys, and SENDs "
-            "invalidate them",
+            "front of a datagram such an engine writes the 40 bytes itself. 0: `ip` is the one address; bits 27:24: "
+            "log2 of the bytes of the largest send WQE, 7 to 9; a receive WQE has as many at most, but not more than "
+            "256; bit 29: there is a table of group members; bit 30: rows may be of RoCEv1; bit 31: work requests "
+            "change keys, and SENDs invalidate them",
         ),
         Register("mpt_low", 0x030, "rw", "bus address of the MPT, 4 KiB aligned"),
         Register("mpt_high", 0x034, "rw", ""),

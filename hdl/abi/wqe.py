@@ -1,8 +1,8 @@
 """Work queue entries.
 
-A send WQE is one or two blocks of 64 bytes, as the QP's ``log_sq_stride`` says: 64 bytes hold two scatter/gather
-entries or 32 bytes of inline
-data, 128 bytes hold six or 96. A receive WQE is ``1 << log_rq_stride`` bytes of scatter/gather entries and nothing
+A send WQE has 64 to 512 bytes, as the QP's ``log_sq_stride`` says, and no more than the engine takes (``transports``):
+64 bytes hold two scatter/gather entries or 32 bytes of inline data, 128 bytes six or 96, 256 bytes 14 or 224, 512 bytes
+16 or 480. A receive WQE is ``1 << log_rq_stride`` bytes of scatter/gather entries and nothing
 else; entries of length 0 are
 skipped, so unused ones are zero. In front of those of a WQE of a shared receive queue stand 16 bytes, SRQ_WQE.
 ``wr_id`` stays with the driver: a CQE names the WQE by its index.
@@ -16,20 +16,31 @@ __all__ = [
     "GRH_BYTES",
     "INLINE_OFFSET",
     "KEY_WQE",
-    "RECV_SGE_MAX",
+    "PUSH_MAX",
+    "RECEIVE_MAX",
     "SEND_WQE",
     "SGE",
+    "SGE_MAX",
     "SGE_OFFSET",
     "SRQ_WQE",
     "UD_ADDRESS",
     "UD_ROUTE",
-    "WQE_MAX",
+    "WQE_DEFAULT",
+    "WQE_SIZES",
     "SendFlag",
     "SendOpcode",
+    "receive_bytes",
+    "send_sges",
 ]
 
-WQE_MAX = 128
-"""Bytes of the largest WQE, of either queue."""
+WQE_SIZES = (128, 256, 512)
+"""Bytes that the largest send WQE of an engine may have. Of a receive WQE it is the same, but not more than 256."""
+
+WQE_DEFAULT = 128
+"""Those of the standard configuration."""
+
+PUSH_MAX = 128
+"""Bytes of the largest send WQE that can be pushed."""
 
 SGE = Record(
     "sge",
@@ -135,8 +146,21 @@ GRH_BYTES = 40
 """In front of each datagram in a receive buffer: a GRH, or the IPv6 header; of IPv4 the last 20 bytes are the IPv4
 header. An engine with a table of GIDs writes them; another leaves them free, and the driver writes them."""
 
-RECV_SGE_MAX = 8
-"""Most scatter/gather entries of a receive WQE (``log_rq_stride`` 4 to 7)."""
+SGE_MAX = 16
+"""Most scatter/gather entries of a WQE."""
+
+RECEIVE_MAX = 256
+"""Bytes of the largest receive WQE of any engine."""
+
+
+def send_sges(size):
+    """Scatter/gather entries that a send WQE of ``size`` bytes may have."""
+    return min(SGE_MAX, (size - SGE_OFFSET) // SGE.size)
+
+
+def receive_bytes(wqe_bytes):
+    """Bytes of the largest receive WQE of an engine whose send WQEs have up to ``wqe_bytes``."""
+    return min(RECEIVE_MAX, wqe_bytes)
 
 
 class SendOpcode(IntEnum):

@@ -13,6 +13,7 @@ from ..abi.commands import COMMAND, MAILBOX_WORDS, Command
 from ..abi.contexts import QpType
 from ..abi.gids import GID_COUNT, GID_ROW, GROUP_MEMBER
 from ..abi.qpc import INDEX_BITS
+from ..abi.wqe import WQE_DEFAULT
 from ..dma.axi import AxiLite, Response
 from ..queue.cq_doorbells import CqArm, CqIndex
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
@@ -57,6 +58,8 @@ class Registers(wiring.Component):
         What ``capabilities`` tells of the engine. ``table``: whether each QP has a record in host memory.
     transports : iterable of QpType
         What ``transports`` tells of them.
+    wqe_bytes : int
+        What ``transports`` tells of WQEs.
     srqs : int
         Shared receive queues, up to 256.
     gids, roce_v1, multicast : bool
@@ -116,6 +119,7 @@ class Registers(wiring.Component):
         requests=True,
         atomics=True,
         transports=(QpType.RC,),
+        wqe_bytes=WQE_DEFAULT,
         srqs=0,
         physical=False,
         key_operations=False,
@@ -134,6 +138,7 @@ class Registers(wiring.Component):
         self.requests = requests
         self.atomics = atomics
         self.transports = tuple(transports)
+        self.wqe_bytes = wqe_bytes
         self.srqs = srqs
         self.physical = physical
         self.key_operations = key_operations
@@ -296,6 +301,7 @@ class Registers(wiring.Component):
                 | (GID_COUNT << abi.GID_ROWS if self.gids else 0)
                 | (abi.ROCE_V1 if self.roce_v1 else 0)
                 | (abi.MULTICAST if self.multicast else 0)
+                | ceil_log2(self.wqe_bytes) << abi.LOG_WQE_BYTES
                 | key_operations,
                 32,
             ),

@@ -4,7 +4,7 @@ from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from ..abi.qpc import INDEX_BITS
-from ..abi.wqe import WQE_MAX
+from ..abi.wqe import PUSH_MAX, WQE_DEFAULT, receive_bytes
 
 __all__ = [
     "BATCH",
@@ -14,6 +14,8 @@ __all__ = [
     "PushWord",
     "RingIndex",
     "RingStatus",
+    "receive_batch",
+    "send_batch",
     "word_address",
 ]
 
@@ -30,7 +32,7 @@ RingIndex = data.StructLayout({"qp": INDEX_BITS, "index": 16})
 PushDoorbell = data.StructLayout({"qp": INDEX_BITS, "index": 16, "push": 1})
 """A producer index. ``push``: the WQE before it has been pushed."""
 
-PUSH_WORDS = WQE_MAX // 4
+PUSH_WORDS = PUSH_MAX // 4
 """Words of 32 bits of the largest WQE that can be pushed."""
 
 PushWord = data.StructLayout({"qp": INDEX_BITS, "word": range(PUSH_WORDS), "data": 32})
@@ -46,3 +48,13 @@ def word_address(blocks, size):
         if not isinstance(value, int) or value < 2 or value & value - 1:
             raise ValueError(f"{name} must be a power of two, at least 2, not {value!r}")
     return data.StructLayout({"word": ceil_log2(size // 8), "block": ceil_log2(blocks)})
+
+
+def send_batch(wqe_bytes=WQE_DEFAULT):
+    """:data:`BATCH`, where send WQEs have up to ``wqe_bytes``."""
+    return max(BATCH, wqe_bytes)
+
+
+def receive_batch(wqe_bytes=WQE_DEFAULT):
+    """:data:`RECEIVE_BATCH`, where send WQEs have up to ``wqe_bytes``."""
+    return max(RECEIVE_BATCH, receive_bytes(wqe_bytes))

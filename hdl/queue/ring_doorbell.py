@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.contexts import QpState
+from ..abi.wqe import PUSH_MAX
 from .ring import PushDoorbell
 
 __all__ = ["RingDoorbell"]
@@ -21,9 +22,10 @@ class RingDoorbell(wiring.Component):
     What the ring holds is counted from the first WQE that is not consumed. In a ring that ``rewinds`` the host may know
     of more consumed WQEs than the ring does, which is behind; there it is counted from the last WQE known.
 
-    *Pushes*: ``pushed`` comes with the verdict if the doorbell says so, the WQE's words are there, and it is the only
-    one of its ring that is not consumed. Then nothing of that ring is on its way, and no read has failed: what is
-    consumed was fetched before. The doorbell stays inside until the words are ``copied``.
+    *Pushes*: ``pushed`` comes with the verdict if the doorbell says so, the WQE's words are there, it is not larger
+    than what can be pushed, and the only one of its ring that is not consumed. Then nothing of that ring is on its way,
+    and no read has failed: what is consumed was fetched before. The doorbell stays inside until the words are
+    ``copied``.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ class RingDoorbell(wiring.Component):
     pushed : 1
         The WQE is to be taken from the words that were pushed; from the verdict until ``copied``.
     wide : 1
-        It has the largest of the sizes.
+        It has the largest size that can be pushed.
     copied : 1
         They are in their place.
     """
@@ -130,12 +132,14 @@ class RingDoorbell(wiring.Component):
                 # A claim with its highest bit set lies behind, unless the ring has room for it.
                 known = self.state != QpState.RESET
                 proper = (self.log_stride >= self.strides[0]) & (self.log_stride <= self.strides[-1])
+                most = min(self.strides[-1], ceil_log2(PUSH_MAX))
+                small = self.log_stride <= most if most < self.strides[-1] else 1
                 fits = ((last & ~Cat(self.log_size > k for k in range(16))) == 0) | (claim == 0)
                 m.d.sync += [
                     self.accept.eq(known & proper & fits & news),
                     self.reject.eq(known & (~proper | (~fits & ~claim[15]))),
-                    self.pushed.eq(known & proper & push & self.mine & (claim == 1) & (self.claimed == 0)),
-                    self.wide.eq(self.log_stride == self.strides[-1]),
+                    self.pushed.eq(known & proper & small & push & self.mine & (claim == 1) & (self.claimed == 0)),
+                    self.wide.eq(self.log_stride == most),
                 ]
                 m.next = "APPLY"
             with m.State("APPLY"):

@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
-from ..abi.wqe import WQE_MAX
+from ..abi.wqe import PUSH_MAX, WQE_DEFAULT
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
@@ -15,7 +15,7 @@ from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, QpControl, ReadRequest
 from ..stream.words import WORD_BITS, SavedWord
 from .block_pool import BlockPool
-from .ring import BATCH, RECEIVE_BATCH, PushDoorbell, PushWord, RingIndex, RingStatus, word_address
+from .ring import PushDoorbell, PushWord, RingIndex, RingStatus, receive_batch, send_batch, word_address
 from .ring_doorbell import RingDoorbell
 from .ring_halt import RingHalt
 from .ring_indices import RingIndices
@@ -89,14 +89,14 @@ class RingPrefetcher(wiring.Component):
     base, size, stride : str
         Fields of :data:`verbena.hdl.abi.contexts.QP_CONTEXT` that describe the ring.
     min_stride, max_stride : int
-        Bytes of the smallest and the largest WQE, 16 to 128.
+        Bytes of the smallest and the largest WQE, 16 to 512.
     reads : int
         Most reads in flight.
     patience : int
         Cycles, at least 8.
     on_demand : bool
     sends : bool
-        With ``rewind``, ``rewound`` and ``push``, for WQEs of 64 and 128 bytes.
+        With ``rewind``, ``rewound`` and ``push``, for WQEs of 64 bytes and more. One of more than 128 is not pushed.
     swaps : bool
         With ``saved`` and ``loaded``.
     shared : int
@@ -169,15 +169,15 @@ class RingPrefetcher(wiring.Component):
                 raise ValueError(f"{name} must name a field of the QP context, not {field!r}")
         if min_stride not in (16, 32, 64, 128):
             raise ValueError(f"min_stride must be 16, 32, 64 or 128, not {min_stride!r}")
-        if max_stride not in (16, 32, 64, 128) or max_stride < min_stride:
-            raise ValueError(f"max_stride must be 16, 32, 64 or 128, and not below min_stride, not {max_stride!r}")
+        if max_stride not in (16, 32, 64, 128, 256, 512) or max_stride < min_stride:
+            raise ValueError(f"max_stride must be 16 to 512, and not below min_stride, not {max_stride!r}")
         if not isinstance(reads, int) or not 2 <= reads <= 64:
             raise ValueError(f"reads must be 2 to 64, not {reads!r}")
         if not isinstance(patience, int) or patience < 8:
             raise ValueError(f"patience must be at least 8, not {patience!r}")
-        if sends and (min_stride, max_stride) != (64, 128):
+        if sends and not min_stride == 64 < max_stride:
             raise ValueError(
-                f"min_stride and max_stride of sends must be 64 and 128, not {min_stride!r}, {max_stride!r}"
+                f"min_stride and max_stride of sends must be 64 and more, not {min_stride!r}, {max_stride!r}"
             )
         beat = PacketBeat(data_width)
         self.data_width = data_width
@@ -229,19 +229,19 @@ class RingPrefetcher(wiring.Component):
         )
 
     @classmethod
-    def send(cls, data_width, qps, blocks=32, quota=10, **kwargs):
+    def send(cls, data_width, qps, blocks=32, quota=10, wqe_bytes=WQE_DEFAULT, **kwargs):
         """For send queues, which can go back, and whose WQEs may be pushed."""
-        fields = {"base": "sq_base", "log_size": "log_sq_size", "stride": "log_sq_stride", "size": BATCH}
-        return cls(
-            data_width, qps, blocks, quota=quota, **fields, min_stride=64, max_stride=WQE_MAX, sends=True, **kwargs
-        )
+        fields = {"base": "sq_base", "log_size": "log_sq_size", "stride": "log_sq_stride"}
+        fields |= {"size": send_batch(wqe_bytes), "min_stride": 64, "max_stride": wqe_bytes}
+        return cls(data_width, qps, blocks, quota=quota, **fields, sends=True, **kwargs)
 
     @classmethod
-    def receive(cls, data_width, qps, blocks=64, quota=10, **kwargs):
+    def receive(cls, data_width, qps, blocks=64, quota=10, wqe_bytes=WQE_DEFAULT, **kwargs):
         """For receive queues."""
-        fields = {"base": "rq_base", "log_size": "log_rq_size", "stride": "log_rq_stride", "size": RECEIVE_BATCH}
+        fields = {"base": "rq_base", "log_size": "log_rq_size", "stride": "log_rq_stride"}
+        fields |= {"size": (size := receive_batch(wqe_bytes)), "min_stride": 16, "max_stride": size}
         fields |= {"patience": 8, "on_demand": True} | kwargs
-        return cls(data_width, qps, blocks, quota=quota, **fields, min_stride=16, max_stride=WQE_MAX)
+        return cls(data_width, qps, blocks, quota=quota, **fields)
 
     def elaborate(self, platform):
         m = Module()
@@ -615,7 +615,7 @@ class RingPrefetcher(wiring.Component):
             pool.land.eq(landed),
             pool.land_qp.eq(doorbell.qp),
             pool.land_index.eq(slot),
-            pool.land_log_stride.eq(Mux(doorbell.wide, ceil_log2(self.max_stride), ceil_log2(self.min_stride))),
+            pool.land_log_stride.eq(Mux(doorbell.wide, ceil_log2(PUSH_MAX), ceil_log2(self.min_stride))),
         ]
         m.d.sync += [
             self.count_pushes.eq(landed),

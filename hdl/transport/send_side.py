@@ -4,11 +4,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..abi.wqe import WQE_MAX
 from ..dma.engine import StructureRead
 from ..memory.key_operations import KEY_CLIENT
 from ..queue.fetch_link import link_fetcher
-from ..queue.ring import BATCH, PushDoorbell, PushWord, RingIndex
+from ..queue.ring import PushDoorbell, PushWord, RingIndex, send_batch
 from ..queue.wqe_fetcher import RingPrefetcher
 from ..stream.arbiter import FirstArbiter
 from ..stream.connections import connect_signals, connect_via, link
@@ -138,7 +137,12 @@ class SendSide(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        self.readers = {"sq": (config.send_wqe_beats, BATCH), "entry": (32, WQE_MAX)}
+        # Of entries, a WQE can be read while another one is taken.
+        beats = max(32, 2 * 8 * config.wqe_bytes // config.data_width)
+        self.readers = {
+            "sq": (config.send_wqe_beats, send_batch(config.wqe_bytes)),
+            "entry": (beats, config.wqe_bytes),
+        }
         counts = ("pushes", "push_fetches", "stall_window", "rx_acks", "rx_naks", "retries", "implied_naks", "timeouts")
         super().__init__(
             send_side_members(config.data_width)
@@ -165,7 +169,7 @@ class SendSide(wiring.Component):
         m = Module()
         c = self.config
         m.submodules.fetcher = fetcher = RingPrefetcher.send(
-            c.data_width, c.slots, c.send_blocks, c.send_quota, reads=c.send_reads, swaps=c.swaps
+            c.data_width, c.slots, c.send_blocks, c.send_quota, c.wqe_bytes, reads=c.send_reads, swaps=c.swaps
         )
         m.submodules.requester = requester = Requester(
             c.slots,
@@ -178,10 +182,11 @@ class SendSide(wiring.Component):
             swaps=c.swaps,
             gids=c.ipv6,
             keys=c.key_operations,
+            wqe_bytes=c.wqe_bytes,
         )
         m.submodules.merge = merge = TransmitMerge()
         m.submodules.response_receiver = response_receiver = ResponseReceiver(
-            c.slots, c.data_width, c.read_targets, swaps=c.swaps
+            c.slots, c.data_width, c.read_targets, wqe_bytes=c.wqe_bytes, swaps=c.swaps
         )
         m.submodules.completer = completer = Completer(c.slots, c.window, swaps=c.swaps, keys=c.key_operations)
         m.submodules.timers = timers = Timers(c.slots, swaps=c.swaps)

@@ -28,9 +28,9 @@ from .limits import (
     MAX_PD,
     MAX_QP_WR,
     MAX_RD_ATOMIC,
-    MAX_SGE,
-    MAX_SRQ_SGE,
     MAX_SRQ_WR,
+    max_sge,
+    max_srq_sge,
 )
 from .naming import name_of, names_of
 from .utils import gid_str
@@ -101,7 +101,7 @@ class DeviceAttr(PyverbsObject):
         self.max_qp = adapter.control.max_qp
         self.max_raw_ethy_qp = adapter.control.max_qp if QpType.RAW_PACKET in adapter.control.qp_types else 0
         self.max_qp_wr = MAX_QP_WR
-        self.max_sge = self.max_sge_rd = MAX_SGE
+        self.max_sge = self.max_sge_rd = max_sge(adapter.control.wqe_bytes)
         self.max_qp_rd_atom = self.max_qp_init_rd_atom = MAX_RD_ATOMIC
         self.max_res_rd_atom = min(adapter.control.max_responses, MAX_RD_ATOMIC * adapter.control.max_qp)
         self.max_cq = adapter.max_cq
@@ -110,7 +110,9 @@ class DeviceAttr(PyverbsObject):
         self.max_pd = MAX_PD
         self.max_ah = MAX_AH
         self.max_srq = adapter.control.max_srq
-        self.max_srq_wr, self.max_srq_sge = (MAX_SRQ_WR, MAX_SRQ_SGE) if self.max_srq else (0, 0)
+        self.max_srq_wr, self.max_srq_sge = (
+            (MAX_SRQ_WR, max_srq_sge(adapter.control.wqe_bytes)) if self.max_srq else (0, 0)
+        )
         able = adapter.control.key_operations
         self.max_mw = MAX_MR if able else 0
         self.device_cap_flags = CAP_FLAGS | (KEY_FLAGS if able else 0)

@@ -2,12 +2,12 @@
 
 import errno
 
-from verbena.hdl.abi.wqe import RECV_SGE_MAX, SGE, SGE_OFFSET, UD_ROUTE
+from verbena.hdl.abi.wqe import SGE_OFFSET, UD_ROUTE, send_sges
 
 from .base import refuse
 from .device import Context
 from .libibverbs_enums import ibv_qp_type
-from .limits import MAX_QP_WR
+from .limits import MAX_QP_WR, max_recv_sge
 from .number import within
 from .pd import PD
 from .pyverbs_error import PyverbsUserError
@@ -20,7 +20,6 @@ __all__ = ["check_init_attr", "log_strides", "pd_of", "send_capacities"]
 _MOST = {
     "max_send_wr": MAX_QP_WR,
     "max_recv_wr": MAX_QP_WR,
-    "max_recv_sge": RECV_SGE_MAX,
 }
 
 
@@ -29,15 +28,14 @@ def send_capacities(qp_type, adapter):
     table of GIDs a datagram's ends in its route.
     """
     route = UD_ROUTE.size if qp_type == ibv_qp_type.IBV_QPT_UD and adapter.control.has_gids else 0
-    room = {log_stride: (1 << log_stride) - SGE_OFFSET - route for log_stride in (6, 7)}
-    return {log_stride: (size // SGE.size, size) for log_stride, size in room.items()}
+    log_strides = range(6, adapter.control.wqe_bytes.bit_length())
+    return {log: (send_sges((1 << log) - route), (1 << log) - SGE_OFFSET - route) for log in log_strides}
 
 
 def log_strides(cap, most):
     """Of send and receive WQEs that hold what ``cap`` asks for; ``most`` as of :func:`send_capacities`."""
-    sges, inline = most[6]
-    wide = cap.max_send_sge > sges or cap.max_inline_data > inline
-    return 7 if wide else 6, 4 + (max(1, cap.max_recv_sge) - 1).bit_length()
+    fits = (log for log, (sges, inline) in most.items() if cap.max_send_sge <= sges and cap.max_inline_data <= inline)
+    return next(fits), 4 + (max(1, cap.max_recv_sge) - 1).bit_length()
 
 
 def pd_of(failed, creator, init_attr):
@@ -70,8 +68,10 @@ def check_init_attr(failed, pd, init_attr):
             refuse(f"{failed}: srq must be an SRQ, not {type(srq)}", errno.EINVAL)
         if (srq.context, srq.pd.handle) != (pd.context, pd.handle):
             refuse(f"{failed}: {srq} is of another PD", errno.EINVAL)
-    sges, inline = send_capacities(init_attr.qp_type, pd.context._adapter)[7]
-    for name, most in (_MOST | {"max_send_sge": sges, "max_inline_data": inline}).items():
+    adapter = pd.context._adapter
+    sges, inline = list(send_capacities(init_attr.qp_type, adapter).values())[-1]
+    sizes = {"max_send_sge": sges, "max_recv_sge": max_recv_sge(adapter.control.wqe_bytes), "max_inline_data": inline}
+    for name, most in (_MOST | sizes).items():
         value = getattr(cap, name)
         if not within(value, 0, most) and not (srq is not None and "recv" in name):
             refuse(f"{failed}: {name} must be 0 to {most}, not {value!r}", errno.EINVAL)

@@ -10,7 +10,7 @@ __all__ = ["SharedQueue", "log_stride_of"]
 
 
 def log_stride_of(sges):
-    """log2 of the bytes of a WQE that holds so many scatter/gather entries, 1 to 7, behind its header."""
+    """log2 of the bytes of a WQE that holds so many scatter/gather entries, 1 to 15, behind its header."""
     return (SRQ_WQE.size + SGE.size * sges - 1).bit_length()
 
 

@@ -16,7 +16,7 @@ from .libibverbs_enums import (
     ibv_srq_attr_mask,
     ibv_srq_init_attr_mask,
 )
-from .limits import MAX_SRQ_SGE, MAX_SRQ_WR
+from .limits import MAX_SRQ_WR, max_srq_sge
 from .naming import flags_of
 from .number import within
 from .pd import PD
@@ -146,7 +146,7 @@ class SRQ(PyverbsCM):
         self._adapter = adapter = pd.context._adapter
         if not adapter.control.max_srq:
             refuse(f"{failed}: the device has none", errno.EOPNOTSUPP)
-        for name, least, most in (("max_wr", 1, MAX_SRQ_WR), ("max_sge", 0, MAX_SRQ_SGE)):
+        for name, least, most in (("max_wr", 1, MAX_SRQ_WR), ("max_sge", 0, max_srq_sge(adapter.control.wqe_bytes))):
             value = getattr(attr, name)
             if not within(value, least, most):
                 refuse(f"{failed}: {name} must be {least} to {most}, not {value!r}", errno.EINVAL)

@@ -6,6 +6,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, memory
 from streams import changes, pause, plain, send_all, shared, simulate, unpacked
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState
+from verbena.hdl.abi.wqe import PUSH_MAX
 from verbena.hdl.queue.ring_indices import RingIndices
 from verbena.hdl.queue.ring_swap import RingState
 from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
@@ -131,8 +132,10 @@ class World:
         await send_all(ctx, self.dut.doorbell, [item])
 
     async def push(self, ctx, ring, words):
-        """Writes what is not zero, and word 0; now and then another page comes between."""
-        for n, word in enumerate(part for whole in words for part in (whole & 0xFFFFFFFF, whole >> 32)):
+        """Writes what is not zero, and word 0, as much as can be pushed; now and then another page comes between."""
+        for n, word in enumerate(
+            part for whole in words[: PUSH_MAX // 8] for part in (whole & 0xFFFFFFFF, whole >> 32)
+        ):
             if word or n == 0:
                 await send_all(ctx, self.dut.push, [{"qp": ring.qp, "word": n, "data": word}])
             if self.rng.random() < 0.01:

@@ -7,7 +7,7 @@ from received import ReceivedResponses
 from streams import collect, pause, send_all, shared, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
-from verbena.hdl.abi.wqe import SEND_WQE, SGE
+from verbena.hdl.abi.wqe import SEND_WQE, SGE, send_sges
 from verbena.hdl.transport.common.layouts import ResponseJobKind
 from verbena.hdl.transport.completer.response_receiver import NO_AETH
 from verbena.hdl.transport.receive.layouts import Work
@@ -21,11 +21,11 @@ ACK, DATA, SKIPPED, NOTHING, TOKEN, FAILED, DEPARTED, LOCAL = ResponseJobKind
 class Message:
     """A READ or atomic: its PSNs, and the places of its bytes."""
 
-    def __init__(self, rng, psn, index, mtu, large, *, atomic=False, length=None, entries=None, readable=True):
-        self.psn, self.index, self.mtu, self.large, self.atomic = psn, index, mtu, large, atomic
+    def __init__(self, rng, psn, index, mtu, stride, *, atomic=False, length=None, entries=None, readable=True):
+        self.psn, self.index, self.mtu, self.stride, self.atomic = psn, index, mtu, stride, atomic
         self.length = 8 if atomic else length
         self.readable = readable
-        most = 6 if large else 2
+        most = send_sges(64 << stride)
         if entries is None:
             entries, rest = [], self.length
             for _ in range(0 if atomic else rng.randrange(most)):
@@ -60,7 +60,7 @@ class Message:
             "address": address,
             "entry_length": length,
             "lkey": key,
-            "large": self.large,
+            "stride": self.stride,
             "atomic": self.atomic,
             "second": dict(zip(("address", "length", "lkey"), [*self.entries, (0, 0, 0)][1])),
             "sge_count": len(self.entries),
@@ -68,7 +68,7 @@ class Message:
 
     def wqe(self, rng):
         """In memory; what lies behind the entries is left over from earlier ones."""
-        size = 128 if self.large else 64
+        size = 64 << self.stride
         head = SEND_WQE.pack(opcode=5 if self.atomic else 4, sge_count=len(self.entries), length=self.length)[:32]
         body = b"".join(SGE.pack(address=a, length=n, lkey=k) for a, n, k in self.entries)
         return (head + body + rng.randbytes(size))[:size]
@@ -318,7 +318,7 @@ class Script:
         self.world, self.qp, self.rng = world, qp, rng
         self.values = world.values[qp]
         self.mtu = 128 << self.values["path_mtu"]
-        self.large = self.values["log_sq_stride"] == 7
+        self.stride = self.values["log_sq_stride"] - 6
         self.limit = min(16, 1 << self.values["log_sq_size"])
         self.model = Model(qp)
         self.psn = (1 << 24) - rng.randrange(1, 30)
@@ -335,7 +335,7 @@ class Script:
         atomic = rng.random() < 0.25
         length = rng.choice([0, 1, 8, 8, 9, self.mtu, self.mtu - 1, self.mtu + 1, rng.randrange(4 * self.mtu)])
         message = Message(
-            rng, self.psn, self.index, self.mtu, self.large, atomic=atomic, length=length,
+            rng, self.psn, self.index, self.mtu, self.stride, atomic=atomic, length=length,
             readable=rng.random() < 0.97,
         )  # fmt: skip
         if not atomic and rng.random() < 0.05:  # shorter than the message

@@ -116,7 +116,7 @@ def resend_of(wqe, mtu, psn, skip, *, unreliable=False):
     return packets_of(wqe, mtu, psn, unreliable=unreliable)[skip:]
 
 
-def target_of(wqe, psn, index, large):
+def target_of(wqe, psn, index, stride):
     """The ``ReadTarget`` of a READ or atomic; without ``second`` if there is no second entry."""
     address, length, key = wqe.sges[0] if wqe.sges else (0, 0, 0)
     second = {"second": dict(zip(("address", "length", "lkey"), wqe.sges[1]))} if wqe.sges[1:] else {}
@@ -127,7 +127,7 @@ def target_of(wqe, psn, index, large):
         "address": address,
         "entry_length": length,
         "lkey": key,
-        "large": int(large),
+        "stride": stride,
         "atomic": int(wqe.opcode in ATOMICS),
         "sge_count": len(wqe.sges),
     }

@@ -2,7 +2,7 @@
 
 from amaranth.lib import data, enum
 
-from ...abi.wqe import UD_ROUTE
+from ...abi.wqe import SGE_MAX, UD_ROUTE
 from ...stream.record import record_layout
 from ...stream.transfer import Passage, Source
 from ...wire.packet_header import TransportHeader
@@ -11,6 +11,8 @@ from .psn import PSN_BITS
 __all__ = [
     "OPERATED",
     "READ_EXTENT",
+    "SGE_COUNT_BITS",
+    "STRIDE_BITS",
     "Ack",
     "Answered",
     "Departed",
@@ -34,6 +36,11 @@ __all__ = [
     "UdRoute",
     "Watch",
 ]
+
+STRIDE_BITS = 2
+"""Of the size of a send WQE: log2 of how many times it has 64 bytes."""
+
+SGE_COUNT_BITS = SGE_MAX.bit_length()
 
 
 class TxDescriptorKind(enum.Enum, shape=3):
@@ -89,10 +96,10 @@ ReadTarget = data.StructLayout(
         "address": 64,  # first scatter/gather entry of the WQE
         "entry_length": 32,
         "lkey": 32,
-        "large": 1,  # WQEs of 128 bytes
+        "stride": STRIDE_BITS,  # size of the QP's WQEs
         "atomic": 1,  # answered by an ATOMIC_ACKNOWLEDGE; else by READ responses
         "second": data.StructLayout({"address": 64, "length": 32, "lkey": 32}),  # scatter/gather entry, if there is one
-        "sge_count": 3,
+        "sge_count": SGE_COUNT_BITS,
     }
 )
 """Requester to response receiver, once a READ or atomic, before its request: where the response goes. Further entries

@@ -1,18 +1,16 @@
 """Scatter/gather entries of send WQEs that READs and atomics still need when the WQE has left the chip."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...abi.wqe import SEND_WQE, SGE_OFFSET
+from ...abi.wqe import SEND_WQE, SGE_MAX, SGE_OFFSET, WQE_DEFAULT
 from ...stream.packet import PacketBeat
 from ...stream.transfer import ReadRequest
+from ..common.layouts import SGE_COUNT_BITS, STRIDE_BITS
 
 __all__ = ["EntryCache"]
-
-WORDS = 16
-"""Of the largest WQE."""
 
 
 class EntryCache(wiring.Component):
@@ -29,6 +27,8 @@ class EntryCache(wiring.Component):
     ----------
     data_width : int
         64, 128, 256 or 512 bits: width of ``data``.
+    wqe_bytes : int
+        Bytes of the largest WQE.
     swaps : bool
         With ``forget``.
 
@@ -36,8 +36,8 @@ class EntryCache(wiring.Component):
     -------
     want : 1
         Entry ``entry`` is needed; stays until ``take_size`` or ``exhausted``, and falls then for a cycle at least.
-    qp, index, large, entry : 12, 16, 1, 4
-        Of what WQE, and whether it has 128 bytes instead of 64. Entries 0 and 1 do not exist here.
+    qp, index, stride, entry : 12, 16, 2, 5
+        Of what WQE, and log2 of how many times it has 64 bytes. Entries 0 and 1 do not exist here.
     base, log_size : 64, 4
         The QP's send ring; looked at in the first two cycles of ``want``.
     word, take_address, take_size, exhausted : 64, 1, 1, 1
@@ -50,16 +50,17 @@ class EntryCache(wiring.Component):
         What is kept may be another QP's, which had the number before. Not with ``want``.
     """
 
-    def __init__(self, data_width, *, swaps=False):
+    def __init__(self, data_width, *, wqe_bytes=WQE_DEFAULT, swaps=False):
         self.data_width = data_width
+        self.wqe_bytes = wqe_bytes
         self.swaps = swaps
         super().__init__(
             {
                 "want": In(1),
                 "qp": In(12),
                 "index": In(16),
-                "large": In(1),
-                "entry": In(4),
+                "stride": In(STRIDE_BITS),
+                "entry": In(range(SGE_MAX + 1)),
                 "base": In(64),
                 "log_size": In(4),
                 "word": Out(64),
@@ -76,21 +77,22 @@ class EntryCache(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.data_width // 64
-        m.submodules.words = words = memory.Memory(shape=64, depth=WORDS, init=[])
+        strides = range(6, ceil_log2(self.wqe_bytes) + 1)
+        m.submodules.words = words = memory.Memory(shape=64, depth=self.wqe_bytes // 8, init=[])
         write, read = words.write_port(), words.read_port(domain="comb")
         beat = self.data.payload
         kept = Signal()
         fetch = Signal()  # the WQE that is wanted is not here
         owner = Signal(12)
-        count = Signal(3)  # entries of the WQE
+        count = Signal(SGE_COUNT_BITS)  # entries of the WQE
         half = Signal()
-        place = Signal(range(WORDS))
+        place = Signal(range(self.wqe_bytes // 8))
         lane = place[: ceil_log2(lanes)]
         masked = Signal(15)
-        offset = Signal(22)  # of the WQE in the ring
+        offset = Signal(15 + strides[-1])  # of the WQE in the ring
         request = self.read.payload
         m.d.comb += [
-            read.addr.eq(Cat(half, self.entry[:3]) + SGE_OFFSET // 8),
+            read.addr.eq(Cat(half, self.entry) + SGE_OFFSET // 8),
             self.word.eq(read.data),
             self.failed.eq(~kept),
             write.addr.eq(place),
@@ -101,7 +103,10 @@ class EntryCache(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += offset.eq(Mux(self.large, Cat(Const(0, 7), masked), Cat(Const(0, 6), masked)))
+                with m.Switch(self.stride):
+                    for number, log in enumerate(strides):
+                        with m.Case(number):
+                            m.d.sync += offset.eq(masked << log)
                 m.d.sync += fetch.eq(~kept | (owner != self.qp) | (self.entry == 2))
                 with m.If(self.want):
                     m.next = "CHOOSE"
@@ -112,7 +117,7 @@ class EntryCache(wiring.Component):
                 # Rings begin at a page, so nothing is carried out of the low 12 bits.
                 m.d.sync += [
                     request.address.eq(Cat(offset[:12], self.base[12:] + offset[12:])),
-                    request.length.eq(Mux(self.large, 128, 64)),
+                    request.length.eq(64 << self.stride),
                     owner.eq(self.qp),
                     place.eq(0),
                 ]

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ...abi.commands import QpAction
 from ...abi.cqe import Syndrome, WcStatus
 from ...abi.tables import Access
-from ...abi.wqe import SGE
+from ...abi.wqe import SGE, WQE_DEFAULT
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest, ReadRequest
 from ...stream.words import WORD_BITS, SavedWord
@@ -76,6 +76,8 @@ class ResponseReceiver(wiring.Component):
         64, 128, 256 or 512 bits: width of ``data``.
     rows : int or None
         Of the pool of targets.
+    wqe_bytes : int
+        Bytes of the largest send WQE.
     swaps : bool
         QPs can be taken out and put back: with ``saved``, ``loaded``, ``ready`` and ``room``.
 
@@ -105,12 +107,13 @@ class ResponseReceiver(wiring.Component):
         There are rows for the targets of a QP that comes: see :class:`.read_targets.ReadTargets`.
     """
 
-    def __init__(self, qps, data_width=64, rows=None, *, swaps=False):
+    def __init__(self, qps, data_width=64, rows=None, *, wqe_bytes=WQE_DEFAULT, swaps=False):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
         self.data_width = data_width
         self.rows = rows
+        self.wqe_bytes = wqe_bytes
         self.swaps = swaps
         swap = {
             "saved": Out(stream.Signature(SavedWord)),
@@ -138,7 +141,7 @@ class ResponseReceiver(wiring.Component):
         m = Module()
         m.submodules.targets = targets = ReadTargets(self.qps, self.rows, swaps=self.swaps)
         m.submodules.walk = walk = ScatterWalk()
-        m.submodules.cache = cache = EntryCache(self.data_width, swaps=self.swaps)
+        m.submodules.cache = cache = EntryCache(self.data_width, wqe_bytes=self.wqe_bytes, swaps=self.swaps)
         wiring.connect(m, wiring.flipped(self.reads), targets.reads)
         wiring.connect(m, cache.read, wiring.flipped(self.read))
         wiring.connect(m, wiring.flipped(self.data), cache.data)
@@ -192,7 +195,7 @@ class ResponseReceiver(wiring.Component):
             cache.want.eq(walk.want & ~second),
             cache.qp.eq(qp),
             cache.index.eq(target.wqe_index),
-            cache.large.eq(target.large),
+            cache.stride.eq(target.stride),
             cache.entry.eq(walk.place.sge),
             cache.base.eq(attributes.sq_base),
             cache.log_size.eq(attributes.log_sq_size),

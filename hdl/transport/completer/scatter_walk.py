@@ -4,12 +4,12 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...abi.wqe import SGE
+from ...abi.wqe import SGE, SGE_MAX
 from ...stream.transfer import LENGTH_BITS
 
 __all__ = ["Place", "Portion", "ScatterWalk"]
 
-Place = data.StructLayout({"address": 64, "key": 32, "left": 32, "sge": 4})
+Place = data.StructLayout({"address": 64, "key": 32, "left": 32, "sge": range(SGE_MAX + 1)})
 """Where the next byte of a message goes: ``left`` bytes fit behind ``address``; ``sge`` is the next entry."""
 
 Portion = data.StructLayout({"key": 32, "address": 64, "length": LENGTH_BITS, "discard": 1, "last": 1})

@@ -3,6 +3,7 @@
 from amaranth.lib import data, enum
 
 from ...abi.contexts import QP_CONTEXT
+from ...abi.wqe import SGE_MAX
 from ...stream.record import fields_layout
 from ...stream.transfer import QpControl, Source
 from ...wire.packet_header import TransportHeader
@@ -96,7 +97,7 @@ RequestState = data.StructLayout(
 )
 """How far the peer's requests are."""
 
-RecvPlace = data.StructLayout({"address": 64, "key": 32, "left": 32, "received": 32, "sge": 4})
+RecvPlace = data.StructLayout({"address": 64, "key": 32, "left": 32, "received": 32, "sge": range(SGE_MAX + 1)})
 """Where the next byte of the peer's message goes. ``left`` bytes fit behind ``address``: of the whole message, or of
 the scatter/gather entry; ``sge`` is the next entry."""
 

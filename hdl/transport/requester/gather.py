@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...abi.wqe import SGE
 from ...stream.transfer import LENGTH_BITS
-from ..common.layouts import ReadTarget
+from ..common.layouts import SGE_COUNT_BITS, ReadTarget
 from .requester_context import BLOCKS_BITS
 from .wqe_words import WqeWord
 
@@ -35,7 +35,7 @@ class Gather(wiring.Component):
         With ``whole``: it ends with the second entry, which is shown at ``second``.
     atomic : 1
         The entry must hold as much as is to be gathered.
-    count : 3
+    count : 5
         Entries that there are.
     sum : 64
         ``word``; in the cycle of the first address, and in that of REMOTE behind it, plus the bytes of earlier packets.
@@ -68,7 +68,7 @@ class Gather(wiring.Component):
                 "whole": In(1),
                 "pair": In(1),
                 "atomic": In(1),
-                "count": In(3),
+                "count": In(SGE_COUNT_BITS),
                 "sum": Out(64),
                 "cut": Out(1),
                 "key": Out(32),
@@ -85,7 +85,7 @@ class Gather(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         field = {name: self.word[f.offset % 64 : f.offset % 64 + f.width] for name, f in SGE.fields.items()}
-        entry = Signal(3)
+        entry = Signal(SGE_COUNT_BITS)
         chunk = Signal(LENGTH_BITS)  # still to be gathered
         left = self.entry_length
         begun, was_begun = Signal(), Signal()  # `offset` counts in this entry; it did in the one that is cut

@@ -1,15 +1,16 @@
 """The send queues: whose turn it is, and what it does."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...abi.commands import QpAction
 from ...abi.contexts import QP_CONTEXT, QpState, QpType
+from ...abi.wqe import WQE_DEFAULT
 from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
-from ...queue.ring import BATCH, RingIndex, RingStatus, word_address
+from ...queue.ring import RingIndex, RingStatus, send_batch, word_address
 from ...stream.connections import connect_signals
 from ...stream.packet import PacketBeat
 from ...stream.transfer import AccessRequest, AttributeWrite, QpControl
@@ -104,6 +105,8 @@ class Requester(wiring.Component):
         There is a table of GIDs.
     keys : bool
         There are WQEs that change MPT entries, and SENDs with invalidate.
+    wqe_bytes : int
+        Bytes of the largest WQE.
 
     Members
     -------
@@ -175,6 +178,7 @@ class Requester(wiring.Component):
         swaps=False,
         gids=False,
         keys=False,
+        wqe_bytes=WQE_DEFAULT,
     ):
         if qps < 2 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, at least 2, not {qps!r}")
@@ -190,6 +194,7 @@ class Requester(wiring.Component):
         self.swaps = swaps
         self.gids = gids
         self.keys = keys
+        self.wqe_bytes = wqe_bytes
         swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         super().__init__(
             {
@@ -205,7 +210,7 @@ class Requester(wiring.Component):
                 "reading": Out(1),
                 "reading_qp": Out(12),
                 "wanted": Out(stream.Signature(12)),
-                "word_addr": Out(word_address(blocks, BATCH)),
+                "word_addr": Out(word_address(blocks, send_batch(wqe_bytes))),
                 "word": In(64),
                 "consumed": Out(stream.Signature(RingIndex)),
                 "rewind": Out(stream.Signature(RingIndex)),
@@ -232,6 +237,11 @@ class Requester(wiring.Component):
             | (KEY_PORTS | {"busy": Out(1), "busy_qp": Out(12)} if keys else {})
         )
 
+    def _stride(self, attributes):
+        """log2 of how many times a WQE has 64 bytes: ``log_sq_stride``, 6 to 9, less 6."""
+        low, high = attributes.log_sq_stride[:2]
+        return Cat(low, ~high) if self.wqe_bytes > 128 else low
+
     def elaborate(self, platform):
         m = Module()
         states = {"send": RequesterContext, "progress": Progress}
@@ -241,7 +251,9 @@ class Requester(wiring.Component):
         m.submodules.arbiter = arbiter = RequesterArbiter(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
         m.submodules.decision = decision = SendDecision(self.window, swaps=self.swaps)
-        m.submodules.segmenter = segmenter = Segmenter(self.data_width, self.blocks, self.gids, keys=self.keys)
+        m.submodules.segmenter = segmenter = Segmenter(
+            self.data_width, self.blocks, self.gids, keys=self.keys, wqe_bytes=self.wqe_bytes
+        )
         m.submodules.outputs = outputs = RequesterOutputs(self.qps)
         m.submodules.turn_hold = turn_hold = TurnHold(self.qps)
         sources = {name: wiring.flipped(getattr(self, name)) for name in ("ready", "control", "retry", "rewound")}
@@ -326,7 +338,7 @@ class Requester(wiring.Component):
             segment.payload.raw.eq(frame),
             admission.unreliable.eq(unreliable),
             segment.payload.pd.eq(attributes.pd),
-            segment.payload.large.eq(attributes.log_sq_stride[0]),
+            segment.payload.stride.eq(self._stride(attributes)),
             update.state.eq(state),
             update.operand.eq(here.item.operand),
             outputs.target.eq(Mux(status.error, status.producer, status.fetched)),
@@ -345,9 +357,7 @@ class Requester(wiring.Component):
         preview = fetch.preview
         m.d.comb += [
             segmenter.ahead_index.eq(Mux(fetch.o.valid, state.index, preview.states.send.index)),
-            segmenter.ahead_large.eq(
-                Mux(fetch.o.valid, attributes.log_sq_stride[0], preview.attributes.log_sq_stride[0])
-            ),
+            segmenter.ahead_stride.eq(Mux(fetch.o.valid, self._stride(attributes), self._stride(preview.attributes))),
         ]
         restarts = Signal()
         m.d.sync += restarts.eq(action == QpAction.RESTART_SEND)

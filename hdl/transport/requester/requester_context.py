@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..common.psn import PSN_BITS
 
-__all__ = ["BLOCKS_BITS", "Phase", "RequesterContext", "RequesterContextUpdate", "StateChange"]
+__all__ = ["BLOCK", "BLOCKS_BITS", "Phase", "RequesterContext", "RequesterContextUpdate", "StateChange"]
 
 
 class Phase(enum.Enum, shape=3):
@@ -18,6 +18,9 @@ class Phase(enum.Enum, shape=3):
     REWINDING = 3  # the ring is being rewound: wait
     HALTED = 4  # a WQE was malformed: nothing more until RESET or a retry
 
+
+BLOCK = 256
+"""Bytes. A packet that does not end its message has as many, or several times as many."""
 
 BLOCKS_BITS = 31 - 8
 """All packets of a message but its last have a multiple of 256 bytes; a message has 2**31 at most."""

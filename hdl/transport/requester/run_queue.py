@@ -9,7 +9,10 @@ from ...stream.transfer import AccessRequest
 __all__ = ["RunQueue"]
 
 DEPTH = 16
-"""Rows: LUT RAM has that many anyway."""
+"""Rows at least: LUT RAM has that many anyway."""
+
+WAITING = 8
+"""Accesses, at least, that may wait to leave when the next run begins."""
 
 
 class RunQueue(wiring.Component):
@@ -37,9 +40,10 @@ class RunQueue(wiring.Component):
     """
 
     def __init__(self, run):
-        if not 1 <= run <= DEPTH // 2:
-            raise ValueError(f"run must be 1 to {DEPTH // 2}, not {run!r}")
+        if not isinstance(run, int) or not 1 <= run <= 64:
+            raise ValueError(f"run must be 1 to 64, not {run!r}")
         self.run = run
+        self.depth = max(DEPTH, 1 << (run + WAITING - 1).bit_length())
         super().__init__(
             {
                 "access": In(AccessRequest),
@@ -53,10 +57,11 @@ class RunQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.rows = rows = memory.Memory(shape=AccessRequest.size, depth=DEPTH, init=[])
+        m.submodules.rows = rows = memory.Memory(shape=AccessRequest.size, depth=self.depth, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
         # `behind` is always the one after `tail`, so that nothing is added in a hurry.
-        head, good, tail, behind = Signal(5), Signal(5), Signal(5), Signal(5, init=1)
+        count = range(2 * self.depth)
+        head, good, tail, behind = Signal(count), Signal(count), Signal(count), Signal(count, init=1)
         m.d.comb += [
             write.addr.eq(tail),
             write.data.eq(self.access),
@@ -65,7 +70,7 @@ class RunQueue(wiring.Component):
             self.o.payload.as_value().eq(read.data),
             self.o.valid.eq(head != good),
         ]
-        m.d.sync += self.room.eq((tail - head)[:5] <= DEPTH - self.run)
+        m.d.sync += self.room.eq((tail - head)[: len(head)] <= self.depth - self.run)
         with m.If(self.drop):
             m.d.sync += [tail.eq(good), behind.eq(good + 1)]
         with m.Elif(self.put):

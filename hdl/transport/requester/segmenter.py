@@ -7,15 +7,16 @@ from amaranth.utils import ceil_log2
 
 from ...abi.cqe import WcStatus
 from ...abi.tables import AccessStatus
-from ...abi.wqe import SEND_WQE, SendFlag, SendOpcode
+from ...abi.wqe import SEND_WQE, WQE_DEFAULT, SendFlag, SendOpcode, send_sges
 from ...memory.key_operations import KEY_CLIENT, KeyOperation
-from ...queue.ring import BATCH, word_address
+from ...queue.ring import send_batch, word_address
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ...wire.opcodes import Transport
 from ...wire.opcodes import opcode as wire_opcode
 from ..common.layouts import (
     OPERATED,
+    STRIDE_BITS,
     Departed,
     Outstanding,
     PayloadSource,
@@ -30,7 +31,7 @@ from .gather import Gather
 from .inline import InlineQueue
 from .requester_context import Phase, RequesterContext
 from .run_queue import RunQueue
-from .wqe_head import SGE_MAX, WqeHead
+from .wqe_head import WqeHead
 from .wqe_words import WqeWord, WqeWords
 
 __all__ = ["KEY_PORTS", "ReadBegun", "Segment", "Segmenter"]
@@ -61,7 +62,7 @@ Segment = data.StructLayout(
         "datagram": 1,  # it is UD
         "raw": 1,  # it is RAW_PACKET
         "pd": 24,
-        "large": 1,  # WQEs of 128 bytes
+        "stride": STRIDE_BITS,  # log2 of how many times a WQE has 64 bytes
         "kind": TxDescriptorKind,  # REQUEST: a packet; else only this TX descriptor, and a run that clears the poison
     }
 )
@@ -96,13 +97,15 @@ class Segmenter(wiring.Component):
         There is a table of GIDs: a header of UD comes out once ``route`` has taken its route, and 3 cycles later.
     keys : bool
         There are operations on MPT entries, and SENDs with invalidate.
+    wqe_bytes : int
+        Bytes of the largest WQE.
 
     Members
     -------
     i : stream of ``Segment``
     cancel : 1
         In the cycle after a segment was taken: nothing comes of it.
-    ahead, ahead_index, ahead_large, ahead_datagram : 1, 16, 1, 1
+    ahead, ahead_index, ahead_stride, ahead_datagram : 1, 16, 2, 1
         In the next cycle a segment of this WQE is there. If it can be taken then, its words are asked for already, and
         all comes a cycle earlier; ``places`` are those of this cycle. If it is not taken all the same, none is in the
         cycle that follows. Only while no other one is under way.
@@ -138,8 +141,9 @@ class Segmenter(wiring.Component):
         As of :class:`verbena.hdl.transport.requester.requester.Requester`.
     """
 
-    def __init__(self, data_width, blocks=32, gids=False, *, keys=False):
+    def __init__(self, data_width, blocks=32, gids=False, *, keys=False, wqe_bytes=WQE_DEFAULT):
         self.keys = keys
+        self.wqe_bytes = wqe_bytes
         self.data_width = data_width
         self.blocks = blocks
         self.gids = gids
@@ -149,7 +153,7 @@ class Segmenter(wiring.Component):
                 "cancel": In(1),
                 "ahead": In(1),
                 "ahead_index": In(16),
-                "ahead_large": In(1),
+                "ahead_stride": In(STRIDE_BITS),
                 "ahead_datagram": In(1),
                 "busy": Out(1),
                 "qp": Out(12),
@@ -167,7 +171,7 @@ class Segmenter(wiring.Component):
                 "syndrome": Out(8),
                 "status": Out(8),
                 "places": In(data.ArrayLayout(ceil_log2(blocks), 2)),
-                "word_address": Out(word_address(blocks, BATCH)),
+                "word_address": Out(word_address(blocks, send_batch(wqe_bytes))),
                 "word": In(64),
                 "packet": Out(stream.Signature(TxDescriptor)),
                 "access": Out(stream.Signature(AccessRequest)),
@@ -181,10 +185,10 @@ class Segmenter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.words = words = WqeWords(self.blocks, self.gids)
-        m.submodules.head = head = WqeHead(keys=self.keys)
+        m.submodules.words = words = WqeWords(self.blocks, self.gids, self.wqe_bytes)
+        m.submodules.head = head = WqeHead(keys=self.keys, wqe_bytes=self.wqe_bytes)
         m.submodules.gather = gather = Gather()
-        m.submodules.runs = runs = RunQueue(SGE_MAX + 1)
+        m.submodules.runs = runs = RunQueue(send_sges(self.wqe_bytes) + 1)
         m.submodules.inline_queue = inline = InlineQueue(self.data_width)
         wiring.connect(m, runs.o, wiring.flipped(self.access))
         wiring.connect(m, inline.o, wiring.flipped(self.inline))
@@ -223,11 +227,12 @@ class Segmenter(wiring.Component):
             words.stop.eq(finish | self.cancel | in_vain),
             words.places.eq(self.places),
             words.index.eq(Mux(active, state.index, Mux(self.ahead, self.ahead_index, coming.state.index))),
-            words.large.eq(Mux(active, job.large, Mux(self.ahead, self.ahead_large, coming.large))),
+            words.stride.eq(Mux(active, job.stride, Mux(self.ahead, self.ahead_stride, coming.stride))),
             words.datagram.eq(Mux(self.ahead, self.ahead_datagram, coming.datagram)),
             words.is_inline.eq(head.inline),
             words.is_atomic.eq(head.atomic),
             words.is_swap.eq(head.opcode[0]),
+            words.second.eq(middle & state.blocks[0]),
             words.inline_words.eq(head.inline_words),
             words.inline_room.eq(inline.room),
             self.word_address.eq(words.address),
@@ -238,7 +243,7 @@ class Segmenter(wiring.Component):
             head.psn.eq(state.psn),
             head.taken.eq(gather.offset),
             head.path_mtu.eq(job.path_mtu),
-            head.large.eq(job.large),
+            head.stride.eq(job.stride),
             head.connected.eq(job.connected),
             head.datagram.eq(job.datagram | job.raw),
             head.admission.eq(job.admission),
@@ -276,7 +281,7 @@ class Segmenter(wiring.Component):
             inline.put.eq((words.arriving == WqeWord.INLINE) & inlined),
             inline.word.data.eq(Mux(head.atomic, Mux(void, 0, operand), self.word)),
             inline.word.last.eq(words.inline_last),
-            inline.word.count.eq(Mux(words.inline_last, head.remaining[:3], 0)),
+            inline.word.count.eq(Mux(words.inline_last, head.length[:3], 0)),
         ]
 
         # -- Piece by piece, until the packet is complete, or found not to be sent.
@@ -410,7 +415,7 @@ class Segmenter(wiring.Component):
             target.address.eq(gather.address),
             target.entry_length.eq(gather.entry_length),
             target.lkey.eq(gather.key),
-            target.large.eq(job.large),
+            target.stride.eq(job.stride),
             target.atomic.eq(head.atomic),
             target.second.eq(gather.second),
             target.sge_count.eq(head.count),

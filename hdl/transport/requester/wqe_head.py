@@ -3,19 +3,18 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from ...abi.cqe import Syndrome
-from ...abi.wqe import SEND_WQE, SGE_OFFSET, SendFlag, SendOpcode
+from ...abi.wqe import SEND_WQE, SGE_OFFSET, WQE_DEFAULT, SendFlag, SendOpcode, send_sges
 from ...memory.key_operations import KeyOperation
 from ...stream.transfer import LENGTH_BITS
+from ..common.layouts import SGE_COUNT_BITS, STRIDE_BITS
 from ..common.psn import PSN_BITS
 from .admission import Admission
 from .wqe_words import WqeWord
 
-__all__ = ["SGE_MAX", "WqeHead"]
-
-SGE_MAX = 6
-"""Most scatter/gather entries of a send WQE."""
+__all__ = ["WqeHead"]
 
 OPERATIONS = {
     SendOpcode.LOCAL_INV: KeyOperation.INVALIDATE,
@@ -37,6 +36,8 @@ class WqeHead(wiring.Component):
     ----------
     keys : bool
         There are operations on MPT entries, and SEND with invalidate.
+    wqe_bytes : int
+        Bytes of the largest WQE.
 
     Members
     -------
@@ -47,9 +48,9 @@ class WqeHead(wiring.Component):
         The message has begun; the packet's PSN.
     taken : 31
         Bytes of the message that belong to earlier packets.
-    path_mtu, large, connected, datagram, admission : 4, 1, 1, 1, ``Admission``
+    path_mtu, stride, connected, datagram, admission : 4, 2, 1, 1, ``Admission``
         ``connected``: the QP is RC, UC, UD or RAW_PACKET; ``datagram``: it is one of the last two.
-    opcode, flags, count : 3, 4, 3
+    opcode, flags, count : 3, 4, 5
         From START; valid in the cycle after it.
     operates, operation : 1, ``KeyOperation``
         With ``keys``: the WQE changes an MPT entry, once, when it is the oldest one. In the cycle after START.
@@ -65,18 +66,19 @@ class WqeHead(wiring.Component):
         Bytes that the packet takes from the entries.
     inline : 1
         Its payload comes from the WQE: inline data that fits, or an atomic's operands.
-    inline_words : 4
-        How many.
     length, last : 13, 1
         The packet's payload, and whether the message ends with it; in the second cycle after SIZE.
+    inline_words : 6
+        Words of 8 bytes in which that stands, if it is inline; at the same time.
     wrong, syndrome, too_long : 1, 8, 1
         The WQE is malformed; and since a message of UD is longer than a packet; in the third cycle after SIZE.
     next_psn : 24
         The PSN after those that the packet stands for; in the third cycle after SIZE.
     """
 
-    def __init__(self, *, keys=False):
+    def __init__(self, *, keys=False, wqe_bytes=WQE_DEFAULT):
         self.keys = keys
+        self.wqe_bytes = wqe_bytes
         super().__init__(
             {
                 "arriving": In(WqeWord),
@@ -86,13 +88,13 @@ class WqeHead(wiring.Component):
                 "psn": In(PSN_BITS),
                 "taken": In(31),
                 "path_mtu": In(4),
-                "large": In(1),
+                "stride": In(STRIDE_BITS),
                 "connected": In(1),
                 "datagram": In(1),
                 "admission": In(Admission),
                 "opcode": Out(3),
                 "flags": Out(4),
-                "count": Out(3),
+                "count": Out(SGE_COUNT_BITS),
                 "operation": Out(KeyOperation),
                 "operates": Out(1),
                 "invalidates": Out(1),
@@ -103,7 +105,7 @@ class WqeHead(wiring.Component):
                 "sized": Out(1),
                 "size": Out(LENGTH_BITS),
                 "inline": Out(1),
-                "inline_words": Out(4),
+                "inline_words": Out(range(wqe_bytes // 8)),
                 "length": Out(LENGTH_BITS),
                 "last": Out(1),
                 "wrong": Out(1),
@@ -132,6 +134,11 @@ class WqeHead(wiring.Component):
                     m.d.comb += [mapped.eq(SendOpcode.SEND_WITH_IMM), invalidates.eq(1)]
             m.d.comb += waits.eq(operates & ~(admission.oldest & admission.newest))
         m.d.comb += self.one_sided.eq(self.opcode[2])
+        most, room = Signal(SGE_COUNT_BITS), Signal(range(self.wqe_bytes))  # entries; bytes of inline data
+        with m.Switch(self.stride):
+            for number, log in enumerate(range(6, ceil_log2(self.wqe_bytes) + 1)):
+                with m.Case(number):
+                    m.d.comb += [most.eq(send_sges(1 << log)), room.eq((1 << log) - SGE_OFFSET)]
         with m.If(self.arriving == WqeWord.START):
             # The three that need a receive WQE are 1 to 3, READ and atomics 4 to 6.
             begins = Mux(
@@ -152,7 +159,7 @@ class WqeHead(wiring.Component):
                     | (mapped[2] & admission.rd_atomic_disabled)
                     | (self.datagram & (~mapped[1] | invalidates))
                 ),
-                crowded.eq(field["sge_count"] > Mux(self.large, SGE_MAX, 2)),
+                crowded.eq(field["sge_count"] > most),
                 self.blocked.eq(admission.behind | admission.far | (admission.newest & ~self.middle & begins) | waits),
             ]
 
@@ -181,10 +188,10 @@ class WqeHead(wiring.Component):
         inlined = self.flags[SendFlag.INLINE.bit_length() - 1]
         m.d.comb += [
             empty.eq(rest == 0),
-            fits.eq(rest <= Mux(self.large, 128 - SGE_OFFSET, 64 - SGE_OFFSET)),
+            fits.eq(rest <= room),
             self.size.eq(Mux(is_last, rest, mtu)),
             self.inline.eq(self.atomic | (inlined & fits & ~empty & ~self.one_sided)),
-            self.inline_words.eq(Mux(self.atomic, OPERANDS_LENGTH // 8, (rest[:7] + 7)[3:7])),
+            self.inline_words.eq((self.length + 7)[3:]),
         ]
         with m.If(self.sized):
             m.d.sync += [
@@ -193,7 +200,7 @@ class WqeHead(wiring.Component):
                 faulty.eq(
                     negative
                     | (rest[31] & (rest[:31] != 0))
-                    | (inlined & (~fits | self.middle | self.one_sided))
+                    | (inlined & (~fits | self.one_sided))
                     | (self.operates & ~empty)
                     | (self.atomic & (~fits | (rest[:7] != ATOMIC_LENGTH) | (self.count != 1)))
                 ),

@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...abi.tables import Access
-from ...abi.wqe import GRH_BYTES, SGE, SRQ_WQE
-from ...queue.ring import RECEIVE_BATCH, word_address
+from ...abi.wqe import GRH_BYTES, SGE, SRQ_WQE, WQE_DEFAULT
+from ...queue.ring import receive_batch, word_address
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ..receive.layouts import RecvPlace
 from .request_check import LONGEST
@@ -69,6 +69,8 @@ class RecvPlacement(wiring.Component):
         Blocks of fetched receive WQEs, a power of two.
     grh : bool
         Network headers of datagrams come with their payload.
+    wqe_bytes : int
+        Bytes of the largest send WQE; receive WQEs have up to 256 of them.
 
     Members
     -------
@@ -97,8 +99,9 @@ class RecvPlacement(wiring.Component):
         Fetched receive WQEs, 64 bits a word, 2 cycles after the address.
     """
 
-    def __init__(self, blocks=64, grh=False):
+    def __init__(self, blocks=64, grh=False, wqe_bytes=WQE_DEFAULT):
         self.blocks = blocks
+        self.size = receive_batch(wqe_bytes)
         self.grh = grh
         super().__init__(
             {
@@ -113,7 +116,7 @@ class RecvPlacement(wiring.Component):
                 "byte_length": Out(32),
                 "id": Out(16),
                 "places": In(data.ArrayLayout(ceil_log2(blocks), 2)),
-                "word_addr": Out(word_address(blocks, RECEIVE_BATCH)),
+                "word_addr": Out(word_address(blocks, self.size)),
                 "word": In(64),
             }
         )
@@ -127,7 +130,7 @@ class RecvPlacement(wiring.Component):
         length = Signal(LENGTH_BITS)  # of the access
         last = Signal()
         discard = Signal()
-        sge = Signal(4)
+        sge = Signal.like(place.sge)
         half = Signal()
         fresh = Signal()
         m.d.comb += [
@@ -147,7 +150,8 @@ class RecvPlacement(wiring.Component):
             self.access.payload.last.eq(last),
         ]
 
-        offset_bits = ceil_log2(RECEIVE_BATCH // 8)
+        offset_bits = ceil_log2(self.size // 8)
+        strides = range(4, offset_bits + 4)
         base = Signal(offset_bits)  # of the receive WQE
         block = Signal.like(self.word_addr.block)
         exhausted = Signal()
@@ -162,12 +166,12 @@ class RecvPlacement(wiring.Component):
         m.d.comb += [
             sge.eq(Mux(fresh, opened & packet.shared, place.sge)),
             self.word_addr.block.eq(block),
-            self.word_addr.word.eq(base | Cat(half, sge[:3])),
+            self.word_addr.word.eq(base | Cat(half, sge)[:offset_bits]),
         ]
         with m.If(self.look):
             m.d.sync += stride.eq(packet.log_stride)
             with m.Switch(packet.log_stride):
-                for log_stride in range(4, 8):
+                for log_stride in strides:
                     with m.Case(log_stride):
                         shift = log_stride - 3
                         m.d.sync += [
@@ -175,7 +179,7 @@ class RecvPlacement(wiring.Component):
                             block.eq(Mux(packet.index[offset_bits - shift], self.places[1], self.places[0])),
                         ]
         with m.Switch(stride):
-            for log_stride in range(4, 8):
+            for log_stride in strides:
                 with m.Case(log_stride):
                     m.d.comb += exhausted.eq(place.sge[log_stride - 4])
         sge_layout = {name: field.offset for name, field in SGE.fields.items()}

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...abi.commands import QpAction
 from ...abi.eqe import EventType
+from ...abi.wqe import WQE_DEFAULT
 from ...queue.wqe_fetcher import RingIndex, RingStatus
 from ...stream.transfer import AccessRequest, AttributeWrite, Event, Passage
 from ...stream.words import WORD_BITS, SavedWord, StateWords
@@ -77,6 +78,8 @@ class Responder(wiring.Component):
         There are SAVE and LOAD.
     keys : bool
         SENDs with invalidate are served; else they are invalid requests.
+    wqe_bytes : int
+        Bytes of the largest send WQE; receive WQEs have up to 256 of them.
     srqs : int
         Shared receive queues, a power of two up to ``qps``; their rings have numbers from ``qps`` on.
 
@@ -125,7 +128,18 @@ class Responder(wiring.Component):
         With ``swaps``.
     """
 
-    def __init__(self, qps, blocks=64, atomics=True, *, swaps=False, srqs=0, grh=False, keys=False):
+    def __init__(
+        self,
+        qps,
+        blocks=64,
+        atomics=True,
+        *,
+        swaps=False,
+        srqs=0,
+        grh=False,
+        keys=False,
+        wqe_bytes=WQE_DEFAULT,
+    ):
         if not isinstance(qps, int) or not 2 <= qps <= 4096 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two from 2 to 4096, not {qps!r}")
         self.qps = qps
@@ -141,7 +155,7 @@ class Responder(wiring.Component):
             "point": Out(stream.Signature(RingIndex)),
             "event": Out(stream.Signature(Event)),
         }
-        self._placement = RecvPlacement(blocks, grh)
+        self._placement = RecvPlacement(blocks, grh, wqe_bytes)
         super().__init__(
             {
                 "request": In(stream.Signature(ReceivedRequest)),

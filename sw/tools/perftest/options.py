@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass, replace
 
-from verbena.hdl.abi.wqe import UD_ROUTE
+from verbena.hdl.abi.wqe import SGE_OFFSET, UD_ROUTE, WQE_DEFAULT, WQE_SIZES
 
 from ...verbs.libibverbs_enums import ibv_qp_type
-from ...verbs.limits import MAX_INLINE, MAX_QP_WR, MAX_RD_ATOMIC
+from ...verbs.limits import MAX_QP_WR, MAX_RD_ATOMIC
 from ..endpoint import mtu_of
 from ..session import ToolError
 from .kinds import Verb
@@ -127,7 +127,7 @@ class Options:
     @property
     def _most_inline(self):
         """Bytes of inline data that a WQE holds, of any device."""
-        return MAX_INLINE - UD_ROUTE.size if self.connection == "UD" else MAX_INLINE
+        return WQE_DEFAULT - SGE_OFFSET - (UD_ROUTE.size if self.connection == "UD" else 0)
 
     def _cq_mod(self, size):
         if self.post_list > 1:
@@ -172,7 +172,7 @@ class Options:
             ("tx_depth", 1, MAX_QP_WR),
             ("rx_depth", 1, MAX_QP_WR),
             ("cq_mod", 1, 1024),
-            ("inline", 0, MAX_INLINE),
+            ("inline", 0, WQE_SIZES[-1] - SGE_OFFSET),
             ("timeout", 0, 31),
             ("outstanding", 1, MAX_RD_ATOMIC),
             ("service_level", 0, 7),

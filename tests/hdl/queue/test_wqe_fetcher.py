@@ -19,7 +19,15 @@ CASES = [
     (256, "rq", 8, [(0, 4), (1, 4), (7, 5), (3, 6)]),
     (512, "rq", 16, [(0, 4), (2, 4), (6, 4), (1, 5)]),
     (512, "sq", 16, [(1, 6), (5, 7), (0, 7), (15, 6)]),
+    (64, "sq", 16, [(0, 9), (2, 8), (3, 9), (5, 6)]),
+    (512, "sq", 8, [(3, 9), (1, 7), (4, 8), (0, 6)]),
+    (128, "rq", 16, [(0, 8), (2, 8), (4, 7), (1, 4)]),
 ]
+
+
+def wqe_bytes(geometries):
+    """Of an engine with rings of these sizes."""
+    return max(128, *(1 << log_stride for _, log_stride in geometries))
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(24, marks=pytest.mark.slow)])
@@ -27,7 +35,7 @@ CASES = [
 def test_rings(width, kind, blocks, geometries, count):
     rng = make_rng()
     first = rng.choice([0, 0xFFF8])
-    dut = make(width, kind, blocks, cls=Late, alone=True)
+    dut = make(width, kind, blocks, cls=Late, alone=True, wqe_bytes=wqe_bytes(geometries))
     dut.first = first
     world = World(dut, kind, rng, latency=rng.choice([(1, 3), (1, 200), (140, 140)]))
     each = first + count
@@ -126,10 +134,12 @@ def test_overclaim(log_size):
     world.run(testbench)
 
 
-@pytest.mark.parametrize("log_stride", [0, 3, 5, 8, 15])
-def test_bad_stride(log_stride):
+@pytest.mark.parametrize(
+    ("log_stride", "most"), [(0, 128), (3, 128), (5, 128), (8, 128), (15, 128), (9, 256), (5, 512), (10, 512)]
+)
+def test_bad_stride(log_stride, most):
     rng = make_rng()
-    world = World(make(64, "sq", 16, 2), "sq", rng)
+    world = World(make(64, "sq", 16, 2, wqe_bytes=most), "sq", rng)
     ring = world.add(0, 0x1000, 4, log_stride)
 
     async def testbench(ctx):
@@ -142,6 +152,28 @@ def test_bad_stride(log_stride):
         assert not world.log
 
     world.run(testbench)
+
+
+def test_a_wqe_that_is_too_large_to_be_pushed():
+    """It is fetched, whatever the doorbell says, and its words are forgotten."""
+    rng = make_rng()
+    world = World(make(64, "sq", wqe_bytes=512), "sq", rng)
+    wide, small = world.add(0, 0x1000, 2, 8), world.add(1, 0x8000, 2, 6)
+    world.may_push = 1
+
+    async def testbench(ctx):
+        for ring in (wide, small):
+            await world.configure(ctx, ring)
+        for _ in range(6):
+            for ring in (wide, small):
+                world.post(ring)
+                await world.ring(ctx, ring)
+                assert await world.arrival(ctx) == ring.qp
+                assert await world.consume(ctx, ring.qp) == 1
+
+    world.run(testbench)
+    assert (world.pushes, world.push_fetches) == (6, 6)
+    assert [qp for _, qp, _ in world.log] == [0] * 6
 
 
 def test_reset_state_ignores_doorbells():
@@ -507,11 +539,11 @@ def test_rewind_meets_turn(stall):
     world.run(testbench)
 
 
-@pytest.mark.parametrize(("width", "stride"), [(64, 6), (64, 7), (512, 6), (512, 7)])
-def test_push(width, stride):
+@pytest.mark.parametrize(("width", "stride", "most"), [(64, 6, 128), (64, 7, 128), (512, 6, 128), (512, 7, 512)])
+def test_push(width, stride, most):
     """A pushed WQE is not read, unless the ring goes back: what counts then is what stands in the ring."""
     rng = make_rng()
-    world = World(make(width, "sq"), "sq", rng, stall=0)
+    world = World(make(width, "sq", wqe_bytes=most), "sq", rng, stall=0)
     ring = world.add(2, 0x1000, 2, stride)
     world.asks = False  # a turn would cost a cycle
     times = []
@@ -913,7 +945,8 @@ def test_latency():
         ({"patience": 7}, "patience must be at least 8, not 7"),
         ({"base": "nothing"}, "base must name a field of the QP context, not 'nothing'"),
         ({"min_stride": 8}, "min_stride must be 16, 32, 64 or 128, not 8"),
-        ({"max_stride": 256}, "max_stride must be 16, 32, 64 or 128, and not below min_stride, not 256"),
+        ({"max_stride": 1024}, "max_stride must be 16 to 512, and not below min_stride, not 1024"),
+        ({"max_stride": 256}, "size must be a power of two, at least 256, not 128"),
         ({"reads": 1}, "reads must be 2 to 64, not 1"),
         ({"data_width": 32}, "data_width must be 64, 128, 256 or 512, not 32"),
     ],

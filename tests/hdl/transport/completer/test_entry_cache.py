@@ -3,21 +3,21 @@
 import pytest
 from amaranth.back import rtlil
 from streams import make_rng, send_all, simulate
-from verbena.hdl.abi.wqe import SEND_WQE, SGE
+from verbena.hdl.abi.wqe import SEND_WQE, SGE, send_sges
 from verbena.hdl.transport.completer.entry_cache import EntryCache
 
 
-def wqe(rng, large, count):
+def wqe(rng, stride, count):
     entries = [(rng.getrandbits(64), rng.getrandbits(32), rng.getrandbits(32)) for _ in range(count)]
     head = SEND_WQE.pack(opcode=4, sge_count=count, flags=rng.randrange(16))[:32]
     body = b"".join(SGE.pack(address=a, length=n, lkey=k) for a, n, k in entries)
-    return entries, (head + body + rng.randbytes(96))[: 128 if large else 64]
+    return entries, (head + body + rng.randbytes(480))[: 64 << stride]
 
 
-def run(asks, *, data_width=64, stall=0.0, rng=None):
-    """Asks (qp, index, large, entry, base, log_size; then what the memory holds now: address, bytes, unreadable) one
+def run(asks, *, data_width=64, wqe_bytes=128, stall=0.0, rng=None):
+    """Asks (qp, index, stride, entry, base, log_size; then what the memory holds now: address, bytes, unreadable) one
     after the other: (entry or None, failed, cycles) of each, and the reads."""
-    dut = EntryCache(data_width)
+    dut = EntryCache(data_width, wqe_bytes=wqe_bytes)
     rng = rng or make_rng(1)
     answers, reads = [], []
     memory = {}
@@ -26,7 +26,7 @@ def run(asks, *, data_width=64, stall=0.0, rng=None):
         for ask in asks:
             *question, where, content, unreadable = ask
             memory[where] = (content, unreadable)
-            for name, value in zip(("qp", "index", "large", "entry", "base", "log_size"), question):
+            for name, value in zip(("qp", "index", "stride", "entry", "base", "log_size"), question):
                 ctx.set(getattr(dut, name), value)
             ctx.set(dut.want, 1)
             address, size, cycles, done = None, None, 0, False
@@ -77,30 +77,34 @@ def run(asks, *, data_width=64, stall=0.0, rng=None):
     return answers, reads
 
 
+@pytest.mark.parametrize("wqe_bytes", [128, 256, 512])
 @pytest.mark.parametrize("data_width", [64, 128, 256, 512])
-def test_random(data_width):
+def test_random(data_width, wqe_bytes):
     rng = make_rng()
     asks, expected, reads = [], [], []
     owner = None
-    rings = [(number << 40 | rng.getrandbits(27) << 12, rng.randrange(16), rng.randrange(2)) for number in range(4)]
+    rings = [
+        (number << 40 | rng.getrandbits(27) << 12, rng.randrange(16), wqe_bytes.bit_length() - 7 - number % 2)
+        for number in range(4)
+    ]
     messages = {}  # of each QP: entries, bytes, index, unreadable, next entry
     while len(asks) < 120:
         qp = rng.randrange(4)
-        base, log_size, large = rings[qp]
+        base, log_size, stride = rings[qp]
         if qp not in messages or rng.random() < 0.2:
-            entries, content = wqe(rng, large, rng.randint(1, 6 if large else 2))
+            entries, content = wqe(rng, stride, rng.randint(1, send_sges(64 << stride)))
             messages[qp] = [entries, content, rng.getrandbits(16), rng.random() < 0.1, 2]
         entries, content, index, unreadable, number = messages[qp]
-        address = base + (index % (1 << log_size) << (6 + large))
-        asks.append((qp, index, large, number, base, log_size, address, content, unreadable))
+        address = base + (index % (1 << log_size) << (6 + stride))
+        asks.append((qp, index, stride, number, base, log_size, address, content, unreadable))
         if number == 2 or owner != qp:
-            reads.append((address, 128 if large else 64))
+            reads.append((address, 64 << stride))
             owner = None if unreadable else qp
         expected.append((entries[number] if number < len(entries) and not unreadable else None, unreadable))
         messages[qp][-1] += 1
         if expected[-1][0] is None:
             del messages[qp]
-    got, got_reads = run(asks, data_width=data_width, stall=0.3, rng=rng)
+    got, got_reads = run(asks, data_width=data_width, wqe_bytes=wqe_bytes, stall=0.3, rng=rng)
     assert [(entry, failed) for entry, failed, _ in got] == expected
     assert got_reads == reads
 

@@ -11,7 +11,7 @@ QPS = 4
 
 
 def target(rng):
-    widths = {"psn": 24, "wqe_index": 16, "length": 32, "address": 64, "entry_length": 32, "lkey": 32, "large": 1}
+    widths = {"psn": 24, "wqe_index": 16, "length": 32, "address": 64, "entry_length": 32, "lkey": 32, "stride": 2}
     fields = {name: rng.getrandbits(width) for name, width in (widths | {"atomic": 1, "sge_count": 3}).items()}
     second = {"address": 64, "length": 32, "lkey": 32}
     return fields | {"second": {name: rng.getrandbits(width) for name, width in second.items()}}

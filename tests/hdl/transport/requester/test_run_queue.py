@@ -5,9 +5,10 @@ from streams import collect, make_rng, simulate
 from verbena.hdl.transport.requester.run_queue import RunQueue
 
 
-def test_runs():
+@pytest.mark.parametrize("most", [6, 17])
+def test_runs(most):
     rng = make_rng()
-    dut = RunQueue(6)
+    dut = RunQueue(most)
     wanted, seen = [], []
 
     async def testbench(ctx):
@@ -16,7 +17,7 @@ def test_runs():
             while not ctx.get(dut.room):
                 await ctx.tick()
             good = rng.random() < 0.7
-            length = rng.randrange(1, 7)
+            length = rng.randrange(1, most + 1)
             for step in range(length):
                 number += 1
                 ctx.set(dut.access, {"address": number, "last": step == length - 1})
@@ -42,7 +43,7 @@ def test_runs():
     assert [item["address"] for item in seen] == wanted
 
 
-@pytest.mark.parametrize("run", [0, 9])
+@pytest.mark.parametrize("run", [0, 65])
 def test_arguments(run):
     with pytest.raises(ValueError, match=str(run)):
         RunQueue(run)

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from send_queue import ATOMICS, ONE_SIDED, Wqe, datagram_of, packets_of, psns_of, resend_of, target_of
 from streams import plain, shared, simulate
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
-from verbena.hdl.abi.wqe import UD_ROUTE, SendOpcode
-from verbena.hdl.queue.ring import BATCH
+from verbena.hdl.abi.wqe import SGE_OFFSET, UD_ROUTE, SendOpcode, send_sges
+from verbena.hdl.queue.ring import send_batch
 from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
 from verbena.hdl.transport.requester.requester_context import Phase
 from verbena.hdl.transport.requester.segmenter import Segmenter
 
-AREA = 1024
+BLOCKS = 4
 STREAMS = ("packet", "access", "inline", "outstanding", "reads")
 NEWEST = {"newest": 1, "fresh": 1}
 
@@ -20,18 +20,20 @@ NEWEST = {"newest": 1, "fresh": 1}
 class Driver:
     """One segment at a time; all outputs are taken at once."""
 
-    def __init__(self, wqe, index, *, large=1, unreliable=False, path_mtu=1, route=None):
+    def __init__(self, wqe, index, *, stride=1, unreliable=False, path_mtu=1, route=None):
         """``route``: the last 16 bytes of the WQE, of a segmenter with a table of GIDs."""
         gids = (True,) if route is not None else ()
-        self.dut = shared(Segmenter, 64, AREA // BATCH, *gids)
+        wqe_bytes = 512 if stride > 1 else 128
+        self.dut = shared(Segmenter, 64, BLOCKS, *gids, wqe_bytes=wqe_bytes)
+        self.batch = send_batch(wqe_bytes)
         self.streams = (*STREAMS, "route") if gids else STREAMS
-        size = 64 << large
+        size = 64 << stride
         content = wqe.pack(size) if route is None else wqe.pack(size - len(route)) + route
-        self.words = [0xDEAD_BEEF_DEAD_BEEF] * (AREA // 8)
+        self.words = [0xDEAD_BEEF_DEAD_BEEF] * (BLOCKS * self.batch // 8)
         self.put(content, index)
-        piece = index * size // BATCH
-        self.places = [(piece + (piece ^ parity) % 2) % (AREA // BATCH) for parity in range(2)]
-        self.fixed = {"qp": 9, "path_mtu": path_mtu, "pd": 77, "large": large}
+        piece = index * size // self.batch
+        self.places = [(piece + (piece ^ parity) % 2) % BLOCKS for parity in range(2)]
+        self.fixed = {"qp": 9, "path_mtu": path_mtu, "pd": 77, "stride": stride}
         self.fixed |= {"connected": 1, "unreliable": int(unreliable)}
         self.inline = wqe.data is not None or wqe.opcode in ATOMICS
         self.log = []  # (cycle since the segment was taken, stream, payload)
@@ -39,7 +41,7 @@ class Driver:
         self.pipe = [0, 0]
 
     def put(self, content, index):
-        base = index * len(content) % AREA // 8
+        base = index * len(content) % (BLOCKS * self.batch) // 8
         for word in range(len(content) // 8):
             self.words[base + word] = int.from_bytes(content[word * 8 : word * 8 + 8], "little")
 
@@ -53,7 +55,7 @@ class Driver:
         flat = [x for port in ports for x in (port.valid, port.payload)]
         state = [dut.done, dut.ended, dut.failed, dut.syndrome, dut.next, dut.begun, dut.fresh]
         _, _, address, taken, *values = await ctx.tick().sample(dut.word_address, dut.i.ready, *state, *flat)
-        self.pipe.append(self.words[BATCH // 8 * address.block + address.word])
+        self.pipe.append(self.words[self.batch // 8 * address.block + address.word])
         for number, name in enumerate(self.streams):
             if values[len(state) + 2 * number]:
                 self.log.append((cycle, name, plain(values[len(state) + 2 * number + 1])))
@@ -61,7 +63,7 @@ class Driver:
 
     async def ask(self, ctx, index, datagram):
         """Asks ahead for the words of a WQE."""
-        for name, value in ("index", index), ("large", self.fixed["large"]), ("datagram", datagram):
+        for name, value in ("index", index), ("stride", self.fixed["stride"]), ("datagram", datagram):
             ctx.set(getattr(self.dut, f"ahead_{name}"), value)
         ctx.set(self.dut.ahead, 1)
         await self.tick(ctx, 0)
@@ -75,14 +77,14 @@ class Driver:
         while not taken:
             taken, _ = await self.tick(ctx, 0)
         ctx.set(self.dut.i.valid, 0)
-        result, rest = None, 40
-        for cycle in range(1, 12 + 28):
+        result, rest = None, 100
+        for cycle in range(1, 120):
             _, (done, *values) = await self.tick(ctx, cycle)
             if done:
                 assert result is None
                 result = [*values[:3], plain(values[3])]
                 self.begun, self.fresh = values[4:]
-                rest = 16 if self.inline else 8
+                rest = 48 if self.inline else 8
             rest -= 1
             if rest == 0:
                 break
@@ -123,7 +125,7 @@ def test_ahead():
 
     async def ask(ctx, index=5):
         ctx.set(dut.ahead_index, index)
-        ctx.set(dut.ahead_large, 1)
+        ctx.set(dut.ahead_stride, 1)
         ctx.set(dut.ahead, 1)
         await driver.tick(ctx, 0)
         ctx.set(dut.ahead, 0)
@@ -172,7 +174,7 @@ def test_words_of_another_wqe(begun, pause):
             ctx.set(dut.cancel, 1)
         else:
             ctx.set(dut.ahead_index, 6)
-            ctx.set(dut.ahead_large, 1)
+            ctx.set(dut.ahead_stride, 1)
             ctx.set(dut.ahead, 1)
         await driver.tick(ctx, 0)
         ctx.set(dut.cancel, 0)
@@ -348,26 +350,34 @@ PSNS = st.sampled_from([0, 30, (1 << 24) - 1]) | st.integers(0, (1 << 24) - 1)
 
 @st.composite
 def requests(draw):
-    """(WQE, PMTU code, whether it is UC) of a good one: entries of odd lengths, none, inline data, operands."""
+    """(WQE, PMTU code, whether it is UC, stride) of a good one: entries of odd lengths, none, inline data, operands."""
+    stride = draw(st.integers(0, 3))
+    size = 64 << stride
     unreliable = draw(st.booleans())
     opcode = draw(st.sampled_from(list(SendOpcode)[: 4 if unreliable else 7]))
     code = draw(st.integers(1, 5))
-    lengths = draw(st.lists(st.integers(0, 1000) | st.sampled_from([0, 1, 255, 256, 257, 2500]), max_size=6))
-    data = None if opcode in ONE_SIDED else draw(st.none() | st.binary(max_size=96))
+    lengths = draw(
+        st.lists(st.integers(0, 1000) | st.sampled_from([0, 1, 255, 256, 257, 2500]), max_size=send_sges(size))
+    )
+    data = (
+        None
+        if opcode in ONE_SIDED
+        else draw(st.none() | st.binary(max_size=size - SGE_OFFSET) | st.just(bytes(range(1, 9)) * (size // 8 - 4)))
+    )
     if opcode in ATOMICS:
         lengths = [8]
     sges = [(0x1_0000_0000 * (k + 1) - 5, length, 0x100 + k) for k, length in enumerate(lengths)]
     wqe = Wqe(opcode, 2, sges, data, 0x12345678, draw(st.sampled_from([0xFEDC_BA98_7654_3210, (1 << 64) - 100])), 0xBAD)
     wqe.compare_add, wqe.swap = 0x0102_0304_0506_0708, 0x1112_1314_1516_1718
-    return wqe, code, unreliable
+    return wqe, code, unreliable, stride
 
 
 @settings(max_examples=30)
 @given(request=requests(), psn=PSNS, index=st.integers(0, 65535), reads=st.integers(0, 255))
 def test_message(request, psn, index, reads):
-    wqe, code, unreliable = request
+    wqe, code, unreliable, stride = request
     expected = packets_of(wqe, 128 << code, psn, unreliable=unreliable)
-    driver = Driver(wqe, index, path_mtu=code, unreliable=unreliable)
+    driver = Driver(wqe, index, stride=stride, path_mtu=code, unreliable=unreliable)
 
     async def testbench(ctx):
         # Fields that mean nothing before a message hold rubbish.
@@ -381,7 +391,7 @@ def test_message(request, psn, index, reads):
             assert (driver.begun, driver.fresh) == (ended, 1)
             assert (state["psn"], state["top_psn"]) == ((want["last_psn"] + 1) % (1 << 24),) * 2
             if wqe.opcode in ONE_SIDED:
-                target = target_of(wqe, psn, index, 1)
+                target = target_of(wqe, psn, index, stride)
                 if not wqe.sges:
                     target |= {"address": 0, "entry_length": 0, "lkey": 0}
                 (read,) = driver.of("reads")
@@ -402,11 +412,11 @@ def test_message(request, psn, index, reads):
 @given(request=requests(), psn=PSNS, data=st.data())
 def test_resume(request, psn, data):
     """From any PSN of a message on it goes on as it did the first time; only where a READ goes on is told."""
-    wqe, code, unreliable = request
+    wqe, code, unreliable, stride = request
     mtu = 128 << code
     skip = data.draw(st.integers(0, psns_of(wqe, mtu) - 1))
     expected = resend_of(wqe, mtu, psn, skip, unreliable=unreliable)
-    driver = Driver(wqe, 77, path_mtu=code, unreliable=unreliable)
+    driver = Driver(wqe, 77, stride=stride, path_mtu=code, unreliable=unreliable)
 
     async def testbench(ctx):
         state = {"index": 77, "psn": (psn + skip) % (1 << 24), "blocks": skip * mtu // 256}
@@ -597,10 +607,12 @@ def test_latency():
     simulate(driver.dut, testbench)
 
 
-@pytest.mark.parametrize(("large", "count", "fails"), [(0, 2, False), (0, 3, True), (1, 6, False), (1, 7, True)])
-def test_entries(large, count, fails):
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(("stride", "most"), [(0, 2), (1, 6), (2, 14), (3, 16)])
+def test_entries(stride, most, more):
     """The stride bounds the entries."""
-    driver = Driver(Wqe(sges=[(0, 8, 1)] * (6 if large else 2), sge_count=count, length=8), 0, large=large)
+    count, fails = most + more, bool(more)
+    driver = Driver(Wqe(sges=[(0, 8, 1)] * most, sge_count=count, length=8), 0, stride=stride)
 
     async def testbench(ctx):
         _, failed, syndrome, state = await driver.cut(ctx, {})

@@ -40,11 +40,11 @@ def lay(words, place, entries, log_stride, shared=None):
     words[place : place + (1 << log_stride - 3)] = laid + [0] * ((1 << log_stride - 3) - len(laid))
 
 
-def run(packets, words, *, stall=0.0, rng=None, received=0, ids=None, grh=False):
+def run(packets, words, *, stall=0.0, rng=None, received=0, ids=None, grh=False, area=256):
     """Gives placements to a buffer, and keeps each QP's place; the accesses, (misfit, too_long, byte_length) and cycles
     of each. As if each message had brought ``received`` bytes more than it has, when it goes on. ``ids`` gets the
     ``id`` of each."""
-    dut = RecvPlacement(2 * QPS, grh)
+    dut = RecvPlacement(2 * QPS, grh, area // 2)
     places = [{"received": rng.getrandbits(32) if rng else 0} for _ in range(QPS)]
     rng = rng or make_rng()
     accesses, results = [], []
@@ -83,7 +83,7 @@ def run(packets, words, *, stall=0.0, rng=None, received=0, ids=None, grh=False)
         before = 0
         async for _, _, address in ctx.tick().sample(dut.word_addr):
             ctx.set(dut.word, before)
-            before = words[address.block // 2][AREA // 16 * (address.block % 2) + address.word]
+            before = words[address.block // 2][area // 16 * (address.block % 2) + address.word]
 
     async def access(ctx):
         await collect(ctx, dut.access, accesses, rng, stall)
@@ -100,15 +100,19 @@ def run(packets, words, *, stall=0.0, rng=None, received=0, ids=None, grh=False)
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
 @pytest.mark.parametrize("shared", [0, 1])
-def test_random_messages(shared, stall):
-    """``shared``: the receive WQEs are of shared receive queues, and a WRITE has one, too."""
+@pytest.mark.parametrize("area", [256, 512])
+def test_random_messages(area, shared, stall):
+    """``shared``: the receive WQEs are of shared receive queues, and a WRITE has one, too. ``area``: twice the bytes of
+    the largest WQE.
+    """
     rng = make_rng()
-    words = [[rng.getrandbits(64) for _ in range(AREA // 8)] for _ in range(QPS)]
+    words = [[rng.getrandbits(64) for _ in range(area // 8)] for _ in range(QPS)]
     log_stride = [5, 6, 7, 5] if shared else [4, 5, 6, 7]
+    log_stride = [log + (area > 256) for log in log_stride]
     queues, expected = [[] for _ in range(QPS)], [[] for _ in range(QPS)]
     for qp in range(QPS):
-        for number in range(AREA >> log_stride[qp]):  # all that the area holds, and no WQE twice
-            index = number + rng.choice([0, 5 * AREA, 65536 - AREA])
+        for number in range(area >> log_stride[qp]):  # all that the area holds, and no WQE twice
+            index = number + rng.choice([0, 5 * area, 65536 - area])
             sizes = [MTU] * rng.choice([0, 0, 1, 3]) + [rng.randint(1, MTU)]
             if len(sizes) == 1 and rng.random() < 0.2:
                 sizes = [0]
@@ -121,7 +125,7 @@ def test_random_messages(shared, stall):
                 "log_stride": log_stride[qp],
                 "shared": shared,
             }
-            place = (index << log_stride[qp]) % AREA // 8
+            place = (index << log_stride[qp]) % area // 8
             which = rng.getrandbits(16) if shared else None
             if is_write:
                 entries = [(rng.getrandbits(64), sum(sizes), rng.getrandbits(32))]
@@ -153,7 +157,7 @@ def test_random_messages(shared, stall):
             packets.append({"kind": DISCARD, "qp": qp, "length": rng.choice([0, 77])})
             wanted.append(None)
     ids = []
-    runs, results = run(packets, words, stall=stall, rng=rng, ids=ids)
+    runs, results = run(packets, words, stall=stall, rng=rng, ids=ids, area=area)
     assert len(runs) == len(packets)
     for got, result, packet, want, found in zip(runs, results, packets, wanted, ids):
         assert all((access.qp, access.fresh) == (packet["qp"], packet.get("fresh", 0)) for access in got)
