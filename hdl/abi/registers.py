@@ -120,7 +120,8 @@ REACH, REACH_MASK = 24, 0x7F
 class QpDoorbell(IntEnum):
     """Registers of the page ``QP_PAGES + (qpn % max_qp) * PAGE``; write-only.
 
-    The value is a free-running 16-bit index. From ``QP_PUSH`` on the page takes the 16 or 32 words of a send WQE, and
+    The value is a free-running 16-bit index. From ``QP_PUSH`` on the page takes the 16 or 32 words of a send WQE (of
+    a larger one, too: those behind must be zero), and
     ``SQ_PUSH`` is a producer doorbell that says that the newest WQE has been written there: the engine then need not
     read it from the ring, where it stands all the same. Word 0 is written first; words that are zero may be left out.
     An adapter without room for it, or in which something else of the queue waits, reads the ring.

@@ -40,7 +40,7 @@ WQE_DEFAULT = 128
 """Those of the standard configuration."""
 
 PUSH_MAX = 128
-"""Bytes of the largest send WQE that can be pushed."""
+"""Bytes of a send WQE that are pushed, at most: of a larger one all behind must be zero."""
 
 SGE = Record(
     "sge",

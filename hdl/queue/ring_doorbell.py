@@ -6,7 +6,6 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.contexts import QpState
-from ..abi.wqe import PUSH_MAX
 from .ring import PushDoorbell
 
 __all__ = ["RingDoorbell"]
@@ -22,10 +21,9 @@ class RingDoorbell(wiring.Component):
     What the ring holds is counted from the first WQE that is not consumed. In a ring that ``rewinds`` the host may know
     of more consumed WQEs than the ring does, which is behind; there it is counted from the last WQE known.
 
-    *Pushes*: ``pushed`` comes with the verdict if the doorbell says so, the WQE's words are there, it is not larger
-    than what can be pushed, and the only one of its ring that is not consumed. Then nothing of that ring is on its way,
-    and no read has failed: what is consumed was fetched before. The doorbell stays inside until the words are
-    ``copied``.
+    *Pushes*: ``pushed`` comes with the verdict if the doorbell says so, the WQE's words are there, and it is the only
+    one of its ring that is not consumed. Then nothing of that ring is on its way, and no read has failed: what is
+    consumed was fetched before. The doorbell stays inside until the words are ``copied``.
 
     Parameters
     ----------
@@ -64,8 +62,8 @@ class RingDoorbell(wiring.Component):
         WQE must be fetched.
     pushed : 1
         The WQE is to be taken from the words that were pushed; from the verdict until ``copied``.
-    wide : 1
-        It has the largest size that can be pushed.
+    stride : 4
+        Logarithm of its size.
     copied : 1
         They are in their place.
     """
@@ -97,7 +95,7 @@ class RingDoorbell(wiring.Component):
                 "heard": Out(1),
                 "fell_back": Out(1),
                 "pushed": Out(1),
-                "wide": Out(1),
+                "stride": Out(4),
                 "copied": In(1),
             }
         )
@@ -132,14 +130,12 @@ class RingDoorbell(wiring.Component):
                 # A claim with its highest bit set lies behind, unless the ring has room for it.
                 known = self.state != QpState.RESET
                 proper = (self.log_stride >= self.strides[0]) & (self.log_stride <= self.strides[-1])
-                most = min(self.strides[-1], ceil_log2(PUSH_MAX))
-                small = self.log_stride <= most if most < self.strides[-1] else 1
                 fits = ((last & ~Cat(self.log_size > k for k in range(16))) == 0) | (claim == 0)
                 m.d.sync += [
                     self.accept.eq(known & proper & fits & news),
                     self.reject.eq(known & (~proper | (~fits & ~claim[15]))),
-                    self.pushed.eq(known & proper & small & push & self.mine & (claim == 1) & (self.claimed == 0)),
-                    self.wide.eq(self.log_stride == most),
+                    self.pushed.eq(known & proper & push & self.mine & (claim == 1) & (self.claimed == 0)),
+                    self.stride.eq(self.log_stride),
                 ]
                 m.next = "APPLY"
             with m.State("APPLY"):

@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
-from ..abi.wqe import PUSH_MAX, WQE_DEFAULT
+from ..abi.wqe import WQE_DEFAULT
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
@@ -72,7 +72,8 @@ class RingPrefetcher(wiring.Component):
 
     *Pushes* (``sends``): a doorbell may say that its WQE was pushed before. If it is the only WQE of its ring that is
     not consumed, and nobody else has begun to push meanwhile (:class:`.wqe_push.WqePush`), it goes from there to the
-    block that is kept aside for this, ``doorbell`` to ``arrived`` in 13 cycles, or 21 if it has 128 bytes, one more for
+    block that is kept aside for this, ``doorbell`` to ``arrived`` in 13 cycles, or 21 if it has 128 bytes or more, of
+    which the first 128 are pushed, one more for
     each beat of ``data`` that comes meanwhile, and for a turn that meets its end. Otherwise the doorbell is one like
     all others. The WQE stands in host memory in any case: who goes back fetches it from there.
 
@@ -96,7 +97,7 @@ class RingPrefetcher(wiring.Component):
         Cycles, at least 8.
     on_demand : bool
     sends : bool
-        With ``rewind``, ``rewound`` and ``push``, for WQEs of 64 bytes and more. One of more than 128 is not pushed.
+        With ``rewind``, ``rewound`` and ``push``, for WQEs of 64 bytes and more.
     swaps : bool
         With ``saved`` and ``loaded``.
     shared : int
@@ -594,7 +595,11 @@ class RingPrefetcher(wiring.Component):
         m.submodules.pushes = pushes = WqePush(self.rings)
         wiring.connect(m, wiring.flipped(self.push), pushes.push)
         slot = doorbell.index - 1
-        place = Mux(doorbell.wide, Cat(pushes.put_row, slot), Cat(pushes.put_row[:-1], slot))
+        place = Signal(ceil_log2(self.size // 8))
+        with m.Switch(doorbell.stride):
+            for stride in range(ceil_log2(self.min_stride), ceil_log2(self.max_stride) + 1):
+                with m.Case(stride):
+                    m.d.comb += place.eq(pushes.put_row[: stride - 3] | slot << stride - 3)
         free, landing = Signal(), Signal()
         lands = landing & ~(turns.start | turns.take | turns.give | ending)
         m.d.sync += [free.eq(~pool.holds), landing.eq((landing & ~lands) | pushes.copied)]
@@ -605,17 +610,17 @@ class RingPrefetcher(wiring.Component):
             # Words of a former life must not get into a new one.
             pushes.start.eq((doorbell.heard & pushes.mine) | halt.reset),
             pushes.copy.eq(doorbell.pushed),
-            pushes.wide.eq(doorbell.wide),
+            pushes.wide.eq(doorbell.stride != ceil_log2(self.min_stride)),
             pushes.room.eq(~self.data.valid),
             store.put_en.eq(pushes.put_en),
-            store.put_addr.eq(Cat(place[: ceil_log2(self.size // 8)], pool.spare)),
+            store.put_addr.eq(Cat(place, pool.spare)),
             store.put_word.eq(pushes.put_word),
             doorbell.copied.eq(lands),
             landed.eq(lands & ~(halt.halting & (halt.qp == doorbell.qp))),
             pool.land.eq(landed),
             pool.land_qp.eq(doorbell.qp),
             pool.land_index.eq(slot),
-            pool.land_log_stride.eq(Mux(doorbell.wide, ceil_log2(PUSH_MAX), ceil_log2(self.min_stride))),
+            pool.land_log_stride.eq(doorbell.stride),
         ]
         m.d.sync += [
             self.count_pushes.eq(landed),

@@ -6,6 +6,7 @@ from copy import copy, deepcopy
 
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.abi.registers import QpDoorbell
+from verbena.hdl.abi.wqe import PUSH_MAX
 
 from ..groups import is_group
 from .addr import GID
@@ -326,9 +327,11 @@ class QP(PyverbsCM):
         # The device takes what is pushed only if it has nothing else to send for the queue. That is sure if all is
         # complete; what is posted faster than it completes is fetched many WQEs a read.
         if self.context._push and start == self._sq.completed and producer == start + 1 & 0xFFFF:
-            self._adapter.push_qp(self._qpn, self._sq.entry(start), producer)
-        else:
-            self._adapter.ring_qp(self._qpn, QpDoorbell.SQ_PRODUCER, producer)
+            entry = self._sq.entry(start)
+            if not any(entry[PUSH_MAX:]):
+                self._adapter.push_qp(self._qpn, entry[:PUSH_MAX], producer)
+                return
+        self._adapter.ring_qp(self._qpn, QpDoorbell.SQ_PRODUCER, producer)
 
     def _ring_recv(self, start):
         self._adapter.ring_qp(self._qpn, QpDoorbell.RQ_PRODUCER, self._rq.producer)

@@ -114,6 +114,7 @@ class FakeDevice:
         table=False,
         srqs=SRQS,
         physical=False,
+        log_wqe_bytes=7,
     ):
         self.memory = Memory()
         self.name = name
@@ -134,7 +135,7 @@ class FakeDevice:
             | physical << 31,
             CLOCK: 1234,
             SRQ_COUNT: srqs,
-            TRANSPORTS: 1 << 2 | uc << 3 | ud << 4 | raw << 8,
+            TRANSPORTS: 1 << 2 | uc << 3 | ud << 4 | raw << 8 | log_wqe_bytes << 24,
         }
         self.table = table
         self.random = InOrder(1)

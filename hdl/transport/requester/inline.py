@@ -4,11 +4,10 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ...abi.wqe import SGE_OFFSET, WQE_DEFAULT
 from ...stream.packet import PacketBeat
 
 __all__ = ["InlineQueue", "InlineWord"]
-
-DEPTH = 16
 
 IN_FLIGHT = 4
 """Words that may still come when ``room`` falls: three reads under way and one row of slack."""
@@ -20,13 +19,15 @@ InlineWord = data.StructLayout({"data": 64, "count": 3, "last": 1})
 class InlineQueue(wiring.Component):
     """Collects words of 64 bits into beats of ``data_width``.
 
-    Holds 16 words. With ``data_width`` 64 a word comes out 2 cycles after ``put``, and so does a wider beat, after its
+    Holds all words of a WQE, since nobody takes them before the packet's header. With ``data_width`` 64 a word comes out 2 cycles after ``put``, and so does a wider beat, after its
     last word. One word a cycle; one beat every ``data_width // 64`` + 1 cycles if wider than 64 bits.
 
     Parameters
     ----------
     data_width : int
         64, 128, 256 or 512 bits.
+    wqe_bytes : int
+        Bytes of the largest WQE.
 
     Members
     -------
@@ -37,8 +38,10 @@ class InlineQueue(wiring.Component):
     o : stream of ``PacketBeat(data_width)``
     """
 
-    def __init__(self, data_width):
+    def __init__(self, data_width, wqe_bytes=WQE_DEFAULT):
         self.data_width = data_width
+        self.depth = wqe_bytes // 8
+        assert (wqe_bytes - SGE_OFFSET) // 8 + IN_FLIGHT <= self.depth
         super().__init__(
             {
                 "word": In(InlineWord),
@@ -51,9 +54,9 @@ class InlineQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.data_width // 64
-        m.submodules.rows = rows = memory.Memory(shape=InlineWord.size, depth=DEPTH, init=[])
+        m.submodules.rows = rows = memory.Memory(shape=InlineWord.size, depth=self.depth, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
-        head, tail = Signal(5), Signal(5)
+        head, tail = (Signal(range(2 * self.depth)) for _ in range(2))
         word = InlineWord(read.data)
         empty, take = Signal(), Signal()
         m.d.comb += [
@@ -66,7 +69,7 @@ class InlineQueue(wiring.Component):
         m.d.sync += [
             tail.eq(tail + self.put),
             head.eq(head + take),
-            self.room.eq((tail - head)[:5] <= DEPTH - IN_FLIGHT - 1),
+            self.room.eq((tail - head)[: len(head)] <= self.depth - IN_FLIGHT - 1),
         ]
         bytes_here = Cat(word.count, word.count == 0)
         beat = self.o.payload

@@ -189,7 +189,7 @@ class Segmenter(wiring.Component):
         m.submodules.head = head = WqeHead(keys=self.keys, wqe_bytes=self.wqe_bytes)
         m.submodules.gather = gather = Gather()
         m.submodules.runs = runs = RunQueue(send_sges(self.wqe_bytes) + 1)
-        m.submodules.inline_queue = inline = InlineQueue(self.data_width)
+        m.submodules.inline_queue = inline = InlineQueue(self.data_width, self.wqe_bytes)
         wiring.connect(m, runs.o, wiring.flipped(self.access))
         wiring.connect(m, inline.o, wiring.flipped(self.inline))
 

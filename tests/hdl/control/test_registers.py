@@ -93,8 +93,10 @@ def test_an_engine_says_what_it_has_not(atomics, bit):
     ],
 )
 def test_an_engine_says_which_types_of_queue_pairs_it_has(transports, wanted):
-    """A bit each, and what is written there changes nothing."""
-    dut = Registers(data_width=64, qps=4, cqs=2, window=16, transports=transports)
+    """A bit each, and what is written there changes nothing; beside them the size of WQEs."""
+    wqe_bytes = 128 << len(transports) - 1
+    wanted |= 6 + len(transports) << 24
+    dut = Registers(data_width=64, qps=4, cqs=2, window=16, transports=transports, wqe_bytes=wqe_bytes)
     bus = Bus(dut.axil, make_rng())
     offset = REG["transports"].offset
 
@@ -147,7 +149,7 @@ def test_a_table_of_gids_is_written():
     gid, seen, asked = rng.getrandbits(128), [], []
 
     async def host(ctx):
-        assert await bus.read(ctx, REG["transports"].offset) == 1 << 2 | 16 << 16
+        assert await bus.read(ctx, REG["transports"].offset) == 1 << 2 | 16 << 16 | 7 << 24
         for index, word, value in written:
             await bus.write(ctx, 0x400 + 32 * index + 4 * word, value)
         assert await bus.read(ctx, 0x400) == 0

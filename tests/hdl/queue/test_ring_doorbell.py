@@ -54,7 +54,7 @@ def test_verdict(rewinds):
             ctx.set(dut.hold_reject, 1)
             await ctx.tick()
             assert ctx.get(dut.pushed) == pushed
-            assert not pushed or ctx.get(dut.wide) == (log_stride == 7)
+            assert not pushed or ctx.get(dut.stride) == log_stride
             for _ in range(rng.randrange(3)):
                 if expected != "ignored" and not pushed:
                     assert not ctx.get(dut.heard)

@@ -7,6 +7,7 @@ from queue_world import Late, World, make
 from streams import make_rng, pause, plain, send_all
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
+from verbena.hdl.abi.wqe import PUSH_MAX
 from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
 
 BASES = [0x1000, 0x7FFF_FFFF_F000, 0xFFFF_FF00_0000_0000, 0x40_0000]
@@ -39,7 +40,7 @@ def test_rings(width, kind, blocks, geometries, count):
     dut.first = first
     world = World(dut, kind, rng, latency=rng.choice([(1, 3), (1, 200), (140, 140)]))
     each = first + count
-    world.may_push = 0.5 if kind == "sq" else 0
+    world.may_push = 0.5 if kind == "sq" and (width == 512 or wqe_bytes(geometries) == 128) else 0
     world.once = True
     for qp, (log_size, log_stride) in enumerate(geometries):
         world.add(qp, BASES[qp], log_size, log_stride)
@@ -63,7 +64,7 @@ def test_rings(width, kind, blocks, geometries, count):
             await world.consume(ctx, await world.arrival(ctx))
 
     world.run(driver, consumer, deadline=30_000)
-    assert (world.pushes > 0) == (kind == "sq")
+    assert (world.pushes > 0) == (world.may_push > 0)
 
 
 @pytest.mark.parametrize("count", [16, pytest.param(40, marks=pytest.mark.slow)])
@@ -152,28 +153,6 @@ def test_bad_stride(log_stride, most):
         assert not world.log
 
     world.run(testbench)
-
-
-def test_a_wqe_that_is_too_large_to_be_pushed():
-    """It is fetched, whatever the doorbell says, and its words are forgotten."""
-    rng = make_rng()
-    world = World(make(64, "sq", wqe_bytes=512), "sq", rng)
-    wide, small = world.add(0, 0x1000, 2, 8), world.add(1, 0x8000, 2, 6)
-    world.may_push = 1
-
-    async def testbench(ctx):
-        for ring in (wide, small):
-            await world.configure(ctx, ring)
-        for _ in range(6):
-            for ring in (wide, small):
-                world.post(ring)
-                await world.ring(ctx, ring)
-                assert await world.arrival(ctx) == ring.qp
-                assert await world.consume(ctx, ring.qp) == 1
-
-    world.run(testbench)
-    assert (world.pushes, world.push_fetches) == (6, 6)
-    assert [qp for _, qp, _ in world.log] == [0] * 6
 
 
 def test_reset_state_ignores_doorbells():
@@ -539,7 +518,9 @@ def test_rewind_meets_turn(stall):
     world.run(testbench)
 
 
-@pytest.mark.parametrize(("width", "stride", "most"), [(64, 6, 128), (64, 7, 128), (512, 6, 128), (512, 7, 512)])
+@pytest.mark.parametrize(
+    ("width", "stride", "most"), [(64, 6, 128), (64, 7, 128), (512, 6, 128), (512, 7, 512), (64, 8, 256), (64, 9, 512)]
+)
 def test_push(width, stride, most):
     """A pushed WQE is not read, unless the ring goes back: what counts then is what stands in the ring."""
     rng = make_rng()
@@ -554,12 +535,13 @@ def test_push(width, stride, most):
             world.post(ring)
             there = ring.slots[ring.seen]
             pushed = ring.slots[ring.seen] = [rng.getrandbits(64) & rng.choice([1, -1]) for _ in there]
+            pushed[PUSH_MAX // 8 :] = []
             await world.push(ctx, ring, pushed)
             start = world.time
             await send_all(ctx, world.dut.doorbell, [{"qp": 2, "index": ring.posted, "push": 1}])
             assert await world.arrival(ctx) == 2
             times.append(world.time - start - 1)
-            assert await world.words(ctx, ring, ring.seen) == pushed
+            assert (await world.words(ctx, ring, ring.seen))[: len(pushed)] == pushed
             assert not world.log
             if rng.random() < 0.5:
                 await go_back(ctx, world, ring, ring.seen)
@@ -573,7 +555,7 @@ def test_push(width, stride, most):
             ring.freed = ring.seen
 
     world.run(testbench)
-    assert times == [21 if stride == 7 else 13] * 6
+    assert times == [13 if stride == 6 else 21] * 6
     assert (world.pushes, world.push_fetches) == (6, 0)
 
 

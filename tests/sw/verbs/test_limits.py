@@ -2,7 +2,7 @@
 
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT
 from verbena.hdl.abi.tables import MPT
-from verbena.hdl.abi.wqe import RECV_SGE_MAX, SEND_WQE
+from verbena.hdl.abi.wqe import SEND_WQE, WQE_SIZES, send_sges
 from verbena.sw.verbs import limits
 
 
@@ -13,5 +13,11 @@ def test_they_fit_their_fields():
     assert QP_CONTEXT.fields["pd"].mask >= limits.MAX_PD
     assert MPT.fields["length"].mask >= limits.MAX_MR_SIZE
     assert SEND_WQE.fields["length"].mask >= limits.MAX_MSG_SZ
-    assert limits.MAX_SGE <= RECV_SGE_MAX
-    assert 32 + 16 * limits.MAX_SGE == 32 + limits.MAX_INLINE == 128
+
+
+def test_entries_fit_wqes():
+    assert [limits.max_sge(size) for size in WQE_SIZES] == [6, 14, 16]
+    assert [limits.max_recv_sge(size) for size in WQE_SIZES] == [8, 16, 16]
+    assert [limits.max_srq_sge(size) for size in WQE_SIZES] == [7, 15, 15]
+    for size in (64, *WQE_SIZES):
+        assert 32 + 16 * send_sges(size) <= size

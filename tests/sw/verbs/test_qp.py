@@ -6,7 +6,18 @@ import struct
 from itertools import pairwise
 
 import pytest
-from fake_device import CREATE_QP, DESTROY_QP, ERROR, MODIFY_QP, QP_PAGES, RESET, START_RECEIVE, START_SEND
+from fake_device import (
+    CREATE_QP,
+    DESTROY_QP,
+    ERROR,
+    MODIFY_QP,
+    QP_PAGES,
+    RESET,
+    START_RECEIVE,
+    START_SEND,
+    FakeDevice,
+)
+from verbena.sw.devices import provide
 from verbena.sw.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from verbena.sw.verbs.cq import CQ
 from verbena.sw.verbs.device import Context
@@ -102,6 +113,30 @@ def test_capacities_are_those_that_exist(make_qp, pd, cq):
     assert wide.query()[1].max_send_sge == 6
     assert wide.query()[1].max_inline_data == 96
     QP(pd, init)  # asks for what the first one got
+
+
+@pytest.mark.parametrize(
+    ("log_most", "asked", "sizes", "found"),
+    [
+        (8, (2, 1, 32), (6, 4), (2, 1, 32)),
+        (8, (6, 9, 97), (8, 8), (14, 16, 224)),
+        (8, (14, 16, 0), (8, 8), (14, 16, 224)),
+        (9, (14, 8, 225), (9, 7), (16, 8, 480)),
+        (9, (16, 16, 480), (9, 8), (16, 16, 480)),
+    ],
+)
+def test_wqes_are_as_large_as_needed(log_most, asked, sizes, found):
+    """Of a device that takes larger ones: scatter/gather entries to send and to receive, bytes inline."""
+    provide("large0", lambda: FakeDevice("large0", log_wqe_bytes=log_most))
+    with Context(name="large0") as context, PD(context) as pd, CQ(context, 10) as cq:
+        assert context.query_device().max_sge == {8: 14, 9: 16}[log_most]
+        sends, receives, inline = asked
+        init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(4, 4, sends, receives, inline))
+        qp = QP(pd, init)
+        assert (qp._sq.log_stride, qp._rq.log_stride) == sizes
+        assert (init.cap.max_send_sge, init.cap.max_recv_sge, init.cap.max_inline_data) == found
+        for more in ({"max_send_sge": 17}, {"max_recv_sge": 17}, {"max_inline_data": (1 << log_most) - 31}):
+            refused(errno.EINVAL, QP, pd, QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(**more)))
 
 
 @pytest.mark.parametrize(

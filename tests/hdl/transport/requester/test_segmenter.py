@@ -247,9 +247,9 @@ def test_datagram(opcode, content, code):
         assert firsts[0] == 9
 
 
-@pytest.mark.parametrize("large", [0, 1])
+@pytest.mark.parametrize("stride", [0, 1, 2, 3])
 @pytest.mark.parametrize("data", [None, b"abcdefgh12"])
-def test_route(data, large):
+def test_route(data, stride):
     """With a table of GIDs: the last 16 bytes of a datagram's WQE come out once, 3 cycles later than without one, and
     the header behind them. A connected queue pair has no such bytes.
     """
@@ -260,7 +260,7 @@ def test_route(data, large):
         "sgid_index": 0xB,
     }
     wqe = Wqe(SendOpcode.SEND, 2, [] if data else [(0x1000, 200, 1)], data, **WAY)
-    driver = Driver(wqe, 5, path_mtu=1, unreliable=True, large=large, route=UD_ROUTE.pack(**fields))
+    driver = Driver(wqe, 5, path_mtu=1, unreliable=True, stride=stride, route=UD_ROUTE.pack(**fields))
     state = {"index": 5, "psn": 100, "blocks": 99}
 
     async def cut(ctx, **kind):
@@ -620,6 +620,20 @@ def test_entries(stride, most, more):
         if fails:
             assert syndrome == Syndrome.SGE_COUNT
             assert driver.log == []
+
+    simulate(driver.dut, testbench)
+
+
+@pytest.mark.parametrize("stride", range(4))
+def test_nobody_takes_inline_data_before_its_header(stride):
+    """All that a WQE can hold comes out of it all the same."""
+    size = (64 << stride) - SGE_OFFSET
+    driver = Driver(Wqe(data=(bytes(range(256)) * 2)[:size]), 0, stride=stride, path_mtu=5)
+    driver.held = ("inline",)
+
+    async def testbench(ctx):
+        await driver.cut(ctx, {})
+        assert len(driver.of("packet")) == 1
 
     simulate(driver.dut, testbench)
 
