@@ -19,8 +19,9 @@ InlineWord = data.StructLayout({"data": 64, "count": 3, "last": 1})
 class InlineQueue(wiring.Component):
     """Collects words of 64 bits into beats of ``data_width``.
 
-    Holds all words of a WQE, since nobody takes them before the packet's header. With ``data_width`` 64 a word comes out 2 cycles after ``put``, and so does a wider beat, after its
-    last word. One word a cycle; one beat every ``data_width // 64`` + 1 cycles if wider than 64 bits.
+    Holds all words of a WQE, since nobody takes them before the packet's header. With ``data_width`` 64 a word comes
+    out 2 cycles after ``put``, and so does a wider beat, after its last word. One word a cycle; one beat every
+    ``data_width // 64`` + 1 cycles if wider than 64 bits.
 
     Parameters
     ----------

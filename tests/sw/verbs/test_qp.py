@@ -17,7 +17,7 @@ from fake_device import (
     START_SEND,
     FakeDevice,
 )
-from verbena.sw.devices import provide
+from verbena.sw.port import provide
 from verbena.sw.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from verbena.sw.verbs.cq import CQ
 from verbena.sw.verbs.device import Context
