@@ -203,6 +203,7 @@ _SOME_CONTROL = SimpleNamespace(
     key_operations=True,
     has_multicast=True,
     qp_types=frozenset(),
+    wqe_bytes=128,
 )
 _SOME_ADAPTER = SimpleNamespace(port=SimpleNamespace(mac=0), control=_SOME_CONTROL, max_cq=0, device_memory=None)
 _ARGUMENTS = {
