@@ -280,7 +280,8 @@ def test_hostile_frames(lone):
         ("drop_qp", {"target": int(lone.gid) ^ 1 << 127}),
         ("drop_qp", {"target": int(lone.gid) ^ 1}),
         ("drop_qp", {"target": own4}),  # an IPv6 packet to an IPv4-mapped address
-        ("drop_not_roce", {"mac": 0x333300000001}),
+        ("drop_qp", {"mac": 0x333300000001}),  # to a group by its MAC address, but not by its address
+        ("drop_not_roce", {"mac": 0x333400000001}),
         ("drop_not_roce", {"nh": 0}),
         ("drop_malformed", {"plen": 60}),
     ]

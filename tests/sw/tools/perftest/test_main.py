@@ -46,7 +46,7 @@ def test_options_reach_the_test(capsys, arguments, title):
         (["send_bw", "-R", "-c", "UC"], "the connection manager connects RC and UD"),
         (["write_lat", "-q", "2"], "only bandwidth tests use several queue pairs"),
         (["write_bw", "-d", "sim0", "-p", "1", "127.0.0.1"], "cannot connect to 127.0.0.1 port 1: ECONNREFUSED"),
-        (["write_bw", "-d", "sim0", "-x", "3", "--peer", "sim1", "--patience", "1"], "Failed to query gid 3"),
+        (["write_bw", "-d", "sim0", "-x", "7", "--peer", "sim1", "--patience", "1"], "Failed to query gid 7"),
     ],
 )
 def test_what_is_wrong_is_told(capsys, arguments, complaint):
