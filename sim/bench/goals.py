@@ -61,6 +61,8 @@ GOALS = (
     _cycles(14, group="throughput", op="SEND", size=8, qps=1, **NARROW),
     _cycles(11.4, group="throughput", op="SEND", size=8, qps=16, **NARROW),
     _cycles(15, group="UC and UD", op="SEND", transport="UD", size=8, qps=16, **NARROW),
+    _cycles(17, group="raw packets", size=64, **NARROW),
+    _share(0.95, group="raw packets", size=1500, **NARROW),
     Goal("cost_cycles", AT_MOST, 1, {"group": "SRQ", "size": 8, **NARROW}),
     _cycles(12.6, group="different words", op="READ", qps=16, **NARROW),
     _cycles(14.5, group="different words", op="FETCH_ADD", qps=16, **NARROW),

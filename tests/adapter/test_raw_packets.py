@@ -29,6 +29,8 @@ from verbena.sw.verbs.flow import Flow, FlowAttr
 from verbena.sw.verbs.libibverbs_enums import (
     ibv_flow_attr_type,
     ibv_qp_attr_mask,
+    ibv_qp_create_send_ops_flags,
+    ibv_qp_init_attr_mask,
     ibv_qp_state,
     ibv_qp_type,
     ibv_send_flags,
@@ -36,7 +38,8 @@ from verbena.sw.verbs.libibverbs_enums import (
     ibv_wc_status,
 )
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
-from verbena.sw.verbs.qp import QPAttr
+from verbena.sw.verbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
+from verbena.sw.verbs.srq import SrqAttr
 from verbena.sw.verbs.wr import SGE
 
 RAW = ibv_qp_type.IBV_QPT_RAW_PACKET
@@ -335,6 +338,73 @@ def test_nothing_posted_and_nowhere_to_write(end):
         assert end.qp.qp_state == S.IBV_QPS_ERR
         flood_and_write(flood, 32768)
     quiet(end.cq, 1)
+
+
+@pytest.mark.every_width
+def test_a_shared_receive_queue():
+    """Frames take what is posted to it; without any they are dropped, and later ones come."""
+    rng = make_rng()
+    shared = SrqAttr(16, 1)
+    with raw_end("sim1", srq=shared) as end:
+        end.qp.to_rts(QPAttr())
+        for number in range(6):
+            recv(end, [sge(end, SLOT * number, SLOT)], wr_id=number, qp=end.srq)
+        sent = [frame(mac(end), HOST, rng.randrange(14, 3000), rng) for _ in range(8)]
+        with flow(end):
+            for content in sent:
+                world().adapters[1].inject(content)
+            assert came(end, 6) == sent[:6]
+            quiet(end.cq)
+            recv(end, [sge(end, 0, SLOT)], qp=end.srq)
+            world().adapters[1].inject(sent[7])
+            assert came(end, 1) == sent[7:]
+
+
+@pytest.mark.every_width
+def test_a_life_after_the_other(pair):
+    """RESET takes back what was posted; frames that come meanwhile are dropped, and the next life begins empty."""
+    a, b = pair
+    rng = make_rng()
+    for _ in range(3):
+        slots(b, 4)
+        sent = frame(mac(b), mac(a), rng.randrange(60, 1514), rng)
+        put(a, sent)
+        assert completion(a.cq).status == 0
+        assert came(b, 1) == [sent]
+        attr = QPAttr()
+        attr.qp_state = S.IBV_QPS_RESET
+        for end in (b, a):
+            end.qp.modify(attr, ibv_qp_attr_mask.IBV_QP_STATE)
+        before = counters(b, "drop_qp")["drop_qp"]
+        world().adapters[1].inject(sent)
+        quiet(b.cq)
+        assert counters(b, "drop_qp")["drop_qp"] == before + 1
+        for end in (b, a):
+            end.qp.to_rts(QPAttr())
+
+
+def test_an_extended_queue_pair():
+    """What is built call by call; of a type that has only SEND."""
+    with raw_end("sim1") as end, raw_end("sim0") as other:
+        end.qp.to_rts(QPAttr())
+        cap = QPCap(max_send_wr=8, max_inline_data=64)
+        mask = ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_PD | ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+        init = QPInitAttrEx(RAW, scq=other.cq, rcq=other.cq, cap=cap, comp_mask=mask, pd=other.pd, sq_sig_all=1)
+        init.send_ops_flags = ibv_qp_create_send_ops_flags.IBV_QP_EX_WITH_RDMA_WRITE
+        with pytest.raises(PyverbsRDMAError) as caught:
+            QPEx(other.context, init)
+        assert caught.value.error_code == errno.EOPNOTSUPP
+        init.send_ops_flags = ibv_qp_create_send_ops_flags.IBV_QP_EX_WITH_SEND
+        slots(end, 1)
+        sent = frame(mac(end), mac(other), 64, make_rng())
+        with flow(end), QPEx(other.context, init, QPAttr()) as qp:
+            other.mr.write(sent, len(sent))
+            qp.wr_start()
+            qp.wr_send()
+            qp.wr_set_sge(sge(other, 0, 64))
+            qp.wr_complete()
+            assert completion(other.cq).status == 0
+            assert came(end, 1) == [sent]
 
 
 def test_one_owner():
