@@ -40,7 +40,6 @@ MODULES = [
 
 REFUSED = {
     "wr_send_tso",
-    "wr_bind_mw",
     "wr_atomic_write",
     "wr_flush",
     "wr_set_ud_addr",
@@ -70,20 +69,21 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 ## What to know
 
 * **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: multicast
-  by a `CMID`, XRC QPs, memory windows of type 2, on-demand paging, dma-bufs, flow steering by specs, tag matching,
-  timestamps. Objects that only describe such a thing (`XRCDInitAttr`, `MWBindInfo`, …) can be made. Counters of flows
+  by a `CMID`, XRC QPs, on-demand paging, dma-bufs, flow steering by specs, tag matching,
+  timestamps. Objects that only describe such a thing (`XRCDInitAttr`, …) can be made. Counters of flows
   have no class in pyverbs. The modules of other vendors' devices are not there.
 * **Multicast**: `QP.attach_mcast` and `detach_mcast` are ibv_attach_mcast and ibv_detach_mcast, which pyverbs does not
   have. An `AH` to the GID of a group, and QP 0xffffff, send to it. What an adapter sends does not come back to its own
   QPs.
 * **Keys that work requests change**, on devices that can (IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_MGT_EXTENSIONS;
-  simulated ones do): `MW` of type 1 and `QP.bind_mw`; and fast registration, which pyverbs does not have, as the kernel
-  has it in `ib_alloc_mr`, `ib_map_mr_sg` and `ib_reg_wr`: `fast_region.FastMR(pd, max_pages)`, its
-  `map(address, length)`, and `SendWR(opcode=IBV_WR_REG_MR)` with `set_reg_wr(mr, access)`. IBV_WR_LOCAL_INV and
-  IBV_WR_SEND_WITH_INV take the key in `imm_data`, and make such a region invalid again. Each of these requests but the
-  SEND begins when all before it in its queue are complete. One that fails ends the queue pair: IBV_WC_MW_BIND_ERR for a
-  window, IBV_WC_LOC_QP_OP_ERR for the others, IBV_WC_REM_ACCESS_ERR for a SEND with invalidate. The completion of
-  REG_MR has the kernel's opcode, 10.
+  simulated ones do): `MW` of type 1 with `QP.bind_mw`, and of type 2 (IBV_DEVICE_MEM_WINDOW_TYPE_2B) with
+  `SendWR.set_bind_wr` or `QPEx.wr_bind_mw`; and fast registration, which pyverbs does not have, as the kernel has it
+  in `ib_alloc_mr`, `ib_map_mr_sg` and `ib_reg_wr`: `fast_region.FastMR(pd, max_pages)`, its `map(address, length)`,
+  and `SendWR(opcode=IBV_WR_REG_MR)` with `set_reg_wr(mr, access)`. IBV_WR_LOCAL_INV and IBV_WR_SEND_WITH_INV take the
+  key in `imm_data`, and make such a region, or a window of type 2, invalid again; of a window, only those of the
+  queue pair to which it is bound. Each of these requests but the SEND begins when all before it in its queue are
+  complete. One that fails ends the queue pair: IBV_WC_MW_BIND_ERR for a window, IBV_WC_LOC_QP_OP_ERR for the others,
+  IBV_WC_REM_ACCESS_ERR for a SEND with invalidate. The completion of REG_MR has the kernel's opcode, 10.
 * **Ethernet frames**, on devices that can (`max_raw_ethy_qp`; simulated ones do): a QP of type IBV_QPT_RAW_PACKET sends
   whole frames, from the destination address on and without FCS, of 14 to 4096 bytes, and zeros behind one that is
   shorter than 60. A longer one completes with IBV_WC_LOC_LEN_ERR. It has one attribute, the port. What comes to the

@@ -252,6 +252,7 @@ class Rnic(wiring.Component):
                 mtt_waiting=c.translating,
                 verdicts=c.headers,
                 physical=c.physical,
+                windows=c.key_operations,
                 renew=c.renew,
             ),
             "dma": DmaEngine(
@@ -287,7 +288,7 @@ class Rnic(wiring.Component):
                 "frame_arbiter": PacketArbiter(width, 2),
             }
         self._blocks |= {"context_manager": ContextManager(c)} if c.swaps else {}
-        self._blocks |= {"key_operations": KeyOperations(width)} if c.key_operations else {}
+        self._blocks |= {"key_operations": KeyOperations(width, qps)} if c.key_operations else {}
         for name, block in self._blocks.items():
             setattr(self, f"_{name}", block)
         for name, block in self._blocks.items():

@@ -389,11 +389,11 @@ class Adapter:
         with self._lock:
             return self.regions.register_fast(pd, pages)
 
-    def register_window(self, pd):
+    def register_window(self, pd, kind):
         """``EOPNOTSUPP`` if work requests do not change keys."""
         self._need_key_operations()
         with self._lock:
-            return self.regions.register_window(pd)
+            return self.regions.register_window(pd, kind)
 
     def _need_key_operations(self):
         if not self.control.key_operations:

@@ -99,11 +99,11 @@ class Regions:
 
     def register_fast(self, pd, pages):
         """A region that work requests make valid, of up to ``pages`` pages of 4 KiB; see :meth:`map`."""
-        return self._add(None, valid=0, kind=KeyKind.FAST_REGION, pd=pd, pages=pages, log_page_size=LOG_PAGE)
+        return self._add(None, valid=0, kind=KeyKind.FAST_REGION, pd=pd, pages_or_qpn=pages, log_page_size=LOG_PAGE)
 
-    def register_window(self, pd):
-        """A memory window, bound to nothing."""
-        return self._add(None, valid=0, kind=KeyKind.WINDOW, pd=pd, log_page_size=LOG_PAGE)
+    def register_window(self, pd, kind):
+        """A memory window, bound to nothing: of ``KeyKind`` WINDOW or WINDOW_2."""
+        return self._add(None, valid=0, kind=kind, pd=pd, log_page_size=LOG_PAGE)
 
     def map(self, region, address, length):
         """Makes memory, a whole number of 4 KiB pages, that of a fast region which is not valid."""

@@ -29,7 +29,12 @@ MPT = Record(
         Field("pd", 24, "protection domain"),
         Field("variant", 8, "low 8 bits of the key"),
         Field("access", 8, "enum ibv_access_flags, low 5 bits"),
-        Field("pages", 24, "FAST_REGION: pages of 4 KiB that its translation table has room for"),
+        Field(
+            "pages_or_qpn",
+            24,
+            "FAST_REGION: pages of 4 KiB that its translation table has room for; WINDOW_2: number of the QP that it is"
+            " bound to",
+        ),
     ],
     "Memory protection table entry: one memory region. The first 8 bytes are read first, then the others. An entry"
     " becomes valid by its first 8 bytes, when the others stand. It is changed by 8 aligned bytes at once; or it is"
@@ -58,7 +63,8 @@ class KeyKind(IntEnum):
 
     REGION = 0
     FAST_REGION = 1  # made valid by REG_MR, invalid by LOCAL_INV and by a SEND with invalidate
-    WINDOW = 2  # of type 1: made valid by BIND_MW
+    WINDOW = 2  # of type 1: made valid by BIND_MW, for all QPs of its PD
+    WINDOW_2 = 3  # of type 2B: made valid by BIND_MW, for that QP alone; invalid as a FAST_REGION
 
 
 class Access(IntEnum):

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..abi.tables import KEY_INDEX_BITS
 from ..stream.packet import PacketBeat
-from ..stream.transfer import AccessRequest, Piece, ReadRequest
+from ..stream.transfer import AccessRequest, AttributeWrite, Piece, ReadRequest
 from .fence import Fence
 from .mpt import Protection
 from .mtt import RECEIVE, TRANSMIT, Translation, Verdict
@@ -57,6 +57,8 @@ class AccessUnit(wiring.Component):
         Packets whose verdict waits for the transmitter, a power of two.
     physical : bool
         There may be regions that are contiguous on the bus, and need no translation.
+    windows : bool
+        Entries may be memory windows, as of :class:`.mpt.Protection`.
     renew : bool
         As of :class:`.mtt.Translation`.
 
@@ -72,6 +74,8 @@ class AccessUnit(wiring.Component):
         nothing is kept, and who waits for the entry does not find it.
     over : a bit of each of :data:`LANES`
         Strobe: the oldest run on that way has ended, and with it all transfers of its pieces.
+    attribute : ``AttributeWrite`` with ``attribute_en``
+        With ``windows``: the broadcast to QPs.
     invalidate : stream of :data:`Invalidation`
         Taken when it is done.
     mpt_base, mpt_log_size
@@ -94,13 +98,17 @@ class AccessUnit(wiring.Component):
         mtt_waiting=16,
         verdicts=16,
         physical=False,
+        windows=False,
         renew=False,
     ):
         self.data_width = data_width
         self.qps = qps
         self.mpt_sets = mpt_sets
         self.mtt_sets = mtt_sets
-        self._protection = Protection(data_width, qps, sets=mpt_sets, waiting=mpt_waiting, physical=physical)
+        self.windows = windows
+        self._protection = Protection(
+            data_width, qps, sets=mpt_sets, waiting=mpt_waiting, physical=physical, windows=windows
+        )
         self._translation = Translation(
             data_width,
             qps,
@@ -129,6 +137,7 @@ class AccessUnit(wiring.Component):
                 "count_mtt_misses": Out(1),
                 "count_access_errors": Out(1),
             }
+            | ({"attribute": In(AttributeWrite), "attribute_en": In(1)} if windows else {})
         )
 
     def elaborate(self, platform):
@@ -145,6 +154,12 @@ class AccessUnit(wiring.Component):
         wiring.connect(m, flipped(self.mpt_data), protection.fill)
         wiring.connect(m, flipped(self.mtt_read), translation.read)
         wiring.connect(m, flipped(self.mtt_data), translation.fill)
+
+        if self.windows:
+            m.d.comb += [
+                protection.attribute.eq(self.attribute),
+                protection.attribute_en.eq(self.attribute_en),
+            ]
 
         # A run is under way from its first access on that has seen its entry.
         m.submodules.fence = fence = Fence(LANES)

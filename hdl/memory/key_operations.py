@@ -7,14 +7,18 @@ from amaranth.lib.wiring import In, Out
 from ..abi.tables import KEY_INDEX_BITS, MPT, Access, AccessStatus, KeyKind
 from ..stream.packet import PacketBeat
 from ..stream.record import record_layout
-from ..stream.transfer import Done, ReadRequest
+from ..stream.transfer import AttributeWrite, Done, ReadRequest
 from .access import Invalidation
 from .mpt import PAGE_BITS_MIN
+from .qp_numbers import QPN_BITS, QpNumbers
 
 __all__ = ["KEY_CLIENT", "KeyOperation", "KeyOperations", "KeyRequest", "KeyResult"]
 
 NOT_VALID, OTHERS, VALID = range(3)
 """What is written: the first word, so that the entry is not valid; the other words; the first word again."""
+
+REMOTE_RIGHTS = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
+"""Those that a window may grant."""
 
 WORD = 64
 WORDS = MPT.size * 8 // WORD
@@ -35,12 +39,13 @@ KeyRequest = data.StructLayout(
     {
         "operation": KeyOperation,
         "key": 32,  # INVALIDATE: of the entry; else the one that it gets
-        "old": 8,  # BIND: low bits of the key that it has had
+        "old": 8,  # BIND of a WINDOW: low bits of the key that it has had
         "region": 32,  # BIND: key of the region
         "address": 64,
         "length": LENGTH_BITS,
         "access": 8,
         "pd": 24,  # of the QP
+        "qp": 12,  # its slot
     }
 )
 """An operation on the entry ``key[8:]``."""
@@ -55,18 +60,20 @@ KEY_CLIENT = {"operation": Out(stream.Signature(KeyRequest)), "operated": In(str
 class KeyOperations(wiring.Component):
     """Reads an entry of the MPT, checks it, writes it, and has the cached one dropped; one operation at a time.
 
-    *INVALIDATE* makes a valid FAST_REGION invalid. *REGISTER* gives an invalid one its key, place, length and rights;
-    its translation table must stand. *BIND* makes a WINDOW a part of a region, with rights of its own; with length 0 it
-    is bound to nothing. An entry that was valid is made invalid first, and all accesses that have seen it are over
-    before anything else happens: its new words are written behind that, and the one that makes it valid last, each when
-    the bus has answered. So when the result comes no access goes by what was there before, and the next one finds what
-    is there now.
+    *INVALIDATE* makes a valid FAST_REGION or WINDOW_2 invalid. *REGISTER* gives an invalid FAST_REGION its key, place,
+    length and rights; its translation table must stand. *BIND* makes a window a part of a region, with remote rights of
+    its own: a WINDOW at any time, and with length 0 it is bound to nothing; a WINDOW_2 that is not valid, for the QP
+    that asks, by which alone it can be made invalid. An entry that was valid is made invalid first, and all accesses
+    that have seen it are over before anything else happens: its new words are written behind that, and the one that
+    makes it valid last, each when the bus has answered. So when the result comes no access goes by what was there
+    before, and the next one finds what is there now.
 
     *Errors*, the first that applies: the index is beyond the table, or the key is not that of a valid entry, or of
-    REGISTER that of a valid one, or of BIND the old key is not the window's (KEY); the entry is of another kind
-    (RIGHTS); it is of another PD (PD); remote write or atomic without local write, or a region that windows may not be
-    bound to (RIGHTS); the length is more than the table has pages for, or beyond 2^64, or the window is not within the
-    region (RANGE); the bus (BUS). Then the entry is as before, but behind BUS it may be invalid.
+    REGISTER that of a valid one, or of BIND a WINDOW_2 is valid, or the old key is not that of a WINDOW (KEY); the
+    entry is of another kind (RIGHTS); it is of another PD, or to be made invalid and bound to another QP (PD); remote
+    write or atomic without local write, or a region that windows may not be bound to (RIGHTS); the length is more than
+    the table has pages for, or beyond 2^64, or that of a WINDOW_2 is 0, or the window is not within the region (RANGE);
+    the bus (BUS). Then the entry is as before, but behind BUS it may be invalid.
 
     *Cycles*, on an idle bus: a read of host memory, a write for each step, and some 10; a bind of a region with large
     pages up to 18 more, and an invalidation as long as :class:`.access.AccessUnit` takes.
@@ -75,9 +82,13 @@ class KeyOperations(wiring.Component):
     ----------
     data_width : int
         64, 128, 256 or 512 bits: of what is read and written.
+    qps : int
+        Slots of QPs.
 
     Members
     -------
+    attribute : ``AttributeWrite`` with ``attribute_en``
+        The broadcast to QPs, for their numbers.
     send : stream of ``KeyRequest``; sent : stream of ``KeyResult``
         Operations of send queues. A result comes behind each request; it must be taken before anything else is done.
     receive : stream of ``KeyRequest``; received : stream of ``KeyResult``
@@ -94,8 +105,9 @@ class KeyOperations(wiring.Component):
         The table.
     """
 
-    def __init__(self, data_width):
+    def __init__(self, data_width, qps):
         self.data_width = data_width
+        self.qps = qps
         beat = PacketBeat(data_width)
         super().__init__(
             {
@@ -112,6 +124,8 @@ class KeyOperations(wiring.Component):
                 "done": In(stream.Signature(Done)),
                 "mpt_base": In(64),
                 "mpt_log_size": In(5),
+                "attribute": In(AttributeWrite),
+                "attribute_en": In(1),
             }
         )
 
@@ -119,7 +133,8 @@ class KeyOperations(wiring.Component):
         m = Module()
         asked = Signal(KeyRequest)
         of_peer = Signal()
-        registers, binds = Signal(), Signal()
+        registers, binds, invalidates = Signal(), Signal(), Signal()
+        bound = Signal()  # what was read is a WINDOW_2
         entry, found = (
             Signal(record_layout(MPT)),
             Signal(record_layout(MPT)),
@@ -134,8 +149,10 @@ class KeyOperations(wiring.Component):
             place.eq(self.mpt_base + Cat(Const(0, 5), index)),
             registers.eq(asked.operation == KeyOperation.REGISTER),
             binds.eq(asked.operation == KeyOperation.BIND),
+            invalidates.eq(asked.operation == KeyOperation.INVALIDATE),
         ]
         m.d.comb += [
+            bound.eq(found.kind == KeyKind.WINDOW_2),
             self.sent.payload.status.eq(status),
             self.received.payload.status.eq(status),
             index.eq(Mux(of_region, asked.region[8:], asked.key[8:])),
@@ -150,6 +167,16 @@ class KeyOperations(wiring.Component):
         with m.If(self.fill.valid):
             m.d.sync += found.as_value().eq(Cat(found.as_value(), arriving)[len(arriving) :])
 
+        # -- Who asks.
+        m.submodules.numbers = numbers = QpNumbers(self.qps)
+        own = Signal(QPN_BITS)
+        m.d.sync += own.eq(numbers.qpn)
+        m.d.comb += [
+            numbers.attribute.eq(self.attribute),
+            numbers.attribute_en.eq(self.attribute_en),
+            numbers.qp.eq(asked.qp),
+        ]
+
         # -- Checks, each bit in the cycle before it is looked at.
         wrong_key, wrong_kind, wrong_pd, wrong_rights, wrong_range = (Signal() for _ in range(5))
         writes_remotely = (asked.access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) != 0
@@ -161,6 +188,7 @@ class KeyOperations(wiring.Component):
             m.d.sync += [
                 wrong_key.eq(~found.valid | (found.variant != key)),
                 wrong_kind.eq((found.kind != KeyKind.REGION) & (found.kind != KeyKind.FAST_REGION)),
+                wrong_pd.eq(found.pd != asked.pd),
                 wrong_rights.eq(
                     ~found.access[Access.MW_BIND.bit_length() - 1] | (writes_remotely & ~(found.access[0]))
                 ),
@@ -168,13 +196,24 @@ class KeyOperations(wiring.Component):
             ]
         with m.Else():
             m.d.sync += [
-                wrong_key.eq(Mux(registers, found.valid, (found.variant != key) | (~binds & ~found.valid))),
-                wrong_kind.eq(found.kind != Mux(binds, KeyKind.WINDOW, KeyKind.FAST_REGION)),
+                wrong_key.eq(
+                    (~(registers | (binds & bound)) & (found.variant != key))
+                    | Mux(invalidates, ~found.valid, (registers | bound) & found.valid)
+                ),
+                wrong_kind.eq(
+                    (found.kind == KeyKind.REGION)
+                    | ((found.kind == KeyKind.FAST_REGION) & binds)
+                    | ((found.kind == KeyKind.WINDOW) & ~binds)
+                    | (bound & registers)
+                ),
+                wrong_pd.eq((found.pd != asked.pd) | (bound & invalidates & (found.pages_or_qpn != own))),
                 wrong_rights.eq(registers & writes_remotely & ~asked.access[0]),
-                wrong_range.eq(registers & (top[64] & top[:64].any() | (end > Cat(Const(0, 12), found.pages)))),
+                wrong_range.eq(
+                    (registers & (top[64] & top[:64].any() | (end > Cat(Const(0, 12), found.pages_or_qpn))))
+                    | (binds & bound & (asked.length == 0))
+                ),
             ]
         m.d.sync += [
-            wrong_pd.eq(found.pd != asked.pd),
             end.eq(asked.address[:PAGE_BITS_MIN] + asked.length),
             top.eq(asked.address + asked.length),
             offset.eq(asked.address - found.address),
@@ -296,8 +335,10 @@ class KeyOperations(wiring.Component):
                         entry.physical.eq(~registers & found.physical),
                         entry.address.eq(asked.address),
                         entry.variant.eq(asked.key[:8]),
-                        entry.access.eq(asked.access),
+                        entry.access.eq(Mux(binds, asked.access & REMOTE_RIGHTS, asked.access)),
                     ]
+                    with m.If(binds):
+                        m.d.sync += entry.pages_or_qpn.eq(Mux(entry.kind == KeyKind.WINDOW_2, own, 0))
                 m.d.sync += step.eq(Mux(was_valid, NOT_VALID, OTHERS))
                 m.next = "FIND"
             with m.State("FIND"):

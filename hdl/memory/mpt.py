@@ -5,11 +5,12 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..abi.tables import KEY_INDEX_BITS, MPT, AccessStatus
+from ..abi.tables import KEY_INDEX_BITS, MPT, AccessStatus, KeyKind
 from ..stream.packet import PacketBeat
-from ..stream.transfer import LENGTH_BITS, AccessRequest, ReadRequest
+from ..stream.transfer import LENGTH_BITS, AccessRequest, AttributeWrite, ReadRequest
 from .cache import CLIENTS, LUT_RAM_ROWS, Cache
 from .lookahead import Lookahead
+from .qp_numbers import QPN_BITS, QpNumbers
 
 __all__ = ["PAGE_BITS_MAX", "PAGE_BITS_MIN", "CheckedAccess", "Protection"]
 
@@ -78,7 +79,9 @@ class Protection(wiring.Component):
     Checks, the first that fails gives ``status``: key index in the table, entry valid and variant equal (KEY); PD
     (PD); rights wanted are granted, none always are (RIGHTS); the ``span`` bytes from the address on lie in the region,
     and the ``length`` bytes do not wrap around 2^64 (RANGE). An access of length 0 or with ``discard`` passes
-    unchecked. ``length`` is at most 4096 and at most ``span``, and an entry's ``log_page_size`` is 12 to 30.
+    unchecked. ``length`` is at most 4096 and at most ``span``, and an entry's ``log_page_size`` is 12 to 30. With
+    ``windows``: an entry that is bound to a QP is of another PD for all others (PD), and a window grants rights to
+    peers only, so local reads are not (RIGHTS).
 
     The two clients share one pipeline, in which nothing waits. Each has a queue of its own
     (:class:`.lookahead.Lookahead`), in which its order is kept and its misses overlap. ``o`` is valid 5 cycles after
@@ -97,9 +100,13 @@ class Protection(wiring.Component):
         Accesses of a client that wait for their entries, and reads of entries under way; a power of two, at least 4.
     physical : bool
         Entries may say so; otherwise none does.
+    windows : bool
+        Entries may be memory windows; otherwise none is.
 
     Members
     -------
+    attribute : ``AttributeWrite`` with ``attribute_en``
+        With ``windows``: the broadcast to QPs, for their numbers.
     request : 2 streams of ``AccessRequest``
     o : stream of ``CheckedAccess``
         ``ready`` is not looked at; see ``room``.
@@ -116,7 +123,7 @@ class Protection(wiring.Component):
         Strobes: an access found its entry without a read for it; a read was made.
     """
 
-    def __init__(self, data_width, qps, *, sets=256, waiting=8, physical=False):
+    def __init__(self, data_width, qps, *, sets=256, waiting=8, physical=False, windows=False):
         if qps < 1 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, not {qps!r}")
         self.data_width = data_width
@@ -124,6 +131,7 @@ class Protection(wiring.Component):
         self.sets = sets
         self.waiting = waiting
         self.physical = physical
+        self.windows = windows
         self._cache = Cache(
             MPT,
             "valid",
@@ -131,7 +139,7 @@ class Protection(wiring.Component):
             tag_width=KEY_INDEX_BITS - ceil_log2(sets),
             sets=sets,
             reads=max(LUT_RAM_ROWS, waiting),
-            omit=("kind", "pages"),  # no access depends on them
+            omit=() if windows else ("kind", "pages_or_qpn"),  # no access depends on them
         )
         self._queues = [Lookahead(waiting) for _ in range(CLIENTS)]
         super().__init__(
@@ -147,6 +155,7 @@ class Protection(wiring.Component):
                 "count_hit": Out(1),
                 "count_miss": Out(1),
             }
+            | ({"attribute": In(AttributeWrite), "attribute_en": In(1)} if windows else {})
         )
 
     def elaborate(self, platform):
@@ -309,6 +318,8 @@ class Protection(wiring.Component):
             checked.qp.eq(taken.qp),
         ]
 
+        wrong_qp = self._windows(m, entry, taken, rights_bad) if self.windows else 0
+
         # Stage 4: compare what is long, shift.
         over = end[12:].any() & (end[13] | end[:12].any())  # beyond the next 4 KiB boundary
         range_bad = (
@@ -319,14 +330,14 @@ class Protection(wiring.Component):
             m.d.comb += status.eq(AccessStatus.OK)
         with m.Elif(key_bad):
             m.d.comb += status.eq(AccessStatus.KEY)
-        with m.Elif(pd_bad):
+        with m.Elif(pd_bad | wrong_qp):
             m.d.comb += status.eq(AccessStatus.PD)
         with m.Elif(rights_bad):
             m.d.comb += status.eq(AccessStatus.RIGHTS)
         with m.Elif(range_bad):
             m.d.comb += status.eq(AccessStatus.RANGE)
         refused = Signal()
-        m.d.comb += refused.eq(checked.lookup & (key_bad | pd_bad | rights_bad | range_bad))
+        m.d.comb += refused.eq(checked.lookup & (key_bad | pd_bad | wrong_qp | rights_bad | range_bad))
         good = checked.lookup & ~refused
         m.d.comb += [
             self.o.valid.eq(valid4),
@@ -337,3 +348,21 @@ class Protection(wiring.Component):
             self.o.payload.cross.eq(good & over & (checked.offset[PAGE_BITS_MIN:] | ~page_mask).all()),
         ]
         return m
+
+    def _windows(self, m, entry, taken, rights_bad):
+        """Stage 3 of what is particular to windows; returns, in stage 4, 1 if it is bound to another QP."""
+        m.submodules.numbers = numbers = QpNumbers(self.qps)
+        own, bound_to, bound = Signal(QPN_BITS), Signal(QPN_BITS), Signal()
+        m.d.comb += [
+            numbers.attribute.eq(self.attribute),
+            numbers.attribute_en.eq(self.attribute_en),
+            numbers.qp.eq(taken.qp),
+        ]
+        is_window = (entry.kind == KeyKind.WINDOW) | (entry.kind == KeyKind.WINDOW_2)
+        m.d.sync += [
+            own.eq(numbers.qpn),
+            bound_to.eq(entry.pages_or_qpn),
+            bound.eq(entry.kind == KeyKind.WINDOW_2),
+            rights_bad.eq((taken.access & ~entry.access[:5]).any() | (is_window & (taken.access == 0))),
+        ]
+        return bound & (own != bound_to)

@@ -67,8 +67,8 @@ CAP_FLAGS = (
 """What every engine can do: IBV_QP_CUR_STATE is taken, the port's events are told, there is a system image GUID, and a
 request that finds no receive is answered with an RNR NAK."""
 
-KEY_FLAGS = D.IBV_DEVICE_MEM_WINDOW | D.IBV_DEVICE_MEM_MGT_EXTENSIONS
-"""Where work requests change keys: memory windows of type 1, fast registration, local invalidate, SEND with
+KEY_FLAGS = D.IBV_DEVICE_MEM_WINDOW | D.IBV_DEVICE_MEM_WINDOW_TYPE_2B | D.IBV_DEVICE_MEM_MGT_EXTENSIONS
+"""Where work requests change keys: memory windows of types 1 and 2B, fast registration, local invalidate, SEND with
 invalidate."""
 
 _ABSENT = "max_ee_rd_atom max_ee_init_rd_atom max_ee max_rdd max_raw_ipv6_qps max_fmr max_map_per_fmr"

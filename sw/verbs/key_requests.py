@@ -10,7 +10,7 @@ from .number import within
 from .utils import qp_type_to_str
 from .wr import SendRequest
 
-__all__ = ["KEY_OPCODES", "bind_request", "key_wqe"]
+__all__ = ["KEY_OPCODES", "bind_request", "check_bind", "key_wqe", "posted"]
 
 KEY_OPCODES = (SendOpcode.LOCAL_INV, SendOpcode.BIND_MW, SendOpcode.REG_MR)
 
@@ -23,11 +23,27 @@ def bind_request(failed, qp, mw, mw_bind):
     """The request that binds a window of type 1; errors as of :meth:`.QP.bind_mw`."""
     if not qp._adapter.control.key_operations:
         refuse(f"{failed}: the device has no memory windows", errno.EOPNOTSUPP)
-    info = mw_bind.info
+    request = SendRequest(mw_bind.wr_id, SendOpcode.BIND_MW, 0, 0, None, mw_bind.send_flags, None)
+    request.mw, request.bind_info, request.rkey = mw, mw_bind.info, inc_rkey(mw.rkey)
+    check_bind(failed, qp, request, ibv_mw_type.IBV_MW_TYPE_1)
+    return request
+
+
+def check_bind(failed, qp, request, mw_type):
+    """Whether a window of that type can be bound so; errors as of :meth:`.QP.bind_mw`. EINVAL, too: the new key is not
+    one of the window, or the one that it has; a window of type 2 is bound to no bytes.
+    """
+    mw, info = request.mw, request.bind_info
+    if mw is None or info is None:
+        refuse(f"{failed}: there is no window, or nothing to bind it to", errno.EINVAL)
     mr, addr, length, access = info.mr, info.addr, info.length, int(info.mw_access_flags)
     mw._check_open()
-    if mw.type != ibv_mw_type.IBV_MW_TYPE_1:
+    if mw.type != mw_type:
         refuse(f"{failed}: the window is of type {mw.type}", errno.EINVAL)
+    if request.rkey >> 8 != mw.handle or request.rkey == mw.rkey:
+        refuse(f"{failed}: {request.rkey:#x} is not a new key of {mw}", errno.EINVAL)
+    if mw_type == ibv_mw_type.IBV_MW_TYPE_2 and not length:
+        refuse(f"{failed}: a window of type 2 is not bound to nothing", errno.EINVAL)
     if mw.pd.handle != qp.pd.handle or mw.pd.context is not qp.context:
         refuse(f"{failed}: the window is of another PD than the QP", errno.EPERM)
     if length:
@@ -44,9 +60,14 @@ def bind_request(failed, qp, mw, mw_bind):
             refuse(f"{failed}: the region has no LOCAL_WRITE", errno.EINVAL)
         if not within(addr - mr.buf, 0, mr.length) or not within(length, 0, mr.length - (addr - mr.buf)):
             refuse(f"{failed}: {length} bytes at {addr:#x} are not within {mr}", errno.EINVAL)
-    request = SendRequest(mw_bind.wr_id, SendOpcode.BIND_MW, 0, 0, None, mw_bind.send_flags, None)
-    request.mw, request.bind_info, request.rkey = mw, info, inc_rkey(mw.rkey)
-    return request
+
+
+def posted(request):
+    """A request is in the send queue: if it gives a window or region a key, that is its key now."""
+    if request.opcode == SendOpcode.BIND_MW:
+        request.mw._bind(request.rkey, request.bind_info)
+    elif request.opcode == SendOpcode.REG_MR:
+        request.reg_mr._key = request.rkey
 
 
 def key_wqe(failed, qp, wr):
@@ -84,5 +105,4 @@ def _registration(failed, qp, wr):
     if not mr.mapped:
         refuse(f"{failed}: {mr} has no memory", errno.EINVAL)
     access = mr._rights(failed, wr.access)
-    mr._key = wr.rkey
     return {"key": wr.rkey, "address": mr.iova, "length": mr.length, "access": access}

@@ -2,6 +2,8 @@
 
 import errno
 
+from verbena.hdl.abi.tables import KeyKind
+
 from .base import PyverbsCM, PyverbsObject, attempt, refuse
 from .libibverbs_enums import ibv_mw_type
 from .naming import name_of
@@ -35,25 +37,29 @@ class MWBind(PyverbsObject):
 
 
 class MW(PyverbsCM):
-    """A memory window of type 1, bound to nothing until :meth:`.QP.bind_mw`. Peers use a part of a region by its
-    ``rkey``, which changes with each binding. While it is bound the region cannot be closed.
+    """A memory window, bound to nothing at first. Peers use a part of a region by its ``rkey``, which changes with each
+    binding. While it is bound the region cannot be closed.
 
-    EINVAL: ``mw_type`` is none; EOPNOTSUPP: it is 2, or the device has no windows; ENOMEM: no key is left.
+    Type 1: bound by :meth:`.QP.bind_mw`, for the peers of all QPs of its PD, until it is bound anew. Type 2 (2B of the
+    specification): bound by a request of a queue pair (:meth:`.SendWR.set_bind_wr`, :meth:`.QPEx.wr_bind_mw`), for the
+    peer of that one; then LOCAL_INV of that queue pair, or a SEND with invalidate to it, makes it free again.
+
+    EINVAL: ``mw_type`` is none; EOPNOTSUPP: the device has no windows; ENOMEM: no key is left.
     """
 
     _rank = 4
+    _kinds = {ibv_mw_type.IBV_MW_TYPE_1: KeyKind.WINDOW, ibv_mw_type.IBV_MW_TYPE_2: KeyKind.WINDOW_2}
 
     def __init__(self, pd, mw_type):
         failed = f"Failed to allocate MW of type {mw_type}"
-        known = mw_type in set(ibv_mw_type)
         super().__init__(pd)
-        if mw_type != ibv_mw_type.IBV_MW_TYPE_1:
-            refuse(failed, errno.EOPNOTSUPP if known else errno.EINVAL)
+        if mw_type not in self._kinds:
+            refuse(failed, errno.EINVAL)
         self.pd = pd
         self.type = mw_type
         self._adapter = pd.context._adapter
         with attempt(failed):
-            self._region = self._adapter.register_window(pd.handle)
+            self._region = self._adapter.register_window(pd.handle, self._kinds[mw_type])
         self.rkey = self._region.key
         self._opened()
 

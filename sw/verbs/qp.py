@@ -13,7 +13,7 @@ from .addr import GID
 from .base import PyverbsCM, attempt, bury, refuse
 from .datagram import grh_of, way_of, with_route
 from .device import AsyncEvent
-from .key_requests import KEY_OPCODES, bind_request, key_wqe
+from .key_requests import KEY_OPCODES, bind_request, check_bind, key_wqe, posted
 from .libibverbs_enums import (
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     ibv_mw_type,
@@ -352,6 +352,8 @@ class QP(PyverbsCM):
                 queue.post(failed, wr, wqe, bad_wr)
             finally:
                 if queue.producer != start:
+                    if queue is self._sq:
+                        self._posted(wr, queue.producer - start & 0xFFFF)
                     ring(start)
 
     def _post_batch(self, failed, requests):
@@ -362,8 +364,16 @@ class QP(PyverbsCM):
         with self._posting:
             start = self._sq.producer
             self._sq.post_all(failed, requests, lambda request: self._send_entry(failed, request))
+            for request in requests:
+                posted(request)
             if requests:
                 self._ring_send(start)
+
+    def _posted(self, wr, count):
+        """The first ``count`` requests of a list are in the send queue."""
+        for _ in range(count):
+            posted(wr)
+            wr = wr.next_wr
 
     def _completed(self, entry):
         """The wr_id of a completion, which frees its slot."""
@@ -403,9 +413,7 @@ class QP(PyverbsCM):
         if not self._adapter.control.key_operations:
             refuse(f"{failed}: work requests of the device do not change keys", errno.EOPNOTSUPP)
         if request.opcode == ibv_wr_opcode.IBV_WR_BIND_MW:
-            known = request.mw is not None and not (self._datagrams or self._raw)
-            wrong = not known or request.mw.type == ibv_mw_type.IBV_MW_TYPE_1
-            refuse(f"{failed}: there are no windows of type 2", errno.EINVAL if wrong else errno.EOPNOTSUPP)
+            check_bind(failed, self, request, ibv_mw_type.IBV_MW_TYPE_2)
         return key_wqe(failed, self, request)
 
     def bind_mw(self, mw, mw_bind):
@@ -421,7 +429,6 @@ class QP(PyverbsCM):
         failed = "Failed to Bind MW"
         request = bind_request(failed, self, mw, mw_bind)
         self._post(failed, self._sq, self._ring_send, lambda wr: key_wqe(failed, self, wr), _NO_SENDS, request, None)
-        mw._bind(request.rkey, mw_bind.info)
 
     @unsupported("Failed to modify the rate limit")
     def modify_rate_limit(self, rate_limit_attr):

@@ -21,7 +21,7 @@ class Operations(wiring.Component):
     """
 
     def __init__(self):
-        self.dut = KeyOperations(DATA_WIDTH)
+        self.dut = KeyOperations(DATA_WIDTH, 1)
         members = self.dut.signature.members
         self.names = [name for name in members if name != "command"]
         super().__init__({name: members[name] for name in self.names})

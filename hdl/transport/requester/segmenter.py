@@ -490,6 +490,7 @@ class Segmenter(wiring.Component):
             asked.length.eq(gather.address),
             asked.access.eq(self.packet.payload.traffic_class),
             asked.pd.eq(job.pd),
+            asked.qp.eq(job.qp),
         ]
         with m.If(spoiled):
             m.d.comb += [self.syndrome.eq(verdict), self.status.eq(WcStatus.LOC_QP_OP_ERR)]

@@ -408,6 +408,7 @@ class Acknowledger(wiring.Component):
             asked.operation.eq(KeyOperation.INVALIDATE),
             asked.key.eq(Cat(job.immediate.word_select(lane, 8) for lane in reversed(range(4)))),
             asked.pd.eq(job.pd),
+            asked.qp.eq(job.qp),
         ]
         with m.If(needs & waited & done & ~is_gone & ~(asking | awaiting | known)):
             m.d.sync += asking.eq(1)

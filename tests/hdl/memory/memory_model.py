@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from streams import changes, unpacked
-from verbena.hdl.abi.tables import MPT, MTT, AccessStatus
+from verbena.hdl.abi.tables import MPT, MTT, AccessStatus, KeyKind
 from verbena.hdl.stream.ram import Ram
 
 __all__ = [
@@ -35,6 +35,7 @@ class Host:
     log_size: int = 12
     words: dict = field(default_factory=dict)
     broken: set = field(default_factory=set)  # words whose read fails on the bus
+    qpns: tuple = tuple((0x10 * qp) << 16 | 0x11 for qp in range(QPS))  # of the slots
     reads: list = field(default_factory=list)
     next_mtt: int = 0x0000_0ABC_0000_0FF8
 
@@ -48,12 +49,13 @@ class Host:
     def entry(self, index):
         return MPT.unpack(self.load(MPT_BASE + 32 * index, 32))
 
-    def register(self, key, address, length, pages, *, log_page_size=12, pd=1, access=31, valid=1):
+    def register(self, key, address, length, pages, *, log_page_size=12, pd=1, access=31, valid=1, kind=0, qpn=0):
         """Enters a region; ``pages`` are bus addresses, None if not present. Returns where its MTT entries stand."""
         mtt = self.next_mtt
         self.next_mtt += 8 * len(pages)
         fields = {"address": address, "length": length, "log_page_size": log_page_size, "valid": valid}
         fields |= {"mtt_address": mtt, "pd": pd, "variant": key & 255, "access": access}
+        fields |= {"kind": kind, "pages_or_qpn": qpn}
         self.store(MPT_BASE + 32 * (key >> 8), MPT.pack(**fields))
         for number, page in enumerate(pages):
             self.map(mtt + 8 * number, page)
@@ -81,6 +83,10 @@ class Host:
             return AccessStatus.KEY, []
         if entry["pd"] != request["pd"]:
             return AccessStatus.PD, []
+        if entry["kind"] == KeyKind.WINDOW_2 and entry["pages_or_qpn"] != self.qpns[request["qp"]]:
+            return AccessStatus.PD, []
+        if entry["kind"] in (KeyKind.WINDOW, KeyKind.WINDOW_2) and not request["access"]:
+            return AccessStatus.RIGHTS, []
         if request["access"] & ~entry["access"]:
             return AccessStatus.RIGHTS, []
         if address < entry["address"] or address + request["span"] > entry["address"] + entry["length"]:

@@ -7,7 +7,8 @@ from amaranth.back import rtlil
 from amaranth.hdl import Cat, Value
 from memory_model import CLIENTS, MPT_BASE, QPS, RECEIVE, TOP, TRANSMIT, CollidingRam, Host, access, servers
 from streams import changes, make_rng, receive_all, send_all, shared, simulate, unpacked
-from verbena.hdl.abi.tables import Access, AccessStatus
+from verbena.hdl.abi.contexts import QP_CONTEXT
+from verbena.hdl.abi.tables import Access, AccessStatus, KeyKind
 from verbena.hdl.memory.access import LANES, AccessUnit
 
 
@@ -21,16 +22,22 @@ def check_static(dut, host, requests, rng, *, latency, stall=0.3, deadline=60_00
     """Runs ``requests`` (a list a client) on tables that do not change, and compares all pieces and verdicts."""
     expected = {client: host.answer(client, requests[client]) for client in CLIENTS}
 
-    def configure(ctx):
+    async def configure(ctx):
         ctx.set(dut.mpt_base, MPT_BASE)
         ctx.set(dut.mpt_log_size, host.log_size)
+        for qp in range(QPS if dut.windows else 0):
+            word = {"index": qp, "word": QP_CONTEXT.fields["qpn"].offset // 32, "data": host.qpns[qp]}
+            ctx.set(dut.attribute, word)
+            ctx.set(dut.attribute_en, 1)
+            await ctx.tick()
+            ctx.set(dut.attribute_en, 0)
 
     def client_benches(client):
         port = getattr(dut, client)
         pieces, verdicts = expected[client]
 
         async def request(ctx):
-            configure(ctx)
+            await configure(ctx)
             await send_all(ctx, port.request, requests[client], rng, stall)
 
         async def piece(ctx):
@@ -48,7 +55,7 @@ def check_static(dut, host, requests, rng, *, latency, stall=0.3, deadline=60_00
     simulate(dut, *benches, background=servers(host, dut, rng, latency), seed=rng.seed_value, deadline=deadline)
 
 
-def random_regions(host, rng, count, physical=False):
+def random_regions(host, rng, count, physical=False, windows=False):
     """Regions of many page sizes and alignments; some invalid, some with absent pages, some unreadable; with
     ``physical`` some that have no pages.
     """
@@ -69,8 +76,9 @@ def random_regions(host, rng, count, physical=False):
             host.register_physical(key, first, length, bus, pd=pd, access=grants)
             keys.append(key)
             continue
+        kind = {"kind": rng.choice([*KeyKind, 0, 0]), "qpn": host.qpns[rng.choice([1, 1, 5])]} if windows else {}
         mtt = host.register(
-            key, first, length, table, log_page_size=log, pd=pd, access=grants, valid=rng.random() < 0.95
+            key, first, length, table, log_page_size=log, pd=pd, access=grants, valid=rng.random() < 0.95, **kind
         )
         keys.append(key)
         if rng.random() < 0.05:
@@ -132,6 +140,28 @@ def random_runs(host, rng, keys, count):
     return requests
 
 
+@pytest.mark.parametrize("writes_local", [0, 1])
+@pytest.mark.parametrize("data_width", [64, 512])
+def test_windows(data_width, writes_local):
+    """A window of type 2 is for its QP alone, one of type 1 for all; neither is for local accesses."""
+    rng = make_rng()
+    host = Host()
+    local = Access.LOCAL_WRITE if writes_local else 0
+    for key, kind in enumerate(KeyKind):
+        grants = 30 if kind in (KeyKind.WINDOW, KeyKind.WINDOW_2) else 31
+        region(host, key << 8, kind=kind, qpn=host.qpns[3], access=grants)
+    requests, statuses = [], []
+    for key, kind in enumerate(KeyKind):
+        for qp in range(QPS):
+            for right in (local, Access.REMOTE_WRITE, Access.REMOTE_READ, Access.REMOTE_ATOMIC):
+                requests.append(access(key << 8, (key << 8 << 24) + 8, 8, access=right, qp=qp, fresh=1))
+                status = AccessStatus.RIGHTS if kind.name.startswith("WINDOW") and right == local else AccessStatus.OK
+                statuses.append(AccessStatus.PD if kind == KeyKind.WINDOW_2 and qp != 3 else status)
+    assert host.answer(TRANSMIT, requests)[1] == statuses
+    dut = shared(AccessUnit, data_width, QPS, mpt_sets=16, mtt_sets=16, windows=True)
+    check_static(dut, host, dict.fromkeys(CLIENTS, requests), rng, latency=lambda: 5)
+
+
 @pytest.mark.parametrize("count", [25, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("data_width", "sets"), [(64, 4), (128, 2), (256, 8), (512, 4)])
 def test_random(data_width, sets, count, monkeypatch):
@@ -140,9 +170,12 @@ def test_random(data_width, sets, count, monkeypatch):
     rng = make_rng()
     host = Host()
     physical = data_width in (64, 512)
-    keys = random_regions(host, rng, 12, physical)
+    windows = data_width > 128
+    keys = random_regions(host, rng, 12, physical, windows)
     requests = {client: random_runs(host, rng, keys, count) for client in CLIENTS}
-    dut = AccessUnit(data_width, QPS, mpt_sets=sets, mtt_sets=sets, physical=physical, renew=data_width > 128)
+    dut = AccessUnit(
+        data_width, QPS, mpt_sets=sets, mtt_sets=sets, physical=physical, windows=windows, renew=data_width > 128
+    )
     check_static(dut, host, requests, rng, latency=lambda: rng.randrange(128))
 
 

@@ -4,11 +4,21 @@ import pytest
 from amaranth.back import rtlil
 from memory_model import MPT_BASE, TOP, Host, server
 from streams import make_rng, pause, receive_all, send_all, shared, simulate
+from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.abi.tables import MPT, Access, AccessStatus, KeyKind
 from verbena.hdl.memory.key_operations import KeyOperation, KeyOperations
 
 LOG_SIZE = 4
 INVALIDATE, REGISTER, BIND = KeyOperation
+QPS = 4
+QPNS = (0x10, 0xABCDEF, 0x11, 0x800010)
+"""Of the slots."""
+KINDS = {
+    INVALIDATE: (KeyKind.FAST_REGION, KeyKind.WINDOW_2),
+    REGISTER: (KeyKind.FAST_REGION,),
+    BIND: (KeyKind.WINDOW, KeyKind.WINDOW_2),
+}
+WINDOW_RIGHTS = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 REMOTE = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 
 
@@ -23,11 +33,14 @@ def answer(entries, failing, asked):
     kind = asked["operation"]
     registers, binds = kind == REGISTER, kind == BIND
     wanted = asked["old"] if binds else asked["key"] & 255
-    if entry["valid"] if registers else entry["variant"] != wanted or not (binds or entry["valid"]):
+    bound = entry["kind"] == KeyKind.WINDOW_2
+    if entry["valid"] if registers or (binds and bound) else entry["variant"] != wanted:
         return AccessStatus.KEY, None
-    if entry["kind"] != (KeyKind.WINDOW if binds else KeyKind.FAST_REGION):
+    if kind == INVALIDATE and not entry["valid"]:
+        return AccessStatus.KEY, None
+    if entry["kind"] not in KINDS[kind]:
         return AccessStatus.RIGHTS, None
-    if entry["pd"] != asked["pd"]:
+    if entry["pd"] != asked["pd"] or (kind == INVALIDATE and bound and entry["pages_or_qpn"] != QPNS[asked["qp"]]):
         return AccessStatus.PD, None
     if kind == INVALIDATE:
         return AccessStatus.OK, entry | {"valid": 0}
@@ -37,10 +50,13 @@ def answer(entries, failing, asked):
     if registers:
         if asked["access"] & REMOTE and not asked["access"] & 1:
             return AccessStatus.RIGHTS, None
-        if address + length > TOP or address % 4096 + length > entry["pages"] << 12:
+        if address + length > TOP or address % 4096 + length > entry["pages_or_qpn"] << 12:
             return AccessStatus.RANGE, None
         return AccessStatus.OK, entry | fields | {"log_page_size": 12, "physical": 0}
+    fields |= {"access": asked["access"] & WINDOW_RIGHTS, "pages_or_qpn": QPNS[asked["qp"]] if bound else 0}
     if not length:
+        if bound:
+            return AccessStatus.RANGE, None
         return AccessStatus.OK, entry | {"valid": 0, "variant": asked["key"] & 255}
     index = asked["region"] >> 8
     if index >> LOG_SIZE:
@@ -50,7 +66,7 @@ def answer(entries, failing, asked):
     region = entries[index]
     if not region["valid"] or region["variant"] != asked["region"] & 255:
         return AccessStatus.KEY, None
-    if region["kind"] == KeyKind.WINDOW:
+    if region["kind"] in (KeyKind.WINDOW, KeyKind.WINDOW_2):
         return AccessStatus.RIGHTS, None
     if region["pd"] != asked["pd"]:
         return AccessStatus.PD, None
@@ -78,7 +94,7 @@ def random_entry(rng):
             pd=rng.choice([1, 1, 1, 2]),
             variant=rng.randrange(4),
             access=rng.choice([31, 31, 23, 30, rng.randrange(32)]),
-            pages=rng.choice([0, 1, 5, 0xFFFFFF]),
+            pages_or_qpn=rng.choice([0, 1, 5, 0xFFFFFF, *QPNS]),
         )
     )
 
@@ -105,6 +121,7 @@ def random_request(rng, entries, operation):
         "length": length,
         "access": rng.choice([0, 1, 3, 6, 7, 15, rng.randrange(32)]),
         "pd": entry["pd"] if rng.random() < 0.9 else 2,
+        "qp": QPNS.index(entry["pages_or_qpn"]) if entry["pages_or_qpn"] in QPNS and wrong == 0 else rng.randrange(QPS),
     }
 
 
@@ -167,7 +184,7 @@ class Memory:
 
 
 def world_of(data_width, rng, latency=None):
-    dut = shared(KeyOperations, data_width)
+    dut = shared(KeyOperations, data_width, QPS)
     host = Host(log_size=LOG_SIZE)
     entries = [random_entry(rng) for _ in range(1 << LOG_SIZE)]
     for index, entry in enumerate(entries):
@@ -178,7 +195,14 @@ def world_of(data_width, rng, latency=None):
     return dut, host, entries, memory, background
 
 
-def configure(ctx, dut):
+async def configure(ctx, dut):
+    for slot, qpn in enumerate(QPNS):
+        ctx.set(dut.attribute_en, 1)
+        ctx.set(dut.attribute, {"index": slot, "word": QP_CONTEXT.fields["qpn"].offset // 32, "data": qpn})
+        await ctx.tick()
+        ctx.set(dut.attribute, {"index": slot, "word": 1, "data": ~qpn & 0xFFFFFFFF})
+        await ctx.tick()
+    ctx.set(dut.attribute_en, 0)
     ctx.set(dut.mpt_base, MPT_BASE)
     ctx.set(dut.mpt_log_size, LOG_SIZE)
 
@@ -191,7 +215,7 @@ def test_random(data_width, count):
     seen = set()
 
     async def bench(ctx):
-        configure(ctx, dut)
+        await configure(ctx, dut)
         for _ in range(count):
             peer = rng.random() < 0.3
             operation = INVALIDATE if peer else rng.choice(list(KeyOperation))
@@ -229,7 +253,7 @@ def test_random(data_width, count):
 
 
 def fast_region(**fields):
-    values = {"kind": KeyKind.FAST_REGION, "valid": 1, "pd": 1, "variant": 1, "pages": 8, "length": 8192}
+    values = {"kind": KeyKind.FAST_REGION, "valid": 1, "pd": 1, "variant": 1, "pages_or_qpn": 8, "length": 8192}
     return MPT.unpack(MPT.pack(**values | fields))
 
 
@@ -243,7 +267,7 @@ def test_a_write_that_fails_is_told(step):
     operation = INVALIDATE if step == "clear" else REGISTER
 
     async def bench(ctx):
-        configure(ctx, dut)
+        await configure(ctx, dut)
         asked = {"operation": operation, "key": 0x301, "pd": 1, "length": 5, "access": 7}
         await send_all(ctx, dut.send, [asked], rng)
         (got,) = await receive_all(ctx, dut.sent, 1, rng)
@@ -268,7 +292,7 @@ def test_three_clients_at_once():
 
     def client(port, result, indices):
         async def bench(ctx):
-            configure(ctx, dut)
+            await configure(ctx, dut)
             for index in indices:
                 await send_all(ctx, port, [{"operation": INVALIDATE, "key": index << 8 | 1, "pd": 1}], rng)
                 (got,) = await receive_all(ctx, result, 1, rng)
@@ -316,7 +340,7 @@ def test_cycles():
             pass
 
     async def bench(ctx):
-        configure(ctx, dut)
+        await configure(ctx, dut)
         ctx.set(dut.sent.ready, 1)
         await ctx.tick().repeat(3)
         for operation, valid, cycles in ((REGISTER, 0, 19), (INVALIDATE, 1, 15)):
@@ -336,4 +360,4 @@ def test_cycles():
 
 def test_elaborates():
     for data_width in (64, 128, 256, 512):
-        rtlil.convert(KeyOperations(data_width))
+        rtlil.convert(KeyOperations(data_width, QPS))
