@@ -121,11 +121,12 @@ class Regions:
     def deregister(self, region):
         """Takes a region back. When this returns the device uses its memory no more."""
         self._withdraw(region.index)
-        self.memory.write(self._place(region.index), bytes(MPT.size))
         if region.entry.get("kind", KeyKind.REGION) != KeyKind.REGION:
-            # A work request that had looked at the entry before may have written to it since; it is over.
-            self.memory.write(self._place(region.index), bytes(MPT.size))
-            self._drop(region.index)
+            # A work request that had looked at the entry before may have written to it since. It is over, but another
+            # one may have found what it wrote. What finds nothing writes nothing.
+            while any(self.memory.read(self._place(region.index), WORD)):
+                self._withdraw(region.index)
+        self.memory.write(self._place(region.index), bytes(MPT.size))
         self._retire(region.mtt)
         del self.by_index[region.index]
 

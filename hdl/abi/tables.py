@@ -40,8 +40,9 @@ MPT = Record(
     " becomes valid by its first 8 bytes, when the others stand. It is changed by 8 aligned bytes at once; or it is"
     " made invalid, INVALIDATE_KEY follows, then the others are changed, and it becomes valid. After any change"
     " INVALIDATE_KEY waits for all accesses that have seen the old entry. Work requests change entries of another"
-    " `kind` than REGION in the same way; so the driver makes such an entry invalid twice, each time with"
-    " INVALIDATE_KEY: what was under way at the first time is over before the second.",
+    " `kind` than REGION in the same way, and the engine keeps those that are valid, and those of windows, until"
+    " INVALIDATE_KEY. Who takes such an entry away clears its first 8 bytes, and does so again, each time with"
+    " INVALIDATE_KEY, until nothing is written to them meanwhile.",
 )
 
 MTT = Record(

@@ -9,6 +9,7 @@ from ..stream.packet import PacketBeat
 from ..stream.record import record_layout
 from ..stream.transfer import AttributeWrite, Done, ReadRequest
 from .access import Invalidation
+from .kept_entries import KeptEntries
 from .mpt import PAGE_BITS_MIN
 from .qp_numbers import QPN_BITS, QpNumbers
 
@@ -23,6 +24,9 @@ REMOTE_RIGHTS = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 WORD = 64
 WORDS = MPT.size * 8 // WORD
 LENGTH_BITS = MPT.fields["length"].width
+KEPT = 16
+"""Entries that need not be read again: a row of LUT RAM, on an ECP5, has no fewer."""
+
 FIRST = WORD // 8
 """Bytes of the word that says whether an entry is valid."""
 
@@ -62,21 +66,26 @@ class KeyOperations(wiring.Component):
 
     *INVALIDATE* makes a valid FAST_REGION or WINDOW_2 invalid. *REGISTER* gives an invalid FAST_REGION its key, place,
     length and rights; its translation table must stand. *BIND* makes a window a part of a region, with remote rights of
-    its own: a WINDOW at any time, and with length 0 it is bound to nothing; a WINDOW_2 that is not valid, for the QP
+    its own: a WINDOW at any time, and with length 0 it is made invalid; a WINDOW_2 that is not valid, for the QP
     that asks, by which alone it can be made invalid. An entry that was valid is made invalid first, and all accesses
     that have seen it are over before anything else happens: its new words are written behind that, and the one that
     makes it valid last, each when the bus has answered. So when the result comes no access goes by what was there
     before, and the next one finds what is there now.
 
     *Errors*, the first that applies: the index is beyond the table, or the key is not that of a valid entry, or of
-    REGISTER that of a valid one, or of BIND a WINDOW_2 is valid, or the old key is not that of a WINDOW (KEY); the
-    entry is of another kind (RIGHTS); it is of another PD, or to be made invalid and bound to another QP (PD); remote
-    write or atomic without local write, or a region that windows may not be bound to (RIGHTS); the length is more than
-    the table has pages for, or beyond 2^64, or that of a WINDOW_2 is 0, or the window is not within the region (RANGE);
-    the bus (BUS). Then the entry is as before, but behind BUS it may be invalid.
+    REGISTER that of a valid one, or of BIND a WINDOW_2 is valid, or the old key is not that of a valid WINDOW
+    (KEY); the entry is of another kind (RIGHTS); it is of another PD, or to be made invalid and bound to another QP
+    (PD); remote write or atomic without local write, or a region that windows may not be bound to (RIGHTS); the
+    length is more than the table has pages for, or beyond 2^64, or that of a WINDOW_2 is 0, or the window is not
+    within the region (RANGE); the bus (BUS). Then the entry is as before, but behind BUS it may be invalid.
 
-    *Cycles*, on an idle bus: a read of host memory, a write for each step, and some 10; a bind of a region with large
-    pages up to 18 more, and an invalidation as long as :class:`.access.AccessUnit` takes.
+    *Entries are kept* (:class:`.kept_entries.KeptEntries`) of what has been changed here, and of regions that windows
+    have been bound to: these are not read again until the command block drops the entry, or another one needs its
+    place. So who changes a valid entry, or a window's, must have it dropped; of a FAST_REGION that is not valid nothing
+    is kept.
+
+    *Cycles*, on an idle bus: a read of host memory for each entry that is not kept, a write for each step, and some 10;
+    a bind of a region with large pages up to 18 more, and an invalidation as long as :class:`.access.AccessUnit` takes.
 
     Parameters
     ----------
@@ -135,6 +144,7 @@ class KeyOperations(wiring.Component):
         of_peer = Signal()
         registers, binds, invalidates = Signal(), Signal(), Signal()
         bound = Signal()  # what was read is a WINDOW_2
+        empty, clears = Signal(), Signal()  # no bytes; the entry shall only become invalid
         entry, found = (
             Signal(record_layout(MPT)),
             Signal(record_layout(MPT)),
@@ -150,6 +160,8 @@ class KeyOperations(wiring.Component):
             registers.eq(asked.operation == KeyOperation.REGISTER),
             binds.eq(asked.operation == KeyOperation.BIND),
             invalidates.eq(asked.operation == KeyOperation.INVALIDATE),
+            empty.eq(asked.length == 0),
+            clears.eq(invalidates | (binds & empty)),
         ]
         m.d.comb += [
             bound.eq(found.kind == KeyKind.WINDOW_2),
@@ -162,9 +174,19 @@ class KeyOperations(wiring.Component):
             self.done.ready.eq(1),
         ]
 
+        # -- What is kept.
+        m.submodules.kept = kept = KeptEntries(KEPT)
+        here = Signal()
+        m.d.comb += [
+            kept.index.eq(index),
+            kept.put_entry.eq(Mux(of_region, found.as_value(), entry.as_value())),
+        ]
+
         # -- What was read, word by word; the last beat fills the highest ones.
         arriving = self.fill.payload.data[: MPT.size * 8]
-        with m.If(self.fill.valid):
+        with m.If(here):
+            m.d.sync += found.eq(kept.entry)
+        with m.Elif(self.fill.valid):
             m.d.sync += found.as_value().eq(Cat(found.as_value(), arriving)[len(arriving) :])
 
         # -- Who asks.
@@ -197,8 +219,8 @@ class KeyOperations(wiring.Component):
         with m.Else():
             m.d.sync += [
                 wrong_key.eq(
-                    (~(registers | (binds & bound)) & (found.variant != key))
-                    | Mux(invalidates, ~found.valid, (registers | bound) & found.valid)
+                    Mux(invalidates, ~found.valid, (registers | bound) & found.valid)
+                    | (Mux(binds, found.valid, ~registers) & (found.variant != key))
                 ),
                 wrong_kind.eq(
                     (found.kind == KeyKind.REGION)
@@ -210,7 +232,7 @@ class KeyOperations(wiring.Component):
                 wrong_rights.eq(registers & writes_remotely & ~asked.access[0]),
                 wrong_range.eq(
                     (registers & (top[64] & top[:64].any() | (end > Cat(Const(0, 12), found.pages_or_qpn))))
-                    | (binds & bound & (asked.length == 0))
+                    | (binds & bound & empty)
                 ),
             ]
         m.d.sync += [
@@ -254,6 +276,7 @@ class KeyOperations(wiring.Component):
             with m.State("IDLE"):
                 m.d.sync += [of_region.eq(0), status.eq(AccessStatus.OK), beat.eq(0)]
                 with m.If(self.command.valid):
+                    m.d.sync += asked.key[8:].eq(self.command.payload.index)
                     m.next = "COMMAND"
                 with m.Elif(self.receive.valid):
                     m.d.comb += self.receive.ready.eq(1)
@@ -265,6 +288,7 @@ class KeyOperations(wiring.Component):
                     m.next = "PLACE"
             with m.State("COMMAND"):
                 m.d.comb += [
+                    kept.drop.eq(1),
                     self.invalidate.valid.eq(self.command.valid),
                     self.invalidate.payload.eq(self.command.payload),
                     self.command.ready.eq(self.invalidate.ready),
@@ -273,10 +297,16 @@ class KeyOperations(wiring.Component):
                     m.next = "IDLE"
 
             with m.State("PLACE"):
+                m.d.sync += here.eq(kept.here)
+                m.next = "LOOK"
+            with m.State("LOOK"):
+                m.d.sync += here.eq(0)
                 m.next = "READ"
                 with m.If((index & beyond).any()):
                     m.d.sync += status.eq(AccessStatus.KEY)
                     m.next = "ANSWER"
+                with m.Elif(here):
+                    m.next = "SUBTRACT"
             with m.State("READ"):
                 m.d.comb += self.read.valid.eq(1)
                 with m.If(self.read.ready):
@@ -302,7 +332,7 @@ class KeyOperations(wiring.Component):
                 m.next = "CHANGE"
                 with m.If(of_region):
                     m.next = "SHIFT"
-                with m.Elif(binds & (asked.length != 0)):
+                with m.Elif(binds & ~empty):
                     m.d.sync += of_region.eq(1)
                     m.next = "PLACE"
                 for wrong, why in reversed(
@@ -318,6 +348,7 @@ class KeyOperations(wiring.Component):
                         m.d.sync += status.eq(why)
                         m.next = "ANSWER"
             with m.State("SHIFT"):
+                m.d.comb += kept.put.eq(1)
                 m.d.sync += [shift.eq(shift - 1), mine.eq(mine >> 1), theirs.eq(theirs >> 1)]
                 with m.If(shift == 0):
                     m.d.sync += mine.eq(mine - theirs)
@@ -328,7 +359,8 @@ class KeyOperations(wiring.Component):
 
             with m.State("CHANGE"):
                 m.d.sync += of_region.eq(0)
-                with m.If(asked.operation != KeyOperation.INVALIDATE):
+                m.next = "FIND"
+                with m.If(~clears):
                     m.d.sync += [
                         entry.length.eq(asked.length),
                         entry.log_page_size.eq(Mux(registers, PAGE_BITS_MIN, found.log_page_size)),
@@ -340,8 +372,12 @@ class KeyOperations(wiring.Component):
                     with m.If(binds):
                         m.d.sync += entry.pages_or_qpn.eq(Mux(entry.kind == KeyKind.WINDOW_2, own, 0))
                 m.d.sync += step.eq(Mux(was_valid, NOT_VALID, OTHERS))
-                m.next = "FIND"
+                # A window that is bound to nothing, and was before.
+                with m.If(clears & ~was_valid):
+                    m.next = "ANSWER"
             with m.State("FIND"):
+                # Behind a bus error nobody knows what the entry is.
+                m.d.comb += kept.drop.eq(1)
                 m.next = "WRITE"
             with m.State("WRITE"):
                 m.d.comb += self.write.valid.eq(1)
@@ -361,16 +397,21 @@ class KeyOperations(wiring.Component):
                         m.d.sync += status.eq(AccessStatus.BUS)
                     with m.Elif(step == NOT_VALID):
                         m.next = "DROP"
-                    with m.Elif(rest & (asked.length != 0)):
-                        m.d.sync += step.eq(VALID)
+                    with m.Elif(rest & ~empty):
+                        m.d.sync += [step.eq(VALID), entry.valid.eq(1)]
                         m.next = "WRITE"
+                    with m.Else():
+                        m.next = "KEEP"
             with m.State("DROP"):
                 m.d.comb += [self.invalidate.valid.eq(1), self.invalidate.payload.index.eq(index)]
                 with m.If(self.invalidate.ready):
-                    m.d.sync += step.eq(OTHERS)
-                    m.next = "ANSWER"
-                    with m.If(binds):
+                    m.d.sync += [step.eq(OTHERS), entry.valid.eq(0)]
+                    m.next = "KEEP"
+                    with m.If(~clears):
                         m.next = "WRITE"
+            with m.State("KEEP"):
+                m.d.comb += kept.put.eq((entry.kind != KeyKind.FAST_REGION) | entry.valid)
+                m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += [self.sent.valid.eq(~of_peer), self.received.valid.eq(of_peer)]
                 with m.If(Mux(of_peer, self.received.ready, self.sent.ready)):

@@ -1,6 +1,6 @@
 """The requesting side of the engine: instances and connections, no logic."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -266,11 +266,10 @@ class SendSide(wiring.Component):
             connect(m, flipped(self.timers), timers.control)
             connect_signals(m, self, timers, "closed", "closed_qp")
             connect_signals(m, timers, self, "left")
-            m.submodules.in_flight = in_flight = InFlight(c.slots)
+            m.submodules.in_flight = in_flight = InFlight(c.slots, busy=c.key_operations)
             descriptor = requester.packet
-            busy = Signal()  # an operation on a key has no TX descriptor, and may last as long as host memory likes
-            if c.key_operations:
-                m.d.sync += busy.eq(requester.busy & (requester.busy_qp == self.sending_qp))
+            if c.key_operations:  # one has no TX descriptor
+                connect_signals(m, requester, in_flight, "busy", "busy_qp")
             m.d.comb += [
                 in_flight.enter.eq(
                     descriptor.valid & descriptor.ready & (descriptor.payload.kind == TxDescriptorKind.REQUEST)
@@ -278,7 +277,7 @@ class SendSide(wiring.Component):
                 in_flight.enter_qp.eq(descriptor.payload.qp),
                 in_flight.done.eq(self.request_done),
                 in_flight.qp.eq(self.sending_qp),
-                self.sending.eq(in_flight.some | busy),
+                self.sending.eq(in_flight.some),
             ]
             connect_signals(m, response_receiver, self, "room")
             swapped = zip(PARTS, (requester, response_receiver, completer, timers, fetcher), strict=True)

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 from fake_device import INVALIDATE_KEY, INVALIDATE_MTT, FakeDevice
+from verbena.hdl.abi.tables import MPT, KeyKind
 from verbena.sw import host_memory
 from verbena.sw.adapter import Adapter
 from verbena.sw.errors import AdapterError
@@ -158,6 +159,28 @@ def test_an_entry_becomes_valid_last_and_invalid_first(fake, adapter, monkeypatc
     assert writes.take() == [(0, bytes(8)), INVALIDATE_KEY, (8, entry[8:]), (0, entry[:8])]
     adapter.deregister(region)
     assert writes.take() == [(0, bytes(8)), INVALIDATE_KEY, (0, bytes(32))]
+
+
+@pytest.mark.parametrize("times", [0, 1, 5])
+@pytest.mark.parametrize("kind", [KeyKind.WINDOW, KeyKind.WINDOW_2])
+def test_a_window_is_gone_when_no_work_request_writes_to_it_any_more(fake, adapter, monkeypatch, kind, times):
+    """Requests that had found it bind it, one after the other, each behind the driver's clearing."""
+    fake.key_operations = True
+    region = adapter.regions.register_window(1, kind)
+    entry, run, left = fake.mpt(region.index), fake._run, [times]
+
+    def bind(number, opcode, action):
+        if opcode == INVALIDATE_KEY and left[0]:
+            left[0] -= 1
+            bound = MPT.unpack(entry) | {"valid": 1, "length": 8, "address": 5}
+            adapter.memory.write(adapter.regions._place(region.index), MPT.pack(**bound))
+        return run(number, opcode, action)
+
+    monkeypatch.setattr(fake, "_run", bind)
+    fake.commands.clear()
+    adapter.deregister(region)
+    assert [command[0] for command in fake.commands] == [INVALIDATE_KEY] * (times + 1)
+    assert not any(fake.mpt(region.index))
 
 
 def test_one_word_is_changed_in_place(fake, adapter, monkeypatch):

@@ -161,7 +161,7 @@ class Completer(wiring.Component):
         m.submodules.messages = messages = OutstandingMessages(self.qps, self.window, swaps=self.swaps)
         m.submodules.window = window = PsnWindow()
         m.submodules.outputs = outputs = CompleterOutputs(self.qps, swaps=self.swaps, keys=self.keys)
-        m.submodules.fsm = fsm = CompleterFsm(swaps=self.swaps)
+        m.submodules.fsm = fsm = CompleterFsm(swaps=self.swaps, keys=self.keys)
         wiring.connect(m, arbiter.o, fetch.i)
         for block, names in (
             (

@@ -34,6 +34,8 @@ class CompleterFsm(wiring.Component):
     ----------
     swaps : bool
         With ``save``, ``restore``, ``swapped``, ``came`` and ``owe``.
+    keys : bool
+        Something may be done that has no packet: ``meaning.local``. Otherwise that is not looked at.
 
     Members
     -------
@@ -60,8 +62,9 @@ class CompleterFsm(wiring.Component):
         An implied NAK; a response that nothing waits for.
     """
 
-    def __init__(self, *, swaps=False):
+    def __init__(self, *, swaps=False, keys=False):
         self.swaps = swaps
+        self.keys = keys
         swap = {
             "save": Out(1),
             "restore": Out(1),
@@ -142,7 +145,8 @@ class CompleterFsm(wiring.Component):
         m.d.comb += alive.eq(sending & ~row.dead)
         # The response counts. The QP may have gone to ERR meanwhile: what is complete must not be forgotten.
         counts, moved = Signal(), Signal()
-        m.d.sync += counts.eq(((self.within | meaning.local) & meaning.known & alive) | moved)
+        local = meaning.local if self.keys else 0
+        m.d.sync += counts.eq(((self.within | local) & meaning.known & alive) | moved)
         draining = alive & stopping
         cause = Signal(RetryCause)
         m.d.comb += [
@@ -214,7 +218,7 @@ class CompleterFsm(wiring.Component):
                 with m.If(~counts):
                     # A failure may be noted, though the QP has gone to ERR since.
                     m.d.comb += [
-                        self.dropped.eq((event.job != ResponseJobKind.DEPARTED) & ~meaning.local),
+                        self.dropped.eq((event.job != ResponseJobKind.DEPARTED) & ~(meaning.local & self.keys)),
                         done.eq(meaning.failing),
                     ]
                     m.next = "TAKE"
