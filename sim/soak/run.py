@@ -15,6 +15,7 @@ from ..world import World
 from .connection import Connection
 from .disturbances import KINDS, Disturbances
 from .flow import WEIGHTS
+from .granting import Granting
 from .host import Host
 from .lives import Lives
 from .model import Difference
@@ -35,13 +36,16 @@ UNRELIABLE = 4
 SHARING = 8
 """Connections of RC for each shared receive queue."""
 
+GRANTING = 8
+"""Connections of RC for each two whose keys come and go."""
+
 UNREST = 0.02
 """Probability of a disturbance, a step."""
 
 
 class Soak:
     """Random operations on ``pairs`` connections between ``adapters``, some of an adapter to itself; beside them one
-    pair of UC and one of UD for each four, and a shared receive queue for each eight.
+    pair of UC and one of UD for each four, and for each eight a shared receive queue, and two whose keys come and go.
 
     Parameters
     ----------
@@ -82,11 +86,20 @@ class Soak:
         for number in range(-(-pairs // SHARING)):
             ends = self.hosts[number % adapters], self.hosts[(number + 1) % adapters]
             self.sharing.append(Sharing(seed + number, ends, self.timeout))
+        self.granting = []
+        for number in range(-(-pairs // GRANTING)):
+            ends = self.hosts[(number + 1) % adapters], self.hosts[number % adapters]
+            self.granting.append(Granting(seed + number, ends, self.timeout))
         self.disturbances = Disturbances(self, loss)
 
     @property
     def flows(self):
         return [flow for connection in self.connections for flow in connection.flows]
+
+    @property
+    def _beside(self):
+        """What goes on beside the connections."""
+        return (*self.unreliable, *self.sharing, *self.granting)
 
     @property
     def done(self):
@@ -107,7 +120,7 @@ class Soak:
                 # Often later than the message, so that it meets no receive request.
                 if random.random() < 0.7:
                     flow.post_receives(random.randrange(1, 9))
-        moved = self.poll() + sum(each.step(posting) for each in (*self.unreliable, *self.sharing))
+        moved = self.poll() + sum(each.step(posting) for each in self._beside)
         for flow in self.flows:
             if flow.quiet and not flow.dead and random.random() < 0.01:
                 flow.check()
@@ -141,7 +154,7 @@ class Soak:
                         connection.event(event)
                         break
                 else:
-                    if any(each.event(event) for each in self.sharing):
+                    if any(each.event(event) for each in (*self.sharing, *self.granting)):
                         continue
                     raise Difference(f"sim{host.index}: {event}, which is of no connection")
 
@@ -155,14 +168,14 @@ class Soak:
             self.watch(last)
             if ahead is not None:
                 ahead.drain(sum(len(flow.model.open) for flow in self.flows), self.world.cycles)
-        for each in (*self.flows, *self.unreliable, *self.sharing):
+        for each in (*self.flows, *self._beside):
             each.check()
 
     @property
     def _open(self):
         """How many directions have something that is not complete."""
         rc = sum(flow.dead or flow.killed or not flow.end() or not flow.quiet for flow in self.flows)
-        return rc + sum(not each.end() for each in (*self.unreliable, *self.sharing))
+        return rc + sum(not each.end() for each in self._beside)
 
     def watch(self, last):
         """Something must have completed not long ago."""
@@ -186,6 +199,7 @@ class Soak:
             "of shared receives": {
                 name: sum(each.counts[name] for each in self.sharing) for name in self.sharing[0].counts
             },
+            "of keys": {name: sum(each.counts[name] for each in self.granting) for name in self.granting[0].counts},
             "packets": sum(c["tx_packets"] for c in counters),
             "faults": {kind: sum(f[kind] for f in faults) for kind in KINDS},
             "recovery": {name: sum(c[name] for c in counters) for name in RETRIES},

@@ -10,7 +10,7 @@ from verbena.hdl.memory.key_operations import KeyOperation, KeyOperations
 
 DATA_WIDTH = 512
 """An entry is one beat."""
-DEPTH = 40
+DEPTH = 36
 """Two operations: the second finds kept what the first has left."""
 VALID_BIT = 63
 """Of an entry's first word."""
