@@ -4,7 +4,7 @@ import errno
 from itertools import pairwise
 
 import pytest
-from ends import FETCH_ADD, atomic, completion, completions, connect, fill, quiet, recv, sge, word
+from ends import FETCH_ADD, atomic, completion, completions, connect, fill, quiet, recv, sge, word, world
 from key_ends import (
     LOCAL_WRITE,
     OP,
@@ -28,6 +28,10 @@ from key_ends import (
 )
 from verbena.hdl.abi.cqe import Syndrome
 from verbena.hdl.abi.wqe import KEY_WQE, SendOpcode
+from verbena.sim.ports import Faults
+from verbena.sim.soak.granting import KINDS as KINDS_OF_GRANTS
+from verbena.sim.soak.granting import Granting
+from verbena.sim.soak.host import Host
 from verbena.sw.verbs import libibverbs_enums as e
 from verbena.sw.verbs.base import inc_rkey
 from verbena.sw.verbs.libibverbs_enums import ibv_device_cap_flags, ibv_qp_attr_mask, ibv_wc_flags, ibv_wc_opcode
@@ -291,3 +295,23 @@ def test_what_the_driver_refuses():
         assert bind_2(b, window, 0, 8) == inc_rkey(key)
         success(b.cq)
         quiet(a.cq)
+
+
+@pytest.mark.every_width
+def test_keys_come_and_go_under_loss():
+    """All kinds are granted, used, taken away from both sides, and refused then; nothing else is written."""
+    granting = Granting(5, [Host(world(), index, 64) for index in (0, 1)], 10, 4)
+    world().set_faults(Faults(lose=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02))
+    while sum(granting.counts[kind] for kind in KINDS_OF_GRANTS) < 20 or not granting.counts["taken by the peer"]:
+        _run(granting)
+    world().set_faults(Faults())
+    while not granting.end():
+        _run(granting, posting=False)
+    granting.check()
+
+
+def _run(granting, posting=True):
+    granting.step(posting)
+    world().advance(300, stop=0)
+    for event in granting.hosts[1].take_events():
+        assert granting.event(event)
