@@ -34,12 +34,15 @@ from verbena.sw.adapter import Adapter, AdapterError
 from verbena.sw.port import open_port
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.libibverbs_enums import ibv_event_type, ibv_qp_attr_mask, ibv_qp_state, ibv_wc_status
-from verbena.sw.verbs.mr import MR
+from verbena.sw.verbs.mr import MR, MW, MWBind, MWBindInfo
 from verbena.sw.verbs.qp_attr import QPAttr
 
 S = ibv_wc_status
 SIZE = 1 << 16
 QPS = 3
+BIND = "bind"
+REMOTE = 2 | 4 | 8
+ACCESS = 1 | REMOTE | 16
 RECEIVE = 1
 """wr_id of all receives; that of sends is 0."""
 SWEEP = 64 * 128
@@ -93,10 +96,17 @@ def old_memory(end):
 
 
 def work(here, there, rng, count):
-    """Posts a random mix of everything on all QPs of ``here``."""
+    """Posts a random mix of everything on all QPs of ``here``, and binds a window of each."""
+    if not hasattr(here, "windows"):
+        here.windows = {qp: MW(here.pd, 1) for qp in here.qps}
     for qp in here.qps:
         for _ in range(count):
-            kind = rng.choice([WRITE, READ, SEND, CMP_SWP, FETCH_ADD])
+            kind = rng.choice([WRITE, READ, SEND, CMP_SWP, FETCH_ADD, BIND])
+            if kind == BIND:
+                at = rng.randrange(SIZE)
+                info = MWBindInfo(here.mr, here.mr.buf + at, rng.choice([0, SIZE - at]), REMOTE)
+                qp.bind_mw(here.windows[qp], MWBind(info, 2))
+                continue
             if kind in (CMP_SWP, FETCH_ADD):
                 operands = (rng.getrandbits(64), rng.getrandbits(64)) if kind == CMP_SWP else (rng.getrandbits(64),)
                 place = (there, 8 * rng.randrange(SIZE // 8))
@@ -109,7 +119,7 @@ def work(here, there, rng, count):
 
 def begin(rng, a=None, **attributes):
     """Both ends, with traffic of all kinds both ways; ``a`` may be there."""
-    a, b = a or End("sim0", SIZE, qps=QPS, depth=32), End("sim1", SIZE, qps=QPS, depth=32)
+    a, b = a or End("sim0", SIZE, qps=QPS, depth=32, access=ACCESS), End("sim1", SIZE, qps=QPS, depth=32, access=ACCESS)
     connect(a, b, mtu=1024, psn=rng.getrandbits(24), **ONE_WAY | attributes)
     for end in (a, b):
         for qp in end.qps:
@@ -168,7 +178,7 @@ def life(rng, a):
     old_key, ranges = a.mr.rkey, old_memory(a)
     kill(a)
 
-    new = End("sim0", SIZE, qps=QPS, depth=32)  # begins with DEVICE_RESET
+    new = End("sim0", SIZE, qps=QPS, depth=32, access=ACCESS)  # begins with DEVICE_RESET
     fresh = fill(new, rng.getrandbits(32))
     theirs = {(at, size) for at, size in old_memory(new)}
     for at, size in ranges:
@@ -193,7 +203,7 @@ def test_a_driver_is_killed(part):
     rng = make_rng()
     # The far adapter is brought up once; it is the near one whose drivers die.
     far = Context(name="sim1")
-    a = End("sim0", SIZE, qps=QPS, depth=32)
+    a = End("sim0", SIZE, qps=QPS, depth=32, access=ACCESS)
     for number in range(5 if data_width() == 64 and part != "short" else 2):
         b, new, old_key = life(rng, a)
         if number == 0:
