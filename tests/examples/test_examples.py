@@ -63,6 +63,25 @@ def test_an_example_prints_what_it_says(name):
     assert steady(result.stdout) == printed(name)
 
 
+def test_a_network_interface_of_linux():
+    """In a network namespace of its own, where such may be made."""
+    isolated = ["unshare", "-rn"]
+    probe = (
+        "import fcntl, os, struct; fcntl.ioctl(os.open('/dev/net/tun', 2), 0x400454CA, struct.pack('16sH22x', b't', 2))"
+    )
+    try:
+        able = subprocess.run([*isolated, sys.executable, "-c", probe], capture_output=True, timeout=60, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare")
+    if able.returncode:
+        pytest.skip(f"no TAP device in a namespace: {able.stderr.decode().splitlines()[-1:]}")
+    result = subprocess.run(
+        [*isolated, *command("netdev", "--ping")], capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert steady(result.stdout) == printed("netdev")
+
+
 @pytest.mark.parametrize("mode", ["write", "read"])
 def test_server_and_client_as_threads(mode):
     result = run("rdma_server", mode, "--both")
@@ -239,6 +258,6 @@ def test_a_side_that_is_killed_is_missed(network, tmp_path, victim, phase):
 
 def test_each_example_is_run_and_listed():
     names = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert names == {*ALONE, *PAIR, *HELPERS}
+    assert names == {*ALONE, *PAIR, *HELPERS, "netdev"}
     table = (EXAMPLES / "README.md").read_text()
     assert names == set(re.findall(r"\[(\w+)\.py\]\(\1\.py\)", table))
