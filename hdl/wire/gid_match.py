@@ -72,7 +72,7 @@ class GidMatch(wiring.Component):
         m.d.comb += wanted.eq(Cat(destination, (number << kind | tag | Const(1 << valid, 32))[:32]))
 
         word, candidates, done = Signal(range(MATCHED_WORDS + 1)), Signal(GID_COUNT), Signal()
-        here = Signal()  # a row is of the packet's network and VLAN
+        here = Signal(GID_COUNT)  # these rows are of the packet's network and VLAN
         same = Cat(read.data.word_select(n, 32) == wanted.word_select(word, 32) for n in range(GID_COUNT))
         m.d.comb += [read.addr.eq(word), self.o.valid.eq(done), self.i.ready.eq(done & self.o.ready)]
         with m.If(done):
@@ -81,14 +81,14 @@ class GidMatch(wiring.Component):
         with m.Elif(self.i.valid):
             m.d.sync += [
                 candidates.eq(same & Mux(word == 0, ~0, candidates)),
-                here.eq(same.any()),
+                here.eq(same),
                 word.eq(word + 1),
                 done.eq(word == MATCHED_WORDS - 1),
             ]
         header = self.o.payload.header
         m.d.comb += [
             self.o.payload.eq(arrived),
-            self.o.payload.group.eq(arrived.group & here),
+            self.o.payload.group.eq(arrived.group & here.any()),
             header.gid_found.eq(candidates.any() & ~arrived.group),
         ]
         # Of several rows that are the same any one would do; the lowest counts.

@@ -156,14 +156,28 @@ class Packetizer(wiring.Component):
         words = Signal(WORDS_BITS)  # of the whole packet, ICRC included
         behind = Signal(WORDS_BITS)  # of those, behind the network header
         base = places.maps[0].base_words
-        for index, sequence in enumerate(places.sequences):
-            kind = Signal(name=f"kind_{index}")
-            mine = network_now[places.networks[index]]
-            m.d.comb += kind.eq(places.is_one_of(header.transport.opcode, sequence.codes) & mine)
-            m.d.comb += kinds_now[index].eq(kind)
-            m.d.sync += kinds[index].eq(kind)
-            with m.If(kind):
+        # All maps have the same opcodes: the first tells what stands behind the BTH.
+        of_opcode = Signal(len(places.maps[0].sequences))
+        for sequence, mine in zip(places.maps[0].sequences, of_opcode):
+            m.d.comb += mine.eq(places.is_one_of(header.transport.opcode, sequence.codes))
+            with m.If(mine):
                 m.d.comb += extra.eq(sequence.words - base + 1 + (length[:2] != 0))
+        for number, each in enumerate(places.maps):
+            assert [s.codes for s in each.sequences] == [s.codes for s in places.maps[0].sequences]
+            for index, mine in zip(places.members(number), of_opcode):
+                m.d.comb += kinds_now[index].eq(mine & network_now[number])
+        m.d.sync += kinds.eq(kinds_now)
+
+        def whole_words(besides):
+            """Words of the packet, if each map has as many besides the payload and extended headers."""
+            if not several:
+                return length[2:] + (extra + besides[0])
+            chosen = besides[-1]
+            for number, each in enumerate(besides[:-1]):
+                chosen = Mux(network_now[number], each, chosen)
+            return length[2:] + extra + chosen  # the row's type comes last
+
+        bases = [each.base_words for each in places.maps]
         for group, key in ((offsets, lambda s: s.words % lanes), (begin, lambda s: s.words // lanes)):
             for n, signal in group.items():
                 any_network = []
@@ -176,14 +190,14 @@ class Packetizer(wiring.Component):
                 m.d.sync += signal.eq(Cat(any_network).any())
         m.d.sync += [
             some.eq(length != 0),
-            words.eq(length[2:] + (extra + base)),
-            behind.eq(length[2:] + (extra + self._besides_network(network_now))),
+            words.eq(whole_words(bases)),
+            behind.eq(whole_words([each.base_words - each.network_words for each in places.maps])),
         ]
         least = min(sequence.words for sequence in places.sequences)
         with m.If(fire):
             m.d.sync += [rest.eq(rest - lanes), last.eq(rest[ceil_log2(lanes) :] <= 1)]
         with m.Elif(first):
-            whole = (length[2:] + (extra + (base - 1)))[:WORDS_BITS]
+            whole = whole_words([base - 1 for base in bases])[:WORDS_BITS]
             m.d.sync += [rest.eq(whole), last.eq(0 if least >= lanes else whole < lanes)]
 
         # --- Flow.
@@ -345,13 +359,6 @@ class Packetizer(wiring.Component):
         ]
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += first.eq(beat.last)
-
-    def _besides_network(self, network):
-        """What to add to `extra` for the words behind the network header. IPv6 and the GRH are as long."""
-        maps = self._map.maps
-        values = [maps[0].base_words - each.network_words for each in maps]
-        assert len(set(values[1:])) <= 1
-        return Mux(network[0], values[0], values[-1]) if len(maps) > 1 else values[0]
 
     def _header_words(self, words, behind, source):
         """Triples: index of a 32-bit word of the packet, the kinds of packets that have it (None: all), value."""
