@@ -49,7 +49,7 @@ class QpStore(wiring.Component):
     written_index : QP index
         Whose it is.
     read : stream of ``{index, whole}``
-        This QP's record comes from memory, or only the driver's part of it. Not while it is being written.
+        This QP's record comes from memory, and not while it is being written; or only the driver's part of it.
     asked : 1
         One was read that does not come yet.
     here, take : 1, 1

@@ -19,9 +19,9 @@ DIRECTORY = ("answered", "row", "changed")
 SAMPLED = (
     *("wants", "done", "brought", "slot", "status", "closed", "closed_qp", "place", "place_index", "idle"),
     *("attributes_save", "attributes_load", "attributes_clear"),
-    *("collect", "write", "index", "read", "whole", "back", "count_qp_fetches"),
+    *("collect", "write", "write_index", "take", "back", "count_qp_fetches"),
 )
-STREAMS = ("token", "want", "timers", "event", "sq_ring", "rq_ring")
+STREAMS = ("token", "want", "timers", "event", "sq_ring", "rq_ring", "read")
 
 
 class Bench(wiring.Component):
@@ -100,10 +100,12 @@ class World:
         # The records' ways.
         self.saved = self.coming = self.given = None
         self.full_in = self.writing = self.reading = self.busy = 0
-        self.full = self.wake = self.bad = 0
+        self.full = self.wake = self.bad = self.here = 0
         self.failed = False
         self.written = 0
-        self.reads = None  # (QP, whole)
+        self.reads = []  # (QP, whole), the oldest first
+        self.seen = []  # doorbells as they were when they were read
+        self.ahead = []
         self.write_fails = self.read_fails = lambda qp: False
         self.wakes = lambda qp: False
         self.timer_of = lambda qp: 0
@@ -166,7 +168,7 @@ class World:
         ports += [
             port for name in STREAMS for port in (getattr(dut, name).valid, Value.cast(getattr(dut, name).payload))
         ]
-        ports += [dut.wanted.ready, Value.cast(dut.new)]
+        ports += [dut.wanted.ready, dut.ahead.ready, Value.cast(dut.new)]
         return ports + ([dut.evict.ready, dut.evict_skip] if self.forced else [])
 
     async def step(self, ctx):
@@ -194,7 +196,7 @@ class World:
             ("writing", int(self.writing > 0)),
             ("write_failed", int(self.failed)),
             ("written_index", self.written),
-            ("reading", int(self.reading > 0)),
+            ("here", self.here),
             ("bad", self.bad),
             ("attributes_busy", int(self.busy > 0)),
             ("timer", self.timer),
@@ -208,6 +210,8 @@ class World:
         put(dut.bring_create, create)
         put(dut.wanted.valid, bool(self.wanted))
         put(dut.wanted.payload, self.wanted[0] if self.wanted else 0)
+        put(dut.ahead.valid, bool(self.ahead))
+        put(dut.ahead.payload, self.ahead[0] if self.ahead else 0)
         if self.forced:
             put(dut.evict.valid, self.evict is not None)
             put(dut.evict.payload, self.evict or 0)
@@ -245,8 +249,9 @@ class World:
             for number, name in enumerate(STREAMS)
             if rest[2 * number] and ready[name]
         }
+        told = not rest[2 * STREAMS.index("timers")]
         rest = rest[2 * len(STREAMS) :]
-        took, bits = rest[:2]
+        took, took_ahead, bits = rest[:3]
         if now.place:
             new = dut.new.shape().from_bits(bits)
             here, known, slot = new.here, new.known, new.value % self.slots
@@ -306,30 +311,38 @@ class World:
                 self.failed = self.write_fails(self.written)
                 if not self.failed:
                     self.records[self.written] = self.leaving
-        if self.reading:
+        if now.back:
+            assert self.here
+            assert not self.bad
+            self.given = self.coming
+        if now.take:
+            assert self.here
+            self.here, self.reading = 0, rng.randint(2, 40)
+            self.reads.pop(0)
+        if self.reads and not self.here:
             self.reading -= 1
-            if not self.reading:
-                qp, whole = self.reads
+            if self.reading <= 0:
+                (qp, whole), self.here = self.reads[0], 1
                 self.bad = int(self.read_fails(qp) or (whole and qp not in self.records))
                 if whole:
                     self.coming = self.records.get(qp)
+                value = self.seen.pop(0)
+                ctx.set(dut.doorbells, {"sq_producer": value, "rq_producer": value ^ 0xFFFF})
         if now.write:
             assert self.full
             assert self.writing == 0
-            assert now.index == self.saved[0]
-            self.leaving, self.written, self.writing, self.failed = self.saved, now.index, rng.randint(2, 40), False
-            self.log.append(("write", now.index))
-        if now.read:
-            assert self.reading == 0
-            assert not (self.writing and self.written == now.index)
-            self.reads, self.reading = (now.index, now.whole), rng.randint(2, 40)
-            value = self.driver[now.index] & 0xFFFF
-            ctx.set(dut.doorbells, {"sq_producer": value, "rq_producer": value ^ 0xFFFF})
-            self.log.append(("read" if now.whole else "peek", now.index))
-        if now.back:
-            assert self.reading == 0
-            assert not self.bad
-            self.given = self.coming
+            assert now.write_index == self.saved[0]
+            self.leaving, self.written, self.writing, self.failed = self.saved, now.write_index, rng.randint(2, 40), False
+            self.log.append(("write", now.write_index))
+        if "read" in taken:
+            qp, whole = taken["read"].index, taken["read"].whole
+            assert not (whole and self.writing and self.written == qp)
+            assert qp not in [other for other, _ in self.reads]
+            if not self.reads:
+                self.reading = rng.randint(2, 40)
+            self.reads.append((qp, whole))
+            self.seen.append(self.driver[qp] & 0xFFFF)
+            self.log.append(("read" if whole else "peek", qp))
 
         # -- The directory.
         if now.place:
@@ -366,6 +379,7 @@ class World:
             self.forget = None
         for name, ring in taken.items():
             if name in ("sq_ring", "rq_ring"):
+                assert ring.qp in self.content, (ring, self.log[-12:], self.rows, self.turn)
                 qp = self.content[ring.qp][0]
                 index = ring.index if name == "sq_ring" else ring.index ^ 0xFFFF
                 self.rings.append((name, qp, index))
@@ -385,10 +399,12 @@ class World:
             self.log.append(("fatal", taken["event"].number))
         if took:
             self.wanted.pop(0)
+        if took_ahead:
+            self.ahead.pop(0)
         if self.packet is not None and self.rows.get(self.packet, ("here",))[0] == "here":
             self.packet = None
-        if self.forced and rest[2]:
-            self.evicted.append((self.evict, bool(rest[3])))
+        if self.forced and rest[3]:
+            self.evicted.append((self.evict, bool(rest[4])))
             self.evict = None
 
         # -- Commands, again.
@@ -406,12 +422,12 @@ class World:
                 self.result, self.command, self.asks = (CommandStatus(now.status), now.slot), None, False
             elif self.asks:
                 self.log.append(("again",))
-        if self.turn == "idle" and not now.place:
+        if self.turn == "idle" and not now.place and told:
             self.check()
 
     def check(self):
         """Between two jobs all agree."""
         held = {slot: qp for slot, (qp, _) in self.content.items()}
-        assert held == {row[1]: qp for qp, row in self.rows.items() if row[0] == "here"}
-        assert self.attributes == held
-        assert self.timers == {qp for qp, row in self.rows.items() if row[0] == "away" and row[1]}
+        assert held == {row[1]: qp for qp, row in self.rows.items() if row[0] == "here"}, (self.log[-10:], held, self.rows)
+        assert self.attributes == held, (self.attributes, held)
+        assert self.timers == {qp for qp, row in self.rows.items() if row[0] == "away" and row[1]}, (self.timers, self.rows, self.log[-10:])
