@@ -19,8 +19,8 @@ DRIVER_WORDS = QPC_DRIVER * 8 // WORD_BITS
 
 
 class RecordRead(wiring.Component):
-    """Reads records, one after the other: the driver's part, and with ``whole`` the engine's, of which it goes on to read
-    as long as that says that there is more.
+    """Reads records, one after the other: the driver's part, and with ``whole`` the engine's, of which it goes on to
+    read as long as that says that there is more.
 
     While a record comes, or waits until it is taken, the read of the next one is under way: from when it is known that
     no more need be read of the one before.

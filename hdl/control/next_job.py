@@ -76,7 +76,11 @@ class NextJob(wiring.Component):
         with m.Else():
             m.d.comb += [kind.eq(JobKind.PACKET), index.eq(self.packet_index)]
             with m.If(~self.packet):
-                m.d.comb += [kind.eq(JobKind.AHEAD), index.eq(self.ahead.payload), self.ahead.ready.eq(self.o.ready & self.ahead.valid)]
+                m.d.comb += [
+                    kind.eq(JobKind.AHEAD),
+                    index.eq(self.ahead.payload),
+                    self.ahead.ready.eq(self.o.ready & self.ahead.valid),
+                ]
             with m.If(self.o.ready & some):
                 m.d.sync += packets.eq(packets + self.wanted.valid)
         return m

@@ -1,5 +1,7 @@
 """Which queue pairs are to get slots, and their records on the way to them."""
 
+from itertools import pairwise
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -20,9 +22,7 @@ class Fetched(data.StructLayout):
     """
 
     def __init__(self, qps, slots):
-        super().__init__(
-            {"index": range(qps), "slot": range(slots), "command": 1, "wanted": 1, "here": 1, "timer": 1}
-        )
+        super().__init__({"index": range(qps), "slot": range(slots), "command": 1, "wanted": 1, "here": 1, "timer": 1})
 
 
 class QpFetcher(wiring.Component):
@@ -107,6 +107,7 @@ class QpFetcher(wiring.Component):
         kind, index = Signal(JobKind), Signal(range(self.qps))
         for_command, for_packet = Signal(), Signal()
         here, away, absent, timer = (Signal() for _ in range(4))  # as of a cycle ago
+        whole = Signal()  # of the read that begins: it was away
         mine = Signal()  # it is still the command's QP
 
         # -- Whose records are read, the oldest first.
@@ -122,11 +123,11 @@ class QpFetcher(wiring.Component):
             new.slot.eq(self.slot),
             new.command.eq(for_command),
             new.wanted.eq(kind == JobKind.WANTED),
-            new.here.eq(here),
-            new.timer.eq(timer & ~here),
+            new.here.eq(~whole),
+            new.timer.eq(timer & whole),
         ]
         with m.If(pop):
-            m.d.sync += [valid.eq(valid >> 1), *(left.eq(right) for left, right in zip(fetches, fetches[1:]))]
+            m.d.sync += [valid.eq(valid >> 1), *(left.eq(right) for left, right in pairwise(fetches))]
         for number, fetch in enumerate(fetches):
             free = ~valid[number] & (valid[number - 1] if number else 1)
             with m.If(push & free & ~pop):
@@ -161,7 +162,7 @@ class QpFetcher(wiring.Component):
             finder.changed.eq(self.changed),
             self.used.eq(self.slot),
             self.read.payload.index.eq(index),
-            self.read.payload.whole.eq(~here),
+            self.read.payload.whole.eq(whole),
         ]
         with m.FSM() as fsm:
             m.d.comb += [
@@ -193,6 +194,7 @@ class QpFetcher(wiring.Component):
                 with m.Elif(absent):
                     m.next = "IDLE"
                 with m.Elif((here | (away & ~unwritten)) & ~twice & ~self.hold):
+                    m.d.sync += whole.eq(away)
                     m.next = "READ"
             with m.State("READ"):
                 m.d.comb += self.read.valid.eq(1)
@@ -203,11 +205,9 @@ class QpFetcher(wiring.Component):
                 m.next = "IDLE"
             looks = fsm.ongoing("FIND") | fsm.ongoing("FOUND")
         with m.If(looks):
-            m.d.sync += [
-                here.eq(finder.here),
-                away.eq(finder.away),
-                absent.eq(finder.absent),
-                timer.eq(finder.timer),
-                self.slot.eq(finder.slot),
-            ]
+            m.d.sync += [here.eq(finder.here), away.eq(finder.away), absent.eq(finder.absent)]
+            with m.If(finder.here):
+                m.d.sync += self.slot.eq(finder.slot)
+            with m.If(finder.away):
+                m.d.sync += timer.eq(finder.timer)
         return m

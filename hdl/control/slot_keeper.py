@@ -7,11 +7,11 @@ from amaranth.lib.wiring import In, Out
 from ..abi.commands import CommandStatus, QpAction
 from ..abi.eqe import EventType
 from ..context.directory import CLASS_BITS, PHASE_BITS, Row
-from ..context.slot_table import SlotTable
 from ..queue.ring import PushDoorbell, RingIndex
 from ..stream.connections import connect_signals
 from ..stream.transfer import Event, QpControl
 from .qp_fetcher import QpFetcher
+from .slot_chooser import SlotChooser
 
 __all__ = ["QUIET", "SlotKeeper"]
 
@@ -49,8 +49,8 @@ class SlotKeeper(wiring.Component):
     when what was reported is done; what is being read of others is dropped, and they are wanted. A QP that has
     something to do of which nobody will remind it is wanted at once.
 
-    *A QP comes*: its record has been read. Its attributes are written, the token LOAD goes, the directory tells, and its
-    doorbells ring as the driver's part of its record says.
+    *A QP comes*: its record has been read. Its attributes are written, the token LOAD goes, the directory tells, and
+    its doorbells ring as the driver's part of its record says. A command is told when they have.
 
     Who comes or leaves waits for ``grant``; a command is heard first.
 
@@ -104,7 +104,8 @@ class SlotKeeper(wiring.Component):
     token : stream of ``QpControl``
     attributes_save, attributes_load, attributes_clear, attributes_busy : 1
         Of a :class:`.context_words.ContextWords`, for slot ``closed_qp``.
-    collect, full, wake, write, write_index, writing, write_failed, written_index, read, here, take, bad, back, doorbells
+    collect, full, wake, write, write_index, writing, write_failed, written_index, read, here, take, bad, back,
+    doorbells
         Of a :class:`verbena.hdl.context.store.QpStore`.
     timer, timer_phase : 5, 2
         Class of the timer that SAVE found, 0 if none runs; and its phase.
@@ -198,24 +199,23 @@ class SlotKeeper(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.table = table = SlotTable(self.slots, self.qps, self.users + 1)
+        m.submodules.chooser = chooser = SlotChooser(self.slots, self.qps, self.users + 1)
         m.submodules.fetcher = fetcher = QpFetcher(self.qps, self.slots)
         wiring.connect(m, fetcher.ask, wiring.flipped(self.ask))
         wiring.connect(m, wiring.flipped(self.wanted), fetcher.wanted)
         wiring.connect(m, wiring.flipped(self.ahead), fetcher.ahead)
-        connect_signals(m, self, fetcher, "bring", "bring_index", "packet", "packet_index", "answered", "row", "changed")
+        connect_signals(
+            m, self, fetcher, "bring", "bring_index", "packet", "packet_index", "answered", "row", "changed"
+        )
         for number in range(self.users):
-            m.d.comb += table.used[number].eq(self.used[number])
+            m.d.comb += chooser.used[number].eq(self.used[number])
 
         # -- What is being done, and for whom.
         work, index, for_command = Signal(Work), Signal(range(self.qps)), Signal()
         target, returns, forces = Signal(range(self.slots)), Signal(), Signal()
         leaving = Signal()  # somebody does
         had_timer = Signal()  # its timer ran while it was away
-        free_slot, has_free = Signal(range(self.slots)), Signal()  # for the QP that comes next
-        away = Signal(range(self.qps + 1))  # QPs without a slot
-        comes, goes = Signal(), Signal()  # one of them less, one more
-        own = table.looked  # who is, or was, in slot `closed_qp`
+        own = chooser.looked  # who is, or was, in slot `closed_qp`
         is_index = Signal()  # it is that of `index`, as of a cycle ago
         wrote = Signal()  # a record is on its way, or it has not been looked whether it arrived
         left = Signal(range(max(QUIET, 2) + 1))
@@ -224,9 +224,9 @@ class SlotKeeper(wiring.Component):
         fetched = fetcher.o.payload
         reads_back = Signal()
         m.d.comb += [
-            table.used_en.eq(Cat(self.used_en, fetcher.used_en)),
-            table.used[self.users].eq(fetcher.used),
-            table.look.eq(self.closed_qp),
+            chooser.used_en.eq(Cat(self.used_en, fetcher.used_en)),
+            chooser.used[self.users].eq(fetcher.used),
+            chooser.look.eq(self.closed_qp),
             self.slot.eq(target),
             self.write_index.eq(own),
             self.read.valid.eq(fetcher.read.valid | reads_back),
@@ -244,7 +244,7 @@ class SlotKeeper(wiring.Component):
         ]
         with m.If(reads_back):
             m.d.comb += [self.read.payload.index.eq(own), self.read.payload.whole.eq(1)]
-        m.d.sync += [away.eq(away + goes - comes), is_index.eq((own == index) & table.looked_taken)]
+        m.d.sync += is_index.eq((own == index) & chooser.looked_taken)
         place, place_index, new = Signal(), Signal.like(self.place_index), Signal.like(self.new)
         m.d.comb += place_index.eq(index)
         m.d.sync += [self.place.eq(place), self.place_index.eq(place_index), self.new.eq(new)]
@@ -285,9 +285,9 @@ class SlotKeeper(wiring.Component):
             m.d.sync += self.closed.eq(0)
         with m.If(self.forget):
             m.d.comb += [
-                table.look.eq(self.forget_slot),
-                table.free.eq(1),
-                table.free_slot.eq(self.forget_slot),
+                chooser.look.eq(self.forget_slot),
+                chooser.free.eq(1),
+                chooser.free_slot.eq(self.forget_slot),
                 place.eq(1),
                 place_index.eq(own),
             ]
@@ -295,18 +295,19 @@ class SlotKeeper(wiring.Component):
         with m.If(~self.writing & ~self.write_failed):
             m.d.sync += wrote.eq(0)
         come = Signal()  # the record of the QP that was fetched first is here
-        creates, answers, leaves = Signal(), Signal(), Signal()
+        creates, answers = Signal(), Signal()
         m.d.comb += [
             come.eq(fetcher.o.valid & self.here),
             creates.eq(fetcher.command_absent & self.bring_create),
             answers.eq(fetcher.command_here | (fetcher.command_absent & ~self.bring_create)),
-            leaves.eq(~has_free & ~table.any_free & (away != 0)),
+            chooser.choose.eq(chooser.leaves | (chooser.full & creates) | (come & ~fetched.here & ~self.room)),
+            chooser.given_slot.eq(self.closed_qp),
         ]
         with m.FSM() as fsm:
             m.d.comb += [
                 self.wants.eq(fsm.ongoing("ASK")),
                 self.done.eq(fsm.ongoing("DONE")),
-                self.idle.eq(fsm.ongoing("IDLE") & fetcher.idle & rung & ~wrote & ~tells & ~leaves),
+                self.idle.eq(fsm.ongoing("IDLE") & fetcher.idle & rung & ~wrote & ~tells & ~chooser.leaves),
             ]
             with m.State("IDLE"):
                 m.d.sync += [
@@ -327,7 +328,7 @@ class SlotKeeper(wiring.Component):
                     m.next = "LOST"
                 with m.Elif(answers):
                     begin(Work.ANSWER)
-                with m.Elif(creates & has_free):
+                with m.Elif(creates & chooser.found):
                     m.d.sync += [index.eq(self.bring_index), had_timer.eq(0)]
                     begin(Work.CREATE)
                 if self.forced:
@@ -339,12 +340,12 @@ class SlotKeeper(wiring.Component):
                     begin(Work.RING)
                 with m.Elif(come & self.bad):
                     begin(Work.LOSE)
-                with m.Elif(come & has_free & self.room):
+                with m.Elif(come & chooser.found & self.room):
                     begin(Work.COME)
-                with m.Elif(~has_free & table.any_free):
-                    m.next = "SEEK"
-                with m.Elif(leaves | (creates & ~has_free) | (come & ~self.room)):
-                    m.next = "CHOOSE"
+                with m.Elif(chooser.chosen):
+                    m.d.comb += chooser.take_victim.eq(1)
+                    m.d.sync += self.closed_qp.eq(chooser.victim)
+                    begin(Work.LEAVE)
             with m.State("ASK"):
                 with m.If(self.grant):
                     m.next = "DONE"
@@ -353,13 +354,14 @@ class SlotKeeper(wiring.Component):
                             m.next = "LOOK"
                         with m.Case(Work.COME):
                             with m.If(self.room):
-                                m.d.sync += [self.closed_qp.eq(free_slot), target.eq(free_slot), has_free.eq(0)]
+                                m.d.comb += chooser.take.eq(1)
+                                m.d.sync += [self.closed_qp.eq(chooser.slot), target.eq(chooser.slot)]
                                 m.d.sync += self.closed.eq(1)
                                 m.next = "ATTRIBUTES"
                         with m.Case(Work.CREATE):
                             with m.If(creates):
-                                m.d.comb += fetcher.told.eq(1)
-                                m.d.sync += [target.eq(free_slot), has_free.eq(0), self.brought.eq(1)]
+                                m.d.comb += [fetcher.told.eq(1), chooser.take.eq(1)]
+                                m.d.sync += [target.eq(chooser.slot), self.brought.eq(1)]
                                 m.next = "PLACE"
                         with m.Case(Work.ANSWER):
                             m.d.sync += target.eq(fetcher.slot)
@@ -386,23 +388,7 @@ class SlotKeeper(wiring.Component):
                 with m.Else():
                     ring(self.closed_qp)
 
-            # -- A slot that is free, or one whose QP leaves it.
-            with m.State("SEEK"):
-                m.d.sync += free_slot.eq(table.slot)
-                with m.If(~table.any_free):
-                    m.next = "IDLE"
-                with m.Elif(table.taken):
-                    m.d.comb += table.step.eq(1)
-                with m.Else():
-                    m.d.sync += has_free.eq(1)
-                    m.next = "IDLE"
-            with m.State("CHOOSE"):
-                m.d.comb += table.step.eq(1)
-                m.d.sync += self.closed_qp.eq(table.slot)
-                with m.If(~table.taken):
-                    m.next = "IDLE"
-                with m.Elif(~table.recent):
-                    begin(Work.LEAVE)
+            # -- A QP leaves, unless it must stay.
             with m.State("LOOK"):
                 m.next = "WAIT"
             with m.State("WAIT"):
@@ -410,7 +396,7 @@ class SlotKeeper(wiring.Component):
                 with m.If(work == Work.RING):
                     m.next = "RING"
             with m.State("DECIDE"):
-                with m.If(self.serving | ~table.looked_taken | missing):
+                with m.If(self.serving | ~chooser.looked_taken | missing):
                     m.next = "DONE"
                 with m.Elif(~self.writing):
                     m.d.comb += [self.collect.eq(1), self.attributes_save.eq(1)]
@@ -432,14 +418,14 @@ class SlotKeeper(wiring.Component):
                 m.d.comb += [
                     self.write.eq(1),
                     self.attributes_clear.eq(1),
-                    goes.eq(1),
+                    chooser.goes.eq(1),
                     place.eq(1),
                     place_index.eq(own),
                     new.known.eq(1),
                     new.away.timer.eq(self.timer),
                     new.away.phase.eq(self.timer_phase),
-                    table.free.eq(1),
-                    table.free_slot.eq(self.closed_qp),
+                    chooser.free.eq(1),
+                    chooser.free_slot.eq(self.closed_qp),
                 ]
                 m.d.sync += [wrote.eq(1), tell_timer.eq(self.timer != 0)]
                 time(own, 1)
@@ -448,9 +434,8 @@ class SlotKeeper(wiring.Component):
                 m.next = "CLEAR"
             with m.State("CLEAR"):
                 with m.If(~self.attributes_busy & ~tells):
+                    m.d.comb += chooser.give.eq(1)
                     m.d.sync += self.closed.eq(0)
-                    with m.If(~has_free):
-                        m.d.sync += [free_slot.eq(self.closed_qp), has_free.eq(1)]
                     m.next = "DONE"
 
             # -- Something was reported: the QP comes back to its slot. What is read of others is dropped.
@@ -480,8 +465,8 @@ class SlotKeeper(wiring.Component):
             with m.State("DROP"):
                 m.d.comb += [
                     self.attributes_clear.eq(1),
-                    table.free.eq(1),
-                    table.free_slot.eq(self.closed_qp),
+                    chooser.free.eq(1),
+                    chooser.free_slot.eq(self.closed_qp),
                     place_index.eq(own),
                     place.eq(1),
                 ]
@@ -510,9 +495,9 @@ class SlotKeeper(wiring.Component):
                     new.here.eq(1),
                     new.known.eq(1),
                     new.value.eq(target),
-                    table.put.eq(1),
-                    table.put_slot.eq(target),
-                    table.put_index.eq(index),
+                    chooser.put.eq(1),
+                    chooser.put_slot.eq(target),
+                    chooser.put_index.eq(index),
                 ]
                 m.d.sync += tell_timer.eq(had_timer)
                 time(index, 0)
@@ -522,14 +507,14 @@ class SlotKeeper(wiring.Component):
             with m.State("TELL"):
                 with m.If(~tells):
                     drop()
-                    m.d.comb += comes.eq(1)
+                    m.d.comb += chooser.comes.eq(1)
                     m.next = "DONE"
 
             # -- It is forgotten.
             with m.State("LOST"):
                 m.d.comb += self.event.valid.eq(1)
                 with m.If(self.event.ready):
-                    m.d.comb += [place.eq(1), place_index.eq(lost), comes.eq(was_away)]
+                    m.d.comb += [place.eq(1), place_index.eq(lost), chooser.comes.eq(was_away)]
                     with m.If(lost == self.written_index):  # another one may be on its way
                         m.d.sync += wrote.eq(0)
                     m.d.sync += tell_timer.eq(1)  # whether it runs or not

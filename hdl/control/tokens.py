@@ -37,8 +37,9 @@ class Tokens(wiring.Component):
     alone, all others but these to all but the response receiver.
 
     SAVE goes the ways of RESET, and waits as it does, but not for what is on the transmit path if the QP is not
-    ``sending``. What is behind the responder nobody waits for but the prefetchers. And the requester hears STOP first, and SAVE behind the completer, which may want a retry until
-    then. The timers hear it, too, as long as the completer has what they watch.
+    ``sending``, and for what is behind the responder with the prefetchers only. And the requester hears STOP first, and
+    SAVE behind the completer, which may want a retry until then. The timers hear it, too, as long as the completer has
+    what they watch.
     LOAD goes those ways, too, but finds nothing of its QP there: so it is said to all at once, then to the timers, and
     to the requester when it has come out at all ends. Nothing is sent before all is there.
 

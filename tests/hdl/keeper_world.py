@@ -332,7 +332,8 @@ class World:
             assert self.full
             assert self.writing == 0
             assert now.write_index == self.saved[0]
-            self.leaving, self.written, self.writing, self.failed = self.saved, now.write_index, rng.randint(2, 40), False
+            self.leaving, self.written, self.writing = self.saved, now.write_index, rng.randint(2, 40)
+            self.failed = False
             self.log.append(("write", now.write_index))
         if "read" in taken:
             qp, whole = taken["read"].index, taken["read"].whole
@@ -379,7 +380,6 @@ class World:
             self.forget = None
         for name, ring in taken.items():
             if name in ("sq_ring", "rq_ring"):
-                assert ring.qp in self.content, (ring, self.log[-12:], self.rows, self.turn)
                 qp = self.content[ring.qp][0]
                 index = ring.index if name == "sq_ring" else ring.index ^ 0xFFFF
                 self.rings.append((name, qp, index))
@@ -428,6 +428,6 @@ class World:
     def check(self):
         """Between two jobs all agree."""
         held = {slot: qp for slot, (qp, _) in self.content.items()}
-        assert held == {row[1]: qp for qp, row in self.rows.items() if row[0] == "here"}, (self.log[-10:], held, self.rows)
-        assert self.attributes == held, (self.attributes, held)
-        assert self.timers == {qp for qp, row in self.rows.items() if row[0] == "away" and row[1]}, (self.timers, self.rows, self.log[-10:])
+        assert held == {row[1]: qp for qp, row in self.rows.items() if row[0] == "here"}
+        assert self.attributes == held
+        assert self.timers == {qp for qp, row in self.rows.items() if row[0] == "away" and row[1]}
