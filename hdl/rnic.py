@@ -643,6 +643,7 @@ class Rnic(wiring.Component):
             commands.slot.eq(manager.slot_found),
             self._read_atomic_responder.swap_qp.eq(manager.closed_qp),
             send.sending_qp.eq(manager.closed_qp),
+            commands.entered.eq(send.entered),
             commands.sending.eq(send.sending),
             send.request_done.eq(self._transmitter.request_done),
         ]

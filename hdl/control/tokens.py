@@ -1,6 +1,6 @@
 """Control tokens: how the command block resets, starts and stops a QP in every block that has state of it."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -37,9 +37,9 @@ class Tokens(wiring.Component):
     alone, all others but these to all but the response receiver.
 
     SAVE goes the ways of RESET, and waits as it does, but not for what is on the transmit path if the QP is not
-    ``sending``, and for what is behind the responder with the prefetchers only. And the requester hears STOP first, and
-    SAVE behind the completer, which may want a retry until then. The timers hear it, too, as long as the completer has
-    what they watch.
+    ``sending`` once STOP is there, and for what is behind the responder with the prefetchers only. And the requester
+    hears STOP first, and SAVE behind the completer, which may want a retry until then. The timers hear it, too, as long
+    as the completer has what they watch.
     LOAD goes those ways, too, but finds nothing of its QP there: so it is said to all at once, then to the timers, and
     to the requester when it has come out at all ends. Nothing is sent before all is there.
 
@@ -55,8 +55,9 @@ class Tokens(wiring.Component):
         The token; ``ready`` when all have it, and RESET has waited.
     new, under_way : 1
     requester, responder, response_receiver, completer, sq_fetch, rq_fetch : streams of ``QpControl``
-    timers : stream of ``QpControl``; sending : 1
-        With ``swaps``. ``sending``: the QP of ``request`` has requests on the transmit path, as of 2 cycles ago.
+    timers : stream of ``QpControl``; entered, sending : 1, 1
+        With ``swaps``. ``entered``: strobe, the requester has put a RESET or STOP on the transmit path, behind all that
+        it had begun; ``sending``: the QP of ``request`` has requests there, as of 2 cycles ago.
     requester_done, responder_done, read_atomic_responder_done, response_receiver_done : 1
         Strobes: a RESET token has left the pipeline. Those of a token come after it was taken.
 
@@ -88,7 +89,7 @@ class Tokens(wiring.Component):
                 "read_atomic_responder_done": In(1),
                 "response_receiver_done": In(1),
             }
-            | ({"timers": Out(token), "sending": In(1)} if swaps else {})
+            | ({"timers": Out(token), "entered": In(1), "sending": In(1)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -158,7 +159,13 @@ class Tokens(wiring.Component):
         to_receiver = targets[numbers[RECEIVER]] & ~load
         stays = Signal()  # a SAVE whose QP has nothing on the transmit path
         if self.swaps:
-            m.d.comb += stays.eq(save & ~self.sending)
+            on_way = Signal(range(ON_PATH + 1))  # tokens that the requester has not put on the path
+            there = Signal(4)  # none are, in the cycles before: as long as it takes to ask whether it is sending
+            m.d.sync += [
+                on_way.eq(on_way + (said & targets[numbers["requester"]] & (step == 0) & ~load) - self.entered),
+                there.eq(Cat(on_way == 0, there)),
+            ]
+            m.d.comb += stays.eq(save & there.all() & ~self.sending)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [step.eq(0), token.eq(self.request.payload)]

@@ -592,7 +592,14 @@ class RingPrefetcher(wiring.Component):
     def _connect_push(self, m, halt, doorbell, turns, pool, store, ending, landed):
         """From the buffer to the spare block, in cycles without data; while a doorbell is inside, the words wait. When
         all are there, the block becomes the ring's, and its indices move, in a cycle in which no turn does the like."""
-        m.submodules.pushes = pushes = WqePush(self.rings)
+        m.submodules.pushes = pushes = WqePush(self.rings, swaps=self.swaps)
+        if self.swaps:  # words that came while the QP was away are missing
+            action = self.control.payload.action
+            moves = (action == QpAction.SAVE) | (action == QpAction.LOAD)
+            m.d.sync += [
+                pushes.moved.eq(self.control.valid & self.control.ready & moves),
+                pushes.moved_qp.eq(self.control.payload.qp),
+            ]
         wiring.connect(m, wiring.flipped(self.push), pushes.push)
         slot = doorbell.index - 1
         place = Signal(ceil_log2(self.size // 8))

@@ -27,12 +27,16 @@ class WqePush(wiring.Component):
     ----------
     qps : int
         QPs.
+    swaps : bool
+        QPs leave their places, and others come.
 
     Members
     -------
     push : stream of ``PushWord``
     hold : 1
         No word is taken.
+    moved, moved_qp : 1, QP index
+        With ``swaps``: strobe, the QP leaves, or another one comes in its place: what it pushed is forgotten.
     qp, mine : QP index, 1
         The buffer is open for this QP, and not being cleared; in the same cycle.
     start, copy, wide : 1
@@ -45,8 +49,9 @@ class WqePush(wiring.Component):
         The last word is taken.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, *, swaps=False):
         self.qps = qps
+        self.swaps = swaps
         super().__init__(
             {
                 "push": In(stream.Signature(PushWord)),
@@ -62,6 +67,7 @@ class WqePush(wiring.Component):
                 "room": In(1),
                 "copied": Out(1),
             }
+            | ({"moved": In(1), "moved_qp": In(ceil_log2(qps))} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -106,6 +112,9 @@ class WqePush(wiring.Component):
                 m.d.sync += walking.eq(0)
         with m.If(self.copied):
             m.d.sync += self.put_en.eq(0)
+        if self.swaps:
+            with m.If(self.moved & open_ & (self.moved_qp == owner)):
+                m.d.sync += [open_.eq(0), walking.eq(1)]
         with m.If(takes & opens):
             m.d.sync += [open_.eq(1), owner.eq(self.push.payload.qp), walking.eq(open_)]
         with m.If(self.start):

@@ -27,7 +27,7 @@ class Model:
 def test_random(stall, count):
     """Words of several QPs in any order; then one QP's doorbell, whose WQE is copied, forgotten, or not there."""
     rng = make_rng()
-    dut = WqePush(4)
+    dut = WqePush(4, swaps=True)
     model = Model()
     copies = [0]
 
@@ -57,6 +57,16 @@ def test_random(stall, count):
             if rng.random() < 0.8:
                 for word in sorted({0, *(rng.randrange(32) for _ in range(rng.randrange(20)))}):
                     await push(ctx, first, word, rng.getrandbits(32))
+            if rng.random() < 0.2:  # somebody leaves, and his next words are those of another
+                left = rng.choice([first, rng.randrange(4)])
+                ctx.set(dut.moved_qp, left)
+                ctx.set(dut.moved, 1)
+                await ctx.tick()
+                ctx.set(dut.moved, 0)
+                if model.owner == left:
+                    model.owner = None
+                if rng.random() < 0.5:
+                    await push(ctx, left, rng.randrange(1, 32), rng.getrandbits(32))
             doorbell = rng.choice([first, first, rng.randrange(4)])
             ctx.set(dut.hold, 1)
             ctx.set(dut.qp, doorbell)
