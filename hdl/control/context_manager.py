@@ -174,6 +174,7 @@ class ContextManager(wiring.Component):
             connect_via(m, f"slice_{len(slices)}", slices[-1], source, part.i)
             wiring.connect(m, part.o, wiring.flipped(sink))
             connect_signals(m, keeper, part, "closed", "closed_qp")
+        m.d.comb += sq.wait.eq(self.push.valid | slices[-1].o.valid)
         wiring.connect(m, keeper.sq_ring, sq.ring)
         wiring.connect(m, keeper.rq_ring, rq.ring)
         m.d.comb += [keeper.used[0].eq(packets.slot), keeper.used_en[0].eq(packets.used_en)]

@@ -31,6 +31,8 @@ class DoorbellSlots(wiring.Component):
     -------
     i, o : streams of ``shape``
     wanted : stream of QP index
+    wait : 1
+        What comes from now on waits: it must not overtake words that were pushed before it.
     ring : stream of ``shape``
         Of a QP that has just come, with its slot: goes before the others, when nothing is ``closed``.
     closed, closed_qp : 1, 12
@@ -46,7 +48,7 @@ class DoorbellSlots(wiring.Component):
         self.qps = qps
         self.slots = slots
         self.wants = wants
-        more = {"wanted": Out(stream.Signature(range(qps))), "ring": In(stream.Signature(shape))}
+        more = {"wanted": Out(stream.Signature(range(qps))), "ring": In(stream.Signature(shape)), "wait": In(1)}
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
@@ -68,9 +70,12 @@ class DoorbellSlots(wiring.Component):
         m.submodules.finder = finder = SlotFinder(self.qps, self.slots)
         wiring.connect(m, finder.ask, wiring.flipped(self.ask))
         passes, leaves, rings = Signal(), Signal(), Signal()
+        valid, shown = Signal(), Signal()  # an item is looked at; it was in the cycle before
+        m.d.sync += shown.eq(valid & ~self.i.ready)
+        m.d.comb += valid.eq(self.i.valid & (shown | ~self.wait if self.wants else 1))
         leaving = self.closed & (finder.slot == self.closed_qp)
         m.d.comb += [
-            finder.valid.eq(self.i.valid),
+            finder.valid.eq(valid),
             finder.index.eq(self.i.payload.qp),
             finder.taken.eq(self.i.ready),
             finder.answered.eq(self.answered),

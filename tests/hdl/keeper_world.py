@@ -15,6 +15,9 @@ from verbena.hdl.stream.connections import connect_signals, link
 
 __all__ = ["Bench", "World"]
 
+OWN = 1000
+"""Doorbells of a queue pair, so that all are told from those of others."""
+
 DIRECTORY = ("answered", "row", "changed")
 SAMPLED = (
     *("wants", "done", "brought", "slot", "status", "closed", "closed_qp", "place", "place_index", "idle"),
@@ -80,7 +83,7 @@ class World:
         self.attributes = {}  # slot: QP
         self.records = {}
         self.age = {}  # of each QP: what it has done
-        self.driver = dict.fromkeys(range(qps), 0)  # doorbells
+        self.driver = {qp: OWN * qp for qp in range(qps)}  # doorbells
         self.wanted, self.timers = [], set()
         self.owed = {}  # QP: doorbell that must still ring
         self.rings, self.fatal, self.log = [], [], []
@@ -382,6 +385,7 @@ class World:
             if name in ("sq_ring", "rq_ring"):
                 qp = self.content[ring.qp][0]
                 index = ring.index if name == "sq_ring" else ring.index ^ 0xFFFF
+                assert index // OWN == qp, "the doorbell of another"
                 self.rings.append((name, qp, index))
                 both = [item for item in self.rings[-2:] if item[1:] == (qp, index)]
                 if len(both) == 2 and index >= self.owed.get(qp, 1 << 16):

@@ -25,6 +25,7 @@ class World:
         self.closed = None
         self.way = None  # (slot, QP that leaves or comes, cycles left)
         self.item = self.ring = None
+        self.waits = self.looked_at = False  # what comes is to wait; the item came before that
         self.kinds = {"passed": 0, "wanted": 0, "absent": 0, "dropped": 0, "rung": 0}
         self.write = None
 
@@ -64,7 +65,10 @@ class World:
         dut, rng = self.dut, self.rng
         self.move()
         if self.item is None and rng.random() < 0.7:
-            self.item = self.fresh(rng.randrange(8))
+            self.item, self.looked_at = self.fresh(rng.randrange(8)), False
+        if rng.random() < 0.1:
+            self.waits = self.wants and rng.random() < 0.5
+        self.looked_at |= not self.waits
         ctx.set(dut.i.valid, self.item is not None)
         ctx.set(dut.i.payload, self.item or {"qp": rng.randrange(8)})
         ctx.set(dut.closed, self.closed is not None)
@@ -80,6 +84,7 @@ class World:
         ctx.set(dut.o.ready, ready)
         may_ring = False
         if self.wants:
+            ctx.set(dut.wait, self.waits)
             ctx.set(dut.wanted.ready, rng.random() < 0.6)
             ctx.set(dut.ring.valid, self.ring is not None)
             ctx.set(dut.ring.payload, self.ring or {"qp": 0})
@@ -104,6 +109,7 @@ class World:
             assert slot is None or slot == self.closed
             assert ctx.get(dut.wanted.payload) == self.item["qp"]
             wanted = ctx.get(dut.wanted.ready)
+        assert self.looked_at or not (taken or wanted or (out and not may_ring))
         passes = taken and out and not may_ring
         assert ctx.get(dut.used_en) == passes
         if passes:
