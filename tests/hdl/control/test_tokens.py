@@ -13,8 +13,8 @@ PASSAGES = [QpAction.RESET, QpAction.SAVE, QpAction.LOAD]
 
 
 def say(actions, answers=(), sending=True, entered=None):
-    """Says the tokens; ``answers`` are the strobes that come, in their order, when all before them have. The log; and to
-    ``entered`` what it was when a token came from the requester to the transmit path.
+    """Says the tokens; ``answers`` are the strobes that come, in their order, when all before them have. The log; and
+    to ``entered`` what it was when a token came from the requester to the transmit path.
     """
     rng = make_rng()
     dut = Tokens(4, swaps=True)
