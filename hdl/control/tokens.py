@@ -159,13 +159,17 @@ class Tokens(wiring.Component):
         to_receiver = targets[numbers[RECEIVER]] & ~load
         stays = Signal()  # a SAVE whose QP has nothing on the transmit path
         if self.swaps:
-            on_way = Signal(range(ON_PATH + 1))  # tokens that the requester has not put on the path
+            on_way, then = Signal(range(ON_PATH + 1)), Signal(range(ON_PATH + 1))
             there = Signal(4)  # none are, in the cycles before: as long as it takes to ask whether it is sending
+            clear = Signal()
+            # Tokens that the requester has not put on the path.
+            m.d.comb += then.eq(on_way + (said & targets[numbers["requester"]] & (step == 0) & ~load) - self.entered)
             m.d.sync += [
-                on_way.eq(on_way + (said & targets[numbers["requester"]] & (step == 0) & ~load) - self.entered),
+                on_way.eq(then),
                 there.eq(Cat(on_way == 0, there)),
+                clear.eq((then == 0) & (on_way == 0) & there.all() & ~self.sending),
             ]
-            m.d.comb += stays.eq(save & there.all() & ~self.sending)
+            m.d.comb += stays.eq(save & clear)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [step.eq(0), token.eq(self.request.payload)]

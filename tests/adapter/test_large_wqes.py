@@ -103,9 +103,9 @@ def test_on_a_wire_that_loses(pair):
     rng = make_rng()
     connect(a, b, mtu=256, timeout=3, retry_cnt=7)
     expected = bytearray(fill(a, 1)), bytearray(fill(b, 2))
-    world().set_faults(Faults(lose=0.1))
+    world().set_faults(Faults(lose=0.03))
     try:
-        exchange(rng, a, b, expected, count=12)
+        exchange(rng, a, b, expected, count=20)
     finally:
         world().set_faults(Faults())
 

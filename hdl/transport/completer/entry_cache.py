@@ -85,6 +85,7 @@ class EntryCache(wiring.Component):
         fetch = Signal()  # the WQE that is wanted is not here
         owner = Signal(12)
         count = Signal(SGE_COUNT_BITS)  # entries of the WQE
+        beyond = Signal()  # there is no such entry; a cycle late
         half = Signal()
         place = Signal(range(self.wqe_bytes // 8))
         lane = place[: ceil_log2(lanes)]
@@ -99,6 +100,7 @@ class EntryCache(wiring.Component):
             write.data.eq(beat.data.word_select(lane, 64) if lanes > 1 else beat.data),
             masked.eq(self.index & ~(Const((1 << 15) - 1, 15) << self.log_size)),
         ]
+        m.d.sync += beyond.eq(self.entry >= count)
         sge_count = SEND_WQE.fields["sge_count"]
 
         with m.FSM():
@@ -141,7 +143,7 @@ class EntryCache(wiring.Component):
                         m.next = "ADDRESS"
             with m.State("ADDRESS"):
                 m.d.comb += [
-                    self.exhausted.eq(~kept | (self.entry >= count)),
+                    self.exhausted.eq(~kept | beyond),
                     self.take_address.eq(~self.exhausted),
                 ]
                 m.next = "SIZE"
