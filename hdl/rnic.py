@@ -265,7 +265,7 @@ class Rnic(wiring.Component):
                     "mtt": (c.translating, MTT.size),
                     "cqc": (max(4, 2 * 8 * CQC_BYTES // width), CQC_BYTES),
                 }
-                | ({"qpc_read": (4 * 8 * READ_BYTES // width, READ_BYTES)} if c.swaps else {})
+                | ({"qpc_read": (2 * 8 * READ_BYTES // width, READ_BYTES)} if c.swaps else {})
                 | ({"key_read": (8, MPT.size)} if c.key_operations else {}),
                 writers={"cqe": c.unanswered, "eqe": EVENTS}
                 | ({"qpc_write": RECORD_WRITES} if c.swaps else {})
@@ -392,10 +392,6 @@ class Rnic(wiring.Component):
             headers, payload = self._with_raw(m, headers, payload)
         if self.config.swaps:
             link(m, headers, self._context_manager.header)
-            m.d.comb += [
-                self._context_manager.arrives.eq(depacketizer.count_rx_packets),
-                self._context_manager.arrives_index.eq(depacketizer.accepted_qpn),
-            ]
             headers = self._context_manager.slot_header
         link(m, headers, lookup.header)
         link(m, responder.flush, lookup.flush)
@@ -643,7 +639,6 @@ class Rnic(wiring.Component):
             commands.slot.eq(manager.slot_found),
             self._read_atomic_responder.swap_qp.eq(manager.closed_qp),
             send.sending_qp.eq(manager.closed_qp),
-            commands.entered.eq(send.entered),
             commands.sending.eq(send.sending),
             send.request_done.eq(self._transmitter.request_done),
         ]

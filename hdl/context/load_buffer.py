@@ -38,8 +38,8 @@ class LoadBuffer(wiring.Component):
         How many words the record has; known a cycle after the header is here. At most what ``limits`` allow.
     full, bad : 1
         The record is here; it is not what was given.
-    back, giving : 1, 1
-        Strobe, while ``full``: give it back; it is being given.
+    back : 1
+        Strobe, while ``full``: give it back.
     loaded : array of streams of words
     """
 
@@ -58,7 +58,6 @@ class LoadBuffer(wiring.Component):
                 "full": Out(1),
                 "bad": Out(1),
                 "back": In(1),
-                "giving": Out(1),
                 "loaded": Out(stream.Signature(WORD_BITS)).array(count),
             }
         )
@@ -122,7 +121,6 @@ class LoadBuffer(wiring.Component):
         out = skid.o.payload
         m.d.comb += [
             sections.go.eq(self.back),
-            self.giving.eq(sections.busy | skid.o.valid),
             sections.counts.eq(fields.counts),
             store.r_addr.eq(sections.r_addr),
             sections.r_data.eq(store.r_data),

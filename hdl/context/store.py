@@ -1,7 +1,7 @@
 """Queue pairs between the blocks that have state of them and their records in host memory."""
 
 from amaranth.hdl import Cat, Const, Module, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -20,7 +20,7 @@ __all__ = ["QpStore"]
 
 
 class QpStore(wiring.Component):
-    """Has room for one QP that goes and one that comes, at the same time; and the next one is read meanwhile.
+    """Has room for one QP that goes and one that comes, at the same time.
 
     Parameters
     ----------
@@ -48,19 +48,17 @@ class QpStore(wiring.Component):
         It is on its way; a write failed, and the record is lost. Both stand until the next ``collect``.
     written_index : QP index
         Whose it is.
-    read : stream of ``{index, whole}``
-        This QP's record comes from memory, and not while it is being written; or only the driver's part of it.
-    asked : 1
-        One was read that does not come yet.
-    here, take : 1, 1
-        A record has come: they come in order. Strobe, while ``here``: it is not needed any more, and what of it is
-        being given goes on.
+    read, read_index, whole : 1, QP index, 1
+        Strobe, while not ``reading``: this QP's record comes from memory, or only the driver's part of it. Not while
+        it is being written.
+    reading : 1
+        It is on its way.
     bad : 1
-        While ``here``: it could not be read, or is not what was written.
+        While not ``reading``: it could not be read, or is not what was written.
     doorbells
-        ``sq_producer`` and ``rq_producer`` as the driver has written them, while ``here``.
+        ``sq_producer`` and ``rq_producer`` as the driver has written them, while not ``reading``.
     back : 1
-        Strobe, while ``here``: it is given to its owners.
+        Strobe: what has come is given to its owners.
     read_request, read_data, write_request, write_data, write_done : streams
         To the DMA engine.
     """
@@ -86,10 +84,10 @@ class QpStore(wiring.Component):
                 "writing": Out(1),
                 "write_failed": Out(1),
                 "written_index": Out(index),
-                "read": In(stream.Signature(data.StructLayout({"index": index, "whole": 1}))),
-                "asked": Out(1),
-                "here": Out(1),
-                "take": In(1),
+                "read": In(1),
+                "read_index": In(index),
+                "whole": In(1),
+                "reading": Out(1),
                 "bad": Out(1),
                 "doorbells": Out(word_layout(QP_DOORBELLS, [0])),
                 "back": In(1),
@@ -126,13 +124,15 @@ class QpStore(wiring.Component):
             return self.base + Cat(Const(0, ceil_log2(self.record_bytes)), index)
 
         # The index, then the address: strobes go along.
-        reads, read = Signal(), Signal(self.read.payload.shape())
-        following, following_whole = Signal.like(self.written_index), Signal()  # what was asked for last
-        writes = Signal(2)
+        whole, read_index = Signal(), Signal.like(self.read_index)
+        writes, reads = Signal(2), Signal(2)
         m.d.sync += [
             writes.eq(Cat(self.write, writes)),
+            reads.eq(Cat(self.read, reads)),
             self.writing.eq(self.write | writes.any() | writer.busy),
+            self.reading.eq(self.read | reads.any() | reader.busy | (whole & ~load.full & ~reader.failed)),
             writer.address.eq(address(self.written_index)),
+            reader.address.eq(address(read_index)),
         ]
         m.d.comb += [
             save.begin.eq(self.collect),
@@ -144,28 +144,18 @@ class QpStore(wiring.Component):
             writer.go.eq(writes[1]),
             writer.count.eq(save.words),
             self.write_failed.eq(writer.failed),
-            self.read.ready.eq(~reads),
-            reader.ask.valid.eq(reads),
-            reader.ask.payload.address.eq(address(read.index)),
-            reader.ask.payload.whole.eq(read.whole),
-            reader.room.eq(~load.giving),
+            reader.go.eq(reads[1]),
+            reader.whole.eq(whole),
             reader.known.eq(load.known),
             reader.words.eq(load.words),
-            reader.take.eq(self.take),
-            load.begin.eq(reader.begins & following_whole),
-            load.index.eq(following),
+            load.begin.eq(reads[0] & whole),
+            load.index.eq(read_index),
             load.back.eq(self.back),
-            self.asked.eq(reads | reader.asked),
-            self.here.eq(reader.here & (~reader.whole | load.full | reader.failed)),
             self.doorbells.eq(reader.doorbells),
-            self.bad.eq(reader.failed | (reader.whole & load.bad)),
+            self.bad.eq(reader.failed | (whole & load.bad)),
         ]
         with m.If(self.write):
             m.d.sync += self.written_index.eq(self.write_index)
-        with m.If(reader.ask.ready):
-            m.d.sync += reads.eq(0)
-            with m.If(reads):
-                m.d.sync += [following.eq(read.index), following_whole.eq(read.whole)]
-        with m.If(self.read.valid & self.read.ready):
-            m.d.sync += [reads.eq(1), read.eq(self.read.payload)]
+        with m.If(self.read):
+            m.d.sync += [whole.eq(self.whole), read_index.eq(self.read_index)]
         return m

@@ -76,7 +76,7 @@ class Commands(wiring.Component):
     responder_error, completer_error, completion_error : streams of ``QpError``
         Queued in :class:`.reports.Reports`, so that no pipeline ever waits. SQ_DRAINED is no error: it becomes an event
         if the QP is in SQD, and changes nothing.
-    timers : stream of ``QpControl``; entered, sending : 1, 1
+    timers : stream of ``QpControl``; sending : 1
         With ``swaps``: SAVE and LOAD; and whether QP ``closed_qp`` has requests on the transmit path.
     bring, bring_index, bring_create, brought, slot, status, wants, grant, done, forget, forget_slot, opens, reported
         With ``swaps``, of a :class:`.slot_keeper.SlotKeeper`: it has tokens and attributes for one job between two
@@ -104,7 +104,6 @@ class Commands(wiring.Component):
         token = stream.Signature(QpControl)
         swap = {
             "timers": Out(token),
-            "entered": In(1),
             "sending": In(1),
             "bring": Out(1),
             "bring_index": Out(range(self.table)),
@@ -578,7 +577,6 @@ class Commands(wiring.Component):
             self.bring_create.eq(self.command.payload.opcode == Command.CREATE_QP),
             self.forget_slot.eq(number),
             self.attribute_row.eq(contexts.row),
-            tokens.entered.eq(self.entered),
             tokens.sending.eq(self.sending),
         ]
         m.d.sync += self.reported.eq(~reports.empty)

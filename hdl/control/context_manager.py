@@ -18,7 +18,6 @@ from ..stream.connections import connect_signals, connect_via, link
 from ..stream.slice import Slice
 from ..stream.transfer import Event, QpControl
 from ..stream.words import WORD_BITS, SavedWord
-from ..transport.receive.packet_lookahead import PacketLookahead
 from ..transport.receive.packet_slots import PacketSlots
 from ..wire.packet_header import ReceiveHeader
 from .context_words import ContextWords
@@ -28,9 +27,6 @@ from .sections import BLOCKS, COMPLETING, limits
 from .slot_keeper import SlotKeeper
 
 __all__ = ["ContextManager"]
-
-AHEAD = 4
-"""Packets whose QPs are brought before their turn: while one comes the records of two more are read."""
 
 
 class ContextManager(wiring.Component):
@@ -45,8 +41,6 @@ class ContextManager(wiring.Component):
     -------
     base, tick : 64, 32
         Of the table in host memory; cycles of a tick.
-    arrives, arrives_index : 1, QP index
-        Strobe: a packet of this QP has arrived, and will come to ``header``.
     header, slot_header, slot, absent
         Packets, see :class:`verbena.hdl.transport.receive.packet_slots.PacketSlots`.
     sq, rq, push, slot_sq, slot_rq, slot_push
@@ -74,8 +68,6 @@ class ContextManager(wiring.Component):
             {
                 "base": In(64),
                 "tick": In(32),
-                "arrives": In(1),
-                "arrives_index": In(range(qps)),
                 "header": In(stream.Signature(ReceiveHeader)),
                 "slot_header": Out(stream.Signature(ReceiveHeader)),
                 "slot": Out(range(slots)),
@@ -154,17 +146,7 @@ class ContextManager(wiring.Component):
         wiring.connect(m, wiring.flipped(self.header), packets.i)
         wiring.connect(m, packets.o, wiring.flipped(self.slot_header))
         connect_signals(m, packets, self, "slot", "absent")
-        m.submodules.lookahead = lookahead = PacketLookahead(qps, 2 * c.headers, min(AHEAD, max(1, slots // 4)))
-        m.d.comb += [
-            keeper.packet.eq(packets.away),
-            keeper.packet_index.eq(packets.index),
-        ]
-        m.d.sync += [
-            lookahead.arrives.eq(self.arrives),
-            lookahead.index.eq(self.arrives_index),
-            lookahead.taken.eq(self.header.valid & self.header.ready),
-        ]
-        wiring.connect(m, lookahead.o, keeper.ahead)
+        m.d.comb += [keeper.packet.eq(packets.away), keeper.packet_index.eq(packets.index)]
         for part, source, sink in (
             (sq, self.sq, self.slot_sq),
             (rq, self.rq, self.slot_rq),
@@ -207,11 +189,14 @@ class ContextManager(wiring.Component):
         m.d.comb += [keeper.timer.eq(self.timer), keeper.timer_phase.eq(timers.phase)]
 
         # -- Records.
-        names = ("full", "wake", "writing", "write_failed", "written_index", "here", "bad", "doorbells")
+        names = ("full", "wake", "writing", "write_failed", "written_index", "reading", "bad", "doorbells")
         connect_signals(m, store, keeper, *names)
-        connect_signals(m, keeper, store, "collect", "write", "write_index", "take", "back")
-        wiring.connect(m, keeper.read, store.read)
-        m.d.comb += store.base.eq(self.base)
+        connect_signals(m, keeper, store, "collect", "write", "read", "whole", "back")
+        m.d.comb += [
+            store.base.eq(self.base),
+            store.write_index.eq(keeper.index),
+            store.read_index.eq(keeper.index),
+        ]
         m.d.sync += keeper.completed.eq(Cat(store.given[1 + BLOCKS.index(name)] for name in COMPLETING).all())
         wiring.connect(m, words.saved, store.saved[0])
         wiring.connect(m, store.loaded[0], words.loaded)

@@ -1,4 +1,4 @@
-"""Which queue pair the keeper of slots looks for next."""
+"""What the keeper of slots does next."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, enum, stream, wiring
@@ -10,25 +10,27 @@ PACKETS = 7
 """Packets that may go before one of those that are wanted: what is under way comes to its end before more is begun."""
 
 
-class JobKind(enum.Enum, shape=2):
-    """Why a queue pair is looked for."""
+class JobKind(enum.Enum, shape=3):
+    """Why the keeper works."""
 
-    COMMAND = 0
-    """A command needs its slot."""
-    WANTED = 1
-    """It is wanted."""
-    PACKET = 2
-    """A packet waits for it."""
-    AHEAD = 3
-    """A packet will: others are before it."""
+    LOST = 0
+    """The QP's record could not be written: it is forgotten."""
+    COMMAND = 1
+    """A command needs the QP's slot."""
+    EVICT = 2
+    """The QP of a slot is to leave it."""
+    WANTED = 3
+    """The QP is wanted."""
+    PACKET = 4
+    """A packet waits for the QP."""
 
 
 class NextJob(wiring.Component):
-    """Chooses the next job. A command goes first. Packets go before those that are wanted, the one that waits first of
-    them, but after 7 packets that went before somebody one of those that are wanted has its turn.
+    """Chooses the next job. One that is lost goes first, then a command, then one that is to leave. Packets go before
+    those that are wanted, but after 7 packets that went before somebody one of those that are wanted has its turn.
 
-    *Latency*: none, from who asks to ``o`` and from ``o.ready`` to ``wanted.ready`` and ``ahead.ready``. An offer that
-    is not taken may change.
+    *Latency*: none, from who asks to ``o`` and from ``o.ready`` to ``wanted.ready``. An offer that is not taken may
+    change.
 
     Parameters
     ----------
@@ -37,13 +39,15 @@ class NextJob(wiring.Component):
 
     Members
     -------
+    lost, lost_index : 1, QP index
     command, command_index : 1, QP index
+    evict : 1
     packet, packet_index : 1, QP index
         Who asks. They ask until their job is done.
-    wanted, ahead : streams of QP index
-        Taken with their job.
+    wanted : stream of QP index
+        Taken with its job.
     o : stream of ``{kind, index}``
-        ``JobKind``, and the QP.
+        ``JobKind``, and the QP; the QP of an EVICT is not told.
     """
 
     def __init__(self, qps):
@@ -51,12 +55,14 @@ class NextJob(wiring.Component):
         index = range(qps)
         super().__init__(
             {
+                "lost": In(1),
+                "lost_index": In(index),
                 "command": In(1),
                 "command_index": In(index),
+                "evict": In(1),
                 "packet": In(1),
                 "packet_index": In(index),
                 "wanted": In(stream.Signature(index)),
-                "ahead": In(stream.Signature(index)),
                 "o": Out(stream.Signature(data.StructLayout({"kind": JobKind, "index": index}))),
             }
         )
@@ -65,22 +71,19 @@ class NextJob(wiring.Component):
         m = Module()
         packets = Signal(range(PACKETS + 1))  # that had their turn while somebody was wanted
         kind, index = self.o.payload.kind, self.o.payload.index
-        some = self.packet | self.ahead.valid
-        m.d.comb += self.o.valid.eq(self.command | some | self.wanted.valid)
-        with m.If(self.command):
+        m.d.comb += self.o.valid.eq(self.lost | self.command | self.evict | self.packet | self.wanted.valid)
+        with m.If(self.lost):
+            m.d.comb += [kind.eq(JobKind.LOST), index.eq(self.lost_index)]
+        with m.Elif(self.command):
             m.d.comb += [kind.eq(JobKind.COMMAND), index.eq(self.command_index)]
-        with m.Elif(self.wanted.valid & ((packets == PACKETS) | ~some)):
+        with m.Elif(self.evict):
+            m.d.comb += kind.eq(JobKind.EVICT)
+        with m.Elif(self.wanted.valid & ((packets == PACKETS) | ~self.packet)):
             m.d.comb += [kind.eq(JobKind.WANTED), index.eq(self.wanted.payload), self.wanted.ready.eq(self.o.ready)]
             with m.If(self.o.ready):
                 m.d.sync += packets.eq(0)
         with m.Else():
             m.d.comb += [kind.eq(JobKind.PACKET), index.eq(self.packet_index)]
-            with m.If(~self.packet):
-                m.d.comb += [
-                    kind.eq(JobKind.AHEAD),
-                    index.eq(self.ahead.payload),
-                    self.ahead.ready.eq(self.o.ready & self.ahead.valid),
-                ]
-            with m.If(self.o.ready & some):
+            with m.If(self.o.ready & self.packet):
                 m.d.sync += packets.eq(packets + self.wanted.valid)
         return m

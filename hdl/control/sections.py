@@ -16,9 +16,9 @@ from .context_words import ATTRIBUTE_WORDS
 __all__ = ["BLOCKS", "COMPLETING", "limits"]
 
 BLOCKS = (
-    "completer",
     "responder",
     "response_receiver",
+    "completer",
     "sq_fetch",
     "rq_fetch",
     "acknowledger",
@@ -26,8 +26,8 @@ BLOCKS = (
     "timers",
     "requester",
 )
-"""The blocks that have state of a QP, in the order in which they get it back: the completer needs the longest time for
-it, and the way of LOAD to acknowledger and READ/atomic responder is long."""
+"""The blocks that have state of a QP, in the order in which they get it back: the way of LOAD to acknowledger and
+READ/atomic responder is the longest."""
 
 COMPLETING = ("completer", "acknowledger")
 """Those of them whose completions go to CQs."""

@@ -1,6 +1,6 @@
 """Control tokens: how the command block resets, starts and stops a QP in every block that has state of it."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -36,10 +36,9 @@ class Tokens(wiring.Component):
     completer and to the prefetchers last belongs to no packet of the old life. DRAIN and SEND_ERROR go to the requester
     alone, all others but these to all but the response receiver.
 
-    SAVE goes the ways of RESET, and waits as it does, but not for what is on the transmit path if the QP is not
-    ``sending`` once STOP is there, and for what is behind the responder with the prefetchers only. And the requester
-    hears STOP first, and SAVE behind the completer, which may want a retry until then. The timers hear it, too, as long
-    as the completer has what they watch.
+    SAVE goes the ways of RESET, and waits as it does, but for what is on the transmit path if the QP is not
+    ``sending``. And the requester hears STOP first, and SAVE behind the
+    completer, which may want a retry until then. The timers hear it, too, as long as the completer has what they watch.
     LOAD goes those ways, too, but finds nothing of its QP there: so it is said to all at once, then to the timers, and
     to the requester when it has come out at all ends. Nothing is sent before all is there.
 
@@ -55,9 +54,8 @@ class Tokens(wiring.Component):
         The token; ``ready`` when all have it, and RESET has waited.
     new, under_way : 1
     requester, responder, response_receiver, completer, sq_fetch, rq_fetch : streams of ``QpControl``
-    timers : stream of ``QpControl``; entered, sending : 1, 1
-        With ``swaps``. ``entered``: strobe, the requester has put a RESET or STOP on the transmit path, behind all that
-        it had begun; ``sending``: the QP of ``request`` has requests there, as of 2 cycles ago.
+    timers : stream of ``QpControl``; sending : 1
+        With ``swaps``. ``sending``: the QP of ``request`` has requests on the transmit path, as of 2 cycles ago.
     requester_done, responder_done, read_atomic_responder_done, response_receiver_done : 1
         Strobes: a RESET token has left the pipeline. Those of a token come after it was taken.
 
@@ -89,7 +87,7 @@ class Tokens(wiring.Component):
                 "read_atomic_responder_done": In(1),
                 "response_receiver_done": In(1),
             }
-            | ({"timers": Out(token), "entered": In(1), "sending": In(1)} if swaps else {})
+            | ({"timers": Out(token), "sending": In(1)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -159,17 +157,7 @@ class Tokens(wiring.Component):
         to_receiver = targets[numbers[RECEIVER]] & ~load
         stays = Signal()  # a SAVE whose QP has nothing on the transmit path
         if self.swaps:
-            on_way, then = Signal(range(ON_PATH + 1)), Signal(range(ON_PATH + 1))
-            there = Signal(4)  # none are, in the cycles before: as long as it takes to ask whether it is sending
-            clear = Signal()
-            # Tokens that the requester has not put on the path.
-            m.d.comb += then.eq(on_way + (said & targets[numbers["requester"]] & (step == 0) & ~load) - self.entered)
-            m.d.sync += [
-                on_way.eq(then),
-                there.eq(Cat(on_way == 0, there)),
-                clear.eq((then == 0) & (on_way == 0) & there.all() & ~self.sending),
-            ]
-            m.d.comb += stays.eq(save & clear)
+            m.d.comb += stays.eq(save & ~self.sending)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [step.eq(0), token.eq(self.request.payload)]
@@ -178,10 +166,10 @@ class Tokens(wiring.Component):
             with m.State("SAY"):
                 m.d.comb += may.eq(1)
                 with m.If(to_receiver):
-                    m.d.comb += may.eq(~passes | self.new | ((out[0] | stays) & (out[1:3].all() | save)))
-                with m.Elif((load | save) & last):
-                    m.d.comb += may.eq(out[1:].all())
-                with m.Elif(received & ~load):
+                    m.d.comb += may.eq(~passes | self.new | ((out[0] | stays) & out[1:3].all()))
+                with m.Elif(load):
+                    m.d.comb += may.eq(~last | out[1:].all())
+                with m.Elif(received):
                     m.d.comb += may.eq(~passes | self.new | out[3])
                 with m.If(may):
                     m.d.sync += open_.eq(Mux(passes | ~to_receiver, targets, 0))

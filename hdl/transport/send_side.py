@@ -122,8 +122,6 @@ class SendSide(wiring.Component):
         With ``config.key_operations``, of the requester.
     left, room : 5, 1
         With ``config.swaps``: of the timers, and of the response receiver.
-    entered : 1
-        With ``swaps``: strobe, a token has entered the transmit path, behind all that the requester had begun.
     request_done, sending_qp, sending : 1, 12, 1
         With ``config.swaps``: of the transmitter; and whether this QP has requests between here and there.
     requester_saved, requester_loaded, …
@@ -161,7 +159,6 @@ class SendSide(wiring.Component):
         """What the parts with state of a QP give away, and get back, and what the timers must know besides."""
         timers = {"timers": In(stream.Signature(QpControl)), "closed": In(1), "closed_qp": In(12)}
         timers |= {"left": Out(5), "room": Out(1), "request_done": In(1), "sending_qp": In(12), "sending": Out(1)}
-        timers |= {"entered": Out(1)}
         return (
             timers
             | {f"{part}_saved": Out(stream.Signature(SavedWord)) for part in PARTS}
@@ -273,10 +270,10 @@ class SendSide(wiring.Component):
             descriptor = requester.packet
             if c.key_operations:  # one has no TX descriptor
                 connect_signals(m, requester, in_flight, "busy", "busy_qp")
-            enters = descriptor.valid & descriptor.ready
-            m.d.sync += self.entered.eq(enters & (descriptor.payload.kind == TxDescriptorKind.REQUEST_TOKEN))
             m.d.comb += [
-                in_flight.enter.eq(enters & (descriptor.payload.kind == TxDescriptorKind.REQUEST)),
+                in_flight.enter.eq(
+                    descriptor.valid & descriptor.ready & (descriptor.payload.kind == TxDescriptorKind.REQUEST)
+                ),
                 in_flight.enter_qp.eq(descriptor.payload.qp),
                 in_flight.done.eq(self.request_done),
                 in_flight.qp.eq(self.sending_qp),

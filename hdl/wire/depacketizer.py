@@ -70,8 +70,6 @@ class Depacketizer(wiring.Component):
     payload : stream of ``PacketBeat(data_width)``
         One packet of ``header.transport.length`` bytes a header, without pad; no beat if that is 0. ``error`` is never
         set. May be taken before its header. An atomic acknowledgement has 8 bytes: the value, least significant first.
-    accepted_qpn : 24
-        Of the packet that ``count_rx_packets`` tells of.
     empty : 1
         Nothing waits in the two queues.
     count_rx_packets, count_rx_bytes : 1, 13
@@ -111,7 +109,6 @@ class Depacketizer(wiring.Component):
                 "i": In(stream.Signature(PacketBeat(data_width))),
                 "header": Out(stream.Signature(ReceiveHeader if len(self.networks) == 1 else ArrivedHeader)),
                 "payload": Out(stream.Signature(PacketBeat(data_width))),
-                "accepted_qpn": Out(24),
                 "empty": Out(1),
                 "count_rx_packets": Out(1),
                 "count_rx_bytes": Out(LENGTH_BITS),
@@ -240,7 +237,6 @@ class Depacketizer(wiring.Component):
             self.count_drop_icrc.eq(end & (bad_before == 0b100)),
             self.count_drop_overflow.eq(end & good & ~accept),
             self.count_rx_packets.eq(accept),
-            self.accepted_qpn.eq(fields.dest_qpn),
         ]
         with m.If(end):
             m.d.sync += open_row.eq(0)

@@ -15,16 +15,13 @@ from verbena.hdl.stream.connections import connect_signals, link
 
 __all__ = ["Bench", "World"]
 
-OWN = 1000
-"""Doorbells of a queue pair, so that all are told from those of others."""
-
 DIRECTORY = ("answered", "row", "changed")
 SAMPLED = (
     *("wants", "done", "brought", "slot", "status", "closed", "closed_qp", "place", "place_index", "idle"),
     *("attributes_save", "attributes_load", "attributes_clear"),
-    *("collect", "write", "write_index", "take", "back", "count_qp_fetches"),
+    *("collect", "write", "index", "read", "whole", "back", "count_qp_fetches"),
 )
-STREAMS = ("token", "want", "timers", "event", "sq_ring", "rq_ring", "read")
+STREAMS = ("token", "want", "timers", "event", "sq_ring", "rq_ring")
 
 
 class Bench(wiring.Component):
@@ -83,7 +80,7 @@ class World:
         self.attributes = {}  # slot: QP
         self.records = {}
         self.age = {}  # of each QP: what it has done
-        self.driver = {qp: OWN * qp for qp in range(qps)}  # doorbells
+        self.driver = dict.fromkeys(range(qps), 0)  # doorbells
         self.wanted, self.timers = [], set()
         self.owed = {}  # QP: doorbell that must still ring
         self.rings, self.fatal, self.log = [], [], []
@@ -103,12 +100,10 @@ class World:
         # The records' ways.
         self.saved = self.coming = self.given = None
         self.full_in = self.writing = self.reading = self.busy = 0
-        self.full = self.wake = self.bad = self.here = 0
+        self.full = self.wake = self.bad = 0
         self.failed = False
         self.written = 0
-        self.reads = []  # (QP, whole), the oldest first
-        self.seen = []  # doorbells as they were when they were read
-        self.ahead = []
+        self.reads = None  # (QP, whole)
         self.write_fails = self.read_fails = lambda qp: False
         self.wakes = lambda qp: False
         self.timer_of = lambda qp: 0
@@ -171,7 +166,7 @@ class World:
         ports += [
             port for name in STREAMS for port in (getattr(dut, name).valid, Value.cast(getattr(dut, name).payload))
         ]
-        ports += [dut.wanted.ready, dut.ahead.ready, Value.cast(dut.new)]
+        ports += [dut.wanted.ready, Value.cast(dut.new)]
         return ports + ([dut.evict.ready, dut.evict_skip] if self.forced else [])
 
     async def step(self, ctx):
@@ -199,7 +194,7 @@ class World:
             ("writing", int(self.writing > 0)),
             ("write_failed", int(self.failed)),
             ("written_index", self.written),
-            ("here", self.here),
+            ("reading", int(self.reading > 0)),
             ("bad", self.bad),
             ("attributes_busy", int(self.busy > 0)),
             ("timer", self.timer),
@@ -213,8 +208,6 @@ class World:
         put(dut.bring_create, create)
         put(dut.wanted.valid, bool(self.wanted))
         put(dut.wanted.payload, self.wanted[0] if self.wanted else 0)
-        put(dut.ahead.valid, bool(self.ahead))
-        put(dut.ahead.payload, self.ahead[0] if self.ahead else 0)
         if self.forced:
             put(dut.evict.valid, self.evict is not None)
             put(dut.evict.payload, self.evict or 0)
@@ -252,9 +245,8 @@ class World:
             for number, name in enumerate(STREAMS)
             if rest[2 * number] and ready[name]
         }
-        told = not rest[2 * STREAMS.index("timers")]
         rest = rest[2 * len(STREAMS) :]
-        took, took_ahead, bits = rest[:3]
+        took, bits = rest[:2]
         if now.place:
             new = dut.new.shape().from_bits(bits)
             here, known, slot = new.here, new.known, new.value % self.slots
@@ -314,39 +306,30 @@ class World:
                 self.failed = self.write_fails(self.written)
                 if not self.failed:
                     self.records[self.written] = self.leaving
-        if now.back:
-            assert self.here
-            assert not self.bad
-            self.given = self.coming
-        if now.take:
-            assert self.here
-            self.here, self.reading = 0, rng.randint(2, 40)
-            self.reads.pop(0)
-        if self.reads and not self.here:
+        if self.reading:
             self.reading -= 1
-            if self.reading <= 0:
-                (qp, whole), self.here = self.reads[0], 1
+            if not self.reading:
+                qp, whole = self.reads
                 self.bad = int(self.read_fails(qp) or (whole and qp not in self.records))
                 if whole:
                     self.coming = self.records.get(qp)
-                value = self.seen.pop(0)
-                ctx.set(dut.doorbells, {"sq_producer": value, "rq_producer": value ^ 0xFFFF})
         if now.write:
             assert self.full
             assert self.writing == 0
-            assert now.write_index == self.saved[0]
-            self.leaving, self.written, self.writing = self.saved, now.write_index, rng.randint(2, 40)
-            self.failed = False
-            self.log.append(("write", now.write_index))
-        if "read" in taken:
-            qp, whole = taken["read"].index, taken["read"].whole
-            assert not (whole and self.writing and self.written == qp)
-            assert qp not in [other for other, _ in self.reads]
-            if not self.reads:
-                self.reading = rng.randint(2, 40)
-            self.reads.append((qp, whole))
-            self.seen.append(self.driver[qp] & 0xFFFF)
-            self.log.append(("read" if whole else "peek", qp))
+            assert now.index == self.saved[0]
+            self.leaving, self.written, self.writing, self.failed = self.saved, now.index, rng.randint(2, 40), False
+            self.log.append(("write", now.index))
+        if now.read:
+            assert self.reading == 0
+            assert not (self.writing and self.written == now.index)
+            self.reads, self.reading = (now.index, now.whole), rng.randint(2, 40)
+            value = self.driver[now.index] & 0xFFFF
+            ctx.set(dut.doorbells, {"sq_producer": value, "rq_producer": value ^ 0xFFFF})
+            self.log.append(("read" if now.whole else "peek", now.index))
+        if now.back:
+            assert self.reading == 0
+            assert not self.bad
+            self.given = self.coming
 
         # -- The directory.
         if now.place:
@@ -385,7 +368,6 @@ class World:
             if name in ("sq_ring", "rq_ring"):
                 qp = self.content[ring.qp][0]
                 index = ring.index if name == "sq_ring" else ring.index ^ 0xFFFF
-                assert index // OWN == qp, "the doorbell of another"
                 self.rings.append((name, qp, index))
                 both = [item for item in self.rings[-2:] if item[1:] == (qp, index)]
                 if len(both) == 2 and index >= self.owed.get(qp, 1 << 16):
@@ -403,12 +385,10 @@ class World:
             self.log.append(("fatal", taken["event"].number))
         if took:
             self.wanted.pop(0)
-        if took_ahead:
-            self.ahead.pop(0)
         if self.packet is not None and self.rows.get(self.packet, ("here",))[0] == "here":
             self.packet = None
-        if self.forced and rest[3]:
-            self.evicted.append((self.evict, bool(rest[4])))
+        if self.forced and rest[2]:
+            self.evicted.append((self.evict, bool(rest[3])))
             self.evict = None
 
         # -- Commands, again.
@@ -426,7 +406,7 @@ class World:
                 self.result, self.command, self.asks = (CommandStatus(now.status), now.slot), None, False
             elif self.asks:
                 self.log.append(("again",))
-        if self.turn == "idle" and not now.place and told:
+        if self.turn == "idle" and not now.place:
             self.check()
 
     def check(self):

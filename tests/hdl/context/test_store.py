@@ -137,21 +137,10 @@ async def save(ctx, dut, rng, index, words, wake):
     await strobe(ctx, (dut.write, 1), (dut.write_index, index))
 
 
-async def ask(ctx, dut, index, whole=1):
-    ctx.set(dut.read.payload, {"index": index, "whole": whole})
-    ctx.set(dut.read.valid, 1)
-    await ctx.tick().until(dut.read.ready)
-    ctx.set(dut.read.valid, 0)
-
-
-async def read(ctx, dut, index, whole=1, keep=False):
-    """Whether it is bad. Without ``keep`` it is not needed then."""
-    await ask(ctx, dut, index, whole)
-    await ctx.tick().until(dut.here)
-    bad = ctx.get(dut.bad)
-    if not keep:
-        await strobe(ctx, (dut.take, 1))
-    return bad
+async def read(ctx, dut, index, whole=1):
+    await strobe(ctx, (dut.read, 1), (dut.read_index, index), (dut.whole, whole))
+    await ctx.tick().until(~dut.reading)
+    return ctx.get(dut.bad)
 
 
 async def written(ctx, dut):
@@ -162,13 +151,8 @@ async def written(ctx, dut):
 async def load(ctx, dut, rng, words):
     """Its owners get it back, one after the other."""
     await strobe(ctx, (dut.back, 1))
-    early = rng.random() < 0.5
-    if early:
-        await strobe(ctx, (dut.take, 1))
     for number, each in enumerate(words):
         assert await receive_all(ctx, dut.loaded[number], len(each), rng) == each
-    if not early:
-        await strobe(ctx, (dut.take, 1))
 
 
 @pytest.mark.parametrize("turns", [6, pytest.param(12, marks=pytest.mark.slow)])
@@ -193,60 +177,18 @@ def test_what_goes_comes_back(width, turns):
             others = [other for other in away if other != index]
             other = rng.choice(others) if others else None
             if other is not None:
-                assert not await read(ctx, dut, other, keep=True)
+                assert not await read(ctx, dut, other)
                 await load(ctx, dut, rng, away[other])
             await written(ctx, dut)
             assert not ctx.get(dut.write_failed)
             assert ctx.get(dut.written_index) == index
             away[index] = words
-            assert not await read(ctx, dut, index, keep=True)
+            assert not await read(ctx, dut, index)
             assert ctx.get(dut.doorbells.sq_producer) == doorbells[index][0]
             assert ctx.get(dut.doorbells.rq_producer) == doorbells[index][1]
             await load(ctx, dut, rng, words)
 
     simulate(dut, testbench, background=[memory.reads, memory.writes], seed=rng.seed_value, deadline=100_000)
-
-
-@pytest.mark.parametrize("width", [64, 512])
-def test_the_next_record_is_read_while_one_is_given_back(width):
-    """Short and long ones, whole or the driver's part alone, bad ones among them: each is its own."""
-    rng = make_rng()
-    dut = QpStore(LIMITS, QPS, RECORD, width)
-    memory = Memory(dut, width, rng)
-    order = [(rng.randrange(5), int(rng.random() < 0.7)) for _ in range(16)]
-    ahead, ready_to_read = [0], []
-
-    async def asks(ctx):
-        while not ready_to_read:
-            await ctx.tick()
-        for index, whole in order:
-            await ask(ctx, dut, index, whole)
-
-    async def testbench(ctx):
-        ctx.set(dut.base, BASE)
-        away = {}
-        for index in range(4):
-            away[index] = [[rng.getrandbits(64)] for _ in LIMITS] if index % 2 else sections(rng, largest=True)
-            memory.bytes[index * RECORD : index * RECORD + 4] = bytes([index, 0, index, 1])
-            await save(ctx, dut, rng, index, away[index], None)
-            await written(ctx, dut)
-        away[4], memory.bytes[4 * RECORD : 4 * RECORD + 4] = None, bytes([4, 0, 4, 1])
-        ready_to_read.append(True)
-        for index, whole in order:
-            while True:
-                _, _, here, under_way = await ctx.tick().sample(dut.here, dut.asked)
-                if here and rng.random() < 0.05:
-                    ahead[0] += under_way
-                    break
-            assert ctx.get(dut.bad) == (whole and index == 4)
-            assert ctx.get(dut.doorbells.sq_producer) == index
-            if whole and index != 4:
-                await load(ctx, dut, rng, away[index])
-            else:
-                await strobe(ctx, (dut.take, 1))
-
-    simulate(dut, testbench, background=[memory.reads, memory.writes, asks], seed=rng.seed_value, deadline=100_000)
-    assert ahead[0]
 
 
 @pytest.mark.parametrize("limits", [SHORT, pytest.param(LIMITS, marks=pytest.mark.slow)])
