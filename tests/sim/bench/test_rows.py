@@ -37,8 +37,9 @@ def test_the_life_of_a_key(what):
     row = key_life(what)
     steps = [row[f"{step}_cycles"] for step in ("valid", "use", "invalid")]
     assert sum(steps) == row["cycles_per_message"]
-    # Each reads an entry and writes a word of it, in the usual memory; a window reads two.
-    assert min(steps) > 128 + 32
+    # In the usual memory: each writes a word of its entry; that of a fast region is read before it is made valid.
+    assert min(steps) > 32
+    assert what == "window" or steps[0] > 128 + 32
     assert max(steps) < 1200
 
 
