@@ -189,7 +189,7 @@ def refused(client):
     try:
         QPEx(
             client.ctx,
-            QPInitAttrEx(qp_type=e.IBV_QPT_RAW_PACKET, scq=client.cq, rcq=client.cq, comp_mask=1, pd=client.pd),
+            QPInitAttrEx(qp_type=e.IBV_QPT_XRC_SEND, scq=client.cq, rcq=client.cq, comp_mask=1, pd=client.pd),
         )
     except PyverbsRDMAError as error:
         code = error.error_code

@@ -181,7 +181,7 @@ def test_group_members_are_written():
     written, seen, gids = [(word, rng.getrandbits(32)) for word in (0, 1, 2, 3, 4, 2, 7)], [], []
 
     async def host(ctx):
-        assert await bus.read(ctx, REG["transports"].offset) == 1 << 2 | 16 << 16 | 1 << 29 | 1 << 30
+        assert await bus.read(ctx, REG["transports"].offset) == 1 << 2 | 16 << 16 | 7 << 24 | 1 << 29 | 1 << 30
         for word, value in written:
             await bus.write(ctx, 0x620 + 4 * word, value)
         for near in (0x3FC, 0x400, 0x614, 0x640, 0x1620):

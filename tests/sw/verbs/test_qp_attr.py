@@ -3,6 +3,8 @@
 import errno
 
 import pytest
+from verbena.hdl.abi.gids import GidType
+from verbena.sw.gids import OwnGid
 from verbena.sw.verbs.addr import AHAttr, GlobalRoute
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_attr_mask
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
@@ -40,7 +42,7 @@ def test_capacities_are_a_copy():
     assert "max_send_wr 6" in str(cap)
 
 
-GIDS = [0xFFFF << 32 | 0x0A000001]
+GIDS = [OwnGid(0xFFFF << 32 | 0x0A000001, GidType.ROCE_V2_IPV4)]
 PKEYS = [0xFFFF, *[0x8001] * 7]
 
 

@@ -46,7 +46,7 @@ def test_what_is_given_stays():
         ("write_bw", {"size": 0}, "size must be between 1 and 2147483648, not 0"),
         ("write_bw", {"iterations": 4}, "iterations must be between 5 and 100000000, not 4"),
         ("write_bw", {"qps": 0}, "qps must be between 1 and 16384, not 0"),
-        ("write_bw", {"inline": 97}, "inline must be between 0 and 96, not 97"),
+        ("write_bw", {"inline": 481}, "inline must be between 0 and 480, not 481"),
         ("read_bw", {"outstanding": 17}, "outstanding must be between 1 and 16, not 17"),
         ("write_bw", {"timeout": 32}, "timeout must be between 0 and 31, not 32"),
         ("write_bw", {"service_level": 8}, "service_level must be between 0 and 7, not 8"),
