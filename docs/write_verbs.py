@@ -68,13 +68,15 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 
 ## What to know
 
-* **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: multicast
-  by a `CMID`, XRC QPs, on-demand paging, dma-bufs, flow steering by specs, tag matching,
-  timestamps. Objects that only describe such a thing (`XRCDInitAttr`, …) can be made. Counters of flows
-  have no class in pyverbs. The modules of other vendors' devices are not there.
+* **What the adapter cannot do** raises `PyverbsRDMAError` with `error_code` EOPNOTSUPP when it is asked for: XRC QPs,
+  on-demand paging, dma-bufs, flow steering by specs, tag matching, timestamps. Objects that only describe such a thing
+  (`XRCDInitAttr`, …) can be made. Counters of flows have no class in pyverbs. The modules of other vendors' devices are
+  not there.
 * **Multicast**: `QP.attach_mcast` and `detach_mcast` are ibv_attach_mcast and ibv_detach_mcast, which pyverbs does not
   have. An `AH` to the GID of a group, and QP 0xffffff, send to it. What an adapter sends does not come back to its own
-  QPs.
+  QPs. They tell the network nothing; `CMID.join_multicast` tells switches and routers by IGMPv3 or MLDv2, twice within
+  a second, through a raw packet queue that the driver makes with the first report, and tells nobody on a device without
+  such queues. Queries of switches and routers are not answered. Of IPv6 groups Linux' rdma_cm refuses those of RoCEv2.
 * **Keys that work requests change**, on devices that can (IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_MGT_EXTENSIONS;
   simulated ones do): `MW` of type 1 with `QP.bind_mw`, and of type 2 (IBV_DEVICE_MEM_WINDOW_TYPE_2B) with
   `SendWR.set_bind_wr` or `QPEx.wr_bind_mw`; and fast registration, which pyverbs does not have, as the kernel has it
@@ -115,12 +117,14 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
   there. Both need no translation table, and an engine with `Config(physical=True)`. With `IBV_ACCESS_ZERO_BASED` the
   first byte of any region has the address 0; it must begin a page of 4 KiB.
 * **Connections.** rdma_cm is there (`cmid`, `cm_enums`): connections of RC (RDMA_PS_TCP) and datagrams to a service
-  (RDMA_PS_UDP), by IPv4 address and port, with or without an event channel, also with Linux at the other end. Its
-  messages pass through QP1, whenever a call gives the device time. Their times are those of Linux: a REQ is repeated
-  after 6 seconds, a request of such a connection's QP after 2, unless `set_option` says otherwise. A second of a
-  simulated device is shorter ([simulation.md](simulation.md)); where a world has nothing to do while a program waits
-  for an event, what is due next is due at once. An address of none is that of a device that the program has opened,
-  or of the first that is free.
+  (RDMA_PS_UDP), by IPv4 or IPv6 address and port, with or without an event channel, also with Linux at the other end.
+  The own address is the GID of RoCEv2 that is nearest to the peer's, of its kind and scope, unless the program names
+  one; the scope of a link-local address is a device's name, as in `fe80::2%sim0`. A listener answers by the GID, and
+  the version of RoCE, that it was asked by. Its messages pass through QP1, whenever a call gives the device time. Their
+  times are those of Linux: a REQ is repeated after 6 seconds, a request of such a connection's QP after 2, unless
+  `set_option` says otherwise. A second of a simulated device is shorter ([simulation.md](simulation.md)); where a world
+  has nothing to do while a program waits for an event, what is due next is due at once. An address of none is that of a
+  device that the program has opened, or of the first that is free.
 * **Life.** Each resource is a context manager; `close()` may be called again; what is forgotten is closed; a parent
   closes its children first.
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from verbena.hdl.abi.gids import GID_COUNT, GID_ROW, GidType
 
-__all__ = ["OwnGid", "eui64", "gid_writes", "ipv4_of", "link_local", "mapped", "own_gids"]
+__all__ = ["OwnGid", "eui64", "gid_writes", "ipv4_of", "link_local", "mapped", "own_gids", "port_gids"]
 
 MAPPED = 0xFFFF
 """Upper 96 bits of the GID of an IPv4 address (RFC 4291, 2.5.5.2)."""
@@ -45,6 +45,16 @@ class OwnGid(NamedTuple):
     priority: int = 0
 
 
+def port_gids(port):
+    """The GIDs, numbers, of a port (:class:`.port.Port`): of its IPv4 address, the link-local one, and further ones. Of
+    who opens a port those that it tells; none if it does not tell the IPv4 address.
+    """
+    if not hasattr(port, "ip"):
+        return []
+    local = [link_local(port.mac)] if hasattr(port, "mac") else []
+    return [mapped(port.ip), *local, *getattr(port, "gids", ())]
+
+
 def own_gids(port, table, roce_v1=False):
     """Rows of an adapter, :class:`OwnGid` by their index, None where there is none: of its IPv4 address, and with
     ``table`` of its link-local one and those of the port (:class:`.port.Port`), all of RoCEv2; then with ``roce_v1``,
@@ -53,7 +63,7 @@ def own_gids(port, table, roce_v1=False):
     """
     if not table:
         return [OwnGid(mapped(port.ip), GidType.ROCE_V2_IPV4)]
-    gids = [mapped(port.ip), link_local(port.mac), *getattr(port, "gids", ())]
+    gids = port_gids(port)
     types = 2 if roce_v1 and getattr(port, "roce_v1", False) else 1
     if len(gids) * types > GID_COUNT:
         raise ValueError(f"a port has at most {GID_COUNT // types - 2} further GIDs, not {len(gids) - 2}")

@@ -3,8 +3,8 @@
 A *provider* is a callable in the entry-point group ``verbena.devices``; it returns a dictionary from device name to an
 opener, and opening gives a :class:`Port`. A name that ends with a colon stands for all that begin with it; its opener
 gets the rest. An opener with a false attribute ``listed`` opens a device that is known to be in use, and stays out of
-lists; one with ``mac`` and ``ip`` tells the device's addresses before it is opened; one with ``glass()`` looks at a
-device that another process has, or returns None. Nothing is built or opened before a
+lists; one with ``mac`` and ``ip``, and ``gids`` if there are, tells the device's addresses before it is opened; one
+with ``glass()`` looks at a device that another process has, or returns None. Nothing is built or opened before a
 :class:`verbena.sw.verbs.device.Context` asks for it.
 """
 
@@ -14,6 +14,8 @@ import os
 import threading
 import warnings
 from typing import Protocol, runtime_checkable
+
+from .gids import port_gids
 
 __all__ = ["Port", "addresses", "glass_on", "has_port", "mac_of", "open_port", "port_names", "provide"]
 
@@ -177,8 +179,8 @@ def mac_of(name):
 
 
 def addresses():
-    """The IPv4 addresses of devices, by name, and whether each is open here: of those that are open, or whose openers
-    know it, also if another process has them.
+    """The GIDs of devices, lists of numbers (:func:`.gids.port_gids`) by name, and whether each is open here: of those
+    that are open, or whose openers know them, also if another process has them.
     """
     with _lock:
         _load()
@@ -186,9 +188,8 @@ def addresses():
         for name in sorted(_openers):
             port = _open.get(name)
             known = port is not None and not getattr(port, "gone", False)
-            ip = port.ip if known else getattr(_openers[name], "ip", None)
-            if ip is not None:
-                found[name] = ip, known
+            if gids := port_gids(port if known else _openers[name]):
+                found[name] = gids, known
         return found
 
 

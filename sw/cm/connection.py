@@ -43,7 +43,7 @@ class Connection(Exchange):
 
     Parameters
     ----------
-    wire, peer, tell
+    wire, vector, tell
         As of :class:`.exchange.Exchange`; ``wire.guid`` is the own CA GUID.
     local_id : int
         Own communication ID.
@@ -51,8 +51,8 @@ class Connection(Exchange):
         Of the REQ.
     """
 
-    def __init__(self, wire, peer, tell, local_id, tid):
-        super().__init__(wire, peer, tell)
+    def __init__(self, wire, vector, tell, local_id, tid):
+        super().__init__(wire, vector, tell)
         self.state = S.IDLE
         self.local_id, self.tid = local_id, tid
         self.remote_id = self.remote_guid = self.local_qpn = self.remote_qpn = 0

@@ -4,28 +4,28 @@ __all__ = ["Exchange"]
 
 
 class Exchange:
-    """One side's part of a conversation with ``peer``.
+    """One side's part of a conversation.
 
     Parameters
     ----------
     wire : object
-        ``send(mad, ip)`` sends a MAD, and ``now`` is the time in ms.
-    peer : int
-        IPv4 address of the other side's QP1.
+        ``send(mad, vector)`` sends a MAD, and ``now`` is the time in ms.
+    vector : AddressVector
+        The way to the other side's QP1.
     tell : callable
         Called with an :class:`.events.Happening` when something has happened; None from the moment that nobody listens.
     """
 
-    def __init__(self, wire, peer, tell):
+    def __init__(self, wire, vector, tell):
         self.wire = wire
-        self.peer = peer
+        self.vector = vector
         self.tell = tell
         self.deadline = None
         """Time of the next repetition, or of what else is due; None: nothing is."""
         self._repeated, self._wait, self._left = None, 0, 0
 
     def _say(self, message, tid):
-        self.wire.send(message.pack(tid), self.peer)
+        self.wire.send(message.pack(tid), self.vector)
 
     def _ask(self, message, tid, wait, retries):
         """Sends a message, and again each ``wait`` ms, ``retries`` times, unless :meth:`_heard` comes before."""

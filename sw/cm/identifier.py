@@ -5,15 +5,17 @@ import math
 from dataclasses import dataclass
 
 from ..errors import AdapterError
+from ..gids import ipv4_of, mapped
+from ..groups import is_group
 from .connection import Connection, State, WrongState
 from .events import Happened, Happening
-from .ip_header import PORT_SPACE_TCP, PORT_SPACE_UDP, IpAddresses, address_text, mapped, service_id
+from .ip_header import PORT_SPACE_TCP, PORT_SPACE_UDP, IpAddresses, endpoint_text, service_id
 from .messages import Rep, Req
 from .parameters import Parameters, Path
 from .reasons import RejReason, SidrStatus
 from .timers import ACK_TIMEOUT, REQ_RETRIES, RESPONSE_TIMEOUT
 
-__all__ = ["MAX_BACKLOG", "UDP_QKEY", "Identifier", "Note"]
+__all__ = ["ANY", "ANY_IPV4", "MAX_BACKLOG", "UDP_QKEY", "Identifier", "Note"]
 
 UDP_QKEY = 0x01234567
 """Of rdma_cm's UD QPs (Linux, RDMA_UDP_QKEY)."""
@@ -24,6 +26,8 @@ EPHEMERAL = range(32768, 61000)
 HOP_LIMIT = 64
 NO_LID = 0xFFFF
 ACK_DELAY = 15
+ANY, ANY_IPV4 = 0, mapped(0)
+"""Own addresses that stand for all, and for all of IPv4."""
 ROOM = {"REQ": 56, "REP": 196, "REJ": 148, "RTU": 224, "SIDR_REQ": 180, "SIDR_REP": 136}
 """Bytes of private data that a program may send."""
 
@@ -69,10 +73,12 @@ class Identifier:
         self.owner = lambda: None
         """Returns whose it is, for who gets its notes."""
         self.manager = None
-        self.port = self.peer_port = self.peer_ip = 0
-        self.ip = 0  # of a listener: where it is asked; 0: wherever
+        self.port = self.peer_port = 0
+        self.gid = ANY  # the own address
+        self.vector = None  # to the peer, once that is known
         self.ack_timeout = ACK_TIMEOUT
         self.tos = 0  # traffic class of what the connection, or datagrams to the service, send
+        self._groups = {}  # GID of each that it is in: the way, and whether that is reported
         self._listening = False
         self._backlog = MAX_BACKLOG
         self._children = []  # undecided requests
@@ -88,9 +94,10 @@ class Identifier:
 
     # Addresses
 
-    def bind(self, manager, port=0, ip=0):
-        """Takes a port of an adapter, any free one if it is 0. EADDRINUSE if another one has it, EINVAL if this one has
-        a port already.
+    def bind(self, manager, port=0, gid=ANY):
+        """Takes a port of an adapter, any free one if it is 0, at the own address ``gid``, by default at all of them;
+        the IPv4-mapped GID of 0.0.0.0 is all of IPv4. EADDRINUSE if another one has the port, EINVAL if this one has a
+        port already.
         """
         if self.manager is not None:
             raise AdapterError(errno.EINVAL, f"it is bound to port {self.port} already")
@@ -103,15 +110,46 @@ class Identifier:
             elif (self.port_space, port) in manager.bound:
                 raise AdapterError(errno.EADDRINUSE, f"port {port}")
             manager.bound.add((self.port_space, port))
-        self.manager, self.port, self.ip = manager, port, ip
+        self.manager, self.port, self.gid = manager, port, gid
 
-    def resolve(self, ip, port, timeout_ms=math.inf):
-        """Finds the peer's MAC address; EHOSTUNREACH if nobody has that address, ETIMEDOUT if nobody tells it in
-        ``timeout_ms``. Must be bound.
+    def resolve(self, gid, port, timeout_ms=math.inf):
+        """Finds the way to the peer, from the own address or the one that fits best (:func:`.source_index`), and the
+        peer's MAC address. EHOSTUNREACH if nobody has that address, ETIMEDOUT if nobody tells it in ``timeout_ms``,
+        ENETUNREACH or EADDRNOTAVAIL if there is no such way. Must be bound. A multicast group has a MAC address of its
+        own.
         """
         self._must_be_bound()
-        self.manager.context._adapter.control.resolve(ip, timeout_ms)
-        self.peer_ip, self.peer_port = ip, port
+        vector = self._way(gid)
+        if not is_group(gid):
+            self.manager.context._adapter.control.resolve_gid(gid, vector.sgid_index, timeout_ms)
+        self.vector, self.peer_port = vector, port
+
+    def _way(self, gid):
+        return self.manager.vector(gid, 0 if self.gid in (ANY, ANY_IPV4) else self.gid)
+
+    def join(self, gid, send_only=False):
+        """Becomes a member of a multicast group, of UD, and tells switches and routers, unless it is ``send_only``. The
+        way there. EINVAL: it is none of UD, has no address yet, or ``gid`` is no group's; EADDRINUSE: it is a member
+        already; ENETUNREACH or EADDRNOTAVAIL: there is no such way.
+        """
+        self._must_be_bound()
+        if not (self.datagrams and is_group(gid)):
+            raise AdapterError(errno.EINVAL, "it is none of UD, or the address is no multicast group's")
+        if gid in self._groups:
+            raise AdapterError(errno.EADDRINUSE, "it is a member already")
+        vector = self._way(gid)
+        if not send_only:
+            self.manager.join(vector)
+        self._groups[gid] = vector, not send_only
+        return vector
+
+    def leave(self, gid):
+        """Is a member no more. EADDRNOTAVAIL: it has not been."""
+        if gid not in self._groups:
+            raise AdapterError(errno.EADDRNOTAVAIL, "it is no member")
+        vector, reported = self._groups.pop(gid)
+        if reported:
+            self.manager.leave(vector)
 
     def _must_be_bound(self):
         if self.manager is None:
@@ -132,6 +170,10 @@ class Identifier:
             self.manager.listeners[service_id(self.port_space, self.port)] = self
         self._listening = True
 
+    def hears(self, gid):
+        """Whether this listener is asked at the own address ``gid``."""
+        return self.gid in (ANY, gid) or (self.gid == ANY_IPV4 and ipv4_of(gid) is not None)
+
     def requested(self, exchange, addresses):
         """The manager asks whether this listener takes a request."""
         self._children = [child for child in self._children if child._undecided]
@@ -139,7 +181,8 @@ class Identifier:
             return False
         child = Identifier(self.port_space, self.tell)
         child.manager, child._exchange, child._parent = self.manager, exchange, self
-        child.port, child.peer_ip, child.peer_port = self.port, addresses.source, addresses.port
+        child.gid, child.vector = addresses.destination, exchange.vector
+        child.port, child.peer_port = self.port, addresses.port
         exchange.tell = child._happened
         self._children.append(child)
         return True
@@ -213,18 +256,19 @@ class Identifier:
         code; or for the QP of a service, of UD.
         """
         self._must_be_free()
-        if not self.peer_ip:
+        if self.vector is None:
             raise AdapterError(errno.EINVAL, "its peer's address is not resolved")
         manager = self.manager
-        header = IpAddresses(manager.ip, self.port, self.peer_ip).pack()
+        own, peer = manager.own_gid(self.vector), self.vector.dgid
+        header = IpAddresses(own, self.port, peer).pack()
         service = service_id(self.port_space, self.peer_port)
         self._check_room("SIDR_REQ" if self.datagrams else "REQ", parameters)
         if self.datagrams:
-            self._exchange = manager.inquire(self.peer_ip, self._happened, service, header + parameters.private_data)
+            self._exchange = manager.inquire(self.vector, self._happened, service, header + parameters.private_data)
             return
         self._own = given = parameters.limited()
         with manager.lock:
-            connection = manager.connection(self.peer_ip, self._happened)
+            connection = manager.connection(self.vector, self._happened)
             request = Req(
                 local_id=connection.local_id,
                 service_id=service,
@@ -244,8 +288,8 @@ class Identifier:
                 srq=given.srq & 1,
                 local_lid=NO_LID,
                 remote_lid=NO_LID,
-                local_gid=mapped(manager.ip),
-                remote_gid=mapped(self.peer_ip),
+                local_gid=own,
+                remote_gid=peer,
                 flow_label=manager.number(20),
                 traffic_class=self.tos,
                 hop_limit=HOP_LIMIT,
@@ -298,7 +342,7 @@ class Identifier:
         req, heard = exchange.req, exchange.rep if exchange.active else exchange.req
         own = self._own.limited(Parameters.of(heard)) if exchange.active else self._own or self.agreed()
         return Path(
-            ip=exchange.peer,
+            vector=exchange.vector,
             dest_qpn=heard.qpn,
             rq_psn=self._psn_of_own(),
             sq_psn=heard.starting_psn,
@@ -314,9 +358,11 @@ class Identifier:
 
     def close(self):
         """Nothing happens to it any more. The peer is told; requests that are undecided are refused."""
-        manager, self.manager = self.manager, None
-        if manager is None:
+        if self.manager is None:
             return
+        for gid in list(self._groups):
+            self.leave(gid)
+        manager, self.manager = self.manager, None
         with manager.lock:
             if self._parent is None:
                 manager.bound.discard((self.port_space, self.port))
@@ -347,5 +393,5 @@ class Identifier:
         self.tell(Note(happening, self, listener))
 
     def __str__(self):
-        peer = f" to {address_text(self.peer_ip)}:{self.peer_port}" if self.peer_ip else ""
+        peer = "" if self.vector is None else f" to {endpoint_text(self.vector.dgid, self.peer_port)}"
         return f"{'UD' if self.datagrams else 'RC'} port {self.port}{peer}"

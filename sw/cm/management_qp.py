@@ -2,7 +2,7 @@
 
 import random
 
-from ..verbs.addr import AH, GRH, AHAttr, GlobalRoute
+from ..verbs.addr import AH, GID, GRH, AHAttr, GlobalRoute, attributes_of_reply, routable
 from ..verbs.cq import CQ
 from ..verbs.datagram import GRH_BYTES
 from ..verbs.libibverbs_enums import ibv_access_flags, ibv_qp_type, ibv_wc_opcode
@@ -11,6 +11,7 @@ from ..verbs.pd import PD
 from ..verbs.pyverbs_error import PyverbsRDMAError
 from ..verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from ..verbs.wr import SGE, RecvWR, SendWR
+from .address_vector import AddressVector
 
 __all__ = ["MAD_BYTES", "QKEY", "MadPort", "ManagementQP"]
 
@@ -21,7 +22,7 @@ MAD_BYTES = 256
 
 SENDS, RECEIVES = 32, 64
 HANDLES = 64
-"""Receivers whose MAC address is kept."""
+"""Ways whose receiver's MAC address is kept."""
 SLOT = GRH_BYTES + MAD_BYTES
 HOP_LIMIT = 64
 
@@ -61,15 +62,15 @@ class MadPort:
         """Whether it can send and receive: it goes with its context."""
         return not self.qp._closed
 
-    def send(self, mad, ip):
-        """Sends a MAD to the QP1 at the IPv4 address ``ip``, a number. Whether it went: not if nobody has that address,
-        or if too much waits to be sent. Either way it is as if it was lost on its way.
+    def send(self, mad, vector):
+        """Sends a MAD to the QP1 at the end of a way. Whether it went: not if nobody is there, or if too much waits to
+        be sent. Either way it is as if it was lost on its way.
         """
         if len(mad) != MAD_BYTES:
             raise ValueError(f"a MAD has {MAD_BYTES} bytes, not {len(mad)}")
         if not self._free:
             self._collect(SENDS)
-        handle = self._handle(ip)
+        handle = self._handle(vector)
         if not self._free or handle is None:
             return False
         slot = self._free.pop()
@@ -80,7 +81,7 @@ class MadPort:
         return True
 
     def receive(self):
-        """What has come: a list of ``(MAD, address of the sender)``."""
+        """What has come: a list of ``(MAD, way to the sender)``."""
         return self._collect(RECEIVES)
 
     def _collect(self, count):
@@ -92,20 +93,30 @@ class MadPort:
             if not wc.status:
                 if wc.opcode == ibv_wc_opcode.IBV_WC_RECV and wc.byte_len == SLOT:
                     data = self._mr.read(SLOT, SLOT * wc.wr_id)
-                    found.append((data[GRH_BYTES:], GRH.unpack(data)._sgid.ipv4))
+                    if (vector := self._way_back(wc, data)) is not None:
+                        found.append((data[GRH_BYTES:], vector))
                 self._post_receive(wc.wr_id)
         return found
 
-    def _handle(self, ip):
-        if ip not in self._handles:
+    def _way_back(self, wc, data):
+        """None if it comes from none of the addresses that an adapter can have."""
+        gids = self._pd.context._adapter.gids
+        try:
+            attr = attributes_of_reply("Failed to answer a MAD", wc, GRH.unpack(data), 1, gids)
+        except PyverbsRDMAError:
+            return None
+        return AddressVector(attr.sgid_index, int(attr.gr._dgid)) if routable(attr, gids) else None
+
+    def _handle(self, vector):
+        if vector not in self._handles:
             if len(self._handles) == HANDLES:
                 self._handles.clear()
-            route = GlobalRoute(f"::ffff:{ip >> 24}.{ip >> 16 & 255}.{ip >> 8 & 255}.{ip & 255}", hop_limit=HOP_LIMIT)
+            route = GlobalRoute(GID.of(vector.dgid), sgid_index=vector.sgid_index, hop_limit=HOP_LIMIT)
             try:
-                self._handles[ip] = AH(self._pd, attr=AHAttr(is_global=1, gr=route))
+                self._handles[vector] = AH(self._pd, attr=AHAttr(is_global=1, gr=route))
             except PyverbsRDMAError:
                 return None
-        return self._handles[ip]
+        return self._handles[vector]
 
     def _post_receive(self, slot):
         self.qp.post_recv(RecvWR(slot, num_sge=1, sg=[self._sge(slot, SLOT)]))

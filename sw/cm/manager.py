@@ -6,10 +6,13 @@ import threading
 
 from ..verbs.device_attr import guid_of
 from ..verbs.pyverbs_error import PyverbsRDMAError
+from .address_vector import AddressVector, source_index
 from .clock import Clock
 from .connection import Connection, State
-from .ip_header import IpAddresses, mapped
+from .frame_port import FramePort
+from .ip_header import IpAddresses
 from .management_qp import MadPort
+from .membership import Membership
 from .messages import Drep, Dreq, Rej, Req, SidrRep, SidrReq, unpack
 from .reasons import RejReason, SidrStatus, What
 from .sidr import Inquiry, Question
@@ -40,7 +43,8 @@ def manager_of(adapter, make_context):
         if agent is None or not agent.open:
             context, port = make_context(), adapter.port
             source = getattr(port, "random", None) or random.SystemRandom()
-            agent = Manager(MadPort(context, source), Clock(port), port.ip, guid_of(port.mac), source)
+            ways = MadPort(context, source), FramePort(context)
+            agent = Manager(*ways, Clock(port), adapter.gids, guid_of(port.mac), source)
             agent.context = context
             adapter.agent = agent
         return agent
@@ -51,13 +55,16 @@ class Manager:
 
     A listener, in ``listeners`` by its service ID, has ``requested(exchange, addresses)``, which gets a
     :class:`.connection.Connection` or :class:`.sidr.Question` before anything has happened to it, sets its ``tell`` and
-    returns whether it takes it; and ``ip``, the only address at which it is asked, or 0 for any.
+    returns whether it takes it; and ``hears(gid)``, whether it is asked at that of the own addresses.
 
     Parameters
     ----------
     mads : MadPort
+    frames : FramePort
     clock : Clock
-    ip, guid : int
+    gids : list of OwnGid
+        Of the adapter, None where there is none.
+    guid : int
         Of the adapter.
     random : random.Random
         Draws IDs.
@@ -74,14 +81,16 @@ class Manager:
 
     context = pd = None
 
-    def __init__(self, mads, clock, ip, guid, random):
-        self._mads, self.clock, self.ip, self.guid, self.random = mads, clock, ip, guid, random
+    def __init__(self, mads, frames, clock, gids, guid, random):
+        self._mads, self._frames, self.clock = mads, frames, clock
+        self.gids, self.guid, self.random = gids, guid, random
         self.lock = threading.RLock()
         self.connections = {}  # by own communication ID
         self.listeners = {}  # by service ID
         self.bound = set()  # port spaces and ports that are taken
         self._inquiries = {}  # by request ID
-        self._questions = {}  # by address and request ID of who asks
+        self._questions = {}  # by way and request ID of who asks
+        self._memberships = {}  # by way
         self._did = False
 
     @property
@@ -93,11 +102,17 @@ class Manager:
     def now(self):
         return self.clock.now
 
-    def send(self, mad, ip):
+    def send(self, mad, vector):
         """Sends a MAD, unless QP1 is gone."""
         self._did = True
         if self.open:
-            self._mads.send(mad, ip)
+            self._mads.send(mad, vector)
+
+    def send_frame(self, packet, group, row):
+        """Sends an IP packet to a group, as :meth:`.FramePort.send`, unless QP1 is gone."""
+        self._did = True
+        if self.open:
+            self._frames.send(packet, group, row)
 
     # For who uses it
 
@@ -113,25 +128,45 @@ class Manager:
         """Numbers of QPs whose connections are not over, timewait among them: no other QP may have one (IBA 12.9.8)."""
         return {each.local_qpn for each in list(self.connections.values()) if each.state != State.IDLE}
 
-    def connection(self, peer, tell):
-        """A new :class:`.connection.Connection` with a peer, an IPv4 address."""
-        return self._connection(peer, tell, self.tid())
+    def vector(self, peer, own=0):
+        """The :class:`.AddressVector` to the GID ``peer``, from the GID ``own`` if that is not 0; errors are those of
+        :func:`.source_index`.
+        """
+        return AddressVector(source_index(self.gids, peer, own), peer)
 
-    def _connection(self, peer, tell, tid):
+    def own_gid(self, vector):
+        """The own GID at the beginning of a way."""
+        return self.gids[vector.sgid_index].gid
+
+    def connection(self, vector, tell):
+        """A new :class:`.connection.Connection` with the peer at the end of a way."""
+        return self._connection(vector, tell, self.tid())
+
+    def _connection(self, vector, tell, tid):
         while (own := self.number()) in self.connections:
             pass
-        self.connections[own] = made = Connection(self, peer, tell, own, tid)
+        self.connections[own] = made = Connection(self, vector, tell, own, tid)
         return made
 
-    def inquire(self, peer, tell, service, private_data):
+    def inquire(self, vector, tell, service, private_data):
         """An :class:`.sidr.Inquiry`, which is asked at once."""
         with self.lock:
             while (number := self.number()) in self._inquiries:
                 pass
-            self._inquiries[number] = made = Inquiry(self, peer, tell)
+            self._inquiries[number] = made = Inquiry(self, vector, tell)
             request = SidrReq(request_id=number, pkey=0xFFFF, service_id=service, private_data=private_data)
             made.ask(request, self.tid())
             return made
+
+    def join(self, vector):
+        """One more is in the multicast group at the end of a way; a :class:`.membership.Membership` tells of it."""
+        with self.lock:
+            self._memberships.setdefault(vector, Membership(self, vector)).join()
+
+    def leave(self, vector):
+        """One has left it."""
+        with self.lock:
+            self._memberships[vector].leave()
 
     # What comes
 
@@ -145,8 +180,8 @@ class Manager:
             if not self.open:
                 return False
             self._did = False
-            for mad, source in self._mads.receive():
-                self._take(mad, source)
+            for mad, vector in self._mads.receive():
+                self._take(mad, vector)
             self._look_at_the_clock()
             return self._did
         except PyverbsRDMAError:
@@ -160,45 +195,46 @@ class Manager:
     def due(self):
         """Time at which something is to be done if nothing comes before; None: never."""
         with self.lock:
-            times = [each.deadline for each in self._exchanges() if each.deadline is not None]
+            times = [each.deadline for each in self._timed() if each.deadline is not None]
         return min(times, default=None)
 
-    def _exchanges(self):
-        return [*self.connections.values(), *self._inquiries.values()]
+    def _timed(self):
+        return [*self.connections.values(), *self._inquiries.values(), *self._memberships.values()]
 
     def _look_at_the_clock(self):
         now = self.now
-        for each in self._exchanges():
+        for each in self._timed():
             if each.deadline is not None and each.deadline <= now:
                 each.expire()
         self.connections = {own: each for own, each in self.connections.items() if self._is_kept(each)}
         self._inquiries = {number: each for number, each in self._inquiries.items() if each.open}
         self._questions = {key: each for key, each in self._questions.items() if each.open}
+        self._memberships = {vector: each for vector, each in self._memberships.items() if not each.over}
 
     @staticmethod
     def _is_kept(connection):
         return connection.state != State.IDLE or (connection.tell is not None and connection.req is None)
 
-    def _take(self, mad, source):
+    def _take(self, mad, vector):
         found = unpack(mad)
-        if found is None or source is None:
+        if found is None:
             return
         tid, message = found
         if isinstance(message, Req):
-            self._take_req(message, tid, source)
+            self._take_req(message, tid, vector)
         elif isinstance(message, SidrReq):
-            self._take_sidr_req(message, tid, source)
+            self._take_sidr_req(message, tid, vector)
         elif isinstance(message, SidrRep):
             inquiry = self._inquiries.get(message.request_id)
             if inquiry is not None and inquiry.open:
                 inquiry.hear(message)
         else:
             connection = self._whose(message)
-            if connection is not None and connection.peer == source:
+            if connection is not None and connection.vector == vector:
                 connection.hear(message, tid)
             elif connection is None and isinstance(message, Dreq):
                 # Who ends a connection that is forgotten here needs not repeat it.
-                self.send(Drep(local_id=message.remote_id, remote_id=message.local_id).pack(tid), source)
+                self.send(Drep(local_id=message.remote_id, remote_id=message.local_id).pack(tid), vector)
 
     def _whose(self, message):
         """The connection that a message is about; a side that has received none from the other yet says so by its
@@ -215,59 +251,60 @@ class Manager:
                 return each
         return None
 
-    def _take_req(self, req, tid, source):
+    def _take_req(self, req, tid, vector):
         known = self._of_peer(req.ca_guid, req.local_id)
         if known is not None:
             known.asked_again()
             return
-        if req.local_gid != mapped(source):
+        if req.local_gid != vector.dgid:
             return  # nobody at the address that it gives has sent it
         for each in self.connections.values():
             same = (each.remote_guid, each.remote_qpn) == (req.ca_guid, req.qpn)
             if same and each.state in (State.REP_SENT, State.ESTABLISHED, State.DREQ_SENT, State.TIMEWAIT):
-                self._refuse(req, tid, source, RejReason.STALE_CONN)
+                self._refuse(req, tid, vector, RejReason.STALE_CONN)
                 if each.state == State.ESTABLISHED:
                     each.disconnect(self.tid())
                 return
-        if req.pkey & 0x7FFF != 0x7FFF or req.remote_gid != mapped(self.ip):
-            own = mapped(self.ip).to_bytes(GID_BYTES, "big")
-            self._refuse(req, tid, source, RejReason.INVALID_GID, own)
+        if req.pkey & 0x7FFF != 0x7FFF or req.remote_gid != self.own_gid(vector):
+            own = self.own_gid(vector).to_bytes(GID_BYTES, "big")
+            self._refuse(req, tid, vector, RejReason.INVALID_GID, own)
             return
         listener = self.listeners.get(req.service_id)
         if listener is None:
-            self._refuse(req, tid, source, RejReason.INVALID_SERVICE_ID)
+            self._refuse(req, tid, vector, RejReason.INVALID_SERVICE_ID)
             return
-        addresses = self._addresses(req, listener)
+        addresses = self._addresses(req, listener, vector)
         if addresses is None or req.transport != RC:
-            self._refuse(req, tid, source, RejReason.CONSUMER_DEFINED)
+            self._refuse(req, tid, vector, RejReason.CONSUMER_DEFINED)
             return
-        connection = self._connection(source, None, tid)
+        connection = self._connection(vector, None, tid)
         if listener.requested(connection, addresses):
             connection.asked(req)
         else:
             del self.connections[connection.local_id]
-            self._refuse(req, tid, source, RejReason.CONSUMER_DEFINED)
+            self._refuse(req, tid, vector, RejReason.CONSUMER_DEFINED)
 
-    def _refuse(self, req, tid, source, reason, ari=b""):
+    def _refuse(self, req, tid, vector, reason, ari=b""):
         number = int.from_bytes(ari.ljust(72, b"\0"), "big")
         rej = Rej(remote_id=req.local_id, what=What.REQ, reason=reason, ari=number, ari_length=len(ari))
-        self.send(rej.pack(tid), source)
+        self.send(rej.pack(tid), vector)
 
-    def _addresses(self, message, listener):
+    def _addresses(self, message, listener, vector):
         """What its private data begin with, if that is a request to this listener; None otherwise."""
         try:
             addresses = IpAddresses.unpack(message.private_data)
         except ValueError:
             return None
-        return addresses if addresses.destination == (listener.ip or self.ip) else None
+        own = self.own_gid(vector)
+        return addresses if addresses.destination == own and listener.hears(own) else None
 
-    def _take_sidr_req(self, req, tid, source):
-        key = source, req.request_id
+    def _take_sidr_req(self, req, tid, vector):
+        key = vector, req.request_id
         if key in self._questions and self._questions[key].open:
             return
         listener = self.listeners.get(req.service_id)
-        addresses = None if listener is None else self._addresses(req, listener)
-        question = Question(self, source, None, req, tid)
+        addresses = None if listener is None else self._addresses(req, listener, vector)
+        question = Question(self, vector, None, req, tid)
         if listener is None:
             question.answer(SidrStatus.UNSUPPORTED)
         elif addresses is None or not listener.requested(question, addresses):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from ..verbs.limits import MAX_RD_ATOMIC
+from .address_vector import AddressVector
 
 __all__ = ["MOST_RETRIES", "Parameters", "Path"]
 
@@ -50,7 +51,7 @@ class Parameters:
 class Path:
     """What the QP of a connection is to be told: where its peer is, how packets get there, and what both agreed on."""
 
-    ip: int
+    vector: AddressVector
     dest_qpn: int
     rq_psn: int
     sq_psn: int

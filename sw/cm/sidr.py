@@ -46,8 +46,8 @@ class Inquiry(Exchange):
 class Question(Exchange):
     """The side that is asked. The answer is sent once, and not kept: a question that comes again is a new one."""
 
-    def __init__(self, wire, peer, tell, req, tid):
-        super().__init__(wire, peer, tell)
+    def __init__(self, wire, vector, tell, req, tid):
+        super().__init__(wire, vector, tell)
         self.req, self.tid = req, tid
         self.open = True
         """Whether nothing has been answered yet."""

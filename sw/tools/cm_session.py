@@ -35,7 +35,7 @@ def play_ends(args, options, server, client):
         run(end(options, None if args.ib_dev is None else open_device(args.ib_dev)))
         return
     with open_device(args.ib_dev) as near, open_device(args.peer) as far:
-        options = replace(options, address=address_text(far._adapter.port.ip))
+        options = replace(options, address=address_text(far._adapter.gids[0].gid))
         far_end = server(options, far, alone=False, tell=lambda line: print(f"server: {line}"))
         run(far_end, client(options, near, alone=False))
 

@@ -230,7 +230,7 @@ class AH(PyverbsCM):
         if (attr is None) == (wc is None):
             raise PyverbsUserError(f"{failed}: it needs either attr or wc")
         if attr is None:
-            attr = _way_back(failed, wc, grh, port_num, pd.context._adapter.gids)
+            attr = attributes_of_reply(failed, wc, grh, port_num, pd.context._adapter.gids)
         if not routable(attr, pd.context._adapter.gids, groups=True):
             refuse(f"{failed}: {attr}", errno.EINVAL)
         self.pd = pd
@@ -248,7 +248,7 @@ class AH(PyverbsCM):
         return f"AH: {self._attr}, MAC address {self._mac:012x}"
 
 
-def _way_back(failed, wc, grh, port_num, gids):
+def attributes_of_reply(failed, wc, grh, port_num, gids):
     """Attributes of the way to the sender of a datagram, from the GID of ``gids`` that it came to."""
     if not wc.wc_flags & IBV_WC_GRH or grh is None:
         refuse(f"{failed}: on RoCE it needs a GRH", errno.EINVAL)

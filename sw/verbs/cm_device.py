@@ -2,6 +2,7 @@
 
 import errno
 
+from verbena.sw.cm.identifier import ANY, ANY_IPV4
 from verbena.sw.cm.ip_header import address_text
 from verbena.sw.cm.manager import manager_of
 
@@ -13,25 +14,28 @@ from .pyverbs_error import PyverbsRDMAError
 __all__ = ["manager_at"]
 
 
-def manager_at(failed, ip=0, peer=0, context=None):
-    """The connection manager of the device with the IPv4 address ``ip``.
+def manager_at(failed, gid=ANY, peer=ANY, context=None, device=None):
+    """The connection manager of the device with the address ``gid``.
 
     Without an address it is that of a device that this process has opened, or of the first one that can be opened; not
-    of the one with the address ``peer``, if there is another. ``context`` names the device instead. ENODEV: there is
-    none; EADDRNOTAVAIL: the device of ``context`` has another address; else as of :class:`.Context`, or EBUSY if QP1's
-    place is taken.
+    of the one with the address ``peer``, if there is another. ``context`` names the device instead, and so does
+    ``device``, a name. ENODEV: there is none; EADDRNOTAVAIL: the device of ``context`` has no such address, or another
+    name; else as of :class:`.Context`, or EBUSY if QP1's place is taken.
     """
+    anywhere = gid in (ANY, ANY_IPV4)
+    where = f" at {device}" if device else ""
     if context is not None:
         context._check_open()
         port = context._adapter.port
-        if ip not in (0, port.ip):
-            refuse(f"{failed}: {context.name} has not the address {address_text(ip)}", errno.EADDRNOTAVAIL)
+        own = [row.gid for row in context._adapter.gids if row is not None]
+        if not (anywhere or gid in own) or device not in (None, context.name):
+            refuse(f"{failed}: {context.name} has not the address {address_text(gid)}{where}", errno.EADDRNOTAVAIL)
         return manager_of(context._adapter, lambda: Context(port=port))
     known = addresses()
-    names = [name for name, (address, _) in known.items() if address == ip or not ip]
+    names = [name for name, (own, _) in known.items() if (anywhere or gid in own) and device in (None, name)]
     if not names:
-        refuse(f"{failed}: no device has the address {address_text(ip)}", errno.ENODEV)
-    names.sort(key=lambda name: (not known[name][1], known[name][0] == peer, name))
+        refuse(f"{failed}: no device has the address {address_text(gid)}{where}", errno.ENODEV)
+    names.sort(key=lambda name: (not known[name][1], peer in known[name][0], name))
     for name in names:
         try:
             opened = Context(name=name)

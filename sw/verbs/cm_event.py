@@ -26,12 +26,13 @@ KINDS = {
 
 
 class Told:
-    """An event in a channel: its type, its status, the note that came from :mod:`verbena.sw.cm`, if one did, and a weak
-    reference to the CMID that it is about, which returns None if there is none.
+    """An event in a channel: its type, its status, the note that came from :mod:`verbena.sw.cm`, if one did, a weak
+    reference to the CMID that it is about, which returns None if there is none, and of UD where datagrams go: way,
+    number and Q_Key of the QP, and traffic class.
     """
 
-    def __init__(self, kind, status=0, note=None, owner=lambda: None):
-        self.kind, self.status, self.note, self.owner = kind, status, note, owner
+    def __init__(self, kind, status=0, note=None, owner=lambda: None, ud=None):
+        self.kind, self.status, self.note, self.owner, self.ud = kind, status, note, owner, ud
 
     def discard(self):
         """Nobody will take it: a request is refused."""
@@ -124,8 +125,11 @@ class CMEventChannel(PyverbsObject):
 
     def _tell(self, note):
         """Something has happened to an identifier."""
-        happening = note.happening
-        self._put(Told(KINDS[happening.kind], happening.status, note, note.identifier.owner))
+        happening, identifier = note.happening, note.identifier
+        reply, ud = happening.message, None
+        if isinstance(reply, SidrRep) and not happening.status:
+            ud = identifier.vector, reply.qpn, reply.qkey, identifier.tos
+        self._put(Told(KINDS[happening.kind], happening.status, note, identifier.owner, ud))
 
 
 class CMEvent(PyverbsObject):
@@ -145,9 +149,7 @@ class CMEvent(PyverbsObject):
         self.id = told.owner()
         message = None if note is None else note.happening.message
         self.private_data = None if message is None else note.private_data
-        self._ud = None
-        if isinstance(message, SidrRep) and not told.status:
-            self._ud = note.identifier.peer_ip, message.qpn, message.qkey, note.identifier.tos
+        self._ud = told.ud
         self._parameters = None if note is None else note.parameters
 
     @property

@@ -4,10 +4,11 @@ import errno
 import ipaddress
 import socket
 
-from verbena.sw.cm.ip_header import address_text
+from verbena.sw.cm.ip_header import endpoint_text
 from verbena.sw.cm.parameters import Parameters
 
-from .addr import AHAttr, GlobalRoute
+from ..gids import mapped
+from .addr import GID, AHAttr, GlobalRoute
 from .base import PyverbsObject, refuse
 from .cm_enums import RAI_NUMERICHOST, RAI_PASSIVE, rdma_port_space
 from .number import within
@@ -65,32 +66,45 @@ class ConnParam(PyverbsObject):
 
 
 def _resolve(node, service, flags):
-    """IPv4 address, a number, and port that a node and a service name; 0 for what is not named."""
+    """GID, a number, and port that a node and a service name, 0 for what is not named; and the device that the node's
+    scope names, or None. A node with addresses of both kinds is its IPv4 one.
+    """
     node, service = (text.decode() if isinstance(text, bytes) else text for text in (node, service))
     failed = f"Failed to get Address Info of {node}, service {service}"
     hints = socket.AI_NUMERICHOST if flags & RAI_NUMERICHOST else 0
+    host, _, scope = (node or "").partition("%")
     try:
-        found = socket.getaddrinfo(node, service, socket.AF_INET, socket.SOCK_STREAM, 0, hints)
+        found = socket.getaddrinfo(host or None, service, 0, socket.SOCK_STREAM, 0, hints)
     except (socket.gaierror, UnicodeError) as error:
         refuse(f"{failed}: {getattr(error, 'strerror', None) or error}", errno.EINVAL)
-    address, port = found[0][4]
-    return int(ipaddress.IPv4Address(address)) if node else 0, port
+    address, port, *_ = min(found, key=lambda each: each[0] != socket.AF_INET)[4]
+    if not host:
+        return 0, port, None
+    ip = ipaddress.ip_address(address)
+    return mapped(int(ip)) if ip.version == 4 else int(ip), port, scope or None
 
 
 class AddrInfo(PyverbsObject):
-    """Addresses by name or number, IPv4, and ports by service: ``src`` is the own one, ``dst`` the peer's. With
-    RAI_PASSIVE in ``flags`` it is that of a listener, which may be None: then it listens at the first device.
+    """Addresses by name or number, IPv4 or IPv6, and ports by service: ``src`` is the own one, ``dst`` the peer's. With
+    RAI_PASSIVE in ``flags`` it is that of a listener, which may be None: then it listens at the first device. A
+    listener at ``::``, or at None, takes IPv4, too, one at 0.0.0.0 nothing else. The scope of an address, such as
+    ``fe80::2%sim0``, is a device's name.
 
-    ``port_space`` 0 is RDMA_PS_TCP. EINVAL: there is no such name.
+    ``port_space`` 0 is RDMA_PS_TCP. EINVAL: there is no such name, or both addresses name devices that differ.
     """
 
     def __init__(self, src=None, dst=None, src_service=None, dst_service=None, port_space=0, flags=0):
         self.port_space = port_space or rdma_port_space.RDMA_PS_TCP
         self.flags = flags
-        self.src = _resolve(src, src_service, flags) if src or src_service else (0, 0)
-        """Address and port as numbers; 0 where none is named."""
-        passive = bool(flags & RAI_PASSIVE)
-        self.dst = _resolve(dst, dst_service, flags) if not passive and (dst or dst_service) else (0, 0)
+        nothing = 0, 0, None
+        *own, near = _resolve(src, src_service, flags) if src or src_service else nothing
+        *peer, far = _resolve(dst, dst_service, flags) if not self.passive and (dst or dst_service) else nothing
+        if near and far and near != far:
+            refuse(f"Failed to get Address Info: {src} and {dst} are on different links", errno.EINVAL)
+        self.src, self.dst = tuple(own), tuple(peer)
+        """GID and port as numbers; 0 where none is named."""
+        self.device = near or far
+        """Verbena's own: name of the device that a scope names, or None."""
 
     @property
     def passive(self):
@@ -101,29 +115,32 @@ class AddrInfo(PyverbsObject):
         """Nothing is held."""
 
     def __str__(self):
-        ends = (f"{name} {address_text(ip)}:{port}" for name, (ip, port) in (("src", self.src), ("dst", self.dst)))
-        return ", ".join(ends)
+        return ", ".join(f"{name} {endpoint_text(*end)}" for name, end in (("src", self.src), ("dst", self.dst)))
 
 
 class UDParam(PyverbsObject):
-    """What an event of RDMA_PS_UDP tells of the peer: number and Q_Key of its QP, and the way there."""
+    """What an event of RDMA_PS_UDP tells of the peer, or of a multicast group: number and Q_Key of its QP, and the way
+    there.
+    """
 
     def __init__(self, cm_event):
         told = cm_event._ud
         if told is None:
             raise PyverbsUserError(f"a {cm_event.event_str() or 'closed event'} tells nothing of a peer's UD QP")
-        self._ip, self.qp_num, self.qkey, self._tos = told
+        self._vector, self.qp_num, self.qkey, self._tos = told
 
     @property
     def ah_attr(self):
         """An :class:`.AHAttr` of the way."""
-        peer = f"::ffff:{address_text(self._ip)}"
-        route = GlobalRoute(peer, hop_limit=HOP_LIMIT, traffic_class=self._tos)
+        index, dgid = self._vector
+        route = GlobalRoute(GID.of(dgid), 0, index, HOP_LIMIT, self._tos)
         return AHAttr(is_global=1, port_num=1, gr=route)
 
 
 class JoinMCAttrEx(PyverbsObject):
-    """How a multicast group is joined; no CMID can join one yet."""
+    """How a multicast group is joined: ``addr``, an :class:`AddrInfo`, and ``join_flags``, a ``rdma_cm_mc_join_flags``.
+    ``comp_mask`` must have both bits of ``rdma_cm_join_mc_attr_mask``.
+    """
 
     def __init__(self, addr, comp_mask=0, join_flags=0):
         self.addr = addr

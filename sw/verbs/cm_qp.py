@@ -3,9 +3,7 @@
 import errno
 from copy import copy
 
-from verbena.sw.cm.ip_header import address_text
-
-from .addr import AHAttr, GlobalRoute
+from .addr import GID, AHAttr, GlobalRoute
 from .base import refuse
 from .cq import CQ, CompChannel
 from .libibverbs_enums import ibv_access_flags, ibv_qp_attr_mask, ibv_qp_state, ibv_wc_opcode
@@ -64,9 +62,8 @@ def attributes(failed, identifier, state, qkey):
         attr.qp_access_flags = A.IBV_ACCESS_REMOTE_WRITE
         if path.responder_resources:
             attr.qp_access_flags |= A.IBV_ACCESS_REMOTE_READ | A.IBV_ACCESS_REMOTE_ATOMIC
-        route = GlobalRoute(
-            f"::ffff:{address_text(path.ip)}", path.flow_label, 0, HOP_LIMIT, traffic_class=path.traffic_class
-        )
+        dgid, index = GID.of(path.vector.dgid), path.vector.sgid_index
+        route = GlobalRoute(dgid, path.flow_label, index, HOP_LIMIT, traffic_class=path.traffic_class)
         attr.ah_attr = AHAttr(is_global=1, port_num=1, gr=route)
         attr.path_mtu, attr.dest_qp_num = path.mtu, path.dest_qpn
         attr.rq_psn, attr.sq_psn = path.rq_psn, path.sq_psn

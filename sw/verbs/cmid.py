@@ -10,16 +10,20 @@ import weakref
 from typing import NamedTuple
 
 from verbena.sw.cm.connection import WrongState
-from verbena.sw.cm.identifier import Identifier
+from verbena.sw.cm.identifier import ANY, ANY_IPV4, UDP_QKEY, Identifier
 from verbena.sw.cm.parameters import Parameters
 
+from .addr import GID
 from .base import DeviceHolder, PyverbsCM, attempt, refuse
 from .cm_device import manager_at
 from .cm_enums import (
+    RAI_PASSIVE,
     RDMA_OPTION_ID,
     RDMA_OPTION_ID_ACK_TIMEOUT,
     RDMA_OPTION_ID_TOS,
     rdma_cm_event_type,
+    rdma_cm_join_mc_attr_mask,
+    rdma_cm_mc_join_flags,
     rdma_port_space,
 )
 from .cm_event import CMEvent, CMEventChannel, Told
@@ -38,6 +42,11 @@ OPTIONS = {
     (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS): ("tos", 255),
 }
 """Of an identifier, by level and name: what each sets, and the most that it may be."""
+
+
+EVERYBODY = 0xFFFFFF
+"""Number of the QP that stands for all in a group (IBA 10.5.1)."""
+ALL_ATTRIBUTES = sum(rdma_cm_join_mc_attr_mask)
 
 
 class _Request(NamedTuple):
@@ -75,6 +84,7 @@ class CMID(Work, DeviceHolder, PyverbsCM):
         self._qp = self._send_cq = self._recv_cq = None
         self._owned = []  # CQs and channels that were made with the QP
         self._wanted = None  # a Context that was made of it
+        self._joining, self._attached = set(), set()  # GIDs of groups that the QP is to follow into, and has
         self._mrs = weakref.WeakSet()
         self._pd, self._init_attr = pd, qp_init_attr
         self._context = pd.context if pd is not None and context is None else context
@@ -177,12 +187,13 @@ class CMID(Work, DeviceHolder, PyverbsCM):
         port is taken.
         """
         self._check_open()
-        self._bind("Failed to Bind ID", *lai.src)
+        self._bind("Failed to Bind ID", lai)
 
-    def _bind(self, failed, ip, port, peer=0):
-        manager = manager_at(failed, ip, peer, self._context)
+    def _bind(self, failed, info):
+        gid, port = info.src
+        manager = manager_at(failed, gid, info.dst[0], self._context, info.device)
         with attempt(failed):
-            self._identifier.bind(manager, port, ip)
+            self._identifier.bind(manager, port, gid)
         self._settle()
 
     def _settle(self):
@@ -192,22 +203,23 @@ class CMID(Work, DeviceHolder, PyverbsCM):
         self._belong(context)
 
     def resolve_addr(self, rai, timeout_ms=2000):
-        """Finds the peer, by ARP if need be, which takes up to three of the port's seconds, and ``timeout_ms`` of its
-        milliseconds. Synchronous: EHOSTUNREACH if nobody has the address, ETIMEDOUT if the time is over; else
-        RDMA_CM_EVENT_ADDR_RESOLVED or ADDR_ERROR follows.
+        """Finds the peer, by ARP or neighbour discovery if need be, which takes up to three of the port's seconds, and
+        ``timeout_ms`` of its milliseconds. Synchronous: EHOSTUNREACH if nobody has the address, ETIMEDOUT if the time
+        is over, ENETUNREACH if the device has no address of that kind; else RDMA_CM_EVENT_ADDR_RESOLVED or ADDR_ERROR
+        follows.
         """
         self._check_open()
         failed = "Failed to Resolve Address"
         self._check_timeout(failed, timeout_ms)
-        ip, port = rai.dst
-        if not ip:
+        gid, port = rai.dst
+        if gid in (ANY, ANY_IPV4):
             refuse(f"{failed}: there is no peer in {rai}", errno.EINVAL)
         if self._identifier.manager is None:
-            self._bind(failed, *rai.src, peer=ip)
+            self._bind(failed, rai)
         kind, status = E.RDMA_CM_EVENT_ADDR_RESOLVED, 0
         try:
             with attempt(failed):
-                self._identifier.resolve(ip, port, timeout_ms)
+                self._identifier.resolve(gid, port, timeout_ms)
         except PyverbsRDMAError as error:
             if self._sync:
                 raise
@@ -221,7 +233,7 @@ class CMID(Work, DeviceHolder, PyverbsCM):
         """
         self._check_open()
         self._check_timeout("Failed to Resolve Route", timeout_ms)
-        if not self._identifier.peer_ip:
+        if self._identifier.vector is None:
             refuse("Failed to Resolve Route: the address is not resolved", errno.EINVAL)
         if not self._sync:
             self._events._put(Told(E.RDMA_CM_EVENT_ROUTE_RESOLVED, owner=weakref.ref(self)))
@@ -238,7 +250,7 @@ class CMID(Work, DeviceHolder, PyverbsCM):
         self._check_open()
         failed = "Listen Failed"
         if self._identifier.manager is None:
-            self._bind(failed, 0, 0)
+            self._bind(failed, AddrInfo(flags=RAI_PASSIVE))
         with attempt(failed):
             self._identifier.listen(backlog)
 
@@ -356,6 +368,8 @@ class CMID(Work, DeviceHolder, PyverbsCM):
                     self._identifier.reject()
         elif told.kind == E.RDMA_CM_EVENT_REJECTED:
             self._to_error()
+        elif told.kind == E.RDMA_CM_EVENT_MULTICAST_JOIN:
+            self._attach(told)
 
     def set_option(self, level, optname, optval, optlen):
         """Before :meth:`connect`: RDMA_OPTION_ID_ACK_TIMEOUT, the code of the time (4.096 us * 2^code, up to 31) after
@@ -370,13 +384,65 @@ class CMID(Work, DeviceHolder, PyverbsCM):
             refuse(f"Failed to set option: {optval!r} of {optlen!r} bytes", errno.EINVAL)
         setattr(self._identifier, name, optval)
 
-    @unsupported("Failed to Join multicast")
-    def join_multicast(self, addr=None, mc_attr=None, context=0):
-        """Joins a multicast group."""
+    # Multicast groups
 
-    @unsupported("Failed to leave multicast")
+    def join_multicast(self, addr=None, mc_attr=None, context=0):
+        """Joins the multicast group, of IPv4 or IPv6, whose address is the ``src`` of ``addr``, an :class:`AddrInfo`;
+        or as a :class:`JoinMCAttrEx` says. Switches and routers hear of it by IGMPv3 or MLDv2, unless it only sends.
+        RDMA_CM_EVENT_MULTICAST_JOIN follows, of which :class:`UDParam` tells the way to the group, unless synchronous.
+        Then the QP, if there is one, is in the group, unless it only sends; else RDMA_CM_EVENT_MULTICAST_ERROR follows,
+        with the errno of :meth:`.QP.attach_mcast`. ``context`` is taken, and nothing is done with it.
+
+        EINVAL: another port space than RDMA_PS_UDP, no device yet, no multicast address, wrong attributes; EADDRINUSE:
+        it has joined already; ENETUNREACH: the device has no address of that kind.
+        """
+        self._check_open()
+        failed = "Failed to Join multicast"
+        gid, send_only = _group(failed, addr, mc_attr)
+        identifier = self._identifier
+        with attempt(failed):
+            vector = identifier.join(gid, send_only)
+        ud = vector, EVERYBODY, UDP_QKEY, identifier.tos
+        told = Told(E.RDMA_CM_EVENT_MULTICAST_JOIN, owner=weakref.ref(self), ud=ud)
+        if not send_only:
+            self._joining.add(gid)
+        if not self._sync:
+            self._events._put(told)
+            return
+        self._finish(told)
+        if told.status:
+            refuse(f"{failed}: {told.kind.name}", -told.status)
+
     def leave_multicast(self, addr):
-        """Leaves a multicast group."""
+        """Leaves a multicast group; so does a CMID that is closed. EADDRNOTAVAIL: it has not joined that one."""
+        self._check_open()
+        gid, _ = _group("Failed to leave multicast", addr)
+        self._leave("Failed to leave multicast", gid)
+
+    def _leave(self, failed, gid):
+        with attempt(failed):
+            self._identifier.leave(gid)
+        self._joining.discard(gid)
+        if gid in self._attached:
+            self._attached.remove(gid)
+            self._qp.detach_mcast(GID.of(gid), 0)
+
+    def _attach(self, told):
+        """The QP follows into the group that an event is of."""
+        gid = told.ud[0].dgid
+        if gid not in self._joining:
+            return
+        self._joining.remove(gid)
+        if self._qp is None:
+            return
+        try:
+            self._qp.attach_mcast(GID.of(gid), 0)
+            self._attached.add(gid)
+        except PyverbsRDMAError as error:
+            self._identifier.leave(gid)
+            told.kind, told.status, told.ud = E.RDMA_CM_EVENT_MULTICAST_ERROR, -error.error_code, None
+
+    # What it cannot
 
     @unsupported("Failed to set local ECE")
     def set_local_ece(self, ece):
@@ -387,6 +453,8 @@ class CMID(Work, DeviceHolder, PyverbsCM):
         """How enhanced a connection the peer wants."""
 
     def _destroy(self):
+        for gid in list(self._attached):
+            self._leave("Failed to close CMID", gid)
         for mine in (self._qp, *self._owned, *self._mrs):
             if mine is not None:
                 mine._end()
@@ -398,6 +466,21 @@ class CMID(Work, DeviceHolder, PyverbsCM):
 
     def __str__(self):
         return f"CMID of {self._identifier}"
+
+
+def _group(failed, addr, mc_attr=None):
+    """``(GID, whether it only sends)`` of how a group is to be joined."""
+    send_only = False
+    if mc_attr is not None:
+        if mc_attr.comp_mask != ALL_ATTRIBUTES or mc_attr.join_flags not in tuple(rdma_cm_mc_join_flags):
+            refuse(f"{failed}: comp_mask {mc_attr.comp_mask!r}, join_flags {mc_attr.join_flags!r}", errno.EINVAL)
+        addr, send_only = (
+            mc_attr.addr,
+            mc_attr.join_flags == rdma_cm_mc_join_flags.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+        )
+    if not isinstance(addr, AddrInfo):
+        refuse(f"{failed}: an AddrInfo is needed, not {addr!r}", errno.EINVAL)
+    return addr.src[0], send_only
 
 
 def _requested(event, listen_id):

@@ -26,7 +26,9 @@ from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from verbena.sw.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
 PORT = "7471"
-NEAR, FAR = "10.0.0.1", "10.0.0.2"
+NEAR, FAR = IPV4 = "10.0.0.1", "10.0.0.2"
+NEAR6, FAR6 = IPV6 = "fe80::56:42ff:fe00:1", "fe80::56:42ff:fe00:2"
+both_networks = pytest.mark.parametrize("network", [IPV4, IPV6], ids=["IPv4", "IPv6"])
 A, S = ibv_access_flags, ibv_qp_state
 RC, UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UD
 PATIENCE = 120
@@ -36,12 +38,18 @@ def init(kind=RC, **cap):
     return QPInitAttr(kind, cap=QPCap(**{"max_recv_wr": 4, "max_send_wr": 4} | cap), sq_sig_all=1)
 
 
-def listening(port_space=ce.RDMA_PS_TCP, service=PORT):
-    return AddrInfo(src=FAR, src_service=service, port_space=port_space, flags=ce.RAI_PASSIVE)
+@pytest.fixture
+def network():
+    """Addresses of the active and of the listening side, unless a test has others."""
+    return IPV4
 
 
-def towards(port_space=ce.RDMA_PS_TCP, service=PORT):
-    return AddrInfo(src=NEAR, dst=FAR, dst_service=service, port_space=port_space)
+def listening(port_space=ce.RDMA_PS_TCP, service=PORT, at=FAR):
+    return AddrInfo(src=at, src_service=service, port_space=port_space, flags=ce.RAI_PASSIVE)
+
+
+def towards(port_space=ce.RDMA_PS_TCP, service=PORT, network=IPV4):
+    return AddrInfo(src=network[0], dst=network[1], dst_service=service, port_space=port_space)
 
 
 def expect(channel, kind, status=0):
@@ -73,11 +81,12 @@ def both(near, far):
     return found["near"], found["far"]
 
 
-def test_synchronous():
+@both_networks
+def test_synchronous(network):
     """As rdma_client and rdma_server are written."""
 
     def serve():
-        with CMID(listening(), qp_init_attr=init()) as listener:
+        with CMID(listening(at=network[1]), qp_init_attr=init()) as listener:
             listener.listen()
             ready.set()
             with listener.get_request() as cmid:
@@ -95,7 +104,7 @@ def test_synchronous():
 
     def ask():
         ready.wait()
-        with CMID(towards(), qp_init_attr=init()) as cmid:
+        with CMID(towards(network=network), qp_init_attr=init()) as cmid:
             mr = cmid.reg_msgs(64)
             cmid.post_recv(mr)
             cmid.connect()
@@ -112,13 +121,13 @@ def test_synchronous():
 
 
 @pytest.fixture
-def sides():
+def sides(network):
     """An active and a listening CMID with channels; the active one knows its way."""
     near, far = CMEventChannel(), CMEventChannel()
     with CMID(far) as listener, CMID(near) as active:
-        listener.bind_addr(listening())
+        listener.bind_addr(listening(at=network[1]))
         listener.listen()
-        active.resolve_addr(towards())
+        active.resolve_addr(towards(network=network))
         expect(near, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
         active.resolve_route()
         expect(near, ce.RDMA_CM_EVENT_ROUTE_RESOLVED)
@@ -145,7 +154,8 @@ def connected(active, listener, **near):
     return child
 
 
-def test_events(sides):
+@both_networks
+def test_events(sides, network):
     active, listener = sides
     param = ConnParam(resources=3, depth=2, retry=6, rnr_retry=4)
     param.private_data = b"from the client"
@@ -173,6 +183,10 @@ def test_events(sides):
     assert (near.retry_cnt, far.retry_cnt, near.rnr_retry, far.rnr_retry) == (6, 6, 5, 4)
     assert (near.timeout, far.timeout, near.min_rnr_timer, near.path_mtu) == (19, 19, 0, 5)
     assert near.ah_attr.flow_label == far.ah_attr.flow_label != 0
+    index = int(network is IPV6)
+    for cmid, other in ((active, child), (child, active)):
+        route = cmid.query_qp(0x1FFFFFF)[0].ah_attr.gr
+        assert (route.sgid_index, route.dgid) == (index, other.context.query_gid(1, index).gid)
     active.disconnect()
     expect(listener.event_channel, ce.RDMA_CM_EVENT_DISCONNECTED)
     child.disconnect()
@@ -186,12 +200,14 @@ def test_events(sides):
     child.close()
 
 
-def test_an_adapter_with_itself():
+@both_networks
+def test_an_adapter_with_itself(network):
+    own = network[0]
     channel = CMEventChannel()
     with CMID(channel) as listener, CMID(channel) as active:
-        listener.bind_addr(AddrInfo(src=NEAR, src_service=PORT, flags=ce.RAI_PASSIVE))
+        listener.bind_addr(listening(at=own))
         listener.listen()
-        active.resolve_addr(AddrInfo(src=NEAR, dst=NEAR, dst_service=PORT))
+        active.resolve_addr(towards(network=(own, own)))
         expect(channel, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
         assert active.context is listener.context
         active.create_qp(init())
@@ -265,12 +281,13 @@ def test_a_qp_of_ones_own(sides):
     child.close()
 
 
-def test_datagrams():
+@both_networks
+def test_datagrams(network):
     near, far = CMEventChannel(), CMEventChannel()
     with CMID(far, port_space=ce.RDMA_PS_UDP) as listener, CMID(near, port_space=ce.RDMA_PS_UDP) as active:
-        listener.bind_addr(listening(ce.RDMA_PS_UDP))
+        listener.bind_addr(listening(ce.RDMA_PS_UDP, at=network[1]))
         listener.listen()
-        active.resolve_addr(towards(ce.RDMA_PS_UDP))
+        active.resolve_addr(towards(ce.RDMA_PS_UDP, network=network))
         expect(near, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
         active.resolve_route()
         expect(near, ce.RDMA_CM_EVENT_ROUTE_RESOLVED)
@@ -294,6 +311,47 @@ def test_datagrams():
         assert (wc.byte_len, wc.src_qp) == (104, active.qpn)
         assert there.read(64, 40) == b"x" * 64
         child.close()
+
+
+@pytest.mark.parametrize(
+    ("own", "taken"), [("::", (IPV4, IPV6)), (None, (IPV4, IPV6)), ("0.0.0.0", (IPV4,)), (FAR6, (IPV6,))]
+)
+def test_which_addresses_a_listener_has(own, taken):
+    """One at all of them takes both kinds, as Linux' does unless it is told otherwise."""
+    near, far = CMEventChannel(), CMEventChannel()
+    with Context(name="sim1") as there, CMID(far, context=there) as listener:
+        listener.bind_addr(listening(at=own))
+        listener.listen()
+        for network in (IPV4, IPV6):
+            with CMID(near) as active:
+                active.resolve_addr(towards(network=network))
+                expect(near, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+                active.create_qp(init())
+                active.connect()
+                if network not in taken:
+                    expect(near, ce.RDMA_CM_EVENT_REJECTED, 28)
+                    continue
+                child, _ = requested(listener)
+                child.create_qp(init())
+                child.accept()
+                expect(near, ce.RDMA_CM_EVENT_ESTABLISHED)
+                expect(far, ce.RDMA_CM_EVENT_ESTABLISHED)
+                child.close()
+    near.close(), far.close()
+
+
+def test_the_scope_of_an_address_is_a_device():
+    info = AddrInfo(src=f"{FAR6}%sim1", src_service=PORT, flags=ce.RAI_PASSIVE)
+    assert (info.device, str(info)) == ("sim1", f"src [{FAR6}]:{PORT}, dst [::]:0")
+    with CMID(info) as listener:
+        listener.listen()
+        assert listener.context.name == "sim1"
+        with CMID(AddrInfo(dst=f"{FAR6}%sim0", dst_service=PORT), qp_init_attr=init()) as active:
+            assert active.context.name == "sim0"
+            assert active.query_qp(0)[0].qp_state == S.IBV_QPS_INIT
+    with pytest.raises(PyverbsRDMAError, match="different links") as caught:
+        AddrInfo(src=f"{NEAR6}%sim0", dst=f"{FAR6}%sim1")
+    assert caught.value.error_code == errno.EINVAL
 
 
 @pytest.mark.parametrize("sync", [True, False])
@@ -595,7 +653,15 @@ def test_events_that_are_no_requests(sides):
     ("call", "code"),
     [
         (lambda: CMID(AddrInfo(src="10.0.0.77", flags=ce.RAI_PASSIVE)), errno.ENODEV),
+        (lambda: CMID(AddrInfo(src="fe80::77", flags=ce.RAI_PASSIVE)), errno.ENODEV),
+        (lambda: CMID(AddrInfo(src=f"{NEAR6}%sim1", flags=ce.RAI_PASSIVE)), errno.ENODEV),
+        (lambda: CMID(AddrInfo(src=FAR6, flags=ce.RAI_PASSIVE), context=Context(name="sim0")), errno.EADDRNOTAVAIL),
+        (lambda: CMID(AddrInfo(dst=f"{FAR6}%sim1"), context=Context(name="sim0")), errno.EADDRNOTAVAIL),
+        (lambda: CMID(AddrInfo(src=NEAR6, dst="fe80::77", dst_service=PORT)), errno.EHOSTUNREACH),
+        (lambda: CMID(AddrInfo(src=NEAR6, dst=FAR, dst_service=PORT)), errno.ENETUNREACH),
+        (lambda: CMID(AddrInfo(src=NEAR, dst="::")), errno.EINVAL),
         (lambda: AddrInfo(src="no.such.name.invalid"), errno.EINVAL),
+        (lambda: AddrInfo(src="fe80:::1"), errno.EINVAL),
         (lambda: CMID(AddrInfo(src=NEAR, dst="10.0.0.77", dst_service=PORT)), errno.EHOSTUNREACH),
         (lambda: CMID(AddrInfo(src=NEAR)), errno.EINVAL),
         (lambda: CMID(CMEventChannel()).resolve_addr(towards(), -1), errno.EINVAL),
@@ -615,7 +681,7 @@ def test_events_that_are_no_requests(sides):
         (lambda: CMID(towards()).post_send(None), errno.EINVAL),
         (lambda: CMID(towards()).create_qp(init(UD)), errno.EINVAL),
         (lambda: CMID(towards()).init_qp_attr(S.IBV_QPS_RTR), errno.EINVAL),
-        (lambda: CMID(towards()).join_multicast(towards()), errno.EOPNOTSUPP),
+        (lambda: CMID(towards()).join_multicast(towards()), errno.EINVAL),
         (lambda: CMEvent(CMEventChannel()), errno.EDEADLK),
     ],
 )

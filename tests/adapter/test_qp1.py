@@ -10,7 +10,9 @@ from rocegram import rc_frame
 from streams import make_rng
 from verbena.sim.devices import world
 from verbena.sw import control
+from verbena.sw.cm.address_vector import AddressVector
 from verbena.sw.cm.management_qp import MAD_BYTES, QKEY, MadPort
+from verbena.sw.gids import mapped
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 
@@ -25,23 +27,26 @@ def sides():
         yield near, far
 
 
-def address(context):
-    return context._adapter.port.ip
+def way(context, index):
+    """To the own GID of that index, from the one of the same index."""
+    return AddressVector(index, context._adapter.gids[index].gid)
 
 
 @pytest.mark.every_width
-def test_mads_pass_both_ways(sides):
+@pytest.mark.parametrize("index", range(4))
+def test_mads_pass_both_ways(sides, index):
+    """Over IPv4 and IPv6, of RoCEv2 and of RoCEv1; an answer goes the way back."""
     near, far = sides
     here, there = MadPort(near), MadPort(far)
     assert here.qp.qp_num == there.qp.qp_num == 1
     rng = make_rng()
     for _ in range(40):  # more than there are places to send from
         mads = [rng.randbytes(MAD_BYTES) for _ in range(2)]
-        assert here.send(mads[0], address(far))
-        assert there.send(mads[1], address(near))
+        assert here.send(mads[0], way(far, index))
+        assert there.send(mads[1], way(near, index))
         settle()
-        assert there.receive() == [(mads[0], address(near))]
-        assert here.receive() == [(mads[1], address(far))]
+        assert there.receive() == [(mads[0], way(near, index))]
+        assert here.receive() == [(mads[1], way(far, index))]
 
 
 def test_many_at_once(sides):
@@ -49,13 +54,13 @@ def test_many_at_once(sides):
     near, far = sides
     here, there = MadPort(near), MadPort(far)
     sent = [n.to_bytes(MAD_BYTES, "big") for n in range(40)]
-    went = [mad for mad in sent if here.send(mad, address(far))]
+    went = [mad for mad in sent if here.send(mad, way(far, 0))]
     assert len(went) >= 32
     settle(20000)
-    assert there.receive() == [(mad, address(near)) for mad in went]
-    assert here.send(sent[0], address(far))
+    assert there.receive() == [(mad, way(near, 0)) for mad in went]
+    assert here.send(sent[0], way(far, 0))
     settle()
-    assert there.receive() == [(sent[0], address(near))]
+    assert there.receive() == [(sent[0], way(near, 0))]
 
 
 def test_it_is_one_an_adapter(sides):
@@ -75,7 +80,7 @@ def test_what_linux_sends(sides):
     port = MadPort(near)
     tap = world().tap(MAC)
     near._adapter.port.add_neighbour(IP, MAC)
-    own = world().adapters[0].mac, address(near)
+    own, peer = (world().adapters[0].mac, near._adapter.port.ip), AddressVector(0, mapped(IP))
     mad = random.Random(1).randbytes(MAD_BYTES)
 
     def send(mad, deth=DETH, **more):
@@ -83,12 +88,12 @@ def test_what_linux_sends(sides):
         settle()
 
     send(mad, ack=1)
-    assert port.receive() == [(mad, IP)]
+    assert port.receive() == [(mad, peer)]
     send(mad, b"\x11" * 4 + DETH[4:], ack=0)
     send(mad[4:])
     assert port.receive() == []
     assert tap.receive() is None
-    assert port.send(mad, IP)
+    assert port.send(mad, peer)
     settle()
     frame = tap.receive()
     assert (frame[BTH], frame[BTH + 5 : BTH + 8], frame[BTH + 12 : BTH + 20]) == (SEND_ONLY, b"\0\0\1", DETH)
@@ -98,4 +103,4 @@ def test_what_linux_sends(sides):
 def test_nobody_is_there(sides, monkeypatch):
     monkeypatch.setattr(control, "ARP_QUIET", 10_000)
     near, _ = sides
-    assert not MadPort(near).send(bytes(MAD_BYTES), 0x0A0000FE)
+    assert not MadPort(near).send(bytes(MAD_BYTES), AddressVector(0, mapped(0x0A0000FE)))

@@ -5,6 +5,7 @@ import errno
 import pytest
 from fake_device import FakeDevice
 from verbena.sw import port
+from verbena.sw.gids import mapped, port_gids
 from verbena.sw.port import Port, addresses, has_port, mac_of, open_port, port_names, provide
 
 
@@ -127,10 +128,10 @@ def test_addresses_of_devices(registry):
     def opener():
         return FakeDevice("b")
 
-    opener.ip = 7
+    opener.ip, opener.gids = 7, [8]
     registry.append(Entry("lab", lambda: {"a": FakeDevice, "b": opener, "udp:": FakeDevice}))
-    assert addresses() == {"b": (7, False)}
+    assert addresses() == {"b": ([mapped(7), 8], False)}
     open_port("a")
-    assert addresses() == {"a": (FakeDevice().ip, True), "b": (7, False)}
+    assert addresses() == {"a": (port_gids(FakeDevice()), True), "b": ([mapped(7), 8], False)}
     open_port("b").gone = True
-    assert addresses()["b"] == (7, False)
+    assert addresses()["b"] == ([mapped(7), 8], False)

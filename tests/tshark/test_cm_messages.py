@@ -10,6 +10,7 @@ from mads import CAPTURES, captured_mads
 from rocegram import rc_frame, with_icrc
 from verbena.sw.cm.ip_header import IpAddresses
 from verbena.sw.cm.messages import Dreq, Rej, Rep, Req, Rtu, unpack
+from verbena.sw.gids import mapped
 
 NAMES = sorted(path.stem for path in CAPTURES.glob("cm_*.pcap"))
 SEND_ONLY, QP1 = 0x64, bytes.fromhex("8001000000000001")
@@ -102,7 +103,8 @@ def test_messages_made_here(tmp_path):
             if kind is Req:
                 # tshark takes the private data as rdma_cm's where the service ID says so.
                 values |= {"service_id": 0x0106_0000 | rng.randrange(1 << 16), "transport": 0}
-                values["private_data"] = IpAddresses(0x0A000001, 4, 0x0A000002).pack()
+                base = rng.choice((mapped(0x0A000000), 0xFE80 << 112))
+                values["private_data"] = IpAddresses(base + 1, 4, base + 2).pack()
             mads.append(kind(**values).pack(rng.randrange(1 << 64)))
     capture = Capture(tmp_path / "made.pcapng")
     for mad in mads:

@@ -136,7 +136,7 @@ def _both_managed(context, kind, options, port, peer, **ends):
     """As :func:`_both`; the connection manager connects them."""
     with open_device(peer) as other:
         far = managed_server(other, kind, options, port, tell=lambda line: print(f"server:{line}"))
-        near = client(context, kind, options, address_text(other._adapter.port.ip), port, **ends)
+        near = client(context, kind, options, address_text(other._adapter.gids[0].gid), port, **ends)
         return run(far, near)[1]
 
 

@@ -2,13 +2,18 @@
 
 import random
 
-from verbena.sw.cm.ip_header import PORT_SPACE_TCP, PORT_SPACE_UDP, IpAddresses, mapped, service_id
+from verbena.hdl.abi.gids import GidType
+from verbena.sw.cm.address_vector import AddressVector
+from verbena.sw.cm.ip_header import PORT_SPACE_TCP, PORT_SPACE_UDP, IpAddresses, service_id
 from verbena.sw.cm.manager import Manager
 from verbena.sw.cm.messages import Rep, Req, unpack
+from verbena.sw.gids import OwnGid, ipv4_of, mapped
 
-__all__ = ["FAR", "NEAR", "TCP", "UDP", "Listener", "Side", "Wire", "rep", "req"]
+__all__ = ["FAR", "FAR6", "NEAR", "NEAR6", "TCP", "THIRD", "UDP", "Listener", "Side", "Wire", "rep", "req"]
 
-NEAR, FAR = 0x0A000001, 0x0A000002
+NEAR, FAR, THIRD = (mapped(0x0A000000 + number) for number in (1, 2, 3))
+NEAR6, FAR6 = (0xFD00 << 112 | number for number in (1, 2))
+"""Each side has addresses of both kinds."""
 TCP, UDP = service_id(PORT_SPACE_TCP, 7174), service_id(PORT_SPACE_UDP, 7174)
 
 
@@ -51,15 +56,17 @@ class Mads:
 
     open = True
 
-    def __init__(self, wire, name, ip):
-        self._wire, self._name, self.ip = wire, name, ip
+    def __init__(self, wire, name, gids):
+        self._wire, self._name, self._gids = wire, name, gids
         self.inbox = []
 
-    def send(self, mad, ip):
+    def send(self, mad, vector):
         message = unpack(mad)[1]
         self._wire.sent.append((self._name, message))
-        if ip in self._wire.sides and not self._wire.lose(message):
-            self._wire.sides[ip].mads.inbox.extend([(mad, self.ip)] * (1 + self._wire.double(message)))
+        peer = next((side for side in self._wire.sides.values() if vector.dgid in side.gids), None)
+        if peer is not None and not self._wire.lose(message):
+            back = AddressVector(peer.gids.index(vector.dgid), self._gids[vector.sgid_index])
+            peer.mads.inbox.extend([(mad, back)] * (1 + self._wire.double(message)))
         return True
 
     def receive(self):
@@ -67,16 +74,30 @@ class Mads:
         return found
 
 
+class Frames:
+    """A side's raw packet queue: ``sent`` are (packet, group, row)."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, *frame):
+        self.sent.append(frame)
+        return True
+
+
 class Side:
     """A manager on the wire, and what has happened at it: ``events`` are kinds, ``happenings`` all of it."""
 
-    def __init__(self, wire, name, ip):
-        self.mads = Mads(wire, name, ip)
-        self.guid = 0x5054_00FF_FE00_0000 | ip & 255
-        self.manager = Manager(self.mads, wire, ip, self.guid, random.Random(name))
-        self.ip = ip
+    def __init__(self, wire, name, gid):
+        self.gids = [gid, 0xFD00 << 112 | gid & 255]
+        self.mads = Mads(wire, name, self.gids)
+        self.guid = 0x5054_00FF_FE00_0000 | gid & 255
+        kinds = (GidType.ROCE_V2_IPV6 if ipv4_of(each) is None else GidType.ROCE_V2_IPV4 for each in self.gids)
+        rows = [OwnGid(*row) for row in zip(self.gids, kinds)]
+        self.frames = Frames()
+        self.manager = Manager(self.mads, self.frames, wire, [*rows, None], self.guid, random.Random(name))
         self.happenings = []
-        wire.sides[ip] = self
+        wire.sides[gid] = self
 
     def tell(self, happening):
         self.happenings.append(happening)
@@ -88,7 +109,7 @@ class Side:
         return names
 
     def connect(self, peer, request):
-        connection = self.manager.connection(peer, self.tell)
+        connection = self.manager.connection(self.manager.vector(peer), self.tell)
         request.local_id, request.ca_guid = connection.local_id, self.guid
         connection.connect(request)
         return connection
@@ -97,11 +118,12 @@ class Side:
 class Listener:
     """Takes what is asked for, or nothing."""
 
-    ip = 0
-
     def __init__(self, side, takes=True):
         self.side, self.takes = side, takes
         self.requests = []
+
+    def hears(self, gid):
+        return True
 
     def requested(self, exchange, addresses):
         if self.takes:
@@ -127,8 +149,8 @@ def req(**changes):
         "max_cm_retries": 15,
         "local_lid": 0xFFFF,
         "remote_lid": 0xFFFF,
-        "local_gid": mapped(NEAR),
-        "remote_gid": mapped(FAR),
+        "local_gid": NEAR,
+        "remote_gid": FAR,
         "hop_limit": 64,
         "ack_timeout": 19,
         "private_data": IpAddresses(NEAR, 5000, FAR).pack() + b"hello",

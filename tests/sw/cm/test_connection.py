@@ -3,7 +3,8 @@
 import errno
 
 import pytest
-from sides import FAR, NEAR, Listener, Side, Wire, rep, req
+from sides import FAR, NEAR, THIRD, Listener, Side, Wire, rep, req
+from verbena.sw.cm.address_vector import AddressVector
 from verbena.sw.cm.connection import State, WrongState
 from verbena.sw.cm.messages import Drep, Dreq, Mra, Rej, Rep, Req, Rtu
 from verbena.sw.cm.reasons import RejReason
@@ -235,7 +236,7 @@ def test_a_doubled_req(wire, sides, listener):
     wire.run()
     passive, _ = listener.requests[0]
     again = active.req.pack(active.tid)
-    far.mads.inbox.append((again, NEAR))
+    far.mads.inbox.append((again, AddressVector(0, NEAR)))
     wire.run()
     (_, mra) = wire.sent[-1]
     assert isinstance(mra, Mra)
@@ -244,9 +245,9 @@ def test_a_doubled_req(wire, sides, listener):
     passive.accept(rep())
     wire.run()
     wire.names()
-    far.mads.inbox.append((again, NEAR))
+    far.mads.inbox.append((again, AddressVector(0, NEAR)))
     active.establish()
-    far.mads.inbox.append((again, NEAR))
+    far.mads.inbox.append((again, AddressVector(0, NEAR)))
     wire.run()
     assert wire.names() == ["near RTU"]
     active.disconnect(1)
@@ -254,7 +255,7 @@ def test_a_doubled_req(wire, sides, listener):
     passive.disconnect(1)
     wire.run()
     wire.names()
-    far.mads.inbox.append((again, NEAR))
+    far.mads.inbox.append((again, AddressVector(0, NEAR)))
     wire.run()
     (_, rej) = wire.sent[-1]
     assert (rej.reason, rej.remote_id) == (RejReason.STALE_CONN, active.local_id)
@@ -321,7 +322,7 @@ def test_a_mra_counts_once(wire, sides, listener):
     [
         ({"service_id": 5}, RejReason.INVALID_SERVICE_ID),
         ({"pkey": 0x1234}, RejReason.INVALID_GID),
-        ({"remote_gid": 0xFFFF << 32 | 0x0A000003}, RejReason.INVALID_GID),
+        ({"remote_gid": THIRD}, RejReason.INVALID_GID),
         ({"transport": 1}, RejReason.CONSUMER_DEFINED),
         ({"private_data": b"\x10" + bytes(60)}, RejReason.CONSUMER_DEFINED),
         ({"private_data": b"\0\x50" + bytes(60)}, RejReason.CONSUMER_DEFINED),
@@ -336,7 +337,7 @@ def test_what_a_listener_never_hears_of(wire, sides, listener, changes, reason):
     (_, (_, rej)) = wire.sent
     assert (rej.local_id, rej.what, rej.reason) == (0, 0, reason)
     if reason == RejReason.INVALID_GID:
-        assert (rej.ari_length, rej.ari >> 8 * 56) == (16, 0xFFFF << 32 | FAR)
+        assert (rej.ari_length, rej.ari >> 8 * 56) == (16, FAR)
     (happening,) = near.happenings
     assert (happening.kind.name, happening.status) == ("REJECTED", reason)
     assert not near.manager.connections
@@ -351,7 +352,7 @@ def test_what_does_not_matter(wire, sides, listener):
 
 def test_a_request_in_the_name_of_another(wire, sides, listener):
     near, _ = sides
-    near.connect(FAR, req(local_gid=0xFFFF << 32 | 0x0A000009))
+    near.connect(FAR, req(local_gid=THIRD))
     wire.run()
     assert wire.names() == ["near REQ"]
     assert not listener.requests
@@ -420,10 +421,10 @@ def test_a_queue_pair_asks_once_more(wire, sides, listener):
 def test_unknown_connections(wire, sides):
     near, far = sides
     for message in (Dreq(local_id=1, remote_id=2, qpn=3), Rtu(local_id=1, remote_id=2), Drep(local_id=1, remote_id=2)):
-        near.manager.send(message.pack(5), FAR)
+        near.manager.send(message.pack(5), AddressVector(0, FAR))
         wire.run()
     assert wire.names() == ["near DREQ", "far DREP", "near RTU", "near DREP"]
-    near.manager.send(Rej(local_id=1, reason=4).pack(5), FAR)
+    near.manager.send(Rej(local_id=1, reason=4).pack(5), AddressVector(0, FAR))
     wire.run()
     assert wire.names() == ["near REJ"]
     assert not far.happenings
@@ -431,9 +432,9 @@ def test_unknown_connections(wire, sides):
 
 def test_another_host_has_no_say(wire, sides, listener):
     active, passive = connected(wire, sides, listener)
-    other = Side(wire, "other", 0x0A000003)
+    other = Side(wire, "other", THIRD)
     dreq = Dreq(local_id=active.local_id, remote_id=passive.local_id, qpn=passive.local_qpn)
-    other.manager.send(dreq.pack(1), FAR)
+    other.manager.send(dreq.pack(1), AddressVector(0, FAR))
     wire.run()
     assert passive.state == S.ESTABLISHED
 
@@ -521,6 +522,6 @@ def test_calls_in_a_wrong_state(wire, sides, listener):
     for call in (lambda: active.connect(req()), lambda: passive.accept(rep()), active.establish, active.reject):
         with pytest.raises(WrongState, match="in state ESTABLISHED"):
             call()
-    fresh = sides[0].manager.connection(FAR, sides[0].tell)
+    fresh = sides[0].manager.connection(AddressVector(0, FAR), sides[0].tell)
     with pytest.raises(WrongState, match="in state IDLE"):
         fresh.disconnect(1)

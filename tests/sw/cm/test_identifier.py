@@ -3,13 +3,15 @@
 import errno
 
 import pytest
-from sides import FAR, NEAR, Side, Wire
+from sides import FAR, FAR6, NEAR, NEAR6, THIRD, Side, Wire
 from verbena.sw.cm.connection import WrongState
-from verbena.sw.cm.identifier import EPHEMERAL, MAX_BACKLOG, Identifier
+from verbena.sw.cm.identifier import ANY, ANY_IPV4, EPHEMERAL, MAX_BACKLOG, Identifier
 from verbena.sw.cm.ip_header import PORT_SPACE_TCP, PORT_SPACE_UDP
+from verbena.sw.cm.membership_report import report
 from verbena.sw.cm.messages import SidrReq
 from verbena.sw.cm.parameters import Parameters
 from verbena.sw.errors import AdapterError
+from verbena.sw.gids import mapped
 
 MTU = 3
 PORT = 7471
@@ -36,10 +38,10 @@ class Owner:
         return self.notes.pop(0)
 
 
-def active(side, port_space=PORT_SPACE_TCP, port=PORT):
+def active(side, port_space=PORT_SPACE_TCP, port=PORT, peer=FAR):
     owner = Owner(port_space)
     owner.identifier.bind(side.manager)
-    owner.identifier.peer_ip, owner.identifier.peer_port = FAR, port
+    owner.identifier.vector, owner.identifier.peer_port = side.manager.vector(peer), port
     return owner
 
 
@@ -94,7 +96,7 @@ def test_what_a_queue_pair_is_told(wire, sides):
     note.identifier.accept(Parameters(rnr_retry_count=2, qp_num=0x222))
     wire.run()
     near, far = asks.identifier.path(), note.identifier.path()
-    assert (near.ip, near.dest_qpn, far.ip, far.dest_qpn) == (FAR, 0x222, NEAR, 0x111)
+    assert (near.vector, near.dest_qpn, far.vector, far.dest_qpn) == ((0, FAR), 0x222, (0, NEAR), 0x111)
     assert (near.rq_psn, near.sq_psn) == (far.sq_psn, far.rq_psn)
     assert near.rq_psn != near.sq_psn
     # The REQ's for both; RNR retries are the peer's wish.
@@ -168,13 +170,53 @@ def test_a_listener_that_closes_refuses_who_waits(wire, sides):
 
 def test_only_where_it_listens(wire, sides):
     listener = Owner()
-    listener.identifier.bind(sides[1].manager, PORT, 0x0A000009)
+    listener.identifier.bind(sides[1].manager, PORT, THIRD)
     listener.identifier.listen()
     asks = active(sides[0])
     asks.identifier.connect(Parameters(qp_num=5), MTU)
     wire.run()
     assert asks.take().happening.status == 28
     assert listener.notes == []
+
+
+@pytest.mark.parametrize(
+    ("own", "near", "hears"),
+    [
+        (ANY, NEAR, True),
+        (ANY, NEAR6, True),
+        (ANY_IPV4, NEAR, True),
+        (ANY_IPV4, NEAR6, False),
+        (FAR6, NEAR6, True),
+        (FAR6, NEAR, False),
+        (FAR, NEAR, True),
+        (FAR, NEAR6, False),
+    ],
+)
+@pytest.mark.parametrize("port_space", [PORT_SPACE_TCP, PORT_SPACE_UDP])
+def test_where_a_listener_is_asked(wire, sides, port_space, own, near, hears):
+    """At all addresses, at those of IPv4, or at one; the request's addresses are those of its packet."""
+    listener = Owner(port_space)
+    listener.identifier.bind(sides[1].manager, PORT, own)
+    listener.identifier.listen()
+    peer = FAR if near == NEAR else FAR6
+    asks = active(sides[0], port_space, peer=peer)
+    asks.identifier.connect(Parameters(qp_num=5), MTU)
+    wire.run()
+    assert len(listener.notes) == hears
+    if not hears:
+        assert asks.take().happening.status in (28, 2)
+        return
+    child = listener.take().identifier
+    assert (child.gid, child.vector, child.port) == (peer, (int(near == NEAR6), near), PORT)
+    assert child.peer_port == asks.identifier.port
+    request = wire.sent[0][1]
+    assert request.private_data[1] == (0x40 if near == NEAR else 0x60)
+    if port_space == PORT_SPACE_TCP:
+        assert (request.local_gid, request.remote_gid) == (near, peer)
+        assert child.path().vector == (int(near == NEAR6), near)
+        assert str(child).endswith(
+            f"to 10.0.0.1:{child.peer_port}" if near == NEAR else f"to [fd00::1]:{child.peer_port}"
+        )
 
 
 def test_a_service_of_datagrams(wire, sides):
@@ -200,7 +242,7 @@ def test_no_datagrams_at_a_port_of_connections(wire, sides):
     assert asks.take().happening.status == 1
     key = next(iter(sides[1].manager.listeners))
     request = SidrReq(request_id=5, service_id=key, private_data=wire.sent[0][1].private_data)
-    sides[0].manager.send(request.pack(1), FAR)
+    sides[0].manager.send(request.pack(1), asks.identifier.vector)
     wire.run()
     assert wire.sent[-1][1].status == 2
     assert listener.notes == []
@@ -245,3 +287,38 @@ def test_closed_while_it_asks(wire, sides):
     assert [note.happening.kind.name for note in listener.notes] == ["REQUEST", "REJECTED"]
     assert asks.notes == []
     assert not sides[0].manager.bound
+
+
+@pytest.mark.parametrize(("group", "index"), [(mapped(0xEF010203), 0), (0xFF0E << 112 | 7, 1)])
+def test_multicast_groups(wire, sides, group, index):
+    near, _ = sides
+    owner = Owner(PORT_SPACE_UDP)
+    owner.identifier.bind(near.manager)
+    assert owner.identifier.join(group) == (index, group)
+    assert near.frames.sent[-1][0] == report(near.gids[0] if not index else 0, group, True)
+    assert "already" in refused(errno.EADDRINUSE, owner.identifier.join, group)
+    owner.identifier.leave(group)
+    assert near.frames.sent[-1][0] == report(near.gids[0] if not index else 0, group, False)
+    assert "no member" in refused(errno.EADDRNOTAVAIL, owner.identifier.leave, group)
+    count = len(near.frames.sent)
+    owner.identifier.join(group, send_only=True)
+    owner.identifier.leave(group)
+    assert len(near.frames.sent) == count
+    owner.identifier.join(group)
+    owner.identifier.close()
+    while wire.next():
+        pass
+    assert not near.manager._memberships
+
+
+def test_who_cannot_join(sides):
+    near, _ = sides
+    group = mapped(0xEF010203)
+    datagrams, connections = Owner(PORT_SPACE_UDP).identifier, Owner().identifier
+    assert "no address" in refused(errno.EINVAL, datagrams.join, group)
+    datagrams.bind(near.manager, gid=NEAR6)
+    connections.bind(near.manager)
+    assert "none of UD" in refused(errno.EINVAL, connections.join, group)
+    assert "no multicast" in refused(errno.EINVAL, datagrams.join, FAR6)
+    assert "IPv4" in refused(errno.ENETUNREACH, datagrams.join, group)
+    assert near.frames.sent == []

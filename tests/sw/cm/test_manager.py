@@ -3,8 +3,9 @@
 import threading
 
 import pytest
-from sides import FAR, NEAR, TCP, UDP, Listener, Side, Wire, rep, req
+from sides import FAR, NEAR, TCP, THIRD, UDP, Listener, Side, Wire, rep, req
 from streams import make_rng
+from verbena.sw.cm.address_vector import AddressVector
 from verbena.sw.cm.connection import Connection, State, WrongState
 from verbena.sw.cm.messages import MESSAGES, Drep, Rej, Rep, Req, SidrRep, SidrReq
 from verbena.sw.cm.sidr import Question
@@ -64,7 +65,7 @@ def test_any_mads(wire):
         else:
             known["remote_id"] = list(far.manager.connections)
             mad = any_message(rng, known).pack(rng.randrange(1 << 64))
-        far.mads.inbox.append((mad, rng.choice((NEAR, NEAR, NEAR, 0x0A000003, None))))
+        far.mads.inbox.append((mad, AddressVector(0, rng.choice((NEAR, NEAR, NEAR, THIRD)))))
         far.manager.work()
         near.mads.inbox.clear()
         for listener in listeners:

@@ -4,9 +4,10 @@ import pytest
 from mads import CAPTURES, captured_mads
 from verbena.sw.cm.ip_header import PORT_SPACE_TCP, PORT_SPACE_UDP, IpAddresses, service_id
 from verbena.sw.cm.messages import MESSAGES, Dreq, Rej, Rep, Req, Rtu, SidrRep, SidrReq, unpack
+from verbena.sw.gids import mapped
 
 NAMES = sorted(path.stem for path in CAPTURES.glob("cm_*.pcap"))
-NEAR, FAR = 0x0A000001, 0x0A000002
+NEAR, FAR = (mapped(0x0A000000 + number) for number in (1, 2))
 
 
 @pytest.mark.parametrize("name", [*NAMES, "tool_rping_v4"])
@@ -30,7 +31,7 @@ def test_what_linux_says_for_a_connection():
     assert (req.remote_response_timeout, req.local_response_timeout, req.max_cm_retries) == (20, 20, 15)
     assert (req.retry_count, req.rnr_retry, req.path_mtu, req.pkey) == (7, 7, 5, 0xFFFF)
     assert (req.starting_psn, req.hop_limit, req.ack_timeout) == (0x0D0C0C, 64, 19)
-    assert (req.local_gid, req.remote_gid) == (0xFFFF << 32 | NEAR, 0xFFFF << 32 | FAR)
+    assert (req.local_gid, req.remote_gid) == (NEAR, FAR)
     assert IpAddresses.unpack(req.private_data) == (NEAR, 0xDE20, FAR)
     assert req.private_data[:36] == IpAddresses(NEAR, 0xDE20, FAR).pack()
     assert (rep.local_id, rep.remote_id, rep.qpn, rep.ack_delay, rep.rnr_retry) == (
@@ -96,7 +97,17 @@ def test_what_is_reserved_does_not_matter():
     assert repr(rej) == "Rej(local_id=0x1, what=0x2, reason=0x8)"
 
 
-@pytest.mark.parametrize(("at", "value"), [(0, 1), (1, 0x60), (1, 0x50)])
+@pytest.mark.parametrize("name", ["cm_rping_v6", "cm_rping_linklocal"])
+def test_what_linux_says_over_ipv6(name):
+    """The addresses stand in the header as in the GIDs."""
+    _, req = unpack(captured_mads(name)[0])
+    addresses = IpAddresses.unpack(req.private_data)
+    assert (addresses.source, addresses.destination) == (req.local_gid, req.remote_gid)
+    assert req.private_data[:36] == addresses.pack()
+    assert (addresses.source >> 112 == 0xFE80) == (name == "cm_rping_linklocal")
+
+
+@pytest.mark.parametrize(("at", "value"), [(0, 1), (1, 0x70), (1, 0x50)])
 def test_addresses_of_another_kind(at, value):
     header = bytearray(IpAddresses(NEAR, 1, FAR).pack() + bytes(56))
     header[at] = value

@@ -30,7 +30,7 @@ def listener(sides):
 
 
 def ask(side, data=HEADER):
-    return side.manager.inquire(FAR, side.tell, UDP, data)
+    return side.manager.inquire(side.manager.vector(FAR), side.tell, UDP, data)
 
 
 def test_a_question_is_answered(wire, sides, listener):

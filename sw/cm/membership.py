@@ -1,0 +1,68 @@
+"""An adapter's membership in a multicast group: it is reported when it begins, and when it ends."""
+
+from ..gids import ipv4_of
+from .address_vector import is_link_local
+from .membership_report import ROUTERS, ROUTERS6, report
+
+__all__ = ["Membership"]
+
+ROBUSTNESS = 2
+"""Reports of each change (RFC 3376, 8.1)."""
+INTERVAL = 1000
+"""Milliseconds in which the next one comes (RFC 3376, 8.11)."""
+
+
+class Membership:
+    """In the group at the end of ``vector``, for all who have joined it.
+
+    Queries of routers and switches are not answered.
+
+    Parameters
+    ----------
+    manager : Manager
+        Has the time, the own GIDs, and sends the reports.
+    vector : AddressVector
+    """
+
+    def __init__(self, manager, vector):
+        self._manager, self._vector = manager, vector
+        self._users = self._left = 0
+        self.deadline = None
+        """Time of the next report; None: there is none."""
+
+    @property
+    def over(self):
+        """Whether nobody is in it, and all has been reported."""
+        return not self._users and self.deadline is None
+
+    def join(self):
+        """One more is in the group."""
+        self._users += 1
+        if self._users == 1:
+            self._report()
+
+    def leave(self):
+        """One has left it."""
+        self._users -= 1
+        if not self._users:
+            self._report()
+
+    def _report(self):
+        self._left = ROBUSTNESS
+        self.expire()
+
+    def expire(self):
+        """A report is due."""
+        self._left -= 1
+        manager, group = self._manager, self._vector.dgid
+        self.deadline = manager.now + manager.random.randrange(1, INTERVAL + 1) if self._left else None
+        row = manager.gids[self._vector.sgid_index]
+        if ipv4_of(group) is not None:
+            manager.send_frame(report(row.gid, group, self._users > 0), ROUTERS, row)
+        else:
+            manager.send_frame(report(self._source(row), group, self._users > 0), ROUTERS6, row)
+
+    def _source(self, row):
+        """The link-local address of the same VLAN, or :: (RFC 3810, 5.2.13)."""
+        rows = (each for each in self._manager.gids if each is not None and each.vlan == row.vlan)
+        return next((each.gid for each in rows if is_link_local(each.gid)), 0)
