@@ -23,6 +23,7 @@ COMMANDS = {
     "ibv_srq_pingpong": ("verbena.sw.tools.pingpong:srq", "the same as srq-pingpong"),
     "ibv_ud_pingpong": ("verbena.sw.tools.pingpong:ud", "the same as ud-pingpong"),
     "ibv_uc_pingpong": ("verbena.sw.tools.pingpong:uc", "the same as uc-pingpong"),
+    "mckey": ("verbena.sw.tools.mckey:main", "datagrams to a multicast group that is joined by rdma_cm"),
     "perftest": (_PERFTEST, "measure bandwidth or latency, as perftest does"),
     "rc-pingpong": ("verbena.sw.tools.pingpong:main", "two ends send a message to and fro, as ibv_rc_pingpong does"),
     "rping": ("verbena.sw.tools.rping:main", "a client's memory is read and written, over rdma_cm"),

@@ -26,16 +26,16 @@ WAITING = (ce.RDMA_CM_EVENT_TIMEWAIT_EXIT,)
 def play_ends(args, options, server, client):
     """What the command lines of both programs over the connection manager do: the one end, or with ``--peer`` both.
 
-    ``args`` has ``ib_dev`` and ``peer``, and ``options`` an ``address``. ``server`` and ``client`` make sessions of the
-    options and a context, None for the one with the address, with the end's arguments ``alone`` and ``tell``; one of
-    them is None if this is the other end alone.
+    ``args`` has ``ib_dev`` and ``peer``, and ``options`` an ``address``, None with ``--peer`` for any. ``server``
+    and ``client`` make sessions of the options and a context, None for the one with the address, with the end's
+    arguments ``alone`` and ``tell``; one of them is None if this is the other end alone.
     """
     if args.peer is None:
         end = client if server is None else server
         run(end(options, None if args.ib_dev is None else open_device(args.ib_dev)))
         return
     with open_device(args.ib_dev) as near, open_device(args.peer) as far:
-        options = replace(options, address=address_text(far._adapter.gids[0].gid))
+        options = replace(options, address=options.address or address_text(far._adapter.gids[0].gid))
         far_end = server(options, far, alone=False, tell=lambda line: print(f"server: {line}"))
         run(far_end, client(options, near, alone=False))
 

@@ -270,7 +270,9 @@ def _parser():
     )
     parser.add_argument("-s", "--server", action="store_true", help="the server")
     parser.add_argument("-c", "--client", action="store_true", help="the client")
-    parser.add_argument("-a", "--address", help="the server's IPv4 address or name; of a server: where it listens")
+    parser.add_argument(
+        "-a", "--address", help="the server's address or name, IPv4 or IPv6; of a server: where it listens"
+    )
     parser.add_argument("-p", "--port", type=port_number, default=PORT, help="the server's port (%(default)s)")
     parser.add_argument("-I", "--source", metavar="ADDRESS", help="the client's own address")
     parser.add_argument("-C", "--count", type=int, default=0, help="pings; default: until somebody ends it")

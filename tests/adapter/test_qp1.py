@@ -24,6 +24,9 @@ SEND_ONLY = 0x64
 @pytest.fixture
 def sides():
     with Context(name="sim0") as near, Context(name="sim1") as far:
+        for context in (near, far):
+            if (manager := context._adapter.agent) is not None:
+                manager.context.close()  # its QP1 is another test's
         yield near, far
 
 

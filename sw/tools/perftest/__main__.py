@@ -38,7 +38,10 @@ def _parser(test):
     parser.add_argument("host", nargs="?", help="the server's address; without it this is the server")
     parser.add_argument("-d", "--ib-dev", metavar="DEVICE", help="default: the first")
     parser.add_argument("-p", "--port", type=port_number, default=PORT, help="TCP port of the server (%(default)s)")
-    parser.add_argument("-x", "--gid-index", type=int, default=0, help="index of the GID (%(default)s)")
+    parser.add_argument("-x", "--gid-index", type=int, help="index of the GID (0)")
+    parser.add_argument(
+        "-6", "--ipv6", action="store_true", help="the link-local IPv6 address: -x 1, unless -x is there"
+    )
     parser.add_argument("-s", "--size", type=int, help="bytes of a message (bandwidth: 65536, latency: 2)")
     parser.add_argument(
         "-n", "--iters", dest="iterations", type=int, help="messages of each queue pair (1000, write_bw: 5000)"
@@ -97,6 +100,8 @@ def main(argv=None, *, test=None):
     device, peer = args.pop("ib_dev"), args.pop("peer")
     for taken in ("ib_port", "CPU_freq"):
         del args[taken]
+    ipv6, index = args.pop("ipv6"), args.pop("gid_index")
+    args["gid_index"] = int(ipv6) if index is None else index
     wanted, file = args.pop("out_json"), args.pop("out_json_file")
     options = Options(compare_and_swap=args.pop("atomic_type") != ATOMICS[0], **args)
 
@@ -133,10 +138,10 @@ def _both(context, kind, options, peer, **ends):
 
 
 def _both_managed(context, kind, options, port, peer, **ends):
-    """As :func:`_both`; the connection manager connects them."""
+    """As :func:`_both`; the connection manager connects them, by the server's address of that index."""
     with open_device(peer) as other:
         far = managed_server(other, kind, options, port, tell=lambda line: print(f"server:{line}"))
-        near = client(context, kind, options, address_text(other._adapter.gids[0].gid), port, **ends)
+        near = client(context, kind, options, address_text(int(other.query_gid(1, options.gid_index))), port, **ends)
         return run(far, near)[1]
 
 

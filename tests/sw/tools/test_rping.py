@@ -10,7 +10,7 @@ from verbena.sw.tools.rping import Options, client, main, ping, server
 from verbena.sw.tools.session import ToolError, run
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 
-FAR = "10.0.0.2"
+FAR, FAR6 = "10.0.0.2", "fe80::56:42ff:fe00:2"
 
 
 @pytest.fixture
@@ -30,13 +30,23 @@ def both(contexts, options, **serving):
     return said
 
 
-@pytest.mark.parametrize("size", [26, 64, 5000, 65535])
-def test_pings(contexts, size):
-    said = both(contexts, Options(FAR, count=3, size=size, verbose=True, validate=True))
+@pytest.mark.parametrize(("address", "size"), [(FAR, 26), (FAR, 64), (FAR, 5000), (FAR, 65535), (FAR6, 64)])
+def test_pings(contexts, address, size):
+    said = both(contexts, Options(address, count=3, size=size, verbose=True, validate=True))
     texts = [ping(number, size)[:-1].decode() for number in range(3)]
     assert said["server"] == [f"server ping data: {text}" for text in texts]
     assert said["client"] == [f"ping data: {text}" for text in texts]
     assert sorted(said["warned"]) == ["client DISCONNECT EVENT...", "server DISCONNECT EVENT..."]
+
+
+def test_a_server_at_any_address_is_asked_over_ipv6(contexts):
+    near, far = contexts
+    options, told = Options(f"{FAR6}%sim0", count=1, size=26, verbose=True), []
+    run(
+        server(replace(options, address=None), far, alone=False, tell=told.append, warn=lambda line: None),
+        client(options, near, alone=False, tell=told.append, warn=lambda line: None),
+    )
+    assert len(told) == 2
 
 
 def test_texts_are_those_of_the_program():
@@ -126,8 +136,9 @@ def test_a_wrong_command_line(capsys, words, text):
     assert text in capsys.readouterr().err
 
 
-def test_the_command_line(capsys):
-    assert main(["--peer", "sim1", "-C", "2", "-v", "-V", "-S", "40"]) == 0
+@pytest.mark.parametrize("address", [(), ("-a", FAR6)])
+def test_the_command_line(capsys, address):
+    assert main(["--peer", "sim1", *address, "-C", "2", "-v", "-V", "-S", "40"]) == 0
     out, errors = capsys.readouterr()
     assert sorted(out.splitlines()) == sorted(
         line

@@ -108,6 +108,7 @@ def test_rc_pingpong(network, programs):
     ("name", "server", "client", "last"),
     [
         ("rping", "-s -v", "-c -a 10.0.0.1 -C 3 -V -v", "ping data: rdma-ping-2: CDEF"),
+        ("rping", "-s -v", "-c -a fe80::56:42ff:fe00:1 -C 3 -V -v", "ping data: rdma-ping-2: CDEF"),
         ("udaddy", "-C 4", "-C 4 -s 10.0.0.1", "return status 0"),
     ],
 )

@@ -8,7 +8,7 @@ from verbena.sw.tools.endpoint import open_device
 from verbena.sw.tools.session import ToolError, run
 from verbena.sw.tools.udaddy import Options, client, main, server
 
-FAR = "10.0.0.2"
+FAR, FAR6 = "10.0.0.2", "fe80::56:42ff:fe00:2"
 SERVER = """udaddy: starting server
 receiving data transfers
 sending replies
@@ -35,6 +35,7 @@ def contexts():
     [
         Options(FAR),
         Options(FAR, count=3, size=4096),
+        Options(FAR6, connections=2, count=3),
         Options(FAR, connections=4, count=5, size=1),
         Options(FAR, count=1, size=0),
         Options(FAR, count=0),
@@ -76,8 +77,9 @@ def test_a_wrong_command_line(capsys, words, text):
     assert text in capsys.readouterr().err
 
 
-def test_the_command_line(capsys):
-    assert main(["--peer", "sim1", "-C", "3", "-c", "2"]) == 0
+@pytest.mark.parametrize("address", [(), ("-s", FAR6)])
+def test_the_command_line(capsys, address):
+    assert main(["--peer", "sim1", *address, "-C", "3", "-c", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith("server: ")] == CLIENT.splitlines()
     assert [line.removeprefix("server: ") for line in lines if line.startswith("server: ")] == SERVER.splitlines()

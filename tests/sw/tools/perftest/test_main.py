@@ -28,6 +28,9 @@ def test_both_ends(capsys):
         (["atomic_lat", "-A", "CMP_AND_SWAP"], "Atomic CMP_AND_SWAP Latency Test"),
         (["send_bw", "-b", "-s", "8", "-I", "8", "--report_gbits"], "Send Bidirectional BW Test"),
         (["send_lat", "-c", "UD", "--use-srq", "-R"], "Using SRQ      : ON"),
+        (["write_bw", "-6"], "GID index       : 1"),
+        (["write_bw", "-6", "-x", "0"], "GID index       : 0"),
+        (["write_lat", "-R", "-6"], "GID index       : 1"),
     ],
 )
 def test_options_reach_the_test(capsys, arguments, title):

@@ -11,7 +11,7 @@ from verbena.sw.tools.perftest.options import Options
 from verbena.sw.tools.perftest.play import client, managed_server
 from verbena.sw.tools.session import ToolError, run
 
-FAR = "10.0.0.2"
+FAR, FAR6 = "10.0.0.2", "fe80::56:42ff:fe00:2"
 
 
 @pytest.fixture
@@ -25,12 +25,12 @@ class Test:
 
     __test__ = False
 
-    def __init__(self, contexts, name, **given):
+    def __init__(self, contexts, name, far_address=FAR, **given):
         near, far = contexts
         self.kind, self.options = KINDS[name], Options(rdma_cm=True, patience=60, **given)
         self.lines, self.memories, self.keys = ([], []), [None, None], [None, None]
         self.server = managed_server(far, self.kind, self.options, **self._of(0))
-        self.client = client(near, self.kind, self.options, FAR, **self._of(1))
+        self.client = client(near, self.kind, self.options, far_address, **self._of(1))
 
     def _of(self, side):
         def inspect(found):
@@ -60,6 +60,8 @@ class Test:
         ("send_lat", {"connection": "UD", "size": 1000, "iterations": 9}),
         ("write_lat", {"size": 1000, "iterations": 9}),
         ("atomic_lat", {"iterations": 9}),
+        ("write_bw", {"far_address": FAR6, "qps": 2, "size": 3000, "iterations": 9}),
+        ("send_lat", {"far_address": FAR6, "connection": "UD", "size": 1000, "iterations": 9}),
     ],
 )
 def test_messages_go_over_such_connections(contexts, name, given):
