@@ -12,7 +12,12 @@ from scapy.packet import Raw
 from verbena.hdl.abi.gids import GidType
 from verbena.sim.devices import world
 from verbena.sim.pair import join
+from verbena.sw.cm.ip_header import address_text
 from verbena.sw.gids import OwnGid, mapped
+from verbena.sw.verbs import cm_enums as ce
+from verbena.sw.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel
+from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
+from verbena.sw.verbs.qp import QPCap, QPInitAttr
 
 SIZE = 1 << 14
 MAC = 0x02_00_00_00_00_97
@@ -104,3 +109,30 @@ def test_what_stands_on_the_wire(in_vlans):
         again = each.copy()
         again[BTH].icrc = None
         assert bytes(again) == bytes(each)
+
+
+@pytest.mark.parametrize("index", [SIX, FOUR])
+def test_the_connection_manager(in_vlans, index):
+    """By an address of a VLAN it asks, answers and connects there; without one of its own by the nearest."""
+    near, far = (end.context for end in in_vlans)
+    own, peer = (address_text(own_rows(number)[index].gid) for number in (1, 2))
+    channel = CMEventChannel()
+    init = QPInitAttr(ibv_qp_type.IBV_QPT_RC, cap=QPCap(4, 4), sq_sig_all=1)
+    with CMID(channel, context=far) as listener, CMID(channel, context=near) as active:
+        listener.bind_addr(AddrInfo(src=peer, src_service="7471", flags=ce.RAI_PASSIVE))
+        listener.listen()
+        active.resolve_addr(AddrInfo(dst=peer, dst_service="7471"))
+        assert CMEvent(channel).event_type == ce.RDMA_CM_EVENT_ADDR_RESOLVED
+        active.create_qp(init)
+        active.connect()
+        request = CMEvent(channel)
+        with CMID(request, listen_id=listener) as child:
+            child.create_qp(init)
+            child.accept()
+            kinds = {CMEvent(channel).event_type for _ in range(2)}
+            assert kinds == {ce.RDMA_CM_EVENT_ESTABLISHED}
+            for cmid, gid in ((active, peer), (child, own)):
+                route = cmid.query_qp(0x1FFFFFF)[0].ah_attr.gr
+                assert route.sgid_index == index
+                assert address_text(int(route._dgid)) == gid
+    channel.close()

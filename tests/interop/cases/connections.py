@@ -2,11 +2,14 @@
 
 import time
 from functools import partial
+from ipaddress import IPv6Address
 
 import pytest
 from frames import ADAPTER as ADAPTER_SIDE
 from frames import GUEST
-from verbena.sw.tools import rping, udaddy
+from machine import MAC
+from verbena.sw.gids import link_local
+from verbena.sw.tools import mckey, rping, udaddy
 from verbena.sw.tools.session import ToolError, run
 from verbena.sw.verbs.cm_enums import RAI_PASSIVE
 from verbena.sw.verbs.cmid import CMID, AddrInfo
@@ -17,7 +20,9 @@ __all__ = ["groups"]
 
 ROLES = ("server", "client")
 ADAPTER = "10.0.0.1"
+GROUP = "239.1.2.3"
 LISTENS = "rdma resource show cm_id | grep -q 'state LISTEN'"
+IS_MEMBER = f"ip maddress show dev eth0 | grep -q {GROUP}"
 TWICE = [(name, "duplicate", number) for name in (ADAPTER_SIDE, GUEST) for number in range(60)]
 PATIENCE = 60
 CLOSED = "rdma_get_cm_event: Bad file descriptor"
@@ -28,8 +33,17 @@ SHORT = 100
 """Bytes of a line."""
 
 
-def converse(bench, role, command, session):
-    """Runs ``command`` in the guest and ``session`` here, to the end of both; output goes to the log of tools."""
+def addresses(bench, network):
+    """The adapter's and the guest's, as each of our tools and of the guest's wants them."""
+    if network == "IPv4":
+        return ADAPTER, bench.station.guest
+    return tuple(str(IPv6Address(link_local(mac))) for mac in (bench.port.mac, MAC))
+
+
+def converse(bench, role, command, session, ready=LISTENS):
+    """Runs ``command`` in the guest and ``session`` here, to the end of both; output goes to the log of tools. A guest
+    that is asked is there when its command ``ready`` has status 0.
+    """
     guest = bench.guest
     with (bench.folder / "tools.log").open("a") as log:
 
@@ -43,7 +57,7 @@ def converse(bench, role, command, session):
             job = guest.call("start", {"command": command})
         else:
             job = guest.call("start", {"command": command})
-            bench.until(lambda: guest.call("run", {"command": LISTENS})[0] == 0)
+            bench.until(lambda: guest.call("run", {"command": ready})[0] == 0)
         status = None
         try:
             run(mine)
@@ -61,13 +75,15 @@ def converse(bench, role, command, session):
     return output
 
 
-def pings(count, size, role, aimed, own, bench):
+def pings(count, size, role, aimed, own, bench, network="IPv4"):
     """rping: the client checks what comes back. What both print is checked, too, of lines so short that those of stdout
     and stderr do not mix. ``aimed`` is what happens to frames (:meth:`.cable.Line.harm`). ``own``: both ends bring up
     queue pairs by hand.
     """
     bench.cable.harm(aimed=aimed)
-    address = bench.station.guest if role == "client" else ADAPTER
+    ours, theirs = addresses(bench, network)
+    scope = "%eth0" if network == "IPv6" else ""
+    address = theirs if role == "client" else ours
     verbose = size <= SHORT
     options = rping.Options(
         address, count=count, size=size, verbose=verbose, validate=True, own_qp=own, patience=PATIENCE
@@ -81,7 +97,7 @@ def pings(count, size, role, aimed, own, bench):
 
         return getattr(rping, role)(options, bench.context, alone=False, tell=heard, warn=tell)
 
-    words = f"-s -a {address}" if role == "client" else f"-c -a {address} -C {count} -V"
+    words = f"-s -a {address}{scope}" if role == "client" else f"-c -a {address}{scope} -C {count} -V"
     output = converse(bench, role, f"rping {words} -S {size}" + " -v" * verbose + " -q" * own, session)
     if verbose:
         texts = [rping.ping(number, size)[:-1].decode() for number in range(count)]
@@ -113,14 +129,30 @@ def refused(role, bench):
     assert text in output
 
 
-def datagrams(count, size, connections, role, bench):
+def datagrams(count, size, connections, role, bench, network="IPv4"):
     """udaddy."""
-    address = bench.station.guest if role == "client" else ADAPTER
+    ours, theirs = addresses(bench, network)
+    address = theirs if role == "client" else ours
+    scope = "%eth0" if network == "IPv6" else ""
     options = udaddy.Options(address, None, connections, count, size, patience=PATIENCE)
     end = getattr(udaddy, role)
-    words = f"-c {connections} -C {count} -S {size}" + (f" -s {address}" if role == "server" else f" -b {address}")
+    words = f"-c {connections} -C {count} -S {size} {'-s' if role == 'server' else '-b'} {address}{scope}"
     output = converse(bench, role, f"udaddy {words}", lambda tell: end(options, bench.context, alone=False, tell=tell))
     assert "data transfers complete" in output
+
+
+def members(count, size, role, bench):
+    """mckey: one end, which is the client here, sends to a group, and the other one is in it."""
+    sends = role == "client"
+    options = mckey.Options(GROUP, ADAPTER, count=count, size=size, patience=PATIENCE)
+    words = f"-m {GROUP} -b {bench.station.guest} -C {count} -S {size}" + " -s" * (not sends)
+
+    def session(tell):
+        return mckey.member(options, bench.context, sends=sends, alone=False, tell=tell)
+
+    output = converse(bench, role, f"mckey {words}", session, IS_MEMBER)
+    assert "data transfers complete" in output
+    assert f"joined dgid: ::ffff:{GROUP}" in output
 
 
 def groups(seed):
@@ -155,4 +187,28 @@ def groups(seed):
         for role in ROLES
         for run in [partial(datagrams, count, size, many, role)]
     ]
+    cases += [
+        Case(
+            f"rping -C {count} -S {size}{' -q' * own} over IPv6",
+            role,
+            partial(pings, count, size, role, (), own, network="IPv6"),
+            4096,
+            ip="IPv6",
+            tool=True,
+        )
+        for count, size, own in ((3, 64, False), (10, 5000, False), (3, 64, True))
+        for role in ROLES
+    ]
+    cases += [
+        Case(
+            "udaddy -c 2 -C 4 -S 1000 over IPv6",
+            role,
+            partial(datagrams, 4, 1000, 2, role, network="IPv6"),
+            4096,
+            ip="IPv6",
+            tool=True,
+        )
+        for role in ROLES
+    ]
+    cases += [Case("mckey -C 5 -S 100", role, partial(members, 5, 100, role), 4096, tool=True) for role in ROLES]
     return {"connections": cases}
