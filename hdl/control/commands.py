@@ -3,49 +3,51 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.commands import MAILBOX_WORDS, Command, CommandStatus, QpAction
-from ..abi.contexts import QP_CONTEXT, QP_CONTEXT_WORDS, QpState, QpType
+from ..abi.contexts import QP_CONTEXT, QP_CONTEXT_WORDS
 from ..abi.cqc import CQN_BITS
-from ..abi.eqe import EventType
+from ..stream.connections import link
 from ..stream.fifo import Queue
-from ..stream.record import word_layout
-from ..stream.transfer import NO_EVENT, SEND_FAILED, AttributeWrite, CqControl, Event, QpControl, QpError
+from ..stream.transfer import AttributeWrite, CqControl, Event, QpControl, QpError
+from .context_mover import ContextMover
 from .contexts import Contexts
+from .cq_command import CqCommand
 from .decoder import Decoder, Plan
+from .qp_command import QpCommand
+from .qp_look import QPN_WORD, QpLook
+from .quiet import Quiet
 from .registers import CommandWord
 from .replies import Replies, Reply
+from .report_handler import ReportHandler
 from .reports import Reports
-from .slot_keeper import QUIET
+from .srq_command import SrqCommand
 from .tokens import Tokens
 
 __all__ = ["Commands"]
 
-QPN_WORD = QP_CONTEXT.fields["qpn"].word
+QP_PLANS = (Plan.WRITE_QP, Plan.MODIFY_QP, Plan.READ_QP)
 SRQN_BITS = QP_CONTEXT.fields["srqn"].width
 
 
 class Commands(wiring.Component):
-    """Executes one command at a time, and moves QPs to ERR when a pipeline reports an error; between two commands, or
-    while one waits for its end. If it is the send queue of a UC or UD QP that has failed, that goes to SQE (IBA
-    10.3.1): its receive queue goes on.
+    """Executes one command at a time, and lets what a pipeline reports be handled between two commands, or while one
+    waits for its end. Here stands whose turn it is; what is done then others know: :class:`.qp_command.QpCommand`,
+    :class:`.cq_command.CqCommand`, :class:`.srq_command.SrqCommand` and :class:`.report_handler.ReportHandler`, which
+    use contexts, mailbox and tokens one after the other.
 
     Attributes live here once more, in full, for QUERY_QP and for the state that an error changes. Words are written
-    from the last to the first, so that ``state`` comes last. START_RECEIVE, START_SEND and RESTART_SEND send their
-    token before the attributes are written, all others after them: a QP never runs on half of its attributes.
+    from the last to the first, so that ``state`` comes last.
 
     The low bits of a QP number are the QP's index. CREATE_QP may name any whose place is empty, or its own; other
     commands must name the one that has it: BAD_NUMBER.
 
     A QP that has gone to ERR by itself stays there, whatever the host believes, until RESET: BAD_STATE, as for DRAIN
     when the QP is not in RTS, RESUME when it is not in SQD, and RESTART_SEND when it is not in SQE.
-
-    RESET, and with it CREATE_QP and DESTROY_QP, ends when nothing of the QP's old life is left in any pipeline:
-    :class:`.tokens.Tokens`.
 
     After a reset, which does not reach block RAM, all QPs are destroyed, one after the other, before the first command.
     Nothing is on its way then, so their tokens follow each other: 115 to 130 cycles a QP.
@@ -172,10 +174,20 @@ class Commands(wiring.Component):
         m = Module()
         m.submodules.decoder = decoder = Decoder(self.table, self.srqs)
         m.submodules.contexts = contexts = Contexts(self.qps)
+        m.submodules.mover = mover = ContextMover(kinds=3)
+        m.submodules.look = look = QpLook()
         m.submodules.tokens = tokens = Tokens(self.qps, swaps=self.swaps)
         m.submodules.replies = replies = Replies()
         m.submodules.reports = reports = Reports(self.qps, tells=2 if self.srqs else 1)
         m.submodules.events = events = Queue(Event, 16)
+        m.submodules.quiet = quiet = Quiet()
+        m.submodules.handler = handler = ReportHandler(srqs=self.srqs > 0, unreliable=self.unreliable)
+        m.submodules.qp = qp = QpCommand()
+        m.submodules.cq = cq = CqCommand()
+        units = {"qp": qp, "cq": cq}
+        if self.srqs:
+            m.submodules.srq = units["srq"] = srq = SrqCommand()
+
         heard = ("requester", "responder", "response_receiver", "completer", "sq_fetch", "rq_fetch")
         for name in heard + (("timers",) if self.swaps else ()):
             if name != "rq_fetch" or not self.srqs:
@@ -187,395 +199,201 @@ class Commands(wiring.Component):
         wiring.connect(m, wiring.flipped(self.responder_error), reports.responder)
         wiring.connect(m, wiring.flipped(self.completer_error), reports.completer)
         wiring.connect(m, wiring.flipped(self.completion_error), reports.completions)
+        link(m, reports.o, handler.report)
+        link(m, handler.event, events.i)
         wiring.connect(m, events.o, wiring.flipped(self.event))
+        wiring.connect(m, cq.control, wiring.flipped(self.cq_control))
         for name in (f"{kind}_attribute{part}" for kind in ("qp", "cq", "ring") for part in ("", "_en")):
             m.d.comb += getattr(self, name).eq(getattr(contexts, name))
-        report = reports.o.payload
 
-        # Everything that the steps below share.
-        number = Signal(CQN_BITS)  # the QP's slot, or the CQ's number
-        waiting = Signal(CQN_BITS)  # that of the command, while the step belongs to a report
-        action = Signal(QpAction)
-        psn = Signal(24)
-        word = Signal(range(QP_CONTEXT_WORDS))
-        qpn = self.command.payload.number
-        whose = Signal()  # the QP number of `number` is read
-        mine, empty = Signal(), Signal()  # it was the command's, or none
-        # What the decoder says, a cycle late.
+        # -- What is asked: the decoder's answer, a cycle late; before the first command, to destroy one slot.
         decoded = Signal(
             data.StructLayout(
                 {name: member.shape for name, member in decoder.signature.members.items() if member.flow == Out}
             )
         )
+        m.d.comb += [decoder.command.eq(self.command.payload), decoder.cqc_log_size.eq(self.cqc_log_size)]
         m.d.sync += [decoded[name].eq(getattr(decoder, name)) for name in decoded.shape().members]
-        plan = decoded.plan
-        result = Signal(CommandStatus)
-        destroy = Signal()
-        keep = Signal()
-        holding = Signal()  # completions wait: the attributes of their CQ may be changed
-        reporting = Signal()  # the step belongs to a report, not to a command
-        starting = Signal()  # the token goes before the attributes
-        resetting = Signal()  # the command is done once the reports of the old life are out of the queues
-        left = Signal(range(QUIET + 1))
-        with m.If(self.completions_move & (left != 0)):
-            m.d.sync += left.eq(left - 1)
-        controlled, control_bad, invalidated = Signal(), Signal(), Signal()
-        m.d.sync += [
-            mine.eq(contexts.row[: len(qpn)] == qpn),
-            empty.eq(contexts.row[: len(qpn)] == 0),
-            controlled.eq(self.cq_control.valid & self.cq_control.ready),
-            control_bad.eq(self.cq_control_bad),
-            invalidated.eq(self.invalidate.valid & self.invalidate.ready),
-        ]
+        with m.If(~self.swept):
+            m.d.sync += [
+                decoded.plan.eq(Plan.WRITE_QP),
+                decoded.action.eq(QpAction.RESET),
+                decoded.word.eq(QP_CONTEXT_WORDS - 1),
+                decoded.destroy.eq(1),
+            ]
+        number = Signal(CQN_BITS)  # the QP's slot, or the number of the CQ or SRQ
+        for unit in units.values():
+            for name in ("plan", "action", "word", "destroy", "keep"):
+                if name in unit.signature.members:
+                    m.d.comb += getattr(unit, name).eq(decoded[name])
+            m.d.comb += unit.moving.eq(mover.busy)
         m.d.comb += [
-            self.result.eq(result),
-            decoder.command.eq(self.command.payload),
-            decoder.cqc_log_size.eq(self.cqc_log_size),
-            contexts.number.eq(number),
-            contexts.word.eq(Mux(whose, QPN_WORD, word)),
-            contexts.data.eq(Mux(destroy, 0, Mux(word == QPN_WORD, qpn, self.mailbox_r_data))),
-            self.mailbox_addr.eq(word),
-            self.mailbox_w_data.eq(contexts.row),
-            tokens.new.eq(~self.swept),
-            tokens.request.payload.qp.eq(number),
-            tokens.request.payload.action.eq(action),
-            tokens.request.payload.psn.eq(psn),
-            self.cq_control.payload.cq.eq(number),
-            self.cq_control.payload.hold.eq(~holding),
-            self.cq_control.payload.keep.eq(keep),
+            qp.new.eq(~self.swept),
+            qp.qpn.eq(self.command.payload.number),
+            qp.create.eq(self.command.payload.opcode == Command.CREATE_QP),
+            cq.number.eq(number),
+            cq.bad.eq(self.cq_control_bad),
             self.invalidate.payload.index.eq(self.command.payload.number),
             self.invalidate.payload.translations.eq(self.command.payload.opcode == Command.INVALIDATE_MTT),
-            events.i.payload.type.eq(report.event),
-            events.i.payload.number.eq(contexts.row),
         ]
-        # A reset does not reach the memories. First the sets that wait in memory are taken out, a cycle a QP.
-        sweep = Signal(range(self.qps))
-        old, err = Signal(word_layout(QP_CONTEXT, [0])), Signal(word_layout(QP_CONTEXT, [0]))
-        m.d.comb += [old.eq(contexts.row), err.eq(contexts.row), err.state.eq(QpState.ERR)]
-        told, sending_fails = Signal(), Signal()  # the report is an event; of the send queue alone
-        m.d.sync += told.eq((report.event != NO_EVENT) & (report.event != SEND_FAILED))
-        if self.unreliable:
-            of_sends = Signal()
-            m.d.sync += of_sends.eq(report.event == SEND_FAILED)
-            m.d.comb += sending_fails.eq(of_sends & (old.type != QpType.RC))
-            with m.If(sending_fails):
-                m.d.comb += err.state.eq(QpState.SQE)
 
-        if self.swaps:
-            m.d.sync += [self.opens.eq(0), self.forget.eq(0)]
-        with m.FSM() as fsm:
-            ringing = fsm.ongoing("RESET_SRQ") if self.srqs else None
-            with m.State("RESET"):
-                m.d.sync += sweep.eq(sweep + 1)
-                with m.If(sweep.all()):
-                    m.d.sync += sweep.eq(0)
-                    m.next = "SWEEP"
-            with m.State("SWEEP"):
-                m.d.sync += [
-                    number.eq(sweep),
-                    action.eq(QpAction.RESET),
-                    word.eq(QP_CONTEXT_WORDS - 1),
-                    destroy.eq(1),
-                    keep.eq(0),
-                    holding.eq(0),
-                    reporting.eq(0),
-                    starting.eq(0),
-                    resetting.eq(0),
-                ]
-                m.next = "WRITE_QP"
-            with m.State("SWEPT"):
-                with m.If(sweep != self.qps - 1):
-                    m.d.sync += sweep.eq(sweep + 1)
-                    m.next = "SWEEP"
-                with m.Elif(~tokens.under_way & (self.directory_ready if self.swaps else 1)):
-                    m.next = "SWEPT_QPS"
-                    m.d.sync += [number.eq(0), word.eq(0), destroy.eq(1)]
-            with m.State("SWEPT_QPS"):  # SRQs have nothing on any path
-                m.d.comb += contexts.write_srq.eq(self.srqs != 0)
-                m.d.sync += number.eq(number + 1)
-                with m.If(number == max(1, self.srqs) - 1):
-                    m.d.sync += self.swept.eq(1)
-                    m.next = "IDLE"
-            with m.State("IDLE"):
-                m.d.sync += [holding.eq(0), reporting.eq(0), starting.eq(0), resetting.eq(0)]
-                if self.swaps:
-                    # A QP that has failed must be in ERR when it opens: its poison is gone.
-                    m.d.sync += self.opens.eq(reports.empty)
-                with m.If(reports.o.valid):
-                    m.next = "REPORT"
-                if self.swaps:
-                    with m.Elif(self.closed & ~reports.empty):
-                        pass  # it is on its way
-                with m.Elif(self.command.valid):
-                    m.next = "DECODE"
-                if self.swaps:
-                    with m.Elif(self.wants & ~self.closed):
-                        m.d.sync += self.grant.eq(1)
-                        m.next = "GRANTED"
-
-            with m.State("DECODE"):
-                m.d.sync += [
-                    number.eq(decoded.number),
-                    action.eq(decoded.action),
-                    word.eq(decoded.word),
-                    result.eq(decoded.status),
-                    destroy.eq(decoded.destroy),
-                    keep.eq(decoded.keep),
-                ]
-                m.next = "PLAN"
-            with m.State("PLAN"):
-                m.d.comb += whose.eq(1)
-                with m.Switch(plan):
-                    with m.Case(Plan.NOTHING):
-                        m.next = "FINISH"
-                    with m.Case(Plan.WRITE_CQ):
-                        m.next = "CONTROL_CQ"
-                    with m.Case(Plan.INVALIDATE):
-                        m.next = "INVALIDATE"
-                    if self.srqs:
-                        with m.Case(Plan.WRITE_SRQ):
-                            m.next = "WRITE_SRQ"
-                        with m.Case(Plan.CLEAR_SRQ):
-                            m.next = "CLEAR_SRQ"
-                    with m.Default():
-                        m.next = "WHOSE"
-                        if self.swaps:
-                            m.d.sync += [self.grant.eq(1), self.bring.eq(1)]
-                            m.next = "GRANTED"
-
-            # Whose is the place that the low bits of the number say? A new QP may take an empty one.
-            with m.State("WHOSE"):
-                m.next = "COMPARE"
-            with m.State("COMPARE"):
-                m.next = "CHECK"
-            with m.State("CHECK"):
-                with m.Switch(plan):
-                    with m.Case(Plan.WRITE_QP):
-                        m.next = "WRITE_QP"
-                    with m.Case(Plan.MODIFY_QP):
-                        m.next = "PSN"
-                    with m.Case(Plan.READ_QP):
-                        m.d.comb += replies.clear.eq(1)
-                        m.next = "READ_ADDRESS"
-                with m.If(~mine & ~(empty & (self.command.payload.opcode == Command.CREATE_QP))):
-                    m.d.sync += result.eq(CommandStatus.BAD_NUMBER)
-                    m.next = "FINISH"
-
-            # MODIFY_QP: the PSN that its action wants stands in the mailbox.
-            with m.State("PSN"):
-                m.d.sync += [psn.eq(self.mailbox_r_data), word.eq(QP_CONTEXT_WORDS - 1)]
-                m.next = "WRITE_QP"
-                starts = (QpAction.START_SEND, QpAction.START_RECEIVE, QpAction.RESTART_SEND)
-                with m.If(reduce(or_, (action == each for each in starts))):
-                    m.d.sync += starting.eq(1)
-                    m.next = "TOKENS"
-
-            # The word with the state is written only once it is known that no error has come first.
-            with m.State("WRITE_QP"):
-                with m.If(word == 0):
-                    m.next = "STATE_ADDRESS"
-                with m.Else():
-                    m.d.comb += contexts.write_qp.eq(1)
-                    m.d.sync += word.eq(word - 1)
-            with m.State("STATE_ADDRESS"):
-                m.next = "STATE_WAIT"
-            with m.State("STATE_WAIT"):
-                m.next = "WRITE_STATE"
-                with m.If(reporting):
-                    m.next = "REPORT_STATE"
-            with m.State("WRITE_STATE"):
-                refused = Signal()
-                with m.Switch(action):
-                    with m.Case(QpAction.NONE, QpAction.START_RECEIVE, QpAction.START_SEND):
-                        m.d.comb += refused.eq(old.state == QpState.ERR)
-                    with m.Case(QpAction.DRAIN):
-                        m.d.comb += refused.eq(old.state != QpState.RTS)
-                    with m.Case(QpAction.RESUME):
-                        m.d.comb += refused.eq(old.state != QpState.SQD)
-                    with m.Case(QpAction.RESTART_SEND):
-                        m.d.comb += refused.eq(old.state != QpState.SQE)
-                with m.If(refused):
-                    m.d.sync += result.eq(CommandStatus.BAD_STATE)
-                    m.next = "FINISH"
-                with m.Else():
-                    m.d.comb += contexts.write_qp.eq(1)
-                    m.next = "SETTLE"
-            with m.State("SETTLE"):
-                # The broadcast reaches the tables before the token reaches their users, or the host hears of it.
-                m.next = "TOKENS"
-                with m.If(starting | (action == QpAction.NONE)):
-                    m.next = "FINISH"
-            with m.State("TOKENS"):
-                m.d.comb += tokens.request.valid.eq(1)
-                with m.If(tokens.request.ready):
-                    m.next = "FINISH"
-                    with m.If(reporting):
-                        m.next = "EVENT_ADDRESS"
-                    with m.Elif(starting):
-                        m.next = "WRITE_QP"
-                    with m.Elif((action == QpAction.RESET) & self.swept):
-                        m.d.sync += [resetting.eq(1), left.eq(QUIET)]
-                        m.next = "PURGE"
-                    with m.Elif(action == QpAction.QUERY):
-                        m.next = "REPLIES"
-            with m.State("PURGE"):
-                with m.If(reports.empty & (left == 0)):
-                    m.next = "FINISH"
-                    with m.If(destroy):
-                        m.next = "FREE"
-                with m.Elif(reports.o.valid):
-                    m.next = "REPORT"
-
-            # What was in flight went by the old path; now the place is empty.
-            with m.State("FREE"):
-                m.d.comb += [whose.eq(1), contexts.write_qp.eq(1)]
-                if self.swaps:
-                    m.d.sync += self.forget.eq(1)
-                m.next = "FREED"
-            with m.State("FREED"):  # as after SETTLE
-                m.next = "FINISH"
-
-            # QUERY_QP: all words, then what the owners say.
-            with m.State("READ_ADDRESS"):
-                m.next = "READ_WAIT"
-            with m.State("READ_WAIT"):
-                m.next = "READ_WORD"
-            with m.State("READ_WORD"):
-                m.d.comb += self.mailbox_w_en.eq(1)
-                m.d.sync += word.eq(word + 1)
-                m.next = "READ_ADDRESS"
-                with m.If(word == QP_CONTEXT_WORDS - 1):
-                    m.next = "TOKENS"
-            with m.State("REPLIES"), m.If(replies.done):
-                m.next = "FINISH"
-
-            with m.State("WRITE_CQ"):
-                m.d.comb += contexts.write_cq.eq(1)
-                m.d.sync += word.eq(word - 1)
-                with m.If(word == 0):
-                    m.next = "SETTLE_CQ"
-            with m.State("SETTLE_CQ"):
-                m.next = "SETTLED_CQ"
-            with m.State("SETTLED_CQ"):
-                m.next = "CONTROL_CQ"
-            # The completions' and the access check's answers are far from here: they are acted on a cycle later.
-            with m.State("CONTROL_CQ"):
-                m.d.comb += self.cq_control.valid.eq(~controlled)
-                with m.If(controlled):
-                    m.d.sync += holding.eq(1)
-                    m.next = "WRITE_CQ"
-                    with m.If(control_bad):
-                        m.d.sync += result.eq(CommandStatus.BUS_ERROR)
-                        m.next = "FINISH"
-                    with m.Elif(holding):
-                        m.next = "FINISH"
-
-            with m.State("INVALIDATE"):
-                m.d.comb += self.invalidate.valid.eq(~invalidated)
-                with m.If(invalidated):
-                    m.next = "FINISH"
-
-            with m.State("FINISH"):
-                m.d.comb += self.command.ready.eq(self.swept)
-                m.next = "IDLE"
-                with m.If(~self.swept):
-                    m.next = "SWEPT"
-
-            # A pipeline reports an error: to ERR, unless the QP is there or gone already.
-            with m.State("REPORT"):
-                m.d.sync += [waiting.eq(number), number.eq(report.qp)]
-                m.d.sync += [word.eq(0), action.eq(QpAction.ERROR), reporting.eq(1)]
-                m.next = "STATE_ADDRESS"
-            with m.State("REPORT_STATE"):
-                lives = (old.state == QpState.RTR) | (old.state == QpState.RTS) | (old.state == QpState.SQD)
-                if self.unreliable:
-                    lives |= old.state == QpState.SQE
-                m.d.comb += contexts.data.eq(err)
-                m.next = "REPORTED"
-                with m.If(report.event == EventType.SQ_DRAINED):
-                    with m.If(old.state == QpState.SQD):
-                        m.next = "EVENT_ADDRESS"
-                if self.srqs:
-                    with m.Elif(report.event == EventType.QP_LAST_WQE_REACHED):
-                        with m.If(old.state == QpState.ERR):
-                            m.d.sync += left.eq(QUIET)
-                            m.next = "LAST_WQE"
-                with m.Elif(lives):
-                    m.d.comb += contexts.write_qp.eq(1)
-                    with m.If(sending_fails):
-                        m.d.sync += action.eq(QpAction.SEND_ERROR)
-                    m.next = "SETTLE"
-            with m.State("EVENT_ADDRESS"):
-                m.d.comb += whose.eq(1)
-                m.next = "EVENT_WAIT"
-            with m.State("EVENT_WAIT"):
-                m.d.comb += whose.eq(1)
-                m.next = "EVENT"
-            with m.State("EVENT"):
-                m.d.comb += [whose.eq(1), events.i.valid.eq(told)]
-                with m.If(events.i.ready | ~told):
-                    m.next = "REPORTED"
-            with m.State("REPORTED"):
-                m.d.comb += reports.o.ready.eq(1)
-                m.d.sync += [reporting.eq(0), number.eq(waiting)]
-                m.next = "IDLE"
-                with m.If(resetting):
-                    m.next = "PURGE"
-
-            if self.srqs:
-                self._srq(m, contexts, number, word, destroy, keep, left)
-            if self.swaps:
-                self._grant(m, number, result, whose)
-
+        # -- Contexts, mailbox and tokens: those who use them take turns.
+        reporting = handler.busy
+        clearing = Signal()  # an SRQ, in each cycle
+        m.d.comb += [
+            mover.write.eq(Cat(qp.write | handler.write, cq.write, srq.write if self.srqs else 0)),
+            mover.first.eq(reduce(or_, (Mux(unit.write, unit.first, 0) for unit in units.values()))),
+            mover.single.eq(reduce(or_, (unit.single for unit in units.values() if unit is not cq))),
+            mover.read.eq(qp.read),
+            mover.zero.eq((decoded.destroy | (srq.zero if self.srqs else 0)) & ~reporting),
+            mover.given.eq(reporting | (mover.mailbox_addr == QPN_WORD)),
+            mover.value.eq(Mux(reporting, handler.value, self.command.payload.number)),
+            mover.shown.eq(decoded.psn_word),
+            mover.mailbox_r_data.eq(self.mailbox_r_data),
+            look.look.eq(qp.look | handler.look),
+            look.row.eq(contexts.row),
+            contexts.number.eq(Mux(reporting, handler.report.payload.qp, number)),
+            contexts.word.eq(mover.word | look.word),
+            contexts.data.eq(mover.data),
+            contexts.write_qp.eq(mover.write_word[0]),
+            contexts.write_cq.eq(mover.write_word[1]),
+            contexts.write_srq.eq(mover.write_word[2] | clearing),
+            qp.owner.eq(look.qpn),
+            qp.state.eq(look.first.state),
+            qp.shown.eq(mover.data),
+            qp.looked.eq(look.looked),
+            handler.qpn.eq(look.qpn),
+            handler.first.eq(look.first),
+            handler.looked.eq(look.looked),
+            handler.moving.eq(mover.busy),
+            tokens.new.eq(~self.swept),
+            tokens.request.valid.eq(qp.token | handler.token),
+            tokens.request.payload.qp.eq(contexts.number),
+            tokens.request.payload.action.eq(Mux(reporting, handler.action, decoded.action)),
+            tokens.request.payload.psn.eq(qp.psn),
+            qp.taken.eq(tokens.request.ready),
+            handler.taken.eq(tokens.request.ready),
+            quiet.begin.eq(qp.settle | handler.settle),
+            quiet.moves.eq(self.completions_move),
+            qp.settled.eq(quiet.over),
+            handler.settled.eq(quiet.over),
+            replies.clear.eq(qp.ask),
+            qp.answered.eq(replies.done),
+            qp.reports.eq(~reports.empty),
+            self.mailbox_addr.eq(mover.mailbox_addr),
+            self.mailbox_w_data.eq(contexts.row),
+            self.mailbox_w_en.eq(mover.mailbox_w_en | replies.write),
+        ]
         with m.If(replies.write):
             m.d.comb += [
                 self.mailbox_addr.eq(QP_CONTEXT_WORDS + replies.word),
                 self.mailbox_w_data.eq(replies.data),
-                self.mailbox_w_en.eq(1),
             ]
-        if self.swaps:
-            self._connect_keeper(m, contexts, tokens, reports, number)
         if self.srqs:
             # Nobody else has a token under way while that of an SRQ's ring is.
             m.d.comb += [
-                self.rq_fetch.valid.eq(tokens.rq_fetch.valid | ringing),
+                self.rq_fetch.valid.eq(tokens.rq_fetch.valid | srq.token),
                 self.rq_fetch.payload.eq(tokens.rq_fetch.payload),
-                tokens.rq_fetch.ready.eq(self.rq_fetch.ready & ~ringing),
+                tokens.rq_fetch.ready.eq(self.rq_fetch.ready & ~srq.token),
+                srq.taken.eq(self.rq_fetch.ready),
             ]
-            with m.If(ringing):
+            with m.If(srq.token):
                 m.d.comb += [
                     self.rq_fetch.payload.qp.eq(self.qps | number[:SRQN_BITS]),
                     self.rq_fetch.payload.action.eq(QpAction.RESET),
                 ]
+        if self.swaps:
+            self._connect_keeper(m, contexts, tokens, reports)
+            m.d.sync += [self.opens.eq(0), self.forget.eq(qp.freed)]
+            m.d.comb += self.forget_slot.eq(number)
+
+        # -- Whose turn it is.
+        invalidated = Signal()  # the access check's answer is far from here
+        m.d.sync += invalidated.eq(self.invalidate.valid & self.invalidate.ready)
+        done = reduce(or_, (unit.done for unit in units.values()))
+        with m.FSM() as fsm:
+            m.d.comb += handler.may.eq(fsm.ongoing("IDLE") | qp.waits)
+            # A reset does not reach the memories. First the sets that wait in memory are taken out, a cycle a QP.
+            with m.State("RESET"):
+                m.d.sync += number.eq(number + 1)
+                with m.If(number == self.qps - 1):
+                    m.d.sync += number.eq(0)
+                    m.next = "SWEEP"
+            with m.State("SWEEP"):
+                m.d.comb += qp.go.eq(1)
+                m.next = "SWEEPING"
+            with m.State("SWEEPING"), m.If(qp.done):
+                m.next = "SWEPT"
+            with m.State("SWEPT"):
+                with m.If(number != self.qps - 1):
+                    m.d.sync += number.eq(number + 1)
+                    m.next = "SWEEP"
+                with m.Elif(~tokens.under_way & (self.directory_ready if self.swaps else 1)):
+                    m.d.sync += number.eq(0)
+                    m.next = "CLEAR_SRQS"
+            with m.State("CLEAR_SRQS"):  # they have nothing on any path
+                m.d.comb += clearing.eq(self.srqs != 0)
+                m.d.sync += number.eq(number + 1)
+                with m.If(number == max(1, self.srqs) - 1):
+                    m.d.sync += self.swept.eq(1)
+                    m.next = "IDLE"
+
+            with m.State("IDLE"):
+                first = reports.o.valid  # what was reported goes first
+                if self.swaps:
+                    # A QP that has failed must be in ERR when it opens: its poison is gone.
+                    first |= self.closed & ~reports.empty
+                    m.d.sync += self.opens.eq(reports.empty)
+                with m.If(first):
+                    pass
+                with m.Elif(self.command.valid):
+                    m.next = "DECODED"
+                if self.swaps:
+                    with m.Elif(self.wants & ~self.closed):
+                        m.d.sync += self.grant.eq(1)
+                        m.next = "GRANTED"
+            with m.State("DECODED"):
+                m.d.sync += [number.eq(decoded.number), self.result.eq(decoded.status)]
+                m.next = "BEGIN"
+                with m.Switch(decoded.plan):
+                    with m.Case(Plan.NOTHING):
+                        m.next = "FINISH"
+                    with m.Case(Plan.INVALIDATE):
+                        m.next = "INVALIDATE"
+                    if self.swaps:
+                        with m.Case(*QP_PLANS):
+                            m.d.sync += [self.grant.eq(1), self.bring.eq(1)]
+                            m.next = "GRANTED"
+            with m.State("BEGIN"):
+                with m.Switch(decoded.plan):
+                    with m.Case(Plan.WRITE_CQ):
+                        m.d.comb += cq.go.eq(1)
+                    if self.srqs:
+                        with m.Case(Plan.WRITE_SRQ, Plan.CLEAR_SRQ):
+                            m.d.comb += srq.go.eq(1)
+                    with m.Default():
+                        m.d.comb += qp.go.eq(1)
+                m.next = "RUN"
+            with m.State("RUN"):
+                m.d.sync += self.result.eq(qp.status | cq.status)  # one of them
+                with m.If(done):
+                    m.next = "FINISH"
+            with m.State("INVALIDATE"):
+                m.d.comb += self.invalidate.valid.eq(~invalidated)
+                with m.If(invalidated):
+                    m.next = "FINISH"
+            with m.State("FINISH"):
+                m.d.comb += self.command.ready.eq(1)
+                m.next = "IDLE"
+            if self.swaps:
+                self._grant(m, number)
         return m
 
-    def _srq(self, m, contexts, number, word, destroy, keep, left):
-        """Commands about SRQs: doorbells are ignored, the ring is empty, and then it is what is to be; and the event
-        of a QP that needs none any more, when its completions have been written.
-        """
-        with m.State("CLEAR_SRQ"):
-            m.d.comb += [contexts.write_srq.eq(1), contexts.word.eq(0), contexts.data.eq(0)]
-            m.next = "CLEARED_SRQ"
-        with m.State("CLEARED_SRQ"):  # as after SETTLE
-            m.next = "RESET_SRQ"
-        with m.State("RESET_SRQ"), m.If(self.rq_fetch.ready):
-            m.next = "WRITE_SRQ"
-            with m.If(destroy):
-                m.next = "FINISH"
-        with m.State("WRITE_SRQ"):
-            m.d.comb += contexts.write_srq.eq(1)
-            m.d.sync += word.eq(word - 1)
-            with m.If((word == 0) | keep):
-                m.next = "FREED"
-        with m.State("LAST_WQE"), m.If(left == 0):
-            m.next = "EVENT_ADDRESS"
-
-    def _connect_keeper(self, m, contexts, tokens, reports, number):
+    def _connect_keeper(self, m, contexts, tokens, reports):
         """What the keeper of slots is told, and what it does while it has its turn."""
         m.d.comb += [
             self.bring_index.eq(self.command.payload.number),
             self.bring_create.eq(self.command.payload.opcode == Command.CREATE_QP),
-            self.forget_slot.eq(number),
             self.attribute_row.eq(contexts.row),
             tokens.sending.eq(self.sending),
         ]
@@ -591,17 +409,13 @@ class Commands(wiring.Component):
                 self.token.ready.eq(tokens.request.ready),
             ]
 
-    def _grant(self, m, number, result, whose):
+    def _grant(self, m, number):
         """The keeper of slots has its turn. Without what it was asked for the command begins anew."""
         with m.State("GRANTED"), m.If(self.done):
             m.d.sync += self.grant.eq(0)
             m.next = "IDLE"
             with m.If(self.brought):
-                m.d.sync += [self.bring.eq(0), number.eq(self.slot)]
-                m.next = "BROUGHT"
+                m.d.sync += [self.bring.eq(0), number.eq(self.slot), self.result.eq(self.status)]
+                m.next = "BEGIN"
                 with m.If(self.status != CommandStatus.OK):
-                    m.d.sync += result.eq(self.status)
                     m.next = "FINISH"
-        with m.State("BROUGHT"):
-            m.d.comb += whose.eq(1)
-            m.next = "WHOSE"

@@ -42,7 +42,9 @@ class Decoder(wiring.Component):
         Index of the QP, the low bits of its number, or number of the CQ or SRQ.
     action : ``QpAction``
     word
-        First word: of the context, from which it is written downwards; READ_QP: read upwards; MODIFY_QP: with the PSN.
+        The word of the context from which it is written downwards.
+    psn_word
+        The word of the mailbox with the PSN that the action wants.
     destroy : 1
         Zeros are written.
     keep : 1
@@ -61,6 +63,7 @@ class Decoder(wiring.Component):
                 "cqc_log_size": In(4),
                 "action": Out(QpAction),
                 "word": Out(range(max(QP_CONTEXT_WORDS, CQ_CONTEXT_WORDS))),
+                "psn_word": Out(range(QP_CONTEXT_WORDS)),
                 "destroy": Out(1),
                 "keep": Out(1),
             }
@@ -72,6 +75,9 @@ class Decoder(wiring.Component):
         opcode, number, action = self.command.opcode, self.command.number, self.command.action
         plan = Signal(Plan)
         m.d.comb += [self.number.eq(number[:qp_bits]), self.action.eq(QpAction.RESET)]
+        m.d.comb += self.psn_word.eq(QP_CONTEXT.fields["sq_psn"].word)
+        with m.If(action == QpAction.START_RECEIVE):
+            m.d.comb += self.psn_word.eq(QP_CONTEXT.fields["rq_psn"].word)
         known = Signal(init=1)
         in_range = Signal()
         good = Signal(init=1)
@@ -85,11 +91,9 @@ class Decoder(wiring.Component):
                 m.d.comb += [
                     plan.eq(Plan.MODIFY_QP),
                     self.action.eq(action),
-                    self.word.eq(QP_CONTEXT.fields["rq_psn"].word),
+                    self.word.eq(QP_CONTEXT_WORDS - 1),
                     good.eq(((action[3:] == 0) & (action != QpAction.QUERY)) | (action == QpAction.RESTART_SEND)),
                 ]
-                with m.If((action == QpAction.START_SEND) | (action == QpAction.RESTART_SEND)):
-                    m.d.comb += self.word.eq(QP_CONTEXT.fields["sq_psn"].word)
             with m.Case(Command.QUERY_QP):
                 m.d.comb += [plan.eq(Plan.READ_QP), self.action.eq(QpAction.QUERY)]
             with m.Case(Command.DESTROY_QP):

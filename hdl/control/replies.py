@@ -1,10 +1,11 @@
 """What QUERY_QP adds to the attributes: the answers of those who own it."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.contexts import QP_DYNAMIC
+from ..stream.arbiter import pick
 
 __all__ = ["Replies", "Reply"]
 
@@ -16,17 +17,17 @@ SQ_PSN, RQ_PSN, INDICES, COMPLETED = (
 
 
 class Replies(wiring.Component):
-    """Takes the answers to a QUERY, in any order, and makes them words of :data:`verbena.hdl.abi.contexts.QP_DYNAMIC`.
-
-    An answer is taken 1 cycle after it came, if no other one is. Words come in any order.
+    """Takes the answers to a QUERY, in any order, and makes them words of :data:`verbena.hdl.abi.contexts.QP_DYNAMIC`,
+    when all are there: a word each cycle.
 
     Members
     -------
     clear : 1
-        A query begins.
+        A query begins. Answers come when it has been said to those who answer, and each only once.
     requester, responder : streams of ``{psn, index}``, completer : stream of ``{index}``
+        Always taken.
     word, data, write
-        A word of the record; ``write`` says that it is good. Registers.
+        A word of the record; ``write`` says that it is good.
     done : 1
         All words have come; until ``clear``.
     """
@@ -48,31 +49,25 @@ class Replies(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         ports = [self.requester, self.responder, self.completer]
-        turn, answered = Signal(3), Signal(3)
-        sq_index, rq_index = Signal(16), Signal(16)
-        last = Signal()  # the indices are left
-        told = Signal()
-        m.d.comb += last.eq(answered.all() & ~told)
-        m.d.comb += [port.ready.eq(turn[number]) for number, port in enumerate(ports)]
-        m.d.sync += self.write.eq(turn.any() | last)
-        with m.If(turn[0]):
-            m.d.sync += [self.word.eq(SQ_PSN), self.data.eq(self.requester.payload.psn)]
-            m.d.sync += sq_index.eq(self.requester.payload.index)
-        with m.Elif(turn[1]):
-            m.d.sync += [self.word.eq(RQ_PSN), self.data.eq(self.responder.payload.psn)]
-            m.d.sync += rq_index.eq(self.responder.payload.index)
-        with m.Elif(turn[2]):
-            m.d.sync += [self.word.eq(COMPLETED), self.data.eq(self.completer.payload.index)]
-        with m.Else():
-            m.d.sync += [self.word.eq(INDICES), self.data.eq(Cat(sq_index, rq_index))]
-        came = Signal(3)
-        m.d.comb += came.eq(Cat(port.valid for port in ports))
-        m.d.sync += [
-            turn.eq(Mux(turn.any(), 0, came & -came)),
-            answered.eq(answered | turn),
-            told.eq(answered.all()),
-            self.done.eq(told),
+        kept = [Signal.like(port.payload, name=f"reply_{number}") for number, port in enumerate(ports)]
+        answered = Signal(len(ports))
+        for number, port in enumerate(ports):
+            m.d.comb += port.ready.eq(1)
+            with m.If(port.valid):
+                m.d.sync += [kept[number].eq(port.payload), answered[number].eq(1)]
+        requester, responder, completer = kept
+        words = {
+            SQ_PSN: requester.psn,
+            RQ_PSN: responder.psn,
+            INDICES: Cat(requester.index, responder.index),
+            COMPLETED: completer.index,
+        }
+        m.d.comb += [
+            self.write.eq(answered.all() & ~self.done),
+            self.data.eq(pick([words[number] for number in range(len(words))], self.word)),
         ]
+        with m.If(self.write):
+            m.d.sync += [self.word.eq(self.word + 1), self.done.eq(self.word == len(words) - 1)]
         with m.If(self.clear):
-            m.d.sync += [answered.eq(0), told.eq(0), self.done.eq(0)]
+            m.d.sync += [answered.eq(0), self.done.eq(0)]
         return m

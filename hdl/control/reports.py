@@ -1,7 +1,7 @@
 """Errors and other reports about QPs, on their way to the command block."""
 
 from amaranth.hdl import Module
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.eqe import EventType
@@ -40,12 +40,18 @@ class Reports(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.merge = merge = StreamArbiter(QpError, 3)
-        m.submodules.slice = out = Slice(QpError)
-        queues = [Queue(QpError, self.qps * times) for times in (self.tells, 1)]
+        item = data.StructLayout({"qp": range(self.qps), "event": QpError["event"].shape})
+        m.submodules.merge = merge = StreamArbiter(item, 3)
+        m.submodules.slice = out = Slice(item)
+        queues = [Queue(item, self.qps * times) for times in (self.tells, 1)]
         for number, (queue, port) in enumerate(zip(queues, (self.responder, self.completer), strict=True)):
             m.submodules[f"queue_{number}"] = queue
-            wiring.connect(m, wiring.flipped(port), queue.i)
+            m.d.comb += [
+                queue.i.valid.eq(port.valid),
+                queue.i.payload.qp.eq(port.payload.qp),
+                queue.i.payload.event.eq(port.payload.event),
+                port.ready.eq(queue.i.ready),
+            ]
             wiring.connect(m, queue.o, merge.i[number])
         m.submodules.losers = losers = ReadyQueue(self.qps)
         m.d.comb += [
@@ -59,5 +65,10 @@ class Reports(wiring.Component):
             self.empty.eq((queues[0].level == 0) & (queues[1].level == 0) & losers.empty & ~out.o.valid),
         ]
         wiring.connect(m, merge.o, out.i)
-        wiring.connect(m, out.o, wiring.flipped(self.o))
+        m.d.comb += [
+            self.o.valid.eq(out.o.valid),
+            self.o.payload.qp.eq(out.o.payload.qp),
+            self.o.payload.event.eq(out.o.payload.event),
+            out.o.ready.eq(self.o.ready),
+        ]
         return m

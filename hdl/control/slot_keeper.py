@@ -12,12 +12,9 @@ from ..context.slot_table import SlotTable
 from ..queue.ring import PushDoorbell, RingIndex
 from ..stream.transfer import Event, QpControl
 from .next_job import JobKind, NextJob
+from .quiet import Quiet
 
-__all__ = ["QUIET", "SlotKeeper"]
-
-QUIET = 32
-"""Cycles in which completions move, until those that were under way are written or lost: at most 5 of them, each with 3
-cycles behind it in which the next one is handed on, and 12 to spare."""
+__all__ = ["SlotKeeper"]
 
 
 class SlotKeeper(wiring.Component):
@@ -179,6 +176,7 @@ class SlotKeeper(wiring.Component):
         m.submodules.finder = finder = SlotFinder(self.qps, self.slots)
         m.submodules.table = table = SlotTable(self.slots, self.qps, self.users)
         m.submodules.next_job = next_job = NextJob(self.qps)
+        m.submodules.quiet = quiet = Quiet()
         wiring.connect(m, finder.ask, wiring.flipped(self.ask))
         wiring.connect(m, wiring.flipped(self.wanted), next_job.wanted)
         for number in range(self.users):
@@ -193,7 +191,6 @@ class SlotKeeper(wiring.Component):
         had_timer = Signal()  # its timer ran while it was away
         own = table.looked  # who is, or was, in slot `closed_qp`
         wrote = Signal()  # a record is on its way, or it has not been looked whether it arrived
-        left = Signal(range(max(QUIET, 2) + 1))
         tell_want, tell_timer, tells = Signal(), Signal(), Signal()
         lost = Signal(range(self.qps))
         m.d.comb += [
@@ -239,10 +236,7 @@ class SlotKeeper(wiring.Component):
             m.d.sync += lost.eq(qp)
             m.next = "LOST"
 
-        with m.If(~self.completed):
-            m.d.sync += left.eq(QUIET)
-        with m.Elif(self.moves & (left != 0)):
-            m.d.sync += left.eq(left - 1)
+        m.d.comb += [quiet.begin.eq(~self.completed), quiet.moves.eq(self.moves)]
         with m.If(self.opens):
             m.d.sync += self.closed.eq(0)
         with m.If(self.forget):
@@ -391,7 +385,7 @@ class SlotKeeper(wiring.Component):
                         m.d.comb += [self.write.eq(1), self.index.eq(own)]
                         m.d.sync += [wrote.eq(1), returns.eq(1), target.eq(self.closed_qp)]
                         m.next = "RETURN"
-                    with m.Elif(left == 0):
+                    with m.Elif(quiet.over):
                         m.next = "GONE"
             with m.State("GONE"):
                 m.d.comb += [

@@ -1,5 +1,8 @@
 """Control tokens: how the command block resets, starts and stops a QP in every block that has state of it."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -9,6 +12,7 @@ from ..stream.transfer import QpControl
 
 __all__ = ["Tokens"]
 
+PASSAGES = (QpAction.RESET, QpAction.SAVE, QpAction.LOAD)
 RECEIVER = "response_receiver"
 
 ON_PATH = 127
@@ -93,23 +97,18 @@ class Tokens(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         token = Signal(QpControl)  # of the request that is under way: what says it need not reach all blocks in a cycle
-        action = token.action
+        action = self.request.payload.action
         names = [name for step in USUAL for name in step] + (["timers"] if self.swaps else [])
         ports = {name: getattr(self, name) for name in names}
         numbers = {name: number for number, name in enumerate(ports)}
         open_ = Signal(len(ports))  # said and not taken
-        reset, alone, may = Signal(), Signal(), Signal()
+        alone, may = Signal(), Signal()
         save, load = Signal(), Signal()
         passes = Signal()  # it goes through the pipelines, and is waited for at their ends
         for number, port in enumerate(ports.values()):
             m.d.comb += [port.valid.eq(open_[number]), port.payload.eq(token)]
             with m.If(port.ready):
                 m.d.sync += open_[number].eq(0)
-        m.d.comb += [
-            reset.eq(action == QpAction.RESET),
-            alone.eq((action == QpAction.DRAIN) | (action == QpAction.SEND_ERROR)),
-            passes.eq(reset | save | load),
-        ]
 
         # -- Its way: whom it is said to, and what is waited for before.
         step = Signal(range(max(map(len, (USUAL, SAVING, LOADING)))))
@@ -129,7 +128,6 @@ class Tokens(wiring.Component):
             with m.Switch(step):
                 way(USUAL)
         if self.swaps:
-            m.d.comb += [save.eq(action == QpAction.SAVE), load.eq(action == QpAction.LOAD)]
             for mine, names in ((save, SAVING), (load, LOADING)):
                 with m.If(mine), m.Switch(step):
                     way(names)
@@ -160,7 +158,18 @@ class Tokens(wiring.Component):
             m.d.comb += stays.eq(save & ~self.sending)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [step.eq(0), token.eq(self.request.payload)]
+                m.d.sync += [
+                    step.eq(0),
+                    token.eq(self.request.payload),
+                    alone.eq((action == QpAction.DRAIN) | (action == QpAction.SEND_ERROR)),
+                    passes.eq(action == QpAction.RESET),
+                ]
+                if self.swaps:
+                    m.d.sync += [
+                        save.eq(action == QpAction.SAVE),
+                        load.eq(action == QpAction.LOAD),
+                        passes.eq(reduce(or_, (action == each for each in PASSAGES))),
+                    ]
                 with m.If(self.request.valid):
                     m.next = "SAY"
             with m.State("SAY"):

@@ -10,7 +10,8 @@ from streams import shared, unpacked
 from verbena.hdl.abi.commands import CommandStatus, QpAction
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.context.directory import Away, Directory
-from verbena.hdl.control.slot_keeper import QUIET, SlotKeeper
+from verbena.hdl.control.quiet import QUIET
+from verbena.hdl.control.slot_keeper import SlotKeeper
 from verbena.hdl.stream.connections import connect_signals, link
 
 __all__ = ["Bench", "World"]

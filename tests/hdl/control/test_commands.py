@@ -7,7 +7,7 @@ from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_CONTEXT_WORDS, QpState, QpType
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.control.commands import Commands
-from verbena.hdl.control.slot_keeper import QUIET
+from verbena.hdl.control.quiet import QUIET
 from verbena.hdl.stream.transfer import NO_EVENT, SEND_FAILED
 
 QPS, LOG_CQS = 8, 2
@@ -689,7 +689,7 @@ def test_the_last_shared_wqe_is_told_of_when_its_completion_is_written():
         await bench.command(ctx, Command.CREATE_QP, QPS + 4, words=_words(state=QpState.RTS))
         bench.moving = 0
         await send_all(ctx, bench.dut.responder_error, error)
-        for moves in range(QUIET + 1):
+        for moves in range(QUIET):
             for _ in range(100 if moves == 0 else 5):
                 await ctx.tick()
             assert [event["type"] for event in bench.events] == [EventType.QP_REQ_ERR]

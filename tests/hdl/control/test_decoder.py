@@ -2,7 +2,7 @@
 
 from streams import simulate
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
-from verbena.hdl.abi.contexts import QP_CONTEXT
+from verbena.hdl.abi.contexts import QP_CONTEXT, QP_CONTEXT_WORDS
 from verbena.hdl.control.decoder import Decoder, Plan
 
 QPS, LOG_CQS = 16, 13
@@ -39,8 +39,13 @@ def test_every_command():
             assert (status == good, plan == Plan.MODIFY_QP) == (legal, legal)
             assert legal or status == CommandStatus.BAD_PARAMETER
             if legal:
-                psn = "sq_psn" if action in (QpAction.START_SEND, QpAction.RESTART_SEND) else "rq_psn"
-                assert (ctx.get(dut.action), ctx.get(dut.word)) == (action, QP_CONTEXT.fields[psn].word)
+                assert (ctx.get(dut.action), ctx.get(dut.word)) == (action, QP_CONTEXT_WORDS - 1)
+                psn = {
+                    QpAction.START_SEND: "sq_psn",
+                    QpAction.RESTART_SEND: "sq_psn",
+                    QpAction.START_RECEIVE: "rq_psn",
+                }.get(action)
+                assert psn is None or ctx.get(dut.psn_word) == QP_CONTEXT.fields[psn].word
         for opcode in (Command.CREATE_CQ, Command.MODIFY_CQ, Command.DESTROY_CQ):
             assert decode(opcode, (1 << LOG_CQS) - 1) == (good, Plan.WRITE_CQ)
             assert ctx.get(dut.number) == (1 << LOG_CQS) - 1
