@@ -1,6 +1,6 @@
 """Which slots are taken, by whom, and who gives his up."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,6 +9,11 @@ __all__ = ["SlotTable"]
 
 class SlotTable(wiring.Component):
     """Goes round the slots with a hand. A slot that was used since the hand came past it is passed once more.
+
+    Bits of slots stand in LUT RAM, and one of each kind is written in a cycle. So uses wait for each other, for a put,
+    and for the hand when it leaves a slot that was used; one of the same user that comes meanwhile takes the place of
+    the one that waits, which is forgotten. For as many cycles as there are slots after a reset nothing is put or freed,
+    and what is said of slots is not right yet.
 
     Parameters
     ----------
@@ -19,8 +24,8 @@ class SlotTable(wiring.Component):
 
     Members
     -------
-    slot, index : slot, QP index
-        Where the hand is, and the QP that is there.
+    slot : slot
+        Where the hand is.
     taken, recent : 1
         A QP is there; it was used since the hand came past it.
     step : 1
@@ -28,13 +33,13 @@ class SlotTable(wiring.Component):
     any_free : 1
         Some slot is not taken.
     put, put_slot, put_index : 1, slot, QP index
-        Strobe: the QP takes the slot, and has used it.
+        Strobe: the QP takes the slot, and has used it. Not with ``step``.
     free, free_slot : 1, slot
-        Strobe: the slot is not taken any more. Not with ``put``.
+        Strobe: the slot, which was taken, is not any more. Not with ``put``.
     look, looked, looked_taken : slot, QP index, 1
         Who is in that slot, or was there last, in the same cycle; and, a cycle later, whether it is.
     used, used_en : array of slots, a bit each
-        Who uses his slot; it counts a cycle later.
+        Who uses his slot; it counts 2 cycles later at the earliest.
     """
 
     def __init__(self, slots, qps, users):
@@ -44,7 +49,6 @@ class SlotTable(wiring.Component):
         super().__init__(
             {
                 "slot": Out(range(slots)),
-                "index": Out(range(qps)),
                 "taken": Out(1),
                 "recent": Out(1),
                 "step": In(1),
@@ -65,29 +69,48 @@ class SlotTable(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.holders = holders = memory.Memory(shape=range(self.qps), depth=self.slots, init=[])
-        write, here, look = holders.write_port(), holders.read_port(domain="comb"), holders.read_port(domain="comb")
-        taken, recent = Signal(self.slots), Signal(self.slots)
+        m.submodules.taken = taken = memory.Memory(shape=1, depth=self.slots, init=[])
+        m.submodules.recent = recent = memory.Memory(shape=1, depth=self.slots, init=[])
+        hold, take, mark = (part.write_port() for part in (holders, taken, recent))
+        held, looked = holders.read_port(domain="comb"), taken.read_port(domain="comb")
+        here, marked = taken.read_port(domain="comb"), recent.read_port(domain="comb")
+        waking = Signal(init=1)  # the hand goes round once: a reset does not reach the memories
+        count = Signal(range(self.slots + 1))  # of slots that are taken
         m.d.comb += [
-            write.addr.eq(self.put_slot),
-            write.data.eq(self.put_index),
-            write.en.eq(self.put),
+            hold.addr.eq(self.put_slot),
+            hold.data.eq(self.put_index),
+            hold.en.eq(self.put),
+            take.addr.eq(Mux(waking, self.slot, Mux(self.put, self.put_slot, self.free_slot))),
+            take.data.eq(self.put),
+            take.en.eq(waking | self.put | self.free),
+            held.addr.eq(self.look),
+            looked.addr.eq(self.look),
             here.addr.eq(self.slot),
-            self.index.eq(here.data),
-            look.addr.eq(self.look),
-            self.looked.eq(look.data),
-            self.taken.eq(taken.bit_select(self.slot, 1)),
-            self.recent.eq(recent.bit_select(self.slot, 1)),
+            marked.addr.eq(self.slot),
+            self.looked.eq(held.data),
+            self.taken.eq(here.data),
+            self.recent.eq(marked.data),
+            self.any_free.eq(~count[-1]),
         ]
-        m.d.sync += [self.any_free.eq(~taken.all()), self.looked_taken.eq(taken.bit_select(self.look, 1))]
-        with m.If(self.step):
-            m.d.sync += [self.slot.eq(self.slot + 1), recent.bit_select(self.slot, 1).eq(0)]
+        m.d.sync += [self.looked_taken.eq(looked.data), count.eq(count + self.put - self.free)]
+        with m.If(self.step | waking):
+            m.d.sync += self.slot.eq(self.slot + 1)
+        with m.If(waking & self.slot.all()):
+            m.d.sync += waking.eq(0)
+
+        uses = [Signal.like(slot, name=f"use_{number}") for number, slot in enumerate(self.used)]
+        waits = Signal(self.users)
+        with m.If((self.step & self.recent) | waking):
+            m.d.comb += [mark.addr.eq(self.slot), mark.en.eq(1)]
+        with m.Elif(self.put):
+            m.d.comb += [mark.addr.eq(self.put_slot), mark.data.eq(1), mark.en.eq(1)]
+        with m.Else():
+            m.d.comb += [mark.data.eq(1), mark.en.eq(waits.any())]
+            m.d.sync += waits.eq(waits & (waits - 1))  # the first counts
+            for number in reversed(range(self.users)):
+                with m.If(waits[number]):
+                    m.d.comb += mark.addr.eq(uses[number])
         for number, slot in enumerate(self.used):
-            used, used_en = Signal.like(slot, name=f"used_{number}"), Signal(name=f"used_en_{number}")
-            m.d.sync += [used.eq(slot), used_en.eq(self.used_en[number])]
-            with m.If(used_en):
-                m.d.sync += recent.bit_select(used, 1).eq(1)
-        with m.If(self.put):
-            m.d.sync += [taken.bit_select(self.put_slot, 1).eq(1), recent.bit_select(self.put_slot, 1).eq(1)]
-        with m.If(self.free):
-            m.d.sync += taken.bit_select(self.free_slot, 1).eq(0)
+            with m.If(self.used_en[number]):
+                m.d.sync += [uses[number].eq(slot), waits[number].eq(1)]
         return m
