@@ -1,11 +1,10 @@
 """A queue pair's record on its way from host memory to the owners."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..stream.ram import Ram
-from ..stream.skid import Skid
 from ..stream.words import WORD_BITS
 from .record import HEADER_WORDS, RecordHeader, checked, most_words, seed
 from .section_reader import SectionReader
@@ -47,7 +46,7 @@ class LoadBuffer(wiring.Component):
         self.limits = tuple(limits)
         self.qps = qps
         count = len(self.limits)
-        self._header = RecordHeader(count)
+        self._header = RecordHeader(self.limits)
         super().__init__(
             {
                 "begin": In(1),
@@ -66,8 +65,8 @@ class LoadBuffer(wiring.Component):
         m = Module()
         count = len(self.limits)
         m.submodules.store = store = Ram(WORD_BITS, sum(self.limits))
-        header = Signal(HEADER_WORDS * WORD_BITS)
-        fields = data.View(self._header, header[: self._header.size])
+        fields = Signal(self._header)
+        counts = Array(fields.counts[f"section_{number}"] for number in range(count))
         total, row = Signal(WORD_BITS), Signal.like(store.w_addr)
         number = Signal(range(most_words(self.limits) + 2))  # of the word that comes, from 1 on
         summed, fits = Signal(len(fields.words) + 1), Signal(init=1)
@@ -80,8 +79,8 @@ class LoadBuffer(wiring.Component):
         with m.If(looked != count):
             m.d.sync += [
                 looked.eq(looked + 1),
-                summed.eq(summed + fields.counts[looked]),
-                fits.eq(fits & (fields.counts[looked] <= limits[looked])),
+                summed.eq(summed + counts[looked]),
+                fits.eq(fits & (counts[looked] <= limits[looked])),
             ]
         most = most_words(self.limits)
         here, judged = Signal(), Signal()  # the header is here; all its sections have been looked at
@@ -97,9 +96,7 @@ class LoadBuffer(wiring.Component):
         with m.If(self.i.valid & active):
             m.d.sync += [number.eq(number + 1), total.eq(checked(total, self.i.payload))]
             with m.If(~here):
-                m.d.sync += header.eq(Cat(header[WORD_BITS:], self.i.payload))
-                with m.If(number == HEADER_WORDS):
-                    m.d.sync += [here.eq(1), looked.eq(0)]
+                m.d.sync += [fields.eq(self.i.payload), here.eq(1), looked.eq(0)]
             with m.Else():
                 m.d.comb += store.w_en.eq(~last)
                 m.d.sync += row.eq(row + 1)
@@ -116,16 +113,14 @@ class LoadBuffer(wiring.Component):
 
         # -- Back.
         m.submodules.sections = sections = SectionReader(self.limits, apart=False)
-        m.submodules.skid = skid = Skid(sections.o.payload.shape())  # what its owner says goes no further
-        wiring.connect(m, sections.o, skid.i)
-        out = skid.o.payload
+        out = sections.o.payload
         m.d.comb += [
             sections.go.eq(self.back),
             sections.counts.eq(fields.counts),
             store.r_addr.eq(sections.r_addr),
             sections.r_data.eq(store.r_data),
-            skid.o.ready.eq(Cat(port.ready for port in self.loaded).bit_select(out.section, 1)),
+            sections.o.ready.eq(Cat(port.ready for port in self.loaded).bit_select(out.section, 1)),
         ]
         for number, port in enumerate(self.loaded):
-            m.d.comb += [port.valid.eq(skid.o.valid & (out.section == number)), port.payload.eq(out.word)]
+            m.d.comb += [port.valid.eq(sections.o.valid & (out.section == number)), port.payload.eq(out.word)]
         return m

@@ -1,6 +1,6 @@
 """The engine's part of a queue pair's record in host memory, as words of 64 bits.
 
-Two words of header, then the sections one behind the other, then a checksum of all that.
+A word of header, then the sections one behind the other, then a checksum of all that.
 """
 
 from amaranth.hdl import Cat, Const, Value
@@ -8,21 +8,26 @@ from amaranth.lib import data
 
 from ..stream.words import WORD_BITS
 
-__all__ = ["HEADER_WORDS", "RecordHeader", "checked", "most_words", "seed"]
+__all__ = ["HEADER_WORDS", "RecordHeader", "checked", "counts_layout", "most_words", "seed"]
 
-COUNT_BITS = 11
-"""Bits of the number of words of a section."""
+HEADER_WORDS = 1
 
-HEADER_WORDS = 2
+
+def counts_layout(limits):
+    """A number of words for each of the sections: ``section_0`` and so on, up to its limit."""
+    return data.StructLayout({f"section_{number}": range(limit + 1) for number, limit in enumerate(limits)})
 
 
 class RecordHeader(data.StructLayout):
-    """How many words each of the sections has, and how many the record has, header and checksum included."""
+    """How many words each of the sections has, and how many the record has, header and checksum included; in one word.
 
-    def __init__(self, sections):
-        super().__init__({"counts": data.ArrayLayout(COUNT_BITS, sections), "words": COUNT_BITS + 1})
-        if not sections or self.size > HEADER_WORDS * WORD_BITS:
-            raise ValueError(f"sections must be 1 to 10, not {sections!r}")
+    ``limits``: most words of each section, at least 1.
+    """
+
+    def __init__(self, limits):
+        super().__init__({"counts": counts_layout(limits), "words": range(most_words(limits) + 1)})
+        if not limits or self.size > HEADER_WORDS * WORD_BITS:
+            raise ValueError(f"limits must be of some sections and fit {WORD_BITS} bits, not {limits!r}")
 
 
 def most_words(limits):

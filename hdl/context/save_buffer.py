@@ -1,6 +1,6 @@
 """What a queue pair's owners give away, on its way to host memory."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,7 +16,7 @@ class SaveBuffer(wiring.Component):
     """Collects the sections of one QP, which come side by side, and gives them as a record.
 
     A word of one section is taken each cycle. Behind its last word the first other one that has a word follows at once,
-    or a cycle after it had none. A word of the record comes each cycle, but for 2 behind the header and 1 before the
+    or a cycle after it had none. A word of the record comes each cycle, but for 3 behind the header and 2 before the
     checksum.
 
     Parameters
@@ -47,7 +47,7 @@ class SaveBuffer(wiring.Component):
         self.limits = tuple(limits)
         self.qps = qps
         count = len(self.limits)
-        self._header = RecordHeader(count)
+        self._header = RecordHeader(self.limits)
         super().__init__(
             {
                 "saved": In(stream.Signature(SavedWord)).array(count),
@@ -103,8 +103,8 @@ class SaveBuffer(wiring.Component):
             m.d.sync += [value.eq(0) for value in counts]
 
         header = Signal(self._header)
-        m.d.comb += [header.words.eq(self.words), *(header.counts[n].eq(value) for n, value in enumerate(counts))]
-        bits = Cat(Value.cast(header), Const(0, HEADER_WORDS * WORD_BITS - self._header.size))
+        m.d.comb += header.words.eq(self.words)
+        m.d.comb += [header.counts[f"section_{number}"].eq(value) for number, value in enumerate(counts)]
         m.submodules.sections = sections = SectionReader(self.limits, apart=True)
         m.d.comb += [
             sections.go.eq(self.go),
@@ -120,12 +120,11 @@ class SaveBuffer(wiring.Component):
             with m.State("IDLE"):
                 m.d.sync += total.eq(seed(self.index))
                 with m.If(self.go):
-                    m.next = "HEADER_0"
-            for number in range(HEADER_WORDS):
-                with m.State(f"HEADER_{number}"):
-                    m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(bits.word_select(number, WORD_BITS))]
-                    with m.If(self.o.ready):
-                        m.next = f"HEADER_{number + 1}" if number + 1 < HEADER_WORDS else "SECTIONS"
+                    m.next = "HEADER"
+            with m.State("HEADER"):
+                m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(header)]
+                with m.If(self.o.ready):
+                    m.next = "SECTIONS"
             with m.State("SECTIONS"):
                 m.d.comb += [
                     self.o.valid.eq(sections.o.valid),

@@ -6,12 +6,12 @@ from amaranth.lib.wiring import In, Out
 
 from ..stream.fifo import Queue
 from ..stream.words import WORD_BITS
-from .record import COUNT_BITS
+from .record import counts_layout
 
 __all__ = ["SectionReader"]
 
-AHEAD = 5
-"""Words that are read ahead: a place is free again 5 cycles after its read began."""
+AHEAD = 6
+"""Words that are read ahead: a place is free again 6 cycles after its read began."""
 
 
 class SectionReader(wiring.Component):
@@ -30,8 +30,8 @@ class SectionReader(wiring.Component):
     -------
     go : 1
         Strobe, while not ``busy``.
-    counts : array of numbers
-        Words of each section; they stand while ``busy``.
+    counts
+        Words of each section, see :func:`.record.counts_layout`; they stand while ``busy``.
     busy : 1
         From the cycle after ``go`` until the last word has been taken.
     r_addr, r_data
@@ -46,7 +46,7 @@ class SectionReader(wiring.Component):
         super().__init__(
             {
                 "go": In(1),
-                "counts": In(data.ArrayLayout(COUNT_BITS, count)),
+                "counts": In(counts_layout(self.limits)),
                 "busy": Out(1),
                 "r_addr": Out(range(sum(self.limits))),
                 "r_data": In(WORD_BITS),
@@ -59,10 +59,11 @@ class SectionReader(wiring.Component):
         count = len(self.limits)
         starts = Array(sum(self.limits[:number]) for number in range(count))
         m.submodules.queue = queue = Queue(self.o.payload.shape(), AHEAD)
-        section, left = Signal(range(count)), Signal(COUNT_BITS)
+        counts = Array(self.counts[f"section_{number}"] for number in range(count))
+        section, left = Signal(range(count)), Signal(range(max(self.limits) + 1))
         reads, comes = Signal(), [Signal(name=f"comes_{age}") for age in range(2)]
         whose = [Signal(range(count), name=f"whose_{age}") for age in range(2)]
-        room = Signal(range(AHEAD + 1), init=AHEAD)
+        room, taken = Signal(range(AHEAD + 1), init=AHEAD), Signal()
         m.d.comb += [
             queue.i.valid.eq(comes[1]),
             queue.i.payload.word.eq(self.r_data),
@@ -70,11 +71,11 @@ class SectionReader(wiring.Component):
         ]
         wiring.connect(m, queue.o, wiring.flipped(self.o))
         m.d.sync += [Cat(comes).eq(Cat(reads, comes[0])), whose[0].eq(section), whose[1].eq(whose[0])]
-        m.d.sync += room.eq(room - reads + (self.o.valid & self.o.ready))
+        m.d.sync += [taken.eq(self.o.valid & self.o.ready), room.eq(room - reads + taken)]
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | (room != AHEAD))
             with m.State("IDLE"):
-                m.d.sync += [section.eq(0), left.eq(self.counts[0]), self.r_addr.eq(0)]
+                m.d.sync += [section.eq(0), left.eq(counts[0]), self.r_addr.eq(0)]
                 with m.If(self.go):
                     m.next = "READ"
             with m.State("READ"):
@@ -85,7 +86,7 @@ class SectionReader(wiring.Component):
                     with m.If(section == count - 1):
                         m.next = "IDLE"
                     with m.Else():
-                        m.d.sync += [section.eq(section + 1), left.eq(self.counts[section + 1])]
+                        m.d.sync += [section.eq(section + 1), left.eq(counts[section + 1])]
                         if self.apart:
                             m.d.sync += self.r_addr.eq(starts[section + 1])
         return m

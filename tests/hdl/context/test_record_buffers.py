@@ -3,11 +3,14 @@
 import pytest
 from streams import make_rng, pause, receive_all, send_all, shared, simulate
 from verbena.hdl.context.load_buffer import LoadBuffer
-from verbena.hdl.context.record import COUNT_BITS, HEADER_WORDS, most_words
+from verbena.hdl.context.record import HEADER_WORDS, most_words
 from verbena.hdl.context.save_buffer import SaveBuffer
 
 LIMITS = (4, 1, 20, 2)
 QPS = 16
+WIDTHS = (3, 1, 5, 2, 5)
+"""Bits of the header's fields: as many as the limits need, and their sum with header and checksum."""
+
 ONES = (1 << 64) - 1
 
 
@@ -15,9 +18,12 @@ def record(index, sections, counts=None, words=None, checksum=0):
     """The words of a QP's record; ``counts`` and ``words`` are what the header says, and ``checksum`` is wrong by."""
     counts = [len(section) for section in sections] if counts is None else counts
     words = HEADER_WORDS + sum(map(len, sections)) + 1 if words is None else words
-    bits = sum(count << COUNT_BITS * number for number, count in enumerate(counts))
-    bits |= words << COUNT_BITS * len(counts)
-    items = [bits & ONES, bits >> 64, *(word for section in sections for word in section)]
+    bits, place = 0, 0
+    for field, width in zip([*counts, words], WIDTHS, strict=True):
+        assert field < 1 << width
+        bits |= field << place
+        place += width
+    items = [bits, *(word for section in sections for word in section)]
     low = (QPS - 1).bit_length()
     total = index | 0x5645_5242_454E_4121 >> low << low
     for item in items:
@@ -103,7 +109,7 @@ def test_sections_that_come_side_by_side():
 
 
 def test_how_fast_a_record_goes():
-    """A word each cycle, but for 2 behind the header and 1 before the checksum."""
+    """A word each cycle, but for 3 behind the header and 2 before the checksum."""
     rng = make_rng()
     dut = shared(SaveBuffer, LIMITS, QPS)
     sections = random_sections(rng, largest=True)
@@ -118,7 +124,7 @@ def test_how_fast_a_record_goes():
         while ctx.get(dut.busy):
             valid.append(ctx.get(dut.o.valid))
             await ctx.tick()
-        assert valid == [1] * HEADER_WORDS + [0, 0] + [1] * sum(LIMITS) + [0, 1]
+        assert valid == [1] * HEADER_WORDS + [0] * 3 + [1] * sum(LIMITS) + [0, 0, 1]
 
     simulate(dut, testbench, seed=rng.seed_value)
 
@@ -203,10 +209,10 @@ def test_records_that_are_bad(kind):
             counts = [len(section) for section in sections]
             index, whole = rng.randrange(QPS), HEADER_WORDS + sum(counts) + 1
             if kind == "too long":  # one section takes words of another one
-                sections[1] = [*sections[1], 7]
+                sections[0] = [1, 2, 3, 4, 5]
                 words = record(index, sections)
             elif kind == "too many":
-                words = record(index, [*sections[:-1], [*sections[-1], 1, 2]])
+                words = record(index, [*sections[:2], [*sections[2], 1, 2], sections[3]])
             elif kind == "sum":
                 counts[2] += 1 if counts[2] == 1 else -1
                 words = record(index, sections, counts=counts)
@@ -219,9 +225,8 @@ def test_records_that_are_bad(kind):
             elif kind == "index":
                 words = record(index ^ 1 << rng.randrange(4), sections)
             else:
-                words = record(
-                    index, sections, counts=[(1 << COUNT_BITS) - 1] * 4, words=4 * ((1 << COUNT_BITS) - 1) + 3 & 0xFFF
-                )
+                *counts, whole = ((1 << width) - 1 for width in WIDTHS)
+                words = record(index, sections, counts=counts, words=whole)
                 words += [rng.getrandbits(64) for _ in range(most_words(LIMITS))]
             assert await bring(ctx, dut, rng, index, words) == 1
             sections = random_sections(rng)

@@ -37,7 +37,7 @@ async def fill(ctx, dut, sections):
             ctx.set(dut.ram.w_en, 1)
             await ctx.tick()
     ctx.set(dut.ram.w_en, 0)
-    ctx.set(dut.reader.counts, list(map(len, sections)))
+    ctx.set(dut.reader.counts, {f"section_{number}": len(words) for number, words in enumerate(sections)})
 
 
 async def start(ctx, dut):

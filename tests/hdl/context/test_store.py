@@ -204,7 +204,7 @@ def test_a_record_that_is_not_what_was_written(limits):
             words = sections(rng, limits)
             await save(ctx, dut, rng, index, words, None)
             await written(ctx, dut)
-            at, size = index * RECORD, 8 * (3 + sum(map(len, words)))
+            at, size = index * RECORD, 8 * (2 + sum(map(len, words)))
             good = bytes(memory.bytes[at : at + RECORD])
             bits = [*range(0, 128, 3), *rng.sample(range(8 * size), 8)] if not index else rng.sample(range(8 * size), 8)
             for bit in bits:
@@ -249,6 +249,7 @@ def test_a_memory_that_fails():
 
 
 def test_sizes():
-    assert most_words(LIMITS) == 2 + sum(LIMITS) + 1
-    with pytest.raises(ValueError, match="sections"):
-        SaveBuffer([1] * 11, QPS)
+    assert most_words(LIMITS) == 1 + sum(LIMITS) + 1
+    with pytest.raises(ValueError, match="limits"):
+        SaveBuffer([1] * 59, QPS)
+    SaveBuffer([1] * 58, QPS)
