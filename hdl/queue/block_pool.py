@@ -1,6 +1,6 @@
 """Blocks of memory on chip that all rings share, and which of them hold a ring's WQEs."""
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -122,24 +122,16 @@ class BlockPool(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         block_bits = ceil_log2(self.blocks)
-        low = self.strides[0]
-        # A piece's number: enough bits to tell all that a QP may hold, and those that it has just held, apart.
-        row = data.StructLayout({"piece": block_bits + 1, "stride": ceil_log2(len(self.strides))})
+        size_bits = ceil_log2(self.size)
+        per_bits = size_bits - self.strides[0]
+        # The last index of a block's piece: enough bits to tell before and behind among all that a QP may hold.
+        row = data.StructLayout({"end": block_bits + per_bits + 1, "odd": 1})
+        last = data.StructLayout({"block": block_bits, "holds": 1})  # without `holds` the block means nothing
         head, (head_done, head_place) = self._memory(m, "heads", block_bits, self.qps, 2)
-        tail, (tail_look, tail_done) = self._memory(m, "tails", block_bits, self.qps, 2)
-        holds, (holds_look, holds_done) = self._memory(m, "holders", 1, self.qps, 2)
+        tail, (tail_look, tail_done) = self._memory(m, "tails", last, self.qps, 2)
         follow, (follow_done, follow_place) = self._memory(m, "follows", block_bits, self.blocks, 2)
         rows, (row_done, row_place) = self._memory(m, "rows", row, self.blocks, 2)
         owners, (owner,) = self._memory(m, "owners", ceil_log2(self.qps), self.blocks, 1)
-
-        def piece(index, stride):
-            """The number of the piece, with ``stride`` counted from the smallest."""
-            shift = Signal(row.members["piece"])
-            with m.Switch(stride):
-                for number, each in enumerate(self.strides):
-                    with m.Case(number):
-                        m.d.comb += shift.eq(index >> (ceil_log2(self.size) - each))
-            return shift
 
         # -- After a reset, which does not reach the memories, nobody holds anything, and all blocks are free.
         at = Signal(range(max(self.qps, self.blocks)))
@@ -175,13 +167,12 @@ class BlockPool(wiring.Component):
         stale, only, next_ = Signal(), Signal(), Signal(block_bits)
         pending, pops = Signal(), Signal()  # a block is to go back, and waits while it is held; it does
         walking, walk, walk_end = Signal(), Signal(block_bits), Signal(block_bits)
-        # Whether the block's piece is that of ``done_index``, for each stride: the stride comes late.
-        pieces = [self.done_index >> (ceil_log2(self.size) - stride) for stride in self.strides]
-        same = [row_done.data.piece == each[: len(row_done.data.piece)] for each in pieces]
+        over = Signal.like(row_done.data.end)  # negative if all of the block is consumed
         busy = self.take | self.give | self.land | self.drop | walking
         done_at = Mux(self.drop, self.drop_qp, self.done_qp)
         m.d.comb += [
-            *(port.addr.eq(done_at) for port in (head_done, tail_done, holds_done)),
+            *(port.addr.eq(done_at) for port in (head_done, tail_done)),
+            over.eq(row_done.data.end - self.done_index),
             row_done.addr.eq(first),
             follow_done.addr.eq(Mux(walking, walk, first)),
             self.heard.eq(judged & ~stale),
@@ -193,29 +184,26 @@ class BlockPool(wiring.Component):
             first.eq(head_done.data),
             looked.eq(self.done & ~looked & ~judged & ~busy),
             judged.eq((looked | (pending & self.hold)) & ~busy),
-            stale.eq(holds_done.data & ~self.ignore_consumed & ~Array(same)[row_done.data.stride]),
-            only.eq(tail_done.data == first),
+            stale.eq(tail_done.data.holds & ~self.ignore_consumed & over[-1]),
+            only.eq(tail_done.data.block == first),
             next_.eq(follow_done.data),
         ]
 
         # -- The writes; one thing at a time.
-        number = Signal(row.members["stride"])
+        log_stride = Mux(self.land, self.land_log_stride, self.log_stride)
+        index = Mux(self.land, self.land_index, self.index)
         m.d.comb += [
             head.addr.eq(Mux(self.land, self.land_qp, Mux(self.take, self.qp, self.done_qp))),
             head.data.eq(Mux(self.land, self.spare, Mux(self.take, self.offer, next_))),
             head.en.eq((self.take & self.first) | self.land | (pops & ~only)),
-            tail.addr.eq(Mux(self.land, self.land_qp, self.qp)),
-            tail.data.eq(Mux(self.land, self.spare, self.offer)),
-            tail.en.eq(self.take | self.land),
-            holds.data.eq((self.take | self.land) & self.awake),
-            holds.en.eq(~self.awake | (self.take & self.first) | self.land | self.give | self.drop | (pops & only)),
+            tail.data.block.eq(Mux(self.land, self.spare, self.offer)),
+            tail.data.holds.eq((self.take | self.land) & self.awake),
+            tail.en.eq(~self.awake | self.take | self.land | self.give | self.drop | (pops & only)),
             follow.addr.eq(self.behind),
             follow.data.eq(self.offer),
             follow.en.eq(self.take & ~self.first),
-            number.eq(Mux(self.land, self.land_log_stride, self.log_stride) - low),
             rows.addr.eq(Mux(self.land, self.spare, self.offer)),
-            rows.data.piece.eq(piece(Mux(self.land, self.land_index, self.index), number)),
-            rows.data.stride.eq(number),
+            rows.data.end.eq(index | Cat(log_stride < size_bits - bit for bit in range(per_bits))),
             rows.en.eq(self.take | self.land),
             owners.addr.eq(rows.addr),
             owners.data.eq(Mux(self.land, self.land_qp, self.qp)),
@@ -223,18 +211,22 @@ class BlockPool(wiring.Component):
             frees.eq(self.give | (walking & ~(self.take | self.give | self.land | self.drop)) | pops),
             freed.eq(Mux(self.give, self.behind, Mux(walking, walk, first))),
         ]
+        with m.Switch(log_stride):
+            for stride in self.strides:
+                with m.Case(stride):
+                    m.d.comb += rows.data.odd.eq(index[size_bits - stride])
         with m.If(~self.awake):
-            m.d.comb += holds.addr.eq(at)
+            m.d.comb += tail.addr.eq(at)
         with m.Elif(self.land):
-            m.d.comb += holds.addr.eq(self.land_qp)
+            m.d.comb += tail.addr.eq(self.land_qp)
         with m.Elif(self.drop):
-            m.d.comb += holds.addr.eq(self.drop_qp)
+            m.d.comb += tail.addr.eq(self.drop_qp)
         with m.Elif(self.take | self.give):
-            m.d.comb += holds.addr.eq(self.qp)
+            m.d.comb += tail.addr.eq(self.qp)
         with m.Else():
-            m.d.comb += holds.addr.eq(self.done_qp)
-        with m.If(self.drop & holds_done.data):
-            m.d.sync += [walking.eq(1), walk.eq(head_done.data), walk_end.eq(tail_done.data)]
+            m.d.comb += tail.addr.eq(self.done_qp)
+        with m.If(self.drop & tail_done.data.holds):
+            m.d.sync += [walking.eq(1), walk.eq(head_done.data), walk_end.eq(tail_done.data.block)]
         with m.Elif(walking & frees & ~self.give):
             m.d.sync += [walk.eq(follow_done.data), walking.eq(walk != walk_end)]
 
@@ -243,10 +235,9 @@ class BlockPool(wiring.Component):
         second_place, shown = Signal(block_bits), Signal(block_bits)
         victim = Signal(block_bits)
         m.d.comb += [
-            holds_look.addr.eq(self.look_qp),
             tail_look.addr.eq(self.look_qp),
-            self.holds.eq(holds_look.data),
-            self.tail.eq(tail_look.data),
+            self.holds.eq(tail_look.data.holds),
+            self.tail.eq(tail_look.data.block),
             head_place.addr.eq(self.place_qp),
             row_place.addr.eq(first_place),
             follow_place.addr.eq(first_place),
@@ -259,7 +250,7 @@ class BlockPool(wiring.Component):
             first_place.eq(head_place.data),
             shown.eq(first_place),
             second_place.eq(follow_place.data),
-            odd.eq(row_place.data.piece[0]),
+            odd.eq(row_place.data.odd),
         ]
         with m.If(self.step):
             m.d.sync += victim.eq(victim + 1)
