@@ -45,10 +45,6 @@ class RingDoorbell(wiring.Component):
         The one inside, from the cycle after ``take`` on.
     consumed, producer : 16
         Its ring's indices, 1 cycle after ``take``.
-    claimed : 16
-        WQEs known to be posted and not consumed, 2 cycles after ``take``.
-    claim : 16
-        The same, as the doorbell says it; at the same time.
     state, log_size, log_stride
         Its QP's attributes, 2 cycles after ``take``.
     accept, reject : 1
@@ -82,8 +78,6 @@ class RingDoorbell(wiring.Component):
                 "index": Out(16),
                 "consumed": In(16),
                 "producer": In(16),
-                "claimed": In(16),
-                "claim": Out(16),
                 "state": In(4),
                 "log_size": In(4),
                 "log_stride": In(4),
@@ -106,15 +100,14 @@ class RingDoorbell(wiring.Component):
             self.doorbell.ready.eq(self.idle & self.open),
             self.take.eq(self.doorbell.valid & self.doorbell.ready),
         ]
-        m.d.sync += self.claim.eq(self.index - self.consumed)
-        last = Signal(16)  # one less than `claim`
+        # How many WQEs it claims behind the last one known, and of those that are not consumed, less one each: all ones
+        # claims nothing. A claim that fits is news if it is ahead of the last one known.
+        ahead, last = Signal(16), Signal(16)
+        unused = Signal()  # all that is known is consumed
+        m.d.sync += [ahead.eq(self.index + ~self.producer), unused.eq(self.producer == self.consumed)]
         if self.rewinds:
-            claim = Signal(16)
-            news = claim != 0
-            m.d.sync += [claim.eq(self.index - self.producer), last.eq(self.index + ~self.producer)]
+            m.d.comb += last.eq(ahead)
         else:
-            claim = self.claim
-            news = claim > self.claimed
             m.d.sync += last.eq(self.index + ~self.consumed)
         push = Signal()
         with m.FSM():
@@ -127,14 +120,15 @@ class RingDoorbell(wiring.Component):
             with m.State("LOOK"):
                 m.next = "CHECK"
             with m.State("CHECK"):
-                # A claim with its highest bit set lies behind, unless the ring has room for it.
+                # A claim of 32,768 or more lies behind, unless the ring has room for it.
                 known = self.state != QpState.RESET
                 proper = (self.log_stride >= self.strides[0]) & (self.log_stride <= self.strides[-1])
-                fits = ((last & ~Cat(self.log_size > k for k in range(16))) == 0) | (claim == 0)
+                fits = (last & ~Cat(self.log_size > k for k in range(16))) == 0
+                behind = last[15] | last[:15].all()
                 m.d.sync += [
-                    self.accept.eq(known & proper & fits & news),
-                    self.reject.eq(known & (~proper | (~fits & ~claim[15]))),
-                    self.pushed.eq(known & proper & push & self.mine & (claim == 1) & (self.claimed == 0)),
+                    self.accept.eq(known & proper & fits & ~ahead[15]),
+                    self.reject.eq(known & (~proper | (~fits & ~behind))),
+                    self.pushed.eq(known & proper & push & self.mine & (ahead == 0) & unused),
                     self.stride.eq(self.log_stride),
                 ]
                 m.next = "APPLY"

@@ -1,6 +1,6 @@
 """How far rings are: rows of LUT RAM, a few for each QP."""
 
-from amaranth.hdl import Cat, Module, Mux
+from amaranth.hdl import Module, Mux
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,12 +27,13 @@ class RingIndices(wiring.Component):
     lands : bool
         With ``land``.
     swaps : bool
-        With ``state`` and ``then``.
+        With ``then``.
 
     Members
     -------
-    look_qp, producer, issued, consumed, failed : QP index, 16, 16, 16, 1
-        A ring, and how far it is, in the same cycle. ``failed``: a read of it has ended in an error.
+    look_qp, producer, issued, consumed, misrung, failed : QP index, 16, 16, 16, 1, 1
+        A ring, and how far it is, in the same cycle. ``misrung``: a doorbell was rejected. ``failed``: a read has ended
+        in an error.
     status_qp, status
         ``RingStatus``, 1 cycle later.
     rings, rung_qp, rung_index : 1, QP index, 16
@@ -57,8 +58,8 @@ class RingIndices(wiring.Component):
         Strobes: ``issued`` and ``fetched`` become ``set_index``; producer index and errors become those of ``then``, 0
         without ``swaps``; ``consumed`` becomes ``set_index``, unless something ``consumes``. The first two not while
         ``rings``.
-    state, then : ``RingState``
-        How far ``set_qp`` is, in the same cycle, and what ``reset`` leaves. ``then.consumed`` is not used.
+    then : ``RingState``
+        What ``reset`` leaves. ``then.consumed`` is not used.
     """
 
     def __init__(self, qps, *, lands=False, swaps=False):
@@ -72,6 +73,7 @@ class RingIndices(wiring.Component):
                 "producer": Out(16),
                 "issued": Out(16),
                 "consumed": Out(16),
+                "misrung": Out(1),
                 "failed": Out(1),
                 "status_qp": In(12),
                 "status": Out(RingStatus),
@@ -100,7 +102,7 @@ class RingIndices(wiring.Component):
                 "arm": In(1),
             }
             | ({"land": In(1)} if lands else {})
-            | ({"state": Out(RingState), "then": In(RingState)} if swaps else {})
+            | ({"then": In(RingState)} if swaps else {})
         )
 
     def _row(self, m, name, shape, reads):
@@ -110,13 +112,12 @@ class RingIndices(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        swaps = int(self.swaps)  # a read port more, for what is given away
-        producer, (producer_look, producer_status, *producer_set) = self._row(m, "producer", 16, 2 + swaps)
-        misrung, (misrung_status, *misrung_set) = self._row(m, "misrung", 1, 1 + swaps)
+        producer, (producer_look, producer_status) = self._row(m, "producer", 16, 2)
+        misrung, (misrung_look, misrung_status) = self._row(m, "misrung", 1, 2)
         issued, (issued_look,) = self._row(m, "issued", 16, 1)
         fetched, (fetched_status,) = self._row(m, "fetched", 16, 1)
-        failed, (failed_look, failed_end, failed_status, *failed_set) = self._row(m, "failed", 1, 3 + swaps)
-        consumed, (consumed_look, *consumed_set) = self._row(m, "consumed", 16, 1 + swaps)
+        failed, (failed_look, failed_end, failed_status) = self._row(m, "failed", 1, 3)
+        consumed, (consumed_look,) = self._row(m, "consumed", 16, 1)
 
         rung_qp, then_producer, then_misrung, then_failed = Mux(self.rings, self.rung_qp, self.set_qp), 0, 0, 0
         qp, index, land = self.set_qp, self.set_index, 0
@@ -124,9 +125,6 @@ class RingIndices(wiring.Component):
             qp, index, land = rung_qp, Mux(self.rings, self.rung_index, self.set_index), self.land
         if self.swaps:
             then_producer, then_misrung, then_failed = self.then.producer, self.then.misrung, self.then.failed
-            rows = [*producer_set, *consumed_set, *misrung_set, *failed_set]
-            m.d.comb += [row.addr.eq(self.set_qp) for row in rows]
-            m.d.comb += self.state.as_value().eq(Cat(row.data for row in rows))
         m.d.comb += [
             producer.addr.eq(rung_qp),
             producer.data.eq(Mux(self.rings, self.rung_index, then_producer)),
@@ -148,11 +146,13 @@ class RingIndices(wiring.Component):
             failed.en.eq(self.bad | self.reset),
         ]
 
-        m.d.comb += [port.addr.eq(self.look_qp) for port in (producer_look, issued_look, consumed_look, failed_look)]
+        looks = producer_look, issued_look, consumed_look, misrung_look, failed_look
         m.d.comb += [
+            *(port.addr.eq(self.look_qp) for port in looks),
             self.producer.eq(producer_look.data),
             self.issued.eq(issued_look.data),
             self.consumed.eq(consumed_look.data),
+            self.misrung.eq(misrung_look.data),
             self.failed.eq(failed_look.data),
             failed_end.addr.eq(self.end_qp),
             self.end_failed.eq(failed_end.data),

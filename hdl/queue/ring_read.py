@@ -39,8 +39,8 @@ class RingRead(wiring.Component):
     qp, issued
         A ring, and its first WQE that has not been asked for.
     posted : 16
-        WQEs posted and not consumed.
-    used : 16
+        WQEs posted and not asked for.
+    used : 0 to those of ``quota`` blocks
         WQEs asked for and not consumed.
     base, log_size, log_stride
         The ring's attributes.
@@ -91,7 +91,7 @@ class RingRead(wiring.Component):
                 "qp": In(qp_bits),
                 "issued": In(16),
                 "posted": In(16),
-                "used": In(16),
+                "used": In(range(quota * (size >> strides[0]) + 1)),
                 "base": In(64),
                 "log_size": In(4),
                 "log_stride": In(4),
@@ -148,8 +148,8 @@ class RingRead(wiring.Component):
             in_ring = Cat(self.log_size > k for k in range(piece_bits))
             m.d.sync += [
                 doubt.eq(self.doubtful),
-                posted.eq(self.posted - self.used),
-                some.eq(self.posted != self.used),
+                posted.eq(self.posted),
+                some.eq(self.posted != 0),
                 used.eq(self.used != 0),
                 end.eq((~self.issued[:piece_bits] & in_piece & in_ring) + 1),
                 needs.eq(~self.holds | ((self.issued[:piece_bits] & in_piece) == 0)),

@@ -22,10 +22,12 @@ class RingSwap(wiring.Component):
     -------
     token, action, done : 1, ``QpAction``, 1
         The token of the ring; it is taken.
-    armed, setting, reset : 1
+    setting, reset : 1
         Of the halt.
-    state : ``RingState``
-        Of the ring that stands still.
+    state, here : ``RingState``, 1
+        It is that of the ring that stands still: while ``setting``.
+    seen : 1
+        It is there, or was: the ring may be set from the next cycle on.
     later : 1
         SAVE or LOAD is not to be done yet.
     then, loads : ``RingState``, 1
@@ -40,10 +42,11 @@ class RingSwap(wiring.Component):
                 "token": In(1),
                 "action": In(QpAction),
                 "done": In(1),
-                "armed": In(1),
                 "setting": In(1),
                 "reset": In(1),
                 "state": In(RingState),
+                "here": In(1),
+                "seen": Out(1),
                 "later": Out(1),
                 "then": Out(RingState),
                 "loads": Out(1),
@@ -57,8 +60,9 @@ class RingSwap(wiring.Component):
         m.submodules.words = words = StateWords(RingState)
         asked = Signal()
         kept = Signal()  # rows may be written from now on, though not all at once
-        m.d.sync += kept.eq(self.setting & (kept | self.armed))
-        with m.If(~(kept | self.armed)):
+        m.d.comb += self.seen.eq(kept | self.here)
+        m.d.sync += kept.eq(self.setting & self.seen)
+        with m.If(~kept):
             m.d.sync += words.state.eq(self.state)
         m.d.comb += [
             self.loads.eq(self.action == QpAction.LOAD),

@@ -11,6 +11,7 @@ from ..abi.wqe import WQE_DEFAULT
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
+from ..stream.skid import Skid
 from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, QpControl, ReadRequest
 from ..stream.words import WORD_BITS, SavedWord
@@ -20,7 +21,7 @@ from .ring_doorbell import RingDoorbell
 from .ring_halt import RingHalt
 from .ring_indices import RingIndices
 from .ring_read import RingRead
-from .ring_swap import RingSwap
+from .ring_swap import RingState, RingSwap
 from .room_watch import RoomWatch
 from .wqe_area import WqeArea
 from .wqe_push import WqePush
@@ -124,10 +125,10 @@ class RingPrefetcher(wiring.Component):
         With ``shared``.
     rewind, rewound : stream of ``RingIndex``
     read : stream of ``ReadRequest``; data : stream of ``PacketBeat``
-        Reads and, in the same order, a packet for each. ``data`` is always accepted.
+        Reads and, in the same order, a packet for each. ``data`` is accepted unless two items of ``arrived`` wait.
     arrived : stream of QP index
-        WQEs of this QP can be read from the next cycle on, or its ring is in error. Each QP waits here at most once;
-        after a RESET an old entry may still come out.
+        WQEs of this QP can be read from the next cycle on, or its ring is in error. After a RESET an old entry may
+        still come out.
     status_qp, status
         ``RingStatus``, 1 cycle later.
     places
@@ -202,6 +203,7 @@ class RingPrefetcher(wiring.Component):
         self._pool = BlockPool(self.rings, blocks, size, strides)
         self._turns = RingRead(self.rings, blocks, size, quota, strides)
         self._indices = RingIndices(self.rings, lands=sends, swaps=swaps or shared > 0)
+        self._arrivals = Skid(range(self.rings))
         back = {"rewind": In(stream.Signature(RingIndex)), "rewound": Out(stream.Signature(RingIndex))}
         swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
         push = {"push": In(stream.Signature(PushWord)), "count_pushes": Out(1), "count_push_fetches": Out(1)}
@@ -252,7 +254,7 @@ class RingPrefetcher(wiring.Component):
         names = ("state", self.base, self.log_size, self.stride)
         m.submodules.table = table = Table(QP_CONTEXT, names, self.rings)
         m.submodules.ready = ready = ReadyQueue(self.rings)
-        m.submodules.arrivals = arrivals = ReadyQueue(self.rings)
+        m.submodules.arrivals = arrivals = self._arrivals
         m.submodules.halt = halt = RingHalt(self.rings, self.reads, swaps=self.swaps or self.shared > 0)
         m.submodules.indices = indices = self._indices
         m.submodules.doorbells = doorbell = RingDoorbell(self.rings, strides, self.sends)
@@ -297,12 +299,15 @@ class RingPrefetcher(wiring.Component):
         stop = Signal()
         idle = Signal()
         look_qp = Signal(qp_bits)
-        claimed = Signal(16)
-        used = Signal.like(turns.used)
+        # Between turns: who rings, or, as then nobody may ring, the ring that stands still. A cycle later it is there.
+        between, between_qp, here = Signal(), Signal(qp_bits), Signal()
+        posted, used = Signal(16), Signal.like(turns.used)
         holds, tail = Signal(), Signal.like(pool.tail)
+        m.d.comb += between_qp.eq(Mux(halt.setting, halt.qp, self.doorbell.payload.qp))
         m.d.sync += [
             look_qp.eq(table.index),
-            claimed.eq(indices.producer - indices.consumed),
+            here.eq(between & halt.setting & doorbell.idle),
+            posted.eq(Mux(rings, doorbell.index, indices.producer) - indices.issued),
             used.eq(indices.issued - indices.consumed),
             holds.eq(pool.holds),
             tail.eq(pool.tail),
@@ -314,7 +319,7 @@ class RingPrefetcher(wiring.Component):
             idle.eq(~again & ~evict & ~grant & ~ready.o.valid),
             turns.qp.eq(turn),
             turns.issued.eq(indices.issued),
-            turns.posted.eq(Mux(rings, doorbell.claim, claimed)),
+            turns.posted.eq(posted),
             turns.used.eq(used),
             turns.base.eq(table.row[self.base]),
             turns.log_size.eq(table.row[self.log_size]),
@@ -329,6 +334,7 @@ class RingPrefetcher(wiring.Component):
         with m.FSM(name="turn"):
             with m.State("PICK"):
                 m.d.comb += [
+                    between.eq(idle),
                     waiting.o.ready.eq(~again & ~evict & grant & ~table.writing),
                     ready.o.ready.eq(~again & ~evict & ~grant & ~table.writing),
                     doorbell.open.eq(idle & ~halt.setting & ~table.writing),
@@ -340,7 +346,7 @@ class RingPrefetcher(wiring.Component):
                 with m.Elif(grant):
                     m.d.comb += table.index.eq(waiting.o.payload)
                 with m.Else():
-                    m.d.comb += table.index.eq(Mux(ready.o.valid, ready.o.payload, self.doorbell.payload.qp))
+                    m.d.comb += table.index.eq(Mux(ready.o.valid, ready.o.payload, between_qp))
                 m.d.sync += [turn.eq(table.index), rings.eq(idle)]
                 with m.If(~again):
                     m.d.sync += [granted.eq(grant & ~evict), evicts.eq(evict)]
@@ -360,7 +366,8 @@ class RingPrefetcher(wiring.Component):
             with m.State("LOOK"):
                 m.d.comb += [
                     doorbell.open.eq(~halt.setting & ~table.writing),
-                    table.index.eq(self.doorbell.payload.qp),
+                    between.eq(1),
+                    table.index.eq(between_qp),
                     looking.eq(1),
                     turns.en.eq(turns.clean & ~late & ~stop & ~evicts),
                     pool.step.eq(evicts),
@@ -416,12 +423,11 @@ class RingPrefetcher(wiring.Component):
         m.d.comb += [
             doorbell.consumed.eq(indices.consumed),
             doorbell.producer.eq(indices.producer),
-            doorbell.claimed.eq(claimed),
             doorbell.state.eq(table.row.state),
             doorbell.log_size.eq(turns.log_size),
             doorbell.log_stride.eq(turns.log_stride),
             doorbell.hold_accept.eq(~turns.doubting & (turns.repeat | wants | heard)),
-            doorbell.hold_reject.eq(ending),
+            doorbell.hold_reject.eq(ending | ~arrivals.i.ready),
             rung.eq(doorbell.accept & ~doorbell.pushed & ~turns.doubting),
             heard.eq(self.consumed.valid & pool.heard),
             self.consumed.ready.eq(~turns.repeat & ~wants & pool.heard),
@@ -443,7 +449,7 @@ class RingPrefetcher(wiring.Component):
             with m.If(missed & ~halt.evicting):
                 m.d.sync += missed.eq(0)
         if self.swaps:
-            swap = self._connect_swap(m, halt, indices, pointing)
+            swap = self._connect_swap(m, halt, indices, here, pointing)
         loads = halt.reset & swap.loads & ~pointing if self.swaps else 0
         if self.shared:
             with m.If(pointing):
@@ -460,8 +466,8 @@ class RingPrefetcher(wiring.Component):
             halt.level.eq(flights.level),
             halt.pop.eq(ending),
             # Blocks go back in the cycle after the indices are written, in which no turn may ask for one.
-            halt.may.eq(doorbell.idle & ~turns.en & pool.may_drop),
-            halt.hold.eq(self.consumed.valid | ending),
+            halt.may.eq(doorbell.idle & ~turns.en & pool.may_drop & (swap.seen if self.swaps else 1)),
+            halt.hold.eq(self.consumed.valid | ending | ~arrivals.i.ready),
             turns.hold.eq(halt.armed),
             indices.rings.eq(~doorbell.idle),
             indices.rung_qp.eq(doorbell.qp),
@@ -485,16 +491,18 @@ class RingPrefetcher(wiring.Component):
             turns.room.eq(flights.i.ready),
         ]
 
-        # Data: the blocks take all of it; `fetched` moves only over what is good, and has no hole before it.
+        # Data: the blocks take all of it that can be told; `fetched` moves only over what is good, and has no hole
+        # before it.
         head = flights.o.payload
-        alive = Signal()
+        comes, alive = Signal(), Signal()
         m.d.comb += [
-            self.data.ready.eq(1),
-            ending.eq(self.data.valid & self.data.payload.last),
+            self.data.ready.eq(arrivals.i.ready),
+            comes.eq(self.data.valid & self.data.ready),
+            ending.eq(comes & self.data.payload.last),
             flights.o.ready.eq(ending),
             store.start.eq(head.word),
             store.beat.eq(self.data.payload),
-            store.beat_en.eq(self.data.valid),
+            store.beat_en.eq(comes),
             store.word_addr.eq(self.word_addr),
             self.word.eq(store.word),
             indices.ends.eq(ending),
@@ -513,7 +521,7 @@ class RingPrefetcher(wiring.Component):
                 m.d.comb += [arrivals.i.valid.eq(1), arrivals.i.payload.eq(halt.qp)]
 
         if self.sends:
-            self._connect_push(m, halt, doorbell, turns, pool, store, ending, landed)
+            self._connect_push(m, halt, doorbell, turns, pool, store, ending | ~arrivals.i.ready, landed)
             m.d.comb += indices.land.eq(landed)
             m.d.comb += pool.refill.eq(waiting.empty & ~granted & ~turns.deciding)
 
@@ -538,17 +546,17 @@ class RingPrefetcher(wiring.Component):
                 m.d.sync += pointing.eq(self.point.valid & ~self.control.valid)
         return pointing
 
-    def _connect_swap(self, m, halt, indices, pointing):
+    def _connect_swap(self, m, halt, indices, here, pointing):
         """The ring that stands still gives away how far it is, or gets it back."""
         m.submodules.swap = swap = RingSwap()
         m.d.comb += [
             swap.token.eq(self.control.valid),
             swap.action.eq(self.control.payload.action),
             swap.done.eq(self.control.ready),
-            swap.armed.eq(halt.armed),
             swap.setting.eq(halt.setting),
+            swap.here.eq(here),
             swap.reset.eq(halt.reset & ~pointing),
-            swap.state.eq(indices.state),
+            *(swap.state[name].eq(getattr(indices, name)) for name in RingState.members),
             indices.then.eq(swap.then),
             halt.later.eq(swap.later),
             halt.to.eq(swap.then.consumed),
@@ -589,7 +597,7 @@ class RingPrefetcher(wiring.Component):
             ),
         ]
 
-    def _connect_push(self, m, halt, doorbell, turns, pool, store, ending, landed):
+    def _connect_push(self, m, halt, doorbell, turns, pool, store, tells, landed):
         """From the buffer to the spare block, in cycles without data; while a doorbell is inside, the words wait. When
         all are there, the block becomes the ring's, and its indices move, in a cycle in which no turn does the like."""
         m.submodules.pushes = pushes = WqePush(self.rings, swaps=self.swaps)
@@ -608,7 +616,7 @@ class RingPrefetcher(wiring.Component):
                 with m.Case(stride):
                     m.d.comb += place.eq(pushes.put_row[: stride - 3] | slot << stride - 3)
         free, landing = Signal(), Signal()
-        lands = landing & ~(turns.start | turns.take | turns.give | ending)
+        lands = landing & ~(turns.start | turns.take | turns.give | tells)
         m.d.sync += [free.eq(~pool.holds), landing.eq((landing & ~lands) | pushes.copied)]
         m.d.comb += [
             pushes.hold.eq(~doorbell.idle | self.doorbell.valid),

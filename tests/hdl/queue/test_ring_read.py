@@ -41,8 +41,8 @@ def test_reads(blocks, size, quota, strides):
             tail, offer = rng.randrange(blocks), rng.randrange(blocks)
             base = rng.randrange(1 << 51) << 12
             doubtful, sure = rng.random() < 0.3, rng.random() < 0.5
-            item = {"qp": rng.randrange(8), "issued": issued & 0xFFFF, "posted": posted, "used": used, "base": base}
-            item |= {"log_size": log_size, "log_stride": log_stride, "doubtful": doubtful, "en": 1}
+            item = {"qp": rng.randrange(8), "issued": issued & 0xFFFF, "posted": posted - used, "used": used}
+            item |= {"base": base, "log_size": log_size, "log_stride": log_stride, "doubtful": doubtful, "en": 1}
             item |= {"holds": held > 0, "tail": tail, "granted": granted}
             assert ctx.get(dut.clean)
             for name, value in item.items():

@@ -214,6 +214,48 @@ def test_bus_error(kind):
     world.run(testbench)
 
 
+@pytest.mark.parametrize("kind", ["sq", "rq"])
+def test_arrivals_wait(kind):
+    """Data and bad doorbells wait for whoever takes arrivals slowly, and each is told."""
+    rng = make_rng()
+    world = World(make(512, kind, 16, 4, cls=RingPrefetcher), kind, rng, latency=(1, 5), stall=0)
+    world.may_push = 0.3 if kind == "sq" else 0
+    *sound, broken, misrung = (world.add(qp, 0x1_0000 * (qp + 1), 5, 6) for qp in range(4))
+    world.fail = lambda address: broken.base <= address < broken.base + 0x1_0000
+    told, failed = [], set()
+
+    async def takes(ctx):
+        while True:
+            await pause(ctx, rng, 0.9)
+            told.append(await world.arrival(ctx))
+
+    async def driver(ctx):
+        for ring in world.rings.values():
+            await world.configure(ctx, ring)
+        for step in range(60):
+            if step in (20, 40):
+                world.post(broken)
+                await world.ring(ctx, broken)
+                await world.ring(ctx, misrung, misrung.size + 1)
+            ring = rng.choice(sound)
+            if ring.posted - ring.freed < ring.size:
+                world.post(ring)
+            await world.ring(ctx, ring)
+
+    async def consumer(ctx):
+        while any(ring.posted < 10 or ring.seen < ring.posted for ring in sound) or failed != {broken.qp, misrung.qp}:
+            while not told:
+                await ctx.tick()
+            qp = told.pop(0)
+            if world.rings[qp] in sound:
+                await world.consume(ctx, qp)
+            elif (await world.status(ctx, qp)).error:
+                failed.add(qp)
+
+    world.run(driver, consumer, background=(takes,), deadline=30_000)
+    assert world.waited
+
+
 @pytest.mark.parametrize("resets", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_reset_in_flight(resets):
     """Resets at any time, of one QP among busy others: nothing old appears in the new life."""
