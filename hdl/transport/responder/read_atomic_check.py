@@ -8,7 +8,7 @@ from ...wire.packet_header import TransportHeader
 from ..common.layouts import ResponseKind
 from ..common.psn import PSN_BITS, psn_before
 from ..receive.layouts import RequestState
-from .request_check import LONGEST, READS_MAX
+from .request_check import READS_MAX, is_too_long
 
 __all__ = ["ReadAtomicCheck"]
 
@@ -109,7 +109,7 @@ class ReadAtomicCheck(wiring.Component):
 
         unfit = Signal()
         with m.If(reads):
-            m.d.sync += unfit.eq(dma_length > LONGEST)
+            m.d.sync += unfit.eq(is_too_long(dma_length))
         with m.Else():
             m.d.sync += unfit.eq(self.transport.address[:3] != 0)
         m.d.comb += [

@@ -10,7 +10,7 @@ from ...abi.wqe import GRH_BYTES, SGE, SRQ_WQE, WQE_DEFAULT
 from ...queue.ring import receive_batch, word_address
 from ...stream.transfer import LENGTH_BITS, AccessRequest
 from ..receive.layouts import RecvPlace
-from .request_check import LONGEST
+from .request_check import is_too_long
 
 __all__ = ["Placement", "PlacementKind", "RecvPlacement"]
 
@@ -184,6 +184,11 @@ class RecvPlacement(wiring.Component):
                     m.d.comb += exhausted.eq(place.sge[log_stride - 4])
         sge_layout = {name: field.offset for name, field in SGE.fields.items()}
         entry_length = self.word[sge_layout["length"] - 64 :][:32]
+        amount = Signal(LENGTH_BITS)  # by which the place moves
+        m.d.comb += amount.eq(length)
+
+        def move():
+            return [place.address.eq(place.address + amount), place.left.eq(place.left - amount)]
 
         def holds_rest(left):
             """Whether the rest of the packet fits; cheaper than a comparison of 32 bits."""
@@ -241,8 +246,8 @@ class RecvPlacement(wiring.Component):
                         with m.Case(PlacementKind.WRITE):
                             send()
                             # `rest` is the packet's length already.
-                            fits = Mux(packet.end, place.left == rest, place.left > rest)
-                            with m.If(~fits | (place.left > LONGEST)):
+                            fits = holds_rest(place.left) & ((place.left == rest) == packet.end)
+                            with m.If(~fits | is_too_long(place.left)):
                                 m.d.sync += [self.misfit.eq(1), discard.eq(~empty)]
                         with m.Case(PlacementKind.SEND):
                             # Packets but the last are of the path MTU, which divides 2^31.
@@ -304,8 +309,7 @@ class RecvPlacement(wiring.Component):
                     with m.If(self.access.ready):
                         m.d.sync += [
                             self.access.valid.eq(0),
-                            place.address.eq(place.address + length),
-                            place.left.eq(place.left - length),
+                            *move(),
                             skip.eq(skip - length),
                             skips.eq(skip != length),
                         ]
@@ -321,12 +325,9 @@ class RecvPlacement(wiring.Component):
                             m.next = "CUT"
             else:
                 with m.State("SKIP"):
+                    m.d.comb += amount.eq(skip)
                     with m.If(place.left[len(skip) :].any() | (place.left[: len(skip)] >= skip)):
-                        m.d.sync += [
-                            place.address.eq(place.address + skip),
-                            place.left.eq(place.left - skip),
-                            skips.eq(0),
-                        ]
+                        m.d.sync += [*move(), skips.eq(0)]
                         m.next = "CUT"
                     with m.Else():
                         m.d.sync += skip.eq(skip - place.left[: len(skip)])
@@ -343,8 +344,7 @@ class RecvPlacement(wiring.Component):
                 with m.If(self.access.ready):
                     m.d.sync += [
                         self.access.valid.eq(0),
-                        place.address.eq(place.address + length),
-                        place.left.eq(place.left - length),
+                        *move(),
                         rest.eq(rest - length),
                     ]
                     with m.If(last):

@@ -15,7 +15,7 @@ from ..common.psn import psn_difference
 from ..receive.layouts import Message, ReceivedRequest, RequestState, SharedWqe
 from .sequence_error_tracker import SequenceError, SequenceErrorTracker
 
-__all__ = ["LONGEST", "READS_MAX", "RequestCheck", "Verdict"]
+__all__ = ["READS_MAX", "RequestCheck", "Verdict", "is_too_long"]
 
 REQUESTS = 12
 """SEND and WRITE opcodes, 0 to 11: FIRST, MIDDLE, LAST, LAST with immediate, ONLY, ONLY with immediate; of each."""
@@ -26,11 +26,13 @@ INVALIDATES = (0x16, 0x17)
 RESPONSES = {0x0C: ResponseKind.READ, 0x13: ResponseKind.COMPARE_SWAP, 0x14: ResponseKind.FETCH_ADD}
 """Opcodes that ask for data."""
 
-LONGEST = 1 << 31
-"""Bytes of a message, at most."""
-
 READS_MAX = 16
 """READs and atomics of a QP that may wait for their answer."""
+
+
+def is_too_long(length):
+    """Whether a message of ``length`` bytes, a signal of 32 bits, has more than 2^31."""
+    return length[31] & length[:31].any()
 
 
 class Verdict(enum.Enum, shape=5):
