@@ -1,18 +1,24 @@
 """Accesses of a run, let out only when the whole run is known to be good."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import memory, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...stream.transfer import AccessRequest
 
-__all__ = ["RunQueue"]
+__all__ = ["RunAccess", "RunQueue"]
 
 DEPTH = 16
 """Rows at least: LUT RAM has that many anyway."""
 
 WAITING = 8
 """Accesses, at least, that may wait to leave when the next run begins."""
+
+
+RunAccess = data.StructLayout(
+    {name: AccessRequest[name].shape for name in ("key", "address", "length", "pd", "qp", "clear", "last")}
+)
+"""What differs among the requester's accesses: all are local reads, and ``span`` is ``length``."""
 
 
 class RunQueue(wiring.Component):
@@ -30,7 +36,7 @@ class RunQueue(wiring.Component):
 
     Members
     -------
-    access, put : ``AccessRequest``
+    access, put : ``RunAccess``, 1
         What to keep.
     commit, drop : 1
         End of the run.
@@ -46,7 +52,7 @@ class RunQueue(wiring.Component):
         self.depth = max(DEPTH, 1 << (run + WAITING - 1).bit_length())
         super().__init__(
             {
-                "access": In(AccessRequest),
+                "access": In(RunAccess),
                 "put": In(1),
                 "commit": In(1),
                 "drop": In(1),
@@ -57,7 +63,7 @@ class RunQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.rows = rows = memory.Memory(shape=AccessRequest.size, depth=self.depth, init=[])
+        m.submodules.rows = rows = memory.Memory(shape=RunAccess, depth=self.depth, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
         # `behind` is always the one after `tail`, so that nothing is added in a hurry.
         count = range(2 * self.depth)
@@ -67,7 +73,8 @@ class RunQueue(wiring.Component):
             write.data.eq(self.access),
             write.en.eq(self.put),
             read.addr.eq(head),
-            self.o.payload.as_value().eq(read.data),
+            *(self.o.payload[name].eq(read.data[name]) for name in RunAccess.members),
+            self.o.payload.span.eq(read.data.length),
             self.o.valid.eq(head != good),
         ]
         m.d.sync += self.room.eq((tail - head)[: len(head)] <= self.depth - self.run)

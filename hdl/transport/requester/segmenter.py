@@ -11,7 +11,7 @@ from ...abi.wqe import SEND_WQE, WQE_DEFAULT, SendFlag, SendOpcode, send_sges
 from ...memory.key_operations import KEY_CLIENT, KeyOperation
 from ...queue.ring import send_batch, word_address
 from ...stream.packet import PacketBeat
-from ...stream.transfer import LENGTH_BITS, AccessRequest
+from ...stream.transfer import AccessRequest
 from ...wire.opcodes import Transport
 from ...wire.opcodes import opcode as wire_opcode
 from ..common.layouts import (
@@ -289,7 +289,6 @@ class Segmenter(wiring.Component):
         complete, failing, refused = Signal(), Signal(), Signal()
         may_end, ended_badly = Signal(init=1), Signal()  # of an operation: its result is there; and is not good
         telling = Signal()  # an operation is over, and the completer has not heard of it
-        length = Signal(LENGTH_BITS)
         m.d.comb += [
             refused.eq(gather.cut & head.blocked),
             failing.eq(gather.cut & ~head.blocked & (head.wrong | gather.unfit)),
@@ -315,9 +314,7 @@ class Segmenter(wiring.Component):
             runs.drop.eq(refused | failing),
             runs.access.key.eq(gather.key),
             runs.access.address.eq(gather.address),
-            length.eq(Mux(gather.whole | marking, 0, gather.length)),
-            runs.access.length.eq(length),
-            runs.access.span.eq(length),
+            runs.access.length.eq(Mux(gather.whole | marking, 0, gather.length)),
             runs.access.pd.eq(job.pd),
             runs.access.qp.eq(job.qp),
             runs.access.clear.eq(marking),

@@ -20,7 +20,8 @@ def test_runs(most):
             length = rng.randrange(1, most + 1)
             for step in range(length):
                 number += 1
-                ctx.set(dut.access, {"address": number, "last": step == length - 1})
+                access = {"address": number, "length": number % 4097, "last": step == length - 1}
+                ctx.set(dut.access, access)
                 ctx.set(dut.put, good or step < length - 1)
                 ctx.set(dut.commit, good and step == length - 1)
                 ctx.set(dut.drop, not good and step == length - 1)
@@ -41,6 +42,7 @@ def test_runs(most):
 
     simulate(dut, testbench, background=[sink], seed=rng.seed_value)
     assert [item["address"] for item in seen] == wanted
+    assert all(item["length"] == item["span"] == item["address"] % 4097 for item in seen)
 
 
 @pytest.mark.parametrize("run", [0, 65])
