@@ -382,7 +382,6 @@ class Requester(wiring.Component):
         end = outputs.packet
         connect_signals(m, segmenter, end, "syndrome", "status", "ended", "failed", "done", "good", "lost")
         m.d.comb += [
-            end.index.eq(segmenter.next.index),
             end.more.eq((segmenter.more | several) & ~said),
             outputs.of_packet.eq(of_packet),
             outputs.qp.eq(qp),
@@ -424,23 +423,16 @@ class Requester(wiring.Component):
             with m.If(~segment.ready):
                 m.next = "CONTROL"
 
-        # Behind a packet the state is written back at once; else it is changed, and taken in a cycle of its own.
+        # Behind a packet the state is written back at once; else it is changed, and taken in a cycle of its own, in which
+        # the change is made once more: that is the same.
         write = fetch.write.send
-        m.d.sync += [
-            written.eq(changes),
-            update.target.eq(Mux(what == SendAction.PASS, state.index + 1, outputs.target)),
-        ]
+        m.d.sync += written.eq(changes)
         m.d.comb += [
             write.change.eq(changes),
             write.en.eq((of_packet & segmenter.done) | (takes & written)),
             done.eq((of_packet & (segmenter.done | ~segmenter.busy)) | takes),
         ]
-        with m.If(of_packet):
-            m.d.comb += write.data.eq(segmenter.next)
-        with m.Elif(takes):
-            m.d.comb += write.data.eq(state)
-        with m.Else():
-            m.d.comb += write.data.eq(update.o)
+        m.d.comb += write.data.eq(Mux(of_packet, segmenter.next, update.o))
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += said.eq(0)
@@ -537,6 +529,7 @@ class Requester(wiring.Component):
                     started.eq(0),
                     skipped.eq(progress.unacked - progress.first),
                     steps.eq(attributes.path_mtu),
+                    update.target.eq(Mux(what == SendAction.PASS, state.index + 1, outputs.target)),
                 ]
                 with m.If(was_idle | (what == SendAction.NOTHING)):
                     m.next = "TAKE"

@@ -21,7 +21,6 @@ OutputStrobes = data.StructLayout(dict.fromkeys(("again", "consumed", "rewind", 
 
 PacketEnd = wiring.Signature(
     {
-        "index": Out(16),
         "syndrome": Out(8),
         "more": Out(1),
         "ended": Out(1),
@@ -32,7 +31,7 @@ PacketEnd = wiring.Signature(
         "lost": Out(1),
     }
 )
-"""What a :class:`.segmenter.Segmenter` knows at the end of a packet; ``index`` is that of its next state."""
+"""What a :class:`.segmenter.Segmenter` knows at the end of a packet."""
 
 
 class RequesterOutputs(wiring.Component):
@@ -56,7 +55,7 @@ class RequesterOutputs(wiring.Component):
         how far the ring is ``consumed``, if a message has ``ended``, and whether it has
         ``failed``, and with which ``status`` and ``syndrome``.
     of_packet : 1
-        A packet is under way.
+        A packet is under way, of the WQE at ``state.index``; then ``action`` is not GIVE_UP, nor the phase RESUME.
     strobe : ``OutputStrobes``
         Strobes of the turn.
     qp : QP index
@@ -115,15 +114,12 @@ class RequesterOutputs(wiring.Component):
             m.d.sync += self.again.payload.eq(self.qp)
         with m.If(~self.consumed.valid):
             passed = Mux(action == SendAction.GIVE_UP, self.status.fetched, state.index + 1)
-            m.d.sync += [
-                self.consumed.payload.qp.eq(self.qp),
-                self.consumed.payload.index.eq(Mux(of_packet, packet.index, passed)),
-            ]
+            m.d.sync += [self.consumed.payload.qp.eq(self.qp), self.consumed.payload.index.eq(passed)]
         with m.If(~self.failed.valid):
             place = Mux(state.phase == Phase.RESUME, self.progress.oldest, state.index)
             m.d.sync += [
                 self.failed.payload.qp.eq(self.qp),
-                self.failed.payload.wqe_index.eq(Mux(of_packet, packet.index, place)),
+                self.failed.payload.wqe_index.eq(place),
                 self.failed.payload.status.eq(Mux(of_packet, packet.status, WcStatus.LOC_QP_OP_ERR)),
                 self.failed.payload.syndrome.eq(Mux(of_packet, packet.syndrome, Syndrome.RING_BUS)),
             ]

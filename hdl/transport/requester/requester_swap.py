@@ -43,7 +43,7 @@ class RequesterSwap(wiring.Component):
     state, wake, save : ``RequesterContext``, 1, 1
         Strobe of a SAVE that has passed: it is done, and this is given away. ``wake`` as of a ``SavedWord``.
     value, load : ``RequesterContext``, 1
-        What came for the LOAD that has passed; strobe: it is done. It stays for one more cycle.
+        What came for the LOAD that has passed; strobe: it is done. It stays for two more cycles.
     saved : stream of ``SavedWord``; loaded : stream of words
     """
 

@@ -100,17 +100,21 @@ def test_turns_and_packets():
 
     async def packet(ctx):
         end = dut.packet
-        qp, index, syndrome = rng.randrange(QPS), rng.getrandbits(16), rng.randrange(256)
+        syndrome = rng.randrange(256)
+        facts = draw(rng)
+        qp, index = facts["qp"], facts["state"]["index"]
+        facts["state"]["phase"] = rng.choice((Phase.BETWEEN, Phase.MIDDLE))
+        facts["action"] = rng.choice([action for action in SendAction if action is not SendAction.GIVE_UP])
         more, lost, ended, failed, too_long = (rng.randrange(2) for _ in range(5))
         ctx.set(dut.of_packet, 1)
         ctx.set(end.status, WcStatus.LOC_LEN_ERR if too_long else WcStatus.LOC_QP_OP_ERR)
-        await tell(ctx, draw(rng) | {"qp": qp})
+        await tell(ctx, facts)
         await ctx.tick()
         ctx.set(end.lost if lost else end.good, 1)
         ctx.set(end.more, more)
         await ctx.tick()
         ctx.set(end.lost if lost else end.good, 0)
-        for name, value in ("done", 1), ("ended", ended), ("failed", failed), ("index", index), ("syndrome", syndrome):
+        for name, value in ("done", 1), ("ended", ended), ("failed", failed), ("syndrome", syndrome):
             ctx.set(getattr(end, name), value)
         await ctx.tick()
         ctx.set(end.done, 0)
@@ -119,7 +123,7 @@ def test_turns_and_packets():
         if more or lost:
             wanted["again"] = qp
         if ended:
-            wanted["consumed"] = {"qp": qp, "index": index}
+            wanted["consumed"] = {"qp": qp, "index": (index + 1) % 65536}
         if failed:
             wanted["failed"] = {
                 "qp": qp,
