@@ -8,8 +8,8 @@ from ...abi.cqe import WcOpcode
 from ...abi.eqe import EventType
 from ...abi.wqe import SendOpcode
 from ...memory.key_operations import KeyOperation
-from ...stream.ready import ReadyQueue
 from ...stream.transfer import SEND_FAILED, Completion, QpError
+from ...stream.waiting_set import WaitingSet
 from ..common.layouts import OPERATED
 from ..common.psn import Sent
 
@@ -102,7 +102,7 @@ class CompleterOutputs(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.retries = retries = ReadyQueue(self.qps)
+        m.submodules.retries = retries = WaitingSet(self.qps)
         wiring.connect(m, retries.o, wiring.flipped(self.retry))
         item = self.completion.payload
         opcode = Signal(WcOpcode)

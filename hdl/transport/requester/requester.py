@@ -423,8 +423,8 @@ class Requester(wiring.Component):
             with m.If(~segment.ready):
                 m.next = "CONTROL"
 
-        # Behind a packet the state is written back at once; else it is changed, and taken in a cycle of its own, in which
-        # the change is made once more: that is the same.
+        # Behind a packet the state is written back at once; else it is changed, and taken in a cycle of its own. The
+        # change is made once more then, which is the same.
         write = fetch.write.send
         m.d.sync += written.eq(changes)
         m.d.comb += [

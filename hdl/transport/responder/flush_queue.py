@@ -4,18 +4,17 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...stream.ready import ReadyQueue
+from ...stream.waiting_set import WaitingSet
 
 __all__ = ["FlushQueue"]
 
 
 class FlushQueue(wiring.Component):
-    """Knows which QPs have failed, and queues a failed QP whenever receive WQEs of it arrive, or on demand. Arrivals of
+    """Knows which QPs have failed, and offers a failed QP whenever receive WQEs of it arrive, or on demand. Arrivals of
     other QPs cost nothing.
 
-    The strobes are registered: they come at the end of their block's decisions. A QP comes out 2 cycles after its
-    strobe, or 1 cycle after its arrival, if nobody waits; at ``o`` and behind it each QP waits at most once. One that
-    was reset meanwhile may still come out.
+    The strobes are registered: they come at the end of their block's decisions. QPs come out as those of a
+    :class:`...stream.waiting_set.WaitingSet`: soon, and in any order. One that was reset meanwhile may still come out.
 
     Parameters
     ----------
@@ -54,13 +53,14 @@ class FlushQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.ready = ready = ReadyQueue(self.qps)
+        m.submodules.waiting = waiting = WaitingSet(self.qps)
         m.submodules.failed = failed = memory.Memory(shape=1, depth=self.qps, init=[])
         write = failed.write_port()
         read = failed.read_port(domain="comb")
         qp = Signal.like(self.qp)
         fail, reset = Signal(), Signal()
         busy = Signal()
+        comes, coming = Signal(), Signal.like(self.qp)  # what has arrived, if its QP has failed
         m.d.sync += [
             qp.eq(self.qp),
             fail.eq(self.fail),
@@ -73,10 +73,12 @@ class FlushQueue(wiring.Component):
             write.en.eq(fail | reset),
             read.addr.eq(self.arrived.payload),
             self.arrived.ready.eq(~busy),
-            ready.i.valid.eq(Mux(busy, ~reset, self.arrived.valid & read.data)),
-            ready.i.payload.eq(Mux(busy, qp, self.arrived.payload)),
+            waiting.i.valid.eq(Mux(busy, ~reset, comes)),
+            waiting.i.payload.eq(Mux(busy, qp, coming)),
         ]
-        wiring.connect(m, ready.o, wiring.flipped(self.o))
+        with m.If(~busy):
+            m.d.sync += [comes.eq(self.arrived.valid & read.data), coming.eq(self.arrived.payload)]
+        wiring.connect(m, waiting.o, wiring.flipped(self.o))
         if self.swaps:
             mine = failed.read_port(domain="comb")
             m.d.comb += [mine.addr.eq(self.qp), self.failed.eq(mine.data)]

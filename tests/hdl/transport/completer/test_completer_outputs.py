@@ -74,7 +74,7 @@ def test_others():
         for qp in (1, 3, 2, 3, 2):
             await strobe(ctx, "back", qp)
         assert not ctx.get(dut.busy)
-        assert [await take(ctx, dut.retry) for _ in range(3)] == [1, 3, 2]
+        assert [await take(ctx, dut.retry) for _ in range(3)] == [1, 2, 3]  # of a row the lowest first
         for _ in range(10):
             await ctx.tick()
         assert not ctx.get(dut.retry.valid)

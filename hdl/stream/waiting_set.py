@@ -1,0 +1,75 @@
+"""Who waits for something that is rare."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+__all__ = ["WaitingSet"]
+
+LANES = 4
+"""Ids in a row: LUT RAM is that wide."""
+
+
+class WaitingSet(wiring.Component):
+    """A set of ids, which is scanned row by row, round robin: a sixth of the LUTs of a :class:`.ready.ReadyQueue`, and
+    slower.
+
+    ``i`` is always ready. An id that waits in its row is not added again; one whose row is at the output is. Before an
+    id that waits at most ``count + 3`` others come. It comes out 2 cycles after it was added, and a cycle later for
+    each row and each id before it. For as many cycles as there are rows after a reset of a running engine, what is
+    added is forgotten.
+
+    Parameters
+    ----------
+    count : int
+        Ids, 0 to ``count - 1``; a power of two, at least 2.
+
+    Members
+    -------
+    i, o : stream of id
+        What to add, and who is next.
+    """
+
+    def __init__(self, count):
+        if not isinstance(count, int) or count < 2 or count & count - 1:
+            raise ValueError(f"count must be a power of two, at least 2, not {count!r}")
+        self.count = count
+        super().__init__({"i": In(stream.Signature(range(count))), "o": Out(stream.Signature(range(count)))})
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = min(LANES, self.count)
+        depth = max(2, self.count // lanes)
+        m.submodules.rows = rows = memory.Memory(shape=lanes, depth=depth, init=[])
+        write, read = rows.write_port(), rows.read_port(domain="comb")
+        place = Signal(range(depth))  # of the row that is looked at next, or is at the output
+        waiting = Signal(lanes)  # what is left of that
+        first = waiting & -waiting
+        looks = Signal()
+
+        # A reset does not reach the memory.
+        running, ran = Signal(), Signal(reset_less=True)  # since the last reset, since the first cycle of all
+        clears, clearing = Signal(), Signal()
+        m.d.comb += clears.eq(clearing | (ran & ~running))
+        m.d.sync += [running.eq(1), ran.eq(ran | running), clearing.eq(clears & (place != depth - 1))]
+
+        adds = self.i.valid & ~clears
+        number, lane = ceil_log2(lanes), self.i.payload[: ceil_log2(lanes)]
+        m.d.comb += [
+            self.i.ready.eq(1),
+            looks.eq(~adds & ~waiting.any()),
+            write.addr.eq(Mux(adds, self.i.payload[number:], place)),
+            read.addr.eq(write.addr),
+            write.data.eq(Mux(adds, read.data | (1 << lane), 0)),
+            write.en.eq(adds | looks),
+            self.o.valid.eq(waiting.any()),
+            self.o.payload.eq(Cat(Cat(first[1::2].any(), first[2:].any())[:number], place)),
+        ]
+        with m.If(looks & ~clears):
+            m.d.sync += waiting.eq(read.data)
+        with m.Elif(self.o.ready):
+            m.d.sync += waiting.eq(waiting & ~first)
+        with m.If(Mux(looks, clears | (read.data == 0), self.o.ready & (waiting == first) & waiting.any())):
+            m.d.sync += place.eq(place + 1)
+        return m
