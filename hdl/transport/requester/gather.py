@@ -52,7 +52,7 @@ class Gather(wiring.Component):
     second : ``address``, ``length``, ``lkey``
         The second entry of a ``pair``. Stays after ``cut``.
     offset : 31
-        In the second cycle after ``load``: bytes of earlier packets.
+        From the second cycle after ``load`` to the first address: bytes of earlier packets.
     """
 
     def __init__(self):
@@ -88,15 +88,13 @@ class Gather(wiring.Component):
         entry = Signal(SGE_COUNT_BITS)
         chunk = Signal(LENGTH_BITS)  # still to be gathered
         left = self.entry_length
-        begun, was_begun = Signal(), Signal()  # `offset` counts in this entry; it did in the one that is cut
         remote = Signal()  # REMOTE has come, which needs the offset, too
-        over, passed = Signal(), Signal()  # the entry has no more than the offset; that is cut
+        over = Signal()  # the entry has no more than the offset
         enough, equal, exhausted = Signal(), Signal(), Signal()
         half = Signal()  # the first entry of a pair has come
-        base = Signal(31)
+        behind = field["length"] - self.offset
         m.d.comb += [
-            base.eq(Mux(begun, self.offset, 0)),
-            self.sum.eq(self.word + base),
+            self.sum.eq(self.word + self.offset),
             equal.eq(left == chunk),
             enough.eq(~over & ((left[LENGTH_BITS:] != 0) | (left[:LENGTH_BITS] >= chunk))),
         ]
@@ -108,9 +106,7 @@ class Gather(wiring.Component):
             with m.If(~self.cut):  # the third entry's length comes right behind
                 m.d.sync += [self.second.length.eq(field["length"]), self.second.lkey.eq(field["lkey"])]
         with m.Elif(sizes):
-            borrow = Signal()
-            m.d.comb += borrow.eq((field["length"] - base)[-1])
-            m.d.sync += [self.key.eq(field["lkey"]), left.eq(field["length"] - base), over.eq(borrow & ~self.whole)]
+            m.d.sync += [self.key.eq(field["lkey"]), left.eq(behind), over.eq(behind[-1] & ~self.whole)]
         with m.If(addresses & half):
             m.d.sync += [self.cut.eq(1), self.second.address.eq(self.word)]
         with m.Elif(addresses):
@@ -123,30 +119,24 @@ class Gather(wiring.Component):
                 self.complete.eq((there & enough) | (chunk == 0) | self.whole),
                 self.unfit.eq((~there & (chunk != 0) & ~self.whole) | (self.atomic & ~equal)),
                 exhausted.eq(~enough | equal),
-                was_begun.eq(begun),
-                passed.eq(over),
             ]
             with m.If(over):
                 # At once: the next entry's length comes in the next cycle but one after this one's address.
                 m.d.sync += [self.offset.eq(-left), self.length.eq(0)]
-            with m.If(remote):
-                m.d.sync += begun.eq(over)
+            with m.Elif(remote):
+                m.d.sync += self.offset.eq(0)
         with m.If(self.arriving == WqeWord.REMOTE):
-            m.d.sync += [remote.eq(1), begun.eq(over)]
+            m.d.sync += remote.eq(1)
+            with m.If(~over):
+                m.d.sync += self.offset.eq(0)
         with m.If(self.cut):
-            m.d.sync += entry.eq(entry + exhausted)
-            with m.If(~passed):
-                m.d.sync += [
-                    chunk.eq(chunk - self.length),
-                    self.offset.eq(Mux(exhausted, 0, Mux(was_begun, self.offset, 0) + self.length)),
-                ]
+            m.d.sync += [entry.eq(entry + exhausted), chunk.eq(chunk - self.length)]
         with m.If(self.sized):
             m.d.sync += chunk.eq(self.size)
         with m.If(self.load):
             m.d.sync += [
                 entry.eq(0),
                 self.offset.eq(Cat(Const(0, 8), self.start_blocks)),
-                begun.eq(1),
                 remote.eq(0),
                 half.eq(0),
             ]

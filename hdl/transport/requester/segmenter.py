@@ -391,7 +391,8 @@ class Segmenter(wiring.Component):
                 | Mux(job.raw, 1 << 7, 0)
             ),
             transport.psn.eq(state.psn),
-            Cat(transport.dma_length, transport.msn, transport.syndrome).eq(Mux(job.datagram, peer, head.remaining)),
+            transport.dma_length.eq(Mux(job.datagram, peer[:32], head.remaining)),
+            Cat(transport.msn, transport.syndrome).eq(peer[32:]),  # those of a request say nothing but of UD
             transport.length.eq(Mux(is_packet, head.length, 0)),
             transport.ack_request.eq((last | asks) & ~job.unreliable),
             transport.solicited.eq(

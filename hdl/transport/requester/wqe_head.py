@@ -188,7 +188,7 @@ class WqeHead(wiring.Component):
         inlined = self.flags[SendFlag.INLINE.bit_length() - 1]
         m.d.comb += [
             empty.eq(rest == 0),
-            fits.eq(rest <= room),
+            fits.eq((rest[len(room) :] == 0) & (rest[: len(room)] <= room)),
             self.size.eq(Mux(is_last, rest, mtu)),
             self.inline.eq(self.atomic | (inlined & fits & ~empty & ~self.one_sided)),
             self.inline_words.eq((self.length + 7)[3:]),
