@@ -87,8 +87,8 @@ class ReadAtomicResponder(wiring.Component):
         A QP that has entries may have another one; one that has none always may. From the cycle after an entry is
         taken, until the next one.
     release : stream of ``Release``
-    served_qp, served : 12, 8
-        Entries of the QP that are answered, free-running; 1 cycle later.
+    served_qp, served : 12, 5
+        Entries of the QP that are answered, modulo 32; 1 cycle later.
     recall, recall_en, recalled : ``Recall``, 1, 1
         As long as ``recall_en`` is on; when nothing is left to be given up, ``recalled`` strobes.
     hold : 1
@@ -133,7 +133,7 @@ class ReadAtomicResponder(wiring.Component):
                 "room": Out(1),
                 "release": In(stream.Signature(Release)),
                 "served_qp": In(12),
-                "served": Out(8),
+                "served": Out(5),
                 "recall": In(Recall),
                 "recall_en": In(1),
                 "recalled": Out(1),

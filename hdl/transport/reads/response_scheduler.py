@@ -11,8 +11,8 @@ from ..common.layouts import Answered, Release
 
 __all__ = ["ResponseCounts", "ResponseScheduler"]
 
-ResponseCounts = data.StructLayout({"released": 5, "cut": 5, "served": 8, "dead": 1})
-"""Entries of a QP: released by the acknowledger, cut into packets, answered. ``dead``: one was refused."""
+ResponseCounts = data.StructLayout({"released": 5, "cut": 5, "served": 5, "dead": 1})
+"""Entries of a QP, modulo 32: released by the acknowledger, cut into packets, answered. ``dead``: one was refused."""
 
 
 class Operation(enum.Enum, shape=2):
@@ -107,7 +107,7 @@ class ResponseScheduler(wiring.Component):
                 "answered_i": In(stream.Signature(Answered)),
                 "answered_o": Out(stream.Signature(Answered)),
                 "served_qp": In(12),
-                "served": Out(8),
+                "served": Out(5),
                 "free": In(1),
                 "hold": In(1),
                 "recall": In(1),
@@ -133,7 +133,7 @@ class ResponseScheduler(wiring.Component):
         m = Module()
         m.submodules.ready = ready = ReadyQueue(self.qps)
         m.submodules.rows = rows = memory.Memory(shape=ResponseCounts, depth=self.qps, init=[])
-        m.submodules.served = served = memory.Memory(shape=8, depth=self.qps, init=[])
+        m.submodules.served = served = memory.Memory(shape=5, depth=self.qps, init=[])
         rows_write, rows_read = rows.write_port(), rows.read_port(domain="comb")
         served_write, served_read = served.write_port(), served.read_port(domain="comb")
         answer, release = self.answered_i.payload, self.release.payload
@@ -149,9 +149,15 @@ class ResponseScheduler(wiring.Component):
         turn, special = Signal(), Signal()
         token_waits = token_out
         if self.swaps:
-            asked = rows.read_port(domain="comb")
-            m.d.comb += asked.addr.eq(self.swap_qp)
-            m.d.sync += self.serving.eq((asked.data.released != asked.data.served[:5]) & ~asked.data.dead)
+            m.submodules.serving = serving = memory.Memory(shape=1, depth=self.qps, init=[])
+            serving_write, serving_read = serving.write_port(), serving.read_port(domain="comb")
+            m.d.comb += [
+                serving_write.addr.eq(at),
+                serving_write.data.eq((changed.released != changed.served) & ~changed.dead),
+                serving_write.en.eq(applying),
+                serving_read.addr.eq(self.swap_qp),
+            ]
+            m.d.sync += self.serving.eq(serving_read.data)
             # The acknowledger has heard all answers of the QP, but the last one may still have to be counted here.
             all_counted = Signal()
             saves = release.token & (release.passage == Passage.SAVE)
@@ -221,7 +227,7 @@ class ResponseScheduler(wiring.Component):
                 m.d.comb += [
                     changed.served.eq(row.served + answer.last),
                     changed.dead.eq(row.dead | fatal),
-                    again.eq(answer.last & (changed.served[:5] == row.cut) & (row.released != row.cut)),
+                    again.eq(answer.last & (changed.served == row.cut) & (row.released != row.cut)),
                 ]
             with m.Case(Operation.RELEASE):
                 m.d.comb += [
@@ -231,7 +237,7 @@ class ResponseScheduler(wiring.Component):
         with m.If(self.begun):
             m.d.sync += [
                 self.open.eq(~row.dead & (row.released != row.cut)),
-                self.flying.eq(row.served[:5] != row.cut),
+                self.flying.eq(row.served != row.cut),
             ]
             if self.swaps:
                 m.d.sync += self.counts.eq(row)

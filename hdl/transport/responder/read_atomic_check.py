@@ -59,7 +59,7 @@ class ReadAtomicCheck(wiring.Component):
     path_mtu: In(4)
     max_dest_rd_atomic: In(8)
     receive: In(RequestState)
-    served: In(8)
+    served: In(5)
     room: In(1)
 
     after: Out(PSN_BITS)
@@ -101,7 +101,7 @@ class ReadAtomicCheck(wiring.Component):
         fits = Signal()
         limit = Mux(self.max_dest_rd_atomic < READS_MAX, self.max_dest_rd_atomic[:5], READS_MAX)
         m.d.sync += [
-            flight.eq(self.receive.taken - self.served[:5]),
+            flight.eq(self.receive.taken - self.served),
             over.eq(flight >= limit),
             fits.eq(~flight[4] & (self.room | (flight == 0))),
             self.mixed.eq(self.receive.mixed & (flight != 0)),

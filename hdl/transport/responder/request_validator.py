@@ -85,7 +85,7 @@ class RequestValidator(wiring.Component):
     takes: In(1)
     id: In(16)
     lapse: In(1)
-    served: In(8)
+    served: In(5)
     room: In(1)
     decide: In(1)
     flush: In(1)

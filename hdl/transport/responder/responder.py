@@ -171,7 +171,7 @@ class Responder(wiring.Component):
                 "entry": Out(stream.Signature(ResponseWrite)),
                 "room": In(1),
                 "served_qp": Out(12),
-                "served": In(8),
+                "served": In(5),
                 "recall": Out(Recall),
                 "recall_en": Out(1),
                 "recalled": In(1),
