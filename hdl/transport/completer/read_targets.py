@@ -9,7 +9,7 @@ from ...stream.ram import Ram
 from ..common.layouts import ReadTarget
 from ..common.psn import PSN_BITS
 
-__all__ = ["READS", "ReadTargetWrite", "ReadTargets", "Resumed"]
+__all__ = ["HALF_BITS", "READS", "ReadTargetWrite", "ReadTargets", "Resumed"]
 
 READS = 16
 """Most READs and atomics of a QP that are on their way."""
@@ -17,6 +17,9 @@ READS = 16
 ReadTargetWrite = data.StructLayout({"qp": 12, "again": 1, "target": ReadTarget})
 """A READ or atomic is begun. Or, with ``again``, the rest of a READ is asked for, and ``target.psn`` is the first PSN
 of that; the other fields say nothing."""
+
+HALF_BITS = -(-ReadTarget.size // 2)
+"""Of the halves in which a target comes out of its pool."""
 
 Resumed = data.StructLayout({"again": 1, "psn": PSN_BITS})
 """Of a QP: whether, and where, the rest of a READ was asked for last."""
@@ -60,6 +63,8 @@ class ReadTargets(wiring.Component):
         From the cycle after a look to the next one: the QP has a target.
     begin : ``psn`` and ``length`` of it
         In the second cycle after the look.
+    first : half a ``ReadTarget``
+        With ``swaps``: its lower bits, in the second cycle after the look.
     target : ``ReadTarget``
         That, 3 cycles after the look, and until the next one.
     again, psn : 1, 24
@@ -91,7 +96,8 @@ class ReadTargets(wiring.Component):
         self.swaps = swaps
         self.kept = min(READS, (self.rows - qps) // 2 + 1) if swaps else 0
         item = data.StructLayout({"qp": range(qps), "row": ReadTarget})
-        swap = {"bring": In(stream.Signature(item)), "restore": In(1), "resumed": In(Resumed), "room": Out(1)}
+        swap = {"bring": In(stream.Signature(item)), "restore": In(1), "resumed": In(Resumed)}
+        swap |= {"room": Out(1), "first": Out(HALF_BITS)}
         super().__init__(
             {
                 "reads": In(stream.Signature(ReadTargetWrite)),
@@ -165,6 +171,7 @@ class ReadTargets(wiring.Component):
         """What comes back."""
         spare, kept = pool.spare, self.kept
         m.d.comb += [
+            self.first.eq(pool.begin),
             self.room.eq(spare >= kept - 1),
             self.allowance.eq(Mux(spare < kept, 0, Mux(spare < kept + READS, spare - kept, READS - 1))),
         ]

@@ -1,7 +1,7 @@
 """What comes back for the send queues: acknowledgements, READ responses, atomic acknowledgements."""
 
-from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...abi.commands import QpAction
@@ -16,7 +16,7 @@ from ..common.psn import psn_before, psn_next
 from ..receive.layouts import ReadProgress, ReceivedResponse, Work
 from .entry_cache import EntryCache
 from .read_target_swap import ReadTargetSwap
-from .read_targets import READS, ReadTargets, ReadTargetWrite
+from .read_targets import HALF_BITS, READS, ReadTargets, ReadTargetWrite, Resumed
 from .scatter_walk import ScatterWalk
 
 __all__ = ["NO_AETH", "ResponseReceiver"]
@@ -260,15 +260,15 @@ class ResponseReceiver(wiring.Component):
                     m.next = "TOKEN"
             with m.State("TOKEN"):
                 m.d.comb += [walk.go.eq(1), walk.discard.eq(1)]
-                m.d.sync += [progress.eq(0), kind.eq(ResponseJobKind.TOKEN)]
+                m.d.sync += [progress.active.eq(0), kind.eq(ResponseJobKind.TOKEN)]
                 m.next = "SEND"
                 if self.swaps:
                     m.d.comb += cache.forget.eq(1)
                     with m.If(packet.action == QpAction.LOAD):
                         m.d.comb += walk.discard.eq(0)  # its place counts
-                        m.d.sync += progress.eq(swap.came.progress)
+                        m.d.sync += progress.active.eq(progress.active)
             if self.swaps:
-                self._swap(m, swap, targets, walk)
+                self._swap(m, swap, targets, walk, progress)
 
             with m.State("READ"):
                 m.d.comb += [walk.load.eq(1), walk.start.eq(packet.progress.place)]
@@ -377,31 +377,57 @@ class ResponseReceiver(wiring.Component):
         wiring.connect(m, swap.saved, wiring.flipped(self.saved))
         wiring.connect(m, wiring.flipped(self.loaded), swap.loaded)
         wiring.connect(m, swap.bring, targets.bring)
+        # The state has the layout of a target: what stands where is all the same but to who puts it back.
+        state, progress, target = swap.state, self.response.payload.progress, targets.target
+        resumed = data.View(Resumed, target.second.address[: Resumed.size])
         m.d.comb += [
             swap.qp.eq(self.response.payload.qp),
-            swap.state.progress.eq(self.response.payload.progress),
-            swap.state.resumed.again.eq(targets.again),
-            swap.state.resumed.psn.eq(targets.psn),
+            state.psn.eq(progress.expected),
+            state.length.eq(progress.left),
+            state.atomic.eq(progress.active),
+            state.address.eq(progress.place.address),
+            state.lkey.eq(progress.place.key),
+            state.entry_length.eq(progress.place.left),
+            state.sge_count.eq(progress.place.sge),
+            state.second.address.eq(Cat(targets.again, targets.psn)),
+            targets.resumed.eq(resumed),
             swap.some.eq(targets.some),
-            swap.target.eq(targets.target),
-            targets.resumed.eq(swap.came.resumed),
+            swap.half.eq(Mux(swap.second, Value.cast(target)[HALF_BITS:], targets.first)),
             self.ready.eq(swap.ready),
             self.room.eq(targets.room),
         ]
         return swap
 
-    def _swap(self, m, swap, targets, walk):
-        """States of tokens SAVE and LOAD, and those in which a target is taken out."""
+    def _swap(self, m, swap, targets, walk, progress):
+        """States of tokens SAVE and LOAD, and those in which half a target is given away."""
         with m.State("SAVE"), m.If(swap.empty):
             m.d.comb += swap.save.eq(1)
             m.next = "TOKEN"
-        with m.State("LOAD"):
-            m.d.comb += walk.start.eq(swap.came.progress.place)
-            with m.If(swap.ready):
-                m.d.comb += [swap.load.eq(1), targets.restore.eq(1), walk.load.eq(1)]
-                m.next = "TOKEN"
+        with m.State("LOAD"), m.If(swap.ready):
+            m.d.comb += swap.load.eq(1)
+            m.next = "COMES"
+        # What came goes through the pool, and is taken out at once.
+        with m.State("COMES"), m.If(swap.bring.ready):
+            m.next = "SEEK"
+        with m.State("SEEK"), m.If(targets.free & ~targets.giving):
+            m.d.comb += targets.look.eq(1)
+            m.next = "SEEN"
+        with m.State("SEEN"):
+            m.next = "MEASURE"
+        with m.State("MEASURE"):
+            m.d.sync += [progress.expected.eq(targets.begin.psn), progress.left.eq(targets.begin.length)]
+            m.next = "RESTORE"
+        with m.State("RESTORE"):
+            m.d.comb += [
+                walk.load.eq(1),
+                walk.start.sge.eq(targets.target.sge_count),
+                targets.restore.eq(1),
+                targets.done.eq(1),
+            ]
+            m.d.sync += progress.active.eq(targets.target.atomic)
+            m.next = "TOKEN"
 
-        for state, following in (("TURN", "FIND"), ("FIND", None), ("READS", "ARRIVES"), ("ARRIVES", "TAKE")):
+        for state, following in (("TURN", "FIND"), ("FIND", None), ("READS", "ARRIVES")):
             with m.State(state):
                 m.d.comb += targets.qp.eq(swap.of)
                 if following:
@@ -410,6 +436,11 @@ class ResponseReceiver(wiring.Component):
                     with m.If(targets.free & ~targets.giving):
                         m.d.comb += targets.look.eq(1)
                         m.next = "READS"
+        with m.State("ARRIVES"):
+            m.d.comb += [targets.qp.eq(swap.of), swap.found.eq(~swap.second)]
+            m.next = "IDLE"
+            with m.If(swap.second):
+                m.next = "TAKE"
         with m.State("TAKE"):
-            m.d.comb += [targets.qp.eq(swap.of), targets.done.eq(swap.some), swap.found.eq(1)]
+            m.d.comb += [targets.qp.eq(swap.of), targets.done.eq(1), swap.found.eq(1)]
             m.next = "IDLE"

@@ -9,7 +9,7 @@ from verbena.hdl.control.sections import BLOCKS, limits
 from verbena.hdl.queue.ring_swap import RingState
 from verbena.hdl.stream.words import WORD_BITS, StateWords
 from verbena.hdl.transport.completer.completer_swap import CompleterSwap
-from verbena.hdl.transport.completer.read_target_swap import ReadGroup, ReadState
+from verbena.hdl.transport.completer.read_target_swap import ReadGroup
 from verbena.hdl.transport.completer.read_targets import READS
 from verbena.hdl.transport.reads.replay_cache import KEPT, ReplayRow
 from verbena.hdl.transport.reads.response_swap import ResponseState
@@ -29,7 +29,6 @@ def test_each_block_gives_so_much_at_most(window):
     # A state and each of its rows take as many words as the larger of them.
     row = max(words(ResponseState), words(ReplayRow))
     group = words(ReadGroup)
-    assert words(ReadState) <= group
     assert most == {
         "attributes": ATTRIBUTE_WORDS,
         "responder": words(ResponderState),
