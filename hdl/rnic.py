@@ -23,6 +23,7 @@ from .control.registers import Registers
 from .control.sections import BLOCKS
 from .dma.axi import Axi4, AxiLite
 from .dma.engine import DmaEngine
+from .dma.structure import link_by_words
 from .ethernet.arp_icmp import ArpIcmp, Service
 from .memory.access import AccessUnit
 from .memory.key_operations import KeyOperations
@@ -177,6 +178,21 @@ class Rnic(wiring.Component):
         c = self.config
         width, qps = c.data_width, c.slots
         send = SendSide(c) if c.requests else RespondOnly(width)
+        rq_fetch = RingPrefetcher.receive(
+            width, qps, c.receive_blocks, c.receive_quota, c.wqe_bytes, swaps=c.swaps, shared=c.srqs
+        )
+        access = AccessUnit(
+            width,
+            qps,
+            mpt_sets=c.mpt_sets,
+            mtt_sets=c.mtt_sets,
+            mpt_waiting=c.checking,
+            mtt_waiting=c.translating,
+            verdicts=c.headers,
+            physical=c.physical,
+            windows=c.key_operations,
+            renew=c.renew,
+        )
         unserved = (frozenset() if c.atomics else ATOMICS) | (frozenset() if c.key_operations else INVALIDATES)
         networks = NETWORKS[: 1 + c.ipv6 + c.roce_v1]
         opcodes = SUPPORTED - (frozenset() if c.uc else UNRELIABLE) - (frozenset() if c.ud else DATAGRAMS)
@@ -213,9 +229,7 @@ class Rnic(wiring.Component):
             "transmit_gate": TransmitGate(width),
             "receive_gate": ReceiveGate(width),
             "send": send,
-            "rq_fetch": RingPrefetcher.receive(
-                width, qps, c.receive_blocks, c.receive_quota, c.wqe_bytes, swaps=c.swaps, shared=c.srqs
-            ),
+            "rq_fetch": rq_fetch,
             "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics_in_flight, swaps=c.swaps),
             "transmitter": Transmitter(qps, width, c.ipv6),
             "packetizer": Packetizer(width, opcodes - (frozenset() if c.key_operations else INVALIDATES), networks),
@@ -243,30 +257,19 @@ class Rnic(wiring.Component):
                 wqe_bytes=c.wqe_bytes,
             ),
             "acknowledger": Acknowledger(qps, swaps=c.swaps, keys=c.key_operations),
-            "access": AccessUnit(
-                width,
-                qps,
-                mpt_sets=c.mpt_sets,
-                mtt_sets=c.mtt_sets,
-                mpt_waiting=c.checking,
-                mtt_waiting=c.translating,
-                verdicts=c.headers,
-                physical=c.physical,
-                windows=c.key_operations,
-                renew=c.renew,
-            ),
+            "access": access,
             "dma": DmaEngine(
                 width,
                 c.transmit_buffer,
                 readers=send.readers
                 | {
-                    "rq": (c.receive_wqe_beats, receive_batch(c.wqe_bytes)),
-                    "mpt": (c.checking * max(1, 8 * MPT.size // width), MPT.size),
-                    "mtt": (c.translating, MTT.size),
-                    "cqc": (max(4, 2 * 8 * CQC_BYTES // width), CQC_BYTES),
+                    "rq": (rq_fetch.reads, receive_batch(c.wqe_bytes)),
+                    "mpt": (access.mpt_reads, MPT.size),
+                    "mtt": (access.mtt_reads, MTT.size),
+                    "cqc": (1, CQC_BYTES),
                 }
-                | ({"qpc_read": (2 * 8 * READ_BYTES // width, READ_BYTES)} if c.swaps else {})
-                | ({"key_read": (8, MPT.size)} if c.key_operations else {}),
+                | ({"qpc_read": (1, READ_BYTES)} if c.swaps else {})
+                | ({"key_read": (1, MPT.size)} if c.key_operations else {}),
                 writers={"cqe": c.unanswered, "eqe": EVENTS}
                 | ({"qpc_write": RECORD_WRITES} if c.swaps else {})
                 | ({"key_write": 2} if c.key_operations else {}),
@@ -659,7 +662,8 @@ class Rnic(wiring.Component):
             )
             link(m, saved, manager.saved[number])
             link(m, manager.loaded[number], loaded)
-        connect(m, manager.read, self._dma.qpc_read)
+        link(m, manager.read.request, self._dma.qpc_read.request)
+        link_by_words(m, "qpc_beats", self._dma.qpc_read.data, manager.read.data, READ_BYTES)
         # From registers, as those who write share a bus.
         write, table = manager.write, self._dma.qpc_write
         connect_via(m, "qpc_request_slice", Slice(ReadRequest), write.request, table.request)

@@ -28,31 +28,30 @@ def encode(choice):
     return Cat(Cat(choice[i] for i in range(len(choice)) if i >> bit & 1).any() for bit in range(bits))
 
 
-def select(choice, values):
-    """That of ``values`` whose bit in ``choice`` is set; exactly one is, or the result means nothing.
+def gather(m, name, chosen, items, step):
+    """The one of ``items`` that is ``chosen``, a cycle later; none: zeros. It stays without ``step``.
 
-    yosys puts AND-OR of few values into one wide LUT a bit, which on ECP5 is 4 or 8 LUT4: up to 4 values a multiplexer
-    is smaller (for 3, 2 LUT4 a bit), from 5 on it is AND-OR.
+    Each item has a register of its own, which is zero unless it is chosen, and all of them are ORed: a third of the
+    LUTs that a multiplexer takes, since a flip-flop's enable and reset cost nothing.
     """
-    values = [Value.cast(value) for value in values]
-    if len(values) > 4:
-        bits = 0
-        for chosen, value in zip(choice, values):
-            bits |= value & chosen.replicate(len(value))
-        return bits
-    for bit in encode(choice):
-        pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
-        values = [Mux(bit, pair[1], pair[0]) if len(pair) > 1 else pair[0] for pair in pairs]
-    return values[0]
+    together = 0
+    for number, item in enumerate(items):
+        item = Value.cast(item)
+        held = Signal(len(item), name=f"{name}_{number}", reset_less=True)
+        with m.If(step & ~chosen[number]):
+            m.d.sync += held.eq(0)
+        with m.Elif(step):
+            m.d.sync += held.eq(item)
+        together |= held
+    return together
 
 
 class BurstArbiter(wiring.Component):
     """Round robin among ``clients``; what comes out are the fields of an AXI address channel.
 
-    The turn is a register, and stays where it was until somebody else wants it: a burst of the client that has it, or
-    of which ``hint`` has told, is taken in the cycle in which it comes, another one a cycle later. It is at the output
-    a cycle after it was taken. One burst every 2 cycles. The clients' ``ready`` depends on registers and ``enable``
-    only.
+    The turn is a register, and stays where it was until somebody else wants it: a burst of the client that has it is
+    taken in the cycle in which it comes, another one a cycle later. It is at the output a cycle after it was taken. One
+    burst every 2 cycles. The clients' ``ready`` depends on registers only.
 
     Parameters
     ----------
@@ -61,18 +60,19 @@ class BurstArbiter(wiring.Component):
     Members
     -------
     i : array of streams of ``BurstRequest``
-    hint : a bit a client
-        A burst is there in the next cycle.
     enable : 1
-        Bursts may be taken.
+        Bursts may be taken in the next cycle.
     life : 1
         The life of those who ask.
     turn : ``clients`` bits
         Whose burst would be taken, one bit.
     chosen : ``clients`` bits
         The client whose burst is taken in this cycle, one bit; 0: none is.
+    sure : ``clients`` bits
+        ``chosen``, if the burst has waited for its turn; else 0. It depends on what ``ready`` does.
     address, length, client, of_life, valid, ready
-        Address channel: registers. ``of_life`` is ``life`` as it was when the burst was taken.
+        Address channel. Address and length are the OR of registers, the others are registers. ``of_life`` is ``life``
+        as it was when the burst was taken.
     """
 
     def __init__(self, clients):
@@ -81,11 +81,11 @@ class BurstArbiter(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(BurstRequest)).array(clients),
-                "hint": In(clients),
                 "enable": In(1),
                 "life": In(1),
                 "turn": Out(clients, init=1),
                 "chosen": Out(clients),
+                "sure": Out(clients),
                 "address": Out(64),
                 "length": Out(8),
                 "client": Out(range(max(2, clients))),
@@ -99,29 +99,32 @@ class BurstArbiter(wiring.Component):
         m = Module()
         turn = self.turn
         wanted = Signal(self.clients)
-        wish = Signal(self.clients)
         others = Signal(self.clients)
         ahead = Signal(self.clients)  # behind the one whose turn it is: before the round starts again from client 0
+        waited = Signal(self.clients)
+        free = Signal()
         m.d.comb += [
             wanted.eq(Cat(port.valid for port in self.i)),
             # -turn has all bits from the one in turn on; without that one, those behind it
-            wish.eq(wanted | self.hint),
-            others.eq(wish & ~turn),
+            others.eq(wanted & ~turn),
             ahead.eq(others & -turn),
-            self.chosen.eq(wanted & turn & (self.enable & ~self.valid).replicate(self.clients)),
+            self.chosen.eq(wanted & turn & free.replicate(self.clients)),
+            self.sure.eq(waited & turn & free.replicate(self.clients)),
         ]
-        m.d.comb += [port.ready.eq(turn[number] & self.enable & ~self.valid) for number, port in enumerate(self.i)]
-        with m.If(others.any() & (self.chosen.any() | ~(wish & turn).any())):
+        m.d.comb += [port.ready.eq(turn[number] & free) for number, port in enumerate(self.i)]
+        m.d.sync += [
+            waited.eq(wanted & ~self.chosen),
+            free.eq(self.enable & Mux(self.valid, self.ready, ~self.chosen.any())),
+        ]
+        with m.If(others.any() & (self.chosen.any() | ~(wanted & turn).any())):
             m.d.sync += turn.eq(Mux(ahead.any(), ahead & -ahead, others & -others))
+        m.d.comb += Cat(self.address, self.length).eq(
+            gather(m, "burst", turn, [port.payload for port in self.i], ~self.valid)
+        )
         with m.If(self.valid):
             m.d.sync += self.valid.eq(~self.ready)
         with m.Else():
-            m.d.sync += [
-                self.valid.eq(self.chosen.any()),
-                Cat(self.address, self.length).eq(select(turn, [port.payload for port in self.i])),
-                self.client.eq(encode(turn)),
-                self.of_life.eq(self.life),
-            ]
+            m.d.sync += [self.valid.eq(self.chosen.any()), self.client.eq(encode(turn)), self.of_life.eq(self.life)]
         return m
 
 
@@ -134,9 +137,9 @@ class ReadArbiter(wiring.Component):
     """Brings the clients' reads to AR and their data back from R. The AXI ID is the client's number and, in its highest
     bit, ``life``.
 
-    ARVALID comes 1 or 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. Data goes from R
-    to the client in the same cycle, since clients have room for all they ask for: RREADY is always 1. Beats of
-    different clients may be interleaved.
+    ARVALID comes 1 or 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. Data is at the
+    client a cycle after it was on R, in a register that all clients share. They have room for all they ask for: RREADY
+    is always 1. Beats of different clients may be interleaved.
 
     The clients may be reset while this block goes on, and the bus sees nothing of it. With ``stop`` no burst is taken,
     and those that were are completed. If their answers do not come, ``life`` changes before the clients ask again:
@@ -152,12 +155,10 @@ class ReadArbiter(wiring.Component):
     Members
     -------
     client : array of ``ReadPort``
-    hint : a bit a client
-        A burst is there in the next cycle: saves one, if nobody else wants the bus.
     stop : 1
-        No further burst is taken.
+        No further burst is taken from the next cycle on.
     life : 1
-        Changes only while the clients are in reset.
+        Changes only while the clients are in reset, and not in the last cycle of it.
     axi : ``Axi4``
         AR and R; the other channels rest.
     begun, ended : 1
@@ -174,7 +175,6 @@ class ReadArbiter(wiring.Component):
         super().__init__(
             {
                 "client": In(ReadPort(data_width)).array(clients),
-                "hint": In(clients),
                 "stop": In(1),
                 "life": In(1),
                 "axi": Out(Axi4(data_width, id_width)),
@@ -188,16 +188,13 @@ class ReadArbiter(wiring.Component):
         m = Module()
         axi = self.axi
         m.submodules.bursts = bursts = BurstArbiter(self.clients)
+        data, error, last = Signal(self.data_width, reset_less=True), Signal(), Signal()
         for number, client in enumerate(self.client):
             wiring.connect(m, wiring.flipped(client.burst), bursts.i[number])
-            m.d.comb += [
-                client.valid.eq(axi.rvalid & (axi.rid == Cat(Const(number, self.id_width - 1), self.life))),
-                client.data.eq(axi.rdata),
-                client.error.eq(axi.rresp != Response.OKAY),
-                client.last.eq(axi.rlast),
-            ]
+            m.d.sync += client.valid.eq(axi.rvalid & (axi.rid == Cat(Const(number, self.id_width - 1), self.life)))
+            m.d.comb += [client.data.eq(data), client.error.eq(error), client.last.eq(last)]
+        m.d.sync += [data.eq(axi.rdata), error.eq(axi.rresp != Response.OKAY), last.eq(axi.rlast)]
         m.d.comb += [
-            bursts.hint.eq(self.hint),
             bursts.enable.eq(~self.stop),
             bursts.life.eq(self.life),
             axi.araddr.eq(bursts.address),
@@ -222,9 +219,10 @@ class WriteArbiter(wiring.Component):
     """Brings the clients' writes to AW and W and the answers back from B. The AXI ID is as of the :class:`ReadArbiter`.
 
     AWVALID comes 1 or 2 cycles after a client's burst, at most one burst every 2 cycles, round robin. W follows the
-    order of AW; a client's beats are at W a cycle later, and are taken from the cycle on after that in which its burst
-    is taken: so a burst's first beat comes a cycle after its address at the earliest. Up to two bursts may have been
-    taken whose data is not complete. BREADY is always 1. W is a register, and no path leads from WREADY to a client.
+    order of AW; a client's beats are at W 2 cycles later, one a cycle. The first is taken with its burst, if that had
+    to wait for its turn and nobody's data is under way, else in the next cycle or later: so a burst's first beat comes
+    a cycle after its address at the earliest. Up to two bursts may have been taken whose data is not complete. BREADY
+    is always 1. W is a register, and no path leads from WREADY to a client.
 
     The clients may be reset while this block goes on, as of the :class:`ReadArbiter`. Data that is still to come then
     is made up, without strobes: it changes no memory.
@@ -239,12 +237,11 @@ class WriteArbiter(wiring.Component):
     Members
     -------
     client : array of ``WritePort``
-    hint : a bit a client
-        As of the :class:`ReadArbiter`.
     stop, life : 1
-        Likewise.
+        As of the :class:`ReadArbiter`.
     cut : 1
-        The clients are in reset from the next cycle on; only with ``stop``.
+        The clients are in reset from the next cycle on; only with ``stop``. A burst may still be taken in its first
+        cycle.
     axi : ``Axi4``
         AW, W and B; the other channels rest.
     begun, ended : 1
@@ -261,7 +258,6 @@ class WriteArbiter(wiring.Component):
         super().__init__(
             {
                 "client": In(WritePort(data_width)).array(clients),
-                "hint": In(clients),
                 "stop": In(1),
                 "life": In(1),
                 "cut": In(1),
@@ -277,27 +273,38 @@ class WriteArbiter(wiring.Component):
         axi = self.axi
         m.submodules.bursts = bursts = BurstArbiter(self.clients)
         m.submodules.skid = skid = Skid(WriteBeat(self.data_width))
-        beat = skid.i.payload
-        now, then = Signal(self.clients), Signal(self.clients)  # whose data is next on W, one bit each
+        now, then = Signal(self.clients), Signal(self.clients)  # whose data is next on W, one bit each,
+        busy, more = Signal(), Signal()  # if it is anybody's
+        owner = Signal(self.clients)  # who may give a beat: `now`, or whose burst is taken in this cycle
         made_up = Signal()  # the data of `now` and `then`
+        moves, more_next, made_up_next = Signal(), Signal(), Signal()
+        held, step = Signal(), Signal()  # a beat is on its way to the skid; it moves on
         for number, client in enumerate(self.client):
             wiring.connect(m, wiring.flipped(client.burst), bursts.i[number])
             m.d.comb += [
-                client.beat.ready.eq(skid.i.ready & now[number] & ~made_up),
+                client.beat.ready.eq(owner[number] & step),
                 client.answer.eq(axi.bvalid & (axi.bid == Cat(Const(number, self.id_width - 1), self.life))),
                 client.error.eq(axi.bresp != Response.OKAY),
             ]
         beats = [client.beat for client in self.client]
-        given = skid.i.valid & skid.i.ready
-        done = given & beat.last
+        last, made_last, given, done = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            owner.eq(Mux(busy, now & ~made_up.replicate(self.clients), bursts.sure)),
+            step.eq(~held | skid.i.ready),
+            last.eq((owner & Cat(beat.payload.last for beat in beats)).any()),
+            given.eq(step & (owner & Cat(beat.valid for beat in beats)).any()),
+            done.eq(given & last),
+        ]
+        with m.If(step):
+            m.d.sync += [held.eq(given), made_last.eq(made_up & last)]
 
         # What is left of `now` matters when it is made up; a burst's length is known a cycle after it was taken.
         taken = Signal(8)
         length, next_length = Signal(8), Signal(8)
         chosen, chosen_now = Signal(), Signal()
-        m.d.sync += [chosen.eq(bursts.chosen.any()), chosen_now.eq(done | ~now.any())]
+        m.d.sync += [chosen.eq(bursts.chosen.any()), chosen_now.eq(moves)]
         with m.If(given):
-            m.d.sync += taken.eq(Mux(beat.last, 0, taken + 1))
+            m.d.sync += taken.eq(Mux(last, 0, taken + 1))
         with m.If(chosen):
             m.d.sync += next_length.eq(bursts.length)
         with m.If(chosen & chosen_now):
@@ -305,10 +312,8 @@ class WriteArbiter(wiring.Component):
         with m.Elif(done):
             m.d.sync += length.eq(Mux(chosen, bursts.length, next_length))
 
-        wanted = select(now, [beat.payload for beat in beats])
         m.d.comb += [
-            bursts.hint.eq(self.hint),
-            bursts.enable.eq(~then.any() & ~self.stop & ~made_up),
+            bursts.enable.eq(~more_next & ~self.stop & ~made_up_next),
             bursts.life.eq(self.life),
             axi.awaddr.eq(bursts.address),
             axi.awlen.eq(bursts.length),
@@ -318,21 +323,28 @@ class WriteArbiter(wiring.Component):
             axi.awcache.eq(CACHE),
             axi.awvalid.eq(bursts.valid),
             bursts.ready.eq(axi.awready),
-            beat.as_value().eq(wanted),
-            skid.i.valid.eq((now & Cat(beat.valid for beat in beats)).any()),
+            skid.i.payload.eq(gather(m, "beat", owner, [beat.payload for beat in beats], step)),
+            skid.i.valid.eq(held),
             Cat(axi.wdata, axi.wstrb, axi.wlast).eq(skid.o.payload),
             axi.wvalid.eq(skid.o.valid),
             skid.o.ready.eq(axi.wready),
             axi.bready.eq(1),
         ]
+        with m.If(made_last):
+            m.d.comb += skid.i.payload.last.eq(1)
         with m.If(made_up):
-            m.d.comb += [skid.i.valid.eq(now.any()), beat.strobe.eq(0), beat.last.eq(taken == length)]
-        m.d.sync += made_up.eq(self.cut | (made_up & now.any()))
-        moves = Signal()
-        m.d.comb += moves.eq(done | ~now.any())
+            m.d.comb += [given.eq(step & busy), last.eq(taken == length)]
+        m.d.comb += [
+            moves.eq(done | ~busy),
+            more_next.eq((more | bursts.chosen.any()) & ~moves),  # nothing is chosen while one waits
+            made_up_next.eq(self.cut | (made_up & busy)),
+        ]
+        m.d.sync += [more.eq(more_next), made_up.eq(made_up_next)]
+        with m.If(bursts.chosen.any()):
+            m.d.sync += then.eq(bursts.chosen)
         with m.If(moves):
-            m.d.sync += now.eq(then | bursts.chosen)  # nothing is chosen while one waits
-        m.d.sync += then.eq((then | bursts.chosen) & ~moves.replicate(self.clients))
+            m.d.sync += now.eq(Mux(more, then, bursts.chosen))
+            m.d.sync += busy.eq((more | bursts.chosen.any()) & ~(done & ~busy))  # a single beat may go with its burst
         m.d.sync += [
             self.begun.eq(axi.awvalid & axi.awready & (bursts.of_life == self.life)),
             self.ended.eq(axi.bvalid & (axi.bid[-1] == self.life)),

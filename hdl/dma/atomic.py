@@ -200,7 +200,7 @@ class AtomicUnit(wiring.Component):
                     answering.eq(over),
                     expected.eq(written.bit_select(head[:slot_bits], 1)),
                 ]
-                with m.If(over | ((decided != arrived) & ~beat)):
+                with m.If(over | ((self.read.valid | (decided != arrived)) & ~beat)):
                     m.next = "LOAD"
                 with m.Elif(free & here & ~good & (head == tail)):
                     m.next = "REFUSE"

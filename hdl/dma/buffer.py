@@ -5,21 +5,16 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..stream.fifo import Queue
 from ..stream.ram import UNDEFINED_COLLISION
 
 __all__ = ["ReadBuffer"]
-
-LUT_DEPTH = 32
-"""Most rows kept in LUT RAM; more go to block RAM."""
 
 
 class ReadBuffer(wiring.Component):
     """Queue of rows whose writer cannot be stalled: it reserves room first.
 
-    Room is freed when a row leaves the memory towards ``o``. Up to 32 rows stand in LUT RAM, more in block RAM. A row
-    that finds the buffer empty is at ``o`` 1 cycle after it was written; behind others it takes 2 cycles from LUT RAM,
-    3 from block RAM. One row a cycle.
+    Room is freed when a row leaves the memory, which is block RAM, towards ``o``. A row that finds the buffer empty is
+    at ``o`` 1 cycle after it was written; behind others it takes 3. One row a cycle.
 
     Parameters
     ----------
@@ -70,18 +65,6 @@ class ReadBuffer(wiring.Component):
         m.d.sync += self.room.eq(free[ceil_log2(self.burst) :].any() & ~self.reserve)
 
         width = Shape.cast(self.shape).width
-        if self.depth <= LUT_DEPTH:
-            m.submodules.rows = rows = Queue(width, self.depth, bypass=True)
-            m.d.comb += [
-                rows.i.valid.eq(self.w_en),
-                rows.i.payload.eq(self.w_data),
-                freed.eq(rows.o.valid & rows.o.ready),
-                self.o.valid.eq(rows.o.valid),
-                Value.cast(self.o.payload).eq(rows.o.payload),
-                rows.o.ready.eq(self.o.ready),
-            ]
-            return m
-
         # The block RAM's own register and a second one form a pipeline that stands still when `o` does: no row ever has
         # to be put aside, which at this width is cheaper than a queue behind the RAM. With nothing inside, a row goes
         # to the second register at once.

@@ -8,14 +8,11 @@ from ..stream.connections import connect_signals, connect_via, link
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.router import TagRouter
-from ..stream.skid import Skid
-from ..stream.slice import Slice
 from ..stream.transfer import Done, Piece, ReadRequest
 from .arbiter import ReadArbiter, WriteArbiter
 from .atomic import AtomicOperands, AtomicResult, AtomicUnit
 from .axi import Axi4
 from .bus_watch import BusWatch
-from .port import BurstRequest, WriteBeat
 from .reader import BURSTS, PayloadReader
 from .structure import StructureReader, StructureWriter
 from .writer import PayloadWriter
@@ -31,7 +28,9 @@ ADDRESSES = ("araddr", "awaddr")
 
 
 class StructureRead(wiring.Signature):
-    """Who reads structures: ``request`` and ``data`` of a :class:`.structure.StructureReader`, its user's view."""
+    """Who reads structures: ``request`` and ``data`` of a :class:`.structure.StructureReader`, its user's view: it
+    takes each beat as it comes.
+    """
 
     def __init__(self, data_width):
         self.data_width = data_width
@@ -60,7 +59,7 @@ class DmaEngine(wiring.Component):
 
     Each purpose is a client of the arbiters and has its own AXI ID: 0 is payload, then come the structures in the order
     in which they are named, last atomics. Lower numbers are not better: the arbiters go round. What happens to each is
-    the contract of its part; between a part and its arbiter is one register more, for they stand far from each other.
+    the contract of its part.
 
     All but the arbiters may be reset while the bus goes on: what was asked of it is completed, and nothing of it comes
     to the new life (:class:`.arbiter.ReadArbiter`, :class:`.arbiter.WriteArbiter`).
@@ -72,7 +71,8 @@ class DmaEngine(wiring.Component):
     buffer : int or None
         Bytes of payload that are read ahead, see :class:`.reader.PayloadReader`.
     readers : dict of str to (int, int)
-        Structures that are read: beats on their way or waiting, and bytes of the largest, powers of two.
+        Structures that are read: how many reads may be under way, and bytes of the largest, powers of two. Nothing is
+        kept here: who asks takes each beat as it comes.
     writers : dict of str to int
         Structures that are written, and how many of each may wait for their answer, a power of two; the first at a beat
         a cycle, others every second cycle.
@@ -169,9 +169,9 @@ class DmaEngine(wiring.Component):
         connect_signals(m, payload_writer, self, "count_stall_rx_memory")
         m.d.comb += [self.over[0].eq(payload_reader.over), self.over[2].eq(payload_writer.over)]
 
-        for name, (depth, largest) in self.readers.items():
+        for name, (most, largest) in self.readers.items():
             user = getattr(self, name)
-            m.submodules[f"{name}_reader"] = reader = StructureReader(width, depth, max(1, 8 * largest // width))
+            m.submodules[f"{name}_reader"] = reader = StructureReader(width, most, largest)
             link(m, user.request, reader.request)
             link(m, reader.data, user.data)
             reads.append(reader.port)
@@ -200,7 +200,7 @@ class DmaEngine(wiring.Component):
 
     def _watch(self, m, reads, writes):
         slots = [self.atomics] if self.atomics else []
-        most = [BURSTS, *(depth for depth, _ in self.readers.values()), *slots]
+        most = [BURSTS, *(reads for reads, _ in self.readers.values()), *slots]
         most += [self.bursts, *self.writers.values(), *slots]
         m.submodules.watch = watch = BusWatch(most)
         m.d.comb += [
@@ -220,17 +220,9 @@ class DmaEngine(wiring.Component):
         for arbiter in (read_arbiter, write_arbiter):
             connect_signals(m, self, arbiter, "stop", "life")
         connect_signals(m, self, write_arbiter, "cut")
-        # The slices part what a client decides from what the arbiter chooses.
-        for kind, ports, arbiter in (("read", reads, read_arbiter), ("write", writes, write_arbiter)):
-            for number, (port, client) in enumerate(zip(ports, arbiter.client)):
-                connect_via(m, f"{kind}_slice_{number}", Slice(BurstRequest), port.burst, client.burst)
-                m.d.comb += arbiter.hint[number].eq(port.burst.valid)
-        for port, client in zip(reads, read_arbiter.client):
-            connect_signals(m, client, port, "valid", "data", "error", "last")
-        for number, (port, client) in enumerate(zip(writes, write_arbiter.client)):
-            queue = Skid if number < 2 else Slice
-            connect_via(m, f"write_beat_{number}", queue(WriteBeat(self.data_width)), port.beat, client.beat)
-            connect_signals(m, client, port, "answer", "error")
+        for ports, arbiter in ((reads, read_arbiter), (writes, write_arbiter)):
+            for port, client in zip(ports, arbiter.client, strict=True):
+                connect(m, port, client)
         for name, member in self.axi.signature.members.items():
             owner = (read_arbiter if name.startswith(READ_CHANNELS) else write_arbiter).axi
             if member.flow == Out:

@@ -25,7 +25,7 @@ class ReadPort(wiring.Signature):
     burst : stream of ``BurstRequest``
         The client has reserved room for all of its beats.
     valid : 1
-        A beat arrives, and is taken. Beats come in order of the client's bursts.
+        A beat arrives, and is taken. Beats come in order of the client's bursts, 2 cycles after theirs at the earliest.
     data, error, last
         The beat; its RRESP is not OKAY; it ends its burst.
     """

@@ -97,11 +97,11 @@ class PayloadReader(wiring.Component):
             descriptions.w_data.eq(note),
             rows.reserve.eq(handed),
             rows.length.eq(splitter.o.payload.length),
+        ]
+        m.d.comb += [
             rows.w_en.eq(port.valid),
             rows.w_data.data.eq(port.data),
             rows.w_data.error.eq(port.error),
-        ]
-        m.d.comb += [
             room.eq(descriptions.room & ~counted),
             none.eq((piece.payload.length == 0) | piece.payload.discard),
             splitter.i.valid.eq(piece.valid & ~none),

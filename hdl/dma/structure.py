@@ -5,59 +5,65 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.tables import AccessStatus
+from ..stream.connections import connect_via, link
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.realign import Realigner
 from ..stream.transfer import Done, ReadRequest
-from .buffer import ReadBuffer
 from .port import ReadPort, WritePort, burst_limit
 from .scatter import Scatter
 
-__all__ = ["StructureReader", "StructureWriter"]
+__all__ = ["StructureReader", "StructureWriter", "link_by_words"]
 
 GRANULARITY = 8
-UNREAD = 32
-"""Bursts whose data may be missing above 64 bits."""
+
+
+def link_by_words(m, name, source, sink, largest):
+    """Connects the data of a :class:`StructureReader` with a user that takes it in words of 64 bits, and has one read
+    of at most ``largest`` bytes at a time: of a wider bus the beats wait in a queue.
+    """
+    width = len(source.payload.data)
+    if width == GRANULARITY * 8:
+        link(m, source, sink)
+    else:
+        connect_via(m, name, Queue(PacketBeat(width), max(1, 8 * largest // width), bypass=True), source, sink)
 
 
 class StructureReader(wiring.Component):
-    """Reads structures; one packet a request, in order, byte 0 first.
+    """Reads structures; one packet a request, in order, byte 0 first. Nothing is kept: what comes must be taken.
 
-    No read is asked for before there is room for it. Several are in flight: as many as fit ``depth`` with one burst of
-    ``burst`` to spare, above 64 bits no more than 32. A burst is asked for in the cycle of its request. At 64 bits data
-    comes out 1 cycle after it came from the bus, above that, where it must be shifted, 3 or 4 cycles after it.
+    A burst is asked for in the cycle of its request. At 64 bits data comes out in the cycle in which it comes from the
+    arbiter, above that, where it must be shifted, 3 cycles later, and 4 if another beat follows.
 
     Parameters
     ----------
     data_width : int
         64, 128, 256 or 512 bits.
-    depth : int
-        Beats that may be on their way or wait, a power of two. Up to 32 take LUT RAM, more take block RAM.
-    burst : int or None
-        Most beats of a burst, a power of two; None: a quarter of ``depth``, and no more than AXI allows.
+    reads : int
+        Reads that may be under way, a power of two; the user asks for no more.
+    largest : int
+        Most bytes of a request, a power of two, 8 to 4096, no more than AXI allows.
 
     Members
     -------
     request : stream of ``ReadRequest``
-        8-byte aligned, a multiple of 8 bytes, within an aligned block of ``burst`` beats.
+        8-byte aligned, a multiple of 8 bytes, within an aligned block of ``largest`` bytes.
     data : stream of ``PacketBeat``
-        ``error`` on the last beat if an RRESP was not OKAY.
+        Its ``ready`` must be 1 whenever a read is under way. ``error`` on the last beat if an RRESP was not OKAY.
     port : ``ReadPort``
         To a :class:`.arbiter.ReadArbiter`.
     """
 
-    def __init__(self, data_width, depth=32, burst=None):
+    def __init__(self, data_width, reads=16, largest=64):
         beat = PacketBeat(data_width)
-        if not isinstance(depth, int) or depth < 4 or depth & depth - 1:
-            raise ValueError(f"depth must be a power of two, at least 4, not {depth!r}")
-        most = min(depth // 2, burst_limit(data_width))
-        if burst is None:
-            burst = min(depth // 4, most)
-        if burst < 1 or burst > most or burst & burst - 1:
-            raise ValueError(f"burst must be a power of two up to {most}, not {burst!r}")
+        if not isinstance(reads, int) or reads < 1 or reads & reads - 1:
+            raise ValueError(f"reads must be a power of two, not {reads!r}")
+        most = burst_limit(data_width) * data_width // 8
+        if not isinstance(largest, int) or not GRANULARITY <= largest <= most or largest & largest - 1:
+            raise ValueError(f"largest must be a power of two from {GRANULARITY} to {most}, not {largest!r}")
         self.data_width = data_width
-        self.depth = depth
-        self.burst = burst
+        self.reads = reads
+        self.largest = largest
         super().__init__(
             {
                 "request": In(stream.Signature(ReadRequest)),
@@ -71,77 +77,61 @@ class StructureReader(wiring.Component):
         port, request = self.port, self.request
         lanes = self.data_width // 8 // GRANULARITY
         lane_bits = (lanes - 1).bit_length()
-        beats = Signal(range(self.burst))
-        row = data.StructLayout(
-            {"data": self.data_width, "start": range(lanes), "end": range(lanes), "last": 1, "error": 1}
-        )
-        m.submodules.rows = rows = ReadBuffer(row, self.depth, self.burst)
+        beats = Signal(range(max(1, 8 * self.largest // self.data_width)))
 
-        go, handed = Signal(), Signal()
+        go = Signal()
         address = request.payload.address
         start = address[3 : 3 + lane_bits]
         end = Signal(len(beats) + lane_bits)  # the last 8 bytes, counted in 8 bytes from the start of the first beat
         m.d.comb += [
-            go.eq(rows.room),
+            go.eq(1),
             end.eq(start + request.payload.length[3:] - 1),
             beats.eq(end[lane_bits:]),
             port.burst.valid.eq(request.valid & go),
             port.burst.payload.address.eq(Cat(Const(0, 3 + lane_bits), address[3 + lane_bits :])),
             port.burst.payload.length.eq(beats),
             request.ready.eq(port.burst.ready & go),
-            handed.eq(request.valid & request.ready),
-            rows.reserve.eq(handed),
-            rows.length.eq(beats),
-            rows.w_en.eq(port.valid),
-            rows.w_data.data.eq(port.data),
-            rows.w_data.last.eq(port.last),
-            rows.w_data.error.eq(port.error),
         ]
 
-        out = rows.o.payload
+        first = Signal(init=1)  # of a burst's beats
+        with m.If(port.valid):
+            m.d.sync += first.eq(port.last)
         if lanes > 1:
             # In LUT RAM, where a note stands ready when its burst is asked for: data may come in the very next cycle.
             note = data.StructLayout({"start": range(lanes), "end": range(lanes)})
-            m.submodules.notes = notes = Queue(note, min(self.depth, UNREAD))
+            m.submodules.notes = notes = Queue(note, self.reads)
             m.submodules.realigner = realigner = Realigner(self.data_width, GRANULARITY)
-            first = Signal(init=1)  # of a burst's beats
-            with m.If(port.valid):
-                m.d.sync += first.eq(port.last)
+            fragment = realigner.i.payload
+            from_lane, to_lane = Signal(range(lanes)), Signal(range(lanes))
             m.d.comb += [
-                go.eq(rows.room & notes.i.ready),
-                notes.i.valid.eq(handed),
+                go.eq(notes.i.ready),
+                notes.i.valid.eq(request.valid & request.ready),
                 notes.i.payload.start.eq(start),
                 notes.i.payload.end.eq(end[:lane_bits]),
                 notes.o.ready.eq(port.valid & port.last),
-                rows.w_data.start.eq(Mux(first, notes.o.payload.start, 0)),
-                rows.w_data.end.eq(Mux(port.last, notes.o.payload.end, lanes - 1)),
-            ]
-            fragment = realigner.i.payload
-            m.d.comb += [
-                realigner.i.valid.eq(rows.o.valid),
-                rows.o.ready.eq(realigner.i.ready),
-                fragment.data.eq(out.data),
-                fragment.offset.eq(out.start * GRANULARITY),
-                fragment.count.eq((out.end - out.start + 1) * GRANULARITY),
-                fragment.last.eq(out.last),
-                fragment.error.eq(out.error),
+                from_lane.eq(Mux(first, notes.o.payload.start, 0)),
+                to_lane.eq(Mux(port.last, notes.o.payload.end, lanes - 1)),
+                realigner.i.valid.eq(port.valid),
+                fragment.data.eq(port.data),
+                fragment.offset.eq(from_lane * GRANULARITY),
+                fragment.count.eq((to_lane - from_lane + 1) * GRANULARITY),
+                fragment.last.eq(port.last),
+                fragment.error.eq(port.error),
             ]
             wiring.connect(m, realigner.o, wiring.flipped(self.data))
             return m
 
-        starts = Signal(init=1)
         failed = Signal()
         m.d.comb += [
-            self.data.valid.eq(rows.o.valid),
-            rows.o.ready.eq(self.data.ready),
-            self.data.payload.data.eq(out.data),
+            self.data.valid.eq(port.valid),
+            self.data.payload.data.eq(port.data),
             self.data.payload.count.eq(GRANULARITY),
-            self.data.payload.first.eq(starts),
-            self.data.payload.last.eq(out.last),
-            self.data.payload.error.eq(out.last & (out.error | failed)),
+            self.data.payload.first.eq(first),
+            self.data.payload.last.eq(port.last),
+            self.data.payload.error.eq(port.last & (port.error | failed)),
         ]
-        with m.If(self.data.valid & self.data.ready):
-            m.d.sync += [starts.eq(out.last), failed.eq(~out.last & (out.error | failed))]
+        with m.If(port.valid):
+            m.d.sync += failed.eq(~port.last & (port.error | failed))
         return m
 
 

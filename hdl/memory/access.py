@@ -62,6 +62,11 @@ class AccessUnit(wiring.Component):
     renew : bool
         As of :class:`.mtt.Translation`.
 
+    Attributes
+    ----------
+    mpt_reads, mtt_reads : int
+        Reads of each table that may be under way.
+
     Members
     -------
     transmit : ``request``, ``piece``, ``verdict``
@@ -118,6 +123,8 @@ class AccessUnit(wiring.Component):
             physical=physical,
             renew=renew,
         )
+        self.mpt_reads = self._protection.reads
+        self.mtt_reads = self._translation.reads
         receive = {"request": In(stream.Signature(AccessRequest)), "piece": Out(stream.Signature(Piece))}
         super().__init__(
             {

@@ -130,6 +130,7 @@ class Protection(wiring.Component):
         self.qps = qps
         self.sets = sets
         self.waiting = waiting
+        self.reads = max(LUT_RAM_ROWS, waiting)
         self.physical = physical
         self.windows = windows
         self._cache = Cache(
@@ -138,7 +139,7 @@ class Protection(wiring.Component):
             data_width=data_width,
             tag_width=KEY_INDEX_BITS - ceil_log2(sets),
             sets=sets,
-            reads=max(LUT_RAM_ROWS, waiting),
+            reads=self.reads,
             omit=() if windows else ("kind", "pages_or_qpn"),  # no access depends on them
         )
         self._queues = [Lookahead(waiting) for _ in range(CLIENTS)]

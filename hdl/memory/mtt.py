@@ -88,11 +88,10 @@ class Translation(wiring.Component):
         self.verdicts = verdicts
         self.sets = sets
         self.waiting = waiting
+        self.reads = max(LUT_RAM_ROWS, waiting)
         self.physical = physical
         tag_width = 61 - ceil_log2(sets)
-        self._cache = Cache(
-            MTT, "present", data_width=data_width, tag_width=tag_width, sets=sets, reads=max(LUT_RAM_ROWS, waiting)
-        )
+        self._cache = Cache(MTT, "present", data_width=data_width, tag_width=tag_width, sets=sets, reads=self.reads)
         self._queues = [Lookahead(waiting, parts=2, margin=1, renew=renew) for _ in range(CLIENTS)]
         super().__init__(
             {

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..dma.engine import StructureRead
+from ..dma.structure import link_by_words
 from ..memory.key_operations import KEY_CLIENT
 from ..queue.fetch_link import link_fetcher
 from ..queue.ring import PushDoorbell, PushWord, RingIndex, send_batch
@@ -132,17 +133,12 @@ class SendSide(wiring.Component):
     Attributes
     ----------
     readers : dict of str to (int, int)
-        Structures that are read: beats on their way, and bytes of the largest.
+        Structures that are read: reads that may be under way, and bytes of the largest.
     """
 
     def __init__(self, config):
         self.config = config
-        # Of entries, a WQE can be read while another one is taken.
-        beats = max(32, 2 * 8 * config.wqe_bytes // config.data_width)
-        self.readers = {
-            "sq": (config.send_wqe_beats, send_batch(config.wqe_bytes)),
-            "entry": (beats, config.wqe_bytes),
-        }
+        self.readers = {"sq": (config.send_reads, send_batch(config.wqe_bytes)), "entry": (1, config.wqe_bytes)}
         counts = ("pushes", "push_fetches", "stall_window", "rx_acks", "rx_naks", "retries", "implied_naks", "timeouts")
         super().__init__(
             send_side_members(config.data_width)
@@ -215,7 +211,7 @@ class SendSide(wiring.Component):
 
         # -- What becomes of it.
         connect_via(m, "entry_slice", Slice(ReadRequest), response_receiver.read, flipped(self.entry.request))
-        link(m, flipped(self.entry.data), response_receiver.data)
+        link_by_words(m, "entry_beats", flipped(self.entry.data), response_receiver.data, c.wqe_bytes)
         connect(m, flipped(self.response), response_receiver.response)
         connect_signals(m, self, response_receiver, "settled")
         connect_signals(m, response_receiver, self, "read_progress", "read_progress_en")

@@ -67,8 +67,6 @@ DERIVED = (
     "unanswered",
     "run_ahead",
     "respond_ahead",
-    "send_wqe_beats",
-    "receive_wqe_beats",
     "receive_buffer",
     "send_blocks",
     "send_quota",
@@ -86,14 +84,14 @@ DERIVED = (
 @pytest.mark.parametrize(
     ("data_width", "memory_latency", "derived"),
     [
-        (64, 128, (8192, 32, 16, 336, 208, 256, 128, 1 << 14, 32, 10, 16, 64, 10, 16, 16, False, 8, 16)),
-        (128, 128, (8192, 32, 16, 336, 208, 128, 128, 1 << 15, 32, 10, 16, 64, 10, 16, 16, False, 8, 16)),
-        (256, 128, (16384, 32, 16, 336, 208, 128, 128, 1 << 16, 32, 10, 16, 64, 10, 16, 32, True, 16, 32)),
-        (512, 128, (16384, 32, 16, 336, 208, 128, 128, 1 << 17, 32, 10, 16, 64, 10, 16, 32, True, 16, 32)),
-        (64, 16, (8192, 16, 16, 112, 96, 128, 128, 1 << 14, 16, 5, 16, 64, 5, 16, 8, False, 4, 16)),
-        (64, 1000, (16384, 64, 64, 2080, 1080, 2048, 1024, 1 << 16, 128, 50, 64, 128, 50, 64, 64, True, 32, 64)),
-        (512, 1000, (1 << 17, 64, 64, 2080, 1080, 256, 128, 1 << 18, 128, 50, 64, 128, 50, 64, 64, True, 32, 64)),
-        (512, 4096, (1 << 19, 64, 64, 8272, 4176, 1024, 512, 1 << 18, 128, 64, 64, 128, 64, 64, 64, True, 32, 64)),
+        (64, 128, (8192, 32, 16, 336, 208, 1 << 14, 32, 10, 16, 64, 10, 16, 16, False, 8, 16)),
+        (128, 128, (8192, 32, 16, 336, 208, 1 << 15, 32, 10, 16, 64, 10, 16, 16, False, 8, 16)),
+        (256, 128, (16384, 32, 16, 336, 208, 1 << 16, 32, 10, 16, 64, 10, 16, 32, True, 16, 32)),
+        (512, 128, (16384, 32, 16, 336, 208, 1 << 17, 32, 10, 16, 64, 10, 16, 32, True, 16, 32)),
+        (64, 16, (8192, 16, 16, 112, 96, 1 << 14, 16, 5, 16, 64, 5, 16, 8, False, 4, 16)),
+        (64, 1000, (16384, 64, 64, 2080, 1080, 1 << 16, 128, 50, 64, 128, 50, 64, 64, True, 32, 64)),
+        (512, 1000, (1 << 17, 64, 64, 2080, 1080, 1 << 18, 128, 50, 64, 128, 50, 64, 64, True, 32, 64)),
+        (512, 4096, (1 << 19, 64, 64, 8272, 4176, 1 << 18, 128, 64, 64, 128, 64, 64, 64, True, 32, 64)),
     ],
 )
 def test_what_follows_from_width_and_latency(data_width, memory_latency, derived):
@@ -125,9 +123,9 @@ def test_depths_reach_the_blocks():
     made = blocks(Config(memory_latency=1000))
     dma, access = made["dma"], made["access"]
     assert (dma.buffer, dma.bursts, access._translation.verdicts) == (16384, 64, 64)
-    assert (dma.readers["sq"][0], dma.readers["rq"][0]) == (2048, 1024)
+    assert (dma.readers["sq"][0], dma.readers["rq"][0]) == (64, 16)
     assert (access._translation.waiting, access._protection.waiting) == (64, 32)
-    assert (dma.readers["mtt"][0], dma.readers["mpt"][0]) == (64, 128)
+    assert (dma.readers["mtt"][0], dma.readers["mpt"][0]) == (64, 32)
     assert (made["rq_fetch"].blocks, made["rq_fetch"].quota) == (128, 50)
     assert (made["completions"].writes, dma.writers["cqe"]) == (64, 64)
 

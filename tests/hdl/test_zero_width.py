@@ -128,7 +128,7 @@ def test_engines(data_width, sizes):
         lambda: ReadArbiter(64, 1),
         lambda: WriteArbiter(512, 2),
         lambda: ReadBuffer(1, 2, 1),
-        lambda: StructureReader(512, 4, 1),
+        lambda: StructureReader(512, 1, 8),
         lambda: PayloadWriter(512, bursts=2),
         lambda: CompletionWriter(512, 2),
         lambda: RingPrefetcher.receive(512, 2, 256),

@@ -3,7 +3,7 @@ from streams import make_rng, receive_all, simulate
 from verbena.hdl.dma.buffer import ReadBuffer
 
 
-@pytest.mark.parametrize(("depth", "burst"), [(2, 1), (32, 8), (32, 16), (64, 8), (64, 1), (128, 32)])
+@pytest.mark.parametrize(("depth", "burst"), [(2, 1), (8, 4), (32, 16), (64, 8), (64, 1), (128, 32)])
 @pytest.mark.parametrize("stall", [0, 0.5])
 def test_rows_come_out_in_order_and_fit(depth, burst, stall):
     rng = make_rng()

@@ -30,7 +30,7 @@ def test_everything_at_once_with_errors(data_width, atomics, each):
             await send_all(ctx, port.request, [{"address": a, "length": n} for a, n in requests], rng)
 
         async def take(ctx):
-            beats = await receive_all(ctx, port.data, count, rng)
+            beats = await receive_all(ctx, port.data, count, None)
             assert packets_of(beats, data_width) == [
                 (memory.memory.read(a, n), int(memory.fails(a, n))) for a, n in requests
             ]
