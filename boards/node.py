@@ -124,7 +124,7 @@ class Node(wiring.Component):
             mac.slow.eq(registers.slow),
             self.slow.eq(registers.slow),
             rnic.link.eq(registers.link),
-            self.interrupt.eq(rnic.interrupt),
+            self.interrupt.eq(rnic.interrupt.any()),
         ]
         m.d.comb += [
             self._lights.received.eq(mac.count_rx_frames),

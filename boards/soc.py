@@ -46,5 +46,5 @@ class Soc(wiring.Component):
         wiring.connect(m, rnic.tx, ethernet.tx)
         wiring.connect(m, ethernet.rx, rnic.rx)
         wiring.connect(m, ethernet.gmii, wiring.flipped(self.gmii))
-        m.d.comb += [ethernet.mac.eq(self.mac), rnic.link.eq(1), self.interrupt.eq(rnic.interrupt)]
+        m.d.comb += [ethernet.mac.eq(self.mac), rnic.link.eq(1), self.interrupt.eq(rnic.interrupt.any())]
         return m

@@ -94,6 +94,14 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
   stations, too; a second one is EBUSY. Nothing of a RoCE packet comes there, a damaged one neither. The adapter goes on
   answering ARP and ping to its own addresses, and the QP sees them; so software answers for addresses of its own. A
   frame for which there is no receive, or that does not fit it, is dropped.
+* **Completion vectors and moderation.** Each of the `num_comp_vectors` (simulated devices have four) is an event queue
+  with an interrupt of its own; `comp_vector` says which gets the completion events of a CQ. All other events go to the
+  first. Where `cq_mod_caps` is not 0, `CQ.modify(ModifyCqAttr(moderate=ModerateCq(count, period)))`, which pyverbs does
+  not have, is ibv_modify_cq: an event that is asked for comes when `count` completions are there, or `period`
+  microseconds after the first of them, whichever is sooner. It counts from the completion that fulfils the request:
+  with `solicited_only` one that is solicited or failed; all that follow count. The event comes early if the device
+  needs the CQ's place for another one, or if the CQ is modified or resized. IBV_EVENT_CQ_ERR is never delayed.
+  `Context.moderate_interrupts` is for the interrupts.
 * **Errors.** `error_code` is the errno: EINVAL for a wrong argument, ENOMEM for what is full, EBUSY for what has
   events that are not acknowledged, EDEADLK for an event that can never come. Of `query_gid_table` it is negative, as
   in pyverbs. Texts begin as those of pyverbs and go on with the reason.
@@ -206,6 +214,7 @@ _SOME_CONTROL = SimpleNamespace(
     atomics=True,
     key_operations=True,
     has_multicast=True,
+    cq_moderation=True,
     qp_types=frozenset(),
     wqe_bytes=128,
 )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from .abi.contexts import QpType
+from .abi.eqe import EVENT_QUEUES_MAX
 from .abi.qpc import INDEX_BITS
 from .abi.wqe import WQE_DEFAULT, WQE_SIZES
 
@@ -152,6 +153,13 @@ class Config:
     raw_packets : bool
         There are QPs of type RAW_PACKET, which send whole Ethernet frames, and of which one gets those that are not
         RoCE; only with ``requests``.
+    event_queues : int
+        Event queues, each with an interrupt: 1, 2, 4 or 8. A completion queue chooses one for its completion events;
+        all other events go to the first.
+    cq_moderation : bool
+        A completion event may wait for several CQEs, or for a time.
+    interrupt_moderation : bool
+        An event queue's interrupt may be held back for a time after the last one.
     physical : bool
         Memory regions may be told by their bus address, without translation tables.
     swap_every : int
@@ -235,6 +243,9 @@ class Config:
     srqs: int = 0
     key_operations: bool = False
     raw_packets: bool = False
+    event_queues: int = 1
+    cq_moderation: bool = False
+    interrupt_moderation: bool = False
     physical: bool = False
     udp_port: int | None = None
     ipv6: bool = False
@@ -315,7 +326,7 @@ class Config:
         if self.wqe_bytes not in WQE_SIZES:
             raise ValueError(f"wqe_bytes must be 128, 256 or 512, not {self.wqe_bytes!r}")
         switches = ("requests", "atomics", "uc", "ud", "physical", "ipv6", "roce_v1", "multicast", "key_operations")
-        for name in (*switches, "raw_packets"):
+        for name in (*switches, "raw_packets", "cq_moderation", "interrupt_moderation"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be a bool, not {value!r}")
         if not (isinstance(self.swap_every, int) and 0 <= self.swap_every <= 1 << 24):
@@ -339,6 +350,7 @@ class Config:
         if self.slots < self.qps and self.slots < 4:
             raise ValueError(f"slots must be at least 4 where there are more qps, not {self.slots!r}")
         _power_of_two("cqs", self.cqs, 2, 512)
+        _power_of_two("event_queues", self.event_queues, 1, EVENT_QUEUES_MAX)
         quota = -(-(self.memory_latency + FETCH_PATH) // (2 * PACKET)) + 2
         for name, least in ("send", 8), ("receive", min(RECEIVE_BLOCKS, 2 * self.slots)):
             blocks = f"{name}_blocks"

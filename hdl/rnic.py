@@ -3,7 +3,7 @@
 import functools
 import operator
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, DomainRenamer, Module, Mux, ResetSignal, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -18,6 +18,7 @@ from .control.context_manager import ContextManager
 from .control.counters import Counters
 from .control.device_fatal import DeviceFatal
 from .control.device_reset import DeviceReset
+from .control.event_queue_registers import EventQueueRegisters
 from .control.port_state import PortState
 from .control.registers import Registers
 from .control.sections import BLOCKS
@@ -30,6 +31,8 @@ from .memory.key_operations import KeyOperations
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
 from .queue.fetch_link import link_fetcher
+from .queue.interrupt_moderation import InterruptModeration
+from .queue.moderation_clock import ModerationClock
 from .queue.ring import RingIndex, receive_batch
 from .queue.wqe_fetcher import RingPrefetcher
 from .stream.arbiter import PacketArbiter, StreamArbiter
@@ -128,8 +131,9 @@ class Rnic(wiring.Component):
         Ethernet frames without FCS. ``rx.ready`` is always 1: what does not fit is dropped and counted.
     link : 1
         The MAC has a link. It is told to the driver; frames pass whatever it is.
-    interrupt : 1
-        High while events wait in the event ring.
+    interrupt : ``config.event_queues``
+        A bit for each event queue: high while events wait in its ring; with ``config.interrupt_moderation`` some time
+        after its last rise at the earliest.
     service : ``Service``
         Only with ``config.udp_port``: see :class:`.ethernet.arp_icmp.Service`.
     """
@@ -145,7 +149,7 @@ class Rnic(wiring.Component):
                 "tx": Out(beat),
                 "rx": In(beat),
                 "link": In(1),
-                "interrupt": Out(1),
+                "interrupt": Out(config.event_queues),
                 **({} if config.udp_port is None else {"service": Out(Service())}),
             }
         )
@@ -216,9 +220,16 @@ class Rnic(wiring.Component):
                 roce_v1=c.roce_v1,
                 multicast=c.multicast,
                 raw=c.raw_packets,
+                event_queues=c.event_queues,
+                cq_moderation=c.cq_moderation,
+                interrupt_moderation=c.interrupt_moderation,
             ),
             "commands": Commands(
-                qps, table=c.qps if c.swaps else None, srqs=c.srqs, unreliable=c.uc or c.ud or c.raw_packets
+                qps,
+                table=c.qps if c.swaps else None,
+                srqs=c.srqs,
+                unreliable=c.uc or c.ud or c.raw_packets,
+                moderation=c.cq_moderation,
             ),
             "counters": Counters(),
             "activity": Activity(VISIT * qps),
@@ -270,7 +281,8 @@ class Rnic(wiring.Component):
                 }
                 | ({"qpc_read": (1, READ_BYTES)} if c.swaps else {})
                 | ({"key_read": (1, MPT.size)} if c.key_operations else {}),
-                writers={"cqe": c.unanswered, "eqe": EVENTS}
+                writers={"cqe": c.unanswered}
+                | dict.fromkeys(self._each_event_queue("eqe"), EVENTS)
                 | ({"qpc_write": RECORD_WRITES} if c.swaps else {})
                 | ({"key_write": 2} if c.key_operations else {}),
                 bursts=c.unanswered,
@@ -278,9 +290,18 @@ class Rnic(wiring.Component):
                 address_width=c.address_width,
                 bus_domain=HOST,
             ),
-            "completions": CompletionWriter(width, c.cqs, writes=c.unanswered),
-            "events": EventWriter(width),
+            "completions": CompletionWriter(
+                width, c.cqs, writes=c.unanswered, moderation=c.cq_moderation, queues=c.event_queues
+            ),
+            **{name: EventWriter(width) for name in self._each_event_queue("events")},
         }
+        if c.cq_moderation or c.interrupt_moderation:
+            self._blocks |= {"moderation_clock": ModerationClock()}
+        if c.event_queues > 1 or c.interrupt_moderation:
+            names = self._each_event_queue("event_queue_registers")
+            self._blocks |= {name: EventQueueRegisters(number) for number, name in enumerate(names)}
+        if c.interrupt_moderation:
+            self._blocks |= {name: InterruptModeration() for name in self._each_event_queue("interrupt_moderation")}
         self._blocks |= {"gid_match": GidMatch(), "grh_insert": GrhInsert(width, 2 * c.placing)} if c.ipv6 else {}
         self._blocks |= {"multicast": MulticastReplicator(width, 2 * c.placing)} if c.multicast else {}
         if c.raw_packets:
@@ -494,10 +515,48 @@ class Rnic(wiring.Component):
         sources += [self._context_manager] if self.config.swaps else []
         sources += [self._responder] if self.config.srqs else []
         m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 1 + len(sources))
-        connect_via(m, "armed_slice", Slice(Event), self._completions.event, event_arbiter.i[0])
+        # Of completions each event queue hears apart, of all else the first one.
+        heard = [event_arbiter.i[0], *(block.event for block in self._of_each_event_queue("events")[1:])]
+        for name, event, turn in zip(self._each_event_queue("armed_slice"), self._completions.event, heard):
+            connect_via(m, name, Slice(Event), event, turn)
         for source, turn in zip(sources, event_arbiter.i[1:]):
             link(m, source.event, turn)
         link(m, event_arbiter.o, self._events.event)
+        self._interrupt(m)
+
+    def _each_event_queue(self, name):
+        """Names of blocks and ports, one for each event queue."""
+        return [name, *(f"{name}_{number}" for number in range(1, self.config.event_queues))]
+
+    def _of_each_event_queue(self, name):
+        return [self._blocks[each] for each in self._each_event_queue(name)]
+
+    def _interrupt(self, m):
+        """Event queues, and time between interrupts."""
+        c, registers, completions = self.config, self._registers, self._completions
+        writers = self._of_each_event_queue("events")
+        wanted = Cat(block.interrupt for block in writers)
+        names = ("eq_base", "eq_log_size", "eq_reset", "eq_consumer")
+        connect_signals(m, registers, writers[0], *names)
+        table = self._of_each_event_queue("event_queue_registers") if registers.event_table else []
+        for row in table:
+            connect_signals(m, registers, row, "event_queue", "event_queue_en")
+        for row, writer in zip(table[1:], writers[1:]):
+            connect_signals(m, row, writer, *names)
+        if c.cq_moderation or c.interrupt_moderation:
+            connect_signals(m, registers, self._moderation_clock, "tick")
+        if c.cq_moderation:
+            connect_signals(m, self._moderation_clock, completions, "unit")
+        moderated = self._of_each_event_queue("interrupt_moderation") if c.interrupt_moderation else []
+        for row, writer, moderation in zip(table, writers, moderated):
+            connect_signals(m, self._moderation_clock, moderation, "unit")
+            connect_signals(m, row, moderation, "interval")
+            m.d.comb += moderation.wanted.eq(writer.interrupt & registers.interrupt_enable)
+        lines = Cat(block.interrupt for block in moderated) if moderated else wanted
+        m.d.comb += self.interrupt.eq(Mux(registers.interrupt_enable, lines, 0))
+        self._moderates = Cat(block.waits for block in moderated).any() if moderated else Const(0, 1)
+        if c.cq_moderation:
+            self._moderates = self._moderates | completions.moderates
 
     def _control(self, m):
         """Registers, commands, tokens, attributes and configuration."""
@@ -522,8 +581,8 @@ class Rnic(wiring.Component):
                 | ~commands.swept
                 | (self._multicast.busy if self.config.multicast else 0)
                 | (~self._context_manager.idle | self._context_manager.closed if self.config.swaps else 0)
+                | self._moderates
             ),
-            self.interrupt.eq(self._events.interrupt & registers.interrupt_enable),
         ]
 
         link(m, commands.responder, self._lookup.request_control)
@@ -566,7 +625,6 @@ class Rnic(wiring.Component):
         if self.config.udp_port is not None:
             connect(m, self._arp_icmp.service, flipped(self.service))
         connect_signals(m, registers, self._access, "mpt_base", "mpt_log_size")
-        connect_signals(m, registers, self._events, "eq_base", "eq_log_size", "eq_reset", "eq_consumer")
 
     def _keys(self, m):
         """Who changes the table of keys."""
@@ -622,8 +680,13 @@ class Rnic(wiring.Component):
             connect_via(m, f"{name}_slice", Slice(ReadRequest), request, table.request)
             link(m, table.data, answer)
         link(m, self._completions.write, dma.cqe.request)  # from a register that nothing hurries
-        connect_via(m, "eqe_slice", Slice(ReadRequest), self._events.write, dma.eqe.request)
-        for source, structure in ((self._completions, dma.cqe), (self._events, dma.eqe)):
+        eqes = list(zip(self._of_each_event_queue("events"), self._each_event_queue("eqe")))
+        for events, name in eqes:
+            connect_via(m, f"{name}_slice", Slice(ReadRequest), events.write, getattr(dma, name).request)
+        for source, structure in (
+            (self._completions, dma.cqe),
+            *((events, getattr(dma, name)) for events, name in eqes),
+        ):
             link(m, source.data, structure.data)
             link(m, structure.done, source.done)
         connect(m, dma.axi, flipped(self.axi))

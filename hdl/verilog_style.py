@@ -40,7 +40,7 @@ PRAGMAS = """\
 /* verilator lint_off DECLFILENAME */
 """
 
-INTERRUPT = re.compile(r"^  (?:output|wire) interrupt;$", re.MULTILINE)
+INTERRUPT = re.compile(r"^  (?:output|wire) (?:\[\d+:0\] )?interrupt;$", re.MULTILINE)
 """The usual name of the port, and a word of some C++ compilers: Verilator renames it in the model."""
 
 

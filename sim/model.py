@@ -90,6 +90,7 @@ def rnic(**sizes):
     """The engine itself: the standard configuration with all that there is, unless ``sizes`` say otherwise."""
     requests = sizes.get("requests", True)
     given = {"physical": True, "ipv6": True, "key_operations": requests, "raw_packets": requests, "wqe_bytes": 512}
+    given |= {"event_queues": 4, "cq_moderation": True, "interrupt_moderation": True}
     given |= sizes
     config = Config(**{"roce_v1": given["ipv6"], "multicast": given["ipv6"] and given.get("ud", True)} | given)
     if "srqs" not in sizes:

@@ -143,8 +143,8 @@ class Adapter(_Port):
 
     @property
     def interrupt(self):
-        """Level of the interrupt."""
-        return bool(self._world._call("interrupt", self.index))
+        """Levels of the interrupts: a bit for each event queue."""
+        return self._world._call("interrupt", self.index)
 
     def inject(self, frame, *, error=False):
         """Sends a frame to this adapter alone, past the switch and its faults."""

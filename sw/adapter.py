@@ -85,7 +85,8 @@ class Adapter:
         self.gids = own_gids(port, control.has_gids, control.has_roce_v1)
         self.groups = Groups(control)
         self.pkeys = own_pkeys(port)
-        self.regions = self.cq_table = self.qp_table = self.events = None
+        self.regions = self.cq_table = self.qp_table = None
+        self.event_rings = []
         self.news = threading.Condition()  # notified when events have been handed out
         self.owner = claim(port)
         try:
@@ -115,7 +116,7 @@ class Adapter:
         self._free_tables()
 
     def _free_tables(self):
-        for table in (self.regions, self.events, self.cq_table, self.qp_table):
+        for table in (self.regions, *self.event_rings, self.cq_table, self.qp_table):
             if table is not None:
                 table.close()
 
@@ -138,7 +139,8 @@ class Adapter:
             self.qp_table = QpTable(self.memory, self.control.max_qp, self.control.window)
             self.control.write("qpc_low", self.qp_table.bus & 0xFFFFFFFF)
             self.control.write("qpc_high", self.qp_table.bus >> 32)
-        self.events = EventRing(self.memory, getattr(port, "log_eq_size", LOG_EQ_SIZE))
+        for _ in range(self.control.event_queues):
+            self.event_rings.append(EventRing(self.memory, getattr(port, "log_eq_size", LOG_EQ_SIZE)))
         if self.control.has_gids:
             self.control.write_gids(self.gids)
         self.groups.clear()
@@ -152,14 +154,13 @@ class Adapter:
             ("cqc_low", cqc_bus & 0xFFFFFFFF),
             ("cqc_high", cqc_bus >> 32),
             ("cqc_log_size", self._log_cqc_size),
-            ("eq_low", self.events.bus & 0xFFFFFFFF),
-            ("eq_high", self.events.bus >> 32),
-            ("eq_log_size", self.events.log_size),
             ("tick", port.tick),
             ("bus_timeout", reg.BUS_TIMEOUT),
-            ("control", 3),
         ):
             self.control.write(name, value)
+        for number, ring in enumerate(self.event_rings):
+            self.control.begin_event_queue(number, ring.bus, ring.log_size)
+        self.control.write("control", 3)
 
     def _drop_key(self, index):
         self.control.command(Command.INVALIDATE_KEY, index)
@@ -275,26 +276,33 @@ class Adapter:
             if not self.gone:
                 self.port.write32(reg.RAW, number | reg.RAW_PROMISCUOUS * promiscuous)
 
-    def create_cq(self, owner, base, log_size):
-        """A CQ number; events about it go to ``owner._event``."""
+    def create_cq(self, owner, base, log_size, **events):
+        """A CQ number; events about it go to ``owner._event``. ``events`` are ``comp_vector`` and the like."""
+        words = CQ_CONTEXT.words(base=base, log_size=log_size, valid=1, **events)
         with self._lock:
             number = self.cq_table.take()
             try:
-                self.control.command(
-                    Command.CREATE_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1)
-                )
+                self.control.command(Command.CREATE_CQ, number, words=words)
             except AdapterError:
                 self.cq_table.give_back(number)
                 raise
             self.cqs[number] = weakref.ref(owner)
             return number
 
-    def modify_cq(self, number, base, log_size):
+    def modify_cq(self, number, base, log_size, **events):
         """Gives a CQ another ring, from its first entry on; how it is armed stays. All that was written to the old one
         is visible, and nothing more will be.
         """
-        self.control.command(Command.MODIFY_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1))
+        self.control.command(
+            Command.MODIFY_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1, **events)
+        )
         self.cq_table.begin_ring(number)
+
+    def moderate_cq(self, number, base, log_size, **events):
+        """Gives a CQ another ``cq_count`` and ``cq_period``; its other attributes are what they were."""
+        self.control.command(
+            Command.MODERATE_CQ, number, words=CQ_CONTEXT.words(base=base, log_size=log_size, valid=1, **events)
+        )
 
     def destroy_cq(self, number):
         with self._lock:
@@ -418,18 +426,20 @@ class Adapter:
     # Events
 
     def process_events(self, wait=True):
-        """Hands every event in the ring to whom it concerns. Returns how many there were. Without ``wait`` it does
+        """Hands every event in the rings to whom it concerns. Returns how many there were. Without ``wait`` it does
         nothing while another thread has the adapter, which then looks for events itself, or will be asked again.
         """
         if self.gone or not self._lock.acquire(blocking=wait):
             return 0
         try:
             count = 0
-            while (event := self.events.take()) is not None:
-                count += 1
-                self._dispatch(event["type"], event["number"])
-            if count:
-                self.control.write("eq_consumer", self.events.consumer)
+            for number, ring in enumerate(self.event_rings):
+                before = ring.consumer
+                while (event := ring.take()) is not None:
+                    count += 1
+                    self._dispatch(event["type"], event["number"])
+                if ring.consumer != before:
+                    self.control.consume_events(number, ring.consumer)
         finally:
             self._lock.release()
         if count:

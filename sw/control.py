@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 from verbena.hdl.abi import registers as reg
 from verbena.hdl.abi.commands import COMMAND, Command, CommandStatus, QpAction
 from verbena.hdl.abi.counters import COUNTERS
+from verbena.hdl.abi.eqe import EVENT_QUEUE
 from verbena.hdl.abi.gids import GROUP_MEMBER
 from verbena.hdl.abi.registers import REGISTERS
 
@@ -88,7 +89,11 @@ class Control:
         self.reach = capabilities >> reg.REACH & reg.REACH_MASK
         self.can_push = bool(capabilities & reg.CAN_PUSH)
         self.physical_regions = bool(capabilities & reg.PHYSICAL)
-        self.max_srq = self.read("srqs")
+        queues = self.read("queues")
+        self.max_srq = queues & reg.SRQ_MASK
+        self.event_queues = 1 << (queues >> reg.LOG_EVENT_QUEUES & 15)
+        self.cq_moderation = bool(queues & reg.CQ_MODERATION)
+        self.interrupt_moderation = bool(queues & reg.INTERRUPT_MODERATION)
         transports = self.read("transports")
         self.qp_types = frozenset(kind for kind in range(16) if transports >> kind & 1)
         self.has_gids = transports >> reg.GID_ROWS & 0xFF != 0
@@ -182,6 +187,31 @@ class Control:
         fields = {"gid_low": gid & (1 << 64) - 1, "gid_high": gid >> 64, "qpn": qpn or 0, "valid": qpn is not None}
         for word, value in enumerate(GROUP_MEMBER.words(row=row, **fields)[:GROUP_WORDS]):
             self.port.write32(reg.GROUPS + 4 * word, value)
+
+    def begin_event_queue(self, number, bus, log_size):
+        """Gives an event queue its ring, which is empty."""
+        low, high = bus & 0xFFFFFFFF, bus >> 32
+        if number:
+            self._write_event_queue(number, "base", low, high)
+            self._write_event_queue(number, "log_size", log_size)
+        else:
+            for name, value in (("eq_low", low), ("eq_high", high), ("eq_log_size", log_size)):
+                self.write(name, value)
+
+    def consume_events(self, number, consumer):
+        """Tells an event queue which event is the next that the driver will read, a free-running count."""
+        if number:
+            self._write_event_queue(number, "consumer", consumer)
+        else:
+            self.write("eq_consumer", consumer)
+
+    def moderate_interrupts(self, number, interval):
+        """Between two rises of the interrupt of an event queue there are ``interval`` times 1.024 us at least."""
+        self._write_event_queue(number, "interval", interval)
+
+    def _write_event_queue(self, number, field, *words):
+        offset = reg.EVENT_QUEUES + EVENT_QUEUE.size * number + 4 * EVENT_QUEUE.fields[field].word
+        self._write_words(offset, words)
 
     def resolve_gid(self, gid, index, timeout_ms=math.inf):
         """MAC address of the neighbour with this GID, a number: of IPv4 as :meth:`resolve`, of IPv6 likewise, by

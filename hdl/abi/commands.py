@@ -43,6 +43,7 @@ class Command(IntEnum):
     CREATE_SRQ = 11  # empty, whatever it was
     MODIFY_SRQ = 12  # its limit
     DESTROY_SRQ = 13  # no QP may use it any more
+    MODERATE_CQ = 14  # its cq_count and cq_period; the other attributes must be what they were
 
 
 class QpAction(IntEnum):
@@ -79,6 +80,7 @@ OPERANDS = {
     Command.MODIFY_QP: QP_CONTEXT,
     Command.CREATE_CQ: CQ_CONTEXT,
     Command.MODIFY_CQ: CQ_CONTEXT,
+    Command.MODERATE_CQ: CQ_CONTEXT,
     Command.CREATE_SRQ: QP_CONTEXT,
     Command.MODIFY_SRQ: QP_CONTEXT,
 }

@@ -91,7 +91,10 @@ CQ_CONTEXT = Record(
         Field("log_size", 4, "entries, 0 to 15"),
         Field("valid", 1),
         Field("_", 27),
-        Field("_", 32),
+        # word 3: which events, and when
+        Field("cq_count", 16, "with moderation: so many CQEs bring an event; 0: `cq_period` alone does"),
+        Field("cq_period", 12, "with moderation: 1.024 us until it comes at the latest; 0: it comes at the first CQE"),
+        Field("comp_vector", 4, "event queue of its completion events"),
     ],
     "CQ attributes.",
 )

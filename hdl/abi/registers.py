@@ -17,15 +17,20 @@ __all__ = [
     "ADDRESS_WIDTH",
     "BUS_TIMEOUT",
     "CAN_PUSH",
+    "CQ_MODERATION",
     "CQ_PAGES",
+    "EVENT_QUEUES",
     "FATAL",
     "GIDS",
     "GID_ROWS",
     "GROUPS",
+    "INTERRUPT_MODERATION",
     "KEY_OPERATIONS",
     "LOG_CAPABILITIES",
+    "LOG_EVENT_QUEUES",
     "MAGIC",
     "MAILBOX",
+    "MODERATION_NS",
     "MULTICAST",
     "NEIGHBOUR",
     "NO_ATOMICS",
@@ -41,6 +46,7 @@ __all__ = [
     "REGISTERS",
     "RESPONDS_ONLY",
     "ROCE_V1",
+    "SRQ_MASK",
     "SRQ_PAGES",
     "VERSION",
     "CqDoorbell",
@@ -50,7 +56,7 @@ __all__ = [
 ]
 
 MAGIC = 0x56524231
-VERSION = 8
+VERSION = 9
 KEY_OPERATIONS = 1 << 31
 """Bit of ``transports``."""
 ADDRESS_WIDTH = 28
@@ -60,6 +66,10 @@ CQ_PAGES = 0x800_0000
 SRQ_PAGES = 0xC00_0000
 QP_PUSH = 0x100
 MAILBOX = 0x800
+EVENT_QUEUES = 0x100
+"""With several event queues, or with moderation of interrupts, write-only: a
+:data:`verbena.hdl.abi.eqe.EVENT_QUEUE` for each."""
+
 GIDS = 0x400
 """The table of GIDs: a row of :data:`verbena.hdl.abi.gids.GID_ROW` for each; write-only."""
 NEIGHBOUR = 0x600
@@ -85,6 +95,21 @@ CAN_PUSH = 1 << 16
 
 BUS_TIMEOUT = 4096
 """Value of ``bus_timeout`` after a hardware reset."""
+
+SRQ_MASK = 0xFFFF
+"""Bits of ``queues``: the number of shared receive queues."""
+
+LOG_EVENT_QUEUES = 16
+"""Lowest bit of the logarithm, 4 bits, of the number of event queues in ``queues``."""
+
+CQ_MODERATION = 1 << 20
+"""Bit of ``queues``: completion events may be moderated."""
+
+INTERRUPT_MODERATION = 1 << 21
+"""Bit of ``queues``: interrupts may be moderated."""
+
+MODERATION_NS = 1024
+"""The unit of periods and intervals of moderation: a quarter of ``tick``."""
 
 FATAL = 1 << 2
 """Bit of ``status``: the host's memory does not answer."""
@@ -211,7 +236,13 @@ REGISTERS = {
         Register("mpt_low", 0x030, "rw", "bus address of the MPT, 4 KiB aligned"),
         Register("mpt_high", 0x034, "rw", ""),
         Register("mpt_log_size", 0x038, "rw", "log2 of the number of MPT entries, 0 to 24"),
-        Register("srqs", 0x03C, "r", "shared receive queues that there may be, numbers 0 and up; 0: none"),
+        Register(
+            "queues",
+            0x03C,
+            "r",
+            "bits 15:0: shared receive queues that there may be, numbers 0 and up; 0: none; bits 19:16: log2 of the "
+            "number of event queues; bit 20: completion events may be moderated; bit 21: interrupts may",
+        ),
         Register("eq_low", 0x040, "rw", "bus address of the event ring, 4 KiB aligned"),
         Register("eq_high", 0x044, "rw", ""),
         Register("eq_log_size", 0x048, "rw", "log2 of its entries; a write of this register resets the ring's indices"),

@@ -97,8 +97,9 @@ class Commands(wiring.Component):
         Asynchronous events, 16 deep.
     """
 
-    def __init__(self, qps, *, table=None, srqs=0, unreliable=True):
+    def __init__(self, qps, *, table=None, srqs=0, unreliable=True, moderation=False):
         self.qps = qps
+        self.moderation = moderation
         self.unreliable = unreliable
         self.srqs = srqs
         self.table = table or qps
@@ -172,7 +173,7 @@ class Commands(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.decoder = decoder = Decoder(self.table, self.srqs)
+        m.submodules.decoder = decoder = Decoder(self.table, self.srqs, moderation=self.moderation)
         m.submodules.contexts = contexts = Contexts(self.qps)
         m.submodules.mover = mover = ContextMover(kinds=3)
         m.submodules.look = look = QpLook()
@@ -223,7 +224,7 @@ class Commands(wiring.Component):
             ]
         number = Signal(CQN_BITS)  # the QP's slot, or the number of the CQ or SRQ
         for unit in units.values():
-            for name in ("plan", "action", "word", "destroy", "keep"):
+            for name in ("plan", "action", "word", "destroy", "keep", "stay"):
                 if name in unit.signature.members:
                     m.d.comb += getattr(unit, name).eq(decoded[name])
             m.d.comb += unit.moving.eq(mover.busy)

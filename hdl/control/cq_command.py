@@ -20,7 +20,7 @@ class CqCommand(wiring.Component):
     -------
     go, done : 1
         Strobes; what is asked stands from ``go`` to ``done``.
-    number, keep
+    number, keep, stay
         Of :class:`.decoder.Decoder`.
     status : ``CommandStatus``
         With ``done``: OK or BUS_ERROR.
@@ -37,6 +37,7 @@ class CqCommand(wiring.Component):
                 "done": Out(1),
                 "number": In(CQN_BITS),
                 "keep": In(1),
+                "stay": In(1),
                 "status": Out(CommandStatus),
                 "control": Out(stream.Signature(CqControl)),
                 "bad": In(1),
@@ -55,6 +56,7 @@ class CqCommand(wiring.Component):
             self.control.payload.cq.eq(self.number),
             self.control.payload.hold.eq(~holding),
             self.control.payload.keep.eq(self.keep),
+            self.control.payload.stay.eq(self.stay),
             self.first.eq(CQ_CONTEXT_WORDS - 1),
         ]
         with m.FSM() as fsm:

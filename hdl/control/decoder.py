@@ -29,6 +29,15 @@ class Plan(enum.Enum, shape=3):
 class Decoder(wiring.Component):
     """Decodes a command: combinational.
 
+    Parameters
+    ----------
+    qps : int
+        Places of QPs.
+    srqs : int
+        Shared receive queues.
+    moderation : bool
+        Events of CQs are moderated.
+
     Members
     -------
     command : :data:`CommandWord`
@@ -48,12 +57,15 @@ class Decoder(wiring.Component):
     destroy : 1
         Zeros are written.
     keep : 1
-        What the CQ has to say stays: MODIFY_CQ. Of an SRQ only one word is written: MODIFY_SRQ.
+        What the CQ has to say stays: MODIFY_CQ, MODERATE_CQ. Of an SRQ only one word is written: MODIFY_SRQ.
+    stay : 1
+        Its ring stays, too: MODERATE_CQ.
     """
 
-    def __init__(self, qps, srqs=0):
+    def __init__(self, qps, srqs=0, *, moderation=False):
         self.qps = qps
         self.srqs = srqs
+        self.moderation = moderation
         super().__init__(
             {
                 "command": In(CommandWord),
@@ -66,6 +78,7 @@ class Decoder(wiring.Component):
                 "psn_word": Out(range(QP_CONTEXT_WORDS)),
                 "destroy": Out(1),
                 "keep": Out(1),
+                "stay": Out(1),
             }
         )
 
@@ -98,14 +111,16 @@ class Decoder(wiring.Component):
                 m.d.comb += [plan.eq(Plan.READ_QP), self.action.eq(QpAction.QUERY)]
             with m.Case(Command.DESTROY_QP):
                 m.d.comb += [plan.eq(Plan.WRITE_QP), self.destroy.eq(1)]
-            with m.Case(Command.CREATE_CQ, Command.DESTROY_CQ, Command.MODIFY_CQ):
+            moderate = (Command.MODERATE_CQ,) if self.moderation else ()
+            with m.Case(Command.CREATE_CQ, Command.DESTROY_CQ, Command.MODIFY_CQ, *moderate):
                 m.d.comb += [
                     plan.eq(Plan.WRITE_CQ),
                     self.number.eq(number),
                     in_range.eq((number >> self.cqc_log_size) == 0),
                     self.word.eq(CQ_CONTEXT_WORDS - 1),
                     self.destroy.eq(opcode == Command.DESTROY_CQ),
-                    self.keep.eq(opcode == Command.MODIFY_CQ),
+                    self.keep.eq((opcode == Command.MODIFY_CQ) | (opcode == Command.MODERATE_CQ)),
+                    self.stay.eq(opcode == Command.MODERATE_CQ),
                 ]
             with m.Case(Command.INVALIDATE_KEY, Command.INVALIDATE_MTT):
                 m.d.comb += [plan.eq(Plan.INVALIDATE), in_range.eq(1)]

@@ -11,6 +11,7 @@ from amaranth.utils import ceil_log2
 from ..abi import registers as abi
 from ..abi.commands import COMMAND, MAILBOX_WORDS, Command
 from ..abi.contexts import QpType
+from ..abi.eqe import EVENT_QUEUE
 from ..abi.gids import GID_COUNT, GID_ROW, GROUP_MEMBER
 from ..abi.qpc import INDEX_BITS
 from ..abi.wqe import WQE_DEFAULT
@@ -18,7 +19,7 @@ from ..dma.axi import AxiLite, Response
 from ..queue.cq_doorbells import CqArm, CqIndex
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
 from ..stream.record import word_layout
-from ..stream.transfer import GID_INDEX_BITS, GidWrite, RawFilter
+from ..stream.transfer import GID_INDEX_BITS, EventQueueWrite, GidWrite, RawFilter
 
 __all__ = ["CommandWord", "Registers"]
 
@@ -66,6 +67,8 @@ class Registers(wiring.Component):
         There is a table of GIDs; its rows may be of RoCEv1; and there is a table of group members.
     raw : bool
         There are QPs of type RAW_PACKET.
+    event_queues, cq_moderation, interrupt_moderation : int, bool, bool
+        What ``queues`` tells of event queues.
 
     Members
     -------
@@ -82,6 +85,8 @@ class Registers(wiring.Component):
         With ``gids``: whom to ask for, from which row's address; and that it was written.
     raw_filter : ``RawFilter``
         With ``raw``: what was written.
+    event_queue, event_queue_en : ``EventQueueWrite``, 1
+        With several event queues, or ``interrupt_moderation``: a word of their table is written.
     push : stream of ``PushWord``
         Words of WQEs.
     command : stream of :data:`CommandWord`
@@ -129,6 +134,9 @@ class Registers(wiring.Component):
         roce_v1=False,
         multicast=False,
         raw=False,
+        event_queues=1,
+        cq_moderation=False,
+        interrupt_moderation=False,
     ):
         self.data_width = data_width
         self.qps = qps
@@ -148,6 +156,10 @@ class Registers(wiring.Component):
         self.roce_v1 = roce_v1
         self.multicast = multicast
         self.raw = raw
+        self.event_queues = event_queues
+        self.cq_moderation = cq_moderation
+        self.interrupt_moderation = interrupt_moderation
+        self.event_table = event_queues > 1 or interrupt_moderation
         gid_members = {"gid": Out(GidWrite), "gid_en": Out(1), "neighbour_gid": Out(128)}
         gid_members |= {"neighbour_row": Out(GID_INDEX_BITS), "neighbour_ask6": Out(1)}
         super().__init__(
@@ -196,6 +208,7 @@ class Registers(wiring.Component):
             | (gid_members if gids else {})
             | ({"member_en": Out(1)} if multicast else {})
             | ({"raw_filter": Out(RawFilter)} if raw else {})
+            | ({"event_queue": Out(EventQueueWrite), "event_queue_en": Out(1)} if self.event_table else {})
         )
 
     def elaborate(self, platform):
@@ -281,6 +294,13 @@ class Registers(wiring.Component):
                 in_groups.eq(base & (page[ceil_log2(GROUP_MEMBER.size) :] == abi.GROUPS // GROUP_MEMBER.size)),
                 self.member_en.eq(0),
             ]
+        if self.event_table:
+            in_event_queues = Signal()
+            span = EVENT_QUEUE.size * self.event_queues
+            m.d.sync += [
+                in_event_queues.eq(base & (page[ceil_log2(span) :] == abi.EVENT_QUEUES // span)),
+                self.event_queue_en.eq(0),
+            ]
         if self.raw:
             in_raw = Signal()
             m.d.sync += in_raw.eq(base & (page == abi.RAW))
@@ -305,7 +325,13 @@ class Registers(wiring.Component):
                 | key_operations,
                 32,
             ),
-            "srqs": Const(self.srqs, 32),
+            "queues": Const(
+                self.srqs
+                | ceil_log2(self.event_queues) << abi.LOG_EVENT_QUEUES
+                | (abi.CQ_MODERATION if self.cq_moderation else 0)
+                | (abi.INTERRUPT_MODERATION if self.interrupt_moderation else 0),
+                32,
+            ),
             "command_status": Cat(status, Const(0, 27), busy),
             "status": Cat(self.idle, self.link, self.overdue),
             "clock": clock,
@@ -405,6 +431,13 @@ class Registers(wiring.Component):
                                     m.d.sync += self.neighbour_gid.word_select(number, 32).eq(value)
                             with m.Case(4):
                                 m.d.sync += [self.neighbour_row.eq(value), self.neighbour_ask6.eq(1)]
+                if self.event_table:
+                    m.d.sync += [
+                        self.event_queue.queue.eq(address[ceil_log2(EVENT_QUEUE.size) :]),
+                        self.event_queue.word.eq(address[2:]),
+                        self.event_queue.data.eq(value),
+                        self.event_queue_en.eq(in_event_queues & whole),
+                    ]
                 if self.raw:
                     with m.If(in_raw & whole):
                         m.d.sync += Value.cast(self.raw_filter).eq(value)

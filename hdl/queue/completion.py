@@ -1,11 +1,11 @@
 """Completion queues: CQEs to rings in host memory, and the events they cause."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..abi.contexts import CQ_CONTEXT
+from ..abi.contexts import CQ_CONTEXT, CQ_CONTEXT_WORDS
 from ..abi.cqc import CQ_RECORD, CQC_SAVED, CQN_BITS
 from ..abi.cqe import CQE, WcStatus
 from ..abi.eqe import EventType
@@ -16,7 +16,9 @@ from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, Completion, CqControl, Done, Event, QpError, ReadRequest
 from .cq_doorbells import CqArm, CqDoorbells, CqIndex
 from .cq_fetch import CqFetch, record_address
+from .cq_moderation import CqModeration
 from .cq_notices import CqNotices
+from .cq_vectors import CqVectors
 
 __all__ = ["CompletionWriter"]
 
@@ -33,8 +35,11 @@ COPIED = (
 )
 """Fields of a CQE that are those of the completion."""
 
+RING, MODERATION, VECTOR = ("base", "log_size", "valid"), ("cq_count", "cq_period"), ("comp_vector",)
+"""Fields of a CQ's attributes."""
+
 WORDS = 3
-"""32-bit words of a CQ's attributes."""
+"""32-bit words that hold those of the ring."""
 
 
 class CompletionWriter(wiring.Component):
@@ -53,7 +58,9 @@ class CompletionWriter(wiring.Component):
     cycles at 64 bits, 19 at 512, besides a read of the memory and what is in flight.
 
     *Events*: arming is one-shot and adds up: it counts until the first CQE that fulfils one. A CQ whose event still
-    waits for ``event`` gets no second one; the one to come says it all.
+    waits for ``event`` gets no second one; the one to come says it all. With ``moderation`` an event waits for more
+    CQEs of its CQ, or some time (:class:`.cq_moderation.CqModeration`). An error is said at once. So is the event of a
+    CQ that a command is about, or whose slot another CQ is to have.
 
     *Errors*: a CQE for which the ring has no room (``consumer`` is a whole ring behind, or nonsense) is not written,
     nor is any later one: the CQ is dead until ``control``, and a CQ_ERR event says so once. A write that ends in an
@@ -74,6 +81,10 @@ class CompletionWriter(wiring.Component):
         CQs that have a slot, a power of two, at least 2.
     writes : int
         Most CQEs in flight.
+    moderation : bool
+        CQs have ``cq_count`` and ``cq_period``.
+    queues : int
+        Event queues, a power of two: CQs have ``comp_vector`` if there are several.
 
     Members
     -------
@@ -93,8 +104,12 @@ class CompletionWriter(wiring.Component):
     consumer : stream of ``CqIndex``; arm : stream of ``CqArm``
         Doorbells.
     control : stream of ``CqControl``; control_bad : 1
-    event : stream of ``Event``
-        COMPLETION and CQ_ERR, ``number`` is the CQ.
+    event : ``queues`` streams of ``Event``
+        COMPLETION, and in the first one CQ_ERR; ``number`` is the CQ.
+    unit : 1
+        With ``moderation``, strobe: a unit of time begins.
+    moderates : 1
+        With ``moderation``: an event waits for more CQEs or its time.
     error : stream of ``QpError``
         A QP has lost a completion. CQEs wait for whoever takes it.
     moves : 1
@@ -105,7 +120,7 @@ class CompletionWriter(wiring.Component):
         Strobes.
     """
 
-    def __init__(self, data_width, cqs, *, writes=16):
+    def __init__(self, data_width, cqs, *, writes=16, moderation=False, queues=1):
         if not isinstance(cqs, int) or not 2 <= cqs <= 4096 or cqs & cqs - 1:
             raise ValueError(f"cqs must be a power of two, 2 to 4096, not {cqs!r}")
         if not isinstance(writes, int) or not 2 <= writes <= 64:
@@ -114,6 +129,8 @@ class CompletionWriter(wiring.Component):
         self.data_width = data_width
         self.cqs = cqs
         self.writes = writes
+        self.moderation = moderation
+        self.queues = queues
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
@@ -131,7 +148,7 @@ class CompletionWriter(wiring.Component):
                 "arm": In(stream.Signature(CqArm)),
                 "control": In(stream.Signature(CqControl)),
                 "control_bad": Out(1),
-                "event": Out(stream.Signature(Event)),
+                "event": Out(stream.Signature(Event)).array(queues),
                 "error": Out(stream.Signature(QpError)),
                 "moves": Out(1),
                 "idle": Out(1),
@@ -139,18 +156,21 @@ class CompletionWriter(wiring.Component):
                 "count_cq_overruns": Out(1),
                 "count_cq_fetches": Out(1),
             }
+            | ({"unit": In(1), "moderates": Out(1)} if moderation else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         cq_bits = ceil_log2(self.cqs)
         payload = self.completion.payload
-        m.submodules.table = table = Table(CQ_CONTEXT, ("base", "log_size", "valid"), self.cqs)
+        kept = RING + MODERATION * self.moderation + VECTOR * (self.queues > 1)
+        words = CQ_CONTEXT_WORDS if kept != RING else WORDS
+        m.submodules.table = table = Table(CQ_CONTEXT, kept, self.cqs)
         m.submodules.producers = producers = memory.Memory(shape=16, depth=self.cqs, init=[])
         tag = data.StructLayout({"valid": 1, "high": CQN_BITS - cq_bits})
         m.submodules.tags = tags = memory.Memory(shape=tag, depth=self.cqs, init=[])
         m.submodules.doorbells = doorbells = CqDoorbells(self.cqs)
-        m.submodules.notices = notices = CqNotices(self.cqs)
+        m.submodules.notices = notices = CqNotices(self.cqs, self.queues)
         m.submodules.reader = reader = CqFetch(self.data_width)
         flight = data.StructLayout({"number": CQN_BITS, "urgent": 1, "saves": 1})
         m.submodules.flights = flights = Queue(flight, self.writes)
@@ -161,7 +181,8 @@ class CompletionWriter(wiring.Component):
         wiring.connect(m, wiring.flipped(self.consumer), doorbells.consumer)
         wiring.connect(m, wiring.flipped(self.arm), doorbells.arm)
         wiring.connect(m, doorbells.armed, notices.arm)
-        wiring.connect(m, notices.event, wiring.flipped(self.event))
+        for said, event in zip(notices.event, self.event):
+            wiring.connect(m, said, wiring.flipped(event))
 
         # -- Whoever is idle looks up what may be needed next: `known`: row, position and notice are those of `number`;
         # `placed`: and what derives from them is, too.
@@ -220,7 +241,7 @@ class CompletionWriter(wiring.Component):
         quiet = Signal()
         sends, second = Signal(), Signal()  # a beat of a record is offered; it is the second
         swept = Signal(range(self.cqs))
-        word = Signal(range(WORDS))
+        word = Signal(range(words))
         saved, old_number = Signal(record_layout(CQ_RECORD)), Signal(CQN_BITS)
         beats = max(1, 256 // self.data_width)
         beat = Signal(range(max(2, beats)))
@@ -315,8 +336,8 @@ class CompletionWriter(wiring.Component):
                     with m.If(controlled):
                         m.next = "REFUSE"
             with m.State("FILL"):
-                m.d.comb += [filling.eq(1), produce.en.eq(1), notices.change.fill.eq(word == WORDS - 1)]
-                with m.If((word != WORDS - 1) | notices.granted):
+                m.d.comb += [filling.eq(1), produce.en.eq(1), notices.change.fill.eq(word == words - 1)]
+                with m.If((word != words - 1) | notices.granted):
                     m.d.sync += word.eq(word + 1)
                 with m.If(notices.change.fill & notices.granted):
                     m.d.comb += place.en.eq(1)
@@ -329,11 +350,13 @@ class CompletionWriter(wiring.Component):
                 m.d.comb += [self.control.ready.eq(1), self.control_bad.eq(1)]
                 m.next = "LOOK"
             with m.State("RESET"):
+                control = self.control.payload
+                stays = control.stay if self.moderation else 0
                 m.d.comb += [
-                    reset.eq(1),
-                    produce.en.eq(1),
-                    notices.change.renew.eq(~self.control.payload.keep),
-                    notices.change.turn.eq(self.control.payload.keep & self.control.payload.hold),
+                    reset.eq(~stays),
+                    produce.en.eq(reset),
+                    notices.change.renew.eq(~control.keep),
+                    notices.change.turn.eq(control.keep & control.hold & reset),
                 ]
                 with m.If(notices.granted):
                     m.d.comb += self.control.ready.eq(1)
@@ -343,6 +366,7 @@ class CompletionWriter(wiring.Component):
             with m.State("HELD"), m.If(self.control.valid):
                 m.next = "RESET"
 
+        waiting = self._wait(m, table, notices, drains | controlled, cq)
         m.d.comb += [
             place.addr.eq(Mux(sweeping, swept, cq)),
             place.data.valid.eq(~sweeping),
@@ -358,14 +382,15 @@ class CompletionWriter(wiring.Component):
             self.error.payload.qp.eq(payload.qp),
             self.error.payload.event.eq(EventType.QP_FATAL),
             self.moves.eq(~self.completion.valid | self.completion.ready),
-            self.idle.eq(quiet & (flights.level == 0) & notices.idle),
+            self.idle.eq(quiet & (flights.level == 0) & notices.idle & ~waiting),
         ]
         with m.If(filling):
-            words = Cat(record.base, record.log_size, record.valid)
+            fields = Signal(record_layout(CQ_CONTEXT))
             m.d.comb += [
+                *(fields[name].eq(record[name]) for name in kept),
                 table.write.index.eq(cq),
                 table.write.word.eq(word),
-                table.write.data.eq(words.word_select(word, 32)),
+                table.write.data.eq(fields.as_value().word_select(word, 32)),
             ]
 
         # -- Doorbells: of a CQ without a slot they are in its record, and who reads it knows that they came.
@@ -392,7 +417,7 @@ class CompletionWriter(wiring.Component):
         ]
         old = Value.cast(saved)[: 8 * CQC_SAVED]
         m.d.comb += [
-            *(saved[name].eq(row[name]) for name in ("base", "log_size", "valid")),
+            *(saved[name].eq(row[name]) for name in kept),
             *(saved[name].eq(notices.notice[name]) for name in CqNotices.SAVED),
             saved.producer.eq(position),
         ]
@@ -449,3 +474,34 @@ class CompletionWriter(wiring.Component):
         with m.If(comes & answer.saves & failed):
             m.d.sync += notices.lost.eq(1)
         return m
+
+    def _wait(self, m, table, notices, hurry, slot):
+        """Where CQs wait from when an event is due until it may be said. Returns whether one does."""
+        news, waits = notices.news, Const(0, 1)
+        number, valid = news.number, notices.news_en & news.begins
+        if self.moderation:
+            m.submodules.moderation = moderation = CqModeration(self.cqs)
+            m.d.comb += [
+                moderation.write.eq(table.write),
+                moderation.write_en.eq(table.write_en),
+                moderation.unit.eq(self.unit),
+                moderation.news.eq(news),
+                moderation.news_en.eq(notices.news_en),
+                moderation.hurry.eq(hurry),
+                moderation.hurry_slot.eq(slot),
+                moderation.o.ready.eq(1),
+                self.moderates.eq(moderation.holds),
+            ]
+            number, valid, waits = moderation.o.payload, moderation.o.valid, moderation.holds
+        if self.queues > 1:
+            m.submodules.vectors = vectors = CqVectors(self.cqs, self.queues)
+            m.d.comb += [vectors.write.eq(table.write), vectors.write_en.eq(table.write_en)]
+            for queued, due in zip(vectors.o, notices.due):
+                wiring.connect(m, queued, due)
+            entry, held = vectors.i, vectors.holds
+        else:
+            m.submodules.due = queue = Queue(CQN_BITS, self.cqs)
+            wiring.connect(m, queue.o, notices.due[0])
+            entry, held = queue.i, queue.level != 0
+        m.d.comb += [entry.valid.eq(valid), entry.payload.eq(number)]
+        return waits | held

@@ -7,8 +7,8 @@ from amaranth.utils import ceil_log2
 
 from ..abi.cqc import ARMS_BITS, CQN_BITS
 from ..abi.eqe import EventType
-from ..stream.fifo import Queue
 from ..stream.transfer import Event
+from .cq_moderation import CqNews
 
 __all__ = ["Arms", "CqNotices", "Notice"]
 
@@ -32,13 +32,15 @@ class CqNotices(wiring.Component):
     """Keeps a :data:`Notice` for each slot, and says events.
 
     What may change a notice comes one a cycle, the answer first: it is chosen in one cycle and applied in the next. An
-    event is one for all arms before it. A CQ whose event still waits for ``event`` gets no second one; the one to come
-    says it all.
+    event is one for all arms before it. A CQ whose event still waits gets no second one; the one to come says it all:
+    from when it ``begins`` in ``news`` until its number has come back by ``due``.
 
     Parameters
     ----------
     slots : int
         A power of two.
+    queues : int
+        Event queues.
 
     Members
     -------
@@ -54,14 +56,18 @@ class CqNotices(wiring.Component):
         A CQ_ERR is to be said of this CQ, which has no slot; ``lost_said`` when it is.
     look, notice : slot, ``Notice``
         In the same cycle.
-    event : stream of ``Event``
-        COMPLETION and CQ_ERR, ``number`` is the CQ.
+    news, news_en : ``CqNews``, 1
+        What has happened to a CQ.
+    due : ``queues`` streams of CQN
+        CQs whose events are to be said now, for each event queue those of completions that it gets.
+    event : ``queues`` streams of ``Event``
+        COMPLETION, and in the first one CQ_ERR; ``number`` is the CQ.
     changed : 1
         In this cycle a CQ's death begins or ends.
     busy : 1
         Something is applied in this cycle.
     idle : 1
-        Nothing is to be said.
+        Nothing is to be said, but of those CQs that have not come back yet.
     count_cqes : 1
         Strobe.
     """
@@ -72,8 +78,9 @@ class CqNotices(wiring.Component):
     KEPT = (*Arms, *SAVED)
     """And the driver's part."""
 
-    def __init__(self, slots):
+    def __init__(self, slots, queues=1):
         self.slots = slots
+        self.queues = queues
         changes = ("clear", "renew", "turn", "fill", "lose")
         super().__init__(
             {
@@ -91,7 +98,10 @@ class CqNotices(wiring.Component):
                 "lost_said": Out(1),
                 "look": In(range(slots)),
                 "notice": Out(Notice),
-                "event": Out(stream.Signature(Event)),
+                "news": Out(CqNews),
+                "news_en": Out(1),
+                "due": In(stream.Signature(CQN_BITS)).array(queues),
+                "event": Out(stream.Signature(Event)).array(queues),
                 "changed": Out(1),
                 "busy": Out(1),
                 "idle": Out(1),
@@ -103,20 +113,22 @@ class CqNotices(wiring.Component):
         m = Module()
         slot_bits = ceil_log2(self.slots)
         m.submodules.rows = notices = memory.Memory(shape=Notice.size, depth=self.slots, init=[])
-        m.submodules.due = due = Queue(CQN_BITS, self.slots)
         note, noted, looked = (notices.write_port(), *(notices.read_port(domain="comb") for _ in range(2)))
         kinds = ("answer", *self.change.signature.members, "say", "arm")
         chosen = Signal(data.StructLayout(dict.fromkeys(kinds, 1)))
         number = Signal(CQN_BITS)
         urgent, failed = Signal(), Signal()
         arms = Signal(data.StructLayout(Arms))
-        free = ~self.event.valid | self.event.ready
+        free = Signal(self.queues)
         change = Signal()
         say = Signal()
+        sayable, turn = Signal(self.queues), Signal(range(self.queues))  # the event queue that `say` is for
         m.d.comb += [
             change.eq(Cat(getattr(self.change, name) for name in self.change.signature.members).any()),
-            say.eq(due.o.valid & ~chosen.say & free & ~self.lost),
-            self.lost_said.eq(self.lost & ~chosen.say & free),
+            free.eq(Cat(~event.valid | event.ready for event in self.event)),
+            sayable.eq(Cat(due.valid for due in self.due) & free),
+            say.eq(sayable.any() & ~chosen.say & ~self.lost),
+            self.lost_said.eq(self.lost & ~chosen.say & free[0]),
             self.granted.eq(~self.answer),
             self.arm.ready.eq(~self.answer & ~change & ~say),
             self.count_cqes.eq(chosen.answer & ~failed),
@@ -135,7 +147,12 @@ class CqNotices(wiring.Component):
             m.d.sync += [chosen[name].eq(getattr(self.change, name)) for name in self.change.signature.members]
             m.d.sync += number.eq(self.change_number)
         with m.Elif(say):
-            m.d.sync += [chosen.say.eq(1), number.eq(due.o.payload)]
+            m.d.sync += chosen.say.eq(1)
+            # The first one behind the last turn's, or else the first one.
+            for behind in (False, True):
+                for vector, due in reversed(list(enumerate(self.due))):
+                    with m.If(sayable[vector] & ((turn < vector) | (not behind))):
+                        m.d.sync += [turn.eq(vector), number.eq(due.payload)]
         with m.Else():
             m.d.sync += [chosen.arm.eq(self.arm.valid), number.eq(self.arm.payload.number)]
 
@@ -153,9 +170,16 @@ class CqNotices(wiring.Component):
             any_armed.eq(old.arms != old.arms_seen),
             armed.eq(any_armed | (urgent & (old.solicited_arms != old.solicited_arms_seen))),
         ]
-        m.d.sync += [due.i.valid.eq(push & ~old.waiting), due.i.payload.eq(number)]
-        with m.If(self.event.ready):
-            m.d.sync += self.event.valid.eq(0)
+        m.d.sync += [
+            self.news_en.eq(push | (chosen.answer & ~failed)),
+            self.news.number.eq(number),
+            self.news.begins.eq(push & ~old.waiting),
+            self.news.gathers.eq(chosen.answer & ~failed),
+            self.news.urgent.eq(new.dead),
+        ]
+        for event in self.event:
+            with m.If(event.ready):
+                m.d.sync += event.valid.eq(0)
         with m.If((chosen.answer & failed & ~old.dead) | chosen.lose):
             m.d.comb += [new.error.eq(1), new.dead.eq(1), new.waiting.eq(1), push.eq(1)]
         with m.If(chosen.answer & ~failed & armed):
@@ -171,22 +195,29 @@ class CqNotices(wiring.Component):
             m.d.comb += new.eq(self.record)
         with m.If(chosen.arm):
             m.d.comb += [new[name].eq(arms[name]) for name in Arms]
-        with m.If(chosen.say):
-            m.d.sync += [
-                self.event.valid.eq(old.completion | old.error),
-                self.event.payload.type.eq(Mux(old.completion, EventType.COMPLETION, EventType.CQ_ERR)),
-                self.event.payload.number.eq(number),
-            ]
+        # An error is said in the first event queue, if that has room, whichever has brought the CQ back.
+        fails = ~old.completion & old.error
+        goes = Signal()
+        m.d.comb += goes.eq(chosen.say & ~(fails & ~free[0]))
+        with m.If(goes):
             m.d.comb += new.completion.eq(0)
             with m.If(~(old.completion & old.error)):
-                m.d.comb += [new.error.eq(0), new.waiting.eq(0), due.o.ready.eq(1)]
+                m.d.comb += [new.error.eq(0), new.waiting.eq(0)]
+                m.d.comb += [due.ready.eq(turn == vector) for vector, due in enumerate(self.due)]
+        for vector, event in enumerate(self.event):
+            mine = fails if vector == 0 else 0
+            with m.If(goes & (((turn == vector) & old.completion) | mine)):
+                m.d.sync += [
+                    event.valid.eq(1),
+                    event.payload.type.eq(Mux(old.completion, EventType.COMPLETION, EventType.CQ_ERR)),
+                    event.payload.number.eq(number),
+                ]
         with m.If(self.lost_said):
             m.d.sync += [
-                self.event.valid.eq(1),
-                self.event.payload.type.eq(EventType.CQ_ERR),
-                self.event.payload.number.eq(self.lost_number),
+                self.event[0].valid.eq(1),
+                self.event[0].payload.type.eq(EventType.CQ_ERR),
+                self.event[0].payload.number.eq(self.lost_number),
             ]
-        m.d.comb += self.idle.eq(
-            ~self.answer & ~note.en & ~due.i.valid & (due.level == 0) & ~self.event.valid & ~self.lost
-        )
+        saying = Cat(event.valid for event in self.event).any() | Cat(due.valid for due in self.due).any()
+        m.d.comb += self.idle.eq(~self.answer & ~note.en & ~self.news_en & ~saying & ~self.lost)
         return m

@@ -10,6 +10,7 @@ and touches nothing; it is how a packet without payload keeps its place.
 from amaranth.lib import data, enum
 
 from ..abi.cqc import CQN_BITS
+from ..abi.eqe import EVENT_QUEUES_MAX
 
 __all__ = [
     "GID_INDEX_BITS",
@@ -22,6 +23,7 @@ __all__ = [
     "CqControl",
     "Done",
     "Event",
+    "EventQueueWrite",
     "GidWrite",
     "Passage",
     "Piece",
@@ -99,9 +101,9 @@ class Passage(enum.Enum, shape=2):
     LOAD = 2  # a state that was given away comes
 
 
-CqControl = data.StructLayout({"cq": CQN_BITS, "hold": 1, "keep": 1})
-"""A CQ begins anew: its indices are zero, and without ``keep`` its arm state and its death, too. With ``hold`` no
-completion of any CQ goes on until the next one without."""
+CqControl = data.StructLayout({"cq": CQN_BITS, "hold": 1, "keep": 1, "stay": 1})
+"""A CQ begins anew: its indices are zero, and without ``keep`` its arm state and its death, too. With ``stay`` all is
+as it was. With ``hold`` no completion of any CQ goes on until the next one without."""
 
 AttributeWrite = data.StructLayout({"index": 12, "word": 5, "data": 32})
 """One word of a context (:mod:`verbena.hdl.abi.contexts`) is written; broadcast to every table, never stalled."""
@@ -136,6 +138,9 @@ Completion = data.StructLayout(
 
 Event = data.StructLayout({"type": 8, "number": 24})
 """An EQE to be written."""
+
+EventQueueWrite = data.StructLayout({"queue": range(EVENT_QUEUES_MAX), "word": 3, "data": 32})
+"""One word of :data:`verbena.hdl.abi.eqe.EVENT_QUEUE` is written."""
 
 GID_INDEX_BITS = 4
 """Of the number of a row of the table of GIDs."""

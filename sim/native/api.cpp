@@ -47,7 +47,7 @@ void vw_set_helper(World *world, int on) { world->set_helper(on != 0); }
 int vw_idle(World *world) { return world->idle(); }
 void vw_seed(World *world, uint64_t seed) { world->reseed(seed); }
 void vw_reset(World *world, int adapter, uint32_t cycles) { world->adapter(adapter).reset_cycles = cycles; }
-int vw_interrupt(World *world, int adapter) { return world->adapter(adapter).outputs.interrupt; }
+int vw_interrupt(World *world, int adapter) { return static_cast<int>(world->adapter(adapter).outputs.interrupt); }
 
 // What happened since the last call.
 uint32_t vw_take_events(World *world) {

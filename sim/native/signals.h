@@ -38,7 +38,7 @@ struct Beat {
 // Driven by the engine.
 struct Outputs {
     bool reset = false;
-    bool interrupt = false;
+    uint32_t interrupt = 0;  // a bit for each event queue
     AxiAddress ar;
     AxiAddress aw;
     AxiWriteData w;

@@ -27,9 +27,9 @@ void World::reseed(uint64_t seed) {
 void World::before_edge() {
     for (int i = 0; i < adapters(); i++) {
         Adapter &a = adapter(i);
-        const bool interrupt = a.outputs.interrupt;
+        const uint32_t interrupt = a.outputs.interrupt;
         a.engine->sample(a.outputs);
-        if (a.outputs.interrupt && !interrupt) report.events |= kInterrupt;
+        if (a.outputs.interrupt & ~interrupt) report.events |= kInterrupt;
         if (a.owned & kOwnMemory) a.memory.step(a.outputs);
         if (a.owned & kOwnRegisters) a.registers.step(a.outputs);
         if (a.owned & kOwnWire) wire.step(i, a.outputs);

@@ -12,6 +12,7 @@ from ..events import phase_at
 from .base import PyverbsCM, attempt, bury, refuse
 from .comp_channel import CompChannel
 from .cq_init_attr import CqInitAttrEx, PollCqAttr, check_init_attr, create_wc_flags_to_str
+from .cq_moderation import ModerateCq, ModifyCqAttr, moderation_of
 from .device import AsyncEvent
 from .libibverbs_enums import ibv_wc_flags, ibv_wc_opcode
 from .limits import MAX_CQE
@@ -26,6 +27,8 @@ __all__ = [
     "WC",
     "CompChannel",
     "CqInitAttrEx",
+    "ModerateCq",
+    "ModifyCqAttr",
     "PollCqAttr",
     "cqe_flags_to_str",
     "cqe_opcode_to_str",
@@ -71,9 +74,10 @@ class CQ(PyverbsCM):
         log_size = (cqe - 1).bit_length()
         with attempt(failed):
             ring, bus = self._make_ring(log_size)
+        self._attributes = {"base": bus, "log_size": log_size, "comp_vector": comp_vector}
         try:
             with attempt(failed):
-                self._number = adapter.create_cq(self, bus, log_size)
+                self._number = adapter.create_cq(self, **self._attributes)
         except Exception:
             adapter.memory.free(ring)
             raise
@@ -142,16 +146,31 @@ class CQ(PyverbsCM):
                 return
             with attempt(failed):
                 ring, bus = self._make_ring(log_size)
+            attributes = self._attributes | {"base": bus, "log_size": log_size}
             try:
                 with attempt(failed):
-                    adapter.modify_cq(self._number, bus, log_size)
+                    adapter.modify_cq(self._number, **attributes)
             except Exception:
                 adapter.memory.free(ring)
                 raise
+            self._attributes = attributes
             self._gather()
             adapter.port.unwatch(self._watch)
             adapter.memory.free(self._ring)
             self._use(ring, log_size)
+
+    def modify(self, attr):
+        """ibv_modify_cq: moderates completion events, by a :class:`ModifyCqAttr`. An event that waits comes at once.
+        EOPNOTSUPP if the device cannot, or for another attribute; EINVAL for a number that is out of range.
+        """
+        bury()
+        self._check_open()
+        failed = "Failed to modify CQ"
+        limits = moderation_of(failed, self._adapter, attr)
+        with self._lock, attempt(failed):
+            attributes = self._attributes | limits
+            self._adapter.moderate_cq(self._number, **attributes)
+            self._attributes = attributes
 
     def _take(self, count):
         with self._lock:

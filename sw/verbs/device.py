@@ -15,6 +15,7 @@ from ..pkeys import PKEY_COUNT
 from ..port import has_port, mac_of, open_port, port_names
 from .addr import GID
 from .base import DeviceHolder, PyverbsCM, PyverbsObject, bury, close_all, refuse
+from .cq_moderation import MAX_INTERVAL, interval_of
 from .device_attr import (
     DeviceAttr,
     GIDEntry,
@@ -225,7 +226,7 @@ class Context(PyverbsCM):
         super().__init__(*getattr(port, "owners", ()))
         wanted = os.environ.get("VERBENA_PUSH", "1") != "0" if push is None else push
         self._push = bool(wanted and self._adapter.may_push)
-        self.num_comp_vectors = 1
+        self.num_comp_vectors = self._adapter.control.event_queues
         self._events = EventQueue()
         self._unacked_events = 0
         self._cmd_fd = None
@@ -376,6 +377,19 @@ class Context(PyverbsCM):
         bury()
         self._check_open()
         return self._adapter.advance(max_cycles)
+
+    def moderate_interrupts(self, microseconds, comp_vector=0):
+        """Verbena's own: between two interrupts of the event queue ``comp_vector`` there are so many microseconds at
+        least; 0: they come at once. It is the device's, for all contexts on it. EOPNOTSUPP if the device cannot.
+        """
+        self._check_open()
+        failed = "Failed to moderate interrupts"
+        control = self._adapter.control
+        if not control.interrupt_moderation:
+            refuse(failed, errno.EOPNOTSUPP)
+        if not within(microseconds, 0, MAX_INTERVAL) or not within(comp_vector, 0, self.num_comp_vectors - 1):
+            refuse(f"{failed} of {comp_vector!r} to {microseconds!r} microseconds", errno.EINVAL)
+        control.moderate_interrupts(comp_vector, interval_of(microseconds))
 
     @contextlib.contextmanager
     def watching(self, address, length):

@@ -4,6 +4,7 @@ Classes and attributes are pyverbs'. What the engine does not have is 0.
 """
 
 from .base import PyverbsObject
+from .cq_moderation import MAX_CQ_COUNT, MAX_CQ_PERIOD
 from .device_attr import DeviceAttr
 
 __all__ = [
@@ -30,7 +31,7 @@ class QueryDeviceExInput(PyverbsObject):
 
 
 class _Caps(PyverbsObject):
-    """Capabilities of which the engine has none."""
+    """Capabilities, which the engine has not unless a class says so."""
 
     _names = ()
 
@@ -85,7 +86,7 @@ class TMCaps(_Caps):
 
 
 class CQModerationCaps(_Caps):
-    """Moderation of completion events."""
+    """Moderation of completion events: the largest ``cq_count`` and ``cq_period``, in microseconds, if it is there."""
 
     _names = ("max_cq_count", "max_cq_period")
 
@@ -110,7 +111,9 @@ class DeviceAttrEx(PyverbsObject):
         self.packet_pacing_caps = PacketPacingCaps()
         self.raw_packet_caps = 0
         self.tm_caps = TMCaps()
-        self.cq_mod_caps = CQModerationCaps()
+        self.cq_mod_caps = caps = CQModerationCaps()
+        if adapter.control.cq_moderation:
+            caps.max_cq_count, caps.max_cq_period = MAX_CQ_COUNT, MAX_CQ_PERIOD
         self.max_dm_size = 0 if adapter.device_memory is None else adapter.device_memory.size
         self.pci_atomic_caps = PCIAtomicCaps()
         self.phys_port_cnt_ex = self.orig_attr.phys_port_cnt

@@ -88,7 +88,8 @@ def kill(end):
 def old_memory(end):
     """Addresses and lengths of all that the adapter of ``end`` was given."""
     adapter = end.context._adapter
-    found = [(end.mr.buf, end.mr.length), (adapter.regions.address, 4096), (adapter.events.address, 1 << 12)]
+    found = [(end.mr.buf, end.mr.length), (adapter.regions.address, 4096)]
+    found += [(ring.address, 1 << 12) for ring in adapter.event_rings]
     arena = host_memory._get()
     return found + [
         (arena.base + at, size) for at, size in arena.sizes.items() if at >= host_memory.SCATTERED and size <= 1 << 16

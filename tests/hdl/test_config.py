@@ -38,6 +38,9 @@ from verbena.hdl.wire.opcodes import DATAGRAMS, INVALIDATES, UNRELIABLE
         ("read_targets", (128, 300, 8192)),
         ("responses", (128, 300, 8192)),
         ("srqs", (1, 3, 128, 512, 16.0)),
+        ("event_queues", (0, 3, 16, 2.0)),
+        ("cq_moderation", (1, None)),
+        ("interrupt_moderation", (0, None)),
         ("udp_port", (0, 65536)),
     ],
 )
@@ -196,6 +199,25 @@ def test_operations_on_keys():
         assert made["registers"].key_operations is made["responder"].keys is there
     with pytest.raises(ValueError, match="need requests"):
         Config(requests=False, key_operations=True)
+
+
+@pytest.mark.parametrize("queues", [1, 4])
+@pytest.mark.parametrize(("cqs", "interrupts"), [(False, False), (True, False), (False, True), (True, True)])
+def test_event_queues_and_moderation(queues, cqs, interrupts):
+    """Nothing of them is in an engine without."""
+    assert (Config().event_queues, Config().cq_moderation, Config().interrupt_moderation) == (1, False, False)
+    made = blocks(Config(qps=8, event_queues=queues, cq_moderation=cqs, interrupt_moderation=interrupts))
+    names = ("registers", "commands", "completions")
+    registers, commands, completions = (made[name] for name in names)
+    assert (registers.event_queues, completions.queues) == (queues, queues)
+    assert registers.cq_moderation is commands.moderation is completions.moderation is cqs
+    assert registers.interrupt_moderation is interrupts
+    counts = [sum(name.startswith(kind) for name in made) for kind in ("events", "event_queue_", "interrupt_")]
+    assert counts == [queues, queues if queues > 1 or interrupts else 0, queues if interrupts else 0]
+    assert ("moderation_clock" in made) is (cqs or interrupts)
+    assert [name for name in made["dma"].writers if name.startswith("eqe")] == ["eqe", "eqe_1", "eqe_2", "eqe_3"][
+        :queues
+    ]
 
 
 def test_networks():

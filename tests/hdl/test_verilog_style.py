@@ -99,10 +99,11 @@ def test_a_difference_is_found(old, new, tmp_path):
 def test_tidy():
     verilog = (
         "  reg [3:0] \\a.b  = 4'h3;\n  reg c = 1'h0;\n    casez (s)\n      3'b??1:\n      3'b?1?:\n      3'b1??:\n"
-        "  output interrupt;\n"
+        "  output interrupt;\n  output [3:0] interrupt;\n"
     )
     assert tidy(verilog) == PRAGMAS + (
         "  reg [3:0] \\a.b ;\n  initial \\a.b  = 4'h3;\n  reg c;\n  initial c = 1'h0;\n"
         "    casez (s)\n      3'b??1:\n      3'b?10:\n      3'b100:\n"
         "  /* verilator lint_off SYMRSVDWORD */\n  output interrupt;\n  /* verilator lint_on SYMRSVDWORD */\n"
+        "  /* verilator lint_off SYMRSVDWORD */\n  output [3:0] interrupt;\n  /* verilator lint_on SYMRSVDWORD */\n"
     )

@@ -13,16 +13,17 @@ from verbena.sw import host_memory
 
 __all__ = ["FakeDevice", "Memory"]
 
-MAGIC, VERSION = 0x56524231, 8
+MAGIC, VERSION = 0x56524231, 9
 QPS, CQS, SRQS = 8, 4, 2
 QPC_BYTES = 4096
 """Of a QP's record: 64 messages may be under way."""
 
 COMMAND, COMMAND_STATUS, CLOCK = 0x10, 0x14, 0x1C
 MAC_LOW, MAC_HIGH, IP, TRANSPORTS = 0x20, 0x24, 0x28, 0x2C
-MPT_LOW, MPT_HIGH, MPT_LOG_SIZE, SRQ_COUNT = 0x30, 0x34, 0x38, 0x3C
+MPT_LOW, MPT_HIGH, MPT_LOG_SIZE, QUEUES = 0x30, 0x34, 0x38, 0x3C
 EQ_LOW, EQ_HIGH, EQ_LOG_SIZE, EQ_CONSUMER = 0x40, 0x44, 0x48, 0x4C
 OWNER, BUS_TIMEOUT = 0x64, 0x68
+EVENT_QUEUES = 0x100
 CQC_LOW, CQC_HIGH, CQC_LOG_SIZE = 0x6C, 0x70, 0x74
 QPC_LOW, QPC_HIGH = 0x78, 0x7C
 MAILBOX, COUNTERS, QP_PAGES, CQ_PAGES, SRQ_PAGES = 0x800, 0xC00, 0x4000000, 0x8000000, 0xC000000
@@ -30,6 +31,7 @@ NOP, CREATE_QP, MODIFY_QP, QUERY_QP, DESTROY_QP, CREATE_CQ, DESTROY_CQ, INVALIDA
 INVALIDATE_MTT = 9
 DEVICE_RESET = 10
 CREATE_SRQ, MODIFY_SRQ, DESTROY_SRQ = 11, 12, 13
+MODERATE_CQ = 14
 RESET, START_RECEIVE, START_SEND, ERROR = range(1, 5)
 QP_FATAL = 1
 
@@ -115,6 +117,8 @@ class FakeDevice:
         srqs=SRQS,
         physical=False,
         log_wqe_bytes=7,
+        log_event_queues=0,
+        moderates=False,
     ):
         self.memory = Memory()
         self.name = name
@@ -134,7 +138,7 @@ class FakeDevice:
             | reach << 24
             | physical << 31,
             CLOCK: 1234,
-            SRQ_COUNT: srqs,
+            QUEUES: srqs | log_event_queues << 16 | moderates << 20 | moderates << 21,
             TRANSPORTS: 1 << 2 | uc << 3 | ud << 4 | raw << 8 | log_wqe_bytes << 24,
         }
         self.table = table
@@ -158,7 +162,7 @@ class FakeDevice:
         self.watches = {}
         self._numbers = itertools.count(1)
         self.produced = {}
-        self.events = 0
+        self.events = [0] * (1 << log_event_queues)
         self._busy = 0
         self._status = 0
 
@@ -220,7 +224,8 @@ class FakeDevice:
 
     def _run(self, number, opcode, action):
         if opcode == DEVICE_RESET:
-            self.qps, self.cqs, self.srqs, self.dynamic, self.produced, self.events = {}, {}, {}, {}, {}, 0
+            self.qps, self.cqs, self.srqs, self.dynamic, self.produced = {}, {}, {}, {}, {}
+            self.events = [0] * len(self.events)
             self.registers[0x0C] = 0
             return 0
         self.commands.append((opcode, number, action, list(self.mailbox[:32])))
@@ -234,7 +239,7 @@ class FakeDevice:
             assert self.posted(number) == (0, 0), "something is posted to a QP that begins"
         if opcode in (CREATE_CQ, MODIFY_CQ, DESTROY_CQ) and number >> self.registers[CQC_LOG_SIZE]:
             return 2
-        if opcode in (CREATE_SRQ, MODIFY_SRQ, DESTROY_SRQ) and number >= self.registers[SRQ_COUNT]:
+        if opcode in (CREATE_SRQ, MODIFY_SRQ, DESTROY_SRQ) and number >= self.registers[QUEUES] & 0xFFFF:
             return 2
         if opcode == CREATE_QP:
             self.qps[number] = self.mailbox[:32]
@@ -259,6 +264,10 @@ class FakeDevice:
                 self.before_modify.pop(number)()
             self.cqs[number] = self.mailbox[:4]
             self.produced[number] = 0
+        elif opcode == MODERATE_CQ:
+            assert self.cqs[number][:3] == self.mailbox[:3]
+            assert self.cqs[number][3] >> 28 == self.mailbox[3] >> 28
+            self.cqs[number] = self.mailbox[:4]
         elif opcode == DESTROY_CQ:
             del self.cqs[number]
         elif opcode == CREATE_SRQ:
@@ -300,14 +309,14 @@ class FakeDevice:
         )
         self.write_bus((high << 32 | low) + 32 * (number & (1 << size) - 1), entry)
 
-    def event(self, kind, number):
-        """Writes an event into the event ring."""
-        size = self.registers[EQ_LOG_SIZE]
-        slot = self.events & (1 << size) - 1
-        phase = ~(self.events >> size) & 1
-        self.events = self.events + 1 & 0xFFFF
-        entry = struct.pack("<IIII", kind, number, 0, phase << 31)
-        self.write_bus((self.registers[EQ_HIGH] << 32 | self.registers[EQ_LOW]) + 16 * slot, entry)
+    def event(self, kind, number, queue=0):
+        """Writes an event into an event ring."""
+        first = EVENT_QUEUES + 32 * queue if queue else EQ_LOW
+        low, high, size = (self.registers[first + 4 * word] for word in range(3))
+        index = self.events[queue]
+        self.events[queue] = index + 1 & 0xFFFF
+        entry = struct.pack("<IIII", kind, number, 0, (~(index >> size) & 1) << 31)
+        self.write_bus((high << 32 | low) + 16 * (index & (1 << size) - 1), entry)
 
     # Memory by bus address
 

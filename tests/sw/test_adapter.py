@@ -89,7 +89,7 @@ def test_something_else_is_not_brought_up(fake):
     fake.registers[0] = 0xFFFFFFFF
     assert "no Verbena engine: magic 0xffffffff" in refused(errno.ENODEV, Adapter, fake)
     fake.registers[0], fake.registers[4] = 0x56524231, 3
-    assert "interface 3, the driver 8" in refused(errno.ENODEV, Adapter, fake)
+    assert "interface 3, the driver 9" in refused(errno.ENODEV, Adapter, fake)
     assert fake.writes == []
 
 
@@ -414,9 +414,9 @@ def test_the_event_ring_wraps(fake, adapter):
             fake.event(COMPLETION, 0)
         assert adapter.process_events() == 3000
     assert len(owner.events) == 9000
-    adapter.events.consumer = fake.events = 0xFFFE
+    adapter.event_rings[0].consumer = fake.events[0] = 0xFFFE
     for at in range(4096):  # what that many events leave behind: the last two slots are one pass older
-        host_memory.write(adapter.events.address + 16 * at + 15, b"\0" if at < 0xFFE else b"\x80")
+        host_memory.write(adapter.event_rings[0].address + 16 * at + 15, b"\0" if at < 0xFFE else b"\x80")
     for _ in range(4):
         fake.event(COMPLETION, 0)
     assert adapter.process_events() == 4
@@ -566,7 +566,7 @@ def test_an_event_on_its_way_is_not_for_the_next_srq(fake, adapter):
     fake.event(SRQ_LIMIT_REACHED, 0)
     adapter.destroy_srq(0)
     assert owner.events == [SRQ_LIMIT_REACHED]
-    assert adapter.events.consumer == 1
+    assert adapter.event_rings[0].consumer == 1
 
 
 @pytest.mark.parametrize(("timeout_ms", "tries"), [(0, 1), (500, 1), (1000, 1), (1001, 2), (2500, 3)])

@@ -117,7 +117,7 @@ class Bench:
             async for _, _, valid, bits in ctx.tick().sample(port.valid, Value.cast(port.payload)):
                 if valid:
                     control = unpacked(port, bits)
-                    self.log.append(("cq_control", control.cq, control.hold, control.keep))
+                    self.log.append(("cq_control", control.cq, control.hold, control.keep + 2 * control.stay))
 
         async def accept_invalidate(ctx):
             port = self.dut.invalidate
@@ -312,6 +312,29 @@ def test_completion_queues_and_invalidation():
         ("translations",),
         *changed(3, [0] * 4),
     ]
+
+
+def test_moderation():
+    """All words are written while completions are held. An engine that cannot knows no such command."""
+    bench = Bench(moderation=True)
+    words = CQ_CONTEXT.words(base=0xABC000, log_size=7, valid=1, cq_count=5, cq_period=6, comp_vector=7)
+
+    async def host(ctx):
+        assert await bench.command(ctx, Command.MODERATE_CQ, 3, words=words) == CommandStatus.OK
+        assert await bench.command(ctx, Command.MODIFY_CQ, 3, words=words) == CommandStatus.OK
+
+    bench.run(host)
+    writes = [("cq", 3, i, words[i]) for i in (3, 2, 1, 0)]
+    changed = [[("cq_control", 3, 1, how), *writes, ("cq_control", 3, 0, how)] for how in (3, 1)]
+    assert bench.log == changed[0] + changed[1]
+
+    without = Bench()
+
+    async def ask(ctx):
+        assert await without.command(ctx, Command.MODERATE_CQ, 3, words=words) == CommandStatus.BAD_OPCODE
+
+    without.run(ask)
+    assert without.log == []
 
 
 def test_a_queue_whose_record_cannot_be_read():

@@ -3,12 +3,13 @@
 import pytest
 from streams import make_rng, plain, simulate
 from verbena.hdl.abi.commands import CommandStatus
+from verbena.hdl.abi.contexts import CQ_CONTEXT_WORDS
 from verbena.hdl.control.cq_command import CqCommand
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-@pytest.mark.parametrize("keep", [0, 1])
-def test_completions_are_held_while_attributes_are_written(bad, keep):
+@pytest.mark.parametrize("keep, stay", [(0, 0), (1, 0), (1, 1)])
+def test_completions_are_held_while_attributes_are_written(bad, keep, stay):
     rng = make_rng()
     dut = CqCommand()
     log = []
@@ -39,6 +40,7 @@ def test_completions_are_held_while_attributes_are_written(bad, keep):
     async def host(ctx):
         ctx.set(dut.number, 77)
         ctx.set(dut.keep, keep)
+        ctx.set(dut.stay, stay)
         for _ in range(3):
             del log[:]
             ctx.set(dut.go, 1)
@@ -47,8 +49,8 @@ def test_completions_are_held_while_attributes_are_written(bad, keep):
             while not ctx.get(dut.done):
                 await ctx.tick()
             assert ctx.get(dut.status) == (CommandStatus.BUS_ERROR if bad else CommandStatus.OK)
-            holds = [{"cq": 77, "hold": hold, "keep": keep} for hold in (1, 0)]
-            assert log == ([holds[0]] if bad else [holds[0], ("write", 3), holds[1]])
+            holds = [{"cq": 77, "hold": hold, "keep": keep, "stay": stay} for hold in (1, 0)]
+            assert log == ([holds[0]] if bad else [holds[0], ("write", CQ_CONTEXT_WORDS - 1), holds[1]])
             await ctx.tick()
 
     simulate(dut, host, background=[completions, mover], seed=rng.seed_value)

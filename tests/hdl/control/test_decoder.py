@@ -14,7 +14,7 @@ QP_PLANS = {
 
 
 def test_every_command():
-    dut = Decoder(QPS)
+    dut = Decoder(QPS, moderation=True)
 
     async def check(ctx):
         ctx.set(dut.cqc_log_size, LOG_CQS)
@@ -46,10 +46,11 @@ def test_every_command():
                     QpAction.START_RECEIVE: "rq_psn",
                 }.get(action)
                 assert psn is None or ctx.get(dut.psn_word) == QP_CONTEXT.fields[psn].word
-        for opcode in (Command.CREATE_CQ, Command.MODIFY_CQ, Command.DESTROY_CQ):
+        for opcode in (Command.CREATE_CQ, Command.MODIFY_CQ, Command.DESTROY_CQ, Command.MODERATE_CQ):
             assert decode(opcode, (1 << LOG_CQS) - 1) == (good, Plan.WRITE_CQ)
             assert ctx.get(dut.number) == (1 << LOG_CQS) - 1
-            assert ctx.get(dut.keep) == (opcode == Command.MODIFY_CQ)
+            assert ctx.get(dut.keep) == (opcode in (Command.MODIFY_CQ, Command.MODERATE_CQ))
+            assert ctx.get(dut.stay) == (opcode == Command.MODERATE_CQ)
             assert decode(opcode, 1 << LOG_CQS) == decode(opcode, 1 << 20) == bad
         assert decode(Command.INVALIDATE_KEY, 0xFFFFFF) == (good, Plan.INVALIDATE)
         assert decode(Command.INVALIDATE_MTT, 0) == (good, Plan.INVALIDATE)

@@ -117,10 +117,10 @@ def test_an_engine_says_how_many_shared_receive_queues_it_has(srqs):
     rung = []
 
     async def host(ctx):
-        assert REG["srqs"].offset == 0x3C
-        assert await bus.read(ctx, REG["srqs"].offset) == srqs
-        await bus.write(ctx, REG["srqs"].offset, 0xFFFF_FFFF)
-        assert await bus.read(ctx, REG["srqs"].offset) == srqs
+        assert REG["queues"].offset == 0x3C
+        assert await bus.read(ctx, REG["queues"].offset) == srqs
+        await bus.write(ctx, REG["queues"].offset, 0xFFFF_FFFF)
+        assert await bus.read(ctx, REG["queues"].offset) == srqs
         for page in (srqs - 1, srqs, 0):
             await bus.write(ctx, abi.SRQ_PAGES + page % 256 * abi.PAGE, 0x1234)
         for _ in range(10):
@@ -198,6 +198,45 @@ def test_group_members_are_written():
     simulate(dut, host, background=[listen])
     assert (seen, gids) == (written, [5])
     assert not hasattr(make(), "member_en")
+
+
+@pytest.mark.parametrize(
+    ("able", "told"),
+    [
+        ({"event_queues": 8}, 3 << 16),
+        ({"event_queues": 2, "cq_moderation": True, "srqs": 4}, 4 | 1 << 16 | 1 << 20),
+        ({"interrupt_moderation": True}, 1 << 21),
+    ],
+)
+def test_event_queues_are_written(able, told):
+    """A row each; those beyond the last are no registers."""
+    dut = Registers(data_width=64, qps=4, cqs=2, window=16, **able)
+    bus = Bus(dut.axil, make_rng())
+    count = able.get("event_queues", 1)
+    heard = []
+
+    async def listen(ctx):
+        async for _, _, en, write in ctx.tick().sample(dut.event_queue_en, dut.event_queue):
+            if en:
+                heard.append((write.queue, write.word, write.data))
+
+    async def host(ctx):
+        assert await bus.read(ctx, REG["queues"].offset) == told
+        for queue, word in [(0, 4), (count - 1, 0), (count - 1, 3), (count, 1), (16, 2)]:
+            value = queue << 8 | word
+            await bus.write(ctx, abi.EVENT_QUEUES + 32 * queue + 4 * word, value)
+            await ctx.tick()
+            if queue < count:
+                assert heard.pop(0) == (queue, word, value)
+            assert not heard
+        await bus.write(ctx, abi.EVENT_QUEUES, 1, strobes=3, response=SLVERR)
+        await bus.write(ctx, abi.EVENT_QUEUES, 1, strobes=0)
+        assert not heard
+        assert await bus.read(ctx, abi.EVENT_QUEUES) == 0
+
+    simulate(dut, host, background=[listen])
+    assert not hasattr(make(), "event_queue")
+    assert not hasattr(Registers(data_width=64, qps=4, cqs=2, window=16, cq_moderation=True), "event_queue")
 
 
 def test_who_gets_raw_frames_is_written_and_forgotten():

@@ -1,5 +1,7 @@
 """CompletionWriter against a Python model of CQ rings and of their driver."""
 
+from functools import partial
+
 import pytest
 from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal, Value
@@ -11,6 +13,8 @@ from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.queue.completion import CompletionWriter
 
 QPS = 64
+UNIT = 8
+"""Cycles of a unit of time."""
 TABLE, LOG_TABLE = 0x4_0000_0000, 6
 COPIED = ("immediate", "byte_length", "status", "opcode", "flags", "wqe_index", "qpn", "source_qpn", "syndrome")
 SOURCE = {"ip": 32, "traffic_class": 8, "hop_limit": 8}
@@ -28,6 +32,7 @@ class World:
         self.requests, self.packets, self.answers = [], [], []
         self.visible = []  # (time, address)
         self.events = []  # (time, type, number)
+        self.vectors = []  # of the same events
         self.time = 0
         self.cqes = self.overruns = self.fetches = 0
         self.errors = []  # QPs
@@ -40,6 +45,8 @@ class World:
         ctx.set(self.dut.log_size, LOG_TABLE)
         async for _, _, cqes, overruns, fetches in ctx.tick().sample(*counters):
             self.time += 1
+            if self.dut.moderation:
+                ctx.set(self.dut.unit, self.time % UNIT == 0)
             self.cqes += cqes
             self.overruns += overruns
             self.fetches += fetches
@@ -155,8 +162,8 @@ class World:
                 assert error.event == EventType.QP_FATAL
                 self.errors.append(error.qp)
 
-    async def events_in(self, ctx):
-        port, put = self.dut.event, changes(ctx)
+    async def events_in(self, ctx, vector=0):
+        port, put = self.dut.event[vector], changes(ctx)
         edges = aiter(ctx.tick().sample(port.valid, Value.cast(port.payload)))
         while True:
             while self.stall and self.rng.random() < self.stall:
@@ -168,6 +175,7 @@ class World:
             if valid and listening:
                 event = unpacked(port, bits)
                 self.events.append((self.time, event.type, event.number))
+                self.vectors.append(vector)
 
     async def control(self, ctx, **control):
         """Returns ``control_bad``."""
@@ -179,21 +187,27 @@ class World:
         ctx.set(self.dut.control.valid, 0)
         return bad
 
-    async def attributes(self, ctx, cq, base, log_size, valid=1):
+    async def attributes(self, ctx, cq, base, log_size, valid=1, **events):
         ctx.set(self.dut.attribute_en, 1)
-        for number, word in enumerate(CQ_CONTEXT.words(base=base, log_size=log_size, valid=valid)):
+        for number, word in enumerate(CQ_CONTEXT.words(base=base, log_size=log_size, valid=valid, **events)):
             ctx.set(self.dut.attribute, {"index": cq, "word": number, "data": word})
             await ctx.tick()
         ctx.set(self.dut.attribute_en, 0)
         for _ in range(3):
             await ctx.tick()
 
-    async def configure(self, ctx, cq, base, log_size, valid=1):
+    async def configure(self, ctx, cq, base, log_size, valid=1, **events):
         """A CQ is made, as the command block does it."""
         self.tell(cq, consumer=0, arms=0, solicited_arms=0, consumer_ring=0)
         assert not await self.control(ctx, cq=cq, hold=1)
-        await self.attributes(ctx, cq, base, log_size, valid)
+        await self.attributes(ctx, cq, base, log_size, valid, **events)
         await self.control(ctx, cq=cq)
+
+    async def moderate(self, ctx, cq, base, log_size, **events):
+        """Its moderation changes, and nothing else."""
+        assert not await self.control(ctx, cq=cq, hold=1, keep=1, stay=1)
+        await self.attributes(ctx, cq, base, log_size, **events)
+        await self.control(ctx, cq=cq, keep=1, stay=1)
 
     async def move(self, ctx, cq, base, log_size, pause=0):
         """It gets another ring; what it has to say stays."""
@@ -219,6 +233,14 @@ class World:
                 ctx.set(self.dut.hint_cq, self.rng.randrange(4))
             await anext(edges)
 
+    async def quiet(self, ctx):
+        """All CQEs are visible; an event may wait for more of them."""
+        for _ in range(3):
+            while self.requests or self.packets or self.answers or ctx.get(self.dut.completion.valid):
+                await ctx.tick()
+            for _ in range(20):
+                await ctx.tick()
+
     async def idle(self, ctx):
         quiet = 0
         edges = aiter(ctx.tick().sample(self.dut.idle))
@@ -236,7 +258,7 @@ class World:
             self.done_out,
             self.answer,
             self.reads,
-            self.events_in,
+            *(partial(self.events_in, vector=vector) for vector in range(self.dut.queues)),
             self.errors_in,
         )
         simulate(self.dut, *testbenches, background=background, seed=self.rng.seed_value, **kwargs)
@@ -736,7 +758,7 @@ def test_events_of_a_former_life():
     async def driver(ctx):
         world.listening = False
         await one_life(ctx)
-        assert ctx.get(dut.event.valid)
+        assert ctx.get(dut.event[0].valid)
         ctx.set(bench.reset, 1)
         await ctx.tick()
         ctx.set(bench.reset, 0)
@@ -999,7 +1021,7 @@ def test_what_is_left_in_the_table():
         await world.configure(ctx, 3, 0x8_0000, 0)
         told = {"consumer": 0, "arms": 1, "solicited_arms": 2, "consumer_ring": 1}
         left = {"base": 0x9_0000, "log_size": 5, "valid": 1, "producer": 2, "ring": 1, "dead": 0}
-        left |= {"arms_seen": 1, "solicited_arms_seen": 1}
+        left |= {"arms_seen": 1, "solicited_arms_seen": 1, "cq_count": 0, "cq_period": 0, "comp_vector": 0}
         while world.records[1][10] == 0:
             await ctx.tick()
         assert CQ_RECORD.unpack(bytes(world.records[1])) == left | told
@@ -1021,5 +1043,200 @@ def test_cycles_of_a_miss(data_width, most):
         await send_all(ctx, world.dut.completion, [world.completion(1)])
         print(world.time - start - 32)
         assert world.time - start - 32 <= most
+
+    world.run(testbench)
+
+
+def moderated(cqs=4, **kwargs):
+    """A writer with moderation and two event queues."""
+    return World(shared(CompletionWriter, 64, cqs, moderation=True, queues=2), make_rng(), **kwargs)
+
+
+def test_events_of_bursts():
+    """One for each ``cq_count`` CQEs, if it is asked for again at once; the last CQE of a burst has its own in time."""
+    world = moderated(stall=0)
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.configure(ctx, 1, 0x1_0000, 8, cq_count=4, cq_period=100, comp_vector=1)
+        for burst in (8, 9, 3, 1):
+            world.events.clear()
+            for number in range(burst):
+                await world.arm(ctx, 1, 1)
+                await send_all(ctx, dut.completion, [world.completion(1)])
+                await world.quiet(ctx)
+                assert len(world.events) == (number + 1) // 4
+            last = world.time
+            assert ctx.get(dut.moderates) == (burst % 4 != 0)
+            while ctx.get(dut.moderates):
+                assert not ctx.get(dut.idle)
+                await ctx.tick()
+            await world.idle(ctx)
+            assert len(world.events) == -(-burst // 4)
+            assert world.time - last <= 100 * UNIT + 20
+            assert burst % 4 == 0 or world.time - last >= 90 * UNIT - 100 * burst
+        assert set(world.vectors) == {1}
+
+    world.run(testbench)
+
+
+def test_an_event_counts_from_its_arm():
+    """CQEs before it do not count; a second arm meanwhile is answered by the same event."""
+    world = moderated()
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.configure(ctx, 2, 0x1_0000, 8, cq_count=3, cq_period=4000)
+        await send_all(ctx, dut.completion, [world.completion(2)] * 4)
+        await world.idle(ctx)
+        assert not ctx.get(dut.moderates)
+        await world.arm(ctx, 2, 1)
+        for _ in range(2):
+            await send_all(ctx, dut.completion, [world.completion(2)])
+            await world.quiet(ctx)
+            await world.arm(ctx, 2, 1)
+        assert world.events == []
+        await send_all(ctx, dut.completion, [world.completion(2)])
+        await world.idle(ctx)
+        assert [event[1:] for event in world.events] == [(EventType.COMPLETION, 2)]
+        # The last CQE has fulfilled the last arm.
+        await send_all(ctx, dut.completion, [world.completion(2)] * 3)
+        await world.idle(ctx)
+        assert len(world.events) == 1
+
+    world.run(testbench)
+
+
+def test_solicited_events():
+    """The first solicited CQE begins, and those behind it count, whatever they are."""
+    world = moderated()
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.configure(ctx, 2, 0x1_0000, 8, cq_count=3, cq_period=4000)
+        await world.arm(ctx, 2, 2)
+        await send_all(ctx, dut.completion, [world.completion(2)] * 5)
+        await world.idle(ctx)
+        await send_all(ctx, dut.completion, [world.completion(2, solicited=1), world.completion(2)])
+        await world.quiet(ctx)
+        assert ctx.get(dut.moderates)
+        assert not world.events
+        await send_all(ctx, dut.completion, [world.completion(2, status=5)])
+        await world.idle(ctx)
+        assert [event[1:] for event in world.events] == [(EventType.COMPLETION, 2)]
+
+    world.run(testbench)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_an_error_is_said_at_once(held):
+    """And brings the completion event with it, if that waits."""
+    world = moderated()
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.configure(ctx, 2, 0x1_0000, 1, cq_count=100, cq_period=4000, comp_vector=1)
+        if held:
+            await world.arm(ctx, 2, 1)
+        await send_all(ctx, dut.completion, [world.completion(2)] * 2)
+        await world.quiet(ctx)
+        assert not world.events
+        await send_all(ctx, dut.completion, [world.completion(2, status=5)])
+        await world.idle(ctx)
+        said = [(vector, kind) for vector, (_, kind, _) in zip(world.vectors, world.events)]
+        assert said == [(1, EventType.COMPLETION)] * held + [(0, EventType.CQ_ERR)]
+
+    world.run(testbench)
+
+
+def test_who_gives_up_its_slot_has_its_event():
+    """And its moderation when it comes back, with no command in between."""
+    world = moderated(cqs=2)
+    dut = world.dut
+
+    async def testbench(ctx):
+        for cq in (1, 3):
+            events = {"cq_count": 2 + cq, "cq_period": 4000 + cq, "comp_vector": cq // 2}
+            await world.configure(ctx, cq, 0x1_0000 * cq, 5, **events)
+        for _ in range(3):
+            for cq in (1, 3):
+                await world.arm(ctx, cq, 1)
+                await send_all(ctx, dut.completion, [world.completion(cq)] * (1 + cq))
+                await world.quiet(ctx)
+                assert world.events == []
+                await send_all(ctx, dut.completion, [world.completion(4 - cq)])
+                await world.quiet(ctx)
+                ((_, kind, number),) = world.events
+                assert (kind, number, world.vectors) == (EventType.COMPLETION, cq, [cq // 2])
+                world.events.clear()
+                world.vectors.clear()
+        record = CQ_RECORD.unpack(bytes(world.records[3]))
+        assert {name: record[name] for name in ("cq_count", "cq_period", "comp_vector")} == {
+            "cq_count": 5,
+            "cq_period": 4003,
+            "comp_vector": 1,
+        }
+
+    world.run(testbench)
+
+
+def test_moderation_changes():
+    """What waits comes at once; ring, arms and later events stay, of a CQ with a slot and of one without."""
+    world = moderated(cqs=2)
+    dut = world.dut
+
+    async def testbench(ctx):
+        await world.configure(ctx, 1, 0x1_0000, 5)
+        await world.configure(ctx, 3, 0x2_0000, 5)
+        for turn, limits in enumerate([(5, 4000), (2, 4000), (0, 0)], 1):
+            await world.moderate(ctx, 1, 0x1_0000, 5, cq_count=limits[0], cq_period=limits[1])
+            await send_all(ctx, dut.completion, [world.completion(3)])
+            await world.arm(ctx, 1, 1)
+            await send_all(ctx, dut.completion, [world.completion(1)])
+            await world.quiet(ctx)
+            assert len(world.events) == (turn == 3)
+            await world.moderate(ctx, 1, 0x1_0000, 5, cq_count=3, cq_period=50)
+            await world.idle(ctx)
+            assert len(world.events) == 1
+            world.events.clear()
+        await world.arm(ctx, 1, 1)
+        await world.moderate(ctx, 1, 0x1_0000, 5, cq_count=1, cq_period=50)
+        await send_all(ctx, dut.completion, [world.completion(1)])
+        await world.idle(ctx)
+        assert len(world.events) == 1
+        assert sorted(at for at in world.memory if at < 0x2_0000) == [0x1_0000 + 32 * n for n in range(4)]
+
+    world.run(testbench)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_command_while_an_event_waits(keep):
+    """A new life hears nothing of it; with another ring it comes at once. Its successor is moderated anew."""
+    world = moderated()
+    dut = world.dut
+
+    async def testbench(ctx):
+        limits = {"cq_count": 3, "cq_period": 4000}
+        await world.configure(ctx, 2, 0x1_0000, 5, **limits)
+        await world.arm(ctx, 2, 1)
+        await send_all(ctx, dut.completion, [world.completion(2)])
+        await world.quiet(ctx)
+        assert ctx.get(dut.moderates)
+        if keep:
+            await world.control(ctx, cq=2, hold=1, keep=1)
+            await world.attributes(ctx, 2, 0x3_0000, 5, **limits)
+            await world.control(ctx, cq=2, keep=1)
+        else:
+            await world.configure(ctx, 2, 0x3_0000, 5, **limits)
+        await world.idle(ctx)
+        assert len(world.events) == keep
+        world.events.clear()
+        await world.arm(ctx, 2, 1)
+        await send_all(ctx, dut.completion, [world.completion(2)] * 2)
+        await world.quiet(ctx)
+        assert not world.events
+        await send_all(ctx, dut.completion, [world.completion(2)])
+        await world.idle(ctx)
+        assert len(world.events) == 1
 
     world.run(testbench)
