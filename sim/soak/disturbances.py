@@ -1,6 +1,7 @@
 """What is done on purpose while operations are under way. Each tells the connection what it may lead to."""
 
 from verbena.sw import host_memory
+from verbena.sw.verbs.cq import ModerateCq, ModifyCqAttr
 from verbena.sw.verbs.libibverbs_enums import ibv_event_type, ibv_wc_status
 
 from ..ports import Faults
@@ -27,6 +28,9 @@ LOST_PAGE = (
 )
 """The same when a page of memory does not answer."""
 
+LONG_PERIOD = 60
+"""Microseconds for which an event may be held back: less than the host's patience."""
+
 
 class Disturbances:
     """Does something now and then.
@@ -51,6 +55,7 @@ class Disturbances:
             self.deregister: 3,
             self.drain: 6,
             self.resize: 3,
+            self.moderate: 3,
             self.overrun: 1,
             self.bus: 2,
             self.memory: 6,
@@ -122,6 +127,16 @@ class Disturbances:
         host = self.random.choice(self.soak.hosts)
         cq = self.random.choice((host.send_cq, host.recv_cq))
         cq.resize(host.room << self.random.randrange(1, 4))
+
+    def moderate(self, _):
+        """Events of a completion queue come for more or fewer completions, or none is held back any more."""
+        random = self.random
+        host = random.choice(self.soak.hosts)
+        if not host.context.query_device_ex().cq_mod_caps.max_cq_period:
+            return False
+        moderation = ModerateCq(random.choice((0, 1, 4, 1000)), random.choice((0, 1, LONG_PERIOD)))
+        random.choice((host.send_cq, host.recv_cq)).modify(ModifyCqAttr(moderate=moderation))
+        return True
 
     def overrun(self, connection):
         """A completion queue of its own gets too small, and nobody polls it."""

@@ -28,7 +28,10 @@ class Host:
         self.context = world.context(f"sim{index}")
         self.pd = PD(self.context)
         self.channel = CompChannel(self.context)
-        self.send_cq, self.recv_cq = (CQ(self.context, 2 * room, channel=self.channel) for _ in range(2))
+        self.send_cq, self.recv_cq = (
+            CQ(self.context, 2 * room, channel=self.channel, comp_vector=vector % self.context.num_comp_vectors)
+            for vector in range(2)
+        )
         self.armed = set()
         self.due = {}  # armed CQ: cycle in which a completion of it was seen
         self.events = 0

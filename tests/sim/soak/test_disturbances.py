@@ -17,6 +17,7 @@ ENDING = {
     "overrun": "CQ overrun",
     "drain": None,
     "resize": None,
+    "moderate": None,
     "memory": None,
 }
 
