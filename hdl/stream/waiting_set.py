@@ -15,10 +15,11 @@ class WaitingSet(wiring.Component):
     """A set of ids, which is scanned row by row, round robin: a sixth of the LUTs of a :class:`.ready.ReadyQueue`, and
     slower.
 
-    ``i`` is always ready. An id that waits in its row is not added again; one whose row is at the output is. Before an
-    id that waits at most ``count + 3`` others come. It comes out 2 cycles after it was added, and a cycle later for
-    each row and each id before it. For as many cycles as there are rows after a reset of a running engine, what is
-    added is forgotten.
+    ``i`` is always ready. An id that waits in its row is not added to it again; but it may come once more, at once, or
+    because its row is at the output. Before an id that waits at most ``2 * count + 3`` others come. It comes out 1
+    cycle after it was added, if nothing is at the output and a row was looked at since another came so; else 2, and a
+    cycle later for each row, each id before it and each that is added meanwhile. For as many cycles as there are rows
+    after a reset of a running engine, what is added is forgotten.
 
     Parameters
     ----------
@@ -43,10 +44,11 @@ class WaitingSet(wiring.Component):
         depth = max(2, self.count // lanes)
         m.submodules.rows = rows = memory.Memory(shape=lanes, depth=depth, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
-        place = Signal(range(depth))  # of the row that is looked at next, or is at the output
+        place, here = Signal(range(depth)), Signal(range(depth))  # the row looked at next; that at the output
         waiting = Signal(lanes)  # what is left of that
         first = waiting & -waiting
-        looks = Signal()
+        empty, passes, looks = Signal(), Signal(), Signal()
+        passed = Signal()  # what is added has passed the rows since the last look
 
         # A reset does not reach the memory.
         running, ran = Signal(), Signal(reset_less=True)  # since the last reset, since the first cycle of all
@@ -58,18 +60,22 @@ class WaitingSet(wiring.Component):
         number, lane = ceil_log2(lanes), self.i.payload[: ceil_log2(lanes)]
         m.d.comb += [
             self.i.ready.eq(1),
-            looks.eq(~adds & ~waiting.any()),
+            empty.eq(~waiting.any()),
+            passes.eq(adds & empty & ~passed),
+            looks.eq(~adds & empty),
             write.addr.eq(Mux(adds, self.i.payload[number:], place)),
             read.addr.eq(write.addr),
             write.data.eq(Mux(adds, read.data | (1 << lane), 0)),
-            write.en.eq(adds | looks),
-            self.o.valid.eq(waiting.any()),
-            self.o.payload.eq(Cat(Cat(first[1::2].any(), first[2:].any())[:number], place)),
+            write.en.eq((adds & ~passes) | looks),
+            self.o.valid.eq(~empty),
+            self.o.payload.eq(Cat(Cat(first[1::2].any(), first[2:].any())[:number], here)),
         ]
-        with m.If(looks & ~clears):
-            m.d.sync += waiting.eq(read.data)
+        with m.If(empty):
+            m.d.sync += here.eq(write.addr)
+        with m.If(passes):
+            m.d.sync += [waiting.eq(1 << lane), passed.eq(1)]
+        with m.Elif(looks):
+            m.d.sync += [waiting.eq(Mux(clears, 0, read.data)), place.eq(place + 1), passed.eq(0)]
         with m.Elif(self.o.ready):
             m.d.sync += waiting.eq(waiting & ~first)
-        with m.If(Mux(looks, clears | (read.data == 0), self.o.ready & (waiting == first) & waiting.any())):
-            m.d.sync += place.eq(place + 1)
         return m

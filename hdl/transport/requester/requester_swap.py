@@ -18,7 +18,7 @@ class RequesterSwap(wiring.Component):
     waits for words.
 
     SAVE passes when no retry waits, and no ring is going back: it may be that of the QP. A set of QPs waits at
-    ``retry`` (:class:`...stream.waiting_set.WaitingSet`), so those before the SAVE have all come after ``2 * qps``
+    ``retry`` (:class:`...stream.waiting_set.WaitingSet`), so those before the SAVE have all come after ``4 * qps``
     retries, and one that had been taken and not passed yet; if more come, they wait until it has passed. LOAD passes
     when its words have come. All other tokens wait for nothing, unless a SAVE or LOAD has passed and is not done.
 
@@ -95,7 +95,7 @@ class RequesterSwap(wiring.Component):
         action = self.control.payload.action
         saves, loads, passes = Signal(), Signal(), Signal()
         rewinds = Signal(2)
-        retries = Signal(range(2 * self.qps))  # since a SAVE waits
+        retries = Signal(range(4 * self.qps))  # since a SAVE waits
         hold, calm = Signal(), Signal()  # those that it waits for have come
         passing = Signal()  # a SAVE is to pass; retries wait
         m.submodules.passed = passed = Slice(range(self.qps))
@@ -117,7 +117,7 @@ class RequesterSwap(wiring.Component):
         with m.If(~saves | passing):
             m.d.sync += [retries.eq(0), hold.eq(0)]
         with m.Elif(self.retry.valid & self.retry.ready):
-            m.d.sync += [retries.eq(retries + 1), hold.eq(retries == 2 * self.qps - 1)]
+            m.d.sync += [retries.eq(retries + 1), hold.eq(retries == 4 * self.qps - 1)]
 
         # -- Tokens. Whether one passes is a register, as of retries: to choose among them and turns takes its time.
         moves, taken = Signal(), Signal()

@@ -328,7 +328,7 @@ def test_others_do_not_wait_for_words():
     world.run(testbench)
 
 
-@pytest.mark.parametrize("many", [3, 30])
+@pytest.mark.parametrize("many", [3, 50])
 def test_save_waits_for_retries_before_it(many):
     """And for the rings that they make go back; of those that come later it does not wait for ever."""
     rng = make_rng()
@@ -369,7 +369,7 @@ def test_save_waits_for_retries_before_it(many):
             ctx.set(dut.token.ready, 1)
 
     simulate(dut, save, retries, rings, seed=rng.seed_value)
-    assert events.index("save") in (min(many, 16), min(many, 17))  # one may be on its way when the SAVE comes
+    assert events.index("save") in (min(many, 32), min(many, 33))  # one may be on its way when the SAVE comes
 
 
 def test_no_retry_passes_a_save_that_is_said():
