@@ -13,7 +13,7 @@ from ...stream.transfer import NO_EVENT
 from ...wire.packet_header import TransportHeader
 from ..common.aeth import AethSyndrome
 from ..common.layouts import Job
-from ..common.psn import PSN_BITS, psn_next
+from ..common.psn import PSN_BITS
 from ..receive.layouts import Message, RequestState, SharedWqe
 from .request_check import Verdict
 from .sequence_error_tracker import SequenceError
@@ -217,15 +217,12 @@ class RequestOutcome(wiring.Component):
             ),
             consume.eq(job.complete),
             take.eq(self.takes & (execute | consume)),
-            job.psn.eq(receive.epsn),
+            job.psn.eq(receive.epsn - is_[Verdict.DUPLICATE]),
             fresh.eq(receive),
-            fresh.index.eq(receive.index + 1),  # if it is used up
             fresh.mixed.eq(Mux(execute, self.mixed, receive.mixed | is_[Verdict.REPEAT])),
             fresh.nak_sent.eq(~execute & (receive.nak_sent | any_of(Verdict.SEQUENCE, Verdict.NOT_READY))),
             fresh.dead.eq(receive.dead | job.fatal),
         ]
-        with m.If(is_[Verdict.DUPLICATE]):
-            m.d.comb += job.psn.eq(psn_next(receive.epsn, -1))
         with m.If(is_[Verdict.REPEAT] | (is_[Verdict.DUPLICATE] & receive.asked)):
             m.d.comb += job.psn.eq(self.transport.psn)
         with m.If(any_of(Verdict.LOST, Verdict.UNSERVED)):
@@ -272,7 +269,7 @@ class RequestOutcome(wiring.Component):
             m.d.comb += [
                 self.next.eq(after),
                 self.next.msn.eq(receive.msn + completed),
-                self.next.index.eq(Mux(self.shared, index, Mux(self.consume, after.index, receive.index))),
+                self.next.index.eq(Mux(self.shared, index, receive.index + self.consume)),
                 self.next.taken.eq(receive.taken + kept.release),
             ]
 
