@@ -369,7 +369,8 @@ class ReadAtomicResponder(wiring.Component):
         wiring.connect(m, wiring.flipped(self.loaded), swap.loaded)
         m.d.comb += [
             swap.state.counts.eq(scheduler.counts),
-            swap.state.cut.eq(states.r_data),
+            swap.state.atomic.eq(states.r_data.atomic),
+            swap.state.place.eq(states.r_data.place),
             scheduler.loaded.eq(swap.loaded_state.counts),
             cache.look.eq(swap.look),
             cache.slot.eq(swap.slot),
@@ -378,5 +379,8 @@ class ReadAtomicResponder(wiring.Component):
             cache.new_row.eq(swap.new_row),
         ]
         with m.If(scheduler.token & (scheduler.passage == Passage.LOAD)):
-            m.d.sync += states.w_data.eq(swap.loaded_state.cut)
+            m.d.sync += [
+                states.w_data.atomic.eq(swap.loaded_state.atomic),
+                states.w_data.place.eq(swap.loaded_state.place),
+            ]
         return swap

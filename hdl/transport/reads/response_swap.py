@@ -1,23 +1,23 @@
 """What a QP's responses leave behind, as words."""
 
-from amaranth.hdl import Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...stream.words import WORD_BITS, SavedWord, StateWords
-from .replay_cache import KEPT, ReplayRow
-from .response_packet import CutState
+from .replay_cache import KEPT, ReplayRow, ReplaySlot
 from .response_scheduler import ResponseCounts
 
 __all__ = ["ResponseState", "ResponseSwap"]
 
-ResponseState = data.StructLayout({"counts": ResponseCounts, "cut": CutState})
-"""Of a QP, none of whose entries is under way; its rows in the replay cache follow."""
+ResponseState = data.StructLayout({"counts": ResponseCounts, "atomic": 1, "place": ReplaySlot})
+"""Of a QP, none of whose entries is under way; ``atomic`` and ``place`` as of
+:data:`verbena.hdl.transport.reads.response_packet.CutState`. Its rows in the replay cache follow."""
 
 
 class ResponseSwap(wiring.Component):
-    """Gives away what is known of a QP's responses, or takes it: two words of a ``ResponseState``, then two for each
-    ``ReplayRow`` that counts, in the order of their slots. ``cut.place`` tells how many count.
+    """Gives away what is known of a QP's responses, or takes it: two words of a ``ResponseState``, in the lowest bits,
+    then two for each ``ReplayRow`` that counts, in the order of their slots. ``place`` tells how many count.
 
     From strobe to strobe of its end 5 cycles, and 4 more for each row, if no word waits.
 
@@ -56,15 +56,16 @@ class ResponseSwap(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bits = max(Shape.cast(shape).width for shape in (ResponseState, ReplayRow))
-        m.submodules.words = words = StateWords(bits)
+        m.submodules.words = words = StateWords(ReplayRow)
         assert words.words == 2
+        assert ResponseState.size <= ReplayRow.size
         came = Signal(ResponseState)  # if it was the state that came
         saving, second = Signal(), Signal()
         left = Signal(range(KEPT + 1))  # rows
         m.d.comb += [
-            Value.cast(came).eq(words.value),
-            Value.cast(self.new_row).eq(words.value),
+            Value.cast(came).eq(Value.cast(words.value)),
+            words.state.eq(self.row),
+            self.new_row.eq(words.value),
             self.look.eq(self.busy),
             self.saved.valid.eq(words.saved.valid),
             self.saved.payload.data.eq(words.saved.payload),
@@ -75,7 +76,7 @@ class ResponseSwap(wiring.Component):
         m.d.sync += [second.eq(second ^ (words.saved.valid & words.saved.ready)), self.write.eq(0)]
 
         def rows(state):
-            return Mux(state.cut.place.wrapped, KEPT, state.cut.place.slot)
+            return Mux(state.place.wrapped, KEPT, state.place.slot)
 
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
@@ -83,7 +84,7 @@ class ResponseSwap(wiring.Component):
                 m.d.comb += [
                     words.save.eq(self.save),
                     words.load.eq(self.load),
-                    words.state.eq(Value.cast(self.state)),
+                    Value.cast(words.state)[: ResponseState.size].eq(self.state),
                 ]
                 m.d.sync += [saving.eq(self.save), left.eq(rows(self.state)), self.slot.eq(0)]
                 with m.If(self.save | self.load):
@@ -93,7 +94,6 @@ class ResponseSwap(wiring.Component):
                     m.d.sync += [self.loaded_state.eq(came), left.eq(rows(came))]
                 m.next = "NEXT"
             with m.State("NEXT"):
-                m.d.comb += words.state.eq(Value.cast(self.row))
                 # The next row is read while the words of this one go, which takes as long; one that came is written.
                 m.d.sync += self.slot.eq(self.slot + (saving | self.write))
                 m.next = "IDLE"
