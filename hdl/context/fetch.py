@@ -38,6 +38,8 @@ class ContextFetch(wiring.Component):
         The stage contains it, and is its only user.
     others : iterable of str
         Those of the bank's states that somebody else writes.
+    follows : iterable of str
+        Fields of others' states that may follow.
     live : str
         One of the bank's attributes, which stands in one word.
 
@@ -52,8 +54,8 @@ class ContextFetch(wiring.Component):
         cycles after the last item that was written back.
     coming : ``slot``, ``item``
         What is being fetched; what is at ``i``, if nothing is.
-    fetching : slot
-        Of what is being fetched, from the cycle after it was taken on.
+    fetching : ``slot``, ``item``
+        What is being fetched, from the cycle after it was taken on; so with ``moves``.
     moves : 1
         ``coming`` is at ``o`` in the next cycle.
     preview : ``attributes``, ``states``
@@ -64,13 +66,14 @@ class ContextFetch(wiring.Component):
     other : for each of ``others`` ``slot``, ``data``, ``en``
         What the slot has from now on; ``en`` in every cycle number ``rows`` at most.
     follow : 1
-        What is heard of others' states in this cycle shows at ``o`` in the next one.
+        What is heard of others' states in this cycle shows at ``o`` in the next one, as far as it ``follows``.
     """
 
-    def __init__(self, item, bank, *, others=(), live="state"):
+    def __init__(self, item, bank, *, others=(), follows=(), live="state"):
         self.item = item
         self.live = live
         self.others = tuple(others)
+        self.follows = tuple(follows)
         self._bank = bank
         slot, states = range(bank.slots), bank.states.shape()
         taken = data.StructLayout({"slot": slot, "item": item})
@@ -93,7 +96,7 @@ class ContextFetch(wiring.Component):
                 "o": Out(stream.Signature(self.fetched)),
                 "settled": Out(1),
                 "coming": Out(taken),
-                "fetching": Out(range(bank.slots)),
+                "fetching": Out(taken),
                 "moves": Out(1),
                 "preview": Out(data.StructLayout({"attributes": bank.layout, "states": states})),
                 "write": Out(wiring.Signature(writes)),
@@ -119,7 +122,7 @@ class ContextFetch(wiring.Component):
             self.settled.eq(Cat(port.ready for port in ports).all()),
             bank.r_slot.eq(coming.slot),
             Value.cast(coming).eq(Mux(free, Value.cast(self.i.payload), Value.cast(kept))),
-            self.fetching.eq(kept.slot),
+            self.fetching.eq(kept),
             self.i.ready.eq(free),
             self.moves.eq(move),
             self.preview.attributes.eq(bank.attributes),
@@ -207,15 +210,17 @@ class ContextFetch(wiring.Component):
                 m.d.sync += Value.cast(going.states[name]).eq(Mux(move & ~same, stored, written))
 
         for name, outer, inner in others:
-            written = Value.cast(outer["data"])
+            written, stored, state = outer["data"], Value.cast(bank.states[name]), going.states[name]
             m.d.comb += [
                 inner.slot.eq(outer["slot"]),
-                Value.cast(inner.data).eq(written),
+                Value.cast(inner.data).eq(Value.cast(written)),
                 inner.en.eq(outer["en"]),
-                Value.cast(self.preview.states[name]).eq(Value.cast(bank.states[name])),
+                Value.cast(self.preview.states[name]).eq(stored),
             ]
-            with m.If(move | (self.follow & outer["en"] & (outer["slot"] == going.slot))):
-                m.d.sync += Value.cast(going.states[name]).eq(Mux(move, Value.cast(bank.states[name]), written))
+            with m.If(move):
+                m.d.sync += Value.cast(state).eq(stored)
+            with m.Elif(self.follow & outer["en"] & (outer["slot"] == going.slot)):
+                m.d.sync += [state[field].eq(written[field]) for field in self.follows]
 
         field = bank.record.fields[self.live]
         word, first = divmod(field.offset, 32)

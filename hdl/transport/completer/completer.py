@@ -175,7 +175,7 @@ class Completer(wiring.Component):
             for name in names:
                 if not self.swaps or name not in ("control", "outstanding"):
                     wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
-        here, row, coming = fetch.o.payload, fetch.o.payload.states.ack, fetch.coming.item
+        here, row, moving = fetch.o.payload, fetch.o.payload.states.ack, fetch.fetching.item
         for block, names in (
             (window, ("load", "compare")),
             (messages, ("clear",)),
@@ -222,13 +222,13 @@ class Completer(wiring.Component):
             arbiter.dropped.eq(fsm.dropped),
             arbiter.replying.eq(self.reply.valid),
             meaning.start.eq(fetch.moves),
-            meaning.load.eq((coming.kind == EventKind.RESPONSE) | (coming.kind == EventKind.TOKEN)),
-            meaning.job.kind.eq(coming.job),
-            meaning.job.psn.eq(coming.psn),
-            meaning.job.msn.eq(coming.msn),
-            meaning.job.status.eq(coming.status),
-            meaning.job.syndrome.eq(coming.syndrome),
-            meaning.done_status.eq(coming.refusal),
+            meaning.load.eq((moving.kind == EventKind.RESPONSE) | (moving.kind == EventKind.TOKEN)),
+            meaning.job.kind.eq(moving.job),
+            meaning.job.psn.eq(moving.psn),
+            meaning.job.msn.eq(moving.msn),
+            meaning.job.status.eq(moving.status),
+            meaning.job.syndrome.eq(moving.syndrome),
+            meaning.done_status.eq(moving.refusal),
             messages.qp.eq(here.slot),
             messages.seek.eq(fsm.seek),
             messages.oldest.eq(row.progress.oldest),

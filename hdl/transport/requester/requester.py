@@ -16,7 +16,7 @@ from ...stream.packet import PacketBeat
 from ...stream.transfer import AccessRequest, AttributeWrite, QpControl
 from ...stream.words import WORD_BITS, SavedWord
 from ..common.layouts import Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind, UdRoute
-from ..common.psn import PSN_BITS, Sent, psn_next
+from ..common.psn import Sent, psn_next
 from .admission import AdmissionCheck
 from .requester_arbiter import RequesterArbiter, RequesterEvent, RequesterItem
 from .requester_context import BLOCKS_BITS, Phase, RequesterContext, RequesterContextUpdate, StateChange
@@ -33,8 +33,6 @@ ATTRIBUTES = ("state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic
 
 ROWS = 2
 """Rows of block RAM for each context: 4 would take 2 block RAMs less, and 2 cycles more from doorbell to wire."""
-
-LAST_OF_ALL = (1 << PSN_BITS) - 1
 
 
 class Requester(wiring.Component):
@@ -246,7 +244,7 @@ class Requester(wiring.Component):
         m = Module()
         states = {"send": RequesterContext, "progress": Progress}
         bank = ContextBank(QP_CONTEXT, ATTRIBUTES, states, self.qps, ROWS)
-        m.submodules.fetch = fetch = ContextFetch(RequesterItem, bank, others=("progress",))
+        m.submodules.fetch = fetch = ContextFetch(RequesterItem, bank, others=("progress",), follows=("oldest",))
         m.submodules.update = update = RequesterContextUpdate(swaps=self.swaps)
         m.submodules.arbiter = arbiter = RequesterArbiter(self.qps)
         m.submodules.admission = admission = AdmissionCheck()
@@ -277,7 +275,6 @@ class Requester(wiring.Component):
             m.d.comb += [self.busy.eq(fetch.o.valid), self.busy_qp.eq(qp)]
         state, progress, status = here.states.send, here.states.progress, self.status
         starts = Signal()  # nothing has been sent from the PSN on with which it is to start
-        start_psn = Signal(PSN_BITS) if self.swaps else here.item.operand
         settled = Signal()  # nothing of a packet is under way, and what it reported is taken
         idle, was_idle = Signal(), Signal()
         placed = Signal()  # `places` are those of the QP
@@ -293,7 +290,7 @@ class Requester(wiring.Component):
             fetch.follow.eq(event == RequesterEvent.RETRY),
             fetch.o.ready.eq(done),
             # While a packet is cut nobody wants to know of its own ring. A fetch takes long enough for what comes.
-            self.status_qp.eq(Mux(fetch.o.valid & ~of_packet & ~done, qp, fetch.fetching)),
+            self.status_qp.eq(Mux(fetch.o.valid & ~of_packet & ~done, qp, fetch.fetching.slot)),
             segmenter.places.eq(self.places),
             self.reading.eq(segmenter.busy),
             self.reading_qp.eq(segmenter.qp),
@@ -351,7 +348,6 @@ class Requester(wiring.Component):
                 swap.state.stopped.eq(0),
                 swap.wake.eq(self._has_work(attributes.state, state, progress, status)),
                 update.loaded.eq(swap.value),
-                start_psn.eq(Mux(action == QpAction.LOAD, swap.value.top_psn, here.item.operand)),
             ]
         # The WQE is read while its QP's context comes out of the fetch, or while the packet before leaves.
         preview = fetch.preview
@@ -367,7 +363,7 @@ class Requester(wiring.Component):
         empty, calm = Signal(), Signal()  # nothing was there one and two cycles ago: `places` are those of what comes
         m.d.sync += [empty.eq(~fetch.o.valid), calm.eq(empty & ~fetch.o.valid & segment.ready & settled & ~held)]
         with m.If(~fetch.o.valid):
-            is_turn = fetch.coming.item.event == RequesterEvent.TURN
+            is_turn = fetch.fetching.item.event == RequesterEvent.TURN
             m.d.comb += segmenter.ahead.eq(fetch.moves & is_turn & calm)
         with m.If(event == RequesterEvent.TURN):
             m.d.comb += segment.payload.kind.eq(TxDescriptorKind.REQUEST)
@@ -390,8 +386,8 @@ class Requester(wiring.Component):
             outputs.progress.eq(progress),
             outputs.action.eq(what),
             settled.eq(outputs.settled),
-            self.sent.qp.eq(Mux(starts, qp, segmenter.qp)),
-            self.sent.psn.eq(Mux(starts, psn_next(start_psn, LAST_OF_ALL), segmenter.last_psn)),
+            self.sent.qp.eq(qp),
+            self.sent.psn.eq(psn_next(fetch.write.send.data.top_psn, -1)),
             self.sent_en.eq(starts | (segmenter.done & segmenter.fresh)),
         ]
         m.d.comb += [
@@ -451,7 +447,6 @@ class Requester(wiring.Component):
                         last_of_all(StateChange.RESET)
                     with m.Case(QpAction.START_SEND):
                         change(StateChange.START)
-                        m.d.comb += starts.eq(1)
                     with m.Case(QpAction.DRAIN):
                         change(StateChange.DRAIN)
                         strobe("again")
@@ -461,7 +456,6 @@ class Requester(wiring.Component):
                     with m.Case(QpAction.RESTART_SEND):
                         # A VOID run takes the poison away that the WQE left which has failed.
                         last_of_all(StateChange.START)
-                        m.d.comb += starts.eq(segment.ready)
                     with m.Case(QpAction.ERROR, QpAction.SEND_ERROR):
                         strobe("again")
                         if self.swaps:
@@ -475,7 +469,7 @@ class Requester(wiring.Component):
                             m.d.comb += swap.save.eq(1)
                         with m.Case(QpAction.LOAD):
                             change(StateChange.LOAD)
-                            m.d.comb += [starts.eq(1), swap.load.eq(1)]
+                            m.d.comb += swap.load.eq(1)
                             strobe("again")
             with m.State("RETRY"):
                 m.next = "TAKE"
@@ -565,7 +559,10 @@ class Requester(wiring.Component):
                     change(StateChange.RESUME)
                     strobe("again")
             with m.State("CHANGE"):
-                m.d.comb += changes.eq(1)
+                m.d.comb += [
+                    changes.eq(1),
+                    starts.eq((update.change == StateChange.START) | (update.change == StateChange.LOAD)),
+                ]
                 m.next = "TAKE"
             with m.State("TAKE"):
                 m.d.comb += takes.eq(1)

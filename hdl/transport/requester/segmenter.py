@@ -126,8 +126,8 @@ class Segmenter(wiring.Component):
         State after the packet.
     ended, begun : 1
         The packet is the last of its message; and is so for the first time.
-    last_psn, fresh : 24, 1
-        The last PSN that the packet stands for; it was never sent.
+    fresh : 1
+        The packet was never sent.
     failed, status, syndrome : 1, 8, 8
         The WQE is malformed, or its operation has failed, and how: :class:`verbena.hdl.abi.cqe.WcStatus` and
         ``Syndrome``.
@@ -165,7 +165,6 @@ class Segmenter(wiring.Component):
                 "next": Out(RequesterContext),
                 "ended": Out(1),
                 "begun": Out(1),
-                "last_psn": Out(PSN_BITS),
                 "fresh": Out(1),
                 "failed": Out(1),
                 "syndrome": Out(8),
@@ -399,10 +398,9 @@ class Segmenter(wiring.Component):
                 last & head.flags[SendFlag.SOLICITED.bit_length() - 1] & head.opcode[:2].any() & ~head.one_sided
             ),
             next_psn.eq(Mux(head.operates, state.psn, head.next_psn)),
-            self.last_psn.eq(psn_next(next_psn, -1)),
             message.qp.eq(job.qp),
             message.wqe_index.eq(state.index),
-            message.last_psn.eq(self.last_psn),
+            message.last_psn.eq(psn_next(next_psn, -1)),
             message.opcode.eq(head.opcode),
             message.signaled.eq(head.flags[SendFlag.SIGNALED.bit_length() - 1]),
             read.qp.eq(job.qp),
@@ -502,7 +500,7 @@ class Segmenter(wiring.Component):
                 telling.eq(1),
                 known.eq(0),
                 self.local.payload.qp.eq(self.qp),
-                self.local.payload.psn.eq(self.last_psn),
+                self.local.payload.psn.eq(self.outstanding.payload.last_psn),
             ]
         with m.Elif(telling & ~self.outstanding.valid):
             m.d.sync += known.eq(Cat(1, known))
