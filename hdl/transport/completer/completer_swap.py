@@ -26,7 +26,7 @@ class CompleterSwap(wiring.Component):
     and those of a LOAD until its token comes. So no other QP waits for words.
 
     The words are the context with the number of messages behind it, the lowest bits first, and then one for each
-    message, the oldest first.
+    message, in its lowest bits, the oldest first.
 
     *Cycles*: ``save`` 3, and 1 for each message; ``load`` 1 for each place of the window.
 
@@ -96,6 +96,7 @@ class CompleterSwap(wiring.Component):
             self.value.eq(words.value.row),
             self.seek.eq(self.row.progress.oldest + ahead),
             saved.payload.wake.eq(wake),
+            saved.payload.data.eq(words.saved.payload),
             write.addr.eq(place),
             read.addr.eq(place),
             last.eq(place + 1 == count),
@@ -135,7 +136,6 @@ class CompleterSwap(wiring.Component):
             with m.State("GIVE_CONTEXT"):
                 m.d.comb += [
                     saved.valid.eq(words.saved.valid),
-                    saved.payload.data.eq(words.saved.payload),
                     saved.payload.last.eq((given == words.words - 1) & (count == 0)),
                     words.saved.ready.eq(saved.ready),
                 ]
@@ -148,7 +148,7 @@ class CompleterSwap(wiring.Component):
             with m.State("GIVE"):
                 m.d.comb += [
                     saved.valid.eq(1),
-                    saved.payload.data.eq(read.data.as_value()),
+                    saved.payload.data[: Kept.size].eq(read.data),
                     saved.payload.last.eq(count == 1),
                 ]
                 with m.If(saved.ready):

@@ -288,7 +288,7 @@ class ResponseReceiver(wiring.Component):
                 m.d.sync += [
                     equal.eq(transport.psn == progress.expected),
                     behind.eq(psn_before(transport.psn, progress.expected)),
-                    is_last.eq(progress.left <= mtu),
+                    is_last.eq((progress.left[LENGTH_BITS:] == 0) & (progress.left[:LENGTH_BITS] <= mtu)),
                     fits_left.eq(progress.left == transport.length),
                     fits_mtu.eq(mtu == transport.length),
                     is_atomic.eq(opcode == ATOMIC_ACKNOWLEDGE),
