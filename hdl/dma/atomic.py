@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.tables import AccessStatus
-from ..stream.fifo import Queue
+from ..stream.lut_fifo import LutFifo
 from ..stream.packet import PacketBeat
 from ..stream.transfer import Piece
 from .port import ReadPort, WritePort
@@ -97,7 +97,7 @@ class AtomicUnit(wiring.Component):
         m.submodules.values = values = memory.Memory(shape=value_row, depth=slots, init=[])
         rows_write, rows_read = rows.write_port(), rows.read_port(domain="comb")
         values_write, values_read = values.write_port(), values.read_port(domain="comb")
-        m.submodules.answers = answers = Queue(1, slots, bypass=True)
+        m.submodules.answers = answers = LutFifo(1, slots)
 
         # The front: a piece waits at its port until no slot has its word, then its read is asked for.
         word = piece.payload.address[3:]
@@ -155,25 +155,30 @@ class AtomicUnit(wiring.Component):
         # One slot at a time: to be over, or to be decided.
         at = Signal(slot_bits)
         answering = Signal()
-        value, failed = Signal(64), Signal()
+        failed = Signal()
         given, given_failed = Signal(64), Signal()  # what stands at the outputs; meanwhile others are decided
         adding, equal, go = Signal(), Signal(4), Signal()  # `equal`: a bit for each quarter of the word
         expected = Signal()  # an answer has come for the slot
         beat = Signal()  # `changed` waits for W
-        changed = Signal(64)
+        addend, changed = Signal(64), Signal(64)
         none = Signal()  # the piece was refused
-        written = Signal(slots)  # of decided slots: there is an answer to wait for
+        m.submodules.written = written = memory.Memory(shape=1, depth=slots, init=[])
+        written_write, written_read = written.write_port(), written.read_port(domain="comb")
+        waits = written_read.data  # of the oldest slot, if it is decided: there is an answer to wait for
         over, refused, free = Signal(), Signal(), Signal()
-        old = values_read.data
+        old, operand = values_read.data, rows_read.data
         m.d.comb += [
             rows_read.addr.eq(at),
             values_read.addr.eq(at),
             free.eq(~payload.valid & ~result.valid),
-            over.eq(free & (head != decided) & (~written.bit_select(head[:slot_bits], 1) | answers.o.valid)),
+            written_read.addr.eq(head),
+            written_write.addr.eq(at),
+            written_write.data.eq(go),
+            over.eq(free & (head != decided) & (~waits | answers.o.valid)),
             go.eq(~failed & (adding | equal.all())),
             piece.ready.eq(asked | refused),
             operands.ready.eq(asked | refused),
-            *self._burst(self.write.burst.payload, rows_read.data.word),
+            *self._burst(self.write.burst.payload, operand.word),
             self.write.beat.valid.eq(beat),
             self.write.beat.payload.data.eq(changed.replicate(1 << lane_bits)),
             self.write.beat.payload.last.eq(1),
@@ -198,7 +203,7 @@ class AtomicUnit(wiring.Component):
                 m.d.sync += [
                     at.eq(Mux(over, head, decided)),
                     answering.eq(over),
-                    expected.eq(written.bit_select(head[:slot_bits], 1)),
+                    expected.eq(waits),
                 ]
                 with m.If(over | ((self.read.valid | (decided != arrived)) & ~beat)):
                     m.next = "LOAD"
@@ -209,7 +214,14 @@ class AtomicUnit(wiring.Component):
                 m.d.sync += [given_failed.eq(1), none.eq(1), payload.valid.eq(1), result.valid.eq(1), self.over.eq(1)]
                 m.next = "IDLE"
             with m.State("LOAD"):
-                m.d.sync += [value.eq(old.value), failed.eq(old.error), adding.eq(rows_read.data.add)]
+                m.d.sync += [
+                    failed.eq(old.error),
+                    adding.eq(operand.add),
+                    equal.eq(Cat(old.value[k : k + 16] == operand.compare[k : k + 16] for k in range(0, 64, 16))),
+                    addend.eq(old.value),
+                ]
+                with m.If(~operand.add):
+                    m.d.sync += addend.eq(0)
                 with m.If(answering):
                     m.d.comb += answers.o.ready.eq(expected)
                     m.d.sync += [
@@ -226,16 +238,13 @@ class AtomicUnit(wiring.Component):
                 with m.Else():
                     m.next = "COMPUTE"
             with m.State("COMPUTE"):
-                m.d.sync += [
-                    equal.eq(Cat(value[k : k + 16] == rows_read.data.compare[k : k + 16] for k in range(0, 64, 16))),
-                    changed.eq((value & adding.replicate(64)) + rows_read.data.swap),
-                    beat_lane.eq(rows_read.data.word[:lane_bits]),
-                ]
+                m.d.sync += [changed.eq(addend + operand.swap), beat_lane.eq(operand.word[:lane_bits])]
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += self.write.burst.valid.eq(go)
                 with m.If(~go | self.write.burst.ready):
-                    m.d.sync += [written.bit_select(at, 1).eq(go), beat.eq(go), decided.eq(decided + 1)]
+                    m.d.comb += written_write.en.eq(1)
+                    m.d.sync += [beat.eq(go), decided.eq(decided + 1)]
                     m.next = "IDLE"
         return m
 

@@ -1,6 +1,6 @@
 """Whether the bus answers."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -51,7 +51,9 @@ class BusWatch(wiring.Component):
         m.d.sync += [taken.eq(self.taken), answered.eq(self.answered)]
         for number, most in enumerate(self.most):
             count = Signal(range(most + 1), name=f"unanswered_{number}")
-            m.d.sync += [count.eq(count + taken[number] - answered[number]), waiting[number].eq(count != 0)]
+            with m.If(taken[number] ^ answered[number]):  # one carry chain for both ways
+                m.d.sync += count.eq(count + Cat(1, answered[number].replicate(len(count) - 1)))
+            m.d.sync += waiting[number].eq(count != 0)
 
         cycles, left = Signal(range(UNIT)), Signal(16)
         unit, look = Signal(), Signal()

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..stream.connections import connect_signals, connect_via, link
-from ..stream.fifo import Queue
+from ..stream.lut_fifo import LutFifo
 from ..stream.packet import PacketBeat
 from ..stream.router import TagRouter
 from ..stream.transfer import Done, Piece, ReadRequest
@@ -159,7 +159,7 @@ class DmaEngine(wiring.Component):
 
         # Translation runs ahead: a miss on the next page costs nothing while this one's bytes are on their way.
         m.submodules.piece_router = router = TagRouter(Piece)
-        connect_via(m, "pieces", Queue(Piece, PIECES, bypass=True, sparse=True), flipped(self.transmit_piece), router.i)
+        connect_via(m, "pieces", LutFifo(Piece, PIECES), flipped(self.transmit_piece), router.i)
         link(m, router.o[0], payload_reader.piece)
         connect(m, payload_reader.payload, flipped(self.transmit_payload))
         connect_signals(m, payload_reader, self, "hint")
@@ -190,7 +190,7 @@ class DmaEngine(wiring.Component):
 
     def _atomics(self, m, pieces, reads, writes):
         m.submodules.atomic = atomic = AtomicUnit(self.data_width, self.atomics)
-        connect_via(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), pieces, atomic.piece)
+        connect_via(m, "atomic_pieces", LutFifo(Piece, PIECES), pieces, atomic.piece)
         connect(m, flipped(self.operands), atomic.operands)
         connect(m, atomic.payload, flipped(self.atomic_payload))
         connect(m, atomic.result, flipped(self.result))

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..stream.transfer import LENGTH_BITS, ReadRequest
+from ..stream.transfer import LENGTH_BITS, PAGE_BITS_MAX, ReadRequest
 from .port import PAGE_BITS, BurstRequest, burst_limit
 
 __all__ = ["Splitter"]
@@ -26,7 +26,7 @@ class Splitter(wiring.Component):
     Members
     -------
     i : stream of ``ReadRequest``
-        ``length`` is 1 to 4096 bytes (0 is not allowed).
+        ``length`` is 1 to 4096 bytes (0 is not allowed). It lies within an aligned block of 1 GiB.
     o : stream of ``BurstRequest``
     start, end
         With ``o``: byte within the first beat at which the request starts (0 but in the first burst), and byte within
@@ -69,15 +69,17 @@ class Splitter(wiring.Component):
 
         start_beat = Signal(beat_bits)
         end_beat = Signal(beat_bits)
-        page = Signal(64 - PAGE_BITS)
+        page = Signal(PAGE_BITS_MAX - PAGE_BITS)
         m.d.comb += [
             start_beat.eq(offset[lane_bits:] & first.replicate(beat_bits)),
             end_beat.eq(end[lane_bits:] | (~self.last).replicate(beat_bits)),
             self.start.eq(offset[:lane_bits] & first.replicate(lane_bits)),
             self.end.eq(end[:lane_bits] | (~self.last).replicate(lane_bits)),
             self.o.valid.eq(busy),
-            page.eq(address[PAGE_BITS:] + block[blocks_bits]),
-            self.o.payload.address.eq(Cat(Const(0, lane_bits), start_beat, block[:blocks_bits], page)),
+            page.eq(address[PAGE_BITS:PAGE_BITS_MAX] + block[blocks_bits]),
+            self.o.payload.address.eq(
+                Cat(Const(0, lane_bits), start_beat, block[:blocks_bits], page, address[PAGE_BITS_MAX:])
+            ),
             self.o.payload.length.eq(end_beat - start_beat),
             self.i.ready.eq(busy & self.o.ready & self.last),
         ]

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..abi.tables import AccessStatus
 from ..stream.connections import connect_via, link
 from ..stream.fifo import Queue
+from ..stream.lut_fifo import LutFifo
 from ..stream.packet import PacketBeat
 from ..stream.realign import Realigner
 from ..stream.transfer import Done, ReadRequest
@@ -179,7 +180,7 @@ class StructureWriter(wiring.Component):
         port, request = self.port, self.request
         lanes = self.data_width // 8 // GRANULARITY
         lane_bits = (lanes - 1).bit_length()
-        m.submodules.answers = answers = Queue(1, self.writes, bypass=True)
+        m.submodules.answers = answers = LutFifo(1, self.writes)
         waiting = Signal(range(self.writes + 1))
         go, taken, done = Signal(), Signal(), Signal()
 
@@ -200,7 +201,8 @@ class StructureWriter(wiring.Component):
             answers.o.ready.eq(self.done.ready),
             done.eq(self.done.valid & self.done.ready),
         ]
-        m.d.sync += waiting.eq(waiting + taken - done)
+        with m.If(taken ^ done):
+            m.d.sync += waiting.eq(waiting + Cat(1, done.replicate(len(waiting) - 1)))
 
         if lanes > 1:
             m.submodules.scatter = scatter = Scatter(self.data_width, GRANULARITY)

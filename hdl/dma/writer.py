@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.tables import AccessStatus
-from ..stream.fifo import Queue
+from ..stream.lut_fifo import LutFifo
 from ..stream.packet import PacketBeat
 from ..stream.slice import Slice
 from ..stream.transfer import Done, Piece
@@ -78,10 +78,8 @@ class PayloadWriter(wiring.Component):
         most = max(RUNS, self.bursts)
         m.submodules.splitter = splitter = Splitter(self.data_width)
         m.submodules.scatter = scatter = Scatter(self.data_width, 1)
-        m.submodules.runs = runs = Queue(
-            data.StructLayout({"status": 3, "tag": 1, "count": count_bits}), most, bypass=True
-        )
-        m.submodules.answers = answers = Queue(1, self.bursts, bypass=True)
+        m.submodules.runs = runs = LutFifo(data.StructLayout({"status": 3, "tag": 1, "count": count_bits}), most)
+        m.submodules.answers = answers = LutFifo(1, self.bursts)
         wiring.connect(m, wiring.flipped(self.payload), scatter.payload)
         wiring.connect(m, scatter.o, wiring.flipped(port.beat))
 

@@ -7,16 +7,15 @@ from amaranth.utils import ceil_log2
 
 from ..abi.tables import KEY_INDEX_BITS, MPT, AccessStatus, KeyKind
 from ..stream.packet import PacketBeat
-from ..stream.transfer import LENGTH_BITS, AccessRequest, AttributeWrite, ReadRequest
+from ..stream.transfer import LENGTH_BITS, PAGE_BITS_MAX, AccessRequest, AttributeWrite, ReadRequest
 from .cache import CLIENTS, LUT_RAM_ROWS, Cache
 from .lookahead import Lookahead
 from .qp_numbers import QPN_BITS, QpNumbers
 
-__all__ = ["PAGE_BITS_MAX", "PAGE_BITS_MIN", "CheckedAccess", "Protection"]
+__all__ = ["PAGE_BITS_MIN", "CheckedAccess", "Protection"]
 
 PAGE_BITS_MIN = 12
-PAGE_BITS_MAX = 30
-"""Logarithms of the smallest and the largest page."""
+"""Logarithm of the smallest page."""
 
 
 _Key = data.StructLayout({"index": KEY_INDEX_BITS, "unchecked": 1})

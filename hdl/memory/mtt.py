@@ -8,10 +8,10 @@ from amaranth.utils import ceil_log2
 from ..abi.tables import MTT, AccessStatus
 from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
-from ..stream.transfer import Piece, ReadRequest
+from ..stream.transfer import PAGE_BITS_MAX, Piece, ReadRequest
 from .cache import CLIENTS, LUT_RAM_ROWS, Cache
 from .lookahead import Lookahead
-from .mpt import PAGE_BITS_MAX, PAGE_BITS_MIN, CheckedAccess
+from .mpt import PAGE_BITS_MIN, CheckedAccess
 
 __all__ = ["RECEIVE", "TRANSMIT", "Translation", "Verdict"]
 

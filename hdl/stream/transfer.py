@@ -16,6 +16,7 @@ __all__ = [
     "GID_INDEX_BITS",
     "LENGTH_BITS",
     "NO_EVENT",
+    "PAGE_BITS_MAX",
     "SEND_FAILED",
     "AccessRequest",
     "AttributeWrite",
@@ -36,6 +37,9 @@ __all__ = [
 
 LENGTH_BITS = 13
 """Bits of a length that is at most 4096."""
+
+PAGE_BITS_MAX = 30
+"""Logarithm of the largest page."""
 
 AccessRequest = data.StructLayout(
     {
@@ -63,7 +67,7 @@ to the completer), 0 a request (to the acknowledger).
 Piece = data.StructLayout(
     {
         "address": 64,  # bus
-        "length": LENGTH_BITS,  # bytes, 0 to 4096; crosses 4 KiB only inside a larger page of the region
+        "length": LENGTH_BITS,  # bytes, 0 to 4096; crosses 4 KiB only inside a larger page, and so no multiple of 1 GiB
         "discard": 1,  # consume that much payload and write nothing
         "status": 3,  # abi.tables.AccessStatus; other than OK only with `last`
         "tag": 1,  # as in the access

@@ -5,7 +5,7 @@ from verbena.hdl.abi.tables import AccessStatus
 
 __all__ = ["beats_of", "packets_of", "piece", "piece_lists", "random_address", "random_length", "random_run", "within"]
 
-PAGE = 4096
+PAGE, LARGEST_PAGE = 4096, 1 << 30
 
 
 def piece(address, length, *, discard=0, status=0, tag=0, last=0):
@@ -64,7 +64,7 @@ def within(address, length, block):
 def random_run(rng, *, most=PAGE, discards=False):
     """Pieces of a run."""
     count = rng.choice([1, 1, 1, 2, 3, 5])
-    pieces = [piece(random_address(rng), random_length(rng, most)) for _ in range(count)]
+    pieces = [piece(*within(random_address(rng), random_length(rng, most), LARGEST_PAGE)) for _ in range(count)]
     status = 0
     if discards and rng.random() < 0.3:
         for p in pieces[rng.randrange(count) :]:
@@ -86,4 +86,5 @@ def piece_lists(draw, granularity=1):
     ).map(lambda t: t[0] * PAGE + t[1])
     edge = st.tuples(st.sampled_from([1, 2]), st.integers(0, 70 // unit)).map(lambda t: t[0] * PAGE - t[1] * unit)
     length = st.one_of(st.integers(0 if unit == 1 else 1, 40), st.integers(1, PAGE // unit)).map(lambda x: x * unit)
-    return draw(st.lists(st.tuples(st.one_of(place, edge), length.map(lambda x: min(x, PAGE))), min_size=1, max_size=6))
+    some = st.tuples(st.one_of(place, edge), length.map(lambda x: min(x, PAGE)))
+    return draw(st.lists(some.map(lambda t: within(*t, LARGEST_PAGE)), min_size=1, max_size=6))

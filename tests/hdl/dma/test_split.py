@@ -51,5 +51,5 @@ def test_any_byte(requests, data_width, seed):
 
 def test_every_corner_of_a_page():
     requests = [(4096 * 7 + a, n) for a in (0, 1, 2047, 2048, 4088, 4095) for n in (1, 2, 8, 9, 2048, 2049, 4095, 4096)]
-    requests.append((2**64 - 4096, 4096))
+    requests += [(2**64 - 4096, 4096), (2**29 - 5, 10), (2**64 - 2**29 - 5, 4096)]  # the longest carries
     check(requests, 64, make_rng(1), stall=0)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from memory_model import MPT_BASE, TOP, Host, access, server
 from streams import collect, make_rng, send_all, shared, simulate
 from verbena.hdl.abi.tables import AccessStatus
-from verbena.hdl.memory.mpt import PAGE_BITS_MAX, PAGE_BITS_MIN, Protection
+from verbena.hdl.memory.mpt import PAGE_BITS_MIN, Protection
+from verbena.hdl.stream.transfer import PAGE_BITS_MAX
 
 QPS = 4
 
