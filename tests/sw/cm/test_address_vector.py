@@ -37,6 +37,8 @@ def test_common_bits():
         ("fec0::2", 3),  # nearer to the link-local one, which does not lead there
         ("2001:db8::2", 5),
         ("fe80::1", 1),
+        ("ff02::5", 1),
+        ("ff0e::5", 3),
     ],
 )
 def test_it_is_the_nearest_of_the_same_kind(peer, index):

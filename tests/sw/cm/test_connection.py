@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from sides import FAR, NEAR, THIRD, Listener, Side, Wire, rep, req
+from sides import FAR, FAR6, NEAR, THIRD, Listener, Side, Wire, rep, req
 from verbena.sw.cm.address_vector import AddressVector
 from verbena.sw.cm.connection import State, WrongState
 from verbena.sw.cm.messages import Drep, Dreq, Mra, Rej, Rep, Req, Rtu
@@ -323,6 +323,7 @@ def test_a_mra_counts_once(wire, sides, listener):
         ({"service_id": 5}, RejReason.INVALID_SERVICE_ID),
         ({"pkey": 0x1234}, RejReason.INVALID_GID),
         ({"remote_gid": THIRD}, RejReason.INVALID_GID),
+        ({"remote_gid": FAR6}, RejReason.INVALID_GID),  # its own, but not the packet's
         ({"transport": 1}, RejReason.CONSUMER_DEFINED),
         ({"private_data": b"\x10" + bytes(60)}, RejReason.CONSUMER_DEFINED),
         ({"private_data": b"\0\x50" + bytes(60)}, RejReason.CONSUMER_DEFINED),

@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from sides import FAR, NEAR, UDP, Listener, Side, Wire
+from sides import FAR, FAR6, NEAR, NEAR6, THIRD, UDP, Listener, Side, Wire
 from verbena.sw.cm.connection import WrongState
 from verbena.sw.cm.ip_header import IpAddresses
 from verbena.sw.cm.messages import SidrRep, SidrReq
@@ -78,6 +78,18 @@ def test_a_question_again_while_the_program_decides(wire, sides, listener):
     wire.next()
     assert wire.names() == ["near SIDRREQ"] * 2
     assert len(listener.requests) == 1
+
+
+def test_two_ask_with_the_same_number(wire, sides, listener):
+    """Each is answered; also one who asks by another address."""
+    near, _ = sides
+    other = Side(wire, "other", THIRD)
+    for side, own, peer in ((near, NEAR, FAR), (near, NEAR6, FAR6), (other, THIRD, FAR)):
+        data = IpAddresses(own, 5000, peer).pack()
+        request = SidrReq(request_id=7, service_id=UDP, private_data=data)
+        side.manager.send(request.pack(1), side.manager.vector(peer))
+    wire.run()
+    assert [addresses.source for _, addresses in listener.requests] == [NEAR, NEAR6, THIRD]
 
 
 @pytest.mark.parametrize(
