@@ -44,6 +44,7 @@ class Peer:
         init = v["qp"].QPInitAttr(self.enums.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=0)
         self.qps = [v["qp"].QP(self.pd, init) for _ in range(qps)]
         self.numbers = [qp.qp_num for qp in self.qps]
+        self.windows = {}
         gid = self.context.query_gid(1, self.index).gid
         return {"qps": self.numbers, "gid": gid, "address": self.mr.buf, "rkey": self.mr.rkey}
 
@@ -95,6 +96,25 @@ class Peer:
         elif op.startswith("RDMA"):
             wr.set_wr_rdma(*remote)
         self.qps[qp].post_send(wr)
+
+    def bind(self, kind, offset, length, access, qp=0):
+        """Binds the window of a type to a part of the region, type 1 with length 0 to nothing; its new key."""
+        v = self.verbs
+        if kind not in self.windows:
+            self.windows[kind] = v["mr"].MW(self.pd, kind)
+        window = self.windows[kind]
+        info = v["mr"].MWBindInfo(self.mr, self.mr.buf + offset, length, access)
+        if kind == 1:
+            self.qps[qp].bind_mw(window, v["mr"].MWBind(info, self.enums.IBV_SEND_SIGNALED))
+            key = window.rkey
+        else:
+            wr = v["wr"].SendWR(opcode=self.enums.IBV_WR_BIND_MW)
+            wr.set_bind_wr(window, info)
+            self.qps[qp].post_send(wr)
+            key = wr.rkey
+        (completion,) = self.poll(1)
+        assert completion["status"] == 0, completion
+        return key
 
     def poll(self, count, seconds=10):
         """The next ``count`` completions, or those that came within this time."""
