@@ -19,21 +19,31 @@ def manager_at(failed, gid=ANY, peer=ANY, context=None, device=None):
 
     Without an address it is that of a device that this process has opened, or of the first one that can be opened; not
     of the one with the address ``peer``, if there is another. ``context`` names the device instead, and so does
-    ``device``, a name. ENODEV: there is none; EADDRNOTAVAIL: the device of ``context`` has no such address, or another
-    name; else as of :class:`.Context`, or EBUSY if QP1's place is taken.
+    ``device``, a name. ENODEV: there is none; EADDRNOTAVAIL: the device of ``context`` has another name, or its table
+    of GIDs has no such address; else as of :class:`.Context`, or EBUSY if QP1's place is taken.
     """
     anywhere = gid in (ANY, ANY_IPV4)
-    where = f" at {device}" if device else ""
     if context is not None:
-        context._check_open()
-        port = context._adapter.port
-        own = [row.gid for row in context._adapter.gids if row is not None]
-        if not (anywhere or gid in own) or device not in (None, context.name):
-            refuse(f"{failed}: {context.name} has not the address {address_text(gid)}{where}", errno.EADDRNOTAVAIL)
-        return manager_of(context._adapter, lambda: Context(port=port))
+        manager = _of_context(failed, context, device)
+    else:
+        manager = _found(failed, gid, peer, device, anywhere)
+    if not anywhere and all(row is None or row.gid != gid for row in manager.gids):
+        refuse(f"{failed}: {manager.context.name} has not the address {address_text(gid)}", errno.EADDRNOTAVAIL)
+    return manager
+
+
+def _of_context(failed, context, device):
+    context._check_open()
+    if device not in (None, context.name):
+        refuse(f"{failed}: {context.name} is not {device}", errno.EADDRNOTAVAIL)
+    return manager_of(context._adapter, lambda: Context(port=context._adapter.port))
+
+
+def _found(failed, gid, peer, device, anywhere):
     known = addresses()
     names = [name for name, (own, _) in known.items() if (anywhere or gid in own) and device in (None, name)]
     if not names:
+        where = f" at {device}" if device else ""
         refuse(f"{failed}: no device has the address {address_text(gid)}{where}", errno.ENODEV)
     names.sort(key=lambda name: (not known[name][1], peer in known[name][0], name))
     for name in names:

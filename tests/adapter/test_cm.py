@@ -340,6 +340,29 @@ def test_which_addresses_a_listener_has(own, taken):
     near.close(), far.close()
 
 
+def test_an_address_that_the_table_of_gids_has_not(sides, monkeypatch):
+    """As of a device without IPv6."""
+    manager = sides[1]._identifier.manager
+    monkeypatch.setattr(manager, "gids", manager.gids[:1])
+    for wanted, code in ((f"{FAR6}", errno.EADDRNOTAVAIL), ("fe80::77", errno.ENODEV)):
+        with pytest.raises(PyverbsRDMAError) as caught:
+            CMID(listening(at=wanted, service="7472"))
+        assert caught.value.error_code == code
+    with CMID(listening(service="7472")) as listener, pytest.raises(PyverbsRDMAError) as caught:
+        listener.resolve_addr(towards(network=IPV6))
+    assert caught.value.error_code == errno.ENETUNREACH
+
+
+@pytest.mark.parametrize(("network", "index"), [(IPV4, 2), (IPV6, 3)])
+def test_who_is_asked_by_rocev1_answers_so(sides, network, index):
+    active, listener = sides
+    active._identifier.vector = active._identifier.vector._replace(sgid_index=index)
+    child = connected(active, listener)
+    for cmid in (active, child):
+        assert cmid.query_qp(0x1FFFFFF)[0].ah_attr.gr.sgid_index == index
+    child.close()
+
+
 def test_the_scope_of_an_address_is_a_device():
     info = AddrInfo(src=f"{FAR6}%sim1", src_service=PORT, flags=ce.RAI_PASSIVE)
     assert (info.device, str(info)) == ("sim1", f"src [{FAR6}]:{PORT}, dst [::]:0")
