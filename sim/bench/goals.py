@@ -83,7 +83,15 @@ GOALS = (
     Goal("latency_cycles", AT_MOST, 164, {"group": "latency", "op": "SEND", "push": True, "inline": True, **NARROW}),
 )
 
-USUAL = ("slowdown", "ratio_to_one_entry", "ratio_to_one_slot", "cost_cycles", "latency_cycles", "cycles_per_message")
+USUAL = (
+    "slowdown",
+    "ratio_to_one_entry",
+    "ratio_to_one_slot",
+    "cost_cycles",
+    "latency_cycles",
+    "events_per_completion",
+    "cycles_per_message",
+)
 """What a row without an aim is read for: the first of these that it has."""
 
 

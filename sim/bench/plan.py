@@ -9,6 +9,7 @@ from verbena.sim.wire_limit import go_back_n, wire_cycles
 
 from .batch import MTU, OPERATIONS, data_width
 from .crowd import crowd
+from .events import MODERATIONS, events
 from .frames import SIZES as FRAMES
 from .frames import frames
 from .goals import judged
@@ -44,6 +45,7 @@ GROUPS = (
     "latency",
     "keys",
     "raw packets",
+    "events",
     "mixed sizes",
     "one loss",
     "lossy wire",
@@ -62,7 +64,11 @@ ENGINE = {
 }
 """Beside the latency: the standard configuration, but for its shared receive queues, which cost no cycles."""
 
-MORE = {"keys": {"key_operations": True}, "raw packets": {"raw_packets": True}}
+MORE = {
+    "keys": {"key_operations": True},
+    "raw packets": {"raw_packets": True},
+    "events": {"cq_moderation": True},
+}
 """What the engine has besides for a group."""
 
 
@@ -150,6 +156,8 @@ def plan(everything=False):
         add("keys", key_life, what)
     for size in FRAMES:
         add("raw packets", frames, size)
+    for moderation in MODERATIONS:
+        add("events", events, *moderation)
     for name, side in BESIDE:
         add("mixed sizes", mixed, name, side)
     add("mixed sizes", mixed, *BESIDE[0], 1024)

@@ -4,7 +4,13 @@ from .goals import AT_MOST
 
 __all__ = ["aim_text", "name_of", "value_text"]
 
-UNITS = {"slowdown": " ×", "ratio_to_one_entry": " ×", "cost_cycles": " cycles", "latency_cycles": " cycles"}
+UNITS = {
+    "events_per_completion": " events a CQE",
+    "slowdown": " ×",
+    "ratio_to_one_entry": " ×",
+    "cost_cycles": " cycles",
+    "latency_cycles": " cycles",
+}
 
 
 def name_of(row):
@@ -28,6 +34,8 @@ def name_of(row):
         words.append("itself hits")
     elif "pages" in row:
         words.append(f"{row['pages']} random pages of {row['page_size'] >> 10} KiB")
+    if "cq_count" in row:
+        words.append(f"events for {row['cq_count']} CQEs or {row['cq_period']} us" if row["cq_period"] else "events")
     if "loss" in row:
         words.append(f"{100 * row['loss']:g} % lost")
     if "lost_messages" in row:

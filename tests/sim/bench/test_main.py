@@ -38,6 +38,10 @@ def test_words():
     del slow["ratio_to_one_entry"], slow["entries"]
     assert name_of(slow) == "READ, memory 512/512, engine for 128"
     assert aim_text(slow) == "≥ 97.0% ✗"
+    rare = {name: value for name, value in ROW.items() if name not in ("entries", "ratio_to_one_entry")}
+    rare |= {"group": "events", "op": "SEND", "cq_count": 16, "cq_period": 100, "events_per_completion": 0.051}
+    assert (name_of(rare), value_text(judged(rare))) == ("SEND, events for 16 CQEs or 100 us", "0.051 events a CQE")
+    assert name_of(rare | {"cq_period": 0}) == "SEND, events"
     assert aim_text(judged(ROW | {"group": "lossy wire"})) == ""
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from verbena.sim.bench.batch import data_width
+from verbena.sim.bench.events import events
 from verbena.sim.bench.keys import key_life
 from verbena.sim.bench.loss import one_loss
 from verbena.sim.bench.misses import PAGES, hits_beside, random_pages, small_pages
@@ -41,6 +42,14 @@ def test_the_life_of_a_key(what):
     assert min(steps) > 32
     assert what == "window" or steps[0] > 128 + 32
     assert max(steps) < 1200
+
+
+def test_events_of_a_burst():
+    """Moderated ones come for 16 completions, but for those behind the last 16; others far more often."""
+    plain, moderated = events(0, 0), events(16, 100)
+    assert moderated["events_per_completion"] <= 1 / 16
+    assert plain["events_per_completion"] > 2 * moderated["events_per_completion"]
+    assert plain["messages"] == moderated["messages"] == 256
 
 
 def test_a_row_holds_what_it_says():
