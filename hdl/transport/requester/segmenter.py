@@ -347,6 +347,9 @@ class Segmenter(wiring.Component):
                 active.eq(0),
                 have.eq((self.good & ~head.operates) | marking),
                 self.outstanding.valid.eq(self.good & head.last & newest),
+                self.ended.eq(self.good & head.last),
+                self.begun.eq(self.good & head.last & newest),
+                self.fresh.eq(self.good & job.admission.fresh),
                 self.reads.valid.eq(self.good & head.one_sided & (newest | middle)),
                 self.done.eq(self.good | failing_before | ended_badly | self.lost),
                 self.failed.eq(failing_before | ended_badly),
@@ -428,9 +431,6 @@ class Segmenter(wiring.Component):
 
         # -- Where the queue stands then.
         m.d.comb += [
-            self.ended.eq(head.last & passed),
-            self.fresh.eq(job.admission.fresh & passed),
-            self.begun.eq(self.ended & newest),
             self.syndrome.eq(head.syndrome),
             self.status.eq(Mux(head.too_long, WcStatus.LOC_LEN_ERR, WcStatus.LOC_QP_OP_ERR)),
             self.next.index.eq(state.index + self.ended),
