@@ -162,18 +162,14 @@ class AtomicUnit(wiring.Component):
         beat = Signal()  # `changed` waits for W
         addend, changed = Signal(64), Signal(64)
         none = Signal()  # the piece was refused
-        m.submodules.written = written = memory.Memory(shape=1, depth=slots, init=[])
-        written_write, written_read = written.write_port(), written.read_port(domain="comb")
-        waits = written_read.data  # of the oldest slot, if it is decided: there is an answer to wait for
+        written = Signal(slots)  # of decided slots: there is an answer to wait for
+        waits = written.bit_select(head[:slot_bits], 1)
         over, refused, free = Signal(), Signal(), Signal()
         old, operand = values_read.data, rows_read.data
         m.d.comb += [
             rows_read.addr.eq(at),
             values_read.addr.eq(at),
             free.eq(~payload.valid & ~result.valid),
-            written_read.addr.eq(head),
-            written_write.addr.eq(at),
-            written_write.data.eq(go),
             over.eq(free & (head != decided) & (~waits | answers.o.valid)),
             go.eq(~failed & (adding | equal.all())),
             piece.ready.eq(asked | refused),
@@ -243,8 +239,7 @@ class AtomicUnit(wiring.Component):
             with m.State("DECIDE"):
                 m.d.comb += self.write.burst.valid.eq(go)
                 with m.If(~go | self.write.burst.ready):
-                    m.d.comb += written_write.en.eq(1)
-                    m.d.sync += [beat.eq(go), decided.eq(decided + 1)]
+                    m.d.sync += [written.bit_select(at, 1).eq(go), beat.eq(go), decided.eq(decided + 1)]
                     m.next = "IDLE"
         return m
 
