@@ -151,7 +151,9 @@ class PayloadWriter(wiring.Component):
             count.eq(answers.o.valid & ~over),
             full.eq(waiting[-1]),
         ]
-        m.d.sync += [asked.eq(asked + handed), counted.eq(counted + count)]
+        m.d.sync += asked.eq(asked + handed)
+        with m.If(count):
+            m.d.sync += counted.eq(counted + 1)
         m.d.sync += [late_count.eq(count), waiting.eq(waiting + handed - late_count)]
         m.d.sync += self.over.eq(over & self.done.ready)
         with m.If(over & self.done.ready):

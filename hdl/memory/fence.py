@@ -51,7 +51,8 @@ class Fence(wiring.Component):
         for lane in range(self.lanes):
             inside = Signal(COUNT_BITS, name=f"inside{lane}")
             before = Signal(COUNT_BITS, name=f"before{lane}")  # of those inside, how many were at `start`
-            after = inside + self.enter[lane] - self.leave[lane]
+            less = self.leave[lane] & ~self.enter[lane]
+            after = (inside + Cat(self.enter[lane] ^ self.leave[lane], less.replicate(COUNT_BITS - 1)))[:COUNT_BITS]
             m.d.sync += [inside.eq(after), self.room[lane].eq(~inside[-1])]
             with m.If(self.start):
                 m.d.sync += before.eq(after)

@@ -174,7 +174,9 @@ class Protection(wiring.Component):
         # A request goes to a row of its client: what a lookup needs, and what the check needs. Whose request is taken
         # is decided a cycle before.
         queues = self._queues
+        m.submodules.keys = keys = memory.Memory(shape=_Key, depth=CLIENTS * self.waiting, init=[])
         m.submodules.rest = rest = memory.Memory(shape=AccessRequest, depth=CLIENTS * self.waiting, init=[])
+        put_key, get_key = keys.write_port(), keys.read_port(domain="comb")
         put_rest, get_rest = rest.write_port(), rest.read_port(domain="comb")
         grant = Signal()
         here = Cat(port.valid & queue.room for port, queue in zip(self.request, queues, strict=True))
@@ -186,31 +188,24 @@ class Protection(wiring.Component):
             put_rest.addr.eq(Cat(Mux(grant, queues[1].tail, queues[0].tail), grant)),
             put_rest.data.eq(request),
             put_rest.en.eq(here.bit_select(grant, 1)),
+            put_key.addr.eq(put_rest.addr),
+            put_key.data.index.eq(request.key[8:]),
+            put_key.data.unchecked.eq((request.length == 0) | request.discard),
+            put_key.en.eq(put_rest.en),
         ]
-        waiting_keys = []
         for client, (port, queue) in enumerate(zip(self.request, queues, strict=True)):
-            m.submodules[f"keys{client}"] = keys = memory.Memory(shape=_Key, depth=self.waiting, init=[])
-            put_key, get_key = keys.write_port(), keys.read_port(domain="comb")
-            mine = port.payload
-            m.d.comb += [
-                port.ready.eq(queue.room & (grant == client)),
-                queue.put.eq(port.valid & port.ready),
-                put_key.addr.eq(queue.tail),
-                put_key.data.index.eq(mine.key[8:]),
-                put_key.data.unchecked.eq((mine.length == 0) | mine.discard),
-                put_key.en.eq(queue.put),
-                get_key.addr.eq(queue.row),
-            ]
-            waiting_keys.append(get_key.data.as_value())
+            m.d.comb += [port.ready.eq(queue.room & (grant == client)), queue.put.eq(port.valid & port.ready)]
 
         # Stage 0: the client whose turn it is starts. Whose turn it is, is decided a cycle before.
         turn = Signal()
-        valid1, client1, row1, demand1 = Signal(), Signal(), Signal(range(self.waiting)), Signal()
-        key0, key1 = Signal(_Key), Signal(_Key)
+        row0, row1 = Signal(range(self.waiting)), Signal(range(self.waiting))
+        valid1, client1, demand1 = Signal(), Signal(), Signal()
+        key0, key1 = get_key.data, Signal(_Key)
         can = Cat(queue.can for queue in queues)
         pending = Cat(queue.pending | queue.put for queue in queues)
         m.d.comb += [
-            key0.eq(Mux(turn, waiting_keys[1], waiting_keys[0])),
+            row0.eq(Mux(turn, queues[1].row, queues[0].row)),
+            get_key.addr.eq(Cat(row0, turn)),
             cache.lookup.valid.eq(can.bit_select(turn, 1)),
             cache.lookup.payload.client.eq(turn),
             cache.lookup.payload.demand.eq(Mux(turn, queues[1].demand, queues[0].demand)),
@@ -223,7 +218,7 @@ class Protection(wiring.Component):
         with m.If(~valid1):
             m.d.sync += [
                 client1.eq(turn),
-                row1.eq(Mux(turn, queues[1].row, queues[0].row)),
+                row1.eq(row0),
                 key1.eq(key0),
                 demand1.eq(cache.lookup.payload.demand),
             ]

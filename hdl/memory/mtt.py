@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.tables import MTT, AccessStatus
+from ..stream.lut_fifo import LutFifo
 from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
 from ..stream.transfer import PAGE_BITS_MAX, Piece, ReadRequest
@@ -79,8 +80,8 @@ class Translation(wiring.Component):
     def __init__(self, data_width, qps, *, sets=256, waiting=16, verdicts=16, physical=False, renew=False):
         if qps < 1 or qps & qps - 1:
             raise ValueError(f"qps must be a power of two, not {qps!r}")
-        if verdicts < 1 or verdicts & verdicts - 1:
-            raise ValueError(f"verdicts must be a power of two, not {verdicts!r}")
+        if verdicts < 2 or verdicts & verdicts - 1:
+            raise ValueError(f"verdicts must be a power of two, at least 2, not {verdicts!r}")
         if renew and 2 * waiting < LUT_RAM_ROWS:
             raise ValueError(f"waiting must be at least {LUT_RAM_ROWS // 2} with renew, not {waiting!r}")
         self.data_width = data_width
@@ -312,25 +313,14 @@ class Translation(wiring.Component):
                 ]
                 m.d.sync += old_status[index].eq(status)
 
-        # Verdicts: a queue that an item leaves in the cycle after it came.
-        m.submodules.verdicts = verdicts = memory.Memory(shape=Verdict, depth=self.verdicts, init=[])
-        verdict_put, verdict_get = verdicts.write_port(), verdicts.read_port(domain="comb")
-        verdict_head, verdict_tail = Signal(range(2 * self.verdicts)), Signal(range(2 * self.verdicts))
+        m.submodules.verdicts = verdicts = LutFifo(Verdict, self.verdicts)
+        wiring.connect(m, verdicts.o, wiring.flipped(self.verdict))
         m.d.comb += [
-            verdict_put.addr.eq(verdict_tail),
-            verdict_put.data.status.eq(status3),
-            verdict_put.en.eq(finish3 & final3 & (client3 == TRANSMIT)),
-            verdict_get.addr.eq(verdict_head),
-            self.verdict.valid.eq(verdict_tail != verdict_head),
-            self.verdict.payload.eq(verdict_get.data),
+            verdicts.i.valid.eq(finish3 & final3 & (client3 == TRANSMIT)),
+            verdicts.i.payload.status.eq(status3),
         ]
         # A piece needs a place at its port, and, for the case that it is its run's last one, its verdict, too.
-        waiting_verdicts = (verdict_tail - verdict_head)[: len(verdict_tail)]
-        verdict_room = Mux(verdict_put.en, waiting_verdicts < self.verdicts - 1, waiting_verdicts < self.verdicts)
+        verdict_room = verdicts.level < Mux(verdicts.i.valid, self.verdicts - 1, self.verdicts)
         for queue, port, room in zip(queues, self.piece, (verdict_room, 1), strict=True):
             m.d.comb += queue.free.eq((~port.valid | port.ready) & room)
-        with m.If(verdict_put.en):
-            m.d.sync += verdict_tail.eq(verdict_tail + 1)
-        with m.If(self.verdict.valid & self.verdict.ready):
-            m.d.sync += verdict_head.eq(verdict_head + 1)
         return m
