@@ -113,7 +113,7 @@ class BurstArbiter(wiring.Component):
         ]
         m.d.comb += [port.ready.eq(turn[number] & free) for number, port in enumerate(self.i)]
         m.d.sync += [
-            waited.eq(wanted & ~self.chosen),
+            waited.eq(wanted),
             free.eq(self.enable & Mux(self.valid, self.ready, ~self.chosen.any())),
         ]
         with m.If(others.any() & (self.chosen.any() | ~(wanted & turn).any())):
