@@ -73,30 +73,28 @@ class QpSet(wiring.Component):
         changed = self.change.payload
         row, walk = Signal(range(rows)), Signal(range(rows))  # that is read; the next one to be looked at
         read = Signal(2)  # of the walk's rows, in the two cycles that a read takes
-        bit, member = Signal(ROW), Signal()  # what changes in it
-        waits = Signal(ROW)  # members of the row at `o` that have not been shown
+        bit, member = Signal(ROW), Signal()  # what changes in it, if anything, and how
+        place, late = Signal(range(ROW)), Signal()  # its number; it came in the cycle in which a member was taken
         at, found = Signal(range(rows)), Signal(range(ROW))
+        here, behind = Signal(ROW), Signal(ROW)  # the row at `o`; its places that have not had their turn
         count = Signal(range(self.qps + 1))
-        rest, gone = Signal(ROW), Signal()  # what is left of the row; what was taken is to be taken out
-        after, before = Signal(ROW), Signal()
-        comes, goes = Signal(), Signal()  # a member more, a member less
-        served = Signal()
+        before, more = Signal(), Signal()  # it was a member; one more, or one less
+        gone, served = Signal(), Signal()  # what was taken is to be taken out
         m.d.comb += [
             ram.r_addr.eq(row),
             ram.w_addr.eq(row),
             before.eq((ram.r_data & bit).any()),
-            after.eq(Mux(member, ram.r_data | bit, ram.r_data & ~bit)),
-            ram.w_data.eq(after),
+            ram.w_data.eq(Mux(member, ram.r_data | bit, ram.r_data & ~bit)),
             served.eq(self.o.valid & self.o.ready),
-            rest.eq(Mux(served, waits & ~(1 << found), waits)),
             self.o.payload.eq(Cat(found, at)),
             self.empty.eq(count == 0),
         ]
-        # What is known of `waits` is so a cycle after they have changed.
+        # Who is next is known a cycle after `here` and `behind` have changed.
         some, lowest, changes = Signal(), Signal(range(ROW)), Signal()
         shows = Signal()
-        m.d.sync += [waits.eq(rest), some.eq(waits.any()), lowest.eq(_lowest(waits)), changes.eq(served)]
-        m.d.comb += shows.eq(~self.o.valid & ~changes & some)
+        waits = here & behind
+        m.d.sync += [some.eq(waits.any()), lowest.eq(_lowest(waits)), changes.eq(served)]
+        m.d.comb += shows.eq(~self.o.valid & ~changes & some & ~gone)
         with m.If(served):
             m.d.sync += [self.o.valid.eq(0), gone.eq(self.serve)]
         with m.FSM():
@@ -108,40 +106,44 @@ class QpSet(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += self.change.ready.eq(~gone)
                 with m.If(gone):
-                    m.d.sync += [row.eq(at), bit.eq(1 << found), member.eq(0), gone.eq(0)]
+                    m.d.sync += [row.eq(at), member.eq(0), gone.eq(0)]
                     m.next = "READ"
                 with m.Elif(self.change.valid):
-                    m.d.sync += [
-                        row.eq(changed.qpn[low:]),
-                        bit.eq(1 << changed.qpn[:low]),
-                        member.eq(changed.member),
-                    ]
+                    m.d.sync += [row.eq(changed.qpn[low:]), member.eq(changed.member)]
                     m.next = "READ"
                 with m.Elif(~self.o.valid & ~changes & ~some & ~self.empty):
                     m.d.sync += [row.eq(walk), read.eq(0)]
                     m.next = "WALK"
-                with m.If(shows & ~gone):
+                with m.If(gone | self.change.valid):
+                    m.d.sync += bit.eq(1 << Mux(gone, found, changed.qpn[:low]))
+                m.d.sync += [place.eq(changed.qpn[:low]), late.eq(served)]
+                with m.If(shows):
                     m.d.sync += [self.o.valid.eq(1), found.eq(lowest)]
+                    m.d.sync += behind.eq(Cat(lowest < place for place in range(ROW)))
             with m.State("READ"):
                 m.next = "WAIT"
             with m.State("WAIT"):
                 m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += ram.w_en.eq(1)
-                m.d.sync += [comes.eq(member & ~before), goes.eq(~member & before)]
-                # What is not shown yet follows at once.
-                with m.If(~member & (row == at)):
-                    m.d.sync += waits.eq(rest & ~bit)
+                m.d.sync += more.eq(member != before)
+                with m.If(late & member & (row == at) & (place == found)):  # it comes in once more
+                    m.d.sync += gone.eq(0)
+                with m.If(row == at):
+                    m.d.sync += here.eq(ram.w_data)
                 with m.If(self.empty):
                     m.d.sync += walk.eq(row)
                 m.next = "COUNT"
             with m.State("COUNT"):
-                m.d.sync += count.eq(count + comes - goes)
+                m.d.sync += bit.eq(0)
+                with m.If(more):
+                    m.d.sync += count.eq(count + Mux(member, 1, -1))
                 m.next = "IDLE"
             with m.State("WALK"):
                 m.d.sync += [row.eq(row + 1), read.eq(Cat(1, read))]
                 with m.If(read[1]):
-                    m.d.sync += [at.eq(walk), walk.eq(walk + 1), waits.eq(ram.r_data), changes.eq(1)]
+                    m.d.sync += [at.eq(walk), walk.eq(walk + 1), changes.eq(1)]
+                    m.d.sync += [here.eq(ram.w_data), behind.eq(~0)]
                     with m.If(ram.r_data.any() | self.change.valid):
                         m.next = "IDLE"
         return m

@@ -59,6 +59,36 @@ def test_against_a_set(qps, serve, monkeypatch):
     assert taken > 100
 
 
+def test_who_comes_in_the_cycle_in_which_it_is_taken_comes_once_more():
+    """And another one of its row is no reason for that."""
+    dut = QpSet(32, serve=True)
+
+    async def testbench(ctx):
+        async def change(qpn, ready=0):
+            while not ctx.get(dut.change.ready):
+                await ctx.tick()
+            ctx.set(dut.change.payload, {"qpn": qpn, "member": 1})
+            ctx.set(dut.change.valid, 1)
+            ctx.set(dut.o.ready, ready)
+            await ctx.tick()
+            ctx.set(dut.change.valid, 0)
+            ctx.set(dut.o.ready, 0)
+            await ctx.tick().repeat(30)
+
+        await ctx.tick().repeat(4)
+        await change(7)
+        for again, shown in ((7, 7), (9, 9)):
+            assert (ctx.get(dut.o.valid), ctx.get(dut.o.payload)) == (1, 7)
+            await change(again, ready=1)
+            assert (ctx.get(dut.o.valid), ctx.get(dut.o.payload)) == (1, shown)
+        ctx.set(dut.o.ready, 1)
+        await ctx.tick().repeat(30)
+        assert ctx.get(dut.empty)
+        assert not ctx.get(dut.o.valid)
+
+    simulate(dut, testbench)
+
+
 @pytest.mark.parametrize("serve", [False, True])
 def test_who_comes_first_is_shown_at_once(serve):
     dut = QpSet(16384, serve=serve)
