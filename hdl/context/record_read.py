@@ -34,7 +34,7 @@ class RecordRead(wiring.Component):
     Members
     -------
     go, address, whole : 1, 64, 1
-        Strobe, while not ``busy``. The record's bus address.
+        Strobe, while not ``busy``. The record's bus address, which its size divides.
     known, words : 1, number
         How many words the engine's part has; stands when its header has come.
     o : stream of 64 bits
@@ -73,10 +73,11 @@ class RecordRead(wiring.Component):
         lanes = self.data_width // WORD_BITS
         most = READ_BYTES * 8 // WORD_BITS * -(-(self.most + DRIVER_WORDS) // (READ_BYTES * 8 // WORD_BITS))
         address, whole = Signal(64), Signal()
+        offset = Signal(range(max(2 * READ_BYTES, QPC_DRIVER + self.most * WORD_BITS // 8)))
         number = Signal(range(most + 1))  # of the next word of the record
         word, comes = Signal(WORD_BITS), Signal()
         m.d.comb += [
-            self.request.payload.address.eq(address),
+            self.request.payload.address.eq(Cat(offset, address[len(offset) :])),
             self.request.payload.length.eq(Mux(whole, READ_BYTES, QPC_DRIVER)),
             self.o.valid.eq(comes & (number >= DRIVER_WORDS)),
             self.o.payload.eq(word),
@@ -111,14 +112,14 @@ class RecordRead(wiring.Component):
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
-                m.d.sync += [address.eq(self.address), whole.eq(self.whole), number.eq(0)]
+                m.d.sync += [address.eq(self.address), offset.eq(0), whole.eq(self.whole), number.eq(0)]
                 with m.If(self.go):
                     m.d.sync += self.failed.eq(0)
                     m.next = "ASK"
             with m.State("ASK"):
                 m.d.comb += self.request.valid.eq(1)
                 with m.If(self.request.ready):
-                    m.d.sync += address.eq(address + READ_BYTES)
+                    m.d.sync += offset.eq(offset + READ_BYTES)
                     m.next = "TAKE"
             with m.State("TAKE"):
                 with m.If(last):

@@ -31,7 +31,7 @@ class RecordWrite(wiring.Component):
     Members
     -------
     go, address, count : 1, 64, number
-        Strobe, while not ``busy``: so many words go to the record at this bus address, a multiple of 64.
+        Strobe, while not ``busy``: so many words go to the record at this bus address, which the record's size divides.
     i : stream of 64 bits
     busy : 1
         From the cycle after ``go`` on.
@@ -62,11 +62,11 @@ class RecordWrite(wiring.Component):
         m = Module()
         lanes = self.data_width // WORD_BITS
         left, line = Signal(range(self.words + 1)), Signal(range(LINE + 1))
-        address = Signal(64)
+        address, offset = Signal(64), Signal(range(QPC_DRIVER + self.words * WORD_BITS // 8))
         waiting = Signal(range(-(-self.words // LINE) + 1))
         asked = self.request.valid & self.request.ready
         m.d.comb += [
-            self.request.payload.address.eq(address),
+            self.request.payload.address.eq(Cat(offset, address[len(offset) :])),
             self.request.payload.length.eq(Cat(Const(0, 3), Mux(left > LINE, LINE, left))),
             self.done.ready.eq(1),
         ]
@@ -80,7 +80,7 @@ class RecordWrite(wiring.Component):
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
-                m.d.sync += [left.eq(self.count), address.eq(self.address + QPC_DRIVER)]
+                m.d.sync += [left.eq(self.count), address.eq(self.address), offset.eq(QPC_DRIVER)]
                 with m.If(self.go):
                     m.d.sync += self.failed.eq(0)
                     m.next = "ASK"
@@ -88,7 +88,7 @@ class RecordWrite(wiring.Component):
                 m.d.comb += self.request.valid.eq(left != 0)
                 m.d.sync += [line.eq(Mux(left > LINE, LINE, left)), first.eq(1)]
                 with m.If(asked):
-                    m.d.sync += [address.eq(address + LINE * WORD_BITS // 8)]
+                    m.d.sync += offset.eq(offset + LINE * WORD_BITS // 8)
                     m.d.sync += left.eq(Mux(left > LINE, left - LINE, 0))
                     m.next = "MOVE"
                 with m.If((left == 0) & (waiting == 0)):

@@ -1,6 +1,6 @@
 """A queue pair's attributes on their way between their table and its record."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -54,7 +54,13 @@ class ContextWords(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         word, low, state = Signal.like(self.word), Signal(32), Signal(32)
-        m.d.comb += self.word.eq(word)
+        loaded = self.loaded.payload
+        m.d.comb += [
+            self.word.eq(word),
+            self.data.eq(Mux(word[0], loaded.word_select(1, 32), loaded.word_select(0, 32))),
+            self.saved.payload.data.eq(Cat(low, self.row)),
+            self.saved.payload.last.eq(word == PAIR * ATTRIBUTE_WORDS - 1),
+        ]
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
@@ -76,12 +82,7 @@ class ContextWords(wiring.Component):
                     m.d.sync += [low.eq(self.row), word.eq(word + 1)]
                     m.next = "ADDRESS"
                 with m.Else():
-                    m.d.comb += [
-                        self.saved.valid.eq(1),
-                        self.saved.payload.data.word_select(0, 32).eq(low),
-                        self.saved.payload.data.word_select(1, 32).eq(self.row),
-                        self.saved.payload.last.eq(word == PAIR * ATTRIBUTE_WORDS - 1),
-                    ]
+                    m.d.comb += self.saved.valid.eq(1)
                     with m.If(self.saved.ready):
                         m.d.sync += word.eq(word + 1)
                         m.next = "ADDRESS"
@@ -90,27 +91,22 @@ class ContextWords(wiring.Component):
 
             # Of the words that come the first, with the state, is kept until the end.
             with m.State("TAKE"):
-                m.d.comb += self.data.eq(self.loaded.payload.word_select(0, 32))
                 with m.If(word == 0):
-                    m.d.sync += state.eq(self.data)
+                    m.d.sync += state.eq(loaded.word_select(0, 32))
                 with m.Else():
                     m.d.comb += self.write.eq(self.loaded.valid)
                 with m.If(self.loaded.valid):
                     m.d.sync += word.eq(word + 1)
                     m.next = "HIGH"
             with m.State("HIGH"):
-                m.d.comb += [
-                    self.data.eq(self.loaded.payload.word_select(1, 32)),
-                    self.write.eq(1),
-                    self.loaded.ready.eq(1),
-                ]
+                m.d.comb += [self.write.eq(1), self.loaded.ready.eq(1)]
                 m.d.sync += word.eq(word + 1)
                 m.next = "TAKE"
                 with m.If(word == PAIR * ATTRIBUTE_WORDS - 1):
                     m.d.sync += word.eq(0)
                     m.next = "STATE"
             with m.State("CLEAR"):
-                m.d.comb += self.write.eq(1)
+                m.d.comb += [self.data.eq(state), self.write.eq(1)]
                 m.d.sync += word.eq(0)
                 m.next = "STATE"
             with m.State("STATE"):
