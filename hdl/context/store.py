@@ -1,6 +1,6 @@
 """Queue pairs between the blocks that have state of them and their records in host memory."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -50,7 +50,7 @@ class QpStore(wiring.Component):
         Whose it is.
     read, read_index, whole : 1, QP index, 1
         Strobe, while not ``reading``: this QP's record comes from memory, or only the driver's part of it. Not while
-        it is being written.
+        it is being written, nor in the cycle of ``write``.
     reading : 1
         It is on its way.
     bad : 1
@@ -120,19 +120,17 @@ class QpStore(wiring.Component):
         wiring.connect(m, save.o, writer.i)
         wiring.connect(m, reader.o, load.i)
 
-        def address(index):
-            return self.base + Cat(Const(0, ceil_log2(self.record_bytes)), index)
-
-        # The index, then the address: strobes go along.
-        whole, read_index = Signal(), Signal.like(self.read_index)
+        # The index, then the address, which both use: strobes go along.
+        whole, read_index, address = Signal(), Signal.like(self.read_index), Signal(64)
         writes, reads = Signal(2), Signal(2)
         m.d.sync += [
             writes.eq(Cat(self.write, writes)),
             reads.eq(Cat(self.read, reads)),
             self.writing.eq(self.write | writes.any() | writer.busy),
             self.reading.eq(self.read | reads.any() | reader.busy | (whole & ~load.full & ~reader.failed)),
-            writer.address.eq(address(self.written_index)),
-            reader.address.eq(address(read_index)),
+            address.eq(
+                self.base + Cat(Const(0, ceil_log2(self.record_bytes)), Mux(writes[0], self.written_index, read_index))
+            ),
         ]
         m.d.comb += [
             save.begin.eq(self.collect),
@@ -141,6 +139,8 @@ class QpStore(wiring.Component):
             self.wake.eq(save.wake),
             save.go.eq(writes[1]),
             save.index.eq(self.written_index),
+            writer.address.eq(address),
+            reader.address.eq(address),
             writer.go.eq(writes[1]),
             writer.count.eq(save.words),
             self.write_failed.eq(writer.failed),
