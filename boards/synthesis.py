@@ -4,9 +4,11 @@ behind it.
 
 import json
 import re
+from pathlib import Path
 
 __all__ = [
     "BLOCK_RAM",
+    "LUT_RAM_MUX",
     "SEED",
     "absorb_registers",
     "block_ram_constants",
@@ -18,6 +20,8 @@ __all__ = [
 ]
 
 BLOCK_RAM = "DP16KD"
+
+LUT_RAM_MUX = Path(__file__).with_name("native") / "lut_ram_mux.v"
 
 SEED = 1
 """nextpnr's, if nobody says otherwise. Placements differ by a tenth, by luck."""
@@ -58,11 +62,13 @@ def synth_ecp5(options, lut_sums=0):
     Sums and comparisons of at most ``lut_sums`` bits become LUTs, and so do comparisons with constants of any width. 0
     leaves it to yosys: carry chains from 5 bits on. To nextpnr a carry chain is 4 LUT4 sites more than its bits, two at
     either end.
+
+    Which 16 of 64 rows of LUT RAM are read takes two LUT4 a bit, and the multiplexer that their slice has besides. Left
+    to itself yosys takes three.
     """
-    if not lut_sums:
-        return f"synth_ecp5 {options}"
-    both = f"synth_ecp5 -cmp2softlogic {options} -run"
-    return f"{both} :map_gates; techmap t:$alu r:Y_WIDTH<={lut_sums} %i; {both} map_gates:"
+    both = f"synth_ecp5 {'-cmp2softlogic ' if lut_sums else ''}{options} -run"
+    sums = f"techmap t:$alu r:Y_WIDTH<={lut_sums} %i; " if lut_sums else ""
+    return f"{both} :map_gates; techmap -map {LUT_RAM_MUX} t:$bmux; {sums}{both} map_gates:"
 
 
 def block_ram_constants(rtlil):

@@ -10,6 +10,7 @@ from amaranth.hdl import Module
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from verbena.boards.synthesis import (
+    LUT_RAM_MUX,
     absorb_registers,
     block_ram_constants,
     finish,
@@ -220,3 +221,59 @@ def test_finish(tmp_path):
     assert finish(tmp_path / "top.json", "top") == absorb_registers(design, "top") == 36
     assert json.loads((tmp_path / "top.json").read_text()) == design
     assert str(Path(__file__).parents[2]) not in json.dumps(design)
+
+
+class Rows(wiring.Component):
+    """A memory of LUT RAM that is read in the same cycle."""
+
+    w_addr: In(6)
+    r_addr: In(6)
+    data: In(8)
+    en: In(1)
+    o: Out(8)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.rows = rows = memory.Memory(shape=8, depth=64, init=[])
+        write, read = rows.write_port(), rows.read_port(domain="comb")
+        m.d.comb += [
+            write.addr.eq(self.w_addr),
+            write.data.eq(self.data),
+            write.en.eq(self.en),
+            read.addr.eq(self.r_addr),
+            self.o.eq(read.data),
+        ]
+        return m
+
+
+def test_64_rows_of_lut_ram_take_two_luts_a_bit(tmp_path):
+    """And one for the enable of each 16 rows."""
+    design = netlist(Rows(), tmp_path)
+    assert len(cells(design, "TRELLIS_DPR16X4")) == 8
+    assert len(cells(design, "PFUMX")) == 8
+    assert len(cells(design, "LUT4")) == 2 * 8 + 4
+
+
+def test_what_chooses_rows_is_a_multiplexer(tmp_path):
+    """yosys proves it."""
+    (tmp_path / "mux.il").write_text(
+        r"""module \gold
+  wire width 12 input 1 \a
+  wire width 2 input 2 \s
+  wire width 3 output 3 \y
+  cell $bmux \mux
+    parameter \WIDTH 3
+    parameter \S_WIDTH 2
+    connect \A \a
+    connect \S \s
+    connect \Y \y
+  end
+end
+"""
+    )
+    script = (
+        f"read_rtlil mux.il; copy gold gate; techmap -map {LUT_RAM_MUX} gate; select -assert-none gate/t:$bmux; "
+        "techmap -map +/ecp5/cells_sim.v gate; bmuxmap gold; proc; flatten; miter -equiv -flatten gold gate miter; "
+        "sat -verify -prove trigger 0 miter"
+    )
+    subprocess.run([YOSYS, "-q", "-p", script], cwd=tmp_path, check=True)
