@@ -43,7 +43,7 @@ class RingRead(wiring.Component):
     used : 0 to those of ``quota`` blocks
         WQEs asked for and not consumed.
     base, log_size, log_stride
-        The ring's attributes.
+        The ring's attributes; ``base`` in the cycle after ``en``.
     holds, tail : 1, block
         The ring has blocks; the last of them.
     granted : 1
@@ -160,7 +160,6 @@ class RingRead(wiring.Component):
                 slot.eq(self.issued & Cat(self.log_size > k for k in range(16))),
                 qp.eq(self.qp),
                 index.eq(self.issued),
-                base.eq(self.base),
                 shift.eq(self.log_stride),
             ]
             with m.Switch(self.log_stride):
@@ -193,6 +192,7 @@ class RingRead(wiring.Component):
         at = Signal(self.flight_layout)
         with m.If(wide):
             m.d.sync += [
+                base.eq(self.base),
                 self.found.eq(wants & (~needs | allowed)),
                 more.eq(posted > end),
                 count.eq(Mux(posted > end, end, posted)),

@@ -252,7 +252,7 @@ class RingPrefetcher(wiring.Component):
         strides = range(ceil_log2(self.min_stride), ceil_log2(self.max_stride) + 1)
 
         names = ("state", self.base, self.log_size, self.stride)
-        m.submodules.table = table = Table(QP_CONTEXT, names, self.rings)
+        m.submodules.table = table = Table(QP_CONTEXT, names, self.rings, late=[self.base])
         m.submodules.ready = ready = ReadyQueue(self.rings)
         m.submodules.arrivals = arrivals = self._arrivals
         m.submodules.halt = halt = RingHalt(self.rings, self.reads, swaps=self.swaps or self.shared > 0)
@@ -281,9 +281,9 @@ class RingPrefetcher(wiring.Component):
             arrivals.o.ready.eq(self.arrived.ready),
         ]
 
-        # A turn: pick a QP, read its indices, and its attributes a cycle later. Doorbells use the look-up in between,
-        # or are a turn themselves. `again` is a turn that met another one before it. Nobody begins while attributes are
-        # written: a row that is read while it is written is undefined.
+        # A turn: pick a QP, read its indices, and its attributes a cycle later, the ring's address another one later.
+        # Doorbells use the look-up in between, or are a turn themselves. `again` is a turn that met another one before
+        # it. Nobody begins while attributes are written: a row that is read while it is written is undefined.
         turn = Signal(qp_bits)
         again = Signal()
         granted = Signal()  # the turn is of one that has waited for a block
@@ -353,10 +353,11 @@ class RingPrefetcher(wiring.Component):
                 with m.If((~idle & ~table.writing) | doorbell.take):
                     m.next = "READ"
             with m.State("READ"):
-                m.d.comb += [table.index.eq(turn), looking.eq(1)]
+                m.d.comb += [table.index.eq(turn), table.apart.eq(1), looking.eq(1)]
                 m.d.sync += [
                     late.eq(
-                        ((~turns.clean | turns.give) & (turns.inside == turn))
+                        table.writing
+                        | ((~turns.clean | turns.give) & (turns.inside == turn))
                         | (doorbell.pushed & (doorbell.qp == turn))
                     ),
                     stop.eq(indices.failed | (halt.halting & (halt.qp == turn))),

@@ -1,6 +1,6 @@
 """A copy of some fields of a context, for the one block that reads them."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,6 +8,9 @@ from .ram import Ram
 from .transfer import AttributeWrite
 
 __all__ = ["LANE", "Table", "kept_bits"]
+
+ROWS = 512
+"""Rows of a block RAM that is as wide as it can be."""
 
 LANE = 9
 """Bits that block RAM writes apart from their neighbours."""
@@ -46,6 +49,9 @@ class Table(wiring.Component):
     names : iterable of str
     depth : int
         Objects.
+    late : iterable of str
+        Of ``names`` those that are read apart from the others: where block RAM has rows for it they stand in a second
+        row of each object.
 
     Members
     -------
@@ -57,12 +63,18 @@ class Table(wiring.Component):
         So ``row`` is undefined, perhaps: bit 1, in this cycle; bit 0, in the next one.
     index, row
         Read address and, 2 cycles later, the fields.
+    apart : 1
+        With ``late``: those fields are read in this cycle, and the others are undefined 2 cycles later; else the other
+        way round.
     """
 
-    def __init__(self, record, names, depth):
+    def __init__(self, record, names, depth, late=()):
         self.record = record
         self.names = tuple(names)
         self.depth = depth
+        self.late = frozenset(late)
+        if not self.late <= set(self.names):
+            raise ValueError(f"late must be of names, not {late!r}")
         self.layout = data.StructLayout({name: record.fields[name].width for name in self.names})
         super().__init__(
             {
@@ -73,30 +85,46 @@ class Table(wiring.Component):
                 "index": In(range(max(2, depth))),
                 "row": Out(self.layout),
             }
+            | ({"apart": In(1)} if self.late else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         words = kept_bits(self.record, self.names)
         lanes = {word: -(-sum(width for *_, width in parts) // LANE) for word, parts in words.items()}
-        m.submodules.ram = ram = Ram(LANE * sum(lanes.values()), self.depth, granularity=LANE)
+        of_late = {word for word, parts in words.items() if self.late.intersection(name for name, *_ in parts)}
+        if not all(self.late.issuperset(name for name, *_ in words[word]) for word in of_late):
+            raise ValueError(f"late must have all names of their words, not {self.late!r}")
+        split = bool(self.late) and 2 * self.depth <= ROWS
+        groups = [[word for word in words if word not in of_late], list(of_late)] if split else [list(words)]
+        count = max(sum(lanes[word] for word in group) for group in groups)
+        m.submodules.ram = ram = Ram(LANE * count, self.depth * len(groups), granularity=LANE)
         place, data_ = Signal.like(self.write.index), Signal.like(self.write.data)
         m.d.sync += [place.eq(self.write.index), data_.eq(self.write.data), self.writing.eq(self.write_en)]
         m.d.sync += self.write_conflict.eq(Cat(self.writing, self.write_conflict[0]))
-        m.d.comb += [ram.w_addr.eq(place), ram.r_addr.eq(self.index)]
+        w_apart = Signal()
+        if split:
+            m.d.sync += w_apart.eq(Cat(self.write.word == word for word in of_late).any())
+            m.d.comb += [ram.w_addr.eq(Cat(w_apart, place)), ram.r_addr.eq(Cat(self.apart, self.index))]
+        else:
+            m.d.comb += [ram.w_addr.eq(place), ram.r_addr.eq(self.index)]
         for name in (name for name in self.names if name in RINGS):
             m.d.comb += self.row[name][:PAGE_BITS].eq(0)
-        written, lane = [], 0
-        for word, parts in words.items():
-            taken = Cat(data_[bit : bit + width] for _name, _first, bit, width in parts)
-            written += [taken, Const(0, LANE * lanes[word] - len(taken))]
-            enable = Signal(name=f"enable_{word}")
-            m.d.sync += enable.eq(self.write_en & (self.write.word == word))
-            m.d.comb += ram.w_en[lane : lane + lanes[word]].eq(enable.replicate(lanes[word]))
-            at = LANE * lane
-            for name, first, _bit, width in parts:
-                m.d.comb += self.row[name][first : first + width].eq(ram.r_data[at : at + width])
-                at += width
-            lane += lanes[word]
-        m.d.comb += ram.w_data.eq(Cat(written))
+        enables = [[] for _ in range(count)]
+        for number, group in enumerate(groups):
+            lane = 0
+            for word in group:
+                at = LANE * lane
+                taken = Cat(data_[bit : bit + width] for _name, _first, bit, width in words[word])
+                with m.If(w_apart == number):
+                    m.d.comb += ram.w_data[at : at + len(taken)].eq(taken)
+                enable = Signal(name=f"enable_{word}")
+                m.d.sync += enable.eq(self.write_en & (self.write.word == word))
+                for each in enables[lane : lane + lanes[word]]:
+                    each.append(enable)
+                for name, first, _bit, width in words[word]:
+                    m.d.comb += self.row[name][first : first + width].eq(ram.r_data[at : at + width])
+                    at += width
+                lane += lanes[word]
+        m.d.comb += ram.w_en.eq(Cat(Cat(each).any() for each in enables))
         return m

@@ -42,7 +42,7 @@ def test_reads(blocks, size, quota, strides):
             base = rng.randrange(1 << 51) << 12
             doubtful, sure = rng.random() < 0.3, rng.random() < 0.5
             item = {"qp": rng.randrange(8), "issued": issued & 0xFFFF, "posted": posted - used, "used": used}
-            item |= {"base": base, "log_size": log_size, "log_stride": log_stride, "doubtful": doubtful, "en": 1}
+            item |= {"log_size": log_size, "log_stride": log_stride, "doubtful": doubtful, "en": 1}
             item |= {"holds": held > 0, "tail": tail, "granted": granted}
             assert ctx.get(dut.clean)
             for name, value in item.items():
@@ -57,6 +57,7 @@ def test_reads(blocks, size, quota, strides):
                 "sure": sure, "any": any_, "offer": offer, "waiting": waiting, "may_wait": may_wait, "more": more_
             }.items():  # fmt: skip
                 ctx.set(getattr(dut, name), value)
+            ctx.set(dut.base, base)
             counts = not doubtful or sure
             count = walk(issued, posted, used, size, log_size, log_stride) if counts else 0
             needs = not held or issued % per == 0
