@@ -98,6 +98,40 @@ def test_attributes_are_renewed(kind, count, monkeypatch):
     world.run(driver, consumer, background=(world.renew,), deadline=30_000)
 
 
+@pytest.mark.parametrize("kind", ["sq", "rq"])
+def test_a_ring_is_renewed_in_each_cycle_of_its_turn(kind, monkeypatch):
+    """A word of its attributes is written in each cycle after a doorbell: the read goes to the ring all the same."""
+    tear(monkeypatch)
+    rng = make_rng()
+    world = World(make(64, kind, qps=2, alone=True), kind, rng, latency=(1, 1), stall=0)
+    ring = world.add(1, BASES[2], 6, 6)
+
+    times = {}  # words to be written, by time
+
+    async def renews(ctx):
+        while not world.attributes:
+            await ctx.tick()
+        while True:
+            await ctx.tick()
+            number = times.pop(world.time, None)
+            ctx.set(world.dut.attribute_en, number is not None)
+            if number is not None:
+                word = world.attributes[1][number]
+                ctx.set(world.dut.attribute, {"index": 1, "word": number, "data": word})
+
+    async def testbench(ctx):
+        await world.configure(ctx, ring)
+        for number in (number for number, word in enumerate(world.attributes[1]) if word):
+            for delay in range(1, 10):
+                times[world.time + delay] = number
+                world.post(ring)
+                await world.ring(ctx, ring)
+                while ring.seen < ring.posted:
+                    await world.consume(ctx, await world.arrival(ctx))
+
+    world.run(testbench, background=(renews,), deadline=20_000)
+
+
 @pytest.mark.parametrize("log_size", [0, 3, 12, 14, 15])
 def test_overclaim(log_size):
     """A doorbell beyond the ring never makes the engine read beyond it: the ring is in error, and until RESET only."""
