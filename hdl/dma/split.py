@@ -87,9 +87,9 @@ class Splitter(wiring.Component):
             with m.If(self.o.ready):
                 m.d.sync += [busy.eq(~self.last), first.eq(0), left.eq(left - 1), block.eq(block + 1)]
                 m.d.sync += self.last.eq(left == 1)
-        with m.Elif(self.i.valid):
+        with m.Else():
             m.d.sync += [
-                busy.eq(1),
+                busy.eq(self.i.valid),
                 first.eq(1),
                 Cat(end, left).eq(sum_),
                 self.last.eq(sum_[block_bits:] == 0),
