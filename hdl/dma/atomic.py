@@ -171,7 +171,6 @@ class AtomicUnit(wiring.Component):
             values_read.addr.eq(at),
             free.eq(~payload.valid & ~result.valid),
             over.eq(free & (head != decided) & (~waits | answers.o.valid)),
-            go.eq(~failed & (adding | equal.all())),
             piece.ready.eq(asked | refused),
             operands.ready.eq(asked | refused),
             *self._burst(self.write.burst.payload, operand.word),
@@ -234,7 +233,11 @@ class AtomicUnit(wiring.Component):
                 with m.Else():
                     m.next = "COMPUTE"
             with m.State("COMPUTE"):
-                m.d.sync += [changed.eq(addend + operand.swap), beat_lane.eq(operand.word[:lane_bits])]
+                m.d.sync += [
+                    changed.eq(addend + operand.swap),
+                    beat_lane.eq(operand.word[:lane_bits]),
+                    go.eq(~failed & (adding | equal.all())),
+                ]
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += self.write.burst.valid.eq(go)
