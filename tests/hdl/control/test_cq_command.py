@@ -8,7 +8,7 @@ from verbena.hdl.control.cq_command import CqCommand
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-@pytest.mark.parametrize("keep, stay", [(0, 0), (1, 0), (1, 1)])
+@pytest.mark.parametrize(("keep", "stay"), [(0, 0), (1, 0), (1, 1)])
 def test_completions_are_held_while_attributes_are_written(bad, keep, stay):
     rng = make_rng()
     dut = CqCommand()
