@@ -12,8 +12,8 @@ class SlotTable(wiring.Component):
 
     Bits of slots stand in LUT RAM, and one of each kind is written in a cycle. So uses wait for each other, for a put,
     and for the hand when it leaves a slot that was used; one of the same user that comes meanwhile takes the place of
-    the one that waits, which is forgotten. For as many cycles as there are slots after a reset nothing is put or freed,
-    and what is said of slots is not right yet.
+    the one that waits, which is forgotten. After a reset nothing is put or freed, and what is said of slots is not
+    right yet, for one cycle more than there are slots.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class SlotTable(wiring.Component):
     any_free : 1
         Some slot is not taken.
     put, put_slot, put_index : 1, slot, QP index
-        Strobe: the QP takes the slot, and has used it. Not with ``step``.
+        Strobe: the QP takes the slot, and has used it. Neither with ``step`` nor in the cycle behind it.
     free, free_slot : 1, slot
         Strobe: the slot, which was taken, is not any more. Not with ``put``.
     look, looked, looked_taken : slot, QP index, 1
@@ -98,10 +98,12 @@ class SlotTable(wiring.Component):
         with m.If(waking & self.slot.all()):
             m.d.sync += waking.eq(0)
 
+        passed, passed_slot = Signal(), Signal.like(self.slot)  # the hand has: it is written a cycle later
+        m.d.sync += [passed.eq((self.step & self.recent) | waking), passed_slot.eq(self.slot)]
         uses = [Signal.like(slot, name=f"use_{number}") for number, slot in enumerate(self.used)]
         waits = Signal(self.users)
-        with m.If((self.step & self.recent) | waking):
-            m.d.comb += [mark.addr.eq(self.slot), mark.en.eq(1)]
+        with m.If(passed):
+            m.d.comb += [mark.addr.eq(passed_slot), mark.en.eq(1)]
         with m.Elif(self.put):
             m.d.comb += [mark.addr.eq(self.put_slot), mark.data.eq(1), mark.en.eq(1)]
         with m.Else():

@@ -247,11 +247,13 @@ class ReadAtomicResponder(wiring.Component):
             m.d.sync += scheduler.end.eq(0)
         # Rows back to the pool: that of an entry which is cut to its end, or all of the QP.
         gives, every, given_qp = Signal(), Signal(), Signal.like(scheduler.qp)
+        gives_every = Signal()  # both, in one bit: what follows from it is long
         with m.If(gives):
-            m.d.sync += gives.eq(~pool.take.ready)
+            m.d.sync += [gives.eq(~pool.take.ready), gives_every.eq(gives_every & ~pool.take.ready)]
         with m.Else():
             m.d.sync += [
                 gives.eq(scheduler.ended & (cutter.last | scheduler.token)),
+                gives_every.eq(scheduler.ended & scheduler.token),
                 every.eq(scheduler.token),
                 given_qp.eq(scheduler.qp),
             ]
@@ -260,16 +262,15 @@ class ReadAtomicResponder(wiring.Component):
             pool.take.payload.qp.eq(given_qp),
             pool.take.payload.all.eq(every),
         ]
-        uncounted = Signal(2)  # cycles until `hold` counts the packet that has left
+        uncounted = Signal(3)  # `hold` does not count the packet that has left: a bit for each cycle of that
+        m.d.sync += uncounted.eq(uncounted >> 1)
         with m.If(cutter.large):
             m.d.sync += uncounted.eq(-1)
-        with m.Elif(uncounted != 0):
-            m.d.sync += uncounted.eq(uncounted - 1)
         m.d.sync += self.recalled.eq(0)
         with m.FSM():
             with m.State("IDLE"):
                 # A single row goes back before the next one does.
-                m.d.comb += scheduler.free.eq((uncounted == 0) & ~(gives & every))
+                m.d.comb += scheduler.free.eq(~uncounted[0] & ~gives_every)
                 with m.If(scheduler.begun):
                     m.next = "LOOK"
             with m.State("LOOK"):

@@ -16,16 +16,17 @@ def test_against_a_model(slots, qps, users):
     last = [0] * slots  # who was there last
     known = set()  # slots that somebody had
     seen = set()
+    passed = []  # what the hand has left, and is written a cycle later
     waits = {}  # uses that do not count yet: by user
 
     async def testbench(ctx):
         hand = 0
-        looked_before = None
-        await ctx.tick().repeat(slots)
+        looked_before = stepped = None
+        await ctx.tick().repeat(slots + 1)
         for cycle in range(1500):
             look = rng.randrange(slots)
             step, kind = rng.random() < 0.3, rng.random()
-            put = kind < 0.3 and not step and len(holders) < slots
+            put = kind < 0.6 and not step and not stepped and len(holders) < slots
             free = not put and kind > 0.75 and bool(holders)
             slot, qp = rng.randrange(slots), rng.randrange(qps)
             if put:
@@ -54,10 +55,13 @@ def test_against_a_model(slots, qps, users):
                 assert ctx.get(dut.looked_taken) == looked_before
             looked_before = look in holders
             await ctx.tick()
-            counts = waits and not put and not (step and hand in recent)
-            if step:
-                recent.discard(hand)
-                hand = (hand + 1) % slots
+            counts = waits and not put and not passed
+            leaves = step and hand in recent
+            for slot_left in passed:
+                recent.discard(slot_left)
+            passed[:] = [hand] if leaves else []
+            stepped = step
+            hand = (hand + step) % slots
             if counts:
                 recent.add(waits.pop(min(waits)))
             waits.update((number, user) for number, (user, enable) in enumerate(used) if enable)
@@ -78,7 +82,7 @@ def test_the_hand_passes_a_used_slot_once_more():
     dut = shared(SlotTable, 8, 64, 1)
 
     async def testbench(ctx):
-        await ctx.tick().repeat(8)
+        await ctx.tick().repeat(9)
         ctx.set(dut.put, 1)
         for slot in range(8):
             ctx.set(dut.put_slot, slot)
@@ -131,7 +135,7 @@ def test_a_reset_frees_all_slots():
     dut = bench.inner
 
     async def testbench(ctx):
-        await ctx.tick().repeat(8)
+        await ctx.tick().repeat(9)
         ctx.set(dut.put, 1)
         for slot in range(8):
             ctx.set(dut.put_slot, slot)
@@ -141,7 +145,7 @@ def test_a_reset_frees_all_slots():
         ctx.set(bench.reset, 1)
         await ctx.tick()
         ctx.set(bench.reset, 0)
-        await ctx.tick().repeat(8)
+        await ctx.tick().repeat(9)
         assert ctx.get(dut.any_free)
         ctx.set(dut.step, 1)
         for slot in range(8):

@@ -328,7 +328,7 @@ def test_something_is_reported_while_a_qp_leaves(kind, phase):
             await world.step(ctx)
         told.append([entry[0] for entry in world.log])
         await world.until(ctx, lambda: not world.closed)
-        await world.until(ctx, lambda: world.slot_of(qp) is not None)
+        await world.until(ctx, lambda: world.slot_of(qp) is not None and (kind != "command" or world.result))
         await world.settle(ctx)
         assert not world.owed
 
