@@ -60,7 +60,7 @@ class ReadAtomicResponder(wiring.Component):
 
     *Cycles*: from ``release`` to ``access`` 10 for an atomic, 11 for a READ. A small READ or atomic takes 10, or 9 if
     several QPs have some: the scheduler's four operations. A packet of a large READ takes 11, or 14 from 1024 bytes on.
-    A replay, or a READ that is asked for again, takes up to 37 more. A recall takes 9 as soon as the packet being cut
+    A replay, or a READ that is asked for again, takes up to 37 more. A recall takes 10 as soon as the packet being cut
     has gone, and 15 or more an entry that is given up. Of ``atomics`` one less may be between their cut
     and their result.
 
@@ -188,7 +188,6 @@ class ReadAtomicResponder(wiring.Component):
             pool.look_qp.eq(scheduler.qp),
             states.r_addr.eq(scheduler.qp),
             scheduler.served_qp.eq(self.served_qp),
-            scheduler.recall.eq(self.recall_en & ~self.recalled),
             scheduler.recall_qp.eq(self.recall.qp),
             scheduler.hold.eq(self.hold),
             self.served.eq(scheduler.served),
@@ -266,7 +265,7 @@ class ReadAtomicResponder(wiring.Component):
         m.d.sync += uncounted.eq(uncounted >> 1)
         with m.If(cutter.large):
             m.d.sync += uncounted.eq(-1)
-        m.d.sync += self.recalled.eq(0)
+        m.d.sync += [self.recalled.eq(0), scheduler.recall.eq(self.recall_en & ~self.recalled)]
         with m.FSM():
             with m.State("IDLE"):
                 # A single row goes back before the next one does.
@@ -327,7 +326,7 @@ class ReadAtomicResponder(wiring.Component):
                         m.d.comb += cache.keep.eq(cutter.fresh)
                         m.next = "LOST"
                     with m.Else():
-                        m.d.sync += self.recalled.eq(1)
+                        m.d.sync += [self.recalled.eq(1), scheduler.recall.eq(0)]
             with m.State("MEASURE"):
                 m.d.comb += [cache.keep.eq(cutter.fresh), cache.cut.eq(1), cutter.measure.eq(1), cutter.say.eq(1)]
                 m.next = "SAY"

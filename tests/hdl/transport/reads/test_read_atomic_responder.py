@@ -946,12 +946,12 @@ def test_a_recall(base):
 
 
 def test_a_recall_of_what_is_still_to_come():
-    """READs before the PSN stay, and so does another QP's; that there is nothing to give up takes 9 cycles."""
+    """READs before the PSN stay, and so does another QP's; that there is nothing to give up takes 10 cycles."""
     user = Recaller()
 
     async def script(ctx):
         await user.put(ctx, large(100))
-        assert await user.recall(ctx, 100, qp=2) == 8
+        assert await user.recall(ctx, 100, qp=2) == 9
         await user.cut(ctx, 2)
         assert await user.recall(ctx, 116) is not None
         await user.cut(ctx, 16, cycles=1000)
