@@ -304,10 +304,13 @@ class World:
         return ahead and entry["kind"] in (*READS, ResponseKind.REPLAY)
 
     def recall_over(self):
+        if self.recall is None:  # patience has ended in this cycle
+            return
         qp, psn = self.recall
         self.recall = None
         life = self.lives[qp]
-        if qp != self.token and self.cycle - life.released_in > 20:
+        offered = self.offered and self.offered[0] == qp  # its last release is not taken yet
+        if qp != self.token and not offered and self.cycle - life.released_in > 20:
             assert not self.recallable(life, psn), "recalled, and not given up"
 
     def release_taken(self):
