@@ -45,7 +45,7 @@ def write_design(config, folder):
 
 def synthesize(folder):
     """Cells of the whole; leaves its netlist in ``top.json``."""
-    script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json')}; tee -q -o flat.json stat -json"
+    script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json')}; tee -q -o flat.json stat -json"
     run_tool("yosys", ["-p", script], folder, "yosys.log")
     cells = json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
     cells["TRELLIS_FF"] -= finish(folder / "top.json", "top")

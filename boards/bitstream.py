@@ -40,7 +40,7 @@ def synthesize(board, folder, *, mac, ip, allowed):
             text = block_ram_constants(text) if board.block_constants else text
             text = spare_lut_ram(text, board.register_rows)
         (folder / name).write_text(text)
-    script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json', board.lut_sums)}"
+    script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json', board.lut_sums)}"
     run_tool("yosys", ["-p", script], folder, "yosys.log")
     finish(folder / "top.json", "top")
 

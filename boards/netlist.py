@@ -29,7 +29,7 @@ def to_netlist(component, name):
     with tempfile.TemporaryDirectory(prefix="verbena-") as folder:
         folder = Path(folder)
         (folder / "design.il").write_text(free_states(to_rtlil(component, name)))
-        script = f"read_rtlil design.il; {synth_ecp5(f'-top {name} -json mapped.json')}"
+        script = f"read_rtlil design.il; {synth_ecp5(folder, f'-top {name} -json mapped.json')}"
         run_tool("yosys", ["-p", script], folder, "yosys.log")
         finish(folder / "mapped.json", name)
         run_tool(

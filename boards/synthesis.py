@@ -4,6 +4,7 @@ behind it.
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 __all__ = [
@@ -56,8 +57,9 @@ def free_states(rtlil):
     return STATE.sub(r"\1", rtlil)
 
 
-def synth_ecp5(options, lut_sums=0):
-    """yosys' commands that map what it has read to cells of an ECP5; ``options`` are those of ``synth_ecp5``.
+def synth_ecp5(folder, options, lut_sums=0):
+    """yosys' commands that map what it has read to cells of an ECP5; ``options`` are those of ``synth_ecp5``. It is to
+    run in ``folder``, where a file is left that it reads: YoWASP's sees no other one below /tmp.
 
     Sums and comparisons of at most ``lut_sums`` bits become LUTs, and so do comparisons with constants of any width. 0
     leaves it to yosys: carry chains from 5 bits on. To nextpnr a carry chain is 4 LUT4 sites more than its bits, two at
@@ -66,9 +68,10 @@ def synth_ecp5(options, lut_sums=0):
     Which 16 of 64 rows of LUT RAM are read takes two LUT4 a bit, and the multiplexer that their slice has besides. Left
     to itself yosys takes three.
     """
+    shutil.copy(LUT_RAM_MUX, folder)
     both = f"synth_ecp5 {'-cmp2softlogic ' if lut_sums else ''}{options} -run"
     sums = f"techmap t:$alu r:Y_WIDTH<={lut_sums} %i; " if lut_sums else ""
-    return f"{both} :map_gates; techmap -map {LUT_RAM_MUX} t:$bmux; {sums}{both} map_gates:"
+    return f"{both} :map_gates; techmap -map {LUT_RAM_MUX.name} t:$bmux; {sums}{both} map_gates:"
 
 
 def block_ram_constants(rtlil):

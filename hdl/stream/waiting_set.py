@@ -45,8 +45,8 @@ class WaitingSet(wiring.Component):
         m.submodules.rows = rows = memory.Memory(shape=lanes, depth=depth, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
         place, here = Signal(range(depth)), Signal(range(depth))  # the row looked at next; that at the output
-        waiting = Signal(lanes)  # what is left of that
-        first = waiting & -waiting
+        left = Signal(lanes)  # what is left of that
+        first = left & -left
         empty, passes, looks = Signal(), Signal(), Signal()
         passed = Signal()  # what is added has passed the rows since the last look
 
@@ -60,7 +60,7 @@ class WaitingSet(wiring.Component):
         number, lane = ceil_log2(lanes), self.i.payload[: ceil_log2(lanes)]
         m.d.comb += [
             self.i.ready.eq(1),
-            empty.eq(~waiting.any()),
+            empty.eq(~left.any()),
             passes.eq(adds & empty & ~passed),
             looks.eq(~adds & empty),
             write.addr.eq(Mux(adds, self.i.payload[number:], place)),
@@ -73,9 +73,9 @@ class WaitingSet(wiring.Component):
         with m.If(empty):
             m.d.sync += here.eq(write.addr)
         with m.If(passes):
-            m.d.sync += [waiting.eq(1 << lane), passed.eq(1)]
+            m.d.sync += [left.eq(1 << lane), passed.eq(1)]
         with m.Elif(looks):
-            m.d.sync += [waiting.eq(Mux(clears, 0, read.data)), place.eq(place + 1), passed.eq(0)]
+            m.d.sync += [left.eq(Mux(clears, 0, read.data)), place.eq(place + 1), passed.eq(0)]
         with m.Elif(self.o.ready):
-            m.d.sync += waiting.eq(waiting & ~first)
+            m.d.sync += left.eq(left & ~first)
         return m

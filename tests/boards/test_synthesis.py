@@ -73,7 +73,7 @@ def netlist(component, folder, *changes, lut_sums=0):
     for change in changes:
         rtlil = change(rtlil)
     (folder / "top.il").write_text(rtlil)
-    script = f"read_rtlil top.il; {synth_ecp5('-top top -json top.json', lut_sums)}"
+    script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json', lut_sums)}"
     subprocess.run([YOSYS, "-q", "-p", script], cwd=folder, check=True)
     return json.loads((folder / "top.json").read_text())
 

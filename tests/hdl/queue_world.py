@@ -246,7 +246,8 @@ class World:
     async def words(self, ctx, ring, index):
         """The WQE as the consumer reads it: one address a cycle, not in the first in which it is known to be there."""
         ctx.set(self.dut.status_qp, ring.qp)
-        await ctx.tick().repeat(2)
+        for _ in range(2):
+            await ctx.tick()
         offset = index << ring.log_stride
         block = ctx.get(self.dut.places[offset // self.dut.size % 2])
         offset %= self.dut.size

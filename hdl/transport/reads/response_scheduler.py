@@ -138,10 +138,10 @@ class ResponseScheduler(wiring.Component):
         served_write, served_read = served.write_port(), served.read_port(domain="comb")
         answer, release = self.answered_i.payload, self.release.payload
 
-        # -- One operation after the other: a cycle to read, a cycle to write.
+        # -- One operation after the other: a cycle to choose, a cycle to read and write.
         applying = Signal()
         operation = Signal(Operation)
-        at = Signal(range(self.qps))
+        at, chosen = Signal(range(self.qps)), Signal(range(self.qps))
         row, changed = Signal(ResponseCounts), Signal(ResponseCounts)
         token_due, token_out = Signal(), Signal()  # it has no turn yet; it has not arrived
         token_qp = Signal(range(self.qps))
@@ -167,6 +167,8 @@ class ResponseScheduler(wiring.Component):
             special.eq(token_due | self.recall),
             turn.eq(self.free & (special | (ready.o.valid & ~self.hold))),
             ready.o.ready.eq(~applying & ~self.end & self.free & ~special & ~self.hold),
+            rows_read.addr.eq(at),
+            row.eq(rows_read.data),
             rows_write.addr.eq(at),
             rows_write.data.eq(changed),
             rows_write.en.eq(applying),
@@ -179,32 +181,30 @@ class ResponseScheduler(wiring.Component):
         # Registers, one for each operation: others wait for them.
         m.d.sync += [signal.eq(0) for signal in (applying, self.begun, self.ended, counting, self.release.ready)]
         with m.If(~applying):
-            m.d.sync += [at.eq(rows_read.addr), row.eq(rows_read.data)]
+            m.d.sync += at.eq(chosen)
             with m.If(self.end):
-                m.d.comb += rows_read.addr.eq(self.qp)
+                m.d.comb += chosen.eq(self.qp)
                 m.d.sync += [operation.eq(Operation.END), applying.eq(1), self.ended.eq(1)]
             with m.Elif(turn):
-                m.d.comb += rows_read.addr.eq(
-                    Mux(token_due, token_qp, Mux(self.recall, self.recall_qp, ready.o.payload))
-                )
+                m.d.comb += chosen.eq(Mux(token_due, token_qp, Mux(self.recall, self.recall_qp, ready.o.payload)))
                 m.d.sync += [
                     operation.eq(Operation.TURN),
                     applying.eq(1),
                     self.begun.eq(1),
-                    self.qp.eq(rows_read.addr),
+                    self.qp.eq(chosen),
                     self.token.eq(token_due),
                     self.recalling.eq(~token_due & self.recall),
                     token_due.eq(0),
                 ]
             with m.Elif(self.release.valid & ~(release.token & token_waits)):
-                m.d.comb += rows_read.addr.eq(release.qp)
+                m.d.comb += chosen.eq(release.qp)
                 m.d.sync += [operation.eq(Operation.RELEASE), applying.eq(1), self.release.ready.eq(1)]
                 with m.If(release.token):
                     m.d.sync += [token_due.eq(1), token_out.eq(1), token_qp.eq(release.qp)]
                     if self.swaps:
                         m.d.sync += self.passage.eq(release.passage)
             with m.Elif(wants_answer):
-                m.d.comb += rows_read.addr.eq(answer.qp)
+                m.d.comb += chosen.eq(answer.qp)
                 m.d.sync += [operation.eq(Operation.ANSWER), applying.eq(1), counting.eq(1)]
 
         again = Signal()
