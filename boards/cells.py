@@ -37,7 +37,9 @@ def count_blocks(folder, composed, lut_sums=0):
     logs.mkdir(exist_ok=True)
 
     def cells(block):
-        script = f"read_rtlil ../top.il; {synth_ecp5(logs, f'-top {block}', lut_sums)}; tee -q -o {block}.json stat -json"
+        script = (
+            f"read_rtlil ../top.il; {synth_ecp5(logs, f'-top {block}', lut_sums)}; tee -q -o {block}.json stat -json"
+        )
         run_tool("yosys", ["-p", script], logs, f"{block}.log")
         (module,) = json.loads((logs / f"{block}.json").read_text())["modules"].values()
         return count({kind.removeprefix("\\"): number for kind, number in module["num_cells_by_type"].items()})
