@@ -138,16 +138,17 @@ class ResponseScheduler(wiring.Component):
         served_write, served_read = served.write_port(), served.read_port(domain="comb")
         answer, release = self.answered_i.payload, self.release.payload
 
-        # -- One operation after the other: a cycle to choose, a cycle to read and write.
+        # -- One operation after the other: a cycle to read, a cycle to write.
         applying = Signal()
         operation = Signal(Operation)
-        at, chosen = Signal(range(self.qps)), Signal(range(self.qps))
+        at = Signal(range(self.qps))
         row, changed = Signal(ResponseCounts), Signal(ResponseCounts)
         token_due, token_out = Signal(), Signal()  # it has no turn yet; it has not arrived
         token_qp = Signal(range(self.qps))
         wants_answer, counting = Signal(), Signal()  # `counting`: an answer's operation is applied
         turn, special = Signal(), Signal()
-        token_waits = token_out
+        token_may = Signal()  # the token at `release` may be taken
+        token_comes = self.release.valid & release.token & ~token_out & ~self.release.ready
         if self.swaps:
             m.submodules.serving = serving = memory.Memory(shape=1, depth=self.qps, init=[])
             serving_write, serving_read = serving.write_port(), serving.read_port(domain="comb")
@@ -159,16 +160,13 @@ class ResponseScheduler(wiring.Component):
             ]
             m.d.sync += self.serving.eq(serving_read.data)
             # The acknowledger has heard all answers of the QP, but the last one may still have to be counted here.
-            all_counted = Signal()
-            saves = release.token & (release.passage == Passage.SAVE)
-            m.d.sync += all_counted.eq(self.release.valid & saves & ~(wants_answer & (answer.qp == release.qp)))
-            token_waits |= saves & ~all_counted
+            saves = release.passage == Passage.SAVE
+            token_comes &= ~(saves & wants_answer & (answer.qp == release.qp))
+        m.d.sync += token_may.eq(token_comes)
         m.d.comb += [
             special.eq(token_due | self.recall),
             turn.eq(self.free & (special | (ready.o.valid & ~self.hold))),
             ready.o.ready.eq(~applying & ~self.end & self.free & ~special & ~self.hold),
-            rows_read.addr.eq(at),
-            row.eq(rows_read.data),
             rows_write.addr.eq(at),
             rows_write.data.eq(changed),
             rows_write.en.eq(applying),
@@ -181,30 +179,32 @@ class ResponseScheduler(wiring.Component):
         # Registers, one for each operation: others wait for them.
         m.d.sync += [signal.eq(0) for signal in (applying, self.begun, self.ended, counting, self.release.ready)]
         with m.If(~applying):
-            m.d.sync += at.eq(chosen)
+            m.d.sync += [at.eq(rows_read.addr), row.eq(rows_read.data)]
             with m.If(self.end):
-                m.d.comb += chosen.eq(self.qp)
+                m.d.comb += rows_read.addr.eq(self.qp)
                 m.d.sync += [operation.eq(Operation.END), applying.eq(1), self.ended.eq(1)]
             with m.Elif(turn):
-                m.d.comb += chosen.eq(Mux(token_due, token_qp, Mux(self.recall, self.recall_qp, ready.o.payload)))
+                m.d.comb += rows_read.addr.eq(
+                    Mux(token_due, token_qp, Mux(self.recall, self.recall_qp, ready.o.payload))
+                )
                 m.d.sync += [
                     operation.eq(Operation.TURN),
                     applying.eq(1),
                     self.begun.eq(1),
-                    self.qp.eq(chosen),
+                    self.qp.eq(rows_read.addr),
                     self.token.eq(token_due),
                     self.recalling.eq(~token_due & self.recall),
                     token_due.eq(0),
                 ]
-            with m.Elif(self.release.valid & ~(release.token & token_waits)):
-                m.d.comb += chosen.eq(release.qp)
+            with m.Elif(self.release.valid & (~release.token | token_may)):
+                m.d.comb += rows_read.addr.eq(release.qp)
                 m.d.sync += [operation.eq(Operation.RELEASE), applying.eq(1), self.release.ready.eq(1)]
                 with m.If(release.token):
                     m.d.sync += [token_due.eq(1), token_out.eq(1), token_qp.eq(release.qp)]
                     if self.swaps:
                         m.d.sync += self.passage.eq(release.passage)
             with m.Elif(wants_answer):
-                m.d.comb += chosen.eq(answer.qp)
+                m.d.comb += rows_read.addr.eq(answer.qp)
                 m.d.sync += [operation.eq(Operation.ANSWER), applying.eq(1), counting.eq(1)]
 
         again = Signal()
